@@ -1,8 +1,8 @@
-//! Frames of the tester: one address on one link, and the tested host.
+//! Frames of the tester, which has one address on one link, and of the tested host.
 //!
 //! Answers ARP requests and neighbour solicitations for its address, resolves the next hop's address, and
-//! encapsulates and decapsulates TCP segments and SCTP packets. Left out: more than one route (the host itself
-//! or a router), VLANs and fragments. Lengths are bytes.
+//! encapsulates and decapsulates TCP segments and SCTP packets. Not included: more than one route (the host itself or
+//! a router), VLANs and fragments. Lengths are bytes.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -14,13 +14,13 @@ use smoltcp::wire::{
     TcpPacket,
 };
 
-/// Bytes of an Ethernet header.
+/// Length of an Ethernet header.
 pub const ETHERNET: usize = 14;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
-/// SCTP's IP protocol number.
+/// IP protocol number of SCTP.
 const SCTP: IpProtocol = IpProtocol::Unknown(132);
-/// Hop limit of sent packets; RFC 4861 §7.1 requires it in neighbour discovery.
+/// Hop limit of sent packets; RFC 4861 §7.1 requires 255 for neighbour discovery.
 const HOP_LIMIT: u8 = 255;
 
 /// Addresses of the tester on its link, and of the host.
@@ -28,13 +28,13 @@ const HOP_LIMIT: u8 = 255;
 pub struct Station {
     /// Hardware address of the port.
     pub mac: EthernetAddress,
-    /// The tester's address: on the link, and not used by another host.
+    /// The tester's address on the link; no other host may use it.
     pub address: IpAddr,
     /// The tested host.
     pub host: IpAddr,
     /// Next hop of frames: the host, or the router to it. Same family as `address`.
     pub next_hop: IpAddr,
-    /// Hardware address of the next hop, once resolved.
+    /// Hardware address of the next hop; `None` until resolved.
     pub next_mac: Option<EthernetAddress>,
 }
 
@@ -50,20 +50,20 @@ pub enum TransportPacket {
 /// Classification of a received frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReceivedFrame {
-    /// From the tested host to the tester.
+    /// A packet from the tested host to the tester.
     Transport(TransportPacket),
-    /// ARP request or neighbour solicitation for the tester's address, with the frame that answers it.
+    /// An ARP request or neighbour solicitation for the tester's address, with the reply frame.
     AddressRequest(Vec<u8>),
-    /// The next hop's hardware address was resolved.
+    /// The reply that resolved the next hop's hardware address.
     Resolved,
-    /// Truncated packet of the tested host, or one with a wrong checksum.
+    /// A packet of the tested host that is truncated or has a wrong checksum; contains the reason.
     Damaged(&'static str),
-    /// Unrelated to the tester.
+    /// Any other frame.
     Other,
 }
 
 impl Station {
-    /// Returns the ARP request or neighbour solicitation for the next hop; empty if the families differ.
+    /// Returns the ARP request or neighbour solicitation for the next hop; empty if the address families differ.
     pub fn next_hop_request(&self) -> Vec<u8> {
         match (self.address, self.next_hop) {
             (IpAddr::V4(source), IpAddr::V4(target)) => {
@@ -81,7 +81,7 @@ impl Station {
                     target_addr: target,
                     lladdr: Some(self.mac.into()),
                 };
-                // RFC 4291 §2.7.1: the group of all addresses with the same last 24 bits.
+                // RFC 4291 §2.7.1: the solicited-node multicast address.
                 let o = target.octets();
                 let group: Ipv6Addr =
                     [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, o[13], o[14], o[15]].into();
@@ -93,8 +93,8 @@ impl Station {
         }
     }
 
-    /// Encapsulates `carried` in a frame to the host; `None` before the next hop's hardware address is
-    /// resolved. Fills in TCP's checksum and copies the segment's ECN field to the IP header.
+    /// Encapsulates `carried` in a frame to the host; `None` before the next hop's hardware address is resolved.
+    /// Computes the TCP checksum, and copies the segment's ECN field to the IP header.
     pub fn wrap(&self, carried: &TransportPacket) -> Option<Vec<u8>> {
         let (protocol, ecn, bytes) = match carried {
             TransportPacket::Tcp(segment) => {
@@ -114,7 +114,7 @@ impl Station {
         Some(self.ethernet(self.next_mac?, ether_type(self.host), &packet))
     }
 
-    /// Takes a frame from the port.
+    /// Processes a frame received on the port.
     pub fn input(&mut self, frame: &[u8]) -> ReceivedFrame {
         let Ok(ethernet) = EthernetFrame::new_checked(frame) else { return ReceivedFrame::Other };
         if ethernet.src_addr() == self.mac {
@@ -266,7 +266,7 @@ impl Station {
         self.ethernet(mac, EthernetProtocol::Ipv6, &packet.unwrap_or_default())
     }
 
-    /// An IP packet; `None` when the two addresses are of different families.
+    /// Returns an IP packet; `None` if the two addresses have different families.
     fn ip(
         &self,
         from: IpAddr,
@@ -328,7 +328,7 @@ fn ether_type(address: IpAddr) -> EthernetProtocol {
     if address.is_ipv4() { EthernetProtocol::Ipv4 } else { EthernetProtocol::Ipv6 }
 }
 
-/// Both addresses if they are of IPv6, and otherwise a pair that no packet has.
+/// Returns both addresses if they are IPv6, otherwise a pair that no packet has.
 fn both(a: IpAddr, b: IpAddr) -> (Ipv6Addr, Ipv6Addr) {
     match (a, b) {
         (IpAddr::V6(a), IpAddr::V6(b)) => (a, b),
@@ -381,7 +381,7 @@ mod tests {
             let packet = TransportPacket::Sctp(vec![1; 13]);
             let frame = one.wrap(&packet).expect("the address is known");
             assert_eq!(other.input(&frame), ReceivedFrame::Transport(packet));
-            // The port may receive its own frames.
+            // The port may receive frames that the tester sent.
             assert_eq!(one.input(&one.next_hop_request()), ReceivedFrame::Other);
         }
     }

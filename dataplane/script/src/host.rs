@@ -1,5 +1,5 @@
-//! Description of the tested host (ports, settings, known differences), and selection of the dialogues that
-//! apply to it.
+//! Description of the tested host (ports, settings, known differences), and selection of the dialogues that apply to
+//! it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,24 +17,23 @@ pub struct Host {
     /// Services of the host, in order of preference.
     #[serde(default, rename = "service")]
     pub services: Vec<Service>,
-    /// Dialogue (`directory/name`) → reason why the host's different behaviour is legitimate. Such dialogues
-    /// are played all the same.
+    /// Dialogue (`directory/name`) → reason why the host may behave differently. Such dialogues are still played.
     #[serde(default)]
     pub differs: BTreeMap<String, String>,
-    /// Dialogue → reason why it is not played.
+    /// Dialogue (`directory/name`) → reason why it is not played.
     #[serde(default)]
     pub skip: BTreeMap<String, String>,
 }
 
-/// A port of the host and its service.
+/// A port of the host, and its service.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
     /// Port number.
     pub port: u16,
-    /// Protocol that the service expects above TCP or IP.
+    /// Protocol that the service expects.
     pub takes: ServiceProtocol,
-    /// Settings of the service, with the keys of the scripts' `set` lines; `ip` is the family of the address.
+    /// Settings of the service, with the keys of the scripts' `set` lines; `ip` is the address family.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
 }
@@ -43,11 +42,11 @@ pub struct Service {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServiceProtocol {
-    /// Reads and ignores any bytes, writes none, and keeps the connection open.
+    /// Reads and ignores all bytes, writes none, and keeps the connection open.
     Bytes,
     /// Accepts as an MPA responder.
     Mpa,
-    /// Accepts SCTP associations and their RFC 5043 sessions.
+    /// Accepts SCTP associations and sessions of RFC 5043.
     Sctp,
     /// The port is closed.
     Nothing,
@@ -68,7 +67,7 @@ impl std::str::FromStr for ServiceProtocol {
 }
 
 impl Host {
-    /// Returns the service on which to play `script`, named `name` in the description.
+    /// Returns the service for `script`, whose name in the description is `name`.
     ///
     /// # Errors
     /// The reason why the script cannot be played against this host, as one clause.
@@ -81,7 +80,7 @@ impl Host {
         for service in &self.services {
             match service.check(script) {
                 Ok(()) => return Ok(service),
-                // A wrong setting outranks a wrong kind: that service comes closest.
+                // A wrong setting outranks a wrong protocol: that service is closer.
                 Err(ServiceMismatch::Setting(what)) => reason = what,
                 Err(ServiceMismatch::Kind(what)) if !reason.starts_with("needs setting") => {
                     reason = what
@@ -93,7 +92,7 @@ impl Host {
     }
 }
 
-/// Returns the time that `script` takes if all packets arrive in time.
+/// Returns the duration of `script` if all packets arrive in time.
 pub fn duration(script: &Script) -> Duration {
     script.steps.iter().fold(Duration::ZERO, |time, step| match (step.time, &step.action) {
         (_, Action::Do(_) | Action::Event(_) | Action::Check(_)) | (StepTime::Any, _) => time,
@@ -129,7 +128,7 @@ impl Service {
     }
 }
 
-/// Checks that the script needs no local action of the host, and that its results are visible on the wire.
+/// Checks that the script needs no local action of the host and has results visible on the wire.
 fn check_playable(script: &Script) -> Result<(), String> {
     if script.settings.iter().any(|s| s.key == "role" && s.value == "active") {
         return Err("needs local action connect".into());
@@ -137,13 +136,13 @@ fn check_playable(script: &Script) -> Result<(), String> {
     for step in &script.steps {
         if let Action::Do(args) = &step.action {
             let verb = args.positional(0).unwrap_or("?");
-            // A responder accepts by itself, with its own private data.
+            // A responder accepts without a local action, with its own private data.
             if verb != "accept" || args.has("pd") {
                 return Err(format!("needs local action {args}"));
             }
         }
     }
-    // Absolute acknowledgement numbers require a known initial sequence number, which the host chooses.
+    // Absolute acknowledgement numbers require a known initial sequence number, but the host chooses it.
     let absolute = |action: &Action| match action {
         Action::Send(line) => line.args.get("ack").is_some_and(|ack| ack.starts_with("abs:")),
         _ => false,
@@ -175,7 +174,7 @@ fn initiates_session(script: &Script) -> bool {
     })
 }
 
-/// Returns the kinds of service that suit the script, the best first.
+/// Returns the protocols of services that suit the script, the best one first.
 fn suitable_protocols(script: &Script) -> &'static [ServiceProtocol] {
     let opens = |action: &Action| match action {
         Action::Send(line) => line.flags.has(Flags::SYN) && !line.flags.has(Flags::ACK),
@@ -194,7 +193,7 @@ fn suitable_protocols(script: &Script) -> &'static [ServiceProtocol] {
     }
 }
 
-/// Settings that the host must have.
+/// Returns the settings that the host must have.
 fn required_settings(script: &Script) -> Vec<(&str, String)> {
     let script_only_keys = ["stack", "role", "peer-iss", "peer-tag", "peer-tsn"];
     let mut settings: Vec<(&str, String)> = script
@@ -203,7 +202,7 @@ fn required_settings(script: &Script) -> Vec<(&str, String)> {
         .filter(|s| !script_only_keys.contains(&s.key.as_str()) && !s.key.contains('.'))
         .map(|s| (s.key.as_str(), s.value.clone()))
         .collect();
-    // An IPv6 host offers an MSS 20 bytes smaller on the same link.
+    // On the same link, the MSS of an IPv6 host is 20 bytes smaller.
     let says_mss = |action: &Action| match action {
         Action::Expect(line) => line.args.has("mss"),
         _ => false,

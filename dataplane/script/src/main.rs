@@ -85,7 +85,7 @@ struct Args {
 fn main() -> ExitCode {
     let run = Args::parse().run(&mut std::io::stdout());
     run.unwrap_or_else(|sentence| {
-        // Standard error may be closed: the exit code still reports the failure.
+        // Standard error may be closed; the exit code still reports the failure.
         let _ = writeln!(std::io::stderr(), "ddp-script: {sentence}");
         ExitCode::from(2)
     })
@@ -111,7 +111,7 @@ impl Args {
             return Err("--address, --to and --via are of different families".into());
         }
         let mut known = self.load_host(port)?;
-        // The family is not a setting of the host: scripts about IPv6 run if the host has IPv6.
+        // The address family is not a setting of the host: scripts for IPv6 run if the host's address is IPv6.
         let family = if host.is_ipv6() { "6" } else { "4" };
         for service in &mut known.services {
             service.settings.entry("ip".into()).or_insert_with(|| family.into());
@@ -131,7 +131,7 @@ impl Args {
         Runner::new(&self, known, session, out).play(scripts).map_err(failed)
     }
 
-    /// Returns the description of the host, from the file or the options.
+    /// Returns the description of the host, from its file or from the options.
     fn load_host(&self, port: Option<u16>) -> Result<Host, String> {
         match (&self.host, port) {
             (Some(file), _) => {
@@ -154,7 +154,7 @@ impl Args {
     }
 }
 
-/// A script and the name that it is known by: the last directory and the file without suffix.
+/// A script and its name: the last directory, and the file name without suffix.
 type NamedScript = (String, Script);
 
 fn read_scripts(files: &[PathBuf]) -> Result<Vec<NamedScript>, String> {
@@ -186,7 +186,7 @@ fn script_name(path: &Path) -> String {
     }
 }
 
-/// Plays and counts.
+/// Plays the scripts and counts results.
 struct Runner<'a> {
     args: &'a Args,
     host: Host,

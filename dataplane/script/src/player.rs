@@ -1,9 +1,9 @@
-//! Plays a dialogue with another host, sans-IO. Call [`Player::handle_timeout`] once to begin. After it and
-//! after every [`Player::input`] drain [`Player::poll_transmit`], check [`Player::outcome`], and call again at
+//! Plays a dialogue with another host, sans-IO. [`Player::handle_timeout`] starts it. After this call and after each
+//! [`Player::input`], the owner drains [`Player::poll_transmit`], checks [`Player::outcome`], and calls again at
 //! [`Player::poll_timeout`].
 //!
-//! The player decides when a step is due. A [`DialogueCodec`] encodes and compares packets and classifies legitimate
-//! extra ones: [`segments`] for TCP, [`chunks`] for SCTP. A `quiet` line allows no extra packets.
+//! The player decides when a step is due. A [`DialogueCodec`] encodes and compares packets, and classifies permitted
+//! extra ones: [`segments`] for TCP, [`chunks`] for SCTP. A `quiet` line permits no extra packets.
 
 pub mod chunks;
 pub mod segments;
@@ -17,15 +17,15 @@ use sim::dialogue::script::{Action, Script, ScriptError, StepTime};
 
 use crate::frames::TransportPacket;
 
-/// Longest delay of an acknowledgement (RFC 9293 §3.8.6.3 MUST-40, RFC 9260 §6.2).
+/// Maximum delay of an acknowledgement (RFC 9293 §3.8.6.3 MUST-40, RFC 9260 §6.2).
 const LONGEST_DELAYED_ACK: Duration = Duration::from_millis(500);
-/// Default STag of scripts.
+/// STag that scripts use by default.
 const SCRIPT_STAG: &str = "16";
 
 /// Tolerance of times.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Tolerance {
-    /// Relative part: percent of the time since the previous line.
+    /// Relative part, percent of the time since the previous line.
     pub percent: u32,
     /// Absolute part, added to the relative one.
     pub floor: Duration,
@@ -34,7 +34,7 @@ pub struct Tolerance {
 }
 
 impl Default for Tolerance {
-    /// Returns 20 % + 20 ms, and ten seconds for `*`.
+    /// 20 % + 20 ms, and ten seconds for `*`.
     fn default() -> Self {
         Tolerance {
             percent: 20,
@@ -47,7 +47,7 @@ impl Default for Tolerance {
 impl std::str::FromStr for Tolerance {
     type Err = String;
 
-    /// `20%+20ms`, or one of both.
+    /// Parses `20%+20ms`, or one of the two parts.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut tolerance = Tolerance { percent: 0, floor: Duration::ZERO, ..Tolerance::default() };
         for part in text.split('+') {
@@ -65,15 +65,15 @@ impl std::str::FromStr for Tolerance {
 /// Summary of a dialogue that was played to its end and met.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlaySummary {
-    /// `event` and `check` lines that were skipped.
+    /// Number of skipped `event` and `check` lines.
     pub skipped_lines: usize,
-    /// Acknowledgements of the host beyond those in the script.
+    /// Number of the host's acknowledgements that no line expects.
     pub extra_acks: usize,
-    /// Retransmissions of the host beyond the script.
+    /// Number of the host's retransmissions that no line expects.
     pub retransmissions: usize,
 }
 
-/// Extra packets that a host may send.
+/// Packets that a host may send although no line expects them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExtraPacket {
     /// An acknowledgement with new information.
@@ -82,7 +82,7 @@ pub enum ExtraPacket {
     Retransmission,
 }
 
-/// Both sides' packets and numbers, for one protocol.
+/// State of both sides for one protocol: encodes, decodes and compares packets.
 pub trait DialogueCodec: Debug {
     /// A packet of the host.
     type Packet: Debug;
@@ -93,34 +93,34 @@ pub trait DialogueCodec: Debug {
     /// The packet is damaged.
     fn decode(&mut self, carried: TransportPacket) -> Result<Option<Self::Packet>, String>;
 
-    /// Learns the values of the host that the script leaves open and its later lines need.
+    /// Adopts values of the host that the script leaves open and later lines need.
     fn learn(&mut self, script: &mut Script, packet: &Self::Packet);
 
-    /// Returns the packet of a `<` line, and its text.
+    /// Builds the packet of a `<` line. Returns it with its text.
     ///
     /// # Errors
-    /// The part of the line that is invalid.
+    /// The invalid part of the line.
     fn build_packet(&mut self, line: &Action) -> Result<(TransportPacket, String), String>;
 
-    /// Compares a packet with a `>` line. Returns the rest of the line if the packet meets its first part only.
+    /// Compares a packet with a `>` line. Returns the rest of the line if the packet meets only its first part.
     ///
     /// # Errors
     /// The first difference.
     fn compare(&mut self, line: &Action, got: &Self::Packet) -> Result<Option<Action>, String>;
 
-    /// Records the numbers of a packet that was expected or allowed.
+    /// Records the numbers of a packet that was expected or permitted.
     fn on_matched(&mut self, got: &Self::Packet);
 
-    /// Classifies a packet that no line expects; `None` if a host must not send it.
+    /// Classifies a packet that no line expects; `None` if the host must not send it.
     fn classify_extra(&self, got: &Self::Packet) -> Option<ExtraPacket>;
 
-    /// True if a `>` line is a pure acknowledgement, which a host may delay.
+    /// True if a `>` line is a pure acknowledgement, which the host may delay.
     fn may_be_delayed(&self, line: &Action) -> bool;
 
     /// Formats a packet for the transcript.
     fn show(&self, got: &Self::Packet) -> String;
 
-    /// Returns the packet that ends the host's connection after the dialogue, if there is a connection.
+    /// Returns the packet that ends the host's connection after the dialogue; `None` without a connection.
     fn abort_packet(&mut self) -> Option<TransportPacket>;
 }
 
@@ -130,9 +130,9 @@ pub struct Player<P: DialogueCodec> {
     script: Script,
     codec: P,
     tolerance: Tolerance,
-    /// Index of the step that is due.
+    /// Index of the due step.
     next: usize,
-    /// Rest of the `>` line that is due, if the host has met its first part.
+    /// Rest of the due `>` line, if the host has met its first part.
     remaining_line: Option<Action>,
     started_at: Option<Instant>,
     /// Time of the previous step.
@@ -145,17 +145,17 @@ pub struct Player<P: DialogueCodec> {
     transcript: String,
 }
 
-/// Result of trying a step.
+/// Result of executing a step.
 enum Progress {
     Done,
-    /// A part of the expected packet arrived.
+    /// The expected packet has arrived in part.
     Partial,
-    /// Waits for this time or a packet.
+    /// The step waits until this time or for a packet.
     Until(Instant),
 }
 
 impl<P: DialogueCodec> Player<P> {
-    /// Creates a dialogue that has not begun.
+    /// Creates a player that has not started.
     pub fn new(script: Script, partner: P, tolerance: Tolerance) -> Player<P> {
         Player {
             script,
@@ -174,32 +174,32 @@ impl<P: DialogueCodec> Player<P> {
         }
     }
 
-    /// The next packet for the host.
+    /// Returns the next packet for the host.
     pub fn poll_transmit(&mut self) -> Option<TransportPacket> {
         self.outgoing.pop_front()
     }
 
-    /// Returns the time to call [`Self::handle_timeout`] unless a packet arrives earlier.
+    /// Returns the time at which to call [`Self::handle_timeout`], unless a packet arrives earlier.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.wake.filter(|_| self.outcome.is_none())
     }
 
-    /// Returns the result, once the dialogue has ended.
+    /// Returns the result; `None` while the dialogue is in progress.
     pub fn outcome(&self) -> Option<&Result<PlaySummary, ScriptError>> {
         self.outcome.as_ref()
     }
 
-    /// Returns all packets so far as text.
+    /// Returns the text of all packets so far.
     pub fn transcript(&self) -> &str {
         &self.transcript
     }
 
-    /// Returns the packet that ends the host's connection after the dialogue, if there is a connection.
+    /// Returns the packet that ends the host's connection after the dialogue; `None` without a connection.
     pub fn abort_packet(&mut self) -> Option<TransportPacket> {
         self.codec.abort_packet()
     }
 
-    /// Takes a packet of the host. Packets of other dialogues are ignored.
+    /// Processes a packet of the host. Packets of other dialogues are ignored.
     ///
     /// # Errors
     /// The packet is damaged.
@@ -216,7 +216,7 @@ impl<P: DialogueCodec> Player<P> {
         Ok(())
     }
 
-    /// Executes the steps that are due.
+    /// Executes the due steps.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.started_at.get_or_insert_with(|| {
             self.last_step_at = now;
@@ -243,10 +243,10 @@ impl<P: DialogueCodec> Player<P> {
         }
     }
 
-    /// `None`: the script is over.
+    /// Executes the next step. Returns `None` at the end of the script.
     fn step(&mut self, now: Instant) -> Result<Option<Progress>, String> {
         let Some(step) = self.script.steps.get(self.next).cloned() else {
-            // Packets right after the last line are still unexpected.
+            // A packet right after the last line is still unexpected.
             let end = self.last_step_at + self.tolerance.floor;
             if now < end {
                 return Ok(Some(Progress::Until(end)));
@@ -264,7 +264,7 @@ impl<P: DialogueCodec> Player<P> {
             let line = self.remaining_line.clone().unwrap_or(step.action);
             return self.expect(now, &line, at).map(Some);
         }
-        // The host does this by itself, or its state is not visible: such lines take no time.
+        // The host acts by itself, or its state is not visible: such lines take no time.
         if matches!(step.action, Action::Do(_) | Action::Event(_) | Action::Check(_)) {
             self.summary.skipped_lines += usize::from(!matches!(step.action, Action::Do(_)));
             return Ok(Some(Progress::Done));
@@ -333,7 +333,7 @@ impl<P: DialogueCodec> Player<P> {
         Ok(Progress::Until(high))
     }
 
-    /// Returns the earliest and the latest time at which the packet of a line may arrive.
+    /// Returns the earliest and latest permitted arrival of the packet of a line.
     fn time_range(&self, line: &Action, at: Option<Instant>) -> (Instant, Instant) {
         let Some(at) = at else {
             return (self.last_step_at, self.last_step_at + self.tolerance.max_wait);
@@ -351,7 +351,7 @@ impl<P: DialogueCodec> Player<P> {
         (self.last_step_at + wait.saturating_sub(slack), expected + slack)
     }
 
-    /// True if no line expects the packet but a host may send it. Counts it.
+    /// True if the host may send this packet although no line expects it. Counts it.
     fn count_extra(&mut self, got: &P::Packet) -> bool {
         let more = self.codec.classify_extra(got);
         self.summary.extra_acks += usize::from(more == Some(ExtraPacket::Acknowledgement));
@@ -376,7 +376,7 @@ impl<P: DialogueCodec> Player<P> {
     }
 }
 
-/// STag and base TO of the first region in an advertisement (`docs/protocol.md`, section 2).
+/// Returns STag and base TO of the first region in an advertisement (`docs/protocol.md`, section 2).
 fn first_region(private_data: &[u8]) -> Option<(u32, u64)> {
     let entry = private_data.strip_prefix(b"DDPA\x01")?.get(3..)?;
     let stag = u32::from_be_bytes(entry.get(..4)?.try_into().ok()?);

@@ -1,4 +1,4 @@
-//! The tester on a port, in real time: one dialogue after the other, each from another port number.
+//! The tester on a port, in real time. It plays one dialogue after the other, each from another source port.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant as Clock};
@@ -17,26 +17,26 @@ use crate::player::{DialogueCodec, PlaySummary, Player, Tolerance};
 
 /// Poll interval of a port without a descriptor, and of the link state.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
-/// Attempts to resolve the next hop's hardware address, a second apart.
+/// Maximum number of attempts to resolve the next hop's hardware address, one per second.
 const MAX_ADDRESS_REQUESTS: usize = 5;
-/// First source port of the dynamic range (RFC 6335 §6), in which dialogues start at a random port.
+/// First source port of the dynamic range (RFC 6335 §6). Dialogues start at a random port in it.
 const FIRST_PORT: u16 = 49_152;
 
-/// The tester cannot begin.
+/// Reason why the tester cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// DPDK does not start.
+    /// DPDK did not start.
     #[error("{0}")]
     Eal(#[from] EalError),
-    /// The port does not open.
+    /// The port did not open.
     #[error("{0}")]
     Port(#[from] PortError),
-    /// The next hop's hardware address was not resolved.
+    /// The next hop's hardware address was not resolved: address and protocol.
     #[error(
         "{0} does not answer {1}: is it on this link, and the tester's address in its network?"
     )]
     Unresolved(IpAddr, &'static str),
-    /// The system has no random numbers.
+    /// The system provides no random numbers.
     #[error("no random numbers: {0}")]
     Random(getrandom::Error),
 }
@@ -44,16 +44,16 @@ pub enum SessionError {
 /// Reason why a dialogue failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PlayError {
-    /// The host deviates from the script, or the script is invalid.
+    /// The host deviated from the script, or the script is invalid.
     #[error("{0}")]
     Script(#[from] ScriptError),
-    /// The host sends damaged segments.
+    /// The host sent a damaged packet; contains the reason.
     #[error("the host sent a damaged packet: {0}")]
     Damaged(String),
-    /// The port takes no frames.
+    /// The port has no free packet buffer, or the next hop is not resolved.
     #[error("the port has no free packet buffer")]
     NoBuffer,
-    /// A segment of the script makes an IP packet of this many bytes, more than the port's MTU.
+    /// A packet of the script is longer than the port's MTU; contains its length, bytes.
     #[error("an IP packet of {0} bytes is longer than the MTU")]
     TooLong(usize),
 }
@@ -63,18 +63,18 @@ pub enum PlayError {
 pub struct Addresses {
     /// The tester's address.
     pub address: IpAddr,
-    /// The host's.
+    /// The host's address.
     pub host: IpAddr,
     /// Router to the host, if it is on another link.
     pub via: Option<IpAddr>,
 }
 
-/// A tester on an open port whose next hop is resolved.
+/// A tester on an open port, with its next hop resolved.
 #[derive(Debug)]
 pub struct Session {
     station: Station,
     queue: PortQueue,
-    // Declared after the queue: the device closes when both are dropped.
+    // Declared after the queue: the device is closed when both are dropped.
     _port: Port,
     clock: Clock,
     own_port: u16,
@@ -82,10 +82,10 @@ pub struct Session {
 }
 
 impl Session {
-    /// Opens the port, in ordinary memory, and finds the host.
+    /// Opens the port and resolves the next hop. Only a PCI device uses hugepages, if available.
     ///
     /// # Errors
-    /// Why not.
+    /// DPDK or the port did not start, the next hop did not answer, or there are no random numbers.
     pub fn open(
         config: &PortConfig,
         ends: Addresses,
@@ -122,7 +122,7 @@ impl Session {
     /// Plays `script` against the host's port `to`.
     ///
     /// # Errors
-    /// The first line that is not met, with all packets.
+    /// The first line that is not met, with all packets; or a failure of the port.
     pub fn play(
         &mut self,
         script: Script,
@@ -130,7 +130,7 @@ impl Session {
         tolerance: Tolerance,
     ) -> Result<(PlaySummary, String), PlayError> {
         self.own_port = self.own_port.checked_add(1).unwrap_or(FIRST_PORT);
-        // Random numbers do not collide with those of a TIME-WAIT connection or an earlier run.
+        // Random numbers avoid those of a connection in TIME-WAIT or of an earlier run.
         let number = random().map_or(self.own_port.into(), |n| n & 0x3fff_ffff);
         let ports = (self.own_port, to);
         if is_sctp(&script) {
@@ -142,7 +142,7 @@ impl Session {
         }
     }
 
-    /// Plays to the end. Returns the result and the transcript.
+    /// Plays the dialogue to its end, then ends the host's connection. Returns summary and transcript.
     fn run<P: DialogueCodec>(
         &mut self,
         mut player: Player<P>,
@@ -185,7 +185,7 @@ impl Session {
     fn find_next_hop(&mut self) -> Result<(), SessionError> {
         for _ in 0..MAX_ADDRESS_REQUESTS {
             let question = self.station.next_hop_request();
-            // No buffer, or no link yet: the next question.
+            // No free buffer or no link yet: the next attempt follows.
             let _ = self.frame(&question);
             let until = self.now() + Duration::from_secs(1);
             while self.now() < until {
@@ -222,8 +222,9 @@ impl Session {
         Some(())
     }
 
-    /// Waits for frames until `until`, answers ARP requests and neighbour solicitations, and appends the rest
-    /// to `received`.
+    /// Receives one burst. If no frame is ready, first sleeps until a frame arrives or `until`, without a descriptor
+    /// at most [`POLL_INTERVAL`]. Answers ARP requests and neighbour solicitations, and appends other frames for the
+    /// tester to `received`.
     fn receive(&mut self, until: Instant) {
         self.queue.flush();
         let mut batch = RxBatch::new();
@@ -236,7 +237,7 @@ impl Session {
             match self.station.input(frame.data()) {
                 ReceivedFrame::Other => {}
                 ReceivedFrame::AddressRequest(answer) => {
-                    // Lost like a frame on the wire: the request is sent again.
+                    // If it is lost, the host repeats its request.
                     let _ = self.frame(&answer);
                 }
                 received => self.received.push((now, received)),
@@ -244,21 +245,21 @@ impl Session {
         }
     }
 
-    /// Sleeps until the port has something or the time is over, whichever is first.
+    /// Sleeps until the port is readable or `time` has passed; without a descriptor, at most [`POLL_INTERVAL`].
     fn sleep(&self, time: Duration) {
         let Some(fd) = self.queue.fd() else { return std::thread::sleep(time.min(POLL_INTERVAL)) };
         let mut fds = [PollFd::new(&fd, PollFlags::IN)];
         let time = Timespec { tv_sec: time.as_secs() as _, tv_nsec: time.subsec_nanos() as _ };
-        // An interrupted wait is a short one.
+        // An interrupted wait is only shorter.
         let ready = poll(&mut fds, Some(&time)).unwrap_or(0);
         if ready > 0 && !fds[0].revents().contains(PollFlags::IN) {
-            // The interface is down: that may pass.
+            // The interface is down, perhaps for a moment.
             std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
-/// True when a script is about SCTP.
+/// True if the script is for SCTP.
 pub(crate) fn is_sctp(script: &Script) -> bool {
     script.settings.iter().any(|s| s.key == "stack" && s.value == "sctp")
 }

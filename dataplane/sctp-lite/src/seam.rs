@@ -1,6 +1,6 @@
-//! The seam between SCTP and the DDP adaptation. Whole user messages pass upward as they arrive; SCTP pulls
-//! user messages downward when it may send. TSNs, fragments and bundling stay inside SCTP; DDP-SSNs and
-//! sessions stay above.
+//! Interface between SCTP and the DDP adaptation. SCTP passes whole user messages up as they arrive, and pulls user
+//! messages from above when it may send. TSNs, fragments and bundling stay inside SCTP; DDP-SSNs and sessions stay
+//! above.
 
 use base::Instant;
 
@@ -11,7 +11,7 @@ pub struct ReceivedMessage<'a> {
     pub stream: u16,
     /// Payload protocol identifier.
     pub ppid: u32,
-    /// The U flag was set.
+    /// True if the U flag was set (RFC 9260 §3.3.1).
     pub unordered: bool,
     /// User data, in consecutive pieces.
     pub pieces: &'a [&'a [u8]],
@@ -22,52 +22,50 @@ pub struct ReceivedMessage<'a> {
 pub enum MessageOutcome {
     /// Accepted: SCTP counts its TSNs as received.
     Accepted,
-    /// Refused, as if it had never arrived: its TSNs are neither acknowledged nor reported in gap blocks, and
-    /// the peer retransmits it.
+    /// Refused, as if it had never arrived: SCTP neither acknowledges its TSNs nor reports them in Gap Ack Blocks,
+    /// and the peer retransmits it.
     Refused,
 }
 
 /// Receive side, called by SCTP.
 pub trait MessageSink {
-    /// Delivers a user message, none of whose TSNs was accepted before. Called when the message is complete,
-    /// even if earlier data is missing.
+    /// Delivers a complete user message, even if earlier data is missing. None of its TSNs was accepted before.
     fn deliver(&mut self, now: Instant, message: ReceivedMessage<'_>) -> MessageOutcome;
 
-    /// The peer restarted the association, which now has `streams` pairs of streams. Later messages belong to
-    /// no earlier session, and unacknowledged messages are forgotten. Not an event, because the packet that
-    /// restarts the association may carry such messages.
+    /// Processes a restart of the association by the peer; it now has `streams` pairs of streams. Later messages
+    /// belong to new sessions, and unacknowledged messages are discarded. A call, not an event, because the packet
+    /// that restarts the association may also carry such messages.
     fn on_restart(&mut self, now: Instant, streams: u16) {
         let _ = (now, streams);
     }
 
-    /// Reserves `bytes` of the memory that associations share, to hold a fragment until its message is
-    /// complete; `in_order`: no earlier data is missing. Returns false if there is no room now.
+    /// Reserves `bytes` of the memory that associations share, to hold a fragment until its message is complete.
+    /// `in_order`: no earlier data is missing. Returns false if there is no room now.
     fn hold(&mut self, bytes: usize, in_order: bool) -> bool {
         let _ = (bytes, in_order);
         true
     }
 
-    /// Returns the bytes of one fragmented message that [`hold`](Self::hold) accepts in order while nothing
-    /// else is held.
+    /// Returns the largest fragmented message, bytes, that [`hold`](Self::hold) accepts in order while nothing else
+    /// is held.
     fn max_hold(&self) -> u64 {
         u64::MAX
     }
 
-    /// Releases memory of fragments. Those of a restarted association are released by
-    /// [`on_restart`](Self::restarted).
+    /// Releases memory of fragments. [`on_restart`](Self::on_restart) releases all memory of a restarted association.
     fn release(&mut self, bytes: usize) {
         let _ = bytes;
     }
 
-    /// Requests to grow the window by `increase` bytes, after `grown` bytes of earlier growth. Returns false if
-    /// other associations need the memory. The grant is released at the association's end or restart.
+    /// Requests `increase` bytes more for the window, which has grown by `grown` bytes before. Returns false if other
+    /// associations need the memory. The grant is released when the association ends or restarts.
     fn grow_window(&mut self, grown: u64, increase: u64) -> bool {
         let _ = (grown, increase);
         true
     }
 
-    /// Returns the bytes of user data that the upper layer can still accept, which bounds the advertised
-    /// a_rwnd. An upper layer that places everything at arrival returns `u32::MAX`.
+    /// Returns the bytes of user data that the upper layer can still accept; bounds the advertised a_rwnd. An upper
+    /// layer that places everything on arrival returns `u32::MAX`.
     fn free_space(&self) -> u32;
 }
 
@@ -82,19 +80,18 @@ pub struct MessageRef {
     pub tag: u64,
 }
 
-/// A user message that was written.
+/// A user message that the source has written into a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WrittenMessage {
     /// Identifies the message in later calls.
     pub message: MessageRef,
     /// Payload protocol identifier.
     pub ppid: u32,
-    /// Requests an immediate acknowledgement (the I bit, RFC 9260 §3.3.1).
+    /// True to request an immediate acknowledgement (the I bit, RFC 9260 §3.3.1).
     pub immediate: bool,
-    /// CRC32c of the message, if it was computed with the copy.
+    /// CRC32c of the message, if the copy computed it.
     pub crc: Option<u32>,
-    /// Length of the following message, if known: with less room [`MessageSource::next`] would write nothing
-    /// now.
+    /// Length of the following message, if known. With less room, [`MessageSource::next`] would write nothing.
     pub next_len: Option<u16>,
 }
 
@@ -103,34 +100,33 @@ pub trait MessageSource {
     /// True if [`next`](Self::next) with ample room would return a message.
     fn has_data(&self) -> bool;
 
-    /// Writes the next message to the front of `out`; `None` if there is none or none fits. `max_len` is the
-    /// largest message that an empty packet carries. A source whose message could exceed `out` may hold back
-    /// until it gets a packet of its own (`out` as long as `max_len`), where it must write a message if it has
-    /// one.
+    /// Writes the next message to the front of `out`; `None` if there is none or it does not fit. `max_len` is the
+    /// largest message that an empty packet carries. A source may hold back a message that could exceed `out` until
+    /// it gets an empty packet (`out` as long as `max_len`). It must then write one if it has any.
     fn next(&mut self, max_len: usize, out: &mut [u8]) -> Option<WrittenMessage>;
 
     /// Writes an unacknowledged message again, with the same bytes. `out` has the message's length.
     fn rewrite(&mut self, message: MessageRef, out: &mut [u8]);
 
-    /// The peer's cumulative TSN has passed this message: the peer cannot renege on it. Called in the order
-    /// of [`next`](Self::next).
+    /// Reports that the cumulative TSN has passed this message, so that the peer cannot renege on it. Called in the
+    /// order of [`next`](Self::next).
     fn on_acknowledged(&mut self, message: MessageRef);
 
-    /// The largest message that fits a packet changed.
+    /// Reports a new limit for the length of a message that fits a packet, bytes.
     fn on_max_len_changed(&mut self, max_len: usize);
 }
 
 /// A batch of outgoing SCTP packets, provided by the owner of the packet buffers.
 pub trait TxBatch {
-    /// Returns room for one SCTP packet (common header and chunks) of at most `len` bytes. `None` if the
-    /// batch is full or no buffer is left: the caller stops and continues later.
+    /// Returns room for one SCTP packet (common header and chunks) of at most `len` bytes. `None` if the batch is
+    /// full or no buffer is left; the caller stops and continues later.
     fn reserve_packet(&mut self, len: usize) -> Option<&mut [u8]>;
 
-    /// The packet begun last is sent whole or not at all, whatever path MTU is assumed: it probes the path.
+    /// Forbids fragmentation of the packet reserved last, which probes the path MTU.
     fn forbid_fragmentation(&mut self) {}
 
-    /// True if packets need their checksum (RFC 9260 §6.8). False if a device inserts it: the field is left
-    /// zero.
+    /// True if the caller must compute the packet's checksum (RFC 9260 §6.8). False if a device inserts it and the
+    /// field stays zero.
     fn needs_checksum(&self) -> bool {
         true
     }
@@ -140,18 +136,18 @@ pub trait TxBatch {
         false
     }
 
-    /// Returns the memory for copies of unacknowledged messages whose source may change, in bytes. A message
-    /// that would exceed it is not sent for the first time now; with nothing kept, one message always is.
+    /// Returns the memory, bytes, for copies of unacknowledged messages whose source may change. A message that would
+    /// exceed it is not sent for the first time now. With nothing kept, one message is always sent.
     fn keep_limit(&self) -> u64 {
         u64::MAX
     }
 
-    /// A message was held back because of [`keep_limit`](Self::keep_limit).
+    /// Reports that [`keep_limit`](Self::keep_limit) held a message back.
     fn report_keep_limited(&mut self) {}
 
-    /// Completes the packet begun last, of `len` bytes, with its checksum if that is
-    /// [wanted](Self::wants_checksum). Requires a preceding `reserve_packet`; a `reserve_packet` that is not committed is
-    /// dropped.
+    /// Completes the packet reserved last, of `len` bytes. It contains its checksum if
+    /// [`needs_checksum`](Self::needs_checksum) is true. Requires a preceding `reserve_packet`. A reserved packet
+    /// that is not committed is dropped.
     fn commit(&mut self, len: usize);
 }
 
@@ -179,7 +175,6 @@ mod tests {
         fn commit(&mut self, _len: usize) {}
     }
 
-    // Default methods impose no bounds.
     #[test]
     fn default_methods_impose_no_bounds() {
         let mut defaults = Defaults;

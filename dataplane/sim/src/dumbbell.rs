@@ -1,4 +1,4 @@
-//! Several pairs of hosts whose data share one slow link; measures the share of each.
+//! Several pairs of hosts whose data share one slow link. Measures the share of each flow.
 //!
 //! ```text
 //!  client 0 ──> path ─┐                                     ┌──> server 0 ──> path ──> client 0
@@ -6,8 +6,8 @@
 //!  client 2 ──> path ─┘                                     └──> server 2 ──> path ──> client 2
 //! ```
 //!
-//! Clients write to their servers without end. Each flow has its own paths in both directions, which determine
-//! its round-trip time.
+//! Clients always have data to write to their servers. Each flow has its own paths in both directions, which
+//! determine its round-trip time.
 
 use core::time::Duration;
 
@@ -21,30 +21,30 @@ use crate::packet::Packet;
 use crate::pair::{BURST, MAX_STEPS, Stall, transmit};
 use crate::path::{self, Path};
 
-/// Bytes of each message.
+/// Length of a message, bytes.
 const MESSAGE: u64 = 64 * 1024;
-/// Messages queued per client, not yet posted.
+/// Messages queued and not yet posted per client.
 const BACKLOG: usize = 8;
 
 /// Configuration of a flow.
 #[derive(Clone, Debug)]
 pub struct FlowConfig {
-    /// Both hosts.
+    /// Configuration of both hosts.
     pub host: HostConfig,
     /// Path from the client to the shared link.
     pub forward: path::Config,
     /// Path from the server to the client.
     pub backward: path::Config,
-    /// Time of the client's connect, after the start.
+    /// Time of the client's connect, relative to the start.
     pub start: Duration,
 }
 
 /// One client, its server, and the paths that they do not share.
 #[derive(Debug)]
 pub struct Flow {
-    /// The host that writes.
+    /// Host that sends data.
     pub client: Host,
-    /// The host that is written to.
+    /// Host that receives data.
     pub server: Host,
     forward: Path,
     backward: Path,
@@ -56,7 +56,7 @@ pub struct Flow {
 /// Hosts around one shared link.
 #[derive(Debug)]
 pub struct Dumbbell {
-    /// The time.
+    /// Virtual time.
     pub now: Instant,
     /// The flows, in the order of their configurations.
     pub flows: Vec<Flow>,
@@ -65,7 +65,7 @@ pub struct Dumbbell {
 }
 
 impl Dumbbell {
-    /// Unconnected hosts around a shared link.
+    /// Creates unconnected hosts around a shared link.
     pub fn new(bottleneck: link::Config, flows: Vec<FlowConfig>) -> Self {
         let now = Instant::from_millis(1000);
         let flow = |(n, config): (usize, FlowConfig)| {
@@ -89,7 +89,7 @@ impl Dumbbell {
         }
     }
 
-    /// Lets `time` pass.
+    /// Advances virtual time by `time`.
     ///
     /// # Errors
     /// [`Stall::Spinning`]: virtual time does not advance.
@@ -114,7 +114,7 @@ impl Dumbbell {
         }
     }
 
-    /// Advances by `time` and returns the stream bytes that each server received meanwhile.
+    /// Advances virtual time by `time`. Returns the stream bytes that each server received in it.
     ///
     /// # Errors
     /// [`Stall::Spinning`]: virtual time does not advance.
@@ -130,7 +130,7 @@ impl Dumbbell {
         self.bottleneck.counters()
     }
 
-    /// Checks that no stream has ended and that each byte of a region is correct or untouched.
+    /// Checks that no stream has ended, and that each byte of a region is correct or untouched.
     ///
     /// # Errors
     /// The first violation.
@@ -161,7 +161,7 @@ impl Dumbbell {
         flows.chain(self.bottleneck.next_delivery()).min()
     }
 
-    /// Does one round of work that is due now: all links, then all hosts.
+    /// Performs one round of the work due now: all links, then all hosts.
     fn work(&mut self) {
         let Dumbbell { now, flows, bottleneck, tx } = self;
         let now = *now;
@@ -185,7 +185,7 @@ impl Flow {
     fn work(&mut self, now: Instant, tx: &mut Batch) {
         if self.start.is_some_and(|at| at <= now) {
             self.start = None;
-            // Connect fails only if the private data is too long; here it is empty.
+            // Fails only if the private data are too long; here they are empty.
             let connected = self.client.connect(now);
             debug_assert!(connected.is_ok());
         }
@@ -205,7 +205,7 @@ impl Flow {
     }
 }
 
-/// Returns Jain's fairness index: 1 if all shares are equal, 1/n if one flow gets everything.
+/// Returns Jain's fairness index: 1 for equal shares, 1/n if one flow gets everything.
 pub fn jain(shares: &[u64]) -> f64 {
     let sum: f64 = shares.iter().map(|&x| x as f64).sum();
     let squares: f64 = shares.iter().map(|&x| (x as f64).powi(2)).sum();

@@ -1,4 +1,4 @@
-//! The interface between a simulation and its hosts, for both lower layers.
+//! Interface between a simulation and its hosts, for TCP and SCTP.
 
 use core::fmt::Debug;
 
@@ -8,27 +8,27 @@ use ddp::{Cookie, Message, RegionMemory, Source, Stag, TaggedOffset, VecMemory};
 use crate::dialogue::Batch;
 use crate::packet::{Packet, Protocol};
 
-/// The region that every host offers: its STag and the TO of its first byte.
+/// Region of every host: its STag and the TO of its first byte.
 pub const REGION: (Stag, TaggedOffset) = (Stag(0x00C0_FFEE), TaggedOffset(0x7000_0000_0000));
 
 /// Configuration of a host.
 pub trait Setup: Clone + Debug {
-    /// The host.
+    /// Type of the host.
     type Host: End;
 
-    /// A host that listens (`passive`) or will connect.
+    /// Creates a host that listens (`passive`) or connects later.
     fn host(self, passive: bool) -> Self::Host;
 }
 
 /// A host: TCP with one stream, or SCTP with several streams, numbered from 0.
 pub trait End: Debug {
-    /// Protocol of its packets.
+    /// Transport protocol of the host's packets.
     const PROTOCOL: Protocol;
 
     /// Opens the connection and its streams.
     ///
     /// # Errors
-    /// The reason as a sentence.
+    /// The reason, as a sentence.
     fn connect(&mut self, now: Instant) -> Result<(), String>;
     /// Closes gracefully.
     fn shutdown(&mut self, now: Instant);
@@ -37,55 +37,54 @@ pub trait End: Debug {
 
     /// Processes a received packet.
     fn input(&mut self, now: Instant, packet: &Packet, tx: &mut Batch);
-    /// Runs timers that are due, posts queued messages, and writes packets.
+    /// Runs due timers, posts queued messages, and writes packets.
     fn work(&mut self, now: Instant, tx: &mut Batch);
-    /// Returns the next time to call [`work`](Self::work).
+    /// Returns the time at which to call [`work`](Self::work) next.
     fn timeout(&self) -> Option<Instant>;
-    /// Processes a router's report that it dropped `dropped`, because its MTU is `mtu` bytes.
+    /// Processes a router's report that it dropped the packet `dropped`; its MTU is `mtu` bytes.
     fn packet_too_big(&mut self, now: Instant, mtu: usize, dropped: &[u8]);
 
-    /// True if the packet is sent in IP fragments because it exceeds the path MTU that the host has learnt.
+    /// True if IP fragments the packet because it exceeds the path MTU known to the host.
     fn is_for_fragments(&self, _bytes: &[u8]) -> bool {
         false
     }
 
     /// Returns the number of streams.
     fn stream_count(&self) -> usize;
-    /// Queues a message to be posted on this stream.
+    /// Queues a message for posting on this stream.
     fn send(&mut self, stream: usize, message: Message<VecMemory>);
-    /// Returns the tagged messages delivered so far, as offset in the region and length.
+    /// Tagged messages delivered so far: offset in the region, and length.
     fn delivered(&self, stream: usize) -> Vec<(u64, u64)>;
-    /// Returns the untagged messages delivered so far.
+    /// Untagged messages delivered so far.
     fn received(&self, stream: usize) -> Vec<&[u8]>;
-    /// Returns the cookies of messages that the peer has acknowledged completely, in order, without that of the
-    /// last message.
+    /// Cookies of completely acknowledged messages, in order. The cookie of the last message is left out.
     fn sent(&self, stream: usize) -> Vec<Cookie>;
 
     /// Returns the bytes of the region.
     fn region(&self) -> Vec<u8>;
-    /// True while no byte outside the region was written.
+    /// True if no byte outside the region was written.
     fn is_guard_untouched(&self) -> bool;
-    /// Returns the bytes of untagged buffers and of held pieces in use: zero after the connection has ended.
+    /// Bytes of untagged buffers and of held pieces in use: zero after the connection has ended.
     fn in_use(&self) -> (u64, u64);
 
-    /// True if no connection was opened yet, in either direction.
+    /// True if no connection was opened, in either direction.
     fn is_unopened(&self) -> bool;
     /// True if all streams are established.
     fn is_established(&self) -> bool;
     /// True after a graceful close, false after an error; `None` while the connection is open.
     fn closed(&self) -> Option<bool>;
-    /// True when the connection has ended, TIME-WAIT included, and its state may be freed.
+    /// True if the connection has ended, TIME-WAIT included, and its state may be freed.
     fn is_done(&self) -> bool;
     /// Returns the counters.
     fn totals(&self) -> Totals;
-    /// Returns a violated invariant that must hold in every scenario.
+    /// Returns a violated invariant of any scenario.
     fn fault(&self) -> Option<String>;
-    /// Formats the state in one line, for a failure report.
+    /// Formats the state in one line for a failure report.
     fn describe_state(&self) -> String;
     /// Decodes a packet for a failure report.
     fn show(bytes: &[u8]) -> Option<String>;
 
-    /// Writes bytes `from` of `memory` to `at` in the peer's region.
+    /// Posts a Write of the bytes `from` of `memory` to offset `at` in the peer's region.
     fn write_to(
         &mut self,
         stream: usize,
@@ -106,14 +105,14 @@ pub trait End: Debug {
     }
 }
 
-/// Counters that every end has.
+/// Counters common to all hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
     /// Tagged messages delivered.
     pub tagged_delivered: u64,
     /// Untagged messages delivered.
     pub untagged_delivered: u64,
-    /// Bytes that the lower layer has received and accepted.
+    /// Bytes that TCP or SCTP has received and accepted.
     pub bytes_in: u64,
     /// Bytes that the peer has acknowledged.
     pub bytes_acknowledged: u64,

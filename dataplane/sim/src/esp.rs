@@ -1,8 +1,7 @@
-//! ESP on one direction of a path. Packets are sealed where they enter the link and opened where they leave it,
-//! so the link loses, delays, duplicates and damages sealed packets. SAs are replaced during the transfer, make
-//! before break.
+//! ESP on one direction of a path. Packets are sealed before the link and opened after it, so the link loses, delays,
+//! duplicates and damages sealed packets. SAs are replaced during the transfer, make before break.
 //!
-//! Packets of the simulation have no IP header; this module adds one, IPv4 or IPv6. Left out: policies and key
+//! Packets of the simulation have no IP header; this module adds one, IPv4 or IPv6. Not included: policies and key
 //! exchange.
 
 use std::net::IpAddr;
@@ -17,31 +16,31 @@ use ipsec::sa::{
 
 use crate::packet::{Ecn, IP_HEADER, Packet};
 
-/// UDP port of ESP in UDP.
+/// UDP port of UDP-encapsulated ESP.
 const PORT: u16 = 4500;
 /// SPI of the first SA.
 const FIRST: u32 = 0x1000;
-/// Inbound SAs that are valid at a time: the newest and its predecessor.
+/// Maximum number of valid inbound SAs: the newest and its predecessor.
 const MAX_INBOUND_SAS: usize = 2;
 
 /// ESP protection of one direction.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
-    /// Cipher and integrity algorithm.
+    /// Algorithm for encryption and integrity.
     pub algorithm: Algorithm,
-    /// True: inner packets are IPv6; false: IPv4.
+    /// True if inner packets are IPv6, false if IPv4.
     pub v6: bool,
-    /// Tunnel mode, over IPv6 if true and over IPv4 if false. `None`: transport mode.
+    /// `None`: transport mode. Otherwise tunnel mode, with an outer IPv6 header if true, IPv4 if false.
     pub tunnel: Option<bool>,
-    /// ESP is encapsulated in UDP, on port 4500.
+    /// True if ESP is encapsulated in UDP, on port 4500.
     pub udp: bool,
-    /// Extended sequence numbers (64 bits).
+    /// True for extended sequence numbers (64 bits).
     pub esn: bool,
-    /// Last used sequence number of the first SA: the first packet has the next one.
+    /// Last used sequence number when the first SA starts.
     pub sequence: u64,
-    /// Anti-replay window, in packets.
+    /// Anti-replay window, packets.
     pub window: u16,
-    /// Packets after which an SA is replaced. `None`: never.
+    /// Number of packets after which an SA is replaced; `None`: never.
     pub rekey: Option<u64>,
 }
 
@@ -76,7 +75,7 @@ impl Config {
         if self.v6 { ip::IPV6_HEADER } else { ip::IPV4_HEADER }
     }
 
-    /// The largest packet, in bytes and with an IP header as the simulation counts it, that fits `mtu` once it is sealed.
+    /// Returns the largest packet that fits `mtu` once sealed, bytes, with an IP header as the simulation counts it.
     pub fn inner_mtu(&self, mtu: usize) -> usize {
         let largest = self.shape().max_packet_len(mtu, self.header());
         largest.map_or(0, |largest| largest - self.header() + IP_HEADER)
@@ -90,14 +89,14 @@ fn address(v6: bool, n: u8) -> IpAddr {
     }
 }
 
-/// Packets that were refused and SAs that were replaced.
+/// Counters of refused packets and replaced SAs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Refused as replayed or as too old.
+    /// Packets refused as replayed or too old.
     pub replayed: u64,
-    /// Refused as damaged, or because no SA matches.
+    /// Packets refused as damaged, or because no SA matches.
     pub refused: u64,
-    /// SAs that were replaced.
+    /// SAs replaced.
     pub rekeyed: u64,
 }
 
@@ -109,7 +108,7 @@ impl core::ops::AddAssign for Counters {
     }
 }
 
-/// Sender's and receiver's ESP of one direction.
+/// ESP state of sender and receiver in one direction.
 #[derive(Debug)]
 pub struct Esp {
     config: Config,
@@ -124,7 +123,7 @@ impl Esp {
     /// Creates both ends of the first SA.
     ///
     /// # Errors
-    /// The configuration allows no SA.
+    /// No SA can be created from the configuration.
     pub fn new(config: Config) -> Result<Esp, SaError> {
         let (outbound, inbound) = pair(&config, 0)?;
         let counters = Counters::default();
@@ -141,7 +140,7 @@ impl Esp {
         self.counters
     }
 
-    /// Seals a packet for the link; `protocol` is the IP protocol number of its bytes. `None`: the packet
+    /// Seals a packet for the link; `protocol` is the IP protocol number of its bytes. Returns `None` if the packet
     /// cannot be sealed.
     pub fn seal(&mut self, now: Instant, packet: Packet, protocol: u8) -> Option<Packet> {
         let due = |every| self.outbound.used().packets >= every;
@@ -163,11 +162,11 @@ impl Esp {
             traffic_class(ecn),
             "a tunnel copies ECN outwards"
         );
-        // The link counts a header of this length itself.
+        // The link itself counts a header of this length.
         Some(Packet { bytes: sealed[IP_HEADER..].to_vec(), ecn, flow })
     }
 
-    /// Opens a packet at the receiver. `None`: the packet is refused and counted.
+    /// Opens a packet at the receiver. Returns `None` if the packet is refused and counted.
     pub fn open(&mut self, now: Instant, packet: Packet) -> Option<Packet> {
         let Packet { bytes, ecn, flow } = packet;
         let v6 = self.config.tunnel.unwrap_or(self.config.v6);
@@ -206,7 +205,7 @@ impl Esp {
 
     /// Replaces the SA. The receiver installs the new one before the sender uses it.
     fn rekey(&mut self) {
-        // The parameters were good for the first one.
+        // Cannot fail: the first SA had the same parameters.
         let Ok((outbound, inbound)) = pair(&self.config, self.generation + 1) else { return };
         self.generation += 1;
         self.inbound.push(inbound);
@@ -230,7 +229,7 @@ fn pair(config: &Config, generation: u32) -> Result<(Outbound, Inbound), SaError
     Ok((outbound, inbound))
 }
 
-/// Returns the traffic class with these ECN bits; ECN-capable packets carry ECT(0).
+/// Returns the traffic class with these ECN bits. ECN-capable packets have ECT(0).
 fn traffic_class(ecn: Ecn) -> u8 {
     match ecn {
         Ecn::NotEct => 0,

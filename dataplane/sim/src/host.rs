@@ -29,12 +29,12 @@ pub const SINK: (Stag, TaggedOffset) = (Stag(0x00DE_C0DE), TaggedOffset(0x1000))
 pub const QUEUE: Qn = Qn(0);
 /// Buffers posted to [`QUEUE`]: bare DDP has no credits, so they must suffice for all messages in flight.
 const BUFFERS: u32 = 100_000;
-/// Bytes before and after the region that no peer may write.
+/// Bytes before and after the region that peers must not write.
 const GUARD: usize = 4096;
-/// Cookie of the last message after a peer's error, which the stream posts by itself.
+/// Cookie of the last message, which a stream posts by itself after a peer's error.
 pub const LAST_MESSAGE_COOKIE: Cookie = Cookie::STACK;
 const PD: PdId = PdId(7);
-/// Bytes of untagged buffers that may be in use.
+/// Limit of untagged buffers in use, bytes.
 const POOL: u64 = 8 << 20;
 
 /// Configuration of a host.
@@ -42,21 +42,21 @@ const POOL: u64 = 8 << 20;
 pub struct HostConfig {
     /// TCP, MPA and teardown.
     pub endpoint: EndpointConfig,
-    /// MTU of the host's interface, in bytes.
+    /// MTU of the host's interface, bytes.
     pub mtu: usize,
-    /// Bytes of the host's region.
+    /// Length of the host's region, bytes.
     pub region: usize,
-    /// Bytes of each untagged buffer.
+    /// Length of an untagged buffer, bytes.
     pub buffer_size: u32,
-    /// Bytes that may be held ahead of gaps.
+    /// Budget for bytes held beyond gaps.
     pub hold: u64,
-    /// Bytes by which receive windows may grow.
+    /// Budget for growth of receive windows, bytes.
     pub windows: u64,
-    /// A passive host answers SYNs with cookies and keeps no state until one is returned.
+    /// True if a passive host answers SYNs with cookies and keeps no state until one is returned.
     pub syn_cookies: bool,
     /// Initial sequence number.
     pub iss: u32,
-    /// Private data of the host's request or reply; not sent in Start Keys.
+    /// Private data of the host's MPA Request or Reply; Start Keys carry none.
     pub private_data: Vec<u8>,
     /// Configuration of RDMAP; `None`: bare DDP.
     pub rdmap: Option<rdmap::Config>,
@@ -101,7 +101,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Creates a host that listens (`passive`) or will connect.
+    /// Creates a host that listens (`passive`) or connects later.
     pub fn new(config: HostConfig, passive: bool) -> Self {
         let memory = VecMemory::new(config.region + 2 * GUARD);
         let mut stags = StagTable::new();
@@ -127,7 +127,7 @@ impl Host {
             memory_offset: 0,
             ..entry.clone()
         };
-        // The table is empty and the regions are within their memory: neither can be refused.
+        // Cannot fail: the table is empty and the regions are within their memory.
         let inserted = [stags.insert(entry), stags.insert(own)];
         debug_assert!(inserted.iter().all(Result::is_ok));
         let address = |n| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, n)), 7174);
@@ -153,7 +153,7 @@ impl Host {
     /// Opens the connection.
     ///
     /// # Errors
-    /// The private data does not fit into the request.
+    /// The private data do not fit the request.
     pub fn connect(&mut self, now: Instant) -> Result<(), tcp_lite::mpa::PrivateDataTooLong> {
         let endpoint = Endpoint::connect(
             Arc::clone(&self.shared),
@@ -168,7 +168,7 @@ impl Host {
         Ok(())
     }
 
-    /// Pauses delivery: the host takes no events and at most this many may wait. `None` resumes.
+    /// Pauses event delivery: at most this many events are queued, and the host takes none. `None` resumes.
     pub fn pause(&mut self, most_events: Option<u32>) {
         if let Some(endpoint) = &mut self.endpoint {
             endpoint.pause(most_events);
@@ -195,7 +195,7 @@ impl Host {
         self.outbox.len() + self.operations.len()
     }
 
-    /// Writes bytes into the host's own region, at this offset.
+    /// Writes bytes into the host's own region, from offset `at`.
     pub fn fill(&mut self, at: usize, bytes: &[u8]) {
         self.memory.write((GUARD + at) as u64, bytes);
     }
@@ -228,7 +228,7 @@ impl Host {
         self.events.iter().filter_map(completed).collect()
     }
 
-    /// Writes bytes `from` of `memory` to `at` in the peer's region.
+    /// Posts a Write of the bytes `from` of `memory` to offset `at` in the peer's region.
     pub fn write(&mut self, memory: &VecMemory, from: core::ops::Range<u64>, at: u64) {
         self.write_to(0, memory, from, at);
     }
@@ -245,7 +245,7 @@ impl Host {
         self.with(|endpoint, cx| endpoint.abort(now, cx));
     }
 
-    /// Processes a router's report that it dropped the segment at `seq`, because its MTU is `mtu` bytes.
+    /// Processes a router's report that it dropped the segment at `seq`; its MTU is `mtu` bytes.
     fn too_big(&mut self, now: Instant, mtu: usize, seq: SeqNumber) {
         if let Some(endpoint) = &mut self.endpoint {
             endpoint.on_packet_too_big(now, mtu as u16, seq);
@@ -266,7 +266,7 @@ impl Host {
                 tcp::reset_for(&segment, tx);
                 return;
             }
-            // A SYN is done here; a segment that returns a cookie may carry data.
+            // A SYN is completely processed; a segment that returns a cookie may carry data.
             if segment.flags.has(tcp::Flags::SYN) {
                 return;
             }
@@ -277,7 +277,7 @@ impl Host {
         }
     }
 
-    /// Handles a segment to a passive host: a SYN, or an acknowledgement with a valid cookie. Returns false for
+    /// Processes a segment to a passive host: a SYN, or an acknowledgement with a valid cookie. Returns false for
     /// other segments.
     fn open(&mut self, now: Instant, segment: &Segment<'_>, tx: &mut Batch) -> bool {
         let (config, tcp) = (Arc::clone(&self.shared), Arc::clone(&self.shared.tcp));
@@ -286,7 +286,7 @@ impl Host {
         let cookies = SynCookies::new([0x51; 16], IsnGenerator::new([0x52; 16]));
         match (syn, ack) {
             (true, false) if self.config.syn_cookies => {
-                // A full batch drops the answer; the peer retransmits the SYN.
+                // A full batch drops the SYN-ACK; the peer retransmits the SYN.
                 cookies.answer(
                     &tcp,
                     &tuple,
@@ -313,7 +313,7 @@ impl Host {
         }
     }
 
-    /// Runs timers that are due, posts queued messages and operations, and writes segments.
+    /// Runs due timers, posts queued messages and operations, and writes segments.
     pub fn work(&mut self, now: Instant, tx: &mut Batch) {
         if self.timeout().is_some_and(|at| at <= now) {
             self.with(|endpoint, cx| endpoint.handle_timeout(now, cx));
@@ -326,17 +326,17 @@ impl Host {
         self.take_events(now);
     }
 
-    /// Returns the next time to call [`work`](Self::work).
+    /// Returns the time at which to call [`work`](Self::work) next.
     pub fn timeout(&self) -> Option<Instant> {
         self.endpoint.as_ref().filter(|e| !e.is_done()).and_then(Endpoint::poll_timeout)
     }
 
-    /// Events so far.
+    /// All events so far.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// Tagged messages delivered so far, as offset in the region and length.
+    /// Tagged messages delivered so far: offset in the region, and length.
     pub fn delivered(&self) -> Vec<(u64, u64)> {
         let tagged = |event: &Event| match event {
             Event::Ddp(ddp::Event::TaggedDelivered { to, len, .. }) => {
@@ -363,7 +363,7 @@ impl Host {
             .collect()
     }
 
-    /// Cookies of messages that the peer has acknowledged completely, in order, without that of the last message.
+    /// Cookies of completely acknowledged messages, in order. The cookie of the last message is left out.
     pub fn sent(&self) -> Vec<Cookie> {
         let cookies = |event: &Event| match event {
             Event::Ddp(ddp::Event::Sent { cookie, messages }) if *cookie != LAST_MESSAGE_COOKIE => {
@@ -382,22 +382,22 @@ impl Host {
         })
     }
 
-    /// Returns the state of the stream; `None` before a connection.
+    /// State of the stream; `None` before a connection exists.
     pub fn state(&self) -> Option<State> {
         self.endpoint.as_ref().map(Endpoint::state)
     }
 
-    /// True when the stream has ended and its state may be freed.
+    /// True if the stream has ended and its state may be freed.
     pub fn is_done(&self) -> bool {
         self.endpoint.as_ref().is_some_and(Endpoint::is_done)
     }
 
-    /// Returns the counters of the stream.
+    /// Counters of the stream; zero before a connection exists.
     pub fn stats(&self) -> EndpointStats {
         self.endpoint.as_ref().map(Endpoint::stats).unwrap_or_default()
     }
 
-    /// Returns the endpoint.
+    /// The endpoint; `None` before a connection exists.
     pub fn endpoint(&self) -> Option<&Endpoint<VecMemory>> {
         self.endpoint.as_ref()
     }
@@ -407,7 +407,7 @@ impl Host {
         &self.config
     }
 
-    /// Why segments were dropped.
+    /// Reasons of dropped segments, in order.
     pub fn drops(&self) -> &[tcp::DropReason] {
         &self.drops
     }
@@ -426,7 +426,7 @@ impl Host {
         outside.copied().all(|byte| byte == 0)
     }
 
-    /// Bytes of untagged buffers and of held pieces that are in use: zero after the stream has ended.
+    /// Bytes of untagged buffers in use, and bytes held plus window growth: zero after the stream has ended.
     pub fn in_use(&self) -> (u64, u64) {
         (self.buffers.in_use(), self.hold.used() + self.hold.windows().used())
     }
@@ -440,7 +440,7 @@ impl Host {
             match endpoint.post(message.clone()) {
                 Ok(()) => drop(self.outbox.pop_front()),
                 Err(PostError::Full) => break,
-                // The stream is closed: the rest is never sent.
+                // The stream is closed; the remaining messages are never sent.
                 Err(_) => self.outbox.clear(),
             }
         }
@@ -462,18 +462,18 @@ impl Host {
                     let ulp = self.ulp();
                     let accepted = self
                         .with(|endpoint, cx| endpoint.mpa_accept(now, PD, &private_data, ulp, cx));
-                    // A stream may end between the request and the answer.
+                    // The stream may end between the request and the answer.
                     let over = Some(Err(AnswerError::NoRequest));
                     debug_assert!(accepted == Some(Ok(())) || accepted == over);
                 }
                 Event::Ddp(ddp::Event::UntaggedDelivered { qn: QUEUE, .. })
                 | Event::Rdmap(RdmapEvent::Received { .. } | RdmapEvent::Immediate { .. }) => {
                     if let Some(endpoint) = &mut self.endpoint {
-                        // Refused only after the stream has ended.
+                        // Fails only after the end of the stream.
                         let _ = endpoint.post_buffers(QUEUE, 1);
                     }
                 }
-                // RFC 5041 §6.2.1: the ULP has nothing more to send.
+                // RFC 5041 §6.2.1: the ULP has no more data to send.
                 Event::Ddp(ddp::Event::PeerClosed { .. })
                 | Event::Rdmap(RdmapEvent::PeerClosed { .. }) => self.shutdown(now),
                 _ => {}
@@ -508,7 +508,7 @@ impl Host {
         self.config.private_data.clone()
     }
 
-    /// Bytes of payload and options in a segment on this interface (RFC 9293 §3.7.1).
+    /// Returns the MSS of the interface: bytes of payload and options in a segment (RFC 9293 §3.7.1).
     fn mss(&self) -> u16 {
         (self.config.mtu - 40) as u16
     }

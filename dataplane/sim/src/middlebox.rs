@@ -1,6 +1,6 @@
-//! A box on the path that cuts and joins segments, as segmentation offload, proxies and firewalls do.
+//! A middlebox that splits and merges segments, as segmentation offload, proxies and firewalls do.
 //!
-//! TCP semantics are preserved: sequence numbers, acknowledgements and bytes stay, only segment boundaries
+//! TCP semantics are preserved: sequence numbers, acknowledgements and bytes are unchanged, only segment boundaries
 //! move. The box holds at most one segment per direction, for at most [`Config::hold`].
 
 use core::time::Duration;
@@ -10,23 +10,23 @@ use link::{Probability, Rng};
 
 use crate::segment::{Flags, Segment};
 
-/// Rates and bounds of splitting and merging; segments without payload pass unchanged.
+/// Probabilities and limits of splitting and merging. Segments without payload pass unchanged.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
-    /// Probability that a segment is cut in two or more pieces.
+    /// Probability that a segment is split into two or more pieces.
     pub split: Probability,
-    /// Smallest piece, in bytes (1 and more).
+    /// Smallest piece, bytes, at least 1.
     pub min_piece: usize,
-    /// Probability that a segment is held back to be joined with the next one.
+    /// Probability that a segment is held back to be merged with the next one.
     pub merge: Probability,
-    /// Largest payload of a joined segment, in bytes.
+    /// Largest payload of a merged segment, bytes.
     pub max_payload: usize,
-    /// Longest time that a segment is held back.
+    /// Maximum time for which a segment is held back.
     pub hold: Duration,
 }
 
 impl Config {
-    /// A box that changes nothing.
+    /// Returns the configuration of a box that changes nothing.
     pub fn transparent() -> Self {
         Config {
             split: Probability::NEVER,
@@ -43,7 +43,7 @@ impl Config {
 pub struct Middlebox {
     config: Config,
     rng: Rng,
-    /// Expiry and segment held back.
+    /// Held segment and the expiry of its hold time.
     held_segment: Option<(Instant, Segment)>,
     counters: Counters,
 }
@@ -51,14 +51,14 @@ pub struct Middlebox {
 /// Counters of a box, in segments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Cut in pieces.
+    /// Segments split into pieces.
     pub split: u64,
-    /// Joined to the previous segment.
+    /// Segments merged with the previous one.
     pub merged: u64,
 }
 
 impl Middlebox {
-    /// Creates one direction of a box; the seed determines its decisions.
+    /// Creates one direction of a box. `seed` determines its decisions.
     pub fn new(config: Config, seed: u64) -> Self {
         Middlebox { config, rng: Rng::new(seed), held_segment: None, counters: Counters::default() }
     }
@@ -73,7 +73,7 @@ impl Middlebox {
         self.counters
     }
 
-    /// Returns the expiry of the held segment; call [`expire`](Self::expire) then.
+    /// Expiry of the held segment, the time at which to call [`expire`](Self::expire).
     pub fn next_time(&self) -> Option<Instant> {
         self.held_segment.as_ref().map(|(until, _)| *until)
     }
@@ -87,7 +87,7 @@ impl Middlebox {
         }
     }
 
-    /// Takes a segment and appends the segments that leave the box now to `out`.
+    /// Processes a segment, and appends the segments that leave the box now to `out`.
     pub fn push(&mut self, now: Instant, segment: Segment, out: &mut Vec<Segment>) {
         if let Some((_, mut held)) = self.held_segment.take() {
             if is_mergeable(&held, &segment, self.config.max_payload) {
@@ -97,7 +97,7 @@ impl Middlebox {
                 held.ack = segment.ack;
                 held.window = segment.window;
                 held.options = segment.options;
-                // RFC 3168 §5.3: a mark on a part is a mark on the whole.
+                // RFC 3168 §5.3: the merged segment is marked if a part was.
                 held.ecn = held.ecn.max(segment.ecn);
                 self.forward(held, out);
                 return;

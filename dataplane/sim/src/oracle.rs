@@ -1,20 +1,19 @@
-//! Reference encoder of MPA streams and DDP segments, written from the specifications and independent of the
-//! code under test. Dialogues build the peer's segments and the expected ones with it. The module has no
-//! decoder and is not optimised.
+//! Reference encoder of MPA streams and DDP segments, written from the specifications and independent of the code
+//! under test. Dialogues use it for the peer's segments and for the expected ones. There is no decoder, and nothing
+//! is optimised.
 
 /// Bytes between the starts of two markers (RFC 5044 §4.3).
 const MARKER_SPACING: usize = 512;
 
-/// One direction of an MPA stream: the start frame first, then FPDUs. Positions count from the first byte after
-/// the SYN.
+/// One direction of an MPA stream: the start frame, then FPDUs. Positions count from the first byte after the SYN.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     bytes: Vec<u8>,
-    /// Offset at which Full Operation starts; set by the first FPDU.
+    /// Position at which Full Operation starts; set by the first FPDU.
     operation: Option<usize>,
     /// True if this direction carries markers.
     pub markers: bool,
-    /// FPDUs carry a computed CRC; otherwise the field is zero.
+    /// True if FPDUs have a CRC; otherwise the field is zero.
     pub crc: bool,
 }
 
@@ -24,30 +23,30 @@ pub enum Flaw {
     /// No mistake.
     #[default]
     None,
-    /// One bit of the correct CRC is flipped.
+    /// One bit of the CRC is flipped.
     BadCrc,
-    /// FPDUPTR of every marker in the FPDU is too large by this many bytes; the CRC is correct.
+    /// FPDUPTR of every marker in the FPDU is too large by this many bytes; the CRC is computed over it.
     BadPointer(u16),
-    /// ULPDU_Length is too large by this many bytes; the CRC is correct.
+    /// ULPDU_Length is too large by this many bytes; the CRC is computed over it.
     BadLength(u16),
 }
 
 /// A request or reply frame (RFC 5044 §7.1.1, figure 8).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StartFrame {
-    /// The 16 bytes of the key.
+    /// Key, 16 bytes.
     pub key: [u8; 16],
-    /// The M flag: the sender requires markers.
+    /// M flag: the sender requires markers.
     pub markers: bool,
-    /// The C flag: the sender prefers CRCs.
+    /// C flag: the sender prefers CRCs.
     pub crc: bool,
-    /// The R flag: the connection is rejected.
+    /// R flag: the connection is rejected.
     pub reject: bool,
     /// The five reserved bits, in the low bits of the byte.
     pub reserved: u8,
     /// Revision.
     pub revision: u8,
-    /// The PD_Length to write; `None`: the correct one.
+    /// PD_Length to write; `None`: the correct one.
     pub claimed_length: Option<u16>,
     /// Private data.
     pub private_data: Vec<u8>,
@@ -59,7 +58,7 @@ impl StartFrame {
     /// Key of a reply frame.
     pub const REPLY: [u8; 16] = *b"MPA ID Rep Frame";
 
-    /// The frame's bytes.
+    /// Returns the bytes of the frame.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = self.key.to_vec();
         let flag = |on: bool, bit: u8| if on { 1 << bit } else { 0 };
@@ -74,12 +73,12 @@ impl StartFrame {
 }
 
 impl Stream {
-    /// Everything built so far.
+    /// All bytes built so far.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Bytes built so far.
+    /// Number of bytes built so far.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -94,7 +93,7 @@ impl Stream {
         self.bytes.extend(bytes);
     }
 
-    /// Appends an FPDU that holds `ulpdu`, with markers at their places (RFC 5044 §4.1, §4.3).
+    /// Appends an FPDU with `ulpdu`, and the markers at their positions (RFC 5044 §4.1, §4.3).
     pub fn fpdu(&mut self, ulpdu: &[u8], flaw: Flaw) {
         let operation = *self.operation.get_or_insert(self.bytes.len());
         let claimed = ulpdu.len() + if let Flaw::BadLength(n) = flaw { usize::from(n) } else { 0 };
@@ -108,7 +107,7 @@ impl Stream {
             start.get_or_insert(self.bytes.len());
             self.bytes.push(byte);
         }
-        // A marker right after the pad belongs to this FPDU and to its CRC (§4.4).
+        // A marker right after the pad belongs to this FPDU and its CRC (§4.4).
         self.marker_if_due(operation, start, flaw);
         let mut crc = if self.crc { crc32c(&self.bytes[from..]) } else { 0 };
         if flaw == Flaw::BadCrc {
@@ -129,7 +128,7 @@ impl Stream {
     }
 }
 
-/// A tagged DDP segment (RFC 5041 §4.2).
+/// Encodes a tagged DDP segment (RFC 5041 §4.2).
 pub fn tagged(version: u8, last: bool, rsvd: u8, stag: u32, to: u64, payload: &[u8]) -> Vec<u8> {
     let mut out = vec![0x80 | u8::from(last) << 6 | version & 3, rsvd];
     out.extend(stag.to_be_bytes());
@@ -138,8 +137,8 @@ pub fn tagged(version: u8, last: bool, rsvd: u8, stag: u32, to: u64, payload: &[
     out
 }
 
-/// An untagged DDP segment (RFC 5041 §4.3). `rsvd` is the RsvdULP field: one byte beside the control
-/// byte and four after it.
+/// Encodes an untagged DDP segment (RFC 5041 §4.3). `rsvd` is the RsvdULP field: one byte after the control byte, and
+/// four more.
 pub fn untagged(
     version: u8,
     last: bool,
@@ -156,7 +155,7 @@ pub fn untagged(
     out
 }
 
-/// CRC32c, bit by bit (RFC 3720 §B.4).
+/// Computes CRC32c bit by bit (RFC 3720 §B.4).
 pub fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0u32, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| {
@@ -186,7 +185,7 @@ mod tests {
         assert_eq!(s.bytes()[s.len() - 4..], [0x52, 0x23, 0x99, 0x83]);
 
         let mut s = Stream { markers: true, crc: true, ..Stream::default() };
-        // A first FPDU of 492 bytes with its marker: 488 bytes of length, ULPDU, pad and CRC.
+        // A first FPDU of 492 bytes: a marker of 4 bytes, and 488 bytes of length, ULPDU, pad and CRC.
         s.fpdu(&untagged(1, true, [0x43, 0, 0, 0, 0], (0, 1, 0), &[0; 464]), Flaw::None);
         assert_eq!(s.len(), 492);
         s.fpdu(&rfc_5044_fpdu(0, 2), Flaw::None);

@@ -1,17 +1,16 @@
-//! Packets of the simulated network: a TCP segment or SCTP packet, the ECN field of its IP header, and its
-//! flow.
+//! Packets of the simulated network: a TCP segment or SCTP packet, its flow, and the ECN field of its IP header.
 
 use link::Frame;
 
-/// Bytes of an IPv4 header, which count against the MTU.
+/// Length of an IPv4 header, bytes; counts against the MTU.
 pub const IP_HEADER: usize = 20;
 /// Bytes that Ethernet adds on the wire: header, check sequence, preamble and gap.
 pub const ETHERNET: usize = 14 + 4 + 8 + 12;
 
-/// The ECN field of an IP header (RFC 3168 §5).
+/// ECN field of an IP header (RFC 3168 §5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Ecn {
-    /// Transport without ECN.
+    /// Not ECN-capable.
     #[default]
     NotEct,
     /// ECN-capable transport: ECT(0) or ECT(1), which are equivalent.
@@ -23,25 +22,25 @@ pub enum Ecn {
 /// Transport protocol of the packets of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {
-    /// TCP segments, whose checksum the path fills in.
+    /// TCP segments, whose checksum the path computes.
     Tcp,
-    /// SCTP packets, complete: no middlebox can cut them, and CRC32c finds hidden damage, too.
+    /// SCTP packets, complete with checksum: middleboxes cannot split them, and CRC32c also detects hidden damage.
     Sctp,
 }
 
 /// A packet on a link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {
-    /// TCP segment or SCTP packet, checksum filled in.
+    /// TCP segment or SCTP packet with its checksum.
     pub bytes: Vec<u8>,
-    /// The ECN field.
+    /// ECN field of its IP header.
     pub ecn: Ecn,
     /// Index of the pair of hosts, if several pairs share a link.
     pub flow: usize,
 }
 
 impl Frame for Packet {
-    /// Bytes on the wire, which determine the serialization time of a slow link.
+    /// Bytes on the wire, which determine the serialization time on a slow link.
     fn len(&self) -> usize {
         self.bytes.len() + IP_HEADER + ETHERNET
     }
@@ -67,7 +66,7 @@ impl Frame for Packet {
 mod tests {
     use super::*;
 
-    // RFC 3168 §5: only packets of ECN-capable transports are marked, and a mark is not removed.
+    // RFC 3168 §5: only packets of ECN-capable transports are marked, and a mark is never removed.
     #[test]
     fn only_ect_packets_are_ce_marked() {
         let marked = |ecn| {

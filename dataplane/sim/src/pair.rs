@@ -12,21 +12,21 @@ use crate::host::HostConfig;
 use crate::packet::Ecn;
 use crate::path::{self, Path, PushResult};
 
-/// Steps at one instant after which the pair counts as spinning.
+/// Number of steps at one instant after which the pair counts as spinning.
 pub(crate) const MAX_STEPS: usize = 10_000;
-/// Packets of one burst.
+/// Maximum packets per burst.
 pub(crate) const BURST: usize = 32;
 /// Bytes of a packet that a router's ICMP report quotes.
 const ICMP_QUOTE_LEN: usize = 40;
-/// Packets kept for a failure report.
+/// Number of packets kept for a failure report.
 const LOG_PACKETS: usize = 60;
 
 /// Configuration of a simulation: hosts, paths and cores.
 #[derive(Clone, Debug)]
 pub struct Config<S: Setup = HostConfig> {
-    /// The host that connects.
+    /// Configuration of the host that connects.
     pub client: S,
-    /// The host that waits.
+    /// Configuration of the host that listens.
     pub server: S,
     /// Path from the client to the server.
     pub forward: path::Config,
@@ -38,27 +38,26 @@ pub struct Config<S: Setup = HostConfig> {
     pub cost: [Cost; 2],
 }
 
-/// Time for which a core is busy with its work. Frames that arrive meanwhile wait on the path, inside its bound
-/// on frames. The [`Default`] is a core of infinite speed.
+/// Time for which a core is busy with its work. Frames that arrive meanwhile wait on the path, within its limit of
+/// frames. The [`Default`] is a core of infinite speed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
-    /// Cost of one iteration of the worker's loop: up to 32 frames in, timers, up to 32 frames out.
+    /// Cost of one iteration of the worker's loop: up to 32 received frames, timers, up to 32 sent frames.
     pub per_poll: Duration,
-    /// Cost of each frame in or out.
+    /// Cost of each received or sent frame.
     pub per_frame: Duration,
-    /// Time without CPU after each iteration. If not zero, an iteration serves all waiting frames and not only
-    /// 32.
+    /// Time without CPU after each iteration. If not zero, an iteration processes all waiting frames, not only 32.
     pub preempted: Duration,
 }
 
 /// Two hosts and the two paths between them.
 #[derive(Debug)]
 pub struct Pair<S: Setup = HostConfig> {
-    /// The time.
+    /// Virtual time.
     pub now: Instant,
-    /// The host that connects.
+    /// Host that connects.
     pub client: S::Host,
-    /// The host that waits.
+    /// Host that listens.
     pub server: S::Host,
     /// Path from the client to the server.
     pub forward: Path,
@@ -76,7 +75,7 @@ struct Core {
     cost: Cost,
     /// Time at which the core becomes idle.
     idle_at: Instant,
-    /// True if the last iteration left work, which is due at `idle_at`.
+    /// True if the last iteration left work, due at `idle_at`.
     has_work_left: bool,
 }
 
@@ -85,7 +84,7 @@ impl Core {
         Core { cost, idle_at: Instant::ZERO, has_work_left: false }
     }
 
-    /// Returns the time of the next iteration, given the next timer of the host and of the path to it.
+    /// Returns the time of the next iteration. `wanted`: the next times of the host's timers and of the path to it.
     fn next_time(&self, wanted: [Option<Instant>; 2]) -> Option<Instant> {
         let more = self.has_work_left.then_some(self.idle_at);
         wanted.into_iter().flatten().chain(more).min().map(|at| at.max(self.idle_at))
@@ -133,11 +132,10 @@ impl<S: Setup> Pair<S> {
         }
     }
 
-    /// Advances virtual time until `done`.
+    /// Advances virtual time until `done` returns true.
     ///
     /// # Errors
-    /// `done` is not reached within `timeout` of virtual time, nothing is due any more, or time does not
-    /// advance.
+    /// `done` is not reached within `timeout` of virtual time, no event is due any more, or time does not advance.
     pub fn run_until(
         &mut self,
         timeout: Duration,
@@ -161,11 +159,11 @@ impl<S: Setup> Pair<S> {
         Ok(())
     }
 
-    /// Advances virtual time until `done`, without a limit as long as bytes are received or acknowledged.
+    /// Advances virtual time until `done` returns true, without a limit while bytes are received or acknowledged.
     ///
     /// # Errors
-    /// No byte was received or acknowledged for `timeout` of virtual time, nothing is due any more, or time
-    /// does not advance.
+    /// No byte was received or acknowledged for `timeout` of virtual time, no event is due any more, or time does not
+    /// advance.
     pub fn run_while_progressing(
         &mut self,
         timeout: Duration,
@@ -180,7 +178,7 @@ impl<S: Setup> Pair<S> {
         }
     }
 
-    /// Returns the bytes that both sides have received, plus those acknowledged to them.
+    /// Returns the bytes received by both sides, plus those acknowledged to them.
     fn progress(&self) -> u64 {
         let bytes = |host: &S::Host| {
             let totals = host.totals();
@@ -222,7 +220,7 @@ impl<S: Setup> Pair<S> {
         text
     }
 
-    /// Does one round of work that is due now: for each host a burst in, its timers, its answers.
+    /// Performs one round of the work due now. Each host receives a burst, runs its timers, and sends.
     fn work(&mut self) {
         let Pair { now, client, server, forward, backward, icmp, cores, tx, log } = self;
         let icmp = *icmp;
@@ -251,7 +249,7 @@ impl<H: End> Side<'_, H> {
     fn work(&mut self, now: Instant, names: [&'static str; 2]) {
         let Side { host, core, from, to, icmp, tx, log } = self;
         if now < core.idle_at {
-            // The work that is due now is served when the core is idle.
+            // Processed when the core becomes idle.
             core.has_work_left = true;
             return;
         }
@@ -284,14 +282,13 @@ impl<H: End> Side<'_, H> {
 
 /// Report of [`transmit`] to its caller.
 pub(crate) enum TransmitEvent<'a> {
-    /// A packet handed to the path.
+    /// A packet passed to the path.
     Segment(&'a [u8]),
-    /// MTU of the path, and the first bytes of a packet that exceeded it and was dropped.
+    /// A packet that was dropped: MTU of the path, and the first bytes of the packet.
     TooBig(usize, &'a [u8]),
 }
 
-/// Runs a host's timers and sends its packets, batch by batch, for at most `max_batches` batches. Returns the number
-/// of packets.
+/// Runs a host's timers and sends its packets, at most `max_batches` batches. Returns the number of packets.
 pub(crate) fn transmit<H: End>(
     now: Instant,
     host: &mut H,

@@ -1,15 +1,15 @@
-//! One direction of a simulated path: an MTU, a box that moves segment boundaries, and a faulty link.
+//! One direction of a simulated path: an MTU, a middlebox, stretch ACKs, ESP and a faulty link.
 //!
 //! ```text
 //!  push ─> larger than the MTU? ─> hidden damage? ─> middlebox ─> stretch ─> ESP ─> faulty link ─> ESP ─> checksum ─> pop
 //! ```
 //!
-//! The MTU changes at configured times ([`Config::mtu_changes`]) or by [`Path::set_mtu`]. The two directions
-//! between two hosts are two paths and may differ in everything.
+//! The MTU changes at configured times ([`Config::mtu_changes`]) or by [`Path::set_mtu`]. The two directions between
+//! two hosts are independent paths.
 //!
-//! The sender fills in the checksum before the link, so the receiver detects a bit that the link flips and
-//! drops the segment. Hidden damage happens before the checksum is computed, as in a host with bad memory: only
-//! MPA's CRC detects it.
+//! The checksum is computed before the link, so the receiver detects a bit that the link flips and drops the packet.
+//! Hidden damage happens before the checksum is computed, as in a host with bad memory. Only the CRC of MPA detects
+//! it.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -27,26 +27,26 @@ use crate::stretch_ack::{self, Stretch};
 /// Configuration of one direction.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
-    /// Protocol of the packets; [`crate::pair::Pair`] sets it.
+    /// Transport protocol of the packets; [`crate::pair::Pair`] sets it.
     pub protocol: Protocol,
-    /// Largest IP packet, in bytes.
+    /// Largest IP packet, bytes.
     pub mtu: usize,
-    /// Times and values of later MTUs, in order of time.
+    /// Later MTUs: time and bytes, in order of time.
     pub mtu_changes: Vec<(Instant, usize)>,
     /// Probability that one payload bit of a segment is flipped under a correct checksum.
     pub hidden_damage: Probability,
-    /// Box that moves segment boundaries.
+    /// Middlebox, which moves segment boundaries.
     pub middlebox: middlebox::Config,
-    /// Box that holds acknowledgements back, if any.
+    /// Stretch ACKs, if set: holds acknowledgements back.
     pub stretch: Option<stretch_ack::Config>,
-    /// ESP that protects packets on the link, if any.
+    /// ESP on the link, if set.
     pub esp: Option<esp::Config>,
-    /// Link that loses, delays and reorders.
+    /// Link that loses, delays and reorders packets.
     pub link: link::Config,
 }
 
 impl Config {
-    /// Returns a path with this MTU and link, without boxes and ESP.
+    /// Returns a path with this MTU and link, without middlebox, stretch ACKs and ESP.
     pub fn new(mtu: usize, link: link::Config) -> Self {
         Config {
             protocol: Protocol::Tcp,
@@ -60,8 +60,8 @@ impl Config {
         }
     }
 
-    /// Returns a path with this bit rate, a queue of 200 000 bytes, a delay of 2 ms and random loss of
-    /// `percent` of the packets.
+    /// Returns a path with this bit rate, a queue of 200,000 bytes, a delay of 2 ms and random loss of `percent` of
+    /// the packets.
     ///
     /// # Panics
     /// The rate is zero, or `percent` is not a percentage.
@@ -78,9 +78,9 @@ impl Config {
 /// Result of pushing a packet into the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PushResult {
-    /// Accepted: in flight, or lost by the path.
+    /// Accepted: in flight, or lost on the path.
     Accepted,
-    /// Dropped because it exceeds this MTU, which a router would report.
+    /// Dropped because it exceeds this MTU, bytes, which a router would report.
     TooBig(usize),
 }
 
@@ -105,7 +105,7 @@ pub struct Path {
 pub struct Counters {
     /// Dropped because they were larger than the MTU.
     pub too_big: u64,
-    /// Dropped at the far end because the checksum was wrong.
+    /// Dropped at the receiver because the checksum was wrong.
     pub bad_checksum: u64,
     /// Damaged under a correct checksum.
     pub hidden_damage: u64,
@@ -135,7 +135,7 @@ impl Path {
         }
     }
 
-    /// Sends one packet. A TCP checksum need not be filled in.
+    /// Sends one packet. A TCP checksum need not be set.
     pub fn push(&mut self, now: Instant, bytes: Vec<u8>, ecn: Ecn) -> PushResult {
         while let Some(&(at, mtu)) = self.mtu_changes.front()
             && at <= now
@@ -152,8 +152,8 @@ impl Path {
         self.push_whole(now, bytes, ecn)
     }
 
-    /// Sends one packet that IP fragments if it exceeds the MTU and reassembles at the other end. The path
-    /// handles it as one packet.
+    /// Sends one packet that IP fragments if it exceeds the MTU, and reassembles at the other end. The path handles
+    /// it as one packet.
     pub fn push_in_fragments(&mut self, now: Instant, bytes: Vec<u8>, ecn: Ecn) -> PushResult {
         self.push_whole(now, bytes, ecn)
     }
@@ -191,7 +191,7 @@ impl Path {
         PushResult::Accepted
     }
 
-    /// Returns the next packet that has arrived by `now`. Call until `None`.
+    /// Returns the next packet that has arrived by `now`. Call until it returns `None`.
     pub fn pop(&mut self, now: Instant) -> Option<Packet> {
         self.middlebox.expire(now, &mut self.forwarded);
         self.forward(now);
@@ -220,39 +220,39 @@ impl Path {
         }
     }
 
-    /// Returns the next time at which [`pop`](Self::pop) may have a packet.
+    /// Returns the next time at which [`pop`](Self::pop) may return a packet.
     pub fn next_time(&self) -> Option<Instant> {
         let stretch = self.stretch.as_ref().and_then(Stretch::next_time);
         let times = [self.middlebox.next_time(), stretch, self.link.next_delivery()];
         times.into_iter().flatten().min()
     }
 
-    /// Changes the largest packet that passes from now on.
+    /// Sets the largest IP packet, bytes, from now on.
     pub fn set_mtu(&mut self, mtu: usize) {
         self.mtu = mtu;
     }
 
-    /// Changes the link's behaviour from now on.
+    /// Sets the configuration of the link from now on.
     pub fn set_link(&mut self, config: link::Config) {
         self.link.set_config(config);
     }
 
-    /// Returns the counters of the path.
+    /// Counters of the path.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Returns the counters of the link.
+    /// Counters of the link.
     pub fn link_counters(&self) -> &link::Counters {
         self.link.counters()
     }
 
-    /// Returns the counters of ESP, zero without ESP.
+    /// Counters of ESP; zero without ESP.
     pub fn esp_counters(&self) -> esp::Counters {
         self.esp.as_ref().map(Esp::counters).unwrap_or_default()
     }
 
-    /// Returns the counters of the middlebox.
+    /// Counters of the middlebox.
     pub fn middlebox_counters(&self) -> middlebox::Counters {
         self.middlebox.counters()
     }
@@ -290,7 +290,7 @@ impl Path {
     }
 }
 
-/// RFC 9260 §6.8
+/// True for an SCTP packet with a correct checksum (RFC 9260 §6.8).
 fn is_sound_sctp(bytes: &[u8]) -> bool {
     wire::sctp::Packet::new(bytes).is_ok_and(|packet| packet.checksum_ok())
 }

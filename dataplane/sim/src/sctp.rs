@@ -1,4 +1,4 @@
-//! A host of a simulated association: an SCTP endpoint, its sessions, and the worker's state that it borrows.
+//! A host of a simulated association: an SCTP endpoint with its sessions, and the worker's state that it borrows.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -24,28 +24,28 @@ use crate::packet::{IP_HEADER, Packet, Protocol};
 
 /// Buffers posted to the untagged queue of each session: bare DDP has no credits.
 const BUFFERS: u32 = 100_000;
-/// Bytes on either side of the region that no peer may touch.
+/// Bytes before and after the region that peers must not write.
 const GUARD: usize = 4096;
 const PD: PdId = PdId(7);
-/// Bytes of untagged buffers that may be in use.
+/// Limit of untagged buffers in use, bytes.
 const POOL: u64 = 8 << 20;
 
 /// Configuration of a host.
 #[derive(Clone, Debug)]
 pub struct SctpConfig {
-    /// SCTP.
+    /// Configuration of SCTP.
     pub sctp: sctp::Config,
-    /// Sessions and teardown.
+    /// Configuration of sessions and teardown.
     pub endpoint: EndpointConfig,
-    /// MTU of the host's interface, in bytes.
+    /// MTU of the host's interface, bytes.
     pub mtu: usize,
-    /// Bytes of the host's region.
+    /// Length of the host's region, bytes.
     pub region: usize,
-    /// Bytes of each untagged buffer.
+    /// Length of an untagged buffer, bytes.
     pub buffer_size: u32,
-    /// Sessions that the client opens; the server waits for as many.
+    /// Number of sessions that the client opens and the server waits for.
     pub sessions: u16,
-    /// Bytes by which receive windows may grow.
+    /// Budget for growth of receive windows, bytes.
     pub windows: u64,
     /// Key of the host's secrets (cookies and tags).
     pub key: [u8; 16],
@@ -93,12 +93,12 @@ pub struct SctpHost {
     /// Sessions, indexed by the number of their pair of SCTP streams.
     streams: Vec<Stream>,
     close_reason: Option<CloseReason>,
-    /// Packets that were dropped, by reason.
+    /// Reasons of dropped packets, in order.
     drops: Vec<DropReason>,
     config: SctpConfig,
 }
 
-/// Messages of one session, and its end.
+/// Messages of one session, and the reason for its end.
 #[derive(Debug, Default)]
 struct Stream {
     session: Option<SessionId>,
@@ -110,7 +110,7 @@ struct Stream {
 }
 
 impl SctpHost {
-    /// A host that listens (`passive`) or will connect.
+    /// Creates a host that listens (`passive`) or connects later.
     pub fn new(config: SctpConfig, passive: bool) -> Self {
         let memory = VecMemory::new(config.region + 2 * GUARD);
         let mut stags = StagTable::new();
@@ -124,7 +124,7 @@ impl SctpHost {
             memory: memory.clone(),
             memory_offset: GUARD as u64,
         };
-        // The table is empty and the region inside its memory: the insertion cannot fail.
+        // Cannot fail: the table is empty and the region is within its memory.
         let inserted = stags.insert(entry);
         debug_assert!(inserted.is_ok());
         let address = |n| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, n)), 7174);
@@ -150,12 +150,13 @@ impl SctpHost {
         }
     }
 
-    /// Returns the endpoint.
+    /// The endpoint; `None` before an association exists.
     pub fn endpoint(&self) -> Option<&Endpoint<VecMemory>> {
         self.endpoint.as_ref()
     }
 
-    /// Pauses delivery: the host takes no events and at most this many per session may wait. `None` resumes.
+    /// Pauses event delivery: at most this many events per session are queued, and the host takes none. `None`
+    /// resumes.
     pub fn pause(&mut self, most_events: Option<u32>) {
         let Some(endpoint) = &mut self.endpoint else { return };
         for session in self.streams.iter().filter_map(|stream| stream.session) {
@@ -163,17 +164,17 @@ impl SctpHost {
         }
     }
 
-    /// The budget for windows.
+    /// Returns the budget for window growth.
     pub fn windows(&self) -> &WindowBudget {
         self.hold.windows()
     }
 
-    /// Returns the reason for the association's end, if it has ended.
+    /// Reason for the end of the association, if it has ended.
     pub fn close_reason(&self) -> Option<&CloseReason> {
         self.close_reason.as_ref()
     }
 
-    /// Returns the reasons of dropped packets, in order.
+    /// Reasons of dropped packets, in order.
     pub fn drops(&self) -> &[DropReason] {
         &self.drops
     }
@@ -238,7 +239,7 @@ impl SctpHost {
                     match endpoint.post(session, message.clone()) {
                         Ok(()) => drop(stream.outbox.pop_front()),
                         Err(PostError::Full) => break,
-                        // A closed session accepts no messages: the remaining ones are never sent.
+                        // The session is closed; the remaining messages are never sent.
                         Err(_) => stream.outbox.clear(),
                     }
                 }
@@ -265,7 +266,7 @@ impl SctpHost {
                 let accepted = self.with(|endpoint, cx| {
                     endpoint.accept_session(now, session, id, PD, &private_data, ulp, cx)
                 });
-                // A session may end between the request and the answer.
+                // The session may end between the request and the answer.
                 debug_assert!(accepted.is_some());
             }
             SessionEvent::Established { .. } => {
@@ -273,7 +274,7 @@ impl SctpHost {
                     stream.session = Some(session);
                 }
             }
-            // RFC 5041 §6.2.1: the ULP has nothing more to send.
+            // RFC 5041 §6.2.1: the ULP has no more data to send.
             SessionEvent::Ddp(ddp::Event::PeerClosed { .. })
             | SessionEvent::Rdmap(ddp::rdmap::Event::PeerClosed { .. })
             | SessionEvent::Idle => {
@@ -300,7 +301,7 @@ impl SctpHost {
             ddp::Event::UntaggedDelivered { qn: QUEUE, data, .. } => {
                 stream.untagged.push(data.as_slice().to_vec());
                 if let Some(endpoint) = &mut self.endpoint {
-                    // The call fails only if the session has ended.
+                    // Fails only after the end of the session.
                     let _ = endpoint.post_buffers(session, QUEUE, 1);
                 }
             }
@@ -379,7 +380,7 @@ impl End for SctpHost {
         }
     }
 
-    // RFC 9260 §6.9: only IP can fragment packets that were framed for a larger path MTU.
+    // RFC 9260 §6.9: IP fragments packets that were built for a larger path MTU.
     fn is_for_fragments(&self, bytes: &[u8]) -> bool {
         let is_probe = bytes.get(FIRST_CHUNK) == Some(&chunk_type::HEARTBEAT);
         let path = self.endpoint.as_ref().map(|e| e.association().path_len());

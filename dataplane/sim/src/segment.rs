@@ -1,8 +1,8 @@
-//! TCP segments as values that own their bytes. The simulated network carries, cuts and joins them; dialogues
+//! TCP segments as values that own their bytes. The simulated network carries, splits and merges them; dialogues
 //! describe them.
 //!
-//! IP headers are left out: the path defines the addresses. Checksums are computed over fixed addresses, so
-//! that damage on the path is detected as on a real one.
+//! Segments have no IP header. Checksums are computed over fixed addresses, so that damage on the path is detected as
+//! on a real one.
 
 use core::fmt;
 
@@ -12,7 +12,7 @@ use smoltcp::wire::{IpAddress, Ipv4Address, TcpOption, TcpPacket, TcpSeqNumber};
 /// Bytes of a TCP header without options.
 const HEADER: usize = 20;
 
-/// Addresses for checksums alone.
+/// Addresses used only in checksums.
 const ADDRESSES: (IpAddress, IpAddress) = (
     IpAddress::Ipv4(Ipv4Address::new(192, 0, 2, 1)),
     IpAddress::Ipv4(Ipv4Address::new(192, 0, 2, 2)),
@@ -51,7 +51,7 @@ impl Flags {
         ('C', Flags::CWR),
     ];
 
-    /// The flags whose letters are in `text` (`SFRPAUEC`, `-` for none); `None` for another letter.
+    /// Returns the flags whose letters are in `text` (`SFRPAUEC`, `-` for none); `None` for another letter.
     pub fn from_letters(text: &str) -> Option<Flags> {
         if text == "-" {
             return Some(Flags::default());
@@ -61,7 +61,7 @@ impl Flags {
         })
     }
 
-    /// True when all of `other` are set.
+    /// True if all flags of `other` are set.
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
@@ -100,7 +100,7 @@ pub struct Options {
     pub timestamps: Option<(u32, u32)>,
     /// SACK blocks, left and right edge.
     pub sack: Vec<(u32, u32)>,
-    /// Bytes appended as they are (unknown or malformed options).
+    /// Bytes appended unchanged (unknown or malformed options).
     pub raw: Vec<u8>,
 }
 
@@ -130,7 +130,7 @@ impl Options {
             }
         }
         out.extend(&self.raw);
-        // NOPs, not end-of-list: every option must be seen.
+        // NOPs, not end-of-list: no option may be hidden.
         out.resize(out.len().next_multiple_of(4), 1);
         out
     }
@@ -145,7 +145,7 @@ impl Options {
                 TcpOption::WindowScale(scale) => options.window_scale = Some(scale),
                 TcpOption::SackPermitted => options.sack_permitted = true,
                 TcpOption::TimeStamp { tsval, tsecr } => options.timestamps = Some((tsval, tsecr)),
-                // smoltcp keeps three blocks; four fit into a segment without timestamps.
+                // smoltcp keeps three blocks; a segment without timestamps may have four.
                 TcpOption::SackRange(_) => options.sack = sack_blocks(&bytes[2..consumed]),
                 TcpOption::NoOperation | TcpOption::Unknown { .. } => {}
             }
@@ -173,7 +173,7 @@ pub struct Segment {
     pub ack: u32,
     /// Flags.
     pub flags: Flags,
-    /// Window field as on the wire, not scaled.
+    /// Window field, unscaled as on the wire.
     pub window: u16,
     /// Urgent pointer.
     pub urgent: u16,
@@ -186,7 +186,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// The segment's bytes with a right checksum.
+    /// Returns the segment's bytes with a correct checksum.
     pub fn emit(&self) -> Vec<u8> {
         let options = self.options.bytes();
         let header = HEADER + options.len();
@@ -224,7 +224,7 @@ impl Segment {
         })
     }
 
-    /// Sequence numbers that the segment takes (RFC 9293 §3.4).
+    /// Number of sequence numbers that the segment occupies (RFC 9293 §3.4).
     pub fn sequence_len(&self) -> u32 {
         self.payload.len() as u32
             + u32::from(self.flags.has(Flags::SYN))
@@ -246,12 +246,12 @@ impl fmt::Debug for Segment {
     }
 }
 
-/// Writes the checksum of the segment in `bytes`.
+/// Writes a correct checksum into the segment `bytes`.
 pub fn fill_checksum(bytes: &mut [u8]) {
     TcpPacket::new_unchecked(bytes).fill_checksum(&ADDRESSES.0, &ADDRESSES.1);
 }
 
-/// True if `bytes` are a TCP segment that is not truncated and whose lengths agree.
+/// True if `bytes` is a complete TCP segment with consistent lengths.
 pub fn is_well_formed(bytes: &[u8]) -> bool {
     TcpPacket::new_checked(bytes).is_ok()
 }

@@ -1,4 +1,4 @@
-//! Committed tables of results: a change of behaviour shows as a diff, which a person judges.
+//! Committed tables of results. A change of behaviour shows as a diff, for review by a person.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::fmt::Write as _;
@@ -6,13 +6,13 @@ use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 
-/// Environment variable that, set to `1`, renews snapshots instead of comparing them.
+/// Environment variable: `1` renews snapshots instead of comparing them.
 pub const BLESS: &str = "SIM_BLESS";
 
-/// Compares `now` with the file at `path`, or writes the file when `SIM_BLESS=1`.
+/// Compares `actual` with the file at `path`, or writes the file if `SIM_BLESS=1`.
 ///
 /// # Errors
-/// The differing lines and how to renew the file, or the reason why the file cannot be read or written.
+/// The differing lines and how to renew the file; or the reason why the file cannot be read or written.
 pub fn compare(path: &Path, actual: &str) -> Result<(), String> {
     let name = path.display();
     if std::env::var(BLESS).is_ok_and(|v| v == "1") {
@@ -28,7 +28,7 @@ pub fn compare(path: &Path, actual: &str) -> Result<(), String> {
     }
 }
 
-/// Formats a line of right-aligned columns of these widths, each preceded by a space.
+/// Formats a line of right-aligned columns of these widths, each after a space.
 pub fn columns<T: AsRef<str>>(widths: &[usize], cells: &[T]) -> String {
     let mut line = String::new();
     for (cell, &width) in cells.iter().zip(widths) {
@@ -37,7 +37,7 @@ pub fn columns<T: AsRef<str>>(widths: &[usize], cells: &[T]) -> String {
     line
 }
 
-/// Returns `f(number, item)` of each item, in the order of items; `threads` threads share the work.
+/// Returns `f(number, item)` for each item, in the order of items. `threads` threads share the work.
 ///
 /// # Panics
 /// `f` panics.
@@ -65,8 +65,8 @@ pub fn parallel_map<T: Sync, R: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Returns the differing lines, `before` with `-` and `now` with `+`, after the last comment line, which names
-/// the columns.
+/// Returns the differing lines, `before` with `-` and `now` with `+`. The last comment line, which names the columns,
+/// precedes them.
 fn difference(before: &str, now: &str) -> Option<String> {
     if before == now {
         return None;
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn missing_snapshot_is_an_error() {
         let missing = Path::new(env!("CARGO_MANIFEST_DIR")).join("snapshots/no-such-file.txt");
-        // With `SIM_BLESS=1` the file would be created.
+        // `SIM_BLESS=1` would create the file.
         if std::env::var(BLESS).is_err() {
             assert!(compare(&missing, "").is_err());
         }

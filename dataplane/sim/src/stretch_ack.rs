@@ -1,9 +1,9 @@
-//! Stretch ACKs: one direction of a path passes only some of the acknowledgements.
+//! Stretch ACKs: one direction of a path forwards only some of the acknowledgements.
 //!
-//! The sender sees this from a host that merges received segments (GRO, interrupt moderation) or a path that
-//! thins acknowledgements. A pure acknowledgement without a gap report is held back, and the next one replaces
-//! it. It is forwarded when it acknowledges [`Config::segments`] more than the last forwarded one, after
-//! [`Config::hold`], or before any other packet.
+//! A host that merges received segments (GRO, interrupt moderation), or a path that thins acknowledgements, has this
+//! effect. A pure acknowledgement without a gap report is held back, and the next one replaces it. It is forwarded
+//! when it acknowledges [`Config::segments`] more than the last forwarded one, after [`Config::hold`], or before any
+//! other packet.
 
 use core::time::Duration;
 
@@ -13,16 +13,16 @@ use wire::sctp::{Chunk, Packet as SctpPacket};
 use crate::packet::{Packet, Protocol};
 use crate::segment::{Flags, Segment};
 
-/// Bounds of a stretch ACK.
+/// Limits of a stretch ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Full segments, or SCTP chunks, that one acknowledgement covers.
+    /// Number of full segments, or SCTP chunks, per forwarded acknowledgement.
     pub segments: u32,
-    /// Longest time that an acknowledgement is held back.
+    /// Maximum time for which an acknowledgement is held back.
     pub hold: Duration,
 }
 
-/// Bytes of a full segment.
+/// Length of a full segment, bytes.
 const SEGMENT_LEN: u32 = 1400;
 
 /// State of one direction.
@@ -34,7 +34,7 @@ pub struct Stretch {
     last_ack: Option<u32>,
 }
 
-/// A pure acknowledgement: its number, and the units of that number per segment (TCP: 1400 bytes, SCTP: 1 TSN).
+/// A pure acknowledgement: its number, and the increase of this number per segment (TCP: 1400 bytes, SCTP: 1 TSN).
 struct PureAck {
     number: u32,
     unit: u32,
@@ -46,19 +46,19 @@ impl Stretch {
         Stretch { config, held: None, last_ack: None }
     }
 
-    /// Returns the expiry of the held packet.
+    /// Expiry of the held packet.
     pub fn next_time(&self) -> Option<Instant> {
         self.held.as_ref().map(|(until, _)| *until)
     }
 
-    /// Returns the held packet if its time has expired.
+    /// Returns the held packet if its hold time has expired.
     pub fn expire(&mut self, now: Instant, protocol: Protocol) -> Option<Packet> {
         let (_, packet) = self.held.take_if(|(until, _)| *until <= now)?;
         self.last_ack = PureAck::parse(&packet.bytes, protocol).map(|a| a.number);
         Some(packet)
     }
 
-    /// Takes a packet and returns the packets to forward now, in order.
+    /// Processes a packet. Returns the packets to forward now, in order.
     pub fn push(
         &mut self,
         now: Instant,
@@ -80,7 +80,7 @@ impl Stretch {
 }
 
 impl PureAck {
-    /// Returns `None` if the packet carries more than an acknowledgement, or reports a gap.
+    /// Parses a pure acknowledgement. Returns `None` if the packet carries anything else or reports a gap.
     fn parse(bytes: &[u8], protocol: Protocol) -> Option<PureAck> {
         match protocol {
             Protocol::Tcp => {

@@ -1,4 +1,4 @@
-//! A complete connection under load, and the invariants that hold whatever the path does.
+//! A complete connection under load, and the invariants that hold on any path.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::pair::{Config, Pair};
 pub struct Load {
     /// Seed of lengths and contents.
     pub seed: u64,
-    /// Bytes into the peer's region, at most its length.
+    /// Bytes to write into the peer's region, at most its length.
     pub bytes: u64,
-    /// Longest tagged message, in bytes.
+    /// Longest tagged message, bytes.
     pub max_message: u64,
     /// Average number of tagged messages per untagged one; 0: no untagged messages.
     pub untagged_every: u64,
-    /// Longest untagged message, in bytes.
+    /// Longest untagged message, bytes.
     pub max_untagged: u64,
 }
 
@@ -37,14 +37,14 @@ impl Default for Load {
     }
 }
 
-/// Messages that the other side must receive.
+/// Messages that the receiver must deliver.
 #[derive(Clone, Debug)]
 pub struct Expected {
     bytes: Vec<u8>,
     streams: Vec<Stream>,
 }
 
-/// Messages sent in one stream.
+/// Messages of one stream.
 #[derive(Clone, Debug, Default)]
 struct Stream {
     tagged: Vec<(u64, u64)>,
@@ -52,7 +52,7 @@ struct Stream {
     cookies: Vec<Cookie>,
 }
 
-/// Limits of virtual time for each phase of a connection.
+/// Limits of virtual time for the phases of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
     /// Limit from the SYN until all messages are delivered.
@@ -67,8 +67,8 @@ impl Default for Timeouts {
     }
 }
 
-/// Queues the messages of `load` on the streams of `host`, round robin. About half of the tagged ones are sent
-/// from memory that may change during the transfer.
+/// Queues the messages of `load` on the streams of `host`, round-robin. About half of the tagged ones are sent from
+/// memory that may change during the transfer.
 pub fn load<H: End>(host: &mut H, load: &Load) -> Expected {
     let mut rng = Rng::new(load.seed);
     let bytes = random_bytes(&mut rng, load.bytes);
@@ -100,7 +100,7 @@ pub fn load<H: End>(host: &mut H, load: &Load) -> Expected {
     Expected { bytes, streams }
 }
 
-/// Returns random bytes without zeros: zero marks untouched memory.
+/// Returns random bytes without zeros, because zero marks untouched memory.
 fn random_bytes(rng: &mut Rng, len: u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len as usize + 8);
     while bytes.len() < len as usize {
@@ -122,9 +122,9 @@ impl Expected {
         totals.tagged_delivered >= tagged && totals.untagged_delivered >= untagged
     }
 
-    /// Checks the invariants that hold at any time. Bytes of the region are correct or untouched, and memory
-    /// around it is untouched. The messages delivered in each stream, and those reported as sent, are the first
-    /// ones, each once, in order, with their bytes in place.
+    /// Checks the invariants that hold at any time. Bytes of the region are correct or untouched, and memory around
+    /// it is untouched. The messages delivered in each stream, and those reported as sent, are the first ones, each
+    /// once and in order, with their bytes in place.
     ///
     /// # Errors
     /// The first violation.
@@ -199,10 +199,10 @@ impl Expected {
     }
 }
 
-/// Opens, sends both loads, closes from the client, and checks everything.
+/// Opens a connection, sends both loads, closes from the client, and checks all invariants.
 ///
 /// # Errors
-/// The phase that stalled or the invariant that was violated, with the state of both ends.
+/// The phase that stalled or the violated invariant, with the state of both ends.
 pub fn run<S: Setup>(
     config: Config<S>,
     to_server: &Load,
@@ -212,20 +212,19 @@ pub fn run<S: Setup>(
     run_timed(config, to_server, to_client, timeouts).map(|(pair, _)| pair)
 }
 
-/// Duration of a transfer, in virtual time.
+/// Durations of a transfer, in virtual time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {
     /// Time from the client's established state until all messages are delivered.
     pub total: Duration,
-    /// Time from half of the bytes to the server until all messages are delivered: slow start has ended by
-    /// then.
+    /// Time from half of the bytes to the server until all messages are delivered. Slow start has ended by then.
     pub second_half: Duration,
 }
 
-/// Does the same as [`run`] and returns the durations.
+/// Same as [`run`]; also returns the durations.
 ///
 /// # Errors
-/// The phase that stalled or the invariant that was violated, with the state of both ends.
+/// The phase that stalled or the violated invariant, with the state of both ends.
 pub fn run_timed<S: Setup>(
     config: Config<S>,
     to_server: &Load,
@@ -269,7 +268,7 @@ pub fn run_timed<S: Setup>(
     Ok((pair, times))
 }
 
-/// Both ends in one line each and the last segments, for a failure report.
+/// Formats both ends in one line each and the last segments, for a failure report.
 pub fn describe_state<S: Setup>(pair: &Pair<S>) -> String {
     let (client, server) = (pair.client.describe_state(), pair.server.describe_state());
     format!("\n  client {client}\n  server {server}\n{}", pair.last_segments())

@@ -1,5 +1,5 @@
 //! A source that changes while its bytes are in flight. Retransmissions stay byte-identical, so CRCs are always
-//! correct, and the receiver gets bytes that were in the source at some time.
+//! correct. The receiver gets bytes that the source had at some time.
 
 use core::time::Duration;
 
@@ -43,7 +43,7 @@ fn transfer(seed: u64, markers: bool, resegment: bool) {
         icmp: false,
         cost: Default::default(),
     });
-    // Each byte holds the number of its last change.
+    // Each byte has the number of its last change.
     let source = VecMemory::from_vec(vec![1; LEN]);
     assert!(!source.is_stable());
     for at in (0..LEN as u64).step_by(32 * 1024) {

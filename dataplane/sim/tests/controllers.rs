@@ -1,6 +1,6 @@
-//! DCTCP (RFC 8257) over a queue that marks, and a controller that runs on pacing rate alone, in virtual time.
+//! DCTCP (RFC 8257) over a queue that marks packets, and a controller driven by pacing rate alone, in virtual time.
 //!
-//! `cargo test -p sim --test controllers -- --nocapture` prints what was measured.
+//! `cargo test -p sim --test controllers -- --nocapture` prints the results.
 #![allow(clippy::print_stdout, reason = "the figures are what a reader wants to see")]
 
 use core::num::NonZeroU64;
@@ -15,9 +15,9 @@ use tcp_lite::tcp::{self, CongestionControl, Connection};
 
 const BITS_PER_SECOND: u64 = 200_000_000;
 const RTT: Duration = Duration::from_millis(2);
-/// Bandwidth-delay product, in bytes.
+/// Bandwidth-delay product, bytes.
 const BDP: u64 = BITS_PER_SECOND / 8 * 2 / 1000;
-/// Marking threshold in bytes; RFC 8257 §3.1 requires more than a seventh of the BDP.
+/// Marking threshold, bytes; RFC 8257 §3.1 requires more than a seventh of the BDP.
 const K: u64 = BDP / 3;
 
 fn ms(n: u64) -> Duration {
@@ -45,9 +45,9 @@ fn connection(net: &Dumbbell, n: usize) -> &Connection {
     net.flows[n].client.endpoint().expect("a stream").connection()
 }
 
-/// Samples of the measured time, one per millisecond, and sums over it.
+/// Samples of the measured time, one per millisecond, and totals.
 struct Samples {
-    /// Congestion windows of the first flow, bytes.
+    /// Congestion window of the first flow, bytes.
     windows: Vec<u64>,
     alphas: Vec<f64>,
     /// Bytes received by each flow.
@@ -90,8 +90,8 @@ fn run(
     Samples { windows, alphas, shares, used, dropped, marked }
 }
 
-// RFC 8257 §3.3: the window settles where the queue is at the marking threshold, the link is full, and alpha
-// has its steady-state value.
+// RFC 8257 §3.3: the window settles where the queue is at the marking threshold. The link is full, and alpha has its
+// steady-state value.
 #[test]
 fn dctcp_keeps_the_queue_at_the_threshold() {
     let flows = vec![flow(CongestionControl::Dctcp, 1)];
@@ -116,7 +116,7 @@ fn dctcp_flows_share_fairly_with_a_short_queue() {
     assert!(jain(&seen.shares) > 0.9, "{:?}", seen.shares);
 }
 
-// RFC 8257 §3.5, §5: without marks DCTCP reacts to loss as conventional TCP does.
+// RFC 8257 §3.5, §5: without marks, DCTCP responds to loss like conventional TCP.
 #[test]
 fn dctcp_without_marks_equals_newreno() {
     let run_unmarked = |congestion| {
@@ -130,7 +130,7 @@ fn dctcp_without_marks_equals_newreno() {
     assert_eq!(dctcp, newreno);
 }
 
-// RFC 8257 §3.5: losses beside marks; the link stays in use and everything arrives.
+// RFC 8257 §3.5: with losses in addition to marks, the link stays in use and all data arrives.
 #[test]
 fn dctcp_with_losses_and_marks_completes() {
     let link = link::Config {
@@ -143,7 +143,7 @@ fn dctcp_with_losses_and_marks_completes() {
     assert!(seen.windows.iter().any(|&window| window < BDP), "no loss halved it");
 }
 
-// A controller that sets a rate and no window: the link is full, and the window is not the limit.
+// A controller that sets a rate and no window fills the link, and the window is not the limit.
 #[test]
 fn rate_based_controller_fills_the_link() {
     let flows = vec![flow(CongestionControl::RateDriven, 5)];
@@ -153,7 +153,7 @@ fn rate_based_controller_fills_the_link() {
     assert!(seen.dropped < 50, "{}", seen.dropped);
 }
 
-// Random losses do not slow down a rate-driven controller, unlike a loss-based one.
+// Random losses slow down a loss-based controller, but not a rate-driven one.
 #[test]
 fn random_loss_does_not_slow_rate_based_controller() {
     let used = |congestion| {

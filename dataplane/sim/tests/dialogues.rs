@@ -1,4 +1,4 @@
-//! Plays every dialogue below `dialogues/`; each directory is in the index of its README.
+//! Plays every dialogue below `dialogues/`. Each directory must be in the index of its README.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use sim::dialogue;
 fn every_dialogue_is_met() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("dialogues");
     let files = dialogue::files(&directory).expect("the directory is readable");
-    // A floor, so that a misplaced directory does not pass for success.
+    // A lower bound, so that a wrong directory does not pass.
     assert!(files.len() >= 300, "only {} dialogues found", files.len());
     let mut failures = Vec::new();
     for file in &files {

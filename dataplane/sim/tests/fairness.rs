@@ -1,6 +1,6 @@
 //! Fairness of flows that share one slow link, and the time to reach it.
 //!
-//! The link carries 20 Mbit/s, and its queue holds the bandwidth-delay product at 20 ms. Paths jitter a little,
+//! The link carries 20 Mbit/s, and its queue holds the bandwidth-delay product at 20 ms. Paths have a little jitter,
 //! so that the flows do not synchronize. `cargo test -p sim --test fairness -- --nocapture` prints the shares.
 #![allow(clippy::print_stdout, reason = "the shares are what a reader wants to see")]
 
@@ -36,10 +36,10 @@ fn flow(congestion: CongestionControl, rtt: Duration, start: Duration, seed: u64
 /// Results of one run.
 #[derive(Debug)]
 struct Outcome {
-    /// Mbit/s of each flow.
+    /// Rate of each flow, Mbit/s.
     shares: Vec<f64>,
     jain: f64,
-    /// Packets that the queue dropped and marked.
+    /// Packets dropped by the queue; below, packets marked.
     dropped: u64,
     marked: u64,
 }
@@ -59,8 +59,8 @@ fn run(
     run_marked(title, flows, warm_up, measured, None)
 }
 
-/// Runs the flows for `warm_up`, then measures; prints and returns one outcome per seed. `marks`: bytes
-/// in the queue from which on packets are marked.
+/// Runs the flows for `warm_up`, then measures. Prints and returns one outcome per seed. `marks`: length of the
+/// queue, bytes, above which packets are marked.
 fn run_marked(
     title: &str,
     flows: impl Fn(u64) -> Vec<FlowConfig>,
@@ -90,7 +90,7 @@ fn run_marked(
     let outcomes: Vec<Outcome> = (0..SEEDS).map(run_seed).collect();
     for Outcome { shares, jain, dropped, marked } in &outcomes {
         let shares: Vec<String> = shares.iter().map(|s| format!("{s:.2}")).collect();
-        // Shown by `cargo test -- --nocapture`, and when the test fails.
+        // `cargo test -- --nocapture` shows this line, and so does a failure.
         println!(
             "{title}: {} Mbit/s, Jain {jain:.3}, {dropped} dropped, {marked} marked",
             shares.join(" + ")
@@ -126,7 +126,7 @@ fn five_cubic_flows_share_fairly() {
     }
 }
 
-// RFC 9438 §4.3, §5.2: where Reno would do as well, CUBIC is not more aggressive than Reno.
+// RFC 9438 §4.3, §5.2: on paths where Reno performs well, CUBIC is not more aggressive than Reno.
 #[test]
 fn cubic_leaves_newreno_a_fair_share() {
     let flows =
@@ -136,8 +136,8 @@ fn cubic_leaves_newreno_a_fair_share() {
     }
 }
 
-// Flows with round-trip times of 4:1 do not share evenly. The share of a Reno flow is about proportional to the
-// inverse square of its round-trip time; CUBIC is less biased in its own region (RFC 9438 §5.4).
+// Flows whose round-trip times differ by a factor of four do not share evenly. The share of a Reno flow is about
+// proportional to the inverse square of its round-trip time. CUBIC is less biased in its own region (RFC 9438 §5.4).
 #[test]
 fn four_to_one_rtts_leave_the_longer_flow_a_share() {
     for (congestion, bound) in [(Cubic, 0.1), (NewReno, 0.05)] {
@@ -172,13 +172,13 @@ fn ecn_marks_share_as_fairly_as_drops() {
     for o in run_marked("two CUBIC with ECN", equal_flows(Cubic, 2), ms(10_000), ms(50_000), marks)
     {
         assert!(o.jain >= 0.9 && o.marked > 0, "{o:?}");
-        // Slow start alone may fill the queue before the first mark comes back.
+        // Slow start may fill the queue before the first mark is echoed.
         assert!(o.dropped < 100, "{o:?}");
     }
 }
 
-// A paced stream competes with an unpaced one over a path whose round trip is queueing only. Bursts of a whole
-// window would lose the places in the queue that the other stream takes with each acknowledgement.
+// A paced and an unpaced stream share a path whose round trip is mostly queueing delay. A paced stream that sent
+// whole windows in bursts would lose its places in the queue to the other stream.
 #[test]
 fn pacing_costs_no_share_on_short_paths() {
     const BITS_PER_SECOND: u64 = 200_000_000;
@@ -192,7 +192,8 @@ fn pacing_costs_no_share_on_short_paths() {
     }
 }
 
-/// The part of a paced stream beside an unpaced one over a base round trip of `micros` and a queue of 10 ms.
+/// Returns the share of a paced stream that competes with an unpaced one. The base round-trip time is `micros`, the
+/// queue holds 10 ms.
 fn short_path(micros: u64, bits_per_second: u64, seed: u64) -> f64 {
     let flow_with_pacing = |pacing, seed| {
         let rtt = Duration::from_micros(micros);

@@ -1,5 +1,6 @@
-//! A sender whose core is lost for milliseconds between turns of its worker, as when a polling worker shares its core:
-//! pacing must not cost rate there. Virtual time. `cargo test -p sim --test late_polls -- --nocapture` prints the rates.
+//! A sender whose worker loses its core for milliseconds after each iteration, as when a polling worker shares its
+//! core. Pacing must not reduce the rate. Virtual time. `cargo test -p sim --test late_polls -- --nocapture` prints
+//! the rates.
 #![allow(clippy::print_stdout, reason = "the rates are what a reader wants to see")]
 
 use core::num::NonZeroU64;
@@ -33,8 +34,8 @@ fn sctp(pacing: bool) -> SctpConfig {
     host
 }
 
-/// Returns the rate in Mbit/s over four seconds on a link of 1 Gbit/s with base round trip `rtt`. The sender's
-/// worker loses its core for `lost` after each iteration.
+/// Returns the rate in Mbit/s over four seconds, on a link of 1 Gbit/s with base round-trip time `rtt`. The sender's
+/// worker has no CPU for `preempted` after each iteration.
 fn rate<S: Setup>(host: S, server: S, rtt: Duration, preempted: Duration) -> f64 {
     let rate = Rate {
         bits_per_second: NonZeroU64::new(1_000_000_000).expect("not zero"),
@@ -66,7 +67,7 @@ fn rate<S: Setup>(host: S, server: S, rtt: Duration, preempted: Duration) -> f64
 }
 
 fn compare<S: Setup>(title: &str, host: impl Fn(bool) -> S) {
-    // Not 10 ms of 20: there HyStart++ takes the turns for a queue and ends slow start (RFC 9406), paced or not.
+    // Without 10 ms at 20 ms: HyStart++ takes these pauses for a queue and ends slow start (RFC 9406), paced or not.
     for (rtt, lost) in [(1, 4), (1, 10), (1, 20), (20, 4), (20, 20)] {
         let [paced, unpaced] =
             [true, false].map(|pacing| rate(host(pacing), host(pacing), ms(rtt), ms(lost)));

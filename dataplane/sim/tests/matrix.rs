@@ -69,8 +69,8 @@ fn cells(loss_percent: f64) -> Vec<Cell> {
     cells
 }
 
-/// Checks both ends if neither a box nor the sender moved a segment boundary. A sender that lost several
-/// segments in a row assumes a black hole and cuts its FPDUs (RFC 4821 §7.7).
+/// Checks alignment at both ends, unless the sender moved segment boundaries. A sender that lost several segments in
+/// a row suspects a black hole and cuts its FPDUs (RFC 4821 §7.7). The cell has no middlebox.
 fn check_alignment(cell: &Cell, pair: &Pair) {
     for (host, sender) in [(&pair.client, &pair.server), (&pair.server, &pair.client)] {
         let rx = host.stats().mpa_rx;
@@ -80,7 +80,7 @@ fn check_alignment(cell: &Cell, pair: &Pair) {
         }
         assert_eq!(rx.alignment_lost, 0, "{cell:?}: {rx:?}");
         if cell.markers {
-            // Only unlocatable bytes are held if the sender is aligned and sends markers.
+            // With an aligned sender and markers, only unlocatable bytes are held.
             assert_eq!(rx.held_max, rx.unlocatable_max, "{cell:?}: {rx:?}");
             assert!(rx.held_max < 64 * 1024, "{cell:?}: {rx:?}");
         } else {
@@ -99,8 +99,8 @@ fn run_all(loss_percent: f64) {
         check_alignment(cell, &pair);
         out_of_order += pair.server.stats().mpa_rx.placed_out_of_order;
         if !cell.reorder {
-            // Segments found lost were lost, even if the network duplicates packets (RFC 3708 §3 A). The effect
-            // on goodput is measured by the snapshot tests, whose transfers are long enough.
+            // RFC 3708 §3 A: segments found lost were lost, even if the network duplicates packets. The snapshot
+            // tests, whose transfers are long enough, measure the effect on goodput.
             let undone =
                 [&pair.client, &pair.server].map(|host| host.stats().tcp.loss.undone_by_d_sack);
             assert_eq!(undone, [0, 0], "{cell:?}");
@@ -133,7 +133,7 @@ fn tcp_transfers_complete_at_five_percent_loss() {
     run_all(5.0);
 }
 
-/// The least MSS and values around the size of an FPDU. Each FPDU takes several segments, and segments do not
+/// The minimum MSS, and values around the length of an FPDU. Each FPDU takes several segments, and segments do not
 /// exceed the announced MSS (RFC 9293 §3.7.1, RFC 5044 §4.5).
 #[test]
 fn fpdus_larger_than_least_mss_are_transferred() {

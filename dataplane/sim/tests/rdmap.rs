@@ -1,5 +1,5 @@
-//! RDMAP between two hosts, with and without markers, over loss, reordering and re-segmentation. Operations
-//! complete once, in order, with the correct bytes.
+//! RDMAP between two hosts, with and without markers, over loss, reordering and re-segmentation. Operations complete
+//! once and in order, with the correct bytes.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use sim::{middlebox, path};
 use tcp_lite::endpoint::CloseReason;
 use tcp_lite::mpa::{Revision, RtrSet};
 
-/// The lower half of each region is written to, the upper half is read; its last bytes are a counter.
+/// Length of each region, bytes. The lower half is written, the upper half is read; its last 8 bytes are a counter.
 const LEN: usize = 1 << 20;
 const HALF: u64 = LEN as u64 / 2;
 const COUNTER: u64 = LEN as u64 - 8;
 
-/// Operations that one side posts, and their expected results.
+/// Expected results of the operations that one side posts.
 struct ExpectedResults {
     outcomes: Vec<(Cookie, Outcome)>,
     sends: Vec<Vec<u8>>,
     written: Vec<u8>,
-    /// First bytes of the sink.
+    /// First bytes of the data sink of Reads.
     read: Vec<u8>,
     counter: u64,
 }
@@ -160,13 +160,13 @@ fn verify(expected: &ExpectedResults, initiator: &Host, responder: &Host) {
     assert!(initiator.is_guard_untouched());
 }
 
-/// FPDUs placed beyond a gap, and bytes sent again.
+/// Runs the operations of `seed`. Returns the number of FPDUs placed beyond a gap, and the bytes retransmitted.
 fn play(seed: u64, markers: bool) -> (u64, u64) {
     let mut rng = Rng::new(seed);
     let ulp = rdmap::Config {
         ird: 1 + rng.next_below(8) as u16,
         ord: 1 + rng.next_below(8) as u16,
-        // Untagged buffers have no credits: they must suffice for all messages in flight.
+        // Untagged buffers have no credits, so they must suffice for all messages in flight.
         recv_buffers: 1000,
         recv_size: 8192,
         max_operations: 4 + rng.next_below(60) as usize,

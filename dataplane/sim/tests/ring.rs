@@ -1,5 +1,5 @@
-//! Two workers of one process with a ring between their ports: no loss, microseconds of delay, bursts of 32, a
-//! ring of 1024 frames. Spurious retransmissions and time-outs are failures.
+//! Two workers of one process with a ring between their ports: no loss, microseconds of delay, bursts of 32, a ring
+//! of 1024 frames. No spurious retransmission or time-out may occur.
 #![allow(clippy::print_stdout, reason = "the figures are what a reader wants to see")]
 
 use core::time::Duration;
@@ -12,14 +12,14 @@ use sim::transfer::{self, Load, Timeouts};
 use tcp_lite::tcp;
 
 const BYTES: u64 = 16 << 20;
-/// Frames that a ring holds.
+/// Capacity of a ring, frames.
 const RING: usize = 1024;
 
 fn ns(n: u64) -> Duration {
     Duration::from_nanos(n)
 }
 
-/// Runs a transfer at MTU 1500; `sender` and `receiver` are the cost of a frame on each core.
+/// Runs a transfer at MTU 1500. `sender` and `receiver` are the costs of a frame on each core.
 fn run(
     delay: Duration,
     sender: Duration,
@@ -81,7 +81,7 @@ fn ring_larger_than_window_needs_no_retransmission() {
 
 #[test]
 fn stalled_core_causes_no_retransmission() {
-    // Each iteration takes longer than the round trip: acknowledgements arrive in bursts.
+    // Each iteration takes longer than the round trip, so acknowledgements arrive in bursts.
     for receiver in [2_000, 10_000] {
         assert_no_retransmission(&run(
             Duration::from_micros(2),

@@ -1,5 +1,5 @@
-//! Whole transfers over SCTP and bad paths, in virtual time: every combination of loss, reordering,
-//! duplication, round trip, MTU and number of sessions.
+//! Whole transfers over SCTP and bad paths, in virtual time: every combination of loss, reordering, duplication,
+//! round-trip time, MTU and number of sessions.
 
 use core::time::Duration;
 
@@ -45,7 +45,7 @@ fn config(cell: &Cell, seed: u64) -> Config<SctpConfig> {
         sessions: cell.sessions,
         ..SctpConfig::default()
     };
-    // All ask at once.
+    // All sessions are requested at once.
     host.endpoint.session.max_pending = cell.sessions;
     Config {
         client: SctpConfig { key: [seed as u8; 16], ..host.clone() },
@@ -84,8 +84,8 @@ fn run_all(loss_percent: f64) {
             assert_eq!(resent, [0, 0], "{cell:?}");
         }
         if !cell.reorder {
-            // Chunks found lost were lost, even if the network duplicates packets (RFC 3708 §3 A). The effect
-            // on goodput is measured by the snapshot tests, whose transfers are long enough.
+            // RFC 3708 §3 A: chunks found lost were lost, even if the network duplicates packets. The snapshot tests,
+            // whose transfers are long enough, measure the effect on goodput.
             let undone = [&pair.client, &pair.server].map(|host| {
                 let endpoint = host.endpoint().expect("there was an association");
                 endpoint.association().sender().stats().undone_by_duplicates

@@ -1,5 +1,5 @@
-//! The MTU of an association's path changes in mid-stream, with and without reports of the routers (RFC 9260
-//! §6.9, §7.3; RFC 8899): the transfer goes on, with the right bytes, in packets as long as the path carries.
+//! Changes of an association's path MTU during a transfer, with and without reports of routers (RFC 9260 §6.9, §7.3;
+//! RFC 8899). All bytes arrive, and packets become as long as the path carries.
 
 use core::time::Duration;
 
@@ -34,12 +34,12 @@ const CASE: Case = Case {
     probing: true,
 };
 
-/// A path of 20 Mbit/s and 2 ms each way.
+/// Returns a path of 20 Mbit/s and 2 ms in each direction.
 fn direction(seed: u64, case: Case) -> path::Config {
     path::Config::slow(case.mtu, seed, 20_000_000, case.loss)
 }
 
-/// Transfers `bytes` and returns the pair at the end.
+/// Transfers `bytes`. Returns the pair at the end.
 fn run(seed: u64, case: Case, bytes: u64) -> Pair<SctpConfig> {
     let mut host = SctpConfig { mtu: case.mtu, region: bytes as usize, ..SctpConfig::default() };
     host.sctp.path_mtu_raise = case.raise;
@@ -107,7 +107,7 @@ fn sctp_finds_an_increased_path_mtu() {
     }
 }
 
-// RFC 8899 §4.4, RFC 4821 §7.6.4: random loss is neither a black hole nor a probe that is too long.
+// RFC 8899 §4.4, RFC 4821 §7.6.4: random loss is taken neither for a black hole nor for a probe that is too long.
 #[test]
 fn random_loss_does_not_reduce_sctp_path_mtu() {
     for seed in 0..8 {

@@ -1,8 +1,8 @@
-//! Slow start behind receivers that acknowledge 32 and 44 segments at once, over TCP and SCTP, in virtual time.
+//! Slow start with receivers that acknowledge 32 or 44 segments at once, over TCP and SCTP, in virtual time.
 //!
-//! Such a receiver merges segments (GRO, interrupt moderation). A sender whose window grows by only a few
-//! segments per acknowledgement is slowed down; with pacing this limit is unnecessary (RFC 9406 §4.2; RFC 9260
-//! §7.2.1, RFC 3465). `cargo test -p sim --test slow_start -- --nocapture` prints the times.
+//! Such a receiver merges segments (GRO, interrupt moderation). It slows down a sender whose window grows by only a
+//! few segments per acknowledgement. With pacing this limit is unnecessary (RFC 9406 §4.2; RFC 9260 §7.2.1,
+//! RFC 3465). `cargo test -p sim --test slow_start -- --nocapture` prints the times.
 #![allow(clippy::print_stdout, reason = "the times are what a reader wants to see")]
 
 use core::time::Duration;
@@ -16,11 +16,11 @@ use sim::path;
 use sim::sctp::{SctpConfig, SctpHost};
 use sim::stretch_ack;
 
-/// Bytes of the region, more than is sent.
+/// Length of the region, more than is sent, bytes.
 const BYTES: u64 = 64 << 20;
-/// Bytes of 1000 full segments.
+/// Window of 1000 full segments, bytes.
 const WINDOW: u64 = 1000 * 1400;
-/// Hold time of a receiver that flushes merged segments at the end of each burst.
+/// Hold time of acknowledgements: the receiver flushes merged segments at the end of each burst.
 const HOLD: Duration = Duration::from_micros(20);
 
 trait Window {
@@ -64,7 +64,7 @@ fn pair<S: Setup>(client: S, server: S, rtt: Duration, segments: u32) -> Pair<S>
     pair
 }
 
-/// Milliseconds until the window is of `bytes`.
+/// Returns the milliseconds until the congestion window is `bytes`.
 fn millis_to_window<S: Setup<Host: Window>>(pair: &mut Pair<S>, bytes: u64) -> f64 {
     let began = pair.now;
     pair.run_until(Duration::from_secs(2), |pair| pair.client.cwnd() >= bytes).expect("grows");
@@ -85,7 +85,7 @@ fn sctp(pacing: bool) -> SctpConfig {
     host
 }
 
-/// Milliseconds from the start to a window of 1000 segments.
+/// Returns the milliseconds from the start to a window of 1000 segments.
 fn initial_slow_start_millis<S: Setup<Host: Window> + Clone>(
     title: &str,
     host: &S,
@@ -97,7 +97,7 @@ fn initial_slow_start_millis<S: Setup<Host: Window> + Clone>(
     took
 }
 
-/// Milliseconds from the first acknowledgement after a time-out to a window of 1000 segments.
+/// Returns the milliseconds from the first acknowledgement after a time-out to a window of 1000 segments.
 fn timeout_slow_start_millis<S: Setup<Host: Window> + Clone>(
     title: &str,
     host: &S,
@@ -113,7 +113,7 @@ fn timeout_slow_start_millis<S: Setup<Host: Window> + Clone>(
     assert!(pair.client.cwnd() < 3000, "{}", pair.client.cwnd());
     pair.forward.set_link(link(RTT));
     let acknowledged = pair.client.totals().bytes_acknowledged;
-    // The segment sent at the time-out may be lost, too: the next one counts.
+    // The segment sent at the time-out may also be lost; then the next one counts.
     pair.run_until(Duration::from_secs(2), |pair| {
         pair.client.totals().bytes_acknowledged > acknowledged
     })
@@ -124,7 +124,7 @@ fn timeout_slow_start_millis<S: Setup<Host: Window> + Clone>(
 }
 
 // Seven round trips of 0.2 ms double ten segments to 1000; SCTP begins with three. The receiver adds up to 20 µs to
-// each.
+// each round trip.
 #[test]
 fn stretch_acks_do_not_slow_initial_slow_start() {
     for segments in [32, 44] {
@@ -135,8 +135,7 @@ fn stretch_acks_do_not_slow_initial_slow_start() {
     }
 }
 
-// Ten round trips of 2 ms double one segment to 1000. Pacing delays the last segments of a round trip by half
-// of it.
+// Ten round trips of 2 ms double one segment to 1000. Pacing delays the last segments of a round trip by half of it.
 #[test]
 fn stretch_acks_do_not_slow_slow_start_after_timeout() {
     for segments in [32, 44] {
@@ -147,7 +146,7 @@ fn stretch_acks_do_not_slow_slow_start_after_timeout() {
     }
 }
 
-// RFC 9406 §4.2: without pacing an acknowledgement counts for eight segments, so that no burst is longer.
+// RFC 9406 §4.2: without pacing an acknowledgement counts at most eight segments, which limits bursts.
 #[test]
 fn unpaced_slow_start_growth_is_bounded() {
     let took = initial_slow_start_millis("TCP unpaced", &tcp(false), 32);

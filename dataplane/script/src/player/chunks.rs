@@ -1,13 +1,13 @@
-//! SCTP as [`DialogueCodec`] of a dialogue.
+//! SCTP as a [`DialogueCodec`].
 //!
-//! Values learnt from the host: its tag, first TSN and cookie; the private data of an Accept (RFC 5043 §5.2.3)
-//! that the script leaves open. If that is an advertisement of `docs/protocol.md`, its STag and base TO replace
+//! Values adopted from the host: its tag, initial TSN and cookie, and the private data of an Accept (RFC 5043 §5.2.3)
+//! if the script leaves them open. If these are an advertisement of `docs/protocol.md`, its STag and base TO replace
 //! the script's STag 16 and TO 0.
 //!
-//! Deviations from the script that a host is allowed:
+//! Permitted deviations from the script:
 //! - acknowledgements that the script does not list;
 //! - another delay, up to half a second, of a SACK that the script delays (RFC 9260 §6.2);
-//! - retransmissions, at its own times, of data that the script leaves unacknowledged.
+//! - retransmissions, at any time, of data that the script leaves unacknowledged.
 
 use sim::dialogue::chunks::{Conversation, summarize};
 use sim::dialogue::received_packet::ReceivedPacket;
@@ -16,9 +16,9 @@ use sim::dialogue::script::{Action, ChunkLine, PacketLine, Script, ScriptError, 
 use super::{DialogueCodec, ExtraPacket, SCRIPT_STAG, first_region};
 use crate::frames::TransportPacket;
 
-/// The tester's first TSN.
+/// Default initial TSN of the tester.
 const FIRST_TSN: u32 = 7_000;
-/// RFC 5043 §5.2.3: function code of an Accept, after the DDP-SSN.
+/// Function code of an Accept, after the DDP-SSN (RFC 5043 §5.2.3).
 const ACCEPT: [u8; 2] = [0, 2];
 
 /// State of the association on both sides.
@@ -27,16 +27,16 @@ pub struct SctpCodec {
     conversation: Conversation,
     /// TSN after the host's highest; `None` before its first DATA.
     next_tsn: Option<u32>,
-    /// The host's Cumulative TSN Ack.
+    /// Last Cumulative TSN Ack of the host.
     acknowledged: Option<u32>,
 }
 
 impl SctpCodec {
-    /// Creates the script's side of an association from port `ports.0` to port `ports.1` of the host. `tag` is
-    /// the tester's tag unless the script sets one.
+    /// Creates the script's side of an association from port `ports.0` to the host's port `ports.1`. `tag` is the
+    /// tester's tag unless the script sets one.
     ///
     /// # Errors
-    /// The setting that is invalid.
+    /// The invalid setting.
     pub fn new(script: &Script, tag: u32, ports: (u16, u16)) -> Result<Self, ScriptError> {
         let own = |key: &str, default: u32| {
             let Some(s) = script.settings.iter().find(|s| s.key == key) else { return Ok(default) };
@@ -44,7 +44,7 @@ impl SctpCodec {
                 number(&s.value).map_err(|what| ScriptError { line: s.line, message: what })?;
             Ok(value as u32)
         };
-        // RFC 9260 §3.3.2: not zero.
+        // RFC 9260 §3.3.2: the tag is not zero.
         let (tag, tsn) = (own("peer-tag", tag | 1)?, own("peer-tsn", FIRST_TSN)?);
         let conversation = Conversation::new(ports.0, ports.1, tag, tsn);
         Ok(SctpCodec { conversation, next_tsn: None, acknowledged: None })
@@ -93,7 +93,7 @@ impl DialogueCodec for SctpCodec {
 
     fn compare(&mut self, line: &Action, got: &ReceivedPacket) -> Result<Option<Action>, String> {
         let Action::ExpectPacket(line) = line else { return Err("is no SCTP packet".into()) };
-        // A mismatch may be an extra packet: values are learnt only from a match.
+        // A mismatch may be an extra packet, so values are adopted only from a match.
         let mut conversation = self.conversation.clone();
         conversation.compare(line, got)?;
         self.conversation = conversation;
@@ -140,18 +140,18 @@ impl DialogueCodec for SctpCodec {
     }
 }
 
-/// RFC 1982 of TSNs (RFC 9260 §1.6).
+/// True if TSN `a` is after `b`, by serial number arithmetic (RFC 9260 §1.6, RFC 1982).
 fn is_after(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) > 0
 }
 
-/// The private data of an Accept, if a user message is one and has any.
+/// Returns the private data of an Accept; `None` for another message or without private data.
 fn accept_private_data(message: &[u8]) -> Option<&[u8]> {
     let rest = message.get(2..)?.strip_prefix(&ACCEPT)?;
     Some(rest).filter(|private_data| !private_data.is_empty())
 }
 
-/// Makes the script's tagged segments for STag 16 go to another region.
+/// Redirects the script's tagged segments for STag 16 to another region.
 fn retarget(script: &mut Script, stag: u32, base: u64) {
     for step in &mut script.steps {
         let Action::SendPacket(line) = &mut step.action else { continue };

@@ -1,16 +1,15 @@
-//! TCP as [`DialogueCodec`] of a dialogue.
+//! TCP as a [`DialogueCodec`].
 //!
-//! Values learnt from the host: its initial sequence number from its SYN; the private data of an MPA Reply that
-//! the script leaves open, and with it the shift of the stream after it. If that is an advertisement of
-//! `docs/protocol.md`, its STag and base TO replace the script's STag 16 and TO 0.
+//! Values adopted from the host: its initial sequence number from its SYN, and the private data of an MPA Reply if
+//! the script leaves them open, which shift the stream after it. If these are an advertisement of `docs/protocol.md`,
+//! its STag and base TO replace the script's STag 16 and TO 0.
 //!
-//! Deviations from the script that a host is allowed:
+//! Permitted deviations from the script:
 //! - acknowledgements and window updates that the script does not list;
-//! - another delay, up to half a second, of an acknowledgement that the script delays (RFC 9293
-//!   §3.8.6.3 MUST-40);
-//! - a FIN after its last data instead of with them;
-//! - its own window and window scale;
-//! - retransmissions, at its own times, of data that the script leaves unacknowledged.
+//! - another delay, up to half a second, of an acknowledgement that the script delays (RFC 9293 §3.8.6.3 MUST-40);
+//! - a FIN after the last data instead of with them;
+//! - any window and window scale;
+//! - retransmissions, at any time, of data that the script leaves unacknowledged.
 
 use sim::dialogue::exchange::{Exchange, Strictness};
 use sim::dialogue::script::{Action, Direction, Script, ScriptError, SegmentLine, number};
@@ -25,18 +24,18 @@ use crate::frames::TransportPacket;
 #[derive(Debug)]
 pub struct TcpCodec {
     exchange: Exchange,
-    /// The host's initial sequence number is known.
+    /// True if the host's initial sequence number is known.
     synchronized: bool,
-    /// Relative number of the host's last acknowledgement, and its window.
+    /// The host's last relative acknowledgement number, and its window.
     acknowledged: (u32, u16),
 }
 
 impl TcpCodec {
-    /// Creates the script's side of a connection from port `ports.0` to port `ports.1` of the host. `peer_iss`
-    /// is the tester's initial sequence number unless the script sets one.
+    /// Creates the script's side of a connection from port `ports.0` to the host's port `ports.1`. `peer_iss` is the
+    /// tester's initial sequence number unless the script sets one.
     ///
     /// # Errors
-    /// The setting or piece that is invalid.
+    /// The invalid setting or piece.
     pub fn new(script: &Script, peer_iss: u32, ports: (u16, u16)) -> Result<Self, ScriptError> {
         let streams = Streams::build(script)?;
         let own = script.settings.iter().find(|s| s.key == "peer-iss");
@@ -54,7 +53,7 @@ impl TcpCodec {
         })
     }
 
-    /// Compares a segment with a line. If only the line's FIN is missing, returns the FIN as the rest of the
+    /// Compares a segment with a line. If only the FIN of the line is missing, returns the FIN as the rest of the
     /// line.
     fn compare_line(
         &self,
@@ -83,7 +82,7 @@ impl TcpCodec {
         }))
     }
 
-    /// Replaces the private data that the script leaves open by those of the host's MPA Reply.
+    /// Replaces the private data that the script leaves open with those of the host's MPA Reply.
     fn learn_reply(&mut self, script: &mut Script, got: &Segment) {
         let open = script.pieces.iter().position(|piece| {
             piece.direction == Direction::Out && piece.kind == "reply" && !piece.args.has("pd")
@@ -183,7 +182,7 @@ impl DialogueCodec for TcpCodec {
         let reset = Segment {
             src_port: self.exchange.ports.0,
             dst_port: self.exchange.ports.1,
-            // RFC 5961 §3.2: exactly the number that the host waits for.
+            // RFC 5961 §3.2: exactly the sequence number that the host expects.
             seq: self.exchange.peer_iss.wrapping_add(ack),
             flags: Flags::RST,
             ..Segment::default()
@@ -192,13 +191,14 @@ impl DialogueCodec for TcpCodec {
     }
 }
 
-/// The private data of an MPA frame (RFC 5044 §7.1.1) that is all in `bytes`.
+/// Returns the private data of an MPA frame (RFC 5044 §7.1.1); `None` if `bytes` ends before they do, or there are
+/// none.
 fn private_data(bytes: &[u8]) -> Option<&[u8]> {
     let len = u16::from_be_bytes(bytes.get(18..20)?.try_into().ok()?);
     bytes.get(20..20 + usize::from(len)).filter(|data| !data.is_empty())
 }
 
-/// Makes the script's tagged segments for STag 16 go to another region, also where a Terminate quotes one.
+/// Redirects the script's tagged segments for STag 16 to another region, also in a header that a Terminate quotes.
 fn retarget(script: &mut Script, stag: u32, base: u64) {
     for piece in &mut script.pieces {
         if piece.direction == Direction::In
@@ -218,7 +218,7 @@ fn retarget(script: &mut Script, stag: u32, base: u64) {
     }
 }
 
-/// Rewrites the quoted tagged header (preceded by 8 bytes) of a Terminate in hexadecimal.
+/// Rewrites the tagged header, after 8 bytes, that a Terminate in hexadecimal quotes.
 fn retarget_quoted(hex: &str, stag: u32, base: u64) -> Option<String> {
     let (head, rest) = (hex.get(..20)?, hex.get(28..)?);
     let is_tagged = matches!(hex.get(16..17)?, "8" | "c");

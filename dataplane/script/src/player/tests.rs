@@ -1,4 +1,4 @@
-//! TCP dialogues with a host that the test plays, in virtual time.
+//! TCP dialogues whose host the test plays, in virtual time.
 
 mod sctp;
 
@@ -25,7 +25,7 @@ impl TestDialogue {
         talk
     }
 
-    /// The host sends, with numbers relative to both sides' initial ones.
+    /// Delivers a segment of the host. Numbers are relative to both sides' initial ones.
     fn host_sends(&mut self, flags: &str, seq: u32, ack: u32, payload: &[u8]) {
         let segment = Segment {
             src_port: PORTS.1,
@@ -138,7 +138,7 @@ fn extra_acks_with_progress_are_skipped() {
     talk.host_sends("A", 1, 10, &[]);
     talk.host_sends("A", 1, 19, &[]);
     assert_eq!(talk.assert_met().extra_acks, 1);
-    // Acknowledgements without new information, or of data never sent, fail the dialogue.
+    // An acknowledgement without new information, or of data that was never sent, fails the dialogue.
     for ack in [1, 20] {
         let mut talk = TestDialogue::new(text);
         talk.open();

@@ -6,15 +6,14 @@ use ddp::EndpointPolicy;
 
 use crate::session;
 
-/// Configuration of an [`Endpoint`](super::Endpoint), shared by many. By default an association does not
-/// linger.
+/// Configuration of an [`Endpoint`](super::Endpoint). By default an association does not linger.
 #[derive(Clone, Debug, Default)]
 pub struct EndpointConfig {
     /// Configuration of the sessions.
     pub session: session::Config,
-    /// Time-outs and messages at the end of sessions. An expired wait for the peer loses no data: the
-    /// association continues.
+    /// Time-outs and messages at the end of sessions. The association survives an expired teardown time-out, so no
+    /// data is lost.
     pub policy: EndpointPolicy,
-    /// Time for which the association remains after its last session, for another one to be opened on it.
+    /// Time for which the association remains open after its last session, so that another one can begin.
     pub linger: Duration,
 }

@@ -2,7 +2,7 @@
 
 use ddp::{BufferPool, HoldBudget, StagTable};
 
-/// The worker's state that an endpoint borrows for one call.
+/// State of the worker that an endpoint borrows for one call.
 #[derive(Debug)]
 pub struct Context<'a, M> {
     /// The worker's STags.
@@ -14,7 +14,7 @@ pub struct Context<'a, M> {
 }
 
 impl<M> Context<'_, M> {
-    /// Reborrows the part that a stream needs.
+    /// Reborrows the part that a DDP stream needs.
     pub(super) fn reborrow(&mut self) -> ddp::Context<'_, M> {
         ddp::Context { stags: self.stags, buffers: self.buffers }
     }

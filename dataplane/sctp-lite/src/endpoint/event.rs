@@ -1,5 +1,4 @@
-//! Events of an endpoint to its owner, and the reasons for the end of a session that SCTP and the DDP
-//! adaptation add.
+//! Events of an endpoint for its owner, and reasons for the end of a session that SCTP and the DDP adaptation add.
 
 use crate::sctp;
 use crate::session::{self, SessionError};
@@ -9,21 +8,21 @@ use ddp::enhanced::{Agreement, EnhancedRepr, NegotiationError};
 use ddp::lifecycle::LowerReason;
 use ddp::{DdpVersion, Origin, UlpKind, rdmap};
 
-/// Layer of the errors of RFC 6581 §8 (LLP).
+/// Layer of the error codes of RFC 6581 §8 (LLP).
 const LAYER_LLP: u8 = 2;
-/// Error type of RFC 6581 §8's codes.
+/// Error type of the codes of RFC 6581 §8.
 const ETYPE_STARTUP: u8 = 0;
 
-/// Identifies a session within one association; not reused by later sessions.
+/// Identifies a session within one association; the number is not reused before `serial` wraps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionId {
-    /// The SCTP stream identifier of both directions.
+    /// SCTP stream identifier, the same in both directions.
     pub stream: u16,
     /// Serial number of the session within the association; wraps.
     pub serial: u32,
 }
 
-/// Events to the owner, in the order in which they happened within each session; not ordered across sessions.
+/// Events for the owner. They are in order within each session, but not across sessions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The association is up.
@@ -33,11 +32,11 @@ pub enum Event {
     },
     /// An event of one session.
     Session(SessionId, SessionEvent),
-    /// The association is over; no event follows. The owner keeps and drives the endpoint until
+    /// The association has ended; no event follows. The owner keeps and drives the endpoint until
     /// [`is_done`](super::Endpoint::is_done).
     Down {
-        /// The reason of the sessions that it ended; [`CloseReason::LocalShutdown`] or
-        /// [`CloseReason::PeerShutdown`] after the last session.
+        /// Reason that also ended its sessions; [`CloseReason::LocalShutdown`] or [`CloseReason::PeerShutdown`] after
+        /// a shutdown.
         reason: CloseReason,
     },
 }
@@ -48,30 +47,29 @@ pub enum SessionEvent {
     /// The peer requests a session. The owner calls [`accept_session`](super::Endpoint::accept_session) or
     /// [`reject_session`](super::Endpoint::reject_session).
     Request {
-        /// The peer's private data, at most 512 bytes, without the enhanced data.
+        /// The peer's private data without the enhanced data, at most 512 bytes.
         private_data: Vec<u8>,
-        /// IRD, ORD and flags of an enhanced Initiate (RFC 6581 §9); the answer is enhanced, too.
+        /// IRD, ORD and flags of an enhanced Initiate (RFC 6581 §9). The answer is enhanced, too.
         enhanced: Option<EnhancedRepr>,
     },
     /// The session is established: segments may be exchanged.
     Established {
-        /// The peer's private data from the Accept, on the active side. Empty on the passive side, whose
-        /// request carried them.
+        /// Active side: the peer's private data from the Accept. Passive side: empty; the request carried them.
         private_data: Vec<u8>,
-        /// The agreed parameters.
+        /// Parameters that the two ends agreed on.
         params: StreamParams,
     },
     /// An event of bare DDP.
     Ddp(ddp::Event),
     /// An event of RDMAP.
     Rdmap(rdmap::Event),
-    /// The peer has been silent for the idle time-out, in a session whose ULP gives the confirmations
+    /// The peer was silent for the idle time-out, in a session whose ULP confirms data itself
     /// ([`ddp::StreamConfig::set_hold_confirmations`]). The ULP must call
     /// [`shutdown_session`](super::Endpoint::shutdown_session).
     Idle,
-    /// The session is over; no event of it follows.
+    /// The session has ended; no event of it follows.
     Closed {
-        /// The reason.
+        /// Reason for the end.
         reason: CloseReason,
         /// Final counters.
         stats: Box<SessionStats>,
@@ -92,9 +90,9 @@ pub struct SessionStats {
 /// Parameters that the two ends of a session agreed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamParams {
-    /// The protocol above SCTP.
+    /// Protocol above SCTP: bare DDP or RDMAP.
     pub ulp: UlpKind,
-    /// The largest ULPDU that may be sent at present, in bytes.
+    /// Largest ULPDU that may be sent at present, bytes.
     pub mulpdu: usize,
     /// DDP version.
     pub ddp_version: Option<DdpVersion>,
@@ -117,7 +115,7 @@ pub enum SctpReason {
     PeerRestart,
     /// ICMP reported that the peer's host does not support SCTP (RFC 9260 §10).
     NoSctp,
-    /// SCTP aborted the association for lack of answers.
+    /// SCTP ended the association because the peer did not respond.
     SctpTimeout,
     /// SCTP aborted the association because the peer violated the protocol.
     SctpFault(sctp::Fault),
@@ -128,8 +126,8 @@ pub enum SctpReason {
     },
     /// The Initiate was not answered in time, or no Initiate was received.
     AnswerTimeout,
-    /// The peer answered the Initiate with a Terminate: it has no room for the session (RFC 5043 §6.4), or
-    /// does not support the enhanced form.
+    /// The peer answered the Initiate with a Terminate: it has no room for the session (RFC 5043 §6.4), or does not
+    /// support the enhanced form.
     TurnedAway,
     /// The peer terminated the session before its Initiate was answered.
     Cancelled,
@@ -242,7 +240,7 @@ impl fmt::Display for SctpReason {
 mod tests {
     use super::*;
 
-    // Error numbers: RFC 6581 §8.
+    // RFC 6581 §8: error numbers.
     #[test]
     fn each_sctp_reason_has_name_numbers_and_origin() {
         use SctpReason::*;

@@ -1,4 +1,4 @@
-//! One association as held by a worker: SCTP, its sessions, and a DDP stream in each of them.
+//! One association of a worker: SCTP, its sessions, and the DDP stream of each session.
 //!
 //! ```text
 //!  session:  Connecting --association--> Startup -----------------------> Established
@@ -10,11 +10,11 @@
 //!                +--------------- both Terminates, or time-out ---------------+-----+
 //! ```
 //!
-//! Readying: a passive side in the peer-to-peer model waits for the ready-to-receive message.
+//! Readying: a passive side in the peer-to-peer model waits for the ready-to-receive message (RFC 6581 §9.2).
 //!
-//! Failing: this end sends DDP's last message, then the session's Terminate; received segments are
-//! acknowledged and discarded. The end of a session does not end the association (RFC 5043 §11.3). After its
-//! last session the association lingers, then shuts down.
+//! Failing: this end sends DDP's last message, then the session's Terminate. Received segments are acknowledged and
+//! discarded. The end of a session does not end the association (RFC 5043 §11.3). After its last session the
+//! association lingers, then shuts down.
 //!
 //! An endpoint is sans-IO. Order of calls, for each burst of packets or other event:
 //! [`input`](Endpoint::input) for each packet, [`handle_timeout`](Endpoint::handle_timeout) if
@@ -48,24 +48,24 @@ use transport::recorder::Record;
 use upper::{Upper, UpperCall};
 use wire::sctp::{Packet, Tag};
 
-/// Reason why a session request could not be answered; the session is unchanged.
+/// Reason why a session request was not answered. The session is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum AnswerError {
-    /// No request awaits a decision: it was answered already, or the session is over.
+    /// No request awaits a decision: it was answered already, or the session has ended.
     #[error("no session awaits a decision")]
     NoRequest,
-    /// The private data exceed the room in the answer.
+    /// The private data exceed the room in the Accept or Reject.
     #[error(transparent)]
     PrivateData(#[from] PrivateDataTooLong),
 }
 
-/// Reason why no session could be opened; the association is unchanged.
+/// Reason why no session was opened. The association is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum OpenError {
     /// All pairs of streams are in use or have outstanding data, or the session limit is reached.
     #[error("no pair of streams is free")]
     NoStream,
-    /// The association is being closed, or is over.
+    /// The association is closing or has ended.
     #[error("the association is closed")]
     Closed,
     /// The private data exceed the room in the Initiate.
@@ -88,19 +88,19 @@ pub struct Endpoint<M: RegionMemory> {
     association: Association,
     upper: Upper<M>,
     config: Arc<EndpointConfig>,
-    /// Time of the latest call.
+    /// Time of the last call.
     now: Instant,
-    /// Time at which the association is shut down because it has no session.
+    /// Time at which an association without sessions is shut down.
     empty_deadline: Option<Instant>,
-    /// The association has had a session.
+    /// True if the association has had a session.
     was_used: bool,
-    /// The peer shut the association down before this end did.
+    /// True if the peer shut the association down before this end did.
     peer_shut_down_first: bool,
 }
 
 impl<M: RegionMemory> Endpoint<M> {
-    /// Opens an association actively. Once it is up, the session that `open` describes is begun for the
-    /// stream `id`. `secrets`, `ends` and `packet_len` as for [`Association::connect`].
+    /// Opens an association actively, and the session that `open` describes for the stream `id`. The session begins
+    /// when the association is up. `secrets`, `ends` and `packet_len`: see [`Association::connect`].
     ///
     /// # Errors
     /// The private data exceed the room in the Initiate.
@@ -122,8 +122,8 @@ impl<M: RegionMemory> Endpoint<M> {
         Ok((endpoint, session))
     }
 
-    /// Opens an association passively by a cookie: see [`Association::accept`]. The packet that carried the
-    /// cookie must be passed to [`input`](Self::input) next.
+    /// Opens an association passively from a cookie: see [`Association::accept`]. Next pass the packet with this
+    /// cookie to [`input`](Self::input).
     pub fn accept(
         sctp: Arc<sctp::Config>,
         config: Arc<EndpointConfig>,
@@ -161,7 +161,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Reports the association as up at once: its first packet may already carry an Initiate.
+    /// Reports the association as up at once, because its first packet may already carry an Initiate.
     fn begin(&mut self) {
         if let Some(sctp::Event::Up { streams }) = self.association.poll_event() {
             self.upper.on_up(self.now, streams);
@@ -169,8 +169,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.check_empty();
     }
 
-    /// Processes a received packet between the two ends, checksum verified. Returns whether its sender is the
-    /// peer, and why SCTP dropped it or one of its chunks.
+    /// Processes a packet between the two ends; its checksum is verified. The result tells whether its tag was
+    /// verified, and why SCTP dropped it or one of its chunks.
     pub fn input(
         &mut self,
         now: Instant,
@@ -197,27 +197,26 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Returns the memory for copies of unacknowledged messages whose source may change or is closed, in
-    /// bytes.
+    /// Memory for copies of unacknowledged messages whose source may change or is closed, bytes.
     pub fn kept(&self) -> u64 {
         self.upper.kept_bytes()
     }
 
-    /// Writes the reply to a packet that was not certainly the peer's, if there is one: see
-    /// [`Association::poll_reply`].
+    /// Writes the pending reply to a packet that was not verified: see [`Association::poll_reply`].
     pub fn poll_reply(&mut self, now: Instant, tx: &mut impl TxBatch) {
         self.now = now;
         self.association.poll_reply(now, tx);
     }
 
-    /// Drops the reply to a packet that was not certainly the peer's: see [`Association::drop_reply`].
+    /// Drops the pending reply to a packet that was not verified, because the owner's limit is reached: see
+    /// [`Association::drop_reply`].
     pub fn drop_reply(&mut self) {
         self.association.drop_reply();
     }
 
-    /// Returns when to call [`handle_timeout`](Self::handle_timeout); a time in the past means now.
+    /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout). A time in the past means now.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        // Avoids an iterator over an array: its wide loads would stall on the stores just before them.
+        // No iterator over an array: its wide loads would stall on the stores just before them.
         MaybeInstant::from(self.association.poll_timeout())
             .earlier(self.upper.poll_timeout())
             .earlier(self.empty_deadline)
@@ -236,7 +235,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.process_changes(cx);
     }
 
-    /// False if [`poll_event`](Self::poll_event) would return `None`: the call may be omitted.
+    /// False if [`poll_event`](Self::poll_event) would return `None`; the owner may then omit that call.
     #[inline]
     pub fn may_have_events(&mut self) -> bool {
         self.upper.may_have_events()
@@ -247,11 +246,10 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.poll_event()
     }
 
-    /// Opens a further session as its active side, for the stream `id`. The session begins when the
-    /// association is up.
+    /// Opens another session as its active side, for the stream `id`. It begins when the association is up.
     ///
     /// # Errors
-    /// No pair of streams is free, the association is being closed, or the private data do not fit.
+    /// No pair of streams is free, the association is closing, or the private data do not fit.
     pub fn open_session(
         &mut self,
         now: Instant,
@@ -278,13 +276,13 @@ impl<M: RegionMemory> Endpoint<M> {
         state.is_opening() || state == sctp::State::Established
     }
 
-    /// Accepts the request of [`SessionEvent::Request`] for the stream `id`: sends the Accept, in the form of
-    /// the Initiate. Segments are sent once the Accept is acknowledged (RFC 5043 §6.6). In the peer-to-peer
-    /// model [`SessionEvent::Established`] waits for the active side's first segment (RFC 6581 §9.2). A
-    /// request that offers fewer Reads than the configuration requires is rejected instead.
+    /// Accepts the request of [`SessionEvent::Request`] for the stream `id`: sends an Accept in the form of the
+    /// Initiate. Segments are sent once the Accept is acknowledged (RFC 5043 §6.6). In the peer-to-peer model,
+    /// [`SessionEvent::Established`] follows the active side's first segment (RFC 6581 §9.2). A request that offers
+    /// fewer Reads than the configuration requires is rejected instead.
     ///
     /// # Errors
-    /// No request awaits a decision, or the private data are too long for the answer.
+    /// No request awaits a decision, or the private data do not fit the Accept.
     #[allow(clippy::too_many_arguments)]
     pub fn accept_session(
         &mut self,
@@ -302,10 +300,10 @@ impl<M: RegionMemory> Endpoint<M> {
         Ok(())
     }
 
-    /// Rejects the request of [`SessionEvent::Request`], in the form of the Initiate.
+    /// Rejects the request of [`SessionEvent::Request`].
     ///
     /// # Errors
-    /// No request awaits a decision, or the private data are too long for the answer.
+    /// No request awaits a decision, or the private data do not fit the Reject.
     pub fn reject_session(
         &mut self,
         now: Instant,
@@ -316,24 +314,23 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.reject(now, session, private_data)
     }
 
-    /// Returns the number of ULP events of a session that [`poll_event`](Self::poll_event) has not returned
-    /// yet.
+    /// Number of the session's ULP events that [`poll_event`](Self::poll_event) has not returned yet.
     pub fn pending_events(&self, session: SessionId) -> usize {
         self.upper.slot(session).map_or(0, |slot| slot.pending_events())
     }
 
-    /// Pauses the events of a session, of which at most `max_pending_events` may wait, or resumes them (`None`).
-    /// While a session is paused, the advertised window is closed for all sessions of the association. Data
-    /// in flight is still accepted, for the session itself until `max_pending_events` events wait. Call
-    /// [`poll_transmit`](Self::poll_transmit) next, which sends the window to the peer.
+    /// Pauses the ULP events of a session, or resumes them (`None`). While paused, at most `max_pending_events`
+    /// events are queued, then messages of this session are refused. The advertised window is closed for all sessions
+    /// of the association, but data in flight is still accepted. Call [`poll_transmit`](Self::poll_transmit) next,
+    /// which sends the window to the peer.
     pub fn pause_session(&mut self, session: SessionId, max_pending_events: Option<u32>) {
         if self.upper.slot(session).is_some() {
             self.upper.pause(session.stream, max_pending_events);
         }
     }
 
-    /// Closes a session gracefully: posted messages are sent, then the Terminate. Received segments are
-    /// placed and delivered until the peer terminates, too.
+    /// Closes a session gracefully: posted messages are sent, then the Terminate. Received segments are placed and
+    /// delivered until the peer's Terminate.
     pub fn shutdown_session(&mut self, now: Instant, session: SessionId) {
         self.now = now;
         if self.upper.slot(session).is_some() {
@@ -341,8 +338,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// The ULP of a session is about to confirm, by its close, all data whose events it has taken. The ULP
-    /// bounds the time to its close, instead of the policy's `half_closed_timeout`.
+    /// Announces that the ULP will close the session to confirm all data whose events it has taken. The ULP itself
+    /// limits the time until then, instead of the policy's `half_closed_timeout`.
     pub fn begin_confirmation(&mut self, now: Instant, session: SessionId) {
         self.now = now;
         if self.upper.slot(session).is_some() {
@@ -351,13 +348,13 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// True if [`shutdown_session`](Self::shutdown_session) would confirm data that arrived after
-    /// [`begin_confirmation`](Self::confirming).
+    /// [`begin_confirmation`](Self::begin_confirmation).
     pub fn is_unconfirmed(&self, session: SessionId) -> bool {
         self.upper.slot(session).is_some_and(|slot| slot.is_unconfirmed())
     }
 
-    /// Aborts a session: posted messages are discarded and a Terminate is sent, which answers a request that
-    /// is still undecided. Messages already sent are still delivered.
+    /// Aborts a session: posted messages are discarded and a Terminate is sent, also as the answer to an undecided
+    /// request. Messages already sent are still delivered.
     pub fn abort_session(&mut self, now: Instant, session: SessionId, cx: &mut Context<'_, M>) {
         self.now = now;
         if self.upper.slot(session).is_some() {
@@ -367,8 +364,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Fails a session for a local reason: the peer receives code 5 (RFC 6581 §8), if it can still receive
-    /// anything, and the session is terminated.
+    /// Fails a session for a local reason: the peer receives code 5 (RFC 6581 §8), if this end's direction is still
+    /// open, then the Terminate.
     pub fn fail_session(&mut self, now: Instant, session: SessionId, cx: &mut Context<'_, M>) {
         self.now = now;
         if self.upper.slot(session).is_some() {
@@ -377,8 +374,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Fails a session because this end's ULP cannot continue its operation: the peer receives a local
-    /// catastrophic error, and the session is terminated.
+    /// Fails a session whose ULP cannot continue: the peer receives a local catastrophic error, then the Terminate.
     pub fn fail_ulp(&mut self, now: Instant, session: SessionId, cx: &mut Context<'_, M>) {
         self.now = now;
         if self.upper.slot(session).is_some() {
@@ -387,16 +383,15 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Closes all sessions gracefully, and then the association. No new session is begun. Sessions whose ULP
-    /// gives the confirmations ([`ddp::StreamConfig::set_hold_confirmations`]) continue until the ULP closes
-    /// them.
+    /// Closes all sessions gracefully, and then the association. No new session begins. A session whose ULP confirms
+    /// data itself ([`ddp::StreamConfig::set_hold_confirmations`]) continues until the ULP closes it.
     pub fn shutdown(&mut self, now: Instant) {
         self.now = now;
         self.upper.close(&CloseReason::LocalShutdown, now);
         if self.association.state().is_opening() {
             self.association.shutdown(now);
         }
-        // The next `handle_timeout` checks whether a session remains.
+        // The next `handle_timeout` shuts the association down if no session remains.
         self.empty_deadline = Some(Instant::ZERO);
     }
 
@@ -407,7 +402,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.process_changes(cx);
     }
 
-    /// Aborts all sessions and the association, with an ABORT, because its packets no longer have the
+    /// Aborts all sessions and the association, with an ABORT, because its packets no longer have the IPsec
     /// protection that this end requires.
     pub fn abort_unprotected(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         self.now = now;
@@ -417,27 +412,27 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Processes an ICMP report, for a packet of this association, that the peer's host does not support SCTP
-    /// (RFC 9260 §10, ICMP8); `of_init`: the packet was the INIT. The association ends without sending a
-    /// packet.
+    /// (RFC 9260 §10, ICMP8). `of_init`: the packet was the INIT. The association ends without another packet.
     pub fn protocol_unreachable(&mut self, now: Instant, of_init: bool, cx: &mut Context<'_, M>) {
         self.now = now;
         self.association.protocol_unreachable(of_init);
         self.process_changes(cx);
     }
 
-    /// Sets the bytes in front of SCTP packets, IP header included, if they differ from the default.
+    /// Sets the bytes in front of SCTP packets, IP header included. Needed only if they differ from a plain IP
+    /// header.
     pub fn set_headers(&mut self, bytes: u16) {
         self.association.set_headers(bytes);
     }
 
-    /// Sets the largest SCTP packet that the path carries, in bytes: see [`Association::set_path_mtu`].
+    /// Sets the largest SCTP packet of the path, bytes: see [`Association::set_path_mtu`].
     pub fn set_path_mtu(&mut self, now: Instant, packet_len: usize) {
         self.association.set_path_mtu(now, packet_len);
         self.upper.set_max_message(self.association.sender().max_message());
     }
 
-    /// Processes a router's report that a packet was too big: the path carries SCTP packets of at most
-    /// `packet_len` bytes. Returns whether the report was new.
+    /// Processes a router's report that the path carries SCTP packets of at most `packet_len` bytes. Returns whether
+    /// it changed the state of the search.
     pub fn on_packet_too_big(&mut self, now: Instant, packet_len: usize) -> bool {
         self.now = now;
         let is_new = self.association.on_packet_too_big(now, packet_len);
@@ -450,18 +445,18 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.state()
     }
 
-    /// True if the endpoint can be dropped: no event and no packet remains.
+    /// True if the endpoint can be dropped: no event and no packet is pending.
     pub fn is_done(&self) -> bool {
         self.association.is_done() && self.upper.is_done()
     }
 
-    /// Adds a record of the upper layer, about one of the streams, to the flight recorder.
+    /// Adds a record of the upper layer, about a stream, to the flight recorder.
     #[cold]
     pub fn record(&mut self, record: Record) {
         self.association.record(record);
     }
 
-    /// True if its streams send a last message, or a Terminate, about an error.
+    /// True if a stream sends a last message or Terminate to report an error.
     pub fn sends_last_messages(&self) -> bool {
         self.config.policy.last_message
     }
@@ -476,12 +471,12 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.local_tag()
     }
 
-    /// Verification tag of this end's packets, once the peer has sent it.
+    /// Verification tag of this end's packets; `None` before the peer has sent it.
     pub fn peer_tag(&self) -> Option<Tag> {
         Some(self.association.peer_tag()).filter(|tag| *tag != Tag::NONE)
     }
 
-    /// True if several consecutive retransmissions went unanswered: the next hop may have moved.
+    /// True if three consecutive retransmissions went unanswered: the next hop may have changed.
     pub fn is_path_suspect(&self) -> bool {
         self.association.error_count() >= SUSPECT_TIMEOUTS
     }
@@ -491,17 +486,17 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.live_slots().map(|slot| slot.id)
     }
 
-    /// State of a session; `None` once it is over.
+    /// State of a session; `None` after its end.
     pub fn session_state(&self, session: SessionId) -> Option<State> {
         self.upper.slot(session).map(|slot| slot.state())
     }
 
-    /// The DDP stream of a session, once the session is accepted.
+    /// DDP stream of a session; `None` before the session is accepted.
     pub fn stream(&self, session: SessionId) -> Option<&Ulp<M>> {
         Some(&self.upper.slot(session)?.accepted.as_ref()?.stream)
     }
 
-    /// The agreed parameters, once the session is accepted.
+    /// Agreed parameters; `None` before the session is accepted.
     pub fn params(&self, session: SessionId) -> Option<StreamParams> {
         self.upper.slot(session)?.params(self.upper.mulpdu())
     }
@@ -516,7 +511,7 @@ impl<M: RegionMemory> Endpoint<M> {
         EndpointStats { sctp: *self.association.stats(), adaptation: self.upper.stats }
     }
 
-    /// Time of the last packet of the peer that was not dropped.
+    /// Time of the last packet received from the peer with a valid tag.
     pub fn idle_since(&self) -> Instant {
         self.association.last_received()
     }
@@ -527,7 +522,7 @@ impl<M: RegionMemory> Endpoint<M> {
         Some(self.association.last_received() + timeout)
     }
 
-    /// True if [`process_changes`](Self::after) would find nothing to do, as after most packets.
+    /// True if [`process_changes`](Self::process_changes) would have no effect, as after most packets.
     #[inline]
     fn is_unchanged(&self) -> bool {
         self.upper.is_settled()
@@ -537,10 +532,10 @@ impl<M: RegionMemory> Endpoint<M> {
             && self.empty_deadline.is_none()
     }
 
-    /// Processes all consequences of a call.
+    /// Processes all changes that a call caused.
     fn process_changes(&mut self, cx: &mut Context<'_, M>) {
         let now = self.now;
-        // Messages received over the association come first, then the events of the association itself.
+        // First the messages received over the association, then the events of the association itself.
         self.upper.settle_all(now, cx);
         if self.upper.take_abort() {
             self.association.abort(now, b"a session failed behind its Terminate");
@@ -548,7 +543,7 @@ impl<M: RegionMemory> Endpoint<M> {
         while let Some(event) = self.association.poll_event() {
             match event {
                 sctp::Event::Up { streams } => self.upper.on_up(now, streams),
-                // The sessions are notified already; those of the new association are counted below.
+                // The sessions are already notified. New sessions count from here.
                 sctp::Event::Restarted { .. } => self.was_used = false,
                 sctp::Event::PeerShutdown => {
                     self.peer_shut_down_first = !self.upper.is_closing();
@@ -568,7 +563,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.events.push_back(Event::Down { reason: session_reason });
     }
 
-    /// RFC 5041 §3 (10): shuts down an association that has been without sessions for its time.
+    /// RFC 5041 §3 (10): shuts down an association whose time without sessions is over.
     fn check_empty(&mut self) {
         self.was_used |= self.upper.live_count() > 0;
         if self.upper.live_count() > 0 || self.association.state() != sctp::State::Established {
@@ -589,7 +584,7 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 }
 
-/// Unanswered retransmissions in a row that make the path suspect (as R1 of RFC 9293 §3.8.3).
+/// Consecutive unanswered retransmissions that make the path suspect (as R1 of RFC 9293 §3.8.3).
 const SUSPECT_TIMEOUTS: u32 = 3;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Work that a ULP posts to its session: messages of bare DDP, operations of RDMAP, receive buffers.
+//! Calls by which a ULP posts work to its session: messages of bare DDP, RDMAP operations, receive buffers.
 
 use super::{Context, Endpoint, SessionId, State};
 use base::Instant;
@@ -6,19 +6,18 @@ use ddp::rdmap::WorkRequest;
 use ddp::{Message, PostError, Qn, RegionMemory, Stag, Ulp};
 
 impl<M: RegionMemory> Endpoint<M> {
-    /// Posts a message, which is sent in order after earlier posts.
+    /// Posts a message. It is sent after earlier posts.
     ///
     /// # Errors
-    /// Before the session is accepted, after a close, in a session of RDMAP, and for the errors of
-    /// [`ddp::Stream::post`].
+    /// The session is not yet accepted, is closed, or is an RDMAP session; or the errors of [`ddp::Stream::post`].
     pub fn post(&mut self, session: SessionId, message: Message<M>) -> Result<(), PostError> {
         self.call_ulp(session, true, |ulp| ulp.post(message))
     }
 
-    /// Starts an RDMAP operation, which is performed in order after earlier posts.
+    /// Posts an RDMAP operation. It is performed after earlier posts.
     ///
     /// # Errors
-    /// Before the session is accepted, after a close, in a session of bare DDP, and for the errors of
+    /// The session is not yet accepted, is closed, or is a bare DDP session; or the errors of
     /// [`ddp::rdmap::Stream::post`].
     pub fn post_rdmap(
         &mut self,
@@ -28,7 +27,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.call_ulp(session, true, |ulp| ulp.post_rdmap(request))
     }
 
-    /// Answers the peer's oldest held Read: see [`ddp::Ulp::release_read`].
+    /// Responds to the peer's oldest held Read: see [`ddp::Ulp::release_read`].
     pub fn release_read(&mut self, session: SessionId) {
         // A closed session has no held Read.
         let _ = self.call_ulp(session, false, |ulp| {
@@ -37,16 +36,16 @@ impl<M: RegionMemory> Endpoint<M> {
         });
     }
 
-    /// Adds `n` receive buffers to a queue; RDMAP's ULP has only [`ddp::MESSAGE_QUEUE`].
+    /// Adds `n` receive buffers to a queue. An RDMAP session has only [`ddp::MESSAGE_QUEUE`].
     ///
     /// # Errors
-    /// Before the session is accepted, after its end, and if the queue does not exist.
+    /// The session is not yet accepted or has ended, or the queue does not exist.
     pub fn post_buffers(&mut self, session: SessionId, qn: Qn, n: u32) -> Result<(), PostError> {
         self.call_ulp(session, false, |ulp| ulp.post_buffers(qn, n))
     }
 
-    /// An STag of the worker's table was invalidated: a peer's Read from it that is not completely answered
-    /// ends the session by an RDMAP Terminate. Returns whether there was such a Read.
+    /// Processes the invalidation of an STag in the worker's table. A peer's Read from it with an incomplete response
+    /// ends the session with an RDMAP Terminate. Returns true if there was such a Read.
     pub fn on_stag_revoked(
         &mut self,
         now: Instant,
@@ -74,8 +73,8 @@ impl<M: RegionMemory> Endpoint<M> {
         if self.upper.slot(session).is_none() {
             return closed;
         }
-        // Does not settle the session: a caller that retries on every iteration must not be called again at
-        // once.
+        // Without settling the session: settling is due at once, so a caller that retries in every iteration would
+        // never sleep.
         let done = self.upper.with_slot_no_settle(session.stream, self.now, |slot, _| {
             let open = !to_send || slot.state() == State::Established;
             let full = slot.accepted.as_mut().filter(|_| open);

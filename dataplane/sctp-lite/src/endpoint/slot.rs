@@ -14,7 +14,7 @@ use ddp::{
 use std::collections::VecDeque;
 use transport::retransmit_buffer::MemoryUse;
 
-/// Error type of RFC 6581 §8's codes, in layer 2.
+/// Error type of the codes of RFC 6581 §8, in layer 2 (LLP).
 const ETYPE_STARTUP: u8 = 0;
 /// RFC 6581 §8: local catastrophic error.
 const CODE_LOCAL: u8 = 5;
@@ -25,38 +25,38 @@ pub(super) struct Env<'a> {
     pub(super) peer: PeerId,
     pub(super) events: &'a mut VecDeque<Event>,
     pub(super) now: Instant,
-    /// The largest DDP segment to send, in bytes.
+    /// Largest DDP segment to send, bytes.
     pub(super) mulpdu: usize,
-    /// Request to abort the association: a session failed whose peer cannot receive the error.
+    /// Set to request an abort of the association: a session failed and its peer cannot receive the error.
     pub(super) abort_requested: &'a mut bool,
 }
 
-/// A pair of SCTP streams in use.
+/// Session on a pair of SCTP streams, with its DDP stream.
 #[derive(Debug)]
 pub(super) struct SessionSlot<M: RegionMemory> {
     pub(super) id: SessionId,
     pub(super) session: Session,
     lifecycle: Lifecycle<SctpReason>,
-    /// The session was reported to the owner.
+    /// True if the session was reported to the owner.
     pub(super) is_reported: bool,
     /// Read limits of the Initiate, if it is enhanced.
     requested: Option<EnhancedRepr>,
-    /// The open request of the active side, until it is answered.
+    /// Open request of the active side, until the answer.
     open: Option<Box<(StreamId, OpenRequest)>>,
     pub(super) accepted: Option<Box<AcceptedSession<M>>>,
-    /// Queued in the endpoint's `ready`: may have something to send.
+    /// True if queued in `Upper::ready`: the session may have data to send.
     pub(super) ready: bool,
-    /// Queued in the endpoint's `is_dirty`: to be settled.
+    /// True if queued in `Upper::dirty`: the session must be settled.
     pub(super) is_dirty: bool,
-    /// Queued in the endpoint's `has_event_turn`: the ULP may have events.
+    /// True if queued in `Upper::event_queue`: the ULP may have events.
     pub(super) has_event_turn: bool,
-    /// The owner has paused the events; at most this many may wait.
+    /// Maximum number of queued events while the owner has paused them; `None`: not paused.
     pub(super) paused_max_events: Option<u32>,
-    /// The session keeps the window closed, as counted by the endpoint.
+    /// True if the session keeps the window closed and `Upper::window_closers` counts it.
     pub(super) closes_window: bool,
-    /// The deadline entered in the endpoint's timers.
+    /// Deadline entered in `Upper::timers`.
     pub(super) timer: Option<Instant>,
-    /// Memory for the session's kept messages, as counted by the endpoint.
+    /// Memory for kept messages, as counted in `Upper::kept`.
     pub(super) kept: MemoryUse,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct AcceptedSession<M: RegionMemory> {
 }
 
 impl<M: RegionMemory> AcceptedSession<M> {
-    /// Returns the next event of the ULP.
+    /// Returns the next event of the DDP stream.
     pub(super) fn poll_event(&mut self) -> Option<SessionEvent> {
         Some(match self.stream.poll_event()? {
             UlpEvent::Ddp(event) => SessionEvent::Ddp(event),
@@ -97,7 +97,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Creates the active side, with an Initiate to send.
+    /// Creates the active side, with an Initiate due.
     pub(super) fn new_active(
         id: SessionId,
         config: &EndpointConfig,
@@ -112,12 +112,12 @@ impl<M: RegionMemory> SessionSlot<M> {
         slot
     }
 
-    /// The association is up: starts the time-out for the answer to the Initiate.
+    /// Starts the time-out for the answer to the Initiate when the association is up.
     pub(super) fn on_association_up(&mut self, env: &Env<'_>) {
         self.lifecycle.on_connected(env.now + env.config.session.answer_timeout);
     }
 
-    /// Passive side: reports the request to the owner, which decides.
+    /// Reports the peer's request to the owner, and starts the time-out for its decision.
     pub(super) fn report_request(&mut self, data: SessionData, env: &mut Env<'_>) {
         self.requested = data.enhanced;
         self.lifecycle.set_deadline(env.now + env.config.session.answer_timeout);
@@ -130,35 +130,35 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.lifecycle.state()
     }
 
-    /// Time at which to call [`on_deadline`](Self::deadline_passed).
+    /// Time at which to call [`on_deadline`](Self::on_deadline).
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.lifecycle.deadline()
     }
 
-    /// True if the session was reported to the owner and is not over.
+    /// True if the session was reported to the owner and has not ended.
     pub(super) fn is_live(&self) -> bool {
         self.is_reported && self.state() != State::Closed
     }
 
-    /// True if the session is established and the peer may send more.
+    /// True if the session is established and the peer may send more data.
     pub(super) fn awaits_peer(&self) -> bool {
         let established = self.state() == State::Established;
         established && !self.lifecycle.is_peer_closed() && !self.lifecycle.pending.idle
     }
 
-    /// True if messages are refused: the owner has paused the events, and the maximum waits. After an error
-    /// or the end of the session, messages are discarded instead.
+    /// True if messages are refused: the owner has paused the events, and their maximum number is queued. After an
+    /// error or the end of the session, messages are discarded instead.
     pub(super) fn refuses_messages(&self) -> bool {
         let Some(most) = self.paused_max_events else { return false };
         self.pending_events() >= most as usize && self.accepts_data()
     }
 
-    /// Number of ULP events not taken yet.
+    /// Number of ULP events that the owner has not taken.
     pub(super) fn pending_events(&self) -> usize {
         self.accepted.as_ref().map_or(0, |full| full.stream.pending_events())
     }
 
-    /// True if received segments may still become events.
+    /// True if received segments may still cause events.
     pub(super) fn accepts_data(&self) -> bool {
         self.lifecycle.is_receiving()
     }
@@ -167,8 +167,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         env.events.push_back(Event::Session(self.id, event));
     }
 
-    /// Accepts for the owner. If the Read limits of the two ends do not match, the session is rejected
-    /// instead.
+    /// Accepts the request. If the Read limits of the two ends do not match, the request is rejected instead.
     pub(super) fn accept(
         &mut self,
         id: StreamId,
@@ -198,15 +197,15 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Rejects the request, for the owner or for a local reason.
+    /// Rejects the request for the owner, or for a mismatch of the Read limits.
     pub(super) fn reject(
         &mut self,
         reason: CloseReason,
         private_data: &[u8],
         config: &EndpointConfig,
     ) {
-        // RFC 6581 §7: the enhanced Reject is used where a plain Initiate would have been accepted; §9.1: it
-        // carries the required ORD.
+        // RFC 6581 §7: the enhanced Reject means that a plain Initiate would have been accepted. §9.1: it carries the
+        // required ORD.
         let unsuitable = matches!(reason, CloseReason::Lower(SctpReason::Unsuitable(_)));
         let ord = config.session.enhanced.required_ord;
         let enhanced =
@@ -220,7 +219,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.requested.is_some()
     }
 
-    /// Acts on the session change that an accepted message caused.
+    /// Processes the session change that an accepted message caused.
     pub(super) fn apply_change(
         &mut self,
         change: &SessionChange,
@@ -262,7 +261,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.create_stream(id, pd, ulp, agreed.ok().flatten(), env, cx);
         match agreed {
             Ok(_) => self.enter_established(data.private_data.clone(), env),
-            // RFC 6581 §9.1, §9.2: reported to the peer by a Terminate.
+            // RFC 6581 §9.1, §9.2: reported to the peer by an error, then a Terminate.
             Err(why) => {
                 let error = startup_error(why.code());
                 self.fail_with(SctpReason::Unsuitable(why).into(), error, env);
@@ -281,7 +280,7 @@ impl<M: RegionMemory> SessionSlot<M> {
     ) {
         let stream = Ulp::new_accepted(id, (pd, env.peer), ulp, agreed, Stag(0));
         let mut full = Box::new(AcceptedSession { stream, agreed });
-        // The Initiate or the Accept preceded the first segment.
+        // Place 0 in the order was the Initiate or Accept; the first segment has place 1.
         full.stream.sink(cx.reborrow()).order_complete(OrderKey(1));
         self.accepted = Some(full);
     }
@@ -292,15 +291,15 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.push_event(SessionEvent::Established { private_data, params }, env);
     }
 
-    /// The agreed parameters of an accepted session.
+    /// Agreed parameters; `None` before the session is accepted.
     pub(super) fn params(&self, mulpdu: usize) -> Option<StreamParams> {
         let full = self.accepted.as_ref()?;
         let ddp_version = full.stream.version();
         Some(StreamParams { ulp: full.stream.kind(), mulpdu, ddp_version, agreed: full.agreed })
     }
 
-    /// Establishes a passive session in the peer-to-peer model once the active side's first segment, of any
-    /// kind, was delivered: this end may send now.
+    /// Establishes a passive session in the peer-to-peer model after the active side's first segment, of any kind.
+    /// This end may now send.
     fn check_readiness(&mut self, env: &mut Env<'_>) {
         if self.state() != State::Readying || !self.session.is_begun() {
             return;
@@ -311,7 +310,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.enter_established(Vec::new(), env);
     }
 
-    /// Acts on the changes since the last call; ends the session with `cx` when it is done.
+    /// Processes the changes since the last call, and ends the session if it is complete.
     pub(super) fn settle(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         self.check_errors(env, cx);
         self.check_readiness(env);
@@ -325,21 +324,21 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Processes errors at the point that the order has reached.
+    /// Processes errors that DDP reports in order.
     fn check_errors(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if !self.lifecycle.is_receiving() {
             return;
         }
         let Some(full) = &self.accepted else { return };
         if let Some(reason) = CloseReason::from_stream(&full.stream) {
-            // RFC 5040 §6.2.1: a graceful close after the peer's Terminate, without answering it.
+            // RFC 5040 §6.2.1: after the peer's RDMAP Terminate, this end closes gracefully without an answer.
             self.fail_with(reason, FinalError::Ulp, env);
         } else if let Some(failure) = full.stream.failure() {
             self.abort(CloseReason::DdpFailed(failure), env, cx);
         }
     }
 
-    /// Processes the peer's Terminate, now in order.
+    /// Processes the peer's Terminate, once all earlier messages have arrived.
     fn on_peer_terminate(&mut self, env: &mut Env<'_>) {
         if !self.lifecycle.is_receiving() {
             return;
@@ -355,13 +354,12 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.start_ulp_timeout(env);
     }
 
-    /// The peer shut the association down, which ends its direction without a Terminate.
+    /// Processes the peer's shutdown of the association, which ends its direction without a Terminate.
     pub(super) fn on_peer_shutdown(&mut self, env: &mut Env<'_>) {
         self.on_peer_terminate(env);
         self.close(CloseReason::PeerShutdown, env);
     }
 
-    /// Closes gracefully.
     pub(super) fn shutdown(&mut self, reason: CloseReason, env: &Env<'_>) {
         match self.lifecycle.shutdown(reason) {
             ShutdownOutcome::StartupEnded => {
@@ -383,8 +381,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.shutdown(self.lifecycle.local_reason(), env);
     }
 
-    /// Closes because the association closes. A ULP that gives the confirmations closes its session itself:
-    /// an idle time-out is reported to it here, the peer's close by its stream.
+    /// Closes the session because the association closes. A ULP that confirms data itself closes its session itself.
+    /// This call notifies it of an idle time-out, and its stream notifies it of the peer's close.
     pub(super) fn close(&mut self, reason: CloseReason, env: &mut Env<'_>) {
         let holds = self.accepted.as_ref().is_some_and(|full| full.stream.holds_confirmations());
         if self.state() != State::Established || !holds {
@@ -396,20 +394,20 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// The ULP is about to confirm, by its close, all data whose events it has taken.
+    /// Announces that the ULP will close the session to confirm all data whose events it has taken.
     pub(super) fn begin_confirmation(&mut self) {
         if let Some(full) = &self.accepted {
             self.lifecycle.begin_confirmation(&full.stream);
         }
     }
 
-    /// True if a close would confirm data that the ULP does not confirm.
+    /// True if a close would confirm data that arrived after [`begin_confirmation`](Self::begin_confirmation).
     pub(super) fn is_unconfirmed(&self) -> bool {
         self.accepted.as_ref().is_some_and(|full| self.lifecycle.is_unconfirmed(&full.stream))
     }
 
-    /// Aborts the session: outstanding messages still arrive, only the last message and a Terminate follow,
-    /// and received segments are discarded.
+    /// Aborts the session: messages already sent still arrive, then the last message and a Terminate. Received
+    /// segments are discarded.
     pub(super) fn abort(
         &mut self,
         reason: CloseReason,
@@ -425,8 +423,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.finish(env, cx);
     }
 
-    /// Prepares the last message, or the RDMAP Terminate, of an end without an error of the ULP's protocol.
-    /// The session's Terminate alone would signal an orderly end (docs/protocol.md §6).
+    /// Prepares the last message, or the RDMAP Terminate, for an end without a protocol error. The session's
+    /// Terminate alone would signal a graceful end (docs/protocol.md §6).
     fn queue_final_segment(&mut self, env: &mut Env<'_>) {
         if !env.config.policy.last_message || self.session.is_terminated() {
             return;
@@ -449,7 +447,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Fails the session because the ULP cannot continue: a local catastrophic error, then the Terminate.
+    /// Fails the session because the ULP cannot continue: sends a local catastrophic error, then the Terminate.
     pub(super) fn fail_ulp(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if self.lifecycle.is_receiving() {
             self.fail_with(SctpReason::Local.into(), FinalError::Local, env);
@@ -458,8 +456,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// The peer's messages violate the legal sequences: the last message if there is a stream, then a
-    /// Terminate (RFC 5043 §6.1).
+    /// Fails the session because the peer's messages violate the legal sequences (RFC 5043 §6.1). Sends the last
+    /// message if there is a stream, then a Terminate.
     pub(super) fn fail_illegal(&mut self, error: session::SessionError, env: &mut Env<'_>) {
         *env.abort_requested |= self.accepted.is_some() && self.session.is_terminated();
         self.queue_final_segment(env);
@@ -470,7 +468,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Fails with an error: the last message or the RDMAP Terminate, then the session's Terminate
+    /// Fails the session with an error: sends the last message or the RDMAP Terminate, then the session's Terminate
     /// (RFC 5041 §7.1, RFC 5040 §6.2.1, RFC 5043 §6.2).
     fn fail_with(&mut self, reason: CloseReason, error: FinalError, env: &mut Env<'_>) {
         if let Some(full) = &mut self.accepted {
@@ -483,7 +481,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.start_teardown_timeout(env);
     }
 
-    /// Ends the session with this reason: received segments are discarded from now on.
+    /// Ends the session with this reason. Received segments are discarded from now on.
     pub(super) fn end(&mut self, reason: CloseReason) {
         self.lifecycle.fail(reason);
     }
@@ -491,8 +489,8 @@ impl<M: RegionMemory> SessionSlot<M> {
     /// Processes an expired deadline.
     pub(super) fn on_deadline(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         let half_closed = self.state() == State::Established;
-        // The ULP of a half-closed session may not have taken everything received before the peer's
-        // Terminate. The ULP bounds the time for which it holds a Read.
+        // After the peer's Terminate, the owner may still have events of a half-closed session to take. The ULP
+        // itself limits the time for which it holds a Read.
         let holds = self.state() == State::Closing && self.holds_reads();
         let progress = match half_closed && self.pending_events() > 0 || holds {
             true => u64::MAX,
@@ -510,7 +508,7 @@ impl<M: RegionMemory> SessionSlot<M> {
             DeadlineOutcome::Progress => self.start_teardown_timeout(env),
             DeadlineOutcome::Ulp => self.abort(CloseReason::UlpTimeout, env, cx),
             DeadlineOutcome::Teardown => {
-                // RFC 5043 §6.2: one Terminate suffices, and the peer has received it.
+                // RFC 5043 §6.2: one Terminate suffices, and the peer has acknowledged it.
                 let enough = self.session.is_own_done();
                 if !enough && self.lifecycle.reason().is_some_and(CloseReason::is_graceful) {
                     self.lifecycle.replace_reason(CloseReason::PeerLingers);
@@ -521,7 +519,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Ends the session because the association ended, with reason `why`.
+    /// Ends the session because the association has ended.
     pub(super) fn on_association_lost(
         &mut self,
         reason: CloseReason,
@@ -531,11 +529,12 @@ impl<M: RegionMemory> SessionSlot<M> {
         if self.state() == State::Closed {
             return;
         }
-        // RFC 5043 §6.2: one Terminate suffices, unless an ABORT replaces the acknowledgement of this end's.
+        // RFC 5043 §6.2: one Terminate suffices, this end's if acknowledged, or the peer's. After an ABORT the peer's is
+        // not enough, because the ABORT replaces the acknowledgement of this end's.
         let aborted = matches!(reason, CloseReason::Lower(SctpReason::PeerAbort { .. }));
         let enough = self.session.is_own_done() || self.session.is_peer_done() && !aborted;
         if self.state() == State::Closing && !(reason.is_graceful() || enough) {
-            // The graceful close did not complete.
+            // The graceful close was not complete.
             self.lifecycle.replace_reason(reason);
         } else {
             self.lifecycle.set_first_reason(reason);
@@ -543,7 +542,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.finish(env, cx);
     }
 
-    /// The peer uses the streams for another session, so it has received all of this one.
+    /// Ends the session because the peer began another one on its streams, so it has received all of this session.
     pub(super) fn on_superseded(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if self.state() == State::Closed {
             return;
@@ -555,7 +554,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.finish(env, cx);
     }
 
-    /// Ends the session for its owner; outstanding messages are kept for retransmission.
+    /// Ends the session for its owner. Messages not yet acknowledged are kept for retransmission.
     fn finish(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         self.open = None;
         if let Some(full) = &self.accepted {
@@ -583,7 +582,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         SessionStats { session, ddp: *full.stream.counters(), rdmap }
     }
 
-    /// True if a message is to be sent.
+    /// True if the session has a message to send.
     pub(super) fn has_data(&self) -> bool {
         if self.state() == State::Connecting {
             return false;
@@ -592,7 +591,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.session.has_data(source, self.is_close_waiting())
     }
 
-    /// Updates this session's share in the memory for kept messages of all sessions, `total`.
+    /// Updates this session's share in `total`, the memory for kept messages of all sessions.
     pub(super) fn count_kept(&mut self, total: &mut MemoryUse) {
         let kept = self.session.kept_memory();
         if kept != self.kept {
@@ -601,7 +600,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Limits the memory for kept messages to what the other sessions leave of `limit` bytes; `total` is the
+    /// Limits the memory for kept messages to the part of `limit` bytes that other sessions leave; `total` is the
     /// present total.
     #[inline]
     pub(super) fn limit_kept(&mut self, limit: u64, total: MemoryUse) {
@@ -609,13 +608,12 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.session.limit_kept(limit.saturating_sub(others));
     }
 
-    /// True if the next segment would be kept until it is acknowledged.
+    /// True if the next segment would be kept until its acknowledgement.
     pub(super) fn next_is_kept(&self) -> bool {
         self.accepted.as_ref().is_some_and(|full| !full.stream.next_is_stable())
     }
 
-    /// True while a graceful close waits for responses to earlier posts, if they can still arrive, or for
-    /// Reads that the ULP holds.
+    /// True while a graceful close waits for responses that can still arrive, or for Reads that the ULP holds.
     pub(super) fn is_close_waiting(&self) -> bool {
         let Some(full) = self.accepted.as_ref().filter(|_| self.state() == State::Closing) else {
             return false;
@@ -628,7 +626,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.accepted.as_ref().is_some_and(|full| full.stream.holds_reads())
     }
 
-    /// Starts the time-out for the ULP's close after the peer half-closed the session.
+    /// Starts the time-out for the close by the ULP after the peer half-closed the session.
     fn start_ulp_timeout(&mut self, env: &Env<'_>) {
         let (timeout, progress) = (env.config.policy.half_closed_timeout, self.session.progress());
         self.lifecycle.set_ulp_deadline(env.now, timeout, progress);
@@ -645,8 +643,8 @@ fn startup_error(code: u8) -> FinalError {
     FinalError::Llp { error_type: ETYPE_STARTUP, code }
 }
 
-/// Returns the Read limits of an Initiate; `None` for bare DDP, which does not negotiate Reads, and for plain
-/// opens.
+/// Returns the Read limits of an Initiate (IRD, ORD). `None` for bare DDP, which does not negotiate Reads, and for
+/// plain opens.
 pub(super) fn requested_enhanced(config: &EndpointConfig, ulp: &UlpConfig) -> Option<EnhancedRepr> {
     let enhanced = config.session.open_enhanced && UlpKind::from_config(ulp) == UlpKind::Rdmap;
     enhanced.then(|| ddp::enhanced::build_request(ulp.depths(), &config.session.enhanced))

@@ -1,13 +1,13 @@
-//! All sessions of an association, as seen by SCTP.
+//! The sessions of an association: the layer above SCTP.
 //!
 //! ```text
-//!   slots:    | 0: session | 1: - | 2: residue | ...      by stream identifier
-//!   ready:    slots that may have data to send, polled in turn
-//!   touched:  slots changed since the last `settle`
-//!   talking:  slots whose ULP may have events
+//!   slots:        | 0: session | 1: - | 2: residue | ...      by stream identifier
+//!   ready:        slots that may have data to send, served round-robin
+//!   dirty:        slots changed since the last `settle_all`
+//!   event_queue:  slots whose ULP may have events
 //! ```
 //!
-//! A session that is over for its owner leaves a residue on its streams until nothing of it can be
+//! A session that has ended for its owner leaves a residue on its streams until none of its messages can be
 //! outstanding (RFC 5043 §6.6).
 
 mod call;
@@ -29,7 +29,7 @@ use transport::retransmit_buffer::MemoryUse;
 
 pub(super) use call::UpperCall;
 
-/// Counters of an association's sessions that belong to no single session.
+/// Counters of an association's DDP adaptation that belong to no session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AdaptationStats {
     /// Sessions requested by the peer and reported to the owner.
@@ -38,11 +38,11 @@ pub struct AdaptationStats {
     pub turned_away: u64,
     /// Sessions terminated because the peer's messages violate the legal sequences (RFC 5043 §6.1).
     pub illegal: u64,
-    /// Messages on streams without a session that arrived before the Initiate that should precede them.
+    /// Messages on streams without a session that arrived before their Initiate; refused.
     pub early_messages: u64,
     /// Terminates on streams without a session.
     pub unmatched_terminates: u64,
-    /// Messages on streams without a counterpart in the other direction.
+    /// Messages on streams that have no counterpart in the other direction; discarded.
     pub unpaired_messages: u64,
 }
 
@@ -50,23 +50,23 @@ pub struct AdaptationStats {
 #[derive(Debug)]
 pub(super) struct Upper<M: RegionMemory> {
     config: Arc<EndpointConfig>,
-    /// Identity of the peer, for the worker's budgets.
+    /// Identity of the peer in the worker's budgets.
     peer: PeerId,
-    /// This end opened the association.
+    /// True if this end opened the association.
     initiator: bool,
-    /// Pairs of like-numbered streams; the requested number until the association is up.
+    /// Pairs of like-numbered streams. Before the association is up, the requested number.
     pairs: u16,
     is_up: bool,
-    /// No new session is begun.
+    /// True if no new session may begin.
     closing: bool,
-    /// The largest message that fits a packet, bytes.
+    /// Largest message that fits a packet, bytes.
     max_message: usize,
     serial: u32,
-    /// Live sessions that were reported to their owners.
+    /// Number of live sessions that were reported to the owner.
     live_sessions: usize,
-    /// Memory for unacknowledged messages that all sessions keep.
+    /// Memory for unacknowledged messages kept by all sessions.
     kept: MemoryUse,
-    /// Bytes of the worker's budget held by fragments of messages.
+    /// Bytes that fragments hold of the worker's budget.
     held_bytes: u64,
     /// Number of sessions that keep SCTP's window closed.
     window_closers: usize,
@@ -81,17 +81,17 @@ pub(super) struct Upper<M: RegionMemory> {
     pub(super) stats: AdaptationStats,
 }
 
-/// Sessions changed since the last [`settle`](Upper::settle).
+/// Sessions changed since the last [`settle_all`](Upper::settle_all).
 #[derive(Debug, Default)]
 struct DirtySlots {
     slots: VecDeque<u16>,
-    /// The first session of this packet that took the fast path, if nothing had to be settled for it.
+    /// Session that took the fast path in this packet and needs no settling; used to keep the order.
     fast_path_slot: Option<u16>,
-    /// See [`Env::aborts`].
+    /// See [`Env::abort_requested`].
     abort_requested: bool,
 }
 
-/// The largest message, bytes, before SCTP has reported how many fit a packet.
+/// Largest message, bytes, before SCTP has reported its limit.
 const INITIAL_MAX_MESSAGE: usize = wire::sctp::ddp::MIN_MESSAGE;
 
 impl<M: RegionMemory> Upper<M> {
@@ -125,7 +125,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// The association is up, with `pairs` pairs of streams.
+    /// Processes that the association is up, with `pairs` pairs of streams.
     pub(super) fn on_up(&mut self, now: Instant, pairs: u16) {
         // RFC 5043 §8: like-numbered streams make a pair.
         self.pairs = pairs;
@@ -140,15 +140,15 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// The association restarts (RFC 9260 §5.2.4, action A): all old sessions end.
+    /// Processes a restart of the association (RFC 9260 §5.2.4, action A): all old sessions end.
     pub(super) fn on_restarted(&mut self, now: Instant, pairs: u16, cx: &mut Context<'_, M>) {
         self.on_association_lost(SctpReason::PeerRestart.into(), now, cx);
         self.release_budgets(cx);
         self.on_up(now, pairs);
     }
 
-    /// The association is over: ends every session with reason `reason`. No RDMAP Terminate is sent
-    /// (RFC 5043 §11.3); the owner of each session is notified.
+    /// Ends every session with `reason` because the association has ended. No RDMAP Terminate is sent
+    /// (RFC 5043 §11.3). The owner of each session is notified.
     pub(super) fn on_association_lost(
         &mut self,
         reason: CloseReason,
@@ -170,7 +170,7 @@ impl<M: RegionMemory> Upper<M> {
         self.timers.clear();
     }
 
-    /// Releases the budgets: SCTP holds no fragments any more, and its window has its initial size.
+    /// Releases the budgets: SCTP holds no fragments, and its window has its initial size again.
     pub(super) fn release_budgets(&mut self, cx: &mut Context<'_, M>) {
         cx.hold.release(self.peer, core::mem::take(&mut self.held_bytes));
         cx.hold.windows_mut().release(core::mem::take(&mut self.window_growth));
@@ -184,7 +184,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Memory for unacknowledged messages whose source may change or is closed, bytes.
+    /// Memory for copies of unacknowledged messages whose source may change or is closed, bytes.
     pub(super) fn kept_bytes(&self) -> u64 {
         self.kept.memory
     }
@@ -204,12 +204,12 @@ impl<M: RegionMemory> Upper<M> {
         self.live_sessions > 0 && self.live_slots().any(|slot| slot.awaits_peer())
     }
 
-    /// True if no new session is begun.
+    /// True if no new session may begin.
     pub(super) fn is_closing(&self) -> bool {
         self.closing
     }
 
-    /// True if no event and no live session remains.
+    /// True if there is no event and no live session.
     pub(super) fn is_done(&self) -> bool {
         self.live_sessions == 0 && self.events.is_empty()
     }
@@ -224,7 +224,7 @@ impl<M: RegionMemory> Upper<M> {
         self.slots.iter().flatten().map(|slot| &**slot)
     }
 
-    /// Returns the live session with this identifier.
+    /// Returns the session with this identifier, if it is live.
     pub(super) fn slot(&self, id: SessionId) -> Option<&SessionSlot<M>> {
         let slot = self.slots.get(usize::from(id.stream))?.as_deref()?;
         (slot.id == id && slot.is_live()).then_some(slot)
@@ -235,19 +235,19 @@ impl<M: RegionMemory> Upper<M> {
         self.max_message = len;
     }
 
-    /// Returns the largest DDP segment to send, in bytes.
+    /// Returns the largest DDP segment to send, bytes.
     pub(super) fn mulpdu(&self) -> usize {
         mulpdu(self.max_message, self.config.session.control_room)
     }
 
-    /// Assigns an identifier to the next session on a pair of streams.
+    /// Returns a new identifier for the next session on a pair of streams.
     fn next_session_id(&mut self, stream: u16) -> SessionId {
         self.serial = self.serial.wrapping_add(1);
         SessionId { stream, serial: self.serial }
     }
 
-    /// Returns a pair of streams without outstanding data. The two ends search from opposite sides, so that
-    /// they seldom choose the same pair.
+    /// Returns a free pair of streams. The two ends search from opposite sides, so that they rarely choose the same
+    /// pair.
     fn free_stream(&self) -> Option<u16> {
         let is_free = |stream: &u16| {
             let slot = self.slots.get(usize::from(*stream));
@@ -263,7 +263,7 @@ impl<M: RegionMemory> Upper<M> {
         self.slots().count()
     }
 
-    /// Begins a session as the active side.
+    /// Opens a session as its active side.
     pub(super) fn open(
         &mut self,
         now: Instant,
@@ -315,15 +315,15 @@ impl<M: RegionMemory> Upper<M> {
         Ok(())
     }
 
-    /// Checks that a request awaits an answer, and that the answer has room for the private data.
+    /// Checks that a request awaits a decision, and that its answer has room for the private data.
     fn check_deciding(&self, session: SessionId, private_data: &[u8]) -> Result<(), AnswerError> {
         let slot = self.slot(session).filter(|slot| slot.state() == State::Deciding);
         let enhanced = slot.ok_or(AnswerError::NoRequest)?.is_enhanced();
         Ok(PrivateDataTooLong::check(private_data, enhanced)?)
     }
 
-    /// Begins no new session and closes the existing ones gracefully. Sessions whose ULPs give the
-    /// confirmations are closed by these.
+    /// Closes the existing sessions gracefully, and permits no new ones. A session whose ULP confirms data itself is
+    /// closed by its ULP.
     pub(super) fn close(&mut self, reason: &CloseReason, now: Instant) {
         self.closing = true;
         for stream in 0..self.slots.len() as u16 {
@@ -331,8 +331,8 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// The peer shuts the association down: no message follows from it; this end's remaining messages are
-    /// sent.
+    /// Processes the peer's shutdown of the association: it sends no further message. The remaining messages of this
+    /// end are sent.
     pub(super) fn on_peer_shutdown(&mut self, now: Instant) {
         self.closing = true;
         for stream in 0..self.slots.len() as u16 {
@@ -349,7 +349,7 @@ impl<M: RegionMemory> Upper<M> {
         self.slots[stream] = Some(Box::new(slot));
     }
 
-    /// Calls `f` with the slot of a stream, if there is one. The slot is [settled](Self::settle) later.
+    /// Calls `f` with the slot of a stream, if there is one. [`settle_all`](Self::settle_all) settles the slot later.
     pub(super) fn with_slot<R>(
         &mut self,
         stream: u16,
@@ -361,8 +361,8 @@ impl<M: RegionMemory> Upper<M> {
         Some(result)
     }
 
-    /// The same as [`with_slot`](Self::with), for slots that are settled before the next transmission: the check
-    /// for data to send happens then, once per packet.
+    /// Same as [`with_slot`](Self::with_slot), but without the check for data to send. That check happens when the
+    /// slot is settled, once per packet and before the next transmission.
     fn with_slot_unsettled<R>(
         &mut self,
         stream: u16,
@@ -390,8 +390,8 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// The peer has acknowledged the session's oldest outstanding message. The slot is settled later, as with
-    /// [`with_slot_unsettled`](Self::unsettled): until then neither its state nor its timer depends on the
+    /// Processes the acknowledgement of a session's oldest outstanding message. The slot is settled later, as with
+    /// [`with_slot_unsettled`](Self::with_slot_unsettled). Until then neither its state nor its timer depends on the
     /// acknowledgement.
     #[inline]
     fn on_acknowledged(&mut self, message: MessageRef) {
@@ -408,8 +408,8 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// The same as [`with_slot`](Self::with) without a later `settle`: updates the timer and the queue of slots
-    /// with data to send.
+    /// Same as [`with_slot`](Self::with_slot), without settling later. Updates the timer and the queue of slots with
+    /// data to send.
     pub(super) fn with_slot_no_settle<R>(
         &mut self,
         stream: u16,
@@ -455,23 +455,23 @@ impl<M: RegionMemory> Upper<M> {
         Some(result)
     }
 
-    /// Processes all changes of sessions since the last call.
+    /// Processes the changes of all dirty sessions.
     pub(super) fn settle_all(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         self.dirty.fast_path_slot = None;
         while let Some(stream) = self.dirty.slots.pop_front() {
-            // The slot remains marked as touched until the end, so that this does not queue it again.
+            // The slot stays marked dirty until `on_settled`, so that this call does not queue it again.
             self.with_slot(stream, now, |slot, env| slot.settle(env, cx));
             self.on_settled(stream);
         }
     }
 
-    /// Returns true, once, if a session failed whose peer cannot receive the error: the association must be
+    /// Returns true, once, if a session failed whose peer cannot receive the error. The association must then be
     /// aborted.
     pub(super) fn take_abort(&mut self) -> bool {
         core::mem::take(&mut self.dirty.abort_requested)
     }
 
-    /// True if [`settle`](Self::settle) has nothing to do.
+    /// True if [`settle_all`](Self::settle_all) would have no effect.
     #[inline]
     pub(super) fn is_settled(&self) -> bool {
         self.dirty.slots.is_empty()
@@ -500,8 +500,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Updates the count of sessions that keep the window closed, when a session is paused, resumed, or over
-    /// while paused.
+    /// Updates `window_closers` after a session was paused or resumed, or ended while paused.
     #[cold]
     fn update_window_closers(&mut self, stream: u16) {
         let Some(slot) = self.slot_at(stream) else { return };
@@ -522,7 +521,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Returns when to call [`handle_timeout`](Self::handle_timeout).
+    /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout).
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         if !self.dirty.slots.is_empty() {
             return Some(Instant::ZERO);
@@ -543,8 +542,8 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// False if [`poll_event`](Self::poll_event) would return `None`; the effect is then the same as of that
-    /// call. With several sessions in the queue it returns true without looking at them.
+    /// False if [`poll_event`](Self::poll_event) would return `None`; has the same effect as that call then. With
+    /// several sessions in the queue, returns true without checking them.
     #[inline]
     pub(super) fn may_have_events(&mut self) -> bool {
         if !self.events.is_empty() || self.event_queue.len() > 1 {
@@ -594,7 +593,7 @@ impl<M: RegionMemory> Upper<M> {
         self.update_window_closers(stream);
     }
 
-    /// Processes a message on a stream with a session or its residue; `None` if the stream has neither.
+    /// Processes a message on a stream with a session or its residue. Returns `None` if the stream has neither.
     fn receive_message(
         &mut self,
         now: Instant,
@@ -658,7 +657,7 @@ impl<M: RegionMemory> Upper<M> {
                 let id = self.next_session_id(stream);
                 let mut session = Session::new_failed(stream, max_segment);
                 let (message, ssn) = (Message::parse(received), Message::ssn(received));
-                // The message is discarded, but takes its place in the order.
+                // The message is discarded, but recorded in the order.
                 let _taken = session.receive(&message, ssn, None::<&mut ddp::UlpSink<'_, M>>);
                 self.insert_unreported(SessionSlot::new(id, session, State::Closed), now);
             }
@@ -674,7 +673,7 @@ impl<M: RegionMemory> Upper<M> {
         self.with_slot(stream, now, |_, _| {});
     }
 
-    /// RFC 5043 §6.4: true if a further session would exceed the limits.
+    /// True if another session would exceed a limit (RFC 5043 §6.4), or the association is closing.
     fn is_at_limit(&self) -> bool {
         let limits = &self.config.session;
         let pending = self.slots().filter(|slot| slot.state() == State::Deciding).count();

@@ -1,5 +1,5 @@
-//! The association as its owner sees it. `input` and `handshake` process received packets, `output` writes
-//! packets, `timeouts` processes expired timers.
+//! The association as its owner uses it. `input` and `handshake` process received packets, `output` writes packets,
+//! `timeouts` processes expired timers.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -23,12 +23,11 @@ use super::state::{State, Transition};
 use super::stats::Stats;
 use super::timers::{Timer, Timers};
 
-/// Bytes of an ABORT's reason that are kept, at most.
+/// Bytes of an ABORT's Upper Layer Abort Reason that are sent or kept, at most.
 pub(super) const MAX_REASON: usize = 128;
 
-/// Time for which the last packet of an association waits for room and for the next hop's link-layer address,
-/// whose resolution fails after three seconds (RFC 4861 §10). A lost one is not retransmitted either
-/// (RFC 9260 §9.1).
+/// Time for which the last packet of an association waits for room and for the next hop's link-layer address. Address
+/// resolution fails after three seconds (RFC 4861 §10). If lost, the packet is not retransmitted (RFC 9260 §9.1).
 const LAST_PACKET_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Protocol violation of a peer that ends an association.
@@ -36,27 +35,27 @@ const LAST_PACKET_TIMEOUT: Duration = Duration::from_secs(5);
 pub enum Fault {
     /// A violation in a DATA chunk.
     Data(Violation),
-    /// Acknowledgement of data that was never sent.
+    /// An acknowledgement of data that was never sent.
     NeverSent,
-    /// An INIT ACK with an illegal value, or without a cookie that can be returned.
+    /// An INIT ACK with an illegal value, without a cookie, or with a cookie that is too long to return.
     InitAck,
 }
 
 /// Reason for the end of an association.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason {
-    /// The shutdown sequence completed: everything was acknowledged.
+    /// The shutdown sequence completed: all data was acknowledged.
     Shutdown,
-    /// The upper layer aborted it.
+    /// The upper layer aborted the association.
     Aborted,
-    /// The peer aborted it.
+    /// The peer aborted the association.
     PeerAborted {
         /// Code of the first error cause, if there is one (RFC 9260 §3.3.10).
         cause: Option<u16>,
         /// Upper Layer Abort Reason, the first 128 bytes (RFC 9260 §3.3.10.12).
         reason: Box<[u8]>,
     },
-    /// The peer answered the INIT with an ABORT: no listener, or a refusal.
+    /// The peer answered the INIT with an ABORT: it has no listener, or its listener refused.
     Refused {
         /// As in [`PeerAborted`](Self::PeerAborted).
         cause: Option<u16>,
@@ -66,11 +65,11 @@ pub enum CloseReason {
         /// The adaptation indication received, if any.
         seen: Option<u32>,
     },
-    /// No answer to retransmissions or heartbeats, or a shutdown that exceeded its time.
+    /// Retransmissions or heartbeats went unanswered, or the shutdown exceeded its time limit.
     Timeout,
     /// ICMP reported that the peer's host does not support SCTP (RFC 9260 §10).
     Unreachable,
-    /// Aborted because the peer violated the protocol.
+    /// This end aborted the association because the peer violated the protocol.
     Fault(Fault),
 }
 
@@ -79,18 +78,18 @@ pub enum CloseReason {
 pub enum Event {
     /// The association is ESTABLISHED.
     Up {
-        /// Pairs of streams: identifiers below this are valid in both directions.
+        /// Pairs of streams: smaller identifiers are valid in both directions.
         streams: u16,
     },
-    /// The peer restarted and has lost all earlier state. Unacknowledged messages are dropped without
-    /// notifying their source; TSNs and windows start anew.
+    /// The peer restarted and has lost all earlier state. Unacknowledged messages are dropped without notifying their
+    /// source. TSNs and windows start anew.
     Restarted {
         /// As in [`Up`](Self::Up).
         streams: u16,
     },
-    /// The peer shuts down. The source's remaining messages are sent; no message is received any more.
+    /// The peer shuts down. The source's remaining messages are sent; no further message is received.
     PeerShutdown,
-    /// The association is over. Call `poll_transmit` once more: a last chunk may be due.
+    /// The association has ended. Call `poll_transmit` once more: a last chunk may be due.
     Closed(CloseReason),
 }
 
@@ -106,14 +105,15 @@ pub(super) struct Identity {
     pub(super) local_tsn: Tsn,
 }
 
-/// The handshake in progress: setup or shutdown.
+/// State of the handshake in progress: setup or shutdown.
 #[derive(Debug, Default)]
 pub(super) struct Handshake {
-    /// The peer's cookie, until COOKIE ACK.
+    /// The peer's cookie, until the COOKIE ACK arrives.
     pub(super) cookie: Box<[u8]>,
-    /// Extension of the cookie's lifetime that the next INIT requests.
+    /// Extension of the cookie's lifetime to request in the next INIT (Cookie Preservative).
     pub(super) preservative: Option<Duration>,
-    /// Transmission time of INIT or COOKIE ECHO, if it was sent only once.
+    /// Transmission time of INIT or COOKIE ECHO; `None` after a retransmission, so that the RTT sample is
+    /// unambiguous.
     pub(super) sent: Option<Instant>,
     /// Retransmissions of INIT, COOKIE ECHO, SHUTDOWN or SHUTDOWN ACK.
     pub(super) attempts: u32,
@@ -133,12 +133,12 @@ pub struct Association {
     /// Largest packet that the path is assumed to carry, bytes.
     pub(super) packet_len: usize,
     pub(super) path: PathMtu,
-    /// The receive half; like the send half, meaningful from COOKIE-ECHOED on.
+    /// The receive half. Like the send half, it is meaningful from COOKIE-ECHOED on.
     pub(super) receiver: Receiver,
     pub(super) sender: Sender,
-    /// Chunks to send.
+    /// Control chunks due.
     pub(super) due_chunks: DueChunks,
-    /// Answers that wait, and the last packet.
+    /// Pending replies, and the last packet.
     pub(super) pending_replies: PendingReplies,
     pub(super) handshake: Handshake,
     pub(super) liveness: Liveness,
@@ -150,8 +150,8 @@ pub struct Association {
 }
 
 impl Association {
-    /// Opens an association actively, in COOKIE-WAIT. `packet_len`: the largest packet, the path's MTU less
-    /// the headers below SCTP, in bytes.
+    /// Opens an association actively, in COOKIE-WAIT. `packet_len`: longest SCTP packet, bytes: the path MTU minus
+    /// the headers below SCTP.
     pub fn connect(
         config: Arc<Config>,
         secrets: Arc<Secrets>,
@@ -174,9 +174,8 @@ impl Association {
         association
     }
 
-    /// Opens an association passively, in ESTABLISHED, by a cookie that
-    /// [`Listener::input`](super::Listener::input) accepted. The packet that carried it must be passed to
-    /// [`input`](Self::input) next, which answers it.
+    /// Opens an association passively, in ESTABLISHED, from a cookie that [`Listener::input`](super::Listener::input)
+    /// accepted. Next pass the packet with this cookie to [`input`](Self::input), which queues the COOKIE ACK.
     pub fn accept(
         config: Arc<Config>,
         secrets: Arc<Secrets>,
@@ -226,7 +225,7 @@ impl Association {
         }
     }
 
-    /// Sets the negotiated terms; data may be exchanged from now on.
+    /// Applies the negotiated terms, which resets both halves. Data may be exchanged from now on.
     pub(super) fn apply_terms(&mut self, terms: &NegotiatedTerms, now: Instant) {
         let (config, packet_len) = (&self.config, self.packet_len);
         self.receiver = Receiver::new(&config.receive, terms.peer_tsn, terms.streams);
@@ -239,7 +238,7 @@ impl Association {
         self.streams = terms.streams;
     }
 
-    /// Returns the header of this end's INIT, or of an INIT ACK during an active open.
+    /// Returns the header of this end's INIT, also used for an INIT ACK during an active open.
     pub(super) fn init_header(&self) -> InitHeader {
         InitHeader {
             tag: self.identity.local_tag,
@@ -255,25 +254,25 @@ impl Association {
         self.events.pop_at(0)
     }
 
-    /// Returns the newest event, if the owner has not polled it.
+    /// Returns the newest event that the owner has not polled.
     pub(crate) fn last_event(&self) -> Option<&Event> {
         self.events.last()
     }
 
     pub(super) fn push_event(&mut self, event: Event) {
         if self.events.is_full() {
-            // Restarts that were not polled: the newest event displaces the oldest.
+            // Repeated restarts that were not polled: the oldest event is dropped.
             self.events.pop_at(0);
         }
         self.events.push(event);
     }
 
-    /// Adds a cause to the next ERROR, if there is room for it.
+    /// Adds a cause to the next ERROR. Counts it as unsent if there is no room.
     pub(super) fn queue_error_cause(&mut self, cause: &Cause<'_>) {
         self.stats.unsent += u64::from(!self.pending_replies.causes.push(cause));
     }
 
-    /// Performs a transition, if it is legal. Returns whether it was.
+    /// Performs a transition. Returns false if it is illegal in this state.
     pub(super) fn transition_to(&mut self, transition: Transition) -> bool {
         let to = self.state.apply(transition);
         self.state = to.unwrap_or(self.state);
@@ -282,8 +281,8 @@ impl Association {
 
     // --- the end ------------------------------------------------------------------------------------
 
-    /// Closes gracefully: the source's messages are sent, then the shutdown sequence follows (RFC 9260 §9.2).
-    /// During the setup it aborts at once; during a shutdown it has no effect.
+    /// Closes gracefully: the source's messages are sent, then the shutdown sequence follows (RFC 9260 §9.2). During
+    /// the setup the association is aborted; during a shutdown the call has no effect.
     pub fn shutdown(&mut self, now: Instant) {
         if self.state.is_opening() {
             self.abort(now, b"");
@@ -292,17 +291,18 @@ impl Association {
         }
     }
 
-    /// Aborts the association. The peer is sent an ABORT with this reason, truncated to 128 bytes.
+    /// Aborts the association. The ABORT contains `reason`, truncated to 128 bytes. Nothing is sent if the peer's tag
+    /// is unknown.
     pub fn abort(&mut self, now: Instant, reason: &[u8]) {
         let reason = &reason[..reason.len().min(MAX_REASON)];
         // RFC 9260 §9.1.
         self.abort_with(now, Cause::UserInitiatedAbort(reason), CloseReason::Aborted);
     }
 
-    /// Aborts with this cause.
+    /// Aborts the association with an ABORT of this cause, and reports `reason` to the owner.
     pub(super) fn abort_with(&mut self, now: Instant, cause: Cause<'_>, reason: CloseReason) {
-        // RFC 9260 §8.5.1 B: with the peer's tag, if known; otherwise the peer has no state of this
-        // association either.
+        // RFC 9260 §8.5.1 B: the ABORT carries the peer's tag. If the tag is unknown, the peer has no state of this
+        // association, and no ABORT is sent.
         match self.identity.peer_tag {
             _ if self.state == State::Closed => {}
             Tag::NONE => self.close(reason),
@@ -325,12 +325,12 @@ impl Association {
         self.identity.ends.ports()
     }
 
-    /// Adds a record of the upper layer, about one of the streams, to the flight recorder.
+    /// Adds a record of the upper layer, about a stream, to the flight recorder.
     pub fn record(&mut self, record: Record) {
         self.sender.record(record);
     }
 
-    /// Ends the association. `last_packet` is its last packet, sent if there is room in time.
+    /// Ends the association. `last_packet` is sent if there is room within [`LAST_PACKET_TIMEOUT`].
     pub(super) fn close_with(
         &mut self,
         now: Instant,
@@ -344,7 +344,7 @@ impl Association {
         }
     }
 
-    /// Ends the association.
+    /// Ends the association: stops its timers, and frees due chunks, replies and fragments.
     pub(super) fn close(&mut self, reason: CloseReason) {
         if !self.transition_to(Transition::End) {
             return;
@@ -357,12 +357,13 @@ impl Association {
         self.push_event(Event::Closed(reason));
     }
 
-    /// Counts a retransmission or heartbeat that waited for `awaited` and went unanswered (RFC 9260 §8.1).
+    /// Counts a retransmission or heartbeat without reply (RFC 9260 §8.1); `awaited` is the missing event. Ends the
+    /// association above `max_retransmits`.
     pub(super) fn count_error(&mut self, now: Instant, awaited: AwaitedEvent) {
         self.errors += 1;
         if self.errors > self.config.max_retransmits {
             self.sender.note_give_up(now, awaited, self.errors);
-            // RFC 9260 §8.1: nothing more is sent; the peer would most likely not receive an ABORT either.
+            // RFC 9260 §8.1: no ABORT is sent; the peer would most likely not receive it.
             self.close(CloseReason::Timeout);
         }
     }
@@ -374,8 +375,8 @@ impl Association {
         self.state
     }
 
-    /// True if nothing more will be sent or reported. After the end this takes a bounded time, with or
-    /// without room for the last packet, if [`handle_timeout`](Self::handle_timeout) is called.
+    /// True if the association is closed, all events are polled, and the last packet is sent or dropped. With calls
+    /// of [`handle_timeout`](Self::handle_timeout), this takes a bounded time after the end.
     pub fn is_done(&self) -> bool {
         self.state == State::Closed
             && self.pending_replies.last_packet.is_none()
@@ -402,7 +403,7 @@ impl Association {
         self.streams
     }
 
-    /// Time of the peer's last packet that belonged to the association.
+    /// Time of the last packet received from the peer with a valid tag.
     pub fn last_received(&self) -> Instant {
         self.liveness.last_received
     }
@@ -412,18 +413,18 @@ impl Association {
         self.errors
     }
 
-    /// Largest packet that the path is known to carry, bytes. A longer one, with a message from before the
-    /// path narrowed, is left to IP to fragment (RFC 9260 §6.9).
+    /// Largest packet that the path is known to carry, bytes. A longer packet, which retransmits a message from
+    /// before a reduction, is fragmented by IP (RFC 9260 §6.9).
     pub fn path_len(&self) -> usize {
         self.packet_len
     }
 
-    /// True if T3-rtx has expired and nothing was acknowledged since.
+    /// True if T3-rtx has expired without an acknowledgement since.
     pub fn is_timing_out(&self) -> bool {
         self.sender.timeouts_in_a_row() > 0
     }
 
-    /// Returns a report if the association makes no progress. Called after its timers were processed.
+    /// Returns a report if the association makes no progress. Call after its timers were processed.
     pub fn stall(&self, now: Instant) -> Option<Stall> {
         let last = self.errors >= self.config.max_retransmits;
         (self.state != State::Closed).then(|| self.sender.stall(now, last)).flatten()

@@ -1,4 +1,4 @@
-//! Configuration of SCTP, with defaults. Checked where the configuration is read.
+//! Configuration of SCTP, with defaults. The values are checked where the configuration is read.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use wire::sctp::padded;
 use super::receive::ReceiveConfig;
 use super::send::SendConfig;
 
-/// Smallest packet that a path is assumed to carry, bytes: one DATA chunk with a DDP-SSN and the least MULPDU
-/// (RFC 5043 §9). It equals IPv4's least MTU of 576 less the headers of IP and UDP.
+/// Smallest packet that a path is assumed to carry, bytes: one DATA chunk with a DDP-SSN and the minimum MULPDU
+/// (RFC 5043 §9). It equals the minimum IPv4 MTU of 576 minus the headers of IP and UDP.
 pub const MIN_PACKET: usize = 12 + padded(16 + 2 + MIN_MESSAGE);
 const _: () = assert!(MIN_PACKET == 576 - 20 - 8);
 
-/// Parameters of an association. Shared by many, never changed.
+/// Parameters of an association. Shared by associations and immutable.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Adaptation layer indication sent, and required of the peer (RFC 5061 §4.2.6).
@@ -25,25 +25,25 @@ pub struct Config {
     pub cookie_life: Duration,
     /// Longest extension of a cookie's lifetime granted to a peer (RFC 9260 §3.3.2.1.3).
     pub cookie_extension: Duration,
-    /// Longest cookie of a peer that is returned, bytes.
+    /// Longest cookie accepted from a peer, bytes.
     pub max_cookie: usize,
     /// Retransmissions of INIT, or of COOKIE ECHO, before the association fails (Max.Init.Retransmits).
     pub max_init_retransmits: u32,
     /// Consecutive retransmissions and unanswered heartbeats before the association fails
     /// (Association.Max.Retrans).
     pub max_retransmits: u32,
-    /// Time between heartbeats of an idle association, added to its RTO (HB.interval); `None`: no heartbeats.
+    /// Idle time between heartbeats, in addition to the RTO (HB.interval); `None`: no heartbeats.
     pub heartbeat_interval: Option<Duration>,
-    /// Bound on the time of a shutdown (T5-shutdown-guard); five times RTO.Max is recommended (RFC 9260 §9.2).
+    /// Time limit of a shutdown (T5-shutdown-guard); RFC 9260 §9.2 recommends five times RTO.Max.
     pub shutdown_guard: Duration,
-    /// Probe the path MTU where routers do not report it (RFC 8899): detects black holes, and raises a
-    /// lowered size again.
+    /// True to probe the path MTU (RFC 8899): detects black holes where routers send no reports, and raises a reduced
+    /// size again.
     pub path_mtu_probing: bool,
-    /// Minimum path MTU accepted from a report for IPv4, bytes, 68 to 1280; a smaller report counts as this.
-    /// IPv6 has its own minimum of 1280.
+    /// Minimum path MTU accepted from a report for IPv4, bytes, 68 to 1280. A smaller report counts as this value.
+    /// The minimum for IPv6 is 1280.
     pub min_path_mtu: u16,
-    /// Time after which larger packets are probed again on a path that did not carry them; at least 5 minutes
-    /// (RFC 1191 §6.3, RFC 8201 §4; RFC 8899 §5.1.1, PMTU_RAISE_TIMER).
+    /// Time after which sizes that the path did not carry are probed again, at least 5 minutes (PMTU_RAISE_TIMER,
+    /// RFC 8899 §5.1.1; RFC 1191 §6.3, RFC 8201 §4).
     pub path_mtu_raise: Duration,
     /// Configuration of the receive half.
     pub receive: Arc<ReceiveConfig>,
@@ -52,7 +52,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// RFC 9260 §16's values, unless `ReceiveConfig` and `SendConfig` differ.
+    /// The values of RFC 9260 §16; `ReceiveConfig` and `SendConfig` document where theirs differ.
     fn default() -> Self {
         Config {
             adaptation: wire::sctp::ddp::ADAPTATION_DDP,

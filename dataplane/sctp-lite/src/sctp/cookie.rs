@@ -1,4 +1,4 @@
-//! State cookies (RFC 9260 §5.1.3, §5.1.5). All terms of an INIT ACK travel to the peer and back, so that no
+//! State cookies (RFC 9260 §5.1.3, §5.1.5). The cookie carries all terms of an INIT ACK to the peer and back. No
 //! state is kept until the peer has proved its address.
 //!
 //! ```text
@@ -8,8 +8,8 @@
 //!                              24  peer's TSN
 //! ```
 //!
-//! The MAC is SipHash-2-4 with 128 bits over the preceding bytes, both addresses and both ports. Its key is
-//! derived for every hour; the creation time in the cookie selects the hour. The contents are not secret.
+//! The MAC is SipHash-2-4 with 128 bits over the preceding bytes, both addresses and both ports. Its key changes
+//! every hour; the creation time in the cookie selects the key. The contents are not secret.
 
 use std::hash::{Hash, Hasher};
 
@@ -23,7 +23,7 @@ use super::secrets::{Ends, Purpose, Secrets, TieTags};
 /// Length of this end's cookies, bytes.
 pub const COOKIE_LEN: usize = field::MAC + 16;
 
-/// Period for which one key issues cookies, milliseconds (RFC 9260 §5.1.3: hourly).
+/// Period for which a key issues cookies, milliseconds (RFC 9260 §5.1.3: hourly).
 const KEY_PERIOD_MILLIS: u64 = 3_600_000;
 
 mod field {
@@ -59,12 +59,12 @@ pub(super) struct NegotiatedTerms {
     pub(super) streams: u16,
 }
 
-/// An authentic cookie returned by a peer.
+/// An authentic cookie returned by a peer. It may have expired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cookie {
     pub(super) terms: NegotiatedTerms,
     pub(super) ties: TieTags,
-    /// Time since its expiry, if it has expired.
+    /// Time since expiry; `None` while valid.
     pub(super) staleness: Option<Duration>,
 }
 
@@ -98,9 +98,8 @@ pub(super) fn issue(
     out
 }
 
-/// Authenticates a cookie returned in a packet with verification tag `tag`. Returns `None` unless it was
-/// issued here for these ends and this tag (RFC 9260 §5.1.5 steps 1 to 3). The caller checks its expiry
-/// (step 4).
+/// Authenticates a cookie returned in a packet with verification tag `tag`. Returns `None` unless it was issued here
+/// for these ends and this tag (RFC 9260 §5.1.5 steps 1 to 3). The caller checks the expiry (step 4).
 pub(super) fn check(
     secrets: &Secrets,
     ends: &Ends,
@@ -111,7 +110,7 @@ pub(super) fn check(
     let bytes: &[u8; COOKIE_LEN] = bytes.try_into().ok()?;
     let (body, mac_received) = bytes.split_at(field::MAC);
     let created = u64::from_be_bytes(*body.first_chunk()?);
-    // Compares every byte, independent of the first difference.
+    // Compares all bytes, so that the time does not reveal the first difference.
     let mac_computed = mac(secrets, ends, created, body);
     if mac_computed.iter().zip(mac_received).fold(0, |differ, (a, b)| differ | a ^ b) != 0 {
         return None;
@@ -136,7 +135,7 @@ pub(super) fn check(
 }
 
 impl Cookie {
-    /// Measure of Staleness, microseconds (RFC 9260 §3.3.10.3): rounded up, at least 1.
+    /// Returns the Measure of Staleness, microseconds, rounded up (RFC 9260 §3.3.10.3); `None` while valid.
     pub(super) fn staleness_micros(&self) -> Option<u32> {
         let staleness = self.staleness?;
         Some(staleness.as_nanos().div_ceil(1000).min(u128::from(u32::MAX)) as u32)
@@ -183,7 +182,7 @@ mod tests {
         issue(&secrets(), &ends(), (now, LIFE), &terms(), TieTags { local: 5, peer: 6 })
     }
 
-    // RFC 9260 §5.1.3: the cookie holds all terms.
+    // RFC 9260 §5.1.3: the returned cookie restores all terms, with its staleness.
     #[test]
     fn cookie_round_trips_all_terms() {
         let at = Instant::from_millis(7_200_000 - 1);
@@ -191,7 +190,7 @@ mod tests {
         let check = |now| check(&secrets(), &ends(), now, terms().local_tag, &bytes);
         let ties = TieTags { local: 5, peer: 6 };
         let good = Cookie { terms: terms(), ties, staleness: None };
-        // Valid to the end of its life, across a change of keys.
+        // The cookie stays valid to the end of its life, across a change of keys.
         assert_eq!(check(at), Some(good));
         assert_eq!(check(at + LIFE), Some(good));
         assert_eq!(good.staleness_micros(), None);
@@ -200,7 +199,7 @@ mod tests {
         assert_eq!((late.terms, late.staleness_micros()), (terms(), Some(2)));
     }
 
-    // RFC 9260 §5.1.5 steps 2 and 3: other ends, another tag, another secret.
+    // RFC 9260 §5.1.5 steps 2 and 3.
     #[test]
     fn cookie_for_other_ends_tag_or_secret_is_refused() {
         let now = Instant::from_millis(5);
@@ -220,7 +219,7 @@ mod tests {
         assert_eq!(check(&secrets(), &ends(), now, tag, &[]), None);
     }
 
-    // RFC 9260 §5.1.5 step 2: every byte of the MAC counts on its own.
+    // RFC 9260 §5.1.5 step 2: two equal changes do not cancel out, as in a comparison by XOR of all bytes.
     #[test]
     fn each_changed_mac_byte_is_detected() {
         let now = Instant::from_millis(5);
@@ -233,7 +232,7 @@ mod tests {
     }
 
     proptest! {
-        // RFC 9260 §5.1.5 step 2: a cookie with any bit changed is refused.
+        // RFC 9260 §5.1.5 step 2: every bit is covered.
         #[test]
         fn a_changed_cookie_is_refused(bit in 0..COOKIE_LEN * 8) {
             let now = Instant::from_millis(5);

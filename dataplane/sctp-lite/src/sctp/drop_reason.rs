@@ -1,4 +1,4 @@
-//! Reasons for dropping a packet or a part of it.
+//! Reasons for dropping a packet or a chunk.
 
 use core::fmt;
 

@@ -1,21 +1,21 @@
-//! Error causes that wait for an ERROR chunk, bounded.
+//! Pending error causes for the next ERROR chunk, bounded.
 
 use wire::sctp::{CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause};
 
 use super::config::MIN_PACKET;
 use super::single_chunk::MAX_ECHO;
 
-/// Bytes of waiting causes, at most; excess causes are not reported. The bound lets them fit the smallest
-/// packet after a COOKIE ACK.
+/// Maximum bytes of pending causes; further causes are dropped. With this bound they fit the smallest packet after a
+/// COOKIE ACK.
 const MAX_CAUSES: usize = 512;
 const _: () = assert!(COMMON_HEADER_LEN + 2 * CHUNK_HEADER_LEN + MAX_CAUSES <= MIN_PACKET);
 
-/// Causes in wire format, in order.
+/// Error causes in wire format, in order of occurrence.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Causes(Vec<u8>);
 
 impl Causes {
-    /// Adds a cause, with its copy of the peer's bytes truncated. Returns false if there is no room.
+    /// Adds a cause and truncates the peer's bytes in it. Returns false if there is no room.
     #[must_use]
     pub(super) fn push(&mut self, cause: &Cause<'_>) -> bool {
         let cause = cause.truncate_info(MAX_ECHO);
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn queued_error_causes_are_bounded() {
         let mut causes = Causes::default();
-        // A cause of any length fits, because it is truncated.
+        // One cause of any length fits, because it is truncated.
         assert!(causes.push(&Cause::UnrecognizedChunk(&[0xfe; 5000])));
         let taken = (0..100).filter(|_| causes.push(&Cause::InvalidStream(7))).count();
         assert!((1..100).contains(&taken));

@@ -1,7 +1,6 @@
-//! Fast path of received packets: one DATA chunk, a whole message, with the next TSN and nothing missing
-//! before it. Most packets of a busy data sink are of this kind. The comparisons here imply every check of
-//! the slow path, and only the state that such a packet changes is updated. All other packets take the slow
-//! path, `input`.
+//! Fast path of received packets: a single DATA chunk with a whole message and the next TSN, with no gap before. Most
+//! packets of a busy data sink are of this kind. The comparisons here imply every check of the slow path, and only
+//! the state that such a packet changes is updated. All other packets take the slow path, in `input`.
 
 use base::Instant;
 use wire::sctp::{Data, Packet};
@@ -12,7 +11,7 @@ use super::state::State;
 use crate::seam::MessageSink;
 
 impl Association {
-    /// Returns the chunk of a packet for which [`input_fast_path`](Self::input_next) has the same effect as the
+    /// Returns the chunk of a packet for which [`input_fast_path`](Self::input_fast_path) has the same effect as the
     /// slow path.
     #[inline]
     pub(super) fn predicted_chunk<'a>(
@@ -29,7 +28,7 @@ impl Association {
         packet.only_data().filter(|chunk| self.receiver.is_predicted(chunk))
     }
 
-    /// Processes the chunk returned by [`predicted_chunk`](Self::next_in), and with it its packet.
+    /// Processes the chunk returned by [`predicted_chunk`](Self::predicted_chunk), the only one of its packet.
     ///
     /// # Errors
     /// The upper layer refused the message.

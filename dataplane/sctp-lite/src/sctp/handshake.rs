@@ -1,5 +1,5 @@
-//! INIT, INIT ACK, COOKIE ECHO and COOKIE ACK at an association: the active open (RFC 9260 §5.1),
-//! collisions with it, and restarts of an existing association (§5.2).
+//! INIT, INIT ACK, COOKIE ECHO and COOKIE ACK at an association: the active open (RFC 9260 §5.1), simultaneous opens,
+//! and restarts of an existing association (§5.2).
 
 use core::time::Duration;
 
@@ -21,15 +21,15 @@ use super::single_chunk::SingleChunkPacket;
 use super::state::{State, Transition};
 use super::timers::Timer;
 
-/// Time added to that of a stale cookie (RFC 9260 §5.2.6: no more than 1 s).
+/// Lifetime requested after a stale cookie, in addition to the round-trip time (RFC 9260 §5.2.6: no more than 1 s).
 const COOKIE_LIFE_INCREMENT: Duration = Duration::from_secs(1);
 
 /// Action for a returned cookie at an existing association (RFC 9260 §5.2.4, table 12).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Action {
-    /// A: the peer has restarted.
+    /// A: the peer restarted.
     Restart,
-    /// B: both sides opened at the same time.
+    /// B: both ends opened at the same time.
     Collision,
     /// D: the cookie was received before.
     Duplicate,
@@ -37,7 +37,7 @@ enum Action {
     Discard,
 }
 
-/// Selects the action by table 12. `ties` are the association's tie tags.
+/// Returns the action of table 12 (RFC 9260 §5.2.4). `ties`: the association's tie tags.
 fn cookie_action(local: Tag, peer: Tag, ties: TieTags, cookie: &Cookie) -> Action {
     let (local_matches, peer_matches) =
         (cookie.terms.local_tag == local, cookie.terms.peer_tag == peer);
@@ -50,11 +50,11 @@ fn cookie_action(local: Tag, peer: Tag, ties: TieTags, cookie: &Cookie) -> Actio
 }
 
 impl Association {
-    /// Processes an INIT at an existing association or one being set up (RFC 9260 §5.2.1, §5.2.2). The
-    /// association is unchanged.
+    /// Processes an INIT at an existing association or during its setup (RFC 9260 §5.2.1, §5.2.2). The association is
+    /// unchanged.
     ///
-    /// An INIT cannot add addresses: the association uses one address of the peer, the source of its packets,
-    /// and no address that an INIT lists.
+    /// An INIT cannot add addresses: the association uses only the source address of the peer's packets, and no
+    /// address that an INIT lists.
     pub(super) fn on_init(
         &mut self,
         now: Instant,
@@ -80,7 +80,7 @@ impl Association {
                 return Err(why.drop_reason());
             }
         };
-        // §5.2.1: during the setup with the values of this end's INIT; §5.2.2: otherwise with a new tag.
+        // §5.2.1: during the setup, with the values of this end's INIT. §5.2.2: otherwise with a new tag.
         let header = match self.state.is_opening() {
             true => self.init_header(),
             false => self.new_identity(now, peer),
@@ -110,7 +110,7 @@ impl Association {
         }
     }
 
-    /// Processes an INIT ACK (RFC 9260 §5.1 C). The packet's tag is verified.
+    /// Processes an INIT ACK (RFC 9260 §5.1 C). The tag of its packet is verified.
     pub(super) fn on_init_ack(
         &mut self,
         now: Instant,
@@ -139,19 +139,19 @@ impl Association {
         self.sample_setup_rtt(now);
         self.handshake.cookie = cookie.into();
         self.transition_to(Transition::InitAck);
-        // §3.2.2: reported in an ERROR after the COOKIE ECHO.
+        // §3.2.2: reported in an ERROR, bundled after the COOKIE ECHO.
         for unknown in &offer.unknown {
             self.queue_error_cause(&Cause::UnrecognizedParameters(unknown));
         }
         self.handshake.attempts = 0;
-        self.queue_setup(now); // §5.1.4: at once
+        self.queue_setup(now); // §5.1.4
         Ok(NextStep::Continue)
     }
 
     /// Answers an unacceptable INIT ACK (RFC 9260 §3.3.3, §5.1).
     fn refuse_init_ack(&mut self, now: Instant, seen: Tag, initiate: Tag, error: InitError<'_>) {
         let abort = match error {
-            // With the T bit: there is no tag of the peer to use.
+            // With the T bit, because no tag of the peer is known.
             InitError::NoTag => SingleChunkPacket::abort(seen, true, &error.cause()),
             _ => SingleChunkPacket::abort(initiate, false, &error.cause()),
         };
@@ -167,8 +167,8 @@ impl Association {
         self.close_with(now, abort, reason);
     }
 
-    /// Processes a COOKIE ECHO at an existing association or one being set up (RFC 9260 §5.2.4). Returns `Ok`
-    /// if the following chunks belong to this association.
+    /// Processes a COOKIE ECHO at an existing association or during its setup (RFC 9260 §5.2.4). Returns `Ok` if the
+    /// remaining chunks of the packet belong to this association.
     pub(super) fn on_cookie_echo(
         &mut self,
         now: Instant,
@@ -179,7 +179,7 @@ impl Association {
         let cookie = cookie.ok_or(DropReason::BadCookie)?;
         let ties = self.secrets.tie_tags(self.identity.local_tag, self.identity.peer_tag);
         let action = cookie_action(self.identity.local_tag, self.identity.peer_tag, ties, &cookie);
-        // §5.2.4 step 3: a cookie received before may be expired.
+        // §5.2.4 step 3: a duplicate cookie is valid after its expiry, too.
         if let Some(by) = cookie.staleness_micros().filter(|_| action != Action::Duplicate) {
             let error = SingleChunkPacket::error(cookie.terms.peer_tag, &Cause::StaleCookie(by));
             self.queue_reply(Reply::Chunk(error));
@@ -197,7 +197,7 @@ impl Association {
         }
     }
 
-    /// Action A: the peer restarted.
+    /// Action A: restarts the association.
     fn restart_by_peer(&mut self, now: Instant, cookie: &Cookie) -> Result<(), DropReason> {
         if self.state == State::ShutdownAckSent {
             self.due_chunks.shutdown = true;
@@ -222,19 +222,18 @@ impl Association {
         Ok(())
     }
 
-    /// Action B: both sides opened at the same time.
+    /// Action B: both ends opened at the same time.
     fn on_collision(&mut self, now: Instant, cookie: &Cookie) -> Result<(), DropReason> {
         if self.state.is_opening() {
             self.apply_terms(&cookie.terms, now);
-            // The peer's COOKIE ECHO does not answer this end's chunk: no round-trip sample
-            // (RFC 9260 §6.3.1).
+            // The peer's COOKIE ECHO does not acknowledge this end's chunk: no round-trip sample (RFC 9260 §6.3.1).
             self.handshake.sent = None;
             self.enter_established(now);
         } else if self.receiver.stats().chunks == 0
             && self.sender.next_tsn() == self.identity.local_tsn
         {
-            // Established with the tag of the peer's INIT ACK, and no DATA was received or sent: the TSNs
-            // begin with the same values.
+            // Established with the tag of the peer's INIT ACK, and no DATA was received or sent: both halves can
+            // restart with the cookie's terms.
             self.apply_terms(&cookie.terms, now);
         } else {
             return Err(DropReason::BadCookie);
@@ -243,7 +242,7 @@ impl Association {
         Ok(())
     }
 
-    /// Enters ESTABLISHED. Returns whether that is new.
+    /// Enters ESTABLISHED. Returns false if the transition is illegal, as from ESTABLISHED.
     pub(super) fn enter_established(&mut self, now: Instant) -> bool {
         if !self.transition_to(Transition::Established) {
             return false;
@@ -259,19 +258,20 @@ impl Association {
         true
     }
 
-    /// INIT or COOKIE ECHO was answered: a round-trip sample, if it was sent once (RFC 9260 §6.3.1 C5).
+    /// Takes a round-trip sample from the reply to INIT or COOKIE ECHO, if that chunk was sent once (RFC 9260 §6.3.1
+    /// C5).
     fn sample_setup_rtt(&mut self, now: Instant) {
         if let Some(sent) = self.handshake.sent.take() {
             self.sender.on_rtt_sample(now.saturating_since(sent));
         }
     }
 
-    /// The peer reports a stale cookie (RFC 9260 §5.2.6): sends a new INIT, which requests a longer life.
+    /// Processes a report of a stale cookie (RFC 9260 §5.2.6): sends a new INIT, which requests a longer life.
     pub(super) fn on_stale_cookie(&mut self, now: Instant) {
         if self.state != State::CookieEchoed {
             return;
         }
-        // Each counts as a retransmission: the setup fails if the peer finds every cookie stale.
+        // Each report counts as a retransmission: the setup fails if the peer finds every cookie stale.
         if self.handshake.stale_cookies >= self.config.max_init_retransmits {
             self.close(CloseReason::Timeout);
             return;
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
     use crate::sctp::cookie::NegotiatedTerms;
 
-    // RFC 9260 §5.2.4, table 12: each row, and the cases that it lacks.
+    // RFC 9260 §5.2.4, table 12: each row, and the combinations that it lacks.
     #[test]
     fn cookie_action_matches_rfc_9260_table_12() {
         let (ours, ties) = (Tag(1), TieTags { local: 5, peer: 6 });

@@ -1,5 +1,5 @@
-//! HEARTBEATs, which detect whether an idle peer still answers (RFC 9260 §8.3). With a single path, the
-//! path's error count is the association's.
+//! HEARTBEATs detect whether an idle peer still replies (RFC 9260 §8.3). With a single path, the error count of the
+//! path is that of the association.
 //!
 //! ```text
 //!   idle ---- interval + RTO +- RTO/2 ---> HEARTBEAT sent ---- RTO, doubled for each unanswered ---> one error
@@ -20,18 +20,18 @@ use super::timers::Timer;
 /// Length of this end's Heartbeat Info, bytes: a nonce (RFC 9260 §3.3.5: 64 bits or more).
 pub(super) const INFO_LEN: usize = 8;
 
-/// HEARTBEATs that wait for their answer, at most; further ones are not answered.
+/// Maximum number of pending HEARTBEATs of the peer; further ones are not answered.
 const MAX_WAITING: usize = 4;
 
 /// Longest HEARTBEAT value that is answered, bytes.
 const MAX_VALUE: usize = 1024;
 
-/// Doublings of the time allowed for an answer, at most.
+/// Maximum number of doublings of the time allowed for a HEARTBEAT ACK.
 const MAX_BACKOFF: u32 = 6;
 
 impl Association {
-    /// Processes a HEARTBEAT of the peer, whose `value` is returned unchanged. Returns whether this state
-    /// answers HEARTBEATs.
+    /// Queues the HEARTBEAT ACK for a HEARTBEAT, with `value` unchanged. Returns whether this state answers
+    /// HEARTBEATs.
     pub(super) fn on_heartbeat(&mut self, value: &[u8]) -> bool {
         let answers = self.state.answers_heartbeats();
         let fits = self.pending_replies.heartbeats.len() < MAX_WAITING && value.len() <= MAX_VALUE;
@@ -39,12 +39,12 @@ impl Association {
             self.stats.heartbeats_in += 1;
             self.pending_replies.heartbeats.push(value.into());
         }
-        // RFC 9260 §3.3.6: an answer repeats the whole value, so it cannot be truncated.
+        // RFC 9260 §3.3.6: the HEARTBEAT ACK repeats the whole value, so it cannot be truncated.
         self.stats.unsent += u64::from(answers && !fits);
         answers
     }
 
-    /// Processes a HEARTBEAT ACK. Returns whether it answers the last HEARTBEAT or a probe.
+    /// Processes a HEARTBEAT ACK. Returns whether it answers the last HEARTBEAT or path MTU probe.
     pub(super) fn on_heartbeat_ack(&mut self, now: Instant, value: &[u8]) -> bool {
         let info = Chunk::heartbeat_parameters(value).next();
         let Some(Ok(Parameter::HeartbeatInfo(info))) = info else { return false };
@@ -66,24 +66,23 @@ impl Association {
         true
     }
 
-    /// Schedules the next HEARTBEAT after the interval of silence.
+    /// Schedules the next HEARTBEAT: after the interval plus a random time around the RTO.
     pub(super) fn schedule_heartbeat(&mut self, now: Instant) {
         let Some(interval) = self.config.heartbeat_interval else { return };
         let rto = self.heartbeat_rto();
-        // RFC 9260 §8.3: RTO + HB.interval, with the RTO jittered by half of it.
+        // RFC 9260 §8.3: HB.interval + RTO, with the RTO jittered by +/- 50 %.
         let random = self.draw_heartbeat(u64::MAX);
         let jitter = rto.mul_f64((random >> 40) as f64 / (1 << 24) as f64);
         self.timers.set(Timer::Heartbeat, now + interval + rto / 2 + jitter);
     }
 
-    /// The timer expired: a HEARTBEAT is due, or the last one went unanswered.
+    /// Processes the expiry of the heartbeat timer: a HEARTBEAT is due, or the last one went unanswered.
     pub(super) fn on_heartbeat_timeout(&mut self, now: Instant) {
         let Some(interval) = self.config.heartbeat_interval else { return };
         if !self.state.sends_data() {
             return; // RFC 9260 §8.3: none after SHUTDOWN or SHUTDOWN ACK
         }
-        // A HEARTBEAT that found no room counts as unanswered, so that an association that cannot send ends,
-        // too.
+        // A HEARTBEAT that found no room counts as unanswered, so that an association that cannot send also ends.
         if self.liveness.heartbeat.awaited || self.due_chunks.heartbeat {
             self.liveness.heartbeat.awaited = false;
             self.due_chunks.heartbeat = false;
@@ -93,7 +92,7 @@ impl Association {
             self.sender.note_count(now, Kind::Unanswered, unanswered, 0);
             self.count_error(now, AwaitedEvent::ProbeAnswer);
         } else if !self.sender.is_idle() || self.liveness.data_sent + interval > now {
-            // DATA elicits an answer as well (RFC 9260 §8.3: only an idle path is probed).
+            // DATA elicits a reply as well (RFC 9260 §8.3: only an idle path is probed).
             self.schedule_heartbeat(now);
         } else {
             self.sender.expire_records(now);
@@ -102,7 +101,7 @@ impl Association {
         }
     }
 
-    /// Returns the Heartbeat Info of a HEARTBEAT that is sent now.
+    /// Returns the Heartbeat Info for a HEARTBEAT sent now, and starts the timer for its reply.
     pub(super) fn next_heartbeat(&mut self, now: Instant) -> [u8; INFO_LEN] {
         let nonce = self.next_nonce();
         self.liveness.heartbeat.nonce = Some(nonce);
@@ -113,7 +112,7 @@ impl Association {
         nonce.to_be_bytes()
     }
 
-    /// Returns a nonce that only the receiver of the HEARTBEAT learns.
+    /// Returns a nonce. Only the receiver of the HEARTBEAT learns it.
     pub(super) fn next_nonce(&mut self) -> u64 {
         self.liveness.heartbeat.count += 1;
         self.draw_heartbeat(self.liveness.heartbeat.count)

@@ -15,20 +15,21 @@ use super::state::{State, Transition};
 use super::timers::Timer;
 use crate::seam::{MessageSink, MessageSource};
 
-/// Decision on the chunks that follow in the packet.
+/// Decision on the remaining chunks of the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NextStep {
-    /// The following chunks are processed.
+    /// The remaining chunks are processed.
     Continue,
-    /// The following chunks are not processed; the reason, if they are dropped.
+    /// The remaining chunks are not processed; contains the reason if they are dropped.
     Stop(Option<DropReason>),
 }
 
-/// Owner of a packet's verification tag, for packets not dropped because of it.
+/// Owner of the verification tag of a packet that was not dropped for its tag.
 enum TagOwner {
-    /// This end's tag: the chunks are to be processed, except a COOKIE ECHO that was.
+    /// This end's tag: the chunks are processed next. `cookie_seen`: the first chunk, a COOKIE ECHO, is already
+    /// processed.
     Ours { cookie_seen: bool },
-    /// Another tag: the packet is processed completely.
+    /// Another tag: processing of the packet is complete.
     Other,
 }
 
@@ -36,20 +37,20 @@ enum TagOwner {
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InputResult {
-    /// The packet has this association's verification tag or carried a valid cookie (RFC 9260 §8.5, §5.2.4):
-    /// its sender has state of the association. False for an INIT, which any host can send and which is still
-    /// answered, and for a reflected tag. The source address of an unverified packet must not be learned.
+    /// True if the packet has this association's verification tag or a valid cookie, so that its sender has state of
+    /// the association (RFC 9260 §8.5, §5.2.4). False for a reflected tag, and for an INIT, which any host can send
+    /// and which is still answered. The owner must not learn the source address of an unverified packet.
     pub verified: bool,
-    /// An answer in a packet of its own waits for [`poll_reply`](Association::poll_reply) or
+    /// True if this packet queued a reply in a packet of its own, for [`poll_reply`](Association::poll_reply) or
     /// [`poll_transmit`](Association::poll_transmit).
     pub reply_pending: bool,
-    /// Reason why the packet, or its first unused chunk, was dropped. Chunks before it are used.
+    /// Reason why the packet, or its first unused chunk, was dropped. Earlier chunks were used.
     pub result: Result<(), DropReason>,
 }
 
 impl Association {
-    /// Processes a packet between the two ends, checksum verified. Call
-    /// [`poll_transmit`](Self::poll_transmit) at the end of a burst.
+    /// Processes a packet between the two ends; its checksum is verified. Call [`poll_transmit`](Self::poll_transmit)
+    /// at the end of a burst.
     pub fn input(
         &mut self,
         now: Instant,
@@ -60,7 +61,8 @@ impl Association {
         self.input_on_path(next, now, packet, upper)
     }
 
-    /// The same by the [fast path](super::predict) for a `next` chunk, otherwise by the slow path.
+    /// Takes the fast path ([`fast_path`](super::fast_path)) if `next` is the chunk of a predicted packet, otherwise
+    /// the slow path.
     #[inline]
     pub(super) fn input_on_path(
         &mut self,
@@ -76,7 +78,6 @@ impl Association {
         self.input_slow_path(now, packet, upper)
     }
 
-    /// The slow path.
     fn input_slow_path(
         &mut self,
         now: Instant,
@@ -97,8 +98,8 @@ impl Association {
         InputResult { verified, reply_pending: answer_waits, result }
     }
 
-    /// Applies the rules for verification tags (RFC 9260 §8.5), and processes packets that do not have this
-    /// end's tag completely.
+    /// Checks the verification tag (RFC 9260 §8.5). Also processes packets without this end's tag completely, and a
+    /// COOKIE ECHO.
     fn verify(
         &mut self,
         now: Instant,
@@ -137,7 +138,8 @@ impl Association {
         Ok(TagOwner::Ours { cookie_seen: first.kind == chunk_type::COOKIE_ECHO })
     }
 
-    /// Processes the chunks of a packet with a verified tag, except a COOKIE ECHO that was already processed.
+    /// Processes the chunks of a packet with a verified tag. `cookie_seen`: skips the COOKIE ECHO, which was
+    /// processed.
     fn process_chunks(
         &mut self,
         now: Instant,
@@ -150,7 +152,7 @@ impl Association {
         for raw in packet.chunks().skip(usize::from(cookie_seen)) {
             let chunk = raw.and_then(|raw| Chunk::parse(raw).map(|chunk| (raw, chunk)));
             let Ok((raw, chunk)) = chunk else {
-                // RFC 9260 §6.10: a partial chunk is dropped; the start of the next one is unknown.
+                // RFC 9260 §6.10: a partial chunk is dropped; the start of the next chunk is unknown.
                 dropped = dropped.and(Err(DropReason::BadChunk));
                 break;
             };
@@ -178,11 +180,11 @@ impl Association {
         dropped
     }
 
-    /// Ends the DATA chunks of a packet.
+    /// Processes the end of a packet with DATA chunks.
     fn end_data(&mut self, now: Instant) {
         self.receiver.end_packet(now);
         if self.state == State::ShutdownSent {
-            // RFC 9260 §9.2, §4 note 4: a SHUTDOWN at once, bundled with a SACK; the timer restarts.
+            // RFC 9260 §9.2, §4 note 4: a SHUTDOWN is sent at once, bundled with a SACK, and the timer restarts.
             self.receiver.acknowledge_now();
             self.due_chunks.shutdown = true;
             self.handshake.attempts = 0;
@@ -225,8 +227,8 @@ impl Association {
         Ok(NextStep::Continue)
     }
 
-    /// Half a window has arrived: the window grows if that took at most a round trip and the worker grants
-    /// the memory. At most once in a round trip.
+    /// Grows the window if the peer uses more than half of it per round trip and the worker grants the memory. Called
+    /// after half a window of data has arrived; takes effect at most once per round trip.
     #[cold]
     pub(super) fn grow_window(&mut self, now: Instant, sink: &mut impl MessageSink) {
         if let (Some(next), Some(rtt)) = (self.receiver.next_window(), self.sender.base_rtt()) {
@@ -311,7 +313,7 @@ impl Association {
         }
     }
 
-    /// Processes the chunks that do not need the upper layer.
+    /// Processes the chunks that do not involve the upper layer.
     fn on_control(
         &mut self,
         now: Instant,
@@ -344,14 +346,14 @@ impl Association {
                     false => NextStep::Stop(Some(DropReason::UnknownChunk)),
                 });
             }
-            // An INIT or COOKIE ECHO that is not first; all other types are handled before.
+            // An INIT or COOKIE ECHO that is not first in its packet; all other types are handled before.
             _ => false,
         };
         if used { Ok(NextStep::Continue) } else { Err(DropReason::UnexpectedChunk) }
     }
 
-    /// Processes a packet with another tag: only chunks with the peer's own tag, reflected, count
-    /// (RFC 9260 §8.5.1 B, C).
+    /// Processes a packet without this end's tag. Only ABORT and SHUTDOWN COMPLETE with the peer's tag and the T bit
+    /// are valid (RFC 9260 §8.5.1 B, C).
     fn on_reflected(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
         if packet.tag() != self.identity.peer_tag || self.identity.peer_tag == Tag::NONE {
             return Err(DropReason::BadTag);
@@ -375,12 +377,12 @@ impl Association {
         Err(DropReason::BadTag)
     }
 
-    /// True if the T bit matches the tag's owner (RFC 9260 §8.5.1 B, C).
+    /// True if the tag is the peer's for a set T bit (`reflected`), otherwise this end's (RFC 9260 §8.5.1 B, C).
     fn is_tag_right(&self, tag: Tag, reflected: bool) -> bool {
         tag == if reflected { self.identity.peer_tag } else { self.identity.local_tag }
     }
 
-    /// Processes an ABORT (RFC 9260 §9.1); §3.3.7: one with a format error is discarded.
+    /// Processes an ABORT (RFC 9260 §9.1). An ABORT with a format error is discarded (§3.3.7).
     fn on_abort(
         &mut self,
         now: Instant,
@@ -389,7 +391,7 @@ impl Association {
         causes: Causes<'_>,
     ) -> Result<NextStep, DropReason> {
         if !self.is_tag_right(tag, reflected) {
-            // Discards the following chunks, too.
+            // The remaining chunks are also discarded.
             return Ok(NextStep::Stop(Some(DropReason::BadTag)));
         }
         if causes.into_iter().any(|cause| cause.is_err()) {
@@ -404,8 +406,8 @@ impl Association {
         };
         let reason = match self.state {
             State::CookieWait => CloseReason::Refused { cause },
-            // The peer's association ended already, with the SHUTDOWN COMPLETE that was lost; both ends'
-            // messages were acknowledged before (RFC 9260 §9.2, §8.4 (8)).
+            // The peer's association has ended with the SHUTDOWN COMPLETE that was lost. Both ends' messages were
+            // acknowledged before (RFC 9260 §9.2, §8.4 (8)).
             State::ShutdownAckSent if reflected => CloseReason::Shutdown,
             _ => CloseReason::PeerAborted { cause, reason: reason.into() },
         };
@@ -417,7 +419,7 @@ impl Association {
         if !matches!(self.state, State::ShutdownSent | State::ShutdownAckSent) {
             return false;
         }
-        // RFC 9260 §9.2; §8.5.1 C: with the peer's tag.
+        // RFC 9260 §9.2; §8.5.1 C: sent with the peer's tag.
         let complete = SingleChunkPacket::shutdown_complete(self.identity.peer_tag, false);
         self.close_with(now, complete, CloseReason::Shutdown);
         true
@@ -443,7 +445,7 @@ impl Association {
         Ok(NextStep::Continue)
     }
 
-    /// Queues an answer in a packet of its own, unless one waits already. Returns whether it was queued.
+    /// Queues a reply in a packet of its own. Returns false if another reply is pending; the new one is dropped.
     pub(super) fn queue_reply(&mut self, reply: Reply) -> bool {
         let is_free = self.pending_replies.reply.is_none();
         match is_free {

@@ -1,8 +1,8 @@
-//! Packets of no association (RFC 9260 §5.1, §8.4): INITs, answered without state; returned cookies; and
+//! Packets without an association (RFC 9260 §5.1, §8.4): INITs, answered without keeping state; returned cookies; and
 //! out-of-the-blue packets.
 //!
-//! Every packet gets at most one answer, and answers are never answered: ABORT, SHUTDOWN COMPLETE, COOKIE ACK
-//! and stale cookies are dropped silently. The caller limits the rate of answers to an address.
+//! A packet elicits at most one reply, and replies elicit none: ABORT, SHUTDOWN COMPLETE, COOKIE ACK and reports of
+//! stale cookies are dropped silently. The caller limits the rate of replies to an address.
 
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ use crate::seam::TxBatch;
 pub enum ListenerResult {
     /// An INIT was answered, without keeping state.
     Answered,
-    /// A valid cookie: create an [`Association`](super::Association) by
-    /// [`accept`](super::Association::accept), then pass it this packet.
+    /// Valid cookie: create an [`Association`](super::Association) with [`accept`](super::Association::accept), then
+    /// pass it this packet.
     Accept(Cookie),
-    /// The packet was not used. It may still have been answered.
+    /// The packet was not used. A reply may have been sent.
     Dropped(DropReason),
 }
 
@@ -46,8 +46,8 @@ impl Listener {
         Listener { config, secrets }
     }
 
-    /// Processes a packet of no association to the listener's port, checksum verified and both addresses
-    /// unicast. Answers it if required and `tx` has room.
+    /// Processes a packet to the listener's port that belongs to no association. Its checksum is verified, and both
+    /// addresses are unicast. Replies if required and `tx` has room.
     pub fn input(
         &self,
         now: Instant,
@@ -77,7 +77,7 @@ impl Listener {
     ) -> Result<(), DropReason> {
         let peer = &init.header;
         let offer = check_init(&self.config, ends, init, tx)?;
-        // RFC 9260 §5.3.1: new values for each INIT, except for the same INIT at the same time.
+        // RFC 9260 §5.3.1: new values for each INIT. Only the same INIT at the same time gets the same values.
         let subject = (ends, peer.tag.0, peer.initial_tsn.0, now.as_nanos());
         let (tag, initial_tsn) = self.secrets.draw_tag(Purpose::Identity, subject);
         // RFC 5043 §8: as many streams in one direction as in the other.
@@ -109,14 +109,15 @@ impl Listener {
         let Some(cookie) = cookie::check(&self.secrets, ends, now, tag, bytes) else {
             return ListenerResult::Dropped(DropReason::BadCookie);
         };
-        // A cookie with tie tags restarts an association that has ended meanwhile; its terms are the same.
+        // A cookie with tie tags was issued for a restart of an association that has ended meanwhile. Its terms are
+        // still valid.
         match cookie.staleness_micros() {
             None => ListenerResult::Accept(cookie),
             Some(by) => {
                 // §5.1.5 step 4.
                 let error =
                     SingleChunkPacket::error(cookie.terms.peer_tag, &Cause::StaleCookie(by));
-                // The packet counts as dropped, whether the answer finds room or not.
+                // The packet counts as dropped, whether or not the reply finds room.
                 let _ = error.send(ends, tx);
                 ListenerResult::Dropped(DropReason::StaleCookie)
             }
@@ -124,10 +125,11 @@ impl Listener {
     }
 }
 
-/// Drops a packet of no association, to a port without a listener or not meant for the listener, with the
-/// answer that RFC 9260 §8.4 requires. The caller has checked that both addresses are unicast, the checksum
-/// is correct, and the verification tag is not the local tag of an association: a multihomed peer may send
-/// from another address, and would take the answer for an ABORT of its association.
+/// Drops a packet of no association, and replies as RFC 9260 §8.4 requires. The packet is for a port without a
+/// listener, or not one that the listener uses.
+///
+/// The caller has checked that both addresses are unicast, the checksum is correct, and the tag is not the local tag
+/// of an association. A multihomed peer may send from another address, and the ABORT would end its association.
 pub fn handle_out_of_the_blue(
     ends: &Ends,
     packet: &Packet<'_>,
@@ -136,7 +138,7 @@ pub fn handle_out_of_the_blue(
     let mut kinds = [false; 16];
     let mut stale_cookie = false;
     for raw in packet.chunks() {
-        // A packet that cannot be split into chunks is not answered.
+        // A packet with a malformed chunk is not answered.
         let Ok(raw) = raw else { return DropReason::BadChunk };
         kinds[usize::from(raw.kind).min(15)] = true;
         if let Ok(Chunk::Error(causes)) = Chunk::parse(raw) {
@@ -149,12 +151,12 @@ pub fn handle_out_of_the_blue(
     if ports.source == 0 || ports.destination == 0 || packet.chunks().is_empty() {
         return DropReason::BadHeader;
     }
-    // In the order of RFC 9260 §8.4.
+    // The order of RFC 9260 §8.4.
     if has(chunk_type::ABORT) {
         return DropReason::OutOfTheBlue;
     }
     if has(chunk_type::INIT) {
-        // §8.4 rule 3; §8.5.1 A: with another tag, or not alone, the chunk is not a valid INIT.
+        // §8.4 rule 3; §8.5.1 A: an INIT with another tag than zero, or not alone, is invalid and not answered.
         if let Ok(Chunk::Init(init)) = first_chunk(packet)
             && is_init_alone(packet)
             && init.header.tag != Tag::NONE
@@ -179,7 +181,6 @@ pub fn handle_out_of_the_blue(
     DropReason::OutOfTheBlue
 }
 
-/// Returns the first chunk of a packet.
 fn first_chunk<'a>(packet: &Packet<'a>) -> Result<Chunk<'a>, DropReason> {
     let raw = packet.chunks().next().ok_or(DropReason::BadHeader)?;
     raw.and_then(Chunk::parse).map_err(|_| DropReason::BadChunk)
@@ -194,7 +195,7 @@ pub(super) fn is_init_alone(packet: &Packet<'_>) -> bool {
         && ports.destination != 0
 }
 
-/// Checks an INIT, and answers an unacceptable one with an ABORT (RFC 9260 §5.1).
+/// Checks an INIT, and replies to an unacceptable one with an ABORT (RFC 9260 §5.1).
 fn check_init<'a>(
     config: &Config,
     ends: &Ends,
@@ -210,7 +211,7 @@ fn check_init<'a>(
     })
 }
 
-// An INIT ACK fits the packet of an answer, with any report.
+// An INIT ACK with the longest report fits [`ANSWER_LEN`].
 const _: () = assert!(
     COMMON_HEADER_LEN
         + INIT_FIXED_LEN
@@ -224,20 +225,20 @@ const _: () = assert!(
 /// Length of an adaptation layer indication parameter, bytes.
 const ADAPTATION_LEN: usize = 8;
 
-/// An INIT ACK to be written.
+/// An INIT ACK to send.
 #[derive(Clone, Debug)]
 pub(super) struct InitAck {
     header: InitHeader,
     terms: NegotiatedTerms,
     ties: TieTags,
     cookie_life: core::time::Duration,
-    /// Unknown parameters to report, concatenated, and the end of each.
+    /// Unknown parameters to report, concatenated; `ends` has the end of each.
     unknown: SmallVec<[u8; 16]>,
     ends: SmallVec<[u16; 4]>,
 }
 
 impl InitAck {
-    /// Creates the answer of `ours` to `peer`.
+    /// Creates the INIT ACK with header `ours` for the INIT with header `peer`.
     pub(super) fn new(
         config: &Config,
         ours: &InitHeader,
@@ -251,7 +252,7 @@ impl InitAck {
             unknown.extend_from_slice(parameter);
             ends.push(unknown.len() as u16);
         }
-        // RFC 9260 §3.3.2.1.3: a longer life is granted within the configured bound.
+        // RFC 9260 §3.3.2.1.3: the requested extension is granted up to the configured limit.
         let life = config.cookie_life + offer.cookie_extension.min(config.cookie_extension);
         InitAck {
             header: *ours,
@@ -263,7 +264,7 @@ impl InitAck {
         }
     }
 
-    /// Writes the INIT ACK. It always fits, because its report is bounded.
+    /// Sends the INIT ACK. It always fits a packet, because its report is bounded.
     pub(super) fn send(
         &self,
         secrets: &Secrets,

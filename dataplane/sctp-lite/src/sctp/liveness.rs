@@ -2,13 +2,12 @@
 
 use base::Instant;
 
-/// Times of the last packet received and the last DATA sent, and state of the HEARTBEAT.
+/// Times of the last packet received and the last DATA sent, and the state of the last HEARTBEAT.
 #[derive(Debug)]
 pub(super) struct Liveness {
     pub(super) heartbeat: Heartbeat,
-    /// Time of the last DATA sent.
     pub(super) data_sent: Instant,
-    /// Time of the peer's last packet that belonged to the association.
+    /// Time of the peer's last packet with a valid tag.
     pub(super) last_received: Instant,
 }
 
@@ -18,16 +17,16 @@ impl Liveness {
     }
 }
 
-/// The last HEARTBEAT.
+/// State of the last HEARTBEAT.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Heartbeat {
     /// Nonce of an unanswered HEARTBEAT; `None` before the first one and after its answer.
     pub(super) nonce: Option<u64>,
     pub(super) sent: Instant,
-    /// An answer is awaited and not overdue.
+    /// True while a HEARTBEAT ACK is awaited and not overdue.
     pub(super) awaited: bool,
     /// Consecutive unanswered HEARTBEATs.
     pub(super) unanswered: u32,
-    /// HEARTBEATs sent, probes of the path included.
+    /// HEARTBEATs sent, path MTU probes included.
     pub(super) count: u64,
 }

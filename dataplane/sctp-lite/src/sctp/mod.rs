@@ -1,12 +1,11 @@
-//! SCTP (RFC 9260), single-homed, without send buffers of its own, below the DDP adaptation.
+//! SCTP (RFC 9260), single-homed, without a send buffer, below the DDP adaptation.
 //!
-//! Received messages are delivered at once, even if earlier ones are missing
-//! ([`MessageSink`](crate::seam::MessageSink)); only their TSNs are kept. For transmission, the upper layer
-//! writes messages directly into the packet ([`MessageSource`](crate::seam::MessageSource)); for a
-//! retransmission it writes the same bytes again.
+//! Messages are delivered on arrival, even if earlier ones are missing ([`MessageSink`](crate::seam::MessageSink));
+//! only their TSNs are kept. For transmission, the upper layer writes messages directly into the packet
+//! ([`MessageSource`](crate::seam::MessageSource)). For a retransmission it writes the same bytes again.
 //!
-//! A [`Listener`] answers INITs without keeping state. An [`Association`] is sans-IO; its `upper` is both
-//! sink and source. Its owner calls, in any order and as often as it likes:
+//! A [`Listener`] answers INITs without keeping state. An [`Association`] is sans-IO; its `upper` is both sink and
+//! source. Every call is legal at any time. The owner calls:
 //!
 //! ```text
 //!  input(now, packet, upper)        for each packet between its two ends, checksum verified
@@ -16,11 +15,11 @@
 //!  poll_timeout()                   last, for the time of the next call
 //! ```
 //!
-//! The association exists until [`Association::state`] is CLOSED. Then `poll_transmit` may still send a last
-//! chunk: drive it until [`Association::is_done`].
+//! After the end, [`Association::state`] is CLOSED, and `poll_transmit` may still send a last chunk. Call it until
+//! [`Association::is_done`].
 //!
-//! A multihomed peer is tolerated: packets are accepted from, and sent to, the one address that it first sent
-//! from or was opened to. Its other addresses, in INIT and INIT ACK, are ignored.
+//! A multihomed peer is tolerated, but only one of its addresses is used: the source of its first packet, or the
+//! address that this end connected to. Addresses in its INIT and INIT ACK are ignored.
 //!
 //! Not implemented: multiple paths (and so path verification and failover), ordered delivery, fragmentation
 //! on send, and all extensions except the adaptation layer indication (RFC 5061 §4.2.6) and PAD (RFC 4820),

@@ -9,14 +9,13 @@ use super::config::Config;
 use super::cookie::NegotiatedTerms;
 use super::drop_reason::DropReason;
 
-/// Smallest a_rwnd (RFC 9260 §3.3.2), bytes.
+/// Minimum a_rwnd, bytes (RFC 9260 §3.3.2).
 const MIN_RWND: u32 = 1500;
 
-/// Bytes of the report of unknown parameters, at most: a parameter that does not fit is omitted; later ones
-/// may fit.
+/// Maximum bytes of reported unknown parameters. A parameter that does not fit is omitted; later ones may fit.
 pub(super) const MAX_REPORT: usize = 256;
 
-/// Types of state cookie and adaptation indication, as in a Missing Mandatory Parameter cause.
+/// Parameter types of state cookie and adaptation indication, for a Missing Mandatory Parameter cause.
 const COOKIE_TYPE: [u8; 2] = wire::sctp::parameter_type::STATE_COOKIE.to_be_bytes();
 const ADAPTATION_TYPE: [u8; 2] = wire::sctp::parameter_type::ADAPTATION.to_be_bytes();
 
@@ -27,15 +26,15 @@ pub(super) enum InitError<'a> {
     NoTag,
     /// An a_rwnd below 1500 bytes.
     SmallWindow,
-    /// No streams in one direction.
+    /// Zero streams in one direction.
     NoStreams,
-    /// A host name instead of addresses: the whole parameter.
+    /// A host name instead of addresses; contains the whole parameter.
     HostName(&'a [u8]),
     /// A parameter whose length is wrong.
     BadParameter,
     /// No cookie in an INIT ACK.
     NoCookie,
-    /// The wrong adaptation indication, or none.
+    /// Another adaptation indication than required, or none.
     Adaptation(Option<u32>),
 }
 
@@ -63,7 +62,7 @@ impl<'a> InitError<'a> {
     }
 }
 
-/// The values of the parameters.
+/// Values of the optional parameters of an INIT or INIT ACK.
 #[derive(Clone, Debug, Default)]
 pub(super) struct InitParameters<'a> {
     /// The state cookie of an INIT ACK.
@@ -74,7 +73,7 @@ pub(super) struct InitParameters<'a> {
     pub(super) unknown: SmallVec<[&'a [u8]; 4]>,
 }
 
-/// Checks an INIT.
+/// Checks an INIT. Returns the values of its parameters.
 pub(super) fn check_init<'a>(
     config: &Config,
     init: &Init<'a>,
@@ -83,7 +82,7 @@ pub(super) fn check_init<'a>(
     check_parameters(config, init)
 }
 
-/// Checks an INIT ACK. Returns its values and its cookie.
+/// Checks an INIT ACK. Returns the values of its parameters, and its cookie.
 pub(super) fn check_init_ack<'a>(
     config: &Config,
     init: &Init<'a>,
@@ -124,7 +123,7 @@ fn check_parameters<'a>(
             }
             // RFC 9260 §3.2.1, table 3.
             Parameter::Unknown { bytes, skip, report } => {
-                // Each is returned in a parameter or cause of its own.
+                // Each is returned in its own parameter or cause.
                 let len = |bytes: &[u8]| padded(4 + bytes.len());
                 let so_far: usize = offer.unknown.iter().map(|unknown| len(unknown)).sum();
                 if report && so_far + len(bytes) <= MAX_REPORT {
@@ -134,8 +133,8 @@ fn check_parameters<'a>(
                     break;
                 }
             }
-            // The peer's other addresses are ignored: only its source address is used. The remaining
-            // parameters are known and have no effect.
+            // The peer's other addresses are ignored: only its source address is used. The other parameters have no
+            // effect.
             Parameter::Ipv4(_)
             | Parameter::Ipv6(_)
             | Parameter::SupportedAddressTypes(_)
@@ -152,13 +151,13 @@ fn check_parameters<'a>(
     Ok(offer)
 }
 
-/// Returns the pairs of streams with a peer of these numbers, when this end has `ours`. RFC 9260 §5.1.1: the
-/// lesser of requested and allowed, in each direction; RFC 5043 §8: as many in one direction as in the other.
+/// Returns the number of stream pairs: the minimum of `ours` and the peer's numbers. RFC 9260 §5.1.1: the lesser of
+/// requested and allowed, in each direction. RFC 5043 §8: as many in one direction as in the other.
 pub(super) fn streams(ours: u16, peer: &InitHeader) -> u16 {
     ours.min(peer.outbound_streams).min(peer.inbound_streams)
 }
 
-/// Returns the terms agreed with the sender of this INIT or INIT ACK, when this end sent `ours`.
+/// Returns the terms agreed on by this end's INIT or INIT ACK, `ours`, and that of the peer.
 pub(super) fn terms(ours: &InitHeader, peer: &InitHeader) -> NegotiatedTerms {
     NegotiatedTerms {
         local_tag: ours.tag,

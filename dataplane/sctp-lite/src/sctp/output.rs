@@ -45,8 +45,8 @@ impl Association {
         }
     }
 
-    /// Sends the packets that stand alone. Returns false if there is no room. A packet that can never be sent
-    /// is dropped: it must not block others.
+    /// Sends the pending reply and the last packet, each in a packet of its own. Returns false if there is no room. A
+    /// packet that can never be sent is dropped, so that it does not block others.
     fn send_single_chunk_packets(&mut self, now: Instant, tx: &mut impl TxBatch) -> bool {
         if self.send_reply(now, tx) == SendOutcome::NoRoom {
             return false;
@@ -62,7 +62,7 @@ impl Association {
         true
     }
 
-    /// Sends the waiting answer; returns [`Outcome::Sent`] if none waits.
+    /// Sends the pending reply. Returns [`SendOutcome::Sent`] if there is none.
     fn send_reply(&mut self, now: Instant, tx: &mut impl TxBatch) -> SendOutcome {
         let Some(reply) = &self.pending_replies.reply else { return SendOutcome::Sent };
         let outcome = reply.send(&self.secrets, &self.config, &self.identity.ends, now, tx);
@@ -75,9 +75,9 @@ impl Association {
         outcome
     }
 
-    /// Writes only the answer to a packet that [was not verified](super::Accepted::verified). For packets
-    /// from another source than the association's, which are answered there (RFC 9260 §5.1 B, RFC 6951 §5.4).
-    /// Without room the answer is dropped, as if lost.
+    /// Sends only the reply to a packet that is not [`verified`](super::InputResult::verified). Its source may differ
+    /// from the association's peer address; the owner sends the reply to that source (RFC 9260 §5.1 B,
+    /// RFC 6951 §5.4). Without room the reply is dropped, as if lost.
     pub fn poll_reply(&mut self, now: Instant, tx: &mut impl TxBatch) {
         if self.send_reply(now, tx) == SendOutcome::NoRoom {
             self.pending_replies.reply = None;
@@ -85,8 +85,8 @@ impl Association {
         }
     }
 
-    /// Drops the answer to a packet that [was not verified](super::Accepted::verified), as if lost, because
-    /// the owner has reached its limit of answers.
+    /// Drops the reply to a packet that is not [`verified`](super::InputResult::verified), as if lost, because the
+    /// owner has reached its limit of replies.
     pub fn drop_reply(&mut self) {
         self.stats.unsent += u64::from(self.pending_replies.reply.take().is_some());
     }
@@ -118,18 +118,18 @@ impl Association {
                 self.stats.packets_out += 1;
                 self.on_setup_sent(now);
             }
-            // The timer runs in any case.
+            // The timer runs since the INIT became due (`queue_setup`).
             SendOutcome::NoRoom => {}
             SendOutcome::TooLong => self.stats.unsent += 1,
         }
     }
 
-    /// Sends a COOKIE ECHO (RFC 9260 §5.1 C). Until the COOKIE ACK every packet begins with one.
+    /// Sends a COOKIE ECHO (RFC 9260 §5.1 C). It is the first chunk of each packet until the COOKIE ACK arrives.
     fn send_cookie(&mut self, now: Instant, tx: &mut impl TxBatch) {
         if !self.due_chunks.setup && self.pending_replies.heartbeats.is_empty() {
             return;
         }
-        // RFC 9260 §6.9: a cookie cannot be split.
+        // RFC 9260 §6.9: a cookie cannot be split, so the packet may exceed the path's limit.
         let checksum = tx.needs_checksum();
         let min_len = COMMON_HEADER_LEN + CHUNK_HEADER_LEN + padded(self.handshake.cookie.len());
         let Some(out) = tx.reserve_packet(self.sender.packet_len().max(min_len)) else { return };
@@ -150,20 +150,19 @@ impl Association {
         }
     }
 
-    /// INIT or COOKIE ECHO was sent.
+    /// Processes the transmission of INIT or COOKIE ECHO.
     fn on_setup_sent(&mut self, now: Instant) {
         self.due_chunks.setup = false;
         self.handshake.sent = (self.handshake.attempts == 0).then_some(now);
         self.timers.set(Timer::Setup, now + self.backed_off_rto());
     }
 
-    /// Returns the RTO, doubled for each retransmission of the handshake chunk (RFC 9260 §5.1.6, §9.2, by
-    /// §6.3).
+    /// Returns the RTO, doubled for each retransmission of the handshake chunk (RFC 9260 §6.3.3; §5.1.6, §9.2).
     pub(super) fn backed_off_rto(&self) -> Duration {
         (self.sender.rto() * (1 << self.handshake.attempts.min(16))).min(self.config.send.max_rto)
     }
 
-    /// Continues a shutdown once everything is acknowledged (RFC 9260 §9.2).
+    /// Continues a shutdown once all data is sent and acknowledged (RFC 9260 §9.2).
     fn advance_shutdown(&mut self, source: &impl MessageSource) {
         let transition = match self.state {
             State::ShutdownPending => Transition::ShutdownSent,
@@ -175,7 +174,7 @@ impl Association {
         }
     }
 
-    /// Makes SHUTDOWN or SHUTDOWN ACK due.
+    /// Enters the next state of the shutdown, and makes its SHUTDOWN or SHUTDOWN ACK due.
     pub(super) fn continue_shutdown(&mut self, transition: Transition) {
         if self.transition_to(transition) {
             self.due_chunks.shutdown = true;
@@ -186,7 +185,7 @@ impl Association {
         }
     }
 
-    /// Sends one packet. Returns false if there is nothing to send, or no room.
+    /// Sends one packet. Returns false if no chunk is due or can be written, or the batch has no room.
     fn send_packet(
         &mut self,
         now: Instant,
@@ -213,10 +212,12 @@ impl Association {
         if control {
             self.write_chunks_before_sack(now, &mut packet);
         }
-        // RFC 9260 §6.1, §6.2: a delayed SACK is bundled with DATA; one with gaps is bundled with a SHUTDOWN.
+        // RFC 9260 §6.1, §6.2: a delayed SACK is bundled with DATA. A SACK with gaps is bundled with a SHUTDOWN,
+        // which cannot report them.
         let bundled = data || (self.due_chunks.shutdown && self.receiver.has_gaps());
         if sack_due || (acknowledges && bundled && self.receiver.is_unacknowledged()) {
-            // Either the fixed fields of a SACK fit after the preceding chunks, or the packet is not empty.
+            // Either the fixed fields of a SACK fit after the preceding chunks, or the packet is not empty and the
+            // SACK stays due.
             let _ = self.receiver.write_sack(room, &mut packet);
         }
         if control {
@@ -224,7 +225,7 @@ impl Association {
         }
         let data = plan.is_some_and(|plan| self.sender.write(now, plan, &mut packet, upper) > 0);
         if packet.is_empty() {
-            // The waiting chunks do not fit even an empty packet, and never will.
+            // The pending chunks do not fit an empty packet, so they can never be sent.
             self.stats.unsent += u64::from(!self.pending_replies.causes.is_empty())
                 + self.pending_replies.heartbeats.len() as u64;
             self.pending_replies.causes.clear();

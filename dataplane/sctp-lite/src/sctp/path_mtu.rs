@@ -1,10 +1,11 @@
-//! State of path MTU discovery. `pmtu` processes reports, losses and probes. Sizes are bytes of SCTP packets.
+//! State of path MTU discovery. `path_mtu_discovery` processes reports, losses and probes. Sizes are bytes of SCTP
+//! packets.
 
 use transport::pmtu::PmtuSearch;
 
 use super::config::{Config, MIN_PACKET};
 
-/// MTU to fall back to after a black hole over IPv4 (BASE_PLPMTU, RFC 8899 §5.1.2).
+/// MTU to fall back to after a black hole over IPv4, bytes (BASE_PLPMTU, RFC 8899 §5.1.2).
 const BASE: u16 = 1200;
 /// Length of IP headers without options, bytes.
 const IPV4_HEADER_LEN: u16 = 20;
@@ -13,19 +14,19 @@ const IPV6_HEADER_LEN: u16 = 40;
 /// State of path MTU discovery of an association.
 #[derive(Debug)]
 pub(super) struct PathMtu {
-    /// Largest packet of the interface, in use until another size is found.
+    /// Largest packet of the interface. In use until discovery finds another size.
     pub(super) limit: u16,
     /// Bytes in front of an SCTP packet, IP header included.
     pub(super) headers_len: u16,
-    /// Minimum MTU accepted from a report for an IPv4 path.
+    /// Minimum MTU accepted from a report for an IPv4 path, bytes.
     pub(super) min_mtu: u16,
     v6: bool,
-    /// Longest packet with data since the last time-out.
+    /// Longest packet with data sent since the last time-out.
     pub(super) longest_since_timeout: u16,
     pub(super) discovery: Option<Box<MtuDiscovery>>,
 }
 
-/// State allocated with the first report or black hole.
+/// State of the search, allocated with the first report or black hole.
 #[derive(Debug)]
 pub(super) struct MtuDiscovery {
     pub(super) search: PmtuSearch,
@@ -35,13 +36,13 @@ pub(super) struct MtuDiscovery {
 /// A probe in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
-    /// Nonce that only the answer can contain.
+    /// Nonce of the HEARTBEAT in the probe.
     pub(super) nonce: u64,
     pub(super) len: u16,
 }
 
 impl PathMtu {
-    /// Starts with packets of `len` bytes, the interface's limit, and no report.
+    /// Starts with `len`, the interface's limit, in use.
     pub(super) fn new(len: usize, v6: bool, config: &Config) -> Self {
         PathMtu {
             limit: clamp_len(len),
@@ -54,12 +55,12 @@ impl PathMtu {
     }
 
     pub(super) fn initial_search(&self) -> PmtuSearch {
-        // RFC 5043 §9: room for the least MULPDU, required on any path.
+        // RFC 5043 §9: any path must have room for the minimum MULPDU.
         let min_mtu = self.min_mtu.max(self.headers_len + MIN_PACKET as u16);
         PmtuSearch::new(self.limit, self.headers_len, self.v6, min_mtu).with_base(BASE)
     }
 
-    /// Returns the least accepted size.
+    /// Returns the smallest accepted size.
     pub(super) fn floor(&self) -> u16 {
         self.discovery
             .as_ref()
@@ -75,7 +76,7 @@ impl PathMtu {
         self.discovery.as_ref()?.probe
     }
 
-    /// The peer restarted, and does not answer earlier probes. The path is the same.
+    /// Processes a restart of the peer, which does not answer earlier probes. The path is unchanged.
     pub(super) fn restart(&mut self) {
         self.longest_since_timeout = 0;
         if let Some(found) = &mut self.discovery {
@@ -83,7 +84,7 @@ impl PathMtu {
         }
     }
 
-    /// A packet of `len` bytes with data was sent.
+    /// Records the transmission of a packet of `len` bytes with data.
     pub(super) fn on_data_sent(&mut self, len: usize) {
         self.longest_since_timeout = self.longest_since_timeout.max(clamp_len(len));
     }

@@ -1,16 +1,16 @@
-//! Path MTU discovery of an association (RFC 9260 §7.3, RFC 8899 §6.2): reports of routers, black holes, and
-//! probes. The search is shared with TCP ([`transport::pmtu`]). A probe is a packet of its own, without data:
+//! Path MTU discovery of an association (RFC 9260 §7.3, RFC 8899 §6.2): reports of routers, black holes, and probes.
+//! TCP uses the same search ([`transport::pmtu`]). A probe is a packet of its own, without data:
 //!
 //! ```text
 //!  | common header | HEARTBEAT: a nonce | PAD (RFC 4820) up to the size that is tried |
 //! ```
 //!
-//! The interface's limit is in use until a report or a black hole. Then larger sizes are probed, one at a
-//! time and only while data is in flight, and again after [`path_mtu_raise`](super::Config::path_mtu_raise).
-//! Sizes are bytes of SCTP packets.
+//! The interface's limit is in use until a report or a black hole. Then larger sizes are probed, one at a time and
+//! only while data is in flight. Sizes that failed are probed again after
+//! [`path_mtu_raise`](super::Config::path_mtu_raise). Sizes are bytes of SCTP packets.
 //!
-//! Not supported: paths that carry less than [`MIN_PACKET`](super::MIN_PACKET), which is used on them
-//! regardless.
+//! Not supported: paths that carry less than [`MIN_PACKET`](super::MIN_PACKET). Packets of this size are sent on
+//! them, too.
 
 use core::time::Duration;
 
@@ -28,14 +28,15 @@ use crate::seam::TxBatch;
 const PROBE_TIMER: Duration = Duration::from_secs(1);
 
 impl Association {
-    /// Sets the bytes in front of SCTP packets, IP header included, if they differ from the default.
+    /// Sets the bytes in front of SCTP packets, IP header included. Needed only if they differ from a plain IP
+    /// header.
     pub fn set_headers(&mut self, bytes: u16) {
         self.path.headers_len = bytes;
     }
 
-    /// Sets the largest packet of the path, `len` bytes, by the interface's MTU or by the result of other
-    /// associations; at least [`MIN_PACKET`](super::MIN_PACKET) and `min_path_mtu`. Larger sizes are probed
-    /// after [`path_mtu_raise`](super::Config::path_mtu_raise).
+    /// Sets the size in use to `len` bytes, found by the interface's MTU or by other associations. It is at least
+    /// [`MIN_PACKET`](super::MIN_PACKET) and `min_path_mtu` minus headers. Larger sizes are probed after
+    /// [`path_mtu_raise`](super::Config::path_mtu_raise).
     pub fn set_path_mtu(&mut self, now: Instant, len: usize) {
         let len = clamp_len(len).max(self.path.floor());
         let raise_at = now + self.config.path_mtu_raise;
@@ -43,25 +44,25 @@ impl Association {
         self.apply_path_len(now);
     }
 
-    /// Returns the least size that [`path_mtu`](Self::path_mtu) accepts, bytes of SCTP packets.
+    /// Returns the smallest size that [`set_path_mtu`](Self::set_path_mtu) accepts, bytes of SCTP packets.
     pub fn min_path_len(&self) -> usize {
         self.path.floor().into()
     }
 
-    /// Returns the size in use, if reports, probes or other associations have confirmed it. `None` for a
-    /// guess after a black hole.
+    /// Returns the size in use if reports, probes or other associations have confirmed it. `None` for a guess after a
+    /// black hole, and without any discovery.
     pub fn confirmed_path_len(&self) -> Option<usize> {
         let search = &self.path.discovery.as_ref()?.search;
         search.is_confirmed().then(|| search.size().into())
     }
 
-    /// Processes a router's report that the path carries packets of at most `len` bytes. Returns whether it
-    /// was new.
+    /// Processes a router's report that the path carries packets of at most `len` bytes. Returns whether it changed
+    /// the state of the search.
     pub fn on_packet_too_big(&mut self, now: Instant, len: usize) -> bool {
         if let Some(probe) = self.path.probe()
             && len >= self.packet_len
         {
-            // RFC 8899 §4.6.2, §6.2.1.4: the report is about the probe.
+            // RFC 8899 §4.6.2, §6.2.1.4: a report of at least the size in use can only be about the probe.
             let is_new = len < usize::from(probe.len);
             if is_new {
                 self.timers.stop(Timer::Probe);
@@ -79,7 +80,7 @@ impl Association {
         is_new
     }
 
-    /// Adopts the size of the search, if it has changed.
+    /// Adopts the size found by the search, if it has changed.
     fn apply_path_len(&mut self, now: Instant) {
         let len = self.path.discovery.as_ref().map_or(self.path.limit, |found| found.search.size());
         let len = usize::from(len);
@@ -95,8 +96,8 @@ impl Association {
 
     // --- black holes --------------------------------------------------------------------------------
 
-    /// T3-rtx expired (RFC 8899 §4.3). Returns true if the length of packets is the suspected cause: shorter
-    /// ones are sent from now on.
+    /// Processes a time-out of T3-rtx (RFC 8899 §4.3). Returns true if the packet length is the suspected cause;
+    /// shorter packets are then sent from now on.
     pub(super) fn update_path_after_timeout(&mut self, now: Instant) -> bool {
         let longest = core::mem::take(&mut self.path.longest_since_timeout);
         if !self.config.path_mtu_probing {
@@ -116,15 +117,16 @@ impl Association {
         self.timers.stop(Timer::Probe);
         self.stats.path_mtu_black_holes += 1;
         self.apply_path_len(now);
-        // The lost packets were too long. Shorter ones are new to the path and need not wait for the backoff
-        // of earlier time-outs (RFC 9260 §6.3.3). At most twice in a row.
+        // The lost packets were too long. Shorter ones are new to the path and need not wait for the backoff of
+        // earlier time-outs (RFC 9260 §6.3.3). Happens at most twice in a row.
         self.sender.reset_backoff();
         true
     }
 
     // --- probes -------------------------------------------------------------------------------------
 
-    /// Sends a probe, if one is due: no probe in flight, nothing lost, data in flight (RFC 8899 §5.1.1).
+    /// Sends a probe if one is due: no probe is in flight and no chunk is lost. The caller checks that data is in
+    /// flight (RFC 8899 §5.1.1).
     pub(super) fn send_probe(&mut self, now: Instant, tx: &mut impl TxBatch) {
         if !self.config.path_mtu_probing || !self.state.sends_data() || !self.sender.is_lossless() {
             return;
@@ -137,7 +139,7 @@ impl Association {
         let nonce = self.next_nonce();
         let mut packet =
             PacketBuilder::new(out, self.identity.ends.ports(), self.identity.peer_tag);
-        // RFC 8899 §6.2.1.2. The least size probed has room for both.
+        // RFC 8899 §6.2.1.2. The smallest probe has room for both chunks.
         let written = packet.heartbeat(&nonce.to_be_bytes()).is_ok();
         let pad = (packet.remaining() & !3).checked_sub(CHUNK_HEADER_LEN);
         let Some(pad) = pad.filter(|_| written) else { return };
@@ -165,7 +167,7 @@ impl Association {
         let found = self.path.discovery_mut();
         found.probe = None;
         let change = found.search.on_probe_arrived(probe.len);
-        // RFC 8899 §6.2.1.2: the answer counts as that of a heartbeat.
+        // RFC 8899 §6.2.1.2: the reply counts as that to a heartbeat.
         self.errors = 0;
         if change != SizeChange::Unchanged {
             self.apply_path_len(now);
@@ -173,13 +175,13 @@ impl Association {
         true
     }
 
-    /// The probe went unanswered, which is neither a sign of congestion nor an error (RFC 8899 §6.2.1.2).
+    /// Processes the time-out of a probe, which is neither a sign of congestion nor an error (RFC 8899 §6.2.1.2).
     pub(super) fn on_probe_timeout(&mut self, now: Instant) {
         let Some(probe) = self.path.discovery.as_mut().and_then(|found| found.probe.take()) else {
             return;
         };
         self.stats.path_mtu_probes_lost += 1;
-        // RFC 4821 §7.6.4: with other losses, the cause of the probe's loss is open.
+        // RFC 4821 §7.6.4: if other packets were also lost, the size need not be the cause.
         let is_isolated_loss = self.sender.is_lossless();
         let packets = self.sender.cwnd() / self.packet_len.max(1) as u64;
         let round_trip = self.sender.srtt().unwrap_or(PROBE_TIMER);

@@ -1,4 +1,4 @@
-//! Chunks other than DATA that an association has to send: those due, and answers.
+//! Chunks other than DATA that an association has to send: due chunks and replies.
 
 use base::Instant;
 
@@ -9,7 +9,7 @@ use super::secrets::{Ends, Secrets};
 use super::single_chunk::{SendOutcome, SingleChunkPacket};
 use crate::seam::TxBatch;
 
-/// Chunks due to be sent.
+/// Control chunks due to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct DueChunks {
     /// INIT or COOKIE ECHO.
@@ -25,21 +25,21 @@ impl DueChunks {
         DueChunks { setup: false, cookie_ack: false, heartbeat: false, shutdown: false };
 }
 
-/// Answers that wait for a packet, and the last packet.
+/// Replies that wait for a packet, and the last packet.
 #[derive(Debug, Default)]
 pub(super) struct PendingReplies {
-    /// A packet independent of the association's present state.
+    /// Reply in a packet of its own, independent of the association's present state.
     pub(super) reply: Option<Box<Reply>>,
-    /// The last packet.
+    /// Last packet of a closed association.
     pub(super) last_packet: Option<Box<SingleChunkPacket>>,
     /// Error causes for an ERROR chunk.
     pub(super) causes: Causes,
-    /// Values of HEARTBEATs to answer.
+    /// Values of the peer's HEARTBEATs to acknowledge.
     pub(super) heartbeats: Vec<Box<[u8]>>,
 }
 
 impl PendingReplies {
-    /// Drops all waiting answers.
+    /// Drops the pending replies; the last packet stays.
     pub(super) fn drop_replies(&mut self) {
         self.reply = None;
         self.causes.clear();
@@ -47,10 +47,10 @@ impl PendingReplies {
     }
 }
 
-/// An answer with another tag or state than the association's, in a packet of its own.
+/// A reply whose tag or state differs from the association's, in a packet of its own.
 #[derive(Clone, Debug)]
 pub(super) enum Reply {
-    /// INIT ACK, in answer to an INIT.
+    /// INIT ACK, in reply to an INIT.
     InitAck(InitAck),
     /// A packet of one chunk.
     Chunk(SingleChunkPacket),

@@ -1,6 +1,6 @@
-//! Numbers that an off-path attacker cannot guess: tags, initial TSNs, tie tags, heartbeat nonces
-//! (RFC 9260 §5.3.1), and the cookie keys. All are derived from one secret by a keyed hash, so that protocol
-//! code needs no random source.
+//! Numbers that an off-path attacker cannot guess: tags, initial TSNs, tie tags, heartbeat nonces (RFC 9260 §5.3.1),
+//! and the cookie keys. A keyed hash derives all of them from one secret, so that protocol code needs no random
+//! source.
 
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
@@ -24,20 +24,20 @@ impl Ends {
     }
 }
 
-/// Use of a number: numbers of different uses are independent.
+/// Use of a derived number. Numbers of different uses are independent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Purpose {
     /// Initiate Tag and initial TSN of an association.
     Identity,
     /// Tie tags.
     TieTags,
-    /// Heartbeats: nonce and jitter.
+    /// Nonces and jitter of heartbeats.
     Heartbeat,
     /// Keys of cookies.
     Cookie,
 }
 
-/// The secret of an appliance.
+/// The secret of an appliance, shared by its workers.
 #[derive(Clone)]
 pub struct Secrets {
     key: [u8; 16],
@@ -50,13 +50,13 @@ impl core::fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// Creates the secret from `key`, which comes from a good random source and has no other use. All workers
-    /// that may receive a returned cookie need the same key.
+    /// Creates the secret from `key`, which must come from a cryptographic random source and have no other use. All
+    /// workers that may receive a returned cookie need the same key.
     pub const fn new(key: [u8; 16]) -> Secrets {
         Secrets { key }
     }
 
-    /// Derives the number for `subject`, the same each time.
+    /// Returns the number for `purpose` and `subject`; always the same for equal arguments.
     pub(super) fn draw(&self, purpose: Purpose, subject: impl Hash) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.key);
         (purpose as u8).hash(&mut hasher);
@@ -64,21 +64,21 @@ impl Secrets {
         hasher.finish()
     }
 
-    /// Derives a tag and 32 further bits for `subject`.
+    /// Returns a tag and 32 further bits for `subject`.
     pub(super) fn draw_tag(&self, purpose: Purpose, subject: impl Hash) -> (Tag, u32) {
         let number = self.draw(purpose, subject);
         // RFC 9260 §5.3.1: 1 to 2^32 - 1.
         (Tag(((number >> 32) as u32).max(1)), number as u32)
     }
 
-    /// Derives the tie tags of an association with these tags, neither of them zero (RFC 9260 §5.2.2).
+    /// Returns the tie tags of an association with these tags; neither is zero (RFC 9260 §5.2.2).
     pub(super) fn tie_tags(&self, local: Tag, peer: Tag) -> TieTags {
         let (first, second) = self.draw_tag(Purpose::TieTags, (local.0, peer.0));
         TieTags { local: first.0, peer: second.max(1) }
     }
 }
 
-/// Tie tags, which bind the cookie of an unexpected INIT to the existing association (RFC 9260 §5.2.2).
+/// Tie tags. They bind the cookie for an unexpected INIT to the existing association (RFC 9260 §5.2.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct TieTags {
     pub(super) local: u32,
@@ -86,7 +86,7 @@ pub(super) struct TieTags {
 }
 
 impl TieTags {
-    /// No existing association.
+    /// Tie tags of a cookie without an existing association.
     pub(super) const NONE: TieTags = TieTags { local: 0, peer: 0 };
 }
 
@@ -94,7 +94,7 @@ impl TieTags {
 mod tests {
     use super::*;
 
-    // RFC 9260 §5.3.1: tags depend on the secret and on their use, and are never zero.
+    // RFC 9260 §5.3.1: numbers depend on the secret and on their use; tags are never zero.
     #[test]
     fn numbers_depend_on_key_purpose_and_subject() {
         let secrets = Secrets::new([7; 16]);

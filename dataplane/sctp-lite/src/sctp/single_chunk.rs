@@ -1,9 +1,9 @@
-//! Packets of one chunk: answers that the association's own packets cannot carry, because their tag differs
-//! or no association exists, and the last packet of an association.
+//! Packets of one chunk: the last packet of an association, and replies that its own packets cannot carry, because
+//! their tag differs or no association exists.
 //!
-//! An answer to any packet fits: error causes that repeat the peer's bytes are truncated to [`MAX_ECHO`], and
-//! the parameters that an INIT ACK reports are bounded. A batch without room is distinguished from a chunk
-//! that does not fit any packet: only the former is retried.
+//! Every reply fits a packet: error causes that repeat the peer's bytes are truncated to [`MAX_ECHO`], and the report
+//! in an INIT ACK is bounded. Only a packet that finds no room in the batch is retried; a chunk that fits no packet
+//! is not.
 
 use wire::sctp::{
     CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, PacketBuilder, PacketFull, Tag, chunk_type,
@@ -13,22 +13,22 @@ use super::config::MIN_PACKET;
 use super::secrets::Ends;
 use crate::seam::TxBatch;
 
-/// Longest packet of an answer, bytes.
+/// Longest packet of a reply, bytes.
 pub(super) const ANSWER_LEN: usize = 512;
 
-/// Bytes of a peer's packet that an error cause repeats, at most, a multiple of four. RFC 9260 §3.3.10.5 to
-/// §3.3.10.8 ask for all of them, but a packet with a cause must not exceed the path MTU (§6.10), and an
-/// answer should be shorter than the packet it answers.
+/// Maximum bytes of a peer's packet that an error cause repeats, a multiple of four. RFC 9260 §3.3.10.5 to §3.3.10.8
+/// ask for all of them. But the packet must not exceed the path MTU (§6.10), and a reply should be shorter than the
+/// packet that elicits it.
 pub(super) const MAX_ECHO: usize = 128;
 
-/// Bytes of a cause besides the repeated ones: its header and four fixed bytes.
+/// Bytes of an error cause without the repeated ones: its header and four fixed bytes.
 const CAUSE_OVERHEAD: usize = 8;
 
 const _: () = assert!(MAX_ECHO.is_multiple_of(4) && ANSWER_LEN <= MIN_PACKET);
 const _: () =
     assert!(COMMON_HEADER_LEN + CHUNK_HEADER_LEN + CAUSE_OVERHEAD + MAX_ECHO <= ANSWER_LEN);
 
-/// T bit of ABORT and SHUTDOWN COMPLETE.
+/// T bit of ABORT and SHUTDOWN COMPLETE: the tag is reflected (RFC 9260 §8.5.1).
 const REFLECTED: u8 = 1;
 
 /// Result of sending a packet.
@@ -37,13 +37,13 @@ const REFLECTED: u8 = 1;
 pub(super) enum SendOutcome {
     /// The packet is in the batch.
     Sent,
-    /// The batch is full or has no buffer: may be retried later.
+    /// The batch is full or has no buffer; the caller may retry later.
     NoRoom,
-    /// The chunk does not fit any packet: it is never sent.
+    /// The chunk does not fit any packet and is never sent.
     TooLong,
 }
 
-/// A packet of one chunk.
+/// A packet of one chunk, in parts.
 #[derive(Clone, Debug)]
 pub(super) struct SingleChunkPacket {
     tag: Tag,

@@ -1,6 +1,6 @@
 //! States of an association and the legal transitions between them (RFC 9260 §4, figure 3).
 
-/// State of an association. The states from SHUTDOWN-PENDING on belong to a graceful end.
+/// State of an association. The states from SHUTDOWN-PENDING on belong to a graceful shutdown.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
     /// No association exists, or it has ended.
@@ -15,7 +15,7 @@ pub enum State {
     ShutdownPending,
     /// SHUTDOWN sent.
     ShutdownSent,
-    /// SHUTDOWN received; this end's data is not all acknowledged.
+    /// SHUTDOWN received; not all data of this end is acknowledged.
     ShutdownReceived,
     /// SHUTDOWN ACK sent.
     ShutdownAckSent,
@@ -28,9 +28,9 @@ pub(super) enum Transition {
     InitAck,
     /// COOKIE ACK, or a valid cookie, was received.
     Established,
-    /// The cookie was stale: a new one is requested.
+    /// The peer reported a stale cookie; a new INIT requests another.
     StaleCookie,
-    /// The upper layer requests a graceful end.
+    /// The upper layer requested a graceful shutdown.
     Shutdown,
     /// SHUTDOWN is sent: all data of this end is acknowledged.
     ShutdownSent,
@@ -40,7 +40,7 @@ pub(super) enum Transition {
     ShutdownAckSent,
     /// A cookie proved that the peer restarted.
     Restart,
-    /// SHUTDOWN COMPLETE sent or received, ABORT sent or received, or no answer.
+    /// SHUTDOWN COMPLETE or ABORT sent or received, a last SHUTDOWN ACK received, or no reply from the peer.
     End,
 }
 
@@ -98,7 +98,7 @@ impl State {
         matches!(self, State::CookieWait | State::CookieEchoed)
     }
 
-    /// True during the shutdown, and when closed.
+    /// True during a shutdown, and when closed.
     pub const fn is_closing(self) -> bool {
         !matches!(self, State::CookieWait | State::CookieEchoed | State::Established)
     }
@@ -168,7 +168,7 @@ cookie-echoed     established       -                 -                 -       
         assert_eq!(table, expected);
     }
 
-    // RFC 9260 §6, §8.3.
+    // RFC 9260 §6, §8.3
     #[test]
     fn state_predicates_match_rfc_9260() {
         let names = |allows: fn(State) -> bool| -> Vec<_> {

@@ -1,6 +1,6 @@
-//! Counters of an association, besides those of its two halves.
+//! Counters of an association, without those of its receive and send halves.
 
-/// Counters of an association; they never decrease.
+/// Counters of an association. They never decrease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Packets received that belong to the association.
@@ -13,7 +13,7 @@ pub struct Stats {
     pub shutdown_retransmitted: u64,
     /// HEARTBEAT chunks sent.
     pub heartbeats_out: u64,
-    /// HEARTBEAT chunks sent that were answered.
+    /// HEARTBEAT chunks of this end that the peer acknowledged; path MTU probes are not included.
     pub heartbeats_answered: u64,
     /// HEARTBEAT chunks received and answered.
     pub heartbeats_in: u64,
@@ -23,12 +23,12 @@ pub struct Stats {
     pub errors_out: u64,
     /// Chunks of unknown types received.
     pub unknown_chunks: u64,
-    /// INITs answered while an association existed.
+    /// INITs answered by an existing association.
     pub inits_answered: u64,
-    /// Answers, error causes and last packets not sent: too long for a packet, beyond the number kept, or
+    /// Replies, error causes and last packets not sent: too long for a packet, beyond the limit of pending ones, or
     /// without room for too long.
     pub unsent: u64,
-    /// Reductions of the packet size to the path MTU.
+    /// Reductions of the packet size: by reports, black holes, or other associations.
     pub path_mtu_reductions: u64,
     /// Increases of the packet size.
     pub path_mtu_raises: u64,
@@ -36,6 +36,6 @@ pub struct Stats {
     pub path_mtu_probes: u64,
     /// Path MTU probes that went unanswered.
     pub path_mtu_probes_lost: u64,
-    /// Black holes detected.
+    /// Black holes detected: packets above a size are lost without a report (RFC 8899 §4.3).
     pub path_mtu_black_holes: u64,
 }

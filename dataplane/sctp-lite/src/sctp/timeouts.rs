@@ -10,10 +10,10 @@ use super::state::State;
 use super::timers::Timer;
 
 impl Association {
-    /// Returns when to call [`handle_timeout`](Self::handle_timeout).
+    /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.state == State::Closed {
-            // Only the timer of the last packet runs.
+            // Only the timer of the last packet runs after the end.
             return self.timers.next();
         }
         let (receiver, sender) = (self.receiver.poll_timeout(), self.sender.poll_timeout());
@@ -58,13 +58,14 @@ impl Association {
         if self.sender.handle_timeout(now) == ExpiredTimer::T3 {
             let too_long = self.update_path_after_timeout(now);
             if !self.sender.probes_window() {
-                // After the next time-out is set: the change of the path MTU may have shortened it.
+                // Recorded after the restart of the timer, because the change of the path MTU may have shortened the
+                // RTO.
                 self.sender.note_timeout(now);
             }
             if too_long {
-                // RFC 9260 §8.1: the count restarts together with the time-out. Otherwise an association
-                // whose path was cut for a moment would fail sooner than without the suspicion. At most twice
-                // in a row.
+                // The time-out may be due to the packet length, so the error count (RFC 9260 §8.1) restarts with the
+                // RTO. Otherwise an association whose path was interrupted briefly would fail sooner than without
+                // this suspicion. Happens at most twice in a row.
                 self.errors = 0;
             } else {
                 self.count_error(now, AwaitedEvent::Acknowledgement);
@@ -72,28 +73,28 @@ impl Association {
         }
     }
 
-    /// T1-init or T1-cookie expired (RFC 9260 §4 notes 2 and 3).
+    /// Processes the expiry of T1-init or T1-cookie (RFC 9260 §4 notes 2 and 3).
     fn on_setup_timeout(&mut self, now: Instant) {
         if self.handshake.attempts >= self.config.max_init_retransmits {
             self.close(CloseReason::Timeout);
             return;
         }
         self.handshake.attempts += 1;
-        // A chunk that found no room counts as an attempt, but was not sent.
+        // If the chunk is still due, it found no room: an attempt, but no retransmission.
         self.stats.setup_retransmitted += u64::from(!self.due_chunks.setup);
         self.queue_setup(now);
     }
 
-    /// Makes INIT or COOKIE ECHO due. The timer starts now, so that a chunk that never finds room times out,
-    /// too; it restarts when the chunk is sent.
+    /// Makes INIT or COOKIE ECHO due. The timer starts now, so that a chunk that never finds room also times out. It
+    /// restarts when the chunk is sent.
     pub(super) fn queue_setup(&mut self, now: Instant) {
         self.due_chunks.setup = true;
         self.timers.set(Timer::Setup, now + self.backed_off_rto());
     }
 
-    /// True if a packet quoted by an ICMP message can be this association's (RFC 9260 §10, ICMP6). Either its
-    /// verification tag is the peer's, or it is zero and `initiate`, the Initiate Tag of its INIT, is this
-    /// end's.
+    /// True if a packet quoted by an ICMP message can be this association's (RFC 9260 §10, ICMP6). Its verification
+    /// tag is the peer's. Alternatively it is zero, and `initiate`, the Initiate Tag of the quoted INIT, is this
+    /// end's tag.
     pub fn is_quoted(&self, tag: Tag, initiate: Option<Tag>) -> bool {
         match initiate {
             Some(initiate) => tag == Tag::NONE && initiate == self.identity.local_tag,
@@ -101,8 +102,8 @@ impl Association {
         }
     }
 
-    /// Processes an ICMP report that the peer's host does not support SCTP, about a packet that
-    /// [`is_quoted`](Self::is_quoted) (RFC 9260 §10, ICMP8); `of_init`: the quoted packet is an INIT.
+    /// Processes an ICMP report that the peer's host does not support SCTP (RFC 9260 §10, ICMP8). The quoted packet
+    /// has passed [`is_quoted`](Self::is_quoted); `of_init`: it is an INIT, which counts only in COOKIE-WAIT.
     pub fn protocol_unreachable(&mut self, of_init: bool) {
         if !of_init || self.state == State::CookieWait {
             self.close(CloseReason::Unreachable);

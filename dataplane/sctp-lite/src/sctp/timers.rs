@@ -1,4 +1,4 @@
-//! Timers of an association, without those of its two halves, in one table.
+//! Timers of an association, without those of its receive and send halves.
 
 use base::Instant;
 
@@ -11,17 +11,17 @@ pub(super) enum Timer {
     Shutdown,
     /// Time-out of the whole shutdown (T5-shutdown-guard).
     Guard,
-    /// The next HEARTBEAT, or the time-out of its answer.
+    /// The next HEARTBEAT, or the time-out of its HEARTBEAT ACK.
     Heartbeat,
-    /// Time-out of the answer to a path MTU probe (PROBE_TIMER).
+    /// Time-out of the reply to a path MTU probe (PROBE_TIMER).
     Probe,
-    /// Time-out of the wait for room for a closed association's last packet.
+    /// Time limit for sending a closed association's last packet.
     LastPacket,
 }
 
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
-/// Expiry times by [`Timer`].
+/// Expiry times, indexed by [`Timer`].
 #[derive(Clone, Debug)]
 pub(super) struct Timers {
     at: [Instant; 6],
@@ -44,7 +44,7 @@ impl Timers {
         self.at = [NEVER; 6];
     }
 
-    /// Stops the timer if it has expired. Returns whether it has.
+    /// Stops the timer if it has expired. Returns whether it had.
     pub(super) fn expire(&mut self, timer: Timer, now: Instant) -> bool {
         let at = self.at[timer as usize];
         let expired = at <= now && at != NEVER;

@@ -1,22 +1,22 @@
-//! Data of control messages besides their function: enhanced data, then the ULP's private data.
+//! Private data field of control messages: enhanced data, then the ULP's private data.
 
 use ddp::enhanced::{ENHANCED_LEN, EnhancedRepr};
 use wire::sctp::ddp::MAX_PRIVATE_DATA;
 
 use super::message::Control;
 
-/// The private data exceed the room in the message.
+/// Private data that exceed the room in the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("private data of {seen} bytes, at most {limit} fit")]
 pub struct PrivateDataTooLong {
-    /// Bytes that fit: 512, or 508 after enhanced data.
+    /// Maximum length, bytes: 512, or 508 after enhanced data.
     pub limit: usize,
-    /// Bytes given.
+    /// Length of the private data, bytes.
     pub seen: usize,
 }
 
 impl PrivateDataTooLong {
-    /// Checks that private data fit a message (RFC 5043 §5.2.3, RFC 6581 §7).
+    /// Checks the length of private data (RFC 5043 §5.2.3, RFC 6581 §7).
     ///
     /// # Errors
     /// The private data are too long.
@@ -27,12 +27,12 @@ impl PrivateDataTooLong {
     }
 }
 
-/// Data of an Initiate or its answer; with enhanced data the message has the enhanced form.
+/// Data of an Initiate, Accept or Reject. Enhanced data selects the enhanced form of the message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionData {
     /// The ULP's private data.
     pub private_data: Vec<u8>,
-    /// Read limits in the message.
+    /// Read limits in the message (IRD, ORD).
     pub enhanced: Option<EnhancedRepr>,
 }
 
@@ -42,7 +42,7 @@ impl From<&Control> for SessionData {
     }
 }
 
-/// Returns the private data field of a control message: enhanced data first (RFC 6581 §7).
+/// Returns the private data field of a control message, with the enhanced data first (RFC 6581 §7).
 pub(super) fn encode(data: &SessionData) -> Box<[u8]> {
     let enhanced = data.enhanced.iter().flat_map(|enhanced| enhanced.emit());
     enhanced.chain(data.private_data.iter().copied()).take(MAX_PRIVATE_DATA).collect()

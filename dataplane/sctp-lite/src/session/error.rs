@@ -1,4 +1,4 @@
-//! Errors that a peer can make in a session.
+//! Violations of RFC 5043 by a peer in a session.
 
 use thiserror::Error;
 use wire::sctp::ddp::{BadControl, Function};
@@ -6,7 +6,7 @@ use wire::sctp::ddp::{BadControl, Function};
 /// Violation of the legal sequences (RFC 5043 §6.1): the session is terminated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum SessionError {
-    /// A DDP-SSN that was received before, or is too far ahead to be outstanding (RFC 5043 §10).
+    /// A DDP-SSN received before, or too far ahead to be outstanding (RFC 5043 §10).
     #[error("DDP-SSN {seen} where {expected} is the next one in order")]
     Ssn {
         /// The next DDP-SSN in order.
@@ -55,12 +55,12 @@ pub enum SessionError {
         /// DDP-SSN of the message after it.
         seen: u16,
     },
-    /// A DDP segment larger than this end accepts (RFC 5043 §9).
+    /// A DDP segment longer than this end accepts (RFC 5043 §9).
     #[error("a DDP segment of {seen} bytes, at most {limit} are taken")]
     Oversized {
         /// Largest segment accepted, bytes.
         limit: usize,
-        /// Bytes of this segment.
+        /// Length of the segment, bytes.
         seen: usize,
     },
 }

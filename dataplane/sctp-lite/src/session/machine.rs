@@ -1,4 +1,4 @@
-//! One session: its legal sequences (RFC 5043 §6, RFC 6581 §7), checked in the order of DDP-SSNs.
+//! State machine of one session: the legal sequences (RFC 5043 §6, RFC 6581 §7), checked in the order of DDP-SSNs.
 //!
 //! ```text
 //!  active side                              passive side
@@ -9,12 +9,14 @@
 //!     Over                                     Over
 //! ```
 //!
-//! An active side that cancels before it is answered is `Withdrawn`. No legal sequence has a Terminate
-//! between Initiate and answer (§6.1), so its Terminate follows the Accept, if one arrives.
+//! An active side that cancels before the answer arrives is `Withdrawn`. No legal sequence has a Terminate between
+//! Initiate and answer (§6.1), so the Terminate is sent after an Accept arrives.
 //!
-//! Sending (§6.6): after its first message this end sends nothing until that message is acknowledged, or
-//! answered on the active side; then segments; its Terminate last. Receiving: each message is processed at
-//! its DDP-SSN. A Terminate ends the peer's direction once everything before it has arrived.
+//! Sending (§6.6): the first message of this end must be acknowledged, or answered on the active side, before
+//! anything else is sent. Segments follow, and the Terminate is last.
+//!
+//! Receiving: each message is processed at the place of its DDP-SSN. A Terminate ends the peer's direction once all
+//! earlier messages have arrived.
 
 mod receive;
 
@@ -37,9 +39,9 @@ pub struct Stats {
     pub controls: u64,
     /// Bytes of DDP segments accepted.
     pub bytes: u64,
-    /// Messages refused, because they came too early or DDP had no room: the peer retransmits them.
+    /// Messages refused because they were too early or DDP had no room. The peer retransmits them.
     pub refused: u64,
-    /// Messages accepted and discarded, after the end of the session.
+    /// Messages accepted and discarded after the end of the session.
     pub ignored: u64,
     /// Counters of the send half.
     pub tx: SenderStats,
@@ -50,15 +52,15 @@ pub struct Stats {
 pub enum SessionChange {
     /// No change that the owner must act on.
     Nothing,
-    /// The passive side accepted.
+    /// The passive side answered with an Accept.
     Accepted(SessionData),
-    /// The passive side's ULP rejected.
+    /// The passive side answered with a Reject.
     Rejected(SessionData),
-    /// The passive side terminated without its ULP.
+    /// The passive side answered with a Terminate instead of an Accept or Reject.
     TurnedAway,
-    /// The active side terminated before it was answered.
+    /// The active side terminated the session before the answer to its Initiate.
     Cancelled,
-    /// The peer's Terminate is in order: the peer's direction is over.
+    /// All messages up to the peer's Terminate have arrived: the peer's direction has ended.
     PeerTerminated,
 }
 
@@ -69,47 +71,46 @@ pub enum ArrivalResult {
     Accepted(SessionChange),
     /// The message is refused, as if it had never arrived.
     Refused,
-    /// A segment after this end's orderly end, discarded: the peer must not take its acknowledgement for
-    /// placement.
+    /// A segment after this end closed gracefully; accepted and discarded. The owner aborts the association, because
+    /// the peer would take the SACK for placement.
     AfterClose,
-    /// The message violates the legal sequences: the session must be terminated. The message counts as
-    /// received.
+    /// The message violates the legal sequences, and the session must be terminated. The message counts as received.
     Illegal(SessionError),
-    /// The message begins another session on these streams: this session is over on both sides, without a
-    /// Terminate of the peer. The message is not accepted yet.
+    /// The message begins another session on these streams. This session has ended on both sides without a Terminate
+    /// of the peer. The message is not accepted yet.
     Superseded,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// Active side, not answered.
+    /// Active side, waiting for the answer.
     Initiating { enhanced: bool },
-    /// Passive side, not decided.
+    /// Passive side, before the ULP's decision.
     Deciding { enhanced: bool },
-    /// Active side, cancelled before the answer.
+    /// Active side, cancelled before the answer arrived.
     Withdrawn { enhanced: bool },
-    /// Session accepted.
+    /// The session is accepted.
     Open,
-    /// Session over: received messages are discarded.
+    /// The session has ended; received messages are discarded.
     Ended,
 }
 
-/// This end's first message.
+/// First message of this end.
 #[derive(Debug)]
 enum OpeningMessage {
     Pending(Function, Box<[u8]>),
     Sent,
-    /// The peer has received it.
+    /// Sent, and received by the peer.
     Confirmed,
-    /// Not decided yet, or never to be sent.
+    /// The ULP has not decided yet, or nothing is ever sent.
     None,
 }
 
-/// This end's Terminate.
+/// State of this end's Terminate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum TerminateState {
     None,
-    /// Due after the source's data.
+    /// Due after the data of the source.
     PendingAfterData,
     /// Due next.
     Pending,
@@ -123,19 +124,19 @@ pub struct Session {
     opening: OpeningMessage,
     terminate_state: TerminateState,
     order: SsnOrder,
-    /// Number of the last message in the peer's direction, once known.
+    /// Number of the peer's last message, once known.
     peer_final: Option<u64>,
     sender: Sender,
     max_segment: usize,
-    /// This end's last segment before its Terminate, which reports an error.
+    /// Last segment before this end's Terminate; it reports an error.
     final_segment: Option<Box<[u8]>>,
-    /// This end's direction ends, or has ended, in order.
+    /// True if this end's direction ends gracefully, or has done so.
     ends_in_order: bool,
     stats: Stats,
 }
 
 impl Session {
-    /// Creates the active side, with an Initiate due. The data must fit
+    /// Creates the active side, with an Initiate due. Check the length of the data first
     /// ([`PrivateDataTooLong::check`](super::PrivateDataTooLong::check)); excess is truncated.
     pub fn new_active(stream: u16, data: &SessionData, max_segment: usize) -> Self {
         let enhanced = data.enhanced.is_some();
@@ -154,8 +155,8 @@ impl Session {
         }
     }
 
-    /// Creates the passive side from a message on a stream without a session. The Initiate awaits
-    /// [`accept`](Self::accept), [`reject`](Self::reject) or [`terminate_now`](Self::end).
+    /// Creates the passive side from a message on a stream without a session. The owner answers the Initiate by
+    /// [`accept`](Self::accept), [`reject`](Self::reject) or [`terminate_now`](Self::terminate_now).
     ///
     /// # Errors
     /// The message does not begin a session.
@@ -177,7 +178,8 @@ impl Session {
         Ok((session, SessionData::from(control)))
     }
 
-    /// Creates the reply to a message that should have begun a session and did not: only a Terminate.
+    /// Creates a session that only sends a Terminate, the reply to a message that begins no session although it
+    /// should.
     pub fn new_failed(stream: u16, max_segment: usize) -> Self {
         Session {
             phase: Phase::Ended,
@@ -193,19 +195,19 @@ impl Session {
         }
     }
 
-    /// Accepts on the passive side: an Accept is due, in the form of the Initiate. From now on segments go to
-    /// a sink.
+    /// Makes an Accept due, in the form of the Initiate. From now on [`receive`](Self::receive) requires a sink for
+    /// segments.
     pub fn accept(&mut self, data: &SessionData) {
         self.queue_answer(Function::Accept, Function::EnhancedAccept, data);
         self.phase = Phase::Open;
     }
 
-    /// Rejects on the passive side: a Reject is due. Enhanced data selects the enhanced Reject, which signals
-    /// that a plain Initiate would have been accepted (RFC 6581 §7).
+    /// Makes a Reject due. Enhanced data selects the enhanced Reject, which signals that a plain Initiate would have
+    /// been accepted (RFC 6581 §7).
     pub fn reject(&mut self, data: &SessionData) {
         let enhanced = data.enhanced.map_or(Function::Reject, |_| Function::EnhancedReject);
         self.queue_answer(Function::Reject, enhanced, data);
-        // RFC 5043 §6.3: the sequence ends here; that of the active side ended with its Initiate.
+        // RFC 5043 §6.3: the sequence ends with the Reject. The last message of the active side was its Initiate.
         (self.phase, self.terminate_state, self.peer_final) =
             (Phase::Ended, TerminateState::Sent, Some(0));
     }
@@ -217,15 +219,15 @@ impl Session {
         }
     }
 
-    /// Ends this end's direction after the source's data. Received segments are still processed.
+    /// Ends this end's direction after the data of the source. Received segments are still processed.
     pub fn close(&mut self) {
         if self.terminate_state == TerminateState::None {
             (self.terminate_state, self.ends_in_order) = (TerminateState::PendingAfterData, true);
         }
     }
 
-    /// Discards received segments from now on, and ends this end's direction after the source's data, which
-    /// includes the error. Returns false if this direction had ended already: the peer cannot receive the
+    /// Discards received segments from now on, and ends this end's direction after the data of the source, which
+    /// includes the error. Returns false if this direction has ended already, so that the peer cannot receive the
     /// error.
     pub fn close_after_error(&mut self) -> bool {
         self.phase = Phase::Ended;
@@ -234,26 +236,27 @@ impl Session {
         !self.ends_in_order
     }
 
-    /// Sets the DDP segment, which reports an error, to send last before the Terminate of [`terminate_now`](Self::end).
+    /// Sets the DDP segment that reports an error. It is sent last, before the Terminate of
+    /// [`terminate_now`](Self::terminate_now).
     pub fn queue_final_segment(&mut self, segment: Box<[u8]>) {
         if !self.is_terminated() {
             (self.final_segment, self.ends_in_order) = (Some(segment), false);
         }
     }
 
-    /// True if this end's Terminate was passed to SCTP, or will never be sent: no segment follows.
+    /// True if this end's Terminate was passed to SCTP or will never be sent. No segment follows.
     pub fn is_terminated(&self) -> bool {
         self.terminate_state == TerminateState::Sent
     }
 
-    /// Ends the session: a Terminate is next, or follows the awaited Accept. Returns whether the peer may
-    /// know of the session.
+    /// Ends the session: the Terminate is the next message, or follows the awaited Accept. Returns false if nothing
+    /// was sent, so that the peer cannot know of the session.
     pub fn terminate_now(&mut self) -> bool {
         match (self.phase, &self.opening) {
-            // Nothing was sent, so no Terminate is needed.
+            // No Initiate was sent, so no Terminate is needed.
             (Phase::Initiating { .. }, OpeningMessage::Pending(..)) => {
                 (self.opening, self.terminate_state) = (OpeningMessage::None, TerminateState::Sent);
-                // No message of the peer has arrived, and none will.
+                // No message of the peer has arrived or can arrive.
                 self.phase = Phase::Ended;
                 self.peer_final = Some(0);
                 self.order = SsnOrder::default();
@@ -266,7 +269,7 @@ impl Session {
                 return true;
             }
             (phase, OpeningMessage::None) if self.terminate_state != TerminateState::Sent => {
-                // RFC 5043 §6.4: the Terminate is the answer, and ends the sequence.
+                // RFC 5043 §6.4: the Terminate is the answer to the Initiate, and ends the sequence.
                 self.opening = OpeningMessage::Pending(Function::Terminate, Box::default());
                 self.terminate_state = TerminateState::Sent;
                 if matches!(phase, Phase::Deciding { .. }) {
@@ -296,8 +299,8 @@ impl Session {
         }
     }
 
-    /// Writes the next message into `out`, if there is one and it fits. Segments have at most `mulpdu` bytes.
-    /// `source_waits`: the source has no data now but will have, so a [`close`](Self::close) waits.
+    /// Writes the next message into `out`, if one is due and fits. Segments have at most `mulpdu` bytes.
+    /// `source_waits`: the source will have further data, which a [`close`](Self::close) waits for.
     pub fn next(
         &mut self,
         source: Option<&mut impl UlpduSource>,
@@ -310,7 +313,7 @@ impl Session {
             self.opening = OpeningMessage::Sent;
             return Some(written);
         }
-        // RFC 5043 §6.6: nothing is sent that might arrive before the first message.
+        // RFC 5043 §6.6: no message is sent that might arrive before the first one.
         if !matches!(self.opening, OpeningMessage::Confirmed)
             || self.terminate_state == TerminateState::Sent
         {
@@ -337,7 +340,7 @@ impl Session {
         Some(written)
     }
 
-    /// Writes an unacknowledged message again.
+    /// Writes an unacknowledged message again, with the same bytes.
     pub fn rewrite(
         &mut self,
         source: Option<&impl UlpduSource>,
@@ -347,7 +350,7 @@ impl Session {
         self.sender.rewrite(source, message, out);
     }
 
-    /// The peer has acknowledged this message.
+    /// Processes the acknowledgement of this message.
     pub fn on_acknowledged(&mut self, source: Option<&mut impl UlpduSource>, message: MessageRef) {
         self.sender.on_acknowledged(source, message);
         // RFC 5043 §6.6
@@ -360,7 +363,7 @@ impl Session {
         }
     }
 
-    /// Memory for messages kept until they are acknowledged.
+    /// Memory for kept messages.
     #[inline]
     pub fn kept_memory(&self) -> MemoryUse {
         self.sender.kept_memory()
@@ -378,35 +381,35 @@ impl Session {
         self.sender.set_crc(enabled);
     }
 
-    /// Keeps all outstanding messages, because the source is being closed.
+    /// See [`Sender::keep_all`].
     pub fn keep_all(&mut self, source: &impl UlpduSource) {
         self.sender.keep_all(source);
     }
 
-    /// True if all that this end sent is acknowledged, and nothing more will be sent.
+    /// True if all messages of this end are sent and acknowledged, and none will follow.
     pub fn is_own_done(&self) -> bool {
         let ended = matches!(self.opening, OpeningMessage::Confirmed | OpeningMessage::None)
             && self.terminate_state == TerminateState::Sent;
         ended && self.sender.is_acknowledged()
     }
 
-    /// True if everything that the peer sends in this session has arrived.
+    /// True if all messages that the peer sends in this session have arrived.
     pub fn is_peer_done(&self) -> bool {
         self.peer_final.is_some_and(|last| self.order.next() > last)
     }
 
-    /// True if nothing of the session can be outstanding in either direction: its streams may be reused
+    /// True if no message of the session can be outstanding in either direction. Its streams may then be reused
     /// (RFC 5043 §6.6).
     pub fn is_free(&self) -> bool {
         self.is_own_done() && self.is_peer_done()
     }
 
-    /// True once a segment has arrived in order.
+    /// True once the peer's first message and the next one have arrived in order.
     pub fn is_begun(&self) -> bool {
         self.order.next() > 1
     }
 
-    /// Messages accepted plus messages acknowledged: grows while the peer responds.
+    /// Number of messages accepted plus messages acknowledged. It grows while the peer responds.
     pub fn progress(&self) -> u64 {
         self.stats.segments + self.stats.controls + self.sender.acknowledged_count()
     }
@@ -417,17 +420,17 @@ impl Session {
     }
 }
 
-/// An arbitrary MULPDU: the presence of a segment does not depend on it.
+/// An arbitrary MULPDU: whether a segment is available does not depend on it.
 const MIN_LEN: usize = 516;
 
-/// A message on a stream without a session that begins none.
+/// A message on a stream without a session that does not begin one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnmatchedMessage {
     /// A Terminate without a session to end.
     Terminate,
-    /// A message that arrived before the beginning of its session.
+    /// A message that arrived before the Initiate of its session.
     Early,
-    /// A message that should begin a session and does not.
+    /// A message with the first DDP-SSN that is not an Initiate.
     Illegal(SessionError),
 }
 

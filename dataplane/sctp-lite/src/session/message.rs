@@ -1,4 +1,4 @@
-//! Parsing of a received user message, independent of its place in a session (RFC 5043 §5.2).
+//! Parsing of a received user message (RFC 5043 §5.2), without its session.
 
 use super::error::SessionError;
 use crate::seam::ReceivedMessage;
@@ -10,10 +10,10 @@ use wire::sctp::ddp::{
     PPID_SEGMENT, SEGMENT_HEADER_LEN, ssn,
 };
 
-/// Length of the longest control message plus one, bytes.
+/// Length of the longest control message plus one, bytes. The excess byte reveals a message that is too long.
 const CONTROL_BYTES: usize = CONTROL_HEADER_LEN + MAX_PRIVATE_DATA + 1;
 
-/// Pieces of a DDP segment: one, except for fragmented messages.
+/// Pieces of a DDP segment: one, or more for a fragmented message.
 pub(super) type Pieces<'a> = SmallVec<[&'a [u8]; 4]>;
 
 /// A user message of RFC 5043.
@@ -33,7 +33,7 @@ pub(super) enum Body<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Control {
     pub(super) function: Function,
-    /// The ULP's private data, without the enhanced data.
+    /// Private data of the ULP, without the enhanced data.
     pub(super) private_data: Vec<u8>,
     pub(super) enhanced: Option<EnhancedRepr>,
 }
@@ -57,12 +57,12 @@ impl<'a> Message<'a> {
         Ok(Message { ssn, body })
     }
 
-    /// Returns the DDP-SSN of a message, if it has one, whatever its content.
+    /// Returns the DDP-SSN of a message, if it is long enough; its content is not checked.
     pub fn ssn(received: &ReceivedMessage<'_>) -> Option<DdpSsn> {
         parse_ssn(received).ok()
     }
 
-    /// Returns the control message if it begins a session.
+    /// Returns the control message if it begins a session: an Initiate of either form with DDP-SSN 0.
     pub(super) fn initiate(&self) -> Option<&Control> {
         let Body::Control(control) = &self.body else { return None };
         let begins = matches!(control.function, Function::Initiate | Function::EnhancedInitiate);
@@ -88,7 +88,7 @@ impl Control {
                 Some((data, behind)) => {
                     (enhanced, rest) = (Some(EnhancedRepr::parse(data)), behind);
                 }
-                // RFC 6581 §7 requires it in Initiate and Accept.
+                // RFC 6581 §7 requires enhanced data in Initiate and Accept.
                 None if function == Function::EnhancedReject => {}
                 None => {
                     return Err(SessionError::EnhancedData { seen: len - CONTROL_HEADER_LEN });
@@ -99,7 +99,7 @@ impl Control {
     }
 }
 
-/// Returns the DDP-SSN of a message of either kind.
+/// Returns the DDP-SSN of a segment or control message.
 fn parse_ssn(received: &ReceivedMessage<'_>) -> Result<DdpSsn, SessionError> {
     if let [whole] = received.pieces
         && let Some(ssn) = ssn(whole)

@@ -6,9 +6,8 @@
 //!                  unacknowledged, a record each
 //! ```
 //!
-//! A segment leaves a record of a dozen bytes until it is acknowledged. A retransmission reads it from its
-//! source again, if the source guarantees that the bytes cannot change. Otherwise its bytes are kept, as are
-//! those of control messages.
+//! A segment leaves a record of 12 bytes until it is acknowledged. A retransmission reads the segment again from its
+//! source, if the source guarantees that the bytes cannot change. Otherwise a copy is kept, as of control messages.
 
 use super::ssn_order::MAX_OUTSTANDING;
 use crate::seam::{MessageRef, WrittenMessage};
@@ -20,7 +19,7 @@ use wire::sctp::ddp::{
     ControlRepr, DdpSsn, Function, PPID_CONTROL, PPID_SEGMENT, SEGMENT_HEADER_LEN, emit_ssn,
 };
 
-/// Capacity kept when there are no records.
+/// Capacity that remains allocated without records.
 const IDLE_RECORDS: usize = 64;
 
 /// Counters of a session's send half.
@@ -32,9 +31,9 @@ pub struct SenderStats {
     pub controls: u64,
     /// Bytes of messages retransmitted.
     pub retransmitted: u64,
-    /// Bytes of messages kept now, because their source may change or is closed.
+    /// Bytes of kept messages at present; their source may change or is closed.
     pub kept: u64,
-    /// Maximum of `kept` so far.
+    /// Maximum of `kept`.
     pub kept_max: u64,
 }
 
@@ -42,12 +41,12 @@ pub struct SenderStats {
 #[derive(Debug)]
 pub struct Sender {
     stream: u16,
-    /// Number of the first record's message.
+    /// Number of the message of the first record.
     base: u64,
     records: VecDeque<Record>,
-    /// Kept messages, by their number.
+    /// Kept messages, by number.
     kept: RetransmitBuffer,
-    /// The CRC32c of segments is computed.
+    /// True if the CRC32c of segments is computed during the copy.
     computes_crc: bool,
     /// Counters without `kept`.
     stats: SenderStats,
@@ -59,7 +58,7 @@ struct Record {
     message: u32,
     offset: u32,
     payload_len: u16,
-    /// Bytes of the DDP header; 0 for a message without a source.
+    /// Bytes of the DDP header; zero for a message without a source.
     header_len: u8,
     kept: bool,
 }
@@ -90,25 +89,25 @@ impl Sender {
         SenderStats { kept: self.kept.bytes(), ..self.stats }
     }
 
-    /// Memory for the messages kept now.
+    /// Memory for kept messages.
     #[inline]
     pub fn kept_memory(&self) -> MemoryUse {
         self.kept.memory_use()
     }
 
-    /// Limits the memory for kept messages from now on; one message may exceed the limit.
+    /// Limits the memory for kept messages. One message may exceed the limit.
     #[inline]
     pub fn limit_kept(&mut self, bytes: u64) {
         self.kept.set_limit(bytes);
     }
 
-    /// Sets whether the CRC32c of segments is computed: not if a device computes the packet's checksum.
+    /// Sets whether the CRC32c of segments is computed. It is not needed if a device inserts the packet's checksum.
     #[inline]
     pub fn set_crc(&mut self, enabled: bool) {
         self.computes_crc = enabled;
     }
 
-    /// True if every message written is acknowledged.
+    /// True if all messages written are acknowledged.
     pub fn is_acknowledged(&self) -> bool {
         self.records.is_empty()
     }
@@ -118,12 +117,12 @@ impl Sender {
         self.base
     }
 
-    /// True if a further message may be outstanding (RFC 5043 §10).
+    /// True if another message may be outstanding (RFC 5043 §10).
     pub fn has_room(&self) -> bool {
         self.records.len() < MAX_OUTSTANDING
     }
 
-    /// Writes the next DDP segment, if it fits `out`: at most `mulpdu` bytes, and `next_len` as reported by
+    /// Writes the next DDP segment, at most `mulpdu` bytes, if it fits `out`. `next_len` is its length as reported by
     /// the source.
     pub fn write_segment(
         &mut self,
@@ -135,7 +134,7 @@ impl Sender {
         if !self.has_room() || SEGMENT_HEADER_LEN + next_len > out.len() {
             return None;
         }
-        // Kept by reference: a move would read with wide loads what was just written field by field.
+        // By reference: a move would read with wide loads bytes that were just written field by field.
         let next = source.next(mulpdu);
         let outgoing = next.as_ref()?;
         let (ssn, len) = (self.next_ssn(), SEGMENT_HEADER_LEN + outgoing.len());
@@ -153,7 +152,7 @@ impl Sender {
             header_len: outgoing.header.len() as u8,
             kept: false,
         };
-        // The last segment for now: its poster waits for the acknowledgement.
+        // For the last segment at present, the poster waits for the acknowledgement.
         let following_len = source.next_len(mulpdu).map(|len| (SEGMENT_HEADER_LEN + len) as u16);
         let immediate = following_len.is_none() || self.records.len() + 1 >= MAX_OUTSTANDING;
         self.stats.segments += 1;
@@ -168,7 +167,7 @@ impl Sender {
         })
     }
 
-    /// Writes a control message, if it fits `out`.
+    /// Writes a control message if it fits `out`.
     pub fn write_control(
         &mut self,
         function: Function,
@@ -191,7 +190,7 @@ impl Sender {
         })
     }
 
-    /// Writes a DDP segment without a source, if it fits `out`.
+    /// Writes a DDP segment that has no source, if it fits `out`.
     pub fn write_lone_segment(&mut self, segment: &[u8], out: &mut [u8]) -> Option<WrittenMessage> {
         let len = SEGMENT_HEADER_LEN + segment.len();
         let out = out.get_mut(..len)?;
@@ -214,8 +213,8 @@ impl Sender {
         DdpSsn((self.base + self.records.len() as u64) as u16)
     }
 
-    /// Inlined so that its parts stay in registers. A record in memory is written by field and read as a
-    /// whole: such a load waits until all earlier stores are done, the payload's included.
+    /// Inlined so that its parts stay in registers. A record in memory would be written by field and read as a whole.
+    /// Such a load waits for all earlier stores, including those of the payload.
     #[inline(always)]
     fn push_record(&mut self, record: Record, keep: Option<&[u8]>, len: usize) -> MessageRef {
         let at = self.base + self.records.len() as u64;
@@ -231,14 +230,14 @@ impl Sender {
         self.mark_kept(at);
     }
 
-    /// Marks a message as kept and updates the maximum.
+    /// Marks a message as kept, and updates `kept_max`.
     fn mark_kept(&mut self, at: u64) {
         self.records[(at - self.base) as usize].kept = true;
         self.stats.kept_max = self.stats.kept_max.max(self.kept.bytes());
     }
 
-    /// Writes an unacknowledged message again, with the same bytes. Without a source, all messages must be
-    /// [kept](Self::keep_all).
+    /// Writes an unacknowledged message again, with the same bytes. Without a source, all messages must be kept
+    /// ([`keep_all`](Self::keep_all)).
     pub fn rewrite(
         &mut self,
         source: Option<&impl UlpduSource>,
@@ -258,7 +257,7 @@ impl Sender {
         }
     }
 
-    /// Keeps the bytes of all unacknowledged messages, because their source is being closed.
+    /// Keeps a copy of all unacknowledged messages before their source is closed.
     pub fn keep_all(&mut self, source: &impl UlpduSource) {
         for at in self.base..self.base + self.records.len() as u64 {
             let record = self.records[(at - self.base) as usize];
@@ -273,7 +272,7 @@ impl Sender {
         }
     }
 
-    /// The peer has acknowledged the oldest outstanding message.
+    /// Processes the acknowledgement of the oldest outstanding message.
     pub fn on_acknowledged(&mut self, source: Option<&mut impl UlpduSource>, message: MessageRef) {
         debug_assert_eq!(message.tag, self.base);
         let Some(record) = self.records.pop_front() else { return };
@@ -298,12 +297,12 @@ impl Sender {
     }
 }
 
-/// Writes DDP-SSN, DDP header and payload; `out` has exactly their bytes.
+/// Writes DDP-SSN, DDP header and payload into `out`, which has their length.
 fn write(ssn: DdpSsn, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8]) {
     source.read_payload(outgoing.token, 0, write_headers(ssn, outgoing, out));
 }
 
-/// The same as `write`. Returns the CRC32c of the bytes, if the copy computes it.
+/// Same as `write`. Returns the CRC32c of the bytes if the copy computes it.
 #[inline]
 fn write_digested(
     ssn: DdpSsn,
@@ -333,15 +332,15 @@ fn write_headers<'a>(ssn: DdpSsn, outgoing: &Outgoing, out: &'a mut [u8]) -> &'a
     payload
 }
 
-/// Returns the largest DDP segment to send, if a packet carries messages of at most `max_message` bytes and leaves
-/// `control_room` for control chunks (RFC 5043 §9): at least 516 bytes, if they fit at all.
+/// Returns the MULPDU, bytes, for packets with messages of at most `max_message` bytes and `control_room` bytes for
+/// control chunks (RFC 5043 §9). It is at least 516 bytes, if they fit `max_message`.
 pub fn mulpdu(max_message: usize, control_room: usize) -> usize {
     let max_segment = max_message.saturating_sub(SEGMENT_HEADER_LEN);
     // The 16-bit length of a DATA chunk bounds a ULPDU.
     max_segment.saturating_sub(control_room).max(MIN_SEGMENT).min(max_segment).min(MAX_SEGMENT)
 }
 
-/// RFC 5043 §9: lower bound of the largest segment.
+/// Lower bound of the MULPDU, bytes (RFC 5043 §9).
 const MIN_SEGMENT: usize = 516;
 const MAX_SEGMENT: usize = 65_000;
 
@@ -353,8 +352,8 @@ mod tests {
         VecMemory,
     };
 
-    /// RFC 5043 §10: at most 32 767 messages are outstanding, however many the ULP has posted; each
-    /// acknowledgement makes room for one more.
+    /// RFC 5043 §10: at most 32,767 messages are outstanding, regardless of the number posted. Each acknowledgement
+    /// makes room for one more.
     #[test]
     fn outstanding_messages_are_bounded() {
         let config = StreamConfig { max_posts: 40_000, ..StreamConfig::default() };
@@ -388,7 +387,7 @@ mod tests {
             assert!(next(&mut sender, &mut stream, &mut out).is_none());
         }
         assert_eq!(out[..2], 32_776_u16.to_be_bytes());
-        // Large capacity is freed with the last message; small capacity remains.
+        // A large capacity is freed with the last message; a small capacity remains.
         let last = *sent.back().expect("they are outstanding");
         sent.extend((1..=10).map(|n| MessageRef { tag: last.tag + n, ..last }));
         for message in sent {
@@ -401,7 +400,6 @@ mod tests {
         assert!(sender.is_acknowledged() && sender.records.capacity() > 0);
     }
 
-    /// Messages kept in any order are retransmitted with their own bytes.
     #[test]
     fn messages_kept_in_any_order_are_retransmitted_intact() {
         let mut stream: Stream<VecMemory> =

@@ -1,4 +1,4 @@
-//! Submission order of a session's received messages: DDP-SSNs, extended to 64 bits (RFC 5043 §6.1, §10).
+//! Order of a session's received messages by DDP-SSN, extended to 64 bits (RFC 5043 §6.1, §10).
 //!
 //! ```text
 //!   DDP-SSN of the session ->      next                next + 32767
@@ -6,25 +6,25 @@
 //!   illegal                        legal, once each     | illegal
 //! ```
 //!
-//! Memory: two numbers for each received range beyond a gap.
+//! Memory: two numbers per received range beyond a gap.
 
 use super::error::SessionError;
 use core::ops::Range;
 use std::collections::VecDeque;
 use wire::sctp::ddp::DdpSsn;
 
-/// Outstanding messages per session and direction, at most (RFC 5043 §10).
+/// Maximum outstanding messages per session and direction (RFC 5043 §10).
 pub const MAX_OUTSTANDING: usize = 32_767;
-/// Ranges beyond gaps remembered, at most.
+/// Maximum number of ranges beyond gaps.
 const MAX_RANGES: usize = 1024;
-/// Capacity kept when there are no ranges.
+/// Capacity that remains allocated without ranges.
 const IDLE_RANGES: usize = 8;
 
 /// Messages received in one direction of a session.
 #[derive(Debug, Default)]
 pub struct SsnOrder {
     next: u64,
-    /// Ranges beyond gaps: sorted, disjoint, not touching.
+    /// Ranges beyond gaps: sorted, disjoint and not adjacent.
     out_of_order: VecDeque<Range<u64>>,
 }
 
@@ -34,12 +34,12 @@ impl SsnOrder {
         self.next
     }
 
-    /// The number after the highest message received.
+    /// Number after the highest message received.
     pub fn end(&self) -> u64 {
         self.out_of_order.back().map_or(self.next, |range| range.end)
     }
 
-    /// True if a message is missing below the highest received.
+    /// True if a message below the highest received is missing.
     pub fn has_gap(&self) -> bool {
         !self.out_of_order.is_empty()
     }
@@ -47,7 +47,7 @@ impl SsnOrder {
     /// Returns the place of a message with this DDP-SSN.
     ///
     /// # Errors
-    /// The DDP-SSN was received before, or is too far ahead for all earlier ones to be outstanding
+    /// The DDP-SSN was received before, or is too far beyond `next` for all earlier ones to be outstanding
     /// (RFC 5043 §10).
     pub fn extend(&self, ssn: DdpSsn) -> Result<u64, SessionError> {
         let expected = DdpSsn(self.next as u16);
@@ -61,8 +61,8 @@ impl SsnOrder {
         Ok(at)
     }
 
-    /// Returns the place of a message with this DDP-SSN, if it is legal and [`take`](Self::take) has room for
-    /// it.
+    /// Returns the place of a message with this DDP-SSN, if it is legal and [`mark_received`](Self::mark_received)
+    /// has room for it.
     #[inline]
     pub fn extend_acceptable(&self, ssn: DdpSsn) -> Option<u64> {
         if self.out_of_order.is_empty() && ssn.0 == self.next as u16 {
@@ -71,7 +71,7 @@ impl SsnOrder {
         self.extend(ssn).ok().filter(|at| self.can_record(*at))
     }
 
-    /// True if [`take`](Self::take) has room for `at`, which was not received before.
+    /// True if [`mark_received`](Self::mark_received) has room for `at`, which was not received before.
     pub fn can_record(&self, at: u64) -> bool {
         at == self.next || self.out_of_order.len() < MAX_RANGES
     }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     proptest! {
-        /// RFC 5043 §6.1: any order of arrival results in the order of the numbers.
+        /// RFC 5043 §6.1: the place of a message depends on its DDP-SSN, not on the order of arrival.
         #[test]
         fn any_arrival_order_extends_ssns_in_order(mut ssns in Just((0..200u64).collect::<Vec<_>>()).prop_shuffle(), n in 0usize..200) {
             ssns.truncate(n);
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// RFC 5043 §10: numbers wrap, and 32 767 may be outstanding.
+    /// RFC 5043 §10
     #[test]
     fn ssns_wrap_with_32767_outstanding() {
         let mut order = SsnOrder::default();
@@ -164,7 +164,7 @@ mod tests {
         assert!(order.extend(DdpSsn(expected as u16 - 1)).is_err(), "it has come");
     }
 
-    /// A peer that leaves gap after gap gets no further memory.
+    /// A peer that leaves many gaps cannot exceed the limit. Filled gaps release the ranges.
     #[test]
     fn ssn_ranges_are_bounded() {
         let every_other: Vec<u64> = (1..).step_by(2).take(MAX_RANGES).collect();

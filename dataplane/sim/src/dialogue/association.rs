@@ -1,4 +1,4 @@
-//! A whole endpoint over SCTP under test (`set stack sctp`): association, sessions and DDP with one region.
+//! A whole SCTP endpoint under test (`set stack sctp`): association, sessions and DDP with one region.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -24,12 +24,12 @@ use super::segments::{LOCAL_PORT, PEER_PORT};
 use super::streams::{parse_bytes, pattern, pattern_bytes};
 
 const PD: PdId = PdId(1);
-/// Untagged bytes that may be unfinished.
+/// Limit of untagged buffers in use, bytes.
 const POOL: u64 = 1 << 20;
-/// Bytes of an IPv4 packet at MTU 1500 without its header.
+/// Length of an IPv4 packet at MTU 1500 without its header, bytes.
 const PACKET: usize = 1480;
 
-/// The settings, checked.
+/// Checked settings of the stack.
 struct AssociationSetup {
     sctp: sctp::Config,
     endpoint: EndpointConfig,
@@ -41,7 +41,7 @@ struct AssociationSetup {
     stream: StreamConfig,
     /// Configuration of RDMAP; `None`: bare DDP.
     rdmap: Option<rdmap::Config>,
-    /// The user closes only by `do close-session`, not when the peer has closed.
+    /// True if the user closes only by `do close-session`, not after the peer's close.
     keep_open: bool,
 }
 
@@ -126,7 +126,7 @@ impl AssociationSetup {
     }
 }
 
-/// An endpoint, the worker's state that it borrows, and the script's side of the conversation.
+/// An endpoint, the worker's state that it borrows, and the script's side of the association.
 struct Association {
     setup: AssociationSetup,
     conversation: Conversation,
@@ -140,7 +140,7 @@ struct Association {
     buffers: BufferPool,
     hold: HoldBudget,
     memory: VecMemory,
-    /// Session that `do` lines act on: the last one that the peer requested or the script opened.
+    /// Session of `do` lines: the last one that the peer requested or the script opened.
     session: Option<SessionId>,
     events: VecDeque<String>,
     delivered: [u64; 2],
@@ -151,7 +151,7 @@ struct Association {
 /// Plays `script`.
 ///
 /// # Errors
-/// The first line that is not met, with the packets so far.
+/// The first line that is not met, and the packets so far.
 pub(super) fn play(script: &Script) -> Result<(), ScriptError> {
     let mut setup = AssociationSetup::default();
     let (mut active, mut tag, mut tsn) = (false, 0x5045_4552, 7_000);
@@ -274,7 +274,7 @@ impl Association {
                 Event::Session(session, SessionEvent::Request { .. }) => {
                     self.session = Some(*session);
                 }
-                // The user closes when the peer has closed (RFC 5041 §6.2.1).
+                // The user closes after the peer's close (RFC 5041 §6.2.1).
                 Event::Session(session, SessionEvent::Ddp(ddp::Event::PeerClosed { .. }))
                     if !self.setup.keep_open =>
                 {
@@ -342,7 +342,7 @@ impl Association {
         self.with(|endpoint, _| endpoint.post(session, message))?.map_err(|e| e.to_string())
     }
 
-    /// `FROM..TO` in TOs: every byte is the pattern's, or (`placed` false) zero.
+    /// Checks a range `FROM..TO` of TOs: every byte is that of the pattern, or zero if `placed` is false.
     fn check_region(&self, range: &str, placed: bool) -> Result<(), String> {
         let (from, to) = range.split_once("..").ok_or("FROM..TO")?;
         let memory = self.memory.to_vec();
@@ -401,7 +401,7 @@ impl DialogueProtocol for Association {
 
     fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
-        // Timers exist only with an endpoint.
+        // Without an endpoint there are no timers.
         let _ = self.with(|endpoint, cx| endpoint.handle_timeout(now, cx));
         self.take_events();
     }
@@ -466,7 +466,7 @@ impl DialogueProtocol for Association {
             }
             other => Err(format!("`{other:?}` is no verb")),
         };
-        // Closing leaves the rest to the timers.
+        // A close may need the timers that are due now.
         if self.timeout().is_some_and(|at| at <= now) {
             self.handle_timeout(now);
         }

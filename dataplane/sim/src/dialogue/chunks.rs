@@ -1,8 +1,8 @@
-//! SCTP packets of a dialogue: built from lines and compared with them. The encoding follows the text of the
-//! specifications byte by byte and deliberately shares no code with the stack under test.
+//! SCTP packets of a dialogue, built from lines and compared with them. The encoding follows the text of the
+//! specifications byte by byte, and deliberately shares no code with the stack under test.
 //!
-//! TSNs are relative to the initial TSN of the sender of the DATA chunks that they count; verification tags are
-//! the right ones unless a line gives others.
+//! TSNs are relative to the initial TSN of the sender of the DATA chunks. Verification tags are correct unless a line
+//! gives others.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use super::script::{Args, ChunkLine, PacketLine, number};
 use super::streams::parse_bytes;
 use crate::oracle;
 
-/// Kinds of chunks by their names in scripts (RFC 9260 §3.2).
+/// Chunk types by their names in scripts (RFC 9260 §3.2).
 const KINDS: [(&str, u8); 15] = [
     ("DATA", 0),
     ("INIT", 1),
@@ -35,22 +35,22 @@ const ADAPTATION: u16 = 0xc006;
 const STATE_COOKIE: u16 = 7;
 const HEARTBEAT_INFO: u16 = 1;
 
-/// Association state that both sides have exchanged: ports, tags, initial TSNs, cookie.
+/// State of the association on both sides: ports, tags, initial TSNs, cookie.
 #[derive(Clone, Debug)]
 pub struct Conversation {
     /// Port of the script's side.
     pub peer_port: u16,
     /// Port of the stack.
     pub stack_port: u16,
-    /// Tag that the stack's packets must carry.
+    /// Verification tag of the stack's packets, chosen by the script.
     pub peer_tag: u32,
     /// Initial TSN of the script's side.
     pub peer_tsn: u32,
-    /// Tag that the stack has chosen.
+    /// Verification tag of the script's packets, chosen by the stack.
     pub stack_tag: u32,
     /// The stack's initial TSN.
     pub stack_tsn: u32,
-    /// The last cookie that the stack has sent.
+    /// Last cookie that the stack has sent.
     cookie: Vec<u8>,
     /// Value of the last HEARTBEAT of the stack, and of the script.
     heartbeats: [Vec<u8>; 2],
@@ -68,7 +68,7 @@ fn chunk_name(kind: u8) -> String {
     found.map_or_else(|| format!("CHUNK type={kind}"), |(name, _)| (*name).to_owned())
 }
 
-/// A number that may be negative: `cum=-1` is before the first.
+/// Parses a number that may be negative: `cum=-1` is the TSN before the first.
 fn parse_relative(text: &str) -> Result<u32, String> {
     match text.strip_prefix('-') {
         Some(digits) => Ok((number(digits)? as u32).wrapping_neg()),
@@ -77,7 +77,7 @@ fn parse_relative(text: &str) -> Result<u32, String> {
 }
 
 impl Conversation {
-    /// Before the first packet.
+    /// Creates the state before the first packet.
     pub fn new(peer_port: u16, stack_port: u16, peer_tag: u32, peer_tsn: u32) -> Conversation {
         Conversation {
             peer_port,
@@ -92,12 +92,12 @@ impl Conversation {
         }
     }
 
-    // --- what the script sends ---
+    // --- packets of the script ---
 
     /// Encodes the packet of a `<` line.
     ///
     /// # Errors
-    /// The part of the line that is invalid.
+    /// The invalid part of the line.
     pub fn build_packet(&mut self, line: &PacketLine) -> Result<Vec<u8>, String> {
         line.args.check_known_keys(&["tag", "sport", "dport", "crc", "cut"])?;
         let first = line.chunks.first().map(|chunk| chunk.kind.as_str());
@@ -263,12 +263,12 @@ impl Conversation {
         Ok(value)
     }
 
-    // --- what the stack sends ---
+    // --- packets of the stack ---
 
-    /// Compares a packet of the stack with a `>` line and records its tag, TSN and cookie.
+    /// Compares a packet of the stack with a `>` line, and records its tag, TSN and cookie.
     ///
     /// # Errors
-    /// The first difference, or the part of the line that is invalid.
+    /// The first difference, or the invalid part of the line.
     pub fn compare(&mut self, line: &PacketLine, got: &ReceivedPacket) -> Result<(), String> {
         line.args.check_known_keys(&["tag", "sport", "dport"])?;
         let (source, destination) = got.ports;
@@ -279,7 +279,7 @@ impl Conversation {
         let tag = match line.args.get("tag") {
             None if first == Some(1) => 0,
             None if got.chunks.iter().any(|c| matches!(c.kind, 6 | 14) && c.flags & 1 != 0) => {
-                // RFC 9260 §8.5.1: with the T bit the tag is that of the answered packet.
+                // RFC 9260 §8.5.1: with the T bit, the tag is that of the packet answered.
                 self.last_tag
             }
             None | Some("peer") => self.peer_tag,
@@ -387,7 +387,7 @@ impl Conversation {
             return Err("it is too short".into());
         }
         let (header, message) = got.value.split_at(12);
-        // RFC 5043 §10: unordered, always; the I bit is the stack's own affair.
+        // RFC 5043 §10: always unordered. The I bit is the stack's choice.
         check_equal("flags", data_flags(args)? & 7, got.flags & 7)?;
         if args.has("I") {
             check_equal("I bit", true, got.flags & 8 != 0)?;
@@ -434,7 +434,7 @@ impl Conversation {
         check_equal("duplicates", parse_list(args.get("dup"))?, seen_dups)
     }
 
-    /// Formats a packet of the stack for a failure report.
+    /// Formats a packet of the stack for the transcript.
     pub fn show(&self, got: &ReceivedPacket) -> String {
         let mut text = format!("tag={:#010x}", got.tag);
         for chunk in &got.chunks {
@@ -480,7 +480,7 @@ fn check_equal<T: PartialEq + core::fmt::Debug>(
     }
 }
 
-/// A parameter or cause with its header and padding (RFC 9260 §3.2.1).
+/// Encodes a parameter or cause with header and padding (RFC 9260 §3.2.1).
 fn parameter(number: u16, value: &[u8]) -> Vec<u8> {
     let mut out = number.to_be_bytes().to_vec();
     out.extend((value.len() as u16 + 4).to_be_bytes());
@@ -516,7 +516,7 @@ fn causes(args: &Args) -> Result<Vec<u8>, String> {
     Ok(value)
 }
 
-/// `2-3,5-5`
+/// Parses ranges such as `2-3,5-5`.
 fn parse_blocks(text: Option<&str>) -> Result<Vec<(u32, u32)>, String> {
     let Some(text) = text else { return Ok(Vec::new()) };
     text.split(',')
@@ -531,7 +531,7 @@ fn parse_list(text: Option<&str>) -> Result<Vec<u32>, String> {
     text.map_or(Ok(Vec::new()), |text| text.split(',').map(parse_relative).collect())
 }
 
-/// Formats the first bytes of a packet: tag, and the complete chunks with their numbers.
+/// Formats the first bytes of a packet: tag, and its complete chunks with their numbers.
 pub fn summarize(bytes: &[u8]) -> Option<String> {
     let mut text = format!("tag={:#010x}", be32(bytes.get(4..8)?));
     let mut rest = bytes.get(COMMON_HEADER_LEN..)?;

@@ -1,4 +1,4 @@
-//! A whole endpoint under test (`set stack mpa`): TCP, MPA and DDP with one region.
+//! A whole TCP endpoint under test (`set stack mpa`): TCP, MPA and DDP with one region.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::streams::{Streams, parse_bytes, pattern, pattern_bytes};
 use super::tcp_subject::{tcp_setting, too_big, tuple, without_ecn};
 
 const PD: PdId = PdId(1);
-/// Untagged bytes that may be unfinished.
+/// Limit of untagged buffers in use, bytes.
 const POOL: u64 = 1 << 20;
 
 /// An endpoint and the worker's state that it borrows.
@@ -33,9 +33,9 @@ pub(super) struct EndpointSubject {
     buffers: BufferPool,
     hold: HoldBudget,
     memory: VecMemory,
-    /// Result of the last ICMP report of a router.
+    /// Result of the last ICMP report.
     last_icmp: tcp::TooBigOutcome,
-    /// Events that no line has looked for yet.
+    /// Events that no line has consumed yet.
     events: VecDeque<String>,
 }
 
@@ -52,7 +52,7 @@ struct StreamSetup {
     /// Configuration of RDMAP; `None`: bare DDP.
     rdmap: Option<rdmap::Config>,
     endpoint: EndpointConfig,
-    /// True if the user closes only by `do close`; else also when the peer has closed.
+    /// True if the user closes only by `do close`, not after the peer's close.
     keep_open: bool,
 }
 
@@ -187,7 +187,7 @@ impl EndpointSubject {
         Ok(f(endpoint, &mut Context { stags, buffers, hold }))
     }
 
-    /// The user closes when the peer has closed (RFC 5041 §6.2.1).
+    /// Takes the events. The user closes after the peer's close (RFC 5041 §6.2.1).
     fn take_events(&mut self, now: Instant) {
         while let Some(event) = self.endpoint.as_mut().and_then(Endpoint::poll_event) {
             let peer_closed = matches!(
@@ -251,7 +251,7 @@ impl EndpointSubject {
         self.with(|endpoint, _| endpoint.post_rdmap(request))?.map_err(|e| e.to_string())
     }
 
-    /// `FROM..TO` in TOs: every byte is the pattern's, or (`placed` false) zero.
+    /// Checks a range `FROM..TO` of TOs: every byte is that of the pattern, or zero if `placed` is false.
     fn check_region(&self, range: &str, placed: bool) -> Result<(), String> {
         let (from, to) = range.split_once("..").ok_or("FROM..TO")?;
         let (from, to) = (number(from)?, number(to)?);
@@ -341,7 +341,7 @@ impl Subject for EndpointSubject {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        // Timers exist only with an endpoint.
+        // Without an endpoint there are no timers.
         let _ = self.with(|endpoint, cx| endpoint.handle_timeout(now, cx));
         self.take_events(now);
     }

@@ -1,5 +1,5 @@
-//! Sequence numbers of both sides in a dialogue: builds the segment of a `<` line and compares a segment with a
-//! `>` line. Shared by all players of dialogues; no time here.
+//! Sequence numbers of both sides in a dialogue. Builds the segment of a `<` line, and compares a segment with a `>`
+//! line. Shared by all players of dialogues; without time.
 
 use super::script::{Args, SegmentLine, number};
 use super::streams::Streams;
@@ -8,25 +8,24 @@ use crate::segment::{Flags, Segment};
 /// Precision with which a segment must match its line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strictness {
-    /// All fields that the line gives must match: the stack is ours and configured by the script.
+    /// All fields of the line must match: the stack is this project's, configured by the script.
     Exact,
-    /// Window size and window scale are the host's own choice and are not compared. Whether the window is zero
-    /// is compared.
+    /// Window and window scale are the host's choice and not compared. Only whether the window is zero is compared.
     IgnoreWindow,
 }
 
-/// Sequence numbers of both sides, learnt and counted during a dialogue.
+/// Sequence numbers of both sides, tracked during a dialogue.
 #[derive(Debug)]
 pub struct Exchange {
     /// Byte streams of both sides.
     pub streams: Streams,
     /// Initial sequence number of the side under test.
     pub iss: u32,
-    /// Initial sequence number of the peer: the script.
+    /// Initial sequence number of the peer, which the script plays.
     pub peer_iss: u32,
     /// Relative sequence numbers that the peer has used.
     pub received: Ranges,
-    /// Relative sequence number after the last that the side under test used.
+    /// Relative sequence number after the highest one that the side under test has used.
     pub out_next: u32,
     /// Ports of the peer and of the side under test.
     pub ports: (u16, u16),
@@ -35,7 +34,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Before the first segment.
+    /// Creates the state before the first segment.
     pub fn new(
         streams: Streams,
         (iss, peer_iss): (u32, u32),
@@ -53,13 +52,13 @@ impl Exchange {
         }
     }
 
-    /// Counts a segment of the peer.
+    /// Records the sequence numbers of a segment of the peer.
     pub fn on_peer_segment(&mut self, segment: &Segment) {
         let relative = segment.seq.wrapping_sub(self.peer_iss);
         self.received.add(relative, relative.wrapping_add(segment.sequence_len()));
     }
 
-    /// Counts a segment of the side under test.
+    /// Records the sequence numbers of a segment of the side under test.
     pub fn on_segment(&mut self, segment: &Segment) {
         let relative = segment.seq.wrapping_sub(self.iss);
         let end = relative.wrapping_add(segment.sequence_len());
@@ -71,7 +70,7 @@ impl Exchange {
     /// Builds the segment of a `<` line.
     ///
     /// # Errors
-    /// The part of the line that is invalid.
+    /// The invalid part of the line.
     pub fn build_segment(&self, line: &SegmentLine) -> Result<Segment, String> {
         line.args.check_known_keys(&[
             "seq", "ack", "win", "urg", "mss", "ws", "sackok", "ts", "sack", "opt", "len", "ce",
@@ -119,7 +118,7 @@ impl Exchange {
     /// Compares `got` with a `>` line.
     ///
     /// # Errors
-    /// The first difference, or the part of the line that is invalid.
+    /// The first difference, or the invalid part of the line.
     pub fn compare(&self, line: &SegmentLine, got: &Segment) -> Result<(), String> {
         line.args.check_known_keys(&[
             "seq",
@@ -142,7 +141,7 @@ impl Exchange {
         let differs = |what: &str, got: &dyn std::fmt::Debug, expected: &dyn std::fmt::Debug| {
             Err(format!("{what} is {got:?}, expected {expected:?}"))
         };
-        // PSH has no meaning for this stack's peers and is compared only if the line gives it.
+        // PSH has no effect on this stack's peers; it is compared only if the line gives it.
         let mask = |f: Flags| if line.flags.has(Flags::PSH) { f } else { f.without(Flags::PSH) };
         if mask(got.flags) != mask(line.flags) {
             return differs("flags", &got.flags, &line.flags);
@@ -281,7 +280,7 @@ impl Exchange {
     }
 }
 
-/// Sets of relative sequence numbers that one side has used.
+/// Ranges of relative sequence numbers that one side has used.
 #[derive(Clone, Debug, Default)]
 pub struct Ranges(Vec<(u32, u32)>);
 

@@ -1,4 +1,4 @@
-//! Contents of DATA chunks in dialogues: messages of RFC 5043, encoded by the text of the RFC.
+//! User data of DATA chunks in dialogues: messages of RFC 5043, encoded from the text of the RFC.
 
 use super::script::{Args, number};
 use super::streams::{parse_bytes, pattern_bytes};
@@ -15,7 +15,7 @@ const FUNCTIONS: [(&str, u16); 7] = [
     ("enhanced-reject", 7),
 ];
 
-/// `flags=UBEI`; unordered and whole is the rule.
+/// Returns the flags of `flags=UBEI`; the default is unordered and whole.
 pub(super) fn data_flags(args: &Args) -> Result<u8, String> {
     let letters = args.get("flags").unwrap_or("UBE");
     let bit = |c| match c {
@@ -44,7 +44,8 @@ pub(super) fn ppid(args: &Args) -> u64 {
     }
 }
 
-/// Encodes a user message (RFC 5043 §5.2): DDP-SSN, then the contents that the line specifies.
+/// Encodes a user message (RFC 5043 §5.2): the DDP-SSN, then the content of the line. `hex=` or `len=` without a
+/// message kind gives the whole user data, without a DDP-SSN. `None` if the line gives no content.
 pub(super) fn user_message(args: &Args) -> Result<Option<Vec<u8>>, String> {
     args.check_known_keys(&[
         "tsn",

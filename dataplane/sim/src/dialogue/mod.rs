@@ -1,4 +1,4 @@
-//! Packet dialogues: the peer's packets and the answers required of the stack, one behaviour per text file.
+//! Packet dialogues: the peer's packets and the required packets of the stack, one behaviour per text file.
 //! `dialogues/README.md` describes the format.
 
 mod association;
@@ -23,7 +23,7 @@ pub use run::Batch;
 /// Reads and plays the dialogue in `text`.
 ///
 /// # Errors
-/// The first line that is invalid or is not met.
+/// The first line that is invalid or not met.
 pub fn play(text: &str) -> Result<(), ScriptError> {
     let script = Script::parse(text)?;
     let stack = script.settings.iter().find(|s| s.key == "stack");
@@ -38,10 +38,10 @@ pub fn play(text: &str) -> Result<(), ScriptError> {
     }
 }
 
-/// All `*.script` files below `directory`, sorted.
+/// Returns all `*.script` files below `directory`, sorted.
 ///
 /// # Errors
-/// When a directory cannot be read.
+/// A directory cannot be read.
 pub fn files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -1,4 +1,4 @@
-//! Parses the stack's SCTP packets in a dialogue, by the text of RFC 9260 §3.
+//! Parser for the SCTP packets of the stack in a dialogue, written from the text of RFC 9260 §3.
 
 use crate::oracle;
 
@@ -16,7 +16,7 @@ pub struct Chunk {
 /// A received packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReceivedPacket {
-    /// Source and destination.
+    /// Source and destination port.
     pub ports: (u16, u16),
     pub(super) tag: u32,
     pub(super) chunks: Vec<Chunk>,
@@ -26,15 +26,14 @@ impl ReceivedPacket {
     /// Parses a packet.
     ///
     /// # Errors
-    /// The first malformed field. Any error is a bug of the stack under test, which must send well-formed
-    /// packets only.
+    /// The first malformed field. Any error is a bug of the stack under test.
     pub fn parse(bytes: &[u8]) -> Result<ReceivedPacket, String> {
         if bytes.len() < COMMON_HEADER_LEN {
             return Err(format!("{} bytes are no SCTP packet", bytes.len()));
         }
         let mut zeroed = bytes.to_vec();
         zeroed[8..12].fill(0);
-        // RFC 9260 appendix A: the CRC goes out least significant byte first.
+        // RFC 9260 appendix A: the CRC is transmitted with the least significant byte first.
         if oracle::crc32c(&zeroed).to_le_bytes() != bytes[8..12] {
             return Err("the checksum is wrong".into());
         }

@@ -1,8 +1,8 @@
 //! Plays a dialogue: the script is the peer and defines virtual time.
 //!
-//! A [`DialogueProtocol`] encodes and compares the content: TCP segments or SCTP packets. Every segment that the stack
-//! sends must be expected by a line, at its time; every line must be met. Timers of the stack between two lines
-//! run at their own time.
+//! A [`DialogueProtocol`] encodes and compares TCP segments or SCTP packets. A line must expect every segment that
+//! the stack sends, at its time, and every line must be met. Timers of the stack between two lines run at their own
+//! time.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -13,11 +13,11 @@ use tcp_lite::seam::TxBatch;
 
 use super::script::{Action, Args, Script, ScriptError, Step, StepTime};
 
-/// Tolerated difference from the time of a line.
+/// Maximum difference from the time of a line.
 const TOLERANCE: Duration = Duration::from_millis(1);
 /// Longest wait for a line with time `*`.
 const MAX_WAIT: Duration = Duration::from_secs(1000);
-/// Consecutive calls of one verb after which the stack counts as spinning.
+/// Number of consecutive calls without progress after which the stack counts as spinning.
 const MAX_CALLS: usize = 100_000;
 
 /// Settings of a script for the stack under test: line number, key, value.
@@ -25,7 +25,7 @@ const MAX_CALLS: usize = 100_000;
 pub(super) struct Settings(pub(super) Vec<(usize, String, String)>);
 
 impl Settings {
-    /// Calls `apply(key, value)` for each.
+    /// Calls `apply(key, value)` for each setting.
     pub(super) fn apply(
         &self,
         mut apply: impl FnMut(&str, &str) -> Result<(), String>,
@@ -42,7 +42,7 @@ impl Settings {
 pub struct Batch {
     buffer: Vec<u8>,
     segments: Vec<Vec<u8>>,
-    /// The segment being written is ECN-capable.
+    /// True if the segment being written is ECN-capable.
     ecn_capable: bool,
     /// ECN capability of each entry of `segments`.
     ect: Vec<bool>,
@@ -57,7 +57,7 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// Takes at most `bound` segments at a time.
+    /// Returns a batch with room for `bound` segments.
     pub fn bounded(bound: usize) -> Self {
         Batch {
             buffer: Vec::new(),
@@ -81,7 +81,7 @@ impl TxBatch for Batch {
             return None;
         }
         self.buffer.clear();
-        // The fill byte exposes bytes that the stack does not write.
+        // The fill byte reveals bytes that the stack does not write.
         self.buffer.resize(len, 0xA5);
         self.ecn_capable = false;
         Some(&mut self.buffer)
@@ -111,7 +111,7 @@ impl sctp_lite::seam::TxBatch for Batch {
 pub(super) trait DialogueProtocol {
     /// A decoded segment or packet of the stack.
     type Sent;
-    /// Executes a `<` line and returns its packet as text. Immediate answers go to `tx`.
+    /// Executes a `<` line, and returns its packet as text. Immediate replies go to `tx`.
     fn send(&mut self, now: Instant, action: &Action, tx: &mut Batch) -> Result<String, String>;
     /// Decodes a segment or packet of the stack.
     fn decode(&self, bytes: &[u8], ect: bool) -> Result<Self::Sent, String>;
@@ -135,10 +135,10 @@ pub(super) trait DialogueProtocol {
     fn fault(&self) -> Option<String>;
 }
 
-/// Plays `script` with this party.
+/// Plays `script` with this protocol.
 ///
 /// # Errors
-/// The first line that is not met, with the transcript so far.
+/// The first line that is not met, and the transcript so far.
 pub(super) fn play_with<P: DialogueProtocol>(
     script: &Script,
     protocol: P,
@@ -155,7 +155,7 @@ pub(super) fn play_with<P: DialogueProtocol>(
 struct Run<P: DialogueProtocol> {
     protocol: P,
     now: Instant,
-    /// Sent by the stack and not yet expected by a line.
+    /// Segments that the stack has sent and no line has matched yet.
     sent: VecDeque<(Instant, P::Sent)>,
     transcript: String,
 }
@@ -236,7 +236,7 @@ impl<P: DialogueProtocol> Run<P> {
         Err(format!("no event with {words:?}; there was {seen:?}"))
     }
 
-    /// Advances the time; timers run at their own time.
+    /// Advances the time to `to`; timers run at their own time.
     fn advance(&mut self, to: Instant) -> Result<(), String> {
         for _ in 0..MAX_CALLS {
             match self.protocol.timeout().filter(|&t| t <= to) {

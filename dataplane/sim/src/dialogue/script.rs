@@ -1,4 +1,4 @@
-//! Text of a dialogue, parsed into checked values. `dialogues/README.md` describes the format.
+//! The text of a dialogue, parsed into checked values. `dialogues/README.md` describes the format.
 
 use core::fmt;
 use core::time::Duration;
@@ -10,7 +10,7 @@ use crate::segment::Flags;
 pub struct Script {
     /// Behaviour under test, in one line.
     pub title: String,
-    /// `key value` lines that configure the stack under test.
+    /// `set` and `framing` lines, which configure the stack under test.
     pub settings: Vec<Setting>,
     /// Pieces of the two streams, in the order of the file.
     pub pieces: Vec<Piece>,
@@ -53,7 +53,7 @@ pub struct Piece {
     pub args: Args,
 }
 
-/// Words and `key=value` pairs of a line.
+/// Words and `key=value` pairs of a line, in order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Args(Vec<(String, Option<String>)>);
 
@@ -68,14 +68,14 @@ pub struct Step {
     pub action: Action,
 }
 
-/// When a step happens.
+/// Time of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StepTime {
     /// Time since the start.
     Absolute(Duration),
     /// Time since the previous step.
     Relative(Duration),
-    /// Any time; for actions of the stack only.
+    /// Any time; only for lines that the stack must meet.
     Any,
 }
 
@@ -90,46 +90,46 @@ pub enum Action {
     Expect(SegmentLine),
     /// `>`: the stack under test sends an SCTP packet.
     ExpectPacket(PacketLine),
-    /// `do`: the local user does something.
+    /// `do`: the local user calls the stack.
     Do(Args),
-    /// `event`: the stack reports something; every word is in its text.
+    /// `event`: the stack reports an event whose text contains every word.
     Event(Vec<String>),
-    /// `check`: a fact about the stack holds now.
+    /// `check`: a property of the stack has this value now.
     Check(Args),
-    /// `quiet`: nothing was sent up to now.
+    /// `quiet`: the stack has sent nothing up to now.
     Quiet,
 }
 
-/// A segment as written down.
+/// A line with a TCP segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SegmentLine {
     /// Flags.
     pub flags: Flags,
     /// `data=` as written: pieces or slices of them joined by `+`.
     pub data: Vec<Slice>,
-    /// Everything else.
+    /// All other arguments.
     pub args: Args,
 }
 
-/// An SCTP packet as written down.
+/// A line with an SCTP packet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PacketLine {
-    /// The fields of the packet itself.
+    /// Fields of the packet outside its chunks.
     pub args: Args,
     /// Chunks in the order of the line.
     pub chunks: Vec<ChunkLine>,
 }
 
-/// A chunk as written down.
+/// A chunk of a line.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ChunkLine {
     /// Chunk type: `INIT`, `DATA`, ...
     pub kind: String,
-    /// Everything else.
+    /// All other arguments.
     pub args: Args,
 }
 
-/// A piece or a part of it.
+/// A piece, or a part of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Slice {
     /// Name of the piece.
@@ -151,10 +151,10 @@ pub struct ScriptError {
 }
 
 impl Script {
-    /// Reads a script.
+    /// Parses a script.
     ///
     /// # Errors
-    /// The first line that does not follow the form.
+    /// The first line that does not follow the format.
     pub fn parse(text: &str) -> Result<Script, ScriptError> {
         let mut script = Script::default();
         for (n, raw) in text.lines().enumerate() {
@@ -318,27 +318,27 @@ impl Args {
         )
     }
 
-    /// The value of `key=`.
+    /// Returns the value of `key=`.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(k, _)| k == key).and_then(|(_, v)| v.as_deref())
     }
 
-    /// True when the word `key` is there, with or without a value.
+    /// True if the word `key` is present, with or without a value.
     pub fn has(&self, key: &str) -> bool {
         self.0.iter().any(|(k, _)| k == key)
     }
 
-    /// The `n`-th word without a value.
+    /// Returns the `n`th word without a value, from 0.
     pub fn positional(&self, n: usize) -> Option<&str> {
         self.0.iter().filter(|(_, v)| v.is_none()).nth(n).map(|(k, _)| k.as_str())
     }
 
-    /// The `key=value` pairs, in order.
+    /// Returns the `key=value` pairs, in order.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().filter_map(|(k, v)| Some((k.as_str(), v.as_deref()?)))
     }
 
-    /// The number after `key=`, decimal or `0x` hexadecimal, or `default`.
+    /// Returns the number after `key=`, decimal or `0x` hexadecimal, or `default`.
     ///
     /// # Errors
     /// The value is not a number.
@@ -346,7 +346,7 @@ impl Args {
         self.get(key).map_or(Ok(default), number)
     }
 
-    /// `on` or `off` after `key=`, or `default`.
+    /// Returns true for `on` after `key=`, false for `off`, or `default`.
     ///
     /// # Errors
     /// The value is neither `on` nor `off`.
@@ -354,10 +354,10 @@ impl Args {
         self.get(key).map_or(Ok(default), switch)
     }
 
-    /// The keys that are none of `known`, so that a typing error is not silently ignored.
+    /// Checks that all keys are in `known`, so that a typing error is not ignored.
     ///
     /// # Errors
-    /// Names the first such key.
+    /// The first unknown key.
     pub fn check_known_keys(&self, known: &[&str]) -> Result<(), String> {
         match self.0.iter().find(|(k, _)| !known.contains(&k.as_str())) {
             Some((key, _)) => Err(format!("`{key}` is none of {}", known.join(", "))),
@@ -365,7 +365,7 @@ impl Args {
         }
     }
 
-    /// Sets the value of `key=`, adding the key if it is missing.
+    /// Sets the value of `key=`; adds the key if it is missing.
     pub fn set(&mut self, key: &str, value: &str) {
         match self.0.iter_mut().find(|(k, _)| k == key) {
             Some((_, old)) => *old = Some(value.to_owned()),
@@ -373,7 +373,7 @@ impl Args {
         }
     }
 
-    /// Removes `key` and its value, if any.
+    /// Removes `key` and its value, if present.
     pub fn remove(&mut self, key: &str) {
         self.0.retain(|(k, _)| k != key);
     }
@@ -397,10 +397,10 @@ impl fmt::Display for Args {
     }
 }
 
-/// A decimal or `0x` hexadecimal number.
+/// Parses a decimal or `0x` hexadecimal number.
 ///
 /// # Errors
-/// When `text` is none.
+/// `text` is not a number.
 pub fn number(text: &str) -> Result<u64, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16),
@@ -409,10 +409,10 @@ pub fn number(text: &str) -> Result<u64, String> {
     parsed.map_err(|_| format!("`{text}` is no number"))
 }
 
-/// `on` or `off`.
+/// Parses `on` or `off`.
 ///
 /// # Errors
-/// When `text` is neither.
+/// `text` is neither.
 pub fn switch(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),

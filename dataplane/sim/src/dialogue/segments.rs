@@ -1,4 +1,4 @@
-//! Dialogues with TCP: the stack is a [`Subject`], lines are segments of two streams.
+//! Dialogues over TCP: the stack is a [`Subject`], and lines are segments of two byte streams.
 
 use base::Instant;
 use tcp_lite::tcp;
@@ -14,19 +14,19 @@ pub(super) const LOCAL_PORT: u16 = 7174;
 /// Port of the peer.
 pub(super) const PEER_PORT: u16 = 40_000;
 
-/// Operations of a stack under test that the runner calls.
+/// Calls of the runner to a stack under test.
 pub(super) trait Subject: Sized {
-    /// A stack with the script's settings, not yet connected.
+    /// Creates a stack with the settings of the script, not yet connected.
     fn new(settings: &Settings, streams: &Streams) -> Result<Self, ScriptError>;
-    /// Active open.
+    /// Opens the connection actively.
     fn connect(&mut self, now: Instant, iss: tcp::SeqNumber) -> Result<(), String>;
-    /// Passive open by a SYN.
+    /// Opens the connection passively by a SYN.
     fn accept(&mut self, now: Instant, iss: tcp::SeqNumber, syn: &tcp::Segment<'_>);
-    /// True while segments belong to a connection.
+    /// True if a connection exists, to which segments belong.
     fn is_open(&self) -> bool;
-    /// True when `seg` may open the connection in TIME-WAIT anew.
+    /// True if `seg` may reopen a connection in TIME-WAIT.
     fn reopens(&self, seg: &tcp::Segment<'_>) -> bool;
-    /// Processes a received segment; the error names the drop reason.
+    /// Processes a received segment. The error is the name of the drop reason.
     fn input(&mut self, now: Instant, seg: &tcp::Segment<'_>) -> Result<(), String>;
     /// Writes the segments that are due to `tx`.
     fn transmit(&mut self, now: Instant, tx: &mut Batch);
@@ -47,7 +47,7 @@ pub(super) trait Subject: Sized {
 /// Plays `script`.
 ///
 /// # Errors
-/// The first line that is not met, with the segments so far.
+/// The first line that is not met, and the segments so far.
 pub(super) fn play<S: Subject>(script: &Script) -> Result<(), ScriptError> {
     let streams = Streams::build(script)?;
     let mut numbers = [1_000_000, 5_000_000];
@@ -86,7 +86,7 @@ struct TcpProtocol<S> {
 }
 
 impl<S: Subject> DialogueProtocol for TcpProtocol<S> {
-    /// Segment, and true if it was sent as ECN-capable.
+    /// A segment, and true if it was sent as ECN-capable.
     type Sent = (Segment, bool);
 
     fn send(&mut self, now: Instant, action: &Action, tx: &mut Batch) -> Result<String, String> {

@@ -21,13 +21,13 @@ struct Place {
     end: usize,
 }
 
-/// Byte that a payload has at `offset` (a tagged segment's TO, an untagged one's MO): every byte
-/// shows where it belongs.
+/// Returns the byte of a payload at `offset` (the TO of a tagged segment, the MO of an untagged one). A misplaced
+/// byte differs.
 pub fn pattern(offset: u64) -> u8 {
     (offset.wrapping_mul(31) >> 3) as u8 ^ offset as u8
 }
 
-/// `len` bytes of the pattern from `offset` on.
+/// Returns `len` bytes of the pattern, starting at `offset`.
 pub fn pattern_bytes(offset: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| pattern(offset.wrapping_add(i))).collect()
 }
@@ -36,7 +36,7 @@ impl Streams {
     /// Builds the streams of `script`.
     ///
     /// # Errors
-    /// The first piece that is not understood.
+    /// The first invalid piece.
     pub fn build(script: &Script) -> Result<Streams, ScriptError> {
         let mut streams = Streams::default();
         for setting in &script.settings {
@@ -72,21 +72,21 @@ impl Streams {
         Ok(())
     }
 
-    /// Bytes from the peer to the stack under test.
+    /// Bytes of the stream from the peer to the stack under test.
     pub fn inbound(&self) -> &[u8] {
         self.inbound.bytes()
     }
 
-    /// Bytes from the stack under test to the peer.
+    /// Bytes of the stream from the stack under test to the peer.
     pub fn outbound(&self) -> &[u8] {
         self.outbound.bytes()
     }
 
-    /// Sequence number, relative to the initial one, that `text` means: a number, `NAME`, `NAME.end`,
-    /// each with `+N` or `-N`.
+    /// Returns the sequence number, relative to the initial one, of the position `text`: a number, `NAME` or
+    /// `NAME.end`, each with an optional `+N` or `-N`.
     ///
     /// # Errors
-    /// The name is unknown, or the text is none of these.
+    /// The name is unknown, or the text has another form.
     pub fn position(&self, text: &str) -> Result<u32, String> {
         let cut = text.rfind(['+', '-']).filter(|&at| at > 0);
         let (base, offset) = match cut {
@@ -101,7 +101,7 @@ impl Streams {
                     None => (base, false),
                 };
                 let place = self.place(name)?;
-                // The SYN takes sequence number 0 (RFC 9293 §3.4).
+                // The SYN occupies sequence number 0 (RFC 9293 §3.4).
                 1 + if end { place.end } else { place.start } as u32
             }
         };
@@ -113,10 +113,10 @@ impl Streams {
         })
     }
 
-    /// Relative sequence number and bytes of adjoining slices.
+    /// Returns the relative sequence number and the bytes of adjacent slices.
     ///
     /// # Errors
-    /// A name is unknown, a slice is outside its piece, or two slices do not adjoin.
+    /// A name is unknown, a slice is outside its piece, or two slices are not adjacent.
     pub fn slices(&self, slices: &[Slice]) -> Result<(u32, Vec<u8>), String> {
         let mut bytes = Vec::new();
         let mut span: Option<(usize, usize)> = None;
@@ -145,7 +145,7 @@ impl Streams {
         self.places.get(name).copied().ok_or_else(|| format!("no piece is named `{name}`"))
     }
 
-    /// Returns which pieces of the outbound stream a segment holds, for error messages.
+    /// Returns the names of the outbound pieces in a segment, for error messages.
     pub fn describe(&self, relative_seq: u32, segment: &Segment) -> String {
         let from = (relative_seq as usize).wrapping_sub(1);
         let to = from.saturating_add(segment.payload.len());
@@ -220,7 +220,7 @@ fn start_frame(key: [u8; 16], args: &Args) -> Result<StartFrame, String> {
     let mut private_data = Vec::new();
     let mut reserved = args.number("reserved", 0)? as u8;
     if let Some(text) = args.get("enhanced") {
-        // RFC 6581 §6: S is the highest of the bits that RFC 5044 reserves.
+        // RFC 6581 §6: S is the highest of the bits reserved in RFC 5044.
         reserved |= 0x10;
         private_data.extend(parse_enhanced(text)?);
     }
@@ -241,7 +241,7 @@ fn start_frame(key: [u8; 16], args: &Args) -> Result<StartFrame, String> {
     })
 }
 
-/// `IRD/ORD` or `IRD/ORD/FLAGS` (RFC 6581 §9), FLAGS of the letters A to D.
+/// Parses `IRD/ORD` or `IRD/ORD/FLAGS` (RFC 6581 §9); FLAGS are letters from A to D.
 fn parse_enhanced(text: &str) -> Result<[u8; 4], String> {
     let mut parts = text.split('/');
     let mut next = || parts.next().ok_or("enhanced=IRD/ORD/FLAGS");
@@ -253,8 +253,8 @@ fn parse_enhanced(text: &str) -> Result<[u8; 4], String> {
     Ok([first[0], first[1], second[0], second[1]])
 }
 
-/// The draft's Start Key (draft-culley-iwarp-mpa-03 §8.1.1): 15 bytes of key, then M, C, reserved
-/// bits and revision in the last one.
+/// Returns a Start Key of the draft (draft-culley-iwarp-mpa-03 §8.1.1): 15 bytes of key, then one byte with M, C,
+/// reserved bits and revision.
 fn start_key(args: &Args) -> Result<Vec<u8>, String> {
     args.check_known_keys(&["rev", "markers", "crc"])?;
     let mut out = b"MPA ident frame".to_vec();
@@ -276,7 +276,7 @@ fn parse_flaw(args: &Args) -> Result<Flaw, String> {
     }
 }
 
-/// `hex:00ff`, `text:hello` or `zeros:12`.
+/// Parses `hex:00ff`, `text:hello` or `zeros:12`.
 pub(super) fn parse_bytes(text: &str) -> Result<Vec<u8>, String> {
     match text.split_once(':') {
         Some(("hex", digits)) => parse_hex(digits),
@@ -339,7 +339,7 @@ mod tests {
             "title x\nframing in markers=on crc=on\nin q = request markers=on\n\
              in f = tagged stag=1 to=0 len=4\n",
         );
-        // 20 bytes of frame; marker, length, 14 of header, 4 of payload, CRC.
+        // 20 bytes of start frame; then marker, length, 14 bytes of header, 4 of payload, CRC.
         assert_eq!(s.position("f.end"), Ok(1 + 20 + 4 + 2 + 18 + 4));
     }
 }

@@ -1,5 +1,5 @@
-//! TCP alone under test (`set stack tcp`). Delivered bytes are compared with the script's inbound stream; sent
-//! bytes are its outbound stream.
+//! TCP alone under test (`set stack tcp`). Delivered bytes are compared with the script's inbound stream; sent bytes
+//! are taken from its outbound stream.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -22,11 +22,11 @@ pub(super) struct TcpSubject {
     v6: bool,
     connection: Option<Connection>,
     user: TcpUser,
-    /// Result of the last ICMP report of a router.
+    /// Result of the last ICMP report.
     last_icmp: tcp::TooBigOutcome,
 }
 
-/// The two addresses that dialogues use, of IPv4 or IPv6.
+/// Returns the two addresses of all dialogues, IPv4 or IPv6.
 pub(super) fn tuple(v6: bool) -> FourTuple {
     let ip = |last: u8| match v6 {
         true => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last.into()).into(),
@@ -36,13 +36,13 @@ pub(super) fn tuple(v6: bool) -> FourTuple {
     FourTuple { local: address(1, LOCAL_PORT), remote: address(2, PEER_PORT) }
 }
 
-/// ECN is off unless a dialogue enables it.
+/// Returns the configuration with ECN off, the default of dialogues.
 pub(super) fn without_ecn(mut config: Config) -> Config {
     config.extensions.ecn = false;
     config
 }
 
-/// Applies a TCP setting; `Ok(false)`: not a TCP setting.
+/// Applies a TCP setting. Returns false if `key` is not a TCP setting.
 pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result<bool, String> {
     let seconds = || -> Result<Duration, String> {
         let n: f64 = value.parse().map_err(|_| format!("`{value}` are no seconds"))?;
@@ -169,7 +169,7 @@ impl Subject for TcpSubject {
         let connection = self.connection.as_mut().ok_or("there is no connection")?;
         match args.positional(0) {
             Some("write") => {
-                // Everything up to the end of the piece may be sent now.
+                // All bytes up to the end of the piece may be sent now.
                 let name = args.positional(1).ok_or("do write PIECE")?;
                 let end = streams.position(&format!("{name}.end"))? - 1;
                 self.user.written = self.user.written.max(end as usize);
@@ -250,7 +250,7 @@ impl Subject for TcpSubject {
     }
 }
 
-/// `do too-big mtu=N seq=POSITION`: a router reports the segment that begins there.
+/// Parses `do too-big mtu=N seq=POSITION`: a router's report about the segment that begins there.
 pub(super) fn too_big(
     args: &Args,
     streams: &Streams,
@@ -265,18 +265,18 @@ fn check_equal(key: &str, got: u64, expected: u64) -> Result<(), String> {
     if got == expected { Ok(()) } else { Err(format!("{key} is {got}, expected {expected}")) }
 }
 
-/// Upper layer above TCP: keeps stream positions only.
+/// Upper layer above TCP; it only tracks stream positions.
 #[derive(Default)]
 struct TcpUser {
     inbound: Vec<u8>,
     outbound: Vec<u8>,
-    /// Bytes of `outbound` that may be sent.
+    /// Number of bytes of `outbound` that may be sent.
     written: usize,
-    /// Bytes of `outbound` that were handed to TCP.
+    /// Number of bytes of `outbound` passed to TCP.
     filled: usize,
     acknowledged: u64,
     in_order: u64,
-    /// Ranges taken, by their start.
+    /// Accepted ranges of `inbound`, keyed by their start.
     accepted_ranges: BTreeMap<u64, u64>,
     free_space: u64,
     emss: usize,

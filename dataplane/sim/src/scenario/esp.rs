@@ -9,12 +9,12 @@ use crate::end::Setup;
 use crate::sctp::SctpConfig;
 use crate::{esp, middlebox};
 
-/// Upper bound of ESP's overhead in bytes, as the simulation counts them: IPv6 tunnel, UDP, IV, padding, ICV,
-/// and the inner header if it is IPv6.
+/// Upper bound of ESP's overhead as the simulation counts it, bytes: IPv6 tunnel, UDP, IV, padding, ICV, and an inner
+/// IPv6 header.
 const MAX_OVERHEAD: usize = 128;
 
 impl Scenario {
-    /// The scenario that `seed` names, under ESP.
+    /// Draws the scenario of `seed` with ESP.
     pub fn random_over_esp(seed: u64) -> Self {
         let mut scenario = Scenario::random(seed);
         let mtu = protect(&mut scenario);
@@ -25,7 +25,8 @@ impl Scenario {
 }
 
 impl Scenario<SctpConfig> {
-    /// Draws the scenario of `seed` with ESP. IP fragments of SCTP packets are fragments of ESP packets.
+    /// Draws the scenario of `seed` with ESP. SCTP packets that IP fragments are protected as a whole, then
+    /// fragmented.
     pub fn random_sctp_over_esp(seed: u64) -> Self {
         let mut scenario = Scenario::random_sctp(seed);
         let mtu = protect(&mut scenario);
@@ -42,7 +43,7 @@ fn protect<S: Setup>(scenario: &mut Scenario<S>) -> usize {
     let v6 = one_in(&mut rng, 2);
     let mut min_mtu = usize::MAX;
     for path in [&mut config.forward, &mut config.backward] {
-        // Boxes on the path cannot cut or join protected packets.
+        // Middleboxes cannot split or merge protected packets.
         path.middlebox = middlebox::Config::transparent();
         path.mtu += MAX_OVERHEAD;
         let esp = random(&mut rng, v6);
@@ -60,7 +61,7 @@ fn protect<S: Setup>(scenario: &mut Scenario<S>) -> usize {
 fn random(rng: &mut Rng, v6: bool) -> esp::Config {
     let esn = !one_in(rng, 3);
     let sequence = match esn {
-        // The low 32 bits wrap after at most 2000 packets.
+        // The low 32 bits wrap within 2000 packets.
         true => (1 << 32) - rng.next_below(2000),
         false => rng.next_below(1000),
     };

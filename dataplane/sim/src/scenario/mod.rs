@@ -1,9 +1,8 @@
-//! Random scenarios: a seed determines the path, the hosts, the load, the disturbances and the end.
+//! Random scenarios: a seed determines paths, hosts, load, disturbances and end.
 //!
-//! Invariants of every scenario: regions hold correct or untouched bytes, and memory around them is untouched.
-//! Messages are delivered once, whole and in order. No stream is stuck, and no buffer remains in use.
-//! Everything must also arrive if the path only loses, delays, reorders, duplicates, damages visibly, marks,
-//! cuts up and changes its MTU.
+//! Invariants of every scenario: regions have correct or untouched bytes, and memory around them is untouched.
+//! Messages are delivered once, whole and in order. No stream is stuck, and no buffer stays in use. All messages
+//! arrive, unless a disturbance ends the connection or the path damages data under a correct checksum.
 
 mod esp;
 mod random;
@@ -21,8 +20,8 @@ use crate::transfer::{self, Expected, Load, describe_state};
 
 pub use tally::Tally;
 
-/// Virtual time without progress after which a stream counts as stuck. Longer than TCP's R2 (RFC 9293 §3.8.3),
-/// so that TCP detects a dead path first.
+/// Virtual time without progress after which a stream counts as stuck. It exceeds TCP's R2 (RFC 9293 §3.8.3), so that
+/// TCP detects a dead path first.
 const STALL_TIMEOUT: Duration = Duration::from_secs(1000);
 
 /// A random scenario.
@@ -32,11 +31,11 @@ pub struct Scenario<S: Setup = HostConfig> {
     pub seed: u64,
     /// Configuration of hosts and paths.
     pub config: Config<S>,
-    /// Load to the server.
+    /// Load from the client to the server.
     pub forward: Load,
-    /// Load to the client.
+    /// Load from the server to the client.
     pub backward: Load,
-    /// Disturbances, with their time after the start, in order of time.
+    /// Disturbances with their time after the start, in order of time.
     pub disturbances: Vec<(Duration, Disturbance)>,
 }
 
@@ -51,11 +50,11 @@ pub enum Disturbance {
     Mtu(Side, usize),
     /// New configuration of the link to this side.
     Link(Side, Box<link::Config>),
-    /// Loss of all packets in both directions until the end.
+    /// Loss of all packets in both directions, until the end of the scenario.
     BlackHole,
 }
 
-/// A side of the connection.
+/// Side of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     /// Active side, which connects.
@@ -75,7 +74,7 @@ impl<S: Setup> Scenario<S> {
             && !hidden(&self.config.backward)
     }
 
-    /// Plays the scenario and returns its counters.
+    /// Plays the scenario. Returns its counters.
     ///
     /// # Errors
     /// The first violated invariant, with the state of both ends.

@@ -29,13 +29,12 @@ impl Scenario {
             cost: [cost(&mut rng), cost(&mut rng)],
         };
         for host in [&mut config.client, &mut config.server] {
-            // Without ICMP reports only probes find the MTU.
+            // Without ICMP reports, only probes find the MTU.
             let path_mtu_probing = !config.icmp || one_in(&mut rng, 2);
             Arc::make_mut(&mut host.endpoint.tcp).path_mtu.probing = path_mtu_probing;
         }
         if one_in(&mut rng, 10) {
-            // The path damages payload under a correct checksum. The CRC detects it, and the stream may end
-            // because of it.
+            // The path damages payload under a correct checksum. The CRC detects this, and may end the stream.
             config.forward.hidden_damage = random_probability(&mut rng, 0.01);
             config.backward.hidden_damage = random_probability(&mut rng, 0.01);
             config.client.endpoint.mpa.crc = true;
@@ -43,8 +42,8 @@ impl Scenario {
         }
         let boxes = [&config.forward.middlebox, &config.backward.middlebox];
         if mtu >= 1280 && boxes.iter().all(|b| b.split.is_never()) {
-            // The request fits one segment. With several, loss of the first would end the connection, because
-            // only that segment returns the cookie (RFC 4987 §3.6).
+            // The request fits one segment. Otherwise the loss of its first segment would end the connection, because
+            // only that one returns the cookie (RFC 4987 §3.6).
             config.server.syn_cookies = one_in(&mut rng, 3);
         }
         let load = |rng: &mut Rng| Load {
@@ -55,10 +54,10 @@ impl Scenario {
             max_untagged: 1 << rng.next_below(13),
         };
         let (mut forward, backward) = (load(&mut rng), load(&mut rng));
-        // Many tiny messages take long and show little.
+        // Many tiny messages take long and add little.
         forward.bytes = forward.bytes.min(forward.max_message * 2000);
         let backward = Load { bytes: backward.bytes.min(backward.max_message * 500), ..backward };
-        // Probes are not smaller than the minimum MTU of every path (RFC 4821 §7.2).
+        // The minimum MTU of every path is also the smallest probe (RFC 4821 §7.2).
         let least_mtu = if config.icmp { 400 } else { 576 };
         let twists = random_disturbances(&mut rng, least_mtu, mtu);
         Scenario { seed, config, forward, backward, disturbances: twists }
@@ -94,7 +93,7 @@ fn random_disturbance(rng: &mut Rng, least_mtu: usize, mtu: usize) -> Disturbanc
     }
 }
 
-/// Draws a number of random magnitude: below 2^n for a random n in `bits`.
+/// Draws a number of random magnitude: below 2^n, for a random n in `bits`.
 pub(super) fn any_scale(rng: &mut Rng, bits: core::ops::Range<u64>) -> u64 {
     let n = bits.start + rng.next_below(bits.end - bits.start);
     rng.next_below(1 << n)
@@ -137,7 +136,7 @@ fn host(rng: &mut Rng, mtu: usize) -> HostConfig {
         host.private_data.clear();
     }
     host.endpoint.tcp = Arc::new(tcp(rng));
-    // A burst of losses on a quiet path takes long.
+    // Recovery from a burst of losses on a quiet path takes long.
     host.endpoint.policy.teardown_timeout = Duration::from_secs(700);
     host
 }
@@ -225,8 +224,8 @@ fn loss(rng: &mut Rng) -> Loss {
     }
 }
 
-/// Draws periods of total loss; simulations start at 1 s. The periods do not repeat: a retransmission time-out
-/// at its maximum could meet the hole each time.
+/// Draws periods of total loss; simulations start at 1 s. The periods do not repeat, because each retransmission at
+/// the maximum time-out could meet one.
 fn black_holes(rng: &mut Rng) -> Vec<BlackHole> {
     let n = 1 + rng.next_below(4);
     let hole = |rng: &mut Rng| BlackHole {

@@ -12,7 +12,7 @@ use crate::path;
 use crate::sctp::SctpConfig;
 use crate::transfer::Load;
 
-/// Smallest MTU of a path: a session control message of full size passes (RFC 5043 §9).
+/// Minimum MTU of a path, bytes: a session control message of maximum length fits (RFC 5043 §9).
 const MIN_MTU: usize = 600;
 
 impl Scenario<SctpConfig> {
@@ -21,7 +21,7 @@ impl Scenario<SctpConfig> {
         let mut rng = Rng::new(seed ^ 0x5C79);
         let mtu = [MIN_MTU, 1280, 1500, 1500, 4000, 9000, 65_280][rng.next_below(7) as usize];
         let path = |rng: &mut Rng| {
-            // Middleboxes do not cut SCTP packets.
+            // Middleboxes do not split SCTP packets.
             let path::Config { link, .. } = direction(rng, mtu);
             path::Config::new(mtu, link)
         };
@@ -42,7 +42,7 @@ impl Scenario<SctpConfig> {
             max_untagged: 1 << rng.next_below(13),
         };
         let (mut forward, backward) = (load(&mut rng), load(&mut rng));
-        // Many tiny messages take long and show little.
+        // Many tiny messages take long and add little.
         forward.bytes = forward.bytes.min(forward.max_message * 2000);
         let backward = Load { bytes: backward.bytes.min(backward.max_message * 500), ..backward };
         let twists = random_disturbances(&mut rng, MIN_MTU, mtu);
@@ -62,7 +62,7 @@ fn host(rng: &mut Rng, mtu: usize, sessions: u16) -> SctpConfig {
     host.key = key;
     let sctp = &mut host.sctp;
     sctp.streams = sessions + rng.next_below(300) as u16;
-    // A burst of losses on a quiet path takes long.
+    // Recovery from a burst of losses on a quiet path takes long.
     sctp.max_retransmits = 30;
     sctp.max_init_retransmits = 30;
     sctp.heartbeat_interval = one_in(rng, 2).then(|| Duration::from_millis(any_scale(rng, 8..16)));

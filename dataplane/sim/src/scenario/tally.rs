@@ -1,4 +1,4 @@
-//! Counters over many scenarios, which show that the scenarios included each kind of fault.
+//! Counters over many scenarios. They show that every kind of fault occurred.
 
 use core::fmt;
 use core::ops::AddAssign;
@@ -7,38 +7,38 @@ use crate::end::{End, Setup};
 use crate::esp;
 use crate::pair::Pair;
 
-/// Sums over scenarios. Counters of segments include both directions.
+/// Sums over scenarios. Counters of segments cover both directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
     /// Scenarios played.
     pub scenarios: u64,
-    /// Scenarios in which all messages had to arrive and did.
+    /// Scenarios whose messages all had to arrive, and did.
     pub complete: u64,
     /// Bytes received and accepted by TCP or SCTP.
     pub bytes: u64,
-    /// Segments lost, by random and burst loss.
+    /// Segments lost by random and burst loss.
     pub lost: u64,
-    /// Lost in black holes.
+    /// Segments lost in black holes.
     pub black_holed: u64,
-    /// Dropped at the end of a full queue.
+    /// Segments dropped at the end of a full queue.
     pub queue_dropped: u64,
-    /// Reordered.
+    /// Segments reordered.
     pub reordered: u64,
-    /// Duplicated.
+    /// Segments duplicated.
     pub duplicated: u64,
-    /// Dropped because of a flipped bit.
+    /// Segments dropped because of a flipped bit.
     pub corrupted: u64,
-    /// Damaged under a correct checksum.
+    /// Segments damaged under a correct checksum.
     pub hidden_damage: u64,
-    /// CE-marked in a long queue.
+    /// Segments CE-marked in a long queue.
     pub marked: u64,
-    /// Cut in pieces.
+    /// Segments split into pieces.
     pub split: u64,
-    /// Joined to the previous segment.
+    /// Segments merged with the previous one.
     pub merged: u64,
     /// Counters of ESP.
     pub esp: esp::Counters,
-    /// Dropped because they exceeded the path MTU.
+    /// Packets dropped because they exceeded the path MTU.
     pub too_big: u64,
     /// Retransmitted segments or chunks.
     pub retransmitted: u64,

@@ -1,4 +1,4 @@
-//! An association whose peer is the test: its packets are built here, and the endpoint's packets are recorded.
+//! An association whose peer is the test: the test builds the peer's packets and records the endpoint's.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) fn ends(id: u64) -> Ends {
     Ends { local, remote: ([10, 0, 0, 2], 4000 + id as u16).into() }
 }
 
-/// Encodes a packet with these chunks.
+/// Encodes a packet with these chunks; its CRC field is zero.
 pub(crate) fn packet(ports: Ports, tag: Tag, chunks: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(ports.source.to_be_bytes());
@@ -43,7 +43,7 @@ pub(crate) fn chunk(kind: u8, flags: u8, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// RFC 9260 §3.3.1, on SCTP stream 0; flags U, B and E.
+/// Encodes a DATA chunk (RFC 9260 §3.3.1) on SCTP stream 0, with flags U, B and E. `tsn` is relative.
 pub(crate) fn data(tsn: u32, ppid: u32, message: &[u8]) -> Vec<u8> {
     let mut value = (PEER_TSN + tsn).to_be_bytes().to_vec();
     value.extend([0; 4]);
@@ -63,15 +63,15 @@ pub(crate) struct Association {
     secrets: Arc<Secrets>,
     ends: Ends,
     id: u64,
-    /// The endpoint's tag, from its INIT ACK.
+    /// Verification tag of the endpoint, from its INIT ACK.
     endpoint_tag: Tag,
     cookie: Vec<u8>,
-    /// Highest TSN of the endpoint.
+    /// Highest TSN received from the endpoint.
     seen_tsn: Option<Tsn>,
     pub(crate) ulpdus: Vec<Vec<u8>>,
     pub(crate) aborted: bool,
     pub(crate) events: Vec<String>,
-    /// End of the session; that of the association if it ended first.
+    /// Reason for the end of the session, or of the association if it ended first.
     pub(crate) closed: Option<Closed>,
     pub(crate) down_reason: Option<String>,
     session: Option<SessionId>,
@@ -101,7 +101,7 @@ impl Association {
         }
     }
 
-    /// The peer's INIT, without its CRC.
+    /// Returns the peer's INIT, without its CRC.
     pub(crate) fn init(&self) -> Vec<u8> {
         let header = InitHeader {
             tag: PEER_TAG,
@@ -133,21 +133,20 @@ impl Association {
         self.endpoint.is_some()
     }
 
-    /// Passes the packet to the endpoint, with a correct CRC.
+    /// Passes the packet to the endpoint with a correct CRC.
     pub(crate) fn input(&mut self, mut bytes: Vec<u8>, worker: &mut Worker) {
         bytes[8..12].fill(0);
         let crc = crc32c(&bytes).to_le_bytes();
         bytes[8..12].copy_from_slice(&crc);
         let Ok(packet) = Packet::new(&bytes) else { return };
         assert!(packet.checksum_ok());
-        // Packets with other ports or another tag belong to another association or to none: the worker looks
-        // them up.
+        // Packets with other ports do not belong to this association: the worker's look-up would not find it.
         if packet.ports() != self.ports {
             return;
         }
         let now = worker.now;
         if let Some(endpoint) = &mut self.endpoint {
-            // The outcome shows the reason for a drop.
+            // The outcome shows the drop reason.
             let _ = endpoint.input(now, &packet, &mut worker.sctp());
             self.poll(worker);
             return;
@@ -171,7 +170,7 @@ impl Association {
         }
     }
 
-    /// An INIT ACK, or an ABORT.
+    /// Processes the listener's reply: an INIT ACK or an ABORT.
     fn answer(&mut self, bytes: &[u8]) {
         let packet = Packet::new(bytes).expect("a packet of ours");
         let raw = packet.chunks().next().expect("a chunk").expect("whole");
@@ -185,13 +184,13 @@ impl Association {
                 }
             }
             Chunk::Abort { .. } => self.aborted = true,
-            // RFC 9260 §8.4: the answer to a packet without an association.
+            // RFC 9260 §8.4: reply to a packet without an association.
             Chunk::ShutdownComplete { reflected: true } | Chunk::Error(_) => {}
             other => panic!("{other:?} of a listener"),
         }
     }
 
-    /// Returns the endpoint's highest TSN.
+    /// Returns the highest TSN received from the endpoint.
     pub(crate) fn last_tsn(&self) -> u32 {
         self.seen_tsn.map_or(PEER_TSN, |tsn| tsn.0)
     }
@@ -206,7 +205,7 @@ impl Association {
         self.input(sack, worker);
     }
 
-    /// Aborts by the peer and checks that the endpoint has ended.
+    /// Sends an ABORT from the peer, and checks that the endpoint has ended.
     pub(crate) fn abort_and_check(&mut self, worker: &mut Worker) {
         let abort = self.packet_with(&chunk(6, 0, &[]));
         self.input(abort, worker);

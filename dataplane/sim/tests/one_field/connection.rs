@@ -1,4 +1,4 @@
-//! A TCP stream whose peer is the test: its segments arrive in order, and the endpoint's segments are recorded.
+//! A TCP stream whose peer is the test: the peer's segments arrive in order, and the endpoint's are recorded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ const PD: PdId = PdId(1);
 const PEER_ISS: SeqNumber = SeqNumber(5000);
 const ISS: SeqNumber = SeqNumber(9000);
 
-/// Regions of the worker: open to all, of one stream alone, target of Reads from here, without rights, and the second
-/// stream's.
+/// Regions of the worker, in order: open to all streams; bound to one stream; target of Reads by this end; without
+/// access rights; of the second stream.
 pub(crate) const OPEN: Stag = Stag(0x700);
 pub(crate) const OWN: Stag = Stag(0x800);
 pub(crate) const SINK: Stag = Stag(0x900);
@@ -30,7 +30,7 @@ pub(crate) const SECRET: Stag = Stag(0xa00);
 pub(crate) const GOOD: Stag = Stag(0xb00);
 pub(crate) const REGION: std::ops::Range<usize> = 256..2304;
 const LEN: usize = 2560;
-/// Byte that no peer writes; fills the memory around regions.
+/// Fill byte of the memory around regions, which no peer writes.
 const MARK: u8 = 0x5e;
 
 /// State shared by the streams of one worker.
@@ -93,7 +93,7 @@ impl Worker {
         self.regions[4].to_vec()[REGION].to_vec()
     }
 
-    /// Checks that memory around regions and without rights is unchanged, and that all buffers were returned.
+    /// Checks that memory around regions and without access rights is unchanged, and that all buffers were returned.
     pub(crate) fn check(&self) {
         for memory in &self.regions {
             let bytes = memory.to_vec();
@@ -113,11 +113,11 @@ pub(crate) struct Setting {
     /// True if the endpoint under test is the initiator.
     pub(crate) is_initiator: bool,
     pub(crate) revision: Revision,
-    /// Markers towards the endpoint.
+    /// True if the endpoint requests markers, so the peer's FPDUs contain them.
     pub(crate) markers: bool,
     pub(crate) crc: bool,
     pub(crate) rdmap: bool,
-    /// The initiator requests the peer-to-peer model.
+    /// True if the initiator requests the peer-to-peer model.
     pub(crate) peer_to_peer: bool,
 }
 
@@ -188,7 +188,7 @@ impl Connection {
         line
     }
 
-    /// The peer sends these bytes in order and acknowledges everything.
+    /// Passes the bytes of the peer to the endpoint, in order, and acknowledges all received bytes.
     pub(crate) fn input_bytes(&mut self, bytes: &[u8], worker: &mut Worker) {
         for piece in bytes.chunks(1000) {
             self.send(Flags::ACK, piece, worker);
@@ -197,8 +197,8 @@ impl Connection {
         self.send(Flags::ACK, &[], worker);
     }
 
-    /// Closes the peer's direction and acknowledges the endpoint's segments until the endpoint has no timer.
-    /// Checks that the endpoint has ended.
+    /// Closes the peer's direction, and acknowledges the endpoint's segments until the endpoint has no timer. Checks
+    /// that the endpoint has ended.
     pub(crate) fn close_and_check(&mut self, worker: &mut Worker) {
         self.send(Flags::ACK.with(Flags::FIN), &[], worker);
         self.sent += 1;
@@ -224,7 +224,7 @@ impl Connection {
         self.send(Flags::ACK, &[], worker);
     }
 
-    /// Returns the ULPDUs that the endpoint has sent so far. `markers`: the peer requested markers.
+    /// Returns the ULPDUs sent by the endpoint so far. `markers`: the peer requested markers.
     pub(crate) fn ulpdus(&self, markers: bool) -> Vec<Vec<u8>> {
         let start = match self.setting.revision {
             Revision::Draft => 16,
@@ -256,7 +256,7 @@ impl Connection {
     }
 
     fn input(&mut self, segment: &Segment<'_>, worker: &mut Worker) {
-        // Dropped by TCP once the endpoint is closed.
+        // TCP drops it if the endpoint is closed.
         let _ = self.endpoint.input(worker.now, segment, &mut worker.context());
         self.poll(worker);
     }
@@ -311,7 +311,7 @@ impl Connection {
         }
     }
 
-    /// Advances the time by 100 ms, so that delayed answers are sent.
+    /// Advances the time by 100 ms, so that delayed segments are sent.
     pub(crate) fn settle(&mut self, worker: &mut Worker) {
         worker.now += Duration::from_millis(100);
         self.poll(worker);

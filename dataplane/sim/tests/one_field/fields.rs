@@ -1,9 +1,8 @@
-//! Header fields by their place, and the values that each takes in turn.
+//! Positions of header fields, and the values that each takes.
 
 use std::collections::BTreeSet;
 
-/// A field of a header: its first bit, counted from the header's first as in the RFCs' figures, and its width
-/// in bits.
+/// A field of a header: position of its first bit, counted as in the RFCs' figures, and its width in bits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
@@ -29,7 +28,8 @@ impl Field {
         }
     }
 
-    /// 0, the largest, one more, one less, and each single bit changed.
+    /// Returns the values to test, without `legal`: 0, the maximum, `legal` plus and minus one, and each single-bit
+    /// change.
     pub(crate) fn values(&self, legal: u64) -> Vec<u64> {
         let max = u64::MAX >> (64 - self.bits);
         let near = [0, max, legal.wrapping_add(1) & max, legal.wrapping_sub(1) & max];
@@ -40,7 +40,7 @@ impl Field {
     }
 }
 
-/// RFC 5041 §4.2 with RFC 5040 §4.1's control byte.
+/// Tagged header (RFC 5041 §4.2) with the control byte of RDMAP (RFC 5040 §4.1).
 pub(crate) const TAGGED: &[Field] = &[
     field("T", 0, 1),
     field("L", 1, 1),
@@ -53,7 +53,7 @@ pub(crate) const TAGGED: &[Field] = &[
     field("TO", 48, 64),
 ];
 
-/// RFC 5041 §4.3, likewise.
+/// Untagged header (RFC 5041 §4.3) with the control byte of RDMAP.
 pub(crate) const UNTAGGED: &[Field] = &[
     field("T", 0, 1),
     field("L", 1, 1),
@@ -68,7 +68,7 @@ pub(crate) const UNTAGGED: &[Field] = &[
     field("MO", 112, 32),
 ];
 
-/// RFC 5040 §4.4, after an untagged header.
+/// Read Request (RFC 5040 §4.4), after an untagged header.
 pub(crate) const READ_REQUEST: &[Field] = &[
     field("sink STag", 144, 32),
     field("sink TO", 176, 64),
@@ -77,7 +77,7 @@ pub(crate) const READ_REQUEST: &[Field] = &[
     field("source TO", 304, 64),
 ];
 
-/// RFC 7306 §5.2.1, likewise.
+/// Atomic Request (RFC 7306 §5.2.1), after an untagged header.
 pub(crate) const ATOMIC_REQUEST: &[Field] = &[
     field("atomic reserved", 144, 28),
     field("atomic opcode", 172, 4),
@@ -90,11 +90,11 @@ pub(crate) const ATOMIC_REQUEST: &[Field] = &[
     field("compare mask", 496, 64),
 ];
 
-/// RFC 7306 §5.2.2.
+/// Atomic Response (RFC 7306 §5.2.2), after an untagged header.
 pub(crate) const ATOMIC_RESPONSE: &[Field] =
     &[field("original request identifier", 144, 32), field("original remote data", 176, 64)];
 
-/// RFC 5040 §4.8.
+/// Terminate (RFC 5040 §4.8), after an untagged header.
 pub(crate) const TERMINATE: &[Field] = &[
     field("layer", 144, 4),
     field("error type", 148, 4),
@@ -103,7 +103,7 @@ pub(crate) const TERMINATE: &[Field] = &[
     field("terminate reserved", 163, 13),
 ];
 
-/// RFC 5044 §7.1.1; the key byte by byte.
+/// Start frame (RFC 5044 §7.1.1) without its key.
 pub(crate) const START_FRAME: &[Field] = &[
     field("M", 128, 1),
     field("C", 129, 1),
@@ -114,7 +114,7 @@ pub(crate) const START_FRAME: &[Field] = &[
     field("PD_Length", 144, 16),
 ];
 
-/// RFC 6581 §6, after a start frame.
+/// Enhanced data (RFC 6581 §6), after a start frame.
 pub(crate) const ENHANCED: &[Field] = &[
     field("A", 160, 1),
     field("B", 161, 1),

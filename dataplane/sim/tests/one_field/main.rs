@@ -1,22 +1,22 @@
-//! Conversations in which one field of one message is wrong. Each field of each header of MPA, DDP, RDMAP and
-//! SCTP's adaptation takes the values 0, its maximum, one more, one less, and each single-bit change. The CRC
-//! is that of the changed bytes, so that the field's own check is reached.
+//! Conversations in which one field of one message is wrong. Each field of each header of MPA, DDP, RDMAP and SCTP's
+//! adaptation takes the values 0, its maximum, one more, one less, and each single-bit change. The CRC is computed
+//! over the changed bytes, so that the check of the field itself is reached.
 //!
-//! Checked each time: no panic; writes only where the peer may write; the stream ends with a reason when the
-//! peer closes, and its buffers are returned; a Terminate has the reason's numbers; a second stream of the same
-//! worker continues.
+//! Checked for each value: no panic; writes only to memory that the peer may write; when the peer closes, the stream
+//! ends with a reason and its buffers are returned; a Terminate has the numbers of the reason; a second stream of the
+//! same worker continues.
 //!
-//! `tcp.txt` and `sctp.txt` list the outcomes, one per line: the conversation, the field, the outcome, and the
-//! values in hexadecimal if a field has several outcomes.
+//! `tcp.txt` and `sctp.txt` list the outcomes, one per line: the conversation, the field, the outcome, and the values
+//! in hexadecimal if a field has several outcomes.
 //!
 //! | outcome | |
 //! |---|---|
-//! | `harmless` | everything is as with the legal value |
-//! | `goes on` | the message means something else, or is dropped; the one behind it is delivered |
-//! | `waits, then ...` | nothing behind it is delivered; the stream ends when the peer ends it |
-//! | a reason, layer/type/code | the stream ended; `told`: the peer was sent a Terminate or last message with these numbers |
+//! | `harmless` | same effect as the legal value |
+//! | `goes on` | the message has another meaning, or is dropped; the next message is delivered |
+//! | `waits, then ...` | no later message is delivered; the stream ends when the peer closes |
+//! | a reason, layer/type/code | the stream ended; `told`: the peer received a Terminate or last message with these numbers |
 //!
-//! The first three need a reason in [`REASONS`]. `ONE_FIELD_BLESS=1` writes the files; compare changes in them with
+//! The first three need an entry in [`REASONS`]. `ONE_FIELD_BLESS=1` writes the files; compare changes in them with
 //! the RFCs.
 
 #![allow(clippy::print_stdout)]
@@ -45,8 +45,8 @@ fn single_wrong_field_has_the_outcome_of_the_rfcs() {
     assert_eq!(unused.collect::<Vec<_>>(), [""; 0], "reasons of nothing");
 }
 
-/// Reasons why a wrong value of a field is not refused at once: the fields, the outcomes (`harmless`, `goes on`
-/// or `waits`), the reason.
+/// Reasons why a wrong value of a field is not refused at once: fields, outcomes (`harmless`, `goes on` or `waits`),
+/// reason.
 const REASONS: &[(&[&str], &[&str], &str)] = &[
     (&["DDP reserved"], &["harmless"], "not checked on receipt, RFC 5041 §4.1"),
     (&["RDMAP reserved"], &["harmless"], "not checked on receipt, RFC 5040 §4.1"),
@@ -179,7 +179,7 @@ const REASONS: &[(&[&str], &[&str], &str)] = &[
     (&["info type", "info length"], &["goes on"], "returned as it is, or dropped"),
 ];
 
-/// Checks that each outcome other than a termination has a reason in [`REASONS`], and marks the reasons that were
+/// Checks that each outcome other than a termination has an entry in [`REASONS`], and marks the entries that were
 /// used.
 fn check_reasons(lines: &[String], used: &mut [bool]) {
     for line in lines {

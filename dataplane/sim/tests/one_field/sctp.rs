@@ -1,4 +1,4 @@
-//! Over SCTP: chunks, session control, and segments.
+//! One-field conversations over SCTP: chunks, session control messages, and segments.
 
 use base::ErrorNumbers;
 
@@ -8,7 +8,7 @@ use crate::fields::{self, Field, field};
 use crate::table::{self, Table};
 use crate::tcp;
 
-/// Packet of the dialogue that is changed.
+/// Packet of the conversation that is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Init,
@@ -26,9 +26,9 @@ enum Step {
 struct Conversation {
     name: &'static str,
     step: Step,
-    /// The segment in the middle.
+    /// Segment between the first and the last message.
     segment: Vec<u8>,
-    /// True if the segment is a Send, so that the next one has MSN 3 and not 2.
+    /// True if the segment is a Send, so that the last one has MSN 3 instead of 2.
     is_send: bool,
     fields: Vec<Field>,
 }
@@ -38,11 +38,11 @@ struct Observed {
     reason: String,
     events: Vec<String>,
     memory: Vec<Vec<u8>>,
-    /// Packet of the step before the change.
+    /// Packet of the step, before the change.
     legal: Vec<u8>,
 }
 
-/// A DDP segment as a user message.
+/// Encodes a DDP segment as a user message.
 fn segment(ssn: u16, ulpdu: &[u8]) -> Vec<u8> {
     let mut message = ssn.to_be_bytes().to_vec();
     message.extend(ulpdu);
@@ -56,7 +56,7 @@ fn control(ssn: u16, function: u16, private_data: &[u8]) -> Vec<u8> {
     message
 }
 
-/// RFC 9260 §3.1, §3.2: common header and first chunk.
+/// Common header and header of the first chunk (RFC 9260 §3.1, §3.2).
 const PACKET: &[Field] = &[
     field("verification tag", 32, 32),
     field("chunk type", 96, 8),
@@ -64,7 +64,7 @@ const PACKET: &[Field] = &[
     field("chunk length", 112, 16),
 ];
 
-/// RFC 9260 §3.3.2 and one adaptation indication (RFC 5061 §4.2.6).
+/// INIT (RFC 9260 §3.3.2) with one adaptation indication (RFC 5061 §4.2.6).
 const INIT: &[Field] = &[
     field("initiate tag", 128, 32),
     field("a_rwnd", 160, 32),
@@ -76,7 +76,7 @@ const INIT: &[Field] = &[
     field("adaptation", 288, 32),
 ];
 
-/// RFC 9260 §3.3.1 and the DDP-SSN.
+/// DATA (RFC 9260 §3.3.1) with the DDP-SSN.
 const DATA: &[Field] = &[
     field("TSN", 128, 32),
     field("stream identifier", 160, 16),
@@ -87,7 +87,7 @@ const DATA: &[Field] = &[
 
 const CONTROL: &[Field] = &[field("function code", 240, 16)];
 
-/// RFC 9260 §3.3.4.
+/// SACK (RFC 9260 §3.3.4).
 const SACK: &[Field] = &[
     field("cumulative TSN", 128, 32),
     field("a_rwnd", 160, 32),
@@ -99,7 +99,7 @@ fn joined(lists: &[&[Field]]) -> Vec<Field> {
     lists.concat()
 }
 
-/// Returns the fields at their offset in a packet, after common header, DATA header and DDP-SSN.
+/// Returns the fields at their position in a packet, after common header, DATA header and DDP-SSN.
 fn offset_behind_data(fields: &[Field]) -> Vec<Field> {
     fields.iter().map(|other| Field { at: other.at + 240, ..*other }).collect()
 }
@@ -137,7 +137,7 @@ impl Conversation {
         assert!(good.events.iter().any(|event| event.contains(&text)), "{:?}", good.events);
         assert!(!good.is_over());
 
-        // A session that failed waits for the peer's answer to its Terminate, and then has its reason.
+        // A failed session waits for the peer's answer to its Terminate before it reports its reason.
         peer.abort_and_check(&mut worker);
         let mut reason = match (&peer.closed, &peer.down_reason) {
             (Some((name, Some(numbers))), _) => format!("{name} {numbers}"),
@@ -161,7 +161,7 @@ impl Conversation {
         Observed { ended: over, reason, events, memory, legal }
     }
 
-    /// INIT to the first segment.
+    /// Sends the packets from INIT to the first segment.
     fn open(
         &self,
         peer: &mut Association,
@@ -239,7 +239,7 @@ impl Conversation {
     }
 }
 
-/// Plays each with each value of each field.
+/// Plays all conversations with each value of each field.
 pub(crate) fn run(table: &mut Table) {
     for conversation in conversations() {
         let as_it_is = conversation.play(None);

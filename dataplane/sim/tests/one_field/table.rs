@@ -1,8 +1,8 @@
-//! Outcomes of each value of each field, compared with the expected ones (`tcp.txt`, `sctp.txt`).
+//! Outcomes of all values of all fields, compared with the expected ones (`tcp.txt`, `sctp.txt`).
 
 use std::collections::BTreeMap;
 
-/// Conversation and field; by outcome, the values.
+/// Values by conversation and field, then by outcome.
 type Outcomes = BTreeMap<(&'static str, &'static str), BTreeMap<String, Vec<u64>>>;
 
 /// True if the message after the changed one was delivered.
@@ -16,7 +16,7 @@ pub(crate) struct Table {
     /// Conversations in order of first appearance.
     order: Vec<&'static str>,
     outcomes: Outcomes,
-    /// Setting in which each conversation, field, value and outcome was seen first.
+    /// Setting in which each conversation, field, value and outcome was first seen.
     known: BTreeMap<(&'static str, &'static str, u64, String), &'static str>,
     pub(crate) conversations: usize,
 }

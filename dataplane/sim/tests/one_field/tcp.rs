@@ -1,4 +1,4 @@
-//! Over MPA: start-up frames, FPDUs, DDP segments and RDMAP messages.
+//! One-field conversations over TCP: MPA start-up frames, FPDUs, DDP segments and RDMAP messages.
 
 use base::ErrorNumbers;
 use ddp::rdmap::{AtomicOp, WorkRequest};
@@ -10,11 +10,11 @@ use crate::connection::{Connection, GOOD, OPEN, OWN, REGION, SINK, Setting, Work
 use crate::fields::{self, Field, field};
 use crate::table::{self, Table};
 
-/// A dialogue in which the bytes of one step have fields.
+/// A conversation with one step whose fields are changed.
 struct Conversation {
     name: &'static str,
     setting: Setting,
-    /// Operation that is posted on the endpoint after the first message.
+    /// Operation posted on the endpoint after the first message.
     post: Post,
     step: Step,
 }
@@ -31,18 +31,18 @@ enum Step {
     Start(Vec<Field>),
     /// A ULPDU, and the MSN of the Send after it.
     Ulpdu { bytes: Vec<u8>, fields: Vec<Field>, next_msn: u32 },
-    /// The FPDU around a ULPDU.
+    /// The FPDU of a ULPDU, and the MSN of the Send after it.
     Fpdu { bytes: Vec<u8>, next_msn: u32 },
 }
 
-/// A changed field of a step. The CRC is computed over the changed bytes, unless the CRC is the field.
+/// A changed field of a step. The CRC is computed over the changed bytes, unless the field is the CRC.
 #[derive(Clone, Copy)]
 struct Change {
     field: Field,
     value: u64,
 }
 
-/// Result of a dialogue.
+/// Result of a conversation.
 struct Observed {
     ended: bool,
     reason: String,
@@ -128,7 +128,7 @@ impl Conversation {
     fn start_frame(&self) -> Vec<u8> {
         let setting = &self.setting;
         let two = setting.revision == Revision::Two;
-        // A: the peer-to-peer model; a reply names the message that it takes.
+        // Flag A requests the peer-to-peer model; a reply also selects the ready-to-receive message.
         let private_data = match (two, setting.peer_to_peer) {
             (false, _) => b"priv".to_vec(),
             (true, false) => vec![0, 3, 0, 3],
@@ -147,7 +147,7 @@ impl Conversation {
         .bytes()
     }
 
-    /// Plays the conversation with a change or without, while a second stream of the same worker continues.
+    /// Plays the conversation, with or without a change, while a second stream of the same worker continues.
     fn play(&self, change: Option<Change>) -> Observed {
         let mut worker = Worker::new();
         let good_setting = Setting { name: "good", ..RDMAP };
@@ -217,7 +217,7 @@ impl Conversation {
         let over = line.is_over();
         let (events, memory) = (line.events.clone(), worker.writable_memory());
 
-        // The other stream of the worker.
+        // The second stream of the worker.
         let from = good_stream.len();
         good_stream.fpdu(&oracle::tagged(1, true, 0x40, GOOD.0, 8, &[7; 600]), oracle::Flaw::None);
         good_stream.fpdu(&send(3, 2, 0, b"behind"), oracle::Flaw::None);
@@ -301,7 +301,7 @@ impl Conversation {
         }
     }
 
-    /// An Atomic Response names the request that it answers.
+    /// Returns the bytes; an Atomic Response gets the identifier of the request that it answers.
     fn answered(&self, bytes: &[u8], line: &Connection) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         if self.post == Post::Atomic {
@@ -328,7 +328,7 @@ impl Conversation {
         }
     }
 
-    /// Plays the conversation with each value of each field and enters the outcomes.
+    /// Plays the conversation with each value of each field, and records the outcomes.
     fn run(&self, table: &mut Table) {
         let as_it_is = self.play(None);
         assert!(!as_it_is.ended || self.name == "terminate", "{}: {}", self.name, as_it_is.reason);
@@ -366,7 +366,7 @@ const RDMAP: Setting = Setting {
     peer_to_peer: false,
 };
 
-/// Settings in which headers above MPA must have the same outcomes.
+/// Settings in which headers above MPA must have equal outcomes.
 const SETTINGS: [Setting; 4] = [
     RDMAP,
     Setting { name: "markers", markers: true, ..RDMAP },
@@ -374,7 +374,7 @@ const SETTINGS: [Setting; 4] = [
     Setting { name: "rev 2", revision: Revision::Two, markers: true, ..RDMAP },
 ];
 
-/// Plays each with each value of each field.
+/// Plays all conversations with each value of each field.
 pub(crate) fn run(table: &mut Table) {
     conversations().iter().for_each(|conversation| conversation.run(table));
 }
@@ -479,7 +479,7 @@ fn conversations() -> Vec<Conversation> {
     all
 }
 
-/// RsvdULP is the ULP's, whole (RFC 5041 §4).
+/// Returns the fields for bare DDP, where the whole RsvdULP belongs to the ULP (RFC 5041 §4).
 fn bare_ddp(fields: &[Field]) -> Vec<Field> {
     let mut all = vec![field("RsvdULP", 8, 8)];
     for other in fields {

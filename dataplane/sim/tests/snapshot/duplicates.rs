@@ -1,5 +1,5 @@
-//! Duplicated packets do not increase goodput: they do not undo the congestion response to real loss (RFC 3708
-//! §3).
+//! Duplicated packets do not increase goodput, because they do not undo the congestion response to real loss
+//! (RFC 3708 §3).
 
 use core::time::Duration;
 use std::fmt::Write as _;
@@ -12,17 +12,17 @@ use super::sctp::run;
 
 const SEEDS: u64 = 8;
 
-/// Tolerated ratio of goodputs: with the same seeds it differs by less than 1 %. A change elsewhere moves the
-/// losses, by which single runs differ by 14 % and the mean of [`SEEDS`] by 5 % (standard deviations).
+/// Tolerated ratio of goodputs. With equal seeds it differs by less than 1 %. A change elsewhere moves the losses;
+/// then single runs differ by 14 %, and the mean of [`SEEDS`] by 5 % (standard deviations).
 const TOLERANCE: f64 = 1.05;
 
 /// Sums over runs.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     time: Duration,
-    /// Loss episodes that were undone.
+    /// Loss episodes undone.
     undone: u64,
-    /// Duplicates that the peer reported.
+    /// Duplicates reported by the peer.
     reported: u64,
 }
 
@@ -50,8 +50,8 @@ fn sctp(cell: &Cell, seed: u64) -> Sum {
     Sum { time: times.total, undone, reported: send.duplicates_reported }
 }
 
-/// Checks paths without reordering and delay spikes, where each segment found lost was lost. Duplicates must
-/// not undo a loss episode, and goodput must equal that of a path without duplicates.
+/// Checks paths without reordering and delay spikes, on which every segment found lost was lost. Duplicates must not
+/// undo a loss episode, and goodput must be equal to that without duplicates.
 fn assert_no_gain(run_cell: fn(&Cell, u64) -> Sum) {
     let mut text = String::new();
     let mut failures = 0;

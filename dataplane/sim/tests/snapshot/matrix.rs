@@ -1,4 +1,4 @@
-//! A matrix over loss, round-trip time, MTU and markers: `snapshots/matrix.txt`.
+//! Matrix of loss, round-trip time, MTU and markers: `snapshots/matrix.txt`.
 
 use core::num::NonZeroU64;
 use core::time::Duration;
@@ -16,19 +16,19 @@ use tcp_lite::tcp;
 
 use super::{compare, outcome, verify};
 
-/// Bytes of the TCP header with timestamps.
+/// Length of the TCP header with timestamps, bytes.
 const TCP_HEADER: usize = 32;
 pub(super) const THREADS: usize = 2;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell {
     pub(super) loss_percent: f64,
-    /// Packets that the path delivers twice, in both directions.
+    /// Percentage of packets that the path duplicates, in both directions.
     pub(super) duplicate_percent: f64,
     pub(super) rtt: Duration,
     pub(super) mtu: usize,
     pub(super) markers: bool,
-    /// A box on the path cuts and joins segments.
+    /// True if a middlebox on the path splits and merges segments.
     pub(super) resegmented: bool,
 }
 
@@ -43,7 +43,7 @@ impl Cell {
         resegmented: false,
     };
 
-    /// Bits per second of the link: less where the round-trip time is long, so that a run stays cheap.
+    /// Returns the bit rate of the link. It is lower for long round-trip times, to keep runs short.
     pub(super) fn rate(&self) -> u64 {
         match self.rtt.as_millis() {
             0..10 => 10_000_000_000,
@@ -52,7 +52,7 @@ impl Cell {
         }
     }
 
-    /// Bytes on their way that fill the link.
+    /// Returns the bandwidth-delay product, bytes.
     pub(super) fn bdp(&self) -> u64 {
         (u128::from(self.rate()) * self.rtt.as_nanos() / 8_000_000_000) as u64
     }
@@ -61,8 +61,8 @@ impl Cell {
         self.mtu - IP_HEADER - TCP_HEADER
     }
 
-    /// Bytes of a transfer that outlasts slow start: some forty losses, or sixteen times the bandwidth-delay
-    /// product.
+    /// Returns the bytes of a transfer that outlasts slow start: enough for about forty losses, or sixteen
+    /// bandwidth-delay products.
     pub(super) fn bytes(&self) -> u64 {
         let wanted = if self.loss_percent > 0.0 {
             (40.0 / (self.loss_percent / 100.0) * self.mss() as f64) as u64
@@ -72,13 +72,13 @@ impl Cell {
         wanted.clamp(4 << 20, 48 << 20)
     }
 
-    /// Bits per second that a flow can have: what the link carries, or what the congestion window can
-    /// be at this loss, the larger of Reno's (Mathis et al. 1997) and CUBIC's (RFC 9438 §5.1).
+    /// Returns the bits per second that a flow can reach. Limits are the link, and the congestion window at this
+    /// loss, the larger of Reno's (Mathis et al. 1997) and CUBIC's (RFC 9438 §5.1).
     fn limit(&self) -> f64 {
         self.limit_for(self.mss())
     }
 
-    /// Does the same as [`limit`](Self::limit) for packets that carry `mss` bytes.
+    /// Same as [`limit`](Self::limit), for packets with `mss` bytes of data.
     pub(super) fn limit_for(&self, mss: usize) -> f64 {
         let payload = mss as f64 / (self.mtu + ETHERNET) as f64;
         let line = self.rate() as f64 * payload;
@@ -123,7 +123,7 @@ impl Cell {
         host.endpoint.mpa.markers = self.markers;
         // The receive window is never the limit.
         let receive_window = (4 * self.bdp()).max(4 << 20) as u32;
-        // Only congestion control and the path bound the bytes in flight.
+        // Only congestion control and the path limit the bytes in flight.
         let windows =
             tcp::Config { receive_window, send_window: 1 << 30, ..tcp::Config::default() };
         host.endpoint.tcp = Arc::new(windows);
@@ -137,7 +137,7 @@ impl Cell {
         }
     }
 
-    /// Returns a line of the snapshot, or the violated invariant.
+    /// Runs the cell. Returns its line of the snapshot, or the violated invariant.
     fn run(&self, seed: u64) -> Result<String, String> {
         let load = |bytes| Load {
             seed,

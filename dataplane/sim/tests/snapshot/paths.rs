@@ -1,4 +1,4 @@
-//! One fault of the path at a time: `snapshots/paths.txt`.
+//! Single faults of a path: `snapshots/paths.txt`.
 
 use core::num::NonZeroU64;
 use core::time::Duration;
@@ -28,7 +28,7 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// Simulations start at 1 s.
+/// Returns the instant `ms` milliseconds after the start of the simulation, which is at 1 s.
 fn at(ms: u64) -> Instant {
     Instant::from_millis(1000 + ms)
 }
@@ -37,7 +37,7 @@ fn rate(mega: u64, queue_bytes: u64) -> Option<Rate> {
     NonZeroU64::new(mega * 1_000_000).map(|bits_per_second| Rate { bits_per_second, queue_bytes })
 }
 
-/// 100 Mbit/s, 10 ms there and back, a queue of one BDP.
+/// Returns a path of 100 Mbit/s with a round-trip time of 10 ms and a queue of one BDP.
 fn clean(seed: u64) -> Config {
     let direction = |seed| {
         let link =
@@ -55,7 +55,7 @@ fn clean(seed: u64) -> Config {
     }
 }
 
-/// Name of a fault, and its change of the configuration.
+/// Name of a fault, and the change of the configuration that causes it.
 type Kind = (&'static str, fn(&mut Config));
 
 fn change_both_links(config: &mut Config, change: impl Fn(&mut link::Config)) {
@@ -176,8 +176,8 @@ fn run(n: usize, (kind, markers): &(Kind, bool)) -> String {
     let timeouts = Timeouts { transfer: Duration::from_secs(3600), ..Timeouts::default() };
     transfer::run_timed(config, &load(BYTES), &load(0), timeouts)
         .and_then(|(pair, times)| {
-            // A resent byte may be cut otherwise when the MTU has shrunk, and a wrong CRC is known when the
-            // FPDU was already located.
+            // After a reduction of the MTU, retransmitted bytes may be cut at other places. A wrong CRC is found
+            // after the FPDU was located.
             let aligned = !name.starts_with("MTU") && !name.contains("checksum right");
             verify(&pair, aligned)?;
             Ok(line(name, *markers, &pair, times))
@@ -200,8 +200,8 @@ fn line(name: &str, markers: bool, pair: &Pair, times: Times) -> String {
 
 #[test]
 fn paths_match_snapshot() {
-    // Without markers an FPDU ahead of a gap is acknowledged before its CRC is checked, so a wrong CRC ends the
-    // stream (RFC 5044 §8).
+    // Without markers, an FPDU beyond a gap is acknowledged before its CRC is checked, so a wrong CRC ends the stream
+    // (RFC 5044 §8).
     let ends = |name: &str, markers: bool| name.contains("checksum right") && !markers;
     let runs: Vec<(Kind, bool)> = KINDS
         .into_iter()

@@ -1,4 +1,4 @@
-//! The matrix over SCTP: `snapshots/sctp.txt`, and its goodput compared with TCP's.
+//! The matrix over SCTP, `snapshots/sctp.txt`, and its goodput compared with that of TCP.
 
 use core::time::Duration;
 use std::fmt::Write as _;
@@ -13,9 +13,9 @@ use sim::transfer::{self, Load, Timeouts, Times};
 use super::compare;
 use super::matrix::{Cell, THREADS, with_duplicates};
 
-/// Common header and the header of one DATA chunk.
+/// Length of the common header and the header of one DATA chunk, bytes.
 const SCTP_HEADERS: usize = 12 + 16;
-/// Sessions that share the load.
+/// Number of sessions that share the load.
 const SESSIONS: u16 = 4;
 
 impl Cell {
@@ -122,7 +122,7 @@ fn sctp_matrix_matches_snapshot() {
     compare("sctp.txt", &text);
 }
 
-// The mean of several seeds is compared: one loss more or less in slow start changes a single run by half.
+// Compares means of several seeds, because a single loss in slow start can change the time of a run by half.
 #[test]
 fn sctp_goodput_at_one_percent_loss_is_nine_tenths_of_tcp() {
     const SEEDS: u64 = 5;

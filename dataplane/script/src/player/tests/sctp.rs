@@ -1,5 +1,4 @@
-//! SCTP dialogues with a host that the test plays, in virtual time. The scripts' encoder builds the host's
-//! packets.
+//! SCTP dialogues whose host the test plays, in virtual time. The scripts' encoder builds the host's packets.
 
 use sim::dialogue::chunks::Conversation;
 use sim::dialogue::received_packet::ReceivedPacket;
@@ -11,7 +10,7 @@ use super::PORTS;
 
 const TAG: u32 = 0x0a0b_0c0d;
 
-/// The tester, and a host that sends what the test writes as `<` lines.
+/// The tester, and a host that sends packets written as `<` lines.
 struct TestDialogue {
     player: Player<SctpCodec>,
     host: Conversation,
@@ -35,7 +34,7 @@ impl TestDialogue {
         talk
     }
 
-    /// The host sends this.
+    /// Delivers a packet of the host.
     fn host_sends(&mut self, line: &str) {
         let bytes = self.build_packet(line);
         self.player.input(self.now, TransportPacket::Sctp(bytes)).expect("nothing is damaged");
@@ -46,7 +45,7 @@ impl TestDialogue {
         self.host.build_packet(&line).expect("a packet")
     }
 
-    /// The tester must have said this.
+    /// Checks the next packet of the tester.
     fn assert_sent(&mut self, line: &str) {
         let sent = self.player.poll_transmit().expect("the script sends something");
         let TransportPacket::Sctp(bytes) = sent else { panic!("{sent:?}") };
@@ -151,7 +150,7 @@ fn extra_sacks_and_retransmissions_are_skipped() {
     talk.host_sends("SACK cum=2");
     let played = talk.assert_met();
     assert_eq!((played.extra_acks, played.retransmissions), (2, 1));
-    // Data that no line expects fail the dialogue.
+    // DATA that no line expects fails the dialogue.
     let mut talk = TestDialogue::new(&text);
     talk.open();
     talk.host_sends("SACK cum=0");

@@ -1,4 +1,4 @@
-//! Two ends over a lower layer that delivers messages in any order, and redelivers refused ones.
+//! Two ends over a lower layer that delivers messages in any order, and repeats refused ones.
 
 use super::host::*;
 use crate::endpoint::*;
@@ -8,7 +8,7 @@ use ddp::VecMemory;
 use proptest::prelude::*;
 use wire::sctp::ddp::PPID_SEGMENT;
 
-/// Two ends; `choices` select the next delivery among the messages in flight.
+/// Two ends. `choices` selects the next delivery among the messages in flight.
 struct HostPair {
     hosts: [Host; 2],
     choices: Vec<u16>,
@@ -26,7 +26,7 @@ impl HostPair {
         usize::from(self.choices[self.step_count % self.choices.len()]) % n
     }
 
-    /// Delivers one message, chosen among all in flight. Returns false if there is none.
+    /// Delivers one of the messages in flight. Returns false if there is none.
     fn step(&mut self) -> bool {
         self.hosts.iter_mut().for_each(Host::send_messages);
         let under_way: Vec<(usize, usize)> = (0..2)
@@ -40,7 +40,7 @@ impl HostPair {
         }
         let (from, i) = under_way[self.choose(under_way.len())];
         let message = self.hosts[from].in_flight[i].clone();
-        // Each transmission of a message has the same bytes.
+        // Every transmission of a message has the same bytes.
         assert_eq!(self.hosts[from].rewrite(message.message), message.bytes);
         let cut = self.choose(message.bytes.len() + 1);
         let (head, tail) = message.bytes.split_at(cut);
@@ -78,7 +78,7 @@ impl HostPair {
     }
 }
 
-/// Messages: true for a Write of this many bytes, false for a Send.
+/// Generates messages: true for a Write of this many bytes, false for a Send.
 fn messages() -> impl Strategy<Value = Vec<(bool, u16)>> {
     prop::collection::vec((any::<bool>(), 0u16..5000), 1..12)
 }
@@ -86,8 +86,8 @@ fn messages() -> impl Strategy<Value = Vec<(bool, u16)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// RFC 5043 §6.1, §10; RFC 5041 §5.3: with any order of arrival and any refusals, every message is placed
-    /// and delivered once and in order, and sessions follow one another.
+    /// RFC 5043 §6.1, §10; RFC 5041 §5.3: with any order of arrival and any refusals, messages are placed and
+    /// delivered once and in order. Sessions follow one another on the same streams.
     #[test]
     fn any_arrival_order_delivers_each_message_once_in_order(
         choices in prop::collection::vec(any::<u16>(), 64..256),
@@ -148,7 +148,7 @@ proptest! {
         }
     }
 
-    /// Any messages on any streams: no panic, bounds hold, and data is placed within the region only.
+    /// Arbitrary messages on any streams cause no panic. Limits hold, and data is placed only within the region.
     #[test]
     fn arbitrary_messages_stay_within_region_and_bounds(
         hostile in prop::collection::vec(
@@ -180,7 +180,7 @@ proptest! {
         }
         host.send_messages();
         host.acknowledge_all();
-        // Every session that began ends, whatever the peer does afterwards.
+        // Every session ends, regardless of the peer.
         for session in host.sessions() {
             host.abort(session);
         }
@@ -213,7 +213,7 @@ fn check(host: &Host, session: SessionId, messages: &[(bool, u16)]) {
     assert_eq!(sent, (0..messages.len() as u64).map(Cookie::user).collect::<Vec<_>>());
 }
 
-/// A source changed by its program is retransmitted with the bytes of the first transmission.
+/// The program changes the source after the first transmission; the retransmission has the original bytes.
 #[test]
 fn unstable_source_is_retransmitted_from_its_copy() {
     use ddp::RegionMemory;

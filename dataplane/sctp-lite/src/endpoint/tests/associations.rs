@@ -1,4 +1,4 @@
-//! Associations under their sessions: setup, linger and end.
+//! Associations below their sessions: setup, linger and end.
 
 use super::host::{Policy, send_message, stream_config, write_message};
 use super::net::{Fate, Net, Node, Setup, Side, Tx};
@@ -14,7 +14,7 @@ fn lingering(linger: Duration) -> Setup {
     Setup { endpoint, ..Setup::default() }
 }
 
-/// RFC 5043 §11.1: an association whose peer indicates another adaptation does not carry sessions.
+/// RFC 5043 §11.1
 #[test]
 fn other_adaptation_ends_the_association() {
     for side in [Side::A, Side::B] {
@@ -35,7 +35,7 @@ fn other_adaptation_ends_the_association() {
     }
 }
 
-/// No listener, then no answer.
+/// First a host without listener, then one that does not answer.
 #[test]
 fn connect_without_listener_times_out() {
     let mut net =
@@ -51,7 +51,7 @@ fn connect_without_listener_times_out() {
     net.a.assert_nothing_left();
 }
 
-// RFC 9260 §10 (ICMP8): the host does not support SCTP (any more); a report about an old INIT is ignored.
+// RFC 9260 §10 (ICMP8): the host no longer supports SCTP. A report about an old INIT has no effect.
 #[test]
 fn icmp_protocol_unreachable_ends_the_association() {
     let mut net = Net::established(&Setup::default());
@@ -65,7 +65,7 @@ fn icmp_protocol_unreachable_ends_the_association() {
     net.a.assert_nothing_left();
 }
 
-/// The association lingers after its last session, then shuts down; streams are reused.
+/// After its last session the association lingers, then shuts down. Sessions reuse the streams.
 #[test]
 fn association_lingers_then_shuts_down() {
     let mut net = Net::established(&lingering(SECOND * 3));
@@ -93,13 +93,13 @@ fn association_lingers_then_shuts_down() {
     net.b.assert_nothing_left();
 }
 
-/// The side that accepted the association opens sessions, too.
+/// The end that accepted the association opens sessions, too.
 #[test]
 fn both_ends_open_sessions() {
     let mut net = Net::established(&Setup::default());
     let now = net.now;
     let (of_b, of_a) = (net.b.open(now, b"b"), net.a.open(now, b"a"));
-    // The two ends search for a stream from opposite sides.
+    // The two ends search for free streams from opposite sides.
     assert_eq!((of_b.stream, of_a.stream), (15, 1));
     net.run_for(SECOND);
     let streams = |node: &mut Node| node.ep().sessions().map(|id| id.stream).collect::<Vec<_>>();
@@ -110,7 +110,7 @@ fn both_ends_open_sessions() {
     assert_eq!(net.a.memory.to_vec()[..5], *b"hello");
 }
 
-/// A rejected session does not end an association with other sessions.
+/// A rejected session leaves other sessions of the association unaffected.
 #[test]
 fn rejected_session_leaves_the_association_open() {
     let mut net = Net::established(&Setup::default());
@@ -128,7 +128,7 @@ fn rejected_session_leaves_the_association_open() {
     assert_eq!(net.a.open(now, b"").stream, session.stream);
 }
 
-/// An association without a session for too long is shut down.
+/// An association without a session for `answer_timeout` is shut down.
 #[test]
 fn sessionless_association_is_shut_down() {
     let mut net =
@@ -143,7 +143,7 @@ fn sessionless_association_is_shut_down() {
     assert_eq!(net.b.sessions().len(), 0);
 }
 
-/// RFC 5043 §11.3: when the association fails every session gets an event, and no RDMAP Terminate is sent.
+/// RFC 5043 §11.3: every session reports its end, and no RDMAP Terminate is sent.
 #[test]
 fn association_abort_closes_all_sessions() {
     let ulp = ddp::rdmap::Config::default();
@@ -169,7 +169,7 @@ fn association_abort_closes_all_sessions() {
     net.b.assert_nothing_left();
 }
 
-/// The path fails with messages outstanding.
+/// The path fails while messages are outstanding.
 #[test]
 fn lost_association_flushes_outstanding_messages() {
     let mut net = Net::established(&Setup::default());
@@ -186,7 +186,7 @@ fn lost_association_flushes_outstanding_messages() {
     net.a.assert_nothing_left();
 }
 
-/// The peer's host restarts: the old sessions end here, and new ones begin on the same association.
+/// The peer's host restarts: the old sessions end, and new ones begin on the restarted association.
 #[test]
 fn peer_restart_ends_old_sessions() {
     let mut net = Net::established(&Setup::default());
@@ -202,7 +202,7 @@ fn peer_restart_ends_old_sessions() {
     assert_eq!(net.b.memory.to_vec()[..5], *b"fresh");
 }
 
-/// The same with the first Initiate in the packet of the cookie: it belongs to the new association.
+/// Likewise, with the first Initiate in the packet of the cookie: it belongs to the new association.
 #[test]
 fn initiate_bundled_with_restart_cookie_begins_a_session() {
     use std::cell::RefCell;
@@ -244,7 +244,7 @@ fn initiate_bundled_with_restart_cookie_begins_a_session() {
     assert!(net.b.is_up());
 }
 
-/// A restarted peer has the same time for its first session as a new one, though it had sessions before.
+/// A restarted peer has the same time for its first session as a new one, although it had sessions before.
 #[test]
 fn restarted_peer_gets_the_first_session_timeout_again() {
     let mut net = Net::established(&lingering(SECOND));
@@ -262,7 +262,7 @@ fn restarted_peer_gets_the_first_session_timeout_again() {
     assert!(!net.b.is_up());
 }
 
-/// Silence of the peer for the configured time closes its sessions and the association.
+/// A peer that is silent for `idle_timeout` loses its sessions and the association.
 #[test]
 fn idle_timeout_closes_sessions_and_association() {
     let mut setup = Setup::default();
@@ -298,7 +298,7 @@ fn peer_shutdown_delivers_posted_messages_first() {
     assert_eq!(net.b.down_reason(), Some(CloseReason::PeerShutdown));
 }
 
-/// An association that is shut down does not linger: it ends with its last session.
+/// An association that is being shut down does not linger.
 #[test]
 fn shutdown_ends_with_the_last_session() {
     let mut net = Net::established(&lingering(SECOND * 60));
@@ -309,8 +309,7 @@ fn shutdown_ends_with_the_last_session() {
     assert_eq!(net.a.down_reason(), Some(CloseReason::LocalShutdown));
 }
 
-/// No session begins on a closed association; the endpoint is done when its ABORT is sent and its events are
-/// taken.
+/// No session begins on a closed association. The endpoint is done when its ABORT is sent and its events are polled.
 #[test]
 fn closed_association_refuses_new_sessions() {
     let mut net = Net::established(&Setup::default());
@@ -331,7 +330,6 @@ fn closed_association_refuses_new_sessions() {
     assert!(!net.a.ep().is_done(), "its ABORT is not sent");
 }
 
-/// While a session is paused, its messages are refused; other sessions continue.
 #[test]
 fn paused_session_refuses_messages_and_others_continue() {
     let mut net = Net::established(&Setup::default());
@@ -359,7 +357,7 @@ fn paused_session_refuses_messages_and_others_continue() {
     assert_eq!(net.b.events_of(peer_session).count(), before + 1);
 }
 
-/// RFC 5043 §9: DDP's MULPDU follows the path.
+/// RFC 5043 §9: the MULPDU follows the path MTU.
 #[test]
 fn mulpdu_follows_the_path_mtu() {
     let mut net = Net::established(&Setup::default());
@@ -371,14 +369,14 @@ fn mulpdu_follows_the_path_mtu() {
     assert!(net.a.ep().on_packet_too_big(now, 1000));
     assert!(!net.a.ep().on_packet_too_big(now, 1200), "a rise is no news from a router");
     assert_eq!(mulpdu(&mut net), 1000 - 62);
-    // A session control message fits, whatever a router reports.
+    // A session control message fits, regardless of the reported MTU.
     assert!(net.a.ep().on_packet_too_big(now, 100));
     assert_eq!(mulpdu(&mut net), 516);
     net.a.ep().set_path_mtu(now, 1480);
     assert_eq!(mulpdu(&mut net), first);
 }
 
-/// Streams are limited to what both ends grant, and sessions with them.
+/// Both ends limit the number of streams, and therefore of sessions.
 #[test]
 fn open_without_free_stream_is_refused() {
     let mut few = lingering(SECOND);
@@ -397,8 +395,8 @@ fn open_without_free_stream_is_refused() {
     assert_eq!(net.a.setup.ulp, stream_config().into());
 }
 
-/// RFC 5043 §5.1, §8, §9, §10, §11.1: the indication in INIT and INIT ACK, as many streams in one direction
-/// as in the other; every DATA chunk unordered, whole, under PPID 16 or 17, with any losses.
+/// RFC 5043 §5.1, §8, §9, §10, §11.1: INIT and INIT ACK have the indication and equal numbers of streams. Every DATA
+/// chunk is unordered and whole, with PPID 16 or 17, also with losses.
 #[test]
 fn data_chunks_are_unordered_unfragmented_with_ddp_ppids() {
     use std::cell::RefCell;
@@ -431,7 +429,7 @@ fn data_chunks_are_unordered_unfragmented_with_ddp_ppids() {
                     let address = |p: &Result<Parameter<'_>, _>| {
                         matches!(p, Ok(Parameter::Ipv4(_) | Parameter::Ipv6(_)))
                     };
-                    // RFC 5043 §7.2: one address, the packet's source.
+                    // RFC 5043 §7.2: the only address is the packet's source.
                     assert!(!init.parameters().any(|p| address(&p)));
                     let mut parameters = init.parameters();
                     let ours =

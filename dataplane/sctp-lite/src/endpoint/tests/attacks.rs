@@ -6,19 +6,19 @@ use crate::seam::MessageOutcome;
 use crate::session::SessionError;
 use wire::sctp::ddp::{Function, PPID_CONTROL};
 
-/// RFC 5043 §10: DDP-SSNs far ahead cost memory only for received messages, within a bound.
+/// RFC 5043 §10: DDP-SSNs far ahead cost memory only for received messages, up to a limit.
 #[test]
 fn ssn_gaps_cost_memory_for_received_messages_only() {
     let (mut host, session) = Host::established_passive();
     let mut refused = 0;
     for n in 1..=3000_u16 {
-        // Every other DDP-SSN: each is a range of its own.
+        // Every second DDP-SSN, so that each is a range of its own.
         refused += u32::from(host.receive_write(0, n * 2, 0, b"x") == MessageOutcome::Refused);
     }
     let stats = host.upper.slot(session).expect("it goes on").stats();
     assert_eq!((stats.session.segments, refused), (1024, 3000 - 1024));
     assert_eq!(stats.session.refused, u64::from(refused));
-    // DDP's own bound behaves the same: refused, not acknowledged, no error.
+    // The messages are refused without an error, as at DDP's own limit.
     assert_eq!(host.upper.stats.illegal, 0);
     assert_eq!(host.reason(session), None);
     // The message that fills the first gap is always accepted.
@@ -27,7 +27,7 @@ fn ssn_gaps_cost_memory_for_received_messages_only() {
     assert_eq!(stats.ddp.tagged_delivered, 2);
 }
 
-/// DDP's bound on records beyond a gap: refused messages are not acknowledged, and are retransmitted.
+/// DDP's limit of records beyond a gap: refused messages are not acknowledged, and are retransmitted.
 #[test]
 fn messages_beyond_the_record_limit_are_refused() {
     let config = ddp::StreamConfig { max_ooo_records: 4, ..stream_config() };
@@ -52,7 +52,7 @@ fn messages_beyond_the_record_limit_are_refused() {
     assert_eq!(host.ddp_events(session).len(), 7);
 }
 
-/// Initiates on all streams at once, repeatedly.
+/// Initiates on all streams, repeatedly.
 #[test]
 fn initiate_flood_is_bounded() {
     let mut config = EndpointConfig::default();
@@ -68,13 +68,13 @@ fn initiate_flood_is_bounded() {
     }
     assert!(host.upper.live_count() <= 2);
     assert_eq!(host.upper.stats.unpaired_messages, 15);
-    // A session that waits for a decision and is begun again is illegal; the others are turned away.
+    // A second Initiate on a session that waits for its decision is illegal; excess sessions are turned away.
     assert!(host.upper.stats.requests <= 10 && host.upper.stats.illegal >= 2);
     assert!(host.upper.stats.turned_away >= 10, "{:?}", host.upper.stats);
     assert!(host.upper.occupied_slots() <= usize::from(PAIRS));
 }
 
-/// RFC 5043 §5.2.3: 0 to 512 bytes of private data in both directions, no more.
+/// RFC 5043 §5.2.3: private data have 0 to 512 bytes in both directions.
 #[test]
 fn private_data_above_512_bytes_is_refused() {
     for len in [0, 1, 511, 512, 513, 1000] {
@@ -104,7 +104,7 @@ fn private_data_above_512_bytes_is_refused() {
     }
 }
 
-/// Pieces of any size: empty, one byte, the whole message.
+/// Pieces of any size: empty, one byte, or the whole message.
 #[test]
 fn messages_in_any_pieces_are_processed() {
     let mut host = Host::new(false);
@@ -118,7 +118,7 @@ fn messages_in_any_pieces_are_processed() {
     assert_eq!(host.receive_raw(0, 16, true, &pieces), MessageOutcome::Accepted);
     assert_eq!(host.memory.to_vec()[9..15], *b"pieces");
     assert_eq!(host.receive_raw(0, 16, true, &[]), MessageOutcome::Accepted);
-    // Accept, then Terminate.
+    // The Accept, then the Terminate.
     for _ in 0..2 {
         host.send_messages();
         host.acknowledge_all();
@@ -127,7 +127,6 @@ fn messages_in_any_pieces_are_processed() {
     assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
 }
 
-/// Faults of one session do not affect another.
 #[test]
 fn session_fault_leaves_other_sessions_unaffected() {
     let (mut host, first) = Host::established_passive();

@@ -1,4 +1,4 @@
-//! RFC 5041 §3's suite over two endpoints, with bare DDP and with RDMAP.
+//! Conformance suite of RFC 5041 §3 over two endpoints, with bare DDP and with RDMAP.
 
 use super::host::{STAG, stream_config};
 use super::net::{Fate, Net, Node, Setup, Side as End, has_data};
@@ -12,10 +12,10 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// Bytes of an SCTP packet around a DDP segment, including room for control chunks.
+/// Bytes of an SCTP packet without its DDP segment, including room for control chunks.
 const OVERHEAD: usize = 12 + 16 + 16 + 2 + 16;
 
-/// Faults planned for the packets with data of each end.
+/// Faults planned for the packets with data, per end.
 type Plans = Rc<RefCell<[VecDeque<Fault>; 2]>>;
 
 struct Endpoints<const RDMAP: bool> {
@@ -43,7 +43,7 @@ fn setup(rdmap: bool) -> Setup {
     Setup { endpoint, ulp, ..Setup::default() }
 }
 
-/// Converts to the equivalent DDP event.
+/// Returns the equivalent event of DDP.
 fn to_ddp_event(event: &SessionEvent) -> Option<ddp::Event> {
     use rdmap::Event as RdmapEvent;
     Some(match event {

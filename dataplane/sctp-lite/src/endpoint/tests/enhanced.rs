@@ -1,4 +1,4 @@
-//! RFC 6581 §7: enhanced session messages.
+//! Enhanced session messages (RFC 6581 §7).
 
 use super::host::*;
 use crate::endpoint::*;
@@ -26,7 +26,7 @@ fn depths(host: &Host, session: SessionId) -> Option<Depths> {
     params.agreed.map(|agreed| agreed.depths)
 }
 
-/// The enhanced Initiate carries IRD and ORD before the ULP's private data, and the Accept answers them.
+/// The enhanced Initiate has IRD and ORD before the private data, and the Accept answers them.
 #[test]
 fn active_enhanced_initiate_gets_enhanced_accept() {
     let mut host = host(true, rdmap(8, 16));
@@ -44,12 +44,11 @@ fn active_enhanced_initiate_gets_enhanced_accept() {
     assert_eq!((private_data, params.ulp), (b"welcome".to_vec(), UlpKind::Rdmap));
     assert_eq!(agreed.depths, Depths { ird: 8, ord: 4 });
     assert_eq!(agreed.peer, Depths { ird: 4, ord: 2 });
-    // RFC 6581 §7: the session ends with the plain Terminate.
+    // RFC 6581 §7: the Terminate has no enhanced form.
     host.shutdown(session);
     assert_eq!(host.sent_controls(), [(0, 1, Function::Terminate, vec![])]);
 }
 
-/// The passive side answers in the form of the Initiate.
 #[test]
 fn passive_end_answers_in_the_form_of_the_initiate() {
     let mut host = host(false, rdmap(8, 16));
@@ -65,7 +64,7 @@ fn passive_end_answers_in_the_form_of_the_initiate() {
     assert_eq!(depths(&host, session), Some(Depths { ird: 6, ord: 4 }));
 }
 
-/// A plain Initiate gets a plain answer, whatever the ULP.
+/// A plain Initiate gets a plain answer from any ULP.
 #[test]
 fn plain_initiate_gets_plain_answer() {
     let mut passive = host(false, rdmap(8, 16));
@@ -75,7 +74,7 @@ fn plain_initiate_gets_plain_answer() {
     passive.policy = Policy::Reject(b"no".to_vec());
     passive.receive(1, 0, Function::Initiate, b"please");
     assert_eq!(passive.sent_controls(), [(1, 0, Function::Reject, b"no".to_vec())]);
-    // Bare DDP opens without it, and so does RDMAP if configured.
+    // Bare DDP opens with the plain form, and so does RDMAP without `open_enhanced`.
     let mut bare = Host::new(true);
     bare.open(b"");
     assert_eq!(bare.sent_controls()[0].2, Function::Initiate);
@@ -86,7 +85,6 @@ fn plain_initiate_gets_plain_answer() {
     assert_eq!(plain.sent_controls()[0].2, Function::Initiate);
 }
 
-/// Private data and enhanced data together are at most 512 bytes.
 #[test]
 fn enhanced_and_private_data_are_at_most_512_bytes() {
     let mut host = host(true, rdmap(1, 1));
@@ -99,8 +97,8 @@ fn enhanced_and_private_data_are_at_most_512_bytes() {
     assert_eq!((short, host.upper.stats.illegal), (MessageOutcome::Accepted, 1));
 }
 
-/// The enhanced Reject is for requests whose plain form would have been accepted (RFC 6581 §7), and carries
-/// the required ORD; a ULP's Reject is plain.
+/// RFC 6581 §7: the enhanced Reject means that the plain form would have been accepted; it has the required ORD. A
+/// Reject by the ULP is plain.
 #[test]
 fn enhanced_reject_carries_required_ord() {
     let mut passive = host(false, rdmap(8, 8));
@@ -149,8 +147,7 @@ fn plain_accept_of_enhanced_initiate_is_illegal() {
     assert_eq!(host.sent_controls(), [(0, 1, Function::Terminate, vec![])]);
 }
 
-/// RFC 6581 §9.1: an unacceptable Accept is answered with an RDMAP Terminate of layer 2, type 0, code 6, and
-/// the session ends.
+/// RFC 6581 §9.1: the RDMAP Terminate has layer 2, type 0 and code 6, and the session ends.
 #[test]
 fn unacceptable_accept_is_answered_with_terminate_2_0_06() {
     let mut host = host(true, rdmap(2, 8));
@@ -160,15 +157,15 @@ fn unacceptable_accept_is_answered_with_terminate_2_0_06() {
     host.receive(0, 0, Function::EnhancedAccept, &data(8, 3, None, b""));
     assert_eq!(host.sent_controls(), [(0, 2, Function::Terminate, vec![])]);
     let terminate = &host.in_flight[0].bytes;
-    // After DDP-SSN and DDP header: layer and type in one byte, then the code.
+    // After DDP-SSN and DDP header: one byte with layer and type, then the code.
     assert_eq!(terminate[2 + 18..2 + 20], [0x20, 6]);
     host.acknowledge_all();
     let error = NegotiationError::InsufficientIrd { offered: 2, needed: 3 };
     assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Unsuitable(error))));
 }
 
-/// RFC 6581 §9.2: in the peer-to-peer model the active side begins with an empty message, which is not
-/// reported to the ULP; only then the passive side sends.
+/// RFC 6581 §9.2: in the peer-to-peer model the active side begins with an empty message that its peer's ULP does not
+/// see. Only then the passive side sends.
 #[test]
 fn passive_end_sends_after_ready_to_receive_message() {
     let mut config = EndpointConfig::default();

@@ -1,5 +1,5 @@
-//! Half-closed sessions: after the peer's Terminate the ULP answers, then closes (RFC 5041 §6.2.1). And ends
-//! that must not look orderly (docs/protocol.md §6).
+//! Half-closed sessions: after the peer's Terminate the ULP responds, then closes (RFC 5041 §6.2.1). Also ends that
+//! must not look graceful (docs/protocol.md §6).
 
 use super::host::*;
 use crate::endpoint::*;
@@ -8,12 +8,12 @@ use core::time::Duration;
 use ddp::last_message::LastMessage;
 use wire::sctp::ddp::{Function, PPID_SEGMENT};
 
-/// The last message that reports a local failure.
+/// Returns the last message that reports a local failure.
 fn failed_last_message() -> Option<LastMessage> {
     Some(LastMessage::llp(0, 5))
 }
 
-/// Returns a session whose peer has sent a message and its Terminate, and whose ULP has not closed.
+/// Returns a session whose peer has sent a message and its Terminate. The ULP has not closed it yet.
 fn half_closed_session() -> (Host, SessionId) {
     let (mut host, session) = Host::established_passive();
     host.closes = false;
@@ -32,7 +32,7 @@ fn posts_after_peer_terminate_are_sent() {
     assert_eq!(host.sent_controls(), []);
     assert_eq!(host.in_flight[0].ppid, PPID_SEGMENT);
     assert!(host.in_flight[0].bytes.ends_with(b"answer"));
-    // One Terminate suffices (RFC 5043 §6.2), but the streams remain in use while this end answers.
+    // One Terminate suffices (RFC 5043 §6.2), but the streams stay in use while this end still sends.
     assert_eq!(host.receive(0, 0, Function::Initiate, b""), MessageOutcome::Refused);
     host.shutdown(session);
     assert_eq!(host.sent_controls(), [(0, 2, Function::Terminate, vec![])]);
@@ -41,13 +41,13 @@ fn posts_after_peer_terminate_are_sent() {
     assert_eq!(host.receive(0, 0, Function::Initiate, b""), MessageOutcome::Accepted);
 }
 
-/// The wait for the ULP is bounded. Its time-out is reported to the peer: answers are missing.
+/// The wait for the ULP is limited. Its time-out is reported to the peer, because responses are missing.
 #[test]
 fn ulp_close_timeout_is_reported_to_the_peer() {
     let (mut host, session) = half_closed_session();
     let second = Duration::from_secs(1);
     host.wait(ddp::HALF_CLOSED_TIMEOUT - second);
-    // An acknowledged answer counts as progress.
+    // An acknowledged message counts as progress.
     host.post(session, send_message(b"late", 1)).expect("room");
     host.send_messages();
     host.acknowledge_all();
@@ -61,7 +61,7 @@ fn ulp_close_timeout_is_reported_to_the_peer() {
     host.assert_nothing_left();
 }
 
-/// No last message can follow this end's Terminate: the association is aborted.
+/// After this end's Terminate no last message can be sent, so the association is aborted.
 #[test]
 fn error_after_local_terminate_aborts_the_association() {
     let cases: [fn(&mut Host) -> MessageOutcome; 2] = [
@@ -78,7 +78,7 @@ fn error_after_local_terminate_aborts_the_association() {
     }
 }
 
-/// A segment is discarded because this end has ended the session in order: the association is aborted.
+/// The segment is discarded because this end has closed gracefully, so the association is aborted.
 #[test]
 fn segment_after_orderly_end_aborts_the_association() {
     let (mut host, session) = Host::established_passive();

@@ -1,4 +1,4 @@
-//! All sessions of one end without SCTP below: messages in and out, acknowledgements made by the test.
+//! All sessions of one end without SCTP below. The test delivers messages and makes acknowledgements.
 
 use crate::endpoint::upper::{Upper, UpperCall};
 use crate::endpoint::*;
@@ -18,7 +18,7 @@ pub(super) const REGION: usize = 1 << 20;
 pub(super) const MAX_MESSAGE: usize = 1436;
 pub(super) const PAIRS: u16 = 8;
 
-/// The owner's reaction to a request.
+/// Reaction of the owner to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Policy {
     Accept(Vec<u8>),
@@ -26,7 +26,7 @@ pub(super) enum Policy {
     Wait,
 }
 
-/// A message written and not acknowledged.
+/// A message sent and not acknowledged.
 #[derive(Clone, Debug)]
 pub(super) struct InFlight {
     pub(super) message: MessageRef,
@@ -41,7 +41,7 @@ pub(super) struct Host {
     pub(super) upper: Upper<VecMemory>,
     pub(super) now: Instant,
     pub(super) policy: Policy,
-    /// The ULPs close as soon as the peer has closed.
+    /// True if the ULPs close as soon as the peer has closed.
     pub(super) closes: bool,
     pub(super) ulp: UlpConfig,
     pub(super) memory: VecMemory,
@@ -63,7 +63,7 @@ pub(super) fn stream_config() -> StreamConfig {
     }
 }
 
-/// Returns a table with a region that peers may write and read.
+/// Returns a table with a region for remote reads and writes.
 pub(super) fn region(memory: &VecMemory) -> StagTable<VecMemory> {
     let mut stags = StagTable::new();
     let entry = StagEntry {
@@ -187,7 +187,7 @@ impl Host {
         self.settle();
     }
 
-    /// Advances the time.
+    /// Advances the time by `time`.
     pub(super) fn wait(&mut self, time: Duration) {
         self.now += time;
         let now = self.now;
@@ -195,7 +195,7 @@ impl Host {
         self.settle();
     }
 
-    /// Processes the consequences of a call, and the owner's reactions.
+    /// Processes the consequences of a call, and performs the owner's reactions.
     pub(super) fn settle(&mut self) {
         let now = self.now;
         loop {
@@ -213,7 +213,7 @@ impl Host {
                     });
                     assert_ne!(posted, Some(None));
                 }
-                // RFC 5041 §6.2.1: the ULP has nothing more to send.
+                // RFC 5041 §6.2.1: the ULP has no more data to send.
                 (
                     SessionEvent::Ddp(ddp::Event::PeerClosed { .. })
                     | SessionEvent::Rdmap(ddp::rdmap::Event::PeerClosed { .. }),
@@ -227,7 +227,7 @@ impl Host {
         }
     }
 
-    /// Receives a message of the peer.
+    /// Delivers a message of the peer.
     pub(super) fn receive_raw(
         &mut self,
         stream: u16,
@@ -257,7 +257,7 @@ impl Host {
         self.receive_raw(stream, PPID_CONTROL, true, &[&bytes])
     }
 
-    /// Receives a whole tagged message in one segment.
+    /// Delivers a whole tagged message in one segment.
     pub(super) fn receive_write(
         &mut self,
         stream: u16,
@@ -269,7 +269,7 @@ impl Host {
         self.receive_raw(stream, PPID_SEGMENT, true, &[&bytes])
     }
 
-    /// Writes all messages that may be sent.
+    /// Writes all messages permitted now.
     pub(super) fn send_messages(&mut self) {
         loop {
             let mut room = [0; MAX_MESSAGE];
@@ -285,7 +285,7 @@ impl Host {
         }
     }
 
-    /// Sends, and returns the control messages as (stream, DDP-SSN, function, private data).
+    /// Writes all messages. Returns the new control messages: stream, DDP-SSN, function and private data.
     pub(super) fn sent_controls(&mut self) -> Vec<(u16, u16, Function, Vec<u8>)> {
         let before = self.in_flight.len();
         self.send_messages();
@@ -300,11 +300,11 @@ impl Host {
             .collect()
     }
 
-    /// Returns the last message among the outstanding ones.
+    /// Returns DDP's last message, if it is outstanding.
     pub(super) fn last_message(&self) -> Option<LastMessage> {
         let mut segments = self.in_flight.iter().filter(|flying| flying.ppid == PPID_SEGMENT);
         segments.find_map(|flying| {
-            // DDP-SSN; T = 0, L = 1, DV = 1; RsvdULP; QN 2, MSN 1, MO 0.
+            // After the DDP-SSN: T = 0, L = 1, DV = 1; RsvdULP; QN 2, MSN 1, MO 0.
             let rest = flying.bytes.get(2..)?.strip_prefix(&[0x41, 0, 0, 0, 0, 0, 0, 0, 0, 2])?;
             LastMessage::parse(rest.strip_prefix(&[0, 0, 0, 1, 0, 0, 0, 0])?).ok()
         })
@@ -331,7 +331,7 @@ impl Host {
         out
     }
 
-    /// Returns the events of a session.
+    /// Returns the recorded events of a session.
     pub(super) fn events_of(&self, session: SessionId) -> Vec<SessionEvent> {
         let session_event = |event: &Event| match event {
             Event::Session(id, event) if *id == session => Some(event.clone()),
@@ -340,7 +340,7 @@ impl Host {
         self.events.iter().filter_map(session_event).collect()
     }
 
-    /// Returns the sessions with events, in order.
+    /// Returns all sessions, in the order of their first events.
     pub(super) fn sessions(&self) -> Vec<SessionId> {
         let mut all = Vec::new();
         for event in &self.events {
@@ -353,7 +353,7 @@ impl Host {
         all
     }
 
-    /// Returns the owner's latest session on a stream.
+    /// Returns the newest session on a stream.
     pub(super) fn session(&self, stream: u16) -> SessionId {
         let sessions = self.sessions();
         let is_on_stream = |id: &&SessionId| id.stream == stream;
@@ -381,7 +381,7 @@ impl Host {
         self.events_of(session).into_iter().filter_map(ddp_event).collect()
     }
 
-    /// Asserts that no state of any session remains.
+    /// Asserts that no session has left any state.
     pub(super) fn assert_nothing_left(&self) {
         assert_eq!(self.upper.occupied_slots(), 0, "streams are in use");
         assert_eq!((self.upper.live_count(), self.buffers.in_use()), (0, 0));
@@ -389,7 +389,7 @@ impl Host {
         assert!(self.in_flight.is_empty());
     }
 
-    /// Returns an active end with an established session on stream 0.
+    /// Returns an active end, with an established session on stream 0.
     pub(super) fn established_active() -> (Host, SessionId) {
         let mut host = Host::new(true);
         let session = host.open(b"");
@@ -400,7 +400,7 @@ impl Host {
         (host, session)
     }
 
-    /// Returns a passive end with an established session on stream 0, its Accept acknowledged.
+    /// Returns a passive end, with an established session on stream 0 and its Accept acknowledged.
     pub(super) fn established_passive() -> (Host, SessionId) {
         let mut host = Host::new(false);
         assert_eq!(host.receive(0, 0, Function::Initiate, b""), MessageOutcome::Accepted);
@@ -412,7 +412,7 @@ impl Host {
     }
 }
 
-/// Returns a DDP segment message: a whole tagged message.
+/// Returns a user message with a whole tagged DDP message.
 pub(super) fn segment(ssn: u16, to: u64, data: &[u8]) -> Vec<u8> {
     let mut bytes = ssn.to_be_bytes().to_vec();
     let mut header = [0; wire::ddp::TAGGED_HEADER_LEN];

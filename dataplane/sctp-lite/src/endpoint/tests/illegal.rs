@@ -1,4 +1,4 @@
-//! Violations of the legal sequences: the session is terminated, counted and explained (RFC 5043 §6.1).
+//! Violations of the legal sequences (RFC 5043 §6.1): the session is terminated, counted and its error reported.
 
 use super::host::*;
 use crate::endpoint::*;
@@ -8,14 +8,14 @@ use base::ErrorNumbers;
 use ddp::last_message::LastMessage;
 use wire::sctp::ddp::{BadControl, Function, PPID_CONTROL, PPID_SEGMENT};
 
-/// Actions of the peer in an established session.
+/// Sends an illegal message in an established session.
 type IllegalMessage = fn(&mut Host) -> MessageOutcome;
 
 fn control(function: Function, ssn: u16) -> Vec<u8> {
     [ssn.to_be_bytes(), function.code().to_be_bytes()].concat()
 }
 
-/// All violations in an established session, passive and active.
+/// All violations in an established session, on the passive and the active side.
 #[test]
 fn violation_in_established_session_terminates_it() {
     let cases: [(IllegalMessage, SessionError); 17] = [
@@ -99,21 +99,21 @@ fn violation_in_established_session_terminates_it() {
             let (mut host, session) = side();
             assert_eq!(wrong(&mut host), MessageOutcome::Accepted, "{error}");
             assert_eq!(host.upper.stats.illegal, 1, "{error}");
-            // A Terminate alone would be an orderly end (docs/protocol.md §6).
+            // A Terminate alone would signal a graceful end (docs/protocol.md §6).
             assert_eq!(host.sent_controls(), [(0, 2, Function::Terminate, vec![])], "{error}");
             assert_eq!(host.last_message(), Some(LastMessage::llp(0, 5)), "{error}");
             host.acknowledge_all();
             assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
-            // No further data is placed, whatever is received.
+            // Later segments are not placed.
             host.receive_write(0, 10, 500, b"late");
             assert_eq!(host.memory.to_vec()[500..504], [0; 4]);
-            // The owner opens another session on other streams.
+            // The owner can open another session on other streams.
             assert_ne!(host.open(b"").stream, 0);
         }
     }
 }
 
-/// Messages that are not an answer to an Initiate.
+/// Messages that cannot answer an Initiate.
 #[test]
 fn illegal_answer_to_initiate_fails_the_session() {
     let cases: [(Vec<u8>, u32, SessionError); 6] = [
@@ -146,13 +146,13 @@ fn illegal_answer_to_initiate_fails_the_session() {
         host.send_messages();
         assert_eq!(host.receive_raw(0, ppid, true, &[&bytes]), MessageOutcome::Accepted);
         assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
-        // RFC 5043 §6.6: an answer also proves that the Initiate has arrived.
+        // RFC 5043 §6.6: any answer proves that the Initiate has arrived.
         assert_eq!(host.sent_controls(), [(0, 1, Function::Terminate, vec![])]);
         host.acknowledge_all();
     }
 }
 
-/// RFC 5043 §6.1: messages after the answer wait for it, unacknowledged.
+/// RFC 5043 §6.1
 #[test]
 fn messages_ahead_of_the_answer_are_refused_until_it_arrives() {
     let mut host = Host::new(true);
@@ -171,8 +171,8 @@ fn messages_ahead_of_the_answer_are_refused_until_it_arrives() {
     assert_eq!(host.reason(session), Some(CloseReason::PeerShutdown));
 }
 
-/// RFC 5043 §6.6: the SACK of the Initiate permits the active side to send. Segments and a following
-/// Terminate are not acknowledged before the decision, and are accepted after an Accept.
+/// RFC 5043 §6.6: the SACK of the Initiate permits the active side to send. Segments and a following Terminate are
+/// refused before the decision, and accepted after an Accept.
 #[test]
 fn segments_before_the_decision_are_refused_until_accept() {
     let mut host = Host::new(false);
@@ -195,8 +195,7 @@ fn segments_before_the_decision_are_refused_until_accept() {
     assert_eq!(host.reason(session), Some(CloseReason::PeerShutdown));
 }
 
-/// Before a decision the active side may send segments and cancel; any other control message ends the
-/// session.
+/// Before the decision the active side may send segments and cancel. Any other control message ends the session.
 #[test]
 fn control_message_before_decision_ends_the_session() {
     let cases: [(IllegalMessage, SessionError); 2] = [
@@ -221,7 +220,6 @@ fn control_message_before_decision_ends_the_session() {
     }
 }
 
-/// Messages on a stream without a session.
 #[test]
 fn messages_without_a_session_are_unmatched() {
     let illegal: [IllegalMessage; 5] = [
@@ -237,20 +235,20 @@ fn messages_without_a_session_are_unmatched() {
         assert_eq!((host.upper.stats.illegal, host.sessions().len()), (1, 0));
         assert_eq!(host.sent_controls(), [(0, 0, Function::Terminate, vec![])]);
         host.acknowledge_all();
-        // A Terminate is not answered with another one, so that two ends cannot loop.
+        // A Terminate is not answered by another one, so that two ends cannot loop.
         assert_eq!(host.receive(0, 1, Function::Terminate, b""), MessageOutcome::Accepted);
         assert_eq!(host.sent_controls(), []);
         assert_eq!(host.upper.occupied_slots(), 0);
     }
     let mut host = Host::new(false);
     assert_eq!(host.receive(0, 4, Function::Terminate, b""), MessageOutcome::Accepted);
-    // RFC 5043 §6.1: the message may follow an Initiate that has not arrived.
+    // RFC 5043 §6.1: the Initiate before this message may still arrive.
     assert_eq!(host.receive_write(0, 1, 0, b"x"), MessageOutcome::Refused);
     assert_eq!((host.upper.stats.unmatched_terminates, host.upper.stats.early_messages), (1, 1));
     assert_eq!((host.sent_controls(), host.upper.occupied_slots()), (vec![], 0));
 }
 
-/// Both ends open a session on the same streams: both fail.
+/// Both ends open a session on the same streams, and both sessions fail.
 #[test]
 fn simultaneous_initiates_on_one_stream_both_fail() {
     let mut host = Host::new(true);
@@ -266,7 +264,7 @@ fn simultaneous_initiates_on_one_stream_both_fail() {
     host.assert_nothing_left();
 }
 
-/// RFC 5041 §7.1: a DDP error is reported in the last message, and the session's Terminate follows.
+/// RFC 5041 §7.1: the last message reports the DDP error.
 #[test]
 fn ddp_error_sends_last_message_then_terminate() {
     let (mut host, session) = Host::established_passive();

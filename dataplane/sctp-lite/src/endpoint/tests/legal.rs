@@ -50,7 +50,7 @@ fn active_session_runs_from_initiate_to_both_terminates() {
     host.assert_nothing_left();
 }
 
-/// RFC 5043 §6.2, passive side. §6.6: no segment before the Accept is acknowledged.
+/// RFC 5043 §6.2, passive side. §6.6: no segment is sent before the Accept is acknowledged.
 #[test]
 fn passive_session_sends_after_accept_is_acknowledged() {
     let mut host = Host::new(false);
@@ -68,7 +68,7 @@ fn passive_session_sends_after_accept_is_acknowledged() {
     assert_eq!(host.sent_controls(), []);
     assert_eq!(host.in_flight[0].bytes, segment(1, 0, b"early"));
     host.acknowledge_all();
-    // The peer terminates first; this end follows.
+    // The peer terminates first, then this end.
     assert_eq!(host.receive(3, 1, Function::Terminate, b""), MessageOutcome::Accepted);
     assert_eq!(host.sent_controls(), [(3, 2, Function::Terminate, vec![])]);
     assert_eq!(host.reason(session), None);
@@ -77,34 +77,34 @@ fn passive_session_sends_after_accept_is_acknowledged() {
     host.assert_nothing_left();
 }
 
-/// RFC 5043 §6.2: at least one side sends a Terminate; one suffices.
+/// RFC 5043 §6.2: one Terminate, from either side, suffices.
 #[test]
 fn single_terminate_ends_the_session() {
     let (mut host, session) = Host::established_active();
     host.shutdown(session);
     assert_eq!(host.sent_controls(), [(0, 1, Function::Terminate, vec![])]);
     host.acknowledge_all();
-    // The acknowledgement was progress: the wait restarts once.
+    // The acknowledgement was progress, so the time-out restarts once.
     host.wait(SECOND * 5);
     assert_eq!(host.reason(session), None);
     host.wait(SECOND * 5);
     assert_eq!(host.reason(session), Some(CloseReason::LocalShutdown));
-    // Messages that may still arrive keep the streams from reuse by this end, but not other streams.
+    // Messages may still arrive, so this end does not reuse these streams yet; others are available.
     assert_eq!(host.open(b"").stream, 1);
-    // The peer is certain that nothing is outstanding: it begins another session on these streams.
+    // The peer can tell that no message is outstanding, and begins another session on these streams.
     assert_eq!(host.receive(0, 0, Function::Initiate, b"next"), MessageOutcome::Accepted);
     assert!(host.is_established(host.session(0)));
     assert_ne!(host.session(0), session);
 }
 
-/// The same while this end still waits for the peer's Terminate.
+/// Likewise while this end still waits for the peer's Terminate.
 #[test]
 fn next_initiate_ends_the_wait_for_peer_terminate() {
     let (mut host, session) = Host::established_passive();
     host.shutdown(session);
     assert_eq!(host.receive_write(0, 1, 0, b"last"), MessageOutcome::Accepted);
     assert_eq!(host.sent_controls(), [(0, 1, Function::Terminate, vec![])]);
-    // The acknowledgement is lost: the next Initiate comes too early.
+    // The acknowledgement was lost, so the next Initiate is too early.
     assert_eq!(host.receive(0, 0, Function::Initiate, b""), MessageOutcome::Refused);
     host.acknowledge_all();
     assert_eq!(host.reason(session), None);
@@ -113,7 +113,7 @@ fn next_initiate_ends_the_wait_for_peer_terminate() {
     assert!(host.is_established(host.session(0)));
 }
 
-/// RFC 5043 §6.3: rejected by the ULP, with its private data.
+/// RFC 5043 §6.3: the ULP's Reject carries private data.
 #[test]
 fn rejected_session_reports_private_data() {
     let mut host = Host::new(true);
@@ -123,7 +123,7 @@ fn rejected_session_reports_private_data() {
     let (private_data, enhanced) = (b"no".to_vec(), None);
     let reason = CloseReason::RejectedByPeer { private_data, enhanced };
     assert_eq!(host.reason(session), Some(reason));
-    // RFC 5043 §6.6: no reuse before the Initiate is acknowledged.
+    // RFC 5043 §6.6: the streams are not reused before the Initiate is acknowledged.
     assert_eq!(host.open(b"").stream, 1);
     host.acknowledge(1);
     assert_eq!(host.open(b"").stream, 0);
@@ -133,7 +133,7 @@ fn rejected_session_reports_private_data() {
     assert_eq!(host.receive(5, 0, Function::Initiate, b""), MessageOutcome::Accepted);
     assert_eq!(host.reason(host.session(5)), Some(CloseReason::RejectedHere));
     assert_eq!(host.sent_controls(), [(5, 0, Function::Reject, b"not now".to_vec())]);
-    // A second attempt, before this end knows that the Reject has arrived.
+    // The next Initiate arrives before the Reject is acknowledged.
     assert_eq!(host.receive(5, 0, Function::Initiate, b""), MessageOutcome::Refused);
     host.acknowledge_all();
     host.assert_nothing_left();
@@ -141,7 +141,7 @@ fn rejected_session_reports_private_data() {
     assert_eq!(host.sessions().len(), 2);
 }
 
-/// RFC 5043 §6.4: the number of undecided requests is bounded; a further one is answered with a Terminate.
+/// RFC 5043 §6.4: a request above the limit is answered with a Terminate.
 #[test]
 fn pending_requests_are_bounded() {
     let mut config = EndpointConfig::default();
@@ -155,13 +155,13 @@ fn pending_requests_are_bounded() {
     assert_eq!(host.upper.stats.turned_away, 1);
     assert_eq!(host.sent_controls(), [(2, 0, Function::Terminate, vec![])]);
     host.acknowledge_all();
-    // RFC 5043 §5.2.3: a decision makes room for a further request.
+    // RFC 5043 §5.2.3: a decision makes room for another request.
     host.accept(host.session(0), b"");
     assert_eq!(host.receive(2, 0, Function::Initiate, b""), MessageOutcome::Accepted);
     assert_eq!(host.sessions().len(), 3);
 }
 
-/// RFC 5043 §6.4, active side: turned away without the peer's ULP.
+/// RFC 5043 §6.4, active side: the peer answers the Initiate with a Terminate.
 #[test]
 fn terminate_as_answer_reports_turned_away() {
     let mut host = Host::new(true);
@@ -174,7 +174,6 @@ fn terminate_as_answer_reports_turned_away() {
     host.assert_nothing_left();
 }
 
-/// An unanswered Initiate, and an undecided request.
 #[test]
 fn unanswered_initiate_and_undecided_request_time_out() {
     let mut host = Host::new(true);
@@ -186,14 +185,14 @@ fn unanswered_initiate_and_undecided_request_time_out() {
     assert_eq!(host.sent_controls(), []);
     host.acknowledge_all();
     assert_eq!(host.sent_controls(), []);
-    // §6.2: one follows the Accept, and the session has no other message of this end.
+    // §6.2: the Terminate follows the Accept, and this end sends no other message.
     assert_eq!(host.receive(0, 0, Function::Accept, b""), MessageOutcome::Accepted);
     assert_eq!(host.sent_controls(), [(0, 1, Function::Terminate, vec![])]);
     host.acknowledge_all();
     assert_eq!(host.receive(0, 1, Function::Terminate, b""), MessageOutcome::Accepted);
     host.assert_nothing_left();
 
-    // §6.3, §6.4: with another answer the sequence is complete.
+    // §6.3, §6.4: with any other answer the sequence is complete.
     for answer in [Function::Reject, Function::Terminate] {
         let mut host = Host::new(true);
         let session = host.open(b"");
@@ -201,7 +200,7 @@ fn unanswered_initiate_and_undecided_request_time_out() {
         host.acknowledge_all();
         host.wait(SECOND * 10);
         assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::AnswerTimeout)));
-        // §6.6: until then the streams are not reused.
+        // §6.6: the streams are not reused before the answer.
         let next = host.open(b"");
         assert_eq!((session.stream, next.stream), (0, 1));
         host.send_messages();
@@ -220,10 +219,9 @@ fn unanswered_initiate_and_undecided_request_time_out() {
     host.assert_nothing_left();
 }
 
-/// The active side cancels before it is answered.
 #[test]
 fn active_end_cancels_before_the_answer() {
-    // Nothing was sent yet.
+    // Before the Initiate was sent.
     let mut host = Host::new(true);
     let session = host.open(b"");
     host.shutdown(session);
@@ -233,7 +231,7 @@ fn active_end_cancels_before_the_answer() {
     );
     host.assert_nothing_left();
 
-    // The Initiate was sent: the same as if the answer took too long.
+    // After the Initiate was sent: as if the answer took too long.
     let mut host = Host::new(true);
     let session = host.open(b"");
     host.send_messages();
@@ -256,7 +254,7 @@ fn active_end_cancels_before_the_answer() {
     host.assert_nothing_left();
 }
 
-/// RFC 5043 §6.1: a Terminate takes effect at its DDP-SSN, however early it arrives.
+/// RFC 5043 §6.1: a Terminate takes effect when all earlier messages have arrived.
 #[test]
 fn early_terminate_takes_effect_at_its_ssn() {
     let (mut host, session) = Host::established_passive();
@@ -275,7 +273,7 @@ fn early_terminate_takes_effect_at_its_ssn() {
     assert_eq!(host.sent_controls(), [(0, 1, Function::Terminate, vec![])]);
 }
 
-/// RFC 5043 §6.1: DDP-SSNs start from zero in each session, and have no gaps.
+/// RFC 5043 §6.1: DDP-SSNs have no gaps.
 #[test]
 fn ssns_start_at_zero_in_each_session() {
     let (mut host, mut session) = Host::established_active();
@@ -299,7 +297,7 @@ fn ssns_start_at_zero_in_each_session() {
     }
 }
 
-/// A graceful close lasts while the peer makes progress, and no longer.
+/// A graceful close continues while the peer makes progress, and no longer.
 #[test]
 fn graceful_close_is_extended_while_the_peer_progresses() {
     let (mut host, session) = Host::established_active();
@@ -329,8 +327,8 @@ fn two_sessions() -> (Host, SessionId, SessionId) {
     (host, first, second)
 }
 
-/// RFC 5043 §11.2: a message that does not fit the rest of a packet is first in the next one; no shorter
-/// message overtakes it.
+/// RFC 5043 §11.2: a message that does not fit the rest of a packet is first in the next one. No shorter message
+/// overtakes it.
 #[test]
 fn message_too_long_for_packet_opens_the_next_packet() {
     let (mut host, first, second) = two_sessions();
@@ -347,7 +345,7 @@ fn message_too_long_for_packet_opens_the_next_packet() {
     );
 }
 
-/// Sessions with data to send alternate, however much each has.
+/// Sessions with data alternate, regardless of the amount.
 #[test]
 fn sessions_with_data_alternate() {
     let (mut host, first, second) = two_sessions();
@@ -360,7 +358,7 @@ fn sessions_with_data_alternate() {
     assert_eq!(streams, [0, 1, 0, 0]);
 }
 
-/// The loss of the association after this end is done does not affect a session's graceful end.
+/// The association is lost after this end is done: the session's end is still graceful.
 #[test]
 fn association_loss_after_graceful_end_is_not_reported() {
     for (acknowledged, reason) in
@@ -383,7 +381,7 @@ fn association_loss_after_graceful_end_is_not_reported() {
     }
 }
 
-/// Memory for unacknowledged messages is bounded; with nothing kept, one message is sent regardless.
+/// The memory for unacknowledged messages is bounded. With nothing kept, one message is still sent.
 #[test]
 fn copies_of_unacknowledged_messages_are_bounded() {
     let (mut host, session) = Host::established_active();
@@ -402,7 +400,7 @@ fn copies_of_unacknowledged_messages_are_bounded() {
     assert!(call.next(MAX_MESSAGE, &mut out).is_some());
 }
 
-/// The worker bounds the memory of fragments; it is consulted only while messages can be accepted.
+/// The worker limits the memory of fragments. It is asked only while messages can be accepted.
 #[test]
 fn fragment_memory_is_bounded_by_worker_budget() {
     let (mut host, _) = Host::established_passive();
@@ -419,7 +417,7 @@ fn fragment_memory_is_bounded_by_worker_budget() {
     assert_eq!((call.max_hold(), call.hold(1, true), call.grow_window(0, 1)), (0, false, false));
 }
 
-/// A paused session reports no event until it is resumed, including events from before the pause.
+/// Events from before the pause are not reported either, until the session is resumed.
 #[test]
 fn paused_session_reports_no_events() {
     let (mut host, session) = Host::established_passive();
@@ -440,7 +438,7 @@ fn paused_session_reports_no_events() {
     assert_eq!(host.ddp_events(session), [delivered]);
 }
 
-/// A session whose Initiate was never sent ends without a message, however often it is ended.
+/// A session whose Initiate was never sent ends without a message, even if ended repeatedly.
 #[test]
 fn session_without_sent_initiate_sends_no_terminate() {
     let data = SessionData { private_data: Vec::new(), enhanced: None };
@@ -452,8 +450,7 @@ fn session_without_sent_initiate_sends_no_terminate() {
     }
 }
 
-/// Abort of one session: a Terminate follows, outstanding messages arrive, and other sessions continue
-/// (RFC 5043 §11.3).
+/// RFC 5043 §11.3: the Terminate follows, outstanding messages still arrive, and other sessions continue.
 #[test]
 fn session_abort_leaves_other_sessions_open() {
     let (mut host, first) = Host::established_active();
@@ -482,7 +479,7 @@ fn session_abort_leaves_other_sessions_open() {
             flushed_event(Cookie::user(10))
         ]
     );
-    // Retransmissions repeat the original bytes, whatever the source contains now.
+    // Retransmissions repeat the original bytes, although the source has changed.
     for flying in host.in_flight.clone() {
         assert_eq!(host.rewrite(flying.message), flying.bytes);
     }
@@ -503,7 +500,7 @@ fn session_abort_leaves_other_sessions_open() {
     assert_eq!(host.open(b"").stream, 0, "the streams are free again");
 }
 
-/// RFC 5043 §11.2: an untagged message does not wait; a segment that fills a packet gets one to itself.
+/// RFC 5043 §11.2: an untagged message is not delayed. A segment that fills a packet gets one for itself.
 #[test]
 fn short_message_is_sent_without_delay() {
     use crate::endpoint::upper::UpperCall;
@@ -522,7 +519,7 @@ fn short_message_is_sent_without_delay() {
     assert!(!large.immediate);
 }
 
-/// RFC 5043 §9: at least 516 bytes, and room for control chunks where there is more.
+/// RFC 5043 §9: at least 516 bytes; room for control chunks if the packet is longer.
 #[test]
 fn segment_size_leaves_room_for_control_chunks() {
     use crate::session::mulpdu;

@@ -1,5 +1,5 @@
-//! Sessions above SCTP: alone against scripted messages, in pairs over a lower layer that delivers in any
-//! order, and over whole associations in virtual time.
+//! Sessions above SCTP: one end with scripted messages; two ends over a lower layer that delivers in any order; and
+//! whole associations in virtual time.
 
 mod arrivals;
 mod associations;

@@ -1,4 +1,4 @@
-//! Two hosts with whole associations, and the faulty path between them, in virtual time.
+//! Two hosts with whole associations and a faulty path between them, in virtual time.
 
 use super::host::{PD, Policy, region, stream_config};
 use crate::endpoint::*;
@@ -13,7 +13,7 @@ use wire::sctp::chunk_type;
 /// Length of an SCTP packet on a path with an MTU of 1500, bytes.
 pub(super) const PACKET: usize = 1480;
 
-/// Packets written by a host.
+/// Packets that a host has written.
 #[derive(Default)]
 pub(super) struct Tx {
     room: Vec<u8>,
@@ -64,7 +64,7 @@ pub(super) struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Setup {
-            // Heartbeats would never end.
+            // Heartbeats would keep the simulation running for ever.
             sctp: sctp::Config { heartbeat_interval: None, streams: 16, ..sctp::Config::default() },
             endpoint: EndpointConfig::default(),
             ulp: stream_config().into(),
@@ -72,7 +72,7 @@ impl Default for Setup {
     }
 }
 
-/// A host: an endpoint, or a listener that becomes one.
+/// A host: an endpoint, or a listener that creates one.
 pub(super) struct Node {
     pub(super) setup: Setup,
     pub(super) ep: Option<Endpoint<VecMemory>>,
@@ -85,7 +85,7 @@ pub(super) struct Node {
     pub(super) buffers: BufferPool,
     pub(super) hold: HoldBudget,
     pub(super) events: Vec<Event>,
-    /// The last counters of each session.
+    /// Final counters of each session.
     final_stats: BTreeMap<SessionId, SessionStats>,
     replies: Vec<Vec<u8>>,
     streams: u64,
@@ -122,14 +122,14 @@ impl Node {
         OpenRequest { pd: PD, ulp: self.setup.ulp.clone(), private_data: private_data.to_vec() }
     }
 
-    /// Returns a host that opens an association and a session.
+    /// Returns an active host that opens an association and a session.
     pub(super) fn initiator(setup: Setup, private_data: &[u8]) -> Node {
         let mut node = Node::new(setup, true);
         node.connect(Instant::from_millis(1000), private_data);
         node
     }
 
-    /// Returns a passive host.
+    /// Returns a passive host with a listener.
     pub(super) fn responder(setup: Setup) -> Node {
         let mut node = Node::new(setup, false);
         let config = Arc::new(node.setup.sctp.clone());
@@ -166,7 +166,7 @@ impl Node {
         f(ep.as_mut().expect("an endpoint"), &mut Context { stags, buffers, hold })
     }
 
-    /// Opens a further session.
+    /// Opens another session.
     pub(super) fn open(&mut self, now: Instant, private_data: &[u8]) -> SessionId {
         self.streams += 1;
         let (id, open) = (StreamId(1000 + self.streams), self.open_request(private_data));
@@ -181,12 +181,12 @@ impl Node {
         if self.ep.is_none() && !self.listener_input(now, &packet) {
             return;
         }
-        // SCTP's tests cover the drop reasons.
+        // The tests of SCTP cover the drop reasons.
         let _dropped = self.with_endpoint(|ep, cx| ep.input(now, &packet, cx));
         self.handle_events(now);
     }
 
-    /// Processes a packet without an association. Returns true if one exists now.
+    /// Processes a packet without an association. Returns true if an association exists afterwards.
     fn listener_input(&mut self, now: Instant, packet: &Packet<'_>) -> bool {
         let mut tx = Tx::default();
         let arrived = match &self.listener {
@@ -216,7 +216,7 @@ impl Node {
         self.handle_events(now);
     }
 
-    /// The owner's reactions to events.
+    /// Performs the owner's reactions to events.
     fn handle_events(&mut self, now: Instant) {
         while let Some(event) = self.ep.as_mut().and_then(|ep| ep.poll_event()) {
             self.events.push(event.clone());
@@ -232,7 +232,7 @@ impl Node {
                 (SessionEvent::Rdmap(rdmap::Event::Received { .. }), _) => {
                     self.ep().post_buffers(id, MESSAGE_QUEUE, 1).expect("the queue exists");
                 }
-                // RFC 5041 §6.2.1: the ULP has nothing more to send.
+                // RFC 5041 §6.2.1: the ULP has no more data to send.
                 (
                     SessionEvent::Ddp(ddp::Event::PeerClosed { .. })
                     | SessionEvent::Rdmap(rdmap::Event::PeerClosed { .. }),
@@ -295,7 +295,7 @@ impl Node {
         })
     }
 
-    /// Returns the reason for the association's end.
+    /// Returns the reason for the end of the association.
     pub(super) fn down_reason(&self) -> Option<CloseReason> {
         self.events.iter().find_map(|event| match event {
             Event::Down { reason } => Some(reason.clone()),
@@ -312,7 +312,7 @@ impl Node {
         self.ep.as_ref().is_some_and(|ep| ep.state() != sctp::State::Closed)
     }
 
-    /// Asserts that the worker holds no state of the association.
+    /// Asserts that no state of the association is left at the worker.
     pub(super) fn assert_nothing_left(&self) {
         assert_eq!(self.buffers.in_use(), 0);
         assert!(self.ep.as_ref().is_none_or(|ep| ep.is_done()));
@@ -337,7 +337,7 @@ pub(super) struct Net {
     sent: [usize; 2],
     order: u64,
     in_flight: Vec<InFlight>,
-    /// Chunk types of every packet, by sender.
+    /// Chunk types of every packet, with its sender.
     pub(super) log: Vec<(Side, Vec<u8>)>,
 }
 
@@ -365,7 +365,7 @@ impl Net {
         net
     }
 
-    /// Sets the function that decides on the `n`th packet of each side.
+    /// Sets the function that selects the fate of each side's `n`th packet.
     pub(super) fn set_fate(&mut self, fate: impl FnMut(Side, usize, &[u8]) -> Fate + 'static) {
         self.fate = Box::new(fate);
     }
@@ -424,7 +424,7 @@ impl Net {
         true
     }
 
-    /// Lets both hosts send.
+    /// Sends the due packets of both hosts.
     pub(super) fn transmit(&mut self) {
         for side in [Side::A, Side::B] {
             loop {
@@ -461,7 +461,7 @@ impl Net {
         }
     }
 
-    /// True if a side has sent a chunk of this type.
+    /// True if `side` has sent a chunk of this type.
     pub(super) fn has_sent(&self, side: Side, kind: u8) -> bool {
         self.log.iter().any(|(from, kinds)| *from == side && kinds.contains(&kind))
     }
@@ -479,7 +479,7 @@ pub(super) fn kinds(bytes: &[u8]) -> Vec<u8> {
     packet.chunks().filter_map(Result::ok).map(|chunk| chunk.kind).collect()
 }
 
-/// True for a packet with user data.
+/// True if the packet contains DATA.
 pub(super) fn has_data(bytes: &[u8]) -> bool {
     kinds(bytes).contains(&chunk_type::DATA)
 }

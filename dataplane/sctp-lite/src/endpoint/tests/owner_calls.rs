@@ -1,4 +1,4 @@
-//! Calls of an endpoint's owner besides messages: the end of one session, tags, timers, the window's budget.
+//! Calls by an endpoint's owner other than messages: end of one session, tags, timers, budget of the window.
 
 use super::host::{Host, Policy};
 use super::net::{Net, Node, Setup};
@@ -7,7 +7,7 @@ use crate::endpoint::*;
 use crate::seam::MessageSink;
 use core::time::Duration;
 
-/// RFC 5043 §6.2: one session is terminated at once, another one of the association continues.
+/// RFC 5043 §6.2: another session of the association continues.
 #[test]
 fn abort_session_terminates_one_session_only() {
     let mut net = Net::established(&Setup::default());
@@ -23,7 +23,6 @@ fn abort_session_terminates_one_session_only() {
     assert_eq!(net.b.ep().sessions().count(), 1);
 }
 
-/// The peer's tag is known from its INIT ACK or COOKIE ECHO on.
 #[test]
 fn peer_tag_is_known_after_init_ack_or_cookie_echo() {
     let a = Node::initiator(Setup::default(), b"");
@@ -35,7 +34,7 @@ fn peer_tag_is_known_after_init_ack_or_cookie_echo() {
     assert_eq!(peers, tags.map(Some));
 }
 
-/// RFC 5043 §6.1: an unanswered request times out, without any other event in the association.
+/// RFC 5043 §6.1: the time-out needs no other event of the association.
 #[test]
 fn unanswered_request_times_out() {
     let setup = Setup::default();
@@ -52,7 +51,6 @@ fn unanswered_request_times_out() {
     assert!(net.a.reason(session).is_some());
 }
 
-/// The growth of an association's window is released at its end.
 #[test]
 fn window_growth_is_released_at_association_end() {
     let (mut host, _) = Host::established_passive();

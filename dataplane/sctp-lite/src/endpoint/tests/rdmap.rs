@@ -1,4 +1,4 @@
-//! RDMAP over sessions: all operations, several sessions at once, over a path that loses and reorders.
+//! RDMAP over sessions: all operations, and several sessions, over a path that loses and reorders packets.
 
 use super::host::{REGION, STAG};
 use super::net::{Fate, Net, Node, Setup, Side};
@@ -63,7 +63,7 @@ fn completed(node: &Node, session: SessionId) -> Vec<(u64, Outcome)> {
     rdmap_events(node, session).into_iter().filter_map(completion).collect()
 }
 
-/// Every operation in one order, over a path that loses, reorders and duplicates.
+/// Every operation, over a path that loses, reorders and duplicates packets.
 #[test]
 fn operations_complete_in_order() {
     let mut net = Net::established(&setup());
@@ -75,7 +75,7 @@ fn operations_complete_in_order() {
     let entry = StagEntry {
         stag: spare,
         pd: super::host::PD,
-        // Only STags that belong to the stream alone can be invalidated.
+        // Only an STag bound to the stream can be invalidated by the peer.
         stream: Some(StreamId(1)),
         base_to: TaggedOffset(0),
         len: 64,
@@ -123,7 +123,6 @@ fn operations_complete_in_order() {
     net.b.assert_nothing_left();
 }
 
-/// A graceful close waits for the responses to earlier posts.
 #[test]
 fn shutdown_waits_for_reads() {
     let mut net = Net::established(&setup());
@@ -140,7 +139,7 @@ fn shutdown_waits_for_reads() {
     assert_eq!(net.b.reason(net.b.session()), Some(CloseReason::PeerShutdown));
 }
 
-/// RFC 5040 §4.8: a Read whose STag is invalidated in flight is not answered further: the session ends with a
+/// RFC 5040 §4.8: the STag of a Read is invalidated while its response is being sent. The session ends with an RDMAP
 /// Terminate.
 #[test]
 fn revoked_stag_terminates_the_read() {
@@ -160,8 +159,8 @@ fn revoked_stag_terminates_the_read() {
     assert_eq!([here, there].map(numbers), [Some(ErrorNumbers::new(0, 1, 0)); 2]);
 }
 
-/// RFC 5040 §7, RFC 5043 §11.3: an error of a peer is reported to it in an RDMAP Terminate with layer, type
-/// and code, in its own session; another session of the same association continues.
+/// RFC 5040 §7, RFC 5043 §11.3: an error of the peer is reported to it in an RDMAP Terminate with layer, type and
+/// code, on its session. Another session of the association continues.
 #[test]
 fn errors_reach_the_peer_and_no_other_session() {
     type InvalidPost = fn(&mut Endpoint<VecMemory>, SessionId) -> Result<(), ddp::PostError>;
@@ -194,7 +193,6 @@ fn errors_reach_the_peer_and_no_other_session() {
     }
 }
 
-/// Many sessions with traffic of both protocols share one association.
 #[test]
 fn sessions_share_an_association() {
     let mut net = Net::established(&setup());

@@ -11,7 +11,7 @@ use wire::sctp::ddp::{ControlRepr, DdpSsn, Function, PPID_CONTROL, PPID_SEGMENT}
 
 const SESSIONS: u16 = 2;
 
-/// The peer's next message, changed by the fields.
+/// The peer's next message, modified by these fields.
 #[derive(Clone, Debug)]
 struct Message {
     stream: u16,
@@ -34,7 +34,7 @@ enum Step {
     Shutdown(u16),
 }
 
-/// Returns a host with two sessions begun by the peer.
+/// Returns a host with two sessions that the peer opened.
 fn host(ulp: &UlpConfig) -> Host {
     let mut config = EndpointConfig::default();
     config.session.max_segment = 400;
@@ -47,12 +47,12 @@ fn host(ulp: &UlpConfig) -> Host {
     host
 }
 
-/// Returns the session of a stream, if it has one.
+/// Returns the live session on a stream.
 fn session(host: &Host, stream: u16) -> Option<SessionId> {
     host.upper.live_slots().map(|slot| slot.id).find(|id| id.stream == stream)
 }
 
-/// Delivers a packet's messages, in one piece (`unsplit`) or in two.
+/// Delivers the messages of a packet, each in one piece (`unsplit`) or in two.
 fn packet(
     host: &mut Host,
     messages: &[Message],
@@ -105,7 +105,7 @@ fn step(host: &mut Host, step: &Step, next: &mut [u16; 2], unsplit: bool) -> Str
     String::new()
 }
 
-/// Returns sessions, memory, events and sent messages for comparison.
+/// Returns sessions, memory, events and outstanding messages as text.
 fn describe_state(host: &mut Host) -> String {
     let events = core::mem::take(&mut host.events);
     let memory = &host.memory.to_vec()[..2000];
@@ -186,7 +186,7 @@ proptest! {
         }
     }
 
-    /// With less room than the following message needs, nothing is written; with that much, it is.
+    /// With less room than `next_len` nothing is written; with that much, a message is.
     #[test]
     fn next_len_predicts_the_following_message(lens in prop::collection::vec(1usize..4000, 1..8)) {
         let (mut host, session) = Host::established_active();

@@ -1,4 +1,4 @@
-//! SCTP's view of the sessions of an association: the two traits of the seam.
+//! The sessions of an association as SCTP calls them: source and sink of messages.
 
 use super::Upper;
 use crate::endpoint::Context;
@@ -12,16 +12,16 @@ use ddp::RegionMemory;
 use ddp::llp::KeepLimit;
 use std::cell::Cell;
 
-/// [`Upper`] for the duration of one call into SCTP.
+/// [`Upper`] for the duration of one call of SCTP.
 pub(in crate::endpoint) struct UpperCall<'a, 'c, M: RegionMemory> {
     upper: &'a mut Upper<M>,
     /// Context for received messages. Without it all messages are refused.
     cx: Option<&'a mut Context<'c, M>>,
     /// See [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
     pub(in crate::endpoint) keep_limit: KeepLimit,
-    /// See [`TxBatch::needs_checksum`](crate::seam::TxBatch::wants_checksum).
+    /// See [`TxBatch::needs_checksum`](crate::seam::TxBatch::needs_checksum).
     computes_crc: bool,
-    /// Cached result of `has_data`: SCTP calls it several times per packet.
+    /// Cached result of `has_data`; SCTP calls it several times per packet.
     has_data: Cell<Option<bool>>,
 }
 
@@ -42,7 +42,7 @@ impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
         UpperCall { upper, cx: None, keep_limit: keep, computes_crc: true, has_data }
     }
 
-    /// Sets whether the CRC32c of messages is to be computed.
+    /// Sets whether the CRC32c of messages is computed during the copy.
     pub(in crate::endpoint) fn with_crc(self, digests: bool) -> Self {
         UpperCall { computes_crc: digests, ..self }
     }
@@ -112,9 +112,8 @@ impl<M: RegionMemory> MessageSink for UpperCall<'_, '_, M> {
     }
 
     fn free_space(&self) -> u32 {
-        // Everything is placed at arrival or refused. While a session is paused, the advertised window is
-        // closed for all sessions of the association (RFC 9260 §6.2). Data in flight by then is accepted or
-        // refused when it arrives.
+        // All data is placed or refused on arrival. While a session is paused, the advertised window is closed for
+        // all sessions of the association (RFC 9260 §6.2). Data in flight by then is accepted or refused on arrival.
         match self.cx {
             None if self.upper.window_closers > 0 => 0,
             _ => u32::MAX,
@@ -155,11 +154,11 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
             slot.session.set_crc(self.computes_crc);
             let written = slot.session.next(source, awaits, mulpdu, out);
             slot.count_kept(kept);
-            // A message to be acknowledged at once is usually the last for now.
+            // A message with an immediate SACK request is usually the last for now.
             slot.ready = written.is_some_and(|w| !w.immediate) || slot.has_data();
             if let Some(mut written) = written {
-                // No prediction if another session's message is next, if no message may be kept, or if old
-                // memory has to be freed.
+                // No prediction if another session may be next, no further message may be kept, or old memory must be
+                // freed.
                 let limit = self.keep_limit.bytes();
                 if !ready.is_empty() || !self.keep_limit.allows(kept.used) || kept.memory > limit {
                     written.next_len = None;
@@ -174,8 +173,7 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
                 continue;
             }
             if out.len() < max_len {
-                // RFC 5043 §11.2: a message does not wait for others to share its packet; it gets the next
-                // packet to itself.
+                // RFC 5043 §11.2: a message is not delayed to share a packet. It gets the next packet for itself.
                 ready.push_front(stream);
                 return None;
             }

@@ -1,5 +1,5 @@
-//! Fast path of received messages: a legal segment of an established session, with no session to settle. Most
-//! messages take it. It queues the session for `settle` only if there is work left.
+//! Fast path of received messages: a legal segment of an established session, with no dirty session. Most messages
+//! take it. The session becomes dirty only if there is work left.
 
 use super::Upper;
 use crate::endpoint::{Context, State};
@@ -7,8 +7,8 @@ use crate::seam::{MessageOutcome, ReceivedMessage};
 use ddp::RegionMemory;
 
 impl<M: RegionMemory> Upper<M> {
-    /// Takes such a message, unless DDP refuses it. Returns `None` for any other message, which takes the
-    /// slow path, [`arrived`](Self::arrived).
+    /// Processes a message of the fast path; DDP may refuse it. Returns `None` for any other message, which takes the
+    /// slow path, [`receive_message`](Self::receive_message).
     #[inline]
     pub(super) fn accept_segment(
         &mut self,

@@ -5,25 +5,24 @@ use core::time::Duration;
 /// Parameters of the receive half of an association.
 #[derive(Clone, Debug)]
 pub struct ReceiveConfig {
-    /// Advertised a_rwnd while the upper layer has the room, bytes, at least 1500 (RFC 9260 §3.3.2).
+    /// Initial a_rwnd, bytes, at least 1500 (RFC 9260 §3.3.2); also limited by the upper layer's free space.
     pub window: u32,
-    /// Maximum of the window, bytes: it grows while the peer uses more than half of it in a round trip. Not
-    /// above `window`: no growth.
+    /// Maximum of the window, bytes. The window grows while the peer uses more than half of it per round trip. No
+    /// growth if not above `window`.
     pub window_limit: u32,
-    /// Smallest advertised window, bytes; a smaller one is advertised as closed.
+    /// Smallest advertised window, bytes. A smaller window is advertised as zero.
     pub min_window: u32,
-    /// Packets with data after which a SACK is sent at once; two in RFC 9260 §6.2.
+    /// Number of packets with data after which a SACK is sent at once; RFC 9260 §6.2: two.
     pub packets_per_sack: u8,
-    /// Longest delay of a SACK (SACK.Delay): at most 200 ms recommended, 500 ms permitted (RFC 9260 §6.2).
+    /// Maximum delay of a SACK (SACK.Delay); RFC 9260 §6.2 recommends at most 200 ms and permits 500 ms.
     pub sack_delay: Duration,
-    /// Ranges kept beyond gaps, at most; a chunk that would need a further one is refused.
+    /// Maximum number of ranges beyond gaps. A chunk that needs another one is refused.
     pub max_gaps: usize,
     /// Longest message reassembled from fragments, bytes.
     pub max_message: usize,
-    /// Fragments of one message, at most.
+    /// Maximum fragments of one message.
     pub max_fragments: usize,
-    /// Bytes of fragments kept beyond a gap, their records included. One message in order is kept in
-    /// addition.
+    /// Maximum bytes of kept fragments, their records included. One message in order is kept in addition.
     pub fragments: usize,
 }
 

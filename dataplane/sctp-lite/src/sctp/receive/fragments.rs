@@ -1,5 +1,5 @@
-//! Fragments of messages, kept until their message is complete (RFC 9260 §6.9). The fragments of a message
-//! have successive TSNs, from the one with B to the one with E.
+//! Fragments of messages, kept until their message is complete (RFC 9260 §6.9). The fragments of a message have
+//! consecutive TSNs, from the one with the B bit to the one with the E bit.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use wire::sctp::Data;
 
 use super::ReceiveConfig;
 
-/// Bytes accounted per fragment besides its data.
+/// Bytes accounted per fragment in addition to its data.
 const OVERHEAD: usize = 64;
 
 /// A kept fragment.
@@ -26,7 +26,7 @@ struct Fragment {
 }
 
 impl Fragment {
-    /// True if the neighbour `chunk` can belong to the same message.
+    /// True if `chunk`, with an adjacent TSN, can belong to the same message.
     fn matches(&self, chunk: &Data<'_>) -> bool {
         self.stream == chunk.header.stream
             && self.unordered == chunk.header.unordered
@@ -38,7 +38,7 @@ impl Fragment {
 /// Effect of a fragment on its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum JoinResult {
-    /// The message is complete; its TSNs.
+    /// The message is complete; contains its TSNs.
     Complete(Range),
     /// Other fragments are missing.
     Incomplete {
@@ -71,7 +71,7 @@ impl Fragments {
         self.by_tsn.is_empty()
     }
 
-    /// Bytes kept, overhead included.
+    /// Bytes of kept fragments, overhead included.
     pub(super) fn held(&self) -> usize {
         self.held
     }
@@ -128,7 +128,7 @@ impl Fragments {
         }
     }
 
-    /// Returns the pieces of the message at `run`, which includes `chunk`.
+    /// Returns the pieces of the message with the TSNs `run`, in order. It includes `chunk`.
     pub(super) fn pieces<'a>(
         &'a self,
         run: Range,
@@ -145,12 +145,11 @@ impl Fragments {
         chunk.payload.len() + OVERHEAD
     }
 
-    /// True if the association's budget has room for `chunk`.
+    /// True if the association's limit leaves room for `chunk`.
     pub(super) fn has_room(&self, chunk: &Data<'_>, config: &ReceiveConfig) -> bool {
         self.held + Self::cost(chunk) <= config.fragments
     }
 
-    /// Keeps `chunk`.
     pub(super) fn keep(&mut self, tsn: ExtSeq, chunk: &Data<'_>) {
         self.held += Self::cost(chunk);
         let fragment = Fragment {
@@ -165,7 +164,7 @@ impl Fragments {
         self.by_tsn.insert(tsn, fragment);
     }
 
-    /// Removes the fragments at `run`. Returns the bytes that they were accounted for.
+    /// Removes the fragments in `run`. Returns the bytes accounted for them.
     pub(super) fn remove(&mut self, run: Range) -> usize {
         let before = self.held;
         let mut tsn = run.start;

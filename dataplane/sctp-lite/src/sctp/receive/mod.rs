@@ -7,11 +7,11 @@
 //!              next       gap block
 //! ```
 //!
-//! A user message is delivered when it is complete, even if earlier data is missing; only its TSN remains, in
-//! a range. Only fragments are kept, within bounds. SACKed data is never dropped.
+//! A complete message is delivered even if earlier data is missing; only its TSNs remain, in a range. Only fragments
+//! are kept, within limits. SACKed data is never dropped.
 //!
-//! Not implemented: order within a stream (ordered messages are delivered at arrival, marked as such;
-//! RFC 5043 has none), and the partial delivery of RFC 9260 §6.9.
+//! Not implemented: order within a stream (ordered messages are delivered on arrival and marked as such; RFC 5043
+//! uses none), and the partial delivery of RFC 9260 §6.9.
 
 mod config;
 mod fragments;
@@ -33,10 +33,10 @@ pub use config::ReceiveConfig;
 /// Farthest TSN that a Gap Ack Block can report, beyond the cumulative TSN (RFC 9260 §3.3.4).
 const MAX_AHEAD: u64 = u16::MAX as u64;
 
-/// Gap Ack Blocks per SACK, at most: as many as fit an MTU of 1500 with the headers.
+/// Maximum Gap Ack Blocks per SACK, about as many as fit a packet of 1500 bytes. A shorter packet contains fewer.
 const MAX_BLOCKS: usize = 360;
 
-/// Duplicate TSNs reported per SACK, at most.
+/// Maximum duplicate TSNs reported per SACK.
 pub const MAX_DUPLICATES: usize = 16;
 
 /// Result of processing a DATA chunk.
@@ -50,7 +50,7 @@ pub enum Arrival {
     Duplicate,
     /// Dropped, as if it had never arrived.
     Refused(Refusal),
-    /// Counts as received, but the stream does not exist: an ERROR with "Invalid Stream Identifier" is due
+    /// The TSN counts as received, but the stream does not exist: an ERROR with "Invalid Stream Identifier" is due
     /// (RFC 9260 §6.5).
     InvalidStream,
     /// The association must be aborted.
@@ -60,15 +60,15 @@ pub enum Arrival {
 /// Reason why a DATA chunk was dropped without acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// TSN too far ahead for a Gap Ack Block.
+    /// The TSN is too far beyond the cumulative TSN for a Gap Ack Block.
     BeyondWindow,
-    /// The chunk would exceed the limit of ranges.
+    /// The chunk would exceed the limit of ranges beyond gaps.
     TooManyGaps,
     /// The advertised window is closed (RFC 9260 §6.2).
     WindowClosed,
     /// The association's budget for fragments is exhausted.
     TooManyFragments,
-    /// The budget shared by the worker's associations is exhausted, or the peer's share of it.
+    /// The budget that the worker's associations share, or the peer's share of it, is exhausted.
     HoldBudget,
     /// The upper layer refused the message.
     NotTaken,
@@ -77,11 +77,11 @@ pub enum Refusal {
 /// Violation that ends an association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Violation {
-    /// A DATA chunk without user data: "No User Data" (RFC 9260 §6.2).
+    /// A DATA chunk without user data; the ABORT's cause is "No User Data" (RFC 9260 §6.2).
     NoUserData,
-    /// Adjacent fragments do not belong together: "Protocol Violation" (RFC 9260 §6.9).
+    /// Adjacent fragments do not belong to one message; the cause is "Protocol Violation" (RFC 9260 §6.9).
     Fragments,
-    /// A message whose fragments exceed the limits: "Out of Resource".
+    /// A message whose fragments exceed the limits; the cause is "Out of Resource".
     MessageTooLong,
 }
 
@@ -96,11 +96,11 @@ pub struct ReceiverStats {
     pub duplicates: u64,
     /// DATA chunks dropped without acknowledgement.
     pub refused: u64,
-    /// Chunks of `refused` that the upper layer did not take.
+    /// Chunks in `refused` that the upper layer refused.
     pub not_taken: u64,
     /// DATA chunks for streams that do not exist.
     pub invalid_streams: u64,
-    /// Ranges beyond gaps, maximum at any time.
+    /// Maximum number of ranges beyond gaps.
     pub gaps_max: u64,
 }
 
@@ -108,18 +108,18 @@ fn is_whole(chunk: &Data<'_>) -> bool {
     chunk.header.begin && chunk.header.end
 }
 
-/// Effect of the packet that is being processed.
+/// Effect of the packet in progress.
 #[derive(Clone, Copy, Debug, Default)]
 struct PacketEffect {
     has_new_data: bool,
-    /// A chunk requires an immediate SACK.
+    /// True if a chunk requires an immediate SACK.
     urgent: bool,
 }
 
 /// The receive half of an association.
 #[derive(Debug)]
 pub struct Receiver {
-    /// The TSN after the cumulative one.
+    /// TSN after the cumulative TSN.
     next: ExtSeq,
     /// TSNs received beyond `next`.
     gaps: Ranges,
@@ -133,19 +133,18 @@ pub struct Receiver {
     ack_at: Option<Instant>,
     /// The a_rwnd of the last SACK, bytes.
     advertised: u32,
-    /// The a_rwnd while nothing is kept; it grows and never shrinks.
+    /// The a_rwnd while no fragments are kept, bytes. It grows and never shrinks.
     window: u32,
-    /// Start of the measurement of the window's use, in [`right_sizing::ticks`].
+    /// Start of the measurement of the window's use, in units of [`right_sizing::ticks`].
     measured_since: u32,
-    /// Value of `stats.bytes` at which half a window was used since the measurement began.
+    /// Value of `stats.bytes` at which half a window was used since the start of the measurement.
     half_used_at: u64,
     config: Arc<ReceiveConfig>,
     stats: ReceiverStats,
 }
 
 impl Receiver {
-    /// Creates the receive half for a peer whose first TSN is `initial_tsn` and which may use `streams`
-    /// streams.
+    /// Creates the receive half. `initial_tsn`: the peer's first TSN; `streams`: number of inbound streams.
     pub fn new(config: &Arc<ReceiveConfig>, initial_tsn: Tsn, streams: u16) -> Self {
         Receiver {
             next: ExtSeq::initial(SeqNumber(initial_tsn.0)),
@@ -168,7 +167,7 @@ impl Receiver {
 
     // --- reception ---------------------------------------------------------------------------------
 
-    /// Processes a DATA chunk. After the last chunk of its packet call [`end_packet`](Self::packet_end).
+    /// Processes a DATA chunk. Call [`end_packet`](Self::end_packet) after the last chunk of the packet.
     pub fn on_data(
         &mut self,
         now: Instant,
@@ -180,7 +179,7 @@ impl Receiver {
         arrival
     }
 
-    /// True if nothing is missing or kept, the window is open, and a first chunk was received.
+    /// True if no data is missing, no fragment is kept, the window is open, and a DATA chunk was received before.
     #[inline]
     pub fn allows_fast_path(&self, sink: &impl MessageSink) -> bool {
         self.gaps.is_empty()
@@ -189,8 +188,9 @@ impl Receiver {
             && self.advertised_window(sink.free_space()) > 0
     }
 
-    /// True for a whole message with the next TSN. While [`allows_fast_path`](Self::is_plain),
-    /// [`on_predicted_data`](Self::next_data) has the same effect on it as [`on_data`](Self::data).
+    /// True for a whole message with the next TSN on a valid stream. If [`allows_fast_path`](Self::allows_fast_path)
+    /// is also true, [`on_predicted_data`](Self::on_predicted_data) has the same effect as
+    /// [`on_data`](Self::on_data).
     #[inline]
     pub fn is_predicted(&self, chunk: &Data<'_>) -> bool {
         chunk.header.tsn.0 == self.next.wire().0
@@ -199,7 +199,7 @@ impl Receiver {
             && chunk.header.stream < self.streams
     }
 
-    /// Processes a DATA chunk for which [`is_predicted`](Self::is_next) is true.
+    /// Processes a DATA chunk for which [`is_predicted`](Self::is_predicted) is true.
     ///
     /// # Errors
     /// The upper layer refused the message.
@@ -219,7 +219,7 @@ impl Receiver {
         }
     }
 
-    /// Counts the result of a DATA chunk, and notes whether it requires an immediate SACK.
+    /// Counts the result of a DATA chunk, and records whether it requires an immediate SACK.
     #[inline]
     fn count_arrival(&mut self, now: Instant, chunk: &Data<'_>, arrival: Arrival) {
         match arrival {
@@ -230,7 +230,7 @@ impl Receiver {
                 self.stats.bytes += chunk.payload.len() as u64;
                 self.stats.invalid_streams += u64::from(arrival == Arrival::InvalidStream);
                 if arrival == Arrival::Held {
-                    self.start_measurement(now); // fragments have bounds of their own
+                    self.start_measurement(now); // fragments have their own limits
                 }
             }
             Arrival::Duplicate => {
@@ -243,13 +243,13 @@ impl Receiver {
                 self.packet.urgent = true;
                 self.stats.refused += 1;
                 self.stats.not_taken += u64::from(why == Refusal::NotTaken);
-                self.start_measurement(now); // the window does not limit the peer
+                self.start_measurement(now); // the window is not the peer's limit
             }
             Arrival::Abort(_) => {}
         }
     }
 
-    /// Ends a packet with DATA chunks: decides whether its SACK may be delayed (RFC 9260 §6.2, §6.7).
+    /// Processes the end of a packet with DATA chunks: decides whether its SACK may be delayed (RFC 9260 §6.2, §6.7).
     pub fn end_packet(&mut self, now: Instant) {
         let packet = core::mem::take(&mut self.packet);
         if packet.has_new_data {
@@ -275,7 +275,7 @@ impl Receiver {
                 return Arrival::Refused(why);
             }
         }
-        // RFC 9260 §6.2: while the window is closed, nothing beyond the highest received is accepted.
+        // RFC 9260 §6.2: while the window is closed, no TSN beyond the highest received is accepted.
         if self.advertised_window(sink.free_space()) == 0 && tsn >= self.end_of_received() {
             return Arrival::Refused(Refusal::WindowClosed);
         }
@@ -290,7 +290,7 @@ impl Receiver {
         self.accept_fragment(now, tsn, chunk, sink)
     }
 
-    /// Returns why a TSN beyond a gap cannot be kept.
+    /// Returns the reason why a TSN beyond a gap cannot be kept.
     fn refusal(&self, tsn: ExtSeq) -> Option<Refusal> {
         if tsn.since(self.next) >= MAX_AHEAD {
             return Some(Refusal::BeyondWindow);
@@ -299,7 +299,7 @@ impl Receiver {
         (alone && self.gaps.len() >= self.config.max_gaps).then_some(Refusal::TooManyGaps)
     }
 
-    /// Processes a fragment, or a whole message while there are fragments.
+    /// Processes a fragment, or a whole message while fragments are kept.
     fn accept_fragment(
         &mut self,
         now: Instant,
@@ -332,16 +332,15 @@ impl Receiver {
                 arrival
             }
             JoinResult::Incomplete { cost } => {
-                // The association's bound does not apply to the next fragment in order, for one message at
-                // most. Otherwise fragments beyond a gap could block the completion of the message before
-                // them.
+                // In order, one message may exceed the association's limit. Otherwise fragments beyond a gap could
+                // block the completion of the message before them.
                 let in_order = tsn == self.next;
                 if !in_order && !self.fragments.has_room(chunk, &self.config) {
                     return Arrival::Refused(Refusal::TooManyFragments);
                 }
                 if !sink.hold(Fragments::cost(chunk), in_order) {
-                    // RFC 9260 §6.2: dropped, and the peer retransmits it when others may have finished. A
-                    // message that could never be kept ends the association.
+                    // RFC 9260 §6.2: dropped; the peer retransmits it, and other associations may have released
+                    // memory by then. A message that could never be held ends the association.
                     return match in_order && cost as u64 > sink.max_hold() {
                         true => Arrival::Abort(Violation::MessageTooLong),
                         false => Arrival::Refused(Refusal::HoldBudget),
@@ -354,7 +353,7 @@ impl Receiver {
         }
     }
 
-    /// Delivers a message completed by `chunk`.
+    /// Delivers the message that `chunk` completes.
     #[inline]
     fn deliver(
         &mut self,
@@ -379,7 +378,7 @@ impl Receiver {
         }
     }
 
-    /// Counts a TSN as received.
+    /// Records a TSN as received.
     #[inline]
     fn mark_received(&mut self, tsn: ExtSeq) {
         if tsn != self.next {
@@ -391,7 +390,7 @@ impl Receiver {
         self.next = tsn.plus(1);
         if !self.gaps.is_empty() {
             self.next = self.gaps.advance(self.next);
-            self.packet.urgent = true; // RFC 5681 §4.2: what fills a gap is acknowledged at once
+            self.packet.urgent = true; // RFC 5681 §4.2: a segment that fills a gap is acknowledged at once
         }
     }
 
@@ -399,32 +398,31 @@ impl Receiver {
         tsn < self.next || self.gaps.containing(tsn).is_some()
     }
 
-    /// The TSN after the highest received.
+    /// Returns the TSN after the highest received.
     fn end_of_received(&self) -> ExtSeq {
         self.gaps.highest().unwrap_or(self.next)
     }
 
     // --- acknowledgements ---------------------------------------------------------------------------
 
-    /// True if a SACK is to be sent now; `free_space` is that of [`MessageSink::free_space`]. A window that opened by a
-    /// quarter since the last SACK is reported (RFC 9260 §6.2).
+    /// True if a SACK is due now: one is required, or the window has opened by more than a quarter since the last
+    /// SACK (RFC 9260 §6.2). `free_space`: see [`MessageSink::free_space`].
     pub fn sack_due(&self, free_space: u32) -> bool {
         self.ack_now
             || self.advertised_window(free_space).saturating_sub(self.advertised) > self.window / 4
     }
 
-    /// True if data was received since the last SACK: bundling a SACK with DATA saves a packet
-    /// (RFC 9260 §6.1).
+    /// True if data was received since the last SACK. Bundling a SACK with DATA saves a packet (RFC 9260 §6.1).
     pub fn is_unacknowledged(&self) -> bool {
         self.unacknowledged > 0 || self.ack_now
     }
 
-    /// Sends the next SACK without delay: the peer requests it, or shuts down.
+    /// Makes a SACK due without delay: the peer requires it, or shuts down.
     pub fn acknowledge_now(&mut self) {
         self.ack_now = true;
     }
 
-    /// Time at which a delayed SACK is due.
+    /// Returns the time at which a delayed SACK is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.ack_at.filter(|_| !self.ack_now)
     }
@@ -436,17 +434,17 @@ impl Receiver {
         }
     }
 
-    /// Cumulative TSN Ack.
+    /// Returns the Cumulative TSN Ack.
     pub fn cumulative_tsn(&self) -> Tsn {
         Tsn(self.next.minus(1).wire().0)
     }
 
-    /// True if data beyond a gap was received, which a SHUTDOWN cannot acknowledge (RFC 9260 §6.2).
+    /// True if data beyond a gap was received. A SHUTDOWN cannot acknowledge it (RFC 9260 §6.2).
     pub fn has_gaps(&self) -> bool {
         !self.gaps.is_empty()
     }
 
-    /// Adds a SACK to a packet, with as many Gap Ack Blocks as fit, from the lowest on (RFC 9260 §6.7).
+    /// Adds a SACK to a packet, with as many Gap Ack Blocks as fit, starting at the lowest (RFC 9260 §6.7).
     pub fn write_sack(
         &mut self,
         free_space: u32,
@@ -465,15 +463,15 @@ impl Receiver {
     /// Iterates over the Gap Ack Blocks from the lowest to the highest (RFC 9260 §3.3.4).
     pub fn gap_blocks(&self) -> impl Iterator<Item = GapBlock> + '_ {
         let cumulative = self.next.minus(1);
-        // MAX_AHEAD bounds both.
+        // MAX_AHEAD bounds both values.
         self.gaps.iter().map(move |range| GapBlock {
             start: range.start.since(cumulative) as u16,
             end: (range.end.since(cumulative) - 1) as u16,
         })
     }
 
-    /// Returns the present Advertised Receiver Window Credit: the room of the upper layer, less the kept
-    /// fragments (RFC 9260 §6.2 B, D). Zero instead of a silly window (RFC 1122 §4.2.3.3).
+    /// Returns the a_rwnd to advertise: the free space of the upper layer, minus the kept fragments (RFC 9260 §6.2 B,
+    /// D). Zero instead of less than `min_window`, to avoid a silly window (RFC 1122 §4.2.3.3).
     pub fn advertised_window(&self, free_space: u32) -> u32 {
         let window = self.window.min(free_space);
         let free = window.saturating_sub(self.fragments.held() as u32);
@@ -487,26 +485,26 @@ impl Receiver {
         self.half_used_at = self.stats.bytes + u64::from(self.window / 2);
     }
 
-    /// True if half a window was received since the measurement began.
+    /// True if half a window was received since the start of the measurement.
     #[inline]
     pub(super) fn is_half_used(&self) -> bool {
         self.stats.bytes >= self.half_used_at
     }
 
-    /// Returns the use of the window, once half of it was received.
+    /// Returns the use of the window. Called once half a window was received.
     pub(super) fn usage(&self, now: Instant, rtt: Nanos) -> WindowUsage {
         let delivered = self.stats.bytes + u64::from(self.window / 2) - self.half_used_at;
         let ticks = right_sizing::ticks(now).wrapping_sub(self.measured_since);
         right_sizing::judge_usage(delivered, self.window.into(), ticks, rtt)
     }
 
-    /// Returns the window after its next growth; `None` if it may not grow.
+    /// Returns the window after its next growth, bytes; `None` at the limit.
     pub(super) fn next_window(&self) -> Option<u32> {
         let next = self.window.saturating_mul(2).min(self.config.window_limit);
         (next > self.window).then_some(next)
     }
 
-    /// Bytes by which the window has grown.
+    /// Returns the bytes by which the window has grown.
     pub(super) fn growth(&self) -> u64 {
         u64::from(self.window - self.config.window)
     }
@@ -516,7 +514,7 @@ impl Receiver {
         self.window = window;
     }
 
-    /// The largest a_rwnd at present, bytes.
+    /// Present a_rwnd without kept fragments, bytes.
     pub fn max_window(&self) -> u32 {
         self.window
     }
@@ -526,7 +524,7 @@ impl Receiver {
         self.advertised
     }
 
-    /// A SHUTDOWN was sent, which acknowledges like a SACK (RFC 9260 §9.2).
+    /// Processes the transmission of a SHUTDOWN, which acknowledges like a SACK (RFC 9260 §9.2).
     pub fn on_shutdown_sent(&mut self) {
         self.on_sack_sent(self.advertised);
     }
@@ -544,7 +542,7 @@ impl Receiver {
         self.stats
     }
 
-    /// Frees the fragments; nothing is received any more.
+    /// Frees the fragments after the end of reception.
     pub(super) fn drop_fragments(&mut self) {
         self.fragments = Fragments::default();
     }

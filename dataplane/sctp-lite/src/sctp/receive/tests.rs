@@ -1,4 +1,4 @@
-//! The receive half by itself, chunk by chunk.
+//! The receive half alone, chunk by chunk.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,12 @@ use super::*;
 const FIRST: u32 = u32::MAX - 20;
 const MS: Duration = Duration::from_millis(1);
 
-/// Accepts all messages or none.
+/// Accepts all messages or refuses all.
 struct Sink {
     messages: Vec<(u16, bool, Vec<u8>)>,
     refuse: bool,
     room: u32,
-    /// `Some`: no fragment is held, and this is the maximum that could be. `None`: all are held.
+    /// `None`: all fragments are held. `Some`: none is held, and this is the largest message that could be.
     max_hold: Option<u64>,
 }
 
@@ -83,7 +83,7 @@ fn whole(n: u32) -> DataHeader {
     }
 }
 
-/// Returns a fragment with the flags B and E of `flags`.
+/// Returns the header of a fragment with the flags B and E as in `flags`.
 fn fragment(n: u32, flags: &str) -> DataHeader {
     DataHeader { begin: flags.contains('B'), end: flags.contains('E'), ..whole(n) }
 }
@@ -109,7 +109,7 @@ impl Side {
         self.receiver.sack_due(self.sink.room)
     }
 
-    /// Sends the SACK in a packet of `room` bytes. Returns cumulative TSN, a_rwnd, blocks and duplicates.
+    /// Writes the SACK into a packet of `room` bytes. Returns cumulative TSN, a_rwnd, blocks and duplicates.
     fn sack_in(&mut self, room: usize) -> (Tsn, u32, Vec<(u16, u16)>, Vec<Tsn>) {
         let mut out = vec![0; room];
         let ports = Ports { source: 1, destination: 2 };
@@ -128,7 +128,7 @@ impl Side {
     }
 }
 
-// RFC 9260 §6.2: every second packet, or after the delay.
+// RFC 9260 §6.2: a SACK for every second packet, or after the delay.
 #[test]
 fn every_second_packet_is_acknowledged_at_once() {
     let mut side = side();
@@ -140,7 +140,7 @@ fn every_second_packet_is_acknowledged_at_once() {
     assert_eq!(side.sack(), (tsn(1), 100_000, vec![], vec![]));
     assert!(!side.due() && !side.receiver.is_unacknowledged());
     assert_eq!(side.receiver.poll_timeout(), None);
-    // Many chunks in one packet count as one packet.
+    // A packet with many chunks counts once.
     let chunks: Vec<_> = (2..12).map(|n| (whole(n), &[1u8; 4][..])).collect();
     side.packet(&chunks);
     assert!(!side.due());
@@ -151,14 +151,14 @@ fn every_second_packet_is_acknowledged_at_once() {
     assert_eq!(side.sack().0, tsn(11));
 }
 
-// RFC 9260 §6.2: SACK.Delay is at most 200 ms by default, and at most 500 ms.
+// RFC 9260 §6.2: SACK.Delay is at most 200 ms by default.
 #[test]
 fn the_default_delay_is_within_bounds() {
     let config = ReceiveConfig::default();
     assert!(config.sack_delay <= 200 * MS && config.packets_per_sack == 2);
 }
 
-// RFC 9260 §3.3.1, §6.2: the I bit.
+// RFC 9260 §3.3.1, §6.2.
 #[test]
 fn i_bit_causes_immediate_sack() {
     let mut side = side();
@@ -166,8 +166,8 @@ fn i_bit_causes_immediate_sack() {
     assert!(side.due());
 }
 
-// RFC 9260 §6.7: a gap, each packet that does not fill it, and the packet that fills it are acknowledged at
-// once; §3.3.4: blocks count from the cumulative TSN.
+// RFC 9260 §6.7: the packet that opens a gap, each packet beyond it and the packet that fills it are acknowledged at
+// once. §3.3.4: blocks are relative to the cumulative TSN.
 #[test]
 fn gaps_are_reported_at_once() {
     let mut side = side();
@@ -188,7 +188,7 @@ fn gaps_are_reported_at_once() {
     assert_eq!(side.sink.messages.len(), 6, "each went up when it arrived");
 }
 
-// RFC 9260 §6.2: a packet with only duplicates is acknowledged at once, and they are reported once.
+// RFC 9260 §6.2: a packet with only duplicates is acknowledged at once, and each is reported once.
 #[test]
 fn duplicates_are_reported() {
     let mut side = side();
@@ -207,7 +207,7 @@ fn duplicates_are_reported() {
     assert_eq!(side.sink.messages.len(), 2);
 }
 
-// RFC 9260 §6.2: "No User Data".
+// RFC 9260 §6.2
 #[test]
 fn no_user_data_aborts() {
     let mut side = side();
@@ -215,7 +215,7 @@ fn no_user_data_aborts() {
     assert_eq!(side.receiver.cumulative_tsn(), tsn(0).sub(1));
 }
 
-// RFC 9260 §6.5: acknowledged, an ERROR is sent, no message is delivered.
+// RFC 9260 §6.5
 #[test]
 fn an_invalid_stream_is_acknowledged_and_discarded() {
     let mut side = side();
@@ -225,7 +225,7 @@ fn an_invalid_stream_is_acknowledged_and_discarded() {
     assert!(side.sink.messages.is_empty());
 }
 
-// RFC 9260 §3.3.4: chunks beyond the reach of a block, or beyond the limit of ranges, are dropped.
+// RFC 9260 §3.3.4: TSNs beyond the reach of a block, or beyond the limit of ranges, are refused.
 #[test]
 fn chunk_beyond_gap_block_reach_is_refused() {
     let mut side = side_with(&ReceiveConfig { max_gaps: 3, ..config() });
@@ -242,19 +242,19 @@ fn chunk_beyond_gap_block_reach_is_refused() {
     assert_eq!(side.receiver.stats().gaps_max, 3);
 }
 
-// RFC 9260 §6.7: as many blocks as fit, from the lowest.
+// RFC 9260 §6.7
 #[test]
 fn sack_in_small_packet_has_the_lowest_blocks() {
     let mut side = side();
     for n in 0..10 {
         side.receive_whole(1 + 2 * n);
     }
-    // Common header, SACK, two blocks.
+    // Room for common header, SACK and two blocks.
     assert_eq!(side.sack_in(12 + 16 + 8).2, [(2, 2), (4, 4)]);
 }
 
-// RFC 9260 §6.2: with a closed window, new data beyond the highest received is refused, data that fills a gap
-// is accepted; the SACK is immediate.
+// RFC 9260 §6.2: with a closed window, data beyond the highest TSN received is refused, data that fills a gap is
+// accepted, and the SACK is immediate.
 #[test]
 fn closed_window_refuses_new_data_and_accepts_gap_fill() {
     let mut side = side();
@@ -268,7 +268,7 @@ fn closed_window_refuses_new_data_and_accepts_gap_fill() {
     assert_eq!(side.receive_whole(1), Arrival::Delivered);
     assert_eq!(side.receive_whole(3), Arrival::Refused(Refusal::WindowClosed));
     side.sack();
-    // RFC 9260 §6.2: one update when a quarter of the buffer is free.
+    // RFC 9260 §6.2: one update when the window has opened by more than a quarter.
     side.sink.room = 25_000;
     assert!(!side.due());
     side.sink.room = 25_001;
@@ -278,7 +278,7 @@ fn closed_window_refuses_new_data_and_accepts_gap_fill() {
     assert_eq!(side.receive_whole(3), Arrival::Delivered);
 }
 
-// RFC 1122 §4.2.3.3: no silly window.
+// RFC 1122 §4.2.3.3
 #[test]
 fn a_silly_window_is_closed() {
     let mut side = side();
@@ -288,7 +288,7 @@ fn a_silly_window_is_closed() {
     assert_eq!(side.receiver.advertised_window(side.sink.room), 1500);
 }
 
-// The seam: a refused message has no effect, as if it had never arrived.
+// A refused message has no effect, as if it had never arrived.
 #[test]
 fn refused_message_is_not_acknowledged() {
     let mut side = side();
@@ -303,7 +303,7 @@ fn refused_message_is_not_acknowledged() {
     assert_eq!(side.sack(), (tsn(1), 100_000, vec![(2, 2)], vec![]));
 }
 
-// RFC 9260 §6.9: reassembly by TSN in any order; each fragment is acknowledged when it arrives.
+// RFC 9260 §6.9: reassembly by TSN in any order; each fragment is acknowledged on arrival.
 #[test]
 fn fragments_are_joined() {
     let mut side = side();
@@ -324,7 +324,7 @@ fn fragments_are_joined() {
     assert_eq!(side.sink.messages.len(), 2);
 }
 
-// RFC 9260 §6.2 B, C: kept fragments close the window.
+// RFC 9260 §6.2 B, C: kept fragments reduce the window.
 #[test]
 fn kept_fragments_close_the_window() {
     let mut side = side();
@@ -335,7 +335,7 @@ fn kept_fragments_close_the_window() {
     assert_eq!(side.sack().1, 100_000);
 }
 
-// Fragments have bounds of their own; a larger window would only fill them.
+// Fragments have their own limits; a larger window would only fill them.
 #[test]
 fn fragments_do_not_widen_the_window() {
     let config = ReceiveConfig { window_limit: 400_000, ..config() };
@@ -356,7 +356,8 @@ fn fragments_do_not_widen_the_window() {
     }
 }
 
-// RFC 9260 §6.9: an ordered message keeps its mark; a message refused at its last fragment is retransmitted.
+// RFC 9260 §6.9: an ordered message stays marked as such, and one refused at its last fragment is delivered after the
+// retransmission.
 #[test]
 fn message_refused_at_last_fragment_is_retransmitted() {
     let mut side = side();
@@ -372,7 +373,7 @@ fn message_refused_at_last_fragment_is_retransmitted() {
     assert_eq!(side.receiver.held(), 0);
 }
 
-// RFC 9260 §6.9: impossible neighbours.
+// RFC 9260 §6.9: adjacent fragments that cannot belong together.
 #[test]
 fn fragments_that_do_not_fit_abort() {
     let abort = Arrival::Abort(Violation::Fragments);
@@ -386,7 +387,7 @@ fn fragments_that_do_not_fit_abort() {
         side.packet(&[(fragment(3, second), b"y")]);
         assert_eq!(side.packet(&[(fragment(2, first), b"x")])[0], abort, "{second} {first}");
     }
-    // After a whole message no fragment can continue; before one none can be open.
+    // No fragment can continue a whole message, and none can be incomplete before one.
     let mut side = side();
     side.receive_whole(0);
     assert_eq!(side.packet(&[(fragment(1, "E"), b"x")])[0], abort);
@@ -397,7 +398,7 @@ fn fragments_that_do_not_fit_abort() {
         abort,
         "the first of all"
     );
-    // Fragments of one message have the same stream, U flag, SSN and PPID.
+    // The fragments of a message have the same stream, U flag, SSN and PPID.
     let begin = fragment(0, "B");
     let wrong = [
         DataHeader { stream: 2, ..fragment(1, "E") },
@@ -428,8 +429,8 @@ fn a_message_that_is_too_long_aborts() {
     assert_eq!(next, [Arrival::Abort(Violation::MessageTooLong)]);
 }
 
-/// A fragment without room at the worker is refused; one that could never be kept ends the association, if it
-/// is next in order.
+/// A fragment without room in the worker's budget is refused. If its message could never be held and it is next in
+/// order, the association is aborted.
 #[test]
 fn fragment_beyond_worker_budget_is_refused() {
     let arrival = |most: usize, n: u32| {
@@ -444,19 +445,18 @@ fn fragment_beyond_worker_budget_is_refused() {
     assert_eq!(arrival(both - 1, 2), Arrival::Refused(Refusal::HoldBudget), "beyond a gap");
 }
 
-/// Returns the bytes accounted for a fragment of `len` bytes.
+/// Returns the bytes accounted for one fragment of `len` bytes.
 fn holds_fragment(len: usize) -> usize {
     let mut side = side();
     side.packet(&[(fragment(0, "B"), &vec![0; len])]);
     side.receiver.held()
 }
 
-/// Fragments beyond gaps fill their budget; data in order is kept regardless, so that the messages before
-/// them complete.
+/// Fragments beyond gaps fill their limit. Data in order is still kept, so that the messages before them complete.
 #[test]
 fn fragments_beyond_budget_are_refused_without_a_stall() {
     let mut side = side_with(&ReceiveConfig { fragments: 1000, ..config() });
-    // Messages of three fragments, the first one of each missing.
+    // Messages of three fragments each; the first fragment is missing.
     let flags = |n: u32| ["B", "", "E"][n as usize % 3];
     let mut refused = Vec::new();
     for n in (0..30).filter(|n| n % 3 != 0) {
@@ -478,8 +478,8 @@ fn fragments_beyond_budget_are_refused_without_a_stall() {
 }
 
 proptest! {
-    /// Any order, with duplicates and refusals, compared with a set: acknowledged equals accepted, each
-    /// message is delivered once, and nothing acknowledged is reneged.
+    /// Any order with duplicates and refusals, compared with a set: acknowledged TSNs are the accepted ones, each
+    /// message is delivered once, and no acknowledged TSN is withdrawn.
     #[test]
     fn acknowledged_tsns_equal_accepted_tsns(
         steps in prop::collection::vec((0u32..60, prop::bool::weighted(0.1), any::<bool>()), 1..200),
@@ -511,7 +511,7 @@ proptest! {
         prop_assert!(side.receiver.stats().gaps_max <= max_gaps as u64);
     }
 
-    /// Messages fragmented in any way, with fragments in any order and repeated, arrive whole.
+    /// Any fragmentation, with fragments repeated and in any order, delivers whole messages.
     #[test]
     fn fragments_in_any_order_are_reassembled(
         lens in prop::collection::vec(1u32..6, 1..12),
@@ -541,7 +541,7 @@ proptest! {
         prop_assert!(!side.receiver.has_gaps());
     }
 
-    /// Chunks with any numbers and flags: no panic, and bounds hold.
+    /// Arbitrary TSNs and flags cause no panic, and limits hold.
     #[test]
     fn hostile_chunks_stay_within_bounds(
         chunks in prop::collection::vec(

@@ -12,31 +12,30 @@ use super::recovery::SackInfo;
 use super::{Sender, single_tsn};
 use crate::seam::MessageSource;
 
-/// Duplicate TSNs processed per SACK, at most.
+/// Maximum duplicate TSNs processed per SACK.
 const MAX_DUPLICATES: usize = 32;
 
-/// Consecutive SACKs without an earlier report after which the peer counts as reneging.
+/// Number of consecutive SACKs without an earlier report after which the peer counts as reneging.
 const RENEGING_SACKS: u8 = 3;
 
 /// Effect of a SACK or a SHUTDOWN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AckEffect {
-    /// Data was newly acknowledged or reported: the peer answers, and its error counter is cleared
-    /// (RFC 9260 §8.1).
+    /// Data was newly acknowledged or SACKed. The owner clears its error counter (RFC 9260 §8.1).
     Progress,
-    /// Nothing new.
+    /// No data was newly acknowledged or SACKed.
     NoProgress,
-    /// The acknowledgement is older than an earlier one, and was ignored.
+    /// Older than an earlier acknowledgement; ignored.
     Stale,
 }
 
-/// A SACK that is impossible for the data sent. It was ignored completely.
+/// A SACK that is impossible for the data sent. It was ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadSack {
     /// The SACK acknowledges a TSN that was never sent.
     #[error("acknowledges a TSN that was never sent")]
     Unsent,
-    /// A Gap Ack Block ends before it starts, or starts at the cumulative TSN.
+    /// A Gap Ack Block ends before it starts, or includes the cumulative TSN or the one after it.
     #[error("has an impossible Gap Ack Block")]
     Block,
 }
@@ -45,14 +44,14 @@ pub enum BadSack {
 #[derive(Clone, Copy, Default)]
 struct Blocks {
     newly_sacked: bool,
-    /// TSNs covered, if the blocks are sorted and disjoint.
+    /// Number of TSNs in the blocks; `None` if the blocks are not sorted and disjoint.
     covered: Option<u64>,
-    /// Highest end of a block.
+    /// End of the highest block.
     top: ExtSeq,
 }
 
 impl Sender {
-    /// Processes a SACK. An outdated one has no effect.
+    /// Processes a SACK. An outdated SACK has no effect.
     pub fn on_sack(
         &mut self,
         now: Instant,
@@ -71,8 +70,8 @@ impl Sender {
         Ok(ack_effect(info.ack.advanced || info.sack_news))
     }
 
-    /// Processes the cumulative TSN of a SHUTDOWN (RFC 9260 §9.2): an acknowledgement without Gap Ack Blocks,
-    /// which does not withdraw earlier reports.
+    /// Processes the cumulative TSN of a SHUTDOWN (RFC 9260 §9.2). Unlike a SACK without Gap Ack Blocks, it does not
+    /// withdraw earlier reports.
     pub fn on_shutdown(
         &mut self,
         now: Instant,
@@ -90,8 +89,7 @@ impl Sender {
         Ok(ack_effect(info.ack.advanced))
     }
 
-    /// Returns the number after the cumulative TSN, if all acknowledged data was sent and the blocks are
-    /// valid.
+    /// Returns the TSN after the cumulative TSN. Fails if a TSN was never sent or a block is invalid.
     fn check_sack(
         &mut self,
         cumulative: Tsn,
@@ -103,7 +101,7 @@ impl Sender {
             Some(BadSack::Unsent)
         } else {
             gaps.find_map(|gap| match gap {
-                // RFC 9260 §3.3.4: the one after the cumulative TSN is missing.
+                // RFC 9260 §3.3.4: the TSN after the cumulative TSN is missing.
                 GapBlock { start, end } if start < 2 || end < start => Some(BadSack::Block),
                 GapBlock { end, .. } if u64::from(end) > sent => Some(BadSack::Unsent),
                 _ => None,
@@ -154,7 +152,7 @@ impl Sender {
         self.set_window(now, sack);
     }
 
-    /// Advances the Cumulative TSN Ack Point; records below it are freed (RFC 9260 §6.7).
+    /// Advances the Cumulative TSN Ack Point, and frees the records below it (RFC 9260 §6.7).
     fn advance(&mut self, ack: &mut Ack, source: &mut impl MessageSource) {
         if ack.advanced {
             let acknowledged = &mut self.stats.bytes_acknowledged;
@@ -187,10 +185,9 @@ impl Sender {
         blocks
     }
 
-    /// RFC 9260 §6.2.1 D iii: TSNs reported earlier and missing now, below the highest reported, may have
-    /// been dropped by the peer. A single such SACK may also be late; after several in a row, only the last
-    /// one's reports are used. Reports above the highest block of this SACK may have been omitted for lack of
-    /// room.
+    /// Detects reneging (RFC 9260 §6.2.1 D iii): TSNs reported earlier, missing now and below the highest block may
+    /// have been dropped by the peer. A single such SACK may also be reordered. After [`RENEGING_SACKS`] in a row,
+    /// only the last one's reports are used. Reports above its highest block may have been omitted for lack of room.
     fn watch_reneging(
         &mut self,
         una: ExtSeq,
@@ -209,8 +206,8 @@ impl Sender {
         }
     }
 
-    /// Processes duplicate TSNs, SCTP's D-SACK (RFC 2883): a retransmitted chunk had arrived before. Only
-    /// retransmitted TSNs count (RFC 3708 §3 A).
+    /// Processes duplicate TSNs, SCTP's D-SACK (RFC 2883): the chunk had arrived before. Only retransmitted TSNs
+    /// count (RFC 3708 §3 A).
     fn on_duplicates(&mut self, tsns: impl Iterator<Item = Tsn>) -> DsackOrigin {
         let mut found = DsackOrigin::default();
         for tsn in tsns.take(MAX_DUPLICATES) {
@@ -236,7 +233,7 @@ impl Sender {
         }
     }
 
-    /// The peer closed or opened its window.
+    /// Processes the closing or opening of the peer's window.
     #[cold]
     fn on_window_change(&mut self, now: Instant, sack: &Sack<'_>) {
         let opened = sack.header.a_rwnd > 0;
@@ -247,7 +244,7 @@ impl Sender {
         }
         self.probe_due = false;
         if core::mem::take(&mut self.probing) {
-            // Chunks that the peer refused while its window was closed are retransmitted now.
+            // The peer refused these chunks while its window was closed; they are retransmitted now.
             self.recovery.rtt_mut().reset_backoff();
             self.board.mark_all_lost();
         }

@@ -4,35 +4,36 @@ use core::time::Duration;
 
 use transport::{CongestionControl, Parameters};
 
-/// Parameters of the send half of an association. Shared by many, never changed.
+/// Parameters of the send half of an association. Shared by associations and immutable.
 #[derive(Clone, Debug)]
 pub struct SendConfig {
     /// RTO.Initial (RFC 9260 §16).
     pub initial_rto: Duration,
-    /// RTO.Min; one second is recommended (RFC 9260 §16). The default is that of most hosts for TCP.
+    /// RTO.Min; RFC 9260 §16 recommends one second. The default is that of most TCP implementations.
     pub min_rto: Duration,
     /// RTO.Max, at least 60 s (RFC 9260 §6.3.1 C7).
     pub max_rto: Duration,
     /// Congestion controller.
     pub congestion: CongestionControl,
-    /// Initial window in packets; `None`: that of RFC 9260 §7.2.1, two to four.
+    /// Initial congestion window, packets; `None`: as in RFC 9260 §7.2.1, two to four.
     pub initial_window: Option<u32>,
-    /// Send window, bytes: bounds the data not cumulatively acknowledged, whatever window the peer offers,
-    /// and the congestion window.
+    /// Send window, bytes: limits the unacknowledged data, regardless of the peer's window, and the congestion
+    /// window.
     pub send_window: u64,
-    /// Spread the data that the congestion window allows over the round trip, where it is long enough.
+    /// True to spread the congestion window over the round trip, if that is long enough.
     pub pacing: bool,
-    /// Max.Burst (RFC 9260 §16): packets sent at once beyond those just acknowledged, where pacing does not
-    /// spread them.
+    /// Max.Burst (RFC 9260 §16), packets: number sent at once in addition to those just acknowledged. Without effect
+    /// while pacing spreads packets.
     pub max_burst: u32,
-    /// Send a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
+    /// True to send a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
     pub tail_loss_probe: bool,
-    /// Set the I bit on the last available message, and where a window is full (RFC 9260 §6.1).
+    /// True to set the I bit on the last available message, on retransmissions, and while few packets fill the
+    /// congestion window (RFC 9260 §6.1).
     pub immediate_sack_at_end: bool,
-    /// Unacknowledged messages, at most, each with a record of 32 bytes. At most 65 535, the reach of Gap Ack
-    /// Blocks (RFC 9260 §3.3.4), whatever the send window.
+    /// Maximum number of unacknowledged messages, with a record of 32 bytes each. At most 65,535, the reach of Gap
+    /// Ack Blocks (RFC 9260 §3.3.4), regardless of the send window.
     pub max_records: usize,
-    /// Keep the newest events of each association with the headers of their chunks ([`transport::recorder`]).
+    /// True to record the newest events of each association with their chunk headers ([`transport::recorder`]).
     pub recorder: bool,
 }
 
@@ -86,7 +87,6 @@ impl Parameters for SendConfig {
 mod tests {
     use super::*;
 
-    // Loss recovery receives the configured values.
     #[test]
     fn recovery_parameters_match_the_configuration() {
         let (initial_rto, min_rto) = (Duration::from_secs(3), Duration::from_secs(2));

@@ -1,6 +1,6 @@
-//! Loss detection by RACK (RFC 8985 §6.2 step 5, §6.3) in place of RFC 9260 §7.2.4's count of missing
-//! reports. Three packets beyond a gap have the same effect at once, and a lost retransmission is found, too.
-//! The search is that of [`transport::detect`], over TSNs.
+//! Loss detection by RACK (RFC 8985 §6.2 step 5, §6.3) instead of the miss indications of RFC 9260 §7.2.4. Three
+//! packets beyond a gap also indicate loss at once, and lost retransmissions are detected. [`transport::detect`] does
+//! the search, here over TSNs.
 
 use std::collections::VecDeque;
 
@@ -18,13 +18,13 @@ use super::scoreboard::Board;
 struct Search<'a, F> {
     board: &'a mut Board,
     chunks: u64,
-    /// Receives length and transmission time of each lost chunk.
+    /// Called with length and transmission time of each lost chunk.
     lost: F,
 }
 
 impl Board {
-    /// RACK_detect_loss of RFC 8985 §6.2. `lost` receives the length and transmission time of each lost
-    /// chunk.
+    /// Detects losses (RACK_detect_loss, RFC 8985 §6.2). Calls `lost` with the length and transmission time of each
+    /// lost chunk.
     pub(super) fn detect_losses(
         &mut self,
         criterion: LossCriterion,
@@ -36,8 +36,8 @@ impl Board {
         DetectedLosses { segments: chunks, congestion_segments: chunks, next_search_at: again_at }
     }
 
-    /// T3-rtx expired: marks the oldest chunk as lost, and those in flight for long enough (RFC 8985 §6.3).
-    /// RFC 9260 §6.3.3 E3 would mark the rest, too, which the next SACK would report as received.
+    /// Marks losses after T3-rtx expired: the oldest chunk, and chunks in flight for `criterion.timeout`
+    /// (RFC 8985 §6.3). RFC 9260 §6.3.3 E3 would mark the others, too, although the next SACK may report them.
     pub(super) fn mark_lost_on_timeout(&mut self, criterion: LossCriterion) {
         for i in 0..self.records.len() {
             let record = self.records[i];
@@ -49,7 +49,7 @@ impl Board {
         self.high_rxt = self.una;
     }
 
-    /// Remembers a retransmission by its time.
+    /// Adds a retransmission to the queue ordered by time.
     pub(super) fn note_resent(&mut self, tsn: ExtSeq, now: Instant) {
         Search { board: self, chunks: 0, lost: |_, _| {} }.note_resent(tsn, now);
     }

@@ -1,20 +1,21 @@
 //! The send half of an association (RFC 9260 §6.1, §6.2.1, §6.3, §7): DATA chunks in flight, the peer's receive
 //! window, the congestion window, and the processing of SACKs.
 //!
-//! Messages are sent unordered and unfragmented; a [`MessageSource`] writes them directly into packets. The
-//! sender keeps a record of 32 bytes for each. For a retransmission the source writes the same bytes again.
+//! Messages are sent unordered and unfragmented. A [`MessageSource`] writes them directly into packets. The sender
+//! keeps a record of 32 bytes for each; for a retransmission the source writes the same bytes again.
 //!
-//! Loss detection and recovery follow RFC 8985 and RFC 6937, as in TCP, and the window grows by CUBIC. The
-//! rules of RFC 9260 §7.2 (three miss indications, Reno's halving) are slower where packets are lost at
-//! random. `congestion = NewReno` selects Reno's window.
+//! Loss detection and recovery follow RFC 8985 and RFC 6937, as in TCP, and the default congestion controller is
+//! CUBIC. The rules of RFC 9260 §7.2 (three miss indications, window halved) are slower on paths with random loss.
+//! `congestion = NewReno` selects the window of Reno.
 //!
 //! Order of calls:
 //!
 //! ```text
 //!  on_sack, on_shutdown      for the peer's acknowledgements
 //!  handle_timeout(now)       when poll_timeout() has come
-//!  wants_packet, write       after a burst of these, or when the source has new data, until either has nothing;
-//!  written                   then once
+//!  begin_round               after a burst of these, or when the source has new data;
+//!  plan_packet, write        then until plan_packet returns None or write writes no chunk;
+//!  end_round                 then once
 //! ```
 //!
 //! Not implemented: fragmentation, ordered delivery, multihoming.
@@ -56,8 +57,8 @@ pub use output::Plan;
 pub use stats::SendStats;
 pub use timers::ExpiredTimer;
 
-/// Bytes of a packet besides the user data of one message: common header, DATA chunk header, and room for a
-/// bundled SACK (RFC 9260 §6.9).
+/// Bytes of a packet without the user data of its message: common header, DATA chunk header, and room for a bundled
+/// SACK (RFC 9260 §6.9).
 const OVERHEAD: usize = COMMON_HEADER_LEN + DATA_HEADER_LEN + SACK_FIXED_LEN;
 
 /// The send half of an association.
@@ -65,71 +66,72 @@ const OVERHEAD: usize = COMMON_HEADER_LEN + DATA_HEADER_LEN + SACK_FIXED_LEN;
 pub struct Sender {
     board: Board,
     recovery: LossRecovery,
-    /// Loss recovery's state of the chunks in flight.
+    /// State of loss recovery for the chunks in flight.
     state: FlightState,
     timers: Timers,
-    /// The last a_rwnd of the peer, bytes.
+    /// The peer's last a_rwnd, bytes.
     a_rwnd: u64,
     /// Longest SCTP packet that the path carries, bytes.
     packet_len: usize,
     /// Longest message that an empty packet carries, bytes.
     max_message: usize,
-    /// `most` has changed, and the source is not notified yet.
+    /// True if `max_message` has changed and the source is not notified yet.
     max_message_changed: bool,
-    /// A probe of a closed window is due.
+    /// True if a window probe is due.
     probe_due: bool,
-    /// The window was probed and has not opened since.
+    /// True if the window was probed and has not opened since.
     probing: bool,
-    /// Packets that may be sent at once: Max.Burst plus those acknowledged since the last transmission.
+    /// Packets that may be sent at once without pacing: Max.Burst plus packets acknowledged since the last
+    /// transmission.
     burst: u64,
     peer_state: PeerState,
-    /// Consecutive SACKs that lacked earlier reports (RFC 9260 §6.2.1 D iii).
+    /// Consecutive SACKs that withdrew earlier reports (RFC 9260 §6.2.1 D iii).
     reneging: u8,
     /// Time of the last transmission of data.
     last_sent: Instant,
     round: Round,
-    /// Many streams share the port.
+    /// True if many streams share the port.
     shared: bool,
     history: History,
     config: Arc<SendConfig>,
     stats: SendStats,
 }
 
-/// State of the peer's answers.
+/// State of the peer's replies.
 #[derive(Debug)]
 struct PeerState {
-    /// Consecutive unanswered probes of a closed window.
+    /// Consecutive unanswered window probes.
     probes_unanswered: u32,
-    /// A SACK was received since the last time-out.
+    /// True if a SACK was received since the last time-out.
     sack_received: bool,
-    /// Time of the last progress: a new acknowledgement, an answer to a window probe, or a transmission with
-    /// nothing in flight before.
+    /// Time of the last progress: data acknowledged, a SACK during window probing, or a transmission with no data in
+    /// flight.
     progress_at: Instant,
 }
 
-/// History of the sender, besides the counters.
+/// History of the sender for diagnostics, without the counters.
 #[derive(Debug, Default)]
 struct History {
     limits: SenderLimits,
     recorder: Recorder,
 }
 
-/// Activity since the last call of [`written`](Sender::written).
+/// Activity since the last call of [`end_round`](Sender::end_round).
 #[derive(Clone, Debug, Default)]
 struct Round {
-    /// The congestion window stopped transmission.
+    /// True if the congestion window stopped transmission.
     cwnd_limited: bool,
-    /// A chunk was written.
+    /// True if a chunk was written.
     sent: bool,
-    /// New chunks were written, and the timer is not set for them yet.
+    /// True if new chunks were written for which the timer is not set yet.
     needs_timer: bool,
-    /// The pace, cached at first use: only acknowledgements and timers change it.
+    /// The pace, cached at first use; only acknowledgements and timers change it.
     pace: OnceCell<Option<Pace>>,
 }
 
 impl Sender {
-    /// Creates the sender of an association. `initial_tsn`: its first TSN; `a_rwnd`: from the peer's INIT or INIT ACK,
-    /// bytes; `packet_len`: longest SCTP packet that the path carries, bytes.
+    /// Creates the sender of an association. `initial_tsn`: its first TSN. `a_rwnd`: the peer's, from its INIT or
+    /// INIT ACK, bytes. `packet_len`: longest SCTP packet of the path, bytes.
     pub fn new(
         config: &Arc<SendConfig>,
         initial_tsn: Tsn,
@@ -167,17 +169,17 @@ impl Sender {
         Tsn(self.board.nxt().wire().0)
     }
 
-    /// True if everything sent is acknowledged (RFC 9260 §9.2).
+    /// True if all data sent is acknowledged (RFC 9260 §9.2).
     pub fn is_idle(&self) -> bool {
         self.board.is_empty()
     }
 
-    /// Consecutive time-outs without progress, plus consecutive unanswered probes of a closed window.
+    /// Consecutive time-outs without progress, plus consecutive unanswered window probes.
     pub fn timeouts_in_a_row(&self) -> u32 {
         self.recovery.consecutive_timeouts().saturating_add(self.peer_state.probes_unanswered)
     }
 
-    /// Consecutive unanswered time-outs: of probes while the peer's window is closed, otherwise of
+    /// Consecutive unanswered time-outs: of window probes while the peer's window is closed, otherwise of
     /// retransmissions.
     fn unanswered(&self) -> u32 {
         match self.probes_window() {
@@ -186,20 +188,20 @@ impl Sender {
         }
     }
 
-    /// Returns a report if the association makes no progress. `last`: its next error ends it.
+    /// Returns a report if the association makes no progress. `last`: true if its next error ends the association.
     pub(in crate::sctp) fn stall(&self, now: Instant, last: bool) -> Option<Stall> {
         let silent = now.saturating_since(self.peer_state.progress_at);
         Stall::detect(self.unanswered(), last, silent)
     }
 
-    /// True while no chunk is considered lost.
+    /// True if no chunk is considered lost and no window probe is unanswered.
     pub fn is_lossless(&self) -> bool {
         self.state.phase() == Phase::Open
             && !self.board.awaits_retransmission()
             && self.peer_state.probes_unanswered == 0
     }
 
-    /// True if the peer has SACKed a message shorter than the oldest one, which it lacks.
+    /// True if the peer has SACKed a message shorter than the oldest one in flight.
     pub fn shorter_arrived(&self) -> bool {
         self.board.shorter_arrived()
     }
@@ -219,7 +221,7 @@ impl Sender {
         self.max_message
     }
 
-    /// The peer's window in its last SACK, bytes.
+    /// The peer's window in its last SACK, or in its INIT or INIT ACK, bytes.
     pub fn peer_window(&self) -> u64 {
         self.a_rwnd
     }
@@ -229,27 +231,27 @@ impl Sender {
         self.recovery.cc().cwnd()
     }
 
-    /// Estimate of the bytes of DATA chunks in the network.
+    /// Estimated bytes of DATA chunks in the network.
     pub fn pipe(&self) -> u64 {
         self.board.pipe()
     }
 
-    /// The shortest known round-trip time.
+    /// Shortest known round-trip time.
     pub(super) fn base_rtt(&self) -> Option<Nanos> {
         self.recovery.base_rtt()
     }
 
-    /// Smoothed round-trip time, once measured.
+    /// Smoothed round-trip time; `None` before the first measurement.
     pub fn srtt(&self) -> Option<Duration> {
         self.recovery.rtt().srtt().map(Duration::from)
     }
 
-    /// Its variation (RFC 6298 §2); zero before the first measurement.
+    /// Variation of the round-trip time (RFC 6298 §2); zero before the first measurement.
     pub fn rttvar(&self) -> Duration {
         self.recovery.rtt().rttvar().into()
     }
 
-    /// The shortest round-trip time of the last minutes, once measured.
+    /// Shortest round-trip time of the last minutes; `None` before the first measurement.
     pub fn min_rtt(&self) -> Option<Duration> {
         self.recovery.min_rtt().map(Duration::from)
     }
@@ -259,12 +261,12 @@ impl Sender {
         self.recovery.cc().ssthresh()
     }
 
-    /// Bytes per second at which bursts leave, while they are paced.
+    /// Pacing rate of bursts, bytes per second; `None` without pacing.
     pub fn pacing_rate(&self) -> Option<u64> {
         self.pace().map(|pace| pace.rate)
     }
 
-    /// Present limit of the sender, and the total time of each.
+    /// Present limit of the sender, and total time under each limit.
     pub fn limits(&self, now: Instant) -> LimitInfo {
         self.history.limits.info(now)
     }
@@ -279,15 +281,14 @@ impl Sender {
         self.stats
     }
 
-    /// Processes a round-trip time measured by a HEARTBEAT (RFC 9260 §8.3) or by a handshake without
-    /// retransmission.
+    /// Processes a round-trip time measured by a HEARTBEAT (RFC 9260 §8.3) or a handshake without retransmission.
     pub fn on_rtt_sample(&mut self, rtt: Duration) {
         self.recovery.rtt_mut().sample(rtt.into(), 1, &self.config);
         self.state.on_rtt_measured();
     }
 
-    /// Sets the longest SCTP packet of the path, `len` bytes (RFC 9260 §7.3): longer ones in flight are
-    /// marked lost.
+    /// Sets the longest SCTP packet of the path to `len` bytes (RFC 9260 §7.3). If it shrank, longer messages in
+    /// flight are marked lost.
     pub fn set_packet_len(&mut self, len: usize) {
         if len == self.packet_len {
             return;
@@ -303,8 +304,8 @@ impl Sender {
         }
     }
 
-    /// Longest SCTP packet for the next call of [`write`](Self::write): the path's limit, or more for the retransmission
-    /// of a message that was sent when the limit was higher. Such a packet has to be fragmented by IP (RFC 9260 §6.9).
+    /// Longest SCTP packet for the next call of [`write`](Self::write), bytes. It exceeds the path's limit if it
+    /// retransmits a message sent before the limit fell; IP must fragment this packet (RFC 9260 §6.9).
     pub fn packet_len(&self) -> usize {
         let retransmitted_len = self
             .next_retransmission()
@@ -313,19 +314,19 @@ impl Sender {
             .max(COMMON_HEADER_LEN + wire::sctp::padded(DATA_HEADER_LEN + retransmitted_len))
     }
 
-    /// Starts a round of packets. `shared`: many streams share the port, so that bursts may be longer.
+    /// Starts a round of packets. `shared`: many streams share the port, which permits longer bursts.
     #[inline]
     pub fn begin_round(&mut self, shared: bool) {
         self.shared = shared;
         self.round.pace = OnceCell::new();
     }
 
-    /// Bytes of the DATA chunks of a full packet (PMDCS).
+    /// Bytes of DATA chunks in a full packet (PMDCS).
     fn smss(&self) -> usize {
         self.packet_len.saturating_sub(COMMON_HEADER_LEN).max(DATA_HEADER_LEN + 4)
     }
 
-    /// Bytes of new data that the peer has room for (RFC 9260 §6.2.1 B, D ii).
+    /// Bytes of new data for which the peer has room (RFC 9260 §6.2.1 B, D ii).
     fn rwnd(&self) -> u64 {
         self.a_rwnd.saturating_sub(self.board.outstanding())
     }
@@ -337,10 +338,10 @@ impl Sender {
         self.recovery.pace(self.smss() as u64, self.shared)
     }
 
-    /// The pace, computed once for all packets that leave at this time: its divisions are expensive.
+    /// Returns the pace, computed once per round because its divisions are expensive.
     #[inline]
     fn round_pace(&self) -> Option<Pace> {
-        // A measuring controller's pace depends on the data just sent, too.
+        // The pace of a rate-measuring controller also depends on the data just sent.
         if self.recovery.cc().needs_samples() {
             return self.pace();
         }
@@ -349,7 +350,7 @@ impl Sender {
         pace
     }
 
-    /// Notifies the source of a change of `most`.
+    /// Notifies the source of a change of `max_message`.
     fn notify_source(&mut self, source: &mut impl MessageSource) {
         if core::mem::take(&mut self.max_message_changed) {
             source.on_max_len_changed(self.max_message);
@@ -357,7 +358,7 @@ impl Sender {
     }
 }
 
-/// The initial congestion state (RFC 9260 §7.2.1), with the lower bound of ssthresh (§7.2.3).
+/// Returns the initial congestion state (RFC 9260 §7.2.1), with the lower bound of ssthresh (§7.2.3).
 fn congestion(config: &SendConfig, smss: usize) -> Congestion {
     let segments = config.initial_packets(smss);
     Congestion::new(config.congestion, config.send_window, smss, segments)
@@ -370,14 +371,14 @@ fn single_tsn(tsn: ExtSeq) -> Range {
     Range { start: tsn, end: tsn.plus(1) }
 }
 
-/// Longest message in a packet of `packet_len` bytes, a multiple of four. Room is left for a SACK, unless a message of
-/// [`LOWEST_MAX_MESSAGE`] bytes would then not fit.
+/// Returns the longest message for packets of `packet_len` bytes, a multiple of four. Room is left for a SACK, unless
+/// a message of [`LOWEST_MAX_MESSAGE`] bytes would then not fit.
 fn max_message_len(packet_len: usize) -> usize {
     let without_sack = packet_len.saturating_sub(COMMON_HEADER_LEN + DATA_HEADER_LEN);
     packet_len.saturating_sub(OVERHEAD).max(without_sack.min(LOWEST_MAX_MESSAGE)).max(4) & !3
 }
 
-/// Lower bound of the longest message, bytes, padded: a DDP-SSN and the least MULPDU that RFC 5043 §9 permits.
+/// Lower bound of the longest message, bytes, padded: a DDP-SSN and the minimum MULPDU (RFC 5043 §9).
 const LOWEST_MAX_MESSAGE: usize = wire::sctp::padded(2 + wire::sctp::ddp::MIN_MESSAGE);
 
 #[cfg(test)]

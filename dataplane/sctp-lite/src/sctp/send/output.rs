@@ -29,9 +29,9 @@ const FEW_PACKETS: u64 = 2;
 /// Content of the next packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plan {
-    /// Lost chunks, followed by new data.
+    /// Lost chunks, then new messages.
     Lost,
-    /// New data.
+    /// New messages.
     New,
     /// A tail loss probe.
     TailProbe,
@@ -44,20 +44,20 @@ pub enum Plan {
 struct NewChunk {
     /// Bytes of user data.
     len: u16,
-    /// Minimum bytes of user data in the following message, as far as known; otherwise 1.
+    /// Minimum bytes of user data in the following message; 1 if unknown.
     next_len: u16,
 }
 
 impl Sender {
-    /// Returns the plan for a packet that [`write`](Self::write) can probably fill now. Sets the timer for
-    /// the next burst.
+    /// Returns the plan for the next packet, which [`write`](Self::write) can probably fill now. If pacing delays the
+    /// packet, sets the timer and returns `None`.
     pub fn plan_packet(&mut self, now: Instant, source: &mut impl MessageSource) -> Option<Plan> {
         self.notify_source(source);
         self.next_plan(now, source)
     }
 
-    /// Adds the DATA chunks planned by [`plan_packet`](Self::wants_packet) to a packet. Returns their
-    /// number: zero if none fits.
+    /// Adds the DATA chunks planned by [`plan_packet`](Self::plan_packet) to a packet. Returns their number, zero if
+    /// none fits.
     pub fn write(
         &mut self,
         now: Instant,
@@ -65,7 +65,7 @@ impl Sender {
         packet: &mut PacketBuilder<'_>,
         source: &mut impl MessageSource,
     ) -> usize {
-        // A smaller window after an idle time may change the plan.
+        // A smaller congestion window after idle time may change the plan.
         let plan = match self.restart_after_idle(now, source) {
             true => self.next_plan(now, source),
             false => Some(plan),
@@ -99,7 +99,7 @@ impl Sender {
         chunks
     }
 
-    /// Ends a round of packets: sets the timers for further transmission.
+    /// Ends a round of packets: sets timers, and records the limit of the round.
     pub fn end_round(&mut self, now: Instant, source: &mut impl MessageSource) {
         let Round { cwnd_limited: limited, sent, needs_timer: unwatched, .. } =
             core::mem::take(&mut self.round);
@@ -122,7 +122,7 @@ impl Sender {
         }
     }
 
-    /// Notes the cause that ended the round, unless it is still the source.
+    /// Records the limit that ended the round. Skipped as long as lack of data is the only limit.
     #[inline]
     fn note_limit(&mut self, now: Instant, end: RoundEnd) {
         let lost = self.board.awaits_retransmission();
@@ -139,7 +139,7 @@ impl Sender {
             () if !end.has_data && !lost => Limit::Application,
             () if end.cwnd_limited => Limit::CongestionWindow,
             () if self.timers.pace.is_some_and(|at| at > now) => Limit::Pacing,
-            // A message waits that exceeds the room for it.
+            // The next message exceeds the peer's window or the send window.
             () if !lost && self.sendable_bytes() < self.max_message => {
                 let peer =
                     self.board.len() < self.max_records() && self.rwnd() <= self.send_window_left();
@@ -205,9 +205,8 @@ impl Sender {
         plan
     }
 
-    /// RFC 9260 §6.1 B: one packet may exceed the window. In recovery, transmission is in step with delivery
-    /// (RFC 6937), and the nearest number of packets counts; after a time-out the window is one packet
-    /// (§7.2.3).
+    /// True if the congestion window permits another packet. RFC 9260 §6.1 B: one packet may exceed the window. In
+    /// recovery (RFC 6937) and after a time-out (§7.2.3) the window is rounded to the nearest number of packets.
     fn cwnd_open(&self) -> bool {
         let pipe = self.board.pipe();
         let slack = if self.state.phase() == Phase::Open { 0 } else { self.smss() as u64 / 2 };
@@ -218,10 +217,10 @@ impl Sender {
         self.config.max_records.min(usize::from(u16::MAX))
     }
 
-    /// Returns the bytes of user data that may be sent for the first time now, not counting the congestion
-    /// window: the minimum of the peer's room (RFC 9260 §6.1 A) and of the send window. The send window is
-    /// needed because a peer that reports all but the first chunk in Gap Ack Blocks keeps both the congestion
-    /// window and its own open.
+    /// Returns the bytes of user data that may be sent for the first time now, without regard to the congestion
+    /// window. They are limited by the peer's window (RFC 9260 §6.1 A) and the send window. The latter is necessary
+    /// against a peer that acknowledges all chunks but the first in Gap Ack Blocks: this keeps the congestion window
+    /// and its own window open.
     pub(super) fn sendable_bytes(&self) -> usize {
         if self.board.len() >= self.max_records() {
             return 0;
@@ -229,13 +228,13 @@ impl Sender {
         usize::try_from(self.rwnd().min(self.send_window_left())).unwrap_or(usize::MAX)
     }
 
-    /// Returns the bytes that the send window leaves. Data in flight counts with its chunk headers.
+    /// Returns the remaining bytes of the send window. Data in flight counts with its chunk headers.
     fn send_window_left(&self) -> u64 {
         let used = self.board.flight() + DATA_HEADER_LEN as u64;
         self.recovery.cc().send_window().saturating_sub(used)
     }
 
-    /// Index of the message that the next packet retransmits, if it does.
+    /// Returns the index of the chunk that the next packet retransmits; `None` if it retransmits none.
     pub(super) fn next_retransmission(&self) -> Option<usize> {
         match () {
             () if self.probe_due => (!self.board.is_empty()).then_some(0),
@@ -246,8 +245,7 @@ impl Sender {
 
     // --- retransmissions ----------------------------------------------------------------------------
 
-    /// Writes as many lost chunks as fit, in TSN order, followed by new ones (RFC 9260 §6.1 C, §6.3.3 E3,
-    /// §6.10).
+    /// Writes as many lost chunks as fit, in TSN order, then new messages (RFC 9260 §6.1 C, §6.3.3 E3, §6.10).
     fn write_lost(
         &mut self,
         now: Instant,
@@ -287,7 +285,7 @@ impl Sender {
         }
         source.rewrite(record.message(), &mut packet.data_buffer()[..len]);
         let mut header = self.header(self.board.tsn(index).wire().0, &record);
-        // RFC 9260 §6.1: possibly no later packet makes the peer acknowledge it.
+        // RFC 9260 §6.1: possibly no later packet elicits the acknowledgement.
         header.immediate |= self.config.immediate_sack_at_end;
         if packet.push_data(&header, len).is_err() {
             return false;
@@ -327,7 +325,8 @@ impl Sender {
         chunks
     }
 
-    /// Writes new messages until the packet is full, after `chunks_before` chunks.
+    /// Adds new messages until the packet, a window or the record limit is full, or the source has none. The packet
+    /// contains `chunks_before` chunks. Returns the number added.
     fn fill_with_new(
         &mut self,
         now: Instant,
@@ -352,15 +351,15 @@ impl Sender {
         chunks
     }
 
-    /// Returns the bytes of user data that a new chunk of a packet can carry.
+    /// Returns the bytes of user data that a new chunk in a packet can carry.
     fn packet_space(&self, packet: &PacketBuilder<'_>) -> usize {
         // Room beyond the path's limit is for retransmissions only.
         let path = self.packet_len.saturating_sub(packet.len() + DATA_HEADER_LEN) & !3;
         packet.max_data_len().min(path).min(self.max_message)
     }
 
-    /// Writes one new message of at most `room` bytes; `room` is at least 1. Requires a call of
-    /// [`set_timer_after_send`](Self::timer_after_send), once for all packets that leave at this time.
+    /// Writes one new message of at most `room` bytes; `room` is at least 1. The caller sets `round.needs_timer`, so
+    /// that [`set_timer_after_send`](Self::set_timer_after_send) is called once per round.
     fn write_message(
         &mut self,
         now: Instant,
@@ -385,7 +384,7 @@ impl Sender {
             sends: 1,
         };
         let header = self.header(self.board.nxt().wire().0, &record);
-        // A source that returns no length, or more than the room, has not written a message.
+        // Refused if the source returns a length of zero or more than the room.
         let pushed = match written.crc {
             Some(crc) => packet.push_digested(&header, len, crc),
             None => packet.push_data(&header, len),
@@ -397,7 +396,7 @@ impl Sender {
         Some(NewChunk { len: written.message.len, next_len: written.next_len.unwrap_or(1) })
     }
 
-    /// RFC 9260 §6.1: requests an immediate SACK if no data follows or if few packets fill the window.
+    /// True if the chunk requests an immediate SACK (RFC 9260 §6.1): no data follows, or few packets fill the window.
     fn requests_sack(&self, source: &impl MessageSource) -> bool {
         let few = self.recovery.cc().cwnd() < FEW_PACKETS * self.smss() as u64;
         self.config.immediate_sack_at_end && (few || !source.has_data())
@@ -410,7 +409,7 @@ impl Sender {
             ssn: 0,
             ppid: record.ppid,
             immediate: record.has_mark(IMMEDIATE),
-            // RFC 5043: all messages are unordered, and never fragmented.
+            // RFC 5043: all messages are unordered and unfragmented.
             unordered: true,
             begin: true,
             end: true,
@@ -419,8 +418,8 @@ impl Sender {
 
     // --- probes -------------------------------------------------------------------------------------
 
-    /// TLP_send_probe of RFC 8985 §7.3: new data, if available and within the peer's window, whatever the
-    /// congestion window; otherwise the last chunk again.
+    /// Writes a tail loss probe (TLP_send_probe, RFC 8985 §7.3), regardless of the congestion window: new data, if
+    /// available and within the peer's window, otherwise the last chunk again.
     fn write_tail_probe(
         &mut self,
         now: Instant,
@@ -455,7 +454,8 @@ impl Sender {
         chunks
     }
 
-    /// Writes a window probe (RFC 9260 §6.1 A): the oldest outstanding chunk again, or one new message.
+    /// Writes a window probe (RFC 9260 §6.1 A): retransmits the oldest chunk in flight, or sends one new message if
+    /// there is none.
     fn write_window_probe(
         &mut self,
         now: Instant,
@@ -490,7 +490,8 @@ impl Sender {
 
     // --- window usage ------------------------------------------------------------------------------
 
-    /// RFC 9260 §7.2.1: halves the window for each RTO without data. Returns whether it did.
+    /// Reduces the congestion window for each RTO without data sent (RFC 9260 §7.2.1 halves it). Returns true if an
+    /// RTO has passed.
     fn restart_after_idle(&mut self, now: Instant, source: &mut impl MessageSource) -> bool {
         if !self.board.is_empty() || !source.has_data() {
             return false;
@@ -505,7 +506,7 @@ impl Sender {
         idle > 0
     }
 
-    /// Notes the usage of the congestion window (RFC 2861 §3.2, RFC 7661 §4.3).
+    /// Reports the use of the congestion window (RFC 2861 §3.2, RFC 7661 §4.3).
     fn note_usage(&mut self, now: Instant, limited: bool) {
         let smss = self.smss();
         let Sender { recovery, state, board, config, .. } = self;

@@ -5,7 +5,7 @@ use wire::sctp::{DATA_HEADER_LEN, padded};
 
 use crate::seam::MessageRef;
 
-/// One DATA chunk in flight; its position on the scoreboard gives its TSN.
+/// One DATA chunk in flight. Its position on the scoreboard gives its TSN.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) sent_at: Instant,
@@ -16,7 +16,7 @@ pub(super) struct Record {
     /// Bytes of user data.
     pub(super) len: u16,
     pub(super) marks: u8,
-    /// Transmissions, saturating.
+    /// Number of transmissions, saturating.
     pub(super) sends: u8,
 }
 
@@ -30,7 +30,7 @@ pub(super) const SACKED: u8 = 1 << 1;
 pub(super) const LOST: u8 = 1 << 2;
 /// The chunk was retransmitted since it was marked lost, or as a probe.
 pub(super) const RETRANSMITTED: u8 = 1 << 3;
-/// The I bit is set: acknowledge at once.
+/// The chunk has the I bit, which requests an immediate SACK.
 pub(super) const IMMEDIATE: u8 = 1 << 4;
 
 impl Record {
@@ -49,7 +49,7 @@ impl Record {
         padded(DATA_HEADER_LEN + usize::from(self.len)) as u64
     }
 
-    /// Bytes of the chunk estimated to be in the network (RFC 6675 §4, SetPipe).
+    /// Estimated bytes of the chunk in the network (RFC 6675 §4, SetPipe).
     pub(super) fn pipe_bytes(&self) -> u64 {
         if self.has_mark(SACKED) {
             return 0;
@@ -58,7 +58,7 @@ impl Record {
         copies * self.chunk_len()
     }
 
-    /// Bytes of user data for which the peer may need room (RFC 9260 §6.2.1).
+    /// Bytes of user data that count against the peer's window (RFC 9260 §6.2.1).
     pub(super) fn outstanding_bytes(&self) -> u64 {
         if self.has_mark(SACKED) { 0 } else { u64::from(self.len) }
     }

@@ -1,6 +1,6 @@
-//! Records of an association for the flight recorder: see [`transport::recorder`]. A header is that of a
-//! chunk: its TSN, its cumulative TSN in place of TCP's acknowledgement number, its type in place of TCP's
-//! flags, and the peer's window, at most 65535.
+//! Records of an association for the flight recorder ([`transport::recorder`]). The header fields describe a chunk:
+//! its TSN, the cumulative TSN instead of TCP's acknowledgement number, the chunk type instead of TCP's flags, and
+//! the peer's window, at most 65535.
 
 use base::Instant;
 use transport::recorder::{AwaitedEvent, Kind, Record, saturating_bytes, saturating_millis};
@@ -9,7 +9,7 @@ use wire::sctp::Tsn;
 use super::Sender;
 
 impl Sender {
-    /// Returns the records, the oldest first, and the number of older records that were dropped.
+    /// Returns the records from the oldest on, and the number of dropped older records.
     pub fn records(&self) -> (Vec<Record>, u64) {
         self.history.recorder.records()
     }
@@ -19,7 +19,7 @@ impl Sender {
         !self.history.recorder.is_empty()
     }
 
-    /// Records an event of the association, or of one of its streams.
+    /// Records an event of the association or of one of its streams, unless the recorder is off.
     #[cold]
     pub fn record(&mut self, record: Record) {
         if self.config.recorder {
@@ -27,13 +27,13 @@ impl Sender {
         }
     }
 
-    /// Records an event with two numbers.
+    /// Records an event with two numbers, whose meaning depends on `kind`.
     #[cold]
     pub(in crate::sctp) fn note(&mut self, now: Instant, kind: Kind, number: u32, answer: u32) {
         self.record(Record::new(now, kind, number, answer));
     }
 
-    /// Records the `count`th consecutive event of a kind.
+    /// Records an event that occurred `count` times in a row.
     #[cold]
     pub(in crate::sctp) fn note_count(
         &mut self,
@@ -46,14 +46,14 @@ impl Sender {
         self.record(Record::new(now, kind, una, answer).with_count(count));
     }
 
-    /// Records an expiry of T3-rtx, after the next one is set.
+    /// Records an expiry of T3-rtx. Called after the timer restarted.
     #[cold]
     pub(in crate::sctp) fn note_timeout(&mut self, now: Instant) {
         let in_a_row = self.recovery.consecutive_timeouts();
         self.note_count(now, Kind::Timeout, in_a_row, saturating_millis(self.rto()));
     }
 
-    /// Records the end of the association: `awaited` did not occur, after `errors` attempts.
+    /// Records that the association gives up: `awaited` did not occur in `errors` attempts.
     #[cold]
     pub(in crate::sctp) fn note_give_up(
         &mut self,
@@ -88,7 +88,7 @@ impl Sender {
         self.record(Record::new(now, kind, 0, cumulative.0).with_header(chunk, self.window(), 0));
     }
 
-    /// The peer's window for a record, at most 65535.
+    /// Returns the peer's window for a record, at most 65535.
     fn window(&self) -> u16 {
         u16::try_from(self.a_rwnd).unwrap_or(u16::MAX)
     }
@@ -100,12 +100,12 @@ impl Sender {
         self.note(now, Kind::Recovery, flight, cwnd);
     }
 
-    /// Frees the memory of all but the newest records, if nothing was recorded for a minute.
+    /// Frees all but the newest records if no event was recorded for a minute.
     pub(in crate::sctp) fn expire_records(&mut self, now: Instant) {
         self.history.recorder.shrink(now);
     }
 
-    /// Takes over the records of the association before its restart.
+    /// Takes over the records of the sender before a restart.
     pub(in crate::sctp) fn keep_records(&mut self, before: Sender) {
         self.history.recorder = before.history.recorder;
     }

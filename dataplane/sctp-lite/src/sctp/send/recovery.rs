@@ -1,5 +1,5 @@
-//! Effects of acknowledgements on loss recovery and the congestion window (RFC 8985, RFC 6937, RFC 5682;
-//! RFC 9260 §7.2), and of time-outs (§6.3.3). The part shared with TCP is in [`transport::loss_recovery`].
+//! Effects of acknowledgements (RFC 8985, RFC 6937, RFC 5682; RFC 9260 §7.2) and time-outs (§6.3.3) on loss recovery
+//! and the congestion window. [`transport::loss_recovery`] contains the part shared with TCP.
 
 use base::Instant;
 use transport::congestion::Growth;
@@ -11,20 +11,20 @@ use transport::seq::ExtSeq;
 use super::Sender;
 use super::scoreboard::Board;
 
-/// An acknowledgement after the scoreboard has processed it.
+/// An acknowledgement that the scoreboard has processed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SackInfo {
     pub(super) ack: Ack,
-    /// New data waits.
+    /// True if the source has new data.
     pub(super) has_data: bool,
-    /// The Gap Ack Blocks reported something new.
+    /// True if the Gap Ack Blocks reported new data.
     pub(super) sack_news: bool,
-    /// Chunks outstanding before the acknowledgement.
+    /// Number of chunks in flight before the acknowledgement.
     pub(super) flight: u64,
 }
 
 impl Sender {
-    /// Continues after the scoreboard has processed an acknowledgement.
+    /// Continues the processing of an acknowledgement after the scoreboard: recovery, burst allowance, timers.
     pub(super) fn process_ack(&mut self, info: &mut SackInfo) {
         let SackInfo { ack, has_data, sack_news, .. } = info;
         ack.acked = ack.delivery.bytes;
@@ -33,9 +33,9 @@ impl Sender {
         self.recover(ack);
         let packets = ack.delivery.bytes.div_ceil(self.smss() as u64);
         if packets > 0 {
-            // RFC 9260 §6.1 D, as if data were sent after each SACK: several may arrive before that. In slow
-            // start a SACK releases twice the data that it acknowledges. Without pacing, Max.Burst bounds
-            // that for a receiver that acknowledges many packets at once.
+            // RFC 9260 §6.1 D as if data were sent after each SACK, although several may arrive before. In slow start
+            // a SACK releases twice the data that it acknowledges. Without pacing, Max.Burst bounds this for a
+            // receiver that acknowledges many packets at once.
             let grown = self.config.pacing && self.recovery.cc().in_slow_start();
             let released = packets << u32::from(grown);
             self.burst = self.burst.max(u64::from(self.config.max_burst)) + released;
@@ -73,7 +73,7 @@ impl Sender {
         }
     }
 
-    /// The reordering timer expired.
+    /// Processes the expiry of the reordering timer.
     pub(super) fn on_reorder_timeout(&mut self, now: Instant) {
         let smss = self.smss() as u64;
         let Sender { recovery, state, board, stats, config, .. } = self;
@@ -85,7 +85,7 @@ impl Sender {
         }
     }
 
-    /// T3-rtx expired (RFC 9260 §6.3.3, §7.2.3).
+    /// Processes the expiry of T3-rtx (RFC 9260 §6.3.3, §7.2.3).
     pub(super) fn on_timeout(&mut self, now: Instant) {
         let Sender { recovery, state, board, stats, .. } = self;
         stats.timeouts += 1;

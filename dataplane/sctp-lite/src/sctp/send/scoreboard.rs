@@ -1,4 +1,4 @@
-//! The scoreboard of DATA chunks sent and not acknowledged: one record of 32 bytes each, in TSN order, and
+//! Scoreboard of DATA chunks sent and not acknowledged: one record of 32 bytes each, in TSN order, and the ranges of
 //! the peer's Gap Ack Blocks.
 //!
 //! ```text
@@ -7,8 +7,8 @@
 //!        lost      SACKed    in flight  SACKed   in flight
 //! ```
 //!
-//! The estimate of the bytes in the network (pipe) is updated per record. Blocks that a SACK repeats cost one
-//! look-up each, whatever they cover. `detect` finds losses, by time (RACK).
+//! The estimate of the bytes in the network (pipe) is updated per record. A block that repeats an earlier report
+//! costs one look-up, regardless of its length. `loss_detection` finds losses by time (RACK).
 
 use std::collections::VecDeque;
 
@@ -20,33 +20,33 @@ use transport::seq::ExtSeq;
 use super::record::{FIRST_IN_PACKET, LOST, RETRANSMITTED, Record, SACKED};
 use crate::seam::MessageRef;
 
-/// Ranges of SACKed TSNs remembered, at most. A block that would exceed it is ignored: the peer repeats it.
+/// Maximum number of SACKed ranges. A block that needs another one is ignored; the peer repeats it.
 const MAX_SACKED_RANGES: usize = 1024;
 
 /// The scoreboard of an association.
 #[derive(Debug)]
 pub(super) struct Board {
     pub(super) records: VecDeque<Record>,
-    /// The TSN after the Cumulative TSN Ack Point, which is that of the first record.
+    /// The TSN after the Cumulative TSN Ack Point, which is the TSN of the first record.
     pub(super) una: ExtSeq,
     pub(super) sacked: Ranges,
     /// Bytes in the network (RFC 6675 §4, SetPipe).
     pipe: u64,
-    /// Bytes of all chunks.
+    /// Bytes of all chunks, headers and padding included.
     flight: u64,
     /// Bytes of user data not SACKed.
     outstanding: u64,
-    /// Records that are lost and not retransmitted.
+    /// Records lost and not retransmitted since.
     awaiting_retransmission: u64,
-    /// SACKed records that opened their packets.
+    /// SACKed records that were the first of their packets.
     sacked_packets: u64,
-    /// Records that were retransmitted and not SACKed since.
+    /// Records retransmitted and not SACKed since.
     retransmitted_in_flight: u64,
-    /// Every record below is SACKed, lost, or was retransmitted.
+    /// Every record below is SACKed, lost or retransmitted.
     pub(super) loss_edge: ExtSeq,
-    /// Retransmissions by time.
+    /// Retransmissions in order of their times.
     pub(super) resent_by_time: VecDeque<(ExtSeq, Instant)>,
-    /// HighRxt: where the search for the next retransmission starts.
+    /// HighRxt: start of the search for the next retransmission.
     pub(super) high_rxt: ExtSeq,
 }
 
@@ -69,7 +69,7 @@ impl Retransmission {
 }
 
 impl Board {
-    /// Starts empty; the first record gets the TSN `una`.
+    /// Creates an empty scoreboard; the first record gets the TSN `una`.
     pub(super) fn new(una: ExtSeq) -> Self {
         Board {
             records: VecDeque::new(),
@@ -95,7 +95,7 @@ impl Board {
         self.records.is_empty()
     }
 
-    /// The next TSN.
+    /// Next TSN to send.
     pub(super) fn nxt(&self) -> ExtSeq {
         self.una.plus(self.records.len() as u64)
     }
@@ -113,7 +113,7 @@ impl Board {
         self.outstanding
     }
 
-    /// Packets received beyond gaps: RACK.segs_sacked (RFC 8985 §5.2).
+    /// Number of packets received beyond gaps: RACK.segs_sacked (RFC 8985 §5.2).
     pub(super) fn sacked_packets(&self) -> u64 {
         self.sacked_packets
     }
@@ -128,12 +128,12 @@ impl Board {
         self.awaiting_retransmission > 0
     }
 
-    /// True if the oldest chunk was SACKed but not acknowledged: the peer has dropped it.
+    /// True if the oldest chunk is SACKed but not acknowledged, which means that the peer has dropped it.
     pub(super) fn head_sacked(&self) -> bool {
         self.records.front().is_some_and(|r| r.has_mark(SACKED))
     }
 
-    /// True if a chunk shorter than the oldest, sent later, has arrived.
+    /// True if a later and shorter chunk than the oldest was SACKed.
     pub(super) fn shorter_arrived(&self) -> bool {
         let Some(head) = self.records.front() else { return false };
         self.records.iter().any(|r| r.has_mark(SACKED) && r.len < head.len)
@@ -148,7 +148,7 @@ impl Board {
         self.records.push_back(record);
     }
 
-    /// Acknowledges everything below `una` (RFC 9260 §6.7); `on_acknowledged` is called for each message.
+    /// Acknowledges all chunks below `una` (RFC 9260 §6.7), and calls `on_acknowledged` for each message.
     pub(super) fn acknowledge(
         &mut self,
         una: ExtSeq,
@@ -182,7 +182,7 @@ impl Board {
         }
     }
 
-    /// Acknowledges `record`, taken from the front, and the following plain records below `una`.
+    /// Acknowledges `record`, taken from the front, and the following records below `una` that were sent once.
     fn acknowledge_run(
         &mut self,
         mut record: Record,
@@ -210,7 +210,7 @@ impl Board {
         delivery.add_run(first, Transmission { at: record.sent_at, end: self.una });
     }
 
-    /// Processes a Gap Ack Block within the outstanding data. Returns whether it reported anything new.
+    /// Processes a Gap Ack Block within the chunks in flight. Returns true if it reported new data.
     pub(super) fn sack(&mut self, block: Range, delivery: &mut Delivery) -> bool {
         let mut at = block.start;
         let mut newly_sacked = false;
@@ -239,7 +239,7 @@ impl Board {
         self.sacked.bytes() - above
     }
 
-    /// Discards all SACK reports: the peer has reneged (RFC 9260 §6.2.1 D iii).
+    /// Discards all SACK reports after the peer has reneged (RFC 9260 §6.2.1 D iii).
     pub(super) fn clear_sacks(&mut self) {
         self.sacked.clear();
         for i in 0..self.records.len() {
@@ -256,7 +256,7 @@ impl Board {
         self.resent_by_time.clear();
     }
 
-    /// Marks records longer than `max_len` bytes as lost: the path does not carry them any more (RFC 8899 §4.4).
+    /// Marks records longer than `max_len` bytes as lost, because the path no longer carries them (RFC 8899 §4.4).
     pub(super) fn mark_longer_lost(&mut self, max_len: usize) {
         self.mark_lost_if(|r| usize::from(r.len) > max_len);
     }
@@ -270,7 +270,7 @@ impl Board {
         self.high_rxt = self.una;
     }
 
-    /// Clears all loss marks: the losses were spurious.
+    /// Clears all loss marks after spurious losses.
     pub(super) fn clear_losses(&mut self) {
         for i in 0..self.records.len() {
             if self.records[i].has_mark(LOST) {
@@ -280,7 +280,7 @@ impl Board {
         self.loss_edge = self.una;
     }
 
-    /// Index of the next chunk that is lost and not retransmitted (RFC 6675 §4, NextSeg rule 1).
+    /// Returns the index of the next chunk that is lost and not retransmitted (RFC 6675 §4, NextSeg rule 1).
     pub(super) fn next_lost(&self) -> Option<usize> {
         if self.awaiting_retransmission == 0 {
             return None;
@@ -289,7 +289,7 @@ impl Board {
         (from..self.records.len()).chain(0..from).find(|i| self.records[*i].awaits_retransmission())
     }
 
-    /// Index of the last chunk not SACKed.
+    /// Returns the index of the last chunk not SACKed.
     pub(super) fn last_unsacked(&self) -> Option<usize> {
         (0..self.records.len()).rev().find(|i| !self.records[*i].has_mark(SACKED))
     }
@@ -309,7 +309,7 @@ impl Board {
         }
     }
 
-    /// True if the chunk is known to have arrived.
+    /// True if the chunk is acknowledged or SACKed.
     pub(super) fn has_arrived(&self, tsn: ExtSeq) -> bool {
         tsn < self.una || self.sacked.containing(tsn).is_some()
     }

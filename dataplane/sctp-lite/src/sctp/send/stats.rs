@@ -13,16 +13,16 @@ pub struct SendStats {
     pub bytes_retransmitted: u64,
     /// Bytes of user data acknowledged.
     pub bytes_acknowledged: u64,
-    /// SACKs received, old and invalid ones included.
+    /// SACKs received, outdated and invalid ones included.
     pub sacks: u64,
-    /// SACKs older than an earlier one (RFC 9260 §6.2.1 D i).
+    /// SACKs with a lower cumulative TSN than an earlier one (RFC 9260 §6.2.1 D i).
     pub old_sacks: u64,
-    /// Acknowledgements that are impossible for the data sent; those of SHUTDOWNs included.
+    /// SACKs and SHUTDOWNs whose acknowledgement is impossible for the data sent.
     pub bad_sacks: u64,
     /// Duplicate TSNs that the peer reported.
     pub duplicates_reported: u64,
-    /// Reported duplicates without effect: neither retransmitted in the present loss episode nor as a tail
-    /// loss probe, or reported before. Such duplicates were made by the network, or are forged.
+    /// Reported duplicates without effect: not retransmitted in the present loss episode or as a tail loss probe, or
+    /// reported before. The network made such duplicates, or they are forged.
     pub duplicates_ignored: u64,
     /// DATA chunks marked as lost.
     pub lost: u64,
@@ -32,15 +32,15 @@ pub struct SendStats {
     pub timeouts: u64,
     /// Tail loss probes sent.
     pub tail_loss_probes: u64,
-    /// Tail losses that a probe repaired.
+    /// Tail losses repaired by a probe.
     pub tail_losses_repaired: u64,
-    /// Probes of a closed window sent.
+    /// Window probes sent.
     pub window_probes: u64,
-    /// Loss episodes undone because all retransmitted data had arrived before.
+    /// Loss episodes undone because duplicate reports showed that all retransmissions were unnecessary.
     pub undone_by_duplicates: u64,
-    /// Time-outs that F-RTO found spurious.
+    /// Time-outs that F-RTO found spurious (RFC 5682).
     pub undone_by_frto: u64,
-    /// Reneging events: the peer withdrew data reported in Gap Ack Blocks.
+    /// Reneging events: the peer withdrew data reported in Gap Ack Blocks (RFC 9260 §6.2.1 D iii).
     pub reneged: u64,
     /// Transmissions delayed by pacing.
     pub paced_waits: u64,

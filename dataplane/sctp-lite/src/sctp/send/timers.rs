@@ -1,5 +1,6 @@
-//! The timers of chunks in flight: T3-rtx (RFC 9260 §6.3.2), tail loss probe and reordering (RFC 8985 §7.2,
-//! §6.2), one at a time (§8); the probe of a closed window (RFC 9260 §6.1 A), and the next burst.
+//! Timers of the send half. Data in flight has one timer, which is T3-rtx (RFC 9260 §6.3.2), tail loss probe or
+//! reordering timer (RFC 8985 §7.2, §6.2, §8). Two others are the window-probe timer (RFC 9260 §6.1 A) and the pacing
+//! timer.
 
 use base::{Instant, MaybeInstant};
 use transport::recovery::Phase;
@@ -7,7 +8,7 @@ use transport::tlp::{FlightAmount, probe_timeout};
 
 use super::Sender;
 
-/// Purpose of the timer of the chunks in flight.
+/// Purpose of the timer of data in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Kind {
     /// T3-rtx.
@@ -23,11 +24,11 @@ enum Kind {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timers {
     kind: Kind,
-    /// Expiry of the timer of the chunks in flight.
+    /// Expiry of the timer of data in flight.
     loss: Option<Instant>,
-    /// Expiry of T3-rtx, unless another timer replaces it.
+    /// Expiry of T3-rtx; kept while another timer replaces it.
     rto_at: Instant,
-    /// Expiry of the window-probe timer: nothing is in flight, data waits, and the peer's window has no room.
+    /// Expiry of the window-probe timer, set while data waits and none is in flight.
     persist: Option<Instant>,
     /// Time of the next burst.
     pub(super) pace: Option<Instant>,
@@ -36,24 +37,24 @@ pub(super) struct Timers {
 /// Result of [`handle_timeout`](Sender::handle_timeout).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExpiredTimer {
-    /// No expiry that the owner must count.
+    /// No timer expired that the owner must count.
     None,
     /// T3-rtx expired: counts towards Association.Max.Retrans and Path.Max.Retrans (RFC 9260 §8.1, §8.2).
     T3,
-    /// T3-rtx of a probe expired while the peer keeps its window closed and answers: not counted
+    /// T3-rtx of a window probe expired, and the peer acknowledged probes with its window closed: not counted
     /// (RFC 9260 §6.1 A).
     WindowProbe,
 }
 
 impl Sender {
-    /// When to call [`handle_timeout`](Self::handle_timeout).
+    /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout).
     #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let Timers { loss, persist, pace, .. } = &self.timers;
         MaybeInstant::from(*loss).earlier(*persist).earlier(*pace).get()
     }
 
-    /// Processes expired timers; transmission may continue.
+    /// Processes expired timers. Afterwards transmission may continue.
     pub fn handle_timeout(&mut self, now: Instant) -> ExpiredTimer {
         let due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
         due(&mut self.timers.pace);
@@ -70,14 +71,14 @@ impl Sender {
         match core::mem::take(&mut self.timers.kind) {
             Kind::Rto => {
                 let answered = core::mem::take(&mut self.peer_state.sack_received);
-                // The peer refuses data that was in flight when the window closed (RFC 9260 §6.2): it probes
-                // the window from now on. If a gap was reported, the missing data was lost.
+                // The peer answers but refuses data that was in flight when its window closed (RFC 9260 §6.2). This
+                // data becomes the window probe. If a gap was reported, the missing data was lost instead.
                 self.probing |= self.a_rwnd == 0 && answered && self.board.sacked.is_empty();
                 let closed = self.probes_window();
                 if closed {
                     self.probe_due = true;
                     self.recovery.rtt_mut().back_off();
-                    // RFC 8899 §4.3: the probes may be too long for the path.
+                    // RFC 8899 §4.3: unanswered probes may be too long for the path.
                     self.peer_state.probes_unanswered += u32::from(!answered);
                 } else {
                     self.on_timeout(now);
@@ -86,7 +87,7 @@ impl Sender {
                 if closed && answered { ExpiredTimer::WindowProbe } else { ExpiredTimer::T3 }
             }
             Kind::Probe => {
-                // RFC 8985 §7.3: afterwards only the time-out remains, whether a probe is sent or not.
+                // RFC 8985 §7.3: afterwards only T3-rtx runs, whether or not a probe is sent.
                 self.state.on_probe_timeout(true);
                 self.restart_rto(now);
                 ExpiredTimer::None
@@ -103,7 +104,7 @@ impl Sender {
         }
     }
 
-    /// True if the peer keeps its window closed and the data in flight probes it.
+    /// True if the peer's window is closed and the data in flight probes it.
     pub(in crate::sctp) fn probes_window(&self) -> bool {
         self.a_rwnd == 0 && self.probing
     }
@@ -115,8 +116,8 @@ impl Sender {
         self.set(Kind::Rto, self.timers.rto_at);
     }
 
-    /// Updates the timers after an acknowledgement; `advanced`: the earliest outstanding chunk was
-    /// acknowledged (RFC 9260 §6.3.2 R2, R3).
+    /// Updates the timers after an acknowledgement. `advanced`: the oldest chunk in flight was acknowledged
+    /// (RFC 9260 §6.3.2 R2, R3).
     pub(super) fn set_timer_after_ack(&mut self, now: Instant, advanced: bool) {
         if self.board.is_empty() {
             self.timers.loss = None;
@@ -146,20 +147,20 @@ impl Sender {
         }
     }
 
-    /// True if no timer runs for the chunks in flight.
+    /// True if no timer runs for data in flight.
     pub(super) fn are_timers_stopped(&self) -> bool {
         self.timers.loss.is_none()
     }
 
-    /// Starts the window-probe timer: nothing is in flight, and the peer has no room for the waiting data.
-    /// The first probe follows after one RTO (RFC 9260 §6.1 A).
+    /// Starts the window-probe timer with one RTO (RFC 9260 §6.1 A). Called while data waits and none is in flight,
+    /// usually because the peer's window is closed.
     pub(super) fn arm_window_probe(&mut self, now: Instant) {
         if self.timers.persist.is_none() && !self.probe_due {
             self.timers.persist = Some(now + self.recovery.rtt().rto(&self.config));
         }
     }
 
-    /// Schedules the tail loss probe or T3-rtx, whichever is earlier.
+    /// Schedules the tail loss probe or T3-rtx, whichever is due first.
     fn schedule(&mut self, now: Instant) {
         if !self.may_schedule_probe() {
             return self.set(Kind::Rto, self.timers.rto_at);
@@ -175,8 +176,8 @@ impl Sender {
         self.timers.loss = Some(at);
     }
 
-    /// True if a tail loss probe may be scheduled (RFC 8985 §7.2): outside of recovery, while nothing is
-    /// SACKed. A closed window has its own probes.
+    /// True if a tail loss probe may be scheduled (RFC 8985 §7.2): outside of recovery, with no chunk SACKed. A
+    /// closed window has its own probes.
     fn may_schedule_probe(&self) -> bool {
         self.config.tail_loss_probe
             && self.state.phase() == Phase::Open

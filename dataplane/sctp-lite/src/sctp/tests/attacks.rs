@@ -1,4 +1,4 @@
-//! Attacks on an association, by an off-path attacker or a hostile peer.
+//! Attacks on an association by an off-path attacker or a hostile peer.
 
 use core::time::Duration;
 
@@ -15,7 +15,7 @@ fn any_chunk() -> impl Strategy<Value = (u8, u8, Vec<u8>)> {
 }
 
 proptest! {
-    // Any bytes with a valid tag: no panic, and transmission is bounded.
+    // Arbitrary chunks with a valid tag cause no panic, and the number of packets sent is bounded.
     #[test]
     fn arbitrary_chunks_with_valid_tag_never_panic(
         state in 0..STATES.len(),
@@ -36,7 +36,7 @@ proptest! {
         }
     }
 
-    // The same with bytes that are not chunks.
+    // Likewise for bytes that are not chunks.
     #[test]
     fn arbitrary_bytes_with_valid_tag_never_panic(state in 0..STATES.len(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut rig = Rig::in_state(STATES[state]);
@@ -47,7 +47,7 @@ proptest! {
     }
 }
 
-// RFC 9260 §8.5: guessed tags have no effect: no answer, no change.
+// RFC 9260 §8.5: packets with guessed tags elicit no reply and change no state.
 #[test]
 fn guessed_tags_have_no_effect() {
     let mut rig = Rig::established();
@@ -70,7 +70,7 @@ fn guessed_tags_have_no_effect() {
     assert!(rig.upper.received.is_empty());
 }
 
-// A burst of INITs in the peer's name elicits one INIT ACK, and no state.
+// A burst of forged INITs elicits one INIT ACK, and allocates no state.
 #[test]
 fn init_burst_elicits_one_init_ack() {
     let mut rig = Rig::established();
@@ -87,8 +87,8 @@ fn init_burst_elicits_one_init_ack() {
     rig.input(|b| push_data(b, &data(1), b"data")).expect("as before");
 }
 
-// RFC 9260 §5.2.1, §5.2.2, §3.3.2: no INIT, good or bad, changes the state, the tags or the timers of an association,
-// whatever its state; its handshake goes on.
+// RFC 9260 §5.2.1, §5.2.2, §3.3.2: an INIT, valid or not, changes no state, tag or timer of an association in any
+// state. A handshake in progress continues.
 #[test]
 fn init_in_any_state_leaves_the_association_unchanged() {
     let good = wire::sctp::InitHeader { tag: Tag(0x5555_5555), ..peer_header() };
@@ -117,7 +117,7 @@ fn init_in_any_state_leaves_the_association_unchanged() {
     }
 }
 
-// A packet full of chunks that each request an answer elicits a single, bounded one.
+// A packet full of chunks that each request a reply elicits a single packet of bounded length.
 #[test]
 fn packet_of_requesting_chunks_elicits_one_bounded_answer() {
     let mut rig = Rig::established();
@@ -134,7 +134,7 @@ fn packet_of_requesting_chunks_elicits_one_bounded_answer() {
     assert_eq!(rig.sent_packets(), [""; 0]);
 }
 
-// The longest possible HEARTBEAT: too long to return, or in a packet of its own.
+// HEARTBEATs up to the longest one: answered in a packet of its own, or dropped if the value is too long to return.
 #[test]
 fn longest_heartbeat_is_answered_or_dropped() {
     for len in [900, 1020, 1500, 3000] {
@@ -146,7 +146,7 @@ fn longest_heartbeat_is_answered_or_dropped() {
     }
 }
 
-// RFC 9260 §9.2: endless SHUTDOWNs are answered one by one, and the guard ends them.
+// RFC 9260 §9.2: repeated SHUTDOWNs elicit one reply per transmission, until T5-shutdown-guard ends the association.
 #[test]
 fn shutdown_flood_is_ended_by_the_guard_timer() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);
@@ -159,7 +159,6 @@ fn shutdown_flood_is_ended_by_the_guard_timer() {
     assert_eq!(rig.state(), State::Closed);
 }
 
-// A SHUTDOWN that acknowledges data never sent ends the association.
 #[test]
 fn shutdown_acknowledging_unsent_data_aborts() {
     let mut rig = Rig::established();
@@ -169,7 +168,7 @@ fn shutdown_acknowledging_unsent_data_aborts() {
     assert_eq!(rig.sent_packets(), ["P: ABORT(13)"]);
 }
 
-// A SACK of data never sent, and impossible gap blocks.
+// A SACK of data that was never sent ends the association.
 #[test]
 fn impossible_sacks_are_dropped() {
     let mut rig = Rig::established();
@@ -179,7 +178,6 @@ fn impossible_sacks_are_dropped() {
     assert_eq!(rig.sent_packets(), ["P: ABORT(13)"]);
 }
 
-// Misplaced chunks: an INIT or a COOKIE ECHO that is not first.
 #[test]
 fn init_or_cookie_echo_not_first_is_dropped() {
     let mut rig = Rig::established();
@@ -194,13 +192,13 @@ fn init_or_cookie_echo_not_first_is_dropped() {
     });
     assert_eq!(result, Err(DropReason::UnexpectedChunk));
     assert_eq!(rig.sent_packets(), ["P: SACK(1)"]);
-    // With this end's tag, and an INIT first.
+    // An INIT that is first but has this end's tag.
     let first = rig.input(|b| b.init(&peer_header(), &[Parameter::Adaptation(1)]).expect("room"));
     assert_eq!(first, Err(DropReason::BadTag));
     assert_eq!((rig.state(), rig.sent_packets().len()), (State::Established, 0));
 }
 
-// ERRORs are never answered, whatever they contain.
+// ERRORs elicit no reply, regardless of their causes.
 #[test]
 fn errors_are_not_answered() {
     let mut rig = Rig::established();
@@ -215,7 +213,7 @@ fn errors_are_not_answered() {
     assert_eq!((rig.sent_packets().len(), rig.association.stats().errors_in), (0, 300));
 }
 
-// TSNs from the whole space: memory is bounded.
+// Arbitrary TSNs: memory is bounded.
 #[test]
 fn arbitrary_tsns_use_bounded_memory() {
     let mut rig = Rig::established();
@@ -229,8 +227,8 @@ fn arbitrary_tsns_use_bounded_memory() {
     assert!(sent.len() == 1 && sent[0].len() <= 1480);
 }
 
-// RFC 9260 §3.1: the owner's flow table keeps packets with other ports away; those that arrive here anyway
-// are judged by their tag.
+// RFC 9260 §3.1: the owner's flow table excludes packets with other ports. The association itself checks only the
+// tag.
 #[test]
 fn packets_with_other_ports_are_judged_by_tag() {
     let rig = Rig::established();

@@ -1,5 +1,4 @@
-//! DATA and SACK at the association: when they are sent, and the meaning of their absence (RFC 9260 §6,
-//! §8.1).
+//! Transmission of DATA and SACK by the association, and the effect of missing SACKs (RFC 9260 §6, §8.1).
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use super::rig::{Rig, data, peer_header, push_data};
 use crate::sctp::receive::ReceiveConfig;
 use crate::sctp::{CloseReason, Config, DropReason, Event, State};
 
-/// Acknowledges everything up to this end's `n`th TSN, with ample room.
+/// Receives a SACK of all DATA up to this end's `n`th TSN, with ample a_rwnd.
 fn sack(rig: &mut Rig, n: u32) -> Result<(), DropReason> {
     let cumulative = rig.association.identity.local_tsn.add(n).sub(1);
     let header = SackHeader { cumulative, a_rwnd: 65_536 };
@@ -29,7 +28,7 @@ fn messages_are_sent_and_acknowledged() {
     assert_eq!(rig.sent_packets(), [""; 0]);
 }
 
-// RFC 9260 §6.1, §6.2: a delayed SACK is bundled with DATA, before it.
+// RFC 9260 §6.1, §6.2: a delayed SACK precedes the DATA in their common packet.
 #[test]
 fn delayed_sack_is_bundled_with_data() {
     let mut rig = Rig::established();
@@ -41,7 +40,7 @@ fn delayed_sack_is_bundled_with_data() {
     assert_eq!(rig.sent_packets(), ["P: SACK(2) DATA(1)"]);
 }
 
-// RFC 9260 §6: no DATA before ESTABLISHED, and none for a SHUTDOWN's sender.
+// RFC 9260 §6: no DATA is sent before ESTABLISHED, or after SHUTDOWN or SHUTDOWN ACK.
 #[test]
 fn data_is_sent_only_in_data_states() {
     for state in
@@ -59,7 +58,7 @@ fn data_is_sent_only_in_data_states() {
     assert_eq!(rig.sent_packets(), ["P: DATA(1)"]);
 }
 
-// RFC 9260 §8.1: beyond Association.Max.Retrans the peer is unreachable.
+// RFC 9260 §8.1: the association ends above Association.Max.Retrans.
 #[test]
 fn silent_peer_is_unreachable_after_max_retransmits() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
@@ -69,12 +68,12 @@ fn silent_peer_is_unreachable_after_max_retransmits() {
     assert!(sent.iter().all(|(_, words)| words == "P: DATA(1)"), "{sent:?}");
     assert!((10..=12).contains(&sent.len()), "{sent:?}");
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
-    // §8.1: nothing more is sent.
+    // §8.1: no ABORT is sent.
     assert!(rig.association.is_done());
     assert!(rig.upper.acknowledged.is_empty());
 }
 
-/// Returns a peer with a closed window, and a long message that waits.
+/// Returns an association with a closed peer window and a long message to send.
 fn rig_with_closed_window() -> Rig {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
     rig.upper.queue.push_back((1, 100));
@@ -85,13 +84,13 @@ fn rig_with_closed_window() -> Rig {
     rig
 }
 
-/// Acknowledges the first message and closes the window.
+/// Receives a SACK of the first message that closes the window.
 fn close_window(rig: &mut Rig) -> Result<(), DropReason> {
     let header = SackHeader { cumulative: rig.association.identity.local_tsn, a_rwnd: 0 };
     rig.input(|b| b.sack(header, &[], &[]).expect("room"))
 }
 
-// Data behind a closed window does not cause packets, and does not send a delayed SACK early.
+// Data that waits for the window causes no packet, and does not send a delayed SACK early.
 #[test]
 fn closed_window_sends_no_data_and_no_early_sack() {
     let mut rig = rig_with_closed_window();
@@ -102,8 +101,8 @@ fn closed_window_sends_no_data_and_no_early_sack() {
     assert_eq!(rig.association.stats().unsent, 0);
 }
 
-// RFC 8899 §4.3, RFC 9260 §6.1 A: probes of a closed window may be too long for the path as well; IP then
-// fragments them before the association fails.
+// RFC 8899 §4.3, RFC 9260 §6.1 A: window probes may also be too long for the path. They are fragmented by IP before
+// the association fails.
 #[test]
 fn oversized_window_probes_are_fragmented_before_failure() {
     let mut rig = rig_with_closed_window();
@@ -116,8 +115,8 @@ fn oversized_window_probes_are_fragmented_before_failure() {
     assert_eq!((rig.association.errors, rig.association.path_len()), (0, 1180));
     assert_eq!(rig.association.confirmed_path_len(), None, "a guess");
     assert_eq!(rig.association.sender().rto(), rto, "what is shorter need not wait longer");
-    // The first one, five more, and nothing larger before an answer arrives: the SACK that closed the window
-    // counts as the answer to the first.
+    // The first probe and five more, and no larger packet until a SACK arrives. The SACK that closed the window
+    // counts as the reply to the first.
     assert_eq!(sent.len(), 6);
     assert!(sent.iter().all(|(_, words)| words == "P: DATA(2)"), "{sent:?}");
     sack(&mut rig, 2).expect("it has arrived, in pieces");
@@ -126,9 +125,9 @@ fn oversized_window_probes_are_fragmented_before_failure() {
     assert_eq!(rig.sent_packets(), ["P: DATA(3)", "P: HEARTBEAT PAD"]);
 }
 
-// RFC 9260 §8.1, RFC 8899 §4.3: on a path that is cut for a moment a black hole is suspected, too, and
-// shorter packets are sent without delay. This must not use up the retransmissions: the association fails no
-// sooner than without the suspicion.
+// RFC 9260 §8.1, RFC 8899 §4.3: a brief interruption of the path raises the suspicion of a black hole, too, and
+// shorter packets are sent at once. This must not use up the retransmissions: the association fails no sooner than
+// without the suspicion.
 #[test]
 fn suspected_black_hole_does_not_use_up_retransmits() {
     for max_retransmits in [1, 3, 5, 10] {
@@ -156,7 +155,7 @@ fn suspected_black_hole_does_not_use_up_retransmits() {
     }
 }
 
-// RFC 8899 §6.2.1.2: an unanswered probe is not an error, and is repeated with later data.
+// RFC 8899 §6.2.1.2: an unanswered probe is no error, and is repeated with later data.
 #[test]
 fn lost_path_probe_does_not_count_as_error() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
@@ -173,8 +172,7 @@ fn lost_path_probe_does_not_count_as_error() {
     }
 }
 
-// RFC 4821 §7.6.2: after a lost probe the next one waits as many round trips as the congestion window has
-// packets.
+// RFC 4821 §7.6.2: the next probe waits as many round trips as the congestion window has packets.
 #[test]
 fn lost_path_probe_delays_the_next_probe() {
     const MS: Duration = Duration::from_millis(1);
@@ -205,7 +203,7 @@ fn lost_path_probe_delays_the_next_probe() {
     assert_eq!(rig.sent_packets(), ["P: DATA(3)", "P: HEARTBEAT PAD"]);
 }
 
-// RFC 9260 §6.2: duplicates are counted, with the packets that carried them.
+// RFC 9260 §6.2: duplicates are counted, and their packets are valid.
 #[test]
 fn duplicate_data_is_counted() {
     let mut rig = Rig::established();
@@ -216,7 +214,7 @@ fn duplicate_data_is_counted() {
     assert_eq!((stats.chunks, stats.duplicates), (1, 3));
 }
 
-// The least path MTU is of IP packets: the headers in front of SCTP's count.
+// The minimum path MTU is a size of IP packets, so it includes the headers in front of SCTP.
 #[test]
 fn minimum_path_mtu_includes_headers() {
     let mut rig = Rig::established();
@@ -225,7 +223,7 @@ fn minimum_path_mtu_includes_headers() {
     assert_eq!(rig.association.min_path_len(), 576 - 20 - 8);
 }
 
-// RFC 9260 §6.1 A: a peer that answers, although its window stays closed, has received the probes.
+// RFC 9260 §6.1 A: a peer that keeps its window closed but sends SACKs has received the probes.
 #[test]
 fn answered_window_probes_are_not_a_black_hole() {
     let mut rig = rig_with_closed_window();
@@ -239,7 +237,7 @@ fn answered_window_probes_are_not_a_black_hole() {
     assert!(!rig.association.is_timing_out());
 }
 
-// RFC 9260 §8.1: the count restarts with each acknowledgement of DATA.
+// RFC 9260 §8.1: the error count restarts with each acknowledgement of DATA.
 #[test]
 fn acknowledgement_resets_the_error_count() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
@@ -255,7 +253,7 @@ fn acknowledgement_resets_the_error_count() {
     }
 }
 
-// RFC 9260 §5.2.4 action A: data in flight is forgotten, and TSNs start anew.
+// RFC 9260 §5.2.4 action A: data in flight is discarded, and TSNs start anew.
 #[test]
 fn restart_discards_data_in_flight() {
     let mut rig = Rig::established();
@@ -263,7 +261,7 @@ fn restart_discards_data_in_flight() {
     assert_eq!(rig.sent_packets(), ["P: DATA(1)"]);
     restart(&mut rig);
     rig.upper.queue.push_back((2, 100));
-    // Its first one: TSN 1 of the new numbers.
+    // The first TSN of the new association is 1 in this notation.
     assert_eq!(rig.sent_packets(), ["55555555: COOKIE-ACK DATA(1)"]);
     sack(&mut rig, 1).expect("new");
     assert_eq!(rig.upper.acknowledged, [2]);
@@ -282,7 +280,7 @@ fn restart(rig: &mut Rig) {
     assert_eq!(rig.association.identity.local_tsn, ours.initial_tsn);
 }
 
-// RFC 8899 §5.1.1: the answer to an earlier probe never comes, and does not block later probes.
+// RFC 8899 §5.1.1: an earlier probe is never answered, and does not block later probes.
 #[test]
 fn restart_cancels_the_path_probe() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
@@ -295,7 +293,7 @@ fn restart_cancels_the_path_probe() {
     let sent = rig.packets();
     assert_eq!(rig.describe(&sent[0]), "55555555: COOKIE-ACK DATA(1)");
     assert_eq!(rig.describe(&sent[1]), "55555555: HEARTBEAT PAD");
-    // The new probe is answered, and the path carries more again.
+    // The peer answers the new probe, and the size increases again.
     let answer = super::rig::packet(rig.association.local_tag(), |b| {
         b.heartbeat_ack(&sent[1][16..28]).expect("room");
     });
@@ -303,7 +301,7 @@ fn restart_cancels_the_path_probe() {
     assert_eq!(rig.association.path_len(), 1260);
 }
 
-// RFC 9260 §6, §6.2.1: an outdated SACK, or one in a state without data, has no effect.
+// RFC 9260 §6, §6.2.1: an outdated SACK, or a SACK in a state without data, has no effect.
 #[test]
 fn outdated_sack_has_no_effect() {
     let mut rig = Rig::established();
@@ -316,8 +314,8 @@ fn outdated_sack_has_no_effect() {
     assert_eq!(rig.state(), State::ShutdownSent);
 }
 
-/// Receives a kilobyte every 200 µs over a path of 10 ms, so 50 kB per round trip. Returns the resulting
-/// largest a_rwnd, and the requests to the upper layer.
+/// Receives 1 kB every 200 µs at a round-trip time of 10 ms: 50 kB per round trip. Returns the resulting window, and
+/// the requests to the upper layer.
 fn measure_window_growth(window: u32, set: impl FnOnce(&mut Rig)) -> (u32, Vec<(u64, u64)>) {
     let receive = ReceiveConfig { window, window_limit: 1 << 20, ..ReceiveConfig::default() };
     let mut rig = Rig::active(Config { receive: Arc::new(receive), ..Config::default() });
@@ -335,8 +333,8 @@ fn measure_window_growth(window: u32, set: impl FnOnce(&mut Rig)) -> (u32, Vec<(
     (rig.association.receiver.max_window(), rig.upper.window_requests)
 }
 
-// Dynamic right-sizing: the window grows while more than half of it arrives in a round trip, if the upper
-// layer has the room and permits it.
+// Dynamic right-sizing: the window grows while more than half of it arrives per round trip, if the upper layer has
+// free space and grants the memory.
 #[test]
 fn receive_window_grows_while_half_used_per_rtt() {
     const K: u32 = 1024;

@@ -1,5 +1,4 @@
-//! Fast path of received packets: same effect as the slow path, and used for the packets that it is meant
-//! for.
+//! Fast path of received packets: it has the same effect as the slow path, and predicted packets take it.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use super::rig::{Rig, data, packet, push_data};
 use crate::sctp::receive::ReceiveConfig;
 use crate::sctp::{Config, InputResult};
 
-/// The peer's next DATA chunk, changed by the fields.
+/// The peer's next DATA chunk, modified by these fields.
 #[derive(Clone, Debug)]
 struct Chunk {
     /// Offset from the next TSN.
@@ -34,7 +33,7 @@ enum Step {
         sack: bool,
         heartbeat: bool,
     },
-    /// A packet whose last chunk is truncated by this many bytes, or followed by as many.
+    /// Packet whose last chunk is truncated by this many bytes; below, one with trailing bytes.
     Truncated(usize),
     TrailingBytes(usize),
     Wait(u64),
@@ -45,7 +44,7 @@ enum Step {
     Shutdown,
 }
 
-/// Returns the next TSN, as `data` counts.
+/// Returns the number of the next TSN, as used by [`data`].
 fn next(rig: &Rig) -> u32 {
     let cumulative = rig.association.receiver.cumulative_tsn();
     cumulative.distance_from(data(1).tsn.sub(1)) + 1
@@ -56,7 +55,7 @@ fn push(b: &mut PacketBuilder<'_>, first: u32, chunk: &Chunk) {
     let mut header = data(1);
     header.tsn = header.tsn.add(first.wrapping_sub(1).wrapping_add_signed(tsn));
     (header.stream, header.begin, header.end, header.immediate) = (stream, begin, end, immediate);
-    // Without user data: the builder does not make such a chunk.
+    // A chunk without user data, which `PacketBuilder` refuses to write.
     match len {
         0 => b.push_chunk(0, header.emit(0)[1], &header.emit(0)[4..]).expect("room"),
         _ => push_data(b, &header, &vec![tsn as u8; len]),
@@ -93,8 +92,8 @@ fn bytes(rig: &Rig, step: &Step) -> Vec<u8> {
     }
 }
 
-/// Processes a packet by the fast path, if it is eligible, or by the slow path. Returns whether by the fast
-/// path.
+/// Processes a packet by the fast path if `may_predict` and the packet is predicted, otherwise by the slow path.
+/// Returns true for the fast path.
 fn input(rig: &mut Rig, bytes: &[u8], may_predict: bool) -> (bool, InputResult) {
     let packet = Packet::new(bytes).expect("a common header");
     let chunk: Option<Data<'_>> =
@@ -102,7 +101,7 @@ fn input(rig: &mut Rig, bytes: &[u8], may_predict: bool) -> (bool, InputResult) 
     (chunk.is_some(), rig.association.input_on_path(chunk, rig.now, &packet, &mut rig.upper))
 }
 
-/// Performs a step. Returns the effects visible at once.
+/// Performs a step. Returns its immediate effects.
 fn step(rig: &mut Rig, step: &Step, may_predict: bool) -> String {
     match step {
         Step::Packet { .. } | Step::Truncated(_) | Step::TrailingBytes(_) => {
@@ -166,7 +165,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    // State, answers, events, timers and delivered messages are the same by both paths.
+    // State, replies, events, timers and delivered messages are equal after either path.
     #[test]
     fn fast_and_slow_path_have_equal_effects(
         steps in prop::collection::vec(any_step(), 1..80),
@@ -186,12 +185,12 @@ proptest! {
     }
 }
 
-/// Returns whether `last`, as the third of three packets, takes the fast path.
+/// Returns true if `last`, the third of three packets, takes the fast path.
 fn takes_fast_path(last: &Step, prepare: impl FnOnce(&mut Rig)) -> bool {
     let mut rig = Rig::established();
     for first in [true, false] {
         let bytes = bytes(&rig, &single_chunk(PLAIN));
-        // The first DATA chunk is acknowledged at once (RFC 9260 §5.1).
+        // RFC 9260 §5.1: the first DATA chunk is acknowledged at once, by the slow path.
         assert_eq!(input(&mut rig, &bytes, true).0, !first);
     }
     prepare(&mut rig);
@@ -215,7 +214,7 @@ fn in_order_data_takes_the_fast_path() {
         assert!(takes_fast_path(&single_chunk(chunk.clone()), |_| {}), "{chunk:?}");
     }
     assert!(takes_fast_path(&single_chunk(PLAIN), |rig| drop(rig.packets())));
-    // The padding of the last chunk may be missing.
+    // Padding of the last chunk may be missing.
     assert!(takes_fast_path(&Step::TrailingBytes(0), |_| {}));
 }
 
@@ -255,7 +254,7 @@ fn any_deviation_takes_the_slow_path() {
     ] {
         assert!(!takes_fast_path(&step, |_| {}), "{step:?}");
     }
-    // A gap, kept fragments, a closed window, a shutdown in progress.
+    // Not predicted: a gap, a kept fragment, a closed window, a shutdown in progress.
     let gap = |rig: &mut Rig| {
         let bytes = bytes(rig, &single_chunk(Chunk { tsn: 1, ..PLAIN }));
         assert!(!input(rig, &bytes, true).0);

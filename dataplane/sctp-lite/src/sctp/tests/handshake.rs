@@ -1,4 +1,4 @@
-//! The active open, and packets that collide with it (RFC 9260 §5).
+//! The active open, and packets that collide with it (RFC 9260 §5.1, §5.2).
 
 use core::time::Duration;
 
@@ -41,21 +41,21 @@ fn active_open_sends_init_then_cookie_echo() {
     let packets = rig.packets();
     assert_eq!(rig.describe(&packets[0]), "P: COOKIE-ECHO");
     let echo = Packet::new(&packets[0]).expect("a packet").chunks().next().expect("a chunk");
-    // §3.3.11: the cookie unchanged.
+    // §3.3.11: the cookie is returned unchanged.
     assert_eq!(echo.expect("whole").value(), b"cookie");
     assert_eq!((rig.event(), rig.state()), (None, State::CookieEchoed));
 
     assert_eq!(rig.input(|b| b.cookie_ack().expect("room")), Ok(()));
-    // §5.1.1, RFC 5043 §8: the lesser of 256 and the peer's 10, in both directions.
+    // §5.1.1, RFC 5043 §8: the minimum of 256 and the peer's 10, in both directions.
     assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
     assert_eq!((rig.state(), rig.sent_packets().len()), (State::Established, 0));
     assert_eq!(rig.association.peer_tag(), PEER_TAG);
-    // A second one has no effect (§5.2.5).
+    // A second COOKIE ACK has no effect (§5.2.5).
     assert_eq!(rig.input(|b| b.cookie_ack().expect("room")), Err(DropReason::UnexpectedChunk));
     assert_eq!((rig.event(), rig.sent_packets().len()), (None, 0));
 }
 
-// RFC 9260 §5.1: the first DATA is acknowledged at once.
+// RFC 9260 §5.1.
 #[test]
 fn the_first_data_is_acknowledged_at_once() {
     let mut rig = Rig::established();
@@ -64,8 +64,7 @@ fn the_first_data_is_acknowledged_at_once() {
     assert_eq!(rig.upper.received, [(0, b"first".to_vec())]);
 }
 
-// RFC 9260 §5.1.1: the peer's limits in each direction; RFC 5043 §8: as many in one direction as in the
-// other.
+// RFC 9260 §5.1.1: the peer's limit applies in each direction. RFC 5043 §8: both directions have the same number.
 #[test]
 fn stream_count_is_the_minimum_of_both_ends() {
     for (outbound_streams, inbound_streams, agreed) in [(3, 9, 3), (9, 3, 3), (65_535, 65_535, 256)]
@@ -79,7 +78,7 @@ fn stream_count_is_the_minimum_of_both_ends() {
     }
 }
 
-// RFC 9260 §4 notes 2 and 3, §5.1.6: the same chunk is retransmitted with backoff, then the setup fails.
+// RFC 9260 §4 notes 2 and 3, §5.1.6: the chunk is retransmitted with backoff, then the setup fails.
 #[test]
 fn unanswered_init_and_cookie_echo_back_off_and_time_out() {
     for state in [State::CookieWait, State::CookieEchoed] {
@@ -98,7 +97,7 @@ fn unanswered_init_and_cookie_echo_back_off_and_time_out() {
     }
 }
 
-// RFC 9260 §6.3.1: the round trips of the handshake are samples, unless a chunk was retransmitted.
+// RFC 9260 §6.3.1: the handshake gives RTT samples, unless a chunk was retransmitted.
 #[test]
 fn handshake_round_trips_are_rtt_samples() {
     let rtt = Duration::from_millis(30);
@@ -109,7 +108,7 @@ fn handshake_round_trips_are_rtt_samples() {
     rig.sent_packets();
     assert_eq!(rig.association.sender().srtt(), Some(rtt));
     assert!(rig.association.sender().rto() < Duration::from_secs(1));
-    // T1-cookie follows the sample.
+    // T1-cookie uses the sample.
     assert_eq!(rig.wait(Duration::from_millis(900)).len(), 2);
     let mut rig = Rig::active(Config::default());
     rig.sent_packets();
@@ -118,8 +117,7 @@ fn handshake_round_trips_are_rtt_samples() {
     assert_eq!(rig.association.sender().srtt(), None);
 }
 
-// RFC 9260 §5.1.4: an INIT ACK in COOKIE-WAIT continues the setup; it may answer the first or the
-// retransmitted INIT.
+// RFC 9260 §5.1.4: an INIT ACK continues the setup, whether it answers the first or the retransmitted INIT.
 #[test]
 fn init_ack_to_either_init_continues_the_setup() {
     let mut rig = Rig::active(Config::default());
@@ -128,12 +126,12 @@ fn init_ack_to_either_init_continues_the_setup() {
     rig.init_ack().expect("acceptable");
     assert_eq!(rig.sent_packets(), ["P: COOKIE-ECHO"]);
     assert_eq!(rig.association.stats().setup_retransmitted, 1);
-    // The other answer arrives, too (§5.2.3).
+    // The second INIT ACK is dropped (§5.2.3).
     assert_eq!(rig.init_ack(), Err(DropReason::UnexpectedChunk));
     assert_eq!(rig.sent_packets(), [""; 0]);
 }
 
-// RFC 5043 §7.1, §11.1: without the indication, or with another, there is no association.
+// RFC 5043 §7.1, §11.1: without the DDP adaptation indication, no association is established.
 #[test]
 fn init_ack_without_ddp_adaptation_is_refused() {
     for (said, seen) in [(None, None), (Some(Parameter::Adaptation(2)), Some(2))] {
@@ -147,7 +145,7 @@ fn init_ack_without_ddp_adaptation_is_refused() {
     }
 }
 
-// RFC 9260 §3.3.3: illegal values in an INIT ACK; §3.3.2.1.4; §5.1.
+// RFC 9260 §3.3.3, §3.3.2.1.4, §5.1: an illegal value ends the attempt with an ABORT.
 #[test]
 fn invalid_init_acks_are_refused() {
     let header = peer_header();
@@ -157,7 +155,7 @@ fn invalid_init_acks_are_refused() {
     let short =
         [COOKIE, DDP, Parameter::Unknown { bytes: &[0x80, 9, 0, 3], skip: true, report: false }];
     let cases: [(InitHeader, &[Parameter<'_>], &str); 6] = [
-        // With the T bit, because there is no tag to use.
+        // With the T bit, because no tag of the peer is known.
         (InitHeader { tag: Tag::NONE, ..header }, &all, "L: ABORT(7) T"),
         (InitHeader { outbound_streams: 0, ..header }, &all, "P: ABORT(7)"),
         (InitHeader { inbound_streams: 0, ..header }, &all, "P: ABORT(7)"),
@@ -171,14 +169,14 @@ fn invalid_init_acks_are_refused() {
         assert_eq!(rig.sent_packets(), [answer]);
         assert_eq!(rig.event(), refused);
     }
-    // A small window: the packet is discarded and answered, and the association is unchanged.
+    // A small a_rwnd: the packet is discarded and answered, and the association is unchanged.
     let mut rig = Rig::in_state(State::CookieWait);
     let small = InitHeader { a_rwnd: 1499, ..header };
     assert_eq!(rig.input_init_ack(&small, &all), Err(DropReason::BadInit));
     assert_eq!(rig.sent_packets(), ["P: ABORT(7)"]);
     assert_eq!((rig.state(), rig.event()), (State::CookieWait, None));
     assert_eq!(rig.init_ack(), Ok(()));
-    // §3: with a further chunk behind it.
+    // §3: another chunk follows in the packet.
     let mut rig = Rig::in_state(State::CookieWait);
     let bundled = rig.input(|b| {
         b.init_ack(&header, &all).expect("room");
@@ -188,7 +186,7 @@ fn invalid_init_acks_are_refused() {
     assert_eq!((rig.state(), rig.sent_packets().len()), (State::CookieWait, 0));
 }
 
-// RFC 9260 §3.3.3: a large cookie is accepted if a packet can return it.
+// RFC 9260 §3.3.3: a large cookie is accepted if its COOKIE ECHO fits a packet.
 #[test]
 fn large_cookie_is_accepted_if_returnable() {
     let cookie = vec![0xc0; PACKET];
@@ -202,8 +200,8 @@ fn large_cookie_is_accepted_if_returnable() {
     }
 }
 
-// RFC 9260 §3.2.1, §3.2.2: unknown parameters by their high bits; the report is in an ERROR after the COOKIE
-// ECHO, which is first.
+// RFC 9260 §3.2.1, §3.2.2: the high bits of an unknown parameter decide. The report is an ERROR after the COOKIE
+// ECHO.
 #[test]
 fn unknown_init_ack_parameters_are_reported_by_high_bits() {
     for (kind, reported, rest_seen) in
@@ -211,7 +209,7 @@ fn unknown_init_ack_parameters_are_reported_by_high_bits() {
     {
         let bytes = [kind as u8, 0xfe, 0, 4];
         let unknown = Parameter::Unknown { bytes: &bytes, skip: false, report: false };
-        // The cookie follows: it is read only if the rest is.
+        // The cookie is last: it is read only if parsing continues.
         let mut rig = Rig::in_state(State::CookieWait);
         let result = rig.input_init_ack(&peer_header(), &[DDP, unknown, COOKIE]);
         assert_eq!(result.is_ok(), rest_seen, "{kind:x}");
@@ -226,7 +224,7 @@ fn unknown_init_ack_parameters_are_reported_by_high_bits() {
     }
 }
 
-// RFC 9260 §5.2.6: a stale cookie is followed by an INIT that requests a longer life; not indefinitely.
+// RFC 9260 §5.2.6: after a report of a stale cookie, a new INIT requests a longer life.
 #[test]
 fn stale_cookie_restarts_with_preservative() {
     let mut rig = Rig::cookie_echoed();
@@ -247,7 +245,7 @@ fn stale_cookie_restarts_with_preservative() {
     assert_eq!((rig.state(), rig.sent_packets().len()), (State::Established, 0));
 }
 
-// RFC 9260 §5.2.6: the setup fails if the peer finds every cookie stale.
+// RFC 9260 §5.2.6: the number of such INITs is limited.
 #[test]
 fn repeated_stale_cookies_fail_the_setup() {
     let mut rig = Rig::cookie_echoed();
@@ -262,8 +260,7 @@ fn repeated_stale_cookies_fail_the_setup() {
     assert_eq!(rig.sent_packets(), [""; 0]);
 }
 
-// RFC 9260 §5.2.1: an INIT during an open is answered with the values of this end's INIT, and has no other
-// effect.
+// RFC 9260 §5.2.1: an INIT during an open is answered with the values of this end's INIT, and has no other effect.
 #[test]
 fn crossing_init_is_answered_with_own_init_values() {
     for state in [State::CookieWait, State::CookieEchoed] {
@@ -281,7 +278,7 @@ fn crossing_init_is_answered_with_own_init_values() {
     }
 }
 
-/// Returns this end's own cookie for an INIT with this tag, given to an association in some state.
+/// Passes an INIT with tag `tag` to the association. Returns tag and cookie of the INIT ACK.
 fn issue_cookie(rig: &mut Rig, tag: Tag) -> (Tag, Vec<u8>) {
     let init = InitHeader { tag, ..peer_header() };
     rig.input_tagged(Tag::NONE, |b| b.init(&init, &[DDP]).expect("room")).expect("acceptable");
@@ -310,14 +307,14 @@ fn cookie_during_open_results_in_one_association() {
         assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
         assert_eq!(rig.state(), State::Established);
         assert_eq!(rig.association.peer_tag(), tag);
-        // §5.1 D: COOKIE ACK first; step 7: bundled DATA is acknowledged at once.
+        // §5.1 D: COOKIE ACK is first. §5.1.5 step 7: bundled DATA is acknowledged at once.
         assert_eq!(rig.sent_packets(), ["55555555: COOKIE-ACK SACK(1)"]);
-        // T1 is stopped.
+        // T1 has stopped.
         assert_eq!(rig.wait(Duration::from_secs(20)), []);
     }
 }
 
-// RFC 9260 §6.3.1: the time between this end's INIT and the peer's COOKIE ECHO is not a round trip.
+// RFC 9260 §6.3.1: the time from this end's INIT to the peer's COOKIE ECHO is not a round trip.
 #[test]
 fn collision_gives_no_rtt_sample() {
     let mut rig = Rig::in_state(State::CookieWait);
@@ -327,7 +324,7 @@ fn collision_gives_no_rtt_sample() {
     assert_eq!((rig.state(), rig.association.sender().srtt()), (State::Established, None));
 }
 
-// RFC 9260 §5.2.4 action D: the COOKIE ACK was lost.
+// RFC 9260 §5.2.4 action D: the COOKIE ACK was lost, and the peer retransmits its COOKIE ECHO.
 #[test]
 fn duplicate_cookie_is_answered_with_cookie_ack() {
     let mut rig = Rig::in_state(State::CookieWait);
@@ -338,15 +335,15 @@ fn duplicate_cookie_is_answered_with_cookie_ack() {
         assert_eq!(rig.sent_packets(), ["P: COOKIE-ACK"]);
     }
     assert_eq!((rig.event(), rig.event()), (Some(Event::Up { streams: 10 }), None));
-    // §5.2.4 step 3: also after its expiry.
+    // §5.2.4 step 3: also after the cookie has expired.
     rig.now += Duration::from_secs(3600);
     assert_eq!(rig.input_bytes(&echo), Ok(()));
     assert_eq!(rig.sent_packets(), ["P: COOKIE-ACK"]);
     assert_eq!((rig.event(), rig.state()), (None, State::Established));
 }
 
-// RFC 9260 §5.2.4 action B in ESTABLISHED: the new tag is adopted while no TSN was used with the older one;
-// then the cookie is ignored.
+// RFC 9260 §5.2.4 action B in ESTABLISHED: the peer's new tag is adopted if no DATA was sent or received with the old
+// one. Otherwise the cookie is ignored.
 #[test]
 fn late_collision_leaves_the_association_established() {
     for (received, sent, taken) in
@@ -379,7 +376,7 @@ fn late_collision_leaves_the_association_established() {
     }
 }
 
-// RFC 9260 §5.2.2, §5.2.4 action A, §5.2.4.1: the peer restarts.
+// RFC 9260 §5.2.2, §5.2.4 action A, §5.2.4.1.
 #[test]
 fn peer_restart_cookie_restarts_the_association() {
     for state in
@@ -389,7 +386,7 @@ fn peer_restart_cookie_restarts_the_association() {
         let before = rig.association.local_tag();
         let tag = Tag(0x5555_5555);
         let (ours, cookie) = issue_cookie(&mut rig, tag);
-        // §5.2.2: a new tag, and no change so far.
+        // §5.2.2: the INIT ACK has a new tag, and the association is still unchanged.
         assert_ne!(ours, before);
         assert_eq!((rig.state(), rig.association.local_tag()), (state, before));
         let result = rig.input_tagged(ours, |b| {
@@ -400,14 +397,13 @@ fn peer_restart_cookie_restarts_the_association() {
         assert_eq!(rig.event(), Some(Event::Restarted { streams: 10 }));
         assert_eq!((rig.state(), rig.association.local_tag()), (State::Established, ours));
         assert_eq!(rig.sent_packets(), ["55555555: COOKIE-ACK SACK(1)"]);
-        // Packets of the old association belong to none now.
+        // Packets of the old association are dropped.
         let old = rig.input_tagged(before, |b| push_data(b, &data(1), b"old"));
         assert_eq!(old, Err(DropReason::BadTag));
     }
 }
 
-// The worker's sessions belong to the earlier association: its end is reported with the records that led to
-// it.
+// The sessions that end belong to the earlier association, so the records from before the restart are still needed.
 #[test]
 fn peer_restart_keeps_flight_records() {
     let mut rig = Rig::established();
@@ -420,7 +416,7 @@ fn peer_restart_keeps_flight_records() {
     assert_eq!(seen, [(Kind::ErrorFound, 3, 4)]);
 }
 
-// RFC 9260 §9.2, §5.2.4 action A: no restart while the last SHUTDOWN ACK is unanswered.
+// RFC 9260 §9.2, §5.2.4 action A: the peer has not yet answered the SHUTDOWN ACK.
 #[test]
 fn restart_in_shutdown_ack_sent_is_refused() {
     let mut rig = Rig::established();
@@ -432,16 +428,16 @@ fn restart_in_shutdown_ack_sent_is_refused() {
     let restart = rig.input_tagged(ours, |b| b.cookie_echo(&cookie).expect("room"));
     assert_eq!(restart, Err(DropReason::UnexpectedChunk));
     assert_eq!(rig.sent_packets(), ["P: ERROR(10) SHUTDOWN-ACK"]);
-    // An INIT is answered with the SHUTDOWN ACK only.
+    // The only reply to an INIT is the SHUTDOWN ACK.
     let init = rig.input_tagged(Tag::NONE, |b| b.init(&peer_header(), &[DDP]).expect("room"));
     assert_eq!(init, Err(DropReason::UnexpectedChunk));
     assert_eq!(rig.sent_packets(), ["P: SHUTDOWN-ACK"]);
-    // The restarted peer treats that as out of the blue, and reflects the tag of the packet.
+    // For the restarted peer the SHUTDOWN ACK is out of the blue: it reflects the tag.
     let complete = rig.input_tagged(PEER_TAG, |b| b.shutdown_complete(true).expect("room"));
     assert_eq!((complete, rig.event()), (Ok(()), Some(Event::Closed(CloseReason::Shutdown))));
 }
 
-// RFC 9260 §5.2.4 action C and cases not in table 12; §5.1.5: foreign and stale cookies.
+// RFC 9260 §5.2.4 action C and combinations not in table 12; §5.1.5: foreign and stale cookies.
 #[test]
 fn foreign_or_unmatched_cookies_are_discarded() {
     let mut rig = Rig::established();
@@ -461,8 +457,7 @@ fn foreign_or_unmatched_cookies_are_discarded() {
     assert_eq!(result, Err(DropReason::StaleCookie));
     assert_eq!(rig.sent_packets(), ["55555555: ERROR(3)"]);
     assert_eq!((rig.state(), rig.event()), (State::Established, None));
-    // A second association between the same ends, independent of this one: its cookie has no matching tie
-    // tags.
+    // A second association between the same ends, independent of this one. Its cookie has no matching tie tags.
     let config = std::sync::Arc::new(Config::default());
     let other = Association::connect(config, secrets(), ends(), PACKET, rig.now);
     let mut second = Rig { now: rig.now, association: other, upper: super::rig::Upper::new() };
@@ -473,7 +468,7 @@ fn foreign_or_unmatched_cookies_are_discarded() {
     assert_eq!((rig.state(), rig.sent_packets().len()), (State::Established, 0));
 }
 
-// RFC 9260 §3.3.2: unacceptable INITs at an association are refused, and it is unchanged.
+// RFC 9260 §3.3.2
 #[test]
 fn unacceptable_inits_leave_the_association_unchanged() {
     let mut rig = Rig::established();
@@ -493,7 +488,7 @@ fn unacceptable_inits_leave_the_association_unchanged() {
     }
 }
 
-// RFC 9260 §6.2: DATA without user data; §3.3.10.9.
+// RFC 9260 §6.2, §3.3.10.9.
 #[test]
 fn data_chunk_without_user_data_aborts() {
     let mut rig = Rig::established();

@@ -16,7 +16,7 @@ fn value_of(bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-// RFC 9260 §8.3, §3.3.6: answered at once with the whole value, other parameters included.
+// RFC 9260 §8.3, §3.3.6: the reply is sent at once and repeats the whole value, other parameters included.
 #[test]
 fn heartbeats_are_answered() {
     let mut rig = Rig::established();
@@ -28,7 +28,7 @@ fn heartbeats_are_answered() {
     assert_eq!(rig.association.stats().heartbeats_in, 1);
 }
 
-// RFC 9260 §8.3, §5.1 C: in COOKIE-ECHOED, too, but every packet begins with COOKIE ECHO.
+// RFC 9260 §8.3, §5.1 C: in COOKIE-ECHOED, every packet begins with COOKIE ECHO.
 #[test]
 fn heartbeat_in_cookie_echoed_is_answered_after_cookie_echo() {
     let mut rig = Rig::cookie_echoed();
@@ -37,7 +37,7 @@ fn heartbeat_in_cookie_echoed_is_answered_after_cookie_echo() {
     assert_eq!(rig.sent_packets(), [""; 0]);
 }
 
-// RFC 9260 §8.3: an idle peer is sent a HEARTBEAT once per HB.interval plus RTO.
+// RFC 9260 §8.3: one HEARTBEAT per HB.interval plus RTO.
 #[test]
 fn idle_peer_is_sent_a_heartbeat() {
     let mut rig = Rig::established();
@@ -56,7 +56,7 @@ fn idle_peer_is_sent_a_heartbeat() {
         let value = value_of(&packets[0]);
         assert_eq!(rig.input(|b| b.heartbeat_ack(&value).expect("room")), Ok(()));
         assert_eq!(rig.association.stats().heartbeats_answered, round);
-        // A repeated answer is ignored.
+        // A repeated HEARTBEAT ACK is dropped.
         let second = rig.input(|b| b.heartbeat_ack(&value).expect("room"));
         assert_eq!(second, Err(DropReason::UnexpectedChunk));
     }
@@ -85,8 +85,7 @@ fn idle_association_expires_old_records() {
     );
 }
 
-// RFC 9260 §8.1, §8.3: each unanswered one is an error; beyond Association.Max.Retrans the peer is
-// unreachable.
+// RFC 9260 §8.1, §8.3: each unanswered HEARTBEAT is an error. Above Association.Max.Retrans the association ends.
 #[test]
 fn unanswered_heartbeats_make_the_peer_unreachable() {
     let mut rig = Rig::established();
@@ -97,8 +96,8 @@ fn unanswered_heartbeats_make_the_peer_unreachable() {
     assert!(rig.association.is_done());
 }
 
-// RFC 9260 §8.3, §6.3.3 E2: the time for an answer doubles with each unanswered HEARTBEAT, up to RTO.Max.
-// §3.3.5: each has a nonce of its own.
+// RFC 9260 §8.3, §6.3.3 E2: the time-out doubles with each unanswered HEARTBEAT, up to RTO.Max. §3.3.5: each has its
+// own nonce.
 #[test]
 fn an_unanswered_heartbeat_doubles_the_time_for_the_next() {
     let mut rig = Rig::established();
@@ -119,7 +118,7 @@ fn an_unanswered_heartbeat_doubles_the_time_for_the_next() {
     assert_eq!(values.len(), 9);
 }
 
-// RFC 9260 §8.1, §8.3: an answer, even a late one, restarts the count.
+// RFC 9260 §8.1, §8.3: even a late HEARTBEAT ACK restarts the error count.
 #[test]
 fn any_heartbeat_ack_resets_the_error_count() {
     let mut rig = Rig::established();
@@ -137,7 +136,7 @@ fn any_heartbeat_ack_resets_the_error_count() {
             };
             last = Some(value_of(&packets[0]));
         }
-        // After its time-out.
+        // Later than the time-out.
         rig.now += Duration::from_secs(10);
         rig.association.handle_timeout(rig.now);
         let value = last.expect("sent");
@@ -161,7 +160,7 @@ fn heartbeat_ack_with_wrong_nonce_is_ignored() {
     assert_eq!(rig.association.stats().heartbeats_answered, 0);
 }
 
-// RFC 9260 §8.3: HEARTBEATs can be disabled, and end with a shutdown.
+// RFC 9260 §8.3
 #[test]
 fn heartbeats_stop_when_disabled_or_shutting_down() {
     let rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });

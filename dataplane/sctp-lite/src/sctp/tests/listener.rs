@@ -1,4 +1,4 @@
-//! Packets of no association (RFC 9260 §5.1, §8.4).
+//! Packets without an association (RFC 9260 §5.1, §8.4).
 
 use core::time::Duration;
 use std::collections::HashSet;
@@ -48,7 +48,7 @@ pub(super) fn parse_init_ack(bytes: &[u8]) -> (InitHeader, Vec<u8>) {
     (init.header, cookie.expect("a cookie"))
 }
 
-// RFC 9260 §5.1 B, D, §5.1.5: no state is kept; the cookie returns all of it, with DATA bundled behind it.
+// RFC 9260 §5.1 B, D, §5.1.5: the listener keeps no state; the cookie returns it, with DATA bundled after it.
 #[test]
 fn cookie_echo_creates_the_association() {
     let listener = listener();
@@ -57,7 +57,7 @@ fn cookie_echo_creates_the_association() {
     assert_eq!((arrived, describe(&sent)), (ListenerResult::Answered, vec!["P: INIT-ACK".into()]));
     let (ours, cookie) = parse_init_ack(&sent[0]);
     assert_eq!(cookie.len(), COOKIE_LEN);
-    // RFC 5043 §8: no more streams than the peer requested, as many in one direction as in the other.
+    // RFC 5043 §8: no more streams than the peer requested, and the same number in both directions.
     assert_eq!((ours.outbound_streams, ours.inbound_streams), (10, 10));
     assert!(ours.tag != Tag::NONE && ours.a_rwnd >= 1500);
 
@@ -75,14 +75,14 @@ fn cookie_echo_creates_the_association() {
     assert_eq!(rig.input_bytes(&echo), Ok(()));
     assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
     assert_eq!(rig.event(), None);
-    // §5.1 D, step 7 of §5.1.5.
+    // §5.1 D; §5.1.5 step 7.
     assert_eq!(rig.sent_packets(), ["P: COOKIE-ACK SACK(1)"]);
     assert_eq!(rig.upper.received, [(0, b"bundled".to_vec())]);
     assert_eq!((rig.state(), rig.association.local_tag()), (State::Established, ours.tag));
     assert_eq!(rig.association.identity.local_tsn, ours.initial_tsn);
 }
 
-// RFC 9260 §5.1 B, §5.3.1: an INIT flood does not change the listener, and every answer is different.
+// RFC 9260 §5.1 B, §5.3.1: each INIT ACK has another tag.
 #[test]
 fn init_flood_leaves_no_state() {
     let listener = listener();
@@ -92,7 +92,7 @@ fn init_flood_leaves_no_state() {
         let bytes = init(&header, &[DDP]);
         let (arrived, sent) = input_at(&listener, Instant::from_micros(u64::from(i)), &bytes);
         assert_eq!((arrived, sent.len()), (ListenerResult::Answered, 1));
-        // At most three times the length of the request, without the headers below SCTP.
+        // At most three times the length of the INIT, without the headers below SCTP.
         assert!(sent[0].len() <= 3 * bytes.len(), "{} for {}", sent[0].len(), bytes.len());
         tags.insert(parse_init_ack(&sent[0]).0.tag.0);
     }
@@ -132,7 +132,7 @@ fn invalid_inits_are_aborted_or_dropped() {
         assert_eq!(arrived, ListenerResult::Dropped(reason));
         assert_eq!(describe(&sent), answer);
     }
-    // §8.5.1 A: with a tag, or not alone.
+    // §8.5.1 A: an INIT with a tag, or with other chunks.
     let tagged = packet(Tag(1), |b| b.init(&header, &[DDP]).expect("room"));
     let bundled = packet(Tag::NONE, |b| {
         b.init(&header, &[DDP]).expect("room");
@@ -145,8 +145,8 @@ fn invalid_inits_are_aborted_or_dropped() {
     }
 }
 
-// RFC 9260 §3.2.1, §3.2.2, §5.1.2: unknown parameters by their high bits; addresses and other known
-// parameters have no effect.
+// RFC 9260 §3.2.1, §3.2.2, §5.1.2: the high bits of an unknown parameter decide. Addresses and other known parameters
+// have no effect.
 #[test]
 fn unknown_init_parameters_are_reported_by_high_bits() {
     let listener = listener();
@@ -167,7 +167,7 @@ fn unknown_init_parameters_are_reported_by_high_bits() {
     assert_eq!(reported(&[DDP, stop_told, skip_told]), 1);
     assert_eq!(reported(&[DDP, skip, skip_told]), 1);
     assert_eq!(reported(&[DDP, skip_told, skip_told]), 2);
-    // After a parameter that stops processing, the indication is not seen.
+    // After a parameter that stops the processing, the indication is not read.
     let (arrived, _) = input_at(&listener, Instant::ZERO, &init(&peer_header(), &[stop, DDP]));
     assert_eq!(arrived, ListenerResult::Dropped(DropReason::OtherAdaptation));
     let known = [
@@ -180,13 +180,13 @@ fn unknown_init_parameters_are_reported_by_high_bits() {
         DDP,
     ];
     assert_eq!(reported(&known), 0);
-    // A report is bounded: the answer does not grow with the request.
+    // The report is bounded: a long INIT does not get a long INIT ACK.
     let many = [&[DDP; 1][..], &[skip_told; 200]].concat();
     assert!(reported(&many) <= 32);
 }
 
-/// The INIT of usrsctp with its adaptation indication set: it offers ECN, partial reliability, authentication
-/// and address reconfiguration, none of which is supported here.
+/// An INIT of usrsctp with the adaptation indication. It offers ECN, partial reliability, authentication and address
+/// reconfiguration, all of them unsupported here.
 const USRSCTP_INIT: &[u8] = &[
     0x17, 0x70, 0x12, 0xb7, 0x00, 0x00, 0x00, 0x00, 0xec, 0x76, 0x8a, 0xb3, 0x01, 0x00, 0x00, 0x6a,
     0xcf, 0x0b, 0x10, 0xeb, 0x00, 0x02, 0x00, 0x00, 0x00, 0x10, 0x00, 0x10, 0xa6, 0xb7, 0xdf, 0xf2,
@@ -198,8 +198,7 @@ const USRSCTP_INIT: &[u8] = &[
     0x00, 0x0c, 0x00, 0x06, 0x00, 0x05, 0x00, 0x00,
 ];
 
-// RFC 9260 §3.2.1, §3.2.2: its parameter of partial reliability must be reported, and is; the others are
-// skipped.
+// RFC 9260 §3.2.1, §3.2.2: the parameter of partial reliability must be reported; the others are skipped.
 #[test]
 fn usrsctp_init_is_answered_with_reports() {
     assert!(Packet::new(USRSCTP_INIT).expect("a packet").checksum_ok());
@@ -216,7 +215,7 @@ fn usrsctp_init_is_answered_with_reports() {
     assert!(init.parameters().any(|p| p == Ok(unknown)));
 }
 
-// RFC 9260 §3.3.2.1.3: a longer life is granted within bounds; §5.1.5 step 4.
+// RFC 9260 §3.3.2.1.3: a longer life is granted up to a limit; §5.1.5 step 4: expiry.
 #[test]
 fn cookie_life_is_extended_within_bounds() {
     let listener = listener();
@@ -240,7 +239,7 @@ fn cookie_life_is_extended_within_bounds() {
     }
 }
 
-// RFC 9260 §5.1.5 steps 2 and 3: silently discarded.
+// RFC 9260 §5.1.5 steps 2 and 3.
 #[test]
 fn foreign_cookies_are_silently_discarded() {
     let listener = listener();
@@ -258,7 +257,7 @@ fn foreign_cookies_are_silently_discarded() {
     silent(&other, &packet(ours.tag, |b| b.cookie_echo(&cookie).expect("room")));
 }
 
-// RFC 9260 §8.4: every rule in its order; §8.5.1 A.
+// RFC 9260 §8.4: all rules in order; §8.5.1 A.
 #[test]
 fn out_of_the_blue_packets_follow_rfc_9260_8_4() {
     let tag = Tag(0x7777_7777);
@@ -270,7 +269,7 @@ fn out_of_the_blue_packets_follow_rfc_9260_8_4() {
     };
     let at_tag = |write: &dyn Fn(&mut PacketBuilder<'_>)| answer(&packet(tag, write)).1;
     let nothing: [&str; 0] = [];
-    // 2: ABORT at any position.
+    // 2: ABORT in any position.
     assert_eq!(at_tag(&|b| b.abort(false, &[]).expect("room")), nothing);
     let bundled = |b: &mut PacketBuilder<'_>| {
         b.shutdown_ack().expect("room");
@@ -286,7 +285,7 @@ fn out_of_the_blue_packets_follow_rfc_9260_8_4() {
     assert_eq!(at_tag(&|b| b.shutdown_complete(true).expect("room")), nothing);
     assert_eq!(at_tag(&|b| b.cookie_ack().expect("room")), nothing);
     assert_eq!(at_tag(&|b| b.error(&[Cause::StaleCookie(1)]).expect("room")), nothing);
-    // 8: all others, including an ERROR with another cause.
+    // 8: all other chunks, including an ERROR with another cause.
     let abort = ["77777777: ABORT() T"];
     assert_eq!(at_tag(&|b| push_data(b, &data(1), b"data")), abort);
     assert_eq!(at_tag(&|b| b.error(&[Cause::OutOfResource]).expect("room")), abort);
@@ -298,7 +297,7 @@ fn out_of_the_blue_packets_follow_rfc_9260_8_4() {
         answer(&packet(Tag::NONE, |b| b.shutdown_ack().expect("room"))).0,
         DropReason::BadTag
     );
-    // No chunk, a broken one, port 0.
+    // No chunk, a malformed chunk, port 0.
     assert_eq!(answer(&packet(tag, |_| {})), (DropReason::BadHeader, vec![]));
     let mut broken = packet(tag, |b| b.heartbeat(b"when").expect("room"));
     broken[15] = 200;
@@ -311,7 +310,7 @@ fn out_of_the_blue_packets_follow_rfc_9260_8_4() {
 
 const PEER_TSN_BEFORE: wire::sctp::Tsn = wire::sctp::Tsn(u32::MAX - 2);
 
-// RFC 9260 §8.4: answers are never answered, so two such ends cannot loop.
+// RFC 9260 §8.4: replies elicit no replies, so two such ends cannot loop.
 #[test]
 fn aborts_and_replies_elicit_no_answer() {
     let tag = Tag(0x7777_7777);
@@ -327,14 +326,14 @@ fn aborts_and_replies_elicit_no_answer() {
         assert_eq!(answers.len(), 1);
         let (arrived, more) = input_at(&listener, Instant::ZERO, &answers[0]);
         assert!(matches!(arrived, ListenerResult::Dropped(DropReason::OutOfTheBlue)));
-        // An unexpected INIT ACK is answered once, and the exchange ends.
+        // An unexpected INIT ACK elicits one reply, and the exchange ends.
         for bytes in more {
             assert_eq!(input_at(&listener, Instant::ZERO, &bytes).1.len(), 0);
         }
     }
 }
 
-// A full batch loses the answer, as the network may.
+// A full batch drops the INIT ACK, as the network might.
 #[test]
 fn full_batch_drops_the_init_ack() {
     let mut batch = Batch::new();

@@ -1,4 +1,4 @@
-//! Two associations against each other over a path that loses, duplicates and reorders, in virtual time.
+//! Two associations over a path that loses, duplicates and reorders packets, in virtual time.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -13,11 +13,11 @@ use crate::sctp::{
     State, handle_out_of_the_blue,
 };
 
-/// One-way delay, and additional random delay at most.
+/// One-way delay, and maximum additional random delay, nanoseconds.
 const DELAY: u64 = 10_000_000;
 const JITTER: u64 = 8_000_000;
 
-/// xorshift64*: the same numbers for the same seed.
+/// Generator xorshift64*, deterministic per seed.
 #[derive(Debug)]
 struct Random(u64);
 
@@ -67,7 +67,7 @@ impl Host {
         let mut batch = Batch::new();
         match &mut self.association {
             Some(association) => {
-                // The drop reason is not examined here: the state of the other end shows the effect.
+                // The drop reason is not checked here: the state of the other end shows the effect.
                 let _ = association.input(now, &packet, &mut self.up);
             }
             None => match self.listener.input(now, &self.ends, &packet, &mut batch) {
@@ -111,7 +111,7 @@ impl Host {
     }
 }
 
-/// Losses and duplications per 1000 packets.
+/// Loss and duplication per 1000 packets.
 #[derive(Clone, Copy, Debug)]
 struct Faults {
     loss_permille: u64,
@@ -123,7 +123,7 @@ struct Faults {
 struct Net {
     now: Instant,
     hosts: [Host; 2],
-    /// Packets in flight by arrival and number: receiver, bytes.
+    /// Packets in flight, by arrival time and number: receiver and bytes.
     in_flight: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
     count: u64,
     random: Random,
@@ -212,7 +212,7 @@ fn config() -> Config {
     Config { max_init_retransmits: 30, max_retransmits: 30, ..Config::default() }
 }
 
-// RFC 9260 §5.1, §9.2: setup and shutdown over any path.
+// RFC 9260 §5.1, §9.2
 #[test]
 fn lossy_path_completes_setup_and_shutdown() {
     for seed in 1..=200 {
@@ -233,14 +233,14 @@ fn lossy_path_completes_setup_and_shutdown() {
         net.poll_host(closer);
         net.run_until("both CLOSED", |net| net.states_are(State::Closed));
         for host in &net.hosts {
-            // The last answer may be lost; then an ABORT or silence ends the other side.
+            // The last reply may be lost; then an ABORT or a time-out ends the other side.
             assert!(matches!(host.events.last(), Some(Event::Closed(_))), "{:?}", host.events);
         }
         assert_eq!(net.hosts[closer].events.last(), Some(&Event::Closed(CloseReason::Shutdown)));
     }
 }
 
-// RFC 9260 §5.2.1, §5.2.4: both open at the same time, or nearly: one association results.
+// RFC 9260 §5.2.1, §5.2.4: both ends open at nearly the same time.
 #[test]
 fn crossing_opens_result_in_one_association() {
     for seed in 1..=200 {
@@ -264,7 +264,7 @@ fn crossing_opens_result_in_one_association() {
     }
 }
 
-// RFC 9260 §5.2.4.1, §8.4: one side loses all state, and opens anew.
+// RFC 9260 §5.2.4.1, §8.4: one side loses all state and opens anew.
 #[test]
 fn crashed_peer_reopens_by_restart() {
     for seed in 1..=100 {
@@ -273,7 +273,7 @@ fn crashed_peer_reopens_by_restart() {
         net.hosts[0].connect(net.now);
         net.poll_host(0);
         net.run_until("both ESTABLISHED", |net| net.states_are(State::Established));
-        // Packets in flight are lost with it: otherwise an old one would end the association, as specified.
+        // The crash also drops packets in flight: an old one would end the association, as specified.
         net.in_flight.clear();
         net.hosts[0].events.clear();
         net.now += Duration::from_secs(1);
@@ -290,13 +290,13 @@ fn crashed_peer_reopens_by_restart() {
     }
 }
 
-/// Adds messages of many lengths, numbered from zero.
+/// Queues messages of many lengths, numbered from zero.
 fn load(up: &mut Upper, count: u64) {
     up.queue.extend((0..count).map(|n| (n, 8 + (n * 7919 % 1400) as usize)));
 }
 
-/// Checks that everything loaded has arrived, once and unchanged, in any order, and that the source was
-/// notified in order.
+/// Checks that all queued messages have arrived once and unchanged, in any order, and that the source was notified in
+/// order.
 fn verify(receiver: &Upper, source: &Upper, count: u64) {
     let number = |message: &(u16, Vec<u8>)| {
         u64::from_be_bytes(message.1[..8].try_into().expect("eight bytes"))
@@ -311,8 +311,8 @@ fn verify(receiver: &Upper, source: &Upper, count: u64) {
     assert!(source.acknowledged.iter().copied().eq(0..count));
 }
 
-// RFC 9260 §6: 10 000 messages in each direction over a path that loses every twentieth packet, duplicates
-// some and reorders most; then a shutdown while they are in flight.
+// RFC 9260 §6: the path loses every twentieth packet, duplicates some and reorders most. A shutdown begins while
+// messages are in flight.
 #[test]
 fn lossy_path_delivers_ten_thousand_messages_each_way() {
     let faults = Faults { loss_permille: 50, duplicate_permille: 20, reorder: true };
@@ -338,7 +338,7 @@ fn lossy_path_delivers_ten_thousand_messages_each_way() {
     }
 }
 
-// The upper layer repeatedly refuses some of the messages: each is retransmitted until it is accepted.
+// The upper layer refuses every seventh message offered. Each is retransmitted until it is accepted.
 #[test]
 fn refused_messages_are_retransmitted_until_accepted() {
     let faults = Faults { loss_permille: 10, duplicate_permille: 10, reorder: true };
@@ -351,7 +351,7 @@ fn refused_messages_are_retransmitted_until_accepted() {
     verify(&net.hosts[1].up, &net.hosts[0].up, 500);
 }
 
-// RFC 9260 §8.4: a peer without its state aborts at the first packet.
+// RFC 9260 §8.4: a peer without state answers the first packet with an ABORT.
 #[test]
 fn heartbeat_to_crashed_peer_elicits_abort() {
     let mut net = Net::new(1, CLEAN, &config());
@@ -362,7 +362,7 @@ fn heartbeat_to_crashed_peer_elicits_abort() {
     net.run_until("the end", |net| net.states_are(State::Closed));
     let reason = CloseReason::PeerAborted { cause: None, reason: Box::default() };
     assert_eq!(net.hosts[1].events.last(), Some(&Event::Closed(reason)));
-    // The ABORT is not answered.
+    // The ABORT elicits no reply.
     let mut batch = Batch::new();
     let abort = super::rig::packet(wire::sctp::Tag(1), |b| b.abort(true, &[]).expect("room"));
     handle_out_of_the_blue(&ends(), &Packet::new(&abort).expect("a packet"), &mut batch);

@@ -1,5 +1,5 @@
-//! Answers that a peer, or an attacker in its name, elicits from an association: they fit whatever was
-//! received, and an answer that cannot be sent does not block others and ends.
+//! Replies that a peer, or an attacker in its name, elicits from an association. They fit a packet regardless of what
+//! was received. A reply that cannot be sent does not block others, and is dropped eventually.
 
 use core::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::sctp::{
 const DDP: Parameter<'_> = Parameter::Adaptation(1);
 const COOKIE: Parameter<'_> = Parameter::StateCookie(b"cookie");
 
-/// A parameter of this type and this many bytes.
+/// Returns a parameter of this type and length, bytes.
 fn parameter(kind: u16, len: usize) -> Vec<u8> {
     let mut bytes = kind.to_be_bytes().to_vec();
     bytes.extend((len as u16).to_be_bytes());
@@ -27,7 +27,7 @@ fn stats(rig: &Rig) -> &Stats {
     rig.association.stats()
 }
 
-/// The first cause of the first chunk of a packet.
+/// Returns the first cause of the first chunk of a packet.
 fn cause_of(bytes: &[u8]) -> (u16, Vec<u8>) {
     let raw = Packet::new(bytes).expect("a packet").chunks().next().expect("a chunk");
     let causes = match Chunk::parse(raw.expect("whole")) {
@@ -44,8 +44,8 @@ fn cause_of(bytes: &[u8]) -> (u16, Vec<u8>) {
     }
 }
 
-// RFC 9260 §3.3.2.1.4, §3.3.10.5: an INIT in the peer's name with a host name of any length is answered with
-// an ABORT that repeats the beginning of it, and the association continues.
+// RFC 9260 §3.3.2.1.4, §3.3.10.5: a forged INIT with a host name of any length gets an ABORT that repeats the
+// beginning of the name. The association continues.
 #[test]
 fn a_host_name_of_any_length_suppresses_no_answer() {
     for len in [8, 132, 400, 480, 484, 492, 1000, 3000] {
@@ -68,7 +68,7 @@ fn a_host_name_of_any_length_suppresses_no_answer() {
     }
 }
 
-// RFC 9260 §5.1: the same for an INIT ACK: the peer gets its ABORT, and the association ends.
+// RFC 9260 §5.1: an INIT ACK with a host name gets an ABORT, and the association ends.
 #[test]
 fn a_host_name_of_any_length_in_an_init_ack_ends_the_attempt() {
     for len in [8, 484, 492, 1000, 3000] {
@@ -83,7 +83,7 @@ fn a_host_name_of_any_length_in_an_init_ack_ends_the_attempt() {
     }
 }
 
-// RFC 9260 §3.2, §3.2.2: unknown chunks and parameters of any length are reported in packets of any size.
+// RFC 9260 §3.2, §3.2.2: unknown chunks and parameters of any length are reported, also in the smallest packet.
 #[test]
 fn long_unknown_chunks_and_parameters_are_reported() {
     for len in [4, 100, 500, 600, 3000] {
@@ -95,7 +95,7 @@ fn long_unknown_chunks_and_parameters_are_reported() {
         assert_eq!(cause_of(&sent[0]).1[..4], [0xfe, 0, ((len + 4) >> 8) as u8, (len + 4) as u8]);
         assert!(sent[0].len() <= MIN_PACKET);
     }
-    // Parameters that fit are reported; long ones before them are omitted.
+    // Short parameters are reported, even after a long one that was omitted.
     let (long, short) = (parameter(0xc0fe, 1000), parameter(0xc0fe, 8));
     let unknown = |bytes| Parameter::Unknown { bytes, skip: true, report: true };
     let parameters = [COOKIE, DDP, unknown(&long), unknown(&short)];
@@ -104,7 +104,7 @@ fn long_unknown_chunks_and_parameters_are_reported() {
     assert_eq!(rig.sent_packets(), ["P: COOKIE-ECHO ERROR(8)"]);
 }
 
-// RFC 9260 §3.2.2: as many are reported as there is room for, in order of arrival.
+// RFC 9260 §3.2.2: reported in order of arrival, up to the limit.
 #[test]
 fn reports_of_unknown_parameters_are_bounded() {
     let (long, short) = (parameter(0xc0fe, 96), parameter(0xc0fe, 40));
@@ -117,7 +117,7 @@ fn reports_of_unknown_parameters_are_bounded() {
     assert_eq!(rig.sent_packets(), ["P: COOKIE-ECHO ERROR(8,8,8)"]);
 }
 
-// RFC 9260 §3.3.3: a cookie is kept and returned up to the configured bound.
+// RFC 9260 §3.3.3: the limit is `max_cookie`.
 #[test]
 fn cookie_above_the_bound_is_refused() {
     for (len, answer) in [(100, "P: COOKIE-ECHO"), (101, "P: ABORT(4)"), (1000, "P: ABORT(4)")] {
@@ -129,8 +129,8 @@ fn cookie_above_the_bound_is_refused() {
     }
 }
 
-// A HEARTBEAT cannot be answered in part (RFC 9260 §3.3.6): one that does not fit any packet of the path is
-// dropped together with those behind it in the queue.
+// RFC 9260 §3.3.6: a HEARTBEAT cannot be answered in part. One that does not fit a packet of the path is dropped,
+// together with the pending ones after it.
 #[test]
 fn oversized_heartbeat_ack_is_dropped() {
     let mut rig = Rig::established();
@@ -139,7 +139,7 @@ fn oversized_heartbeat_ack_is_dropped() {
     assert_eq!((rig.sent_packets().len(), stats(&rig).unsent), (0, 1));
     rig.input(|b| b.heartbeat(&[1; 100]).expect("room")).expect("not an error");
     assert_eq!(rig.sent_packets(), ["P: HEARTBEAT-ACK"]);
-    // Too long for any packet, and more than are kept.
+    // One value above the length limit, and more HEARTBEATs than are kept.
     rig.input(|b| b.heartbeat(&[1; 2000]).expect("room")).expect("not an error");
     for _ in 0..6 {
         rig.input(|b| b.heartbeat(&[1; 8]).expect("room")).expect("not an error");
@@ -147,7 +147,7 @@ fn oversized_heartbeat_ack_is_dropped() {
     assert_eq!(stats(&rig).unsent, 1 + 1 + 2);
 }
 
-// An ABORT or SHUTDOWN COMPLETE without room is dropped after a while.
+// An ABORT or SHUTDOWN COMPLETE that finds no room is dropped after a time-out.
 #[test]
 fn last_packet_without_room_times_out() {
     let ends: [fn(&mut Rig); 3] = [
@@ -172,7 +172,7 @@ fn last_packet_without_room_times_out() {
         assert!(took <= Duration::from_secs(5), "{took:?}");
         assert!(rig.association.is_done());
         assert_eq!((rig.sent_packets().len(), stats(&rig).unsent), (0, 1));
-        // In time it is sent, and no timer remains.
+        // With room in time it is sent, and no timer remains.
         let mut rig = Rig::established();
         end(&mut rig);
         rig.event();
@@ -183,8 +183,8 @@ fn last_packet_without_room_times_out() {
     }
 }
 
-// An association that never finds room ends by the same timers as one that never gets an answer: INIT, COOKIE
-// ECHO, HEARTBEAT, data and SHUTDOWN.
+// Without room, an association ends by the same timers as without replies: those of INIT, COOKIE ECHO, HEARTBEAT,
+// data and SHUTDOWN.
 #[test]
 fn association_without_tx_room_times_out_in_every_state() {
     for state in STATES {
@@ -194,7 +194,7 @@ fn association_without_tx_room_times_out_in_every_state() {
         assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)), "{state:?}");
         assert!(rig.association.is_done(), "{state:?}");
     }
-    // From the first packet on.
+    // Without room from the first packet on.
     let mut rig = Rig::active(Config::default());
     rig.wait_without_room();
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
@@ -204,14 +204,14 @@ fn association_without_tx_room_times_out_in_every_state() {
     rig.init_ack().expect("acceptable");
     rig.wait_without_room();
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
-    // With data that is never sent.
+    // Data that is never sent.
     let mut rig = Rig::established();
     rig.upper.queue.push_back((1, 100));
     rig.wait_without_room();
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
 }
 
-// A short time without room ends nothing, and due chunks are sent.
+// A short time without room ends no association, and the due chunks are sent afterwards.
 #[test]
 fn due_chunks_are_sent_when_room_returns() {
     let mut rig = Rig::active(Config::default());
@@ -225,8 +225,7 @@ fn due_chunks_are_sent_when_room_returns() {
     assert_eq!(stats(&rig).setup_retransmitted, 0);
 }
 
-// RFC 6951 §5.4, RFC 9260 §8.5: only the association's own tag, or a valid cookie, proves that the peer sent
-// a packet.
+// RFC 6951 §5.4, RFC 9260 §8.5: only this end's tag or a valid cookie proves that the peer sent a packet.
 #[test]
 fn init_packet_is_not_verified() {
     let mut rig = Rig::established();
@@ -256,7 +255,7 @@ fn init_packet_is_not_verified() {
         let seen = accepted(bytes);
         assert_eq!((seen.verified, seen.reply_pending), (false, false));
     }
-    // The peer's packets, used or not.
+    // Packets of the peer, used or not.
     let own = [
         (packet(ours, |b| push_data(b, &data(1), b"data")), true),
         (packet(ours, |b| push_data(b, &data(1), b"data")), true),
@@ -267,12 +266,11 @@ fn init_packet_is_not_verified() {
         let seen = accepted(bytes);
         assert_eq!((seen.verified, seen.result.is_ok()), (true, *used));
     }
-    // The peer's own tag, reflected: the peer may have lost the association, which is over in any case.
+    // The peer's tag, reflected: the peer may have lost its state. The association ends in any case.
     assert!(!accepted(&packet(PEER_TAG, |b| b.abort(true, &[]).expect("room"))).verified);
 }
 
-// The answer to such a packet can be written alone; without room it is dropped, and not kept for another
-// source.
+// The reply to such a packet can be sent alone. Without room it is dropped, not kept for another source.
 #[test]
 fn reply_is_written_alone_or_dropped_without_room() {
     let mut rig = Rig::established();
@@ -292,7 +290,6 @@ fn reply_is_written_alone_or_dropped_without_room() {
     assert_eq!((stats(&rig).inits_answered, stats(&rig).unsent), (2, 2));
 }
 
-// An answer dropped by the owner is counted.
 #[test]
 fn dropped_reply_is_counted_and_not_sent() {
     let mut rig = Rig::established();
@@ -304,7 +301,7 @@ fn dropped_reply_is_counted_and_not_sent() {
     assert_eq!(stats(&rig).unsent, 1, "there is none");
 }
 
-// A chunk that does not fit any packet is dropped and counted, and later ones are sent.
+// A chunk that fits no packet is dropped and counted, and data is sent.
 #[test]
 fn oversized_chunk_is_dropped_and_does_not_block_others() {
     let mut rig = Rig::established();

@@ -1,10 +1,10 @@
-//! One association against a peer played by the test, and the notation in which packets are compared:
+//! One association with its peer played by the test, and a notation for packets:
 //!
 //! ```text
-//!   P: SACK(0) DATA(1)      tag, then chunks; P is the peer's tag, L our own, 0 none, else in hexadecimal
+//!   P: SACK(0) DATA(1)   tag, then chunks; P: the peer's tag, L: this end's, 0: none, others in hexadecimal
 //! ```
 //!
-//! TSNs are relative: the first one of either side is 1. `T` marks a reflected tag; causes are given by code.
+//! TSNs are relative; the first one of each side is 1. `T` marks the T bit. Causes are given by code.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -46,25 +46,25 @@ pub(super) fn secrets() -> Arc<Secrets> {
     Arc::new(Secrets::new([7; 16]))
 }
 
-/// Returns the bytes of a test message: its number, and bytes derived from it.
+/// Returns the bytes of a test message: its number, then bytes derived from it.
 pub(super) fn bytes(tag: u64, len: usize) -> Vec<u8> {
     let first = tag.to_be_bytes();
     (0..len).map(|i| first.get(i).copied().unwrap_or((tag as usize * 31 + i) as u8)).collect()
 }
 
-/// Both halves of an upper layer.
+/// Upper layer of the tests: source and sink.
 #[derive(Debug)]
 pub(super) struct Upper {
     pub(super) received: Vec<(u16, Vec<u8>)>,
-    /// Number and length of the messages to send; the stream is the number modulo four.
+    /// Number and length of each message to send; its stream is the number modulo four.
     pub(super) queue: VecDeque<(u64, usize)>,
     pub(super) acknowledged: Vec<u64>,
     pub(super) accepts: bool,
-    /// Every `refuse_every`th message offered is refused; zero for none.
+    /// Every `refuse_every`th message is refused; zero: none.
     pub(super) refuse_every: usize,
     offered: usize,
     pub(super) room: u32,
-    /// Whether the window may grow, and the requests received.
+    /// True if requests for a larger window are granted; below, all requests.
     pub(super) grows_window: bool,
     pub(super) window_requests: Vec<(u64, u64)>,
 }
@@ -132,7 +132,7 @@ impl MessageSource for Upper {
     fn on_max_len_changed(&mut self, _most: usize) {}
 }
 
-/// Packets sent, at most `room` at a time.
+/// Packets sent; the batch is full with `room` packets.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) packets: Vec<Vec<u8>>,
@@ -160,7 +160,7 @@ impl TxBatch for Batch {
     }
 }
 
-/// Returns a packet of the peer.
+/// Returns the bytes of a packet from the peer.
 pub(super) fn packet(tag: Tag, write: impl FnOnce(&mut PacketBuilder<'_>)) -> Vec<u8> {
     let ports = ends().ports();
     let ports = Ports { source: ports.destination, destination: ports.source };
@@ -172,7 +172,7 @@ pub(super) fn packet(tag: Tag, write: impl FnOnce(&mut PacketBuilder<'_>)) -> Ve
     out
 }
 
-/// Returns the peer's values in INIT or INIT ACK.
+/// Returns the header of the peer's INIT or INIT ACK.
 pub(super) fn peer_header() -> InitHeader {
     InitHeader {
         tag: PEER_TAG,
@@ -203,14 +203,14 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    /// Returns an association about to send its INIT.
+    /// Returns an association with its INIT due.
     pub(super) fn active(config: Config) -> Rig {
         let now = Instant::from_millis(1000);
         let association = Association::connect(Arc::new(config), secrets(), ends(), PACKET, now);
         Rig { now, association, upper: Upper::new() }
     }
 
-    /// Returns an association that received INIT ACK and sent COOKIE ECHO.
+    /// Returns an association after INIT ACK and COOKIE ECHO.
     pub(super) fn cookie_echoed() -> Rig {
         let mut rig = Rig::active(Config::default());
         assert_eq!(rig.sent_packets(), ["0: INIT"]);
@@ -236,7 +236,7 @@ impl Rig {
         rig
     }
 
-    /// Returns an association in `state`, reached the shortest way.
+    /// Returns an association in `state`.
     pub(super) fn in_state(state: State) -> Rig {
         match state {
             State::CookieWait => {
@@ -290,7 +290,7 @@ impl Rig {
         self.association.poll_event()
     }
 
-    /// Receives the peer's INIT ACK, acceptable in every respect.
+    /// Receives a valid INIT ACK of the peer.
     pub(super) fn init_ack(&mut self) -> Result<(), DropReason> {
         self.input_init_ack(
             &peer_header(),
@@ -306,7 +306,7 @@ impl Rig {
         self.input(|b| b.init_ack(header, parameters).expect("room"))
     }
 
-    /// Receives a packet of the peer with this end's tag.
+    /// Receives a packet with this end's tag.
     pub(super) fn input(
         &mut self,
         write: impl FnOnce(&mut PacketBuilder<'_>),
@@ -331,13 +331,13 @@ impl Rig {
         self.association.input(self.now, &packet, &mut self.upper)
     }
 
-    /// Polls for packets without giving room for any.
+    /// Polls for packets with a full batch.
     pub(super) fn without_room(&mut self) {
         let mut batch = Batch { room: 0, ..Batch::new() };
         self.association.poll_transmit(self.now, &mut self.upper, &mut batch);
     }
 
-    /// Advances the time without room for a packet, until no timer is left. Returns the time taken.
+    /// Advances the time with full batches until no timer runs. Returns the elapsed time.
     pub(super) fn wait_without_room(&mut self) -> Duration {
         let from = self.now;
         self.without_room();
@@ -350,7 +350,7 @@ impl Rig {
         self.now - from
     }
 
-    /// Returns the packets sent now.
+    /// Returns the packets due now.
     pub(super) fn packets(&mut self) -> Vec<Vec<u8>> {
         let before = self.association.stats().packets_out;
         let mut batch = Batch::new();
@@ -366,7 +366,7 @@ impl Rig {
         packets.iter().map(|packet| self.describe(packet)).collect()
     }
 
-    /// Advances the time. Returns the packets sent, with the seconds since the beginning of the wait.
+    /// Advances the time by `time`. Returns the packets sent, each with the seconds since the start.
     pub(super) fn wait(&mut self, time: Duration) -> Vec<(u64, String)> {
         let (from, until) = (self.now, self.now + time);
         let mut sent = Vec::new();
@@ -381,7 +381,7 @@ impl Rig {
         sent
     }
 
-    /// Returns a packet in the notation of the tests.
+    /// Returns a packet in this module's notation.
     pub(super) fn describe(&self, bytes: &[u8]) -> String {
         let packet = Packet::new(bytes).expect("a common header");
         assert!(packet.checksum_ok());

@@ -32,7 +32,7 @@ fn local_shutdown_completes() {
     rig.input(|b| b.shutdown_ack().expect("room")).expect("expected");
     assert_eq!((rig.event(), rig.state()), (CLOSED, State::Closed));
     assert!(!rig.association.is_done());
-    // §8.5.1 C: with the peer's tag, T clear.
+    // §8.5.1 C: with the peer's tag, without the T bit.
     assert_eq!(rig.sent_packets(), ["P: SHUTDOWN-COMPLETE"]);
     assert!(rig.association.is_done());
     assert_eq!(rig.association.poll_timeout(), None);
@@ -45,7 +45,7 @@ fn peer_shutdown_completes() {
     assert_eq!(rig.event(), Some(Event::PeerShutdown));
     assert_eq!(rig.sent_packets(), ["P: SHUTDOWN-ACK"]);
     assert_eq!(rig.state(), State::ShutdownAckSent);
-    // The upper layer's own shutdown has no effect any more.
+    // A shutdown by the upper layer now has no effect.
     rig.association.shutdown(rig.now);
     assert_eq!((rig.state(), rig.sent_packets().len()), (State::ShutdownAckSent, 0));
     rig.input(|b| b.shutdown_complete(false).expect("room")).expect("expected");
@@ -60,18 +60,18 @@ fn peer_shutdown_is_recorded_with_its_cumulative_tsn() {
     let record = rig.association.sender().records().0[1];
     let cumulative = rig.association.identity.local_tsn.sub(1).0;
     assert_eq!((record.kind(), record.flags()), (Kind::FinReceived, chunk_type::SHUTDOWN));
-    // As a SACK's.
+    // As for a SACK.
     assert_eq!((record.number, record.answer), (0, cumulative));
 }
 
-// All data of the source is acknowledged first.
+// The shutdown sequence starts after all data is acknowledged.
 #[test]
 fn queued_data_is_acknowledged_before_shutdown() {
     let mut rig = Rig::established();
     rig.upper.queue.extend([(1, 100), (2, 100)]);
     rig.association.shutdown(rig.now);
     assert_eq!(rig.sent_packets(), ["P: DATA(1) DATA(2)"]);
-    // A lost chunk is retransmitted.
+    // A lost chunk is retransmitted first.
     assert_eq!(rig.state(), State::ShutdownPending);
     let sent = rig.wait(Duration::from_secs(5));
     assert!(!sent.is_empty() && sent.iter().all(|(_, words)| words.contains("DATA")), "{sent:?}");
@@ -86,7 +86,7 @@ fn queued_data_is_acknowledged_before_shutdown() {
     );
 }
 
-// The peer's SHUTDOWN acknowledges, and is answered once everything is acknowledged; §4 note 6.
+// The peer's SHUTDOWN acknowledges data; the SHUTDOWN ACK follows once all data is acknowledged (§4 note 6).
 #[test]
 fn queued_data_is_acknowledged_before_shutdown_ack() {
     let mut rig = Rig::established();
@@ -106,7 +106,7 @@ fn queued_data_is_acknowledged_before_shutdown_ack() {
     assert_eq!(rig.upper.acknowledged, [1, 2]);
 }
 
-// Both at the same time.
+// Both ends shut down at the same time.
 #[test]
 fn crossing_shutdowns_complete() {
     let mut rig = Rig::in_state(State::ShutdownSent);
@@ -118,7 +118,6 @@ fn crossing_shutdowns_complete() {
     assert_eq!(rig.event(), CLOSED);
 }
 
-// A repeated SHUTDOWN is answered again.
 #[test]
 fn repeated_shutdown_is_answered_again() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);
@@ -129,14 +128,14 @@ fn repeated_shutdown_is_answered_again() {
     assert_eq!(rig.event(), None);
 }
 
-// T2-shutdown: backoff, Association.Max.Retrans times.
+// T2-shutdown: backoff, and Association.Max.Retrans retransmissions.
 #[test]
 fn unanswered_shutdown_backs_off_and_times_out() {
     for (state, words) in
         [(State::ShutdownSent, "P: SHUTDOWN(0)"), (State::ShutdownAckSent, "P: SHUTDOWN-ACK")]
     {
         let mut rig = Rig::in_state(state);
-        // The guard would end it sooner.
+        // T5-shutdown-guard would expire sooner.
         rig.association.timers.stop(crate::sctp::timers::Timer::Guard);
         let sent = rig.wait(Duration::from_secs(1200));
         assert_eq!(sent.len(), 10);
@@ -148,7 +147,7 @@ fn unanswered_shutdown_backs_off_and_times_out() {
     }
 }
 
-// T5-shutdown-guard: a peer that sends data without end.
+// T5-shutdown-guard, with a peer that keeps sending data.
 #[test]
 fn shutdown_guard_aborts_an_endless_shutdown() {
     let guard = Duration::from_secs(20);
@@ -157,7 +156,7 @@ fn shutdown_guard_aborts_an_endless_shutdown() {
     rig.sent_packets();
     for n in 1..=19 {
         rig.input(|b| push_data(b, &data(n), b"more")).expect("taken");
-        // §9.2: each is answered at once by a SHUTDOWN.
+        // §9.2: DATA is answered at once by a SHUTDOWN.
         assert_eq!(rig.sent_packets(), [format!("P: SACK({n}) SHUTDOWN({n})")]);
         rig.wait(Duration::from_secs(1));
     }
@@ -167,7 +166,7 @@ fn shutdown_guard_aborts_an_endless_shutdown() {
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
 }
 
-// §9.2: DATA in SHUTDOWN-SENT beyond a gap: the SHUTDOWN cannot report it; a SACK does.
+// §9.2: a SHUTDOWN cannot report DATA beyond a gap, so a SACK precedes it.
 #[test]
 fn shutdown_with_gaps_is_bundled_with_a_sack() {
     let mut rig = Rig::in_state(State::ShutdownSent);
@@ -180,7 +179,7 @@ fn shutdown_with_gaps_is_bundled_with_a_sack() {
     assert_eq!(rig.upper.received.len(), 2);
 }
 
-// §9.2, §8.5.1 E: a SHUTDOWN ACK of an earlier association.
+// §9.2, §8.5.1 E: the SHUTDOWN ACK belongs to an earlier association.
 #[test]
 fn shutdown_ack_during_setup_gets_shutdown_complete() {
     for state in [State::CookieWait, State::CookieEchoed] {
@@ -194,7 +193,7 @@ fn shutdown_ack_during_setup_gets_shutdown_complete() {
     }
 }
 
-// §9.2: an INIT in SHUTDOWN-ACK-SENT: the SHUTDOWN COMPLETE was lost.
+// §9.2: the SHUTDOWN COMPLETE was lost, and the peer opens again.
 #[test]
 fn init_in_shutdown_ack_sent_resends_shutdown_ack() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);
@@ -203,13 +202,13 @@ fn init_in_shutdown_ack_sent_resends_shutdown_ack() {
     });
     assert_eq!(result, Err(DropReason::UnexpectedChunk));
     assert_eq!(rig.sent_packets(), ["P: SHUTDOWN-ACK"]);
-    // §8.4 rule 5 at the peer: the tag of the SHUTDOWN ACK is reflected.
+    // §8.4 rule 5: the peer reflects the tag of the SHUTDOWN ACK.
     rig.input_tagged(PEER_TAG, |b| b.shutdown_complete(true).expect("room")).expect("expected");
     assert_eq!(rig.event(), CLOSED);
 }
 
-// §8.4 (8): the SHUTDOWN COMPLETE was lost, and the peer, without an association now, answers an old packet
-// with an ABORT that has its own tag. An ABORT with this end's tag comes from an association: it aborted.
+// §8.4 (8): the SHUTDOWN COMPLETE was lost. The peer has no association and answers an old packet with an ABORT that
+// reflects its tag. An ABORT with this end's tag comes from an association, so it is an abort.
 #[test]
 fn abort_in_shutdown_ack_sent_completes_the_shutdown() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);
@@ -220,7 +219,6 @@ fn abort_in_shutdown_ack_sent_completes_the_shutdown() {
     assert!(matches!(rig.event(), Some(Event::Closed(CloseReason::PeerAborted { .. }))));
 }
 
-// During the setup there is nothing to shut down.
 #[test]
 fn shutdown_during_setup_aborts() {
     for (state, sent) in [(State::CookieWait, &[][..]), (State::CookieEchoed, &["P: ABORT(12)"])] {

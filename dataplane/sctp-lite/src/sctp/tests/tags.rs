@@ -8,10 +8,10 @@ use crate::sctp::{CloseReason, Config, DropReason, Event, State};
 
 /// Writes the chunks of a packet.
 type WriteFn<'a> = &'a dyn Fn(&mut PacketBuilder<'_>);
-/// Likewise, for an association in some state.
+/// Writes the chunks of a packet, with values that depend on the association.
 type WriteWithRig<'a> = &'a dyn Fn(&Rig, &mut PacketBuilder<'_>);
 
-// RFC 9260 §8.5: another tag, in any state: silently dropped, and nothing changes.
+// RFC 9260 §8.5: in any state, a packet with another tag changes nothing.
 #[test]
 fn wrong_tag_is_silently_dropped() {
     for state in STATES {
@@ -45,7 +45,7 @@ fn wrong_tag_is_silently_dropped() {
     }
 }
 
-// RFC 9260 §8.5.1 B: T selects the owner of the tag; a tag that does not match T is ignored.
+// RFC 9260 §8.5.1 B: the T bit tells whose tag it is.
 #[test]
 fn abort_tag_must_match_its_t_bit() {
     let cases = [
@@ -61,7 +61,7 @@ fn abort_tag_must_match_its_t_bit() {
             b.abort(reflected, &[Cause::UserInitiatedAbort(b"why")]).expect("room");
             push_data(b, &data(1), b"behind an ABORT nothing is looked at");
         });
-        // §9.1: an ABORT is not answered.
+        // §9.1: an ABORT elicits no reply.
         assert_eq!(rig.sent_packets(), [""; 0]);
         if good {
             assert_eq!(result, Ok(()));
@@ -78,7 +78,7 @@ fn abort_tag_must_match_its_t_bit() {
     }
 }
 
-// RFC 9260 §3.3.7: with a format error it is discarded.
+// RFC 9260 §3.3.7: an ABORT with a format error is discarded.
 #[test]
 fn a_broken_abort_is_discarded() {
     let mut rig = Rig::established();
@@ -87,7 +87,7 @@ fn a_broken_abort_is_discarded() {
     assert_eq!((rig.state(), rig.event()), (State::Established, None));
 }
 
-// RFC 9260 §5.1: the peer refuses the association.
+// RFC 9260 §5.1
 #[test]
 fn abort_in_cookie_wait_reports_refused() {
     let mut rig = Rig::in_state(State::CookieWait);
@@ -97,7 +97,7 @@ fn abort_in_cookie_wait_reports_refused() {
     assert_eq!(rig.input(|b| b.cookie_ack().expect("room")), Err(DropReason::Closed));
 }
 
-// RFC 9260 §9.1, §8.5.1 B: this end's ABORT; during the setup it requires a peer with state.
+// RFC 9260 §9.1, §8.5.1 B: in COOKIE-WAIT the peer has no state, and no ABORT is sent.
 #[test]
 fn local_abort_is_sent_once_peer_has_state() {
     for state in STATES {
@@ -110,7 +110,7 @@ fn local_abort_is_sent_once_peer_has_state() {
         assert!(rig.association.is_done());
         rig.association.abort(rig.now, b"again");
         assert_eq!((rig.event(), rig.sent_packets().len()), (None, 0));
-        // The record has the ABORT sent, with its cause.
+        // The flight record has the ABORT with its cause.
         let records = rig.association.sender().records().0;
         let aborts = records.iter().filter(|record| record.kind() == Kind::ResetSent);
         let causes: Vec<u32> = aborts.map(|record| record.answer).collect();
@@ -118,7 +118,7 @@ fn local_abort_is_sent_once_peer_has_state() {
     }
 }
 
-/// Returns the state after each chunk, and the packets sent, for each state: one row per chunk.
+/// Returns a table with a row per chunk: for each state, the state after the chunk and the packets sent.
 fn table(chunks: &[(&str, WriteWithRig<'_>)]) -> String {
     let mut table = String::new();
     for (name, write) in chunks {
@@ -138,7 +138,7 @@ fn table(chunks: &[(&str, WriteWithRig<'_>)]) -> String {
     table
 }
 
-// RFC 9260 §4, §5.2.3, §5.2.5, §6, §8.3, §8.5.1, §9.2: legal and illegal chunks in every state.
+// RFC 9260 §4, §5.2.3, §5.2.5, §6, §8.3, §8.5.1, §9.2: legal and illegal chunks.
 #[test]
 fn chunk_handling_in_each_state_matches_table() {
     let last_of_ours = |rig: &Rig| rig.association.identity.local_tsn.sub(1);
@@ -155,7 +155,7 @@ fn chunk_handling_in_each_state_matches_table() {
     assert_eq!(seen, expected, "\n{seen}");
 }
 
-// RFC 9260 §3.2, table 2: unknown chunks by their high bits.
+// RFC 9260 §3.2, table 2.
 #[test]
 fn unknown_chunks_are_handled_by_high_bits() {
     for (kind, reported, rest_seen) in
@@ -181,13 +181,13 @@ fn unknown_chunks_are_handled_by_high_bits() {
             if answer.is_empty() { vec![] } else { vec![format!("P: {}", answer.join(" "))] };
         assert_eq!(rig.sent_packets(), answer);
     }
-    // A PAD chunk is known (RFC 4820).
+    // PAD is a known chunk (RFC 4820).
     let mut rig = Rig::established();
     assert_eq!(rig.input(|b| b.pad(64).expect("room")), Ok(()));
     assert_eq!(rig.sent_packets(), [""; 0]);
 }
 
-// RFC 9260 §6.5: a stream that does not exist.
+// RFC 9260 §6.5
 #[test]
 fn data_on_invalid_stream_is_reported() {
     let mut rig = Rig::established();
@@ -197,7 +197,7 @@ fn data_on_invalid_stream_is_reported() {
     assert!(rig.upper.received.is_empty());
 }
 
-// RFC 9260 §6.10: chunks before a partial one are used; the partial one and later ones are not.
+// RFC 9260 §6.10: chunks before a partial one are used; the partial one is not.
 #[test]
 fn partial_chunks_are_dropped() {
     let mut rig = Rig::established();
@@ -211,7 +211,7 @@ fn partial_chunks_are_dropped() {
     assert_eq!(rig.upper.received, [(0, b"good".to_vec())]);
 }
 
-// RFC 9260 §10: an ICMP message is accepted if it quotes a packet of this end.
+// RFC 9260 §10
 #[test]
 fn icmp_quoting_own_packet_is_accepted() {
     let mut rig = Rig::in_state(State::CookieWait);
@@ -225,7 +225,7 @@ fn icmp_quoting_own_packet_is_accepted() {
     let mut rig = Rig::established();
     assert!(rig.association.is_quoted(PEER_TAG, None));
     assert!(!rig.association.is_quoted(rig.association.local_tag(), None));
-    // A report about an old INIT is ignored.
+    // A report about an old INIT has no effect.
     rig.association.protocol_unreachable(true);
     assert_eq!(rig.state(), State::Established);
     rig.association.protocol_unreachable(false);

@@ -1,5 +1,5 @@
-//! Effect of received messages on a session: each is checked by its place in the order and the session's
-//! phase.
+//! Effect of received messages on a session. Each message is checked by its place in the order and the phase of the
+//! session.
 
 use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
 use wire::sctp::ddp::{DdpSsn, Function, PPID_SEGMENT};
@@ -11,8 +11,8 @@ use super::{ArrivalResult, Phase, Session, SessionChange, TerminateState};
 use crate::seam::{MessageOutcome, ReceivedMessage};
 
 impl Session {
-    /// Processes a message of this pair of streams, with its DDP-SSN if it has one. `sink` takes the segments
-    /// of an accepted session; the order up to 1 was reported to it as complete.
+    /// Processes a message of this pair of streams; `ssn` is its DDP-SSN, if it has one. `sink` takes the segments of
+    /// an accepted session. The caller has reported to it that the order below 1 is complete.
     pub fn receive(
         &mut self,
         message: &Result<Message<'_>, SessionError>,
@@ -36,7 +36,7 @@ impl Session {
                 ArrivalResult::Refused
             }
             Err(error) => {
-                // The message proves to the active side that its Initiate has arrived.
+                // The message proves that the Initiate has arrived.
                 self.confirm_opening();
                 self.phase = Phase::Ended;
                 self.discard(message, ssn);
@@ -45,7 +45,7 @@ impl Session {
         }
     }
 
-    /// Returns `None` if the message is too early.
+    /// Processes a message of a session that has not ended. Returns `None` if the message is too early.
     fn process(
         &mut self,
         message: &Message<'_>,
@@ -55,8 +55,7 @@ impl Session {
             session.terminate_state == TerminateState::Sent || session.is_peer_done()
         };
         if message.initiate().is_some() && ends(self) && !self.is_first_expected() {
-            // As in `discard`: an acknowledgement of the peer is missing, or this end, half-closed, is still
-            // sending.
+            // As in `discard`: an acknowledgement of the peer is missing, or this end is half-closed and still sends.
             return Ok(None);
         }
         let at = self.order.extend(message.ssn)?;
@@ -68,7 +67,7 @@ impl Session {
             return Ok(None);
         }
         match (self.phase, &message.body) {
-            // RFC 5043 §6.1: legality follows the order, so messages after the answer wait for it.
+            // RFC 5043 §6.1: legality follows the order, so later messages are refused until the answer has arrived.
             (Phase::Initiating { .. } | Phase::Withdrawn { .. }, _) if at != 0 => Ok(None),
             (Phase::Initiating { .. } | Phase::Withdrawn { .. }, Body::Segment(_)) => {
                 Err(SessionError::EarlySegment)
@@ -78,7 +77,7 @@ impl Session {
             }
             (Phase::Withdrawn { enhanced }, Body::Control(control)) => {
                 if let SessionChange::Accepted(_) = self.on_answer(enhanced, control)? {
-                    // The owner cancelled: the other legal end of RFC 5043 §6.2.
+                    // The owner has cancelled: the Terminate follows the Accept (RFC 5043 §6.2).
                     (self.phase, self.terminate_state) = (Phase::Ended, TerminateState::Pending);
                 }
                 Ok(Some(SessionChange::Nothing))
@@ -87,14 +86,14 @@ impl Session {
                 if control.function == Function::Terminate =>
             {
                 if at != self.order.next() {
-                    return Ok(None); // behind segments that wait for the decision
+                    return Ok(None); // after segments that wait for the decision
                 }
                 self.accept_control(at);
                 self.peer_final = Some(at);
                 Ok(Some(SessionChange::Cancelled))
             }
-            // RFC 5043 §6.6: the SACK of its Initiate permits the active side to send segments. They wait for
-            // the decision.
+            // RFC 5043 §6.6: the SACK of its Initiate permits the active side to send segments. They are refused
+            // until the decision.
             (Phase::Deciding { .. }, Body::Segment(_)) => Ok(None),
             (Phase::Open, Body::Segment(pieces)) => self.on_segment(at, pieces, sink),
             (Phase::Open, Body::Control(control)) if control.function == Function::Terminate => {
@@ -105,7 +104,7 @@ impl Session {
         }
     }
 
-    /// Processes the first message of the passive side.
+    /// Processes the answer to the Initiate, the first message of the passive side.
     fn on_answer(
         &mut self,
         enhanced: bool,
@@ -116,8 +115,8 @@ impl Session {
             Function::EnhancedAccept if enhanced => {
                 SessionChange::Accepted(SessionData::from(control))
             }
-            // RFC 6581 §7: the enhanced Reject signals that the plain form would have been accepted; so a
-            // plain Reject is legal as well.
+            // RFC 6581 §7: the enhanced Reject signals that the plain form would have been accepted. So a plain
+            // Reject is also legal.
             Function::Reject => SessionChange::Rejected(SessionData::from(control)),
             Function::EnhancedReject if enhanced => {
                 SessionChange::Rejected(SessionData::from(control))
@@ -153,7 +152,7 @@ impl Session {
         Ok(taken.then(|| self.peer_direction_change()))
     }
 
-    /// Passes the segment to DDP. Returns whether DDP accepted it.
+    /// Passes the segment to DDP. Returns false if DDP refuses it.
     #[inline]
     fn deliver(&mut self, at: u64, ulpdu: Ulpdu<'_>, sink: &mut impl UlpduSink) -> bool {
         if sink.ulpdu(OrderKey(at), ulpdu) == Disposition::Refused {
@@ -166,9 +165,9 @@ impl Session {
         true
     }
 
-    /// Returns the segment in a message and its place, if it is legal in an accepted session that the peer
-    /// has not ended. [`accept_segment`](Self::take_segment) then has the same effect as
-    /// [`receive`](Self::arrive).
+    /// Returns the segment in a message and its place in the order. `None` unless the session is accepted and not
+    /// ended by the peer, and the segment is legal. Then [`accept_segment`](Self::accept_segment) has the same effect
+    /// as [`receive`](Self::receive).
     #[inline]
     pub fn legal_segment<'a>(&self, received: &ReceivedMessage<'a>) -> Option<(u64, &'a [u8])> {
         let [message] = received.pieces else { return None };
@@ -182,7 +181,7 @@ impl Session {
         Some((self.order.extend_acceptable(ssn).filter(|_| is_legal)?, segment))
     }
 
-    /// Takes the segment returned by [`legal_segment`](Self::legal_segment), unless DDP refuses it.
+    /// Passes the segment returned by [`legal_segment`](Self::legal_segment) to DDP, which may refuse it.
     #[inline]
     pub fn accept_segment(
         &mut self,
@@ -196,7 +195,7 @@ impl Session {
         MessageOutcome::Refused
     }
 
-    /// Processes the peer's Terminate, which ends its direction when the order reaches it.
+    /// Processes the peer's Terminate. It ends the peer's direction once all earlier messages have arrived.
     fn on_terminate(&mut self, at: u64) -> Result<SessionChange, SessionError> {
         if self.peer_final.is_some() {
             return Err(SessionError::Control { seen: Function::Terminate });
@@ -220,7 +219,7 @@ impl Session {
         if self.is_peer_done() { SessionChange::PeerTerminated } else { SessionChange::Nothing }
     }
 
-    /// Discards a message after the end; records only whether more can follow.
+    /// Discards a message after the end; only its place in the order is recorded.
     fn discard(
         &mut self,
         message: &Result<Message<'_>, SessionError>,
@@ -228,7 +227,7 @@ impl Session {
     ) -> ArrivalResult {
         let parsed = message.as_ref().ok();
         if parsed.is_some_and(|message| message.initiate().is_some()) && !self.is_first_expected() {
-            // Another session, begun before all that this end sent is acknowledged.
+            // The peer began another session before it acknowledged all messages of this end.
             self.stats.refused += 1;
             return ArrivalResult::Refused;
         }
@@ -253,8 +252,8 @@ impl Session {
         self.order.next() == 0
     }
 
-    /// RFC 5043 §6.2: one Terminate suffices, after which the streams may be reused. The peer does so without
-    /// a Terminate of its own.
+    /// True if `message` begins another session on the streams of this one. RFC 5043 §6.2: one Terminate suffices,
+    /// and the peer may reuse the streams without sending its own.
     fn is_superseded_by(&self, message: &Result<Message<'_>, SessionError>) -> bool {
         let begins = message.as_ref().is_ok_and(|message| message.initiate().is_some());
         let done = self.terminate_state == TerminateState::Sent && self.is_own_done();

@@ -1,4 +1,4 @@
-//! Messages that a session sends, with any source.
+//! Messages that a session sends, and messages received around its end.
 
 use ddp::{
     Cookie, Message as DdpMessage, PdId, Source, Stag, Stream, StreamConfig, StreamId,
@@ -9,7 +9,7 @@ use super::*;
 use crate::session::MAX_OUTSTANDING;
 use crate::session::message::Control;
 
-/// A source of `messages` small segments.
+/// Returns a source of `messages` small segments.
 fn source(messages: u64) -> Stream<VecMemory> {
     let config = StreamConfig { max_posts: MAX_OUTSTANDING, ..Default::default() };
     let mut stream = Stream::new(StreamId(1), PdId(1), config);
@@ -22,7 +22,7 @@ fn source(messages: u64) -> Stream<VecMemory> {
     stream
 }
 
-/// An active session whose Initiate is acknowledged and accepted.
+/// Returns an active session whose Initiate is acknowledged and accepted.
 fn open_session() -> Session {
     let data = SessionData { private_data: Vec::new(), enhanced: None };
     let (mut session, mut out) = (Session::new_active(3, &data, 516), [0; 1436]);
@@ -41,21 +41,21 @@ fn acknowledge(session: &mut Session, message: MessageRef) {
     session.on_acknowledged(None::<&mut Stream<VecMemory>>, message);
 }
 
-/// A control message from the peer.
+/// Passes a control message from the peer to the session.
 fn receive_control(session: &mut Session, ssn: u16, function: Function) -> ArrivalResult {
     let control = Control { function, private_data: Vec::new(), enhanced: None };
     let message = Message { ssn: DdpSsn(ssn), body: Body::Control(Box::new(control)) };
     session.receive(&Ok(message), Some(DdpSsn(ssn)), None::<&mut ddp::UlpSink<'_, VecMemory>>)
 }
 
-/// The Terminate of this end, sent and acknowledged.
+/// Sends this end's Terminate and acknowledges it.
 fn terminate(session: &mut Session) {
     let sent = session.next(None::<&mut Stream<VecMemory>>, false, 516, &mut [0; 1436]);
     acknowledge(session, sent.expect("the Terminate is due").message);
     assert!(session.is_own_done());
 }
 
-// RFC 5043 §6.2: a session without data and without an end sends nothing.
+// RFC 5043 §6.2: without data and without an end, the session sends nothing.
 #[test]
 fn terminate_is_sent_only_when_the_session_ends() {
     let mut session = open_session();
@@ -68,7 +68,7 @@ fn terminate_is_sent_only_when_the_session_ends() {
     assert_eq!(session.terminate_state, TerminateState::Sent);
 }
 
-// RFC 5043 §10: at most 32,767 messages are outstanding. The Terminate waits for an acknowledgement, too.
+// RFC 5043 §10: with 32,767 messages outstanding, the Terminate waits for an acknowledgement.
 #[test]
 fn terminate_waits_for_room_among_the_outstanding_messages() {
     for ends in [Session::terminate_now as fn(&mut Session) -> bool, |session| {
@@ -90,8 +90,8 @@ fn terminate_waits_for_room_among_the_outstanding_messages() {
     }
 }
 
-// RFC 5043 §6.2, §6.6: after this end's Terminate is acknowledged, the peer may begin another session on
-// these streams, but not while a message of the old one is missing.
+// RFC 5043 §6.2, §6.6: after this end's Terminate is acknowledged, the peer may begin another session on these
+// streams, but not while a message of the old session is missing.
 #[test]
 fn next_session_supersedes_an_ended_one_without_a_gap() {
     let mut session = open_session();
@@ -111,7 +111,7 @@ fn next_session_supersedes_an_ended_one_without_a_gap() {
     assert_eq!(receive_control(&mut session, 0, Function::Initiate), ArrivalResult::Refused);
 }
 
-// RFC 5043 §6.1: the Initiate of a session that this end has answered with a Terminate belongs to that session.
+// RFC 5043 §6.1: an Initiate that arrives after the Terminate for its session belongs to this session.
 #[test]
 fn late_initiate_of_failed_session_begins_no_session() {
     let mut session = Session::new_failed(3, 516);
@@ -122,8 +122,7 @@ fn late_initiate_of_failed_session_begins_no_session() {
     );
 }
 
-// RFC 5043 §6.6: nothing after the first message until the peer has received it, and nothing after the
-// Terminate.
+// RFC 5043 §6.6: no message is sent between the first one and its acknowledgement, and none after the Terminate.
 #[test]
 fn segments_follow_opening_message_and_precede_terminate() {
     let (mut source, mut out) = (source(3), [0; 1436]);

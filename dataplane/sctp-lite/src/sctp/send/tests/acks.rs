@@ -2,7 +2,7 @@
 
 use super::*;
 
-// RFC 9260 §6.7: messages that the cumulative TSN passes are freed in order; §6.3.2 R2: then no timer runs.
+// RFC 9260 §6.7: acknowledged messages are freed in order. §6.3.2 R2: then no timer runs.
 #[test]
 fn cumulative_acknowledgements_free_messages_in_order() {
     let mut side = in_flight(5);
@@ -18,7 +18,7 @@ fn cumulative_acknowledgements_free_messages_in_order() {
     assert_eq!(side.sender.poll_timeout(), None);
 }
 
-// RFC 9260 §3.3.4: a chunk reported in a Gap Ack Block is not acknowledged yet, but has left the network.
+// RFC 9260 §3.3.4: a chunk in a Gap Ack Block is not acknowledged yet, but has left the network.
 #[test]
 fn gap_blocks_take_chunks_out_of_the_pipe() {
     let mut side = in_flight(5);
@@ -32,7 +32,7 @@ fn gap_blocks_take_chunks_out_of_the_pipe() {
     assert_eq!(side.sender.pipe(), pipe / 5);
 }
 
-// A SACK of data never sent, or with impossible blocks, is rejected completely.
+// A SACK of data that was never sent, or with an impossible block, has no effect.
 #[test]
 fn impossible_sacks_change_nothing() {
     let mut side = in_flight(5);
@@ -52,7 +52,7 @@ fn impossible_sacks_change_nothing() {
     assert_eq!(side.sender.peer_window(), u64::from(ROOM), "not even the window");
 }
 
-// Blocks that are unsorted, overlap or touch: each is applied as given.
+// Unsorted, overlapping or adjacent blocks.
 #[test]
 fn unsorted_or_overlapping_blocks_are_applied() {
     let mut side = in_flight(10);
@@ -65,7 +65,7 @@ fn unsorted_or_overlapping_blocks_are_applied() {
     assert_eq!(side.source.acknowledged, 8);
 }
 
-// RFC 8899 §4.3: arrivals after the oldest chunk are evidence about its length only if they are shorter.
+// RFC 8899 §4.3: later chunks that arrived are evidence against the length of the oldest only if they are shorter.
 #[test]
 fn only_shorter_arrivals_suggest_a_black_hole() {
     for (second, evident) in [(1000, true), (1436, false)] {
@@ -79,7 +79,7 @@ fn only_shorter_arrivals_suggest_a_black_hole() {
     }
 }
 
-// RFC 9260 §9.2: the cumulative TSN of a SHUTDOWN acknowledges, and does not withdraw reports.
+// RFC 9260 §9.2
 #[test]
 fn shutdown_acknowledges_without_withdrawing_reports() {
     let mut side = in_flight(5);
@@ -99,8 +99,8 @@ fn shutdown_acknowledges_without_withdrawing_reports() {
     assert!(side.sender.is_idle());
 }
 
-// RFC 9260 §6.2.1 D iii: one SACK without an earlier report may be late; three in a row are reneging, and the
-// data is retransmitted.
+// RFC 9260 §6.2.1 D iii: one SACK without an earlier report may be late. Three in a row are reneging, and the data is
+// retransmitted.
 #[test]
 fn reneged_reports_are_retransmitted() {
     let mut side = in_flight(6);
@@ -121,7 +121,7 @@ fn reneged_reports_are_retransmitted() {
     assert!(retransmitted.contains(&3) && retransmitted.contains(&4), "{retransmitted:?}");
 }
 
-// A SACK may omit the highest blocks for lack of room (RFC 9260 §6.7).
+// RFC 9260 §6.7: a SACK may omit the highest blocks for lack of room.
 #[test]
 fn omitted_highest_blocks_are_not_reneging() {
     let mut side = in_flight(20);
@@ -132,7 +132,7 @@ fn omitted_highest_blocks_are_not_reneging() {
     assert_eq!(side.sender.stats().reneged, 0);
 }
 
-// RFC 9260 §6.3.2 R4, RFC 8985 §6.3: the peer reneges on all remaining data: the time-out retransmits it.
+// RFC 9260 §6.3.2 R4, RFC 8985 §6.3: the peer reneges on all remaining data, and the time-out retransmits it.
 #[test]
 fn timeout_with_sacked_head_forgets_sacks() {
     let mut side = in_flight(3);
@@ -147,7 +147,7 @@ fn timeout_with_sacked_head_forgets_sacks() {
     assert_eq!(side.sender.stats().reneged, 1);
 }
 
-// RFC 9260 §6.3.1 C2, C3: the round trip, and RTO from it.
+// RFC 9260 §6.3.1 C2, C3: SRTT, and the RTO derived from it.
 #[test]
 fn round_trips_are_measured() {
     let mut side = in_flight(2);
@@ -160,7 +160,7 @@ fn round_trips_are_measured() {
     assert_eq!(side.sender.srtt(), Some(110 * MS), "RFC 9260 §8.3: by a HEARTBEAT");
 }
 
-// RFC 9260 §6.3.1 C5: Karn's algorithm.
+// RFC 9260 §6.3.1 C5 (Karn's algorithm).
 #[test]
 fn retransmitted_chunk_gives_no_rtt_sample() {
     let mut side = in_flight(1);

@@ -1,4 +1,4 @@
-//! Arbitrary SACKs: the totals on the scoreboard remain correct, and only acknowledged data counts as such.
+//! Arbitrary SACKs: the totals of the scoreboard stay correct, and only acknowledged data is freed.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::super::record::{FIRST_IN_PACKET, LOST, RETRANSMITTED, SACKED};
 use super::loss::side_with_rtt;
 use super::*;
 
-/// Actions of a peer, or of time.
+/// Action of the peer, the source or time.
 #[derive(Clone, Debug)]
 enum Step {
     Sack { next: u32, a_rwnd: u32, blocks: Vec<(u16, u16)>, duplicates: Vec<u32> },
@@ -38,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 impl Side {
-    /// Checks the totals against the records.
+    /// Checks the totals of the scoreboard against its records.
     fn check(&self) -> Result<(), TestCaseError> {
         let board = &self.sender.board;
         let sum = |count: &dyn Fn(&super::super::record::Record) -> u64| {
@@ -75,7 +75,7 @@ impl Side {
                 .collect::<Vec<_>>()
                 .iter())
         );
-        // A timer runs while data is outstanding.
+        // A timer runs while data is in flight.
         prop_assert!(board.is_empty() || self.sender.poll_timeout().is_some());
         Ok(())
     }
@@ -120,7 +120,7 @@ proptest! {
             side.send();
             side.check()?;
         }
-        // An honest peer completes the transfer.
+        // A correct final SACK completes the transfer.
         let sent_count = side.sender.next_tsn().distance_from(Tsn(FIRST));
         side.try_sack(sent_count, ROOM, &[], &[]).unwrap();
         prop_assert!(side.sender.is_idle() && side.sender.pipe() == 0);
@@ -130,8 +130,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    // RFC 3708 §3, §5: a chunk was lost and retransmitted. Whatever duplicates a peer reports, before and
-    // after it receives the retransmission, the window remains reduced.
+    // RFC 3708 §3, §5: a chunk was lost and retransmitted. Duplicates that a peer reports, before and after it
+    // receives the retransmission, do not restore the congestion window.
     #[test]
     fn forged_duplicates_do_not_undo_window_reduction(
         before in prop::collection::vec(prop::collection::vec(0u32..12, 0..6), 0..10),

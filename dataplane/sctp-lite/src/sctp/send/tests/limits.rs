@@ -1,4 +1,4 @@
-//! Causes that limit the sender.
+//! Limits of the sender, as reported.
 
 use super::*;
 use transport::limits::Limit;
@@ -45,7 +45,7 @@ fn each_sender_limit_is_reported() {
     side.source.push(40, usize::MAX);
     side.send();
     assert_eq!(current_limit(&side), Limit::Pacing);
-    // At least a window in each round trip.
+    // At least one window per round trip.
     let rate = side.sender.pacing_rate().expect("it is paced");
     assert!((1..4).contains(&(rate / (20 * side.sender.cwnd()))), "{rate}");
     assert_eq!(in_flight(1).sender.pacing_rate(), None);

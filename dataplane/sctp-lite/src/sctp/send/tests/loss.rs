@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Returns a side with `packets` in flight over a path of 40 ms round trip.
+/// Returns a side with `packets` in flight at a round-trip time of 40 ms.
 pub(super) fn side_with_rtt(packets: usize) -> Side {
     let mut side = side_with(SendConfig { initial_window: Some(100), ..config() }, ROOM);
     side.source.push(1, 100);
@@ -14,8 +14,8 @@ pub(super) fn side_with_rtt(packets: usize) -> Side {
     side
 }
 
-// RFC 9260 §7.2.4: three packets beyond a chunk: it is retransmitted at once, whatever the window; the window
-// is reduced once; the bytes are the same.
+// RFC 9260 §7.2.4: after three packets beyond a chunk, it is retransmitted at once with the same bytes, regardless of
+// the window. The window is reduced once.
 #[test]
 fn three_packets_beyond_a_gap_are_a_loss() {
     let mut side = side_with_rtt(10);
@@ -33,7 +33,7 @@ fn three_packets_beyond_a_gap_are_a_loss() {
     let stats = side.sender.stats();
     assert_eq!((stats.fast_recoveries, stats.retransmitted), (1, 1));
     assert_eq!(stats.bytes_retransmitted, bytes.len() as u64);
-    // RFC 9260 §7.2.4 (6): further losses in the same window do not reduce again.
+    // RFC 9260 §7.2.4 (6): further losses of the same window do not reduce it again.
     side.sack(2, &[(2, 4), (6, 9)]);
     side.numbers();
     assert_eq!(side.sender.stats().fast_recoveries, 1);
@@ -43,7 +43,7 @@ fn three_packets_beyond_a_gap_are_a_loss() {
     assert!(side.sender.cwnd() < before && side.sender.cwnd() >= 4 * 1468, "§7.2.3");
 }
 
-// RFC 9260 §7.2.4: one chunk beyond a gap, and time: RFC 8985 §6.2's reordering timer.
+// RFC 9260 §7.2.4, RFC 8985 §6.2: with one chunk beyond the gap, the reordering timer marks the loss.
 #[test]
 fn chunk_overdue_by_reordering_timer_is_lost() {
     let mut side = side_with_rtt(3);
@@ -57,7 +57,7 @@ fn chunk_overdue_by_reordering_timer_is_lost() {
     assert_eq!(side.numbers(), [1]);
 }
 
-// RFC 6937 §3: in recovery as many packets are sent as were delivered.
+// RFC 6937 §3: in recovery, each delivered packet permits one packet.
 #[test]
 fn recovery_sends_as_much_as_was_delivered() {
     let mut side = side_with_rtt(10);
@@ -71,7 +71,7 @@ fn recovery_sends_as_much_as_was_delivered() {
     assert_eq!(side.numbers(), [14, 15]);
 }
 
-// RFC 5682 §2.1 step 2: with a full peer window there is no new data for the test; retransmissions continue.
+// RFC 5682 §2.1 step 2: with a full peer window, F-RTO has no new data to send, and retransmissions continue.
 #[test]
 fn timeout_behind_full_window_retransmits_lost_chunks() {
     const WINDOW: u32 = 10 * 1436;
@@ -85,7 +85,7 @@ fn timeout_behind_full_window_retransmits_lost_chunks() {
     assert_eq!(side.numbers(), [1, 2]);
 }
 
-// RFC 9260 §7.2.1: packets count, not chunks: three chunks of one packet are one sign.
+// RFC 9260 §7.2.1: ten chunks of one packet count as one packet.
 #[test]
 fn loss_detection_counts_packets_not_chunks() {
     let mut side = side_with_rtt(1);
@@ -96,7 +96,7 @@ fn loss_detection_counts_packets_not_chunks() {
     assert_eq!(side.numbers(), [] as [u32; 0], "may be reordered");
 }
 
-// RFC 8985: a lost retransmission is found without a time-out.
+// RFC 8985: RACK detects the loss of a retransmission.
 #[test]
 fn lost_retransmission_is_repaired_without_timeout() {
     let mut side = side_with_rtt(10);
@@ -117,7 +117,7 @@ fn lost_retransmission_is_repaired_without_timeout() {
     assert_eq!(side.sender.stats().timeouts, 0);
 }
 
-// The same for several: none is forgotten in favour of the oldest.
+// Likewise for several chunks, not only the oldest.
 #[test]
 fn several_lost_retransmissions_are_repaired() {
     let mut side = side_with_rtt(10);
@@ -138,8 +138,8 @@ fn several_lost_retransmissions_are_repaired() {
     assert_eq!(side.sender.stats().timeouts, 0);
 }
 
-// RFC 9260 §6.3.1 C5, Karn's algorithm: a chunk that waited for a retransmission is not a sample; one
-// reported beyond a gap is.
+// RFC 9260 §6.3.1 C5 (Karn's algorithm): a chunk that was retransmitted gives no sample; a chunk SACKed beyond a gap
+// does.
 #[test]
 fn rtt_samples_exclude_retransmitted_chunks() {
     let srtt = |side: &Side| side.sender.srtt().expect("measured");
@@ -156,7 +156,7 @@ fn rtt_samples_exclude_retransmitted_chunks() {
     assert!(srtt(&side) > before);
 }
 
-// RFC 9260 §6.1 C: retransmissions before new data.
+// RFC 9260 §6.1 C
 #[test]
 fn retransmissions_precede_new_data() {
     let mut side = side_with_rtt(10);
@@ -168,8 +168,7 @@ fn retransmissions_precede_new_data() {
     assert!(packets.iter().skip(1).flatten().all(|sent| sent.n > 10));
 }
 
-// RFC 9260 §6.3.3 E1 to E4, §7.2.3: one packet, with as many of the earliest chunks as fit; the time-out
-// doubles.
+// RFC 9260 §6.3.3 E1 to E4, §7.2.3: the packet has as many of the earliest chunks as fit, and the RTO doubles.
 #[test]
 fn a_timeout_sends_one_packet() {
     let mut side = side_with(
@@ -196,12 +195,12 @@ fn a_timeout_sends_one_packet() {
         side.send();
     }
     assert_eq!(side.sender.rto(), Duration::from_secs(60), "RTO.Max");
-    // The peer answers.
+    // The peer acknowledges all data.
     side.sack(30, &[]);
     assert!(side.sender.is_idle() && side.sender.poll_timeout().is_none());
 }
 
-// RFC 9260 §6.3.2 R3: only an acknowledgement of the earliest chunk restarts the timer.
+// RFC 9260 §6.3.2 R3: only an acknowledgement of the oldest chunk restarts T3-rtx.
 #[test]
 fn progress_restarts_the_timer() {
     let mut side = side_with(
@@ -218,7 +217,7 @@ fn progress_restarts_the_timer() {
     assert_eq!(side.sender.poll_timeout(), Some(side.now + side.sender.rto()));
 }
 
-// RFC 8985 §7.2: and the time of the probe.
+// RFC 8985 §7.2
 #[test]
 fn progress_restarts_the_tail_probe_timer() {
     let mut side = side_with_rtt(5);
@@ -228,7 +227,7 @@ fn progress_restarts_the_tail_probe_timer() {
     assert!(side.sender.poll_timeout() > Some(first + 10 * MS));
 }
 
-// RFC 8985 §7: overdue acknowledgements are elicited by new data or a retransmission of the last chunk.
+// RFC 8985 §7: new data or a retransmission of the last chunk elicits overdue acknowledgements.
 #[test]
 fn overdue_tail_is_probed() {
     let mut side = side_with_rtt(5);
@@ -237,7 +236,7 @@ fn overdue_tail_is_probed() {
     assert_eq!(sent.len(), 1);
     assert_eq!(sent[0].n, 5);
     assert_eq!(side.sender.stats().tail_loss_probes, 1);
-    // The peer had all but the last chunk: the probe repaired a loss, which counts (§7.4).
+    // §7.4: the peer had all but the last chunk, so the probe repaired a loss, which reduces the window.
     let before = side.sender.cwnd();
     side.sack(5, &[]);
     side.wait(40 * MS);
@@ -257,7 +256,7 @@ fn overdue_tail_is_probed() {
     assert_eq!(side.sender.cwnd(), window);
 }
 
-// RFC 3708: duplicates of all retransmissions: nothing was lost, and the window is restored.
+// RFC 3708: duplicates of all retransmissions prove that no chunk was lost. The window is restored.
 #[test]
 fn duplicate_reports_undo_spurious_recovery() {
     let mut side = side_with_rtt(10);
@@ -274,7 +273,7 @@ fn duplicate_reports_undo_spurious_recovery() {
     assert!(side.sender.cwnd() >= before);
 }
 
-// RFC 3708 §3 A.4: duplicates of chunks sent once are copies made by the network: no credit for the
+// RFC 3708 §3 A.4: duplicates of chunks sent once are copies made by the network. They prove nothing about the
 // retransmissions.
 #[test]
 fn network_duplicates_undo_no_sctp_recovery() {
@@ -294,8 +293,8 @@ fn network_duplicates_undo_no_sctp_recovery() {
     assert!(side.sender.cwnd() < before);
 }
 
-// RFC 3708 §3 A.4: neither a copy of a needed retransmission nor a peer that claims one is proof: the first
-// report of the chunk came a round trip after the retransmission.
+// RFC 3708 §3 A.4: the first report of the chunk came a round trip after its retransmission, which was therefore
+// necessary. A duplicate, or a peer that claims one, proves nothing.
 #[test]
 fn duplicate_of_needed_retransmission_keeps_recovery() {
     let mut side = side_with_rtt(10);
@@ -312,7 +311,7 @@ fn duplicate_of_needed_retransmission_keeps_recovery() {
     assert!(side.sender.cwnd() < before);
 }
 
-// RFC 8985 §6.2 step 4: the reordering window is unchanged by any copies of chunks sent once.
+// RFC 8985 §6.2 step 4: copies of chunks sent once do not widen the reordering window.
 #[test]
 fn network_duplicates_leave_reordering_window_unchanged() {
     let mut side = side_with_rtt(3);
@@ -326,7 +325,7 @@ fn network_duplicates_leave_reordering_window_unchanged() {
     assert_eq!(side.numbers(), [1]);
 }
 
-// RFC 8985 §7.4.2: only a duplicate of the probe proves the probe needless, also among other duplicates.
+// RFC 8985 §7.4.2: only a duplicate of the probe's chunk counts, also among other duplicates.
 #[test]
 fn only_probe_duplicate_proves_probe_needless() {
     let repaired = |duplicates: &[u32]| {
@@ -347,7 +346,7 @@ fn only_probe_duplicate_proves_probe_needless() {
     assert_eq!(repaired(&[4, 5, 3]), 0);
 }
 
-// RFC 5682: acknowledgements of the originals after a time-out prove it spurious.
+// RFC 5682: acknowledgements of the original chunks after a time-out prove it spurious.
 #[test]
 fn a_spurious_timeout_is_undone() {
     let mut side = side_with_rtt(10);
@@ -365,8 +364,7 @@ fn a_spurious_timeout_is_undone() {
     assert!(side.sender.cwnd() >= before);
 }
 
-// RFC 9260 §7.3, §6.9: a message sent before the path shrank is retransmitted whole, in a packet that IP must
-// fragment; new messages fit.
+// RFC 9260 §7.3, §6.9: the message is retransmitted in a packet that IP must fragment. New messages fit the path.
 #[test]
 fn message_sent_before_path_shrinks_is_retransmitted_whole() {
     let mut side = side_with_rtt(3);
@@ -382,7 +380,7 @@ fn message_sent_before_path_shrinks_is_retransmitted_whole() {
     assert_eq!(side.sender.packet_len(), 1000);
 }
 
-// RFC 9260 §6.9, §6.1 A: the same for the probe of a window that closed before the path shrank.
+// RFC 9260 §6.9, §6.1 A: likewise for the probe of a window that closed before the path shrank.
 #[test]
 fn window_probe_longer_than_shrunk_path_is_sent_whole() {
     let mut side = side_with_rtt(1);
@@ -401,7 +399,7 @@ fn window_probe_longer_than_shrunk_path_is_sent_whole() {
     assert!(retransmissions > 2, "{retransmissions}");
 }
 
-// New messages never use the extra room of a retransmission.
+// New messages do not use the extra room of a retransmission.
 #[test]
 fn new_messages_fit_the_shrunk_path() {
     let mut side = side_with_rtt(6);
@@ -416,8 +414,7 @@ fn new_messages_fit_the_shrunk_path() {
     }
 }
 
-// RFC 8899 §4.4: a chunk that is lost and also too long for the path counts as lost once, and is
-// retransmitted.
+// RFC 8899 §4.4: a chunk that is lost and too long for the path is retransmitted once.
 #[test]
 fn lost_chunk_too_long_for_shrunk_path_counts_once() {
     let mut side = side_with_rtt(6);
@@ -427,8 +424,7 @@ fn lost_chunk_too_long_for_shrunk_path_counts_once() {
     assert_eq!(side.numbers(), [1, 5, 6]);
 }
 
-// RFC 8899 §4.4: chunks too long for the path are lost without a sign of congestion, also when a SACK
-// arrives.
+// RFC 8899 §4.4: chunks too long for the path are marked lost without a congestion signal, also by a later SACK.
 #[test]
 fn path_shrink_is_not_a_congestion_signal() {
     let mut side = side_with_rtt(10);
@@ -440,7 +436,7 @@ fn path_shrink_is_not_a_congestion_signal() {
     assert_eq!((stats.lost, stats.fast_recoveries, side.sender.cwnd()), (0, 0, before));
 }
 
-// RFC 9260 §6.2.1 D iii: a time-out does not invalidate reports beyond the gap.
+// RFC 9260 §6.2.1 D iii
 #[test]
 fn timeout_keeps_sack_reports_beyond_the_gap() {
     let mut side = side_with_rtt(5);

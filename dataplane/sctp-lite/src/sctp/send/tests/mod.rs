@@ -21,14 +21,14 @@ use wire::sctp::GapBlock;
 const FIRST: u32 = u32::MAX - 10;
 const MS: Duration = Duration::from_millis(1);
 const PORTS: Ports = Ports { source: 1, destination: 2 };
-/// SCTP packets over IPv4 at an MTU of 1500.
+/// Length of SCTP packets over IPv4 at an MTU of 1500, bytes.
 const PACKET: usize = 1480;
 const ROOM: u32 = 1 << 20;
 
 /// A DATA chunk of a sent packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Sent {
-    /// Counted from the first TSN.
+    /// Number of the TSN; the first is 0.
     n: u32,
     stream: u16,
     immediate: bool,
@@ -61,7 +61,7 @@ fn side() -> Side {
     side_with(config(), ROOM)
 }
 
-/// Returns a side with `packets` full messages sent, and a window for all of them.
+/// Returns a side that has sent `packets` full messages within its window.
 fn in_flight(packets: usize) -> Side {
     let mut side = side_with(SendConfig { initial_window: Some(100), ..config() }, ROOM);
     side.source.push(packets, usize::MAX);
@@ -70,7 +70,7 @@ fn in_flight(packets: usize) -> Side {
 }
 
 impl Side {
-    /// Returns the next packet.
+    /// Returns the chunks of the next packet.
     fn packet(&mut self) -> Option<Vec<Sent>> {
         let plan = self.sender.plan_packet(self.now, &mut self.source)?;
         let mut out = vec![0; self.sender.packet_len()];
@@ -85,14 +85,14 @@ impl Side {
         Some(sent)
     }
 
-    /// Sends all packets that may leave now.
+    /// Sends all packets permitted now.
     fn send(&mut self) -> Vec<Vec<Sent>> {
         let packets: Vec<_> = core::iter::from_fn(|| self.packet()).take(10_000).collect();
         self.sender.end_round(self.now, &mut self.source);
         packets
     }
 
-    /// Returns the numbers of the chunks that may leave now.
+    /// Returns the numbers of the chunks sent now.
     fn numbers(&mut self) -> Vec<u32> {
         self.send().into_iter().flatten().map(|sent| sent.n).collect()
     }
@@ -117,7 +117,7 @@ impl Side {
         self.sender.on_sack(self.now, &sack, &mut self.source)
     }
 
-    /// Processes a SACK of all before `next`, and of `blocks`, counted from the TSN before `next`.
+    /// Processes a SACK of all TSNs before `next`, with Gap Ack Blocks.
     fn sack(&mut self, next: u32, blocks: &[(u16, u16)]) -> AckEffect {
         self.try_sack(next, ROOM, blocks, &[]).unwrap()
     }
@@ -133,7 +133,7 @@ impl Side {
     }
 }
 
-/// Reads the DATA chunks of a packet, and checks the properties common to all.
+/// Parses the DATA chunks of a packet, and checks properties common to all packets.
 fn read(bytes: &[u8]) -> Vec<Sent> {
     let packet = Packet::new(bytes).unwrap();
     assert!(packet.checksum_ok());
@@ -141,7 +141,7 @@ fn read(bytes: &[u8]) -> Vec<Sent> {
     for raw in packet.chunks() {
         let Ok(Chunk::Data(data)) = Chunk::parse(raw.unwrap()) else { panic!("no DATA") };
         let header = data.header;
-        // RFC 5043 §4: unordered and never fragmented.
+        // RFC 5043 §4: unordered and unfragmented.
         assert!(header.unordered && header.begin && header.end);
         assert!(!data.payload.is_empty(), "RFC 9260 §6.2");
         let n = header.tsn.distance_from(Tsn(FIRST));

@@ -1,4 +1,4 @@
-//! Two ends, each with both halves, over a link that loses, delays and reorders, in virtual time.
+//! Two ends, each with both halves, over a link that loses, delays and reorders packets, in virtual time.
 
 use std::collections::BTreeSet;
 
@@ -9,15 +9,15 @@ use super::*;
 use crate::sctp::receive::{Arrival, ReceiveConfig, Receiver};
 use crate::seam::{MessageOutcome, MessageSink, ReceivedMessage};
 
-/// Bytes of Ethernet and IP around a packet, with the checksum, preamble and gap.
+/// Bytes of IP and Ethernet headers added to a packet.
 const FRAMING: usize = 20 + 14;
 
-/// Accepts messages whose bytes are those of [`source::write`].
+/// Accepts messages, and checks that their bytes are those of [`source::write`].
 #[derive(Default)]
 pub(super) struct Sink {
     /// Messages that arrived out of order.
     out_of_order: BTreeSet<u64>,
-    /// All messages before this one have arrived.
+    /// Number of the first message that has not arrived.
     pub(super) complete: u64,
     pub(super) bytes: u64,
     pub(super) room: Option<u32>,
@@ -45,7 +45,7 @@ impl MessageSink for Sink {
     }
 }
 
-/// One end.
+/// One end of the link.
 pub(super) struct End {
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
@@ -68,7 +68,7 @@ impl End {
         }
     }
 
-    /// Sends all packets that may leave, as an association does.
+    /// Sends all packets permitted now, as an association does.
     fn poll(&mut self, now: Instant) {
         loop {
             let plan = self.sender.plan_packet(now, &mut self.source);
@@ -131,16 +131,16 @@ impl End {
     }
 }
 
-/// The two ends.
+/// The two ends, and virtual time.
 pub(super) struct Pair {
     pub(super) ends: [End; 2],
     pub(super) now: Instant,
-    /// Time at which each end had sent everything and it was acknowledged.
+    /// Time at which all data of each end was acknowledged.
     pub(super) done: [Option<Instant>; 2],
 }
 
 impl Pair {
-    /// Creates a pair with the links that carry the packets of the first and the second end.
+    /// Creates a pair. `links` carry the packets of the first and of the second end.
     pub(super) fn new(
         send: &SendConfig,
         receive: &ReceiveConfig,
@@ -151,7 +151,7 @@ impl Pair {
         Pair { ends, now: Instant::ZERO, done: [None; 2] }
     }
 
-    /// Runs until everything has arrived and is acknowledged.
+    /// Runs until all data has arrived and is acknowledged.
     pub(super) fn run(&mut self) {
         for end in &mut self.ends {
             end.poll(self.now);

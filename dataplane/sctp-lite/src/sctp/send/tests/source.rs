@@ -1,4 +1,4 @@
-//! A source for tests: messages of given lengths, with bytes derived from their tags.
+//! Message source of the tests: given lengths, bytes derived from the tag.
 
 use std::collections::VecDeque;
 
@@ -7,14 +7,14 @@ use crate::seam::{MessageRef, MessageSource, WrittenMessage};
 /// Messages to send, and their progress.
 #[derive(Default)]
 pub(super) struct Source {
-    /// Lengths; larger than a packet: as long as fits.
+    /// Lengths of queued messages; `usize::MAX`: the longest that fits a packet.
     waiting: VecDeque<usize>,
     next_tag: u64,
-    /// Sent and not acknowledged.
+    /// Messages sent and not acknowledged.
     pub(super) out: VecDeque<MessageRef>,
     pub(super) acknowledged: u64,
     pub(super) max_len: usize,
-    /// The I bit for all messages.
+    /// True to set the I bit on all messages.
     pub(super) immediate: bool,
 }
 
@@ -28,7 +28,7 @@ impl Source {
     }
 }
 
-/// Writes the bytes of a message: its tag first, as far as it fits.
+/// Writes the bytes of a message, starting with its tag.
 pub(super) fn write(tag: u64, out: &mut [u8]) {
     for (i, byte) in out.iter_mut().enumerate() {
         *byte = if i < 8 { tag.to_be_bytes()[i] } else { tag as u8 ^ i as u8 };

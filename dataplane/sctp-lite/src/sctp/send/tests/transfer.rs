@@ -1,4 +1,5 @@
-//! Whole transfers over links that lose, reorder and duplicate: every message arrives once; and their speed.
+//! Whole transfers over links that lose, reorder and duplicate packets: every message arrives once. Also their
+//! goodput.
 
 use core::num::NonZeroU64;
 
@@ -13,7 +14,7 @@ fn percent(percent: f64) -> Probability {
     Probability::from_percent(percent).expect("a percentage")
 }
 
-/// A path as in the simulator's matrix: its queue holds a bandwidth-delay product.
+/// A path of the simulator's matrix. Its queue holds one bandwidth-delay product.
 struct Cell {
     loss_percent: f64,
     rtt: Duration,
@@ -45,7 +46,7 @@ impl Cell {
         }
     }
 
-    /// Messages in full packets; about forty losses, or sixteen times the bandwidth-delay product.
+    /// Bytes to send: enough for about forty losses, or sixteen bandwidth-delay products.
     fn bytes(&self) -> u64 {
         let wanted = if self.loss_percent > 0.0 {
             (40.0 / (self.loss_percent / 100.0) * 1436.0) as u64
@@ -55,7 +56,7 @@ impl Cell {
         wanted.clamp(4 << 20, 48 << 20)
     }
 
-    /// Returns the goodput in bytes per second, and the pair.
+    /// Runs a transfer. Returns the goodput in bytes per second, and the pair.
     fn run(&self, seed: u64, send: &SendConfig) -> (f64, Pair) {
         let receive = ReceiveConfig {
             window: (4 * self.bdp()).max(4 << 20) as u32,
@@ -70,8 +71,7 @@ impl Cell {
     }
 }
 
-// RFC 9260 §7: 1 % of loss is repaired by fast recovery, with almost no time-outs and almost no needless
-// retransmissions.
+// RFC 9260 §7: almost no time-outs, and almost no unnecessary retransmissions.
 #[test]
 fn loss_of_one_percent_is_repaired_by_fast_recovery() {
     let cell = Cell { loss_percent: 1.0, rtt: 10 * MS };
@@ -84,8 +84,8 @@ fn loss_of_one_percent_is_repaired_by_fast_recovery() {
     }
 }
 
-// At 1 % of loss as fast as a TCP with SACK can be (Mathis et al. 1997), in the cells of the simulator's
-// matrix.
+// At 1 % loss, goodput is near the limit of TCP with SACK (Mathis et al. 1997), at the round-trip times of the
+// simulator's matrix.
 #[test]
 fn goodput_at_one_percent_loss_matches_mathis() {
     for micros in [100, 1_000, 10_000, 100_000] {
@@ -97,8 +97,7 @@ fn goodput_at_one_percent_loss_matches_mathis() {
     }
 }
 
-// A slow start that overflows the queue and loses every second packet: thousands of gaps are repaired without
-// a time-out.
+// Slow start overflows the queue and loses every second packet. Thousands of gaps are repaired without a time-out.
 #[test]
 fn an_overflowing_slow_start_recovers() {
     let cell = Cell { loss_percent: 0.0, rtt: 10 * MS };
@@ -165,7 +164,7 @@ fn any_receive() -> impl Strategy<Value = ReceiveConfig> {
         })
 }
 
-/// Lengths of messages: full packets or less.
+/// Generates lengths of messages, up to full packets.
 fn any_messages() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(prop_oneof![8usize..200, 200usize..1436, Just(5000)], 0..60)
 }
@@ -173,7 +172,7 @@ fn any_messages() -> impl Strategy<Value = Vec<usize>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    // RFC 9260 §6: in both directions, over any network, with any windows.
+    // RFC 9260 §6: in both directions, over any link, with any windows.
     #[test]
     fn every_message_arrives_once(
         links in [any_link(), any_link()],

@@ -1,14 +1,14 @@
-//! Amounts sent (RFC 9260 §6.1, §7.2).
+//! Amount of data sent (RFC 9260 §6.1, §7.2).
 
 use super::*;
 use transport::limits::Limit;
 
-/// Bytes of the DATA chunks of packets.
+/// Returns the bytes of the DATA chunks in packets.
 fn bytes(packets: &[Vec<Sent>]) -> usize {
     packets.iter().flatten().map(|sent| wire::sctp::padded(16 + sent.bytes.len())).sum()
 }
 
-// RFC 9260 §7.2.1: the initial window; §6.1 B: one packet may exceed it.
+// RFC 9260 §7.2.1; §6.1 B: one packet may exceed the window.
 #[test]
 fn the_initial_window_is_two_to_four_packets() {
     for (packet, packets) in [(512, 4), (1480, 3), (8980, 2)] {
@@ -23,7 +23,7 @@ fn the_initial_window_is_two_to_four_packets() {
     }
 }
 
-// RFC 9260 §6.10, §6.1: small messages share packets, in TSN order, up to the packet size.
+// RFC 9260 §6.10, §6.1: bundled in TSN order, up to the packet length.
 #[test]
 fn small_messages_are_bundled() {
     let mut side = side();
@@ -40,7 +40,7 @@ fn small_messages_are_bundled() {
     }
 }
 
-// RFC 9260 §6.1: the I bit where an immediate SACK helps: on the last message, or if the source requests it.
+// RFC 9260 §6.1: the I bit is set on the last message, or if the source requests it.
 #[test]
 fn last_message_requests_immediate_sack() {
     let mut side = side();
@@ -56,7 +56,7 @@ fn last_message_requests_immediate_sack() {
     assert!(side.send().concat().iter().all(|sent| sent.immediate));
 }
 
-// RFC 9260 §6.1: with a window below two packets every packet requests a SACK.
+// RFC 9260 §6.1: with a window below two packets, every packet requests a SACK.
 #[test]
 fn small_window_requests_immediate_sacks() {
     let immediate_flags = |cwnd: u64| {
@@ -69,22 +69,22 @@ fn small_window_requests_immediate_sacks() {
     assert!(!immediate_flags(2 * 1468));
 }
 
-// RFC 9260 §6.1 A, §6.2.1 B: no more than the peer's room.
+// RFC 9260 §6.1 A, §6.2.1 B
 #[test]
 fn peer_window_is_not_exceeded() {
     let mut side = side_with(SendConfig { initial_window: Some(100), ..config() }, 4000);
     side.source.push(100, 1000);
     assert_eq!(side.numbers().len(), 4);
     side.wait(20 * MS);
-    // D ii: outstanding data counts.
+    // D ii: outstanding data counts against the window.
     side.try_sack(2, 3500, &[], &[]).unwrap();
     assert_eq!(side.numbers().len(), 1);
     side.try_sack(2, 3500, &[(2, 2)], &[]).unwrap();
     assert_eq!(side.numbers(), [5], "what was reported needs no room");
 }
 
-// RFC 9260 §6.1 A: a closed window is probed after one RTO, then with backoff, indefinitely while the peer
-// answers.
+// RFC 9260 §6.1 A: the first probe follows after one RTO, then with backoff, without limit while the peer sends
+// SACKs.
 #[test]
 fn a_closed_window_is_probed() {
     let mut side = side_with(config(), 0);
@@ -97,14 +97,14 @@ fn a_closed_window_is_probed() {
     let mut waited = Vec::new();
     for _ in 0..5 {
         let start = side.now;
-        // The peer drops the probe and answers (§6.2).
+        // The peer drops the probe and sends a SACK (§6.2).
         side.try_sack(0, 0, &[], &[]).unwrap();
         assert_eq!(side.expire(), ExpiredTimer::WindowProbe, "does not count as an error");
         waited.push(side.now.saturating_since(start).as_secs());
         assert_eq!(side.numbers(), [0]);
     }
     assert_eq!(waited, [1, 2, 4, 8, 16]);
-    // The peer stops answering.
+    // The peer sends no more SACKs.
     side.expire();
     assert_eq!(side.expire(), ExpiredTimer::T3);
     side.numbers();
@@ -114,8 +114,8 @@ fn a_closed_window_is_probed() {
     assert_eq!(side.sender.stats().timeouts, 0, "no congestion");
 }
 
-// RFC 9260 §6.1 A: data in flight when the window closed, and refused, probes the window from then on. While
-// the peer answers, this is not an error, nor congestion, nor a sign of a black hole.
+// RFC 9260 §6.1 A: data in flight that a closed window refuses becomes the window probe. While the peer sends SACKs,
+// this is no error, no congestion and no sign of a black hole.
 #[test]
 fn data_refused_by_closed_window_becomes_its_probe() {
     let mut side = in_flight(5);
@@ -124,7 +124,7 @@ fn data_refused_by_closed_window_becomes_its_probe() {
     let cwnd = side.sender.cwnd();
     let mut waited = Vec::new();
     for _ in 0..8 {
-        // The peer refused the last chunk, and answered.
+        // The peer refused the last chunk, and sent a SACK.
         let start = side.now;
         side.try_sack(1, 0, &[], &[]).unwrap();
         assert_eq!(side.expire(), ExpiredTimer::WindowProbe, "{waited:?}");
@@ -134,22 +134,22 @@ fn data_refused_by_closed_window_becomes_its_probe() {
     assert!(waited[2..].windows(2).all(|two| two[1] > two[0]), "ever more seldom: {waited:?}");
     assert_eq!((side.sender.stats().timeouts, side.sender.cwnd()), (0, cwnd));
     assert_eq!(side.sender.stats().window_probes, 8);
-    // The peer stops answering.
+    // The peer sends no more SACKs.
     assert_eq!(side.expire(), ExpiredTimer::T3);
     side.numbers();
-    // The window opens: all refused data is retransmitted at once.
+    // When the window opens, all refused data is retransmitted at once.
     side.try_sack(1, 100_000, &[], &[]).unwrap();
     assert_eq!(side.numbers(), [1, 2, 3, 4]);
     assert_eq!(side.sender.stats().timeouts, 0);
 }
 
-// RFC 9260 §6.3.3: a peer with a closed window that does not answer has lost the packets, or is unreachable.
+// RFC 9260 §6.3.3: a peer with a closed window that sends no SACK has lost the packets or is unreachable.
 #[test]
 fn unanswered_peer_with_closed_window_counts_errors() {
     let mut side = in_flight(5);
     side.wait(10 * MS);
     side.try_sack(1, 0, &[], &[]).unwrap();
-    // That SACK was the answer to the first probe.
+    // This SACK was the reply to the first probe.
     assert_eq!(side.expire(), ExpiredTimer::WindowProbe);
     side.numbers();
     for _ in 0..4 {
@@ -158,7 +158,8 @@ fn unanswered_peer_with_closed_window_counts_errors() {
     }
 }
 
-/// The tenth unanswered probe is a stall, or the last that the association's limits leave; an answer ends it.
+/// A stall is reported at the tenth unanswered probe, or at the last one before the association's limit. A SACK ends
+/// it.
 #[test]
 fn unanswered_probes_of_a_closed_window_are_a_stall() {
     let mut side = in_flight(5);
@@ -183,7 +184,7 @@ fn unanswered_probes_of_a_closed_window_are_a_stall() {
     assert_ne!(limit(&side), Limit::Path);
 }
 
-// Beyond a gap the peer accepted data: the missing data was lost (RFC 9260 §7.2.3).
+// The peer accepted data beyond a gap, so the missing data was lost (RFC 9260 §7.2.3).
 #[test]
 fn loss_before_window_close_reduces_cwnd() {
     let mut side = in_flight(5);
@@ -195,7 +196,7 @@ fn loss_before_window_close_reduces_cwnd() {
     assert_eq!(side.sender.stats().timeouts, 1);
 }
 
-// A message larger than the remaining window waits for the window, or for the probe.
+// A message longer than the remaining window is sent as the window probe.
 #[test]
 fn window_smaller_than_message_is_probed() {
     let mut side = side_with(config(), 500);
@@ -205,7 +206,7 @@ fn window_smaller_than_message_is_probed() {
     assert_eq!(side.numbers(), [0]);
 }
 
-// RFC 9260 §7.2.1: growth by acknowledged bytes, only while the window is used.
+// RFC 9260 §7.2.1: the window grows by acknowledged bytes, and only while it is used.
 #[test]
 fn sctp_slow_start_grows_by_acknowledged_bytes() {
     let mut side = side();
@@ -215,7 +216,7 @@ fn sctp_slow_start_grows_by_acknowledged_bytes() {
     side.wait(10 * MS);
     side.sack(3, &[]);
     assert_eq!(side.sender.cwnd(), before + sent);
-    // Little is sent.
+    // With little data sent, the window does not grow.
     let before = side.sender.cwnd();
     for n in 4..30 {
         side.source.push(1, 100);
@@ -244,7 +245,7 @@ fn an_idle_window_decays() {
     assert_eq!(side.sender.cwnd(), 4 * 1468);
 }
 
-// RFC 9260 §6.1 D: Max.Burst beyond the data just acknowledged.
+// RFC 9260 §6.1 D: Max.Burst packets, in addition to those just acknowledged.
 #[test]
 fn bursts_are_limited() {
     let limits = SendConfig { initial_window: Some(100), max_burst: 4, ..config() };
@@ -254,14 +255,14 @@ fn bursts_are_limited() {
     assert_eq!(side.send().len(), 0);
     side.sack(2, &[]);
     assert_eq!(side.send().len(), 6);
-    // Two SACKs received before a transmission each release what they acknowledge.
+    // Two SACKs before a transmission each release the packets that they acknowledge.
     side.sack(4, &[]);
     side.sack(7, &[]);
     assert_eq!(side.send().len(), 9);
     assert_eq!(side.send().len(), 0);
 }
 
-// Pacing: the data that the window allows is spread over the round trip.
+// The data that the window permits is spread over the round trip.
 #[test]
 fn packets_are_paced() {
     let limits = SendConfig { initial_window: Some(50), ..SendConfig::default() };
@@ -280,7 +281,7 @@ fn packets_are_paced() {
     assert!(took > 15 * MS && took < 50 * MS, "{took:?}");
 }
 
-// Without a configured bound: as many as Gap Ack Blocks can report (RFC 9260 §3.3.4).
+// RFC 9260 §3.3.4: the default limit of records is the reach of Gap Ack Blocks.
 #[test]
 fn records_suffice_for_the_send_window() {
     let limits = SendConfig {
@@ -296,7 +297,6 @@ fn records_suffice_for_the_send_window() {
     assert_eq!(bursts.sum::<usize>(), 65_535);
 }
 
-// The bound on records.
 #[test]
 fn chunk_records_are_bounded() {
     let limits = SendConfig { initial_window: Some(1000), max_records: 50, ..config() };
@@ -308,8 +308,8 @@ fn chunk_records_are_bounded() {
     assert_eq!(side.source.waiting(), 40);
 }
 
-// A peer with a window of 1 GiB that SACKs all but the first chunk: the congestion window never fills; the
-// send window bounds the kept data regardless.
+// The peer has a window of 1 GiB and SACKs all but the first chunk, so the congestion window never fills. The send
+// window still bounds the unacknowledged data.
 #[test]
 fn sacked_chunks_are_bounded_by_the_send_window() {
     const WINDOW: u64 = 100_000;
@@ -331,7 +331,7 @@ fn sacked_chunks_are_bounded_by_the_send_window() {
     assert!(!side.numbers().is_empty());
 }
 
-// RFC 9260 §7.2.1: data in flight keeps the window, however long ago it was sent.
+// RFC 9260 §7.2.1: the time since the transmission of data still in flight does not count as idle.
 #[test]
 fn a_window_with_data_in_flight_does_not_decay() {
     let limits = SendConfig { initial_window: Some(100), tail_loss_probe: false, ..config() };
@@ -351,7 +351,7 @@ fn a_window_with_data_in_flight_does_not_decay() {
     assert_eq!(side.sender.cwnd(), before);
 }
 
-// RFC 9260 §6.1 D: Max.Burst packets may leave whenever nothing is in the network.
+// RFC 9260 §6.1 D: Max.Burst packets may leave whenever no packet is in the network.
 #[test]
 fn max_burst_is_allowed_with_empty_pipe() {
     let limits = SendConfig { initial_window: Some(100), max_burst: 4, ..config() };

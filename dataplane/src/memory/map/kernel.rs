@@ -98,7 +98,7 @@ fn has_avx512() -> bool {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn has_wide() -> bool {
+fn has_avx512() -> bool {
     false
 }
 

@@ -73,7 +73,7 @@ impl<'a> PacketBuilder<'a> {
         self.remaining().saturating_sub(DATA_HEADER_LEN) & !3
     }
 
-    /// Returns the buffer for the user data of the next DATA chunk, [`max_data_len`](Self::data_room) bytes.
+    /// Returns the buffer for the user data of the next DATA chunk, [`max_data_len`](Self::max_data_len) bytes.
     /// [`push_data`](Self::push_data) follows.
     pub fn data_buffer(&mut self) -> &mut [u8] {
         let room = self.max_data_len();
@@ -82,7 +82,7 @@ impl<'a> PacketBuilder<'a> {
     }
 
     /// Adds the DATA chunk whose user data is the first `len` bytes of [`data_buffer`](Self::data_buffer), 1 to
-    /// [`max_data_len`](Self::data_room).
+    /// [`max_data_len`](Self::max_data_len).
     #[inline]
     pub fn push_data(&mut self, header: &DataHeader, len: usize) -> Result<(), PacketFull> {
         self.push_data_header(header.emit_numbers(len), len)

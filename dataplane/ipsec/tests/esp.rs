@@ -353,7 +353,7 @@ fn fragment_dummy_and_unknown_next_header_are_refused() {
         assert_eq!(out.seal(&mut buffer, at, NOW), Err(Refusal::Fragment));
         assert_eq!(open(&mut inbound, &cut), Err(Refusal::Fragment));
     }
-    // The protocol of what is sealed becomes the next header.
+    // `seal` copies the IP protocol to the ESP next header, and `open` refuses these values.
     for (mode, protocol, refused) in [
         (Mode::Transport, 59, Refusal::Dummy),
         (Mode::Transport, 4, Refusal::NextHeader),

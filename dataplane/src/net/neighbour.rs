@@ -71,7 +71,7 @@ struct Entry {
     last_used: Instant,
     /// True if no packet was ever sent to this neighbour.
     unsolicited: bool,
-    /// Streams that use this neighbour. The entry is not evicted while it is above 0.
+    /// Number of streams that use this neighbour. An entry with pins is not evicted.
     pins: u32,
 }
 

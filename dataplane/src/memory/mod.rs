@@ -270,13 +270,13 @@ impl Memory {
         offset.checked_add(len).is_some_and(|end| end <= self.0.len)
     }
 
-    /// Writes as [`RegionMemory::write`] does, by this copy kernel, which the CPU must support. For benchmarks.
+    /// Writes as [`RegionMemory::write`] does, with this copy kernel, which the CPU must support. For benchmarks.
     pub fn write_with(&self, kernel: CopyKernel, offset: u64, bytes: &[u8]) {
         let at = self.check(offset, bytes.len());
         self.0.mapping.write_with(kernel, at, bytes);
     }
 
-    /// Reads as [`RegionMemory::read`] does, by this copy kernel, which the CPU must support. For benchmarks.
+    /// Reads as [`RegionMemory::read`] does, with this copy kernel, which the CPU must support. For benchmarks.
     pub fn read_with(&self, kernel: CopyKernel, offset: u64, out: &mut [u8]) {
         let at = self.check(offset, out.len());
         self.0.mapping.read_with(kernel, at, out);

@@ -154,7 +154,7 @@ mod tests {
             let (next, _) = sctp_frame(vlan, v6, &[2; 1000]);
             assert_eq!(predicted_segment(&next, &last, start), Some(start..next.len()));
             assert_equals_demux(&next, &last, start..next.len(), &[own]);
-            // In UDP the packet begins later.
+            // A packet in UDP begins eight bytes later.
             assert_eq!(predicted_segment(&next, &last, start + 8), None);
             let (tcp, _) = frame(vlan, v6, false, &[1; 20]);
             assert_eq!(

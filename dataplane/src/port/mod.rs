@@ -89,7 +89,7 @@ pub struct PortConfig {
 /// The place where one kind of checksum is computed or verified on an open port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumSite {
-    /// The device. Packet buffers carry its verdict on received frames; the worker verifies those with
+    /// The device. Packet buffers contain its result for received frames. The worker verifies frames with
     /// [`RxChecksum::Unknown`].
     Device,
     /// The worker.

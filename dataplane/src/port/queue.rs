@@ -40,7 +40,7 @@ pub struct PortQueue {
     pending_bytes: u64,
     /// Buffers for the next frames, prefetched into this core's cache.
     allocated: ArrayVec<Mbuf, { Self::ALLOC_BATCH }>,
-    /// Estimated bytes of the next frame, from the last one.
+    /// Expected bytes of the next frame: those of the last one, at most [`MAX_PREFETCH`].
     expected_len: usize,
     impairment: Option<Box<FaultyLink<LinkFrame>>>,
     /// Doorbells of a ring port.

@@ -175,7 +175,7 @@ mod tests {
             let mut rest = &bytes[..];
             let pieces: Vec<&[u8]> = lens.iter().map(|len| rest.split_off(..*len).unwrap_or_default()).collect();
             let (mut one, mut many) = (vec![0xee; 300 + bytes.len()], vec![0xee; 300 + bytes.len()]);
-            // The same offset within a line.
+            // Both copies begin at the same offset within a line.
             let begin = |room: &[u8]| room.as_ptr().align_offset(LINE) + at;
             let (to_one, to_many) = (begin(&one), begin(&many));
             // SAFETY: both buffers have free space for the bytes and for the offset in front of them.

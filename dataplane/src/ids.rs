@@ -18,8 +18,8 @@ pub struct InterfaceId(pub u16);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ListenerId(pub u32);
 
-/// What joins an event to the command that it answers. Chosen by
-/// the control thread, not looked at by the worker; the two largest numbers are the worker's own.
+/// Identifies the command that an event answers. Chosen by the control thread, below 2^64 - 16: higher numbers are
+/// reserved ([`ddp::Cookie`]). Workers do not interpret it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(pub u64);
 

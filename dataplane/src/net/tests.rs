@@ -144,7 +144,7 @@ fn a_forged_advertisement_neither_makes_nor_moves_an_entry() {
         b.input(&question).unwrap();
         mallory.input(&question).unwrap();
         a.input(&b.take()[0]).unwrap();
-        // A late answer from another host with the same address is ignored.
+        // A late answer from another host with the same address does not change the cached address.
         assert!(a.input(&mallory.take()[0]).is_ok());
         assert_eq!(a.cached_mac(address), Some(mac(2)));
     }

@@ -1,27 +1,27 @@
-//! The Internet checksum (RFC 1071) over whole segments: the only pass that software makes over a
-//! payload besides its copy and its CRC, so it is written to be vectorised.
+//! The Internet checksum (RFC 1071) over whole segments. It is the only pass over a payload in software besides its
+//! copy and its CRC, so it is written for auto-vectorisation.
 
 use std::net::IpAddr;
 
-/// Bytes below which it does not pay to ask for wide registers.
+/// Shortest input in bytes for which runtime dispatch to wide registers pays.
 const MIN_SIMD_LEN: usize = 128;
 
-/// Ones' complement sum of `data` as big-endian 16-bit words, an odd byte padded with zero; not
-/// complemented. Sums of pieces of even length may be added with [`add`].
+/// Returns the ones' complement sum of `data` as big-endian 16-bit words, padded with a zero byte if its length is odd;
+/// not complemented. [`add`] combines the sums of pieces of even length.
 pub fn sum(data: &[u8]) -> u16 {
     // The sum of swapped words is the swapped sum (RFC 1071 §2 (B)).
     fold(if data.len() < MIN_SIMD_LEN { sum_words(data) } else { sum_simd(data) }).to_be()
 }
 
-/// The same of an IPv4 header without options.
+/// Returns the sum, as [`sum`] does, of an IPv4 header without options.
 #[inline]
 pub fn ipv4_header(data: &[u8; 20]) -> u16 {
     let (words, _) = data.as_chunks::<4>();
     fold(words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum()).to_be()
 }
 
-/// [`words`] in the widest registers that this CPU has. Besides needing fewer instructions, it asks for more of
-/// the data at a time: what another core wrote last takes longest to come.
+/// [`sum_words`] in the widest registers of this CPU. Wide loads also request more of the data at a time, which helps
+/// most if another core wrote it last.
 fn sum_simd(data: &[u8]) -> u64 {
     struct Words<'a>(&'a [u8]);
     impl pulp::WithSimd for Words<'_> {
@@ -35,11 +35,10 @@ fn sum_simd(data: &[u8]) -> u64 {
     pulp::Arch::new().dispatch(Words(data))
 }
 
-/// The sum of words of the CPU's order of bytes, in no particular part of 64 bits. Compiled for each width of
-/// registers.
+/// Sums `data` as words in native byte order, not folded to 16 bits. Compiled for each register width.
 #[inline(always)]
 fn sum_words(data: &[u8]) -> u64 {
-    // One sum over all: of several the compiler makes a gathering of bytes far apart.
+    // One accumulator: from several, the compiler generates gathers of distant bytes.
     let (words, rest) = data.as_chunks::<4>();
     let total: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
     total
@@ -53,24 +52,24 @@ fn sum_words(data: &[u8]) -> u64 {
         }
 }
 
-/// Ones' complement addition.
+/// Returns the ones' complement sum of two 16-bit words.
 pub fn add(a: u16, b: u16) -> u16 {
     add_all([a, b])
 }
 
-/// The same of several.
+/// Returns the ones' complement sum of `words`.
 #[inline]
 pub fn add_all<const N: usize>(words: [u16; N]) -> u16 {
     fold(words.into_iter().map(u64::from).sum())
 }
 
-/// Sum of the pseudo-header of TCP and ICMPv6 (RFC 9293 §3.1, RFC 8200 §8.1), not complemented: what
-/// a device that fills in checksums wants to find in the field.
+/// Returns the sum of the pseudo-header of TCP and ICMPv6 (RFC 9293 §3.1, RFC 8200 §8.1), not complemented. A device
+/// with checksum offload expects it in the checksum field.
 pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, len: usize) -> u16 {
     pseudo_header_with_addresses(sum_addresses(source, destination), protocol, len)
 }
 
-/// The part of two addresses in it.
+/// Returns the two addresses' part of the pseudo-header sum.
 pub fn sum_addresses(source: IpAddr, destination: IpAddr) -> u16 {
     match (source, destination) {
         (IpAddr::V4(s), IpAddr::V4(d)) => fold(u64::from(u32::from(s)) + u64::from(u32::from(d))),
@@ -79,18 +78,18 @@ pub fn sum_addresses(source: IpAddr, destination: IpAddr) -> u16 {
     }
 }
 
-/// The same sum with the part of both addresses known.
+/// Returns the pseudo-header sum from the addresses' part, [`sum_addresses`].
 pub fn pseudo_header_with_addresses(addresses: u16, protocol: u8, len: usize) -> u16 {
     fold(u64::from(addresses) + len as u64 + u64::from(protocol))
 }
 
-/// The checksum of a segment whose checksum field is zero. Zero for a received segment whose field
-/// is right.
+/// Returns the checksum of a segment whose checksum field is zero. For a received segment, 0 means that its checksum is
+/// correct.
 pub fn segment(source: IpAddr, destination: IpAddr, protocol: u8, bytes: &[u8]) -> u16 {
     segment_with_sum(sum_addresses(source, destination), protocol, bytes.len(), sum(bytes))
 }
 
-/// The same of a segment of `len` bytes of which the sum is known, with the part of both addresses known.
+/// Returns the checksum of a segment of `len` bytes from its own sum and the addresses' part, [`sum_addresses`].
 pub fn segment_with_sum(addresses: u16, protocol: u8, len: usize, sum: u16) -> u16 {
     !fold(u64::from(addresses) + len as u64 + u64::from(protocol) + u64::from(sum))
 }

@@ -13,13 +13,13 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Sets a gauge.
+    /// Sets the value, for a gauge.
     #[inline]
     pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Sets a gauge that remembers its maximum.
+    /// Raises the value to at least `value`, for a gauge of a maximum.
     #[inline]
     pub fn max(&self, value: u64) {
         if value > self.get() {
@@ -27,7 +27,7 @@ impl Counter {
         }
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

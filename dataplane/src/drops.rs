@@ -1,4 +1,4 @@
-//! Counters of dropped frames and segments, one for each reason.
+//! Counters of dropped frames, packets and segments, one per drop reason.
 
 pub use reasons::DropReason;
 use sctp_lite::sctp;
@@ -6,7 +6,7 @@ use tcp_lite::tcp;
 
 use crate::counter::Counter;
 
-/// One counter per [`DropReason`], and one per reason of TCP's and SCTP's own.
+/// One counter per [`DropReason`], and one per drop reason of TCP and of SCTP.
 #[derive(Debug)]
 pub struct Drops {
     stack: [Counter; DropReason::ALL.len()],
@@ -25,40 +25,40 @@ impl Default for Drops {
 }
 
 impl Drops {
-    /// Counts one.
+    /// Counts a frame or packet that the network stack dropped.
     #[inline]
     pub fn count(&self, reason: DropReason) {
         self.stack[reason as usize].add(1);
     }
 
-    /// Counts a segment that TCP refused.
+    /// Counts a segment that TCP dropped.
     #[inline]
     pub fn count_tcp(&self, reason: tcp::DropReason) {
         self.tcp[reason.index()].add(1);
     }
 
-    /// Counts a packet that SCTP refused, or of which it refused something.
+    /// Counts a packet that SCTP dropped whole or in part.
     #[inline]
     pub fn count_sctp(&self, reason: sctp::DropReason) {
         self.sctp[reason.index()].add(1);
     }
 
-    /// How many there were.
+    /// Returns the drops of the network stack for `reason`.
     pub fn get(&self, reason: DropReason) -> u64 {
         self.stack[reason as usize].get()
     }
 
-    /// How many segments TCP refused for this.
+    /// Returns the segments that TCP dropped for `reason`.
     pub fn get_tcp(&self, reason: tcp::DropReason) -> u64 {
         self.tcp[reason.index()].get()
     }
 
-    /// How many packets SCTP refused for this.
+    /// Returns the packets that SCTP dropped whole or in part for `reason`.
     pub fn get_sctp(&self, reason: sctp::DropReason) -> u64 {
         self.sctp[reason.index()].get()
     }
 
-    /// Layer (`net`, `tcp` or `sctp`), name and number of each reason.
+    /// Returns layer (`net`, `tcp` or `sctp`), name and count of each reason.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
         let stack = DropReason::ALL.iter().map(|&r| ("net", r.name(), self.get(r)));
         let tcp = tcp::DropReason::ALL
@@ -70,7 +70,7 @@ impl Drops {
         stack.chain(tcp).chain(sctp)
     }
 
-    /// All of them together.
+    /// Returns the sum of all counters.
     pub fn total(&self) -> u64 {
         self.iter().map(|(.., n)| n).sum()
     }

@@ -18,7 +18,8 @@ const WORKER_SHIFT: u32 = 48;
 
 const _: () = assert!(SLOT_BITS + 24 == WORKER_SHIFT);
 
-/// A flow: the interface and both ends. Several VLANs may use the same addresses.
+/// A flow: the interface and both ends. The interface is part of the key because several VLANs may use the same
+/// addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowKey {
     /// Index of the interface.
@@ -63,8 +64,8 @@ fn v6(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Map from flow to slot, under a keyed hash, so that peers cannot provoke collisions. An entry holds a 4-byte
-/// hash and the slot. The flow itself is stored with the stream.
+/// Map from flow to slot under a keyed hash, so that peers cannot provoke collisions. An entry holds a 4-byte hash and
+/// the slot. The flow itself is stored with the stream.
 #[derive(Debug)]
 pub struct FlowTable {
     table: HashTable<Entry>,
@@ -82,7 +83,7 @@ struct Entry {
 }
 
 impl FlowHash {
-    /// Widens the hash for the table, which uses the low bits as the position and the high bits as a tag.
+    /// Widens the hash for the table, which takes the position from the low bits and a tag from the high bits.
     fn widen(self) -> u64 {
         u64::from(self.0) << 32 | u64::from(self.0)
     }
@@ -99,8 +100,8 @@ impl FlowTable {
         FlowHash(self.key.hash(&key.bytes()) as u32)
     }
 
-    /// Returns a slot whose flow has this hash, usually the flow in question if the table has it. Does not access
-    /// the slot, so the caller compares the flow.
+    /// Returns a slot whose flow has this hash: the requested flow's, except for a hash collision. Does not access the
+    /// slot, so the caller compares the flow.
     pub fn candidate(&self, hash: FlowHash) -> Option<u32> {
         self.find(hash, |_| true)
     }
@@ -122,7 +123,7 @@ impl FlowTable {
         self.table.insert_unique(hash.widen(), Entry { hash, slot }, |e| e.hash.widen());
     }
 
-    /// Removes a flow if it maps to this slot.
+    /// Removes a flow if it maps to this slot. No effect otherwise.
     pub fn remove(&mut self, key: &FlowKey, slot: u32) {
         let hash = self.hash(key);
         if let Ok(found) = self.table.find_entry(hash.widen(), |e| *e == Entry { hash, slot }) {
@@ -130,19 +131,19 @@ impl FlowTable {
         }
     }
 
-    /// Number of flows in the table.
+    /// Returns the number of flows in the table.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// True if the table is empty.
+    /// Returns true if the table is empty.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
 }
 
-/// The streams of one worker, by slot. The identifier of an ended stream stays invalid until its slot has been
-/// reused 2^24 times.
+/// The streams of one worker, by slot. The identifier of an ended stream stays invalid until its slot has been reused
+/// 2^24 times.
 #[derive(Debug)]
 pub struct Slab<T> {
     worker: u16,
@@ -154,7 +155,7 @@ pub struct Slab<T> {
     len: u32,
 }
 
-/// Reserves room for one more entry by growing an eighth, as doubling would leave up to half of the memory unused.
+/// Reserves space for one more entry. Grows by an eighth, because doubling would leave up to half of the memory unused.
 pub(crate) fn grow<T>(entries: &mut Vec<T>) {
     if entries.len() == entries.capacity() {
         entries.reserve_exact(entries.len() / 8 + 64);
@@ -162,7 +163,7 @@ pub(crate) fn grow<T>(entries: &mut Vec<T>) {
 }
 
 impl<T> Slab<T> {
-    /// Creates an empty slab of at most `limit` streams, 2^24 - 1 at most.
+    /// Creates an empty slab of `limit` streams, at most 2^24 - 1.
     pub fn new(worker: u16, limit: u32) -> Self {
         let limit = limit.min(SLOT_MASK as u32);
         Slab {
@@ -201,7 +202,7 @@ impl<T> Slab<T> {
         self.values[slot as usize].insert(value)
     }
 
-    /// Removes a stream.
+    /// Removes the stream in a slot and returns it. Its identifier becomes invalid.
     pub fn remove(&mut self, slot: u32) -> Option<T> {
         let value = self.values.get_mut(slot as usize)?.take()?;
         let generation = &mut self.generations[slot as usize];
@@ -211,17 +212,17 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// The stream in a slot.
+    /// Returns the stream in a slot.
     pub fn get(&self, slot: u32) -> Option<&T> {
         self.values.get(slot as usize)?.as_ref()
     }
 
-    /// The stream in a slot, mutable.
+    /// Returns the stream in a slot, mutable.
     pub fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
         self.values.get_mut(slot as usize)?.as_mut()
     }
 
-    /// Returns the slot of a live stream.
+    /// Returns the slot of a stream, `None` if the stream has ended.
     pub fn find(&self, id: StreamId) -> Option<u32> {
         let slot = (id.0 & SLOT_MASK) as u32;
         (self.stream_id(slot)? == id).then_some(slot)
@@ -233,23 +234,23 @@ impl<T> Slab<T> {
         self.generations.get(slot as usize).map(|&generation| self.id(slot, generation))
     }
 
-    /// Slots with streams, in ascending order.
+    /// Returns the slots with streams, in ascending order.
     pub fn occupied(&self) -> impl Iterator<Item = u32> + '_ {
         let values = self.values.iter().enumerate();
         values.filter(|(_, value)| value.is_some()).map(|(slot, _)| slot as u32)
     }
 
-    /// Number of streams.
+    /// Returns the number of streams.
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// True if the slab has no streams.
+    /// Returns true if the slab has no streams.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Number of slots allocated so far, vacant ones included.
+    /// Returns the number of slots allocated so far, vacant ones included.
     pub fn slots(&self) -> usize {
         self.values.len()
     }
@@ -299,7 +300,7 @@ mod tests {
     fn colliding_flows_are_found_by_slot() {
         let mut table = FlowTable::new([3; 16]);
         let flow = key(0, "10.0.0.1:1", "10.0.0.2:2");
-        // Simulates two flows with the same hash.
+        // Two entries with the same hash.
         table.insert(&flow, 5);
         table.insert(&flow, 7);
         let hash = table.hash(&flow);

@@ -2,7 +2,7 @@
 //!
 //! A worker copies frames for the host into a ring, from which a control-side thread passes them to the kernel.
 //! The kernel's frames return by another ring to the worker with the port's first queue. Both rings are bounded in
-//! frames and in bytes; overflow is counted and lost, as on a wire.
+//! frames and in bytes. A frame that does not fit is lost and counted.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Sender {
         !self.frames.is_full() && self.bytes.load(Ordering::Relaxed) + len <= MAX_BYTES
     }
 
-    /// Pushes a frame. Returns whether it fitted.
+    /// Pushes a frame. Returns false if it does not fit.
     fn push(&mut self, frame: Bytes) -> bool {
         let len = frame.len();
         if !self.has_room(len) {
@@ -73,12 +73,12 @@ impl Receiver {
     }
 }
 
-/// Losses of the host's thread, for the worker's counters.
+/// Frames lost by the host's thread, read by the worker into its counters.
 #[derive(Debug, Default)]
 struct LossCounters {
     /// Frames that the kernel refused.
     to_host: AtomicU64,
-    /// Frames of the kernel that found the ring full.
+    /// Frames of the kernel for which the ring had no free space.
     from_host: AtomicU64,
 }
 
@@ -107,17 +107,17 @@ impl HostPort {
         is_pushed
     }
 
-    /// Length of the host's next frame, if one waits for this worker.
+    /// Returns the length of the host's next frame in bytes; `None` unless one waits for this worker.
     pub(crate) fn next_len(&self) -> Option<usize> {
         self.from_host.as_ref()?.next_len()
     }
 
-    /// Takes the host's next frame.
+    /// Pops the host's next frame.
     pub(crate) fn pop(&mut self) -> Option<Box<[u8]>> {
         self.from_host.as_mut()?.pop()
     }
 
-    /// Returns the frames lost by the host's thread since the last call: to the kernel, from the kernel.
+    /// Takes the numbers of frames that the host's thread lost since the last call: to the kernel, from the kernel.
     pub(crate) fn take_lost(&self) -> (u64, u64) {
         if self.from_host.is_none() {
             return (0, 0);
@@ -129,7 +129,7 @@ impl HostPort {
         (take(&self.lost.to_host), take(&self.lost.from_host))
     }
 
-    /// Wakes the host's thread if a frame was given since the last call.
+    /// Wakes the host's thread if a frame was pushed since the last call.
     pub(crate) fn wake(&mut self) {
         if core::mem::take(&mut self.pushed) {
             self.wake.notify();
@@ -154,12 +154,12 @@ pub struct HostEnd {
 }
 
 impl HostEnd {
-    /// Descriptor that is readable once a worker gave a frame; requires [`arm`](Self::arm).
+    /// Returns the descriptor that is readable once a worker pushed a frame. Requires [`arm`](Self::arm).
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.wake.fd()
     }
 
-    /// Arms the wake-up before a sleep on [`fd`](Self::fd). Returns false if frames already wait: take them
+    /// Arms the wake-up before a sleep on [`fd`](Self::fd). Returns false if frames already wait: the caller pops them
     /// instead.
     pub fn arm(&self) -> bool {
         self.wake.arm();
@@ -171,7 +171,7 @@ impl HostEnd {
         self.wake.disarm();
     }
 
-    /// Takes the next frame for the kernel.
+    /// Pops the next frame for the kernel, round robin over the workers.
     pub fn pop(&mut self) -> Option<Box<[u8]>> {
         for _ in 0..self.from_workers.len() {
             let at = self.next;
@@ -188,8 +188,8 @@ impl HostEnd {
         self.lost.to_host.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Gives a frame of the kernel to the worker that transmits it. A frame that finds the ring full is lost and
-    /// counted as `host_sent_lost`.
+    /// Pushes a frame of the kernel for the worker that transmits it. If the ring has no free space, the frame is lost
+    /// and counted as `host_sent_lost`.
     pub fn push(&mut self, frame: &[u8]) {
         if !self.to_worker.has_room(frame.len()) || !self.to_worker.push(frame.into()) {
             self.lost.from_host.fetch_add(1, Ordering::Relaxed);
@@ -203,8 +203,8 @@ impl HostEnd {
     }
 }
 
-/// Creates both ends for an interface on a port with this address. `workers` are those with a queue of the port,
-/// in queue order.
+/// Creates both ends for an interface on a port with link-layer address `mac`. `workers` are those with a queue of the
+/// port, in queue order. Without workers there is no [`HostEnd`].
 pub(crate) fn create_ends(
     interface: InterfaceId,
     mac: Mac,

@@ -1,4 +1,4 @@
-//! Identifiers shared by all parts of the data plane, and the transport of a stream.
+//! Identifiers used in all parts of the data plane, and the transport of a stream.
 
 use core::fmt;
 
@@ -6,20 +6,20 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WorkerId(pub u16);
 
-/// A port as the dataplane counts them: its place in [`crate::DataplaneConfig::ports`].
+/// A port: its index in [`crate::DataplaneConfig::ports`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PortId(pub u16);
 
-/// An interface: its place in [`crate::DataplaneConfig::interfaces`].
+/// An interface: its index in [`crate::DataplaneConfig::interfaces`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct InterfaceId(pub u16);
 
-/// A listener, numbered by the control thread; never used twice in a run.
+/// A listener, numbered by the control thread. A number is not reused within a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ListenerId(pub u32);
 
-/// What joins an event to the command that it answers. Chosen by
-/// the control thread, not looked at by the worker; the two largest numbers are the worker's own.
+/// Identifies the command that an event answers. Chosen by the control thread, below 2^64 - 16: higher numbers are
+/// reserved ([`ddp::Cookie`]). Workers do not interpret it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(pub u64);
 
@@ -34,7 +34,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Stable name for output and metrics.
+    /// Returns the stable name for output and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Transport::Tcp => "tcp",

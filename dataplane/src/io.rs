@@ -1,5 +1,5 @@
-//! Frames and queues as a worker uses them. Two implementations: the queues of a DPDK port, and vectors in tests,
-//! which run the same worker without EAL and in virtual time.
+//! Frames and queues as a worker uses them. Two implementations: the queues of a DPDK port, and vectors in tests. Tests
+//! run the same worker without EAL and in virtual time.
 
 use std::os::fd::BorrowedFd;
 
@@ -16,18 +16,18 @@ use crate::steering::Steering;
 
 mod queue;
 
-/// Maximum frames received from a queue at once.
+/// Maximum frames per received burst.
 pub use crate::port::BURST;
 
 /// A packet buffer with a frame in it, Ethernet header first.
 pub trait Frame: Send {
-    /// The frame's bytes.
+    /// Returns the frame's bytes.
     fn bytes(&self) -> &[u8];
 
-    /// The frame's bytes, mutable.
+    /// Returns the frame's bytes, mutable.
     fn bytes_mut(&mut self) -> &mut [u8];
 
-    /// Keeps the first `len` bytes.
+    /// Truncates the frame to its first `len` bytes.
     fn truncate(&mut self, len: usize);
 
     /// Extends the frame by `front` and `back` bytes of arbitrary content. Returns false, and changes nothing, if
@@ -40,14 +40,14 @@ pub trait Frame: Send {
     /// Prefetches the frame, which will be read soon.
     fn prefetch(&self) {}
 
-    /// Prefetches only the headers, which are parsed while earlier frames are still to be processed.
+    /// Prefetches only the headers, which are parsed before the rest of the frame.
     fn prefetch_headers(&self) {}
 
-    /// RSS hash reported by the device, computed with the key of the port's steering.
+    /// Returns the RSS hash that the device reported, computed with the key of the port's steering.
     fn hash(&self) -> Option<u32>;
 
-    /// Result of the device's TCP or SCTP checksum verification. Valid for the protocols that it verifies
-    /// according to [`PortProperties`].
+    /// Returns the result of the device's TCP or SCTP checksum verification. Valid for the protocols that the device
+    /// verifies according to [`PortProperties`].
     fn checksum(&self) -> RxChecksum;
 
     /// Requests checksum offload, for one protocol above IP at most. `l2` and `l3` are header lengths in bytes;
@@ -60,20 +60,20 @@ pub trait PortIo {
     /// Packet buffer. Any worker may free it.
     type Frame: Frame;
 
-    /// Receives frames, at most as many as `out` has room for.
+    /// Appends received frames to `out`, as far as it has free space.
     fn receive(&mut self, now: Instant, out: &mut ArrayVec<Self::Frame, BURST>);
 
     /// Allocates a buffer of `len` bytes of arbitrary content; `None` if the pool is empty.
     fn allocate(&mut self, len: usize) -> Option<Self::Frame>;
 
-    /// Returns how many frames [`send`](Self::send) accepts now; 0 if the transmit ring is full.
+    /// Returns how many frames [`send`](Self::send) accepts now; 0 if the transmit ring stays full after a flush.
     fn free_tx_slots(&mut self) -> usize;
 
-    /// Queues a frame for transmission. Requires [`free_tx_slots`](Self::room).
+    /// Queues a frame for transmission. Requires a slot: [`free_tx_slots`](Self::free_tx_slots) above 0.
     fn send(&mut self, frame: Self::Frame);
 
-    /// Queues a frame that must be sent under at least this IPsec protection, or dropped. The default suits queues
-    /// without IPsec, which never get such frames.
+    /// Queues a frame that must be sent under at least this IPsec protection, or dropped. The default is for queues
+    /// without IPsec, which never receive such frames.
     #[inline]
     fn send_protected(&mut self, frame: Self::Frame, _: Strength) {
         self.send(frame);
@@ -85,25 +85,24 @@ pub trait PortIo {
     /// Passes queued frames to the device. Returns false if the device did not accept all of them.
     fn flush(&mut self) -> bool;
 
-    /// True if arriving frames can end a sleep: [`descriptor`](Self::descriptor) is not always `None`.
+    /// Returns true if arriving frames can end a sleep: [`descriptor`](Self::descriptor) is not always `None`.
     fn can_wake(&self) -> bool;
 
-    /// Arms the wake-up before a sleep: until [`disarm`](Self::rested), arriving frames make
-    /// [`descriptor`](Self::descriptor) readable. Frames that arrived earlier may not, so the worker polls once
-    /// more.
+    /// Arms the wake-up before a sleep: until [`disarm`](Self::disarm), arriving frames make
+    /// [`descriptor`](Self::descriptor) readable. Frames that arrived earlier may not, so the worker polls once more.
     fn arm(&mut self) {}
 
-    /// Descriptor that is readable once frames have arrived; `None` if the device has none.
+    /// Returns the descriptor that is readable once frames have arrived; `None` if the device has none.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// Disarms the wake-up; the worker polls again. Called whether or not the worker slept.
     fn disarm(&mut self) {}
 
-    /// Time at which held-back frames of an impaired link arrive next, if there are any.
+    /// Returns the next arrival time of the frames held back by an impaired link; `None` if it holds none.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// The capture that runs on this queue, if any. Sent frames are recorded by the queue, received frames by the
-    /// worker, which knows the drop reason.
+    /// Returns the capture that runs on this queue, if any. The queue records sent frames. The worker records received
+    /// frames, because it determines the drop reason.
     #[inline]
     fn tap(&mut self) -> Option<&mut Tap> {
         None

@@ -18,7 +18,7 @@ pub const KEY_LEN: usize = 40;
 /// Length of the longest hash input, in bytes.
 const INPUT_LEN: usize = 36;
 
-/// A key with equal 16-bit words, under which both directions of a flow have the same hash.
+/// Key of equal 16-bit words: both directions of a flow have the same hash.
 pub const SYMMETRIC_KEY: [u8; KEY_LEN] = {
     let mut key = [0; KEY_LEN];
     let mut i = 0;
@@ -32,16 +32,16 @@ pub const SYMMETRIC_KEY: [u8; KEY_LEN] = {
 /// RSS key and redirection table of one port.
 #[derive(Clone, Debug)]
 pub struct Steering {
-    /// `[position][byte]`: contribution of a byte value at that position of the input to the hash.
+    /// `[position][byte]`: XOR term that an input byte of this value at this position contributes to the hash.
     hash_terms: Box<[[u32; 256]]>,
-    /// Indexed by the hash modulo its length.
+    /// Redirection table, indexed by the hash modulo its length.
     table: Box<[WorkerId]>,
-    /// The only worker in `table`, if there is just one.
+    /// The owner of all flows if `table` has only one worker.
     single_worker: Option<WorkerId>,
 }
 
 impl Steering {
-    /// Creates steering by a device's key and redirection table. `table` has the worker of each entry's queue and
+    /// Creates steering with a device's RSS key and redirection table. `table` has the worker of each entry's queue. It
     /// must not be empty.
     pub fn new(key: &[u8; KEY_LEN], table: Vec<WorkerId>) -> Self {
         assert!(!table.is_empty(), "a port has at least one worker");
@@ -50,13 +50,12 @@ impl Steering {
         Steering { hash_terms: terms(key), table: table.into(), single_worker: only }
     }
 
-    /// Creates steering in software: the symmetric key, and a table of 128 entries, as devices have them, over the
-    /// workers round robin.
+    /// Creates steering in software: the symmetric key and a table of 128 entries, assigned to the workers round robin.
     pub fn software(workers: &[WorkerId]) -> Self {
         Steering::new(&SYMMETRIC_KEY, workers.iter().copied().cycle().take(128).collect())
     }
 
-    /// The owner of all flows, if the port has a single worker; no hash is needed then.
+    /// Returns the owner of all flows if the port has a single worker. No hash is needed then.
     pub fn single_worker(&self) -> Option<WorkerId> {
         self.single_worker
     }
@@ -66,8 +65,8 @@ impl Steering {
         self.owner_of_hash(self.hash(source, destination))
     }
 
-    /// Returns the owner of the SCTP association whose packets arrive from `source` at `destination`, independent
-    /// of the peer's address.
+    /// Returns the owner of the SCTP association whose packets arrive from `source` at `destination`. It depends on
+    /// both ports and the local address, not on the peer's address.
     pub fn owner_by_ports(&self, source: SocketAddr, destination: SocketAddr) -> WorkerId {
         let nowhere: IpAddr = match destination.ip() {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -76,13 +75,12 @@ impl Steering {
         self.owner(SocketAddr::new(nowhere, source.port()), destination)
     }
 
-    /// Returns the owner of the flows with this hash.
+    /// Returns the owner of the flows with this RSS hash.
     pub fn owner_of_hash(&self, hash: u32) -> WorkerId {
         self.table[hash as usize % self.table.len()]
     }
 
-    /// Returns the Toeplitz hash of a packet from `source` to `destination`; 0 for addresses of different
-    /// families, which packets do not have.
+    /// Returns the Toeplitz hash of a packet from `source` to `destination`, or 0 if their address families differ.
     pub fn hash(&self, source: SocketAddr, destination: SocketAddr) -> u32 {
         let mut input = [0; INPUT_LEN];
         let len = match (source.ip(), destination.ip()) {
@@ -105,7 +103,7 @@ impl Steering {
     }
 }
 
-/// Returns the terms of the hash. Each set bit of the input xors the 32 bits of the key that begin at the bit's
+/// Returns the hash's XOR terms. Each set bit of the input XORs the 32 bits of the key that begin at the bit's
 /// position.
 fn terms(key: &[u8; KEY_LEN]) -> Box<[[u32; 256]]> {
     (0..INPUT_LEN)
@@ -127,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// Key and hashes of Microsoft's "Verifying the RSS Hash Calculation", which devices and DPDK's own tests use.
+    /// Key of Microsoft's "Verifying the RSS Hash Calculation", which devices and DPDK's own tests use.
     const VERIFY_KEY: [u8; KEY_LEN] = [
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f,
         0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30,
@@ -155,10 +153,9 @@ mod tests {
         }
     }
 
-    /// A device rule hashes destination address and ports only (RTE_ETH_RSS_L3_DST_ONLY). All words of the key are
-    /// alike, so this equals the hash with a source address of zeros, by which the owner of an association is
-    /// found. The result depends neither on the peer's address nor on the position of the fields in the device's
-    /// input.
+    /// The hash of a device rule over destination address and ports (RTE_ETH_RSS_L3_DST_ONLY) equals the hash with a
+    /// zero source address, by which software finds an association's owner. All 16-bit words of the key are equal, so
+    /// neither the peer's address nor the order of the fields in the device's input matters.
     #[test]
     fn destination_only_hash_selects_association_owner() {
         let workers: Vec<_> = (0..128).map(WorkerId).collect();
@@ -182,7 +179,7 @@ mod tests {
             assert_eq!(owner, steering.owner_by_ports(from(a), to));
             assert_eq!(owner, steering.owner_by_ports(from(b), to));
             owners.insert(owner.0);
-            // RSS over all four fields is the hash of TCP and gives another owner.
+            // RSS over addresses and ports, as for TCP, gives another owner.
             let all = [words(from(a).ip()), words(to.ip()), ports].concat();
             assert_eq!(dpdk::softrss(&all, &SYMMETRIC_KEY), steering.hash(from(a), to));
             assert_ne!(steering.owner(from(a), to), owner);

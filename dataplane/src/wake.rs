@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use base::Doorbell;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
-/// The descriptor, and the flag whether it must be written to.
+/// An eventfd, and the flag that tells whether [`notify`](Self::notify) must write to it.
 #[derive(Debug)]
 pub(crate) struct Wake {
     fd: OwnedFd,
@@ -24,7 +24,7 @@ impl Wake {
         self.fd.as_fd()
     }
 
-    /// Makes `notify` write from here on. The caller checks its rings once more before it sleeps.
+    /// Makes [`notify`](Self::notify) write from now on. The caller checks its rings once more before it sleeps.
     pub(crate) fn arm(&self) {
         self.bell.arm();
     }

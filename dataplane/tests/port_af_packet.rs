@@ -1,5 +1,5 @@
-//! A port over packet sockets: frames to and from a socket of the kernel, at MTU 1500 and 9000; its
-//! descriptors wake; what is wrong with the host is reported in one sentence.
+//! An `af_packet` port: exchanges frames with a kernel socket at MTU 1500 and 9000, its descriptors wake a worker, and
+//! faults of the host are reported in one sentence.
 
 mod port_common;
 
@@ -39,7 +39,7 @@ fn af_packet_frames_reach_kernel_socket() {
         assert_eq!(queue.counters().tx_frames, 3);
         assert!(queue.counters().rx_frames >= 3);
 
-        // Nothing there: the descriptor waits. A frame: it wakes until the frame is taken.
+        // Without frames the descriptor is not readable. A frame makes it readable until the frame is received.
         port_common::drain(&mut queue);
         assert!(!port_common::readable(&queue, Duration::ZERO));
         let socket = UdpSocket::bind((kernel, 0)).unwrap();
@@ -56,7 +56,7 @@ fn af_packet_frames_reach_kernel_socket() {
     second_claim_is_refused(&netns, &ports);
 }
 
-/// A VLAN tag is in the frame, where the kernel keeps it beside.
+/// A received frame contains its VLAN tag, which the kernel delivers separately.
 fn vlan_tag_is_kept(netns: &Netns, ports: &PortFactory) {
     netns.veth("av", 9000, Ipv4Addr::new(10, 77, 9, 1));
     let mut tagged_port = ports.open(&config("av", 9000)).unwrap();
@@ -75,7 +75,7 @@ fn vlan_tag_is_kept(netns: &Netns, ports: &PortFactory) {
     }
 }
 
-/// The kernel spreads flows by a hash of its own: any queue may get a frame, each sends.
+/// The kernel distributes flows by its own hash: any queue may receive a frame, and all can send.
 fn frames_use_all_queues(netns: &Netns, ports: &PortFactory) {
     let (kernel, own) = (Ipv4Addr::new(10, 77, 10, 1), Ipv4Addr::new(10, 77, 10, 2));
     netns.veth("aq", 1500, kernel);
@@ -104,7 +104,8 @@ fn frames_use_all_queues(netns: &Netns, ports: &PortFactory) {
     }
 }
 
-/// Queues and descriptors of before work on the new interface, of one and of two queues; every change is reported.
+/// Queues and descriptors from before the replacement work on the new interface, with one and with two queues. Every
+/// change is reported.
 fn interface_made_again_is_bound_again(netns: &Netns, ports: &PortFactory) {
     for queues in [1, 2] {
         let (kernel, own) = (Ipv4Addr::new(10, 77, 12, 1), Ipv4Addr::new(10, 77, 12, 2));
@@ -153,7 +154,7 @@ fn interface_made_again_is_bound_again(netns: &Netns, ports: &PortFactory) {
     }
 }
 
-/// Sending neither blocks nor fails while the interface is down; afterwards frames pass again.
+/// Sending neither blocks nor fails while the interface is down. Frames pass again afterwards.
 fn frames_pass_after_link_down(netns: &Netns, ports: &PortFactory) {
     let (kernel, own) = (Ipv4Addr::new(10, 77, 11, 1), Ipv4Addr::new(10, 77, 11, 2));
     netns.veth("afdown", 1500, kernel);
@@ -209,16 +210,16 @@ fn invalid_configurations_are_refused(netns: &Netns, ports: &PortFactory) {
     assert_eq!(key, "impair");
     let error = ports.open(&PortConfig { buffers: Some(1 << 20), ..config("afs", 1500) });
     assert!(matches!(error, Err(PortError::NoMemory { .. })), "{error:?}");
-    // A refused port leaves nothing behind.
+    // A refused port leaves no resources.
     drop(ports.open(&config("afs", 1500)).unwrap());
     drop(ports.open(&config("afs", 1500)).unwrap());
 }
 
-/// An interface has one user in its network namespace; users without privileges cannot take it.
+/// An interface has one port per network namespace. An unprivileged user cannot claim it.
 fn second_claim_is_refused(netns: &Netns, ports: &PortFactory) {
     let address = Ipv4Addr::new(10, 77, 13, 1);
     netns.veth("afc", 1500, address);
-    // The name by which earlier versions claimed it.
+    // Abstract socket name by which earlier versions claimed the interface.
     let name = SocketAddr::from_abstract_name("ddpd/interface/afc").unwrap();
     let _squatter = UnixListener::bind_addr(&name).unwrap();
     let first = ports.open(&config("afc", 1500)).unwrap();
@@ -231,7 +232,7 @@ fn second_claim_is_refused(netns: &Netns, ports: &PortFactory) {
     let beside = PortConfig { shares_interface: true, ..config("afc", 1500) };
     drop(ports.open(&beside).unwrap());
     let other = ports.open(&config("afck", 1500)).unwrap();
-    // Another namespace has another interface of that name.
+    // Another namespace has a different interface of that name.
     std::thread::scope(|scope| {
         let elsewhere = || {
             let netns = Netns::enter("afpc");

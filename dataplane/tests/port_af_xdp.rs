@@ -1,5 +1,5 @@
-//! A port over AF_XDP sockets: frames to and from a socket of the kernel; its descriptor wakes; an MTU
-//! that it cannot carry is refused, also where the interface has it.
+//! An AF_XDP port: exchanges frames with a kernel socket, its descriptor wakes a worker, and an MTU above AF_XDP's
+//! limit is refused, also for the interface.
 
 mod port_common;
 
@@ -39,7 +39,7 @@ fn af_xdp_frames_reach_kernel_socket() {
         for len in [100, mtu as usize - 28] {
             exchange.assert_round_trip(&mut queue, &port_common::pattern(len));
         }
-        // More than all descriptors and buffers, so that each is used again.
+        // More frames than descriptors and buffers, so that each is reused.
         for i in 0..6000u16 {
             exchange.assert_round_trip(&mut queue, &i.to_be_bytes());
         }
@@ -53,7 +53,7 @@ fn af_xdp_frames_reach_kernel_socket() {
         assert_eq!(queue.counters().tx_dropped, 0);
     }
 
-    // The driver's program goes with the port, and one that a killed process left is no obstacle.
+    // Closing the port removes the driver's XDP program. A program left by a killed process does not prevent opening.
     netns.veth("xkill", 1500, Ipv4Addr::new(10, 78, 8, 1));
     drop(ports.open(&config("xkill", 1500)).unwrap());
     drop(ports.open(&config("xkill", 1500)).unwrap());

@@ -1,8 +1,8 @@
-//! Two processes joined by a memif: frames both ways at MTU 1500, 9000 and 65,280; when one is killed the other
-//! notices, also in the middle of a burst, and the next one is served, whichever side it was.
+//! Two processes joined by a memif exchange frames at MTU 1500, 9000 and 65,280. If one is killed, also during a burst,
+//! the other detects it and serves the next one. Holds for server and client.
 //!
-//! DDPD_MEMIF_KILLS: how many clients are killed in the middle of bursts (8 otherwise), and four times as many as
-//! servers, after each of which a client may wait 5 s.
+//! `DDPD_MEMIF_KILLS`: the number of clients killed during bursts (default 8). A quarter as many servers are killed,
+//! because after each a client may wait 5 s.
 
 mod port_common;
 
@@ -22,7 +22,7 @@ fn config(socket: &Path, role: MemifRole, mtu: u16) -> PortConfig {
     port_common::with_fewer_buffers(PortConfig { mtu, ..PortConfig::new("m", kind) })
 }
 
-/// As a child: sends every frame back, for ever.
+/// Child process: echoes every frame until it is killed.
 fn echo(role: &str) -> ! {
     let argument = port_common::argument();
     let (mtu, socket) = argument.split_once(' ').expect("MTU and socket");
@@ -53,7 +53,7 @@ fn exchange(queue: &mut PortQueue, mtu: u16) {
     }
 }
 
-/// A new peer that takes what waited for it.
+/// Starts a new peer and waits until it has received the pending frames.
 fn wait_connected(port: &Port, queue: &mut PortQueue, role: &str, argument: &str) -> Peer {
     let mut peer = Peer::start(TEST, role, argument);
     peer.wait_for("open");
@@ -65,7 +65,7 @@ fn wait_connected(port: &Port, queue: &mut PortQueue, role: &str, argument: &str
     peer
 }
 
-/// Two peers one after the other, each killed; the port sees it each time.
+/// Two peers in succession are killed; the port detects each.
 fn second_peer_is_served(
     port: &mut Port,
     queue: &mut PortQueue,
@@ -84,7 +84,7 @@ fn second_peer_is_served(
         port_common::assert_no_leak(port, free);
         drop(peer);
         port_common::wait_until("the loss is noticed", || !port.link().up);
-        // Sending to nobody ends in the queue, and then in a count.
+        // Frames sent without a peer fill the queue, and are then dropped and counted.
         for _ in 0..1000 {
             port_common::send(queue, &[0; 60]);
         }
@@ -93,7 +93,7 @@ fn second_peer_is_served(
     }
 }
 
-/// Peers are killed while both sides are busy with frames. The driver unmaps what they shared.
+/// Peers are killed while both sides transfer frames. The driver unmaps the shared memory.
 fn killed_peers_do_no_harm(port: &mut Port, queue: &mut PortQueue, role: &str, argument: &str) {
     let clients = std::env::var("DDPD_MEMIF_KILLS").map_or(8, |n| n.parse().expect("a number"));
     let kills = if role == "client" { clients } else { clients / 4 };
@@ -133,7 +133,7 @@ fn memif_processes_exchange_frames() {
             }
         }
     }
-    // Two pairs may share a socket, within one process; another's is left alone, as is any other file.
+    // Two pairs of one process may share a socket. Sockets of other processes and other files are not removed.
     let socket = directory.join("shared");
     let first = ports.open(&config(&socket, MemifRole::Server, 1500)).unwrap();
     let mut second = config(&socket, MemifRole::Server, 1500);

@@ -1,5 +1,5 @@
-//! A worker reads the frames of a capture file and writes its answers to another: a neighbour asks for our
-//! hardware address and sends an echo request. No privilege and no hugepage is needed.
+//! A worker reads frames from a capture file and writes its answers to another: a neighbour sends an ARP request and an
+//! echo request. Requires no privileges and no hugepages.
 
 mod port_common;
 
@@ -59,7 +59,7 @@ fn worker_answers_frames_of_pcap_file() {
     std::fs::remove_dir_all(&directory).expect("it is ours");
 }
 
-/// Files that cannot be used are named with the key and the reason.
+/// Unusable files are refused with the configuration key and the reason.
 fn unusable_files_are_refused(ports: &PortFactory, directory: &Path) {
     let text = directory.join("notes.txt");
     std::fs::write(&text, "this is not a capture file at all").expect("a file");
@@ -131,7 +131,7 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
     (!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes()
 }
 
-/// A capture file of Ethernet frames.
+/// Returns a pcap file of Ethernet frames.
 fn capture_file(frames: &[Vec<u8>]) -> Vec<u8> {
     let words = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65_535, 1];
     let mut file: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -144,7 +144,7 @@ fn capture_file(frames: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// The whole frames in a capture file that is perhaps still being written.
+/// Returns the complete frames in a capture file, which may still be being written.
 fn frames(path: &Path) -> Vec<Vec<u8>> {
     let file = std::fs::read(path).unwrap_or_default();
     let mut rest = file.get(24..).unwrap_or_default();

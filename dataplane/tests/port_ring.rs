@@ -1,5 +1,5 @@
-//! Ring ports with the same link name are joined: frames pass whole, in order and uncopied; an impaired
-//! end loses, damages, doubles and delays what it receives, the same way each time; what is wrong is reported.
+//! Ring ports with the same link name are joined. Frames pass whole, in order and without a copy. An impaired end
+//! loses, corrupts, duplicates and delays received frames, reproducibly. Configuration errors are reported.
 
 mod port_common;
 
@@ -72,7 +72,7 @@ fn largest_frames_pass(ports: &PortFactory) {
     };
     let (mut a, mut b) = (ports.open(&large("a")).unwrap(), ports.open(&large("b")).unwrap());
     let (mut from, mut to) = (port_common::only_queue(&mut a), port_common::only_queue(&mut b));
-    // With a VLAN tag.
+    // With the bytes of a VLAN tag.
     let bytes = port_common::pattern(usize::from(MAX_MTU) + FRAME_OVERHEAD);
     port_common::send(&mut from, &bytes);
     let got = port_common::receive(&mut to, |_| true);
@@ -124,7 +124,7 @@ fn full_ring_drops_are_counted(ports: &PortFactory) {
     });
     assert_eq!(from.pending(), 0);
 
-    // The pool runs dry, says so, and recovers.
+    // An exhausted pool is counted, and recovers.
     let mut hoard = Vec::new();
     while let Some(buffer) = from.alloc() {
         hoard.push(buffer);
@@ -135,7 +135,7 @@ fn full_ring_drops_are_counted(ports: &PortFactory) {
     assert!(from.alloc().is_some());
 }
 
-/// Sends frames with the numbers below `count` and returns those that arrive, in order of arrival.
+/// Sends frames numbered from 0 to `count - 1`. Returns the numbers of those that arrive, in order of arrival.
 fn arrivals(ports: &PortFactory, name: &str, impair: link::Config, count: u32) -> Vec<u32> {
     let mut a = ports.open(&config("a", name)).unwrap();
     let mut b = ports.open(&PortConfig { impair: Some(impair), ..config("b", name) }).unwrap();
@@ -212,7 +212,7 @@ fn corruption_and_duplicates_are_counted(ports: &PortFactory) {
     assert_eq!(batch[0].data(), batch[1].data());
     assert_ne!(batch[0].data().as_ptr(), batch[1].data().as_ptr());
 
-    // A batch that is full is left alone, and nothing is lost.
+    // A full batch is not changed, and no frame is lost.
     for _ in 0..BURST {
         port_common::send(&mut from, &[0; 10]);
     }
@@ -236,7 +236,7 @@ fn invalid_configurations_are_refused(ports: &PortFactory) {
     let text = error.to_string();
     assert!(text.contains("the other end of link \"uneven\" has 2"), "{text}");
     assert_eq!(error.key(), "workers");
-    // The end is still there for a correct user.
+    // The open end still accepts a matching port.
     drop(ports.open(&PortConfig { queues: 2, ..config("b", "uneven") }).unwrap());
     for mtu in [575, MAX_MTU + 1, 0, 65_535] {
         let error = ports.open(&PortConfig { mtu, ..config("c", "mtu") });

@@ -1,4 +1,5 @@
-//! A port that makes a tap interface: frames to and from a socket of the kernel behind it; its descriptor wakes; the interface goes with the port.
+//! A TAP port: exchanges frames with a kernel socket behind its interface, and its descriptor wakes a worker. The
+//! interface is removed with the port.
 
 mod port_common;
 
@@ -48,7 +49,7 @@ fn tap_frames_reach_kernel_socket() {
     drop((queue, port));
     assert_eq!(dpdk::interface(name), None, "the interface goes with the port");
 
-    // Jumbo frames: what DPDK's driver refuses is reported before it does. Drivers of later releases carry them.
+    // Jumbo frames: the port refuses an MTU that the driver would refuse. Drivers of later DPDK releases support it.
     match ports.open(&config("tap9", 9000)) {
         Err(error) => {
             assert!(error.to_string().contains("carries 576 to 1500"), "{error}");

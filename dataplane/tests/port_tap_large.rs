@@ -1,5 +1,5 @@
-//! Large packets are cut by DPDK's own software segmentation (librte_gso, in its tap driver), and a packet socket at the
-//! interface sees the segments that were sent.
+//! The TAP driver's software segmentation (librte_gso) cuts large packets. A packet socket on the interface receives
+//! the original segments.
 
 mod port_common;
 
@@ -11,12 +11,12 @@ use dataplane::port::{
 };
 use port_common::Netns;
 
-/// Bytes of payload of a segment: with all headers within the driver's MTU.
+/// Payload bytes of a segment. With all headers it fits the driver's MTU.
 const LEN: usize = 1400;
-/// Bytes in front of the TCP header.
+/// Offset of the TCP header.
 const L4: usize = 34;
 
-/// Segments with the sums that a device wants to find: 0, and the pseudo-header's.
+/// Returns segments with the checksum fields that offload requires: IPv4 0, TCP the pseudo-header's sum.
 fn segments(count: usize, last: usize) -> Vec<Vec<u8>> {
     let segment = |i: usize| {
         let len = if i + 1 == count { last } else { LEN };
@@ -35,7 +35,7 @@ fn segments(count: usize, last: usize) -> Vec<Vec<u8>> {
     (0..count).map(segment).collect()
 }
 
-/// As the device completes it.
+/// Returns the frame with the TCP checksum that the device computes.
 fn complete_checksum(frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let sum = !checksum::sum(&frame[L4..]);
@@ -43,7 +43,7 @@ fn complete_checksum(frame: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Without IPv4's identification and checksum; the checksum was right.
+/// Verifies the IPv4 header checksum. Returns the frame with identification and checksum zeroed.
 fn without_id_and_checksum(frame: &[u8]) -> Vec<u8> {
     assert_eq!(checksum::sum(&frame[14..L4]), 0xffff);
     let mut frame = frame.to_vec();
@@ -104,7 +104,7 @@ fn librte_gso_restores_original_segments() {
         let sent: Vec<_> = frames.iter().map(|frame| complete_checksum(frame)).collect();
         assert_eq!(got.len(), count);
         for (got, sent) in got.iter().zip(&sent) {
-            // The sums of what was sent were left to the device.
+            // The sent frames have no IPv4 checksum: the device computes it.
             let mut sent = sent.clone();
             sent[24..26].fill(0);
             assert_eq!(*got, sent);

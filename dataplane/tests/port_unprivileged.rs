@@ -1,5 +1,5 @@
-//! What a user without privileges gets: ring and memif ports work; the others say which capability is
-//! missing. Run by root, the test continues as nobody.
+//! Ports of an unprivileged user: ring and memif ports work, all others report the missing capability. If root runs the
+//! test, it continues as nobody.
 
 mod port_common;
 
@@ -14,7 +14,7 @@ fn ring_and_memif_need_no_privileges() {
         drop_privileges();
         return;
     }
-    // The build directory may be closed to others.
+    // The build directory may be inaccessible to other users.
     let directory = std::env::temp_dir().join(format!("ddpd-nobody-{}", std::process::id()));
     std::fs::create_dir(&directory).unwrap();
     let program = directory.join("test");

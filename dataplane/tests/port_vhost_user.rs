@@ -1,6 +1,6 @@
-//! A vhost-user port and its frontends. DPDK's `net_virtio_user` in a second process: frames both ways on two queues;
-//! a frontend that is killed is noticed, and the next one is served. What a hostile frontend does is in
-//! `port_vhost_user_raw.rs`.
+//! A vhost-user port with the frontend of DPDK's `net_virtio_user` in a second process. Frames pass both ways on two
+//! queues. The port detects a killed frontend and serves the next one. `port_vhost_user_raw.rs` tests hostile
+//! frontends.
 
 mod port_common;
 
@@ -19,7 +19,7 @@ fn config(socket: &Path, mtu: u16, queues: u16) -> PortConfig {
     port_common::with_fewer_buffers(PortConfig { mtu, queues, ..PortConfig::new("v", kind) })
 }
 
-/// As a child: sends every frame back on the queue that it came from, for ever.
+/// Child process: echoes every frame on its queue until it is killed.
 fn echo() -> ! {
     let argument = port_common::argument();
     let [mtu, queues, socket] = *argument.splitn(3, ' ').collect::<Vec<_>>() else {
@@ -33,7 +33,7 @@ fn echo() -> ! {
         queues: queues.parse().unwrap(),
         rx_descriptors: 256,
         tx_descriptors: 256,
-        // The driver takes no more, and carries it all the same.
+        // The driver refuses a larger MTU, but transfers such frames.
         mtu: mtu.min(9698),
         set_mtu: true,
         rx: RxOffloads::default(),
@@ -76,7 +76,7 @@ fn exchange(queue: &mut PortQueue, mtu: u16) {
     }
 }
 
-/// Two frontends one after the other, each killed.
+/// Two frontends in succession are killed; the port detects each.
 fn second_frontend_is_served(port: &mut Port, queues: &mut [PortQueue], mtu: u16, argument: &str) {
     assert!(!port.link().up, "nobody is there yet");
     for _ in 0..2 {
@@ -99,7 +99,7 @@ fn second_frontend_is_served(port: &mut Port, queues: &mut [PortQueue], mtu: u16
         drop(peer);
         port_common::wait_until("the loss is noticed", || !port.link().up);
         for queue in &mut *queues {
-            // Sending to nobody ends in the queue, and then in a count.
+            // Frames sent without a frontend are dropped and counted.
             let before = queue.counters().tx_dropped;
             for _ in 0..1000 {
                 port_common::send(queue, &[0; 60]);
@@ -112,7 +112,7 @@ fn second_frontend_is_served(port: &mut Port, queues: &mut [PortQueue], mtu: u16
     }
 }
 
-/// The frontend kicks when it has sent, if the worker waits, and not before.
+/// A frontend's kick makes the descriptor of an idle worker readable, and only that.
 fn kick_wakes_idle_worker(queue: &mut PortQueue) {
     port_common::drain(queue);
     assert!(!port_common::readable(queue, Duration::from_millis(5)), "nothing was sent");
@@ -147,7 +147,7 @@ fn vhost_user_port_survives_frontend_changes() {
         drop((port, queues));
         assert!(std::fs::symlink_metadata(&socket).is_err(), "the socket goes with the port");
     }
-    // The mask of the process is as before.
+    // The umask of the process is unchanged.
     let file = directory.join("file");
     std::fs::write(&file, "precious").unwrap();
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
@@ -161,7 +161,7 @@ fn vhost_user_port_survives_frontend_changes() {
 }
 
 fn used_sockets_are_refused(ports: &dataplane::port::PortFactory, directory: &Path, file: &Path) {
-    // A socket that a killed process left is removed; one that is served, and any other file, is not.
+    // A socket left by a killed process is removed. A served socket and any other file are not.
     let socket = directory.join("left");
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let port = ports.open(&config(&socket, 1500, 1)).unwrap();

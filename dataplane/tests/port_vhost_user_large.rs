@@ -1,5 +1,6 @@
-//! Large packets of a vhost-user port: a frontend that takes them gets them whole, with virtio's header, one that does not
-//! gets segments with checksums, and what waits while frontends are exchanged is for either.
+//! Large packets of a vhost-user port. A frontend that negotiated TSO receives them whole, with a virtio header;
+//! another receives segments with checksums. Frames pending while the frontend changes are sent in the form for the
+//! next one.
 
 mod port_common;
 #[path = "port_common/raw.rs"]
@@ -21,12 +22,12 @@ const TSO4: u64 = 1 << 7;
 const TSO6: u64 = 1 << 8;
 /// VIRTIO_NET_F_MRG_RXBUF.
 const MERGED: u64 = 1 << 15;
-/// With VIRTIO_NET_F_GUEST_CSUM.
+/// With VIRTIO_NET_F_GUEST_CSUM: all features for large packets.
 const LARGE: u64 = 1 << 1 | TSO4 | TSO6 | MERGED;
-/// Bytes of payload of a segment.
+/// Payload bytes of a segment.
 const EMSS: usize = 1448;
 
-/// `count` segments of a flow from `seq` on, each with PSH if it is the last of `each`.
+/// Returns `count` segments of one flow. The last one has `last` bytes of payload and PSH.
 fn segments(v6: bool, tagged: bool, count: usize, last: usize) -> Vec<Vec<u8>> {
     let at = |n| match v6 {
         true => IpAddr::from(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n)),
@@ -86,7 +87,7 @@ fn read_u16(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Checks one large packet that was made of `frames`.
+/// Asserts that `packet` is the large packet merged from `frames`.
 fn assert_large_packet(header: &[u8], packet: &[u8], frames: &[Vec<u8>]) {
     let tagged = frames[0][12] == 0x81;
     let l2 = if tagged { 18 } else { 14 };
@@ -108,8 +109,8 @@ fn assert_large_packet(header: &[u8], packet: &[u8], frames: &[Vec<u8>]) {
     if !v6 {
         assert_eq!(checksum::sum(&packet[l2..l4]), 0xffff, "IPv4's checksum");
     }
-    // Virtio 1.2 §5.1.6.2: what is summed from csum_start on, pseudo-header in the field, gives the right checksum. A
-    // kernel that forwards the packet relies on it.
+    // Virtio 1.2 §5.1.6.2: the sum from csum_start on, with the pseudo-header's in the checksum field, results in the
+    // correct checksum. A kernel that forwards the packet relies on it.
     let (at, frame) = (l4 + 16, &frames[0]);
     let sum = !checksum::sum(&packet[l4..]);
     let mut filled = packet.to_vec();
@@ -118,7 +119,7 @@ fn assert_large_packet(header: &[u8], packet: &[u8], frames: &[Vec<u8>]) {
     let pseudo =
         checksum::pseudo_header_with_addresses(checksum::sum(addresses), 6, packet.len() - l4);
     assert_eq!(checksum::add(pseudo, checksum::sum(&filled[l4..])), 0xffff, "TCP's checksum");
-    // All else is as in the first, with the last one's PSH.
+    // All other bytes are those of the first segment, and PSH is that of the last.
     assert_eq!(packet[..l2], frame[..l2]);
     assert_eq!(packet[l4..l4 + 13], frame[l4..l4 + 13]);
     assert_eq!(packet[l4 + 13], frames[frames.len() - 1][l4 + 13]);
@@ -168,7 +169,7 @@ fn large_packets_reach_frontend(test: &mut Fixture, socket: &Path) {
     for (v6, tagged) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut raw = test.connect(socket, LARGE);
         raw.offer(255);
-        // Two flows, one with a short segment at the end; what is over 64 KiB goes in a second packet.
+        // Two flows, one with a short last segment. Bytes above 64 KiB are sent in a second packet.
         let [first, second] = [segments(v6, tagged, 60, 700), segments(!v6, tagged, 3, EMSS)];
         let before = *test.queue.counters();
         send(&mut test.queue, &[&first[..], &second, &second[2..]].concat());
@@ -178,7 +179,7 @@ fn large_packets_reach_frontend(test: &mut Fixture, socket: &Path) {
         assert_large_packet(&packets[1].0, &packets[1].1, &first[45..]);
         assert_large_packet(&packets[2].0, &packets[2].1, &second);
         assert_eq!((packets[3].0[..10].to_vec(), &packets[3].1), (vec![0; 10], &second[2]));
-        // What is counted are segments.
+        // The frame counters count segments, not large packets.
         let after = *test.queue.counters();
         let bytes: usize = first.iter().chain(&second).chain(&second[2..]).map(Vec::len).sum();
         assert_eq!(after.tx_frames - before.tx_frames, 64);
@@ -189,7 +190,7 @@ fn large_packets_reach_frontend(test: &mut Fixture, socket: &Path) {
     port_common::assert_no_leak(&test.port, free);
 }
 
-/// A frontend that agreed to less gets what was written.
+/// A frontend with fewer features receives the segments as written.
 fn unnegotiated_gso_sends_segments(test: &mut Fixture, socket: &Path, features: u64, v6: bool) {
     let mut raw = test.connect(socket, features);
     raw.offer(255);
@@ -203,13 +204,13 @@ fn unnegotiated_gso_sends_segments(test: &mut Fixture, socket: &Path, features: 
     test.disconnect(raw);
 }
 
-/// What a frontend did not take is sent to the next one, in its way, or dropped and counted.
+/// Frames that a frontend did not take are sent to the next one in its form, or dropped and counted.
 fn pending_frames_follow_frontend(test: &mut Fixture, socket: &Path) {
     let frames = segments(false, false, 100, EMSS);
     let free = test.port.free_buffers();
     for (found_down, next) in [(false, 0), (false, LARGE), (true, 0)] {
         let mut raw = test.connect(socket, LARGE);
-        // Room for one packet of 64 KiB, and a part of the next.
+        // The ring has space for one packet of 64 KiB and a part of the next.
         raw.offer(20);
         send(&mut test.queue, &frames);
         for _ in 0..3 {
@@ -248,7 +249,7 @@ fn pending_frames_follow_frontend(test: &mut Fixture, socket: &Path) {
     port_common::assert_no_leak(&test.port, free);
 }
 
-/// With room for less than a large packet nothing goes, and with more room all of it.
+/// Too little ring space for a large packet delays all of it; with enough space it is sent whole.
 fn full_ring_delays_large_packet(test: &mut Fixture, socket: &Path) {
     let frames = segments(true, false, 44, EMSS);
     let mut raw = test.connect(socket, LARGE);
@@ -266,7 +267,7 @@ fn full_ring_delays_large_packet(test: &mut Fixture, socket: &Path) {
     test.disconnect(raw);
 }
 
-/// A ring that never has room for a large packet gets segments.
+/// A ring that can never hold a large packet receives segments.
 fn small_buffers_get_segments(test: &mut Fixture, socket: &Path) {
     let frames = segments(false, false, 44, EMSS);
     let mut raw = test.connect(socket, LARGE);
@@ -311,7 +312,7 @@ fn large_packets_go_only_to_gso_frontends() {
     assert_eq!(test.port.info().segmenter, None);
     unnegotiated_gso_sends_segments(&mut test, &socket, LARGE, false);
     drop(test);
-    // Workers who compute checksums send segments.
+    // Without checksum offload, workers send segments.
     for checksum in [ChecksumMode::Software, ChecksumMode::Trusted] {
         let kind = PortKind::VhostUser { socket: socket.clone() };
         let port = ports.open(&PortConfig { checksum, ..PortConfig::new("v", kind) }).unwrap();

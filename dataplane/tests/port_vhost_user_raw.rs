@@ -1,9 +1,9 @@
-//! A vhost-user port whose frontend is made by hand (the crate `vhost`): rings with descriptors that loop, leave the
-//! memory or are out of range, frontends that leave in the middle of a burst, and many that come and go while a worker
-//! polls, sends and sleeps. The port survives, keeps its buffers, and serves the next frontend.
+//! A vhost-user port with a hand-written frontend (crate `vhost`). Tests rings with descriptors that loop, leave the
+//! memory or are out of range, frontends that disconnect during a burst, and many reconnects while a worker polls,
+//! sends and sleeps. The port survives, leaks no buffers, and serves the next frontend.
 //!
-//! `DDPD_VHOST_RECONNECTS` is how often a frontend comes and goes (300). Not here: a frontend that shrinks its memory
-//! file, which ends the process (docs/guide.md).
+//! `DDPD_VHOST_RECONNECTS`: number of reconnects (default 300). Not tested: a frontend that shrinks its memory file,
+//! which ends the process (docs/guide.md).
 
 mod port_common;
 #[path = "port_common/raw.rs"]
@@ -20,16 +20,16 @@ use raw::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// What a hostile guest puts into its ring, and what is to be seen of it.
+/// A ring state that a hostile guest prepares.
 struct HostileChain {
     case: &'static str,
-    /// The chain, in the descriptors from 0 on.
+    /// Descriptors of the ring, from 0 on.
     chain: Vec<Desc>,
     /// Descriptors of an indirect table at [`BUFFERS`].
     table: Vec<Desc>,
-    /// Which chains are available.
+    /// Heads of the available chains.
     heads: Vec<u16>,
-    /// Added to the index of the available ring besides.
+    /// Additional increment of the available ring's index.
     index_jump: u16,
 }
 
@@ -92,7 +92,7 @@ fn hostile_chains() -> Vec<HostileChain> {
     ]
 }
 
-/// Frames that a guest wants to be finished by the device, with impossible headers of virtio.
+/// Virtio headers with impossible offload requests.
 fn hostile_headers() -> Vec<[u8; HEADER]> {
     let header = |flags: u8, gso: u8, len: u16, size: u16, start: u16, offset: u16| {
         let mut bytes = [0; HEADER];
@@ -105,7 +105,7 @@ fn hostile_headers() -> Vec<[u8; HEADER]> {
     let mut headers = Vec::new();
     for start in [0, 14, 34, 59, 60, 1000, u16::MAX] {
         for offset in [0, 16, 1000, u16::MAX] {
-            // VIRTIO_NET_HDR_F_NEEDS_CSUM alone, with TCP over IPv4 in large frames, and with an unknown kind.
+            // VIRTIO_NET_HDR_F_NEEDS_CSUM alone, with GSO of TCP over IPv4, and with an unknown GSO type.
             headers
                 .extend([0, 1, 0x7f].map(|gso| header(1, gso, u16::MAX, u16::MAX, start, offset)));
         }
@@ -113,7 +113,7 @@ fn hostile_headers() -> Vec<[u8; HEADER]> {
     headers
 }
 
-/// A frame passes in each direction.
+/// Asserts that a new frontend can send and receive a frame.
 fn assert_serves(port: &Port, queue: &mut PortQueue, socket: &Path) {
     let mut raw = Raw::connect(socket);
     raw.offer(64);
@@ -141,7 +141,7 @@ fn disconnect(port: &Port, raw: Raw) {
     port_common::wait_until("it is gone", || !port.link().up);
 }
 
-/// Polls often enough for the port to come upon everything.
+/// Polls often enough to process all descriptors.
 fn poll_all(queue: &mut PortQueue) {
     for _ in 0..1000 {
         let mut batch = RxBatch::new();
@@ -186,7 +186,7 @@ fn assert_survives(port: &Port, queue: &mut PortQueue, socket: &Path) {
     let mut raw = Raw::connect(socket);
     raw.settle();
     port_common::wait_until("the frontend is there", || port.link().up);
-    // TCP over IPv4, and nothing.
+    // A TCP frame over IPv4, and an empty one.
     let mut tcp = port_common::pattern(60);
     tcp[12..14].copy_from_slice(&[8, 0]);
     tcp[14..34]
@@ -199,7 +199,7 @@ fn assert_survives(port: &Port, queue: &mut PortQueue, socket: &Path) {
             let len = (HEADER + frame.len()) as u32;
             raw.describe(ring_at(FROM_FRONTEND), 0, desc(at, len, 0, 0));
             raw.publish(FROM_FRONTEND, &[0]);
-            // One that the port refuses stays in the ring, or is taken.
+            // The port leaves a refused frame in the ring or discards it.
             queue.rx_burst(port_common::now(), &mut RxBatch::new());
         }
     }
@@ -207,7 +207,7 @@ fn assert_survives(port: &Port, queue: &mut PortQueue, socket: &Path) {
     assert_serves(port, queue, socket);
 }
 
-/// What a worker does: polls, sends, and waits for the frontend's kicks.
+/// A worker: polls, sends, and sleeps until the frontend kicks.
 fn run_worker(queue: &mut PortQueue, stop: &AtomicBool, seen: &AtomicU64) {
     let mut round = 0u32;
     while !stop.load(Ordering::Relaxed) {
@@ -229,7 +229,7 @@ fn run_worker(queue: &mut PortQueue, stop: &AtomicBool, seen: &AtomicU64) {
     }
 }
 
-/// Ends the worker, after a failure too.
+/// Ends the worker on drop, also after a panic.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -238,7 +238,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Frontends that leave at any point of what they do.
+/// Frontends disconnect at random points of their work.
 fn reconnect_randomly(port: &Port, queue: &mut PortQueue, socket: &Path, times: u32) {
     let (stop, seen) = (AtomicBool::new(false), AtomicU64::new(0));
     let free = port.free_buffers();

@@ -1,7 +1,7 @@
-//! The real thing in one process: EAL, ring ports, worker threads, two dataplanes. Bytes written by one
-//! land in memory of the other.
+//! Two dataplanes in one process, with EAL, ring ports and worker threads. Bytes written by one arrive in the other's
+//! memory.
 //!
-//! The environment starts once in a process, so all cases share it; each has ports of its own.
+//! The EAL starts once per process, so all cases share it. Each case has its own ports.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -25,7 +25,7 @@ use tcp_lite::endpoint::EndpointConfig;
 const PD: PdId = PdId(1);
 const TCP_PORT: u16 = 4791;
 const LEN: usize = 8 << 20;
-/// Far more than any case takes; only a hang reaches it.
+/// Time-out of a wait; only a hang reaches it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn ports() -> &'static PortFactory {
@@ -37,7 +37,7 @@ fn ports() -> &'static PortFactory {
     })
 }
 
-/// How the two ends of a case are made.
+/// Parameters of a test case, the same for both ends.
 #[derive(Clone)]
 struct Case {
     link: &'static str,
@@ -55,7 +55,7 @@ impl Case {
     }
 }
 
-/// One of the two.
+/// One of the two dataplanes.
 struct Endpoint {
     dataplane: Dataplane,
     events: Vec<Event>,
@@ -115,7 +115,7 @@ impl Endpoint {
         self.dataplane.workers[worker].send(command).expect("room for a command");
     }
 
-    /// Tells every worker, and waits until all have done it.
+    /// Sends a command to every worker and waits for their answers.
     fn command_all(&mut self, make: impl Fn(Ticket) -> Command) {
         for worker in 0..self.dataplane.workers.len() {
             let ticket = Ticket(1_000_000 + worker as u64);
@@ -128,7 +128,7 @@ impl Endpoint {
         }
     }
 
-    /// Waits for an event as a control thread does: asleep on the descriptor.
+    /// Waits for an event as a control thread does: asleep on the event descriptor.
     fn wait<T>(&mut self, awaited: &str, mut pick: impl FnMut(&Event) -> Option<T>) -> T {
         let begin = Instant::now();
         loop {
@@ -224,7 +224,7 @@ impl Endpoint {
     }
 }
 
-/// Opens a stream from a worker of `a` to `b`.
+/// Opens a stream from a worker of `a` to `b`. Returns both ends.
 fn open(a: &mut Endpoint, worker: usize, b: &mut Endpoint, v6: bool) -> (StreamId, StreamId) {
     a.connect(worker, SocketAddr::new(address(2, v6), TCP_PORT));
     let accepted = b.wait("a request", |e| match e {
@@ -266,7 +266,7 @@ fn holds(memory: &Memory, expected: &[u8]) -> bool {
     bytes == expected
 }
 
-/// A stream from each worker of the one to the other, and a write through each.
+/// Opens a stream from each worker of one dataplane to the other, and writes through each.
 fn run(case: &Case) -> (Endpoint, Endpoint) {
     let (mut a, mut b) = (Endpoint::new(case, 1), Endpoint::new(case, 2));
     b.listen();

@@ -1,8 +1,8 @@
 //! The seam to cryptography: a [`Transform`] encrypts and authenticates one ESP packet in place.
 //!
-//! AES-GCM uses libIPSec_MB if the build includes it, otherwise aws-lc-rs, as do the other AEADs and HMAC. All
-//! wipe their keys when they are freed. CBC uses RustCrypto: aws-lc-rs has no CBC that works in place without
-//! its own padding. No allocation after [`Transform::new`].
+//! AES-GCM uses libIPSec_MB if the build includes it, otherwise aws-lc-rs; the other AEADs and HMAC use aws-lc-rs. All
+//! wipe their keys on drop. CBC uses RustCrypto, because aws-lc-rs has no CBC that works in place without its own
+//! padding. No allocation after [`Transform::new`].
 //!
 //! The bytes that a call works on (RFC 4303 §2), `esp` and `end` being offsets in the buffer:
 //!
@@ -11,7 +11,7 @@
 //!           ^esp                                                         ^end
 //! ```
 //!
-//! At least four bytes precede `esp` (an IP header does): GMAC with ESN writes there for the time of the call.
+//! At least four bytes precede `esp` (an IP header does). GMAC with ESN overwrites them temporarily.
 
 mod aead;
 
@@ -89,13 +89,12 @@ impl Algorithm {
         }
     }
 
-    /// Returns the alignment of payload and trailer by padding, in bytes: 4 (RFC 4303 §2.4) or the cipher's
-    /// block.
+    /// Returns the alignment of payload and trailer in bytes: 4 (RFC 4303 §2.4) or the cipher's block size.
     pub const fn block(self) -> usize {
         if self.is_cbc() { 16 } else { 4 }
     }
 
-    /// Returns the bytes of the encryption key. AEADs and GMAC: including the 4-byte salt that follows the key
+    /// Returns the length of the encryption key in bytes. For AEADs and GMAC it includes the 4-byte salt behind the key
     /// (RFC 4106 §8.1), as in XFRM.
     pub const fn key_len(self) -> usize {
         match self {
@@ -116,7 +115,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the key bits of the encryption; 0 if the payload is sent in clear.
+    /// Returns the key length of the encryption in bits; 0 if the payload is sent in clear.
     pub const fn confidentiality_bits(self) -> u16 {
         match self {
             Self::AesGmac128 | Self::AesGmac256 | Self::NullHmacSha256 | Self::NullHmacSha1 => 0,
@@ -130,7 +129,7 @@ impl Algorithm {
         self.icv_len() == 12
     }
 
-    /// True if a repeated sequence number under one key breaks the cipher (RFC 4106 §2).
+    /// Returns true if a repeated sequence number under one key breaks the cipher (RFC 4106 §2).
     pub const fn nonce_is_sequence(self) -> bool {
         self.auth_key_len() == 0
     }
@@ -317,7 +316,7 @@ impl Transform {
                 buf[end..end + icv].copy_from_slice(&tag);
             }
             Cipher::Cbc { key, iv_key, mac } => {
-                // RFC 3602 §3: an unpredictable IV, here the sequence number encrypted with a separate key.
+                // RFC 3602 §3: the IV must be unpredictable. It is the sequence number, encrypted with a separate key.
                 let mut iv = Block::default();
                 iv[8..].copy_from_slice(&seq.to_be_bytes());
                 iv_key.encrypt_block(&mut iv);
@@ -409,7 +408,7 @@ impl CbcKey {
     }
 }
 
-/// Derives a key for IVs alone, so that no chosen plaintext reaches the cipher that generates them.
+/// Derives a key that encrypts IVs only, so that no chosen plaintext reaches this cipher.
 fn iv_key(keys: &Keys) -> Result<Box<Aes128>, KeyError> {
     let prf = hmac::Key::new(hmac::HMAC_SHA256, &keys.encryption);
     let tag = hmac::sign(&prf, b"esp cbc iv");
@@ -436,8 +435,8 @@ fn header_aad(buf: &[u8], esp: usize, seq: u64, esn: bool) -> ([u8; 12], usize) 
     }
 }
 
-/// Calls `call` with the AAD of GMAC (RFC 4543 §3.3): SPI, sequence number, IV and payload. With ESN the high
-/// half lies between SPI and low half. For the call the SPI moves four bytes down; then the bytes below it are
+/// Calls `call` with the AAD of GMAC (RFC 4543 §3.3): SPI, sequence number, IV and payload. With ESN the high half is
+/// between SPI and low half. For the call, the SPI moves four bytes to the front; then the overwritten bytes are
 /// restored.
 fn call_with_gmac_aad<T>(
     buf: &mut [u8],
@@ -459,7 +458,7 @@ fn call_with_gmac_aad<T>(
     out
 }
 
-/// Computes the HMAC. RFC 4303 §2.2.1, §3.3.2.1: with ESN the high half follows the sent bytes.
+/// Computes the HMAC. With ESN, the sequence number's high half follows the sent bytes (RFC 4303 §2.2.1, §3.3.2.1).
 fn compute_hmac(mac: &hmac::Key, data: &[u8], seq: u64, esn: bool) -> hmac::Tag {
     let mut context = hmac::Context::with_key(mac);
     context.update(data);

@@ -1,5 +1,5 @@
-//! The encapsulation (RFC 4303): packets are sealed and opened in place, in a buffer with room before and
-//! behind them. No allocation.
+//! The encapsulation (RFC 4303). Packets are sealed and opened in place, in a buffer with free space before and behind
+//! them. Allocates no memory.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -14,31 +14,31 @@ use crate::sa::{Fragments, Inbound, Mode, Outbound, Remaining, TRAILER, Tunnel, 
 
 pub use crate::policy::NAT_PORT;
 
-/// Reasons not to seal or open a packet. Each is counted by name. Reasons that RFC 4303 calls auditable
-/// ([`Refusal::is_auditable`]) are also reported.
+/// Reasons not to seal or open a packet; sections are those of RFC 4303. Each is counted by name. Reasons that RFC 4303
+/// calls auditable ([`Refusal::is_auditable`]) are also reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// Shorter than its headers require, or of an unknown version.
     Malformed,
     /// A fragment (§3.3.4, §3.4.1).
     Fragment,
-    /// The buffer has too little room before or behind it.
+    /// The buffer has too little free space before or behind the packet.
     NoRoom,
-    /// Longer than an IP packet can be.
+    /// Longer than the largest IP packet.
     TooLong,
-    /// The SA's hard lifetime has ended (RFC 4301 §4.4.2.1).
+    /// The SA's hard lifetime has expired (RFC 4301 §4.4.2.1).
     Expired,
     /// The SA's sequence numbers are used up (§3.3.3).
     SequenceExhausted,
     /// The reserved sequence numbers are used up; more have been requested.
     Unreserved,
-    /// Not an ESP packet of this SA: another protocol, SPI or UDP port.
+    /// Not an ESP packet of this SA: protocol, SPI or UDP port differs.
     NotOfSa,
     /// Below the anti-replay window.
     TooOld,
-    /// Received before.
+    /// Received before, according to the anti-replay window.
     Duplicate,
-    /// A sequence number that senders do not use.
+    /// A sequence number that no sender uses.
     ImpossibleSequence,
     /// The ICV is wrong, or the cryptographic library refused.
     Integrity,
@@ -46,9 +46,9 @@ pub enum Refusal {
     Padding,
     /// A dummy packet, which is dropped (§2.6).
     Dummy,
-    /// A tunnel's next header is not the version of its packet, or a transport mode's is a tunnel's.
+    /// In tunnel mode, the next header contradicts the inner packet's version. In transport mode, it is a tunnel's.
     NextHeader,
-    /// Marked as congested in the network, but its sender does not support ECN (RFC 6040 §4.2).
+    /// Marked CE on the path, but the inner packet is Not-ECT (RFC 6040 §4.2).
     NotEct,
 }
 
@@ -95,7 +95,7 @@ impl Refusal {
         }
     }
 
-    /// True for an audit event of RFC 4303 §3.3.3, §3.4.1 to §3.4.4.
+    /// Returns true for an auditable event of RFC 4303 §3.3.3, §3.4.1 to §3.4.4.
     pub const fn is_auditable(self) -> bool {
         matches!(
             self,
@@ -134,11 +134,11 @@ pub struct EspOutput {
     pub packet: Range<usize>,
     /// Sequence number of the packet.
     pub sequence: u64,
-    /// Remaining lifetime of the SA.
+    /// Report on the remaining lifetime of the SA.
     pub remaining: Remaining,
 }
 
-/// A whole ESP packet from the wire.
+/// Identification of an ESP packet from the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EspPacket {
     /// SPI of the packet's SA.
@@ -147,9 +147,8 @@ pub struct EspPacket {
     pub ports: Option<(u16, u16)>,
 }
 
-/// Returns the SPI and ports of an ESP packet, plain or in UDP to this port of ours. `None` for other packets.
-/// In UDP a payload that begins with four zero bytes is IKE (RFC 3948 §2.2), and a single byte 0xff is a
-/// keepalive (§2.3).
+/// Returns SPI and UDP ports of an ESP packet: plain, or in UDP to our `port`. `None` for other packets. In UDP, a
+/// payload that begins with four zero bytes is IKE (RFC 3948 §2.2), and a single byte 0xff is a keepalive (§2.3).
 pub fn find_esp(packet: &[u8], port: Option<u16>) -> Option<EspPacket> {
     let header = Header::read(packet).ok()?;
     let body = packet.get(header.len..header.total)?;
@@ -171,7 +170,7 @@ pub fn find_esp(packet: &[u8], port: Option<u16>) -> Option<EspPacket> {
     }
 }
 
-/// Returns the SPI of a packet of this flow that is ESP already, plain or in UDP with port 4500 at either end.
+/// Returns the SPI if a packet of this flow is ESP already, plain or in UDP with port 4500 at either end.
 #[inline]
 pub fn esp_spi(packet: &[u8], flow: &Flow) -> Option<u32> {
     let at = match (flow.protocol, flow.ports) {
@@ -184,7 +183,7 @@ pub fn esp_spi(packet: &[u8], flow: &Flow) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes)).filter(|&spi| spi != 0)
 }
 
-/// True for a NAT keepalive: a single byte 0xff in UDP to this port of ours. It keeps the ports of NATs mapped,
+/// Returns true for a NAT keepalive: a single byte 0xff in UDP to our `port`. It keeps the port mappings of NATs alive,
 /// and is dropped (RFC 3948 §2.3).
 pub fn is_keepalive(packet: &[u8], port: u16) -> bool {
     // Fast path: longer packets are not keepalives.
@@ -197,7 +196,7 @@ pub fn is_keepalive(packet: &[u8], port: u16) -> bool {
     header.protocol == ip::UDP && to && body.get(UDP_HEADER..) == Some(&KEEPALIVE)
 }
 
-/// Returns the sequence number in an ESP packet, the low 32 bits.
+/// Returns the low 32 bits of an ESP packet's sequence number.
 pub fn esp_sequence(packet: &[u8]) -> Option<u32> {
     let header = Header::read(packet).ok()?;
     let esp = header.len + if header.protocol == ip::UDP { UDP_HEADER } else { 0 };
@@ -206,8 +205,7 @@ pub fn esp_sequence(packet: &[u8]) -> Option<u32> {
 }
 
 impl Outbound {
-    /// Seals the packet in `at` of a buffer. A failure leaves the packet unchanged, except
-    /// [`Refusal::Integrity`].
+    /// Seals the packet in `at` of a buffer. On failure the packet is unchanged, except for [`Refusal::Integrity`].
     ///
     /// # Errors
     /// The packet is not sealed, and must not be sent.
@@ -278,7 +276,7 @@ impl Outbound {
         let done = self.sa.transform.seal(buffer, esp, end, self.sequence, self.sa.esn);
         done.map_err(|_| Refusal::Integrity)?;
         if protocol == ip::UDP && buffer[start] >> 4 == 6 {
-            // RFC 3948 §2.1 sends no checksum, which IPv6 does not accept.
+            // RFC 3948 §2.1 sends no UDP checksum, but IPv6 requires one.
             ip::write_udp_checksum(&mut buffer[start..start + total], esp - UDP_HEADER - start);
         }
         let ends = self.is_nearly_exhausted();
@@ -289,7 +287,7 @@ impl Outbound {
 
 impl Inbound {
     /// Opens the packet in `at` of a buffer, which [`find_esp`] has assigned to this SA. A refused packet does not
-    /// change the SA's lifetime counts; it advances the window only if its ICV was valid.
+    /// count towards the SA's lifetime. It advances the window only if its ICV was valid.
     ///
     /// # Errors
     /// The packet is not opened; its bytes are undefined.
@@ -354,8 +352,8 @@ impl Inbound {
     }
 }
 
-/// Returns the bytes of the longest packet with the outermost IP header, whose length field limits it (RFC 791
-/// §3.1, RFC 8200 §3). In tunnel mode that is the outer header.
+/// Returns the length limit of a packet by its outermost IP header's length field (RFC 791 §3.1, RFC 8200 §3). In
+/// tunnel mode that is the outer header.
 fn max_packet_len(mode: &Mode, header: &Header) -> usize {
     let v6 = match mode {
         Mode::Transport => header.v6,
@@ -364,7 +362,7 @@ fn max_packet_len(mode: &Mode, header: &Header) -> usize {
     usize::from(u16::MAX) + if v6 { ip::IPV6_HEADER } else { 0 }
 }
 
-/// True for a packet that must not be fragmented: DF is set, or it is IPv6.
+/// Returns true for a packet that must not be fragmented: DF is set, or it is IPv6.
 fn forbids_fragmentation(packet: &[u8]) -> bool {
     packet[0] >> 4 == 6 || packet[6] & 0x40 != 0
 }
@@ -378,7 +376,7 @@ fn write_trailer(trailer: &mut [u8], next: u8) {
     trailer[padding..].copy_from_slice(&[padding as u8, next]);
 }
 
-/// Returns the length without the trailer.
+/// Returns the length of the payload without padding and trailer.
 fn unpadded_len(protected: &[u8]) -> Result<usize, Refusal> {
     let (rest, trailer) = protected.split_last_chunk::<TRAILER>().ok_or(Refusal::Malformed)?;
     let len = rest.len().checked_sub(trailer[0].into()).ok_or(Refusal::Padding)?;
@@ -386,7 +384,7 @@ fn unpadded_len(protected: &[u8]) -> Result<usize, Refusal> {
     if good { Ok(len) } else { Err(Refusal::Padding) }
 }
 
-/// Returns the packet of a tunnel. Bytes behind it may hide its length (RFC 4303 §2.7).
+/// Returns the inner packet of a tunnel. It may be followed by TFC padding (RFC 4303 §2.7).
 fn decapsulate(
     buffer: &mut [u8],
     inner: Range<usize>,
@@ -422,7 +420,7 @@ fn decapsulate(
 const ECT_1: u8 = 1;
 const CE: u8 = 3;
 
-/// Returns the inner packet's traffic class (RFC 6040 §4.2), or `None` if it does not change.
+/// Returns the inner packet's new traffic class (RFC 6040 §4.2); `None` if it does not change.
 fn decapsulated_class(outer: u8, inner: u8) -> Result<Option<u8>, Refusal> {
     match (inner & 3, outer & 3) {
         (0, CE) => Err(Refusal::NotEct),
@@ -477,7 +475,7 @@ impl Outer {
                 header[8..24].copy_from_slice(&source.octets());
                 header[24..40].copy_from_slice(&destination.octets());
             }
-            // An SA whose ends are of two families is refused when it is created.
+            // Not reached: an SA whose tunnel ends differ in family is refused when it is created.
             _ => {}
         }
     }

@@ -1,9 +1,8 @@
-//! One worker's part of IPsec: the policies, its own SAs, and the owners of the others.
+//! One worker's part of IPsec: the policies, its own SAs, and which worker owns each other SA.
 //!
-//! Every packet in clear is matched against the list of policies, in both directions. A packet that a policy
-//! protects is sent with the newest SA of its protection, and accepted only from an SA of that protection. An
-//! SA has one owner: two senders would repeat sequence numbers, and two windows would each accept a replayed
-//! packet.
+//! Every packet in clear is matched against the list of policies, in both directions. A packet that a policy protects
+//! is sent with the newest SA of its protection, and accepted only from an SA of that protection. An SA has one owner:
+//! two senders would repeat sequence numbers, and with two windows a replayed packet would be accepted twice.
 //!
 //! No call here waits or sends. Reports to the control thread are [`Notice`]s, bounded in number.
 
@@ -57,7 +56,7 @@ struct ProtectionState {
     owner: u16,
     /// Our outbound SAs, the newest last. Older ones stay until they are removed.
     outbound: Vec<(SaId, Outbound)>,
-    /// Shapes of all outbound SAs, regardless of the worker, in the same order.
+    /// Shapes of the outbound SAs of all workers, the newest last.
     shapes: Vec<(SaId, Shape)>,
     /// Shape of the newest outbound SA, or of the last one that existed.
     shape: Option<Shape>,
@@ -101,7 +100,7 @@ pub struct Guard {
     flows: Flows,
     protections: Vec<ProtectionState>,
     inbound: HashMap<u32, InboundSa, BuildHasherDefault<SpiHasher>>,
-    /// True when no other party seals: packets sealed by the host are not sent.
+    /// True if no other party seals: packets already sealed by the host are not sent.
     sole_sealer: bool,
     /// SPIs of the outbound SAs of all workers.
     outbound_spis: HashMap<u32, SaId>,
@@ -131,19 +130,19 @@ impl Guard {
         self.windows = windows;
     }
 
-    /// Declares the kernel's SAs ours: packets sealed by the host are not sent, even with an SA that is not
-    /// known yet.
+    /// Declares all of the kernel's SAs this data plane's own. Packets sealed by the host are not sent, even with an
+    /// unknown SA.
     pub fn set_sole_sealer(&mut self) {
         self.sole_sealer = true;
     }
 
-    /// True for an SPI of an outbound SA of any worker.
+    /// Returns true if `spi` is that of an outbound SA of any worker.
     pub fn has_outbound_spi(&self, spi: u32) -> bool {
         self.outbound_spis.contains_key(&spi)
     }
 
-    /// Replaces the policies. `owners` lists the worker of each protection's SAs; existing protections keep
-    /// their owner and their SAs. The owner must remove SAs of protections that no policy names any more.
+    /// Replaces the policies. `owners` lists the worker of each protection's SAs. Existing protections keep their owner
+    /// and SAs. The caller must remove the SAs of protections that no policy contains any more.
     pub fn set_policies(&mut self, spd: Spd<Protection>, owners: impl IntoIterator<Item = u16>) {
         self.flows = Flows::new(spd);
         for owner in owners.into_iter().skip(self.protections.len()) {
@@ -151,8 +150,8 @@ impl Guard {
         }
     }
 
-    /// Adds the newest SA to the peer, which seals packets from now on. `reserve` is the first usable sequence
-    /// number and how many are reserved from it on.
+    /// Adds the newest outbound SA, which seals packets from now on. `reserve` is the first usable sequence number and
+    /// the number of reserved ones from it on.
     ///
     /// # Errors
     /// The protection does not exist, or the parameters are invalid.
@@ -184,7 +183,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Makes an older SA to the peer the current one again.
+    /// Makes an older outbound SA the current one again.
     pub fn select(&mut self, id: SaId) {
         for protected in &mut self.protections {
             if let Some(at) = protected.outbound.iter().position(|(known, _)| *known == id) {
@@ -197,7 +196,7 @@ impl Guard {
         }
     }
 
-    /// Removes an SA. Returns whether this worker had it, or knew its owner.
+    /// Removes an SA. Returns true if this worker had it, or its owner's identity.
     pub fn remove(&mut self, id: SaId, direction: Direction) -> bool {
         match direction {
             Direction::In => self.remove_inbound(id),
@@ -259,7 +258,7 @@ impl Guard {
     }
 
     fn clear_verdict(&mut self, packet: &[u8], now: Instant) -> Result<InboundVerdict, IpsecDrop> {
-        // A malformed packet belongs to no flow; it is left to the layers above.
+        // A malformed packet belongs to no flow. The layers above drop it.
         let Some((flow, part)) = Flow::parse_with_visibility(packet, true) else {
             return Ok(InboundVerdict::Clear);
         };
@@ -279,7 +278,7 @@ impl Guard {
         Err(denial.into())
     }
 
-    /// Decides whether a fragment in clear passes that is not reassembled here (RFC 4301 §7.4).
+    /// Decides whether a fragment in clear passes that this worker does not reassemble (RFC 4301 §7.4).
     ///
     /// # Errors
     /// The fragment must be dropped.
@@ -292,8 +291,8 @@ impl Guard {
         Err(denied.into())
     }
 
-    /// Opens the packet in `at` of a buffer with our SA of this SPI. Returns the range of the inner packet, and
-    /// the strength of its protection.
+    /// Opens the packet in `at` of a buffer with this worker's SA of this SPI. Returns the range of the inner packet
+    /// and the strength of its protection.
     ///
     /// # Errors
     /// The reason of the drop.
@@ -412,8 +411,8 @@ impl Guard {
         Ok(OutboundVerdict::Protect { protection, headroom: ahead, total, path_mtu, strength })
     }
 
-    /// Returns the policies' decision on any packet to the wire. Foreign ESP passes where they protect. ESP in
-    /// UDP does not, as any program may send from or to port 4500.
+    /// Returns the policies' decision on a packet to the wire. ESP of other parties passes where policies protect. ESP
+    /// in UDP does not, because any program may send from or to port 4500.
     #[inline(never)]
     fn decide_outgoing(&mut self, packet: &[u8]) -> Result<Decision<Protection>, IpsecDrop> {
         let (flow, part) = Flow::parse_with_visibility(packet, false).ok_or(Refusal::Malformed)?;
@@ -422,8 +421,8 @@ impl Guard {
             return Err(IpsecDrop::AlreadySealed);
         }
         if part != Visibility::Whole {
-            // RFC 4303 §3.3.4: ESP accepts no fragments. In clear a fragment passes only if no policy may
-            // protect it.
+            // RFC 4303 §3.3.4: ESP does not accept fragments. A fragment in clear passes only if no policy may protect
+            // its packet.
             self.flows.decide_fragment(&flow, part, Direction::Out)?;
             return Ok(Decision::Bypass);
         }
@@ -467,7 +466,7 @@ impl Guard {
                     Refusal::Expired | Refusal::SequenceExhausted if sa.take_expiry_report() => {
                         self.notices.push(Notice::HardExpired(id));
                     }
-                    // The request or its answer was lost.
+                    // The previous request or its answer was lost.
                     Refusal::Unreserved
                         if request_is_due(&mut protected.last_sequence_request, now) =>
                     {
@@ -491,7 +490,7 @@ impl Guard {
         self.notices.pop()
     }
 
-    /// True when a notice waits.
+    /// Returns true if a notice is pending.
     pub fn has_notices(&self) -> bool {
         !self.notices.is_empty()
     }
@@ -505,7 +504,7 @@ impl Guard {
     }
 }
 
-/// True if the last request was at least [`REQUEST_INTERVAL`] ago; records a request now.
+/// Returns true if the last request was at least [`REQUEST_INTERVAL`] ago, and records a request now.
 fn request_is_due(last_request: &mut Option<Instant>, now: Instant) -> bool {
     let time = last_request.is_none_or(|asked| now - asked >= REQUEST_INTERVAL);
     if time {

@@ -2,19 +2,19 @@
 
 use std::net::IpAddr;
 
-/// Protocol number.
+/// Protocol number of ESP.
 pub const ESP: u8 = 50;
-/// Protocol number.
+/// Protocol number of TCP.
 pub const TCP: u8 = 6;
-/// Protocol number.
+/// Protocol number of UDP.
 pub const UDP: u8 = 17;
-/// Protocol number.
+/// Protocol number of SCTP.
 pub const SCTP: u8 = 132;
-/// IPv4 in a tunnel.
+/// Next header of an IPv4 packet in a tunnel.
 pub const IPV4: u8 = 4;
-/// IPv6 in a tunnel.
+/// Next header of an IPv6 packet in a tunnel.
 pub const IPV6: u8 = 41;
-/// RFC 4303 §2.6: a dummy packet.
+/// Next header of a dummy packet (RFC 4303 §2.6).
 pub const NO_NEXT_HEADER: u8 = 59;
 
 /// Bytes of an IPv4 header without options.
@@ -34,8 +34,8 @@ const OPTIONS: u8 = 60;
 pub enum IpError {
     /// Shorter than its headers require, or of an unknown version.
     Malformed,
-    /// A fragment: ESP protects whole datagrams, and is reassembled before it is opened (RFC 4303 §3.3.4,
-    /// §3.4.1).
+    /// A fragment. ESP protects whole datagrams; fragmented ESP packets are reassembled before they are opened (RFC
+    /// 4303 §3.3.4, §3.4.1).
     Fragment,
 }
 
@@ -46,7 +46,7 @@ pub struct Header {
     pub v6: bool,
     /// Bytes before the part that ESP protects in transport mode.
     pub len: usize,
-    /// Offset of that part's protocol number.
+    /// Offset of the protocol number of that part.
     pub protocol_at: usize,
     /// Protocol number of that part.
     pub protocol: u8,
@@ -89,7 +89,7 @@ fn read_v6(packet: &[u8]) -> Result<Header, IpError> {
     for _ in 0..MAX_EXTENSIONS {
         match protocol {
             HOP_BY_HOP | ROUTING => {}
-            // Destination options before a routing header are for each of its hosts (RFC 8200 §4.1).
+            // Destination options before a routing header are for each router of the route (RFC 8200 §4.1).
             OPTIONS if packet.get(len) == Some(&ROUTING) => {}
             FRAGMENT if is_fragment(packet, len) => return Err(IpError::Fragment),
             FRAGMENT => {}
@@ -106,8 +106,8 @@ fn read_v6(packet: &[u8]) -> Result<Header, IpError> {
     }
 }
 
-/// Writes a packet's length and protocol, and updates its checksum, which must be correct (RFC 1624 §3). The
-/// incremental update avoids reading bytes that were just written.
+/// Writes a packet's length and protocol. Updates the IPv4 checksum incrementally (RFC 1624 §3), so it must be correct
+/// before. That avoids reading bytes that were just written.
 #[inline]
 pub fn rewrite(packet: &mut [u8], header: &Header, protocol: u8, total: usize) {
     packet[header.protocol_at] = protocol;
@@ -138,7 +138,7 @@ pub fn write_udp_checksum(packet: &mut [u8], udp: usize) {
         + sum_words(&packet[udp..])
         + len as u64
         + u64::from(UDP);
-    // A checksum of zero means none.
+    // In the UDP header, zero means no checksum.
     let sum = if fold(sum) == 0xffff { 0xffff } else { !fold(sum) };
     packet[udp + 6..udp + 8].copy_from_slice(&sum.to_be_bytes());
 }
@@ -147,7 +147,7 @@ pub fn write_udp_checksum(packet: &mut [u8], udp: usize) {
 fn sum_words(bytes: &[u8]) -> u64 {
     let (whole, rest) = bytes.as_chunks::<4>();
     let word = |word: &[u8]| u64::from(word[0]) << 8 | word.get(1).map_or(0, |&low| low.into());
-    // 2^16 is 1 in a sum with end-around carry: a word of 32 bits counts as its two of 16.
+    // 2^16 is 1 in a sum with end-around carry: a 32-bit word counts as its two 16-bit words.
     let sum: u64 = whole.iter().map(|four| u64::from(u32::from_be_bytes(*four))).sum();
     sum + rest.chunks(2).map(word).sum::<u64>()
 }
@@ -160,27 +160,26 @@ fn fold(sum: u64) -> u16 {
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// True for a fragment header with a non-zero offset or more fragments (RFC 6946: otherwise the packet is
-/// whole).
+/// Returns true unless the fragment header is that of a whole packet: offset 0 and no more fragments (RFC 6946).
 fn is_fragment(packet: &[u8], at: usize) -> bool {
     packet.get(at + 2..at + 4).is_none_or(|field| field[0] != 0 || field[1] & 0xf9 != 0)
 }
 
-/// Visible part of a packet.
+/// Visible part of a packet's upper-layer header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
-    /// The upper-layer header begins here.
+    /// The upper-layer header is complete.
     Whole,
     /// A fragment of a packet of this protocol.
     Fragment,
-    /// The extension headers are too many, or cut: the protocol is unknown.
+    /// Too many or truncated extension headers: the protocol is unknown.
     Hidden,
 }
 
 /// The upper-layer part of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpperLayer {
-    /// The protocol; for [`Visibility::Hidden`] that of the last header.
+    /// Protocol. For [`Visibility::Hidden`], that of the last extension header.
     pub protocol: u8,
     /// Offset of the first byte.
     pub at: usize,
@@ -190,7 +189,7 @@ pub struct UpperLayer {
     pub visibility: Visibility,
 }
 
-/// Walks all extension headers, as a receiver does. `None` if this is not an IP packet.
+/// Follows all extension headers, as a receiver does. `None` if `packet` is not an IP packet.
 #[inline]
 pub fn upper_layer(packet: &[u8]) -> Option<UpperLayer> {
     if packet.first()? >> 4 == 6 {
@@ -250,7 +249,7 @@ fn upper_layer_v6(packet: &[u8]) -> Option<UpperLayer> {
     hidden(protocol)
 }
 
-/// Returns source and destination.
+/// Returns source and destination address.
 #[inline]
 pub fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let at = |from: usize, len: usize| packet.get(from..from + len);

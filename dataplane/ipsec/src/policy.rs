@@ -1,10 +1,10 @@
 //! The security policy database (RFC 4301 §4.4.1): an ordered list that decides whether a packet is protected,
 //! passes in clear, or is dropped.
 //!
-//! IKE and neighbour discovery always pass: without them no SA and no neighbour could be established. IKE is
-//! UDP at our port 500, and at our port 4500 a datagram with the non-ESP marker or a NAT keepalive; any program
-//! of the host may send from 4500. Packets that match no policy are dropped if the list has policies (§4.4.1),
-//! and pass if it is empty.
+//! IKE and neighbour discovery always pass, because without them no SA and no neighbour could be established. IKE is
+//! UDP at our port 500, or at our port 4500 with the non-ESP marker or a NAT keepalive. Port 4500 alone is not enough:
+//! any program may send from it. Packets that match no policy are dropped if the list has policies (§4.4.1), and pass
+//! if it is empty.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use crate::ip::{self, SCTP, TCP, UDP, UpperLayer, Visibility};
 use crate::sa::UDP_HEADER;
 
-/// Most policies of one database. A look-up may compare all of them, once per flow.
+/// Most policies of one database. A look-up, once per flow, may compare all of them.
 pub const MAX_POLICIES: usize = 1024;
 
 const ICMP: u8 = 1;
@@ -30,8 +30,8 @@ const NON_ESP_MARKER: [u8; 4] = [0; 4];
 pub(crate) const KEEPALIVE: [u8; 1] = [0xff];
 /// Types of neighbour discovery: router and neighbour solicitations and advertisements, redirects (RFC 4861 §4).
 const ND_TYPES: RangeInclusive<u8> = 133..=137;
-/// Types of multicast listener discovery (RFC 2710 §3, RFC 3810 §5). Switches that snoop on it would otherwise
-/// withhold neighbour discovery from us.
+/// Types of multicast listener discovery (RFC 2710 §3, RFC 3810 §5). Without its reports, switches with MLD snooping
+/// would not forward neighbour discovery to us.
 const MLD_TYPES: [u8; 4] = [130, 131, 132, 143];
 
 /// Selects packets that match all fields (RFC 4301 §4.4.1.1).
@@ -49,8 +49,8 @@ pub struct Selector {
     pub remote_ports: RangeInclusive<u16>,
 }
 
-/// The selected properties of a packet or a flow. Ports are `None` for protocols without ports, and where they
-/// cannot be read.
+/// The properties of a packet or a flow that selectors match. Ports are `None` for protocols without ports, and if the
+/// packet does not contain them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// Our address.
@@ -75,8 +75,8 @@ impl Flow {
         Flow::parse_with_visibility(packet, inbound).map(|(flow, _)| flow)
     }
 
-    /// Returns the flow of a packet, and how much of the packet is visible. Ports of an incomplete packet are
-    /// not read: only the first fragment has them.
+    /// Returns the flow of a packet, and how much of the packet is visible. Ports of a partly visible packet are not
+    /// read: only the first fragment has them.
     #[inline]
     pub fn parse_with_visibility(packet: &[u8], inbound: bool) -> Option<(Flow, Visibility)> {
         let (source, destination) = ip::addresses(packet)?;
@@ -99,11 +99,11 @@ impl Flow {
     }
 }
 
-/// True for an IKE datagram at UDP port 4500: at least as long as its length field, and with one of the two
-/// payloads that are not ESP.
+/// Returns true for an IKE datagram at UDP port 4500: at least as long as its length field, and its payload is the
+/// non-ESP marker or a NAT keepalive.
 fn is_ike(datagram: &[u8]) -> bool {
     let Some(&[high, low]) = datagram.get(4..6) else { return false };
-    // RFC 768: the receiver reads this many bytes, regardless of those that IP carries behind them.
+    // RFC 768: the receiver reads this many bytes. IP may carry more behind them.
     let len = usize::from(u16::from_be_bytes([high, low]));
     let payload = datagram.get(UDP_HEADER..len).unwrap_or_default();
     payload == KEEPALIVE || payload.starts_with(&NON_ESP_MARKER)
@@ -126,8 +126,8 @@ impl Selector {
         ports && self.matches_fragment(flow, Visibility::Whole)
     }
 
-    /// Matches without the ports, which only a packet's first fragment has, and without the protocol if that is
-    /// hidden.
+    /// Matches all but the ports, which only a packet's first fragment has. If the protocol is hidden, it is not
+    /// compared.
     fn matches_fragment(&self, flow: &Flow, visibility: Visibility) -> bool {
         let hidden = visibility == Visibility::Hidden;
         self.protocol.is_none_or(|protocol| hidden || protocol == flow.protocol)
@@ -135,7 +135,7 @@ impl Selector {
             && self.remote.contains(&flow.remote)
     }
 
-    /// True when this selector matches every packet that `other` matches.
+    /// Returns true if this selector matches every packet that `other` matches.
     fn covers(&self, other: &Selector) -> bool {
         let within = |outer: &RangeInclusive<u16>, inner: &RangeInclusive<u16>| {
             outer.start() <= inner.start() && inner.end() <= outer.end()
@@ -192,8 +192,7 @@ pub enum Denial {
     NoPolicy,
     /// The packet came in clear, and a policy protects it (RFC 4301 §5.2).
     Unprotected,
-    /// The packet came with an SA that is not of the protection that its policy requires, or its policy
-    /// requires none.
+    /// The packet came with an SA of another protection than its policy requires, or its policy requires none.
     WrongProtection,
 }
 
@@ -301,8 +300,8 @@ impl<T: PartialEq> Spd<T> {
         if errors.is_empty() { Ok(Spd { policies, unmatched }) } else { Err(errors) }
     }
 
-    /// Returns a list that another holder of policies has checked; some of its policies may match no packet.
-    /// Policies beyond [`MAX_POLICIES`] are left out, and then unmatched packets are dropped.
+    /// Returns a list that another holder of policies has checked; some of its policies may match no packet. Policies
+    /// beyond [`MAX_POLICIES`] are omitted, and then unmatched packets are dropped.
     pub fn from_checked(mut policies: Vec<Policy<T>>, unmatched: Unmatched) -> Spd<T> {
         let is_complete = policies.len() <= MAX_POLICIES;
         policies.truncate(MAX_POLICIES);
@@ -328,8 +327,8 @@ impl<T: PartialEq> Spd<T> {
         self.policies.iter().filter(move |p| p.direction.is_none_or(|of| of == direction))
     }
 
-    /// Decides on a visible part of a packet in clear, for example a fragment, that is not reassembled here
-    /// (RFC 4301 §7.4). The part passes if no policy that protects or drops may have matched its packet.
+    /// Decides on a packet in clear of which only a part is visible, for example a fragment that this worker does not
+    /// reassemble (RFC 4301 §7.4). The part passes if no policy that protects or drops may match its packet.
     ///
     /// # Errors
     /// The part must be dropped.
@@ -348,7 +347,7 @@ impl<T: PartialEq> Spd<T> {
                 Action::Discard => return Err(Denial::Discarded),
                 Action::Bypass => verdict = Ok(()),
             }
-            // This policy matches the packet, regardless of its invisible part.
+            // This policy matches the packet for certain, so later policies do not apply.
             if visibility != Visibility::Hidden && policy.selector.matches(flow) {
                 break;
             }
@@ -371,7 +370,7 @@ pub enum Decision<T> {
 /// True for IKE, neighbour discovery and multicast listener discovery, in both directions.
 fn always_passes(flow: &Flow) -> bool {
     match (flow.protocol, flow.ports, flow.icmp) {
-        // Matched by our port alone: the peer chooses its own.
+        // Only our port is matched: the peer chooses its own.
         (UDP, Some((IKE, _)), _) => true,
         (UDP, Some((NAT_PORT, _)), _) => flow.ike,
         (ICMPV6, _, Some(kind)) => ND_TYPES.contains(&kind) || MLD_TYPES.contains(&kind),

@@ -60,8 +60,8 @@ impl Window {
         self.words[word] = u64::MAX >> (63 - bit);
     }
 
-    /// Returns the same window with a size of `size` packets. It refuses all sequence numbers that this one
-    /// refuses. `None` as in [`new`](Self::new).
+    /// Returns the window resized to `size` packets. It refuses all sequence numbers that this one refuses. `None` as
+    /// in [`new`](Self::new).
     pub fn resized(&self, size: NonZeroU16) -> Option<Self> {
         let mut window = Self::new(size)?;
         window.resume(self.top);
@@ -73,7 +73,7 @@ impl Window {
         Some(window)
     }
 
-    /// Returns the 64-bit sequence number of `low` (RFC 4303 appendix A2.2); without ESN `low` itself.
+    /// Returns the 64-bit sequence number for `low` (RFC 4303 appendix A2.2); without ESN `low` itself.
     pub fn extend(&self, low: u32, esn: bool) -> Result<u64, ReplayError> {
         if !esn {
             return Ok(u64::from(low));
@@ -92,7 +92,7 @@ impl Window {
         high.map(|high| u64::from(high) << 32 | u64::from(low)).ok_or(ReplayError::Impossible)
     }
 
-    /// Checks that `seq` may be new.
+    /// Checks that `seq` is neither received nor below the window.
     pub fn check(&self, seq: u64) -> Result<(), ReplayError> {
         if seq == 0 {
             return Err(ReplayError::Impossible);
@@ -107,7 +107,7 @@ impl Window {
         if self.words[word] >> bit & 1 == 1 { Err(ReplayError::Duplicate) } else { Ok(()) }
     }
 
-    /// Marks `seq` as received. Only after [`Self::check`] and the ICV (RFC 4303 §3.4.3).
+    /// Marks `seq` as received. Call it only after [`Self::check`] and verification of the ICV (RFC 4303 §3.4.3).
     pub fn update(&mut self, seq: u64) {
         if seq > self.top {
             let steps = ((seq >> 6) - (self.top >> 6)).min(self.words.len() as u64);

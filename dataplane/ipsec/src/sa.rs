@@ -51,7 +51,7 @@ pub enum Mode {
     Tunnel(Tunnel),
 }
 
-/// UDP around ESP (RFC 3948): our port and the peer's.
+/// UDP encapsulation of ESP (RFC 3948): ports of sent packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encapsulation {
     /// Source port.
@@ -82,7 +82,7 @@ impl Lifetime {
 /// Negotiated parameters of an SA.
 #[derive(Debug)]
 pub struct Parameters {
-    /// Names the SA at its receiver; above 255 (RFC 4303 §2.1).
+    /// Identifies the SA at its receiver; above 255 (RFC 4303 §2.1).
     pub spi: u32,
     /// Cipher and integrity algorithm.
     pub algorithm: Algorithm,
@@ -109,7 +109,7 @@ pub enum SaError {
     /// A key does not have the algorithm's length.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The ends of a tunnel are of two families.
+    /// The tunnel's ends are of different families.
     #[error("the tunnel's ends are of two address families")]
     Families,
     /// The protection does not exist.
@@ -147,7 +147,7 @@ impl Shape {
         }
     }
 
-    /// Returns `len` protected bytes with padding and trailer.
+    /// Returns the length of `len` protected bytes with padding and trailer.
     fn padded(&self, len: usize) -> usize {
         (len + TRAILER).next_multiple_of(self.algorithm.block())
     }
@@ -157,7 +157,7 @@ impl Shape {
         self.overhead_before() + self.outer_len()
     }
 
-    /// Returns the bytes of a sealed packet of `total` bytes; `header` of them precede the part that transport
+    /// Returns the length of a sealed packet of `total` bytes. The first `header` bytes precede the part that transport
     /// mode protects.
     pub fn sealed_len(&self, total: usize, header: usize) -> usize {
         let icv = self.algorithm.icv_len();
@@ -167,8 +167,8 @@ impl Shape {
         }
     }
 
-    /// Returns the longest packet, in bytes, that fits `mtu` after sealing. MSS and path MTU of the flow are
-    /// derived from it. `None` if not even its header fits.
+    /// Returns the length of the longest packet that fits `mtu` after sealing, from which MSS and path MTU of the flow
+    /// are derived. `None` if not even its header fits.
     pub fn max_packet_len(&self, mtu: usize, header: usize) -> Option<usize> {
         let before = match self.mode {
             Mode::Transport => header,
@@ -191,7 +191,7 @@ impl From<&Parameters> for Shape {
     }
 }
 
-/// Accounted use of an SA.
+/// Counted use of an SA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
     /// Bytes of packets before encryption.
@@ -211,18 +211,18 @@ pub(crate) struct Sa {
     soft: Lifetime,
     hard: Lifetime,
     used: Use,
-    /// The end of the soft lifetime has been reported.
+    /// True if the end of the soft lifetime has been reported.
     soft_expiry_reported: bool,
-    /// The end of the SA has been reported.
+    /// True if the end of the SA has been reported.
     expiry_reported: bool,
 }
 
-/// Remaining lifetime of an SA.
+/// Result of counting a packet: the state of the SA's soft lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remaining {
-    /// The soft lifetime has not ended, or its end was reported before.
+    /// The soft lifetime has not expired, or its expiry was reported before.
     Sufficient,
-    /// The soft lifetime has just ended. Reported once, to request a successor.
+    /// The soft lifetime has just expired. Reported once, to request a successor.
     SoftExpired,
 }
 
@@ -251,12 +251,12 @@ impl Sa {
         })
     }
 
-    /// True when the hard lifetime has ended.
+    /// Returns true if the hard lifetime has expired.
     pub(crate) fn is_expired(&self, now: Instant) -> bool {
         self.hard.is_expired(&self.used, now)
     }
 
-    /// Counts a packet. `ends`: the SA needs a successor, regardless of its soft lifetime.
+    /// Counts a packet. `needs_successor`: requests a successor regardless of the soft lifetime.
     pub(crate) fn count(&mut self, bytes: usize, now: Instant, needs_successor: bool) -> Remaining {
         self.used.bytes += bytes as u64;
         self.used.packets += 1;
@@ -302,7 +302,7 @@ macro_rules! both_directions {
                 !std::mem::replace(&mut self.sa.expiry_reported, true)
             }
 
-            /// True when its hard lifetime has ended: it seals and opens no more packets.
+            /// Returns true if the hard lifetime has expired: the SA seals and opens no more packets.
             pub fn is_expired(&self, now: Instant) -> bool {
                 self.sa.is_expired(now)
             }
@@ -310,7 +310,7 @@ macro_rules! both_directions {
     };
 }
 
-/// An outbound SA. It has one owner: two senders with one SA would repeat sequence numbers.
+/// An outbound SA. It has one owner, because two senders with one SA would repeat sequence numbers.
 #[derive(Debug)]
 pub struct Outbound {
     pub(crate) sa: Sa,
@@ -334,7 +334,7 @@ impl Outbound {
         Ok(Outbound { sa, sequence: 0, reserved: u64::MAX, identification: 0 })
     }
 
-    /// Continues behind this sequence number, which another sender has used.
+    /// Continues after `sequence`, the last number that another sender has used.
     pub fn resume(&mut self, sequence: u64) {
         self.sequence = sequence;
     }
@@ -344,29 +344,28 @@ impl Outbound {
         self.sequence
     }
 
-    /// Permits sequence numbers up to `last`, until the next call. Numbers beyond it are reserved for later
-    /// users of the keys.
+    /// Permits sequence numbers up to `last`, until the next call. Higher ones remain reserved for later users of the
+    /// keys.
     pub fn reserve(&mut self, last: u64) {
         self.reserved = last;
     }
 
-    /// Returns how many permitted sequence numbers are left.
+    /// Returns the number of permitted sequence numbers that are left.
     pub fn remaining_sequences(&self) -> u64 {
         self.max_sequence().min(self.reserved).saturating_sub(self.sequence)
     }
 
-    /// Returns the highest sequence number of the format (RFC 4303 §2.2, §2.2.1).
+    /// Returns the highest sequence number, with or without ESN (RFC 4303 §2.2, §2.2.1).
     fn max_sequence(&self) -> u64 {
         if self.sa.esn { u64::MAX } else { u64::from(u32::MAX) }
     }
 
-    /// True when all sequence numbers are used up, reserved or not.
+    /// Returns true if all sequence numbers are used, regardless of reservations.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.sequence == self.max_sequence()
     }
 
-    /// True when less than a sixteenth of the sequence numbers is left and a successor is needed (RFC 4303
-    /// §3.3.3).
+    /// Returns true if less than a sixteenth of the sequence numbers is left: a successor is needed (RFC 4303 §3.3.3).
     pub(crate) fn is_nearly_exhausted(&self) -> bool {
         self.sequence > self.max_sequence() / 16 * 15
     }

@@ -2,7 +2,7 @@
 
 use crate::crypto::Algorithm;
 
-/// Protection of a packet by IPsec. Ordered: in clear, integrity alone, then by the key bits of the encryption.
+/// Protection of a packet by IPsec. Order: in clear, integrity alone, then by key bits of the encryption.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Strength(u8);
 
@@ -10,8 +10,8 @@ impl Strength {
     /// No protection.
     pub const CLEAR: Strength = Strength(0);
 
-    /// Returns integrity, and encryption with keys of at least `bits` bits (0: integrity alone). More than 2032
-    /// bits count as 2032.
+    /// Returns the strength of integrity plus encryption with keys of at least `bits` bits (0: integrity alone). More
+    /// than 2032 bits count as 2032.
     pub const fn from_bits(bits: u16) -> Strength {
         let bytes = bits.div_ceil(8);
         Strength(if bytes < 254 { bytes as u8 + 1 } else { 255 })
@@ -48,7 +48,7 @@ mod tests {
         assert!(order.is_sorted_by(|a, b| a < b), "{order:?}");
         assert_eq!(Strength::from_bits(0), Algorithm::AesGmac256.into());
         assert_eq!(Strength::from_bits(256), Algorithm::ChaCha20Poly1305.into());
-        // A fraction of a byte is rounded up: 128 bits do not meet 129.
+        // Bits are rounded up to bytes: 128 bits do not meet 129.
         assert!(Strength::from_bits(129) > Algorithm::AesGcm128.into());
     }
 }

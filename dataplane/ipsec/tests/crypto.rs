@@ -1,4 +1,4 @@
-//! The seam to cryptography: every algorithm round-trips, and every change of a byte is refused.
+//! Every algorithm round-trips, and a change of any byte is refused.
 use ipsec::crypto::{Algorithm, CryptoFailure, ESP_HEADER, KeyError, Keys, Transform};
 
 const ESP: usize = 20;
@@ -8,7 +8,8 @@ fn transform(algorithm: Algorithm) -> Transform {
     Transform::new(algorithm, &keys).expect("keys of the right length")
 }
 
-/// A packet with SPI and sequence number, `blocks` 16-byte blocks of body and room for the ICV.
+/// Returns a packet with SPI, sequence number, `blocks` 16-byte blocks of body and space for the ICV; and the body's
+/// end.
 fn packet(algorithm: Algorithm, seq: u64, blocks: usize) -> (Vec<u8>, usize) {
     let body = ESP + ESP_HEADER + algorithm.iv_len();
     let end = body + 16 * blocks;
@@ -63,7 +64,7 @@ fn each_flipped_byte_is_refused() {
     }
 }
 
-// RFC 4303 §2.2.1: the high half of ESN is authenticated though it is not sent.
+// RFC 4303 §2.2.1: the high half of ESN is authenticated, although it is not sent.
 #[test]
 fn a_wrong_high_half_is_refused() {
     for algorithm in Algorithm::ALL {

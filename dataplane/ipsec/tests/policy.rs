@@ -1,4 +1,4 @@
-//! The policy database: the first policy that fits decides, in both directions, and nothing protected passes in clear.
+//! The policy database: the first matching policy decides, in both directions, and no protected packet passes in clear.
 use ipsec::policy::{
     Action, Decision, Denial, Direction, Flow, MAX_POLICIES, Policy, PolicyError, Selector, Spd,
     Unmatched,
@@ -106,11 +106,11 @@ fn ike_and_neighbour_discovery_always_pass_in_clear() {
         let ike = Flow { ike: ports.0 == 4500, ..flow("10.0.0.9", UDP, Some(ports)) };
         assert_eq!((outbound(&spd, &ike), inbound(&spd, &ike, None)), (Ok(None), Ok(())));
     }
-    // RFC 3948 §2.2: port 4500 carries ESP besides, and any program may send from there.
+    // RFC 3948 §2.2: port 4500 also carries ESP, and any program may send from it.
     let data = flow("10.0.0.9", UDP, Some((4500, 4500)));
     assert_eq!(inbound(&spd, &data, None), Err(Denial::Unprotected));
     assert_eq!(outbound(&spd, &data), Ok(Some(&"all")));
-    // A stranger who sends from such a port is no IKE daemon of ours.
+    // A packet from a peer's port 4500 or 500 alone is not IKE.
     for ports in [(61_000, 4500), (9899, 500)] {
         let strange = flow("10.0.0.9", UDP, Some(ports));
         assert_eq!(inbound(&spd, &strange, None), Err(Denial::Unprotected));
@@ -133,11 +133,11 @@ fn empty_policy_list_passes_in_clear() {
     let spd = Spd::<&str>::new(Vec::new()).unwrap();
     let any = flow("10.0.0.9", TCP, Some((1, 2)));
     assert_eq!((outbound(&spd, &any), inbound(&spd, &any, None)), (Ok(None), Ok(())));
-    // An SA whose policy is gone protects nothing any more.
+    // An SA of a removed protection is not accepted.
     assert_eq!(inbound(&spd, &any, Some(&"old")), Err(Denial::WrongProtection));
 }
 
-// RFC 4301 §4.4.1: the lists of both directions may differ, as the kernel's do.
+// RFC 4301 §4.4.1: the policies of both directions may differ, as the kernel's do.
 #[test]
 fn one_direction_policy_ignores_other_direction() {
     let policy_of = |direction, action| Policy {
@@ -159,7 +159,7 @@ fn one_direction_policy_ignores_other_direction() {
         assert_eq!(outbound(&spd, &strange).map(|_| ()), rest);
         assert_eq!(inbound(&spd, &strange, None), rest);
     }
-    // Of a checked list only what takes all of the same direction hides another.
+    // In a checked list, only a policy of the same direction shadows another.
     let errors = Spd::new(list).unwrap_err();
     assert_eq!(errors, [PolicyError::Shadowed { earlier: 0, later: 2 }]);
     let many = vec![policy_of(Direction::Out, Action::Bypass); MAX_POLICIES + 1];
@@ -171,7 +171,7 @@ fn one_direction_policy_ignores_other_direction() {
     );
 }
 
-// RFC 4301 §4.4.1.1: what has no ports, a later fragment for one, does not fit a policy that asks for some.
+// RFC 4301 §4.4.1.1: a packet without readable ports, such as a later fragment, matches no policy with ports.
 #[test]
 fn unreadable_port_matches_no_port_policy() {
     let spd = Spd::new(vec![policy("10.0.0.0/8", Some(TCP), Some(22), Action::Bypass)]).unwrap();
@@ -225,7 +225,7 @@ fn any_selector() -> impl Strategy<Value = Selector> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // A list that is accepted has no policy without a packet, as far as one earlier policy takes them all.
+    // In an accepted list, no single earlier policy matches all packets of a later one.
     #[test]
     fn shadowed_policy_matches_no_packet(
         selectors in prop::collection::vec(any_selector(), 2..5),

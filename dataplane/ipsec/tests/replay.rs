@@ -57,7 +57,7 @@ fn replay_window_matches_naive_model() {
         .expect("equal to the model");
 }
 
-// RFC 4303 appendix A2.2: what lies in the window, or at most 2^32 - size ahead of its top, is inferred exactly.
+// RFC 4303 appendix A2.2: sequence numbers in the window, or at most 2^32 - size above its top, are inferred exactly.
 #[test]
 fn esn_is_inferred_across_the_wrap() {
     for size in [64u16, 100, 4096] {
@@ -101,7 +101,8 @@ fn resumed_window_accepts_only_new_numbers() {
     }
 }
 
-/// Each number that a window refuses is refused by its resized copy, and one that both have room for is taken by both.
+/// A resized window refuses each number that the original refuses. It accepts a number that the original accepts if it
+/// is in both ranges.
 #[test]
 fn resized_window_accepts_numbers_in_both_ranges() {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[18; 32]);

@@ -1,5 +1,5 @@
-//! An independent reader: tshark, given the keys, decrypts and verifies what was sealed, in each mode and by each algorithm that
-//! it knows.
+//! Interoperability with tshark: given the keys, it decrypts and verifies sealed packets in each mode, with each
+//! algorithm that it supports.
 use std::io::Write as _;
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
@@ -10,10 +10,10 @@ use ipsec::ip;
 use ipsec::sa::{Fragments, Lifetime, Mode, Outbound, Parameters, Tunnel};
 
 const ADDRESSES: [[&str; 2]; 2] = [["192.0.2.1", "192.0.2.2"], ["2001:db8::1", "2001:db8::2"]];
-/// What the packets carry.
+/// Payload of the packets.
 const TEXT: &[u8] = b"placed where it belongs";
 
-/// How tshark calls encryption and authentication; it has no GMAC, and older ones no ChaCha20.
+/// Returns tshark's names of encryption and authentication. It supports no GMAC, and older versions no ChaCha20.
 fn tshark_algorithms(algorithm: Algorithm) -> Option<[&'static str; 2]> {
     let gcm = "AES-GCM with 16 octet ICV [RFC4106]";
     Some(match algorithm {
@@ -26,12 +26,12 @@ fn tshark_algorithms(algorithm: Algorithm) -> Option<[&'static str; 2]> {
         }
         Algorithm::NullHmacSha256 => ["NULL", "HMAC-SHA-256-128 [RFC4868]"],
         Algorithm::NullHmacSha1 => ["NULL", "HMAC-SHA-1-96 [RFC2404]"],
-        // RFC 7634 has a packet, which `vectors.rs` opens.
+        // `vectors.rs` opens the packet of RFC 7634.
         Algorithm::ChaCha20Poly1305 | Algorithm::AesGmac128 | Algorithm::AesGmac256 => return None,
     })
 }
 
-/// A UDP packet between the ends, its checksum left out.
+/// Returns a UDP packet between the ends without a UDP checksum.
 fn packet(v6: bool) -> Vec<u8> {
     let address = |text: &str| match text.parse().unwrap() {
         IpAddr::V4(address) => address.octets().to_vec(),

@@ -1,7 +1,7 @@
-//! Packets that others made: those that documents print, and those of a second implementation (`vectors.py`).
+//! Packets of other implementations: those printed in RFCs and drafts, and those of `vectors.py`.
 //!
-//! Those of documents are opened: their IVs are not ours, so that we seal to others. Those of `vectors.py` have the IVs that we
-//! make, and are compared bit for bit in both directions.
+//! Published packets are only opened, because their IVs differ from those that sealing generates. Those of `vectors.py`
+//! have the same IVs, and are compared bit for bit in both directions.
 use std::net::IpAddr;
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use ipsec::ip::{self, Header};
 use ipsec::sa::{Encapsulation, Fragments, Inbound, Lifetime, Mode, Outbound, Parameters, Tunnel};
 
 const NOW: Instant = Instant::from_millis(1000);
-/// Room before and behind a packet.
+/// Free space before and behind a packet.
 const HEADROOM: usize = 128;
 
 fn unhex(text: &str) -> Vec<u8> {
@@ -24,7 +24,7 @@ fn algorithm(name: &str) -> Algorithm {
     *Algorithm::ALL.iter().find(|a| format!("{a:?}") == name).unwrap()
 }
 
-/// The lines of a file, in words.
+/// Returns the lines of a file without comments, split into words.
 fn lines(text: &str) -> impl Iterator<Item = Vec<&str>> {
     text.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(' ').collect())
 }
@@ -73,7 +73,7 @@ fn open(inbound: &mut Inbound, packet: &[u8]) -> Result<Vec<u8>, Refusal> {
     Ok(buffer[done.packet].to_vec())
 }
 
-/// The packet is opened once, a copy of it and one with a bit changed are refused.
+/// Asserts that the packet opens once, and that a second copy and packets with a changed bit are refused.
 fn assert_opens(mut inbound: Inbound, wire: &[u8], clear: &[u8], case: &str) {
     let outer = Header::read(wire).unwrap().len;
     for bit in [8 * (outer + 16), 8 * wire.len() - 1] {
@@ -95,7 +95,7 @@ fn published_packets_open() {
         };
         let (seq, esn) = (seq.parse::<u64>().unwrap(), esn == "1");
         let (mut clear, esp) = (unhex(clear), unhex(esp));
-        // TTL and addresses of an outer header, where the document has none.
+        // Default outer header, for packets that are printed without one.
         let header =
             if header == "-" { "450000000000400040320000c0000201c0000202" } else { header };
         let mut wire = [unhex(header), esp].concat();
@@ -103,7 +103,7 @@ fn published_packets_open() {
         wire[2..4].copy_from_slice(&total.to_be_bytes());
         ip::write_checksum(&mut wire[..20]);
         if how == "transport" {
-            // All of them have ICMP as the next header.
+            // All published packets have ICMP as the next header.
             let mut inner = wire[..20].to_vec();
             inner[9] = 1;
             inner[2..4].copy_from_slice(&(20 + clear.len() as u16).to_be_bytes());
@@ -120,7 +120,7 @@ fn published_packets_open() {
     assert_eq!(packets, 18);
 }
 
-// RFC 3602 §4, cases 5 and 6: what is opened has the header and the first bytes of the original packet.
+// RFC 3602 §4, cases 5 and 6: the opened packet has the header and the first bytes of the original.
 #[test]
 fn rfc_3602_pings_decrypt_to_originals() {
     let original = [
@@ -132,7 +132,7 @@ fn rfc_3602_pings_decrypt_to_originals() {
         let keys = (line[5], line[6]);
         let parameters = parameters(0x4321, algorithm(line[1]), keys, Mode::Transport, false);
         let mut wire = unhex(&[line[7], line[9]].concat());
-        // The document's packets have no ICV.
+        // The published packets have no ICV.
         let total = wire.len() as u16;
         wire[2..4].copy_from_slice(&total.to_be_bytes());
         ip::write_checksum(&mut wire[..20]);
@@ -168,7 +168,7 @@ fn second_implementation_seals_same_packets() {
     assert_eq!(packets, 66);
 }
 
-/// Seals `data`, which begins with what stands for SPI and sequence number, and returns the ICV.
+/// Seals `data`, whose first eight bytes replace SPI and sequence number. Returns the ICV.
 fn icv(algorithm: Algorithm, key: &str, data: &[u8], seq: u64, esn: bool) -> Vec<u8> {
     let sa = Transform::new(algorithm, &Keys::new(Vec::new(), unhex(key))).unwrap();
     let mut buffer = [&[0; 4], data, &[0; 16]].concat();

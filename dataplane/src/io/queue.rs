@@ -1,4 +1,4 @@
-//! The queues of a DPDK port as a worker's.
+//! Implements [`PortIo`] and [`Frame`] for the queues and packet buffers of a DPDK port.
 
 use std::os::fd::BorrowedFd;
 
@@ -12,11 +12,11 @@ use crate::net::path::TxChecksum;
 use crate::port::{ChecksumSite, Mbuf, PortInfo, PortQueue, RxChecksum, TxChecksums, TxL4};
 use crate::steering::{SYMMETRIC_KEY, Steering};
 
-/// Bytes of a frame that are prefetched, at most. The CPU's own prefetcher loads what follows them; more requests than
+/// Most bytes of a frame that are prefetched. The CPU's own prefetcher loads the bytes after them; more requests than
 /// the CPU has fill buffers would stall it.
 const MAX_PREFETCH: usize = 1536;
 
-/// Bytes in which a frame's headers lie.
+/// Bytes prefetched for the headers of a frame.
 const HEADERS: usize = 128;
 
 impl Frame for Mbuf {
@@ -138,7 +138,7 @@ impl PortIo for PortQueue {
 }
 
 impl PortProperties {
-    /// Those of an open port whose queue `i` belongs to `workers[i]`.
+    /// Returns the properties of an open port whose queue `i` belongs to `workers[i]`.
     pub(crate) fn new(info: &PortInfo, workers: &[WorkerId]) -> PortProperties {
         let table = info.rss.queues.iter().map(|&queue| workers[usize::from(queue)]).collect();
         PortProperties {
@@ -156,8 +156,8 @@ impl PortProperties {
         }
     }
 
-    /// Those of a port whose device sees ESP where the flows are: its checksums would be those of the outside, and so
-    /// would its hashes.
+    /// Returns the properties without checksum offload and device hashes, for a port with IPsec. The device sees ESP
+    /// there: its checksums and hashes would apply to the outer packet.
     #[must_use]
     pub(crate) fn without_offloads(self) -> PortProperties {
         let software = |by| match by {

@@ -8,13 +8,13 @@ use std::sync::mpsc::{Sender, channel};
 
 use super::map::Mapping;
 
-/// Memory of at least this many bytes is freed on the thread.
+/// Memory of at least this many bytes is freed on the free thread.
 pub(super) const MIN_DEFERRED_BYTES: usize = 64 << 20;
 
 /// Channel to the thread, one per process. `None` if the thread cannot be started.
 static FREE_THREAD: OnceLock<Option<Sender<MemoryResources>>> = OnceLock::new();
 
-/// All resources of a memory.
+/// All resources of one [`Memory`](super::Memory).
 pub(super) struct MemoryResources {
     pub(super) mapping: Mapping,
     pub(super) shared: Option<OwnedFd>,
@@ -22,7 +22,7 @@ pub(super) struct MemoryResources {
 }
 
 impl MemoryResources {
-    /// Frees the resources: pages are released with the last mapping and descriptor, then the charge is dropped.
+    /// Frees the resources. Pages are released with the mapping and the descriptor; the charge is dropped last.
     pub(super) fn free(self) {
         let MemoryResources { mapping, shared, charge } = self;
         drop(mapping);
@@ -31,7 +31,7 @@ impl MemoryResources {
     }
 }
 
-/// Starts the thread unless it runs. Called when large memory is made, which no worker does.
+/// Starts the free thread unless it runs. Called where large memory is prepared, never on a worker.
 pub(super) fn start_thread() {
     FREE_THREAD.get_or_init(|| {
         let (outbox, inbox) = channel::<MemoryResources>();
@@ -40,7 +40,7 @@ pub(super) fn start_thread() {
     });
 }
 
-/// Frees the memory on the thread, or at once if there is no thread.
+/// Frees the resources on the free thread, or at once if it does not run.
 pub(super) fn free_deferred(resources: MemoryResources) {
     match FREE_THREAD.get() {
         Some(Some(inbox)) => match inbox.send(resources) {

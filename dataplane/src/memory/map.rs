@@ -31,7 +31,7 @@ const HUGE_PAGE: usize = 2 << 20;
 /// preceding message. If there were none, the gap is not prefetched.
 const PREFETCH_DISTANCE: usize = 4096;
 
-/// Most bytes prefetched for one piece. The CPU stalls when its few fill buffers are full, and its own prefetcher
+/// Most bytes prefetched for one piece. The CPU stalls when all of its few fill buffers are in use. Its own prefetcher
 /// loads the rest of a long copy.
 const MAX_PREFETCH: usize = 1536;
 
@@ -51,7 +51,7 @@ pub(super) struct Mapping {
     len: usize,
 }
 
-// SAFETY: the mapping belongs to the value and not to a thread; the pointer stays valid until drop.
+// SAFETY: the mapping belongs to the value and not to a thread; the pointer is valid until drop.
 unsafe impl Send for Mapping {}
 // SAFETY: through a shared reference bytes are only copied in and out by raw pointer. Two copies may
 // race, also with other processes: the bytes are then a mix, which every user of a region expects.
@@ -66,9 +66,9 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps and populates private zeroed memory in reserved hugepages. Without populating, a first touch without
-    /// a free page would end the process with SIGBUS. Returns `None` and adds a statement if too few hugepages
-    /// are free.
+    /// Maps and populates private zeroed memory in reserved hugepages. If it were not populated, the first access
+    /// without a free hugepage would end the process with SIGBUS. Returns `None` and adds a statement if too few
+    /// hugepages are free.
     pub(super) fn huge(
         len: usize,
         go_on: ProgressCallback<'_>,
@@ -125,8 +125,8 @@ impl Mapping {
         Ok((mapping, fd))
     }
 
-    /// Locks present and future pages. If the limit forbids it, adds a statement and returns false. Call it
-    /// before the pages are populated: then the call is short.
+    /// Locks present and future pages. If the limit forbids it, adds a statement and returns false. Call it before the
+    /// pages are populated, because it is short only then.
     pub(super) fn lock(&self, statements: &mut Vec<String>) -> bool {
         called(KernelCall::Lock, self.len);
         // SAFETY: the range is this mapping, which stays mapped; locking changes no byte.
@@ -150,7 +150,7 @@ impl Mapping {
         self.len >= MIN_STREAMED_MAPPING
     }
 
-    /// Copies `bytes` to `at` and prefetches the memory behind for the next write.
+    /// Copies `bytes` to `at` and prefetches memory for the next write, unless it uses non-temporal stores.
     ///
     /// # Panics
     /// If the bytes do not lie inside the mapping.
@@ -172,7 +172,7 @@ impl Mapping {
         dpdk::prefetch::write(ahead, len);
     }
 
-    /// Copies the concatenated `pieces` to `at` by non-temporal stores; they have at most `room` bytes.
+    /// Copies the concatenated `pieces` to `at` by non-temporal stores. They have at most `room` bytes.
     ///
     /// # Panics
     /// If `room` bytes at `at` do not lie inside the mapping, or the pieces are longer.
@@ -187,7 +187,7 @@ impl Mapping {
         unsafe { stream::copy_pieces(self.start.as_ptr().add(at), room, pieces) };
     }
 
-    /// Fills `out` from `at` and prefetches the memory behind for the next read.
+    /// Fills `out` from `at` and prefetches memory for the next read.
     ///
     /// # Panics
     /// If the bytes do not lie inside the mapping.
@@ -206,15 +206,14 @@ impl Mapping {
     pub(super) fn read_digested(&self, at: usize, target: &mut Target<'_>) {
         let len = target.source_len();
         assert!(len <= self.len && at <= self.len - len);
-        // SAFETY: as in `read`. Each byte that counts is loaded once and digested as it was stored, so the digest is
-        // that of the copy even if others write meanwhile. A mismatch would only give the peer a wrong CRC and put no
-        // memory at risk.
+        // SAFETY: as in `read`. Each byte is loaded once and digested as stored, so the digest is that of the copy even
+        // if others write meanwhile. A mismatch would only produce a wrong CRC and no invalid access.
         unsafe { target.copy_from(self.start.as_ptr().add(at)) };
         let (ahead, len) = self.prefetch_range(at, len);
         dpdk::prefetch::read(ahead, len);
     }
 
-    /// Returns the range to prefetch after a copy of `len` bytes at `at`: as many bytes, at most [`MAX_PREFETCH`].
+    /// Returns the range to prefetch after a copy of `len` bytes at `at`: `len` bytes, at most [`MAX_PREFETCH`].
     fn prefetch_range(&self, at: usize, len: usize) -> (*const u8, usize) {
         let from = (at + len.max(PREFETCH_DISTANCE)).min(self.len);
         (self.start.as_ptr().wrapping_add(from), len.min(self.len - from).min(MAX_PREFETCH))
@@ -224,10 +223,9 @@ impl Mapping {
     /// value.
     pub(super) fn fetch_update(&self, at: usize, update: impl Fn(u64) -> u64) -> u64 {
         assert!(at.is_multiple_of(8) && self.len >= 8 && at <= self.len - 8);
-        // SAFETY: the eight bytes lie inside the mapping, checked above, which outlives the reference; a mapping
-        // begins at a page, so they are aligned. Other atomic accesses are ordered with this one. Plain copies
-        // may race as they do among themselves (see `Sync`): a peer that mixes them with atomics gets a mix of
-        // bytes (RFC 7306 §5), and an atomic has no invalid values.
+        // SAFETY: the eight bytes lie inside the mapping (checked above), which outlives the reference. They are
+        // aligned, because a mapping is page-aligned. Plain copies may race as they do among themselves (see `Sync`): a
+        // peer that mixes them with atomics reads a mix of bytes (RFC 7306 §5), and an atomic has no invalid values.
         let value = unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) };
         let mut original = value.load(Ordering::Relaxed);
         loop {
@@ -291,7 +289,7 @@ impl Mapping {
         })
     }
 
-    /// Populates all pieces. Calls `go_on` with the populated bytes before each piece and at the end.
+    /// Populates all pieces. Calls `on_progress` with the populated bytes before each piece and at the end.
     fn populate(&self, on_progress: ProgressCallback<'_>) -> Result<(), MemoryError> {
         for piece in pieces(self.len) {
             on_progress(piece.start as u64)?;
@@ -320,7 +318,7 @@ impl Mapping {
 
     fn touch_pages(&self, from: usize, len: usize) {
         for at in (from..from + len).step_by(4096) {
-            // SAFETY: `at` lies inside the mapping; it is new, so no one else accesses its bytes yet.
+            // SAFETY: `at` lies inside the mapping, which is new: no other access to its bytes exists.
             unsafe { self.start.as_ptr().add(at).write_volatile(0) };
         }
     }
@@ -331,8 +329,7 @@ impl Drop for Mapping {
         // Unmapping from the end keeps the rest one contiguous range.
         for piece in pieces(self.len).rev() {
             called(KernelCall::Unmap, piece.len());
-            // SAFETY: the range is the last part of the remaining mapping, and no pointer into it is kept
-            // anywhere.
+            // SAFETY: the range is the end of the remaining mapping, and no pointer into it is left.
             let unmapped = unsafe {
                 let start = self.start.as_ptr().add(piece.start).cast();
                 rustix::mm::munmap(start, piece.len())
@@ -359,8 +356,7 @@ fn allocation_error(len: usize, error: Errno) -> MemoryError {
     }
 }
 
-/// Returns the bytes that the kernel estimates to be available without swapping (`MemAvailable`), if it reports
-/// them.
+/// Returns the bytes that the kernel estimates to be available without swapping (`MemAvailable`); `None` if unknown.
 fn available_memory() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     meminfo

@@ -143,7 +143,7 @@ pub enum MemoryError {
 /// preparation.
 type ProgressCallback<'a> = &'a mut dyn FnMut(u64) -> Result<(), MemoryError>;
 
-/// Progress of a preparation.
+/// Progress of a preparation. The bytes of the region and those of a staged file both count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// Bytes of work done.
@@ -152,7 +152,7 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// A handle on a region's bytes. Clones refer to the same memory.
+/// A handle on a region's memory. Clones refer to the same memory.
 #[derive(Clone)]
 pub struct Memory(Arc<Inner>);
 
@@ -165,7 +165,7 @@ struct Inner {
     /// True if the mapping is in reserved hugepages.
     huge: bool,
     statements: Vec<String>,
-    /// Dropped after the mapping.
+    /// Dropped after the mapping; see [`Memory::with_charge`].
     charge: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
@@ -232,7 +232,7 @@ impl Memory {
     /// Attaches `charge`, which is dropped after the last handle is dropped and the memory unmapped. Memory has
     /// one charge: a second one is dropped at once.
     pub fn with_charge(self, charge: impl Any + Send + Sync) -> Memory {
-        // The first charge stays, as documented.
+        // If a charge is attached already, `set` drops the new one.
         let _ = self.0.charge.set(Box::new(charge));
         self
     }
@@ -255,7 +255,7 @@ impl Memory {
         self.0.shared.as_ref().map(AsFd::as_fd)
     }
 
-    /// Returns true if the bytes cannot be paged out.
+    /// Returns true if the pages are locked: the bytes cannot be paged out.
     pub fn is_locked(&self) -> bool {
         self.0.locked
     }
@@ -270,13 +270,13 @@ impl Memory {
         offset.checked_add(len).is_some_and(|end| end <= self.0.len)
     }
 
-    /// Writes as [`RegionMemory::write`] does, by this copy kernel, which the CPU must support. For benchmarks.
+    /// Writes as [`RegionMemory::write`] does, with this copy kernel, which the CPU must support. For benchmarks.
     pub fn write_with(&self, kernel: CopyKernel, offset: u64, bytes: &[u8]) {
         let at = self.check(offset, bytes.len());
         self.0.mapping.write_with(kernel, at, bytes);
     }
 
-    /// Reads as [`RegionMemory::read`] does, by this copy kernel, which the CPU must support. For benchmarks.
+    /// Reads as [`RegionMemory::read`] does, with this copy kernel, which the CPU must support. For benchmarks.
     pub fn read_with(&self, kernel: CopyKernel, offset: u64, out: &mut [u8]) {
         let at = self.check(offset, out.len());
         self.0.mapping.read_with(kernel, at, out);
@@ -293,7 +293,7 @@ impl Memory {
 }
 
 impl Inner {
-    /// Takes the mapping to be freed and leaves an empty one.
+    /// Takes the resources to be freed and leaves an empty mapping.
     fn take_resources(&mut self) -> MemoryResources {
         let mapping = std::mem::replace(&mut self.mapping, Mapping::empty());
         MemoryResources { mapping, shared: self.shared.take(), charge: self.charge.take() }
@@ -366,7 +366,7 @@ impl RegionMemory for Memory {
         if !self.contains(offset, 8) {
             return Err(AtomicError::OutOfBounds);
         }
-        // A mapping begins at a page.
+        // Mappings are page-aligned, so the offset decides.
         if !offset.is_multiple_of(8) {
             return Err(AtomicError::Unaligned);
         }
@@ -378,12 +378,12 @@ impl RegionMemory for Memory {
     }
 }
 
-/// Messages of at least this many bytes are gathered and copied as one. On some CPUs so long a copy is a string
-/// instruction, which fills lines without fetching them first. That saves more than the additional copy in the
-/// first-level cache costs; for shorter copies, and with non-temporal stores, it does not.
+/// Messages of at least this many bytes are gathered and copied as one. On some CPUs memcpy copies that many bytes with
+/// a string instruction, which fills lines without fetching them first. That saves more than the additional copy in the
+/// first-level cache costs. It does not for shorter copies, nor with non-temporal stores.
 const MIN_GATHER_LEN: usize = 8192;
 
-/// Most bytes that are gathered: a jumbo frame's.
+/// Most bytes that are gathered: one jumbo frame.
 const MAX_GATHER_LEN: usize = 9216;
 
 impl Memory {
@@ -395,7 +395,7 @@ impl Memory {
         let mut at = offset;
         for piece in pieces {
             if whole.try_extend_from_slice(piece).is_err() {
-                // The pieces are longer than announced, which is allowed.
+                // `pieces` may have more bytes than the message's announced length.
                 self.write(at, &whole);
                 at += whole.len() as u64;
                 whole.clear();
@@ -429,7 +429,7 @@ fn checked_len(len: u64) -> Result<usize, MemoryError> {
 struct StagedFile<'a> {
     path: &'a Path,
     file: std::fs::File,
-    /// Length in bytes when it was opened, at most the region's.
+    /// Length in bytes when the file was opened, at most the region's.
     len: u64,
 }
 

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// First eight bytes of a ring.
+/// First eight bytes of a ring: its format.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DDPRING1");
 /// Layout version in the header.
 pub const VERSION: u64 = 1;
@@ -167,7 +167,7 @@ impl Producer {
     }
 }
 
-/// A reading end, as in a local program.
+/// The reading end; local programs have one of their own.
 #[derive(Debug)]
 pub struct Consumer {
     map: SharedMap,
@@ -220,8 +220,8 @@ impl Consumer {
     }
 }
 
-/// Access to the words of a ring by byte offset. Both ends use this trait, so that `model.rs` tests the
-/// interleavings of the product's code.
+/// Access to the words of a ring by byte offset. Both ends use this trait, so that `model.rs` can test the
+/// interleavings of the production code.
 trait WordAccess {
     fn load(&self, at: usize, order: Ordering) -> u64;
     fn store(&self, at: usize, value: u64, order: Ordering);
@@ -232,7 +232,7 @@ trait WordAccess {
 fn publish(words: &impl WordAccess, capacity: u64, number: u64, record: &Completion) {
     let at = slot(number, capacity);
     let put = |field: usize, value: u64| words.store(at + field, value, Ordering::Relaxed);
-    // An odd sequence marks a slot being written. The fence keeps the field stores behind it.
+    // An odd sequence number marks a slot being written. The fence orders the field stores after it.
     put(SLOT_SEQUENCE, number * 2 + 1);
     words.fence(Ordering::Release);
     put(SLOT_OFFSET, record.offset);
@@ -315,10 +315,9 @@ struct SharedMap {
     len: usize,
 }
 
-// SAFETY: the mapping is owned by this value alone within the process, and every access to it goes
-// through atomics, so it may move to and be used from any thread.
+// SAFETY: the mapping belongs to this value and not to a thread; all accesses to it are atomic.
 unsafe impl Send for SharedMap {}
-// SAFETY: as above: shared access is atomic.
+// SAFETY: as above: all accesses are atomic.
 unsafe impl Sync for SharedMap {}
 
 impl SharedMap {
@@ -336,10 +335,9 @@ impl SharedMap {
     /// Returns the word at byte offset `at`.
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.len, "offset {at} outside the ring");
-        // SAFETY: within the mapping (checked above), aligned to 8 since mappings are page-aligned, and
-        // alive as long as `self`. Other processes only touch it atomically or read it; the object is
-        // sealed against shrinking, so the page is there. A read-only mapping is only loaded from:
-        // `Consumer` never stores.
+        // SAFETY: `at + 8 <= len` (checked above); aligned to 8, because mappings are page-aligned; valid as long as
+        // `self`. Other processes only read the bytes. The object is sealed against shrinking, so the page exists. A
+        // read-only mapping is only loaded from: `Consumer` never stores.
         unsafe { &*self.start.as_ptr().byte_add(at) }
     }
 }

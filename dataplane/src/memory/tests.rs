@@ -90,8 +90,8 @@ proptest! {
     }
 }
 
-/// Regions written by non-temporal stores get the same content as others, at every alignment and on both sides of
-/// the least length.
+/// Regions written by non-temporal stores have the same content as others, at every alignment, below and above the
+/// minimum length.
 #[test]
 fn large_region_behaves_like_small_one() {
     let (large, small) = (anonymous(8 << 20), anonymous(20_000));

@@ -14,10 +14,10 @@ use crate::drops::DropReason;
 const LEN: usize = 28;
 
 /// Processes an ARP packet. Answers a request for our address if `may_answer` allows. Returns the sender's
-/// announcement, or the conflict if the sender uses our address.
+/// announcement, or a conflict if the sender uses our address.
 ///
 /// # Errors
-/// The reason why it is ignored.
+/// The drop reason.
 pub fn input(
     interface: &Interface,
     bytes: &[u8],
@@ -44,7 +44,7 @@ pub fn input(
     }
     let for_us = interface.has_address(target.into());
     if interface.has_address(sender.into()) {
-        // Our own broadcasts may come back.
+        // The link may loop our own broadcasts back.
         return match mac == interface.mac {
             true => Err(DropReason::NeighbourIgnored),
             false => Ok(Claim { address: sender.into(), mac, kind: ClaimKind::Conflict }),
@@ -52,13 +52,13 @@ pub fn input(
     }
     if operation == ArpOperation::Request && for_us {
         if sender.is_unspecified() && mac == interface.mac {
-            // Our own probe has come back.
+            // The link has looped our own probe back.
             return Err(DropReason::NeighbourIgnored);
         }
         if !may_answer() {
             return Err(DropReason::RateLimited);
         }
-        // RFC 5227 §2.1.1: a probe, whose sender has no address yet, is answered too.
+        // RFC 5227 §2.1.1: probes are answered, too. Their sender has no address yet.
         write(interface, ArpOperation::Reply, target, (mac, sender), mac, out);
     }
     if sender.is_unspecified()
@@ -76,7 +76,7 @@ pub fn input(
     Ok(Claim { address: IpAddr::V4(sender), mac, kind })
 }
 
-/// Sends a request for `target`: by broadcast, or to the host that had the address.
+/// Sends a request for `target`: by broadcast, or to the last known `mac`.
 pub fn request(
     interface: &Interface,
     source: Ipv4Addr,

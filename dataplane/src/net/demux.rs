@@ -1,13 +1,13 @@
-//! Demultiplexing of frames: Ethernet, VLAN, IPv4 and IPv6 headers. Read only; returns the kind of packet, or the
-//! reason of the drop.
+//! Demultiplexing of frames: Ethernet, VLAN, IPv4 and IPv6 headers. Changes no bytes. Returns the kind of packet or the
+//! drop reason.
 //!
-//! IPv4 options are checked for those that forbid processing ([`super::options`]): by [`local_ip_offset`] for policies,
-//! and here for packets to our addresses. Packets of other protocols and addresses may be the host's, whose
-//! kernel has its own rules.
+//! IPv4 options that forbid processing ([`super::options`]) are refused: by [`local_ip_offset`] for policies, and here
+//! for packets to our addresses. Packets of other protocols and addresses may be the host's, whose kernel has its own
+//! rules.
 //!
-//! Left out: fragments with TCP or SCTP (also in UDP) are left to [`super::reassembly`]. Other fragments are
-//! dropped ([`DropReason::Fragment`]), except atomic fragments (RFC 6946). At most [`MAX_EXTENSIONS`] IPv6
-//! extension headers are followed. SCTP's checksum is verified by SCTP.
+//! Fragments of TCP and SCTP (also in UDP) are returned for [`super::reassembly`]. Other fragments are dropped
+//! ([`DropReason::Fragment`]), except atomic fragments (RFC 6946). At most [`MAX_EXTENSIONS`] IPv6 extension headers
+//! are followed. SCTP itself verifies its checksum.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
@@ -40,7 +40,7 @@ const DONT_FRAGMENT: u16 = 0x4000;
 /// A classified frame. Ranges are bytes of the frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {
-    /// Index of the interface that receives it.
+    /// Index of the receiving interface.
     pub interface: usize,
     /// Source MAC address.
     pub source_mac: Mac,
@@ -53,7 +53,7 @@ pub struct Packet {
 pub enum Kind {
     /// An ARP packet.
     Arp(Range<usize>),
-    /// A TCP segment whose checksum is correct or not to be verified.
+    /// A TCP segment whose checksum is correct, or need not be verified.
     Tcp {
         /// The peer.
         source: SocketAddr,
@@ -73,7 +73,7 @@ pub enum Kind {
         /// The peer's UDP port if encapsulated in UDP (RFC 6951).
         udp: Option<u16>,
     },
-    /// A fragment with a part of a TCP segment or an SCTP packet, to one of our addresses.
+    /// A fragment to one of our addresses that is to be reassembled.
     Fragment(Fragment),
     /// An ICMPv4 message with a correct checksum, to one of our addresses.
     Icmp4 {
@@ -124,9 +124,9 @@ pub fn demux(
     slow_path(frame, port, check, interfaces)
 }
 
-/// Returns the offset of the IP packet in a frame that a host with these interfaces processes: to its link-layer
-/// address or a group, on one of its VLANs, with an intact IPv4 header. IPsec policies do not apply to other
-/// hosts' frames.
+/// Returns the offset of the IP packet in a frame that a host with these interfaces processes. It is addressed to the
+/// interface's link-layer address or a group, on one of its VLANs, with an intact IPv4 header. IPsec policies do not
+/// apply to other hosts' frames.
 pub fn local_ip_offset(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<usize> {
     let link = Link::read(frame).ok()?;
     let at = link.ip_offset()?;
@@ -144,7 +144,7 @@ pub fn is_intact(packet: &[u8]) -> bool {
             .is_some_and(|header| checksum::sum(header) == 0xffff && check_options(header).is_ok())
 }
 
-/// Reads the options of an IPv4 header.
+/// Checks the options of an IPv4 header.
 #[inline]
 fn check_options(header: &[u8]) -> Result<(), DropReason> {
     match header.get(IPV4..) {
@@ -189,8 +189,8 @@ fn slow_path(
     Ok(Packet { interface: index, source_mac: link.source, kind })
 }
 
-/// The fast path: an unfragmented TCP segment in IPv4 without tag and options, from a host to one of our
-/// addresses. Returns `None` for all other frames and for errors, whose reason the slow path finds.
+/// The fast path: an unfragmented TCP segment in IPv4 without VLAN tag and options, from another host to one of our
+/// addresses. Returns `None` for all other frames and for errors, for which the slow path returns the reason.
 #[inline]
 fn fast_path(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<Packet> {
     let headers = frame.first_chunk::<{ ETHERNET + IPV4 + PORTS }>()?;
@@ -264,7 +264,7 @@ fn parse_ipv4(
     }
     let options = check_options(&frame[at..at + header]);
     if interface.has_ipsec_policies {
-        options?; // policies were not asked about it
+        options?; // policies were not applied to such a packet
     }
     let payload = at + header..at + usize::from(packet.total_len());
     let addresses = (IpAddr::V4(source), IpAddr::V4(destination));
@@ -317,7 +317,7 @@ fn parse_ipv6(
         return Err(DropReason::IpHeader);
     }
     let (source, destination) = (packet.src_addr(), packet.dst_addr());
-    // The only legitimate packet from one of our addresses is an advertisement of another host that has it too.
+    // Legitimate only as the advertisement of another host that uses the same address.
     let spoofed = interface.has_address(source.into())
         && !is_advertisement(packet.next_header(), &frame[at + 40..]);
     if source.is_loopback() || source.is_multicast() || spoofed {
@@ -332,7 +332,7 @@ fn parse_ipv6(
     let addresses = (IpAddr::V6(source), IpAddr::V6(destination));
     let (protocol, begin) = match chain {
         ExtensionChain::Upper(protocol, begin) => (protocol, begin),
-        // RFC 8200 §4.5. TCP and SCTP do not use groups.
+        // RFC 8200 §4.5. TCP and SCTP are unicast only.
         ExtensionChain::Fragment { protocol, id, offset, more, begin }
             if unicast
                 && !source.is_unspecified()
@@ -371,8 +371,8 @@ fn parse_ipv6(
     }
 }
 
-/// Returns true if fragments of this protocol are reassembled. Fragments whose fragmentable part begins with an
-/// extension header are not.
+/// Returns true if fragments of this protocol are reassembled. Fragments are not if an extension header follows the
+/// fragment header.
 fn is_reassembled(protocol: IpProtocol, interface: &Interface) -> bool {
     match protocol {
         IpProtocol::Tcp | SCTP => true,
@@ -393,7 +393,7 @@ fn parse_sctp(
     Ok(Kind::Sctp { source, destination, packet, udp: None })
 }
 
-/// RFC 6951 §5.4: SCTP in UDP, to the configured port. Other UDP is not supported.
+/// Parses SCTP in UDP to the configured port (RFC 6951 §5.4). Other UDP is not supported.
 fn parse_udp(
     frame: &[u8],
     addresses: (IpAddr, IpAddr),
@@ -441,9 +441,9 @@ fn parse_tcp(
     Ok(Kind::Tcp { source, destination, segment })
 }
 
-/// The end of a chain of extension headers.
+/// End of a chain of extension headers.
 enum ExtensionChain {
-    /// An upper-layer protocol, and its offset.
+    /// Upper-layer protocol, and the offset of its header.
     Upper(IpProtocol, usize),
     /// A fragment, and the offset of its data.
     Fragment { protocol: u8, id: u32, offset: usize, more: bool, begin: usize },
@@ -458,7 +458,7 @@ fn skip_extensions(
     for n in 0..=MAX_EXTENSIONS {
         let rest = packet.get(at..).ok_or(DropReason::Truncated)?;
         let len = match next {
-            // RFC 8200 §4.1: right behind the IPv6 header only.
+            // RFC 8200 §4.1: allowed only directly behind the IPv6 header.
             IpProtocol::HopByHop if n > 0 => return Err(DropReason::HopByHop),
             IpProtocol::HopByHop | IpProtocol::Ipv6Opts | IpProtocol::Ipv6Route => {
                 let header = Ipv6ExtHeader::new_checked(rest).map_err(|_| DropReason::Truncated)?;
@@ -471,7 +471,7 @@ fn skip_extensions(
                 8 * (usize::from(header.header_len()) + 1)
             }
             IpProtocol::Ipv6Frag => {
-                // RFC 6946: an atomic fragment, the whole packet, is processed as unfragmented.
+                // RFC 6946: an atomic fragment, which is the whole packet, is processed as unfragmented.
                 let header = rest.get(2..8).ok_or(DropReason::Truncated)?;
                 let header =
                     Ipv6FragmentHeader::new_checked(header).map_err(|_| DropReason::Truncated)?;
@@ -494,7 +494,8 @@ fn skip_extensions(
     Err(DropReason::ExtensionHeader)
 }
 
-/// RFC 8200 §4.2: the type of an unknown option decides whether the packet may be processed without it.
+/// Checks a header's options. The type of an unknown option decides whether the packet may be processed (RFC 8200
+/// §4.2).
 fn check_options_v6(options: &[u8]) -> Result<(), DropReason> {
     let mut at = 0;
     for _ in 0..MAX_OPTIONS {

@@ -1,5 +1,5 @@
-//! Fragmentation of our own packets that exceed the path MTU, as a sender may (RFC 791 §3.2, RFC 8200 §4.5). Only
-//! for SCTP messages segmented before the path MTU decreased, which cannot be segmented again (RFC 9260 §6.9).
+//! Fragmentation of the worker's own packets that exceed the path MTU, as a sender may (RFC 791 §3.2, RFC 8200 §4.5).
+//! Only for SCTP messages segmented before the path MTU decreased, which cannot be segmented again (RFC 9260 §6.9).
 //!
 //! ```text
 //!  | Ethernet, VLAN | IPv4: identification, DF clear | 8n bytes ...
@@ -31,14 +31,14 @@ const IPV6_NEXT: usize = 6;
 /// A fragment of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fragment {
-    /// Its range of the packet's payload, in bytes.
+    /// Range of the packet's payload that the fragment contains, in bytes.
     pub range: Range<usize>,
     /// True if more fragments follow.
     pub more_fragments: bool,
 }
 
-/// Returns the fragments of a packet with `len` bytes behind its IP header, for a `path` with an MTU of `mtu`
-/// bytes, at least 68.
+/// Returns the fragments of a packet with `len` bytes behind its IP header. `mtu` is the path MTU in bytes, at least
+/// 68.
 pub fn fragments(path: &Path, len: usize, mtu: usize) -> impl Iterator<Item = Fragment> + use<> {
     let max_payload = mtu.saturating_sub(path.l3_len() + extra_header_len(path));
     // RFC 791 §3.2, RFC 8200 §4.5: all fragments but the last have whole units of eight bytes.
@@ -49,13 +49,13 @@ pub fn fragments(path: &Path, len: usize, mtu: usize) -> impl Iterator<Item = Fr
     })
 }
 
-/// Returns the bytes of the frame with `piece`.
+/// Returns the length in bytes of the frame that contains `fragment`.
 pub fn frame_len(path: &Path, fragment: &Fragment) -> usize {
     path.header_len() + extra_header_len(path) + fragment.range.len()
 }
 
-/// Writes the frame with `piece` of `whole`, a complete frame for `path`, to `out`, which has the length
-/// [`frame_len`] returns.
+/// Writes the frame that contains `fragment` to `out`, whose length is [`frame_len`]. `packet` is a complete frame for
+/// `path`.
 pub fn emit(path: &Path, packet: &[u8], fragment: &Fragment, id: u32, out: &mut [u8]) {
     let at = path.header_len();
     out[..at].copy_from_slice(&packet[..at]);
@@ -87,11 +87,11 @@ fn extra_header_len(path: &Path) -> usize {
 }
 
 /// Generates fragment identifications: one counter of all packets that this worker fragments, plus a secret offset for
-/// each pair of addresses, so that a host cannot predict the identifications sent to another one (RFC 7739 §5). It can
-/// see how many packets were fragmented between two to itself.
+/// each pair of addresses. So a host cannot predict the identifications sent to another one (RFC 7739 §5). It can see
+/// how many packets were fragmented between two packets to itself.
 ///
-/// For a pair of addresses a value repeats after 2^16 packets that the worker fragments to any host, in IPv6 after
-/// 2^32. In IPv4 that can be within the time in which RFC 6864 §4.3 requires it to be unique: then only SCTP's
+/// For a pair of addresses a value repeats after the worker has fragmented 2^16 packets to any hosts, over IPv6 after
+/// 2^32. Over IPv4 that can be within the time in which RFC 6864 §4.3 requires it to be unique. Then only SCTP's
 /// checksum detects a packet of mixed fragments. Workers do not coordinate their counters.
 #[derive(Debug)]
 pub struct IdentificationGenerator {
@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    // RFC 791 §2.3: a router on the path may fragment it again.
+    // RFC 791 §2.3: a router on the path may fragment a fragment again.
     #[test]
     fn ipv4_fragments_may_be_refragmented() {
         let carrier = sctp_path(None, false, None);
@@ -227,8 +227,7 @@ mod tests {
         assert_ne!(first, other.next(ends(2)), "nor of all workers");
     }
 
-    // RFC 8200 §4.5: protocols other than TCP and SCTP are not reassembled, UDP only where SCTP is expected in
-    // it.
+    // RFC 8200 §4.5: UDP is reassembled only on an interface that expects SCTP in it.
     #[test]
     fn udp_is_reassembled_where_sctp_is_expected() {
         let udp = UdpPorts { local: 4000, remote: 9899 };

@@ -1,6 +1,6 @@
-//! A fast path for successive frames of one flow. If a frame's headers equal those of the frame before it, except for
-//! the fields that differ in each packet, the earlier frame's parse result holds for it too, and only these fields are
-//! checked.
+//! Header prediction for successive frames of one flow. If a frame's headers equal those of the previous frame, except
+//! for the fields that vary per packet, the previous parse result holds for it, too. Only these fields are checked
+//! then.
 //!
 //! ```text
 //!  | Ethernet 14, or 18 with a tag | IPv4 20 or IPv6 40 | ports 4 | rest of the segment ...
@@ -15,13 +15,13 @@ use core::ops::Range;
 
 use crate::checksum;
 
-/// Bytes compared at once: headers up to the ports are never longer.
+/// Bytes compared at once; headers up to the ports are not longer.
 const WINDOW: usize = 64;
 const PORTS: usize = 4;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
 
-/// The bits that must be equal.
+/// Bits that must be equal.
 type Mask = [u8; WINDOW];
 
 const fn ipv4_mask(l3: usize) -> Mask {
@@ -61,10 +61,9 @@ const fn clear_bytes(mask: &mut Mask, at: usize, len: usize) {
 
 static MASKS: [[Mask; 2]; 2] = [[ipv4_mask(14), ipv4_mask(18)], [ipv6_mask(14), ipv6_mask(18)]];
 
-/// Returns the range of the TCP segment or SCTP packet in `frame` if its headers equal those of `last`. `last` is
-/// a frame, or a reassembled packet with a frame's headers, with a segment or packet of the same protocol at
-/// `start`. Interface and flow are then equal too. `None`: the frame must be parsed in full, which also finds
-/// errors.
+/// Returns the range of the TCP segment or SCTP packet in `frame` if its headers equal those of `last`; interface and
+/// flow are then equal, too. `last` is a frame, or a reassembled packet behind a frame's headers. It contains a segment
+/// or packet of the same protocol at `start`. `None`: the frame must be parsed in full, which also finds errors.
 pub fn predicted_segment(frame: &[u8], last: &[u8], start: usize) -> Option<Range<usize>> {
     let (frame_head, last_head) = (frame.first_chunk::<WINDOW>()?, last.first_chunk::<WINDOW>()?);
     let tagged = last_head[12..14] == [0x81, 0];
@@ -104,7 +103,7 @@ mod tests {
     use crate::net::path::{Path, TxChecksum};
     use crate::net::sctp_path::SctpPath;
 
-    /// Returns a frame with the interface that receives it.
+    /// Returns a TCP frame and the interface that receives it.
     fn frame(vlan: bool, v6: bool, ect: bool, payload: &[u8]) -> (Vec<u8>, Interface) {
         let vlan = vlan.then_some(42);
         let a = Interface::with_addresses(vlan, [2, 0, 0, 0, 0, 1], ["10.0.0.1", "2001:db8::1"]);
@@ -131,7 +130,7 @@ mod tests {
         (frame, b)
     }
 
-    /// Returns a frame with an SCTP packet: ports, tag, checksum and `chunks`.
+    /// Returns a frame with an SCTP packet of `chunks`, and the interface that receives it.
     fn sctp_frame(vlan: bool, v6: bool, chunks: &[u8]) -> (Vec<u8>, Interface) {
         let (like, own) = frame(vlan, v6, false, &[]);
         let (from, to) = if v6 { ("2001:db8::1", "2001:db8::2") } else { ("10.0.0.1", "10.0.0.2") };
@@ -155,7 +154,7 @@ mod tests {
             let (next, _) = sctp_frame(vlan, v6, &[2; 1000]);
             assert_eq!(predicted_segment(&next, &last, start), Some(start..next.len()));
             assert_equals_demux(&next, &last, start..next.len(), &[own]);
-            // In UDP the packet begins later.
+            // A packet in UDP begins eight bytes later.
             assert_eq!(predicted_segment(&next, &last, start + 8), None);
             let (tcp, _) = frame(vlan, v6, false, &[1; 20]);
             assert_eq!(
@@ -191,7 +190,7 @@ mod tests {
         frame[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Asserts that the full parse of `next` gives the result of `last`, except for the segment's range.
+    /// Asserts that the full parse of `next` equals that of `last`, except for the segment's range.
     fn assert_equals_demux(
         next: &[u8],
         last: &[u8],
@@ -220,7 +219,7 @@ mod tests {
                 let mut next = last.clone();
                 next[at] ^= 1 << (bit % 8);
                 if !v6 && (l3..start).contains(&at) && !(l3 + 10..l3 + 12).contains(&at) {
-                    // Otherwise the checksum alone would reveal the difference.
+                    // Otherwise the wrong checksum alone would prevent the prediction.
                     fix_checksum(&mut next, l3, start);
                 }
                 if let Some(found) = predicted_segment(&next, &last, start) {
@@ -231,7 +230,7 @@ mod tests {
     }
 
     proptest! {
-        /// The full parse gives the result of the fast path for every frame that the fast path accepts.
+        /// For every frame that header prediction accepts, the full parse gives the same result.
         #[test]
         fn header_prediction_agrees_with_slow_path(
             vlan: bool,

@@ -1,5 +1,5 @@
-//! ICMP (RFC 792, RFC 4443) of a host. Echo requests are answered, and errors about packets that may be ours are
-//! reported. All other messages are counted.
+//! ICMP (RFC 792, RFC 4443) of a host. Answers echo requests, and reports errors about packets that may be ours. All
+//! other messages are dropped and counted.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -31,8 +31,8 @@ pub struct Report {
     pub kind: IcmpErrorKind,
 }
 
-/// The field of a quoted packet that an off-path attacker would have to guess: it proves that the sender has seen
-/// a packet of ours.
+/// The field of a quoted packet that an off-path attacker must guess. It proves that the sender has seen a packet of
+/// ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quote {
     /// Sequence number of a TCP segment.
@@ -54,7 +54,7 @@ pub enum IcmpErrorKind {
     Unreachable(Unreachable),
 }
 
-/// The unreachable part (RFC 792, RFC 1812 §5.2.7.1; RFC 4443 §3.1, §3.4).
+/// The part of the path that is unreachable (RFC 792, RFC 1812 §5.2.7.1; RFC 4443 §3.1, §3.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unreachable {
     /// The network or the host; this may be transient.
@@ -66,20 +66,19 @@ pub enum Unreachable {
     /// No listener.
     #[error("the peer reports by ICMP that the port has no listener")]
     Port,
-    /// A filter forbids it.
+    /// A filter on the path prohibits the packet.
     #[error("a filter on the path forbids it, as reported by ICMP")]
     Prohibited,
 }
 
 impl Unreachable {
-    /// Returns false for soft errors of RFC 1122 §4.2.3.9.
+    /// Returns true unless the error is soft (RFC 1122 §4.2.3.9).
     pub fn is_hard(self) -> bool {
         self != Unreachable::Host
     }
 }
 
-/// Least MTU in bytes that a router may report (RFC 791 §3.2; RFC 8200 §5). TCP decides how far to follow the
-/// report.
+/// Least MTU in bytes that a router may report (RFC 791 §3.2; RFC 8200 §5). The transport applies its own minimum.
 const MIN_MTU_V4: u16 = 68;
 const MIN_MTU_V6: u16 = 1280;
 const HOP_LIMIT: u8 = 64;
@@ -99,7 +98,7 @@ pub enum Icmp {
 /// Parses an ICMPv4 message with a correct checksum.
 ///
 /// # Errors
-/// The reason why it is ignored.
+/// The drop reason.
 pub fn parse_v4(index: usize, interface: &Interface, message: &[u8]) -> Result<Icmp, DropReason> {
     let packet = Icmpv4Packet::new_checked(message).map_err(|_| DropReason::Icmp)?;
     let code = packet.msg_code();
@@ -147,7 +146,7 @@ pub fn parse_v4(index: usize, interface: &Interface, message: &[u8]) -> Result<I
 /// Parses an ICMPv6 message with a correct checksum, other than neighbour discovery.
 ///
 /// # Errors
-/// The reason why it is ignored.
+/// The drop reason.
 pub fn parse_v6(index: usize, interface: &Interface, message: &[u8]) -> Result<Icmp, DropReason> {
     let packet = Icmpv6Packet::new_checked(message).map_err(|_| DropReason::Icmp)?;
     let unreachable = match (packet.msg_type(), packet.msg_code()) {
@@ -181,7 +180,8 @@ pub fn parse_v6(index: usize, interface: &Interface, message: &[u8]) -> Result<I
     parse_report(index, interface, ends, (protocol, &inner[at..]), trouble)
 }
 
-/// RFC 5927 §7.2: an MTU that the packet did not exceed, or not below ours, is ignored.
+/// Checks a reported MTU. It is ignored if the packet did not exceed it, or if it is not below the interface's (RFC
+/// 5927 §7.2).
 fn check_reported_mtu(
     interface: &Interface,
     mtu: u32,
@@ -196,8 +196,8 @@ fn check_reported_mtu(
     }
 }
 
-/// Returns the report on a packet with these addresses, from its first eight bytes of TCP, SCTP or ESP. The owner
-/// of the flow, or of the SA, checks the sequence number (RFC 5927 §4.1) or the tag (RFC 9260 §10).
+/// Returns the report on a packet with these addresses, from its first eight bytes of TCP, SCTP or ESP. The owner of
+/// the flow or of the SA checks the sequence number (RFC 5927 §4.1) or the tag (RFC 9260 §10).
 fn parse_report(
     index: usize,
     interface: &Interface,
@@ -206,7 +206,7 @@ fn parse_report(
     trouble: IcmpErrorKind,
 ) -> Result<Icmp, DropReason> {
     let (protocol, bytes) = match protocol {
-        // RFC 6951 §5.5: the report is about the packet in UDP, if the router quotes that much.
+        // RFC 6951 §5.5: the report is about the SCTP packet in UDP, if the router quotes enough of it.
         IpProtocol::Udp
             if interface
                 .encapsulation
@@ -250,7 +250,7 @@ fn parse_report(
     }))
 }
 
-/// RFC 9260 §10 (ICMP6): returns the initiate tag of a packet with an INIT, if the router quotes that much of it.
+/// Returns the initiate tag of a packet with an INIT, if the router quotes enough of it (RFC 9260 §10, ICMP6).
 fn initiate_tag(packet: &[u8]) -> Option<u32> {
     const COMMON_HEADER: usize = 12;
     const INIT: u8 = 1;
@@ -260,14 +260,14 @@ fn initiate_tag(packet: &[u8]) -> Option<u32> {
     }
 }
 
-/// Most bytes of a packet that a report quotes, so that every path carries the report (RFC 1812 §4.3.2.3, RFC
-/// 4443 §2.4).
+/// Most quoted bytes of a packet in a report, so that the report fits every path MTU (RFC 1812 §4.3.2.3, RFC 4443
+/// §2.4).
 const QUOTED_V4: usize = 548;
 /// As [`QUOTED_V4`], over IPv6.
 const QUOTED_V6: usize = 1232;
 
-/// Writes the report of a router that informs the sender of `packet` of the path MTU (RFC 1191 §4, RFC 4443
-/// §3.2): to our own address, from the packet's destination.
+/// Writes a packet-too-big report to our own host, as a router would that informs the sender of `packet` of the path
+/// MTU (RFC 1191 §4, RFC 4443 §3.2). Its source is the packet's destination.
 pub fn write_packet_too_big(
     interface: &Interface,
     packet: &[u8],
@@ -306,7 +306,7 @@ pub fn write_packet_too_big(
     );
 }
 
-/// Answers an echo request with its own bytes, to the source link-layer address.
+/// Answers an echo request with its own bytes, to the link-layer address `mac`.
 pub fn write_echo_reply(
     interface: &Interface,
     mac: Mac,

@@ -50,20 +50,20 @@ pub struct Interface {
     pub ip: IpFields,
     /// Local port range of outgoing streams and associations.
     pub local_ports: LocalPorts,
-    /// True if IPsec policies apply. They are looked up by whole packets, so fragments are reassembled first.
+    /// True if IPsec policies apply. Policies match whole packets, so fragments are reassembled first.
     pub has_ipsec_policies: bool,
     /// Neighbours on the link.
     pub neighbours: NeighbourCache,
     addresses: Vec<IpNet>,
-    /// IPv4 addresses and broadcast addresses, with which each packet is compared.
+    /// IPv4 addresses, with which each packet's destination is compared. Broadcast addresses are separate.
     v4: Vec<u32>,
     broadcasts: Vec<u32>,
     routes: Vec<Route>,
 }
 
 impl Interface {
-    /// Creates the interface `id` as configured, on a port with link-layer address `mac`. `neighbours` bounds its
-    /// cache and `key` seeds it.
+    /// Creates the interface `id` as configured, on a port with link-layer address `mac`. `neighbours` is the capacity
+    /// of its neighbour cache, and `key` seeds the cache's hash.
     pub fn new(
         id: InterfaceId,
         config: &InterfaceConfig,
@@ -110,7 +110,7 @@ impl Interface {
         self.addresses.iter().map(IpNet::addr)
     }
 
-    /// Returns true for one of the interface's own addresses.
+    /// Returns true if `address` is one of the interface's own.
     pub fn has_address(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => self.has_v4_address(address),
@@ -118,7 +118,7 @@ impl Interface {
         }
     }
 
-    /// Returns true for one of the interface's own IPv4 addresses.
+    /// Returns true if `address` is one of the interface's own IPv4 addresses.
     #[inline]
     pub fn has_v4_address(&self, address: Ipv4Addr) -> bool {
         self.v4.contains(&u32::from(address))
@@ -130,7 +130,7 @@ impl Interface {
             || self.addresses.iter().any(|net| net.contains(&address))
     }
 
-    /// Returns the next hop for `destination`: itself if it is on the link, else the gateway of the longest
+    /// Returns the next hop for `destination`: itself if it is on the link, otherwise the gateway of the longest
     /// matching route.
     pub fn next_hop(&self, destination: IpAddr) -> Option<IpAddr> {
         if self.is_on_link(destination) {
@@ -139,7 +139,7 @@ impl Interface {
         self.routes.iter().find(|route| route.to.contains(&destination)).map(|route| route.via)
     }
 
-    /// Returns the source address for `destination`: the one in the prefix of the next hop, else the first of the
+    /// Returns the source address for `destination`: the one in the prefix of the next hop, otherwise the first of the
     /// family. A link-local one is used only for link-local destinations.
     pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
         let hop = self.next_hop(destination)?;
@@ -157,7 +157,7 @@ impl Interface {
             .or_else(|| self.addresses().find(|a| a.is_ipv4() == neighbour.is_ipv4()))
     }
 
-    /// Returns true for the link's broadcast addresses.
+    /// Returns true for the broadcast addresses of the interface's prefixes and for 255.255.255.255.
     #[inline]
     pub fn is_broadcast(&self, address: Ipv4Addr) -> bool {
         self.broadcasts.contains(&u32::from(address))
@@ -173,7 +173,7 @@ impl Interface {
                     .any(|a| matches!(a, IpAddr::V6(a) if solicited_node(a) == group)))
     }
 
-    /// Returns true if a frame with this destination is for the interface.
+    /// Returns true if a frame with this destination address is for the interface.
     pub fn accepts_mac(&self, mac: Mac) -> bool {
         mac == self.mac
             || mac == BROADCAST
@@ -208,7 +208,7 @@ pub fn group_mac(group: Ipv6Addr) -> Mac {
     [0x33, 0x33, w, x, y, z]
 }
 
-/// Returns the link-local address of a link-layer address (RFC 4291 appendix A).
+/// Returns the link-local address for a link-layer address (RFC 4291 appendix A).
 pub fn link_local(mac: Mac) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac;
     Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])

@@ -5,9 +5,9 @@
 //!  | destination 6 | source 6 | 0x8100 | priority 3, DEI 1, identifier 12 | EtherType 2 | payload ...
 //! ```
 //!
-//! Demultiplexing, IPsec and the host's port all use this parser, so that they interpret a frame in the same way.
-//! Left out: 802.1ad and other outer tags, second tags, and IEEE 802.3 lengths with LLC or SNAP. Their EtherTypes
-//! are unknown ones.
+//! Demultiplexing, IPsec and the host's port all use this parser, so that they interpret a frame in the same way. Not
+//! supported: 802.1ad and other outer tags, second tags, and IEEE 802.3 lengths with LLC or SNAP. Such frames have an
+//! unknown EtherType.
 
 use smoltcp::wire::{EthernetFrame, EthernetProtocol};
 
@@ -18,7 +18,7 @@ use crate::drops::DropReason;
 const ETHERNET: usize = 14;
 const TAG: usize = 4;
 const VLAN: u16 = 0x8100;
-/// The identifier's bits in a tag (IEEE 802.1Q §9.6).
+/// VLAN identifier in a tag (IEEE 802.1Q §9.6).
 const VID_MASK: u16 = 0x0fff;
 
 /// LLDP (IEEE 802.1AB §8.3).
@@ -31,11 +31,11 @@ const EAPOL: u16 = 0x888e;
 pub struct Link {
     /// Destination address.
     pub destination: Mac,
-    /// Source address, a unicast one.
+    /// Source address, never a group.
     pub source: Mac,
     /// VLAN identifier, 1 to 4095; `None` for an untagged or a priority-tagged frame.
     pub vlan: Option<u16>,
-    /// EtherType, behind the tag if there is one.
+    /// EtherType, the one behind the tag if the frame is tagged.
     pub protocol: EthernetProtocol,
     /// Offset of the payload in the frame: 14 or 18, at most the frame's length.
     pub payload: usize,
@@ -45,7 +45,7 @@ impl Link {
     /// Parses the header of `frame`.
     ///
     /// # Errors
-    /// [`DropReason::Truncated`], [`DropReason::BadSourceMac`] for a group address, [`DropReason::Vlan`] for two
+    /// [`DropReason::Truncated`], [`DropReason::BadSourceMac`] for a group source address, [`DropReason::Vlan`] for two
     /// tags.
     #[inline(always)]
     pub fn read(frame: &[u8]) -> Result<Link, DropReason> {
@@ -58,7 +58,7 @@ impl Link {
         Ok(Link { destination, source, vlan, protocol, payload })
     }
 
-    /// Returns the interface of such frames on `port`.
+    /// Returns the index of the interface for frames with this VLAN on `port`.
     #[inline(always)]
     pub fn find_interface(&self, port: usize, interfaces: &[Interface]) -> Option<usize> {
         interfaces.iter().position(|i| i.port == port && i.vlan == self.vlan)
@@ -71,20 +71,19 @@ impl Link {
             .then_some(self.payload)
     }
 
-    /// Returns true for the protocols besides IP that pass IPsec's policies: ARP, LLDP and EAPOL, which Linux
-    /// never decapsulates. Any other EtherType may hide an IP packet: stacked tags, PPPoE, MPLS, MACsec,
-    /// batman-adv, HSR.
+    /// Returns true for the protocols besides IP that IPsec policies let pass: ARP, LLDP and EAPOL, which Linux never
+    /// decapsulates. Any other EtherType may contain an IP packet: stacked tags, PPPoE, MPLS, MACsec, batman-adv, HSR.
     pub fn passes_policies(&self) -> bool {
         matches!(self.protocol, EthernetProtocol::Arp | EthernetProtocol::Unknown(LLDP | EAPOL))
     }
 }
 
-/// Returns the offset of the IP packet in `frame`, by its EtherType.
+/// Returns the offset of the IP packet in `frame`; `None` if its EtherType is another.
 pub fn find_ip(frame: &[u8]) -> Option<usize> {
     Link::read(frame).ok()?.ip_offset()
 }
 
-/// Returns VLAN identifier, EtherType behind the tag and offset of the payload.
+/// Returns the VLAN identifier, the EtherType behind the tag, and the offset of the payload.
 #[inline(always)]
 fn parse_tag(
     frame: &[u8],

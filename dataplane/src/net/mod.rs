@@ -1,10 +1,10 @@
 //! The network stack of one worker below TCP and SCTP, sans-IO over frames: Ethernet, VLAN, ARP, IPv4, IPv6,
 //! neighbour discovery, ICMP.
 //!
-//! [`demux::demux`] classifies a frame. TCP segments and SCTP packets go to the worker's flow tables, all others
-//! to [`Stack::handle_control`]. It answers by itself and returns a [`Notice`] for this worker or another one, since
-//! each worker has its own caches and streams. Frames to send are left in an [`Outbox`], except segments of
-//! streams: these are written in place behind the headers of a [`path::Path`].
+//! [`demux::demux`] classifies a frame. TCP segments and SCTP packets go to the worker's flow tables, all others to
+//! [`Stack::handle_control`]. It answers by itself and returns a [`Notice`] for this worker or another one, because
+//! each worker has its own caches and streams. Frames to send are appended to an [`Outbox`]. Segments of streams are
+//! instead written in place behind the headers of a [`path::Path`].
 
 pub mod arp;
 pub mod demux;
@@ -39,8 +39,8 @@ use self::presence::Presence;
 use self::rate_limit::RateLimit;
 use crate::drops::DropReason;
 
-/// Most ARP replies, neighbour advertisements and answers to group queries in a second: enough for every host of
-/// a large link, too few to fill it.
+/// Most ARP replies, neighbour advertisements and answers to group queries per second: enough for every host of a large
+/// link, too few to saturate it.
 const MAX_ANSWERS_PER_SECOND: u32 = 10_000;
 
 /// The worker's interfaces with their neighbours, and the rate limits of answers.
@@ -66,8 +66,8 @@ pub enum Notice {
     Echoed,
     /// A multicast group query (MLD), answered later.
     Query,
-    /// Another host with this link-layer address uses an address of the interface at this index. The bool is true
-    /// if the conflict is to be reported.
+    /// Another host with this link-layer address uses an address of the interface at this index. The bool is true if
+    /// the conflict must be reported.
     Conflict(usize, IpAddr, Mac, bool),
 }
 
@@ -109,8 +109,8 @@ impl Outbox {
 }
 
 impl Stack {
-    /// Creates a stack of these interfaces that sends at most `icmp_per_second` echo replies and accepts at most
-    /// as many ICMP errors a second.
+    /// Creates a stack of these interfaces. `icmp_per_second` bounds the echo replies sent and, separately, the ICMP
+    /// errors accepted per second.
     pub fn new(interfaces: Vec<Interface>, icmp_per_second: u32, now: Instant) -> Self {
         let limit = || RateLimit::new(icmp_per_second, now);
         let presence = Presence::new(&interfaces);
@@ -118,10 +118,10 @@ impl Stack {
         Stack { interfaces, icmp: limit(), errors: limit(), answers, presence }
     }
 
-    /// Processes a packet other than TCP's and SCTP's.
+    /// Processes a packet that is neither TCP nor SCTP.
     ///
     /// # Errors
-    /// The reason of the drop. The packet may have been answered nevertheless.
+    /// The drop reason. The packet may have been answered nevertheless.
     pub fn handle_control(
         &mut self,
         packet: &Packet,
@@ -236,7 +236,7 @@ impl Stack {
         resolution
     }
 
-    /// Returns the time of the next [`poll`](Self::poll).
+    /// Returns the due time of the next [`poll`](Self::poll).
     pub fn poll_timeout(&self) -> Option<Instant> {
         let neighbours = self.interfaces.iter().filter_map(|i| i.neighbours.poll_timeout());
         neighbours.chain(self.presence.poll_timeout()).min()
@@ -278,7 +278,7 @@ impl Stack {
         match (interface.solicitation_source(address), address) {
             (Some(IpAddr::V4(s)), IpAddr::V4(t)) => arp::request(interface, s, t, mac, out),
             (Some(IpAddr::V6(s)), IpAddr::V6(t)) => nd::solicit(interface, s, t, mac, out),
-            // An interface without an address of the family has no route to the neighbour, which is never resolved.
+            // An interface without an address of the family has no route to the neighbour, so it never resolves one.
             _ => {}
         }
     }

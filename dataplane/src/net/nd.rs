@@ -18,11 +18,11 @@ use crate::drops::DropReason;
 /// Hop limit that proves that a message comes from this link (RFC 4861 §7.1).
 const HOP_LIMIT: u8 = 255;
 
-/// Processes a solicitation or an advertisement in a frame from `sender`. Answers a solicitation of our address
-/// if `may_answer` allows. Returns the sender's announcement, or the conflict if the sender uses our address.
+/// Processes a solicitation or an advertisement in a frame from `sender`. Answers a solicitation of our address if
+/// `may_answer` allows. Returns the sender's announcement, or a conflict if the sender uses our address.
 ///
 /// # Errors
-/// The reason why it is ignored.
+/// The drop reason.
 pub fn input(
     interface: &Interface,
     sender: Mac,
@@ -49,7 +49,7 @@ pub fn input(
         NdiscRepr::NeighborAdvert { flags, target_addr, lladdr } => {
             let mac = link_layer(lladdr.as_ref().map(|a| a.as_bytes()))?;
             if interface.has_address(target_addr.into()) {
-                // Our own announcements may come back.
+                // The link may loop our own announcements back.
                 return match sender == interface.mac {
                     true => Err(DropReason::NeighbourIgnored),
                     false => Ok(Claim {
@@ -87,7 +87,7 @@ fn handle_solicitation(
     }
     if source.is_unspecified() {
         if sender == interface.mac {
-            // Our own probe has come back.
+            // The link has looped our own probe back.
             return Err(DropReason::NeighbourIgnored);
         }
         // RFC 4862 §5.4.3: a host performs duplicate address detection for our address; RFC 4861
@@ -121,7 +121,7 @@ fn handle_advertisement(
     if !interface.is_on_link(target.into()) {
         return Err(DropReason::NeighbourIgnored);
     }
-    // RFC 4861 §7.2.5: without an address it only confirms the known one.
+    // RFC 4861 §7.2.5: without the link-layer address option, an advertisement only confirms the known address.
     let target_mac = mac.or_else(|| interface.neighbours.get(target.into()));
     let mac = target_mac.ok_or(DropReason::NeighbourIgnored)?;
     let overrides = flags.contains(NdiscNeighborFlags::OVERRIDE);
@@ -129,7 +129,7 @@ fn handle_advertisement(
     Ok(Claim { address: target.into(), mac, kind })
 }
 
-/// Sends a solicitation of `target`: to its group, or to the host that had the address.
+/// Sends a solicitation of `target`: to its solicited-node group, or to the last known `mac`.
 pub fn solicit(
     interface: &Interface,
     source: Ipv6Addr,

@@ -9,17 +9,17 @@
 //!     +------- 1 s --- failed  <--- 3 x 1 s -- incomplete <--------|------ 3 x 1 s unanswered -----+
 //! ```
 //!
-//! Unsolicited announcements are not trusted, because every host on the link can forge them. They create no
-//! entry, except that a peer which solicits *our* address gets a stale one. They never change a known link-layer
-//! address: the old one is probed at once and, without an answer, resolved again. So a moved address costs a few
-//! seconds, and a forged ARP reply has no effect.
+//! Unsolicited announcements are not trusted, because every host on the link can forge them. They create no entry,
+//! except that a peer that solicits *our* address gets a stale one. They never change a known link-layer address: the
+//! old one is probed at once and, without an answer, resolved again. So a moved address costs a few seconds, and a
+//! forged ARP reply has no effect.
 //!
 //! Packets are not queued here: streams are polled for segments only once the next hop is known. Sans-IO:
 //! [`NeighbourCache::resolve`] and [`NeighbourCache::poll`] return the solicitations to send.
 //!
-//! Bounds: the number of entries. At most a quarter of them are incomplete, and at most half are *strangers*:
-//! hosts that solicited our address and to which no packet was ever sent. A new stranger evicts only strangers,
-//! and neighbours of streams are pinned, so no flood evicts them.
+//! Bounds: the number of entries. At most a quarter of them are incomplete, and at most half are *unsolicited*: hosts
+//! that solicited our address and to which no packet was ever sent. A new unsolicited entry evicts only unsolicited
+//! ones, and neighbours of streams are pinned. So no flood evicts neighbours in use.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -40,7 +40,7 @@ const DELAY: Duration = Duration::from_secs(5);
 const RETRANS: Duration = Duration::from_secs(1);
 /// MAX_MULTICAST_SOLICIT and MAX_UNICAST_SOLICIT.
 const MAX_SOLICITS: u8 = 3;
-/// Time for which a failure is remembered: the least interval of resolutions of one address.
+/// Least interval of failed resolutions of one address.
 const FAILURE_HOLD: Duration = Duration::from_secs(1);
 /// Least interval of scans of all entries.
 const SCAN: Duration = Duration::from_millis(10);
@@ -57,7 +57,7 @@ pub struct NeighbourCache {
     incomplete: usize,
     unsolicited: usize,
     clock_hand: usize,
-    /// Earliest time at which an entry needs attention.
+    /// Earliest deadline of an entry.
     next_deadline: Option<Instant>,
     /// Index at which `poll` continues an unfinished scan.
     scan_index: Option<usize>,
@@ -71,7 +71,7 @@ struct Entry {
     last_used: Instant,
     /// True if no packet was ever sent to this neighbour.
     unsolicited: bool,
-    /// Streams that use this neighbour. The entry is not evicted while it is above 0.
+    /// Number of streams that use this neighbour. An entry with pins is not evicted.
     pins: u32,
 }
 
@@ -93,12 +93,12 @@ pub enum Resolution {
     /// Resolution is in progress. If `solicit` is true, the caller sends the first solicitation now, by broadcast
     /// or multicast.
     Wait {
-        /// True for the first request.
+        /// True if the caller must send the first solicitation.
         solicit: bool,
     },
     /// Resolution failed less than a second ago.
     Failed,
-    /// The cache has no room.
+    /// The cache has no free entry.
     Full,
 }
 
@@ -116,7 +116,7 @@ pub struct Claim {
 /// Kind of the packet that carried a [`Claim`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClaimKind {
-    /// An ARP reply to us, or a neighbour advertisement with the Solicited flag.
+    /// An ARP reply to our request, or a neighbour advertisement with the Solicited flag.
     Answer {
         /// The Override flag (RFC 4861 §4.4); true for ARP.
         overrides: bool,
@@ -134,18 +134,18 @@ pub enum ClaimKind {
 pub enum ClaimOutcome {
     /// The address was being resolved: waiting streams can send.
     Resolved,
-    /// The cache has processed it; no stream was waiting.
+    /// Processed; no stream was waiting for the address.
     Noted,
-    /// Invalid, or not trusted.
+    /// Discarded: unknown neighbour or not trusted.
     Ignored,
-    /// The cache has no room for it.
+    /// The cache has no free entry for the neighbour.
     Full,
 }
 
-/// An action that is due.
+/// An action that the caller must perform.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Send a solicitation of the address: to all, or to the last known host.
+    /// Send a solicitation of the address: to all hosts, or to the last known link-layer address.
     Solicit(IpAddr, Option<Mac>),
     /// Resolution of the address has failed.
     Failed(IpAddr),
@@ -167,8 +167,8 @@ impl NeighbourCache {
         }
     }
 
-    /// Returns the link-layer address of `address`, which is on this link, or starts its resolution. Counts as
-    /// use.
+    /// Returns the link-layer address of `address`, which is on this link, or starts its resolution. Counts as use of
+    /// the entry.
     pub fn resolve(&mut self, address: IpAddr, now: Instant) -> Resolution {
         let Some(at) = self.find(address) else { return self.start_resolution(address, now) };
         let entry = &mut self.entries[at];
@@ -201,7 +201,7 @@ impl NeighbourCache {
     pub fn handle_claim(&mut self, claim: &Claim, now: Instant) -> ClaimOutcome {
         let Some(at) = self.find(claim.address) else {
             return match claim.kind {
-                // RFC 826, RFC 4861 §7.2.3: a host that solicits us will expect an answer.
+                // RFC 826, RFC 4861 §7.2.3: a host that solicits us expects an answer.
                 ClaimKind::Solicitation => match self.insert(claim.address, true, now) {
                     Some(at) => {
                         self.learn(at, claim.mac, State::Stale);
@@ -228,9 +228,9 @@ impl NeighbourCache {
                 }
                 ClaimOutcome::Noted
             }
-            // The known link-layer address is being probed. Answers from other hosts are ignored until the probes
-            // have failed, although RFC 4861 §7.2.5 allows them: otherwise a flood of forged answers would take
-            // over the address.
+            // The known link-layer address is being probed. Answers from other hosts are ignored until the probes have
+            // failed, although RFC 4861 §7.2.5 allows them. Otherwise a flood of forged answers could take over the
+            // address.
             State::Probe { .. } => ClaimOutcome::Ignored,
             State::Reachable { .. } | State::Stale | State::Delay { .. } => {
                 self.set_state(at, State::Probe { tries: 0, next: now });
@@ -248,14 +248,14 @@ impl NeighbourCache {
         }
     }
 
-    /// Probes the neighbour: a stream's segments probably do not arrive.
+    /// Probes the neighbour, because a stream's segments are probably lost.
     pub fn suspect(&mut self, address: IpAddr, now: Instant) {
         if let Some(at) = self.find(address) {
             self.suspect_at(at, now);
         }
     }
 
-    /// Probes all neighbours in use, since the link may be another one.
+    /// Probes reachable and delayed neighbours, and pinned stale ones, because the link may have changed.
     pub fn suspect_all(&mut self, now: Instant) {
         for at in 0..self.entries.len() {
             let entry = &self.entries[at];
@@ -273,8 +273,7 @@ impl NeighbourCache {
         }
     }
 
-    /// Pins a neighbour's entry until [`unpin`](Self::unpin), once for each stream. Returns false if it has no
-    /// entry.
+    /// Pins a neighbour's entry until [`unpin`](Self::unpin), once per stream. Returns false if it has no entry.
     pub fn pin(&mut self, address: IpAddr) -> bool {
         let at = self.find(address);
         if let Some(at) = at {
@@ -295,7 +294,7 @@ impl NeighbourCache {
         self.next_deadline
     }
 
-    /// Returns one action that is due. To be called until it returns `None`.
+    /// Performs one step that is due and returns its action. The caller repeats it until it returns `None`.
     pub fn poll(&mut self, now: Instant) -> Option<Action> {
         if self.scan_index.is_none() {
             if self.next_deadline.is_none_or(|next| next > now) {
@@ -404,8 +403,8 @@ impl NeighbourCache {
         found.map(|&at| at as usize)
     }
 
-    /// Inserts an entry, which is stale until the caller changes it. Returns its index, or `None` if there is no
-    /// room.
+    /// Inserts an entry, which is stale until the caller changes it. Returns its index, or `None` if no entry can be
+    /// evicted.
     fn insert(&mut self, address: IpAddr, unsolicited: bool, now: Instant) -> Option<usize> {
         let (mac, state) = ([0; 6], State::Stale);
         let entry = Entry { address, mac, state, last_used: now, unsolicited, pins: 0 };
@@ -427,8 +426,8 @@ impl NeighbourCache {
         Some(at)
     }
 
-    /// Removes an entry without recent use from the index: among the examined ones a stranger, else the oldest
-    /// unless `unsolicited_only`.
+    /// Removes an idle, unpinned entry from the index and returns its position. Among the examined entries an
+    /// unsolicited one is preferred, then the least recently used.
     fn evict(&mut self, unsolicited_only: bool, now: Instant) -> Option<usize> {
         let mut oldest: Option<usize> = None;
         for _ in 0..MAX_EVICT_SCAN.min(self.entries.len()) {

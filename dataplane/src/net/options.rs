@@ -1,12 +1,12 @@
-//! The options of an IPv4 header (RFC 791 §3.1), checked for source routes and wrong lengths. No other option
-//! changes how a packet is processed.
+//! The options of an IPv4 header (RFC 791 §3.1). Checks lengths and refuses source routes. No other option changes how
+//! a packet is processed.
 //!
 //! ```text
 //!  | type | length | pointer, data ... | 1: no operation | type | length | ... | 0: end | ignored ... |
 //! ```
 //!
-//! Left out: record route, timestamp, router alert and the security options are skipped, and not repeated in a
-//! reply. A packet whose source route is completed is dropped too (RFC 7126 §4.3, §4.4).
+//! Record route, timestamp, router alert and the security options are skipped, and not copied to a reply. A packet with
+//! a completed source route is dropped, too (RFC 7126 §4.3, §4.4).
 
 use crate::api::DropReason;
 
@@ -15,7 +15,7 @@ const NO_OPERATION: u8 = 1;
 /// Loose and strict source routes.
 const SOURCE_ROUTES: [u8; 2] = [131, 137];
 
-/// Checks `options`, the bytes of a header behind the first 20.
+/// Checks `options`, the header bytes after the first 20.
 ///
 /// # Errors
 /// [`DropReason::IpOptions`] for a length below two or beyond the header (RFC 7126 §4),

@@ -39,14 +39,14 @@ const IPV4_TTL: usize = 8;
 const IPV6_HOP_LIMIT: usize = 7;
 const HOP_LIMIT: u8 = 64;
 
-/// The part that fills in the checksums of sent packets.
+/// Assignment of the checksums of sent packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TxChecksum {
     /// True if the device fills in IPv4's header checksum, false if the worker does.
     pub ip_by_device: bool,
-    /// The part that fills in TCP's.
+    /// Site of TCP's checksum.
     pub tcp: ChecksumSite,
-    /// The part that fills in SCTP's, unless encapsulated in UDP. Never `Skipped`.
+    /// Site of SCTP's checksum, unless SCTP is encapsulated in UDP. Never `Skipped`.
     pub sctp: ChecksumSite,
 }
 
@@ -58,15 +58,15 @@ impl TxChecksum {
         sctp: ChecksumSite::Software,
     };
 
-    /// Returns the offload for TCP segments: a frame can request one protocol's checksum only.
+    /// Returns the assignment for TCP segments, without SCTP's: a frame can request one protocol's checksum only.
     #[must_use]
     #[inline]
     pub fn for_tcp(self) -> TxChecksum {
         TxChecksum { sctp: ChecksumSite::Skipped, ..self }
     }
 
-    /// Returns the offload for SCTP packets, encapsulated in UDP or not. A device that fills in SCTP's checksum
-    /// does not look into UDP.
+    /// Returns the assignment for SCTP packets, encapsulated in UDP or not. A device that fills in SCTP's checksum does
+    /// not parse UDP.
     #[must_use]
     pub fn for_sctp(self, in_udp: bool) -> TxChecksum {
         let sctp = if in_udp { ChecksumSite::Software } else { self.sctp };
@@ -86,7 +86,7 @@ impl TxChecksum {
     }
 }
 
-/// The headers of one flow in front of its segments, with the next hop.
+/// The headers in front of a flow's segments, with the next hop.
 #[derive(Clone, Debug)]
 pub struct Path {
     headers: Headers,
@@ -98,7 +98,7 @@ pub struct Path {
     addresses: u16,
 }
 
-/// The headers and the next hop's address. Every stream keeps one, so IPv4's buffer is no longer than IPv4 needs.
+/// The headers and the next hop's address. Every stream has one, so the IPv4 variant is as short as possible.
 #[derive(Clone, Debug)]
 enum Headers {
     V4 { next_hop: Ipv4Addr, bytes: [u8; V4_HEADERS] },
@@ -128,8 +128,7 @@ impl AsMut<Path> for Path {
 }
 
 impl Path {
-    /// Creates the path from `local` to `remote` through the interface at `index`. Returns `None` without a
-    /// route.
+    /// Creates the path from `local` to `remote` through the interface at `index`. Returns `None` if it has no route.
     pub fn new(
         index: usize,
         interface: &Interface,
@@ -140,7 +139,7 @@ impl Path {
         Path::via(index, interface, local.ip(), remote.ip(), next_hop)
     }
 
-    /// Creates a path as [`new`](Self::new) does, through a given neighbour.
+    /// Creates a path as [`new`](Self::new) does, through the neighbour `next_hop`.
     pub fn via(
         index: usize,
         interface: &Interface,
@@ -180,11 +179,12 @@ impl Path {
         Some(path)
     }
 
-    /// Replaces the IP header fields that `fields` has. ECN is not among them (RFC 9293 §3.9.2 MUST-48, MUST-49).
+    /// Replaces the IP header fields that are set in `fields`. ECN is not among them (RFC 9293 §3.9.2 MUST-48,
+    /// MUST-49).
     #[must_use]
     #[inline]
     pub fn with_fields(mut self, fields: IpFields) -> Path {
-        // Without new fields the checksum is unchanged.
+        // Without new fields, the header checksum is unchanged.
         if fields.dscp.is_some() || fields.ttl.is_some() {
             self.set_other_fields(fields);
         }
@@ -210,8 +210,8 @@ impl Path {
         self.set_header_sum();
     }
 
-    /// Stores in IPv4's checksum field the uncomplemented sum of all constant header bytes, with zero for length
-    /// and checksum.
+    /// Stores the uncomplemented sum of the constant header bytes in IPv4's checksum field, with length and checksum as
+    /// zero.
     fn set_header_sum(&mut self) {
         if let Headers::V4 { bytes, .. } = &mut self.headers {
             let ip = &mut bytes[self.l3.into()..self.len.into()];
@@ -245,7 +245,7 @@ impl Path {
         }
     }
 
-    /// Returns the same path for a protocol other than TCP.
+    /// Returns the same path with another IP protocol than TCP.
     pub fn with_protocol(mut self, protocol: IpProtocol) -> Path {
         let at = self.l2_len() + if self.is_v6() { IPV6_PROTOCOL } else { IPV4_PROTOCOL };
         self.headers.bytes_mut()[at] = protocol.into();
@@ -285,7 +285,7 @@ impl Path {
         usize::from(self.len - self.l3)
     }
 
-    /// Returns the bytes of an MTU outside the TCP payload: the IP header and the fixed TCP header.
+    /// Returns the header bytes that an MTU includes: the IP header and the fixed TCP header.
     pub fn tcp_headers(&self) -> u16 {
         self.l3_len() as u16 + TCP_HEADER_LEN
     }
@@ -300,8 +300,8 @@ impl Path {
         usize::from(mtu) - self.l3_len()
     }
 
-    /// Completes `frame`: room for the headers, then a TCP segment with a zero checksum. `ect`: send as
-    /// ECN-capable (RFC 3168 §5). `sum`: the segment's ones' complement sum, if known.
+    /// Completes `frame`: space for the headers, then a TCP segment with a zero checksum. `ect`: send as ECN-capable
+    /// (RFC 3168 §5). `sum`: the segment's ones' complement sum, if known.
     pub fn finish(&self, frame: &mut [u8], checksums: TxChecksum, ect: bool, sum: Option<Sum>) {
         self.finish_ip(frame, checksums, ect);
         let at = self.header_len();
@@ -311,7 +311,7 @@ impl Path {
                 let sum = sum.map_or_else(|| checksum::sum(&frame[at..]), Sum::value);
                 checksum::segment_with_sum(self.addresses, TCP, len, sum)
             }
-            // The device adds the segment's sum to the pseudo-header's in the field.
+            // The device adds the segment's sum to the pseudo-header's sum in the checksum field.
             ChecksumSite::Device => {
                 checksum::pseudo_header_with_addresses(self.addresses, TCP, len)
             }
@@ -320,7 +320,7 @@ impl Path {
         frame[at..][TCP_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Completes the headers of `frame`: room for the headers, then a complete payload.
+    /// Completes the headers of `frame`: space for the headers, then a complete payload.
     pub fn finish_ip(&self, frame: &mut [u8], checksums: TxChecksum, ect: bool) {
         let at = self.header_len();
         frame[..at].copy_from_slice(&self.headers.bytes()[..at]);
@@ -478,7 +478,7 @@ mod tests {
                 let at = path.header_len();
                 let sum = Sum::default().add_bytes(&frame[at..]);
                 path.finish(&mut frame, TxChecksum::SOFTWARE, vlan.is_some(), None);
-                // A given sum results in the same frame.
+                // With a given sum the frame is the same.
                 let summed = frame.clone();
                 segment.emit(&mut frame[at..]);
                 path.finish(&mut frame, TxChecksum::SOFTWARE, vlan.is_some(), Some(sum));
@@ -493,8 +493,8 @@ mod tests {
         }
     }
 
-    // RFC 9293 §3.9.1 MUST-48, §3.9.2 MUST-49, RFC 2474 §3, RFC 3168 §5: DSCP and TTL are those of the interface
-    // or of the stream. ECN stays the transport's, and IPv4's checksum is correct.
+    // RFC 9293 §3.9.1 MUST-48, §3.9.2 MUST-49, RFC 2474 §3, RFC 3168 §5: DSCP and TTL are those of the interface or of
+    // the stream. ECN remains the transport's. IPv4's checksum is correct.
     #[test]
     fn dscp_and_ttl_are_configured_and_ecn_is_not() {
         let mut a =
@@ -541,7 +541,7 @@ mod tests {
         let trusted = TxChecksum { ip_by_device: false, tcp: ChecksumSite::Skipped, sctp };
         let (ip, tcp) = written(trusted);
         assert_eq!(tcp, [0, 0]);
-        // Software fills in both checksums. The IP header's is the same however TCP's is computed.
+        // The IP header checksum does not depend on the site of TCP's.
         let (software, tcp) = written(TxChecksum::SOFTWARE);
         assert_eq!(software, ip);
         // RFC 1071 §3: the device adds the segment's sum to the pseudo-header's.

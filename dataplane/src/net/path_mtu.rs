@@ -1,5 +1,5 @@
-//! Path MTUs discovered by the streams and associations of one worker (RFC 1191 §3, RFC 8201 §5.2), for later
-//! ones. Bounded, and entries expire, since paths change.
+//! Path MTUs discovered by the streams and associations of one worker (RFC 1191 §3, RFC 8201 §5.2), for use by later
+//! ones. The number of entries is bounded, and entries expire, because paths change.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -32,14 +32,14 @@ impl PathMtus {
             self.entries.retain(|_, (_, until)| *until > now);
             if self.entries.len() >= self.limit {
                 let oldest = self.entries.iter().min_by_key(|(_, (_, until))| *until).map(|e| *e.0);
-                let Some(oldest) = oldest else { return }; // no room for any
+                let Some(oldest) = oldest else { return }; // the limit is 0
                 self.entries.remove(&oldest);
             }
         }
         self.entries.insert(peer, (mtu, now + MAX_AGE));
     }
 
-    /// Returns the path MTU of this peer, unless unknown or expired.
+    /// Returns the path MTU of this peer in bytes; `None` if unknown or expired.
     pub fn get(&self, peer: Peer, now: Instant) -> Option<u16> {
         self.entries.get(&peer).filter(|(_, until)| *until > now).map(|(mtu, _)| *mtu)
     }

@@ -2,9 +2,9 @@
 //! duplicate address detection of RFC 4862 §5.4), and reporting the multicast groups that neighbour discovery
 //! needs ([`groups`]).
 //!
-//! Addresses are configured by hand and used at once. RFC 5227 §2.1 and RFC 4862 §5.4 require a host to wait for
-//! seconds at each start; here the probes are sent beside the traffic. A conflict is reported to the operator
-//! while it lasts: each sign of one repeats the probes.
+//! Addresses are static and used at once. RFC 5227 §2.1 and RFC 4862 §5.4 require a host to wait for seconds at each
+//! start; this host sends the probes while it uses the addresses. A conflict is reported to the operator while it
+//! lasts: each sign of it repeats the probes.
 
 mod mld;
 
@@ -22,7 +22,7 @@ pub use self::mld::is_query;
 
 /// Rounds of probes (RFC 5227 §1.1: PROBE_NUM).
 const PROBE_NUM: u8 = 3;
-/// Least interval of two rounds of probes at the start; a random time up to as much again is added (PROBE_MIN,
+/// Least interval of two rounds of probes after the start. A random time up to the same length is added (PROBE_MIN,
 /// PROBE_MAX).
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Rounds of announcements (RFC 4861 §10: MAX_NEIGHBOR_ADVERTISEMENT). IPv4 has two (RFC 5227 §1.1:
@@ -31,8 +31,8 @@ const ANNOUNCEMENTS: u8 = 3;
 const ANNOUNCEMENTS_V4: u8 = 2;
 /// Interval of announcements (RFC 5227 §1.1: ANNOUNCE_INTERVAL; RFC 4861 §7.2.6: at least RetransTimer).
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
-/// Interval after a conflict: of probes, of announcements that defend the address, and of reports of the conflict
-/// (RFC 5227 §1.1: DEFEND_INTERVAL).
+/// Interval after a conflict of probes, of announcements that defend the address, and of reports of the conflict (RFC
+/// 5227 §1.1: DEFEND_INTERVAL).
 const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Actions due on the links, by interface index.
@@ -53,16 +53,16 @@ struct Link {
     announce: MaybeInstant,
     /// Rounds of announcements sent.
     announced: u8,
-    /// Time of the last [`start`](Presence::begin).
+    /// Time of the last [`start`](Presence::start), possibly delayed to the future.
     started: MaybeInstant,
-    /// The reported multicast groups.
+    /// State of the multicast group reports.
     groups: MldState,
-    /// Addresses in conflict, with the time at which the conflict was last reported and the address defended.
+    /// Addresses in conflict. The time is that of the last report, when the address was also defended.
     conflicts: Vec<(IpAddr, Instant)>,
     jitter: Jitter,
 }
 
-/// Randomises the times of this host against those of other hosts.
+/// Random source that spreads the times of hosts on a link.
 #[derive(Debug, Default)]
 struct Jitter(u32);
 
@@ -84,8 +84,8 @@ impl Presence {
         Presence { links: interfaces.iter().map(link).collect(), next_due: MaybeInstant::NONE }
     }
 
-    /// Starts to probe and announce the addresses of this interface and to report its groups: at the start, and
-    /// when its link comes up. A flapping link makes at most one round a second.
+    /// Starts to probe and announce the addresses of this interface and to report its groups: at the start, and when
+    /// its link comes up. A flapping link causes at most one start per second.
     pub fn start(&mut self, at: usize, now: Instant) {
         let Some(link) = self.links.get_mut(at) else { return };
         let start = match link.started.get() {
@@ -94,7 +94,7 @@ impl Presence {
             None => now,
         };
         link.started = Some(start).into();
-        // Conflicts that are over do not prevent announcements.
+        // Conflicts that have ended do not prevent announcements.
         link.conflicts.retain(|(_, last)| now.saturating_since(*last) < DEFEND_INTERVAL);
         (link.probe, link.rounds) = (Some(start).into(), 0);
         (link.announce, link.announced) = (Some(start).into(), 0);
@@ -102,7 +102,7 @@ impl Presence {
         self.update_next();
     }
 
-    /// Returns the time of the next [`poll`](Self::poll).
+    /// Returns the due time of the next [`poll`](Self::poll).
     #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.next_due.get()
@@ -123,8 +123,8 @@ impl Presence {
         self.update_next();
     }
 
-    /// Processes the use of our `address` by another host. Returns true if it is to be reported: every ten seconds
-    /// at most for each address.
+    /// Processes the use of our `address` by another host. Returns true if the conflict must be reported: at most every
+    /// ten seconds per address.
     #[cold]
     pub fn handle_conflict(
         &mut self,
@@ -141,7 +141,7 @@ impl Presence {
             None => link.conflicts.push((address, now)),
         }
         if let IpAddr::V4(address) = address {
-            // RFC 5227 §2.4 (b), (c): the address is defended and kept.
+            // RFC 5227 §2.4 (b), (c): the host defends the address and keeps it.
             arp::announce(interface, address, out);
         }
         (link.probe, link.rounds) = (Some(now + DEFEND_INTERVAL).into(), 0);
@@ -150,10 +150,10 @@ impl Presence {
         true
     }
 
-    /// Processes an MLD query with its source and hop limit. It is answered later, if `may_answer` allows.
+    /// Processes an MLD query; `from` is its source and hop limit. It is answered later, if `may_answer` allows.
     ///
     /// # Errors
-    /// It is not a query, is not for us, or exceeds the rate limit.
+    /// The message is not a valid query, is for other groups, or exceeds the rate limit.
     #[cold]
     pub fn handle_query(
         &mut self,
@@ -184,7 +184,7 @@ impl Presence {
 }
 
 impl Link {
-    /// Sends a probe for each address. Reports the groups too, unless an address is in conflict.
+    /// Sends a probe for each address. Also reports the groups, unless an address is in conflict.
     fn send_probes(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
         for address in interface.addresses() {
             match address {

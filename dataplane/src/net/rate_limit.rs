@@ -1,8 +1,8 @@
-//! Rate limits.
+//! Rate limits, for all traffic and per peer.
 //!
-//! A rate limit shared by all peers is a side channel: by counting the answers that it gets, an attacker learns
-//! whether another address, perhaps a forged one, was answered too (CVE-2016-5696 on TCP's challenge ACKs). So
-//! each peer has its own limit, by a keyed hash of its address (in IPv6 of its /64), and the common limit is
+//! A rate limit shared by all peers is a side channel. By counting the answers to itself, an attacker learns whether
+//! another address, perhaps a forged one, was answered, too (CVE-2016-5696 on TCP's challenge ACKs). So each peer has
+//! its own limit, by a keyed hash of its address (over IPv6 of its /64), and the common limit is randomised.
 //! randomised.
 
 use std::hash::{Hash, Hasher};
@@ -12,7 +12,7 @@ use base::Instant;
 use ddp::PeerId;
 use siphasher::sip::SipHasher13;
 
-/// A token bucket of `per_second` events on average, with bursts of at most a tenth of that, but at least one.
+/// A token bucket: `per_second` events on average, bursts of a tenth of that, but at least one event.
 #[derive(Clone, Debug)]
 pub struct RateLimit {
     /// Nanoseconds of credit per event; zero if no event is allowed.
@@ -57,10 +57,10 @@ impl RateLimit {
 
 /// Number of per-peer buckets. Addresses share them by a keyed hash.
 const PEER_BUCKETS: usize = 256;
-/// One peer may have at most one part in this many of the whole.
+/// One peer may have at most this fraction (1 / 4) of the common rate.
 const PEER_SHARE_DIVISOR: u32 = 4;
 
-/// A rate limit on all peers together, with a bound for each of them.
+/// A rate limit for all peers together, and one for each of them.
 #[derive(Debug)]
 pub struct PeerLimit {
     common: RateLimit,
@@ -70,13 +70,13 @@ pub struct PeerLimit {
 }
 
 impl PeerLimit {
-    /// Creates a limit of about `per_second` events in all, and at most a quarter of it for one peer. `key` is
+    /// Creates a limit of about `per_second` events in total, and at most a quarter of that for one peer. `key` is
     /// secret.
     pub fn new(per_second: u32, key: [u8; 16], now: Instant) -> Self {
         Self::with_share(per_second, PEER_SHARE_DIVISOR, key, now)
     }
 
-    /// Creates a limit as [`new`](Self::new) does, with at most one part in `share` for one peer.
+    /// Creates a limit as [`new`](Self::new) does, with at most `1 / share` of the rate for one peer.
     pub fn with_share(per_second: u32, share: u32, key: [u8; 16], now: Instant) -> Self {
         let share = if per_second == 0 { 0 } else { (per_second / share.max(1)).max(1) };
         PeerLimit {
@@ -87,8 +87,8 @@ impl PeerLimit {
         }
     }
 
-    /// Returns true if [`take`](Self::take) would return false for every peer: the common bucket has less than
-    /// the least cost of an event.
+    /// Returns true if [`take`](Self::take) would return false for every peer: the common credit is below the least
+    /// cost of an event.
     #[inline]
     pub fn is_exhausted(&self, now: Instant) -> bool {
         self.common.cost == 0 || self.common.credit_at(now) < self.common.cost / 2
@@ -102,8 +102,8 @@ impl PeerLimit {
         if !share.take(now) {
             return false;
         }
-        // Each event costs a random half to one and a half of the average, so that an attacker cannot distinguish
-        // one answer from none.
+        // Each event costs a random 0.5 to 1.5 times the average, so that an attacker cannot distinguish one answer
+        // from none.
         self.taken += 1;
         let chance = self.key.hash(&self.taken.to_be_bytes()) % 1024;
         let cost = self.common.cost / 2 + self.common.cost * chance / 1024;
@@ -160,7 +160,7 @@ mod tests {
         assert!(!PeerLimit::new(0, [1; 16], Instant::ZERO).take(peer(1), Instant::ZERO));
     }
 
-    // A host may choose any address of its /64, so these share one bucket.
+    // A host may choose any address of its /64, so all of them share one bucket.
     #[test]
     fn ipv6_prefix_shares_one_bucket() {
         let of = |prefix: u16, n: u32| {
@@ -174,7 +174,7 @@ mod tests {
         assert!(others >= 34, "{others} of 38 other prefixes");
     }
 
-    // CVE-2016-5696: the number of events that empty the common bucket varies.
+    // CVE-2016-5696: the number of events that exhaust the common bucket varies.
     #[test]
     fn remaining_credit_is_unpredictable_to_peer() {
         let mut seen: Vec<usize> = (0..20)

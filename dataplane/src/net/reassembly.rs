@@ -1,5 +1,5 @@
-//! Reassembly of fragmented packets (RFC 791 §3.2, RFC 8200 §4.5) within small bounds. TCP and SCTP avoid
-//! fragments where they can, so legitimate ones are few, while attackers can send any number.
+//! Reassembly of fragmented packets (RFC 791 §3.2, RFC 8200 §4.5) within small bounds. TCP and SCTP avoid fragments, so
+//! legitimate ones are few, while attackers can send any number.
 //!
 //! ```text
 //!  0        8                                          total
@@ -8,15 +8,15 @@
 //! ```
 //!
 //! Invariants: packets and bytes are bounded, and one peer (a /64 of IPv6) has at most a quarter of either. Every
-//! packet is freed at its time-out, complete or not. Without room, the oldest packet is dropped. Overlapping
-//! fragments are never merged: the whole packet is discarded, with all its later fragments (RFC 5722, applied to
-//! IPv4 too). A duplicate fragment is not an overlap (RFC 8200 §4.5).
+//! packet is freed at its time-out, complete or not. If the limit is reached, the oldest packet is evicted. Overlapping
+//! fragments are never merged: the whole packet is discarded, with all its later fragments (RFC 5722, here for IPv4,
+//! too). A duplicate fragment is not an overlap (RFC 8200 §4.5).
 //!
 //! The cost per fragment is independent of the number of packets and fragments: packets and peers are found by
 //! keyed hashes, and their sizes are counted as they change.
 //!
-//! Left out: ICMP time exceeded is not sent. Only packets of TCP and SCTP, the latter also in UDP, are
-//! reassembled: no other protocol used here exceeds a frame.
+//! Does not send ICMP time exceeded. Reassembles only TCP, SCTP (also in UDP) and, with IPsec policies, ESP and UDP: no
+//! other protocol used here exceeds a frame.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -39,7 +39,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_FRAGMENTS: usize = 128;
 /// Stale queue entries tolerated before compaction, if the packet limit is smaller.
 const MIN_STALE_ENTRIES: usize = 16;
-/// One peer may have at most one part in this many of all packets and bytes.
+/// One peer may have at most this fraction (1 / 4) of all packets and bytes.
 const PEER_SHARE_DIVISOR: usize = 4;
 /// Bytes accounted for a fragment and for a packet, besides their data.
 const FRAGMENT_COST: usize = 64;
@@ -64,7 +64,7 @@ pub struct Fragment {
     pub source: IpAddr,
     /// One of our addresses.
     pub destination: IpAddr,
-    /// Protocol of the packet: TCP, SCTP, or UDP.
+    /// IP protocol of the packet.
     pub protocol: u8,
     /// The packet's identification; 16 bits in IPv4.
     pub id: u32,
@@ -78,7 +78,7 @@ pub struct Fragment {
     pub payload: Range<usize>,
 }
 
-/// Result of adding a fragment.
+/// Result of an accepted fragment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// Other fragments are missing.
@@ -93,10 +93,10 @@ pub enum Outcome {
 pub struct Reassembly {
     packets: HashTable<Packet>,
     peers: HashTable<Peer>,
-    /// Packets in the order of their first fragments and so of their deadlines. The first entry is live; later
-    /// ones may be stale.
+    /// Packets in the order of their first fragments, and so of their deadlines. The first entry is live; later ones
+    /// may be stale.
     deadlines: VecDeque<DeadlineEntry>,
-    /// Number of packets begun so far.
+    /// Packets started so far. Identifies a packet, unlike `hash`.
     serial: u64,
     hasher: SipHasher13,
     max_packets: usize,
@@ -135,7 +135,7 @@ struct Packet {
     /// Fragments by offset, without overlap.
     fragments: Vec<(usize, Box<[u8]>)>,
     total: Option<usize>,
-    /// ECN codepoints of the fragments (RFC 3168), one bit for each.
+    /// ECN codepoints of the fragments (RFC 3168), one bit per codepoint.
     ecn: u8,
     /// True if the packet was discarded. The entry stays to catch late fragments.
     discarded: bool,
@@ -180,8 +180,8 @@ fn v6(address: IpAddr) -> [u8; 16] {
 }
 
 impl Reassembly {
-    /// Creates a reassembly bounded by packets and bytes; the bytes include the cost of bookkeeping. `key` is
-    /// secret, so that peers cannot choose packets whose hashes collide.
+    /// Creates a reassembly bounded by `packets` and `bytes`, which include the cost of bookkeeping. `key` is secret,
+    /// so that peers cannot choose packets whose hashes collide.
     pub fn new(packets: usize, bytes: usize, key: [u8; 16]) -> Self {
         Reassembly {
             packets: HashTable::new(),
@@ -195,11 +195,11 @@ impl Reassembly {
         }
     }
 
-    /// Adds a fragment of a frame that arrived on the interface at this index. Returns the result and how many
-    /// packets were evicted.
+    /// Adds a fragment of a frame that arrived on the interface at this index. Returns the outcome and the number of
+    /// evicted packets.
     ///
     /// # Errors
-    /// The reason of the drop, perhaps of the whole packet.
+    /// The drop reason. The whole packet may have been discarded.
     pub fn input(
         &mut self,
         interface: usize,
@@ -233,7 +233,7 @@ impl Reassembly {
         whole.map(|frame| (Outcome::Complete(frame), evicted)).ok_or(DropReason::FragmentBad)
     }
 
-    /// Frees packets past their deadline. Returns how many.
+    /// Frees packets past their deadline. Returns their number.
     pub fn expire(&mut self, now: Instant) -> u64 {
         let mut expired = 0;
         while self.deadlines.front().is_some_and(|p| p.deadline <= now) {
@@ -243,7 +243,7 @@ impl Reassembly {
         expired
     }
 
-    /// Returns the time of the next [`expire`](Self::expire).
+    /// Returns the due time of the next [`expire`](Self::expire).
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.deadlines.front().map(|p| p.deadline)
     }
@@ -269,7 +269,7 @@ impl Reassembly {
         (self.hasher.hash(&id.bytes()), id)
     }
 
-    /// Evicts the oldest packets until there is room. A peer past its share is refused, so that it cannot evict
+    /// Evicts the oldest packets until the new bytes fit. A peer past its share is refused, so that it cannot evict
     /// others.
     fn make_room(
         &mut self,
@@ -301,7 +301,7 @@ impl Reassembly {
         self.serial += 1;
         let serial = self.serial;
         self.packets.insert_unique(hash, Packet::new(key, hash, serial), |p| p.hash);
-        // Completed packets leave stale entries behind.
+        // Completed packets leave stale entries.
         if self.deadlines.len() >= 2 * self.max_packets.max(MIN_STALE_ENTRIES) {
             let packets = &self.packets;
             self.deadlines.retain(|b| packets.find(b.hash, |p| p.serial == b.serial).is_some());
@@ -310,7 +310,7 @@ impl Reassembly {
         self.update_accounts(peer, (0, 0), (1, PACKET_COST));
     }
 
-    /// Updates the accounts of a peer and of all.
+    /// Updates the counts of packets and bytes, of the peer and of all peers.
     fn update_accounts(
         &mut self,
         (hash, id): (u64, PeerId),
@@ -348,7 +348,7 @@ impl Reassembly {
         self.pop_stale_entries();
     }
 
-    /// Removes stale entries from the front, so that the oldest one is live.
+    /// Removes stale entries from the front, so that the first entry is live.
     fn pop_stale_entries(&mut self) {
         while let Some(oldest) = self.deadlines.front()
             && self.packets.find(oldest.hash, |p| p.serial == oldest.serial).is_none()

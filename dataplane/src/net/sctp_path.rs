@@ -17,13 +17,13 @@ use port_kind::policy::IpFields;
 /// UDP ports of an encapsulated association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UdpPorts {
-    /// Our UDP port.
+    /// Local UDP port.
     pub local: u16,
     /// The peer's UDP port: that of its last accepted packet (RFC 6951 §5.4).
     pub remote: u16,
 }
 
-/// The path of one association's packets.
+/// The path of an association's packets.
 #[derive(Clone, Debug)]
 pub struct SctpPath {
     /// Path of the IP packets.
@@ -90,8 +90,8 @@ impl SctpPath {
         self.path.segment_limit(mtu).saturating_sub(self.udp_len())
     }
 
-    /// Completes `frame`: room for the headers, then an SCTP packet, with its checksum unless the device fills it
-    /// in.
+    /// Completes `frame`: space for the headers, then an SCTP packet. Its checksum is present unless the device fills
+    /// it in.
     pub fn finish(&self, frame: &mut [u8], checksums: TxChecksum) {
         if let Some(UdpPorts { local, remote }) = self.udp {
             let datagram = &mut frame[self.path.header_len()..];
@@ -100,8 +100,8 @@ impl SctpPath {
             datagram[2..4].copy_from_slice(&remote.to_be_bytes());
             datagram[4..6].copy_from_slice(&len.to_be_bytes());
             datagram[6..8].fill(0);
-            // RFC 6951 §5.3: computed although IPv4 allows to omit it. In software, since the device would take
-            // UDP for TCP.
+            // RFC 6951 §5.3: computed although IPv4 allows omitting it. In software, because the device's TCP offload
+            // does not apply to UDP.
             let (source, destination) = self.path.addresses();
             let sum = match checksum::segment(source, destination, UDP, datagram) {
                 0 => u16::MAX,
@@ -112,7 +112,7 @@ impl SctpPath {
         self.path.finish_ip(frame, checksums, false);
     }
 
-    /// Returns the part that fills in each checksum of a packet.
+    /// Returns the assignment of a packet's checksums.
     pub fn checksum_offload(&self, checksums: TxChecksum) -> TxChecksum {
         checksums.for_sctp(self.udp.is_some())
     }
@@ -136,7 +136,7 @@ mod tests {
         Interface::with_addresses(None, [2, 0, 0, 0, 0, host], [&v4, &v6])
     }
 
-    /// SCTP ports 700 and 800, a tag, a checksum, and a chunk's header.
+    /// Ports 700 and 800, verification tag, checksum, and one chunk header.
     const PACKET: [u8; 16] = [2, 188, 3, 32, 1, 2, 3, 4, 5, 6, 7, 8, 14, 0, 0, 4];
 
     fn emit_packet(v6: bool, udp: Option<UdpPorts>) -> (Vec<u8>, SocketAddr, SocketAddr) {
@@ -182,7 +182,7 @@ mod tests {
             let mut bad = frame.clone();
             *bad.last_mut().unwrap() ^= 1;
             assert_eq!(read(&bad, Some(9899)), Err(DropReason::L4Checksum));
-            // RFC 768, RFC 8200 §8.1: no checksum is allowed over IPv4 only.
+            // RFC 768, RFC 8200 §8.1: a zero checksum is allowed over IPv4 only.
             let mut none = frame;
             let at = none.len() - PACKET.len() - 2;
             none[at..at + 2].fill(0);

@@ -14,7 +14,7 @@ use smoltcp::wire::IpProtocol;
 
 const NOW: Instant = Instant::from_millis(1000);
 
-/// Returns an interface of host `n`: 10.0.0.n and 2001:db8::n.
+/// Returns the configuration of host `n`: 10.0.0.n and 2001:db8::n.
 pub(super) fn config(n: u8, vlan: Option<u16>) -> InterfaceConfig {
     InterfaceConfig {
         ip: Default::default(),
@@ -88,7 +88,7 @@ fn two_hosts_resolve_each_other() {
             assert_eq!(a.resolve(b_addr), Resolution::Wait { solicit: true });
             let [question] = &a.take()[..] else { panic!("one question") };
             assert!(matches!(b.input(question), Ok(Notice::Neighbour(..))));
-            // A host that solicits will be answered: B has learned A from A's solicitation.
+            // B has learned A's address from A's solicitation, to answer it.
             assert_eq!(b.cached_mac(a_addr), Some(mac(1)));
             let [answer] = &b.take()[..] else { panic!("one answer") };
             assert!(a.input(answer).is_ok());
@@ -144,7 +144,7 @@ fn a_forged_advertisement_neither_makes_nor_moves_an_entry() {
         b.input(&question).unwrap();
         mallory.input(&question).unwrap();
         a.input(&b.take()[0]).unwrap();
-        // The same answer, late, from another host.
+        // A late answer from another host with the same address does not change the cached address.
         assert!(a.input(&mallory.take()[0]).is_ok());
         assert_eq!(a.cached_mac(address), Some(mac(2)));
     }
@@ -267,16 +267,15 @@ fn packet_too_big_is_accepted_within_bounds() {
             kind: IcmpErrorKind::TooBig(1400),
         };
         assert_eq!(b.input(&too_big(v6, 1400)), Ok(Notice::Icmp(expected)));
-        // RFC 5927 §7: neither an increased MTU, nor an impossible one, nor one that the packet would have
-        // fitted.
+        // RFC 5927 §7: reports of an MTU that is not below ours, impossible, or not exceeded by the packet are ignored.
         for mtu in [1500, 9000, least - 1, 1480 + if v6 { 20 } else { 0 }] {
             assert_eq!(b.input(&too_big(v6, mtu)), Err(DropReason::IcmpSize), "{mtu}");
         }
     }
 }
 
-// RFC 9260 §10: the packet's verification tag is at the offset of TCP's sequence number, and an INIT's own tag in
-// the INIT. RFC 6951 §5.5: in UDP all offsets are eight bytes larger.
+// RFC 9260 §10: the verification tag is at the offset of TCP's sequence number; for an INIT, its initiate tag is
+// returned. RFC 6951 §5.5: in UDP all offsets are eight bytes larger.
 #[test]
 fn icmp_errors_on_sctp_return_tag() {
     let packet = [0, 7, 0, 8, 1, 2, 3, 4];
@@ -307,18 +306,18 @@ fn icmp_errors_on_sctp_return_tag() {
     }
 }
 
-// RFC 1191 §5, §7.1: a router that reports no MTU means the next plateau below the packet.
+// RFC 1191 §5, §7.1: if a router reports no MTU, the next plateau below the packet is assumed.
 #[test]
 fn missing_mtu_uses_next_plateau() {
     let mut b = Host::new(2, None);
     let notice = b.input(&too_big(false, 0));
     let Ok(Notice::Icmp(report)) = notice else { panic!("{notice:?}") };
     assert_eq!(report.kind, IcmpErrorKind::TooBig(1006));
-    // IPv6 has no such routers (RFC 4443 §3.2).
+    // IPv6 routers always report the MTU (RFC 4443 §3.2).
     assert_eq!(b.input(&too_big(true, 0)), Err(DropReason::IcmpSize));
 }
 
-// RFC 792, RFC 1122 §3.2.2.1; RFC 4443 §3.1, §3.4: which errors are hard.
+// RFC 792, RFC 1122 §3.2.2.1; RFC 4443 §3.1, §3.4: classes of errors by code.
 #[test]
 fn unreachable_codes_map_to_hard_or_soft_errors() {
     use icmp::Unreachable::{self, Port, Prohibited, Protocol};
@@ -368,7 +367,7 @@ fn errors_past_the_rate_limit_are_dropped() {
 
 #[test]
 fn neighbour_discovery_from_off_link_is_refused() {
-    // RFC 4861 §7.1.1: a router would have made the hop limit less than 255.
+    // RFC 4861 §7.1.1: a message forwarded by a router has a hop limit below 255.
     let (mut a, mut b) = (Host::new(1, None), Host::new(2, None));
     a.resolve(v6(2));
     let mut question = a.take().remove(0);

@@ -1,10 +1,10 @@
-//! Exclusive use of a Linux interface by ports with packet sockets. Each packet socket receives all frames, so
-//! two ports on one interface would both answer. For AF_XDP the kernel itself refuses a second socket.
+//! Exclusive use of a Linux interface by ports with packet sockets. Each packet socket receives all frames, so two
+//! ports on one interface would both answer. For AF_XDP the kernel refuses a second socket.
 //!
-//! A claim is a packet socket (packet(7)) with a protocol number of ours, bound to the interface. The kernel
-//! lists it in `/proc/net/packet` for all processes of the network namespace, including those of other users and
-//! containers, and closes it with the process. Opening one requires `CAP_NET_RAW`, as the port does. Abstract
-//! socket names and lock files that several users can open are unsuitable: an unprivileged user could hold them.
+//! A claim is a packet socket (packet(7)) with a private protocol number, bound to the interface. The kernel lists it
+//! in `/proc/net/packet` for all processes of the network namespace, including those of other users and containers. It
+//! closes it when the process ends. Opening a claim requires `CAP_NET_RAW`, as the port does. Abstract socket names and
+//! lock files that several users can open are unsuitable: an unprivileged user could hold them.
 
 use std::fs;
 use std::io;
@@ -12,8 +12,8 @@ use std::os::fd::OwnedFd;
 
 use super::{PortConfig, PortError, PortKind};
 
-/// Protocol number of claims. Frames below 0x0600 have only the few numbers of `linux/if_ether.h`, so the socket
-/// receives no frames.
+/// Protocol number of claims. Below 0x0600, only the few numbers in `linux/if_ether.h` match frames, so the socket
+/// receives none.
 const PROTOCOL: u16 = 0x00dd;
 
 /// Packet sockets of the calling thread's network namespace.
@@ -23,7 +23,7 @@ const SOCKETS: &str = "/proc/thread-self/net/packet";
 #[derive(Debug)]
 pub(super) struct Claim(#[expect(dead_code, reason = "held, not read")] OwnedFd);
 
-/// Claims the interface of a port. Returns `None` if the port has none to claim.
+/// Claims the interface of a port. Returns `None` if the port has no interface to claim.
 ///
 /// # Errors
 /// Another process, or another port of this one, holds the claim; or packet sockets cannot be opened or listed.
@@ -85,7 +85,7 @@ impl SocketEntry {
     }
 }
 
-/// Returns the claim of another socket on the interface of socket `own` (inode).
+/// Returns another socket's claim on the interface of the socket with inode `own`.
 fn other_claim(listed: &str, own: u64) -> Option<SocketEntry> {
     let claims =
         || listed.lines().filter_map(SocketEntry::parse).filter(|at| at.protocol == PROTOCOL);
@@ -93,8 +93,8 @@ fn other_claim(listed: &str, own: u64) -> Option<SocketEntry> {
     claims().find(|claim| claim.interface == interface && claim.inode != own)
 }
 
-/// Returns a description of the process that holds a claim: its user if `/proc` does not show its descriptors
-/// (other users' processes, and in the sandbox).
+/// Describes the process that holds a claim. It is the user if `/proc` does not show the process's descriptors: for
+/// other users' processes, and in the sandbox.
 fn describe_holder(claim: &SocketEntry) -> String {
     match process_by_inode(claim.inode) {
         Some(pid) if pid == std::process::id() => "another port of this process".into(),
@@ -134,7 +134,7 @@ sk               RefCnt Type Proto  Iface R Rmem   User   Inode
         assert_eq!(taken(103), Some((101, 998)));
         assert_eq!(taken(102), None);
         assert_eq!(taken(104), None);
-        // A kernel that does not list packet sockets.
+        // A kernel that does not list the own socket.
         assert_eq!(taken(105), None);
         assert_eq!(other_claim("sk RefCnt\n1 2 3 zz 5\n", 1), None);
     }

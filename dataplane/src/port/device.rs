@@ -19,7 +19,7 @@ pub enum DeviceFault {
     Missing,
     /// The interface was deleted and recreated; the port is not bound to the new one.
     Replaced,
-    /// The interface has this name now. The port still works.
+    /// The interface was renamed to this name. The port still works.
     Renamed(String),
     /// The interface is administratively down.
     Down,
@@ -37,14 +37,14 @@ impl DeviceFault {
     }
 }
 
-/// State of a port's link and interface at one moment.
+/// State of a port's link and interface when it was polled.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceView {
     /// The link, down while the interface has a fatal fault.
     pub link: LinkState,
     /// The most serious fault.
     pub fault: Option<DeviceFault>,
-    /// The link-layer address that the port should have: the configured one, else the interface's.
+    /// Link-layer address that the port should have: the configured one, otherwise the interface's.
     pub mac: [u8; 6],
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Binding {
     was_missing: AtomicBool,
     /// The port's link-layer address in the low 48 bits.
     mac: AtomicU64,
-    /// True if the port takes the interface's link-layer address.
+    /// True if the port uses the interface's link-layer address.
     follows_mac: bool,
 }
 
@@ -100,8 +100,8 @@ fn interface_name(kind: &PortKind) -> Option<&str> {
 }
 
 impl Port {
-    /// Reads the state of link and interface, and publishes the link's to the queues. While the link is down the
-    /// queues drop frames that the device does not accept.
+    /// Polls the state of link and interface, and publishes the link's to the queues. While the link is down, queues
+    /// drop frames that the device does not accept.
     pub fn view(&self) -> DeviceView {
         let view = match interface_name(&self.info.kind) {
             Some(name) => self.view_interface(name),
@@ -140,7 +140,7 @@ impl Port {
         };
         let up = match self.info.kind {
             PortKind::Tap { .. } => self.device.link().up,
-            // These drivers always report the link as up.
+            // The drivers of `af_packet` and `af_xdp` always report the link as up.
             _ => interface.running,
         };
         let follows = self.binding.follows_mac && super::is_host_mac(&interface.mac);
@@ -153,8 +153,8 @@ impl Port {
         self.binding.mac()
     }
 
-    /// Sets the port's link-layer address. [`Command::PortChanged`](crate::Command::PortChanged) notifies the
-    /// workers.
+    /// Sets the port's link-layer address. The caller notifies the workers by
+    /// [`Command::PortChanged`](crate::Command::PortChanged).
     pub fn set_mac(&self, mac: [u8; 6]) {
         self.binding.set_mac(mac);
     }

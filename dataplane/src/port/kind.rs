@@ -1,4 +1,4 @@
-//! Differences between the kinds of ports: limits, requirements on the host, drivers' arguments.
+//! Differences between the kinds of ports: limits, requirements on the host, driver arguments.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -16,7 +16,7 @@ use super::{ChecksumSite, Checksums, FRAME_OVERHEAD, PortConfig, PortError, Segm
 pub(super) const NO_INTERRUPT: &str = "the device has no receive interrupts with this driver: an idle worker polls longer \
      before it sleeps, and looks again every 50 us";
 
-/// Bytes in front of each frame in a packet socket's ring: its header and alignment, rounded up.
+/// Bytes in front of each frame in a packet socket's ring: header and alignment, rounded up.
 const PACKET_RING_HEADER: usize = 112;
 
 /// Bytes of a page.
@@ -24,7 +24,7 @@ const PAGE: usize = 4096;
 
 const _: () = assert!(port_kind::MAX_DATA_ROOM + dpdk::HEADROOM <= u16::MAX as usize);
 
-/// Returns the room of the port's buffers: one frame of the MTU, and the driver's minimum.
+/// Returns the data room of the port's buffers: one frame of the MTU, and at least the driver's minimum.
 pub(super) fn data_room(config: &PortConfig) -> DataRoom {
     match config.kind {
         // The driver refuses a buffer smaller than the ring's frame.
@@ -45,8 +45,8 @@ fn packet_block(frame: usize) -> usize {
     (1..).map(|n| n * frame).find(|bytes| bytes.is_multiple_of(PAGE)).expect("frames are KiB")
 }
 
-/// Checks conditions of the host under which the driver would fail without a reason. `ours` are the memif sockets
-/// of this process: several ports may share one.
+/// Checks conditions of the host under which the driver would fail without stating a reason. `own_sockets` are the
+/// memif sockets of this process: several ports may share one.
 pub(super) fn check_host(
     config: &PortConfig,
     own_sockets: &BTreeSet<PathBuf>,
@@ -144,7 +144,7 @@ fn require_capability(
     capability: &'static str,
     number: u32,
 ) -> Result<(), PortError> {
-    // CAP_SYS_ADMIN includes the right to load programs, which CAP_BPF took over.
+    // CAP_SYS_ADMIN includes the right to load programs, which Linux 5.8 moved to CAP_BPF.
     let is_permitted = dpdk::has_capability(number)
         || (number == dpdk::CAP_BPF && dpdk::has_capability(dpdk::CAP_SYS_ADMIN));
     if is_permitted {
@@ -165,7 +165,7 @@ fn check_mtu(config: &PortConfig, device: &str, interface_mtu: u32) -> Result<()
     })
 }
 
-/// Checks a value for a driver's argument list, in which some characters are special.
+/// Checks a value for a driver's argument list, in which some characters are special. `max_len` is in bytes.
 fn check_value(
     config: &PortConfig,
     key: &'static str,
@@ -178,7 +178,7 @@ fn check_value(
     invalid_reason(value, max_len).map_or(Ok(()), |why| Err(refuse(why)))
 }
 
-/// Checks the secret in the same way; the error does not contain it.
+/// Checks a memif secret as [`check_value`] does; the error does not contain it.
 fn check_secret(config: &PortConfig, secret: &str) -> Result<(), PortError> {
     let port = config.name.clone();
     invalid_reason(secret, 24).map_or(Ok(()), |why| Err(PortError::Secret { port, why }))
@@ -220,8 +220,8 @@ fn check_socket(
     if !serves || ours.contains(socket) || std::fs::symlink_metadata(socket).is_err() {
         return Ok(());
     }
-    // A served socket must stay; it refuses this type of connection with another error. The leftover of a killed
-    // process refuses the connection and is removed.
+    // A socket that is being served must stay. It refuses a stream connection with another error. The leftover of a
+    // killed process refuses the connection and is removed.
     match UnixStream::connect(socket) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused && is_socket(socket) => {
             std::fs::remove_file(socket).map_err(|error| refuse(error.to_string()))
@@ -300,7 +300,7 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
     }
 }
 
-/// Returns the device's set-up.
+/// Returns the configuration of the device.
 pub(super) fn device_config(
     config: &PortConfig,
     checksums: Checksums,
@@ -313,7 +313,7 @@ pub(super) fn device_config(
         rx_descriptors: config.rx_descriptors,
         tx_descriptors: config.tx_descriptors,
         mtu: config.mtu,
-        // The packet and AF_XDP drivers would change the kernel's interface, which is not ours.
+        // The packet and AF_XDP drivers would change the MTU of the kernel's interface, which belongs to the host.
         set_mtu: matches!(config.kind, PortKind::Pci { .. } | PortKind::Tap { .. }),
         rx: RxOffloads {
             ip_checksum: on(checksums.rx_ip),
@@ -329,7 +329,7 @@ pub(super) fn device_config(
             tcp_segmentation: cuts == Some(Segmenter::Device),
         },
         rss,
-        // With a configured address the port must receive more than the interface's frames.
+        // With a configured address, the port must receive frames that are not for the interface's address.
         promiscuous: config.mac.is_some(),
         all_multicast: true,
         reconnect: matches!(config.kind, PortKind::Memif { role: MemifRole::Client, .. }),
@@ -340,7 +340,7 @@ pub(super) fn device_config(
             PortKind::Tap { .. } => IdleFd::QueueInterrupt,
             PortKind::VhostUser { .. } => IdleFd::VhostKick,
             PortKind::Pci { .. } if config.may_sleep => IdleFd::RxInterrupt,
-            // A ring's descriptor is not DPDK's; the memif driver has none.
+            // The descriptor of a ring does not belong to DPDK. The memif driver has none.
             PortKind::Pci { .. }
             | PortKind::Memif { .. }
             | PortKind::Ring { .. }
@@ -366,7 +366,7 @@ pub(super) fn add_statements(config: &PortConfig, statements: &mut Vec<String>) 
     }
 }
 
-/// Returns the port's error for a DPDK error.
+/// Converts a DPDK error to the port's.
 pub(super) fn port_error(config: &PortConfig, error: dpdk::Error) -> PortError {
     let port = config.name.clone();
     match &config.kind {

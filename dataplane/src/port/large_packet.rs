@@ -1,5 +1,5 @@
-//! Merges consecutive TCP segments of one flow into a large packet that a device cuts into the same segments
-//! again, byte for byte.
+//! Merges consecutive TCP segments of one flow into a large packet. The device cuts it into the same segments, byte for
+//! byte.
 //!
 //! ```text
 //!  segments       seq 0, n bytes | seq n, n bytes | seq 2n, m <= n bytes, PSH or FIN
@@ -19,9 +19,9 @@ use dpdk::{LARGE_HEADERS, LargePacket, Segmentation};
 
 use crate::checksum;
 
-/// Least payload bytes of merged segments: some devices cut no smaller ones.
+/// Least payload bytes of merged segments. Some devices do not cut smaller ones.
 const MIN_SEGMENT: usize = 256;
-/// Most bytes of a large packet with its headers: lengths are 16 bits, and devices have limits near that.
+/// Most bytes of a large packet with its headers. Length fields have 16 bits, and devices have limits near that.
 const MAX_BYTES: usize = 65_535;
 
 const TCP: u8 = 6;
@@ -107,7 +107,8 @@ impl Layout {
         let ip = frame.get(l2..)?;
         let (v6, l3, len, protocol) = match frame[l2 - 2..l2] {
             [0x08, 0x00] if ip.len() >= 20 => {
-                // No options. DF must be set, so that the identification has no meaning (RFC 6864 §4.1).
+                // IP options prevent merging. DF must be set, so that the identification has no meaning (RFC 6864
+                // §4.1).
                 if ip[0] != 0x45 || ip[V4_FRAGMENT] != [0x40, 0] {
                     return None;
                 }
@@ -131,7 +132,7 @@ impl Layout {
         (plain && fits).then_some(Layout { v6, l2, l4: l2 + l3, end })
     }
 
-    /// Returns true if a device would produce `next` from the headers of `first` at `offset` bytes of payload.
+    /// Returns true if a device would produce the headers of `next` from those of `first` at payload offset `offset`.
     fn continues(self, first: &[u8], next: &[u8], offset: usize) -> bool {
         if Layout::parse(next).is_none() {
             return false;

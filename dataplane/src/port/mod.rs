@@ -1,8 +1,8 @@
 //! Ports: the devices that receive and send frames, behind one interface.
 //!
 //! [`PortFactory::open`] turns a [`PortConfig`] into a [`Port`], which the control thread owns, and one [`PortQueue`]
-//! per worker, which the worker owns. [`PortInfo`] lists the offloads of the device (checksums, RSS,
-//! segmentation); the layers above do the rest in software.
+//! per worker, which the worker owns. [`PortInfo`] lists the functions that the device offloads (checksums, RSS,
+//! segmentation). The layers above perform the others in software.
 //!
 //! ```text
 //!  control thread           worker 0          worker 1
@@ -10,7 +10,7 @@
 //!     └────────────────── one device of DPDK ──────┘
 //! ```
 //!
-//! Left out: the contents of frames. Lengths are bytes; an MTU is that of an IP packet, and a frame has 14
+//! Does not interpret the contents of frames. Lengths are in bytes. An MTU is that of an IP packet; a frame has 14
 //! bytes more, or 18 with a VLAN tag.
 
 mod claim;
@@ -59,11 +59,11 @@ pub struct PortConfig {
     pub kind: PortKind,
     /// MTU: largest IP packet in bytes, from [`MIN_MTU`] to [`PortKind::max_mtu`].
     pub mtu: u16,
-    /// The part that computes checksums.
+    /// Assignment of the checksums: device, worker or none.
     pub checksum: ChecksumMode,
-    /// The part that cuts data into TCP segments.
+    /// Assignment of TCP segmentation: device or frontend, or none.
     pub segmentation: SegmentationMode,
-    /// Hardware address. `None` is the device's, or a random local one if it has none.
+    /// Link-layer address. `None`: the device's, or a random locally administered one if the device has none.
     pub mac: Option<[u8; 6]>,
     /// Queue pairs, one per worker that uses the port; 1 to 16.
     pub queues: u16,
@@ -71,8 +71,8 @@ pub struct PortConfig {
     pub rx_descriptors: u16,
     /// Transmit descriptors per queue, a power of two from 64 to 16384.
     pub tx_descriptors: u16,
-    /// Packet buffers of the port. `None` is twice the number that full rings, worker caches and queues hold,
-    /// plus the frames of an impairment.
+    /// Packet buffers of the port. `None`: twice the number that full rings, worker caches and queues hold, plus the
+    /// frames of an impairment.
     pub buffers: Option<u32>,
     /// NUMA node of the buffers; `None` is the device's node.
     pub numa: Option<u32>,
@@ -81,15 +81,15 @@ pub struct PortConfig {
     /// True if workers of the port may sleep when idle. A PCI device is then set up with receive interrupts, if
     /// it has any.
     pub may_sleep: bool,
-    /// True if another port may also receive the frames of its Linux interface. Only for `AfPacket`; for tools
-    /// that run beside an appliance.
+    /// True if another port may receive the frames of its Linux interface, too. Only for `AfPacket`, for tools that run
+    /// beside an appliance.
     pub shares_interface: bool,
 }
 
-/// The part that does one kind of checksum on an open port.
+/// The place where one kind of checksum is computed or verified on an open port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumSite {
-    /// The device. Packet buffers carry its verdict on received frames; the worker verifies those with
+    /// The device. Packet buffers contain its result for received frames. The worker verifies frames with
     /// [`RxChecksum::Unknown`].
     Device,
     /// The worker.
@@ -98,7 +98,7 @@ pub enum ChecksumSite {
     Skipped,
 }
 
-/// Assignment of each checksum on an open port. ICMP checksums are always the worker's.
+/// Assignment of each checksum on an open port. The worker always computes and verifies ICMP checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksums {
     /// IPv4 header, received. Never `Skipped`.
@@ -116,7 +116,7 @@ pub struct Checksums {
 }
 
 impl Checksums {
-    /// All checksums by the worker.
+    /// All checksums are assigned to the worker.
     const SOFTWARE: Checksums = Checksums {
         rx_ip: ChecksumSite::Software,
         rx_tcp: ChecksumSite::Software,
@@ -134,19 +134,19 @@ pub struct PortInfo {
     pub name: String,
     /// Kind of the port, with its driver's parameters.
     pub kind: PortKind,
-    /// The driver's name.
+    /// Name of the DPDK driver.
     pub driver: String,
-    /// Hardware address at the time of opening; [`Port::mac`] returns the present one.
+    /// Link-layer address at the time of opening. [`Port::mac`] returns the present one.
     pub mac: [u8; 6],
     /// MTU in bytes.
     pub mtu: u16,
     /// Queue pairs.
     pub queues: u16,
-    /// The part that does each checksum.
+    /// Assignment of each checksum.
     pub checksums: Checksums,
-    /// The part that cuts large packets into segments; `None` if none does.
+    /// Device or frontend that cuts large packets into segments, if either does.
     pub segmenter: Option<Segmenter>,
-    /// The queue of each flow.
+    /// Queue of each flow, by RSS hash.
     pub rss: RssTable,
     /// Packet buffers of the port.
     pub buffers: u32,
@@ -158,7 +158,7 @@ pub struct PortInfo {
 #[derive(Clone, Debug)]
 pub struct PortFactory {
     eal: Eal,
-    /// Ends of ring pairs whose other end is open already, by link name.
+    /// Open ends of ring pairs whose other end is not open yet, by link name.
     unjoined: Arc<Mutex<HashMap<String, UnjoinedEnd>>>,
     /// Sockets of memif servers in this process.
     memif_sockets: Arc<Mutex<BTreeSet<PathBuf>>>,
@@ -183,7 +183,7 @@ pub struct Port {
     binding: Binding,
     /// True if the port holds a claim on its interface.
     has_claim: bool,
-    /// The claim, on an interface index: a port that is bound again gets a new claim.
+    /// The claim on the interface index. A port that is bound again gets a new claim.
     claim: Mutex<Option<Claim>>,
 }
 
@@ -226,8 +226,7 @@ impl PortFactory {
         let (rss, mut table) = rss::choose_rss(config, &device_info, &mut statements);
         let mac = match (config.mac, &config.kind) {
             (Some(mac), _) => mac,
-            // The driver gives the kernel's interface and the port the same address, but two hosts need different
-            // ones.
+            // The driver gives the kernel's interface and the port the same address; the two hosts need different ones.
             (None, PortKind::Tap { .. }) => random_mac(),
             // The driver gives the ports of all processes the same addresses.
             (None, PortKind::VhostUser { .. }) => random_mac(),
@@ -355,13 +354,13 @@ impl Port {
         &self.info
     }
 
-    /// Takes the queues, in order, for the workers. Returns none the second time.
+    /// Takes the queues, in order, for the workers. The second call returns none.
     pub fn take_queues(&mut self) -> Vec<PortQueue> {
         std::mem::take(&mut self.queues)
     }
 
-    /// Returns the link's present state. A memif or vhost-user port is up while a peer is connected, a ring while
-    /// both ends are open. See [`look`](Self::look).
+    /// Returns the present link state. A memif or vhost-user port is up while a peer is connected, a ring while both
+    /// ends are open. See [`view`](Self::view).
     pub fn link(&self) -> LinkState {
         self.view().link
     }
@@ -374,14 +373,13 @@ impl Port {
         }
     }
 
-    /// Returns the device's own counters, as far as the driver keeps them. Counters of the queues are separate:
+    /// Returns the device's own counters, those that the driver supports. Counters of the queues are separate:
     /// [`queue_counters`](Self::queue_counters).
     pub fn device_stats(&self) -> Result<DeviceStats, dpdk::Error> {
         self.device.stats()
     }
 
-    /// Returns the counters of each queue, and of the impairment of its received frames, as of the worker's last
-    /// turn.
+    /// Returns each queue's counters and those of the impairment of its received frames, as of the worker's last turn.
     pub fn queue_counters(&self) -> Vec<(QueueCounters, Option<link::Counters>)> {
         self.shared.iter().map(|queue| queue.load_counters()).collect()
     }
@@ -421,17 +419,17 @@ impl PortConfig {
         }
     }
 
-    /// Returns the bytes of the port's packet buffers. [`dpdk::EalConfig::memory_mib`] must hold those of all
+    /// Returns the bytes of the port's packet buffers. [`dpdk::EalConfig::memory_mib`] must suffice for those of all
     /// ports.
     pub fn pool_bytes(&self) -> u64 {
-        // Headers of the buffer and of the pool's element, rounded up to whole cache lines and spread over memory
+        // Headers of the packet buffer and of the mempool element, rounded up to cache lines, with padding for memory
         // channels.
         const PER_BUFFER: u64 = 320;
         u64::from(self.pool_buffers())
             * (PER_BUFFER + dpdk::HEADROOM as u64 + u64::from(kind::data_room(self).bytes()))
     }
 
-    /// Returns the bytes of buffers that the port allocates for both sides, besides its packet buffers.
+    /// Returns the bytes of shared memory that the port allocates for both sides, besides its packet buffers.
     pub fn shared_bytes(&self) -> u64 {
         let buffers = self.kind.shared_buffers(self.queues, self.tx_descriptors);
         u64::from(buffers) * u64::from(kind::data_room(self).bytes())
@@ -448,7 +446,7 @@ impl PortConfig {
         })
     }
 
-    /// Checks the configuration itself, without looking at the machine.
+    /// Checks the configuration itself, without access to the machine.
     fn check(&self) -> Result<(), PortError> {
         let port = || self.name.clone();
         let max = self.kind.max_mtu();
@@ -511,7 +509,7 @@ impl PortConfig {
 
 fn checksums(config: &PortConfig, device: &DeviceInfo, statements: &mut Vec<String>) -> Checksums {
     use ChecksumSite::{Device, Skipped, Software};
-    // net_vhost offers what the present frontend negotiated, which the next frontend may not support.
+    // net_vhost reports the features that the present frontend negotiated. The next frontend may not support them.
     let lasts = !matches!(config.kind, PortKind::VhostUser { .. });
     let site = |can| if can && lasts { Device } else { Software };
     match config.checksum {
@@ -543,8 +541,8 @@ fn checksums(config: &PortConfig, device: &DeviceInfo, statements: &mut Vec<Stri
     }
 }
 
-/// Returns the part that cuts large packets. Device and frontend both require `checksum = "offload"`: checksums
-/// that the worker does not compute.
+/// Returns the part that cuts large packets. Device and frontend both require `checksum = "offload"`, because the
+/// worker does not compute checksums of the segments.
 fn choose_segmenter(
     config: &PortConfig,
     checksums: Checksums,
@@ -554,11 +552,11 @@ fn choose_segmenter(
     let wanted = config.segmentation == SegmentationMode::Offload
         && config.checksum == ChecksumMode::Offload;
     match config.kind {
-        // The frontend's features are not negotiated yet, and the driver does not report them.
+        // At this time no features are negotiated, and the driver does not report the frontend's.
         PortKind::VhostUser { .. } => {
             (wanted && device.tx.multi_segments).then_some(Segmenter::Frontend)
         }
-        // The TAP driver cuts in software (librte_gso). It serves as an oracle in tests.
+        // The TAP driver cuts in software (librte_gso), which serves as a reference in tests.
         PortKind::Pci { .. } | PortKind::Tap { .. } if wanted => {
             let sums = [checksums.tx_ip, checksums.tx_tcp] == [ChecksumSite::Device; 2];
             let is_able = sums && device.tx.tcp_segmentation && device.tx.multi_segments;
@@ -580,7 +578,7 @@ fn choose_segmenter(
     }
 }
 
-/// Returns true if the address can be a host's: neither zero nor a group.
+/// Returns true if the address can be a host's: neither zero nor a group address.
 fn is_host_mac(mac: &[u8; 6]) -> bool {
     *mac != [0; 6] && mac[0] & 1 == 0
 }
@@ -633,15 +631,15 @@ mod tests {
         PortConfig::new("lan", PortKind::Pci { address, devargs: String::new() })
     }
 
-    /// Returns the assignment of SCTP's checksum on receipt and on sending, and the statements.
+    /// Returns the site of SCTP's checksum on receive and on transmit, and the statements.
     fn sctp(config: &PortConfig, device: &DeviceInfo) -> (ChecksumSite, ChecksumSite, Vec<String>) {
         let mut statements = Vec::new();
         let sums = checksums(config, device, &mut statements);
         (sums.rx_sctp, sums.tx_sctp, statements)
     }
 
-    // Each direction and protocol is decided by itself. A device whose peer decides its features never does
-    // checksums.
+    // Each direction and protocol is assigned independently. On a vhost-user port, whose frontend decides the features,
+    // the worker computes all checksums.
     #[test]
     fn device_computes_supported_checksums() {
         use ChecksumSite::{Device, Software};

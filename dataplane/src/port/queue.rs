@@ -1,4 +1,4 @@
-//! A worker's half of a port: one queue pair.
+//! A worker's part of a port: one queue pair.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -22,7 +22,7 @@ pub const BURST: usize = 32;
 /// Most bytes of a buffer that are prefetched.
 const MAX_PREFETCH: usize = 1536;
 
-/// Distance of the prefetch, in buffers before their use.
+/// Distance of the prefetch, in buffers ahead of their use.
 const PREFETCH_DISTANCE: usize = 2;
 
 /// A burst of received frames.
@@ -40,7 +40,7 @@ pub struct PortQueue {
     pending_bytes: u64,
     /// Buffers for the next frames, prefetched into this core's cache.
     allocated: ArrayVec<Mbuf, { Self::ALLOC_BATCH }>,
-    /// Estimated bytes of the next frame, from the last one.
+    /// Expected bytes of the next frame: those of the last one, at most [`MAX_PREFETCH`].
     expected_len: usize,
     impairment: Option<Box<FaultyLink<LinkFrame>>>,
     /// Doorbells of a ring port.
@@ -51,21 +51,21 @@ pub struct PortQueue {
     shared: Arc<SharedQueueState>,
     /// The capture, while one runs.
     capture: Option<QueueCapture>,
-    /// The part that cuts large packets, if frames may be merged into them.
+    /// Device or frontend that cuts large packets. `None`: frames are not merged.
     segmenter: Option<Segmenter>,
 }
 
-/// The part that cuts large packets.
+/// The device or frontend that cuts large packets into segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segmenter {
     /// The device, which also fills in TCP checksums. Only frames with a TCP checksum request are merged.
     Device,
-    /// The frontend of a vhost-user port, if it has negotiated this.
+    /// The frontend of a vhost-user port, if it has negotiated TCP segmentation.
     Frontend,
 }
 
 impl PortQueue {
-    /// Most frames that wait for the device.
+    /// Most frames that are pending for the device.
     pub const PENDING: usize = 256;
     /// Buffers that are taken from the pool at a time.
     pub const ALLOC_BATCH: usize = 32;
@@ -115,8 +115,8 @@ impl PortQueue {
         self.rx.index()
     }
 
-    /// Appends received frames to `out`, as far as there is room. Returns how many were appended. Each frame is
-    /// in one segment. Never blocks.
+    /// Appends received frames to `out`, as far as it has free space, and returns their number. Each frame is in one
+    /// segment. Never blocks.
     pub fn rx_burst(&mut self, now: Instant, out: &mut RxBatch) -> usize {
         let old = out.len();
         match &mut self.impairment {
@@ -127,7 +127,7 @@ impl PortQueue {
                 let mut arrived = RxBatch::new();
                 self.rx.burst(&mut arrived);
                 for frame in arrived {
-                    // The link's counters record the frame's fate.
+                    // The link's own counters record the frame's fate.
                     let _: link::Fate = link.push(now, LinkFrame(frame));
                 }
                 while !out.is_full() {
@@ -144,11 +144,11 @@ impl PortQueue {
         out.len() - old
     }
 
-    /// Allocates a buffer for a frame to be sent: no data, at least 128 bytes of headroom, and room for the
-    /// port's MTU with all link headers. Returns `None` if no buffer is free; the caller retries later.
+    /// Allocates a buffer for a frame to be sent: no data, at least 128 bytes of headroom, and tailroom for the port's
+    /// MTU with all link headers. Returns `None` if no buffer is free; the caller retries later.
     pub fn alloc(&mut self) -> Option<Mbuf> {
         if self.allocated.is_empty() && !self.pool.alloc_bulk(&mut self.allocated) {
-            // The pool has fewer free buffers than are taken at a time.
+            // The pool has fewer than `ALLOC_BATCH` free buffers.
             let buffer = self.pool.alloc();
             self.counters.no_buffer += u64::from(buffer.is_none());
             return buffer;
@@ -161,8 +161,8 @@ impl PortQueue {
         buffer
     }
 
-    /// Queues a frame for transmission. It is sent by the next [`flush`](Self::flush) at the latest. If neither
-    /// the device nor the queue has room, the frame is dropped and counted.
+    /// Queues a frame for transmission. It is sent by the next [`flush`](Self::flush) at the latest. If both the device
+    /// and the queue are full, the frame is dropped and counted.
     pub fn tx(&mut self, frame: Mbuf) {
         if self.pending.is_full() {
             self.offer();
@@ -197,7 +197,7 @@ impl PortQueue {
         &self.shared
     }
 
-    /// Returns the number of frames that wait for the device.
+    /// Returns the number of frames that are pending for the device.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
@@ -213,7 +213,7 @@ impl PortQueue {
         self.doorbells.is_some() || self.rx.can_wake()
     }
 
-    /// Arms [`fd`](Self::fd) until [`disarm`](Self::rested): enables a ring's doorbell or the device's receive
+    /// Arms [`fd`](Self::fd) until [`disarm`](Self::disarm): enables a ring's doorbell or the device's receive
     /// interrupt. Frames that arrived before may not signal it, so the caller polls once more.
     pub fn arm(&mut self) {
         match &self.doorbells {
@@ -222,10 +222,10 @@ impl PortQueue {
         }
     }
 
-    /// Returns a descriptor that polls readable (level-triggered) when frames have arrived. On a vhost-user port
-    /// only frames after this call signal it; on a ring or a PCI device, frames after [`arm`](Self::rest).
-    /// `None` if the device has no descriptor: an idle worker must poll again soon. The descriptor may also
-    /// report an error (interface down), which is not a reason to stop polling.
+    /// Returns a descriptor that polls readable (level-triggered) when frames have arrived. On a vhost-user port only
+    /// frames after this call signal it; on a ring or a PCI device, frames after [`arm`](Self::arm). `None` if the
+    /// device has no descriptor: an idle worker must poll again soon. The descriptor may also report an error
+    /// (interface down), which is not a reason to stop polling.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.doorbells {
             Some(bells) => Some(bells.own.fd()),
@@ -233,7 +233,7 @@ impl PortQueue {
         }
     }
 
-    /// Disarms the descriptor after [`arm`](Self::rest), or after [`fd`](Self::fd) of a vhost-user port.
+    /// Disarms the descriptor after [`arm`](Self::arm), or after [`fd`](Self::fd) of a vhost-user port.
     pub fn disarm(&mut self) {
         match &self.doorbells {
             Some(bells) => bells.own.disarm(),
@@ -241,7 +241,7 @@ impl PortQueue {
         }
     }
 
-    /// Returns the time of the next frame that an impairment delays.
+    /// Returns the delivery time of the next frame that an impairment delays.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.impairment.as_ref().and_then(|link| link.next_delivery())
     }
@@ -252,7 +252,7 @@ impl PortQueue {
         self.capture.as_mut().map(QueueCapture::tap)
     }
 
-    /// Starts a capture, or ends it (`None`).
+    /// Starts a capture, or ends it with `None`.
     pub(crate) fn set_tap(&mut self, tap: Option<Box<Tap>>) {
         self.capture = tap.map(QueueCapture::new);
     }
@@ -262,7 +262,7 @@ impl PortQueue {
         &self.counters
     }
 
-    /// Returns the impairment's counters, if there is one.
+    /// Returns the impairment's counters, if the port is impaired.
     pub fn link_counters(&self) -> Option<&link::Counters> {
         self.impairment.as_ref().map(|link| link.counters())
     }
@@ -296,8 +296,7 @@ impl PortQueue {
             self.pending_bytes = left;
         }
         if !self.pending.is_empty() && self.shared.device_link_is_down() {
-            // Frames for the previous peer are useless to the next one, while other ports and streams need the
-            // buffers.
+            // Frames for the previous peer are of no use to the next one, and other ports and streams need the buffers.
             self.counters.tx_dropped += self.pending.len() as u64;
             self.pending.clear();
             self.pending_bytes = 0;
@@ -307,7 +306,7 @@ impl PortQueue {
         }
     }
 
-    /// Linearizes chains. Frames that do not fit into one buffer are dropped and counted.
+    /// Copies frames of several segments into one buffer each. Frames that do not fit are dropped and counted.
     fn join_segments(&mut self, old: usize, out: &mut RxBatch) {
         let mut i = old;
         while i < out.len() {

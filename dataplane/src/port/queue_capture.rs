@@ -8,7 +8,7 @@ use crate::capture::{Direction, Fate, Tap};
 /// A capture of one queue.
 pub(super) struct QueueCapture {
     tap: Box<Tap>,
-    /// Number of frames at the front of the pending ones that have been recorded.
+    /// Number of pending frames, from the front, that have been recorded.
     recorded: usize,
 }
 
@@ -21,9 +21,9 @@ impl QueueCapture {
         &mut self.tap
     }
 
-    /// Records the pending frames that were not offered before. The device owns the frames that it accepts, so
-    /// they are recorded first; while the link is down, as dropped. Frames merged into a large packet are
-    /// recorded as the segments on the wire.
+    /// Records the pending frames that were not offered before. The device owns the frames that it accepts, so they are
+    /// recorded before the offer; as dropped while the link is down. Frames merged into a large packet are recorded as
+    /// separate segments, as on the wire.
     #[cold]
     pub(super) fn record(&mut self, pending: &[Mbuf], shared: &SharedQueueState) {
         let fate = if shared.device_link_is_down() { Fate::LinkDown } else { Fate::Passed };
@@ -32,7 +32,7 @@ impl QueueCapture {
         }
     }
 
-    /// Notes that all pending frames have been offered; `pending` are those that the device left.
+    /// Marks all pending frames as offered. `pending` are those that the device did not accept.
     pub(super) fn mark_offered(&mut self, pending: &[Mbuf]) {
         self.recorded = pending.len();
     }
@@ -43,7 +43,7 @@ impl QueueCapture {
         self.tap.record(Direction::Out, Fate::QueueFull, frame.data());
     }
 
-    /// Notes that all pending frames were dropped.
+    /// Resets the capture after all pending frames were dropped.
     pub(super) fn mark_cleared(&mut self) {
         self.recorded = 0;
     }

@@ -5,18 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::wake::Wake;
 
-/// Both ends.
+/// The two ends of one link.
 #[derive(Debug)]
 pub(super) struct RingEnds([RingEnd; 2]);
 
 #[derive(Debug)]
 struct RingEnd {
     open: AtomicBool,
-    /// Wakes the receiving worker, for each queue.
+    /// Wakes the receiving worker; one per queue.
     wakes: Vec<Arc<Wake>>,
 }
 
-/// One end of the link.
+/// One end of the link, as its port holds it.
 #[derive(Debug)]
 pub(super) struct RingSide {
     ends: Arc<RingEnds>,

@@ -6,8 +6,8 @@ use dpdk::{DeviceInfo, Rss, SctpRules};
 use super::{PortConfig, PortKind};
 use crate::steering::SYMMETRIC_KEY;
 
-/// Drivers that interpret "only the destination address" as "and no ports": all SCTP packets to one of our
-/// addresses would arrive on one queue. Without a rule they are spread.
+/// Drivers that interpret "only the destination address" as "without ports". All SCTP packets to one local address
+/// would arrive on one queue. Without a rule they are distributed.
 const DRIVERS_WITHOUT_PORTS: [&str; 2] = ["net_ice", "net_iavf"];
 
 /// Entries of a software-only table.
@@ -23,8 +23,7 @@ pub struct RssTable {
     /// arrive on any queue and must be passed to its owner.
     pub in_device: bool,
     /// True if the device has rules that deliver SCTP packets to their owner's queue (except in UDP, ESP and
-    /// fragments). The fields that it hashes are not known for certain, so the owner of each packet is looked up
-    /// all the same.
+    /// fragments). It is not certain which fields a device hashes, so the owner of each packet is looked up anyway.
     pub sctp_rules: bool,
 }
 
@@ -57,18 +56,18 @@ pub(super) fn choose_rss(
             },
         );
     }
-    // Longer keys repeat the key. A TCP flow's hash input does not reach the repetition.
+    // A longer key repeats the 40 bytes. The hash input of a TCP flow does not reach the repetition.
     let key = SYMMETRIC_KEY.iter().copied().cycle().take(device.hash_key_len.into()).collect();
     let queues = round_robin_table(device.reta_size.into(), config.queues);
-    // RSS alone does not find an association's owner, which is the same for all addresses of the peer.
+    // RSS alone does not select an association's owner, which is the same for all addresses of the peer.
     let sctp_rules = !DRIVERS_WITHOUT_PORTS.iter().any(|driver| device.driver.starts_with(driver));
     let rss = Rss { key, table: queues.clone(), sctp_rules };
     (Some(rss), RssTable { queues, in_device: true, sctp_rules: false })
 }
 
-/// Enters the device's answer into the table, once it is started.
+/// Enters the rules that the started device accepted into the table, and adds a statement on missing ones.
 pub(super) fn apply_rules(table: &mut RssTable, rules: SctpRules, statements: &mut Vec<String>) {
-    // Devices without RSS were not requested and have another statement; one queue needs no rules.
+    // Devices without usable RSS got no request and have another statement. A single queue needs no rules.
     if !table.in_device || table.queues.iter().all(|&queue| queue == 0) {
         return;
     }
@@ -95,7 +94,8 @@ mod tests {
     use super::*;
     use crate::port::PortConfig;
 
-    /// Returns the request to such a device, and the result once it has answered.
+    /// Returns the rule request to `device`, the resulting `sctp_rules` after its answer, and the statements of the
+    /// latter.
     fn choose_and_apply(
         config: &PortConfig,
         device: &DeviceInfo,
@@ -130,13 +130,13 @@ mod tests {
             let expected = (Some(true), false, statement(which));
             assert_eq!(choose_and_apply(&port, &device(), rules(v4, v6)), expected);
         }
-        // Drivers that would deliver all packets to one worker get no request.
+        // Drivers whose rule would deliver all packets to one worker get no request.
         for driver in ["net_ice", "net_iavf"] {
             let device = DeviceInfo { driver: driver.into(), ..device() };
             let expected = (Some(false), false, statement(""));
             assert_eq!(choose_and_apply(&port, &device, SctpRules::default()), expected);
         }
-        // One queue leaves no choice, and only PCI devices get a request.
+        // A port with one queue and a TAP port get no request.
         assert_eq!(
             choose_and_apply(&pci(), &device(), SctpRules::default()),
             (None, false, vec![])

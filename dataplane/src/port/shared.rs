@@ -1,6 +1,5 @@
-//! State of a queue shared by its worker and the control thread, in relaxed atomics. Once per turn the worker
-//! stores the counters of the queue and of its impairment. The control thread stores whether the device's link is
-//! down.
+//! State of a queue shared by its worker and the control thread, in relaxed atomics. The worker stores the counters of
+//! the queue and of its impairment once per turn. The control thread stores whether the device's link is down.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -26,7 +25,7 @@ pub struct QueueCounters {
     pub tx_large: u64,
 }
 
-/// Shared state of one queue. Counters are loaded one by one: some may be one turn newer than others.
+/// Shared state of one queue. Counters are loaded one by one, so some may be one turn newer than others.
 #[derive(Debug)]
 pub(super) struct SharedQueueState {
     queue: [AtomicU64; QUEUE_COUNTERS],
@@ -40,7 +39,7 @@ const QUEUE_COUNTERS: usize = 8;
 const LINK_COUNTERS: usize = 14;
 
 impl SharedQueueState {
-    /// Returns the state with zero counters and the link up. `impaired` adds the counters of an impairment.
+    /// Creates the state with zero counters and the link up. `impaired` adds the counters of an impairment.
     pub(super) fn new(impaired: bool) -> SharedQueueState {
         SharedQueueState {
             queue: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -115,7 +114,7 @@ fn queue_counters_from(values: [u64; QUEUE_COUNTERS]) -> QueueCounters {
     }
 }
 
-// A new counter must be added here: the patterns and literals name all fields.
+// A new counter must be added in each list below: the patterns and literals contain all fields.
 
 fn link_values(c: &link::Counters) -> [u64; LINK_COUNTERS] {
     let &link::Counters {

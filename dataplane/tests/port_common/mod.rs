@@ -1,4 +1,4 @@
-//! What the tests of ports share: an environment, network namespaces, frames.
+//! Helpers of the port tests: EAL, network namespaces, frames.
 
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::print_stderr, reason = "shown with a test that fails")]
@@ -32,7 +32,7 @@ pub(crate) fn with_fewer_buffers(config: PortConfig) -> PortConfig {
     PortConfig { buffers: Some(1024), rx_descriptors: 128, tx_descriptors: 128, ..config }
 }
 
-/// Of the buffers that were free all are, but those that queues and rings hold.
+/// Asserts that no packet buffer leaked: the `free` ones are free again, except those that queues and rings hold.
 pub(crate) fn assert_no_leak(port: &Port, free: u32) {
     let held = 2048.min(free / 2);
     assert!(port.free_buffers() + held >= free, "{} of {free}", port.free_buffers());
@@ -70,8 +70,7 @@ impl Netns {
         netns
     }
 
-    /// Two joined interfaces, `STDIN_DESCRIPTION` for a port and `NAMEk` with an address for the kernel, without
-    /// offloads.
+    /// Creates a veth pair without offloads: `name` for a port, and `NAMEk` with address `kernel` for the kernel.
     pub(crate) fn veth(&self, name: &str, mtu: u16, kernel: Ipv4Addr) {
         let peer = format!("{name}k");
         run(&["ip", "link", "add", name, "type", "veth", "peer", "name", &peer]);
@@ -98,14 +97,14 @@ pub(crate) fn run(args: &[&str]) {
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Time as a port wants it.
+/// Returns the monotonic time since the first call.
 pub(crate) fn now() -> base::Instant {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     let start = START.get_or_init(Instant::now);
     base::Instant::from_nanos(start.elapsed().as_nanos() as u64)
 }
 
-/// Polls until a frame that `predicate` says yes to arrives; fails after ten seconds.
+/// Polls until a frame arrives for which `predicate` returns true. Panics after ten seconds.
 pub(crate) fn receive(queue: &mut PortQueue, mut predicate: impl FnMut(&[u8]) -> bool) -> Mbuf {
     let start = Instant::now();
     loop {
@@ -123,7 +122,7 @@ pub(crate) fn receive(queue: &mut PortQueue, mut predicate: impl FnMut(&[u8]) ->
     }
 }
 
-/// Polls until `done`; fails after ten seconds.
+/// Polls until `done` returns true. Panics after 30 seconds.
 pub(crate) fn wait_until(condition: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {

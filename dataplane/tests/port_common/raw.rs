@@ -1,4 +1,4 @@
-//! A frontend of a vhost-user port that is made by hand (the crate `vhost`): its memory, its rings and what is in them.
+//! A hand-written frontend of a vhost-user port (crate `vhost`): its memory, rings and descriptors.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
@@ -11,13 +11,13 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend, message::VhostUserProtocolF
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
 
-/// Bytes that the frontend shares; addresses of its guest begin at 0.
+/// Bytes of shared memory. Guest addresses begin at 0.
 pub(crate) const MEMORY: u64 = 16 << 20;
-/// Where the frontend says that it has them itself; rings are given by these addresses.
+/// Frontend's virtual address of the memory; rings are announced by such addresses.
 pub(crate) const USERSPACE_BASE: u64 = 0x10_0000_0000;
 /// Entries of a ring.
 pub(crate) const RING_SIZE: u16 = 256;
-/// Rings of the one queue pair: what the port fills, and what the frontend sends.
+/// Index of the ring that the port fills, and of the ring that the frontend sends on.
 pub(crate) const TO_FRONTEND: u64 = 0;
 pub(crate) const FROM_FRONTEND: u64 = 1;
 /// Bytes of virtio's header before a frame.
@@ -28,11 +28,11 @@ pub(crate) const NEXT: u16 = 1;
 pub(crate) const WRITE: u16 = 2;
 pub(crate) const INDIRECT: u16 = 4;
 
-/// Parts of a ring's memory, from its beginning.
+/// Offsets of the available and the used ring in a ring's memory.
 pub(crate) const AVAIL: u64 = 0x1000;
 pub(crate) const USED: u64 = 0x2000;
 
-/// Where buffers may lie.
+/// Guest address of the first buffer.
 pub(crate) const BUFFERS: u64 = 0x10_0000;
 
 pub(crate) fn ring_at(ring: u64) -> u64 {
@@ -44,7 +44,7 @@ pub(crate) struct Raw {
     pub(crate) memory: File,
     pub(crate) frontend: Frontend,
     pub(crate) avail: [u16; 2],
-    /// Entries of the used ring that [`packets`](Self::packets) has taken.
+    /// Used ring entries that [`packets`](Self::packets) has taken.
     taken: u16,
     _events: Vec<EventFd>,
 }
@@ -62,7 +62,7 @@ impl Raw {
         Raw::connect_with(socket, 0)
     }
 
-    /// With these features of a network device besides.
+    /// Connects with these additional network device features.
     pub(crate) fn connect_with(socket: &Path, net: u64) -> Raw {
         let memory = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let memory = File::from(memory);

@@ -1,5 +1,5 @@
-//! DDP headers (RFC 5041 §4): the control byte, the tagged and the untagged header, and the numbers in them.
-//! The payload behind the header is not examined here.
+//! DDP headers (RFC 5041 §4): the control byte, the tagged and the untagged header, and the numbers in them. Payload is
+//! not examined.
 //!
 //! ```text
 //!  tagged (14 bytes)                        untagged (18 bytes)
@@ -55,17 +55,17 @@ impl Msn {
         Msn(self.0.wrapping_add(1))
     }
 
-    /// Returns how many messages `self` is after `earlier`, modulo 2^32.
+    /// Returns the number of messages from `earlier` to `self`, modulo 2^32.
     pub const fn distance_from(self, earlier: Msn) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// True when `self` comes before `other` in the half of the number space around them.
+    /// Returns true if `self` precedes `other` by less than 2^31.
     pub const fn before(self, other: Msn) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
 
-    /// True when `self` comes after `other` in the half of the number space around them.
+    /// Returns true if `self` follows `other` by less than 2^31.
     pub const fn after(self, other: Msn) -> bool {
         other.before(self)
     }
@@ -77,11 +77,11 @@ impl fmt::Display for Msn {
     }
 }
 
-/// Bytes from the start of an untagged message (RFC 5041 §4.3).
+/// Offset in bytes from the start of an untagged message (RFC 5041 §4.3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct MessageOffset(pub u32);
 
-/// Bytes within a tagged buffer; the first byte's TO need not be 0 (RFC 5041 §4.2).
+/// Offset in bytes within a tagged buffer. The first byte's offset need not be 0 (RFC 5041 §4.2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct TaggedOffset(pub u64);
 
@@ -94,7 +94,7 @@ impl fmt::Display for TaggedOffset {
 /// The DDP version of a stream (field DV, RFC 5041 §4.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DdpVersion {
-    /// Version 0 of the RDMA Consortium, used with MPA revision 0 (RFC 5044 appendix C). Same headers.
+    /// Version 0 of the RDMA Consortium, with the same headers. Used with MPA revision 0 (RFC 5044 appendix C).
     V0,
     /// Version 1 (RFC 5041).
     V1,
@@ -190,12 +190,12 @@ impl Control {
         Control(l | version.bits())
     }
 
-    /// Returns T: the payload belongs into a tagged buffer.
+    /// Returns T: true if the payload is for a tagged buffer.
     pub const fn is_tagged(self) -> bool {
         self.0 & field::TAGGED != 0
     }
 
-    /// Returns L: the last segment of its message.
+    /// Returns L: true in the last segment of a message.
     pub const fn is_last(self) -> bool {
         self.0 & field::LAST != 0
     }
@@ -312,7 +312,7 @@ impl TaggedRepr {
         })
     }
 
-    /// Returns the header ready for the wire, reserved bits zero (RFC 5041 §4.1).
+    /// Returns the header in wire format, with zero reserved bits (RFC 5041 §4.1).
     #[inline]
     pub fn pack(&self) -> PackedHeader {
         let control = Control::tagged(self.last, self.version);
@@ -361,7 +361,7 @@ impl UntaggedRepr {
         })
     }
 
-    /// Returns the header ready for the wire, reserved bits zero (RFC 5041 §4.1).
+    /// Returns the header in wire format, with zero reserved bits (RFC 5041 §4.1).
     #[inline]
     pub fn pack(&self) -> PackedHeader {
         let control = Control::untagged(self.last, self.version);
@@ -388,7 +388,7 @@ pub enum HeaderRepr {
 }
 
 impl HeaderRepr {
-    /// Parses the header at the start of a DDP segment, of the kind that T states.
+    /// Parses the header at the start of a DDP segment: tagged or untagged, as T states.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<HeaderRepr, HeaderError> {
         let first = *bytes.first().ok_or(Truncated { needed: TAGGED_HEADER_LEN, seen: 0 })?;
@@ -399,7 +399,7 @@ impl HeaderRepr {
         }
     }
 
-    /// Returns the header ready for the wire.
+    /// Returns the header in wire format.
     #[inline]
     pub fn pack(&self) -> PackedHeader {
         match self {
@@ -416,7 +416,7 @@ impl HeaderRepr {
         }
     }
 
-    /// Always false: a header has bytes.
+    /// Returns false: a header is not empty.
     pub const fn is_empty(&self) -> bool {
         false
     }
@@ -430,8 +430,8 @@ impl HeaderRepr {
     }
 }
 
-/// A header ready for the wire, or none, held in numbers. Bytes that are stored one by one and read together
-/// would first have to reach the cache, behind all earlier stores. `field` describes the layout.
+/// A header in wire format, or none, as numbers. Bytes stored one by one and loaded together would delay the load until
+/// all of these stores, and earlier ones, have reached the cache. `field` describes the layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PackedHeader {
     /// The first [`field::HEAD_LEN`] bytes.
@@ -450,7 +450,7 @@ impl PackedHeader {
         self.len as usize
     }
 
-    /// True without a header.
+    /// Returns true if there is no header.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -480,7 +480,7 @@ impl PackedHeader {
         }
     }
 
-    /// Adds a 16-bit number and the header to `digest`, in the order of an FPDU.
+    /// Adds the 16-bit ULPDU_Length and the header to `digest`, in the order of an FPDU.
     #[inline]
     pub fn digest_after_length(&self, number: u16, digest: &mut Digest) {
         const _: () = assert!(2 + field::HEAD_LEN == size_of::<u64>());
@@ -508,7 +508,7 @@ pub enum HeaderError {
     /// The segment is shorter than its header.
     #[error("DDP header: {0}")]
     Truncated(#[from] Truncated),
-    /// T is of the other buffer model.
+    /// T does not match the expected kind of header.
     #[error("DDP header: T bit is of the other buffer model")]
     WrongModel,
     /// DV is an undefined version.

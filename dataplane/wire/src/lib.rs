@@ -1,10 +1,10 @@
-//! Header views and values of MPA, DDP, RDMAP and SCTP, the newtypes common to all layers, and CRC32c.
+//! Header views and values of MPA, DDP, RDMAP and SCTP, their common newtypes, and CRC32c.
 //!
 //! A *view* (`TaggedHeader<T: AsRef<[u8]>>`) checks only the length and reads or writes single fields. A
 //! *value* (`TaggedRepr`) holds only legal fields. Offsets, masks and shifts of a field are side by side in one
 //! `field` module per header.
 //!
-//! Ethernet, ARP, IP, ICMP and TCP headers are not here: they come from smoltcp's `wire`.
+//! Ethernet, ARP, IP, ICMP and TCP headers are in smoltcp's `wire`.
 #![forbid(unsafe_code)]
 
 pub mod crc32c;
@@ -15,7 +15,7 @@ pub mod sctp;
 
 pub use ddp::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};
 
-/// The bytes are fewer than the header requires.
+/// Fewer bytes than the header requires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{seen} bytes where the header needs {needed}")]
 pub struct Truncated {

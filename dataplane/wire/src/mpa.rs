@@ -77,13 +77,13 @@ mod field {
     const _: () = assert!(FPDUPTR + 2 == super::MARKER_LEN);
 }
 
-/// Returns the bytes of zeros between ULPDU and CRC. They make the FPDU a multiple of 4, markers not counted
+/// Returns the length of the zero pad between ULPDU and CRC, which makes the FPDU a multiple of 4 bytes without markers
 /// (RFC 5044 §4.1).
 pub const fn pad_len(ulpdu_len: usize) -> usize {
     (LENGTH_LEN + ulpdu_len).wrapping_neg() & 3
 }
 
-/// Returns the bytes of the FPDU around a ULPDU, markers not counted.
+/// Returns the length of the FPDU with a ULPDU of `ulpdu_len` bytes, without markers.
 pub const fn fpdu_len(ulpdu_len: usize) -> usize {
     FPDU_OVERHEAD + ulpdu_len + pad_len(ulpdu_len)
 }
@@ -134,7 +134,7 @@ impl FirstBytes {
 pub struct Frame<T>(T);
 
 impl<T: AsRef<[u8]>> Frame<T> {
-    /// Returns the view, if the bytes are at least [`FRAME_HEADER_LEN`].
+    /// Returns the view; fails if the bytes are fewer than [`FRAME_HEADER_LEN`].
     pub fn new(bytes: T) -> Result<Self, Truncated> {
         check_len(bytes.as_ref().len(), FRAME_HEADER_LEN).map(|()| Frame(bytes))
     }
@@ -168,7 +168,7 @@ impl<T: AsRef<[u8]>> Frame<T> {
         self.flag(field::ENHANCED)
     }
 
-    /// Returns Res, 4 bits, not checked on receipt.
+    /// Returns Res, 4 bits. Not checked on receipt.
     pub fn reserved(&self) -> u8 {
         self.0.as_ref()[field::FLAGS] & field::RES
     }
@@ -183,7 +183,7 @@ impl<T: AsRef<[u8]>> Frame<T> {
         usize::from(be::u16(self.0.as_ref(), field::PD_LENGTH))
     }
 
-    /// Returns the private data, or `None` until all of it has arrived.
+    /// Returns the private data; `None` until all of it has arrived.
     pub fn private_data(&self) -> Option<&[u8]> {
         self.0.as_ref().get(FRAME_HEADER_LEN..FRAME_HEADER_LEN + self.private_data_len())
     }
@@ -256,7 +256,7 @@ pub struct FrameRepr {
 }
 
 impl FrameRepr {
-    /// Parses the frame at the start of `bytes`, of which at least [`FRAME_HEADER_LEN`] must be present.
+    /// Parses the frame at the start of `bytes`, which must contain at least its [`FRAME_HEADER_LEN`] bytes.
     pub fn parse(bytes: &[u8], kind: FrameKind) -> Result<FrameRepr, FrameError> {
         let view = Frame::new(bytes)?;
         if view.key() != kind.key() {
@@ -283,12 +283,12 @@ impl FrameRepr {
         FRAME_HEADER_LEN + self.private_data_len as usize
     }
 
-    /// Always false: a frame has bytes.
+    /// Returns false: a frame is not empty.
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// Writes the first 20 bytes, reserved bits zero; the private data follows them.
+    /// Writes the first 20 bytes, with zero reserved bits. The private data is not written.
     pub fn emit(&self, bytes: &mut [u8; FRAME_HEADER_LEN]) {
         let mut view = Frame(bytes.as_mut_slice());
         view.set_key(self.kind.key());
@@ -305,7 +305,7 @@ impl FrameRepr {
 /// Reasons to reject bytes as the expected start-up frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FrameError {
-    /// Fewer bytes than a frame's header.
+    /// Fewer bytes than the frame's header.
     #[error("MPA frame: {0}")]
     Truncated(#[from] Truncated),
     /// The key is not the expected one.
@@ -323,7 +323,7 @@ pub struct StartKeyRepr {
     pub markers: bool,
     /// C: the sender of this key prefers CRCs.
     pub crc: bool,
-    /// Rev, 0 to 7; the draft closes the connection on any value except 0.
+    /// Rev, 0 to 7. The draft closes the connection for all values except 0.
     pub revision: u8,
 }
 

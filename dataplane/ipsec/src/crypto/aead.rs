@@ -1,5 +1,5 @@
-//! An AEAD and its salt. AES-GCM uses libIPSec_MB if the build includes it and the CPU supports it: for a short
-//! packet it takes about a third of the time of aws-lc-rs. All others use aws-lc-rs.
+//! An AEAD and its salt. AES-GCM uses libIPSec_MB if the build includes it and the CPU supports it: for a short packet
+//! it takes about a third of the time of aws-lc-rs. All other AEADs use aws-lc-rs.
 
 use aws_lc_rs::aead::{Aad, Algorithm, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroizing;
@@ -103,7 +103,7 @@ impl Aead {
         }
     }
 
-    /// Verifies the ICV at the end of `data`, and decrypts the bytes before it. After a failure `data` holds no
+    /// Verifies the ICV at the end of `data`, and decrypts the bytes before it. After a failure `data` contains no
     /// plaintext.
     #[inline]
     pub(super) fn open(

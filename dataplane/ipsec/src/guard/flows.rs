@@ -1,5 +1,5 @@
-//! The policies, with a cache of their decisions on recent flows. A look-up in the list costs time in
-//! proportion to its length, and each packet needs one.
+//! The policies, with a cache of their decisions on recent flows. A look-up in the list takes time proportional to its
+//! length, and each packet needs one.
 
 use std::net::IpAddr;
 
@@ -18,12 +18,12 @@ const PORTS: usize = 4;
 struct Key {
     local: u128,
     remote: u128,
-    /// From the top: both ports, the protocol, ICMP's type, and [flags](Key::USED).
+    /// From the top: both ports, protocol, ICMP type, and flags, the lowest of which is [`USED`](Self::USED).
     ports_and_flags: u64,
 }
 
 impl Key {
-    /// The slot is occupied.
+    /// Set in every key; 0 is an empty slot.
     const USED: u64 = 1;
     const HAS_PORTS: u64 = 2;
     const HAS_ICMP: u64 = 4;
@@ -127,8 +127,7 @@ impl Flows {
         Flows { spd, cache: Box::new([(Key::FREE, Decision::Bypass); FLOWS]) }
     }
 
-    /// Returns the cached decision on a packet's flow, if the packet is a common one. After `None` see
-    /// [`Flows::decide`].
+    /// Returns the cached decision on a packet's flow if the packet is a common one. `None`: use [`Flows::decide`].
     #[inline]
     pub(super) fn look_up_cached(
         &self,
@@ -164,7 +163,7 @@ impl Flows {
         decision
     }
 
-    /// Decides on a visible part of a packet: see [`Spd::decide_fragment`].
+    /// Decides on a packet of which only a part is visible: see [`Spd::decide_fragment`].
     pub(super) fn decide_fragment(
         &self,
         flow: &Flow,
@@ -210,7 +209,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-        /// The fast path finds the same key as the slow path, for whole TCP and SCTP packets only.
+        /// Fast and slow path find the same key, and the fast path accepts only whole TCP and SCTP packets.
         #[test]
         fn fast_and_slow_path_read_same_flow_key(packet in packets()) {
             for direction in [Direction::In, Direction::Out] {
@@ -233,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Flows that differ in any field have different keys, also if one field is zero and the other absent.
+    /// Flows that differ in any field have different keys, also if a field is zero in one and absent in the other.
     #[test]
     fn different_flows_have_different_keys() {
         let v4 = Flow {

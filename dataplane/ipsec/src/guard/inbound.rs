@@ -1,4 +1,4 @@
-//! SAs from the peer: added and removed, each with its anti-replay window.
+//! Inbound SAs: addition and removal, each with its anti-replay window.
 
 use base::Instant;
 
@@ -7,7 +7,7 @@ use super::{Guard, InboundVerdict, IpsecDrop, Protection, SaId};
 use crate::sa::{Inbound, Parameters, SaError};
 use crate::strength::Strength;
 
-/// An SA from the peer.
+/// An inbound SA, at this or another worker.
 #[derive(Debug)]
 pub(super) struct InboundSa {
     pub(super) id: SaId,
@@ -18,7 +18,7 @@ pub(super) struct InboundSa {
     pub(super) sa: Option<Box<Inbound>>,
     /// Key of the SA in [`ReplayWindows`], if this worker owns it.
     window_key: Option<WindowKey>,
-    /// The SA while this worker owns it and another one has not left its window yet.
+    /// The SA while this worker owns it and another one has not released its window yet.
     pub(super) pending: Option<Box<PendingSa>>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct InboundSa {
 #[derive(Debug)]
 pub(super) struct PendingSa {
     sa: Inbound,
-    /// All sequence numbers up to this count as received.
+    /// All sequence numbers up to this one count as received.
     top: u64,
 }
 
@@ -66,7 +66,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Removes an inbound SA. Returns false if this worker does not know it.
+    /// Removes an inbound SA. Returns false if this worker does not have it.
     pub(super) fn remove_inbound(&mut self, id: SaId) -> bool {
         let matches_id = |(&spi, known): (&u32, &InboundSa)| (known.id == id).then_some(spi);
         let Some(spi) = self.inbound.iter().find_map(matches_id) else { return false };
@@ -77,7 +77,7 @@ impl Guard {
         true
     }
 
-    /// Leaves the window of an ended SA to the next one with the same SPI and keys.
+    /// Releases the window of an ended SA to the next one with the same SPI and keys.
     fn return_window(&self, entry: InboundSa) {
         if let (Some(name), Some(sa)) = (entry.window_key, entry.sa) {
             self.windows.release(name, sa.into_window());
@@ -98,7 +98,7 @@ impl Guard {
         }
     }
 
-    /// Handles a packet of an SA of ours whose window another worker may have left by now.
+    /// Retries to take the window for a packet of a pending SA; another worker may have released it.
     #[cold]
     pub(super) fn retry_window(
         &mut self,
@@ -116,7 +116,7 @@ impl Guard {
 }
 
 impl InboundSa {
-    /// Takes the window that the SA awaits, if no other guard holds it. Returns whether the SA can open packets now.
+    /// Takes the pending SA's window if no other guard holds it. Returns true if the SA can open packets now.
     fn take_window(&mut self, windows: &ReplayWindows) -> bool {
         let (Some(awaits), Some(name)) = (&mut self.pending, &self.window_key) else {
             return false;

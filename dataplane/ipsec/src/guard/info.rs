@@ -39,7 +39,7 @@ pub struct Counts {
     pub opened: u64,
     /// Bytes of packets after they were opened.
     pub opened_bytes: u64,
-    /// Notices dropped because too many were waiting, or too many audit events came in a second.
+    /// Notices dropped because too many were pending, or audit events exceeded the rate.
     pub notices_lost: u64,
 }
 

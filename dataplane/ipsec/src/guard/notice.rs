@@ -8,7 +8,7 @@ use base::Instant;
 use super::{IpsecDrop, Protection, SaId};
 use crate::policy::Flow;
 
-/// Most waiting notices; further ones are only counted.
+/// Most pending notices. Further ones are only counted.
 const MAX_NOTICES: usize = 64;
 /// Most audit events of all kinds per second.
 const MAX_AUDITS: u32 = 16;
@@ -23,11 +23,11 @@ pub enum Notice {
         /// The packet's flow.
         flow: Flow,
     },
-    /// The soft lifetime of an SA has ended, or its sequence numbers soon will: a successor is needed.
+    /// The soft lifetime of an SA has expired, or its sequence numbers are nearly exhausted: a successor is needed.
     SoftExpired(SaId),
-    /// An SA has expired: its hard lifetime has ended, or its sequence numbers are used up.
+    /// An SA has ended: its hard lifetime has expired, or its sequence numbers are exhausted.
     HardExpired(SaId),
-    /// Fewer than half of the sequence numbers reserved for an SA are left, or all of them are used.
+    /// Fewer than half of an SA's reserved sequence numbers are left, or none.
     SequencesLow(SaId),
     /// A packet was dropped for a reason that RFC 4301 and RFC 4303 call auditable.
     Audit {
@@ -35,18 +35,18 @@ pub enum Notice {
         reason: IpsecDrop,
         /// SPI, if the packet came with an SA.
         spi: Option<u32>,
-        /// Addresses and ports, if they could be read; the outer ones of a sealed packet.
+        /// Flow of the packet, if it could be parsed; the outer one of a sealed packet.
         flow: Option<Flow>,
         /// Sequence number in the packet, the low 32 bits.
         sequence: Option<u32>,
     },
 }
 
-/// Waiting notices.
+/// Pending notices.
 #[derive(Debug)]
 pub(super) struct Notices {
     waiting: VecDeque<Notice>,
-    /// Start of the current second, and the audit events in it.
+    /// Start of the current second, and number of audit events in it.
     audits: (Instant, u32),
     lost: u64,
 }

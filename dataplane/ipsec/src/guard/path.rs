@@ -12,11 +12,11 @@ use crate::strength::Strength;
 
 /// Age at which a path MTU reported by a router expires (RFC 1191 §6.3, RFC 8201 §4).
 const PATH_MTU_AGE: Duration = Duration::from_secs(600);
-/// A router's report is trusted only if it quotes one of the last so many packets of the SA.
+/// Number of an SA's last packets. A router's report is trusted only if it quotes one of them.
 const QUOTE_WINDOW: u64 = 1 << 16;
 
 impl Guard {
-    /// Returns the protection of a flow that we send, if any.
+    /// Returns the protection of a flow's sent packets, if any.
     pub fn protection(&mut self, flow: &Flow) -> Option<Protection> {
         match self.flows.decide(flow, Direction::Out) {
             Decision::Protect(protection) => Some(protection),
@@ -24,7 +24,7 @@ impl Guard {
         }
     }
 
-    /// Returns the weakest protection of a flow, both ways. `None` if the flow is not protected, or has no SA
+    /// Returns the weakest protection of a flow in both directions. `None` if the flow is not protected, or has no SA
     /// yet.
     pub fn strength(&mut self, flow: &Flow) -> Option<Strength> {
         let protection = self.protection(flow)?;
@@ -36,8 +36,8 @@ impl Guard {
         Some(state.weakest?.min(out))
     }
 
-    /// True if no packet of a flow can leave or arrive with less than this strength. Policies protect the flow
-    /// with the same protection both ways, and no existing SA is weaker. A missing SA is not a defect: no
+    /// Returns true if no packet of a flow can be sent or accepted with less than this strength: policies require the
+    /// same protection in both directions, and no existing SA is weaker. A missing SA is no exception, because no
     /// packet passes until one exists.
     pub fn guarantees(&mut self, flow: &Flow, min_strength: Strength) -> bool {
         let Some(protection) = self.protection(flow) else { return false };
@@ -66,9 +66,9 @@ impl Guard {
         shape.max_packet_len(mtu.min(path), header)
     }
 
-    /// Records a router's report that the path carries at most `mtu` bytes, quoting a packet of this SA (RFC
-    /// 4301 §8.2.1). The report is trusted only for a recently sent packet: an attacker would have to guess its
-    /// SPI and sequence number. Returns whether it is trusted.
+    /// Records a router's report of a path MTU of `mtu` bytes that quotes a packet of this SA (RFC 4301 §8.2.1). It is
+    /// trusted only if the quoted packet was sent recently: an attacker would have to guess SPI and sequence number.
+    /// Returns true if it is trusted.
     pub fn handle_too_big(&mut self, spi: u32, sequence: u32, mtu: u16, now: Instant) -> bool {
         for protected in &mut self.protections {
             for (_, sa) in &protected.outbound {
@@ -84,7 +84,7 @@ impl Guard {
         false
     }
 
-    /// Returns the other end of a flow's tunnel, if it has one.
+    /// Returns the peer's end of a flow's tunnel, if it has one.
     pub fn tunnel_peer(&mut self, flow: &Flow) -> Option<IpAddr> {
         let protection = self.protection(flow)?;
         match self.protections[usize::from(protection.0)].shape?.mode {

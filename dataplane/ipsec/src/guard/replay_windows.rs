@@ -1,11 +1,12 @@
-//! Anti-replay windows of ended inbound SAs. An SA that is added again with the same keys, changed or at
-//! another worker, opens no packet twice.
+//! Anti-replay windows of ended inbound SAs. If an SA is added again with the same SPI and keys, changed or at another
+//! worker, it does not accept a packet twice.
 //!
 //! ```text
 //!   held by a guard --SA ends--> left --SA with the same SPI and keys--> held
 //! ```
 //!
-//! A window has one holder. While one guard holds it, an SA of the same name at another guard opens no packet.
+//! A window has one holder. While one guard holds it, an SA with the same SPI and keys at another guard opens no
+//! packet.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,8 +18,7 @@ use crate::sa::Parameters;
 /// Most windows of ended SAs kept; the oldest is dropped first.
 const MAX_WINDOWS: usize = 4096;
 
-/// SPI and keys of an SA. Addresses and ports are not part of the name: an update may change them (RFC 4555,
-/// RFC 3948 §3.1).
+/// SPI and keys identify an SA. Addresses and ports do not: an update may change them (RFC 4555, RFC 3948 §3.1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WindowKey {
     spi: u32,
@@ -47,7 +47,7 @@ struct State {
 pub(super) struct WindowHeld;
 
 impl ReplayWindows {
-    /// Takes the window of an SA: `None` if no SA of that name has ended.
+    /// Takes the window of an SA; `None` if no SA with this key has ended.
     ///
     /// # Errors
     /// Another guard holds it.
@@ -60,7 +60,7 @@ impl ReplayWindows {
         Ok(at.and_then(|at| state.released.remove(at)).map(|(_, window)| window))
     }
 
-    /// Leaves the window of an SA that ends.
+    /// Releases the window of an SA that ends.
     pub(super) fn release(&self, key: WindowKey, window: Window) {
         let mut state = self.state();
         state.held.remove(&key);

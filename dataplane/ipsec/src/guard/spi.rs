@@ -2,7 +2,7 @@
 
 use std::hash::Hasher;
 
-/// Hashes SPIs of inbound SAs. We choose them ourselves, so that peers cannot make them collide.
+/// Hashes SPIs of inbound SAs. The receiver chooses them, so peers cannot make them collide.
 #[derive(Default)]
 pub(super) struct SpiHasher(u64);
 

@@ -14,10 +14,10 @@ pub enum InboundVerdict {
     Protected(u32),
     /// To be opened by this worker, which owns the SA.
     OtherWorker(u16),
-    /// A fragment in clear. It is reassembled and then looked up; for fragments that are not reassembled see
-    /// [`Guard::piece`](super::Guard::piece).
+    /// A fragment in clear. It is reassembled and then matched again. For fragments that are not reassembled see
+    /// [`Guard::decide_fragment`](super::Guard::decide_fragment).
     Fragment,
-    /// A NAT keepalive, which keeps the ports of NATs mapped and has no other use (RFC 3948 §2.3).
+    /// A NAT keepalive: to be dropped (RFC 3948 §2.3).
     Keepalive,
 }
 
@@ -39,7 +39,7 @@ pub enum OutboundVerdict {
         /// Strength of the SA.
         strength: Strength,
     },
-    /// No SA exists yet: the packet waits for one, or is dropped.
+    /// No SA exists yet: the packet waits for an SA, or is dropped.
     AwaitSa(Protection),
     /// To be sealed by this worker, which owns the SA.
     OtherWorker(u16),
@@ -56,10 +56,10 @@ pub enum IpsecDrop {
     UnknownSpi,
     /// The protection has no SA to send with.
     NoSa,
-    /// The packet would leave in clear, or with an SA that is weaker than its flow requires.
+    /// The packet would be sent in clear, or with an SA weaker than its flow requires.
     TooWeak,
-    /// The host has already sealed the packet with an SA of ours: two senders with one SA would repeat sequence
-    /// numbers.
+    /// The host has already sealed the packet with an SA of this data plane. Two senders with one SA would repeat
+    /// sequence numbers.
     AlreadySealed,
 }
 

@@ -1,4 +1,4 @@
-//! Hosts with policies and SAs, packets between them, and what a worker does with each.
+//! Hosts with policies and SAs, and a worker's decisions on packets between them.
 
 use std::net::Ipv4Addr;
 
@@ -32,7 +32,7 @@ pub(crate) fn policy(
     Policy { direction: None, selector, action }
 }
 
-/// TCP with 10.0.0.0/28 is protected by one protection, with 10.0.0.16/28 by another; UDP passes.
+/// Returns a guard that protects packets to 10.0.0.0/28 and to 10.0.0.16/28 with different protections, and passes UDP.
 pub(crate) fn guard(worker: u16, owners: [u16; 2]) -> Guard {
     let policies = vec![
         policy("10.0.0.0/8", Some(17), Action::Bypass),
@@ -55,12 +55,12 @@ pub(crate) fn parameters(spi: u32, mode: Mode) -> Parameters {
     }
 }
 
-/// Tests name SAs by their SPIs.
+/// Tests use the SPI as the SA's identifier.
 pub(crate) fn id(parameters: &Parameters) -> SaId {
     SaId(parameters.spi.into())
 }
 
-/// A packet with ports 1000 and 2000.
+/// Returns a packet with ports 1000 and 2000.
 pub(crate) fn packet(protocol: u8, source: u8, destination: u8, len: usize) -> Vec<u8> {
     let mut out = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0];
     out.extend(address(source).octets());
@@ -73,7 +73,7 @@ pub(crate) fn packet(protocol: u8, source: u8, destination: u8, len: usize) -> V
     out
 }
 
-/// A packet goes out as it is to.
+/// Sends a packet according to the guard's verdict. Returns the packet on the wire.
 pub(crate) fn send(guard: &mut Guard, packet: &[u8], now: Instant) -> Result<Vec<u8>, IpsecDrop> {
     match guard.outbound_verdict(packet, now)? {
         OutboundVerdict::Clear => Ok(packet.to_vec()),
@@ -109,7 +109,7 @@ pub(crate) fn receive(
     }
 }
 
-/// Host 1 with SAs to and from host 2.
+/// Returns two hosts with SAs in both directions.
 pub(crate) fn pair(mode: impl Fn(u8, u8) -> Mode) -> (Guard, Guard) {
     let (mut a, mut b) = (guard(0, [0, 0]), guard(0, [0, 0]));
     let (there, back) = (parameters(1001, mode(1, 2)), parameters(1002, mode(2, 1)));

@@ -76,7 +76,7 @@ fn newest_sa_sends_and_older_ones_still_receive() {
     assert!(a.remove(SaId(1001), Direction::Out) && !a.remove(SaId(1001), Direction::Out));
     assert!(b.remove(SaId(1001), Direction::In));
     assert_eq!(receive(&mut b, &old, NOW), Err(IpsecDrop::UnknownSpi));
-    // The last one goes, too: what is to be sent waits for the next.
+    // After removal of the last SA there is none to send with.
     assert!(a.remove(SaId(3001), Direction::Out));
     assert_eq!(send(&mut a, &packet(6, 1, 2, 100), NOW), Err(IpsecDrop::NoSa));
 }
@@ -93,7 +93,7 @@ fn packet_of_other_workers_sa_is_passed_to_it() {
     assert_eq!(b.inbound_verdict(&sealed, NOW), Ok(InboundVerdict::OtherWorker(0)));
     assert_eq!(b.outbound_verdict(&packet(6, 2, 1, 100), NOW), Ok(OutboundVerdict::OtherWorker(0)));
     assert_eq!(b.sas().count(), 0);
-    // It knows how long packets become all the same.
+    // The other worker still derives the packet length limit.
     let flow = Flow::parse(&packet(6, 2, 1, 100), false).unwrap();
     assert_eq!(b.max_packet_len(&flow, 1500, 20, NOW), a.max_packet_len(&flow, 1500, 20, NOW));
     assert!(b.max_packet_len(&flow, 1500, 20, NOW).unwrap() < 1500);
@@ -116,7 +116,7 @@ fn only_reserved_sequence_numbers_are_used() {
         send(&mut a, &clear, NOW).unwrap();
     }
     assert_eq!(send(&mut a, &clear, NOW), Err(Refusal::Unreserved.into()));
-    // The SA is not over, and nobody is told that it is.
+    // The SA has not ended, and no end is reported.
     assert_eq!(a.take_notice(), None);
     a.reserve(SaId(1001), 120);
     assert_eq!(sequence(&send(&mut a, &clear, NOW).unwrap()), 111);
@@ -142,7 +142,8 @@ fn resumed_receiver_refuses_replayed_numbers() {
     b.add_inbound(id(&forward), STRONG, &forward, (64, 90)).unwrap();
     for (n, sealed) in (1..).zip(&first) {
         let taken = receive(&mut b, sealed, NOW);
-        // Left of the window it is taken for one of 2^32 later (RFC 4303 appendix A2.2), whose ICV is another.
+        // Below the window, a low half is extended to a number 2^32 higher (RFC 4303 appendix A2.2), and the ICV does
+        // not match.
         let why = if n <= 26 { Refusal::Integrity } else { Refusal::Duplicate };
         if n <= 90 {
             assert_eq!(taken, Err(why.into()), "{n}");
@@ -152,20 +153,20 @@ fn resumed_receiver_refuses_replayed_numbers() {
     }
 }
 
-// RFC 4301 §8.2.1: what a router reports about ESP makes the packets inside shorter.
+// RFC 4301 §8.2.1: a router's report on ESP packets reduces the length of inner packets.
 #[test]
 fn path_mtu_report_needs_recent_quoted_packet() {
     let (mut a, _) = pair(transport);
     let flow = Flow::parse(&packet(6, 1, 2, 40), false).unwrap();
     let whole = a.max_packet_len(&flow, 1500, 20, NOW).unwrap();
-    // Nothing was sent yet: nobody can have seen anything.
+    // Before the first packet, no report can be genuine.
     assert!(!a.handle_too_big(1001, 1, 1400, NOW));
     (0..3).for_each(|_| drop(send(&mut a, &packet(6, 1, 2, 40), NOW)));
     for (spi, sequence) in [(1002, 2), (1001, 0), (1001, 4), (1001, u32::MAX)] {
         assert!(!a.handle_too_big(spi, sequence, 1400, NOW), "{spi} {sequence}");
     }
     assert!(a.handle_too_big(1001, 2, 1400, NOW));
-    // A later report of more does not take it back.
+    // A later report of a larger MTU has no effect.
     assert!(a.handle_too_big(1001, 3, 1450, NOW));
     assert_eq!(a.max_packet_len(&flow, 1500, 20, NOW), Some(whole - 100));
     let Ok(OutboundVerdict::Protect { path_mtu, .. }) =
@@ -210,7 +211,7 @@ fn flow_strength_is_that_of_weakest_sa() {
     assert_eq!(a.strength(&udp), None);
 }
 
-// RFC 4303 §3.3.3: another SA is asked for before the numbers of this one end.
+// RFC 4303 §3.3.3: a successor is requested before the sequence numbers are exhausted.
 #[test]
 fn sa_without_esn_is_renewed_before_exhaustion() {
     let mut a = guard(0, [0, 0]);
@@ -226,7 +227,7 @@ fn sa_without_esn_is_renewed_before_exhaustion() {
     assert_eq!(a.take_notice(), None, "once");
 }
 
-// The kernel seals by an SA that is mirrored: both would use each sequence number.
+// The kernel seals with a mirrored SA: both senders would use the same sequence numbers.
 #[test]
 fn packet_sealed_by_host_with_our_sa_is_dropped() {
     let (mut a, mut other) = pair(transport);
@@ -238,14 +239,14 @@ fn packet_sealed_by_host_with_our_sa_is_dropped() {
     in_udp[20..24].copy_from_slice(&[0x11, 0x94, 0x12, 0x34]);
     in_udp[28..32].copy_from_slice(&1001u32.to_be_bytes());
     assert_eq!(a.outbound_verdict(&in_udp, NOW), Err(IpsecDrop::AlreadySealed));
-    // IKE beside it, and ESP of others, which is not sealed again.
+    // IKE and ESP of other SAs pass, and the latter is not sealed again.
     in_udp[28..32].fill(0);
     assert_eq!(a.outbound_verdict(&in_udp, NOW), Ok(OutboundVerdict::Clear));
     let foreign = parameters(7001, Mode::Transport);
     other.add_outbound(id(&foreign), STRONG, &foreign, None).unwrap();
     let sealed = send(&mut other, &packet(6, 1, 2, 60), NOW).unwrap();
     assert_eq!(a.outbound_verdict(&sealed, NOW), Ok(OutboundVerdict::Clear));
-    // Where all SAs are to be ours it may be one that is on its way here.
+    // As the sole sealer, the guard also drops ESP of an SA that it may not know yet.
     a.set_sole_sealer();
     assert_eq!(a.outbound_verdict(&sealed, NOW), Err(IpsecDrop::AlreadySealed));
     a.remove(SaId(1001), Direction::Out);
@@ -265,10 +266,10 @@ fn selected_older_sa_sends_again() {
     assert_eq!(spi(&mut a), 3001u32.to_be_bytes());
 }
 
-/// An update of an SA: removed and added, here or at another worker, with a number that was reported some time before.
+/// An SA is updated: removed and added again, here or at another worker, with an older reported sequence number.
 #[test]
 fn readded_sa_with_same_keys_refuses_replays() {
-    // The new owner may hear of it before the old one has removed it.
+    // `late`: the new owner adds the SA before the old one removes it.
     for (owner, late) in [(0, false), (1, false), (1, true)] {
         let windows = ReplayWindows::default();
         let mut sender = pair(transport).0;
@@ -286,7 +287,7 @@ fn readded_sa_with_same_keys_refuses_replays() {
         for packet in first.iter().chain([&last]) {
             receive(&mut workers[0], packet, NOW).unwrap();
         }
-        // Policies have changed too, and select the flow for another protection.
+        // Changed policies assign the flow to another protection.
         let list = vec![policy("10.0.0.0/28", None, Action::Protect(OTHER))];
         for worker in &mut workers {
             worker.set_policies(Spd::new(list.clone()).unwrap(), [0, owner]);
@@ -312,10 +313,10 @@ fn readded_sa_with_same_keys_refuses_replays() {
                 "{owner} {late}"
             );
         }
-        // A gap stays open, and the next packets are taken.
+        // A missing sequence number is still accepted, and so are the next ones.
         assert_eq!(receive(worker, &missing, NOW).as_ref(), Ok(&clear));
         assert_eq!(receive(worker, &sealed(), NOW).as_ref(), Ok(&clear));
-        // Other keys are another SA.
+        // Other keys are a different SA with a new window.
         worker.remove(SaId(2), Direction::In);
         let keys = Keys::new(vec![8; 20], Vec::new());
         let renewed = Parameters { keys, ..parameters(1001, Mode::Transport) };
@@ -329,7 +330,7 @@ fn readded_sa_with_same_keys_refuses_replays() {
 
 #[test]
 fn flow_guarantee_holds_unless_policy_or_sa_is_weaker() {
-    // The SAs are another worker's.
+    // Worker 0 owns the SAs; worker 1 does not.
     for worker in [0, 1] {
         let mut a = guard(worker, [0, 0]);
         let flow = Flow::parse(&packet(6, 1, 2, 40), false).unwrap();
@@ -341,7 +342,7 @@ fn flow_guarantee_holds_unless_policy_or_sa_is_weaker() {
         let (strong, weak) =
             (parameters_of(1001, Algorithm::AesGcm256), parameters_of(1002, Algorithm::AesGcm128));
         let least = Strength::from_bits(256);
-        // Without an SA nothing passes.
+        // Without an SA no packet passes, so the guarantee holds.
         assert!(a.guarantees(&flow, least));
         a.add_outbound(id(&strong), STRONG, &strong, None).unwrap();
         a.add_inbound(id(&strong), STRONG, &strong, (64, 0)).unwrap();

@@ -22,7 +22,7 @@ fn protected_flow_never_passes_in_clear() {
     let clear = packet(6, 1, 2, 100);
     assert_eq!(receive(&mut b, &clear, NOW), Err(Denial::Unprotected.into()));
     assert!(matches!(b.take_notice(), Some(Notice::Audit { spi: None, flow: Some(_), .. })));
-    // Nobody has an SA for it yet: it is asked for once a second.
+    // No worker has an SA for this flow: one is requested, once per second.
     let other = packet(6, 1, 20, 100);
     for _ in 0..5 {
         assert_eq!(send(&mut a, &other, NOW), Err(IpsecDrop::NoSa));
@@ -34,11 +34,11 @@ fn protected_flow_never_passes_in_clear() {
     assert_eq!(send(&mut a, &packet(6, 1, 200, 9), NOW), Err(Denial::NoPolicy.into()));
 }
 
-// RFC 4301 §5.2: the SA's own policy must select what came by it.
+// RFC 4301 §5.2: the policy of the SA must match packets that arrive with it.
 #[test]
 fn sa_carries_only_packets_its_policy_selects() {
     let (mut a, mut b) = pair(tunnel);
-    // The peer puts a packet of another policy, or of none, or in clear, into the tunnel.
+    // The peer sends packets of another policy, of no policy, or of a bypass policy through the tunnel.
     for (clear, why) in [
         (packet(6, 20, 2, 60), Denial::WrongProtection),
         (packet(17, 1, 2, 60), Denial::WrongProtection),
@@ -61,7 +61,8 @@ fn clear_fragment_passes_only_without_protecting_policy() {
         piece[6..8].copy_from_slice(&[0x20, 0]);
         piece
     };
-    // What is put together is looked up then; what is not, is judged by what its packet may be.
+    // Reassembled packets are matched after reassembly. Other fragments are judged by any packet that they may belong
+    // to.
     for (protocol, source, judged) in [
         (6, 2, Err(Denial::Unprotected.into())),
         (50, 2, Err(Denial::Unprotected.into())),
@@ -73,7 +74,7 @@ fn clear_fragment_passes_only_without_protecting_policy() {
         assert_eq!(a.inbound_verdict(&piece, NOW), Ok(InboundVerdict::Fragment));
         assert_eq!(a.decide_fragment(&piece, NOW), judged, "{protocol}");
     }
-    // To the wire too: a policy for ports does not see them.
+    // Also for packets to the wire: a policy with ports does not see those of a fragment.
     let mut out = packet(6, 1, 2, 64);
     out[6] |= 0x20;
     assert_eq!(a.outbound_verdict(&out, NOW), Err(Denial::Unprotected.into()));
@@ -82,7 +83,7 @@ fn clear_fragment_passes_only_without_protecting_policy() {
     assert_eq!(a.outbound_verdict(&out, NOW), Ok(OutboundVerdict::Clear));
 }
 
-// The lists of an IKE daemon change while packets pass: what stays protected keeps its SAs.
+// An IKE daemon replaces the policies while packets pass. Protections that remain keep their SAs.
 #[test]
 fn replaced_policies_apply_at_once_and_keep_sas() {
     let (mut a, mut b) = pair(transport);
@@ -103,7 +104,7 @@ fn replaced_policies_apply_at_once_and_keep_sas() {
     let sealed = send(&mut a, &clear, NOW).unwrap();
     assert_eq!(receive(&mut b, &sealed, NOW), Ok(clear));
     assert_eq!(send(&mut a, &packet(17, 1, 2, 60), NOW), Err(Denial::Discarded.into()));
-    // Those that came belong to whom the list says.
+    // New protections belong to the owners in the new list.
     let mut beyond = packet(6, 1, 2, 60);
     beyond[18] = 1;
     assert_eq!(a.outbound_verdict(&beyond, NOW), Ok(OutboundVerdict::OtherWorker(1)));
@@ -128,7 +129,7 @@ fn v6(headers: &[(u8, &[u8])], tail: &[u8]) -> Vec<u8> {
     out
 }
 
-// RFC 6946, RFC 8200 §4: what a receiver makes of a chain of headers is what policies see.
+// RFC 6946, RFC 8200 §4: policies see the same chain of extension headers as a receiver.
 #[test]
 fn extension_headers_do_not_hide_ports_from_policy() {
     let mut protect = policy("0.0.0.0/0", Some(6), Action::Protect(STRONG));
@@ -150,7 +151,7 @@ fn extension_headers_do_not_hide_ports_from_policy() {
         &[whole],
         &[hop, options, routing, whole, options],
         &[options, whole],
-        // Too long a chain to be seen to its end: it may be anything.
+        // The chain exceeds the limit: the protocol is unknown and may be any.
         &many,
     ] {
         let clear = v6(headers, &tcp(7471));
@@ -163,7 +164,7 @@ fn extension_headers_do_not_hide_ports_from_policy() {
     for headers in [&[][..], &[options], &[whole], &[hop, options, routing, whole, options]] {
         assert_eq!(guard.inbound_verdict(&v6(headers, &tcp(22)), NOW), Ok(InboundVerdict::Clear));
     }
-    // A fragment, and one whose protocol does not show.
+    // A fragment, and a fragment with a hidden protocol.
     for headers in
         [&[(44, &[0, 0, 1, 1, 2, 3, 4][..])][..], &[(44, &[0, 0, 9, 1, 2, 3, 4][..]), options]]
     {
@@ -175,7 +176,7 @@ fn extension_headers_do_not_hide_ports_from_policy() {
     }
 }
 
-/// A UDP datagram between hosts 1 and 2, from our side if `out`; `length`: its length field.
+/// Returns a UDP datagram between hosts 1 and 2, sent by us if `out`. `length`: its length field.
 fn datagram(v6: bool, out: bool, local_port: u16, length: usize, payload: &[u8]) -> Vec<u8> {
     let ports = if out { [local_port, 61_000] } else { [61_000, local_port] };
     let mut udp = ports.map(u16::to_be_bytes).concat();
@@ -205,7 +206,7 @@ fn datagram(v6: bool, out: bool, local_port: u16, length: usize, payload: &[u8])
     packet
 }
 
-// RFC 3948 §2.2, §2.3: at port 4500 IKE is told from ESP by its first bytes, and by nothing else from data in clear.
+// RFC 3948 §2.2, §2.3: at port 4500, only the first payload bytes distinguish IKE from ESP and from data in clear.
 #[test]
 fn port_4500_passes_ike_and_keepalives_in_clear() {
     let all = |v6: bool| {
@@ -244,7 +245,7 @@ fn port_4500_passes_ike_and_keepalives_in_clear() {
                 let taken = guard.inbound_verdict(&received, NOW);
                 let clear = matches!(taken, Ok(InboundVerdict::Clear | InboundVerdict::Keepalive));
                 assert_eq!(clear, *passes, "{name}, {v6}: {taken:?}");
-                // A flow that is remembered makes no exception.
+                // A cached flow has the same result.
                 assert_eq!(
                     guard.outbound_verdict(&out, NOW) == Ok(OutboundVerdict::Clear),
                     *passes,
@@ -269,14 +270,14 @@ fn data_to_port_4500_of_a_peer_is_protected() {
     let mut out = datagram(false, true, 4000, 40, &[7; 32]);
     out[22..24].copy_from_slice(&4500u16.to_be_bytes());
     assert_eq!(guard.outbound_verdict(&out, NOW), Ok(OutboundVerdict::AwaitSa(STRONG)));
-    // One flow: IKE and data in turns.
+    // One flow alternates IKE and data.
     for _ in 0..3 {
         let ike = datagram(false, true, 4500, 40, &[0; 32]);
         assert_eq!(guard.outbound_verdict(&ike, NOW), Ok(OutboundVerdict::Clear));
         let data = datagram(false, true, 4500, 40, &[7; 32]);
         assert_eq!(guard.outbound_verdict(&data, NOW), Ok(OutboundVerdict::AwaitSa(STRONG)));
     }
-    // ESP of others goes on.
+    // ESP of other parties still passes.
     let foreign = parameters(7001, Mode::Transport);
     a.add_outbound(id(&foreign), STRONG, &foreign, None).unwrap();
     let sealed = send(&mut a, &packet(6, 1, 2, 60), NOW).unwrap();

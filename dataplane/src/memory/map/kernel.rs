@@ -1,6 +1,5 @@
-//! Copy kernels for region memory, compared by the benchmark's hand-off, which takes the fastest at each length.
-//! The product copies by [`CopyKernel::LibraryPrefetch`], and long pieces into large mappings by
-//! [`CopyKernel::Streaming`].
+//! Copy kernels for region memory. The hand-off benchmark compares them and takes the fastest at each length. The
+//! product uses [`CopyKernel::LibraryPrefetch`], and [`CopyKernel::Streaming`] for long pieces into large mappings.
 //!
 //! Lengths and offsets are bytes, checked as in [`Mapping::write`].
 
@@ -8,7 +7,7 @@ use std::ptr;
 
 use super::Mapping;
 
-/// An implementation of the copy.
+/// An implementation of the copy into or out of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyKernel {
     /// The C library's memcpy, with a prefetch of the following bytes. The product's kernel.
@@ -66,7 +65,7 @@ impl CopyKernel {
 }
 
 impl Mapping {
-    /// Writes as [`Mapping::write`] does, by `kernel`.
+    /// Writes as [`Mapping::write`] does, with `kernel`.
     pub(in crate::memory) fn write_with(&self, kernel: CopyKernel, at: usize, bytes: &[u8]) {
         assert!(bytes.len() <= self.len && at <= self.len - bytes.len());
         assert!(kernel.is_available());
@@ -78,7 +77,7 @@ impl Mapping {
         }
     }
 
-    /// Reads as [`Mapping::read`] does, by `kernel`.
+    /// Reads as [`Mapping::read`] does, with `kernel`.
     pub(in crate::memory) fn read_with(&self, kernel: CopyKernel, at: usize, out: &mut [u8]) {
         assert!(out.len() <= self.len && at <= self.len - out.len());
         assert!(kernel.is_available());

@@ -1,6 +1,5 @@
-//! Bounded kernel calls on a mapping. Each call that populates or unmaps pages holds the process's `mmap_lock`
-//! throughout; malloc, mmap and thread creation of every other thread wait for it. The lock is free between two
-//! pieces.
+//! Bounded kernel calls on a mapping. Each call that populates or unmaps pages holds the process's `mmap_lock`, for
+//! which malloc, mmap and thread creation of all other threads wait. Between two pieces the lock is free.
 
 use std::ops::Range;
 
@@ -12,7 +11,7 @@ pub(super) fn pieces(len: usize) -> impl DoubleEndedIterator<Item = Range<usize>
     (0..len.div_ceil(PIECE)).map(move |n| n * PIECE..len.min((n + 1) * PIECE))
 }
 
-/// Records a kernel call on this many bytes; for tests.
+/// Records a kernel call on this many bytes, in tests only.
 #[cfg(not(test))]
 pub(super) fn called(_: KernelCall, _: usize) {}
 

@@ -3,9 +3,8 @@
 //! On a store miss, the CPU reads the line before it changes it. If the placed bytes do not stay in a cache
 //! anyway, that read is wasted and delays the stores.
 //!
-//! Copied bytes are visible to other cores before any later store of this core, and the last byte after all
-//! others. Programs that poll for the last byte may rely on the guarantees of a memcpy only, and get at least
-//! these.
+//! Copied bytes are visible to other cores before any later store of this core, and the last byte after all others.
+//! Programs that poll the last byte must not rely on more than a memcpy guarantees; this copy guarantees at least that.
 
 use std::ptr;
 
@@ -19,7 +18,7 @@ const LINE: usize = 64;
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     // Ordinary stores up to the first line boundary.
     let first = to.align_offset(LINE).min(len);
-    // At least one byte is left for the last, ordinary store.
+    // The last byte is written by an ordinary store after the fence.
     let whole = len.saturating_sub(first + 1) / LINE * LINE;
     let end = first + whole;
     // SAFETY: `first <= len`.
@@ -66,7 +65,7 @@ pub(super) unsafe fn copy_pieces<'a>(
             }
             partial.len = 0;
         }
-        // At least one byte is left for the end, or for the line shared with the next piece.
+        // The last line is held: for the ordinary stores at the end, or because the next piece may share it.
         let whole = rest.len().saturating_sub(1) / LINE * LINE;
         // SAFETY: these are the caller's next bytes, and `to` is line-aligned.
         unsafe {
@@ -95,7 +94,7 @@ impl PartialLine {
         &self.bytes[LINE..2 * LINE]
     }
 
-    /// Holds the last `len` bytes of `piece`, at most a line. No bytes are held before the call.
+    /// Holds the last `len` bytes of `piece`, at most a line. Requires that no bytes are held.
     #[inline]
     fn hold_end(&mut self, piece: &[u8], len: usize) {
         self.len = len;
@@ -176,10 +175,10 @@ mod tests {
             let mut rest = &bytes[..];
             let pieces: Vec<&[u8]> = lens.iter().map(|len| rest.split_off(..*len).unwrap_or_default()).collect();
             let (mut one, mut many) = (vec![0xee; 300 + bytes.len()], vec![0xee; 300 + bytes.len()]);
-            // The same offset within a line.
+            // Both copies begin at the same offset within a line.
             let begin = |room: &[u8]| room.as_ptr().align_offset(LINE) + at;
             let (to_one, to_many) = (begin(&one), begin(&many));
-            // SAFETY: both have room for the bytes and for those in front of them.
+            // SAFETY: both buffers have free space for the bytes and for the offset in front of them.
             unsafe {
                 copy(bytes.as_ptr(), one.as_mut_ptr().add(to_one), bytes.len());
                 copy_pieces(many.as_mut_ptr().add(to_many), bytes.len(), pieces.into_iter());

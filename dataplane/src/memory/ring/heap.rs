@@ -1,5 +1,5 @@
-//! The two ends of a ring in ordinary memory, on two threads. Miri runs this test, since it does not support
-//! memory files.
+//! The two ends of a ring in ordinary memory, on two threads. Miri, which does not support memory files, runs this test
+//! instead of those in `ring.rs`.
 
 use std::sync::atomic::AtomicU64;
 

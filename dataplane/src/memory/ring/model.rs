@@ -1,6 +1,6 @@
-//! Model of the completion ring: all interleavings of its two ends and all values that the memory model allows a
-//! load to return. The product's functions run over loom's atomics. Three records lap a ring of two slots once.
-//! Two fields of a record are modelled, and one byte of the region.
+//! Model of the completion ring. loom tries the interleavings of its two ends and the values that the memory model
+//! permits a load to return. The production functions run on loom's atomics. Three records wrap a ring of two slots
+//! once. Modelled are two fields of a record and one byte of the region.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,7 @@ use super::*;
 const CAPACITY: u64 = 2;
 const RECORDS: u64 = 3;
 
-/// The weakened part of the ring's memory orderings.
+/// The memory ordering of the ring that is weakened, if any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Weakening {
     Unchanged,
@@ -27,7 +27,7 @@ enum Weakening {
 
 struct Ring {
     words: BTreeMap<usize, AtomicU64>,
-    /// A byte of the region: the number of writes before the records were published.
+    /// Stands for the region's bytes: the number of writes to them so far.
     region: AtomicU64,
     weakening: Weakening,
 }
@@ -46,7 +46,7 @@ impl WordAccess for Ring {
         let weaker =
             matches!(self.weakening, Weakening::Loads(only) if only.is_none_or(|only| only == at));
         let order = if weaker { Ordering::Relaxed } else { order };
-        // A field that is not modelled has the same value in every record.
+        // All records have the same value in fields that are not modelled.
         self.words.get(&at).map_or(1 << 32, |word| word.load(order))
     }
 
@@ -70,7 +70,7 @@ impl WordAccess for Ring {
     }
 }
 
-/// The consumer's state, with assertions on each record that it reads.
+/// The consumer, which asserts that each record is intact and its bytes visible.
 #[derive(Default)]
 struct Reader {
     next: u64,
@@ -128,7 +128,7 @@ fn check(weakening: Weakening) {
 #[test]
 fn modelled_record_is_visible_and_intact_or_lost() {
     check(Weakening::Unchanged);
-    // The release of the head, and that of the sequence word, each suffice for a reader that loads both.
+    // Release order of the head alone, or of the sequence word alone, suffices for a reader that loads both.
     check(Weakening::Stores(Some(HEAD_AT)));
     check(Weakening::Loads(Some(HEAD_AT)));
 }

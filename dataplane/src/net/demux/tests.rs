@@ -32,7 +32,7 @@ fn frame(vlan: Option<u16>, v6: bool, protocol: IpProtocol, payload: &[u8]) -> V
     out
 }
 
-/// A segment of ports 7 and 8, the rest zero, with a wrong checksum.
+/// A segment with ports 7 and 8, otherwise zero, with a wrong checksum.
 const SEGMENT: [u8; 20] = [0, 7, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0, 0, 0, 0, 0, 0, 0];
 
 fn drop_reason(frame: &[u8]) -> DropReason {
@@ -79,7 +79,7 @@ fn with_options(mut frame: Vec<u8>, options: &[u8]) -> Vec<u8> {
 #[test]
 fn ipv4_options_are_skipped_and_covered_by_the_checksum() {
     let plain = || frame(None, false, IpProtocol::Tcp, &SEGMENT);
-    // Record route without room, router alert, a security option, an unknown one.
+    // Full record route, router alert, a security option, an unknown option.
     for options in [[7, 3, 4, 0], [148, 4, 0, 0], [130, 3, 1, 1], [222, 2, 0, 9]] {
         let mut f = with_options(plain(), &options);
         assert_eq!(segment_range(&f), 38..58, "{options:?}");
@@ -89,8 +89,7 @@ fn ipv4_options_are_skipped_and_covered_by_the_checksum() {
     assert_eq!(segment_range(&with_options(plain(), &[1; 40])), 74..94);
 }
 
-// RFC 1122 §3.2.1.8 (c), RFC 7126 §4.3, §4.4: whatever the protocol behind them, also in fragments, completed or
-// not.
+// RFC 1122 §3.2.1.8 (c), RFC 7126 §4.3, §4.4: dropped for every protocol, also in fragments, completed or not.
 #[test]
 fn source_routes_and_malformed_options_are_dropped() {
     let loose = [131, 7, 4, 10, 0, 0, 3, 0];
@@ -104,7 +103,7 @@ fn source_routes_and_malformed_options_are_dropped() {
         (SCTP, &SEGMENT, true),
         (IpProtocol::Udp, &udp, true),
         (IpProtocol::Icmp, &echo, true),
-        // The host's kernel judges the host's packets.
+        // Packets of these protocols are left to the host's kernel.
         (IpProtocol::Udp, &SEGMENT, false),
         (IpProtocol::Igmp, &SEGMENT, false),
     ] {
@@ -135,7 +134,7 @@ fn source_routes_and_malformed_options_are_dropped() {
     }
 }
 
-// RFC 4301 §5.2: policies are not looked up for packets that are dropped in any case.
+// RFC 4301 §5.2: packets that are dropped in any case are not matched against policies.
 #[test]
 fn source_routed_packets_do_not_reach_policies() {
     let mut us = our_interfaces();
@@ -196,7 +195,7 @@ fn extension_headers_are_followed_within_a_bound() {
         let f = extended(60, &header(6, [kind, 4, 0, 0, 0, 0]));
         assert_eq!(drop_reason(&f), DropReason::ExtensionHeader);
     }
-    // Routing headers with no segments left (§4.4), and with some.
+    // Routing headers without segments left (§4.4), and with segments left.
     assert_eq!(segment_range(&extended(43, &header(6, [0; 6]))), 62..82);
     assert_eq!(
         drop_reason(&extended(43, &header(6, [0, 1, 0, 0, 0, 0]))),
@@ -204,14 +203,14 @@ fn extension_headers_are_followed_within_a_bound() {
     );
     // RFC 6946: an atomic fragment is not treated as a fragment.
     assert_eq!(segment_range(&extended(44, &[6, 0x77, 0, 0, 1, 2, 3, 4])), 62..82);
-    // Other fragments are reassembled, if they belong to a segment.
+    // Other fragments of TCP are reassembled.
     let packet =
         demux(&extended(44, &[6, 0, 0, 9, 1, 2, 3, 4]), 0, L4Check::Unknown, &our_interfaces());
     let Kind::Fragment(fragment) = packet.unwrap().kind else { panic!("a fragment") };
     assert_eq!((fragment.id, fragment.offset, fragment.more_fragments), (0x01020304, 8, true));
     assert_eq!((fragment.ip, fragment.payload), (14, 62..82));
     assert_eq!(drop_reason(&extended(44, &[58, 0, 0, 1, 1, 2, 3, 4])), DropReason::Fragment);
-    // RFC 8200 §4.1: hop-by-hop options come first or not at all.
+    // RFC 8200 §4.1: hop-by-hop options are allowed only first.
     let late = [header(0, PAD6), header(6, PAD6)].concat();
     assert_eq!(drop_reason(&extended(60, &late)), DropReason::HopByHop);
     // A chain of the maximum length, and a longer one.
@@ -243,7 +242,7 @@ fn plain_segment_takes_fast_path() {
 }
 
 proptest! {
-    // The slow path gives the result of the fast path, whatever bytes are changed.
+    // Fast and slow path give the same result for any changed bytes.
     #[test]
     fn fast_and_slow_path_classify_alike(changes in prop::collection::vec((0usize..54, any::<u8>()), 0..4), cut in 0usize..8, right: bool) {
         let mut frame = frame(None, false, IpProtocol::Tcp, &SEGMENT);
@@ -263,7 +262,7 @@ proptest! {
 
     #[test]
     fn any_frame_does_not_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120), shape in 0u8..6) {
-        // Without a plausible beginning nearly every frame is dropped at the MAC address.
+        // Purely random frames are dropped at the MAC address, so most cases begin with a valid header.
         let likely = match shape {
             0 => Vec::new(),
             1 => frame(None, false, IpProtocol::Tcp, &SEGMENT)[..14].to_vec(),

@@ -107,7 +107,7 @@ fn unsolicited_announcement_does_not_change_cache() {
         let mut cache = resolved();
         claim(&mut cache, 1, B, kind, secs(1));
         assert_eq!(cache.get(ip(1)), Some(A), "{kind:?}");
-        // The announcement causes a probe of the old address, which keeps its entry by answering.
+        // The announcement causes a probe of the old address, whose host answers and keeps the entry.
         assert_eq!(poll_all(&mut cache, secs(1)), [Action::Solicit(ip(1), Some(A))]);
         claim(&mut cache, 1, A, ANSWER, secs(1));
         assert_eq!(state(&cache, 1), "reachable");
@@ -132,7 +132,7 @@ fn foreign_answer_does_not_replace_probed_address() {
         assert_eq!(claim(&mut cache, 1, B, answer, secs(1)), ClaimOutcome::Ignored);
     }
     assert_eq!(cache.get(ip(1)), Some(A));
-    // After three seconds without an answer the solicitation is broadcast, and the address may move.
+    // After three seconds without an answer, the solicitation is broadcast and another host may answer.
     for s in 2..=4 {
         poll_all(&mut cache, secs(s));
     }
@@ -166,7 +166,7 @@ fn solicitation_flood_evicts_only_oldest_idle_entries() {
     for n in 0..10_000 {
         assert_eq!(claim(&mut cache, n, B, ClaimKind::Solicitation, secs(1)), ClaimOutcome::Noted);
     }
-    // Strangers have half of the entries.
+    // Unsolicited entries have at most half of the capacity.
     assert_eq!(cache.len(), 33);
     assert_eq!(cache.get(ip(0xffff)), Some(A));
     assert_eq!(cache.get(ip(9_999)), Some(B));
@@ -175,7 +175,7 @@ fn solicitation_flood_evicts_only_oldest_idle_entries() {
 #[test]
 fn unsolicited_entries_never_evict_contacted_neighbour() {
     let mut cache = cache(64);
-    // 64 neighbours with traffic long ago.
+    // 64 neighbours whose last traffic was long ago.
     for n in 0..64 {
         cache.resolve(ip(n), secs(0));
         claim(&mut cache, n, A, ANSWER, secs(0));

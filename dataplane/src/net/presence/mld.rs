@@ -1,6 +1,6 @@
-//! Reports the solicited-node multicast groups that neighbour discovery needs to the link's routers, so that
-//! switches with MLD snooping forward them. Version 2 (RFC 3810) is used, and version 1 (RFC 2710) while a
-//! querier supports only that (RFC 3810 §8.2.1).
+//! Reports the solicited-node multicast groups that neighbour discovery needs to the link's routers, so that switches
+//! with MLD snooping forward them. Uses version 2 (RFC 3810), or version 1 (RFC 2710) while a querier supports only
+//! that (RFC 3810 §8.2.1).
 //!
 //! ```text
 //!                 query of 24 bytes
@@ -9,11 +9,11 @@
 //!         +---- time-out since the last ----+-------+
 //! ```
 //!
-//! Left out: Done, and its equivalent of version 2, since the groups are those of configured addresses, which the
-//! interface has as long as the worker runs. A version 1 report by another host does not suppress ours: a switch
-//! with MLD snooping would not learn our port.
+//! Does not send Done, nor its equivalent of version 2: the groups belong to configured addresses, which the interface
+//! has as long as the worker runs. A version 1 report by another host does not suppress ours, because a switch with MLD
+//! snooping would not learn our port.
 //!
-//! The interface has one timer, and each group another one. The router alert of a query is not verified.
+//! Timers: one per interface in version 2, one per group in version 1. The router alert of a query is not verified.
 
 use core::time::Duration;
 use std::net::{IpAddr, Ipv6Addr};
@@ -33,7 +33,7 @@ use crate::net::{Outbox, path};
 const ROBUSTNESS: u8 = 2;
 /// Assumed interval of queries if the querier does not state one (RFC 3810 §9.2: Query Interval).
 const QUERY_INTERVAL: Duration = Duration::from_secs(125);
-/// Longest delay of an answer, whatever a querier allows.
+/// Upper bound of the delay of an answer, even if the querier allows more.
 const MAX_DELAY: Duration = Duration::from_secs(10);
 
 /// All routers that speak MLDv2 (RFC 3810 §5.2.14).
@@ -68,13 +68,13 @@ pub(super) struct MldState {
 }
 
 impl MldState {
-    /// Starts to report the groups: the interface appears on its link.
+    /// Starts to report the groups, when the interface comes up on its link.
     pub(super) fn start(&mut self, now: Instant) {
         self.expire(now);
         self.unsolicited_left = ROBUSTNESS;
     }
 
-    /// Returns the time of the next [`poll`](Self::poll).
+    /// Returns the due time of the next [`poll`](Self::poll).
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let answers = self.group_reports_due.iter().map(|(_, at)| *at);
         answers.chain(self.report_due.get()).min()
@@ -95,7 +95,7 @@ impl MldState {
         }
     }
 
-    /// Sends the unsolicited reports, as often as necessary (RFC 3810 §6.1, RFC 2710 §4).
+    /// Sends the next of the [`ROBUSTNESS`] unsolicited reports, if any is left (RFC 3810 §6.1, RFC 2710 §4).
     pub(super) fn announce(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
         self.expire(now);
         let Some(left) = self.unsolicited_left.checked_sub(1) else { return };
@@ -108,10 +108,10 @@ impl MldState {
         }
     }
 
-    /// Schedules the answer to a query at a random time within its delay.
+    /// Schedules the answer to a query at a random time within the query's delay.
     ///
     /// # Errors
-    /// The query is for a group that the interface is not in.
+    /// The query is for a group that the interface has not joined.
     pub(super) fn handle_query(
         &mut self,
         interface: &Interface,
@@ -138,7 +138,7 @@ impl MldState {
         for group in queried {
             let at = now + jitter.random_below(max_delay);
             match self.group_reports_due.iter_mut().find(|(waits, _)| *waits == group) {
-                // RFC 2710 §4: a running timer is reset only if more time is left than the query allows.
+                // RFC 2710 §4: a pending report is rescheduled only if it is due later than the query allows.
                 Some((_, before)) if *before > now + max_delay => *before = at,
                 Some(_) => {}
                 None => self.group_reports_due.push((group, at)),
@@ -155,7 +155,7 @@ impl MldState {
         self.v1_until = Some(until).into();
     }
 
-    /// Returns to version 2 when the mode expires. Pending version 1 reports are discarded.
+    /// Returns to version 2 when version 1 mode expires. Pending version 1 reports are discarded.
     fn expire(&mut self, now: Instant) {
         if self.v1_until.get().is_some_and(|until| until <= now) {
             self.v1_until = MaybeInstant::NONE;
@@ -189,19 +189,19 @@ impl Query {
         }
         let mut group = [0; 16];
         group.copy_from_slice(&message[GROUP..V1_LEN]);
-        // From 32.768 s on, version 2 encodes an exponent. Read as a plain number it is still longer than
+        // From 32.768 s on, version 2 encodes an exponent. Interpreted as a plain number, it is still longer than
         // [`MAX_DELAY`].
         let delay = u16::from_be_bytes([message[DELAY], message[DELAY + 1]]);
         Ok(Query { is_v1: older, delay: Duration::from_millis(delay.into()), group: group.into() })
     }
 }
 
-/// Returns true for an MLD query.
+/// Returns true if the ICMPv6 message is an MLD query.
 pub fn is_query(message: &[u8]) -> bool {
     message.first() == Some(&QUERY)
 }
 
-/// Returns the groups of the interface, except all nodes, which is never reported (RFC 3810 §6).
+/// Returns the groups to report. All-nodes is never reported (RFC 3810 §6).
 fn groups(interface: &Interface) -> Vec<Ipv6Addr> {
     let mut groups: Vec<Ipv6Addr> = addresses(interface).map(solicited_node).collect();
     groups.sort_unstable();
@@ -216,9 +216,9 @@ fn addresses(interface: &Interface) -> impl Iterator<Item = Ipv6Addr> + '_ {
     })
 }
 
-/// Sends a version 2 report of all groups, with this record type (RFC 3810 §5.2).
+/// Sends a version 2 report of all groups, with record type `record` (RFC 3810 §5.2).
 fn send_report(interface: &Interface, record: u8, out: &mut Outbox) {
-    // As many groups as fit into the smallest IPv6 packet.
+    // 60 groups fit into the smallest IPv6 MTU.
     for groups in groups(interface).chunks(60) {
         let mut message = vec![REPORT, 0, 0, 0, 0, 0];
         message.extend_from_slice(&(groups.len() as u16).to_be_bytes());

@@ -148,8 +148,8 @@ fn addresses_are_probed_three_times_and_announced_two_seconds_apart() {
     assert_ne!(last(&other), last(&frames), "hosts that start at once do not go on at once");
 }
 
-/// A neighbour that misses the start because the link is down receives the announcement when the link comes up. A
-/// flapping link makes one round a second.
+/// A neighbour that missed the start, because the link was down, receives the announcement when the link comes up. A
+/// flapping link causes at most one round per second.
 #[test]
 fn link_that_comes_up_announces_its_addresses_again_and_is_bounded() {
     let mut host = Host::new(OWN_MAC);
@@ -192,14 +192,14 @@ fn address_conflict_is_detected_by_either_host() {
         assert_eq!(defended.len(), usize::from(address.is_ipv4()));
         assert_eq!(host.input(answer), Ok(Notice::Conflict(0, address, OTHER_MAC, false)));
         assert!(host.take().is_empty());
-        // The probes are repeated, without announcements, until they are not answered.
+        // Probes are repeated, without announcements, until no host answers.
         let again = host.run_until(START + Duration::from_secs(100));
         assert!(again.iter().all(|(_, frame)| matches!(classify(frame), ObservedFrame::Probe(_))));
         let mut times: Vec<_> = again.iter().map(|(at, _)| at.as_secs()).collect();
         times.dedup();
         assert_eq!(times, [10, 20, 30]);
         assert_eq!(host.input(answer), Ok(Notice::Conflict(0, address, OTHER_MAC, true)));
-        // The twin has received only a probe, which it answers, and takes the defence for a conflict.
+        // The twin has received only a probe, which it answers. It treats the defence as a conflict.
         if let [announcement] = &defended[..] {
             assert_eq!(twin.input(announcement), Ok(Notice::Conflict(0, address, OWN_MAC, true)));
         }

@@ -166,14 +166,14 @@ fn fragment_length_and_offset_are_checked() {
     }
 }
 
-/// Returns the fragment as SCTP's.
+/// Changes the fragment's protocol to SCTP.
 fn as_sctp(mut piece: Vec<u8>) -> Vec<u8> {
     piece[23] = 132;
     fix_checksum(&mut piece);
     piece
 }
 
-// RFC 791 §3.2: the protocol is a part of a packet's identity. RFC 9260 §6.10 allows peers to fragment.
+// RFC 791 §3.2: the protocol is part of a packet's identity. RFC 9260 §6.10 allows peers to fragment.
 #[test]
 fn sctp_and_tcp_fragments_do_not_mix() {
     let (mut r, frame) = (reassembly(), packet(None, false, 2, 400));
@@ -218,7 +218,7 @@ fn incomplete_packet_expires() {
     assert_eq!(r.expire(NOW + TIMEOUT / 2), 0);
     assert_eq!(r.expire(NOW + TIMEOUT), 1);
     assert_eq!(r.poll_timeout(), Some(later + TIMEOUT));
-    // The rest begins a packet that is never completed.
+    // The remaining fragment starts a packet that is never completed.
     assert_eq!(input(&mut r, &fragment(&frame, 1, 200..400, false)), Ok(Outcome::Waiting));
 }
 
@@ -232,7 +232,7 @@ fn fragment_flood_is_bounded_per_peer() {
         assert!(r.bytes() <= 64 * 1024 / PEER_SHARE_DIVISOR && r.len() <= 16 / PEER_SHARE_DIVISOR);
     }
     assert_eq!(refused, 996);
-    // Other peers have their share, and without room the oldest packets are dropped.
+    // Other peers have their own share. At the limit, the oldest packets are evicted.
     for peer in 2..=60 {
         let frame = packet(None, false, peer, 1400);
         input(&mut r, &fragment(&frame, 1, 0..1000, true)).unwrap();
@@ -243,7 +243,7 @@ fn fragment_flood_is_bounded_per_peer() {
     assert!(matches!(last, Ok(Outcome::Complete(_))));
 }
 
-// A host may choose any address of its /64: they share one bound, and those of the next /64 have another one.
+// A host may choose any address of its /64, so one /64 shares a budget. The next /64 has another.
 #[test]
 fn ipv6_prefix_shares_one_reassembly_budget() {
     let mut r = Reassembly::new(16, 64 * 1024, [1; 16]);
@@ -261,7 +261,7 @@ fn ipv6_prefix_shares_one_reassembly_budget() {
 #[test]
 fn completed_packets_free_all_memory() {
     let (mut r, frame) = (reassembly(), packet(None, false, 2, 400));
-    // The oldest one waits all the time.
+    // The oldest packet remains incomplete throughout.
     input(&mut r, &fragment(&frame, 1, 0..200, true)).unwrap();
     let before = r.bytes();
     for id in 2..1000 {
@@ -276,7 +276,7 @@ fn completed_packets_free_all_memory() {
     assert_eq!(r.poll_timeout(), None);
 }
 
-/// Fragments of a path with an MTU of 576 bytes.
+/// The longest packet in fragments of a path with an MTU of 576 bytes.
 #[test]
 fn longest_packet_reassembles_from_shortest_fragments() {
     const LEN: usize = 65_280 - 20;
@@ -302,7 +302,7 @@ fn packet_of_too_many_fragments_is_discarded() {
     assert_eq!(r.bytes(), PACKET_COST);
 }
 
-// RFC 3168 §5.3: a mark on any fragment is one on the packet; fragments of different codepoints do not form a
+// RFC 3168 §5.3: a CE mark on any fragment marks the packet. Fragments with contradictory codepoints do not form a
 // packet.
 #[test]
 fn ecn_marks_of_fragments_are_kept() {
@@ -367,7 +367,7 @@ proptest! {
             }
             let Ok(Outcome::Complete(again)) = outcome else { panic!("{outcome:?}") };
             let interfaces = [interface(None, 1), interface(Some(7), 1)];
-            // The checksum covers every byte.
+            // The segment's checksum covers every byte.
             let packet = demux(&again, 0, L4Check::Unknown, &interfaces).unwrap();
             let Kind::Tcp { segment, .. } = packet.kind else { panic!("{:?}", packet.kind) };
             let payload = &frame[ip_at(&frame) + header_len(&frame)..];

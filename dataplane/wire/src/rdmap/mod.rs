@@ -73,7 +73,7 @@ impl Opcode {
         self as u8
     }
 
-    /// Returns the opcode of this number, or `None` for 12 to 15, which are not defined.
+    /// Returns the opcode with number `bits`; `None` for 12 to 15, which are undefined.
     pub fn from_bits(bits: u8) -> Option<Opcode> {
         Self::ALL.get(usize::from(bits)).copied()
     }
@@ -94,12 +94,12 @@ impl Opcode {
         }
     }
 
-    /// True for the messages of RFC 7306.
+    /// Returns true for the messages of RFC 7306.
     pub const fn is_extension(self) -> bool {
         self as u8 >= Opcode::Immediate as u8
     }
 
-    /// True when the message requests an event at the receiver.
+    /// Returns true if the message requests an event at the receiver.
     pub const fn is_solicited(self) -> bool {
         matches!(
             self,
@@ -107,7 +107,7 @@ impl Opcode {
         )
     }
 
-    /// True when the Invalidate STag is valid.
+    /// Returns true if the message has a valid Invalidate STag.
     pub const fn invalidates(self) -> bool {
         matches!(self, Opcode::SendInvalidate | Opcode::SendSolicitedInvalidate)
     }
@@ -187,8 +187,7 @@ impl Control {
         Opcode::from_bits(self.opcode_bits())
     }
 
-    /// Returns RsvdULP of an untagged message: this byte and the Invalidate STag, or zero without one (RFC 5040
-    /// §4.1).
+    /// Returns RsvdULP of an untagged message: this byte, then the Invalidate STag or zero (RFC 5040 §4.1).
     pub fn with_invalidate(self, stag: Option<Stag>) -> [u8; 5] {
         let [a, b, c, d] = stag.unwrap_or_default().0.to_be_bytes();
         [self.0, a, b, c, d]
@@ -276,7 +275,7 @@ impl ReadRequestRepr {
         bytes
     }
 
-    /// Returns the rest of the Read after `done` bytes (RFC 5040 §4.8, Terminated RDMA Header).
+    /// Returns the Read Request for the bytes that remain after `done` bytes (RFC 5040 §4.8, Terminated RDMA Header).
     #[must_use]
     pub fn advanced(&self, done: u32) -> ReadRequestRepr {
         ReadRequestRepr {
@@ -288,10 +287,10 @@ impl ReadRequestRepr {
     }
 }
 
-/// Operation of an Atomic Request (RFC 7306 §5.1), on numbers in the byte order of the responder's memory.
+/// Operation of an Atomic Request (RFC 7306 §5.1). Numbers are in the byte order of the responder's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicOp {
-    /// Adds field by field. A bit of `mask` is the most significant one of a field, and carries do not leave a
+    /// Adds field by field. Each set bit of `mask` is the most significant bit of a field; carries do not leave a
     /// field. A mask of 0 adds all 64 bits (RFC 7306 §5.1.1).
     FetchAdd {
         /// Value to add.
@@ -299,8 +298,8 @@ pub enum AtomicOp {
         /// Most significant bit of each field.
         mask: u64,
     },
-    /// If the value equals `compare` in the bits of `compare_mask`, replaces the bits of `swap_mask` by those
-    /// of `swap` (RFC 7306 §5.1.2).
+    /// If the value equals `compare` in the bits of `compare_mask`, replaces the bits of `swap_mask` with those of
+    /// `swap` (RFC 7306 §5.1.2).
     CompareSwap {
         /// Value to compare with.
         compare: u64,
@@ -314,8 +313,8 @@ pub enum AtomicOp {
 }
 
 impl AtomicOp {
-    /// Returns an unconditional replacement: a compare-and-swap that compares no bit. AOpCode 0001b, formerly
-    /// assigned to it, is reserved (RFC 7306 §10.1).
+    /// Returns an unconditional swap: a compare-and-swap that compares no bit. AOpCode 0001b, which once meant this, is
+    /// reserved (RFC 7306 §10.1).
     pub const fn swap(value: u64) -> AtomicOp {
         AtomicOp::CompareSwap { compare: 0, compare_mask: 0, swap: value, swap_mask: u64::MAX }
     }
@@ -332,7 +331,7 @@ impl AtomicOp {
     pub const fn apply(&self, original: u64) -> u64 {
         match *self {
             AtomicOp::FetchAdd { add, mask } => {
-                // The fields' top bits are added without their carry, all others normally.
+                // Top bits of the fields are added without carry, all other bits normally.
                 let low = (original & !mask).wrapping_add(add & !mask);
                 low ^ ((original ^ add) & mask)
             }
@@ -363,7 +362,7 @@ pub struct AtomicRequestRepr {
 /// Reasons to reject bytes as an Atomic Request header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AtomicError {
-    /// The bytes are fewer than the header has.
+    /// Fewer bytes than the header has.
     #[error("Atomic Request header: {0}")]
     Truncated(#[from] Truncated),
     /// AOpCode is not defined.

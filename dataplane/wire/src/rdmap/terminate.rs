@@ -9,11 +9,10 @@
 //!      Read Request header, 28 bytes; if R
 //! ```
 //!
-//! Linux `siw` on little-endian machines writes the control word with nibbles and flags at the wrong ends.
-//! EType and Layer are swapped; M, D and R are 0x01, 0x02 and 0x04 of byte 2. The RFC has reserved bits there,
-//! which are ignored on receipt: only [`TerminateRepr::parse_siw`] reads them. It recognises the layout by its
-//! flags. A header without any flag is read in the RFC's layout if that names an error, otherwise with swapped
-//! nibbles if that does.
+//! Linux `siw` on little-endian machines swaps EType and Layer, and sets M, D and R as 0x01, 0x02 and 0x04 of byte 2.
+//! The RFC has reserved bits there, which are ignored on receipt. Only [`TerminateRepr::parse_siw`] reads them, and
+//! recognises the layout by its flags. Without any flag, the RFC's layout is assumed if its numbers are a defined
+//! error. Otherwise the swapped nibbles are, if theirs are.
 
 use arrayvec::ArrayVec;
 use base::ErrorNumbers;
@@ -81,7 +80,7 @@ pub struct TerminateRepr {
 }
 
 impl TerminateRepr {
-    /// Returns a Terminate without any header.
+    /// Returns a Terminate without DDP and RDMAP headers.
     pub fn new(layer: u8, error_type: u8, code: u8) -> TerminateRepr {
         TerminateRepr {
             layer,
@@ -94,7 +93,7 @@ impl TerminateRepr {
         }
     }
 
-    /// Returns the bytes in the RFC's layout, reserved bits zero. An incomplete `ddp_header` is left out.
+    /// Returns the bytes in the RFC's layout, with zero reserved bits. An incomplete `ddp_header` is omitted.
     pub fn emit(&self) -> ArrayVec<u8, MAX_LEN> {
         let has_header = is_complete_header(&self.ddp_header);
         let has_len = self.segment_len.is_some() || has_header;
@@ -118,12 +117,12 @@ impl TerminateRepr {
         bytes
     }
 
-    /// Parses a header in the RFC's layout. Reserved bits, and bytes behind the header, are ignored.
+    /// Parses a header in the RFC's layout. Ignores reserved bits and bytes behind the header.
     pub fn parse(bytes: &[u8]) -> Result<TerminateRepr, Truncated> {
         TerminateRepr::parse_with(bytes, |_| Layout::Rfc)
     }
 
-    /// Parses a header as [`parse`](Self::parse) does, in either layout, from a peer that is known to be siw.
+    /// Parses a header from a peer that is known to be siw, in either layout.
     pub fn parse_siw(bytes: &[u8]) -> Result<TerminateRepr, Truncated> {
         TerminateRepr::parse_with(bytes, detect_layout)
     }
@@ -171,7 +170,7 @@ impl TerminateRepr {
         ErrorNumbers::new(self.layer, self.error_type, self.code)
     }
 
-    /// Returns a short description for people (RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §9).
+    /// Returns a short description for operators (RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §9).
     pub fn description(&self) -> &'static str {
         describe(self.layer, self.error_type, self.code).unwrap_or("unknown error")
     }
@@ -188,7 +187,7 @@ fn is_complete_header(header: &[u8]) -> bool {
     header.first().is_some_and(|first| Control(*first).header_len() == header.len())
 }
 
-/// Returns the layout of a control word that siw sent.
+/// Returns the layout of a control word from siw.
 fn detect_layout(control: &[u8; CONTROL_LEN]) -> Layout {
     const RFC: u8 = field::M | field::D | field::R;
     const SIW: u8 = field::SIW_M | field::SIW_D | field::SIW_R;

@@ -1,4 +1,4 @@
-//! Fields at zero, all-ones and between; the tables of the RFCs; recorded bytes of siw.
+//! Field round trips at zero, all-ones and values between; the tables of the RFCs; captured bytes of siw.
 
 use arrayvec::ArrayVec;
 use proptest::prelude::*;
@@ -68,7 +68,7 @@ fn terminate() -> impl Strategy<Value = TerminateRepr> {
     )
 }
 
-/// The loop of RFC 7306 §5.1.1, bit by bit.
+/// Reference for fetch-and-add: the loop of RFC 7306 §5.1.1, bit by bit.
 fn reference_fetch_add(original: u64, add: u64, mask: u64) -> u64 {
     let (mut carry, mut value) = (0, 0);
     for bit in 0..64 {

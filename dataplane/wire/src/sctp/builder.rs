@@ -29,8 +29,8 @@ impl CommonHeader {
     }
 }
 
-/// A packet being written. A chunk that does not fit leaves the packet unchanged. Chunks are written in the
-/// order of the calls: control chunks first, then DATA chunks in the order of their TSNs (RFC 9260 §6.10).
+/// A packet under construction. A chunk that does not fit leaves the packet unchanged. Chunks are in the order of the
+/// calls: control chunks first, then DATA chunks in TSN order (RFC 9260 §6.10).
 #[derive(Debug)]
 pub struct PacketBuilder<'a> {
     out: &'a mut [u8],
@@ -41,39 +41,39 @@ pub struct PacketBuilder<'a> {
 }
 
 impl<'a> PacketBuilder<'a> {
-    /// Returns an empty packet of at most `out.len()` bytes, at least [`COMMON_HEADER_LEN`].
+    /// Creates an empty packet of at most `out.len()` bytes, at least [`COMMON_HEADER_LEN`].
     pub fn new(out: &'a mut [u8], ports: Ports, tag: Tag) -> PacketBuilder<'a> {
         PacketBuilder::with_header(out, &CommonHeader::new(ports, tag))
     }
 
-    /// Returns an empty packet with a precomputed header.
+    /// Creates an empty packet with a precomputed header.
     #[inline]
     pub fn with_header(out: &'a mut [u8], header: &CommonHeader) -> PacketBuilder<'a> {
         out[..COMMON_HEADER_LEN].copy_from_slice(&header.bytes);
         PacketBuilder { out, len: COMMON_HEADER_LEN, crc: header.crc, digested: COMMON_HEADER_LEN }
     }
 
-    /// True while the packet has no chunk.
+    /// Returns true while the packet has no chunk.
     pub const fn is_empty(&self) -> bool {
         self.len == COMMON_HEADER_LEN
     }
 
-    /// Returns the bytes so far, those of the common header and of all pads included.
+    /// Returns the length so far in bytes, including common header and pads.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns the bytes left for chunks, their headers and pads.
+    /// Returns the free space in bytes for chunks, including their headers and pads.
     pub const fn remaining(&self) -> usize {
         self.out.len() - self.len
     }
 
-    /// Returns the bytes of user data that a DATA chunk can carry now, including its pad: a multiple of 4.
+    /// Returns the bytes of user data that one more DATA chunk can hold: a multiple of 4.
     pub const fn max_data_len(&self) -> usize {
         self.remaining().saturating_sub(DATA_HEADER_LEN) & !3
     }
 
-    /// Returns the buffer for the user data of the next DATA chunk, [`max_data_len`](Self::data_room) bytes.
+    /// Returns the buffer for the user data of the next DATA chunk, [`max_data_len`](Self::max_data_len) bytes.
     /// [`push_data`](Self::push_data) follows.
     pub fn data_buffer(&mut self) -> &mut [u8] {
         let room = self.max_data_len();
@@ -82,7 +82,7 @@ impl<'a> PacketBuilder<'a> {
     }
 
     /// Adds the DATA chunk whose user data is the first `len` bytes of [`data_buffer`](Self::data_buffer), 1 to
-    /// [`max_data_len`](Self::data_room).
+    /// [`max_data_len`](Self::max_data_len).
     #[inline]
     pub fn push_data(&mut self, header: &DataHeader, len: usize) -> Result<(), PacketFull> {
         self.push_data_header(header.emit_numbers(len), len)
@@ -129,8 +129,7 @@ impl<'a> PacketBuilder<'a> {
         }
     }
 
-    /// Adds a SACK. Entries that do not fit are left out, duplicates first, then the last blocks (RFC 9260
-    /// §6.5).
+    /// Adds a SACK. Entries that do not fit are omitted: duplicates first, then the last blocks (RFC 9260 §6.5).
     pub fn sack(
         &mut self,
         header: SackHeader,
@@ -258,7 +257,7 @@ impl<'a> PacketBuilder<'a> {
         Ok(())
     }
 
-    /// Writes a chunk's header and pad, and returns the `len` bytes of its value to be written.
+    /// Writes a chunk's header and pad. Returns the buffer for its value of `len` bytes.
     fn push_value(&mut self, kind: u8, flags: u8, len: usize) -> Result<&mut [u8], PacketFull> {
         let whole = CHUNK_HEADER_LEN + len;
         if padded(whole) > self.remaining() || whole > usize::from(u16::MAX) {
@@ -280,7 +279,7 @@ impl<'a> PacketBuilder<'a> {
         self.len = next;
     }
 
-    /// Writes the checksum; returns the bytes of the packet.
+    /// Writes the checksum. Returns the length of the packet in bytes.
     pub fn finish(self) -> usize {
         let crc = self.crc_of_first(self.len);
         // RFC 9260 §6.8: the checksum is inserted last.
@@ -288,8 +287,8 @@ impl<'a> PacketBuilder<'a> {
         self.len
     }
 
-    /// Finishes as [`finish`](Self::finish) does, or with `checksum` false leaves the field zero for a device
-    /// that computes it.
+    /// Finishes as [`finish`](Self::finish) does. If `checksum` is false, the field remains zero for a device that
+    /// computes it.
     #[inline]
     pub fn finish_with(self, checksum: bool) -> usize {
         if checksum { self.finish() } else { self.len }

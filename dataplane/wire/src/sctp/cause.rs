@@ -22,7 +22,7 @@ mod code {
 /// An error cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause<'a> {
-    /// A DATA chunk named a stream that does not exist: its identifier.
+    /// A DATA chunk of a stream that does not exist: the stream's identifier.
     InvalidStream(u16),
     /// Mandatory parameters are missing: their types, two bytes each.
     MissingParameters(&'a [u8]),
@@ -42,7 +42,7 @@ pub enum Cause<'a> {
     NoUserData(Tsn),
     /// A COOKIE ECHO arrived in SHUTDOWN-ACK-SENT.
     CookieWhileShuttingDown,
-    /// A restart brings addresses that were not part of the association: their parameters.
+    /// A restart adds addresses that were not part of the association: their parameters.
     RestartWithNewAddresses(&'a [u8]),
     /// The upper layer aborts, for this reason.
     UserInitiatedAbort(&'a [u8]),
@@ -102,7 +102,7 @@ impl<'a> Cause<'a> {
         }
     }
 
-    /// Returns the fixed four bytes, if any, and the bytes of variable length.
+    /// Returns the cause's fixed four bytes, if any, and its variable part.
     fn parts(&self) -> (Option<[u8; 4]>, &'a [u8]) {
         match *self {
             Cause::InvalidStream(stream) => (Some((u32::from(stream) << 16).to_be_bytes()), &[]),
@@ -124,9 +124,8 @@ impl<'a> Cause<'a> {
         }
     }
 
-    /// Returns the same cause with at most `max_len` bytes of its variable information, a multiple of four. A
-    /// repeated chunk or parameter keeps its type and length, so that the peer can identify it and see that it
-    /// was longer.
+    /// Returns the cause with at most `max_len` bytes of its variable part, rounded down to a multiple of four. A
+    /// repeated chunk or parameter retains type and length, so the peer can identify it and detect the truncation.
     #[must_use]
     pub fn truncate_info(self, max_len: usize) -> Cause<'a> {
         let cut = |info: &'a [u8]| &info[..info.len().min(max_len & !3)];
@@ -165,7 +164,7 @@ impl<'a> Cause<'a> {
     }
 }
 
-/// The causes of a chunk in their order; ends after the first that cannot be parsed.
+/// The causes of a chunk, in their order. Ends after the first one that cannot be parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Causes<'a>(&'a [u8]);
 

@@ -14,13 +14,13 @@ pub enum Chunk<'a> {
     InitAck(Init<'a>),
     /// SACK.
     Sack(Sack<'a>),
-    /// HEARTBEAT: the Heartbeat Information parameter and other content, to be returned unchanged.
+    /// HEARTBEAT: its value, which the HEARTBEAT ACK returns unchanged.
     Heartbeat(&'a [u8]),
-    /// HEARTBEAT ACK: the returned content.
+    /// HEARTBEAT ACK: the returned value.
     HeartbeatAck(&'a [u8]),
     /// ABORT.
     Abort {
-        /// T: the verification tag is the reflected one.
+        /// T: the verification tag is a copy of the other packet's tag.
         reflected: bool,
         /// Error causes.
         causes: Causes<'a>,
@@ -40,7 +40,7 @@ pub enum Chunk<'a> {
     CookieAck,
     /// SHUTDOWN COMPLETE.
     ShutdownComplete {
-        /// T: the verification tag is the reflected one.
+        /// T: the verification tag is a copy of the other packet's tag.
         reflected: bool,
     },
     /// PAD.
@@ -54,7 +54,7 @@ pub enum Chunk<'a> {
 pub struct UnknownChunk<'a> {
     /// The whole chunk with its header.
     pub bytes: &'a [u8],
-    /// Bit 2^7 of the type: the following chunks are processed; otherwise they are dropped with this one.
+    /// Bit 2^7 of the type. True: the following chunks are processed. False: they are dropped with this one.
     pub skip: bool,
     /// Bit 2^6 of the type: an ERROR must report the chunk (RFC 9260 §3.2, table 2).
     pub report: bool,

@@ -56,7 +56,7 @@ impl DataHeader {
         (u128::from(head) << 64 | u128::from(tail)).to_be_bytes()
     }
 
-    /// Returns the header as two numbers, each sent most significant byte first.
+    /// Returns the header as two 64-bit numbers, each sent in network byte order.
     #[inline]
     pub(super) fn emit_numbers(&self, len: usize) -> [u64; 2] {
         let flag = |on: bool, bit: u8| if on { bit } else { 0 };
@@ -65,7 +65,7 @@ impl DataHeader {
             | flag(self.begin, field::BEGIN)
             | flag(self.end, field::END);
         let len = (DATA_HEADER_LEN + len) as u16;
-        // Assembled in registers and stored at once: a load soon afterwards does not wait for several stores.
+        // Assembled in registers and stored at once, so that a load soon afterwards is not delayed by store forwarding.
         let head = u64::from(u16::from_be_bytes([chunk_type::DATA, flags])) << 48
             | u64::from(len) << 32
             | u64::from(self.tsn.0);
@@ -84,7 +84,7 @@ pub struct Data<'a> {
 }
 
 impl<'a> Data<'a> {
-    /// Parses the fields and user data; `None` if the chunk is shorter than [`DATA_HEADER_LEN`].
+    /// Parses fields and user data; `None` if the chunk is shorter than [`DATA_HEADER_LEN`].
     #[inline]
     pub(super) fn parse(raw: RawChunk<'a>) -> Option<Data<'a>> {
         let bytes = raw.bytes;

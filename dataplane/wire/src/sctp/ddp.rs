@@ -95,7 +95,7 @@ impl Function {
         Function::EnhancedReject,
     ];
 
-    /// Returns the function of this code.
+    /// Returns the function with this code; `None` if it is undefined.
     pub const fn from_code(code: u16) -> Option<Function> {
         Some(match code {
             1 => Function::Initiate,
@@ -122,8 +122,8 @@ impl Function {
         }
     }
 
-    /// True for the functions of RFC 6581. Their private data begins with
-    /// [`EnhancedRepr`](crate::mpa::EnhancedRepr); in a Reject it may.
+    /// Returns true for the functions of RFC 6581. Their private data begins with
+    /// [`EnhancedRepr`](crate::mpa::EnhancedRepr), in a Reject optionally.
     pub const fn is_enhanced(self) -> bool {
         matches!(
             self,
@@ -161,7 +161,7 @@ pub struct ControlRepr<'a> {
 }
 
 impl<'a> ControlRepr<'a> {
-    /// Parses the values of a message.
+    /// Parses and checks a message.
     pub fn parse(message: &'a [u8]) -> Result<ControlRepr<'a>, BadControl> {
         let private_data =
             message.get(CONTROL_HEADER_LEN..).ok_or(BadControl::Short(message.len()))?;

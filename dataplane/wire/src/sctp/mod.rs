@@ -51,23 +51,23 @@ mod field {
     const _: () = assert!(super::COMMON_HEADER_LEN == 12);
 }
 
-/// Returns the bytes of a chunk, a parameter or a cause of `len` bytes with its pad (RFC 9260 §3.2).
+/// Returns the length with pad of a chunk, parameter or cause of `len` bytes (RFC 9260 §3.2).
 pub const fn padded(len: usize) -> usize {
     (len + 3) & !3
 }
 
-/// Transmission Sequence Number; compared in the nearer half of the number space (RFC 9260 §1.6).
+/// Transmission Sequence Number. Comparisons are modulo 2^32 (RFC 9260 §1.6).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Tsn(pub u32);
 
 impl Tsn {
-    /// Returns the number `n` later.
+    /// Returns `self + n`, modulo 2^32.
     #[must_use]
     pub const fn add(self, n: u32) -> Tsn {
         Tsn(self.0.wrapping_add(n))
     }
 
-    /// Returns the number `n` earlier.
+    /// Returns `self - n`, modulo 2^32.
     #[must_use]
     pub const fn sub(self, n: u32) -> Tsn {
         Tsn(self.0.wrapping_sub(n))
@@ -78,12 +78,12 @@ impl Tsn {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// True when `self` comes before `other` in the nearer half of the number space.
+    /// Returns true if `self` precedes `other` by less than 2^31.
     pub const fn before(self, other: Tsn) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
 
-    /// True when `self` comes after `other` in the nearer half of the number space.
+    /// Returns true if `self` follows `other` by less than 2^31.
     pub const fn after(self, other: Tsn) -> bool {
         other.before(self)
     }
@@ -100,7 +100,7 @@ impl fmt::Debug for Tsn {
 pub struct Tag(pub u32);
 
 impl Tag {
-    /// Zero, which only a packet with an INIT carries (RFC 9260 §8.5.1 A).
+    /// Zero: the tag of packets with an INIT only (RFC 9260 §8.5.1 A).
     pub const NONE: Tag = Tag(0);
 }
 
@@ -110,7 +110,7 @@ impl fmt::Debug for Tag {
     }
 }
 
-/// The two ports of a packet, in its direction.
+/// The two ports of a packet, as in its header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ports {
     /// Source port.
@@ -153,7 +153,7 @@ impl<'a> Packet<'a> {
         Tag(be::u32(self.0, field::TAG))
     }
 
-    /// True when the checksum is that of the packet (RFC 9260 §6.8).
+    /// Returns true if the checksum is correct (RFC 9260 §6.8).
     pub fn checksum_ok(&self) -> bool {
         be::array::<4>(self.0, field::CHECKSUM) == checksum(self.0)
     }
@@ -163,7 +163,7 @@ impl<'a> Packet<'a> {
         Chunks::new(&self.0[COMMON_HEADER_LEN..])
     }
 
-    /// Returns the chunk of a packet that has a single chunk, which is DATA.
+    /// Returns the only chunk of the packet if it is DATA; otherwise `None`.
     #[inline]
     pub fn only_data(&self) -> Option<Data<'a>> {
         let mut chunks = self.chunks();
@@ -180,16 +180,16 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Returns the checksum field of a packet, with the field itself counted as zero (RFC 9260 §6.8). `packet` has
-/// at least [`COMMON_HEADER_LEN`] bytes.
+/// Returns the checksum of a packet, computed with a checksum field of zero (RFC 9260 §6.8). `packet` has at least
+/// [`COMMON_HEADER_LEN`] bytes.
 pub fn checksum(packet: &[u8]) -> [u8; 4] {
     let crc = crc32c::update(0, &packet[..field::CHECKSUM]);
     let crc = crc32c::update(crc, &[0; 4]);
     crc32c::to_field(crc32c::update(crc, &packet[COMMON_HEADER_LEN..]))
 }
 
-/// Writes the checksum of a packet, regardless of the field's value (RFC 9260 §6.8). `packet` has at least
-/// [`COMMON_HEADER_LEN`] bytes.
+/// Writes the checksum of a packet over any old value (RFC 9260 §6.8). `packet` has at least [`COMMON_HEADER_LEN`]
+/// bytes.
 pub fn fill_checksum(packet: &mut [u8]) {
     let sum = checksum(packet);
     be::put(packet, field::CHECKSUM, &sum);

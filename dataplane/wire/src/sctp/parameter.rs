@@ -1,4 +1,5 @@
-//! Parameters of INIT, INIT ACK and HEARTBEAT chunks (RFC 9260 §3.2.1; RFC 5061 §4.2.6, §4.2.7 for two).
+//! Parameters of INIT, INIT ACK and HEARTBEAT chunks (RFC 9260 §3.2.1). Supported extensions and adaptation layer
+//! indication are those of RFC 5061 §4.2.6, §4.2.7.
 
 use super::padded;
 use crate::be;
@@ -39,7 +40,7 @@ mod field {
     const _: () = assert!(LENGTH + 2 == super::PARAMETER_HEADER_LEN);
 }
 
-/// A type, a length and a value, as in parameters and causes, delimited by the length alone.
+/// Type, length and value of a parameter or an error cause. Only the length is checked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tlv<'a> {
     pub(super) kind: u16,
@@ -69,8 +70,8 @@ impl<'a> Tlv<'a> {
     }
 }
 
-/// Writes a type, a length, the pieces of a value and the pad at the front of `out`. Returns the bytes written.
-/// The caller has checked the room.
+/// Writes type, length, the value's pieces and pad at the front of `out`. Returns the bytes written. The caller has
+/// checked that they fit.
 pub(super) fn emit_tlv(kind: u16, pieces: &[&[u8]], out: &mut [u8]) -> usize {
     let mut at = PARAMETER_HEADER_LEN;
     for piece in pieces {
@@ -83,7 +84,7 @@ pub(super) fn emit_tlv(kind: u16, pieces: &[&[u8]], out: &mut [u8]) -> usize {
     padded(at)
 }
 
-/// The length of a parameter is impossible.
+/// The length of a parameter or an error cause is impossible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the length of a parameter is wrong")]
 pub struct BadParameter;
@@ -103,8 +104,8 @@ pub enum Parameter<'a> {
     Unrecognized(&'a [u8]),
     /// Milliseconds by which the sender requests to extend the cookie's lifetime.
     CookiePreservative(u32),
-    /// A host name, refused (RFC 9260 §3.3.2.1.4): the whole parameter with type and length, which an error
-    /// cause repeats.
+    /// A host name, which is refused (RFC 9260 §3.3.2.1.4): the whole parameter with type and length, as the error
+    /// cause contains it.
     HostName(&'a [u8]),
     /// Address types that the sender supports, two bytes each.
     SupportedAddressTypes(&'a [u8]),
@@ -203,7 +204,7 @@ impl<'a> Parameter<'a> {
     }
 }
 
-/// The parameters of a chunk in their order; ends after the first that cannot be parsed.
+/// The parameters of a chunk, in their order. Ends after the first one that cannot be parsed.
 #[derive(Clone, Debug)]
 pub struct Parameters<'a>(&'a [u8]);
 

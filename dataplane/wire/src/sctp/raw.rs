@@ -82,7 +82,7 @@ impl<'a> RawChunk<'a> {
     }
 }
 
-/// The chunks of a packet in their order; ends after the first that cannot be delimited.
+/// The chunks of a packet, in their order. Ends after the first one that cannot be delimited.
 #[derive(Clone, Debug)]
 pub struct Chunks<'a>(&'a [u8]);
 
@@ -92,7 +92,7 @@ impl<'a> Chunks<'a> {
         Chunks(bytes)
     }
 
-    /// True when no bytes are left.
+    /// Returns true if no bytes are left.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

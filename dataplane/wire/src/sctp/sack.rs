@@ -87,9 +87,9 @@ impl<'a> Sack<'a> {
     }
 }
 
-/// Writes a SACK chunk at the front of `out` and returns the bytes written. Entries that do not fit are left
-/// out: duplicates first, then the blocks furthest from the cumulative TSN (RFC 9260 §6.5). `None` if not even
-/// the fixed fields fit.
+/// Writes a SACK chunk at the front of `out` and returns its length. Entries that do not fit are omitted: duplicates
+/// first, then the blocks furthest from the cumulative TSN (RFC 9260 §6.5). Returns `None` if not even the fixed fields
+/// fit.
 pub(super) fn emit(
     header: SackHeader,
     gaps: &[GapBlock],

@@ -18,7 +18,7 @@ const ALL: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
 /// The groups of a host with [`TWO_ADDRESSES`], including that of its link-local address.
 const GROUPS: [&str; 2] = ["ff02::1:ff00:1", "ff02::1:ff00:aa"];
 const TWO_ADDRESSES: [&str; 2] = ["2001:db8::1", "2001:db8::aa"];
-/// Life time of a querier that allows a delay of 2 s: two times 125 s, and the delay (RFC 3810 §9.12).
+/// Life of version 1 mode after a query with a delay of 2 s: two times 125 s, plus the delay (RFC 3810 §9.12).
 const V1_MODE_TIME: Duration = Duration::from_secs(252);
 const MOMENT: Duration = Duration::from_millis(1);
 
@@ -60,14 +60,15 @@ fn settled(addresses: [&str; 2]) -> Host {
     host
 }
 
-/// Returns the reports within `time`, with their delays, in order: the group in version 1, `None` in version 2.
+/// Returns the reports within `time`, each with its delay. The group is that of a version 1 report, `None` in version
+/// 2.
 fn drain_reports(host: &mut Host, time: Duration) -> Vec<(Duration, Option<Ipv6Addr>)> {
     let began = host.now.saturating_since(START);
     let frames = host.run_until(host.now + time);
     frames.iter().map(|(at, frame)| (*at - began, v1_report_group(frame))).collect()
 }
 
-/// Returns the group of a version 1 report, which is verified; `None` for version 2.
+/// Verifies a report. Returns the group of version 1, `None` for version 2.
 fn v1_report_group(frame: &[u8]) -> Option<Ipv6Addr> {
     let ip = Ipv6Packet::new_checked(&frame[14..]).unwrap();
     assert_eq!((ip.hop_limit(), ip.src_addr()), (1, link_local(OWN_MAC)));
@@ -116,12 +117,12 @@ fn query_is_answered_with_groups_within_its_delay() {
     let icmp = Icmpv6Packet::new_checked(message).unwrap();
     assert!(icmp.verify_checksum(&ip.src_addr(), &ip.dst_addr()));
     assert_eq!(icmp.msg_type(), Icmpv6Message::MldReport);
-    // 2001:db8::1, and the link-local fe80::ff:fe00:1, have the same last 24 bits: one group.
+    // 2001:db8::1 and the link-local fe80::ff:fe00:1 share their last 24 bits, and so their group.
     let group: Ipv6Addr = "ff02::1:ff00:1".parse().unwrap();
     assert_eq!(message[6..8], [0, 1]);
     assert_eq!(message[8..12], [2, 0, 0, 0], "MODE_IS_EXCLUDE");
     assert_eq!(message[12..], group.octets());
-    // Queries that are not from a querier of this link, and lengths of neither version (§8.1).
+    // Refused: queries not from this link, and lengths of neither version (§8.1).
     let elsewhere = "2001:db8::9".parse().unwrap();
     for bad in [query(2, router, 1, ALL, V2_QUERY_LEN), query(1, elsewhere, 1, ALL, V2_QUERY_LEN)] {
         assert_eq!(host.input(&bad), Err(DropReason::IcmpIgnored));
@@ -152,7 +153,7 @@ fn mldv1_query_is_answered_in_version_1_within_delay() {
     let mut delays = Vec::new();
     for _ in 0..10 {
         assert_eq!(send_query(&mut host, 2000, ALL, V1_QUERY_LEN), Ok(Notice::Query));
-        // A second query has no effect: the pending reports are due within its delay too.
+        // A second query has no effect, because the pending reports are due within its delay.
         assert_eq!(send_query(&mut host, 2000, ALL, V1_QUERY_LEN), Ok(Notice::Query));
         let reports = drain_reports(&mut host, Duration::from_secs(2));
         assert_eq!(sorted(&reports), groups());
@@ -163,7 +164,7 @@ fn mldv1_query_is_answered_in_version_1_within_delay() {
     delays.dedup();
     assert_eq!(delays.len(), 20);
     assert!(delays[0] < Duration::from_millis(500) && delays[19] > Duration::from_millis(1500));
-    // A delay of 0: answered at once.
+    // A delay of 0 is answered at once.
     send_query(&mut host, 0, ALL, V1_QUERY_LEN).unwrap();
     assert_eq!(sorted(&drain_reports(&mut host, Duration::ZERO)), groups());
 }
@@ -210,7 +211,7 @@ fn mode_change_discards_pending_reports() {
     send_query(&mut host, 10_000, ALL, V2_QUERY_LEN).unwrap();
     send_query(&mut host, 2000, ALL, V1_QUERY_LEN).unwrap();
     assert_eq!(sorted(&drain_reports(&mut host, V1_MODE_TIME - MOMENT)), groups());
-    // Back to version 2: these are due after the time-out.
+    // On return to version 2: reports due after the time-out are discarded.
     let mut late = 0;
     while late < 2 {
         send_query(&mut host, 2000, ALL, V1_QUERY_LEN).unwrap();
@@ -219,7 +220,7 @@ fn mode_change_discards_pending_reports() {
         late = 2 - drain_reports(&mut host, 2 * MOMENT).len();
         assert!(drain_reports(&mut host, Duration::from_secs(10)).is_empty());
     }
-    // The second report of the start.
+    // The second unsolicited report after the start is discarded.
     let mut host = Host::with_addresses(OWN_MAC, TWO_ADDRESSES);
     host.run_until(START);
     send_query(&mut host, 100, ALL, V1_QUERY_LEN).unwrap();
@@ -231,7 +232,7 @@ fn mode_change_discards_pending_reports() {
         frames.iter().filter(is_report).map(|(_, f)| v1_report_group(f)).collect();
     assert_eq!(reports.len(), 2, "{reports:?}");
     assert!(reports.iter().all(Option::is_some), "{reports:?}");
-    // The older querier is still remembered when an interface reappears.
+    // Version 1 mode continues when an interface comes up again.
     host.stack.bring_up(0, host.now);
     let frames = host.run_until(host.now + Duration::from_secs(60));
     let reports: Vec<_> =
@@ -253,6 +254,6 @@ fn query_flood_does_not_multiply_reports() {
         }
     }
     assert!(refused > 5000, "{refused}");
-    // One timer per group, whatever the number of queries.
+    // One timer per group, regardless of the number of queries.
     assert_eq!(drain_reports(&mut host, Duration::from_secs(1)).len(), 2);
 }

@@ -1,4 +1,4 @@
-//! The data source, rule by rule: RFC 5041 §4, §5.2, §5.3, §5.4, §6.2.
+//! The data source: RFC 5041 §4, §5.2, §5.3, §5.4, §6.2.
 
 use std::sync::Arc;
 

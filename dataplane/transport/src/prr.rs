@@ -18,7 +18,7 @@ impl Prr {
         Prr { delivered: 0, out: 0, recover_fs: flight.max(1) }
     }
 
-    /// `bytes` were sent, new or retransmitted.
+    /// Records that `bytes` were sent, new or retransmitted.
     pub fn on_sent(&mut self, bytes: u64) {
         self.out += bytes;
     }

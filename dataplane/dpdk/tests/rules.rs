@@ -84,9 +84,9 @@ static DRIVER: Mutex<Driver> = Mutex::new(Driver {
 /// Reads a rule, and asserts the properties that all rules have in common.
 ///
 /// # Safety
-/// Both lists have an END element.
+/// `attr` has three words, `pattern` four items and `actions` two actions; pointers in them are valid or null.
 unsafe fn read(attr: *const u32, pattern: *const Item, actions: *const Action) -> RequestedRule {
-    // SAFETY: the caller passes valid lists: attributes, four items, two actions.
+    // SAFETY: guaranteed by the caller.
     let (attr, items, actions) = unsafe {
         (from_raw_parts(attr, 3), from_raw_parts(pattern, 4), from_raw_parts(actions, 2))
     };
@@ -98,7 +98,7 @@ unsafe fn read(attr: *const u32, pattern: *const Item, actions: *const Action) -
     let ip = if ipv6 { sys::DDPD_ITEM_IPV6 } else { sys::DDPD_ITEM_IPV4 };
     assert_eq!(kinds, [sys::DDPD_ITEM_ETH, ip, sys::DDPD_ITEM_SCTP, sys::DDPD_ITEM_END]);
     assert_eq!((actions[0].kind, actions[1].kind), (sys::DDPD_ACTION_RSS, sys::DDPD_ACTION_END));
-    // SAFETY: the action of this kind has this description.
+    // SAFETY: `conf` of an RSS action points to this structure.
     let rss = unsafe { &*actions[0].conf };
     assert_eq!((rss.func, rss.level), (0, 0));
     assert_eq!((rss.key_len == 0, rss.queue_num == 0), (rss.key.is_null(), rss.queue.is_null()));
@@ -232,7 +232,7 @@ fn sctp_rules_are_requested_and_may_be_refused() {
         (rules, created),
         (both, vec![expected_rule(false, true, true), expected_rule(true, true, true)])
     );
-    // i40e accepts rules with the port's key and table.
+    // i40e accepts only rules without a key and a table of their own: they use the port's.
     let (rules, created, _) = run(|asked| asked.queues.is_empty(), ValidateAnswer::Truthful, true);
     assert_eq!(
         (rules, created),

@@ -102,7 +102,7 @@ impl RxQueue {
         let old = out.len();
         let room = (N - old).min(u16::MAX as usize) as u16;
         let queue = self.queue;
-        // SAFETY: the device is started and stays so while its handle lives; this value is the only user
+        // SAFETY: the device is started and stays so while its handle exists; this value is the only user
         // of the queue, by `&mut`. `Mbuf` is a transparent pointer, so the spare room is an array of
         // pointers; the driver writes valid buffers that are ours to the first `n`.
         unsafe {
@@ -139,7 +139,7 @@ impl TxQueue {
             return 0;
         }
         let queue = self.queue;
-        // SAFETY: the device is started and stays so while its handle lives; this value is the only user
+        // SAFETY: the device is started and stays so while its handle exists; this value is the only user
         // of the queue, by `&mut`. The driver owns the first `n` buffers afterwards; they are moved out of
         // the array without being dropped, and the others move to its front.
         unsafe {

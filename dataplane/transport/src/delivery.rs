@@ -176,7 +176,7 @@ mod tests {
         assert!(sent(1, 20) > sent(1, 10));
     }
 
-    // A run counts the same as its segments one by one, whatever was counted before.
+    // A run counts the same as its segments one by one, after any earlier counts.
     #[test]
     fn run_counts_same_as_its_segments() {
         let run = [sent(20, 40), sent(20, 60), sent(30, 80), sent(31, 90)];

@@ -45,7 +45,7 @@ impl Prr {
             let limit = owed + if safe { smss } else { 0 };
             round_to_segments(limit.min(ssthresh - pipe), smss)
         };
-        // The fast retransmit is sent whatever the window.
+        // The fast retransmit is sent even if the window is full.
         let least = if self.out == 0 { smss } else { 0 };
         pipe + may_send.max(least)
     }

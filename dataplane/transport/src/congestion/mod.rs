@@ -186,8 +186,8 @@ impl Congestion {
         self.state.window.in_slow_start()
     }
 
-    /// Send window: bytes sent and not cumulatively acknowledged, SACKed or not, at most. It bounds the state
-    /// kept for them whatever window the peer offers. At least two segments.
+    /// Send window: most bytes sent and not cumulatively acknowledged, SACKed or not. It bounds the state
+    /// kept for them even if the peer offers a larger window. At least two segments.
     #[inline]
     pub fn send_window(&self) -> u64 {
         self.state.window.send_window.into()

@@ -1,7 +1,7 @@
-//! Wake-up flag of a consumer that is about to sleep, beside a ring between two threads.
+//! Wake-up flag of a consumer that sleeps while the ring between two threads is empty.
 //!
 //! ```text
-//!  consumer   arm: armed = true ; fence ; look at the ring once more ; sleep until rung ; disarm
+//!  consumer   arm: armed = true ; fence ; poll the ring once more ; sleep until rung ; disarm
 //!  producer   put something into the ring ; must_ring: fence ; armed?
 //! ```
 //!

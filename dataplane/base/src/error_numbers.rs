@@ -15,7 +15,7 @@ pub struct ErrorNumbers {
 }
 
 impl ErrorNumbers {
-    /// Creates the numbers in the order of a Terminate's control field.
+    /// Returns the numbers; the parameters are in the order of a Terminate's control field.
     #[inline]
     pub const fn new(layer: u8, error_type: u8, code: u8) -> ErrorNumbers {
         ErrorNumbers { layer, error_type, code }

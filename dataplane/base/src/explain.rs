@@ -1,5 +1,5 @@
 //! Explanations for operators: what a name in a counter, an event or a note means, its usual cause and the remedy.
-//! `ddpctl explain` and `docs/reasons.md` are made of them.
+//! `ddpctl explain` and `docs/reasons.md` are generated from them.
 
 /// Explains one name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -10,7 +10,7 @@ pub struct Explanation {
     pub meaning: &'static str,
     /// The usual cause.
     pub cause: &'static str,
-    /// What the operator does about it.
+    /// Action of the operator.
     pub remedy: &'static str,
 }
 

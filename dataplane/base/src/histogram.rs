@@ -17,7 +17,7 @@ pub type Durations = Histogram<1000, 25>;
 /// Snapshot of a histogram.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Upper bounds (inclusive), each with the number of values above the bound before.
+    /// Pairs of an inclusive upper bound and the number of values above the previous bound up to it.
     pub buckets: Vec<(u64, u64)>,
     /// Values above the last bound.
     pub overflow: u64,
@@ -65,7 +65,7 @@ impl Counts {
         self.buckets.iter().map(|(_, n)| n).sum::<u64>() + self.overflow
     }
 
-    /// True without values.
+    /// True if no value was counted.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -150,7 +150,7 @@ mod tests {
         let branch = Box::new(Branch::default());
         let tree = Tree { branch: Box::default(), other: Some(branch), _kind: 0 };
         assert_eq!(hints(&tree, 0).len(), 2);
-        // The rows, which have no bytes.
+        // The rows of the tree, which have no bytes.
         assert!(hints(&tree, 1).iter().all(|&(_, len)| len == 0));
         assert_eq!(hints(&tree, 2), []);
     }

@@ -1,6 +1,6 @@
-//! All interleavings of a consumer that goes to sleep and of producers that put something into its ring: nobody sleeps
-//! beside a ring with something in it that no producer rings for. The ring is a counter, and so is the
-//! descriptor, whose lock in the kernel orders what it counts.
+//! All interleavings of a consumer that goes to sleep and of producers that add entries to its ring: the consumer never
+//! sleeps while the ring has an entry and no producer wakes it. Ring and descriptor are counters; the descriptor's is
+//! ordered by a lock, as in the kernel.
 
 #![cfg(loom)]
 
@@ -24,7 +24,7 @@ impl Shared {
         }
     }
 
-    /// What the last look before the sleep finds.
+    /// Entries found by the last poll before the sleep.
     fn rest(&self) -> usize {
         self.bell.arm();
         self.ring.load(Ordering::Acquire)
@@ -58,7 +58,7 @@ fn rearmed_consumer_is_rung_again() {
             producer.produce();
             producer.produce();
         });
-        // Woken by nothing, or by the first: the second look is as good as the first one.
+        // The second poll has the same guarantees as the first, whether the consumer was woken or not.
         shared.rest();
         shared.bell.disarm();
         let before = shared.rung.load(Ordering::Acquire);

@@ -1,7 +1,7 @@
-//! Times of this crate and of what it replaces, in alternation, for bytes that begin at 2 mod 64 as an FPDU does:
-//! medians in nanoseconds, and the median of the ratios old/new with its 95 % interval (order statistics).
+//! Times of this crate and of the code that it replaces, in alternating slices, for bytes that begin at 2 mod 64 as an
+//! FPDU does: medians in nanoseconds, and the median of the ratios old/new with its 95 % interval (order statistics).
 //!
-//! `cargo run --release -p crc32c --example paired_repetitions [PAIRS]`
+//! `cargo run --release -p crc32c --example paired [PAIRS]`
 #![allow(clippy::print_stdout)]
 
 use std::hint::black_box;
@@ -13,7 +13,7 @@ use crc32c::{Digest, Engine, Inserts, Path, Sum, Target};
 const LENGTHS: [usize; 15] =
     [16, 32, 48, 64, 96, 128, 144, 192, 224, 230, 320, 1448, 1460, 4096, 8948];
 
-/// Bytes of one turn of either side.
+/// Bytes of one slice of either side.
 const SLICE_LEN: usize = 1 << 16;
 
 fn main() {
@@ -90,10 +90,10 @@ fn main() {
     }
 }
 
-/// What an FPDU of many words has.
+/// Markers of a long FPDU: the first at offset 300.
 const WORDS: Inserts = Inserts::new(300, 300);
 
-/// The same piece by piece.
+/// Copies as [`Target::copy`] with [`WORDS`] does, piece by piece.
 fn copy_in_pieces(from: &[u8], to: &mut [u8]) {
     let (first, rest) = to.split_at_mut(300.min(from.len()));
     first.copy_from_slice(&from[..first.len()]);
@@ -110,7 +110,7 @@ fn print_row<A, B>(name: &str, len: usize, pairs: usize, old: impl Fn() -> A, ne
     let calls = (SLICE_LEN / len).max(1);
     let (mut olds, mut news, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 0..pairs + 5 {
-        // The other first in every second pair.
+        // The order alternates from pair to pair.
         let (a, b) = if pair % 2 == 0 {
             let a = nanos_per_call(calls, &old);
             (a, nanos_per_call(calls, &new))
@@ -118,7 +118,7 @@ fn print_row<A, B>(name: &str, len: usize, pairs: usize, old: impl Fn() -> A, ne
             let b = nanos_per_call(calls, &new);
             (nanos_per_call(calls, &old), b)
         };
-        // The first ones warm up.
+        // The first five pairs only warm up.
         if pair >= 5 {
             olds.push(a);
             news.push(b);

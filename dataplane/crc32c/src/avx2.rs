@@ -1,5 +1,5 @@
 //! CRC32c by carry-less multiplication in 256-bit registers, optionally with the copy and the sum of the same
-//! bytes. For CPUs with VPCLMULQDQ and without AVX-512. [`crate::wide`] describes the method.
+//! bytes. For CPUs with VPCLMULQDQ and without AVX-512. [`crate::avx512`] describes the method.
 //!
 //! There are no masked loads. At the head the odd bytes are moved up in a lane of 16 bytes. Eight lanes are a
 //! step of the loop. The remaining lanes, and the accumulators, are multiplied by the factors that move each to
@@ -26,7 +26,7 @@ pub(crate) fn is_supported() -> bool {
         && is_x86_feature_detected!("sse4.2")
 }
 
-/// The engine of [`Path::Avx2`](crate::Path::Half).
+/// The engine of [`Path::Avx2`](crate::Path::Avx2).
 pub(crate) struct Avx2;
 
 impl Pass for Avx2 {
@@ -144,7 +144,7 @@ impl Pass for Avx2 {
     }
 }
 
-/// Returns `acc` moved by the distance of `by`, with `onto` added.
+/// Returns `acc` moved by the distance of `factors`, with `addend` added.
 #[target_feature(enable = "avx2,vpclmulqdq")]
 #[inline]
 fn fold_onto(acc: __m256i, factors: __m256i, addend: __m256i) -> __m256i {
@@ -175,7 +175,7 @@ impl Sums {
         *odd = _mm256_add_epi32(*odd, _mm256_srli_epi32::<16>(vector));
     }
 
-    /// Returns the sum of the words; below 2^32 for [`MOST`] bytes.
+    /// Returns the sum of the words; below 2^32 for [`MAX_SUM_LEN`](crate::pass::MAX_SUM_LEN) bytes.
     #[target_feature(enable = "avx2")]
     #[inline]
     fn total(self) -> u64 {

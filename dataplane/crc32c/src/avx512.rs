@@ -42,7 +42,7 @@ pub(crate) fn is_supported() -> bool {
         && is_x86_feature_detected!("sse4.2")
 }
 
-/// The engine of [`Path::Avx512`](crate::Path::Wide).
+/// The engine of [`Path::Avx512`](crate::Path::Avx512).
 pub(crate) struct Avx512;
 
 impl Pass for Avx512 {
@@ -149,7 +149,7 @@ impl Pass for Avx512 {
     }
 }
 
-/// Moves the accumulators by one step and adds its four vectors; `by` is [`step_factors`].
+/// Moves the accumulators by one step and adds its four vectors; `factors` is [`step_factors`].
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 #[inline]
 fn step(acc: Lanes, factors: __m512i, new: Lanes) -> Lanes {
@@ -184,7 +184,7 @@ fn reduce_lanes(acc: Lanes) -> u32 {
     reduce(half)
 }
 
-/// Returns `acc` moved by the distance of `by`, with `addend` added.
+/// Returns `acc` moved by the distance of `factors`, with `addend` added.
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 #[inline]
 fn fold_onto(acc: __m512i, factors: __m512i, addend: __m512i) -> __m512i {
@@ -245,7 +245,7 @@ impl Sums {
         self.add::<3>(vectors[3]);
     }
 
-    /// Returns the sum of the words; below 2^32 for [`MOST`] bytes.
+    /// Returns the sum of the words; below 2^32 for [`MAX_SUM_LEN`](crate::pass::MAX_SUM_LEN) bytes.
     #[target_feature(enable = "avx512f")]
     #[inline]
     fn total(self) -> u32 {

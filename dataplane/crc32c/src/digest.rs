@@ -13,8 +13,9 @@ use crate::{Engine, MAX_INSERTING_LEN, MIN_CLMUL_LEN, Sum, update, update_number
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest(u64);
 
-/// Flags above the CRC and the sum's 16 bits: odd number of bytes; sum requested.
+/// Set after an odd number of bytes with a sum. Layout: bits 0–31 CRC, 32–47 sum, 48 `ODD`, 49 [`SUMMED`].
 const ODD: u64 = 1 << 48;
+/// Set if a sum was requested.
 const SUMMED: u64 = 1 << 49;
 
 impl Digest {

@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-/// Words of four bytes in a copy, one every [`INTERVAL`](Self::APART) bytes. Each has two zero bytes and a 16-bit
-/// number, most significant byte first, which grows by [`INTERVAL`](Self::APART) from word to word.
+/// Words of four bytes in a copy, one every [`INTERVAL`](Self::INTERVAL) bytes. Each has two zero bytes and a 16-bit
+/// number, most significant byte first, which grows by [`INTERVAL`](Self::INTERVAL) from word to word.
 ///
 /// Stored in one number for the same reason as a [`Digest`](crate::Digest).
 #[derive(Clone, Copy, PartialEq, Eq)]

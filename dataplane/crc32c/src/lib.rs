@@ -6,7 +6,7 @@
 //! Four engines, see [`Path`]. The free functions use the fastest one for this CPU and length. The position of
 //! a CRC field, and the byte order in which it is sent, are up to the caller.
 //!
-//! `unsafe` is limited to `half`, `wide` and `pass`, their calls below, `combine`, the CRC of numbers, and a
+//! `unsafe` is limited to `avx2`, `avx512` and `pass`, their calls below, `combine`, the CRC of numbers, and a
 //! [`Target`]'s copy of bytes that others may write to.
 
 #[cfg(target_arch = "x86_64")]
@@ -66,7 +66,7 @@ impl Path {
     pub const ALL: [Path; 4] = [Path::Instruction, Path::Clmul, Path::Avx2, Path::Avx512];
 
     /// Returns the bytes from which on the path is faster than the instruction; measured by
-    /// `examples/paired_repetitions.rs`.
+    /// `examples/paired.rs`.
     const fn break_even_len(self) -> usize {
         match self {
             Path::Instruction => 0,
@@ -219,7 +219,7 @@ impl Engine {
         (self.update(crc, to), if SUM { sum.add_bytes(to) } else { sum })
     }
 
-    /// Does everything in one pass, if this path supports so many bytes.
+    /// Computes CRC and, if requested, sum and copy in one pass. `None` if this path does not support `len` bytes.
     ///
     /// # Safety
     /// `from` may be read and, with `COPY`, `to` written for `len` bytes, without overlap.

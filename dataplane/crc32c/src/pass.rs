@@ -17,8 +17,9 @@ pub(crate) trait Pass {
     /// are copied.
     ///
     /// # Safety
-    /// The CPU has what the engine is compiled for; `len` is at least [`MIN_LEN`](Self::LEAST), with `SUM` at most [`MAX_SUM_LEN`];
-    /// `src` may be read and, with `COPY`, `dst` written for `len` bytes, without overlap.
+    /// The CPU supports the features that the engine is compiled for; `len` is at least [`MIN_LEN`](Self::MIN_LEN),
+    /// with `SUM` at most [`MAX_SUM_LEN`]; `src` may be read and, with `COPY`, `dst` written for `len` bytes, without
+    /// overlap.
     unsafe fn pass<const COPY: bool, const SUM: bool>(
         crc: u32,
         src: *const u8,
@@ -31,8 +32,8 @@ pub(crate) trait Pass {
 /// copied.
 ///
 /// # Safety
-/// The CPU has what the engine is compiled for; `from` may be read and, with `COPY`, `to` written for `len` bytes,
-/// without overlap.
+/// The CPU supports the features that the engine is compiled for; `from` may be read and, with `COPY`, `to` written for
+/// `len` bytes, without overlap.
 #[inline]
 pub(crate) unsafe fn run<P: Pass, const COPY: bool, const SUM: bool>(
     mut crc: u32,

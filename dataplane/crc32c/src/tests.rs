@@ -1,4 +1,4 @@
-//! Every path compared with a table, for every length and alignment.
+//! Compares every path with a CRC by table, for every length and alignment.
 
 use super::{Digest, Engine, Inserts, Path, Sum, Target, crc_sum, update};
 
@@ -115,7 +115,7 @@ fn crc_and_sum_match_at_every_length_and_alignment() {
     }
 }
 
-/// The copy is complete, no byte beside it is written, and CRC and sum equal those of separate passes.
+/// The copy is complete, no byte outside of it is written, and CRC and sum equal those of separate passes.
 #[test]
 fn copy_is_exact_at_every_length_and_alignment() {
     let mut room = vec![0; MAX_LEN + 4 * ALIGNMENTS];
@@ -162,8 +162,8 @@ fn copy_with_words(source: &[u8], len: usize, first: usize, number: u16) -> (Vec
     (copy, at)
 }
 
-/// Copies with inserted words at any position: the same bytes, CRC and sum on every path, and no byte beside
-/// the copy written.
+/// Copies with inserted words at any position: bytes, CRC and sum are the same on every path, and no byte outside of
+/// the copy is written.
 #[test]
 fn copy_with_inserts_matches_reference_on_every_path() {
     let source = noise(9000, 13);
@@ -207,7 +207,7 @@ fn reference_crc(crc: u32, bytes: &[u8]) -> u32 {
     if bytes.len() < 700 { crc_by_table(crc, bytes) } else { crc32c_hw::update(crc, bytes) }
 }
 
-/// A target takes its source at once or piece by piece, and returns its length.
+/// A target is filled at once or piece by piece, and reports the length of its source.
 #[test]
 fn target_filled_at_once_or_in_pieces_is_equal() {
     let source = noise(2000, 19);

@@ -21,9 +21,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Most spare buffers that are not [`LONG`].
+/// Most spare buffers that are not longer than [`LONG`].
 const MAX_SHORT: usize = 64;
-/// Most bytes of spare buffers that are.
+/// Most bytes of spare [`LONG`] buffers.
 const MAX_LONG_BYTES: usize = 4 << 20;
 /// Capacity in bytes above which a buffer is long. Long buffers are reused for long messages only. Fresh pages from
 /// the system for each would cost more than the copy of the bytes, and a short message must not pin a long buffer.
@@ -54,7 +54,7 @@ impl PeerId {
     }
 }
 
-/// Bytes of unfinished messages: of those begun in order, and of those begun beyond a gap.
+/// Bytes of unfinished messages, separately for messages begun in order and beyond a gap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Usage {
     in_order: u64,
@@ -67,8 +67,8 @@ impl Usage {
     }
 }
 
-/// Returns how many more bytes a stream may take from a budget that has `remaining` bytes left; `has` is the total
-/// of the stream and its peer now. Afterwards the remainder is at least as large as that new total. All budgets
+/// Returns how many more bytes a stream may take from a budget that has `remaining` bytes left; `used` is the present
+/// total of the stream and its peer. Afterwards the remainder is at least as large as that new total. All budgets
 /// shared between peers use this rule.
 #[inline]
 pub const fn grant_limit(remaining: u64, used: u64) -> u64 {
@@ -140,7 +140,7 @@ pub struct BufferPool {
 
 impl BufferPool {
     /// Returns a pool of at most `capacity` bytes in unfinished messages. `capacity` should be several times
-    /// the longest buffer of any queue. Below one such buffer no message of several segments ever completes.
+    /// the longest buffer of any queue. If it is smaller than such a buffer, no message of several segments completes.
     pub fn new(capacity: u64) -> Self {
         BufferPool {
             capacity,
@@ -163,7 +163,7 @@ impl BufferPool {
         self.used.in_order + self.used.out_of_order
     }
 
-    /// Returns the most bytes ever in use.
+    /// Returns the maximum of [`in_use`](Self::in_use) so far.
     pub fn high_water(&self) -> u64 {
         self.high_water
     }
@@ -185,12 +185,12 @@ impl BufferPool {
         self.peers.get(&peer).map_or(0, |used| used.in_order + used.out_of_order)
     }
 
-    /// Takes back the vector of a delivered message, to be cleared and reused.
+    /// Accepts the vector of a delivered message for reuse.
     pub fn recycle(&mut self, data: Vec<u8>) {
         self.spare.put(data);
     }
 
-    /// True when a buffer of `size` bytes fits that is released at once: its message is whole.
+    /// True when the pool has room for `size` bytes that are released at once, for a message of one segment.
     pub(crate) fn admit_transient(&mut self, size: u32) -> bool {
         let used = self.in_use() + u64::from(size);
         let fits = used <= self.capacity;

@@ -1,11 +1,11 @@
-//! The seam between the data sink and its ULP: the ULP's checks of a segment besides DDP's own, and
+//! The interface between the data sink and its ULP: the ULP's checks of a segment besides DDP's own, and
 //! notifications of the segments that passed. [`BareDdp`] checks nothing; RDMAP's checks are in
 //! `rdmap::checks`.
 //!
 //! ```text
 //!   at arrival:           DDP's checks -> access_needed, admit  -> [in order: advance] -> placement
 //!   order reaches it:     advance -> [untagged message complete: delivered]
-//!   order reaches error:  error_reached
+//!   order reaches error:  on_error_reached
 //! ```
 
 use core::convert::Infallible;
@@ -27,7 +27,7 @@ pub enum Reject<C> {
     Ulp(C, Mismatch),
     /// A bound of this end is reached.
     Refused,
-    /// The message has arrived in more ranges than there is room for; [`UlpChecks::grow_ranges`] makes room.
+    /// The bound on separate ranges of the message is reached; [`UlpChecks::grow_ranges`] raises it.
     NoRangeRoom,
 }
 
@@ -65,14 +65,14 @@ pub trait UlpChecks: Debug {
     /// The segment is not the expected one.
     fn advance(&mut self, header: &TaggedRepr, len: u32) -> Result<(), Reject<Self::Code>>;
 
-    /// Makes room for one more step of the ranges in which the tagged message arrives.
+    /// Raises the bound on separate ranges of the tagged message by one step, for which memory is reserved.
     fn grow_ranges(&mut self);
 
-    /// Notifies that an untagged message is delivered, of which this is the last segment. `control`: the first
-    /// byte of its header as received; `len`: its payload bytes.
+    /// Notifies the ULP that an untagged message is delivered; `header` is that of its last segment. `control`: the
+    /// first byte of its header as received; `len`: its payload bytes.
     fn on_delivered(&mut self, header: &UntaggedRepr, control: u8, len: u32);
 
-    /// Notifies that the order has reached an error of the ULP. Called at most once.
+    /// Notifies the ULP that the order has reached an error that it found. Called at most once.
     fn on_error_reached(&mut self, error: UlpError<Self::Code>);
 }
 

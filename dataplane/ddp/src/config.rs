@@ -15,7 +15,7 @@ pub struct QueueConfig {
     pub qn: Qn,
     /// Buffers posted at the start.
     pub buffers: u32,
-    /// Bytes of each buffer, the longest message that fits.
+    /// Bytes of each buffer: the maximum length of a message.
     pub buffer_size: u32,
 }
 
@@ -74,9 +74,9 @@ pub struct StreamConfig {
     /// True to report deliveries of tagged messages as [`Event::TaggedDelivered`](crate::Event). They are
     /// counted in any case. A ULP that ignores these events runs faster without them.
     pub tagged_events: bool,
-    /// The ULP stores received data, and the LLP does not confirm data without the ULP. An idle time-out is
-    /// reported instead of closing the stream. Data behind this end's close ends the stream with a local error.
-    /// For RDMAP's Reads of no bytes see
+    /// True if the ULP stores received data and confirms it: the LLP does not do so by itself. An idle time-out is
+    /// reported instead of closing the stream. Data that arrives after this end's close ends the stream with a local
+    /// error. For RDMAP's Reads of no bytes see
     /// [`rdmap::Config::hold_confirmations`](crate::rdmap::Config::hold_confirmations).
     pub hold_confirmations: bool,
 }

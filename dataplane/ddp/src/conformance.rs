@@ -64,7 +64,7 @@ pub trait Pair: Sized {
     fn post(&mut self, side: Side, message: Message<VecMemory>) -> Result<(), PostError>;
     /// Closes an end gracefully, on behalf of its ULP.
     fn close(&mut self, side: Side);
-    /// Plans a fault for the next data unit from that end for which none is planned.
+    /// Plans the fault of one data unit from that end: the first unit that has no planned fault yet.
     fn plan(&mut self, from: Side, fault: Fault);
     /// Cuts the path: no unit arrives at either end from now on.
     fn cut(&mut self);
@@ -77,7 +77,7 @@ pub trait Pair: Sized {
     /// Runs until the LLP has nothing to send (or retransmit), but not until it times out a half-open end.
     /// After [`cut`](Self::cut), runs until the LLP has failed.
     fn run(&mut self);
-    /// Returns that end's events of DDP for the ULP since the last call.
+    /// Returns the events that DDP has reported to that end's ULP since the last call.
     fn events(&mut self, side: Side) -> Vec<Event>;
     /// Returns DDP's counters of that end.
     fn counters(&self, side: Side) -> Counters;
@@ -122,7 +122,7 @@ fn sent_cookies(events: &[Event]) -> Vec<Cookie> {
     events.iter().flat_map(sent_cookie).collect()
 }
 
-/// A pair, with its counters before the test.
+/// A pair, with its counters at the start of the test.
 struct Run<P> {
     pair: P,
     sent: u64,

@@ -5,7 +5,7 @@ use core::fmt;
 /// Identifies a posted message or operation; its completion carries it.
 ///
 /// Every record of a posted message holds a cookie, so it has 64 bits only. The reserved values are private to
-/// this type; [`poster`](Self::poster) returns the poster that a value stands for.
+/// this type; [`poster`](Self::poster) returns the poster of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cookie(u64);
 
@@ -17,9 +17,9 @@ pub enum Poster {
     /// The stack: bare DDP's last message, a start-up's ready-to-receive message. Also a load generator, for
     /// messages that are complete when they are answered. The completion is not reported.
     Stack,
-    /// A load generator beside the user.
+    /// A load generator that shares the stream with the user.
     Load,
-    /// A service beside the user, in answer to a message of the peer.
+    /// A service that shares the stream with the user, in answer to a message of the peer.
     Service,
     /// RDMAP, in answer to a Read or an atomic of the peer.
     Response,

@@ -48,9 +48,9 @@ impl Default for Enhanced {
 /// Numbers of RDMA Reads, each 0 to [`MAX_DEPTH`], or [`NO_LIMIT`] in a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Depths {
-    /// Read Requests of the peer that this end accepts at once.
+    /// IRD: most outstanding Read Requests of the peer.
     pub ird: u16,
-    /// Read Requests that this end issues at once.
+    /// ORD: most outstanding Read Requests of this end.
     pub ord: u16,
 }
 
@@ -183,12 +183,12 @@ pub fn build_reply(
     Ok((EnhancedRepr { ird: reply_ird, ord: reply_ord, rtr }, agreed))
 }
 
-/// Returns the result of the reply for an initiator that has sent `request`. `preference`: its messages, best
-/// first.
+/// Returns the result of the reply for an initiator that has sent `request`. `preference`:
+/// ready-to-receive messages, the preferred one first.
 ///
 /// # Errors
-/// The responder would issue more Reads than this end accepts, or they have no ready-to-receive message in
-/// common. The peer must be sent a Terminate.
+/// The responder would issue more Reads than this end accepts, or the ends have no ready-to-receive message in
+/// common. The caller must send a Terminate.
 pub fn accept_reply(
     request: &EnhancedRepr,
     reply: &EnhancedRepr,

@@ -13,7 +13,7 @@ pub const LAYER_DDP: u8 = 1;
 /// An error number of RFC 5041 §7.2.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ErrorCode {
-    /// 0/00: this side failed, not the peer.
+    /// 0/00: this end failed, not the peer.
     LocalCatastrophic,
     /// 1/00: no such STag, or its access rights do not allow placement.
     InvalidStag,
@@ -200,7 +200,7 @@ impl Field {
     }
 }
 
-/// A received value and the range that it should have been in.
+/// A received value, and the range of valid values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mismatch {
     /// The compared value.

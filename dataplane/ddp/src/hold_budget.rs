@@ -1,9 +1,10 @@
 //! The budget of one worker for received bytes that cannot be passed up yet: TCP's bytes beyond gaps, and
 //! fragments of SCTP's messages.
 //!
-//! TCP's streams take bytes while there is room; each may exceed the budget by one FPDU in order. Associations
-//! reserve first, and never exceed it. Fragments beyond a gap share half of it, so that they cannot exclude
-//! those that complete messages in order. Peers share it by the rule of the untagged buffers ([`grant_limit`]).
+//! TCP's streams take bytes while the budget has some left; each may exceed it by one FPDU in order. Associations
+//! reserve bytes before they hold them, and never exceed the budget. Fragments beyond a gap share half of it, so that
+//! they cannot exclude those that complete messages in order. Peers share it by the rule of the untagged buffers
+//! ([`grant_limit`]).
 
 use std::collections::HashMap;
 
@@ -26,7 +27,7 @@ impl HoldBudget {
         HoldBudget { limit, used: 0, peers: HashMap::new(), windows: WindowBudget::default() }
     }
 
-    /// Returns the same budget, with this one for receive windows.
+    /// Returns the same budget, with `windows` as its budget for receive windows.
     #[must_use]
     pub fn with_windows(self, windows: WindowBudget) -> Self {
         HoldBudget { windows, ..self }
@@ -37,7 +38,7 @@ impl HoldBudget {
         &self.windows
     }
 
-    /// Returns the budget for the growth of receive windows, to take from.
+    /// Returns the budget for the growth of receive windows, mutably.
     pub fn windows_mut(&mut self) -> &mut WindowBudget {
         &mut self.windows
     }
@@ -48,13 +49,13 @@ impl HoldBudget {
         self.used
     }
 
-    /// Returns the bound on bytes held ahead of gaps.
+    /// Returns the bound on held bytes.
     #[inline]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Returns how many more bytes may be held ahead of a gap.
+    /// Returns how many more bytes may be held.
     #[inline]
     pub fn remaining(&self) -> u64 {
         self.limit.saturating_sub(self.used)

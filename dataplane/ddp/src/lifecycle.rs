@@ -14,9 +14,9 @@
 //!
 //! Readying: a responder in the peer-to-peer model waits for the ready-to-receive message (RFC 6581 §9.2).
 //!
-//! A [`Lifecycle`] holds the state, the deadline and the reason, and returns the outcome of a shutdown or a
-//! time-out; the endpoint carries the outcome out over its LLP. `progress` is a count of the LLP that grows
-//! while the teardown advances; only its order matters. An LLP adds its own reasons as a [`LowerReason`].
+//! A [`Lifecycle`] holds the state, the deadline and the reason, and returns the outcome of a shutdown or a time-out;
+//! the endpoint applies the outcome to its LLP. `progress` is a counter of the LLP that grows while the teardown
+//! advances; values are only compared. An LLP adds its own reasons as a [`LowerReason`].
 
 mod reason;
 
@@ -76,7 +76,7 @@ pub enum ShutdownOutcome {
     StartupEnded,
     /// Posted messages are sent, then this direction is closed.
     Begun,
-    /// The stream is ending already.
+    /// The stream is already ending.
     NoChange,
 }
 
@@ -206,7 +206,7 @@ impl<L: LowerReason> Lifecycle<L> {
         self.peer_closed
     }
 
-    /// Returns the first cause of the end, if the stream is ending.
+    /// Returns the first reason for the end, if the stream is ending.
     pub fn reason(&self) -> Option<&CloseReason<L>> {
         self.transient.as_ref()?.reason.as_ref()
     }
@@ -275,7 +275,8 @@ impl<L: LowerReason> Lifecycle<L> {
     }
 
     /// Records that the ULP of `stream` is about to close, which confirms all data whose events it has taken.
-    /// From here on the ULP bounds the time to the close: the time-out of a half-closed stream ends.
+    /// The time-out of a half-closed stream is cancelled: from now on the ULP limits the time
+    /// until the close.
     pub fn begin_confirmation<M: RegionMemory>(&mut self, stream: &Ulp<M>) {
         if self.state == State::Established {
             // Each delivery is one event. Events of other kinds only lower the result.

@@ -1,15 +1,15 @@
-//! The seam between DDP and its lower layers (LLPs): RFC 5041 §3's eleven requirements as traits.
+//! The interface between DDP and its lower layers (LLPs): RFC 5041 §3's eleven requirements as traits.
 //!
 //! Upward, the LLP passes a ULPDU, its length, its order key, the point up to which the order is complete, and
 //! the stream's end. Downward, the LLP pulls: it requests the next ULPDU of at most MULPDU bytes when it may
-//! send. Markers, CRCs, segments and chunks never cross.
+//! send. Markers, CRCs, segments and chunks stay in the LLP.
 //!
 //! ```text
 //!  receive                                   send
 //!  LLP --ulpdu(key, ulpdu)-----> DDP         LLP --next(mulpdu)---------------> DDP
 //!  LLP --order_complete(key)---> DDP         LLP --read_pieces(token, at)-----> DDP
-//!                                            LLP --again(token, len)----------> DDP  (retransmission)
-//!                                            LLP --acknowledged(token, len)---> DDP
+//!                                            LLP --reframe(token, len)--------> DDP  (retransmission)
+//!                                            LLP --on_acknowledged(token, len)> DDP
 //! ```
 
 use wire::crc32c::Target;
@@ -87,7 +87,7 @@ impl<'a> Ulpdu<'a> {
     }
 }
 
-/// Receive half of the seam: the calls of an LLP.
+/// Receive half of the interface: calls by the LLP.
 pub trait UlpduSink {
     /// Hands over one whole ULPDU whose digest the LLP has verified (RFC 5041 §3 (4), (6), (7)).
     ///
@@ -145,8 +145,8 @@ impl KeepLimit {
         self.limit
     }
 
-    /// True when a flow that keeps `kept` bytes may keep more. A flow that keeps nothing always may, so that
-    /// each flow makes progress, by at least one segment a round trip.
+    /// True when a flow that keeps `kept` bytes may keep more. A flow without kept bytes
+    /// always may, so that each flow sends at least one segment per round trip.
     #[inline]
     pub const fn allows(&self, kept: u64) -> bool {
         kept < self.limit || kept == 0
@@ -201,10 +201,10 @@ impl Outgoing {
     }
 }
 
-/// Send half of the seam: the requests of an LLP.
+/// Send half of the interface: requests by the LLP.
 pub trait UlpduSource {
     /// Returns the length of the ULPDU that [`next`](Self::next) would return for `mulpdu`, or `None` when
-    /// there is nothing to send. The LLP decides by it whether one more fits into a segment.
+    /// there is nothing to send. The LLP uses it to decide whether another ULPDU fits into a segment.
     fn next_len(&self, mulpdu: usize) -> Option<usize>;
 
     /// True when the ULPDU that [`next`](Self::next) would return is [stable](Outgoing::stable), or when there

@@ -19,7 +19,7 @@ pub trait RegionMemory: Clone + 'static {
         self.len() == 0
     }
 
-    /// True when both are known to be handles on the same bytes, so that either can replace the other.
+    /// True when both handles are known to refer to the same bytes, so that either can replace the other.
     fn is_same(&self, _other: &Self) -> bool {
         false
     }
@@ -27,7 +27,7 @@ pub trait RegionMemory: Clone + 'static {
     /// Copies `bytes` to `offset`.
     fn write(&self, offset: u64, bytes: &[u8]);
 
-    /// Copies `pieces` to `offset`, one behind the other. `len` is the sum of their lengths, a hint for the
+    /// Copies `pieces` to `offset`, one after the other. `len` is the sum of their lengths, a hint for the
     /// choice of the copy routine. A wrong `len` costs time and does not change the result.
     #[inline]
     fn write_pieces<'a>(
@@ -106,7 +106,8 @@ impl VecMemory {
         VecMemory { bytes: Arc::new(Mutex::new(bytes)), stable: false }
     }
 
-    /// Returns the same bytes, promised not to change while a message from them is unacknowledged.
+    /// Returns a stable region of the same bytes: the caller does not change them while a message from them is
+    /// unacknowledged.
     #[must_use]
     pub fn into_stable(self) -> Self {
         VecMemory { stable: true, ..self }

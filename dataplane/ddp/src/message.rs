@@ -32,7 +32,7 @@ impl<M> Source<M> {
         }
     }
 
-    /// True for a zero-length message.
+    /// True if the source has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -130,7 +130,7 @@ pub enum Event {
         qn: Qn,
         /// Number of the message in its queue.
         msn: Msn,
-        /// Bytes of the message; their number is the ULP Message Length.
+        /// Payload; its length is the ULP Message Length.
         data: Vec<u8>,
         /// RsvdULP of its last segment.
         rsvd_ulp: [u8; 5],
@@ -154,7 +154,7 @@ pub enum Event {
         /// True when the peer closed within a message.
         incomplete: bool,
     },
-    /// The peer made this error. No more data is placed or delivered; messages may still be posted (RFC 5041
+    /// DDP found an error of the peer. No more data is placed or delivered; messages may still be posted (RFC 5041
     /// §6.2.2, §7.1).
     Error(DdpError),
     /// The stream has failed (RFC 5041 §6.2.2): every posted message is flushed.

@@ -8,8 +8,8 @@ pub const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(30);
 /// How streams end. Part of each LLP's endpoint configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndpointPolicy {
-    /// Longest wait of a teardown for the peer without progress. Then the LLP ends the stream. The wait lets
-    /// the last message arrive.
+    /// Longest wait of a teardown for the peer without progress. Then the LLP ends the stream. The wait
+    /// gives the last message time to arrive.
     pub teardown_timeout: Duration,
     /// Silence of the peer after which its streams and their carrier are closed. `None`: no time-out.
     pub idle_timeout: Option<Duration>,

@@ -213,12 +213,12 @@ impl<E: Copy> Receiver<E> {
             for queue in &mut self.queues {
                 queue.release(buffers, &mut unfinished.account);
             }
-            // The room reserved for the ULP's ranges.
+            // The memory reserved for the ULP's ranges.
             buffers.release_all(&mut unfinished.account);
         }
     }
 
-    /// Releases room that the ULP has reserved for ranges of a message.
+    /// Releases `bytes` of the worker's buffers that were reserved for ranges of a ULP's message.
     pub(crate) fn release_range_memory(&mut self, buffers: &mut BufferPool, bytes: u64) {
         if let Some(unfinished) = self.unfinished.get_mut() {
             buffers.release(&mut unfinished.account, bytes, true);
@@ -333,7 +333,7 @@ impl<E: Copy> Receiver<E> {
         self.state == State::Open && self.error.is_none() && self.records.is_empty()
     }
 
-    /// Raises the order to `before`. Returns true if [`deliver_in_order`](Self::catch_up) may have work.
+    /// Advances the order to `before`. Returns true if [`deliver_in_order`](Self::deliver_in_order) may have work.
     #[inline]
     pub(crate) fn advance_order(&mut self, before: OrderKey) -> bool {
         self.order = self.order.max(before);
@@ -455,9 +455,8 @@ impl<E: Copy> Receiver<E> {
         }
     }
 
-    /// Retries after `reject` if only room for ranges was missing. RFC 5041 §5.2: valid segments are placed in
-    /// whatever order of offsets they were sent, as long as the peer's share of memory has room to record the
-    /// ranges.
+    /// Reserves memory for more ranges and retries if that was the only reason for `reject`. RFC 5041 §5.2: valid
+    /// segments are placed in any order of offsets, while the peer's share of memory suffices to record the ranges.
     #[cold]
     fn retry_advance<M, C: UlpChecks<Code = E>>(
         &mut self,

@@ -100,8 +100,8 @@ enum PayloadSource {
 /// A handle on a region, shared by consecutive messages from it. Messages from no region may lie between them.
 #[derive(Debug)]
 struct RegionRun<M> {
-    /// Number after the run's last message. That message is still queued: numbers of removed ones would wrap
-    /// around.
+    /// Number after the run's last message. A run ends with its last queued message, because comparisons with numbers
+    /// of removed messages fail after a wrap.
     end: u32,
     memory: M,
     stable: bool,

@@ -143,8 +143,8 @@ pub enum StagError {
 ///
 /// Invariant: every entry lies within its memory and its TO range does not wrap.
 ///
-/// A stream borrows its worker's table by shared reference, one at a time. Its only change to the table is to
-/// invalidate an STag of its own ([`invalidate`](Self::invalidate)), permanently.
+/// Streams borrow their worker's table by shared reference, one stream at a time. A stream can change the table only
+/// by [`invalidate`](Self::invalidate), permanently, for an STag bound to it.
 #[derive(Clone, Debug)]
 pub struct StagTable<M> {
     entries: HashMap<Stag, Slot<M>>,
@@ -169,7 +169,7 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
         Self::default()
     }
 
-    /// Makes an STag valid over exactly the entry's bytes (RFC 5041 §8.3 (1), (2)).
+    /// Makes an STag valid for exactly the entry's bytes (RFC 5041 §8.3 (1), (2)).
     pub fn insert(&mut self, entry: StagEntry<M>) -> Result<(), StagError> {
         let StagEntry { stag, base_to, len, memory_offset: offset, .. } = entry;
         if base_to.0.checked_add(len).is_none() {
@@ -188,7 +188,7 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
         }
     }
 
-    /// Revokes an STag: no bytes are placed by it afterwards (RFC 5041 §8.3 (2), §8.3.1 (6)).
+    /// Revokes an STag: no bytes are placed through it afterwards (RFC 5041 §8.3 (2), §8.3.1 (6)).
     pub fn remove(&mut self, stag: Stag) -> Option<StagEntry<M>> {
         self.entries.remove(&stag).map(|slot| slot.entry)
     }
@@ -213,8 +213,8 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
     }
 
     /// Invalidates an STag at the request of the peer of `stream`, if it is bound to that stream alone (RFC
-    /// 5040 §5.3). [`get`](Self::get) no longer finds it. The entry, and its number, stay in use until it is
-    /// removed. Returns true if this call has invalidated it.
+    /// 5040 §5.3). [`get`](Self::get) no longer finds it. The STag stays in use until
+    /// [`remove`](Self::remove). Returns true if this call has invalidated it.
     pub fn invalidate(&self, stag: Stag, pd: PdId, stream: StreamId) -> bool {
         let own = |slot: &&Slot<M>| slot.entry.pd == pd && slot.entry.stream == Some(stream);
         let slot = self.entries.get(&stag).filter(own);

@@ -189,7 +189,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         }
     }
 
-    /// Releases room that the ULP has reserved for ranges of a message.
+    /// Releases `bytes` of the worker's buffers that were reserved for ranges of a ULP's message.
     pub(crate) fn release_range_memory(&mut self, buffers: &mut BufferPool, bytes: u64) {
         self.receiver.release_range_memory(buffers, bytes);
     }
@@ -226,7 +226,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.events.shrink();
     }
 
-    /// Ends the sending of the ULP: posting fails from now on. Posted messages are still sent and receiving
+    /// Ends posting by the ULP: further posts fail. Posted messages are still sent and receiving
     /// continues (RFC 5041 §6.2.1). The LLP closes its direction when [`has_unsent`](Self::has_unsent) is
     /// false.
     pub fn close(&mut self) {

@@ -5,7 +5,7 @@ use wire::ddp::{TAGGED_HEADER_LEN, TaggedRepr, UNTAGGED_HEADER_LEN, UntaggedRepr
 use crate::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
 use crate::*;
 
-/// The region of every rig.
+/// STag of every rig's region.
 pub(crate) const STAG: Stag = Stag(0x0102_0304);
 /// First TO of the region.
 pub(crate) const BASE: u64 = 1 << 40;
@@ -74,7 +74,7 @@ impl Rig {
         core::iter::from_fn(|| self.stream.poll_event()).collect()
     }
 
-    /// Returns bytes of the region from its TO `BASE + at` on.
+    /// Returns `len` bytes of the region from TO `BASE + at` on.
     pub(crate) fn region(&self, at: u64, len: usize) -> Vec<u8> {
         let mut out = vec![0; len];
         self.memory.read(32 + at, &mut out);

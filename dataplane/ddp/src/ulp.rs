@@ -34,8 +34,8 @@ pub enum UlpEvent {
     Rdmap(rdmap::Event),
 }
 
-/// A stream of either kind. Implements both halves of the LLP seam by delegation; a match gives access to the
-/// operations of one kind.
+/// A stream of either kind. Implements both halves of the LLP interface by delegation. A match on the variant gives
+/// access to the operations of one kind.
 #[derive(Debug)]
 pub enum Ulp<M> {
     /// Bare DDP.
@@ -82,7 +82,7 @@ impl<M: RegionMemory> Ulp<M> {
         if let (Ulp::Rdmap(stream), Some(Readiness::SendsRtr(rtr))) =
             (&mut ulp, agreed.map(|agreed| agreed.readiness))
         {
-            // Refused only by a stream that may post no message at all.
+            // Refused only by a stream that accepts no message at all.
             let _posted = stream.post_ready(rtr, rtr_stag);
         }
         ulp
@@ -187,7 +187,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Posts a message as [`post`](Self::post) does, with a borrowed region: see [`Stream::post_lent`].
+    /// Posts a message as [`post`](Self::post) does, with a borrowed region: see [`Stream::post_borrowed`].
     ///
     /// # Errors
     /// The errors of [`post`](Self::post).
@@ -394,7 +394,7 @@ impl<M: RegionMemory> Ulp<M> {
             && let Some(error) = stream.error()
         {
             let message = stream.last_message(error);
-            // Posting fails only behind another last message, which is then sent.
+            // Posting fails only after another last message, which is then sent.
             let _posted = stream.post_last(message);
         }
     }

@@ -1,8 +1,8 @@
 //! The budget of one worker for the growth of receive windows beyond their configured size.
 //!
-//! A window is a promise. Data placed at arrival takes no memory of the worker, and data that must be held has
-//! its own budget ([`HoldBudget`](crate::HoldBudget)). This budget bounds the bytes that all peers together may
-//! have in flight.
+//! A larger window needs no memory by itself: data placed at arrival takes none of the worker's, and data that must be
+//! held has its own budget ([`HoldBudget`](crate::HoldBudget)). This budget bounds the bytes that all peers together
+//! may have in flight.
 
 /// Bytes by which the windows of a worker's streams may grow together.
 #[derive(Debug)]
@@ -30,14 +30,14 @@ impl WindowBudget {
         self.used
     }
 
-    /// Returns how often a window was refused to grow.
+    /// Returns how often the growth of a window was refused.
     #[inline]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Grows a window that has grown by `has` bytes by `more`. Returns false if the stream's total growth would
-    /// exceed the rest of the budget.
+    /// Grows a window, which has grown by `grown` bytes, by `increase` bytes. Returns false if the stream's total
+    /// growth would exceed the rest of the budget.
     #[must_use]
     pub fn widen(&mut self, grown: u64, increase: u64) -> bool {
         let remaining = self.limit.saturating_sub(self.used);

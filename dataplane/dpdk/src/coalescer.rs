@@ -18,8 +18,8 @@ use crate::types::{LargePacket, Segmentation};
 /// Most packets offered at a time.
 const MAX_PACKETS: usize = 32;
 
-/// Consecutive offers without an accepted packet after which a frame is offered unmerged. The device may never
-/// have room for a large packet, as a frontend with small buffers.
+/// Consecutive offers without an accepted packet after which a frame is offered unmerged. A device may never
+/// have room for a large packet, such as a frontend with small buffers.
 const MAX_EMPTY_BURSTS: u32 = 64;
 
 /// Result of a burst.
@@ -115,7 +115,7 @@ impl Coalescer {
         sent
     }
 
-    /// Merges the first of `frames` into a packet, or returns the first frame alone.
+    /// Merges the first of `frames` into a large packet if possible, else returns the first frame alone.
     ///
     /// # Safety
     /// The frames are the caller's, and are not used before the packet is taken apart.

@@ -78,7 +78,7 @@ pub fn next_id() -> u32 {
 
 /// Returns the version of the loaded libdpdk, such as `DPDK 22.11.6`. Requires no environment.
 pub fn version() -> &'static str {
-    // SAFETY: DPDK returns a NUL-terminated string that lives as long as the process.
+    // SAFETY: DPDK returns a NUL-terminated string that is valid as long as the process runs.
     let version = unsafe { std::ffi::CStr::from_ptr(sys::rte_version()) };
     version.to_str().unwrap_or("DPDK")
 }

@@ -1,7 +1,7 @@
 //! Excludes queues from a driver: memif's while its device is restarted or memory shared with its peer is unmapped,
 //! and `af_packet`'s while its device is made again. Each poll of a queue passes a [`Gate`].
 //!
-//! Only a device that reconnects (a client) is restarted. A new connection gets [some time](PATIENCE) to come up:
+//! Only a device that reconnects (a client) is restarted. A new connection gets [5 s](MAX_LINK_DOWN_CHECKS) to come up:
 //! the server may be starting, and its driver ends its process (`rte_panic`) if a connection is closed before the
 //! greeting.
 
@@ -31,7 +31,7 @@ impl Gate {
         Gate { started: RwLock::new(true), ..Gate::new() }
     }
 
-    /// Runs `poll` if the device is started, which cannot be stopped meanwhile.
+    /// Runs `poll` if the device is started. The device cannot be stopped meanwhile.
     pub(crate) fn pass<T>(&self, poll: impl FnOnce() -> T) -> Option<T> {
         match self.started.try_read() {
             Ok(started) if *started => Some(poll()),
@@ -51,8 +51,8 @@ impl Gate {
         self.checks_left.store(0, Ordering::Relaxed);
     }
 
-    /// Processes a link that is down. Once the peer's time is over, a started device is stopped. A stopped device
-    /// is started, which fails without a peer.
+    /// Processes a link that is down: stops a started device after [`MAX_LINK_DOWN_CHECKS`] checks, and starts a
+    /// stopped device, which fails without a peer.
     pub(crate) fn handle_link_down(&self, port: u16) {
         let checks_left = self.checks_left.load(Ordering::Relaxed);
         if checks_left > 0 {
@@ -73,7 +73,7 @@ impl Gate {
         });
     }
 
-    /// Runs `change` while no queue is polled. It gets, and may change, whether the device is started.
+    /// Runs `change` while no queue is polled. Its argument is true if the device is started; `change` may change it.
     pub(crate) fn with_closed<T>(&self, change: impl FnOnce(&mut bool) -> T) -> T {
         change(&mut self.started.write().unwrap_or_else(PoisonError::into_inner))
     }

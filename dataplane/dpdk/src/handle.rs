@@ -1,7 +1,8 @@
-//! An open device of DPDK, shared by [`Started`](crate::Started) and its queues; closed and removed on drop.
+//! An open device of DPDK, shared by [`StartedDevice`](crate::StartedDevice) and its queues; closed and removed on
+//! drop.
 //!
-//! For a device that reconnects (a memif client), an alarm in the environment's interrupt thread checks the link
-//! every quarter of a second: its driver does not retry when it found no peer or lost it. The driver detects a
+//! For a device that reconnects (a memif client), an alarm in the environment's interrupt thread checks the link every
+//! quarter of a second: its driver does not retry after it has found no peer or has lost the peer. The driver detects a
 //! lost peer in the same thread, so the two never run at the same time.
 //!
 //! An `af_packet` device may be removed and made again while its queues are in use, see [`crate::recreate`].
@@ -237,8 +238,8 @@ impl Handle {
         if self.on_interrupt_thread { interrupts::run(change) } else { change() }
     }
 
-    /// Polls a queue, unless the device is stopped or has no frontend at the moment. `burst` gets DPDK's number
-    /// of the device.
+    /// Polls a queue, unless the device is stopped or has no frontend at the moment. The argument of `burst` is
+    /// DPDK's number of the device.
     #[inline]
     pub(crate) fn poll(&self, queue: u16, burst: impl FnOnce(u16) -> u16) -> usize {
         let burst = || burst(self.port());
@@ -249,8 +250,8 @@ impl Handle {
         }
     }
 
-    /// Polls a queue as [`poll`](Self::poll) does. `burst` also gets the segmentation: the frontend's on a
-    /// vhost-user port, else `device`.
+    /// Polls a queue as [`poll`](Self::poll) does. The second argument of `burst` is the segmentation: the frontend's
+    /// on a vhost-user port, else `device`.
     pub(crate) fn poll_with_segmentation(
         &self,
         queue: u16,
@@ -299,8 +300,8 @@ impl Handle {
         let open = host::sockets(AF_XDP);
         for (fd, inode) in &self.xdp_sockets {
             if open.get(fd) == Some(inode) {
-                // SAFETY: it is the very socket that the driver opened for this device, and the device is
-                // gone, so no code uses or closes it any more.
+                // SAFETY: descriptor and inode are those of the socket that the driver opened for this device. The
+                // device is removed, so no code uses or closes the socket.
                 drop(unsafe { OwnedFd::from_raw_fd(*fd) });
             }
         }
@@ -355,7 +356,7 @@ impl Drop for Handle {
         if let Guard::Vhost(vhost) = std::mem::replace(&mut self.guard, Guard::Open)
             && !vhost.unwatch()
         {
-            // DPDK may call it at any later time.
+            // DPDK may use it in a later callback.
             let _: &mut Vhost = Box::leak(vhost);
         }
         let port = self.port();

@@ -96,7 +96,7 @@ pub(crate) fn clear_recent() {
 }
 
 unsafe extern "C" fn emit(text: *const c_char, len: usize, level: c_int) {
-    // SAFETY: the shim passes a buffer of `len` bytes that lives until this returns.
+    // SAFETY: the shim passes a buffer of `len` bytes that is valid until this function returns.
     let bytes = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), len) };
     let level = LogLevel::from_dpdk(level);
     let text = String::from_utf8_lossy(bytes);

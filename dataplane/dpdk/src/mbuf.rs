@@ -199,8 +199,8 @@ impl Mbuf {
     }
 
     /// Prefetches the rest of the `rte_mbuf`, which is read when it is freed, and `len` bytes from the usual
-    /// begin of the data, behind the `rte_mbuf` and the headroom. Does not wait for the cache line with the
-    /// actual begin.
+    /// start of the data, behind the `rte_mbuf` and the headroom. Does not wait for the cache line with the
+    /// actual start.
     #[inline]
     pub fn prefetch_default_data(&self, len: usize) {
         let usual = sys::DDPD_MBUF_SIZE as usize + HEADROOM;

@@ -19,7 +19,7 @@ use crate::interrupts;
 static GATES: Mutex<Vec<Arc<Gate>>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// True while this thread closes a gate itself, and unmaps memory of that gate's device.
+    /// True while this thread has closed a gate and may unmap memory of that gate's device.
     static CLOSING_OWN_GATE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -89,7 +89,7 @@ mod tests {
         start.unwrap() as usize
     }
 
-    /// Unmaps as a driver does, which looks the function up by its name.
+    /// Unmaps a page as a driver does: with the function that the name `munmap` resolves to.
     fn unmap(page: usize) {
         // SAFETY: looks up a name.
         let found = unsafe { sys::ddpd_munmap_of_drivers() };

@@ -1,4 +1,4 @@
-//! Prefetch hints to the CPU. A hint never faults, whatever the address, and affects only timing. Without a
+//! Prefetch hints to the CPU. A hint never faults, at any address, and affects only timing. Without a
 //! suitable instruction it does nothing.
 
 /// Bytes of a cache line.
@@ -45,7 +45,7 @@ fn hint<const WRITE: bool>(at: *const u8) {
             std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
         }
     } else {
-        // SAFETY: a hint cannot fault, whatever the address.
+        // SAFETY: a hint cannot fault at any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
 }

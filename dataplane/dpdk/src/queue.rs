@@ -66,7 +66,7 @@ impl RxQueue {
     /// Returns a descriptor that polls readable when frames have arrived, if the queue has one. For polling only:
     /// the driver reads and closes it.
     ///
-    /// On a vhost-user port this call requests notifications of the frontend until [`disarm`](Self::rested). It
+    /// On a vhost-user port this call requests notifications of the frontend until [`disarm`](Self::disarm). It
     /// returns `None` while frames wait.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         if let Some(vhost) = self.device.vhost() {
@@ -79,7 +79,7 @@ impl RxQueue {
         self.fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Enables the device's receive interrupt: until [`disarm`](Self::rested), [`fd`](Self::fd) signals arriving
+    /// Enables the device's receive interrupt: until [`disarm`](Self::disarm), [`fd`](Self::fd) signals arriving
     /// frames. Frames that arrived before may not be signalled, so the caller polls once more.
     pub fn arm(&mut self) {
         if let Some(interrupt) = &mut self.interrupt {
@@ -87,7 +87,7 @@ impl RxQueue {
         }
     }
 
-    /// Ends the notifications that [`fd`](Self::fd) and [`rest`](Self::rest) requested.
+    /// Ends the notifications that [`fd`](Self::fd) and [`arm`](Self::arm) requested.
     pub fn disarm(&mut self) {
         if let Some(interrupt) = &mut self.interrupt {
             interrupt.turn_off();
@@ -97,12 +97,12 @@ impl RxQueue {
         }
     }
 
-    /// Receives frames, as far as `out` has room. Returns how many.
+    /// Receives at most as many frames as `out` has room for. Returns how many.
     pub fn burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
         let old = out.len();
         let room = (N - old).min(u16::MAX as usize) as u16;
         let queue = self.queue;
-        // SAFETY: the device is started and stays so while its handle lives; this value is the only user
+        // SAFETY: the device is started and stays so while its handle exists; this value is the only user
         // of the queue, by `&mut`. `Mbuf` is a transparent pointer, so the spare room is an array of
         // pointers; the driver writes valid buffers that are ours to the first `n`.
         unsafe {
@@ -139,7 +139,7 @@ impl TxQueue {
             return 0;
         }
         let queue = self.queue;
-        // SAFETY: the device is started and stays so while its handle lives; this value is the only user
+        // SAFETY: the device is started and stays so while its handle exists; this value is the only user
         // of the queue, by `&mut`. The driver owns the first `n` buffers afterwards; they are moved out of
         // the array without being dropped, and the others move to its front.
         unsafe {
@@ -155,8 +155,8 @@ impl TxQueue {
 
 impl TxQueue {
     /// Offers frames as [`burst`](Self::burst) does, merged into large packets for a device or a frontend that
-    /// segments them. `plan` merges the first of the given frames: each must be one buffer with the same number
-    /// of header bytes.
+    /// segments them. `plan` returns the large packet that merges the first of the given frames; each of them
+    /// must be one buffer with the same number of header bytes.
     pub fn burst_large<const N: usize>(
         &mut self,
         frames: &mut ArrayVec<Mbuf, N>,

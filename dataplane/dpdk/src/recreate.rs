@@ -18,7 +18,7 @@ use crate::host;
 const ENOTSUP: i32 = 95;
 
 impl StartedDevice {
-    /// Returns true if [`recreate`](Self::remake) is possible: for an `af_packet` device.
+    /// Returns true if [`recreate`](Self::recreate) is possible: for an `af_packet` device.
     pub fn can_recreate(&self) -> bool {
         self.handle.recipe().is_some()
     }

@@ -38,7 +38,7 @@ impl RxInterrupt {
 
     /// Enables the interrupt: frames that arrive from now on make [`fd`](Self::fd) readable.
     pub(crate) fn turn_on(&mut self) {
-        // SAFETY: the device is started and stays so while its handle lives.
+        // SAFETY: the device is started and stays so while its handle exists.
         self.on = unsafe { sys::rte_eth_dev_rx_intr_enable(self.device.port(), self.queue) } == 0;
     }
 

@@ -17,7 +17,7 @@ pub enum IdleFd {
     QueueInterrupt,
     /// The descriptor that a vhost-user frontend writes to after it has sent.
     VhostKick,
-    /// The device's receive interrupt, enabled while the worker rests; none if the device does not start with it.
+    /// The device's receive interrupt, enabled while the worker sleeps; none if the device does not start with it.
     RxInterrupt,
 }
 

@@ -64,7 +64,8 @@ fn mbuf_keeps_written_bytes_and_lengths() {
     assert_eq!(pool.available(), 127);
 }
 
-/// The flags for TCP and SCTP share two bits, in which both together would be UDP. A buffer that is used again asks for nothing.
+/// The flags for TCP and SCTP share two bits, which mean UDP if both are set. A reused buffer
+/// requests no checksum.
 fn checks_checksum_flags_of_one_protocol(mut frame: Mbuf) {
     assert_eq!(frame.tx_l4(), TxL4::None);
     for l4 in [TxL4::Sctp, TxL4::Tcp, TxL4::Sctp, TxL4::None] {

@@ -1,5 +1,5 @@
-//! Two devices joined by rings pass frames both ways on every queue, whole and in order; what does not
-//! fit comes back to the sender; and everything is freed with its last user, in whatever order they go.
+//! Two devices connected by rings: frames arrive whole and in order, both ways, on every queue. Frames without room
+//! stay with the sender. Pools and rings are freed with their last user, in any order of drops.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn frames_pass_between_joined_devices() {
         assert_eq!(common::receive(&mut left_rx[q]).data(), [3, q as u8]);
     }
 
-    // A full ring takes 63; the rest stays with the sender, in order.
+    // A ring holds 63 frames; the rest stays with the sender, in order.
     let mut out = ArrayVec::<Mbuf, 70>::new();
     for i in 0..70u8 {
         out.push(common::frame(&pool, &[i]));
@@ -48,7 +48,7 @@ fn frames_pass_between_joined_devices() {
     let stats = left.stats().unwrap();
     assert_eq!((stats.tx_frames, stats.rx_frames), (4 + 63, 2));
 
-    // A frame in hand and those in the ring outlive the pool's last owner.
+    // A received frame, and frames in the ring, outlive the pool's last owner.
     let kept = common::receive(&mut right_rx[0]);
     drop((left, left_rx, left_tx, pool));
     assert_eq!(eal.retired_pools(), 1, "its frames are in the ring and in hand");

@@ -1,6 +1,6 @@
-//! Rules for SCTP packets: how a device is asked, and what follows when it refuses. No virtual device of DPDK 22.11 takes such
-//! rules, so this file has functions of its own in the place of `rte_flow_*`, which stand in for drivers of hardware.
-//! `rss.rs` asks the library's.
+//! Rules for SCTP packets: the requests to a device, and the reaction to a refusal. No virtual device of DPDK 22.11
+//! accepts such rules, so this file defines its own `rte_flow_*` functions, which act as a hardware driver. `rss.rs`
+//! uses those of the library.
 
 #![allow(unsafe_code, reason = "it reads what a driver is given")]
 
@@ -46,7 +46,7 @@ struct ActionRss {
     queue: *const u16,
 }
 
-/// What a driver is asked for.
+/// A rule requested from a driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct RequestedRule {
     ipv6: bool,
@@ -55,16 +55,16 @@ struct RequestedRule {
     queues: Vec<u16>,
 }
 
-/// What a driver answers before it is to do something.
+/// A driver's answer to the validation of a rule.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ValidateAnswer {
-    /// What it will do.
+    /// The result that creating the rule will have.
     Truthful,
     Accept,
     Reject,
 }
 
-/// A driver: what it takes, and what it was asked.
+/// A driver: the rules that it accepts, and the requests that it received.
 struct Driver {
     accepts: fn(&RequestedRule) -> bool,
     answer: ValidateAnswer,
@@ -81,12 +81,12 @@ static DRIVER: Mutex<Driver> = Mutex::new(Driver {
     flushed: 0,
 });
 
-/// Reads a rule, and asserts what is the same in all of them.
+/// Reads a rule, and asserts the properties that all rules have in common.
 ///
 /// # Safety
-/// Both lists end as DPDK's do.
+/// `attr` has three words, `pattern` four items and `actions` two actions; pointers in them are valid or null.
 unsafe fn read(attr: *const u32, pattern: *const Item, actions: *const Action) -> RequestedRule {
-    // SAFETY: they were written for a driver to be read: group, priority and flags; four items; two actions.
+    // SAFETY: guaranteed by the caller.
     let (attr, items, actions) = unsafe {
         (from_raw_parts(attr, 3), from_raw_parts(pattern, 4), from_raw_parts(actions, 2))
     };
@@ -98,11 +98,11 @@ unsafe fn read(attr: *const u32, pattern: *const Item, actions: *const Action) -
     let ip = if ipv6 { sys::DDPD_ITEM_IPV6 } else { sys::DDPD_ITEM_IPV4 };
     assert_eq!(kinds, [sys::DDPD_ITEM_ETH, ip, sys::DDPD_ITEM_SCTP, sys::DDPD_ITEM_END]);
     assert_eq!((actions[0].kind, actions[1].kind), (sys::DDPD_ACTION_RSS, sys::DDPD_ACTION_END));
-    // SAFETY: the action of this kind has this description.
+    // SAFETY: `conf` of an RSS action points to this structure.
     let rss = unsafe { &*actions[0].conf };
     assert_eq!((rss.func, rss.level), (0, 0));
     assert_eq!((rss.key_len == 0, rss.queue_num == 0), (rss.key.is_null(), rss.queue.is_null()));
-    // SAFETY: lists of these lengths.
+    // SAFETY: key and queue list have the lengths given beside them.
     let (key, queues) = unsafe {
         let list = |len: u32| len as usize;
         (
@@ -117,7 +117,7 @@ unsafe fn read(attr: *const u32, pattern: *const Item, actions: *const Action) -
     RequestedRule { ipv6, types: rss.types, key: key.to_vec(), queues: queues.to_vec() }
 }
 
-// SAFETY: no other code of this program has the name; the library's function gives way to it.
+// SAFETY: no other code of this program defines the name; it takes precedence over the library's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rte_flow_validate(
     _: u16,
@@ -127,7 +127,7 @@ unsafe extern "C" fn rte_flow_validate(
     _: *mut c_char,
 ) -> c_int {
     let mut driver = DRIVER.lock().expect("no panic");
-    // SAFETY: the shim's lists end.
+    // SAFETY: the shim's lists have an END element.
     let rule = unsafe { read(attr, pattern, actions) };
     driver.validated.push(rule.clone());
     let takes = match driver.answer {
@@ -148,7 +148,7 @@ unsafe extern "C" fn rte_flow_create(
     _: *mut c_char,
 ) -> *mut c_void {
     let mut driver = DRIVER.lock().expect("no panic");
-    // SAFETY: the shim's lists end.
+    // SAFETY: the shim's lists have an END element.
     let rule = unsafe { read(attr, pattern, actions) };
     if !(driver.accepts)(&rule) {
         return std::ptr::null_mut();
@@ -195,13 +195,14 @@ fn sctp_rules_are_requested_and_may_be_refused() {
         }));
         drop((frames, started, rx, tx));
         let driver = DRIVER.lock().unwrap();
-        // Rules go with the device.
+        // Rules are destroyed with the device.
         assert_eq!(driver.flushed, usize::from(!created.is_empty()));
         assert_eq!(created.len(), usize::from(rules.v4) + usize::from(rules.v6));
         (rules, created, driver.validated.len())
     };
 
-    // A driver without rules is asked in each way, and so is one that says yes and then fails; who says no is left alone.
+    // A driver without rules receives a request in each form, as does one that validates a rule and then fails to
+    // create it. A rule that validation rejects is not created.
     let nothing: fn(&RequestedRule) -> bool = |_| false;
     for (takes, says) in [
         (nothing, ValidateAnswer::Truthful),
@@ -210,7 +211,7 @@ fn sctp_rules_are_requested_and_may_be_refused() {
     ] {
         assert_eq!(run(takes, says, true), (SctpRules::default(), vec![], 8));
     }
-    // Who is not to be asked is not.
+    // Without `sctp_rules` no rule is requested.
     assert_eq!(run(|_| true, ValidateAnswer::Truthful, false), (SctpRules::default(), vec![], 0));
 
     let fields = |ipv6, by_ports| match (ipv6, by_ports) {
@@ -231,13 +232,13 @@ fn sctp_rules_are_requested_and_may_be_refused() {
         (rules, created),
         (both, vec![expected_rule(false, true, true), expected_rule(true, true, true)])
     );
-    // As i40e: with the port's key and table.
+    // i40e accepts only rules without a key and a table of their own: they use the port's.
     let (rules, created, _) = run(|asked| asked.queues.is_empty(), ValidateAnswer::Truthful, true);
     assert_eq!(
         (rules, created),
         (both, vec![expected_rule(false, true, false), expected_rule(true, true, false)])
     );
-    // As a driver that knows SCTP's type alone, and IPv4 alone.
+    // A driver that supports only the type SCTP, and only IPv4.
     let port = u64::from(sys::DDPD_RSS_PORT);
     assert_eq!(port, 1 << 18);
     let (rules, created, _) =

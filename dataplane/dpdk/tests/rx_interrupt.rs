@@ -1,5 +1,5 @@
-//! A device with receive interrupts wakes the thread that waits for its queue's descriptor, each time; one whose driver has
-//! none starts without. The device is virtio's, whose other end is a vhost-user port of this process.
+//! A device with receive interrupts wakes the thread that waits on its queue's descriptor, each time. A device without
+//! them starts without. The device is a virtio port, connected to a vhost-user port of this process.
 
 mod common;
 
@@ -45,7 +45,7 @@ fn rx_interrupt_wakes_armed_queue() {
     }
     drop((virtio, tx));
 
-    // The driver of rings has none.
+    // The ring driver has no interrupts.
     let (left, right) = dpdk::ring_pair(&eal, 1, 64).unwrap();
     let (_left, mut rx, _) = left.start(&config, pool).unwrap();
     assert!(!rx[0].has_interrupt() && !rx[0].can_wake());

@@ -14,7 +14,7 @@ pub struct Config {
     pub seed: u64,
     /// Loss model.
     pub loss: Loss,
-    /// Frames delayed beyond the order.
+    /// Frames delayed so that later ones overtake them.
     pub reorder: Reorder,
     /// Propagation time of every frame.
     pub delay: Duration,

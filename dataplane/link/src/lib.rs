@@ -2,7 +2,7 @@
 //!
 //! [`FaultyLink`] is one direction of a link. Frames enter with [`push`](FaultyLink::push) and leave by
 //! [`pop`](FaultyLink::pop) at their delivery time. The caller passes the time, virtual in simulations and real
-//! in the appliance's `on_alarm` ports. The same seed and the same calls give each frame the same fate.
+//! in the appliance's ports with `impair`. The same seed and the same calls give each frame the same fate.
 //!
 //! ```text
 //!  push ──> black hole? ──> lost? ──> damaged? ──> slow link, tail drop ──> delay, jitter ──┬─> in order ──> pop
@@ -36,7 +36,7 @@ use base::{Instant, Nanos};
 pub struct FaultyLink<F> {
     config: Config,
     rng: Rng,
-    /// Gilbert-Elliott: the channel is in its bad state.
+    /// True if the channel is in its bad state (Gilbert-Elliott).
     bad: bool,
     /// Frames offered since the last one lost by [`Loss::EveryNth`].
     since_nth: u64,

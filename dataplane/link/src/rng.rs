@@ -32,7 +32,7 @@ impl Rng {
         if bound == 0 { 0 } else { self.next_below(bound) }
     }
 
-    /// Returns true with this probability. Never and always do not advance the sequence.
+    /// Returns true with this probability. Probabilities 0 and 1 do not advance the sequence.
     pub fn chance(&mut self, p: Probability) -> bool {
         if p.is_never() {
             return false;

@@ -11,7 +11,7 @@ use std::path::Path;
 const MAGIC: [u32; 2] = [0xa1b2_c3d4, 0xa1b2_3c4d];
 /// Block type of pcapng's section header, a palindrome in both byte orders.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
-/// `LINKTYPE_ETHERNET`.
+/// Link type of Ethernet frames (`LINKTYPE_ETHERNET`).
 const ETHERNET: u32 = 1;
 /// Bytes of pcap's file header.
 const HEADER: usize = 24;

@@ -25,7 +25,7 @@ impl Hugepages {
         [("auto", Hugepages::Auto), ("require", Hugepages::Require), ("never", Hugepages::Never)];
 }
 
-/// Behaviour of a worker after a turn of its loop without work.
+/// Behaviour of a worker after a pass of its loop without work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Idle {
     /// Keep polling: lowest latency, one whole core.
@@ -34,14 +34,14 @@ pub enum Idle {
     /// lasts at most 1 ms, or 50 µs if one of the worker's ports cannot wake it.
     Adaptive {
         /// Minimum time to poll before sleeping, a few tens of microseconds. The actual time is one and a half
-        /// round trips of the stream served last, if that is short, and 1 ms if one of the ports cannot wake the
+        /// round trips of the stream served last, if the round trip is short; 1 ms if one of the ports cannot wake the
         /// worker.
         spin: Duration,
     },
 }
 
 impl Idle {
-    /// `Adaptive` with the spin time of the configuration word, 50 µs.
+    /// `Adaptive` with a spin time of 50 µs: the meaning of the configuration word `adaptive`.
     pub const ADAPTIVE: Idle = Idle::Adaptive { spin: Duration::from_micros(50) };
 
     /// All behaviours with their configuration words.

@@ -8,11 +8,11 @@ use crate::seq::ExtSeq;
 /// Usage in the present round trip, and the time when the window was last full.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CwndUsage {
-    /// The window stopped sending in this round trip.
+    /// True if the window stopped sending in this round trip.
     limited: bool,
     /// Maximum of the bytes in flight in this round trip.
     max_flight: u64,
-    /// The round trip ends when this is acknowledged.
+    /// Number at whose acknowledgement the round trip ends.
     round_end: ExtSeq,
     full_at: Instant,
 }

@@ -31,15 +31,14 @@ pub struct Delivery {
     pub latest: Option<Transmission>,
     /// Highest end of a segment that arrived; at least RACK.fack before this acknowledgement.
     pub highest: ExtSeq,
-    /// A segment sent once arrived after later ones (RFC 8985 §6.2 step 3).
+    /// True if a segment sent once arrived after later ones (RFC 8985 §6.2 step 3).
     pub reordered: bool,
     /// The lowest end among the segments sent once that arrived.
     pub original_end: Option<ExtSeq>,
-    /// A cumulatively acknowledged segment was sent more than once.
+    /// True if a cumulatively acknowledged segment was sent more than once.
     pub ambiguous: bool,
-    /// Time of the latest retransmission that may have been needed, among the retransmitted segments that
-    /// arrived. A report within less than the shortest round trip shows that the first transmission arrived:
-    /// such a retransmission does not count.
+    /// Transmission time of the latest retransmission that arrived and may have been needed. A retransmission reported
+    /// within less than the shortest round trip was not needed, because the first transmission had arrived.
     pub needed_resent_at: Option<Instant>,
     /// Transmission time of the oldest segment sent once that is cumulatively acknowledged now and was not
     /// SACKed before.
@@ -80,7 +79,7 @@ impl Delivery {
         }
     }
 
-    /// Counts a whole segment that has arrived and was not SACKed before. `again`: it was retransmitted.
+    /// Counts a whole segment that has arrived and was not SACKed before. `retransmitted`: it was sent more than once.
     pub fn add_segment(&mut self, sent: Transmission, retransmitted: bool, ack_kind: AckKind) {
         if !retransmitted {
             match ack_kind {
@@ -98,16 +97,17 @@ impl Delivery {
         }
     }
 
-    /// Counts a run of segments sent once and now cumulatively acknowledged, from its first to its last
-    /// segment: the same as [`add_segment`](Self::take) for each in sequence order. Segments sent once are in order
-    /// by time, too.
+    /// Counts a run of segments sent once and now cumulatively acknowledged, from its first to its last segment: the
+    /// same as [`add_segment`](Self::add_segment) for each in sequence order. Segments sent once are in order by time,
+    /// too.
     #[inline]
     pub fn add_run(&mut self, first: Transmission, last: Transmission) {
         self.acked_sent_at.get_or_insert(first.at);
         self.add_sent_once(first, last);
     }
 
-    /// The common part of [`add_segment`](Self::take) and [`add_run`](Self::take_run), for segments sent once.
+    /// Performs the common part of [`add_segment`](Self::add_segment) and [`add_run`](Self::add_run), for segments sent
+    /// once.
     #[inline]
     fn add_sent_once(&mut self, first: Transmission, last: Transmission) {
         self.reordered |= first.end < self.fack;
@@ -149,7 +149,7 @@ impl Delivery {
         self.min_rtt.is_some_and(|rtt| self.now.nanos_since(sent_at) < rtt)
     }
 
-    /// True if a round trip was measured before this acknowledgement.
+    /// True if the shortest round trip was known before this acknowledgement.
     pub fn is_measured(&self) -> bool {
         self.min_rtt.is_some()
     }
@@ -176,7 +176,7 @@ mod tests {
         assert!(sent(1, 20) > sent(1, 10));
     }
 
-    // A run counts the same as its segments one by one, whatever was counted before.
+    // A run counts the same as its segments one by one, after any earlier counts.
     #[test]
     fn run_counts_same_as_its_segments() {
         let run = [sent(20, 40), sent(20, 60), sent(30, 80), sent(31, 90)];

@@ -44,7 +44,7 @@ pub trait InFlight {
     /// Marks a record as lost.
     fn mark_lost(&mut self, index: usize);
 
-    /// Retransmissions by time: the first number of each, and its transmission time.
+    /// Returns the queue of retransmissions by time: the first number of each, and its transmission time.
     fn resend_queue(&mut self) -> &mut VecDeque<(ExtSeq, Instant)>;
 
     /// Returns the record retransmitted at `at` that has not arrived, been lost or been sent since, and its
@@ -63,7 +63,7 @@ pub trait InFlight {
     }
 }
 
-/// RACK_detect_loss of RFC 8985 §6.2: [marks](InFlight::lose) newly lost records. Returns when to search
+/// RACK_detect_loss of RFC 8985 §6.2: [marks](InFlight::mark_lost) newly lost records. Returns when to search
 /// again (the reordering timer).
 pub fn detect(records: &mut impl InFlight, criterion: LossCriterion) -> Option<Instant> {
     let originals = detect_lost_originals(records, criterion);
@@ -88,7 +88,7 @@ fn detect_lost_originals(records: &mut impl InFlight, criterion: LossCriterion) 
                 None => break,
                 Some(at) if at <= criterion.now => records.mark_lost(i),
                 Some(at) => {
-                    // RFC 8985 §6.2: the timer covers all waiting records, up to AHEAD.
+                    // RFC 8985 §6.2: the timer covers all waiting records, up to MAX_LOOKAHEAD.
                     next_search_at = next_search_at.max(Some(at));
                     waiting.get_or_insert(0);
                 }

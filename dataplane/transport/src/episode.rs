@@ -21,7 +21,7 @@
 //! The cost: an original that arrives a round trip or more after its retransmission cannot be distinguished from a
 //! duplicate. Such an episode is undone only if timestamps or F-RTO prove it spurious.
 //!
-//! While no round trip is measured, after a time-out of the first flight, there is no time to compare with.
+//! Before the first round-trip measurement, after a time-out of the first flight, there is no shortest round trip.
 //! Then D-SACKs are proof if all of them are credited (A.4) and none came with the first report of its range
 //! (A.1).
 //!
@@ -40,7 +40,7 @@ use crate::seq::ExtSeq;
 /// D-SACK.
 const MAX_AWAITING_DSACK: usize = 128;
 
-/// A loss episode, from the first sign of loss until it is over and can no longer prove spurious.
+/// A loss episode, from the first sign of loss until it has ended and can no longer prove spurious.
 #[derive(Clone, Debug)]
 pub struct Episode {
     /// Congestion control before the episode.
@@ -51,23 +51,23 @@ pub struct Episode {
     pub frto: Frto,
     /// New segments that F-RTO still sends (RFC 5682 §2.1 step 2b: two).
     pub frto_new_left: u8,
-    /// The episode began with a time-out.
+    /// True if the episode began with a time-out.
     pub by_timeout: bool,
     /// SND.NXT when the episode ended. No D-SACK for it can come once this is acknowledged.
     pub end_point: Option<ExtSeq>,
-    /// The episode was undone.
+    /// True if the episode was undone.
     undone: bool,
     /// Time of the first retransmission.
     first_resent: Option<Instant>,
     /// Retransmitted ranges that no D-SACK has reported yet.
     awaiting_dsack: Ranges,
-    /// `awaiting_dsack` is incomplete, or one of its ranges may have been needed.
+    /// True if `awaiting_dsack` is incomplete, or if the retransmission of one of its ranges may have been needed.
     resend_needed: bool,
-    /// A retransmitted segment arrived before any round trip was measured.
+    /// True if a retransmitted segment arrived before any round trip was measured.
     unmeasured: bool,
-    /// The present acknowledgement is the first that reported that segment.
+    /// True if the present acknowledgement is the first that reported that segment.
     first_report: bool,
-    /// A D-SACK reported a range that was not in `awaiting_dsack`.
+    /// True if a D-SACK reported a range that was not in `awaiting_dsack`.
     uncredited_dsack: bool,
 }
 
@@ -100,8 +100,8 @@ impl Episode {
         }
     }
 
-    /// `range` was retransmitted, now sent `sends` times in all. Probes after the end of the episode do not
-    /// count.
+    /// Records that `range` was retransmitted and has been sent `sends` times in all. Probes after the end of the
+    /// episode do not count.
     pub fn on_resent(&mut self, now: Instant, range: Range, sends: u8) {
         if self.end_point.is_some() {
             return;
@@ -132,7 +132,7 @@ impl Episode {
         self.resend_needed |= may_be_needed && delivery.is_measured();
     }
 
-    /// The peer reported that `range`, which is known to have arrived, arrived twice. Returns whether it was
+    /// Processes a report that `range`, which is known to have arrived, arrived twice. Returns whether it was
     /// retransmitted in this episode and not reported before.
     pub fn on_d_sack(&mut self, range: Range) -> bool {
         let credited = self.awaiting_dsack.remove(range, MAX_AWAITING_DSACK);

@@ -18,7 +18,7 @@ pub enum Frto {
 /// Evidence of an acknowledgement after a time-out.
 #[derive(Clone, Copy, Debug)]
 pub struct AckEvidence {
-    /// SND.UNA advanced.
+    /// True if SND.UNA advanced.
     pub advanced: bool,
     /// Everything sent before the time-out is acknowledged.
     pub complete: bool,
@@ -45,8 +45,8 @@ pub enum Verdict {
     Genuine,
 }
 
-/// RFC 5682 §3.1 with SACK, §2.1 without. Without SACK, the caller sets `original` only for data that no
-/// retransmission can have made acknowledgeable.
+/// Returns the verdict by RFC 5682 §3.1 with SACK, §2.1 without. Without SACK, the caller sets `original` only for data
+/// that no retransmission can have made acknowledgeable.
 pub fn judge(state: Frto, seen: AckEvidence) -> Verdict {
     match state {
         Frto::Off => Verdict::Wait,

@@ -1,12 +1,12 @@
 //! Code shared by TCP and SCTP, mostly by their send halves:
 //!
-//! - congestion control: [`congestion`], [`prr`], [`pacing`], [`usage`];
+//! - congestion control: [`congestion`], [`prr`], [`pacing`], [`cwnd_usage`];
 //! - loss detection: [`rack`], [`mod@detect`], [`tlp`], [`delivery`], [`recovery`];
 //! - spurious losses: [`episode`], [`frto`];
 //! - [`loss_recovery`], which combines the above;
 //! - round-trip times: [`rtt`]; path MTU discovery: [`pmtu`]; growth of receive windows: [`right_sizing`];
 //! - causes that limit a sender: [`limits`]; senders without progress: [`stall`];
-//! - copies kept for retransmission: [`kept`]; the flight recorder: [`recorder`];
+//! - copies kept for retransmission: [`retransmit_buffer`]; the flight recorder: [`recorder`];
 //! - sequence numbers: [`seq`], [`ranges`].
 //!
 //! A sequence number counts a byte for TCP and a DATA chunk (TSN) for SCTP; amounts are bytes for both. Each

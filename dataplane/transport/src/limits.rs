@@ -56,8 +56,8 @@ impl Limit {
     }
 }
 
-/// The limits of one sender. Memory for the times is allocated when another cause than the application first
-/// limits.
+/// The limits of one sender. Memory for the times is allocated when another cause than the application is
+/// the limit for the first time.
 #[derive(Clone, Debug, Default)]
 pub struct SenderLimits(Option<Box<Limits>>);
 
@@ -74,8 +74,8 @@ impl SenderLimits {
     }
 
     /// Notes that a transmission ended at `now` because of `limit`, when the peer has acknowledged
-    /// `acknowledged` bytes in all. The call may be omitted if the limit is the application and was
-    /// [before](Self::is_limited).
+    /// `acknowledged` bytes in all. The call may be omitted if the limit is the application
+    /// and [`is_limited`](Self::is_limited) is false.
     pub fn note(&mut self, now: Instant, limit: Limit, acknowledged: u64) {
         if limit != Limit::Application || self.is_limited() {
             self.0.get_or_insert_default().note(now, limit, acknowledged);
@@ -90,7 +90,7 @@ impl SenderLimits {
 
 /// The causes of one sender and their times.
 ///
-/// Each stream that ever waited keeps one, so it is small: times are in ticks of about a millisecond (2^20
+/// Small, because each stream that was ever limited keeps one: times are in ticks of about a millisecond (2^20
 /// ns) and saturate after 52 days. A time is the difference of the ticks at its ends, so that short times add
 /// up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,7 +1,7 @@
 //! Pacing: segments are sent at a little more than the congestion window per round trip instead of all at
 //! once, in bursts of about a tenth of a millisecond, so that few segments meet a full queue together. When
-//! its timer is late, a flow sends at once the data of that time, at most of a round trip: the queue has
-//! drained meanwhile.
+//! its timer is late, a flow sends the delayed data at once, at most that of a round trip: the queue has drained
+//! meanwhile.
 //!
 //! Where many streams share the port and the path itself is short, bursts are longer: losses are repaired
 //! soon, and bursts of one segment would require serving the stream once per segment. Where few streams share
@@ -33,7 +33,7 @@ pub struct Pacer {
     next_at: Instant,
     /// Bytes sent of the present burst.
     sent: u32,
-    /// The flow waits for `next_at`, or has waited for it and not caught up.
+    /// True if the flow waits for `next_at`, or has waited for it and not caught up.
     catching_up: bool,
 }
 
@@ -44,7 +44,7 @@ pub struct PacedPath {
     pub srtt: Option<Nanos>,
     /// The shortest round trip of the last minutes.
     pub min_rtt: Option<Nanos>,
-    /// Many streams share the port.
+    /// True if many streams share the port.
     pub shared: bool,
 }
 
@@ -106,17 +106,17 @@ impl Pacer {
         (self.next_at > now).then_some(self.next_at)
     }
 
-    /// Sending pauses until the timer for [`Pacer::next_burst_at`] expires.
+    /// Records that sending pauses until the timer for [`Pacer::next_burst_at`] expires.
     pub fn on_wait(&mut self) {
         self.catching_up = true;
     }
 
-    /// Sending pauses for another reason. The pause earns credit of at most [`MAX_IDLE_CREDIT`].
+    /// Records that sending pauses for another reason. The pause earns credit of at most [`MAX_IDLE_CREDIT`].
     pub fn on_pause(&mut self) {
         self.catching_up = false;
     }
 
-    /// `bytes` were sent at `pace`.
+    /// Records that `bytes` were sent at `pace`.
     pub fn on_sent(&mut self, now: Instant, bytes: u64, pace: Pace) {
         self.sent = self.sent.saturating_add(bytes as u32);
         let sent = u64::from(self.sent);
@@ -190,7 +190,7 @@ mod tests {
         );
     }
 
-    /// A flow that waits for its timer catches up with the data of that time, at most of a round trip.
+    /// A flow whose timer is late sends the delayed data at once, at most that of a round trip.
     #[test]
     fn late_timer_is_caught_up_by_at_most_a_round_trip() {
         let pace = Pace::new(100_000, 1000, SMOOTHED, false).unwrap(); // 12 MB/s

@@ -61,7 +61,7 @@ pub enum Fallback {
 }
 
 /// Returns the fallback after `timeouts` consecutive time-outs of a long segment; `None` while congestion may
-/// explain them. `evident`: a shorter segment sent later has arrived. `patience`: time-outs after which the
+/// explain them. `evident`: a shorter segment sent later has arrived. `timeout_limit`: time-outs after which the
 /// peer is declared unreachable, an upper bound of the threshold.
 pub fn black_hole_fallback(timeouts: u32, evident: bool, timeout_limit: u32) -> Option<Fallback> {
     let threshold = if evident { EVIDENT_BLACK_HOLE_TIMEOUTS } else { BLACK_HOLE_TIMEOUTS };
@@ -80,7 +80,7 @@ pub struct PmtuSearch {
     headers: u16,
     /// MTU to fall back to after a black hole.
     base: u16,
-    /// A report or a probe has shown the size that the path carries: `low` is neither a guess nor the peer's
+    /// True if a report or a probe has shown the size that the path carries: `low` is neither a guess nor the peer's
     /// limit.
     confirmed: bool,
     /// Consecutive losses of probes of one size.
@@ -179,7 +179,7 @@ impl PmtuSearch {
         (now >= self.not_before).then(|| next_size(self.low, high, self.headers)).flatten()
     }
 
-    /// A probe is sent. If the last result has expired, all sizes above `low` may pass again
+    /// Records that a probe is sent. If the last result has expired, all sizes above `low` may pass again
     /// (RFC 4821 §7.6.2).
     pub fn on_probe_sent(&mut self, now: Instant) {
         if self.raise_at <= now {
@@ -189,7 +189,7 @@ impl PmtuSearch {
         }
     }
 
-    /// A probe of `size` arrived (RFC 4821 §7.6.1).
+    /// Processes the arrival of a probe of `size` (RFC 4821 §7.6.1).
     pub fn on_probe_arrived(&mut self, size: u16) -> SizeChange {
         self.losses = 0;
         if size <= self.low || size > self.limit {
@@ -201,8 +201,8 @@ impl PmtuSearch {
         SizeChange::Size(size)
     }
 
-    /// A probe of `size` was lost; `alone`: no other packet was (RFC 4821 §7.6.2). With other losses, the
-    /// cause is open (§7.6.4). The next probe waits until `next`.
+    /// Processes the loss of a probe of `size`; `alone`: no other packet was lost (RFC 4821 §7.6.2). With other losses,
+    /// the cause is unknown (§7.6.4). The next probe waits until `next`.
     pub fn on_probe_lost(&mut self, size: u16, alone: bool, next: Instant, raise_at: Instant) {
         self.not_before = next;
         if !alone || size <= self.low {
@@ -217,7 +217,7 @@ impl PmtuSearch {
         }
     }
 
-    /// A router reports that a probe did not pass, and the size that would (RFC 4821 §7.6.2).
+    /// Processes a router's report that a probe did not pass, with the size that would (RFC 4821 §7.6.2).
     pub fn on_probe_too_big(&mut self, size: u16, raise_at: Instant) {
         self.losses = 0;
         self.confirmed = true;

@@ -18,7 +18,7 @@ impl Prr {
         Prr { delivered: 0, out: 0, recover_fs: flight.max(1) }
     }
 
-    /// `bytes` were sent, new or retransmitted.
+    /// Records that `bytes` were sent, new or retransmitted.
     pub fn on_sent(&mut self, bytes: u64) {
         self.out += bytes;
     }
@@ -45,7 +45,7 @@ impl Prr {
             let limit = owed + if safe { smss } else { 0 };
             round_to_segments(limit.min(ssthresh - pipe), smss)
         };
-        // The fast retransmit is sent whatever the window.
+        // The fast retransmit is sent even if the window is full.
         let least = if self.out == 0 { smss } else { 0 };
         pipe + may_send.max(least)
     }

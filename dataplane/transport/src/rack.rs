@@ -69,8 +69,8 @@ pub struct LossCriterion {
 }
 
 impl LossCriterion {
-    /// RFC 8985 §6.2 step 5, for a segment that was not SACKed. Returns the time at which it counts as lost,
-    /// `None` if no later transmission has arrived.
+    /// Returns the time at which a segment that was not SACKed counts as lost (RFC 8985 §6.2 step 5), `None` if no
+    /// later transmission has arrived.
     pub fn lost_at(&self, sent: Transmission) -> Option<Instant> {
         (self.latest > sent).then(|| sent.at + self.timeout)
     }
@@ -104,7 +104,7 @@ impl Rack {
         self.min_rtt.get()
     }
 
-    /// A round trip was measured; `rtt` is the shortest that the acknowledgement permits (RFC 8985 §6.2
+    /// Processes a round-trip measurement; `rtt` is the shortest that the acknowledgement permits (RFC 8985 §6.2
     /// step 1).
     pub fn on_rtt_measured(&mut self, now: Instant, rtt: Nanos) {
         self.min_rtt.sample(now, rtt);
@@ -124,7 +124,7 @@ impl Rack {
         self.reordering_seen |= delivery.reordered;
     }
 
-    /// The same as [`on_delivery`](Self::on_delivery) if everything in flight was one segment, sent once.
+    /// Has the same effect as [`on_delivery`](Self::on_delivery) if everything in flight was one segment, sent once.
     #[inline]
     pub fn on_single_ack(&mut self, now: Instant, sent: Transmission) {
         let track = &mut *self.track;
@@ -133,7 +133,7 @@ impl Rack {
         track.fack = track.fack.max(sent.end);
     }
 
-    /// Step 4 for an acknowledgement with D-SACK: widens the reordering window once per round trip.
+    /// Processes an acknowledgement with D-SACK (step 4): widens the reordering window once per round trip.
     pub fn on_d_sack(&mut self, una: ExtSeq, nxt: ExtSeq) {
         if una >= self.track.dsack_round {
             self.track.dsack_round = nxt;
@@ -142,7 +142,7 @@ impl Rack {
         }
     }
 
-    /// Step 4 at the end of fast recovery or of the recovery from a time-out.
+    /// Processes the end of fast recovery or of the recovery from a time-out (step 4).
     pub fn on_recovered(&mut self) {
         self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
         if self.reo_wnd_persist == 0 {
@@ -150,7 +150,7 @@ impl Rack {
         }
     }
 
-    /// RACK.reo_wnd (RFC 8985 §6.2 step 4): the time beyond a round trip that a segment may take.
+    /// Returns RACK.reo_wnd (RFC 8985 §6.2 step 4): the time beyond a round trip that a segment may take.
     fn reo_wnd(&self, recovering: bool, segs_sacked: u64, srtt: Nanos) -> Nanos {
         if !self.reordering_seen && (recovering || segs_sacked >= u64::from(DUP_THRESH)) {
             return Nanos::ZERO;

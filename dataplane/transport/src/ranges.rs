@@ -18,7 +18,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// Returns the numbers in the range.
+    /// Returns the count of numbers in the range.
     #[allow(clippy::len_without_is_empty)] // never empty inside `Ranges`
     pub fn len(self) -> u64 {
         self.end.since(self.start)
@@ -97,7 +97,7 @@ impl Ranges {
         self.ranges.get(i).is_some_and(|r| r.start <= range.end)
     }
 
-    /// Adds `range` and returns the one that now holds it.
+    /// Adds `range` and returns the range that now contains it.
     pub fn insert(&mut self, range: Range) -> Range {
         let first = self.ranges.partition_point(|r| r.end < range.start);
         let past = first + self.ranges[first..].partition_point(|r| r.start <= range.end);
@@ -155,7 +155,7 @@ impl Ranges {
         }
     }
 
-    /// Everything below `at` has arrived: removes it and returns the new end of the contiguous part.
+    /// Removes all numbers below `at`, which have arrived. Returns the new end of the contiguous part.
     pub fn advance(&mut self, at: ExtSeq) -> ExtSeq {
         let end = self.containing(at).map_or(at, |r| r.end);
         self.remove_below(end);

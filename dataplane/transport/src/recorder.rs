@@ -1,9 +1,9 @@
 //! The flight recorder of one connection or association: its newest [`MAX_RECORDS`] rare events, with the headers
 //! of the segments that show them. Payload is never recorded.
 //!
-//! Without events it costs eight bytes, and no work for a segment in order. Segments of the same kind within
-//! a minute share a record, which has the header of the first one and counts them. Reductions for marks share
-//! one, too: otherwise ECN would fill the recorder of every stream.
+//! Without events the recorder takes eight bytes, and no time for a segment in order. Segments of the same kind within
+//! a minute share a record, which has the header of the first one and counts them. Reductions for marks also share a
+//! record: otherwise ECN would fill the recorder of every stream.
 //!
 //! ```text
 //!  | since the start: 48 bits, µs | kind: 8 | flags: 8 | number: 32 | answer: 32 | window: 16 | len: 16 | count: 32 |
@@ -119,7 +119,7 @@ pub enum AwaitedEvent {
     Fin,
 }
 
-/// One record. See the [module](self) for its layout.
+/// One record. The layout is in the [module's documentation](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
     /// Time, kind and flags.
@@ -177,7 +177,7 @@ impl Record {
     }
 
     /// Returns the time after its first event during which the record is fresh. Its last counted event may
-    /// have come up to [`COALESCE_TIME`] later.
+    /// have occurred up to [`COALESCE_TIME`] later.
     fn retention(&self) -> Duration {
         let grew = self.kind().is_coalesced() && self.count > 1;
         if grew { COALESCE_TIME + RETENTION } else { RETENTION }

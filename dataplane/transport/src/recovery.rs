@@ -31,7 +31,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The number at whose acknowledgement the phase ends.
+    /// Returns the number at whose acknowledgement the phase ends.
     fn point(self) -> Option<ExtSeq> {
         match self {
             Phase::Open => None,

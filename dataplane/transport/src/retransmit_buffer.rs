@@ -1,10 +1,10 @@
 //! Bytes that a sender keeps until they are acknowledged, so that a retransmission sends the same bytes.
 //!
-//! The bytes are copied into blocks, one run behind the other, and freed with their block: an allocation for
+//! The bytes are copied into blocks, one run after the other, and freed with their block: an allocation for
 //! each run costs more than the copy of a short run.
 //!
 //! Memory: a new block is four times as long as the bytes kept at that time, from 1 KiB to 64 KiB. It is no
-//! longer than the [limit](Kept::set_limit) allows, and never shorter than its run. Two consecutive blocks
+//! longer than the [limit](RetransmitBuffer::set_limit) allows, and never shorter than its run. Two consecutive blocks
 //! hold more than the first has room for. If runs are freed in order, the blocks except the last therefore
 //! take at most twice the bytes kept, plus the first block. As many blocks again may be spare: returning
 //! blocks to the allocator, to receive them again page by page, took longer than the copies. With nothing
@@ -209,7 +209,7 @@ impl RetransmitBuffer {
         self.runs.insert(place, run);
     }
 
-    /// Frees the unused blocks at the front.
+    /// Moves the unused blocks at the front to `spare`, and frees spare blocks beyond the number of `blocks`.
     #[inline(never)]
     fn free_blocks(&mut self) {
         while self.blocks.len() > 1 && self.blocks[0].runs == 0 {

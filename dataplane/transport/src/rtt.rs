@@ -78,13 +78,13 @@ impl RttEstimator {
         self.backoff = (self.backoff + 1).min(16);
     }
 
-    /// A transmission was not answered in time.
+    /// Records that a transmission was not answered in time.
     pub(crate) fn on_unanswered(&mut self) {
         self.timeouts = self.timeouts.saturating_add(1);
         self.back_off();
     }
 
-    /// The peer acknowledged something new.
+    /// Records that the peer acknowledged new data.
     #[inline]
     pub(crate) fn on_progress(&mut self) {
         self.timeouts = 0;
@@ -101,7 +101,7 @@ impl RttEstimator {
         self.backoff = 0;
     }
 
-    /// The SYN was retransmitted and no round trip measured (RFC 6298 §5.7).
+    /// Raises the time-out to 3 s after a retransmission of the SYN if no round trip was measured (RFC 6298 §5.7).
     pub fn on_syn_loss(&mut self) {
         if !self.measured {
             self.rto = self.rto.max(micros(RTO_AFTER_SYN_LOSS));

@@ -11,7 +11,7 @@ use core::fmt;
 pub struct SeqNumber(pub u32);
 
 impl SeqNumber {
-    /// Returns the number `n` further on.
+    /// Returns `self + n` modulo 2^32.
     #[must_use]
     pub const fn add(self, n: u32) -> SeqNumber {
         SeqNumber(self.0.wrapping_add(n))
@@ -59,12 +59,12 @@ impl ExtSeq {
         SeqNumber(self.0 as u32)
     }
 
-    /// Returns the number `n` further on.
+    /// Returns `self + n`.
     pub const fn plus(self, n: u64) -> ExtSeq {
         ExtSeq(self.0 + n)
     }
 
-    /// Returns the number `n` further back, at least [`NONE`](Self::NONE).
+    /// Returns `self - n`, at least [`NONE`](Self::NONE).
     pub const fn minus(self, n: u64) -> ExtSeq {
         ExtSeq(self.0.saturating_sub(n))
     }

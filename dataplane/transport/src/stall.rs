@@ -13,7 +13,7 @@ pub struct Stall {
     pub timeouts: u32,
     /// Time since the last new acknowledgement, or since data was sent with nothing in flight.
     pub silent: Duration,
-    /// The next time-out reaches the sender's limit, which ends the connection.
+    /// True if the next time-out reaches the sender's limit, which ends the connection.
     pub last: bool,
 }
 

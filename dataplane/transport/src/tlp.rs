@@ -44,7 +44,7 @@ impl FlightAmount {
     }
 }
 
-/// TLP_calc_PTO of RFC 8985 §7.2, without the bound by the retransmission time-out: two round trips, or if
+/// Returns TLP_calc_PTO of RFC 8985 §7.2, without the bound by the retransmission time-out: two round trips, or if
 /// more one round trip and four times its variation (as RFC 9002 §6.2.1), within bounds.
 pub fn probe_timeout(rtt: &RttEstimator, awaited: FlightAmount) -> Nanos {
     let Some(srtt) = rtt.srtt() else { return PTO_UNMEASURED };
@@ -66,9 +66,9 @@ pub struct TailLossProbe {
     end_seq: Option<ExtSeq>,
     /// The range that the probe retransmitted, if it was a retransmission (TLP.is_retrans).
     resent_range: Option<Range>,
-    /// No round trip was measured since the last probe.
+    /// True if no round trip was measured since the last probe.
     unmeasured: bool,
-    /// A probe is to be sent.
+    /// True if a probe is to be sent.
     pub due: bool,
 }
 
@@ -103,7 +103,7 @@ impl TailLossProbe {
         self.end_seq.is_none() && !self.due
     }
 
-    /// A round trip was measured.
+    /// Records a round-trip measurement.
     pub fn on_rtt_measured(&mut self) {
         self.unmeasured = false;
     }
@@ -113,7 +113,7 @@ impl TailLossProbe {
         self.end_seq.is_none() && !self.unmeasured
     }
 
-    /// A probe was sent; `end` is SND.NXT after it, `again` the range that it retransmitted.
+    /// Records a sent probe; `end` is SND.NXT after it, `again` the range that it retransmitted.
     pub fn on_probe_sent(&mut self, end: ExtSeq, again: Option<Range>) {
         *self =
             TailLossProbe { end_seq: Some(end), resent_range: again, unmeasured: true, due: false };
@@ -132,7 +132,7 @@ impl TailLossProbe {
         self.due = false;
     }
 
-    /// TLP_process_ack of RFC 8985 §7.4.2.
+    /// Processes an acknowledgement: TLP_process_ack of RFC 8985 §7.4.2.
     pub fn on_ack(&mut self, info: TlpAck) -> TlpOutcome {
         let Some(end) = self.end_seq.filter(|end| info.ack >= *end) else {
             return TlpOutcome::NoRepair;

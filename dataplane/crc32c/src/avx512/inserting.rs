@@ -25,9 +25,9 @@ const _: () = assert!(Inserts::INTERVAL.is_multiple_of(STEP_LEN));
 /// Returns the CRC, and with `SUM` the folded sum of little-endian words, of a copy of `len` bytes.
 ///
 /// # Safety
-/// The CPU has what the engine is compiled for. `len` and the position of the first word are multiples of 4,
-/// `len` at least 4 and at most [`MOST`](crate::pass::MOST). [`Inserts::source_len`] bytes may be read at
-/// `src`, and `len` written at `dst`, without overlap.
+/// The CPU supports the features that the engine is compiled for. `len` and the position of the first word are
+/// multiples of 4, `len` at least 4 and at most [`MAX_SUM_LEN`](crate::pass::MAX_SUM_LEN). [`Inserts::source_len`]
+/// bytes may be read at `src`, and `len` written at `dst`, without overlap.
 #[target_feature(
     enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,avx512vnni,vpclmulqdq,pclmulqdq,sse4.2"
 )]
@@ -52,7 +52,7 @@ pub(crate) unsafe fn pass<const SUM: bool>(
     }
 }
 
-/// Does a [`pass`] whose words are in this vector of a step.
+/// Performs a [`pass`] whose inserted words are in vector `VECTOR_OF_WORD` of a step.
 ///
 /// # Safety
 /// As for [`pass`].

@@ -1,5 +1,5 @@
 //! A minimal LLP that meets RFC 5041 §3: numbered units with a CRC, acknowledged individually and retransmitted
-//! until then. It shows that the suite can be passed, and how to use the seam.
+//! until then. It shows that an LLP can pass the suite, and how it uses the interface.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -32,7 +32,8 @@ struct End {
     faults: VecDeque<Fault>,
     events: Vec<Event>,
     next_key: u64,
-    /// ULPDUs that the peer has not acknowledged, and acknowledged ones behind them, in order.
+    /// ULPDUs in flight by key: token, payload bytes, true if acknowledged. Acknowledged ones stay until those before
+    /// them are acknowledged, too.
     in_flight: BTreeMap<u64, (UlpduToken, usize, bool)>,
     fin: Option<(u64, bool)>,
     /// All keys below this one have arrived.
@@ -197,7 +198,7 @@ impl End {
         }
     }
 
-    /// Plays the ULP: events, buffers, the last message.
+    /// Acts as the ULP: takes events, posts buffers, sends the last message.
     fn run_ulp(&mut self) {
         while let Some(event) = self.stream.poll_event() {
             let event = match event {
@@ -403,7 +404,7 @@ fn as_ddp(event: rdmap::Event) -> Option<Event> {
     })
 }
 
-/// Runs each function of the suite over both.
+/// Runs each function of the suite over DDP and over RDMAP.
 macro_rules! suite {
     ($($ddp:ident, $rdmap:ident: $function:ident;)*) => {$(
         #[test]

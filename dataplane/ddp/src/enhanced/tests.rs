@@ -1,4 +1,4 @@
-//! The negotiation in both roles, row by row.
+//! The negotiation in both roles.
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn responder_limits_ord_to_initiators_ird() {
     }
 }
 
-/// RFC 6581 §9.1: an initiator that accepts fewer Reads than this end's ULP needs.
+/// RFC 6581 §9.1: the initiator's IRD is below `required_ord`.
 #[test]
 fn responder_with_unmet_required_ord_rejects() {
     let enhanced = Enhanced { required_ord: 3, ..Enhanced::default() };
@@ -50,7 +50,7 @@ fn responder_with_unmet_required_ord_rejects() {
     assert!(build_reply(&repr(NO_LIMIT, 9, None), depths(9, 9), &enhanced).is_ok());
 }
 
-/// RFC 6581 §9.2: A is echoed with the common messages, or without one with the accepted ones.
+/// RFC 6581 §9.2: A is echoed with the common messages. Without a common one, the accepted messages are listed.
 #[test]
 fn responder_lists_common_ready_to_receive_messages() {
     let accepted = |asked: RtrSet, ours: RtrSet, ird: u16| {
@@ -69,7 +69,7 @@ fn responder_lists_common_ready_to_receive_messages() {
     assert_eq!(accepted(RtrSet::ALL, RtrSet::ALL, 0), RtrSet { read: false, ..RtrSet::ALL });
 }
 
-/// RFC 6581 §9.1: an initiator without Reads of its own may still send the zero-length one.
+/// RFC 6581 §9.1: an initiator with ORD 0 may still send the zero-length Read.
 #[test]
 fn rtr_read_raises_responders_ird_to_one() {
     let (reply, agreed) =
@@ -165,7 +165,7 @@ fn initiator_sends_its_preferred_common_rtr_message() {
     assert_eq!(NegotiationError::NoRtr.code(), 7);
 }
 
-/// For all values both ends keep to the other's limits.
+/// For all values, each end's ORD is at most the other's IRD.
 #[test]
 fn negotiated_depths_fit_both_ends() {
     let some = [0, 1, 4, 16, 200, NO_LIMIT];

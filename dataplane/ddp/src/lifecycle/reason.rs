@@ -16,7 +16,7 @@ use crate::ulp::{Origin, Ulp};
 pub trait LowerReason: Clone + PartialEq + Debug + Display {
     /// Name of the stream's carrier, as in "X refused by the peer".
     const CARRIER: &'static str;
-    /// Sentence for people about a peer that does not close in time: this end's reaction.
+    /// Sentence for people: this end's reaction to a peer that does not close in time.
     const LINGER_TEXT: &'static str;
 
     /// Returns the error numbers, where the specifications have them for the reason.
@@ -29,7 +29,7 @@ pub trait LowerReason: Clone + PartialEq + Debug + Display {
     fn name(&self) -> &'static str;
 }
 
-/// Reason for the end of a stream: the first cause, regardless of its consequences.
+/// Reason for the end of a stream. The first cause counts; its consequences do not replace it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason<L> {
     /// Closed gracefully, this end first.

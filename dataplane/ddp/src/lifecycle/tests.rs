@@ -1,4 +1,4 @@
-//! State changes by each call, and the reasons that are kept.
+//! State after each call, and the reason that is reported.
 
 use core::fmt;
 
@@ -11,7 +11,7 @@ use crate::rdmap;
 use crate::ulp::UlpConfig;
 use crate::{BufferPool, Origin, PdId, StreamId, VecMemory};
 
-/// A lower layer with one reason.
+/// The only reason of a lower layer for tests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Lost;
 

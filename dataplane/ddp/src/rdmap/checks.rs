@@ -1,8 +1,8 @@
 //! RDMAP's checks at the data sink, on a segment before placement and when it is next in order (RFC 5040 §7.2).
 //!
-//! A Read Response may write only the sink buffer of an outstanding Read. At arrival it may belong to any of
-//! them. When the segment is next in order (for one that arrives in order: before placement) it must belong to
-//! the oldest:
+//! A Read Response may write only the sink buffer of an outstanding Read. At arrival the response may belong to any of
+//! them. When the segment is next in order (for one that arrives in order: before placement) it must belong to the
+//! oldest:
 //! ```text
 //!   reads, oldest first:  [====came====.......]  [..........]  [....]
 //!                          ^ the next segment     ^ beyond a gap also here
@@ -104,7 +104,7 @@ impl Checks {
         self.reads.len()
     }
 
-    /// Abandons all Reads and returns the numbers of their operations.
+    /// Removes all outstanding Reads and returns the numbers of their operations.
     pub(crate) fn drain_reads(&mut self) -> impl Iterator<Item = u64> {
         self.reads.drain(..).map(|read| read.operation)
     }
@@ -139,7 +139,7 @@ impl Checks {
         if len == 0 {
             return Ok(());
         }
-        // The order decides which Read it is, before placement if the segment is in order.
+        // `advance` finds the Read to which the segment belongs, before placement if the segment is in order.
         let fits = |read: &OutstandingRead| read.offset_of(header, len).is_some();
         if self.reads.iter().any(fits) { Ok(()) } else { Err(oldest.unmatched_error(header, len)) }
     }
@@ -251,7 +251,7 @@ impl OutstandingRead {
         (header.stag == self.stag && end <= self.len.into()).then_some(at as u32)
     }
 
-    /// Returns the error of a response that would write elsewhere. It is reported as an error of DDP: the
+    /// Returns the error of a response outside of the requested bytes. It is reported as an error of DDP: the
     /// buffer of a Read Response is the one that the Read named.
     fn unmatched_error(&self, header: &TaggedRepr, len: u32) -> Reject {
         if header.stag != self.stag {

@@ -18,25 +18,25 @@ pub struct Config {
     /// Most requests of the peer (Reads and atomics together, RFC 7306 §5.2) that await their response. A
     /// further request is answered with a Terminate.
     pub ird: u16,
-    /// Most outstanding requests of ours; more wait. With 0 no request can be posted.
+    /// Most outstanding requests of this end; further ones wait. With 0 no request can be posted.
     pub ord: u16,
     /// Receive buffers posted at the start, for Sends and Immediate Data.
     pub recv_buffers: u32,
-    /// Bytes of each buffer, the longest Send that fits.
+    /// Bytes of each buffer: the maximum length of a Send.
     pub recv_size: u32,
     /// Most operations posted and not complete.
     pub max_operations: usize,
-    /// Most responses sent and not acknowledged. Beyond it peers' requests wait for their responses.
+    /// Most responses sent and not acknowledged. Beyond that, responses to further requests wait.
     pub max_responses: usize,
-    /// Accept and send RFC 7306's atomics. Otherwise they are an unexpected opcode.
+    /// True to accept and send RFC 7306's atomics. Otherwise they are an unexpected opcode.
     pub atomics: bool,
-    /// Accept and send RFC 7306's Immediate Data. Otherwise it is an unexpected opcode.
+    /// True to accept and send RFC 7306's Immediate Data. Otherwise it is an unexpected opcode.
     pub immediate: bool,
-    /// The initiator was requested to begin with a zero-length Send as its ready-to-receive message (RFC 6581
-    /// §8). One more buffer is posted, and the message is reported as
+    /// True if this end has requested the initiator to begin with a zero-length Send as its ready-to-receive message
+    /// (RFC 6581 §8). One more buffer is posted, and the message is reported as
     /// [`Event::ReadyToReceive`](crate::rdmap::Event::ReadyToReceive).
     pub rtr_send: bool,
-    /// The peer is siw, whose Terminates have their own layout. With any other peer the bits that identify that
+    /// True if the peer is siw, whose Terminates have their own layout. With any other peer the bits that identify that
     /// layout are reserved, and ignored (RFC 5040 §4.8).
     pub siw: bool,
     /// Same meaning as [`StreamConfig::hold_confirmations`]. In addition, a Read of no bytes is reported

@@ -21,15 +21,15 @@ pub struct Counters {
     pub reads_served: u64,
     /// Payload bytes of acknowledged Read Responses.
     pub read_bytes_served: u64,
-    /// Atomics executed in our memory.
+    /// The peer's atomics, executed in this end's memory.
     pub atomics_served: u64,
     /// STags that the peer has invalidated.
     pub invalidations: u64,
-    /// Our operations that completed.
+    /// Operations of this end that completed.
     pub completed: u64,
-    /// Our operations that were flushed.
+    /// Operations of this end that were flushed.
     pub flushed: u64,
-    /// Payload bytes received by our Reads.
+    /// Payload bytes received by this end's Reads.
     pub read_bytes: u64,
     /// Times that a Read or atomic had to wait because ORD requests were outstanding.
     pub ord_waits: u64,

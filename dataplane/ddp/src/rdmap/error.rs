@@ -13,7 +13,7 @@ use crate::llp::MAX_DDP_HEADER;
 /// An error number of RFC 5040 figure 9.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ErrorCode {
-    /// 0: this side failed, not the peer.
+    /// 0: this end failed, not the peer.
     LocalCatastrophic,
     /// 1/00: no such STag.
     InvalidStag,
@@ -116,7 +116,7 @@ pub struct RdmapError {
     pub header: ArrayVec<u8, MAX_DDP_HEADER>,
     /// Bytes of that segment, header included.
     pub segment_len: u32,
-    /// The Read Request in error, or its unanswered rest.
+    /// The Read Request in error, or the part of it that is not yet answered.
     pub read_request: Option<ReadRequestRepr>,
 }
 

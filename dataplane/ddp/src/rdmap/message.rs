@@ -36,20 +36,20 @@ pub enum WorkRequest<M> {
         /// Carried by the operation's completion.
         cookie: Cookie,
     },
-    /// RDMA Read from a buffer of the peer into one of ours.
+    /// RDMA Read from a buffer of the peer into a buffer of this end.
     ///
     /// The sink STag must be in the worker's table, in the stream's protection domain. It needs no access right
-    /// for peers, because only the response to this Read may write by it.
+    /// for peers, because only the response to this Read may write to it.
     Read {
-        /// Our STag.
+        /// This end's STag.
         sink_stag: Stag,
-        /// TO of the first byte in our buffer.
+        /// TO of the first byte in this end's buffer.
         sink_to: TaggedOffset,
         /// The peer's STag.
         source_stag: Stag,
         /// TO of the first byte in the peer's buffer.
         source_to: TaggedOffset,
-        /// Bytes.
+        /// Bytes to read.
         len: u32,
         /// Carried by the operation's completion.
         cookie: Cookie,
@@ -82,7 +82,8 @@ impl<M> WorkRequest<M> {
         WorkRequest::Send { source, solicited: false, invalidate: None, cookie }
     }
 
-    /// Returns the ready-to-receive message of a start-up, without payload. `stag`: named by a Write or Read.
+    /// Returns the ready-to-receive message of a start-up, without payload. A Write or Read
+    /// names `stag`.
     pub(crate) fn ready(rtr: Rtr, stag: Stag) -> WorkRequest<M> {
         let (cookie, source) = (Cookie::READY, Source::Bytes(Arc::from([])));
         let to = TaggedOffset(0);
@@ -178,7 +179,7 @@ pub enum Event {
         /// Bytes of the Read.
         len: u32,
     },
-    /// A peer's atomic was executed in our memory.
+    /// A peer's atomic was executed in this end's memory.
     AtomicServed {
         /// STag of the buffer.
         stag: Stag,
@@ -197,8 +198,8 @@ pub enum Event {
         /// Cookie of the operation.
         cookie: Cookie,
     },
-    /// The peer made this error, or the LLP found it. [`Event::Terminated`] follows if the error is reported to
-    /// the peer.
+    /// DDP or RDMAP found this error of the peer, or the LLP reported it. [`Event::Terminated`] follows if the error is
+    /// reported to the peer.
     Error(Error),
     /// The stream's only Terminate, sent or received. No more messages are accepted, and none are sent behind
     /// it. The LLP must be closed gracefully (RFC 5040 §6.2.1).

@@ -23,9 +23,9 @@ struct Operation<M> {
 #[derive(Debug)]
 enum State<M> {
     Waiting(WorkRequest<M>),
-    /// Handed to DDP, with the outcome of its acknowledgement; `None`: a response decides.
+    /// Handed to DDP. `Some`: the outcome once acknowledged; `None`: a response determines the outcome.
     Issued(Option<Outcome>),
-    /// `None`: flushed.
+    /// The outcome; `None` if flushed.
     Ended(Option<Outcome>),
 }
 

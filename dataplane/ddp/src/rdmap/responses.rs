@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A request occupies the request queue until its response has been handed to the LLP completely: before that
-//! the peer cannot know that there is room for another.
+//! the peer cannot send another within IRD.
 
 use arrayvec::ArrayVec;
 use base::LazyDeque;
@@ -117,7 +117,7 @@ impl<M: RegionMemory> Responses<M> {
         self.sent.pop_front()
     }
 
-    /// Removes a flushed response. Only the last of those handed to DDP can be cut.
+    /// Removes a flushed response. Only the last response handed to DDP can be cut.
     pub(crate) fn pop_flushed(&mut self) {
         self.sent.pop_back();
     }

@@ -49,16 +49,16 @@ pub struct Stream<M> {
     atomics: bool,
     immediate: bool,
     peer: PeerProperties,
-    /// The message that DDP is sending is a response.
+    /// True if the message that DDP is sending is a response.
     current_is_response: bool,
-    /// The last message sent was an operation: a response is next.
+    /// True if the last message sent was an operation, so that a response is next.
     response_next: bool,
-    /// The next operation has been counted as waiting for ORD.
+    /// True if the next operation was counted in [`Counters::ord_waits`].
     ord_wait_counted: bool,
     next_atomic_id: u32,
     closed: bool,
     peer_closed: bool,
-    /// Reception has ended, and no message follows the Terminate.
+    /// True once reception has ended; no message follows the Terminate.
     ended: bool,
     error: Option<Box<Error>>,
     /// The peer's Terminate.
@@ -68,9 +68,9 @@ pub struct Stream<M> {
 /// Properties of this peer.
 #[derive(Clone, Copy, Debug)]
 struct PeerProperties {
-    /// The initiator's zero-length Send has not arrived yet.
+    /// True while the initiator's zero-length Send is awaited.
     rtr_send: bool,
-    /// The peer's Terminates may have siw's layout.
+    /// True if the peer's Terminates may have siw's layout.
     siw: bool,
 }
 
@@ -256,7 +256,7 @@ impl<M: RegionMemory> Stream<M> {
         self.operations.len() + self.responses.waiting_len() + self.responses.sent_len()
     }
 
-    /// True while a Read or atomic of ours awaits its response: the LLP's direction must stay open for it.
+    /// True while a Read or atomic of this end awaits its response: the LLP must not close this direction.
     pub fn awaits_response(&self) -> bool {
         self.operations.has_requests()
     }
@@ -271,14 +271,13 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.holds_confirmations()
     }
 
-    /// Returns the number of messages and atomics that have changed this end's memory, or were delivered to its
-    /// ULP.
+    /// Returns the number of Sends, Immediate Data and Writes delivered, and of atomics executed.
     pub fn delivery_count(&self) -> u64 {
         let Counters { sends_received, immediates_received, writes_received, .. } = *self.counters;
         sends_received + immediates_received + writes_received + self.counters.atomics_served
     }
 
-    /// Returns the number of our outstanding Reads and atomics.
+    /// Returns the number of this end's outstanding Reads and atomics.
     pub fn requests_outstanding(&self) -> usize {
         self.ddp.checks().outstanding_reads() + self.operations.atomics.len()
     }
@@ -368,14 +367,15 @@ impl<M: RegionMemory> Stream<M> {
         StreamIdentity { pd: self.ddp.pd(), stream: self.ddp.id() }
     }
 
-    /// Ends unfinished Reads from this STag (RFC 5040 §4.8: the Terminate reports their unanswered rest).
+    /// Ends unfinished Reads from this STag with a Terminate, which contains the unanswered part of the first (RFC 5040
+    /// §4.8). Returns whether there was one.
     fn terminate_reads(&mut self, stag: Stag, buffers: Option<&mut BufferPool>) -> bool {
         let current = self.current_is_response && self.ddp.has_unsent();
         let Some((request, origin, begun)) = self.responses.find_read(stag, current) else {
             return false;
         };
         if self.ended {
-            // The Terminate was to follow the response: neither is sent any further.
+            // A Terminate waits behind the response: neither is sent.
             self.ddp.close_now();
             self.process_sent_events();
             return true;
@@ -399,7 +399,7 @@ impl<M: RegionMemory> Stream<M> {
         if self.ended {
             return;
         }
-        // Earlier completions are reported before the error.
+        // Completed operations are reported before the error.
         self.report_completions();
         let terminate = error.terminate();
         if let Error::Rdmap(error) = &error {
@@ -456,7 +456,7 @@ impl<M: RegionMemory> Stream<M> {
         let Some((message, is_response)) = first.or_else(last) else { return };
         self.current_is_response = is_response;
         self.response_next = !is_response;
-        // The post was checked before: an error is local, and is reported to the peer.
+        // The message was checked when it was posted, so a failure is an error of this end.
         if self.ddp.post(message).is_err() {
             self.terminate_locally();
         }

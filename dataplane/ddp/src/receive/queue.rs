@@ -27,7 +27,7 @@ pub(super) struct Queue {
     buffer_size: u32,
     /// MSN of the oldest message that is not delivered.
     next: Msn,
-    /// Unused buffers, for that message and the following ones.
+    /// Unused buffers, for the message `next` and those after it.
     posted: u32,
     /// Messages in reassembly, by MSN.
     assemblies: LazyDeque<Assembly>,
@@ -42,7 +42,7 @@ struct Assembly {
     ranges: Ranges,
     /// Key of the segment with the Last flag, once it has arrived.
     last: Option<OrderKey>,
-    /// The buffer is accounted as in order.
+    /// True if the buffer counts as in order in the pool.
     in_order: bool,
 }
 
@@ -94,8 +94,8 @@ impl Queue {
         header.last && header.mo.0 == 0 && self.assemblies.is_empty()
     }
 
-    /// Checks such a segment (RFC 5041 §7.1). Its buffer is used up at once, but the pool must have room for
-    /// it.
+    /// Checks a segment for which [`would_complete`](Self::would_complete) is true (RFC 5041 §7.1). Its buffer is used
+    /// up at once, but the pool must have room for it.
     pub(super) fn admit_whole<E>(
         &self,
         header: &UntaggedRepr,
@@ -247,7 +247,7 @@ impl Queue {
         Ok(header.last)
     }
 
-    /// Makes room for one more step of the ranges in which the next message arrives.
+    /// Raises the bound on separate ranges of the next message by one step, for which memory is reserved.
     pub(super) fn grow_ranges(&mut self) {
         if let Some(front) = self.assemblies.front_mut() {
             front.ranges.grow();
@@ -271,7 +271,7 @@ impl Queue {
     }
 }
 
-/// Releases a message's part of the worker's memory: its buffer, and the room for its ranges.
+/// Releases a message's part of the worker's memory: its buffer, and the memory for its ranges.
 fn release_assembly(
     assembly: &Assembly,
     size: u32,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Ranges of one message that need no memory of the worker.
 const FREE_RANGES: u32 = 64;
-/// Ranges for which each further [`step`](STEP_BYTES) makes room.
+/// Ranges for which each further [`STEP_BYTES`] of memory make room.
 const STEP_RANGES: u32 = 64;
 /// Most bytes of one range, in a tree whose nodes are half full.
 const RANGE_BYTES: u32 = 32;
@@ -25,7 +25,7 @@ pub(crate) enum Ranges {
 pub(crate) struct RangeMap {
     /// Starts and ends of the ranges.
     ranges: BTreeMap<u32, u32>,
-    /// Most separate ranges.
+    /// Bound on separate ranges.
     max_ranges: u32,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct RangeMap {
 pub(crate) enum InsertError {
     /// A part of the range was received before.
     Overlap,
-    /// The range is one too many, until [`grow`](Ranges::more_room) is called.
+    /// The bound on separate ranges is reached, until [`grow`](Ranges::grow) is called.
     TooMany,
 }
 
@@ -76,7 +76,7 @@ impl Ranges {
     /// Adds a range.
     ///
     /// # Errors
-    /// The range overlaps, or would be one too many.
+    /// The range overlaps a received one, or exceeds the bound on separate ranges.
     #[inline]
     pub(crate) fn insert(&mut self, start: u32, end: u32) -> Result<(), InsertError> {
         match self {
@@ -113,7 +113,7 @@ impl Ranges {
         }
     }
 
-    /// Returns the bytes reserved for [`grow`](Self::more_room) so far.
+    /// Returns the bytes reserved for [`grow`](Self::grow) so far.
     #[inline]
     pub(crate) fn reserved_bytes(&self) -> u64 {
         match self {

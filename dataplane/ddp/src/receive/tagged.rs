@@ -35,7 +35,7 @@ impl TaggedMessage {
 
 impl<E: Copy> Receiver<E> {
     /// Takes the fast path of a tagged segment in order, whose header is in its first piece: most segments of a
-    /// bulk transfer. Has the same effect as [`take`](Self::take), without the checks for other segments.
+    /// bulk transfer. Has the same effect as [`accept`](Self::accept), without the checks for other segments.
     /// Returns the payload bytes.
     #[inline]
     pub(super) fn accept_next_tagged<M: RegionMemory, C: UlpChecks<Code = E>>(

@@ -1,4 +1,4 @@
-//! The data sink, rule by rule. Keys are 0, 1, 2, ... in the order of sending.
+//! The data sink: checks, placement, delivery. Keys are 0, 1, 2, ... in the order of sending.
 
 mod order;
 mod pieces;

@@ -1,4 +1,4 @@
-//! The data source, rule by rule: RFC 5041 §4, §5.2, §5.3, §5.4, §6.2.
+//! The data source: RFC 5041 §4, §5.2, §5.3, §5.4, §6.2.
 
 use std::sync::Arc;
 
@@ -470,7 +470,7 @@ fn region_is_held_while_its_messages_are_in_flight() {
     assert_eq!(stream.run_count(), 0, "what has not begun is flushed");
 }
 
-// A handle is released with the last message from its region, whatever messages follow.
+// A handle is released with the last message from its region, even if other messages follow.
 #[test]
 fn region_is_released_while_the_queue_is_not_empty() {
     let mut stream = S::new(StreamId(1), PdId(1), StreamConfig::default());

@@ -83,8 +83,7 @@ fn segments(plans: &[Plan], mulpdus: &[usize]) -> Vec<Vec<u8>> {
     out
 }
 
-/// Returns the events of a perfect receiver. `written` gets the model of the region, unless messages overlap in
-/// it, so that the order of placement is undefined.
+/// Returns the events of a receiver that delivers all messages in order.
 fn model(plans: &[Plan]) -> Vec<Event> {
     let mut msn = 0;
     plans
@@ -228,7 +227,7 @@ proptest! {
         let mut rig = Rig::with_config(StreamConfig { max_ooo_records: 8, ..config() });
         rig.pool = BufferPool::new(1024);
         for (key, mut bytes, repair) in hostile {
-            // Lets some of them pass the first checks.
+            // Makes some segments pass the first checks: version, and STag and TO or queue, MSN and MO.
             if bytes.len() >= 18 {
                 if repair & 1 != 0 {
                     bytes[0] = bytes[0] & 0xc0 | 1;

@@ -15,7 +15,7 @@ pub enum UlpConfig {
 }
 
 impl UlpConfig {
-    /// Returns the version, to be set from the LLP's start-up.
+    /// Returns the version, mutably; the LLP's start-up sets it.
     pub fn version_mut(&mut self) -> &mut VersionPolicy {
         match self {
             UlpConfig::Ddp(config) => &mut config.version,
@@ -23,7 +23,7 @@ impl UlpConfig {
         }
     }
 
-    /// Lets the ULP, which stores received data, confirm it: see [`StreamConfig::hold_confirmations`].
+    /// Leaves confirmation of received data to the ULP: see [`StreamConfig::hold_confirmations`].
     pub fn set_hold_confirmations(&mut self) {
         match self {
             UlpConfig::Ddp(config) => config.hold_confirmations = true,
@@ -31,7 +31,7 @@ impl UlpConfig {
         }
     }
 
-    /// Returns the Reads that this end would accept and issue at once, before negotiation (RFC 6581 §9.1).
+    /// Returns IRD and ORD of this end before negotiation (RFC 6581 §9.1).
     pub fn depths(&self) -> Depths {
         match self {
             UlpConfig::Ddp(_) => Depths::NONE,

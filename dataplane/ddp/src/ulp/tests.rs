@@ -1,4 +1,4 @@
-//! One dialogue for both kinds of stream: their behaviour towards an LLP is the same.
+//! The same dialogue with an LLP for bare DDP and for RDMAP.
 
 use super::*;
 use crate::lifecycle::FinalError;

@@ -1,5 +1,5 @@
-//! What the tests with a running environment share. Each is a file of its own with one test, and so a
-//! process of its own: the environment starts once in a process.
+//! Helpers of the tests with a running environment. The environment starts once per process, so each such test is a
+//! file, and a process, of its own.
 
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::print_stderr, reason = "shown with a test that fails")]
@@ -12,7 +12,7 @@ use dpdk::{
     MempoolConfig, RxOffloads, RxQueue, TxOffloads,
 };
 
-/// An environment in ordinary memory, as any user may have it.
+/// Starts an environment in ordinary memory, which needs no privilege.
 pub(crate) fn eal() -> Eal {
     let config = EalConfig {
         hugepages: Hugepages::Never,
@@ -50,7 +50,7 @@ pub(crate) fn device_config(queues: u16) -> DeviceConfig {
     }
 }
 
-/// A buffer with these bytes.
+/// Returns a buffer with these bytes.
 pub(crate) fn frame(pool: &Mempool, bytes: &[u8]) -> Mbuf {
     let mut frame = pool.alloc().expect("a free buffer");
     frame.append(bytes.len()).expect("it fits").copy_from_slice(bytes);

@@ -39,7 +39,7 @@ pub struct AckSample {
     pub srtt: Nanos,
     /// Permission to raise the window.
     pub growth: Growth,
-    /// Path measurements; `Some` only for a controller that [measures](Controller::MEASURES).
+    /// Path measurements; `Some` only with [`NEEDS_SAMPLES`](Controller::NEEDS_SAMPLES).
     pub path_sample: Option<PathSample>,
 }
 
@@ -97,22 +97,22 @@ pub enum Cause {
 
 /// A congestion controller. Its `window`, passed to each method, bounds the bytes in flight.
 pub(super) trait Controller: Clone + fmt::Debug + Default {
-    /// The controller requires every acknowledgement with [`PathSample`], every run and every lost segment.
+    /// True if the controller requires every acknowledgement with [`PathSample`], every run and every lost segment.
     /// Transmit runs are then remembered for delivery-rate samples. Other controllers receive only
     /// acknowledgements that may raise the window.
     const NEEDS_SAMPLES: bool = false;
-    /// The controller requires the exact number of marked bytes: [`on_echo`](Self::on_echo) is called, and
+    /// True if the controller requires the exact number of marked bytes: [`on_echo`](Self::on_echo) is called, and
     /// the receiver echoes each mark (RFC 8257 §3.2). ECN is required.
     const EXACT_ECN: bool = false;
-    /// The reaction to marks is weaker than the reaction to a loss: a loss in the same window reduces again
+    /// True if the reaction to marks is weaker than the reaction to a loss: a loss in the same window reduces again
     /// (RFC 8257 §3.5).
     const MILD_ECN_RESPONSE: bool = false;
-    /// The window follows RFC 5681: threshold on loss, proportional reduction (RFC 6937), one segment after a
+    /// True if the window follows RFC 5681: threshold on loss, proportional reduction (RFC 6937), one segment after a
     /// time-out, restart after idle. If false, the methods for these events have no effect, and only this
     /// controller sets the window.
     const LOSS_BASED: bool = true;
 
-    /// Growth in congestion avoidance, bytes.
+    /// Returns the growth in congestion avoidance, bytes.
     fn increase(&mut self, _window: &Window, _ack: &AckSample) -> u64 {
         0
     }
@@ -124,12 +124,12 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
     }
 
     /// Returns the store of transmit runs for delivery-rate samples. Used only with
-    /// [`NEEDS_SAMPLES`](Self::MEASURES).
+    /// [`NEEDS_SAMPLES`](Self::NEEDS_SAMPLES).
     fn sampler(&mut self) -> Option<&mut Sampler> {
         None
     }
 
-    /// A run was sent. Called only with [`NEEDS_SAMPLES`](Self::MEASURES).
+    /// Processes a transmit run. Called only with [`NEEDS_SAMPLES`](Self::NEEDS_SAMPLES).
     fn on_sent(&mut self, _window: &mut Window, _run: &Run) {}
 
     /// Processes an acknowledgement. The default is slow start, then [`increase`](Self::increase)
@@ -151,17 +151,18 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
     /// marks and before [`on_ack`](Self::on_ack). Called only with [`EXACT_ECN`](Self::EXACT_ECN).
     fn on_echo(&mut self, _echo: &EcnEcho) {}
 
-    /// A segment was found lost. Called only with [`NEEDS_SAMPLES`](Self::MEASURES).
+    /// Processes a segment that was found lost. Called only with [`NEEDS_SAMPLES`](Self::NEEDS_SAMPLES).
     fn on_lost(&mut self, _window: &mut Window, _lost: &LostSegment) {}
 
-    /// The retransmission timer expired. With [`LOSS_BASED`](Self::LOSS_BASED) the caller adjusts window and
-    /// threshold.
+    /// Processes an expiry of the retransmission timer. With [`LOSS_BASED`](Self::LOSS_BASED) the caller adjusts window
+    /// and threshold.
     fn on_timeout(&mut self) {}
 
-    /// Another cause than the window limits sending, or nothing was sent for a time-out (RFC 5681 §4.1).
+    /// Notes that another cause than the window limits sending, or that nothing was sent for a time-out
+    /// (RFC 5681 §4.1).
     fn on_app_limited(&mut self) {}
 
-    /// The size of a full segment changed from `before` to `after` bytes; the window keeps its bytes.
+    /// Processes a change of the size of a full segment from `before` to `after` bytes; the window keeps its bytes.
     fn on_segment_size(&mut self, _before: u64, _after: u64) {}
 
     /// Frees memory that is not needed while nothing is in flight.

@@ -30,7 +30,7 @@ struct State {
     carry: f64,
 }
 
-/// The present period of congestion avoidance.
+/// The current period of congestion avoidance.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
     /// t_epoch, delayed by the time in which the window was not the limit (§4.2, §5.8).
@@ -41,7 +41,7 @@ struct Epoch {
     /// The window at the last acknowledgement, segments, and the time of that acknowledgement.
     cwnd: f64,
     last_ack_at: Instant,
-    /// Another cause than the window limits since `last_ack_at`.
+    /// True if another cause than the window has been the limit since `last_ack_at`.
     paused: bool,
 }
 
@@ -53,7 +53,7 @@ impl Blank for State {
 }
 
 impl Controller for Cubic {
-    /// Growth by RFC 9438 §4.2 to §4.5.
+    /// Returns the growth by RFC 9438 §4.2 to §4.5.
     fn increase(&mut self, window: &Window, ack: &AckSample) -> u64 {
         let smss = window.smss() as f64;
         let cwnd = window.cwnd as f64 / smss;
@@ -78,7 +78,7 @@ impl Controller for Cubic {
         bytes as u64
     }
 
-    /// Reduction by RFC 9438 §4.6, with fast convergence (§4.7).
+    /// Returns the threshold by RFC 9438 §4.6, with fast convergence (§4.7).
     fn reduce(&mut self, window: &Window, _cause: Cause, _flight: u64) -> u64 {
         let segments = window.cwnd as f64 / window.smss() as f64;
         let state = &mut *self.0;
@@ -100,7 +100,7 @@ impl Controller for Cubic {
         }
     }
 
-    /// RFC 9438 §4.2, §5.8: time does not count while another cause than the window limits.
+    /// RFC 9438 §4.2, §5.8: time in which another cause than the window is the limit does not count.
     fn on_app_limited(&mut self) {
         if let Some(State { epoch: Some(epoch), .. }) = self.0.get_mut() {
             epoch.paused = true;

@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(round(&mut h, 7, 55 * MS), SlowStartMode::Finished);
     }
 
-    // RFC 9406 §4.2: slow start resumes once the delay has passed.
+    // RFC 9406 §4.2: slow start resumes once the delay has ended.
     #[test]
     fn transient_delay_resumes_slow_start() {
         let mut h = HyStart::default();

@@ -186,8 +186,8 @@ impl Congestion {
         self.state.window.in_slow_start()
     }
 
-    /// Send window: bytes sent and not cumulatively acknowledged, SACKed or not, at most. It bounds the state
-    /// kept for them whatever window the peer offers. At least two segments.
+    /// Send window: most bytes sent and not cumulatively acknowledged, SACKed or not. It bounds the state
+    /// kept for them even if the peer offers a larger window. At least two segments.
     #[inline]
     pub fn send_window(&self) -> u64 {
         self.state.window.send_window.into()
@@ -223,7 +223,7 @@ impl Congestion {
 
     // --- events -------------------------------------------------------------------------------------
 
-    /// A run was sent. Has no effect unless the controller [measures](Self::measures).
+    /// Processes a transmit run. Has no effect unless the controller [needs samples](Self::needs_samples).
     pub fn on_sent(&mut self, run: &Run) {
         let CongestionState { window, algorithm } = &mut self.state;
         each!(algorithm, it => {
@@ -251,14 +251,14 @@ impl Congestion {
         each!(&mut self.state.algorithm, it => it.on_echo(echo));
     }
 
-    /// Another cause than the window limits sending.
+    /// Notes that another cause than the window limits sending.
     #[inline]
     pub fn on_app_limited(&mut self) {
         each!(&mut self.state.algorithm, it => it.on_app_limited());
     }
 
     /// Processes an acknowledgement after its losses are found. Called for those that may raise the window,
-    /// or for all if the controller [measures](Self::measures).
+    /// or for all if the controller [needs samples](Self::needs_samples).
     pub fn on_ack(&mut self, ack: &AckSample) {
         let CongestionState { window, algorithm } = &mut self.state;
         each!(algorithm, it => match (it.sampler(), ack.path_sample) {
@@ -272,7 +272,8 @@ impl Congestion {
         });
     }
 
-    /// A segment was found lost. Has no effect unless the controller [measures](Self::measures).
+    /// Processes a segment that was found lost. Has no effect unless the controller [needs
+    /// samples](Self::needs_samples).
     pub fn on_segment_lost(&mut self, bytes: u64, sent_at: base::Instant) {
         let CongestionState { window, algorithm } = &mut self.state;
         each!(algorithm, it => {
@@ -302,7 +303,7 @@ impl Congestion {
         self.reduce(Cause::Marks, flight);
     }
 
-    /// The retransmission timer expired (RFC 5681 §3.1 (4), RFC 9438 §4.8). `reduced`: the cause of an
+    /// Processes an expiry of the retransmission timer (RFC 5681 §3.1 (4), RFC 9438 §4.8). `reduced`: the cause of an
     /// earlier reduction of the threshold in this window, if any.
     pub fn on_timeout(&mut self, flight: u64, reduced: Option<Cause>) {
         if !self.loss_based() {
@@ -321,7 +322,7 @@ impl Congestion {
     }
 
     /// Raises the window after a genuine time-out, when the new segments of F-RTO's test are in flight,
-    /// `pipe` bytes in all: a retransmission must fit besides (RFC 5682 §2.1 step 3a).
+    /// `pipe` bytes in all: the window must have room for a retransmission as well (RFC 5682 §2.1 step 3a).
     pub fn on_genuine_timeout(&mut self, pipe: u64) {
         let window = &mut self.state.window;
         window.cwnd = window.cwnd.max((pipe + window.smss()).min(3 * window.smss()));
@@ -365,7 +366,7 @@ impl Congestion {
     }
 
     /// Reduces the window to the restart window after an idle time of more than a time-out (RFC 5681 §4.1).
-    /// The threshold remembers the window (RFC 2861 §3.2).
+    /// The threshold rises to at least three quarters of the old window (RFC 2861 §3.2).
     pub fn restart_after_idle(&mut self, initial_segments: u32) {
         if self.loss_based() {
             let window = &mut self.state.window;
@@ -377,7 +378,7 @@ impl Congestion {
     }
 
     /// Halves the window for each of `timeouts` time-outs without transmission, but not below `least`
-    /// segments (RFC 9260 §7.2.1). The threshold remembers the window.
+    /// segments (RFC 9260 §7.2.1). The threshold rises to at least three quarters of the old window.
     pub fn decay(&mut self, timeouts: u32, least: u32) {
         if self.loss_based() {
             let window = &mut self.state.window;
@@ -388,7 +389,7 @@ impl Congestion {
         self.on_app_limited();
     }
 
-    /// Reduces a window of which at most `used` bytes were used for a time-out (RFC 2861 §3.2).
+    /// Reduces a window of which at most `used` bytes were in use during a whole time-out (RFC 2861 §3.2).
     pub fn reduce_unused_cwnd(&mut self, used: u64, initial_segments: u32) {
         let window = &mut self.state.window;
         let used = used.max(window.smss() * u64::from(initial_segments.max(1)));

@@ -8,7 +8,7 @@
 //!   an acknowledgement whose newest segment was sent at 1.2 is a sample over that run
 //! ```
 //!
-//! Used only for a controller that measures. Memory is bounded by [`MAX_RUNS`], 64 bytes each.
+//! Used only for a controller that needs samples. Memory is bounded by [`MAX_RUNS`], 64 bytes each.
 
 use std::collections::VecDeque;
 
@@ -26,7 +26,7 @@ pub struct Run {
     pub bytes: u64,
     /// Bytes in flight before it.
     pub in_flight: u64,
-    /// The run ended for lack of data, with room in the window.
+    /// True if the run ended for lack of data while the window had room.
     pub app_limited: bool,
 }
 
@@ -43,12 +43,12 @@ pub struct RateSample {
     pub prior_delivered: u64,
     /// Bytes found lost since the newest of them was sent.
     pub lost: u64,
-    /// The sender lacked data at that time: the path may be faster.
+    /// True if the sender lacked data when the newest of them was sent: the path may be faster.
     pub app_limited: bool,
 }
 
 impl RateSample {
-    /// The rate, bytes per second.
+    /// Returns the rate, bytes per second.
     pub fn rate(&self) -> u64 {
         let nanos = u128::from(self.interval.get().max(1));
         u64::try_from(u128::from(self.delivered) * 1_000_000_000 / nanos).unwrap_or(u64::MAX)
@@ -83,7 +83,7 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// A run was sent.
+    /// Records a run.
     pub(super) fn on_sent(&mut self, run: &Run) {
         if run.in_flight == 0 {
             (self.first_at, self.delivered_at) = (run.sent_at, run.sent_at);
@@ -172,7 +172,8 @@ mod tests {
         sampler
     }
 
-    // draft-cheng-iccrg-delivery-rate-estimation §3.1: bytes delivered over the longer of the two times.
+    // draft-cheng-iccrg-delivery-rate-estimation §3.1: bytes delivered over the longer of sending time and
+    // acknowledgement time.
     #[test]
     fn rate_sample_counts_delivery_since_run_was_sent() {
         let mut sampler = sampler();

@@ -1,6 +1,6 @@
 //! For tests only: a controller that runs on pacing rate alone. It sends at the highest delivery rate of the
 //! last round trips, in the manner of BBR: faster until the rate stops growing, slower until the resulting
-//! queue is drained, then slightly faster and slower by turns. Losses, marks and time-outs do not change it,
+//! queue is drained, then slightly faster and slower in alternation. Losses, marks and time-outs do not change it,
 //! and its window is the whole send window.
 //!
 //! It shows that the interface supports such a controller. It is not BBR: it does not keep the queue short in
@@ -28,7 +28,7 @@ const BURST: Nanos = Nanos::from_micros(100);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Phase {
-    /// The rate still grows by a quarter within three rounds.
+    /// The rate grows by at least a quarter within three rounds.
     #[default]
     Startup,
     Drain,

@@ -29,7 +29,7 @@ fn episode() -> Episode {
     episode
 }
 
-/// A retransmission sent at `sent` that ends at `end` arrives.
+/// Reports the arrival of a retransmission that was sent at `sent` and ends at `end`.
 fn deliver(episode: &mut Episode, now: u64, sent: u64, end: u64, rtt: Option<u64>) {
     let mut delivery = Delivery::new(ms(now), None, rtt.map(base::Nanos::from_millis), at(0));
     delivery.add_segment(Transmission { at: ms(sent), end: at(end) }, true, AckKind::Sack);
@@ -80,8 +80,8 @@ fn d_sack_credits_each_resent_range_once() {
     assert_eq!(e.proof(None, false), Some(Proof::DSack));
 }
 
-// RFC 3708 §3 A.4: the network can duplicate a needed retransmission. Its first report comes at least a round
-// trip after it was sent.
+// RFC 3708 §3 A.4: the network can duplicate a needed retransmission. The first D-SACK of such a duplicate arrives at
+// least one round trip after the retransmission was sent.
 #[test]
 fn d_sack_of_needed_resend_is_no_proof() {
     let proof = |now, d_sack_first: bool| {
@@ -104,7 +104,8 @@ fn d_sack_of_needed_resend_is_no_proof() {
     assert_eq!(e.proof(None, false), Some(Proof::DSack));
 }
 
-// RFC 3708 §3 A.2, A.4: without a measurement to compare with, while the network is not seen to duplicate.
+// RFC 3708 §3 A.2, A.4: before the first RTT measurement D-SACKs are proof, until one reports data that was not
+// retransmitted: the network duplicates.
 #[test]
 fn d_sacks_before_first_rtt_are_proof_if_all_are_credited() {
     let mut e = episode();

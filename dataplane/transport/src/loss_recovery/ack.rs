@@ -1,5 +1,5 @@
 //! Processing of an acknowledgement: round-trip times, the end of a recovery, the undo of spurious episodes,
-//! the window.
+//! the window. The owner calls the steps in the order given in the [parent module](super).
 
 use base::{Instant, Nanos};
 
@@ -25,7 +25,7 @@ pub struct Ack {
     pub ack: ExtSeq,
     /// The segments that it delivered.
     pub delivery: Delivery,
-    /// SND.UNA, or the cumulative TSN, advanced.
+    /// True if SND.UNA, or the cumulative TSN, advanced.
     pub advanced: bool,
     /// Bytes outstanding before it, as the protocol counts them for the reaction to a repaired tail loss and
     /// for the weight of a round-trip sample.
@@ -107,7 +107,7 @@ pub enum UndoProof {
 }
 
 impl LossRecovery {
-    /// Reports the ECN-Echo, set or not, of an acknowledgement of new data to a controller that measures it.
+    /// Reports the ECN-Echo, set or not, of an acknowledgement of new data to the controller.
     pub fn on_echo(&mut self, echo: &EcnEcho) {
         self.cc.on_echo(echo);
     }
@@ -120,8 +120,8 @@ impl LossRecovery {
         }
     }
 
-    /// The peer received `range` twice; `arrived` is true if the scoreboard knows that it has arrived. Only
-    /// retransmitted ranges count (RFC 3708 §3 A).
+    /// Processes a report that the peer received `range` twice; `arrived` is true if the scoreboard knows that it has
+    /// arrived. Only retransmitted ranges count (RFC 3708 §3 A).
     pub fn on_d_sack(
         &mut self,
         state: &FlightState,
@@ -251,7 +251,7 @@ impl LossRecovery {
         Some(undone)
     }
 
-    /// Sets the window in recovery and during a reduction. Returns whether the window may grow otherwise.
+    /// Sets the window in recovery and during a reduction. Returns the permission to raise it by other means.
     /// `lost`: segments that this acknowledgement showed to be lost.
     pub fn adjust_window(
         &mut self,
@@ -280,8 +280,8 @@ impl LossRecovery {
         }
     }
 
-    /// Proportional rate reduction (RFC 6937) after `delivered` bytes. `safe`: SND.UNA advanced and no
-    /// further loss was found.
+    /// Sets the window by proportional rate reduction (RFC 6937) after `delivered` bytes. `safe`: SND.UNA advanced and
+    /// no further loss was found.
     pub(super) fn reduce(
         &mut self,
         board: &impl Scoreboard,
@@ -352,8 +352,8 @@ impl LossRecovery {
 }
 
 impl LossRecovery {
-    /// True if [`on_single_ack`](Self::on_lone) has the same effect as the single steps: nothing was lost or
-    /// probed, and the controller does not measure.
+    /// True if [`on_single_ack`](Self::on_single_ack) has the same effect as the single steps: nothing was lost or
+    /// probed, and the controller needs no samples.
     #[inline]
     pub fn accepts_single_ack(&self, state: &FlightState) -> bool {
         self.is_settled()
@@ -362,9 +362,8 @@ impl LossRecovery {
             && !self.cc.needs_samples()
     }
 
-    /// Performs all steps for an acknowledgement of everything in flight without any further report: one
-    /// segment of `bytes`, sent once. Requires [`accepts_single_ack`](Self::takes_lone). Afterwards nothing is in
-    /// flight.
+    /// Performs all steps for an acknowledgement of everything in flight without any further report: one segment of
+    /// `bytes`, sent once. Requires [`accepts_single_ack`](Self::accepts_single_ack). Afterwards nothing is in flight.
     #[inline]
     pub fn on_single_ack(
         &mut self,

@@ -18,7 +18,7 @@ pub struct FlightState {
     pub(super) usage: CwndUsage,
     pub(super) tlp: TailLossProbe,
     pub(super) pacer: Pacer,
-    /// The next retransmission is sent even if the congestion window is full.
+    /// True if the next retransmission is sent even if the congestion window is full.
     pub(super) resend_ignores_cwnd: bool,
 }
 
@@ -65,8 +65,8 @@ impl FlightState {
         self.tlp.due
     }
 
-    /// The probe timer expired (RFC 8985 §7.3): a probe is due if a round trip was `measured` and no probe is
-    /// outstanding.
+    /// Processes an expiry of the probe timer (RFC 8985 §7.3): a probe is due if a round trip was `measured` and no
+    /// probe is outstanding.
     pub fn on_probe_timeout(&mut self, measured: bool) {
         self.tlp.due = measured && self.tlp.may_probe();
     }
@@ -76,12 +76,12 @@ impl FlightState {
         self.tlp.due = false;
     }
 
-    /// A tail loss probe was sent; `end` is SND.NXT after it, `resent` the range that it retransmitted.
+    /// Records a tail loss probe; `end` is SND.NXT after it, `resent` the range that it retransmitted.
     pub fn on_probe_sent(&mut self, end: ExtSeq, resent: Option<Range>) {
         self.tlp.on_probe_sent(end, resent);
     }
 
-    /// A round trip was measured by another means than an acknowledgement.
+    /// Records a round-trip measurement by other means than an acknowledgement.
     pub fn on_rtt_measured(&mut self) {
         self.tlp.on_rtt_measured();
     }
@@ -97,7 +97,7 @@ impl FlightState {
         self.resend_ignores_cwnd = true;
     }
 
-    /// A retransmission was sent.
+    /// Records a retransmission: the next one is subject to the congestion window.
     #[inline]
     pub fn on_resend(&mut self) {
         self.resend_ignores_cwnd = false;
@@ -109,20 +109,20 @@ impl FlightState {
         self.pacer.next_burst_at(now)
     }
 
-    /// Sending pauses until the time of [`FlightState::paced_until`].
+    /// Records that sending pauses until the time of [`FlightState::paced_until`].
     #[inline]
     pub fn on_paced_wait(&mut self) {
         self.pacer.on_wait();
     }
 
-    /// Sending pauses for another reason than pacing: a full window, or nothing in flight and nothing to
+    /// Records that sending pauses for another reason than pacing: a full window, or nothing in flight and nothing to
     /// send.
     #[inline]
     pub fn on_pause(&mut self) {
         self.pacer.on_pause();
     }
 
-    /// `bytes` were sent at `pace`.
+    /// Records that `bytes` were sent at `pace`.
     #[inline]
     pub fn on_paced_sent(&mut self, now: Instant, bytes: u64, pace: Pace) {
         self.pacer.on_sent(now, bytes, pace);

@@ -18,12 +18,12 @@ use crate::recovery::Phase;
 pub struct LossesFound {
     /// Segments or chunks newly found lost.
     pub segments: u64,
-    /// Fast recovery began because of these losses.
+    /// True if fast recovery began because of these losses.
     pub recovery_began: bool,
 }
 
 impl LossRecovery {
-    /// RACK_detect_loss_and_arm_timer of RFC 8985 §6.2. Begins a recovery when a loss is found.
+    /// Searches for losses: RACK_detect_loss_and_arm_timer of RFC 8985 §6.2. Begins a recovery when a loss is found.
     #[inline]
     pub fn find_losses(
         &mut self,
@@ -97,7 +97,7 @@ impl LossRecovery {
         state.resend_ignores_cwnd |= B::FIRST_RESEND_IGNORES_CWND;
     }
 
-    /// The reordering timer expired.
+    /// Processes an expiry of the reordering timer.
     pub fn on_reorder_timeout(
         &mut self,
         state: &mut FlightState,
@@ -114,7 +114,7 @@ impl LossRecovery {
         found
     }
 
-    /// The peer echoes a Congestion Experienced mark (RFC 3168 §6.1.2): the window is reduced at most once
+    /// Processes an echo of a Congestion Experienced mark (RFC 3168 §6.1.2): the window is reduced at most once
     /// per round trip. Returns whether it was reduced, so that CWR must be sent.
     pub fn on_marks(&mut self, state: &mut FlightState, board: &impl Scoreboard) -> bool {
         if state.phase != Phase::Open || board.is_empty() {
@@ -127,8 +127,8 @@ impl LossRecovery {
         true
     }
 
-    /// The retransmission timer expired (RFC 6298 §5.4 to §5.6, RFC 6675 §5.1, RFC 8985 §6.3; RFC 9260 §6.3.3,
-    /// §7.2.3). Returns whether the peer has reneged.
+    /// Processes an expiry of the retransmission timer (RFC 6298 §5.4 to §5.6, RFC 6675 §5.1, RFC 8985 §6.3; RFC 9260
+    /// §6.3.3, §7.2.3). Returns whether the peer has reneged.
     pub fn on_timeout(
         &mut self,
         state: &mut FlightState,

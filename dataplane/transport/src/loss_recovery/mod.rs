@@ -8,11 +8,11 @@
 //!  on_delivery, on_d_sack    bytes delivered, and duplicates
 //!  measure                   round-trip times
 //!  judge_probe               outcome of a tail loss probe
-//!  leave                     recovery is over
+//!  exit_phase                recovery is over
 //!  undo_if_spurious          or was spurious; otherwise:
 //!  find_losses               RACK; entering recovery
 //!  adjust_window
-//!  finish                    always
+//!  finish_ack                always
 //! ```
 //!
 //! Between acknowledgements it calls `on_sent`, `on_new_sent`, `on_resent` and `note_usage` for what it sends,
@@ -140,7 +140,7 @@ impl LossRecovery {
 
     // --- events from the owner ----------------------------------------------------------------------
 
-    /// `bytes` were sent, new or retransmitted.
+    /// Records that `bytes` were sent, new or retransmitted.
     #[inline]
     pub fn on_sent(&mut self, bytes: u64) {
         if let Some(episode) = &mut self.episode {
@@ -148,7 +148,7 @@ impl LossRecovery {
         }
     }
 
-    /// New data was sent.
+    /// Records that new data was sent.
     #[inline]
     pub fn on_new_sent(&mut self) {
         if let Some(episode) = &mut self.episode {
@@ -156,7 +156,7 @@ impl LossRecovery {
         }
     }
 
-    /// `range` was retransmitted, now sent `sends` times in all.
+    /// Records that `range` was retransmitted and has been sent `sends` times in all.
     pub fn on_resent(&mut self, now: Instant, range: Range, sends: u8) {
         if let Some(episode) = &mut self.episode {
             episode.on_resent(now, range, sends);
@@ -173,19 +173,19 @@ impl LossRecovery {
         pending
     }
 
-    /// The peer acknowledged something new.
+    /// Records that the peer acknowledged new data.
     #[inline]
     pub fn on_progress(&mut self) {
         self.rtt.on_progress();
     }
 
-    /// A timer other than the retransmission timer of data expired without an answer.
+    /// Records the expiry of a timer other than the retransmission timer of data, without an answer.
     pub fn on_unanswered(&mut self) {
         self.rtt.on_unanswered();
     }
 
-    /// The congestion window stopped the last attempt to send (`limited`), or data was sent: RFC 2861 §3.2,
-    /// RFC 7661 §4.3. An unused window is reduced to `least` segments at least.
+    /// Records that the congestion window stopped the last attempt to send (`limited`) or that data was sent: RFC 2861
+    /// §3.2, RFC 7661 §4.3. An unused window is reduced to `least` segments at least.
     pub fn note_usage(
         &mut self,
         state: &mut FlightState,

@@ -24,26 +24,26 @@ pub trait Scoreboard {
 
     /// True if nothing is in flight.
     fn is_empty(&self) -> bool;
-    /// SND.UNA, or the TSN after the cumulative one.
+    /// Returns SND.UNA, or the TSN after the cumulative one.
     fn una(&self) -> ExtSeq;
-    /// SND.NXT, or the next TSN.
+    /// Returns SND.NXT, or the next TSN.
     fn nxt(&self) -> ExtSeq;
-    /// Bytes sent and not acknowledged.
+    /// Returns the bytes sent and not acknowledged.
     fn flight(&self) -> u64;
-    /// Bytes estimated to be in the network (RFC 6675 §4).
+    /// Returns the bytes estimated to be in the network (RFC 6675 §4).
     fn pipe(&self) -> u64;
-    /// Bytes from which a loss reduces the window.
+    /// Returns the bytes in flight from which the reduction after a loss is computed.
     fn flight_at_loss(&self) -> u64 {
         self.flight()
     }
-    /// RACK.segs_sacked (RFC 8985 §5.2).
+    /// Returns RACK.segs_sacked (RFC 8985 §5.2).
     fn segs_sacked(&self) -> u64;
     /// True if a retransmission may be in the network.
     fn resent_in_flight(&self) -> bool;
     /// True if the oldest segment was SACKed but not acknowledged: at a time-out, the peer has reneged.
     fn head_sacked(&self) -> bool;
-    /// RACK_detect_loss of RFC 8985 §6.2. `lost` receives the length and transmission time of each segment
-    /// found lost.
+    /// Marks newly lost segments: RACK_detect_loss of RFC 8985 §6.2. `lost` receives the length and transmission time
+    /// of each segment found lost.
     fn detect_losses(
         &mut self,
         criterion: LossCriterion,

@@ -189,7 +189,7 @@ fn second_timeout_keeps_ssthresh_and_reports_reneging() {
     assert_eq!(recovery.rtt().rto(&TestParameters::default()), base::Nanos::from_millis(4000));
 }
 
-// RFC 3168 §6.1.2: once per window of data; a loss in it does not reduce again.
+// RFC 3168 §6.1.2: marks reduce the window once per window of data; a loss in the same window does not reduce again.
 #[test]
 fn loss_after_marks_does_not_reduce_again() {
     let (mut recovery, mut state, mut board) = sent::<false>();

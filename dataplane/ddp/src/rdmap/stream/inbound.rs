@@ -52,7 +52,7 @@ impl<M: RegionMemory> Stream<M> {
         self.post_next();
     }
 
-    /// Processes the events of DDP after a call that delivers no messages.
+    /// Processes the events of DDP after a call that cannot deliver messages.
     pub(super) fn process_sent_events(&mut self) {
         while let Some(event) = self.ddp.poll_event() {
             self.on_sent_event(event);

@@ -66,7 +66,7 @@ fn atomic_operand_uses_memory_byte_order() {
     assert_eq!(b.memory.to_vec()[..8], 0x0102_0304_0506_0709u64.to_ne_bytes());
 }
 
-// RFC 7306 §5.4 (3), (5): not executed before it is delivered.
+// RFC 7306 §5.4 (3), (5): an atomic beyond a gap is executed when the order reaches it.
 #[test]
 fn out_of_order_atomic_is_not_executed() {
     let mut b = End::new();
@@ -223,7 +223,7 @@ fn read_and_atomic_responses_share_one_order() {
     assert_eq!(segments[3][14..], 1u64.to_ne_bytes(), "the Read behind the atomic sees it");
 }
 
-/// A region that does not support atomics.
+// The region has the default `fetch_update_u64`, which refuses every atomic.
 #[test]
 fn atomic_to_unsupporting_region_is_an_access_error() {
     #[derive(Clone, Debug)]

@@ -50,7 +50,7 @@ fn header_error_on_half_open_stream_closes_in_order() {
     b.input(&wrong);
     assert_eq!(b.terminate_numbers(), (1, 1, 0));
     assert_eq!(shape(&b.sent_segments()), [(Opcode::Terminate, true)]);
-    // Our direction is closed by the ULP, but the LLP still sends.
+    // The ULP has closed; the LLP still sends.
     let mut b = End::new();
     b.stream.close();
     b.input(&wrong);
@@ -100,7 +100,7 @@ fn requests_without_acknowledgement_are_bounded() {
         if b.stream.error().is_some() {
             break;
         }
-        // The LLP sends, and receives nothing.
+        // The LLP sends; no acknowledgement arrives.
         b.next_segment(1500);
         assert!(b.stream.outstanding() <= 3 + 5);
     }
@@ -108,7 +108,7 @@ fn requests_without_acknowledgement_are_bounded() {
     assert_eq!(b.terminate_numbers(), (1, 2, 2));
 }
 
-/// Only checked segments are placed: of a Write whose last segment is in error the first ones stay placed.
+/// A Write whose last segment is in error: the valid segments before it stay placed.
 #[test]
 fn write_past_region_end_is_refused_there() {
     let mut b = End::new();

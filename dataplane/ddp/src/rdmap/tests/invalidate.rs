@@ -22,7 +22,7 @@ fn delivered(solicited: bool) -> Event {
     Event::Received { data: b"done".to_vec(), solicited, invalidated: Some(OWN) }
 }
 
-// Access has ended when the Send is delivered.
+// Access has already ended when the Send is delivered.
 #[test]
 fn send_with_invalidate_revokes_streams_own_stag() {
     let (mut b, memory) = end_with_bound_stag();
@@ -91,7 +91,8 @@ fn invalidating_shared_or_foreign_stag_is_0_1_09() {
     assert_eq!(b.terminate_numbers(), (0, 1, 9));
 }
 
-// Beyond a gap access does not end. With the gap closed it ends before the next segment is placed.
+// A Send with Invalidate beyond a gap does not end access. Once the gap is closed, access ends before the next
+// segment is placed.
 #[test]
 fn out_of_order_invalidation_waits_for_order() {
     let (mut b, memory) = end_with_bound_stag();
@@ -104,7 +105,7 @@ fn out_of_order_invalidation_waits_for_order() {
     assert_eq!(memory.to_vec()[..5], *b"first");
 }
 
-// A peer's unanswered Read reads no further byte.
+// No further byte is read for the peer's unanswered Reads; a Terminate ends them.
 #[test]
 fn invalidation_terminates_reads_of_the_stag() {
     let (mut b, _) = end_with_bound_stag();

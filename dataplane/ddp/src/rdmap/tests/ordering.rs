@@ -120,8 +120,8 @@ fn requests_observe_earlier_sends_and_writes() {
     assert_eq!(events[1], completed(2, Outcome::Atomic { original: 41 }));
 }
 
-// RFC 5040 §5.5 (14), (19), RFC 7306 §5.4 (7): neither by the acknowledgement of a request, nor before the
-// acknowledgement of a message.
+// RFC 5040 §5.5 (14), (19), RFC 7306 §5.4 (7): the response completes a request, its acknowledgement does not. The
+// acknowledgement completes any other message.
 #[test]
 fn completions_wait_for_acknowledgement_and_response() {
     let mut a = End::new();
@@ -152,7 +152,7 @@ proptest! {
         let config = Config { ord, ird: 16, recv_buffers: 32, ..config() };
         let (mut a, mut b) = (End::with_config(config.clone()), End::with_config(config));
         for (i, kind) in kinds.iter().enumerate() {
-            // The sink has room for eight.
+            // The sink has room for eight Reads.
             let cookie = i as u64;
             let request = match KINDS[*kind] {
                 Kind::Read => read(cookie % 8 * 1000, 0, 200, cookie),

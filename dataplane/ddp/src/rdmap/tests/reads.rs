@@ -147,7 +147,7 @@ fn read_without_access_is_remote_protection_error() {
     assert_eq!(b.sent_segments().len(), 1 + LEN.div_ceil(1486) as usize);
 }
 
-// RFC 5040 §5.5 (12), (17): not served before it is delivered.
+// RFC 5040 §5.5 (12), (17): a Read beyond a gap is served when the order reaches it.
 #[test]
 fn out_of_order_read_waits_for_order() {
     let mut b = End::new();
@@ -211,7 +211,7 @@ fn read_response_overrun_is_refused() {
     }
 }
 
-// Beyond a gap, too, where a response may belong to any outstanding Read, but to no other place.
+// A response beyond a gap may belong to any outstanding Read, and is placed nowhere else.
 #[test]
 fn out_of_order_response_is_bounded_by_its_read() {
     let mut a = reader(&[10, 10]);
@@ -316,7 +316,6 @@ fn read_response_in_many_ranges_completes() {
     assert_eq!(a.pool.in_use(), 0);
 }
 
-// Writes into the sink of a Read are refused.
 #[test]
 fn a_write_into_the_sink_of_a_read_is_refused() {
     let mut a = reader(&[10]);
@@ -353,7 +352,7 @@ fn revoked_region_terminates_an_active_read() {
     assert!(!b.stream.on_stag_revoked(STAG));
 }
 
-// Likewise when a Terminate waits behind the response.
+// A Terminate waits behind the response: neither the rest of the response nor the Terminate is sent.
 #[test]
 fn region_revoked_during_last_response_is_not_read() {
     let mut b = End::new();

@@ -128,7 +128,7 @@ fn recorded_rtr_read_is_answered() {
     assert_eq!(initiator.events(), [completed(1, Outcome::Read { len: 0 })]);
 }
 
-// Each in siw's layout, with the numbers that siw intends.
+// siw's Terminates have their own layout; the parsed numbers are those that siw intends.
 #[test]
 fn recorded_terminates_parse() {
     let untagged = "414700000000000000020000000100000000";

@@ -75,7 +75,7 @@ fn sends_of_all_kinds_are_delivered_in_order() {
     assert_eq!(b.terminate_numbers(), (1, 2, 2));
 }
 
-// RFC 5040 §5.3: a Send that is larger than the buffer.
+// RFC 5040 §5.3, RFC 5041 §7.1 (4).
 #[test]
 fn a_send_larger_than_its_buffer_is_1_2_05() {
     let mut b = End::new();
@@ -190,7 +190,7 @@ fn opcode_on_wrong_queue_is_unexpected() {
                 };
                 assert!(!b.events().iter().any(unexpected), "{opcode:?} on {queue:?}");
             } else if queue == Some(3) {
-                // No Atomic Request of ours is outstanding: DDP has no buffer for any message.
+                // No Atomic Request is outstanding, so DDP has no buffer on this queue.
                 assert_eq!(b.terminate_numbers(), (1, 2, 2));
             } else {
                 assert_eq!(b.terminate_numbers(), (0, 2, 6), "{bits:#x} on {queue:?}");
@@ -258,7 +258,7 @@ fn a_tagged_message_that_changes_its_opcode_is_0_2_06() {
     assert_eq!(a.sink.to_vec()[..100], [0; 100]);
 }
 
-// Our own messages are never interleaved: siw treats that as an attack.
+// siw treats interleaved messages as an attack.
 #[test]
 fn messages_of_a_stream_are_not_interleaved() {
     let mut a = End::new();

@@ -276,7 +276,7 @@ fn a_terminate_of_the_peer_ends_the_stream() {
     assert_eq!(pair.a.pool.in_use(), 0);
 }
 
-// siw's layout, and bytes behind the Terminate.
+// Terminates in siw's layout, also with trailing bytes.
 #[test]
 fn siw_terminates_are_parsed() {
     let mut a = End::with_config(Config { siw: true, ..config() });
@@ -374,7 +374,7 @@ fn terminate_carries_the_ddp_header_as_received() {
     assert_eq!(a.terminate().ddp_header.as_slice(), &request[..18]);
 }
 
-// Counters of both layers.
+// DDP's errors are counted by DDP, RDMAP's by RDMAP.
 #[test]
 fn errors_are_counted_by_their_layer() {
     let mut b = End::new();

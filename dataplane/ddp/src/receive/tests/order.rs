@@ -138,7 +138,7 @@ fn an_earlier_error_replaces_a_later_one() {
     assert_eq!(events.len(), 3);
 }
 
-// The report requires everything before the segment in error, but not the segment's own delivery.
+// The error is reported once all segments before the one in error have arrived.
 #[test]
 fn an_error_is_reported_when_the_order_reaches_its_key() {
     let mut rig = Rig::new();

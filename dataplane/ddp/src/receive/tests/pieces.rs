@@ -1,5 +1,5 @@
-//! Tagged segments in order, whose header is in one piece, take the fast path. It has the same effect as the
-//! slow path.
+//! Compares fast and slow path: a tagged segment in order whose header is in one piece takes the fast path; the state
+//! afterwards is the same.
 
 use proptest::prelude::*;
 
@@ -43,7 +43,7 @@ proptest! {
         let (mut one, mut two) = (Rig::with_config(config()), Rig::with_config(config()));
         let mut next = 0;
         for (segment, cut, ahead) in segments {
-            // Most are in order.
+            // Most segments are in order.
             let key = if ahead < 10 { next } else { next + ahead - 9 };
             // A cut within the header takes the slow path; one behind it takes the fast path.
             let (front, back) = segment.split_at(cut.min(segment.len()));

@@ -63,7 +63,7 @@ fn zero_length_tagged_is_not_checked() {
     assert_eq!(rig.input(0, &tagged_to(Stag(0), u64::MAX, true, b"")), Placed(0));
     let (stag, to) = (Stag(0), TaggedOffset(u64::MAX));
     assert_eq!(rig.events(), [Event::TaggedDelivered { stag, to, len: 0, rsvd_ulp: 0xab }]);
-    // A last segment without bytes completes a message, whatever STag and TO it has.
+    // A last segment without bytes completes a message, with any STag and TO.
     let _ = rig.input(1, &tagged(4, false, b"abcd"));
     let _ = rig.input(2, &tagged_to(Stag(99), 0, true, b""));
     assert_eq!(rig.events(), [tagged_delivered(4, 4)]);
@@ -109,8 +109,8 @@ fn stag_of_another_protection_domain_is_1_02() {
     assert_refused_with(&mut rig, &tagged(0, true, b"x"), ErrorCode::StagNotAssociated, mismatch);
 }
 
-// RFC 5041 §8.2: the protection domain is checked first. A foreign STag gets the same answer whatever rights,
-// TO and stream it has, so that a peer learns nothing about it.
+// RFC 5041 §8.2: the protection domain is checked first. The error for a foreign STag does not depend on its
+// rights, TO and stream, so that a peer learns nothing about it.
 #[test]
 fn tagged_segment_checks_protection_domain_first() {
     for (stream, access, at) in [

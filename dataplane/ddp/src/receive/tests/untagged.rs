@@ -351,7 +351,7 @@ fn full_pool_refuses_until_buffers_are_released() {
     assert_eq!(rig.events(), [untagged_delivered(1, b"ac"), untagged_delivered(2, b"b")]);
 }
 
-// Early messages cannot exclude the missing one: that would never end.
+// Messages beyond a gap cannot use up the buffers that the missing message needs.
 #[test]
 fn out_of_order_messages_leave_room_for_the_gap() {
     let mut rig = Rig::new();

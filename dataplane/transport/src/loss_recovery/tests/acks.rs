@@ -57,7 +57,7 @@ fn end_of_recovery_without_sack_allows_no_burst() {
     assert_eq!(left(Phase::Loss { point }, false), (5, false));
 }
 
-// RFC 6675 §5 (A): not before the point, nor by an acknowledgement without new data.
+// RFC 6675 §5 (A): a phase ends neither before its point nor by an acknowledgement without new data.
 #[test]
 fn ack_below_recovery_point_keeps_recovery() {
     let (mut recovery, mut state, mut board) = sent::<false>();

@@ -1,4 +1,4 @@
-//! Single headers and messages: a parsed one must be the same after it is written and parsed again.
+//! Single headers and messages: after parsing, writing and parsing again, the result must be equal.
 
 use tcp_lite::tcp::Segment;
 use wire::ddp::{HeaderRepr, TAGGED_HEADER_LEN, UNTAGGED_HEADER_LEN};

@@ -17,9 +17,9 @@ use config::ServiceKind;
 use control::service::{AcceptedStream, Action, Actions, Input, Service, Slot};
 use ddp::{Stag, StreamId};
 
-/// Bytes of a stream's memory.
+/// Length of each stream's memory, bytes.
 const SLOT: u64 = 8192;
-/// Bound of the actions from one input: an answer for each stream, and its companions.
+/// Maximum number of actions from one input: an answer for each stream, and its companions.
 const ACTIONS: usize = 16;
 
 pub(crate) fn service(data: &[u8]) {

@@ -253,9 +253,8 @@ fn measure_set_up(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<(
 /// Length of an A or B slice.
 const SLICE: Duration = Duration::from_millis(10);
 
-/// Alternates two streams between the same workers in A/B slices. Each ratio is of two adjacent
-/// slices, in the order AB as often as BA. The row is the median ratio, so that a slice in which
-/// the host preempts a core has no influence.
+/// Alternates two streams between the same workers in A/B slices. Each ratio compares two adjacent slices, in the order
+/// AB as often as BA. The row is the median ratio, so a slice in which the host preempts a core has no influence.
 fn measure_slices(cell: &Cell, beside: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     rig.add_endpoint(&beside.rig)?;
     rig.open_with(0, 1)?;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::machine::command_output;
 use crate::run::format_number;
 
-/// Growth above which a path fails: 2 %.
+/// Factor of growth above which a path fails: 2 % more instructions.
 pub const GROWTH: f64 = 1.02;
 
 /// The committed baseline file.

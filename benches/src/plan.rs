@@ -85,7 +85,7 @@ pub struct RunOptions {
     pub cores: [usize; 2],
     /// Devices of the veth pair for ports with MTU 1500; `None` if there is no pair.
     pub veth: Option<[String; 2]>,
-    /// Directory for memif and management sockets.
+    /// Directory for the sockets of memif ports.
     pub sockets: String,
 }
 

@@ -34,7 +34,7 @@ const HEADLINES: [&str; 8] = [
     "memory of an idle stream, with the flight recorder",
 ];
 
-/// Writes `report.html` and its plots into `out`.
+/// Writes `report.html`, which contains its plots, into `out`.
 pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
     let plots = draw_plots(results);
     let mut environment = environment();

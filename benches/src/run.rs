@@ -203,7 +203,7 @@ pub fn comparison_table(all: &[Comparison]) -> Table {
     for Comparison { ours, theirs, ratios, interval } in all {
         let value = |row: &Row| row.value.map_or("—".to_owned(), format_number);
         let why = ours.not_run.as_ref().or(theirs.not_run.as_ref());
-        // The two differ significantly if 1 is outside of the interval.
+        // The two differ significantly if the interval does not contain 1.
         let differs = |i: &Interval| if i.low > 1.0 || i.high < 1.0 { "differs" } else { "" };
         table.add_row([
             ours.name.clone(),

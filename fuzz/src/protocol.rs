@@ -57,7 +57,7 @@ pub(crate) fn tcp_segment(data: &[u8]) {
         let mut bytes = vec![0; segment.wire_len()];
         let written = segment.emit(&mut bytes);
         let again = Segment::parse(&bytes[..written]);
-        // Options are written aligned. Next to an option of a SYN, SACK blocks may not fit.
+        // Options are written aligned, so beside the options of a SYN some SACK blocks may not fit.
         let blocks = again.as_ref().map_or(0, |again| again.options.sack.len());
         let options = &segment.options;
         let of_a_syn =

@@ -162,7 +162,7 @@ impl RawSctp {
         self.send_data(field, (stream, ddp::PPID_SEGMENT), (true, true), &bytes)
     }
 
-    /// Waits at most `time` between messages for one that `pick` accepts. All received DATA chunks are acknowledged.
+    /// Waits at most `time` for a message that `pick` accepts. Acknowledges all received DATA chunks.
     pub(crate) fn wait_message<T>(
         &mut self,
         field: &mut AttackContext<'_>,

@@ -149,7 +149,7 @@ pub struct RunningGenerator {
 }
 
 impl RunningGenerator {
-    /// Waits until `sends` returns true, at most [`GENERATOR_TIMEOUT`].
+    /// Waits until `sends` returns true, at most 60 s.
     pub fn wait_until_sending(&mut self, sends: impl Fn() -> bool) -> anyhow::Result<()> {
         let until = Instant::now() + GENERATOR_TIMEOUT;
         while !sends() {

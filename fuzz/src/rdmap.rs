@@ -3,8 +3,8 @@
 //! Input of the stream: one byte of configuration, then records
 //!
 //! ```text
-//!   how (1)   bit 0: the next record's place in the order goes to the one after it
-//!             bit 1: post a Read, bit 2: an atomic, bit 3: pull and acknowledge what there is
+//!   how (1)   bit 0: this record's ULPDU is delivered after that of the next record
+//!             bit 1: post a Read, bit 2: an atomic, bit 3: pull and acknowledge all pending messages
 //!   length (1)
 //!   ULPDU, that many bytes
 //! ```

@@ -186,12 +186,12 @@ pub(crate) fn packet(tag: Tag, chunks: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Passes packets to an association. The input is one byte of configuration, then packets, each
-/// behind its length and the time until it arrives. Configuration:
+/// Passes packets to an association. The input is one byte of configuration, then the chunks of packets. Each packet is
+/// preceded by its length and by the time until it arrives, the square of the byte in ms. Configuration:
 ///
 /// ```text
-///   bit 0: it was opened from here    bit 1: it shuts down     bit 2: its last packet finds no room
-///   bit 3: lengths count eight bytes     bits 4 to 7: messages to send
+///   bit 0: opened locally    bit 1: shuts down    bit 2: no free space for its last packet
+///   bit 3: lengths are in units of 8 bytes    bits 4 to 7: number of messages to send
 /// ```
 pub(crate) fn sctp_association(data: &[u8]) {
     let Some((&how, mut rest)) = data.split_first() else { return };

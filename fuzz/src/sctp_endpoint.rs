@@ -6,8 +6,8 @@
 //! ```text
 //!   how (1)   bits 0, 1: 0 a message with the next TSN; 1 the same, the TSN behind it left out, to come with
 //!             the next such record; 2 any chunks; 3 time passes, 10 ms for each of its bytes
-//!             bit 2: session control and not a segment    bits 3 to 5: stream
-//!             bit 6: all that was sent is acknowledged    bit 7: a message is posted to each session
+//!             bit 2: 1 session control, 0 a segment    bits 3 to 5: stream
+//!             bit 6: all sent TSNs are acknowledged    bit 7: a message is posted to each session
 //!   length (1)
 //!   that many bytes
 //! ```

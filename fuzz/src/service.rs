@@ -1,6 +1,6 @@
 //! Services of `ulp = "rdmap"` that parse received messages: rping's server and perftest's servers.
 //!
-//! Input: one byte (bit 0: rping and not perftest), then records
+//! Input: one byte (bit 0: 1 rping, 0 perftest), then records
 //!
 //! ```text
 //!   what (1)    bits 0, 1: stream    bits 2 to 4: 0, 1 a Send of those bytes; 2 a Write of as many bytes as the first

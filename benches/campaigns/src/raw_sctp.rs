@@ -117,7 +117,7 @@ impl RawSctp {
         Ok(())
     }
 
-    /// Sends a DATA chunk in a packet of its own, unordered as RFC 5043 §10 requires.
+    /// Sends one DATA chunk in its own packet, unordered as RFC 5043 §10 requires.
     pub(crate) fn send_data(
         &mut self,
         field: &mut AttackContext<'_>,

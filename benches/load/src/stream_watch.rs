@@ -12,9 +12,9 @@ const MAX_STREAMS: usize = 1024;
 /// The two ends of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
-    /// The good peer's address and port.
+    /// Address and port of the observed sender.
     pub source: SocketAddr,
-    /// The appliance's address and port.
+    /// Address and port of the receiver.
     pub destination: SocketAddr,
 }
 

@@ -1,4 +1,5 @@
-//! Runs benchmarks (`run`) and writes their report again (`report`). `task` and `serve` are the processes that a run starts.
+//! Runs benchmarks (`run`) and writes their report again (`report`). `task` and `serve` are the processes that a run
+//! starts.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 

@@ -1,4 +1,4 @@
-//! Throughput: bulk writes beside their limits and peers, Reads and Sends, sizes, networks, directions, SCTP.
+//! Throughput: bulk writes with their limits and peers, Reads and Sends, sizes, networks, directions, SCTP.
 
 use dataplane::port::MAX_MTU;
 

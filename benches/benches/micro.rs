@@ -1,6 +1,6 @@
-//! Micro-benchmarks: what single steps of a packet's way cost, without ports, threads and clocks.
+//! Micro-benchmarks of single steps of packet processing, without ports, threads and clocks.
 //!
-//! `scripts/bench --micro [FILTER]`; criterion keeps its reports in `target/criterion`.
+//! Run by `scripts/bench --micro [FILTER]`. Criterion writes its reports to `target/criterion`.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
@@ -16,7 +16,7 @@ use dataplane::timer::TimerWheel;
 use ddp::{Access, PdId, Stag, StagEntry, StagTable, TaggedOffset, VecMemory};
 use wire::crc32c;
 
-/// Where each engine wins, by length; ours should follow the better one.
+/// Compares the CRC32c engines by length, 16 to 8948 bytes. Ours should match the faster one at each length.
 fn crc(c: &mut Criterion) {
     let mut group = c.benchmark_group("crc32c");
     for len in [16, 64, 128, 256, 384, 512, 1024, 1448, 4096, 8948] {
@@ -41,8 +41,8 @@ fn crc(c: &mut Criterion) {
 
 const BURST: u32 = 16;
 
-/// Full-sized segments through TCP, MPA and DDP with CRC, by the burst: framing and output, deframing and
-/// input, and the acknowledgement.
+/// Measures bursts of 16 full-sized segments through TCP, MPA and DDP with CRC: output (framing), input (deframing) and
+/// the acknowledgement.
 fn segments(c: &mut Criterion) {
     let mut group = c.benchmark_group("segments");
     group.throughput(Throughput::Elements(BURST.into()));

@@ -1,8 +1,7 @@
-//! Whole appliances, with control threads and API: time of a start-up and of a region's
-//! registration, latency of a local program's requests, and cost of a scrape.
+//! Measurements of whole appliances, with control threads and API: start-up time, registration of a region, latency of
+//! a local program's requests, cost of a scrape.
 //!
-//! Two appliances run in this process, joined by a ring, as `ddpd` runs them with two files. Their
-//! configuration is exactly that of the files.
+//! Two appliances run in this process, joined by a ring, as `ddpd` runs them with two configuration files.
 
 use std::io::{IoSliceMut, Write};
 use std::mem::MaybeUninit;
@@ -38,7 +37,7 @@ pub struct Appliance {
     pub group: String,
     /// The measured operation.
     pub what: ApplianceKind,
-    /// Seconds of a measurement with repeated operations.
+    /// Duration of a measurement that repeats the operation, seconds.
     pub seconds: f64,
     /// The cores of the two workers.
     pub cores: [usize; 2],
@@ -55,8 +54,7 @@ pub enum ApplianceKind {
         /// Length of the region, bytes.
         len: u64,
     },
-    /// Put of a file: from a program's request to the record in the completion ring of a program at
-    /// the peer.
+    /// Put of a file: from a program's request to the record in the completion ring of a program at the peer.
     PutToRing {
         /// Length of the file, bytes.
         len: u32,
@@ -66,9 +64,9 @@ pub enum ApplianceKind {
         /// Length of the message, bytes.
         len: u32,
     },
-    /// Processor time of the control thread for one scrape of the metrics.
+    /// Processor time of the control thread per scrape of the metrics.
     Scrape {
-        /// Open streams.
+        /// Number of open streams.
         streams: u32,
     },
 }
@@ -91,9 +89,9 @@ impl Appliance {
     }
 }
 
-/// Upper bound of either appliance's streams.
+/// Maximum number of streams of each appliance.
 const STREAMS: u32 = 20_000;
-/// Scrapes per measurement; the row is their median.
+/// Number of scrapes per measurement; the row is their median.
 const SCRAPES: usize = 21;
 
 /// Time-out of a step; only a hang reaches it.
@@ -124,7 +122,7 @@ pub fn measure(task: &Appliance) -> anyhow::Result<Row> {
     measured.map(|()| row)
 }
 
-/// Returns the file of the appliance that opens streams (0) or accepts them (1).
+/// Returns the configuration of the appliance that opens streams (side 0) or accepts them (side 1).
 fn config_text(side: usize, core: usize, directory: &Path) -> String {
     let directory = directory.display();
     let common = format!(
@@ -236,7 +234,7 @@ impl AppliancePair {
         rounds.report(row)
     }
 
-    /// Measures scrapes over idle streams; each request follows the previous response.
+    /// Measures scrapes with `streams` idle streams. Each request follows the previous response.
     fn measure_scrape(&self, streams: u32, row: &mut Row) -> anyhow::Result<()> {
         for _ in 0..streams {
             self.connect()?;
@@ -258,7 +256,7 @@ impl AppliancePair {
     }
 }
 
-/// Returns the paths of the control threads' processor times (proc(5), `schedstat`).
+/// Returns the paths of the control threads' processor times (`schedstat`, proc(5)).
 fn control_threads() -> anyhow::Result<Vec<PathBuf>> {
     let mut accounts = Vec::new();
     for task in std::fs::read_dir("/proc/self/task")? {
@@ -271,7 +269,7 @@ fn control_threads() -> anyhow::Result<Vec<PathBuf>> {
     Ok(accounts)
 }
 
-/// Returns the processor time of the threads so far.
+/// Returns the total processor time of the threads so far.
 fn processor_time(threads: &[PathBuf]) -> anyhow::Result<Duration> {
     let mut all = Duration::ZERO;
     for accounts in threads {
@@ -333,11 +331,11 @@ impl LocalReader {
         Ok(LocalReader { connection, ring: Consumer::open(ring.as_fd())?, event })
     }
 
-    /// Starts a thread that sleeps until there are records and sends the time of each delivery. It
-    /// ends when the receiver or the appliance is dropped.
+    /// Starts a thread that sleeps until there are records and sends the time of each delivery. The thread ends when
+    /// the receiver or the appliance is dropped.
     fn watch_deliveries(mut self) -> anyhow::Result<Receiver<Instant>> {
         let (sender, receiver) = channel();
-        // Records of the stream's begin are consumed before the measurement.
+        // Records of the stream's opening are consumed before the measurement.
         while self.ring.poll().is_some() {}
         std::thread::Builder::new().name("program".into()).spawn(move || {
             loop {

@@ -1,4 +1,4 @@
-//! A cell: one end-to-end measurement, in a process of its own.
+//! A cell: one end-to-end measurement, in its own process.
 
 mod measures;
 
@@ -23,7 +23,7 @@ use crate::row::Row;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// Acknowledged bits of writes per second.
+    /// Acknowledged bits of writes per second (goodput).
     Goodput,
     /// Bits of RDMAP Reads per second.
     Read,
@@ -31,21 +31,21 @@ pub enum Measure {
     Mixed,
     /// Bits of untagged messages or Sends per second.
     Send,
-    /// Writes per second, and the times from post to completion.
+    /// Writes per second, and the latencies from post to completion.
     WriteRate,
-    /// Untagged messages or Sends per second, and the times from post to completion.
+    /// Untagged messages or Sends per second, and the latencies from post to completion.
     SendRate,
     /// Round trips of an RDMAP Read.
     ReadTrip,
     /// Round trips of an untagged message.
     Echo,
-    /// Round trips of a write with a notification behind it.
+    /// Round trips of a write followed by a notification.
     Notify,
-    /// Round trips of untagged messages at a fixed rate, a fraction of the streams' maximum.
+    /// Round trips of untagged messages at a fixed rate, a percentage of the streams' maximum.
     Loaded,
     /// Streams opened and closed per second.
     SetUp,
-    /// Heap bytes per stream, both ends together.
+    /// Heap bytes per stream and end.
     Memory,
 }
 
@@ -57,8 +57,7 @@ pub struct BSide {
     pub what: Measure,
     /// Messages in flight.
     pub depth: u32,
-    /// The rig of the B slices. It differs from the cell's in its endpoints or its source region
-    /// only.
+    /// The rig of the B slices. It differs from the cell's only in its endpoints or its source region.
     pub rig: RigConfig,
 }
 
@@ -77,17 +76,16 @@ pub struct Cell {
     pub len: u32,
     /// Messages in flight per stream.
     pub depth: u32,
-    /// Rate of [`Measure::Loaded`], in per cent of the maximum.
+    /// Rate of [`Measure::Loaded`], in percent of the maximum.
     #[serde(default)]
     pub load_percent: u32,
-    /// True: messages go to random places of the region, through any of its STags. False:
-    /// consecutive places.
+    /// True if messages go to random offsets of the region, through any of its STags; false for consecutive offsets.
     #[serde(default)]
     pub random: bool,
     /// The B side of an A/B cell. The row is the ratio A / B of the two rates.
     #[serde(default)]
     pub beside: Option<Box<BSide>>,
-    /// Seconds of the measurement, after a warm-up of a quarter of it.
+    /// Seconds of the measurement, which follows a warm-up of a quarter of this time.
     pub seconds: f64,
 }
 
@@ -147,8 +145,7 @@ impl Cell {
         }
     }
 
-    /// Returns the deviations of the two configurations from the defaults, besides topology, in one
-    /// line.
+    /// Returns the deviations of the two configurations from the defaults, except the topology, in one line.
     fn deviations(&self) -> String {
         let mut all: Vec<String> = Vec::new();
         if self.rig.network.protected {
@@ -205,8 +202,8 @@ impl Cell {
         Load { timed, ..Load::closed(kind, self.len, self.depth) }
     }
 
-    /// Returns the open-loop load of a stream: all streams together post `per_s` messages a second,
-    /// evenly spread. The first is posted after `lead`.
+    /// Returns the open-loop load of a stream. All streams together post `per_s` messages per second, evenly spaced.
+    /// The first message is posted after `lead`.
     fn open_load(&self, stream: u32, per_s: f64, lead: Duration) -> Load {
         let streams = f64::from(self.rig.streams);
         let every = Duration::from_secs_f64(streams / per_s.max(1.0));
@@ -224,23 +221,23 @@ impl Cell {
         Duration::from_secs_f64(self.seconds)
     }
 
-    /// Returns the bytes of region memory, which come on top of the needs of every measurement.
+    /// Returns the bytes of region memory, which a measurement needs in addition to pools and queues.
     fn region_bytes(&self) -> u64 {
         let copies = if self.rig.both || self.rig.rdmap { 4 } else { 2 };
-        // Upper bound: the B side may have a source region of its own at either end.
+        // Upper bound: the B side may have its own source region at either end.
         let copies = copies + if self.beside.is_some() { 2 } else { 0 };
         self.rig.region.saturating_mul(copies)
     }
 }
 
-/// Starts DPDK's environment for these ends, as the appliance does for the files of one process.
+/// Starts DPDK's environment for these ends, as the appliance does for the configuration files of one process.
 pub fn start_dpdk(products: &[&EndConfig]) -> anyhow::Result<PortFactory> {
     let configs: Vec<_> = products.iter().map(|product| &product.config).collect();
     let config = start::eal_config(&configs).map_err(anyhow::Error::msg)?;
     Ok(PortFactory::new(Eal::start(&config)?))
 }
 
-/// Runs the asked end of a memif cell until the standard input ends.
+/// Runs the responder of a memif cell until standard input ends.
 pub fn serve_responder(cell: &Cell) -> anyhow::Result<()> {
     let [_, responder] = EndConfig::for_both_sides(&cell.rig)?;
     let ports = start_dpdk(&[&responder])?;
@@ -257,7 +254,7 @@ pub fn serve_responder(cell: &Cell) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The process of the asked end; its standard input closes on drop, which ends it.
+/// The responder's process. Dropping this closes its standard input, which ends it.
 struct ResponderProcess(Child);
 
 impl ResponderProcess {
@@ -278,15 +275,15 @@ impl ResponderProcess {
 impl Drop for ResponderProcess {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // Closing its input has ended it; its exit status does not matter.
+        // The closed input ends the process. Its exit status is irrelevant.
         let _ = self.0.wait();
     }
 }
 
-/// Returns the heap bytes in use, in a program whose allocator counts them.
+/// Returns the heap bytes in use. Only a program with a counting allocator provides it.
 pub type HeapUsage<'a> = &'a dyn Fn() -> u64;
 
-/// Runs the cell and returns its row. `heap` is needed for [`Measure::Memory`] only.
+/// Runs the cell and returns its row. `heap` is required for [`Measure::Memory`] only.
 pub fn measure_cell(cell: &Cell, heap: Option<HeapUsage<'_>>) -> anyhow::Result<Row> {
     check_available_memory(cell.region_bytes())?;
     let [initiator, responder] = EndConfig::for_both_sides(&cell.rig)?;
@@ -311,10 +308,10 @@ pub fn measure_cell(cell: &Cell, heap: Option<HeapUsage<'_>>) -> anyhow::Result<
     Ok(row)
 }
 
-/// Fails if the available memory is too small: the measurement would fail half-way or drive other
-/// programs out of memory.
+/// Fails if less than `needed` bytes and a reserve are available. Otherwise the measurement would fail midway or take
+/// the memory of other programs.
 pub fn check_available_memory(needed: u64) -> anyhow::Result<()> {
-    // Bytes for pools, queues and the system itself.
+    // Bytes for pools, queues and the rest of the system.
     const RESERVED: u64 = 1 << 30;
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));

@@ -1,8 +1,8 @@
-//! The appliance's configuration for a measurement: its file, read and converted by the same
-//! functions as in `ddpd`. Only the file is chosen here.
+//! The appliance's configuration for a measurement. The text of a configuration file is generated here, and read and
+//! converted by the functions of `ddpd`.
 //!
-//! The file has two parts. The *topology* (port, interface, listener) is the minimum of an
-//! appliance. The *deviations* of the measurement from the defaults are listed in its row.
+//! The file has two parts. The *topology* (port, interface, listener) is the minimum of an appliance. The row of the
+//! measurement lists the *deviations* from the defaults.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -28,11 +28,11 @@ use crate::rig_config::{Link, RigConfig, Side};
 
 /// Port of the listener.
 pub const PORT: u16 = 4791;
-/// Number of local addresses of the asking side.
+/// Number of local addresses of the initiator.
 pub const ADDRESSES: u32 = 64;
-/// Untagged buffers of each stream of a listener; fewer if they are large.
+/// Untagged buffers of each accepted stream; fewer if the buffers are large.
 pub const BUFFERS_PER_STREAM: u32 = 256;
-/// Bound of these buffers' total, bytes: half of the appliance's default budget of a worker.
+/// Maximum total of a stream's untagged buffers, bytes: half of a worker's default budget.
 const MAX_BUFFER_BYTES: u32 = 32 << 20;
 
 /// Configuration of one end, converted from its file.
@@ -43,21 +43,21 @@ pub struct EndConfig {
     pub port: PortConfig,
     /// Configuration of the worker, its interface and limits.
     pub dataplane: DataplaneConfig,
-    /// Configuration of the listener; asked side only.
+    /// Configuration of the listener; responder only.
     pub listener: Option<ListenerConfig>,
     /// Configuration of opened streams.
     pub connect: EndpointConfig,
-    /// ULP of accepted streams and of opened streams.
+    /// ULP of accepted streams, then of opened streams.
     pub ulps: [UlpConfig; 2],
 }
 
 impl EndConfig {
-    /// Returns the configurations of the asking and of the asked side.
+    /// Returns the configurations of initiator and responder.
     pub fn for_both_sides(rig: &RigConfig) -> anyhow::Result<[EndConfig; 2]> {
         Ok([EndConfig::new(rig, Side::Initiator)?, EndConfig::new(rig, Side::Responder)?])
     }
 
-    /// Reads and converts the file of one side, as `ddpd` does.
+    /// Converts the configuration file of one side as `ddpd` does.
     pub fn new(rig: &RigConfig, side: Side) -> anyhow::Result<EndConfig> {
         let config = parse_config(&config_text(rig, side))?;
         let wrong = anyhow::Error::msg;
@@ -91,13 +91,13 @@ fn dataplane_config(config: &Config) -> Result<DataplaneConfig, String> {
     start::dataplane_config(config, &buffers)
 }
 
-/// Parses and checks a file's text.
+/// Parses and checks the text of a configuration file.
 pub fn parse_config(text: &str) -> anyhow::Result<Config> {
     let document = Document::parse(Path::new("bench.toml"), text);
     Ok(document.map_err(|errors| anyhow::anyhow!("{errors}"))?.config)
 }
 
-/// Returns a client's request for a stream.
+/// Returns the API request that opens a stream.
 fn connect_spec(rig: &RigConfig) -> ConnectSpec {
     let mut spec =
         ConnectSpec::to_remote(SocketAddr::new(side_address(rig, Side::Responder), PORT));
@@ -108,7 +108,7 @@ fn connect_spec(rig: &RigConfig) -> ConnectSpec {
     spec
 }
 
-/// Allocates a region as the appliance does: private memory, locked if the limit allows.
+/// Allocates a region as the appliance does: private memory, locked if the limits allow.
 pub fn allocate_region(len: u64) -> anyhow::Result<Memory> {
     let json = serde_json::json!({ "name": "bench", "size": len, "access": "rw" });
     let section: RegionSection = region_from_json(&json).map_err(|e| anyhow::anyhow!("{e}"))?;
@@ -119,7 +119,7 @@ pub fn allocate_region(len: u64) -> anyhow::Result<Memory> {
     Ok(loaded.memory)
 }
 
-/// Returns the file of one end.
+/// Returns the configuration file of one end.
 pub fn config_text(rig: &RigConfig, side: Side) -> String {
     let mut sections = topology(rig, side);
     for (section, line) in deviations(rig, side) {
@@ -128,7 +128,7 @@ pub fn config_text(rig: &RigConfig, side: Side) -> String {
     sections.to_text()
 }
 
-/// Returns the deviations of one end from the defaults, by section.
+/// Returns the deviations of one end from the defaults: section and line.
 pub fn deviations(rig: &RigConfig, side: Side) -> Vec<(&'static str, String)> {
     let mut all = Vec::new();
     let adaptive = rig.adaptive[side as usize];
@@ -199,7 +199,7 @@ fn impairment_section(rig: &RigConfig, side: Side) -> Option<String> {
     Some(text)
 }
 
-/// Sections of a file, in order.
+/// Sections of a configuration file, in order.
 #[derive(Default)]
 struct ConfigSections(Vec<(&'static str, String)>);
 
@@ -268,7 +268,7 @@ fn topology(rig: &RigConfig, side: Side) -> ConfigSections {
             lines.push_str("\nulp = \"rdmap\"\nservice = \"sink\"");
         }
         sections.add("listener", lines);
-        // A listener without a service must name a destination for each queue.
+        // A listener without a service must have a destination for each queue.
         let deliver = if rig.rdmap { "" } else { "\ndeliver_to = \"discard\"" };
         let size = rig.buffer;
         let buffers = (MAX_BUFFER_BYTES / size.max(1)).clamp(1, BUFFERS_PER_STREAM);
@@ -287,7 +287,7 @@ pub fn side_address(rig: &RigConfig, side: Side) -> IpAddr {
     }
 }
 
-/// Returns the `n`-th address of the asking side.
+/// Returns the `n`-th address of the initiator, modulo [`ADDRESSES`].
 pub fn initiator_address(rig: &RigConfig, n: u32) -> IpAddr {
     let n = 1 + (n % ADDRESSES) as u16;
     match rig.network.v6 {
@@ -323,7 +323,7 @@ deliver_to = "discard"
 buffers = 256
 "#;
 
-    /// Returns the rig without deviations.
+    /// Returns a rig without deviations from the defaults.
     fn plain() -> RigConfig {
         RigConfig { adaptive: [true; 2], markers: true, ..RigConfig::default() }
     }
@@ -348,8 +348,7 @@ buffers = 256
         }
     }
 
-    /// Fails if the benchmark sets anything beyond its file, or if `ddpd` and the benchmark
-    /// diverge.
+    /// Fails if the benchmark sets anything outside of its file, or if `ddpd` and the benchmark diverge.
     #[test]
     fn benchmark_configuration_equals_ddpd_configuration() {
         let mut ddpd = parse_config(DDPD).unwrap();

@@ -1,5 +1,5 @@
-//! Two endpoints over TCP without worker, port or clock, for micro-benchmarks and instruction
-//! counts. Segments are passed by value, in order.
+//! Two endpoints connected over TCP without worker, port or clock, for micro-benchmarks and instruction counts.
+//! Segments are passed by value, in order.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,10 +20,10 @@ const REGION_STAG: Stag = Stag(0x1000);
 pub(crate) const PD: PdId = PdId(1);
 /// Bytes of each endpoint's region.
 pub const REGION_LEN: usize = 4 << 20;
-/// Bound of the segments from one poll.
+/// Maximum segments per poll.
 const MAX_BATCH: usize = 64;
 
-/// Buffers of written segments.
+/// Segments written by an endpoint, with their reusable buffers.
 #[derive(Debug, Default)]
 pub struct SegmentBatch {
     /// Complete segments.
@@ -35,14 +35,14 @@ pub struct SegmentBatch {
 /// Features of both endpoints.
 #[derive(Clone, Copy, Debug)]
 pub struct PairOptions {
-    /// MPA markers.
+    /// True for MPA markers in both directions.
     pub markers: bool,
-    /// The flight recorder.
+    /// True if the flight recorder is on.
     pub recorder: bool,
 }
 
 impl SegmentBatch {
-    /// Removes all segments; their buffers are reused.
+    /// Removes all segments and keeps their buffers for reuse.
     pub fn clear(&mut self) {
         self.spare.append(&mut self.segments);
     }
@@ -93,7 +93,7 @@ pub(crate) fn region_table(memory: &VecMemory) -> StagTable<VecMemory> {
     stags
 }
 
-/// Returns a write of the first `len` bytes to the peer's region.
+/// Returns a write of `len` bytes, from the start of `memory` to the start of the peer's region.
 pub(crate) fn write_message(memory: &VecMemory, len: u32) -> Message<VecMemory> {
     let source = Source::Region { memory: memory.clone(), offset: 0, len };
     Message::Tagged {
@@ -105,7 +105,7 @@ pub(crate) fn write_message(memory: &VecMemory, len: u32) -> Message<VecMemory> 
     }
 }
 
-/// One endpoint with its memory.
+/// One endpoint of a pair with its memory.
 pub struct PairEnd {
     endpoint: Option<Endpoint<VecMemory>>,
     stags: StagTable<VecMemory>,
@@ -125,18 +125,18 @@ impl PairEnd {
         PairEnd { endpoint: None, stags, buffers, hold, memory, ulp, echo: false }
     }
 
-    /// Passes a segment to the endpoint.
+    /// Passes a received segment to the endpoint.
     pub fn handle_segment(&mut self, now: Instant, bytes: &[u8]) {
         let segment = Segment::parse(bytes).expect("a segment of ours");
         let cx =
             &mut Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold };
         if let Some(endpoint) = &mut self.endpoint {
-            // Old acknowledgements are dropped, which is correct.
+            // An error means that the segment was dropped, such as an old acknowledgement.
             let _ = endpoint.input(now, &segment, cx);
         }
     }
 
-    /// Handles expired timers and writes the pending segments into `batch`.
+    /// Handles an expired timer and writes the pending segments into `batch`.
     pub fn output(&mut self, now: Instant, batch: &mut SegmentBatch) {
         let cx =
             &mut Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold };
@@ -197,7 +197,7 @@ impl PairEnd {
     }
 }
 
-/// Two established endpoints.
+/// Two established endpoints with virtual time.
 pub struct EndpointPair {
     /// Virtual time.
     pub now: Instant,
@@ -207,7 +207,7 @@ pub struct EndpointPair {
     pub receiver: PairEnd,
     outbound: SegmentBatch,
     inbound: SegmentBatch,
-    /// Kept, so that its memory is not freed with an endpoint and counted as the endpoint's.
+    /// Held so that its memory is not counted as an endpoint's when that is dropped.
     _config: Arc<EndpointConfig>,
 }
 
@@ -251,7 +251,7 @@ impl EndpointPair {
         let PairOptions { markers, recorder } = options;
         let mut config = EndpointConfig::default();
         config.mpa.markers = markers;
-        // A whole burst is sent at once, independent of the clock.
+        // A whole burst is sent at once, without pacing.
         let (pacing, initial_window) = (false, 1 << 18);
         let tcp = tcp::Config { pacing, initial_window, recorder, ..tcp::Config::default() };
         config.tcp = Arc::new(tcp);
@@ -281,7 +281,7 @@ impl EndpointPair {
         pairing
     }
 
-    /// Advances the time and lets both endpoints free unused memory.
+    /// Advances the time by `time` and lets both endpoints free unused memory.
     pub fn shrink(&mut self, time: Duration) {
         while self.exchange_bursts() {}
         self.now += time;
@@ -292,8 +292,7 @@ impl EndpointPair {
         }
     }
 
-    /// Returns, for each endpoint, the events in its flight recorder and the events left out for
-    /// lack of room.
+    /// Returns, for each endpoint, the number of events in its flight recorder and of events omitted for lack of space.
     pub fn recorder_counts(&self) -> [(usize, u64); 2] {
         [&self.sender, &self.receiver].map(|half| {
             let endpoint = half.endpoint.as_ref().expect("it is connected");
@@ -302,7 +301,7 @@ impl EndpointPair {
         })
     }
 
-    /// Drops both endpoints and returns the amount by which `heap` falls with each.
+    /// Drops both endpoints. Returns the decrease of `heap` for each.
     pub fn drop_endpoints(&mut self, heap: impl Fn() -> u64) -> [u64; 2] {
         [&mut self.sender, &mut self.receiver].map(|half| {
             let before = heap();
@@ -318,8 +317,7 @@ impl EndpointPair {
         endpoint.post(message).expect("there is room for a message");
     }
 
-    /// Posts `n` writes of `len` bytes to consecutive places, from memory that does not change
-    /// during transmission.
+    /// Posts `n` writes of `len` bytes to consecutive offsets, from memory that does not change during transmission.
     pub fn write_consecutive(&mut self, n: u32, len: u32) {
         let memory = self.sender.memory.clone().into_stable();
         let endpoint = self.sender.endpoint.as_mut().expect("it is connected");
@@ -333,8 +331,7 @@ impl EndpointPair {
         }
     }
 
-    /// Sends a message and its echo, with piggybacked acknowledgements. Returns the number of
-    /// delivered echoes.
+    /// Sends a message and its echo, with piggybacked acknowledgements. Returns the number of delivered echoes.
     pub fn exchange_echo(&mut self, bytes: &Arc<[u8]>) -> u32 {
         self.sender.post_message(bytes.clone());
         self.send_burst();
@@ -343,7 +340,7 @@ impl EndpointPair {
         self.deliver_reply()
     }
 
-    /// Exchanges one burst each way; returns false if neither endpoint had anything to send.
+    /// Exchanges one burst in each direction. Returns false if neither endpoint had anything to send.
     pub fn exchange_bursts(&mut self) -> bool {
         self.send_burst();
         self.deliver_burst();
@@ -351,13 +348,13 @@ impl EndpointPair {
         let quiet = self.outbound.segments.is_empty() && self.inbound.segments.is_empty();
         let next =
             [self.sender.poll_timeout(), self.receiver.poll_timeout()].into_iter().flatten().min();
-        // Pacing and delayed ACKs are due soon; later timers are for loss.
+        // Pacing and delayed ACKs are due within 150 ms; later timers are for loss.
         let soon = next.filter(|&at| quiet && at - self.now < Duration::from_millis(150));
         self.now = soon.unwrap_or(self.now).max(self.now) + Duration::from_micros(10);
         !quiet || soon.is_some()
     }
 
-    /// Writes the sender's burst into [`last_burst`](Self::burst).
+    /// Writes the sender's segments into [`last_burst`](Self::last_burst).
     pub fn send_burst(&mut self) {
         self.outbound.clear();
         self.sender.output(self.now, &mut self.outbound);
@@ -368,7 +365,7 @@ impl EndpointPair {
         &mut self.outbound.segments
     }
 
-    /// Passes the burst to the receiver; returns the number of delivered messages.
+    /// Passes the burst to the receiver. Returns the number of delivered messages.
     pub fn deliver_burst(&mut self) -> u32 {
         for segment in &self.outbound.segments {
             self.receiver.handle_segment(self.now, segment);
@@ -376,13 +373,13 @@ impl EndpointPair {
         self.receiver.drain_events(self.now)
     }
 
-    /// Writes the receiver's answer.
+    /// Writes the receiver's reply.
     pub fn transmit_reply(&mut self) {
         self.inbound.clear();
         self.receiver.output(self.now, &mut self.inbound);
     }
 
-    /// Passes the answer to the sender; returns the number of delivered messages.
+    /// Passes the reply to the sender. Returns the number of delivered messages.
     pub fn deliver_reply(&mut self) -> u32 {
         for segment in &self.inbound.segments {
             self.sender.handle_segment(self.now, segment);
@@ -390,7 +387,7 @@ impl EndpointPair {
         self.sender.drain_events(self.now)
     }
 
-    /// Writes the receiver's answer and passes it to the sender.
+    /// Writes the receiver's reply and passes it to the sender.
     pub fn exchange_reply(&mut self) {
         self.transmit_reply();
         self.deliver_reply();

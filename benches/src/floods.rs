@@ -1,5 +1,5 @@
-//! Cost of unsolicited frames: nanoseconds of worker time per frame, by kind of flood. A generator
-//! on the other core fills the ring; the worker receives as many frames as it can.
+//! Cost of unsolicited frames: worker time per frame, nanoseconds, by kind of flood. A generator on the other core
+//! fills the ring; the worker receives as many frames as it can.
 
 pub mod frames;
 
@@ -28,9 +28,9 @@ pub struct Flood {
     pub name: String,
     /// Group of the plan.
     pub group: String,
-    /// Kind of the frames.
+    /// Kind of the flood.
     pub kind: Kind,
-    /// Ring and cores, as in the end-to-end measurements.
+    /// Ring and cores, equal to those of the end-to-end measurements.
     pub rig: RigConfig,
     /// Seconds of the measurement.
     pub seconds: f64,
@@ -123,8 +123,7 @@ pub fn measure(flood: &Flood) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-/// Returns the nanoseconds per frame of a worker without a device, in full bursts, as `hot-floods`
-/// measures.
+/// Returns the nanoseconds per frame of a worker without a device, in full bursts, measured by `hot-floods`.
 fn ns_without_device(flood: &Flood) -> anyhow::Result<f64> {
     let program = std::env::current_exe()?.with_file_name("hot-floods");
     let seconds = (flood.seconds / 2.0).to_string();
@@ -154,7 +153,7 @@ impl Generator {
         true
     }
 
-    /// Receives the worker's frames.
+    /// Receives the worker's frames, at most one burst.
     fn receive(&mut self) -> ArrayVec<Mbuf, { dataplane::io::BURST }> {
         let mut frames = ArrayVec::new();
         let now = self.now();
@@ -162,11 +161,11 @@ impl Generator {
         frames
     }
 
-    /// Opens a stream. After the handshake the worker receives only the flood's segments of it.
+    /// Opens a stream. After the handshake the generator sends only the flood's segments on it.
     fn open_stream(&mut self, ends: &LinkAddresses) -> anyhow::Result<()> {
         let mut last_syn: Option<Instant> = None;
         while self.start.elapsed() < HANDSHAKE_TIMEOUT {
-            // Repeated, as the link may not be up at first.
+            // Repeated, because the link may not be up yet.
             if last_syn.is_none_or(|at| at.elapsed() > SYN_INTERVAL) {
                 self.send(&ends.gratuitous_arp());
                 self.send(&ends.syn());

@@ -1,6 +1,5 @@
-//! Upper bound of protected streams: AES-GCM-128 on one core, for packets like those of a protected
-//! stream, with the data path's `Transform`. A core cannot encrypt faster than this, and its
-//! clear-text work comes on top.
+//! Upper bound of protected streams: AES-GCM-128 on one core by the data path's `Transform`, on packets of the size of
+//! a protected stream's. A core cannot encrypt faster, and its clear-text processing comes in addition.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -12,19 +11,19 @@ use crate::ipsec::ALGORITHM;
 use crate::limits::pin_to_core;
 use crate::row::Row;
 
-/// Packets in the working set, which fits in the core's cache: a burst.
+/// Number of packets in the working set: one burst, which fits in the core's cache.
 const PACKETS_PER_ROUND: usize = 32;
-/// Bytes before the SPI: an IPv4 header.
+/// Bytes before the SPI: the IPv4 header.
 const NETWORK: usize = 20;
 
-/// Rate of the cryptographic library, measured as a row.
+/// Encryption rate of the cryptographic library, measured as a row.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Gcm {
     /// Name of the row, unique in a run.
     pub name: String,
     /// Group of the plan.
     pub group: String,
-    /// Bytes of an IP packet.
+    /// Length of an IP packet, bytes.
     pub mtu: u16,
     /// The core.
     pub core: usize,
@@ -38,7 +37,7 @@ impl Gcm {
         Row::new(&self.group, &self.name, "Gbit/s").with("mtu", self.mtu)
     }
 
-    /// Measures sealing and opening; the slower one is the value. Only encrypted bytes count.
+    /// Measures sealing and opening. The slower one is the value. Only encrypted bytes are counted.
     pub fn measure(&self) -> anyhow::Result<Row> {
         pin_to_core(self.core)?;
         let mut row = self.row();
@@ -55,13 +54,13 @@ impl Gcm {
         Ok(row)
     }
 
-    /// Returns the encrypted bytes of a packet.
+    /// Returns the number of encrypted bytes in a packet.
     fn encrypted_bytes(&self) -> usize {
         let around = NETWORK + ESP_HEADER + ALGORITHM.iv_len() + ALGORITHM.icv_len();
         usize::from(self.mtu) - around
     }
 
-    /// Returns the bytes per second of sealing, or of opening if `opens`.
+    /// Returns the encrypted bytes per second of sealing, or of opening if `opens`.
     fn rate(&self, transform: &Transform, opens: bool, time: Duration) -> anyhow::Result<f64> {
         let end = usize::from(self.mtu) - ALGORITHM.icv_len();
         let failed = |_| anyhow::anyhow!("the library refuses");
@@ -74,7 +73,7 @@ impl Gcm {
         let begin = Instant::now();
         while begin.elapsed() < time {
             if opens {
-                // Opening overwrites the packets. The copy's time is not counted.
+                // Opening overwrites the packets. The time of the copy is not counted.
                 packets.clone_from(&sealed);
             }
             let round = Instant::now();

@@ -1,8 +1,7 @@
 //! Instruction counts of the hot paths under callgrind, compared with a committed baseline.
 //!
-//! Counts are comparable only for the same compiler, CRC crates and CRC engine, so there is a
-//! baseline for each such combination. Valgrind has no AVX-512, so the AVX-512 engine is never
-//! selected.
+//! Counts are comparable only for the same compiler, CRC crates and CRC engine, so each combination has its own
+//! baseline. Valgrind does not support AVX-512, so the AVX-512 engine is never selected.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::machine::command_output;
 use crate::run::format_number;
 
-/// Growth above which a path fails: 2 %.
+/// Factor of growth above which a path fails: 2 % more instructions.
 pub const GROWTH: f64 = 1.02;
 
 /// The committed baseline file.
@@ -32,9 +31,9 @@ pub struct InstructionBaseline {
 pub struct Count {
     /// Name of the path.
     pub name: String,
-    /// Number of work units in the path, and the name of the unit.
+    /// Number of work units in the path, and the unit's name.
     pub units: (u64, String),
-    /// Instructions of all units together.
+    /// Instructions of all units in total.
     pub instructions: u64,
 }
 
@@ -45,13 +44,13 @@ pub enum Verdict {
     Passed,
     /// A path has grown by more than 2 %.
     Grown,
-    /// The stream's share under a flood has fallen too far.
+    /// A stream's share under a flood is below its bound, or has fallen by more than 2 %.
     ShareShrunk,
     /// The baseline file has no counts for this build.
     NoBaseline,
 }
 
-/// Counts, compares and prints; `bless` stores the counts as the baseline.
+/// Counts the instructions, compares them with the baseline and prints both. `bless` stores the counts as the baseline.
 #[allow(clippy::print_stdout)]
 pub fn check(file: &Path, bless: bool) -> anyhow::Result<Verdict> {
     let mut baseline = read_baseline(file)?;
@@ -91,7 +90,7 @@ pub fn check(file: &Path, bless: bool) -> anyhow::Result<Verdict> {
 }
 
 impl Verdict {
-    /// Returns the result as a sentence, with the remedy.
+    /// Returns the result and its remedy as a sentence.
     pub fn message(self) -> &'static str {
         match self {
             Verdict::Passed => "no path has grown by more than 2 %",
@@ -111,7 +110,7 @@ impl Verdict {
         }
     }
 
-    /// Returns 0 for [`Verdict::Passed`] only, 1 otherwise.
+    /// Returns 0 for [`Verdict::Passed`], otherwise 1.
     pub fn exit_code(self) -> u8 {
         u8::from(self != Verdict::Passed)
     }
@@ -127,7 +126,7 @@ fn read_baseline(file: &Path) -> anyhow::Result<InstructionBaseline> {
     }
 }
 
-/// Returns the build key: counts with equal keys are comparable.
+/// Returns the build key. Counts with equal keys are comparable.
 fn build_key(engine: &str) -> String {
     let compiler = command_output("rustc", &["--version"]);
     let lock = include_str!("../../Cargo.lock");
@@ -142,14 +141,14 @@ fn build_key(engine: &str) -> String {
 
 type PathUnits = Vec<(String, (u64, String))>;
 
-/// Runs `hot` under valgrind, also for the list of paths: the CPU features that valgrind reports
+/// Runs `hot` under valgrind. The list of paths is also made there, because the CPU features that valgrind reports
 /// select the CRC engine.
 fn valgrind(hot: &Path, tool: &[&str], argument: &str) -> anyhow::Result<std::process::Output> {
     let output = Command::new("valgrind")
         .args(tool)
         .arg(hot)
         .arg(argument)
-        // The same memcpy on every CPU; one allocator layout.
+        // The same memcpy on every CPU, for equal counts.
         .env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-ERMS,-FSRM")
         .output()
         .context("valgrind cannot be started (Debian: valgrind; scripts/setup installs it)")?;
@@ -200,27 +199,25 @@ fn judge_counts(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Verd
     if grown { Verdict::Grown } else { Verdict::Passed }
 }
 
-/// Frames per segment of the stream in a mixed burst: one of the stream, the others of the flood
-/// (`hot-floods`).
+/// Frames per segment of the stream in a mixed burst: one segment and four frames of the flood (`hot-floods`).
 const FRAMES_PER_SEGMENT: f64 = 5.0;
-/// Least share per flood; see [`StreamShare`].
+/// Minimum share for each flood; see [`StreamShare`].
 const MIN_SHARES: [(&str, f64); 3] = [("rst", 0.80), ("syn", 0.80), ("init", 0.80)];
 
-/// Share of the remaining core time that a stream keeps under a flood. It is the instructions of
-/// the stream's segments alone, divided by the instructions of the mixed bursts less those of the
-/// flood.
+/// Share of the remaining core time that a stream keeps under a flood. It is the instructions of the stream's segments
+/// alone, divided by the instructions of the mixed bursts minus those of the flood.
 #[derive(Clone, PartialEq, Debug)]
 struct StreamShare {
     flood: &'static str,
     share: f64,
-    /// Share by the baseline's counts.
+    /// Share according to the baseline's counts; `None` without them.
     baseline: Option<f64>,
     bound: f64,
 }
 
 impl StreamShare {
     fn meets_bound(&self) -> bool {
-        // NaN fails.
+        // NaN does not meet the bound.
         self.share >= self.bound && self.baseline.is_none_or(|before| self.share * GROWTH >= before)
     }
 
@@ -244,7 +241,7 @@ fn stream_shares(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Vec
     let then = |name: &str| Some(*known?.get(name)? as f64 / units(name)?.1);
     let share = |each: &dyn Fn(&str) -> Option<f64>, flood: &str| {
         let mixed = each(&format!("share-{flood}"))?;
-        // In this path a RST takes the place of the segment.
+        // In this path a RST replaces the segment.
         let reset = each("share-flood-rst")? / FRAMES_PER_SEGMENT;
         let flood = each(&format!("share-flood-{flood}"))? - reset;
         Some(each("share-alone")? / (mixed - flood))
@@ -306,7 +303,7 @@ mod tests {
                 count("share-rst", 10, mixed),
             ]
         };
-        // Counts of 4000 instructions for a segment and of 4 times 1000 for the flood.
+        // 4000 instructions for a segment and 1000 for each of the flood's four frames.
         let share = |mixed, known: Option<&_>| stream_shares(&counts(mixed), known).remove(0);
         assert_eq!(share(80_000, None).share, 1.0);
         assert_eq!(share(90_000, None).share, 0.8);

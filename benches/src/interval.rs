@@ -1,7 +1,7 @@
-//! Mean of ratios with its 95 % interval, by Student's t of their logarithms.
+//! Mean of ratios with its 95 % confidence interval, by Student's t of their logarithms.
 //!
-//! A ratio is made of two consecutive measurements, so that disturbances of the machine are in
-//! both. The logarithm makes half as fast and twice as fast equally distant from equal.
+//! Each ratio compares two consecutive measurements, so that disturbances of the machine affect both. With logarithms,
+//! half as fast and twice as fast have the same distance from equal.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ const T_QUANTILES: [f64; 30] = [
     2.052, 2.048, 2.045, 2.042,
 ];
 
-/// A mean with its interval.
+/// A mean with its 95 % confidence interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Interval {
     /// Number of ratios or differences.
@@ -26,8 +26,8 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Returns the mean of ratios with its interval; `None` for fewer than two, or if a ratio is
-    /// not a positive number.
+    /// Returns the mean of ratios with its interval. `None` for fewer than two, or if a ratio is not a positive finite
+    /// number.
     pub fn of_ratios(ratios: &[f64]) -> Option<Interval> {
         if !ratios.iter().all(|ratio| ratio.is_finite() && *ratio > 0.0) {
             return None;
@@ -38,13 +38,13 @@ impl Interval {
     }
 }
 
-/// Returns the mean of differences with its interval; `None` for fewer than two.
+/// Returns the mean of differences with its interval. `None` for fewer than two, or if one is not finite.
 pub fn of_differences(differences: &[f64]) -> Option<Interval> {
     let (n, mean, half) = mean_and_half_width(differences)?;
     Some(Interval { n, mean, low: mean - half, high: mean + half })
 }
 
-/// Returns the number of values, their mean, and half of its interval.
+/// Returns the number of values, their mean, and half the width of the interval.
 fn mean_and_half_width(values: &[f64]) -> Option<(usize, f64, f64)> {
     let n = values.len();
     if n < 2 || !values.iter().all(|value| value.is_finite()) {
@@ -53,7 +53,7 @@ fn mean_and_half_width(values: &[f64]) -> Option<(usize, f64, f64)> {
     let mean = values.iter().sum::<f64>() / n as f64;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     let error = (squares / (n - 1) as f64 / n as f64).sqrt();
-    // Beyond the table, its last entry is a little too wide, never too narrow.
+    // Beyond the table, its last entry is slightly too large, never too small.
     Some((n, mean, T_QUANTILES[(n - 2).min(T_QUANTILES.len() - 1)] * error))
 }
 
@@ -65,7 +65,8 @@ mod tests {
         (a - b).abs() < 1e-3
     }
 
-    /// Worked by hand: logarithms 0, ln 2, ln 4 have the mean ln 2 and the standard error ln 2 / √3; t is 4.303.
+    /// Calculated by hand: the logarithms 0, ln 2, ln 4 have the mean ln 2 and the standard error ln 2 / √3; t is
+    /// 4.303.
     #[test]
     fn interval_of_three_ratios_matches_reference() {
         let interval = Interval::of_ratios(&[1.0, 2.0, 4.0]).unwrap();

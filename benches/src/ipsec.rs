@@ -1,5 +1,5 @@
-//! IPsec configuration of a protected row: AES-GCM-128 with ESN in transport mode, as in `[ipsec]`
-//! of both files. The keys are made here instead of read from files.
+//! IPsec configuration of a protected row: AES-GCM-128 with ESN in transport mode, as in `[ipsec]` of both
+//! configuration files. The keys are generated here, not read from files.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::rig_config::{RigConfig, Side};
 /// Algorithm of all SAs.
 pub const ALGORITHM: Algorithm = Algorithm::AesGcm128;
 
-/// Returns the SPI of packets from a side.
+/// Returns the SPI of the SA from `from` to its peer.
 fn outbound_spi(from: Side) -> u32 {
     0x1001 + from as u32
 }
 
-/// Returns the IPsec sections of a side's file, in order.
+/// Returns the IPsec sections of one side's configuration file, in order.
 pub(crate) fn ipsec_sections(rig: &RigConfig, side: Side) -> [(&'static str, String); 3] {
     let peers = if rig.network.v6 { "fd00:9::/64" } else { "10.9.0.0/16" };
     let policy = format!("name = \"peers\"\nremote = \"{peers}\"\naction = \"protect\"");
@@ -45,7 +45,7 @@ pub(crate) fn ipsec_sections(rig: &RigConfig, side: Side) -> [(&'static str, Str
     ]
 }
 
-/// Returns the worker's IPsec configuration; `None` if the file has none.
+/// Returns the worker's IPsec configuration; `None` if the configuration file has none.
 pub(crate) fn ipsec_config(config: &Config) -> anyhow::Result<Option<Arc<IpsecConfig>>> {
     let section = &config.ipsec;
     if !section.is_enabled() {
@@ -67,7 +67,7 @@ pub(crate) fn ipsec_config(config: &Config) -> anyhow::Result<Option<Arc<IpsecCo
         }),
         direction_config: match sa.direction {
             Direction::In => SaDirectionConfig::In { window: section.keys.window, top: 0 },
-            // One reservation for the whole run: there is no control thread that could extend it.
+            // One reservation for the whole run, because there is no control thread to extend it.
             Direction::Out => {
                 SaDirectionConfig::Out { reserve: Some((1, 1 << 40)), keepalive: None }
             }

@@ -1,6 +1,5 @@
-//! The baseline without this appliance: a pair of kernel sockets on `lo`. The receiver checks a CRC
-//! over each block and copies the block to its place. As in the other rows of the group, source and
-//! sink are regions of the same size.
+//! The baseline without this appliance: two kernel TCP sockets on `lo`. The receiver computes the CRC of each block and
+//! copies the block into its region. Source and sink have the size of the regions in the other rows of the group.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,10 +11,10 @@ use wire::crc32c;
 use crate::end_config;
 use crate::limits::pin_to_core;
 
-/// Bytes per CRC, about those of an FPDU at MTU 9000.
+/// Bytes per CRC, about those of an FPDU at an MTU of 9000.
 const BLOCK_LEN: usize = 8948;
 
-/// Returns the bytes per second that a receiver on core `cores[1]` checks and places.
+/// Returns the bytes per second that a receiver on core `cores[1]` checks and copies.
 pub fn measure_bandwidth(cores: [usize; 2], region: u64, time: Duration) -> anyhow::Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -28,7 +27,7 @@ pub fn measure_bandwidth(cores: [usize; 2], region: u64, time: Duration) -> anyh
             let crc = crc32c::to_field(crc32c::update(0, &block[..BLOCK_LEN - 4]));
             block[BLOCK_LEN - 4..].copy_from_slice(&crc);
         }
-        // Writes until the receiver closes.
+        // Writes until the receiver closes the connection.
         while stream.write_all(&source).is_ok() {}
         Ok(())
     });
@@ -67,8 +66,7 @@ pub fn measure_bandwidth(cores: [usize; 2], region: u64, time: Duration) -> anyh
     Ok(rate)
 }
 
-/// Returns the median microseconds of a round trip of 64 bytes between two pinned threads with
-/// `TCP_NODELAY`.
+/// Returns the median round-trip time of 64 bytes between two pinned threads, microseconds, with `TCP_NODELAY`.
 pub fn measure_latency(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;

@@ -1,8 +1,7 @@
-//! The benchmark library: the end-to-end rig and its measurements, limits, peer programs and the
-//! report.
+//! The benchmark library: the end-to-end rig with its measurements, the limits, the peer programs and the report.
 //!
-//! DPDK's EAL starts only once in a process, so each measurement is a process of its own.
-//! `ddp-bench run` starts `ddp-bench cell …` and the other subcommands and merges their rows.
+//! DPDK's EAL can start only once per process, so each measurement runs in its own process. `ddp-bench run` starts
+//! `ddp-bench task …` for each and merges the rows.
 #![forbid(unsafe_code)]
 
 pub mod appliance;

@@ -1,9 +1,9 @@
-//! Upper bounds for any data plane: copy plus CRC on one core, and a hand-off of frames between two
+//! Upper bounds for any data plane. One is copy and CRC on one core. The other is a hand-off of frames between two
 //! cores with only the work that placement requires: copy, CRC, TCP checksum.
 //!
-//! Each step uses the fastest kernel of this machine for this frame length. The choice depends on
-//! where the bytes are, so it is made during the hand-off itself: its cores try one kernel after
-//! the other ([`KernelChoice`]).
+//! Each step uses the fastest kernel on this machine for the frame length. The best choice depends on the cache in
+//! which the bytes are, so it is made during the hand-off: each core tries one kernel after the other
+//! ([`KernelChoice`]).
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -37,9 +37,9 @@ pub struct Limit {
     pub name: String,
     /// Group of the plan.
     pub group: String,
-    /// The limit's work.
+    /// Work of the limit.
     pub what: LimitKind,
-    /// Ring, regions and cores, as in the end-to-end measurements.
+    /// Ring, regions and cores, equal to those of the end-to-end measurements.
     pub rig: RigConfig,
     /// Seconds of the measurement.
     pub seconds: f64,
@@ -51,8 +51,8 @@ pub struct Limit {
 pub enum LimitKind {
     /// One core copies payloads into a region and computes their CRCs.
     CopyCrc,
-    /// Two cores. One copies from a region into frames with CRC and checksum; the other checks both
-    /// and copies into its region. Ring, pool and regions are those of the end-to-end measurements.
+    /// One core copies from a region into frames with CRC and checksum. Another checks both and copies into its region.
+    /// Ring, pool and regions are those of the end-to-end measurements.
     HandOff,
 }
 
@@ -69,7 +69,7 @@ impl Limit {
     }
 }
 
-/// Measures the limit, Gbit/s.
+/// Measures the limit and returns its row, Gbit/s.
 pub fn measure(limit: &Limit) -> anyhow::Result<Row> {
     let time = Duration::from_secs_f64(limit.seconds);
     let mut row = limit.row();
@@ -81,7 +81,7 @@ pub fn measure(limit: &Limit) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-/// Pins this thread to a core.
+/// Pins the calling thread to a core.
 pub fn pin_to_core(core: usize) -> anyhow::Result<()> {
     let ids = core_affinity::get_core_ids().unwrap_or_default();
     let id = ids.into_iter().find(|id| id.id == core);
@@ -93,11 +93,11 @@ pub fn pin_to_core(core: usize) -> anyhow::Result<()> {
 /// A CRC32c kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CrcKernel {
-    /// The product's choice: the CPU's instruction for short inputs, wide registers for long ones.
+    /// The data path's choice: the CPU's instruction for short inputs, carry-less multiplication for long ones.
     Product,
     /// The CPU's CRC instruction.
     Instruction,
-    /// Carry-less multiplication in the widest registers.
+    /// Carry-less multiplication in the widest vector registers.
     Wide,
 }
 
@@ -117,7 +117,7 @@ impl CrcKernel {
     }
 }
 
-/// Selected kernels of one core, as indices. They can be changed while the core runs.
+/// Kernels selected for one core, as indices. They may change while the core runs.
 #[derive(Default)]
 struct KernelChoice {
     copy: AtomicU8,
@@ -134,7 +134,7 @@ impl KernelChoice {
     }
 }
 
-/// Returns the bytes per second of one core that only copies and computes CRCs.
+/// Returns the payload bytes per second of one core that only copies and computes CRCs.
 fn measure_copy_crc(limit: &Limit, time: Duration) -> anyhow::Result<f64> {
     pin_to_core(limit.rig.cores[0])?;
     let region = end_config::allocate_region(limit.rig.region)?;
@@ -172,16 +172,16 @@ fn fastest<T>(rates: impl Iterator<Item = (T, f64)>) -> Option<T> {
 struct SharedState {
     limit: Limit,
     stop: AtomicBool,
-    /// Received bytes with correct CRC and checksum, copied into the region.
+    /// Bytes received with correct CRC and checksum and copied into the region.
     received_bytes: AtomicU64,
     sender: KernelChoice,
     receiver: KernelChoice,
 }
 
-/// Main function of one core; returns when `stop` is set.
+/// Task of one core. It returns when `stop` is set.
 type CoreTask = Box<dyn FnOnce(&SharedState) -> anyhow::Result<()> + Send>;
 
-/// Returns the bytes per second that arrive, are checked and copied.
+/// Returns the bytes per second that are received, checked and copied.
 fn measure_hand_off(limit: &Limit, time: Duration, row: &mut Row) -> anyhow::Result<f64> {
     let [initiator, responder] = EndConfig::for_both_sides(&limit.rig)?;
     let ports = start_dpdk(&[&initiator, &responder])?;
@@ -223,7 +223,7 @@ fn measure_hand_off(limit: &Limit, time: Duration, row: &mut Row) -> anyhow::Res
     Ok(rate)
 }
 
-/// Tries each kernel for a short time on each core, selects the fastest, then measures.
+/// Tries each kernel for a short time on each core, selects the fastest, then measures the rate.
 fn select_kernels_and_measure(shared: &SharedState, time: Duration, row: &mut Row) -> f64 {
     let rate = |time: Duration| {
         let (before, begin) = (shared.received_bytes.load(Ordering::Relaxed), Instant::now());
@@ -236,7 +236,7 @@ fn select_kernels_and_measure(shared: &SharedState, time: Duration, row: &mut Ro
     let best = |what: &AtomicU8, many: usize, available: &dyn Fn(usize) -> bool| {
         let rates = (0..many).filter(|&n| available(n)).map(|n| {
             what.store(n as u8, Ordering::Relaxed);
-            // Frames in flight were made with the previous kernel.
+            // Frames in flight still come from the previous kernel.
             std::thread::sleep(short / 4);
             (n, rate(short))
         });
@@ -275,7 +275,7 @@ fn send_frames(shared: &SharedState, mut queue: PortQueue, source: &Memory) -> a
             let crc = crc.checksum(&fpdu[..payload]);
             fpdu[payload..].copy_from_slice(&crc32c::to_field(crc));
             if !limit.rig.trusted {
-                // Offset of the checksum in a TCP header.
+                // Bytes 16 and 17 of a TCP header are the checksum.
                 let sum = !checksum::sum(bytes);
                 bytes[16..18].copy_from_slice(&sum.to_be_bytes());
             }

@@ -1,9 +1,9 @@
-//! Description of the machine of a run, for readers of the results.
+//! Description of the machine on which a run was made, for readers of the results.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// Returns names and values, for the report.
+/// Returns the machine's properties: name and value.
 pub fn describe() -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     let mut say = |name: &str, value: String| {

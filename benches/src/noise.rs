@@ -1,10 +1,8 @@
-//! Checks for disturbances: whether the cores are close to each other, and not shared with other
-//! programs.
+//! Checks for disturbances: the cores must be close to each other, and not shared with other programs.
 //!
-//! On a virtual machine neither is certain. The host moves the virtual cores, and their sibling
-//! hardware threads may belong to other machines. Both are checked before and after each
-//! measurement, independently of its result: a noisy measurement is marked and kept. Ratios of A/B
-//! measurements remain meaningful.
+//! On a virtual machine neither is guaranteed: the host moves the virtual cores, and other machines may use the sibling
+//! hardware threads. The checks precede and follow each measurement, and do not depend on its result. A noisy
+//! measurement is marked and kept. Ratios of A/B measurements remain meaningful.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::Arc;
@@ -13,26 +11,26 @@ use std::time::{Duration, Instant};
 
 use crate::limits::pin_to_core;
 
-/// Bound of a round trip between the cores, nanoseconds, above which absolute numbers mean nothing.
+/// Maximum round trip of a cache line between the cores, nanoseconds. Above it, absolute numbers are meaningless.
 pub const NOISY_NS: f64 = 150.0;
-/// Share of the run's fastest copy rate below which another program uses the same physical core.
+/// Minimum copy rate relative to the run's fastest. Below it, another program uses the same physical core.
 pub const NOISY_COPY_SHARE: f64 = 0.85;
-/// Duration of each of the two checks.
+/// Duration of each of the two checks, round trip and copy rate.
 const CHECK_TIME: Duration = Duration::from_millis(5);
 
-/// Checks of the cores through a run.
+/// Results of the checks of the cores during a run.
 pub struct NoiseMonitor {
     cores: [usize; 2],
     /// Round trips of a cache line between the cores, nanoseconds.
     pub ping_pong: Vec<f64>,
-    /// Copy rates of the slower core within its L1 cache, gigabytes per second.
+    /// Copy rates of the slower core within its L1 cache, GB/s.
     pub copies: Vec<f64>,
     /// Maximum of `copies`.
     best_copy: f64,
 }
 
 impl NoiseMonitor {
-    /// Checks the cores for half a second, to find their best copy rate.
+    /// Checks the cores for half a second to find their best copy rate.
     pub fn new(cores: [usize; 2]) -> NoiseMonitor {
         let mut watch =
             NoiseMonitor { cores, ping_pong: Vec::new(), copies: Vec::new(), best_copy: 0.0 };
@@ -43,7 +41,7 @@ impl NoiseMonitor {
         watch
     }
 
-    /// Checks the cores. Returns true if the round trip and the copy rate are within the bounds.
+    /// Checks the cores. Returns true if round trip and copy rate are within their bounds.
     pub fn check_quiet(&mut self) -> bool {
         let distance = measure_ping_pong(self.cores, CHECK_TIME).ok();
         self.ping_pong.extend(distance);
@@ -54,13 +52,13 @@ impl NoiseMonitor {
             && copied.is_some_and(|rate| rate >= self.best_copy * NOISY_COPY_SHARE)
     }
 
-    /// Returns the copy rate of the last check, in gigabytes per second.
+    /// Returns the copy rate of the last check, GB/s.
     pub fn last_copy_rate(&self) -> Option<f64> {
         self.copies.last().copied()
     }
 
-    /// Returns true if `copied` is too low by the final best rate. The best rate at the time of the
-    /// check may have been that of a shared core.
+    /// True if the copy rate `copied` is too low relative to the best rate of the whole run. The best rate at the time
+    /// of a check may have been that of a shared core.
     pub fn is_below_best(&self, copied: f64) -> bool {
         copied < self.best_copy * NOISY_COPY_SHARE
     }
@@ -69,8 +67,8 @@ impl NoiseMonitor {
 #[repr(align(128))]
 struct CacheLine(AtomicU64);
 
-/// Returns the nanoseconds of a cache line's round trip between the cores. The median of many
-/// batches excludes interruptions, which are not a property of the cores.
+/// Returns the round-trip time of a cache line between the cores, nanoseconds. The median of many batches excludes
+/// interruptions.
 fn measure_ping_pong(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
     const ROUNDS: u64 = 1000;
     let line = Arc::new(CacheLine(AtomicU64::new(0)));
@@ -114,8 +112,8 @@ fn measure_ping_pong(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
     result
 }
 
-/// Returns the copy rate within the L1 cache in gigabytes per second, of the slower of the two
-/// cores. Both copy at the same time; a core's rate is the median of many short rounds.
+/// Returns the copy rate within the L1 cache of the slower of the two cores, GB/s. Both copy at the same time. A core's
+/// rate is the median of many short rounds.
 fn measure_copy_rate(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
     const LEN: usize = 8192;
     const ROUNDS: usize = 64;

@@ -1,6 +1,5 @@
-//! Programs that users would pick instead, each in its own processes: the kernel's TCP under
-//! iperf3, UCX over TCP and kernel sockets with CRC and copy. testpmd measures the capacity of a
-//! port.
+//! Programs that users might choose instead, each in its own processes: kernel TCP with iperf3, UCX over TCP, kernel
+//! sockets with CRC and copy. testpmd measures the capacity of a port.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -31,26 +30,26 @@ pub struct Peer {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PeerKind {
-    /// `iperf3` over `lo`, bandwidth.
+    /// Bandwidth of `iperf3` over `lo`.
     Iperf,
-    /// `iperf3` over the veth pair between two namespaces, bandwidth.
+    /// Bandwidth of `iperf3` over the veth pair between two namespaces.
     IperfVeth {
-        /// True if segmentation and receive offloads of the pair are on.
+        /// True if the segmentation and receive offloads of the pair are on.
         offload: bool,
     },
-    /// `ucx_perftest -t ucp_put_bw`.
+    /// Bandwidth of puts: `ucx_perftest -t ucp_put_bw`.
     UcxBandwidth {
-        /// True for TCP on `lo`, false for the transport of UCX's choice.
+        /// True for TCP over `lo`, false for the transport that UCX chooses.
         tcp: bool,
     },
-    /// `ucx_perftest -t ucp_put_lat`.
+    /// Latency of puts: `ucx_perftest -t ucp_put_lat`.
     UcxLatency {
-        /// True for TCP on `lo`, false for the transport of UCX's choice.
+        /// True for TCP over `lo`, false for the transport that UCX chooses.
         tcp: bool,
     },
-    /// Kernel sockets, CRC, copy.
+    /// Bandwidth of kernel sockets with CRC and copy.
     SocketBandwidth,
-    /// Kernel sockets, round trip.
+    /// Round trips of kernel sockets.
     SocketLatency,
     /// Frames per second of `dpdk-testpmd` over the port.
     Testpmd {
@@ -58,7 +57,7 @@ pub enum PeerKind {
         link: Link,
         /// The port's two Linux interfaces.
         devices: [String; 2],
-        /// Bytes of an IP packet.
+        /// Length of an IP packet, bytes.
         mtu: u16,
     },
 }
@@ -89,11 +88,10 @@ impl Peer {
     }
 }
 
-/// Environment variables with the names of the peers' namespaces, which `scripts/bench` makes as
-/// root.
+/// Environment variables with the names of the peers' namespaces, which `scripts/bench` creates as root.
 pub const NAMESPACES: [&str; 2] = ["DDP_BENCH_NS_A", "DDP_BENCH_NS_B"];
 
-/// Returns the reason for which `scripts/bench` made no network namespaces.
+/// Returns the reason why `scripts/bench` created no network namespaces.
 pub fn missing_namespaces_message() -> String {
     let reason = std::env::var("DDP_BENCH_NO_VETH").ok().filter(|why| !why.is_empty());
     reason.unwrap_or_else(|| "there is no veth pair: scripts/bench makes one, as root".to_owned())
@@ -124,12 +122,12 @@ pub fn measure(peer: &Peer) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-/// A process of this program's, killed on drop.
+/// A child process, killed on drop.
 struct KillOnDrop(Child);
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // The process may have ended by itself.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -142,7 +140,7 @@ fn require_program(name: &str, package: &str) -> anyhow::Result<String> {
     Ok(name.to_owned())
 }
 
-/// Returns a command that runs in a namespace, on a core.
+/// Returns a command that runs pinned to `core`, in the namespace `space` if given.
 fn pinned_command(space: Option<&str>, core: usize, words: &[&str]) -> Command {
     let core = core.to_string();
     let mut all: Vec<&str> = Vec::new();
@@ -188,7 +186,7 @@ fn measure_iperf(
     let time = (peer.seconds.ceil() as u64).max(1).to_string();
     let words = [&*iperf, "-c", to, "-p", port, "-t", &time, "-J"];
     let begin = Instant::now();
-    // The server needs a moment to start: a refused connection is retried for 5 s.
+    // The server needs a moment to start, so a failed run is retried for 5 s.
     let answer = loop {
         let answer =
             run_to_end(pinned_command(from, peer.cores[0], &words)).and_then(|o| parse_iperf(&o));
@@ -213,7 +211,7 @@ fn measure_iperf(
     Ok(())
 }
 
-/// Returns the received bits per second and the end section of iperf3's report.
+/// Returns the received bits per second and the `end` section of iperf3's report.
 fn parse_iperf(output: &Output) -> anyhow::Result<(f64, serde_json::Value)> {
     let mut json: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     if let Some(error) = json["error"].as_str() {
@@ -238,7 +236,7 @@ fn measure_ucx(peer: &Peer, test: &str, len: u32, tcp: bool, row: &mut Row) -> a
         .stdin(Stdio::null());
     let _server = KillOnDrop(server.spawn()?);
     let len = len.to_string();
-    // The number of messages sets the duration. UCX prints its rate every second.
+    // The number of messages determines the duration. UCX prints its rate every second.
     let count = match test {
         "ucp_put_bw" => (peer.seconds * 2_000.0).max(100.0),
         _ => (peer.seconds * 40_000.0).max(1000.0),
@@ -257,18 +255,18 @@ fn measure_ucx(peer: &Peer, test: &str, len: u32, tcp: bool, row: &mut Row) -> a
     };
     let text = String::from_utf8_lossy(&answer.stdout).into_owned();
     let numbers = final_numbers(&text).context("no final line in its answer")?;
-    // iterations, percentile, average and overall latency (us), average and overall MB/s, ...
+    // Columns: iterations, percentile, average and overall latency (us), average and overall MB/s, ...
     let at = |n: usize| numbers.get(n).copied().context("too few numbers in its answer");
     match test {
         // UCX's MB are 2^20 bytes.
         "ucp_put_bw" => row.set(at(5)? * f64::from(1 << 20) * 8e-9),
-        // UCX reports half a round trip as latency; rows here have whole ones.
+        // UCX reports half a round trip as latency; the rows contain whole round trips.
         _ => row.set(at(3)? * 2.0),
     }
     Ok(())
 }
 
-/// Returns the numbers of the last line with at least six of them.
+/// Returns the numbers of the last line that has at least six.
 fn final_numbers(text: &str) -> Option<Vec<f64>> {
     text.lines()
         .rev()
@@ -279,8 +277,7 @@ fn final_numbers(text: &str) -> Option<Vec<f64>> {
         .find(|numbers| numbers.len() >= 6)
 }
 
-/// Measures frames per second: one testpmd sends on one end of the link, another counts on the
-/// other.
+/// Measures frames per second: one testpmd sends at one end of the link, another counts at the other end.
 fn measure_testpmd(
     peer: &Peer,
     link: Link,
@@ -303,8 +300,7 @@ fn measure_testpmd(
     receiver.send("set fwd rxonly");
     receiver.send("start");
     if let Ok(mac) = std::fs::read_to_string(format!("/sys/class/net/{}/address", devices[1])) {
-        // The appliance's frames go to this address, too. The kernel spends more time on frames
-        // addressed to the interface.
+        // The appliance's frames are addressed to the interface, too. The kernel spends more time on such frames.
         sender.send(&format!("set eth-peer 0 {}", mac.trim()));
     }
     sender.send("set fwd txonly");
@@ -323,7 +319,7 @@ fn measure_testpmd(
     Ok(())
 }
 
-/// A running testpmd with one port, which quits at the end of its input.
+/// A running testpmd with one port. It quits at the end of its input.
 struct Testpmd {
     child: KillOnDrop,
     input: Option<std::process::ChildStdin>,
@@ -352,12 +348,12 @@ impl Testpmd {
     fn send(&mut self, words: &str) {
         use std::io::Write as _;
         if let Some(input) = &mut self.input {
-            // A testpmd that has ended has printed the reason, which `quit` returns.
+            // If testpmd has ended, it has printed the reason, which `quit` returns.
             let _ = writeln!(input, "{words}").and_then(|()| input.flush());
         }
     }
 
-    /// Ends testpmd and returns its whole output.
+    /// Ends testpmd and returns its complete output.
     fn quit(mut self) -> anyhow::Result<String> {
         use std::io::Read as _;
         self.send("stop");
@@ -371,7 +367,7 @@ impl Testpmd {
     }
 }
 
-/// Returns the last `Rx-pps` of the output.
+/// Returns the last `Rx-pps` value of the output.
 fn last_rate(text: &str) -> Option<f64> {
     let lines = text.lines().filter_map(|line| line.trim().strip_prefix("Rx-pps:"));
     lines.filter_map(|rest| rest.split_whitespace().next()?.parse().ok()).next_back()

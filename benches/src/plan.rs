@@ -1,8 +1,6 @@
-//! The plan of a run: all cells, limits, appliances and peers, in groups whose tasks are
-//! interleaved.
+//! The plan of a run: cells, limits, appliances and peers, in groups whose tasks are interleaved.
 //!
-//! Rows that are compared belong to one group and have at least [`PAIRED_REPETITIONS`] repetitions in a whole
-//! run.
+//! Rows that are compared belong to the same group, with [`PAIRED_REPETITIONS`] repetitions in a whole run.
 
 mod bulk;
 mod floods;
@@ -25,7 +23,7 @@ use crate::rig_config::RigConfig;
 use crate::row::Row;
 use crate::stalls::Stalls;
 
-/// A measurement, run in a process of its own.
+/// A measurement. Each runs in its own process.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Task {
@@ -37,7 +35,7 @@ pub enum Task {
     Gcm(Gcm),
     /// Lower bound of tail latencies: stalls of a polling core.
     Stalls(Stalls),
-    /// A program that users would pick instead.
+    /// A program that users might choose instead.
     Peer(Peer),
     /// One data plane under a flood.
     Flood(Flood),
@@ -60,8 +58,8 @@ impl Task {
     }
 }
 
-/// Tasks that are compared. Each repetition runs all of them, one after the other, so that
-/// disturbances of the machine hit all alike.
+/// Tasks that are compared. Each repetition runs all of them consecutively, so that disturbances of the machine affect
+/// them alike.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Group {
     /// Name for `--only`.
@@ -79,19 +77,19 @@ pub struct Group {
 pub struct RunOptions {
     /// True for a quick run: fewer cells and repetitions, shorter measurements.
     pub quick: bool,
-    /// Seconds of each measurement, instead of each task's own; for tests that every task runs.
+    /// Seconds of each measurement, instead of each task's own; for tests that run every task.
     pub seconds: Option<f64>,
-    /// Repetitions of each group at most.
+    /// Maximum repetitions of each group.
     pub repetitions: Option<u32>,
     /// The cores of the two workers.
     pub cores: [usize; 2],
-    /// The veth pair for ports at MTU 1500, if there is one.
+    /// Devices of the veth pair for ports with MTU 1500; `None` if there is no pair.
     pub veth: Option<[String; 2]>,
-    /// Directory for sockets.
+    /// Directory for the sockets of memif ports.
     pub sockets: String,
 }
 
-/// Repetitions of groups with ratios that have a target, in a whole run.
+/// Repetitions of groups whose ratios have a target, in a whole run.
 pub const PAIRED_REPETITIONS: u32 = 7;
 
 /// Returns all groups, in the order of the report.
@@ -148,12 +146,12 @@ impl Plan<'_> {
         self.options.seconds.unwrap_or(if self.options.quick { 0.15 } else { 0.5 })
     }
 
-    /// Repetitions of groups with ratios that have a target.
+    /// Returns the repetitions of groups whose ratios have a target.
     fn paired_repetitions(&self) -> u32 {
         if self.options.quick { 3 } else { PAIRED_REPETITIONS }
     }
 
-    /// Repetitions of groups without such ratios.
+    /// Returns the repetitions of groups without such ratios.
     fn unpaired_repetitions(&self) -> u32 {
         if self.options.quick { 1 } else { 3 }
     }
@@ -177,7 +175,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Lengthens a cell whose paths have a delay, so that it reaches its full rate.
+    /// Lengthens a cell whose link has a delay to at least 0.4 s, so that it reaches its full rate.
     fn lengthen_cell(&self, cell: Cell) -> Cell {
         let least = if self.options.seconds.is_none() { 0.4 } else { 0.0 };
         Cell { seconds: cell.seconds.max(least), ..cell }
@@ -201,20 +199,19 @@ impl Plan<'_> {
     }
 }
 
-/// Messages in flight on a bare DDP stream, and operations in flight on an RDMAP stream; the
-/// appliance's bounds.
+/// Maximum messages in flight on a bare DDP stream, or operations in flight on an RDMAP stream: the appliance's limits.
 const MAX_POSTS: u32 = 1024;
 
-/// Returns messages in flight that keep the link busy, within the appliance's limits for a stream.
+/// Returns the messages in flight that keep the link busy, within the appliance's limits for a stream.
 fn default_depth(what: Measure, len: u32) -> u32 {
     let bytes = |most: u32| ((4 << 20) / len.max(1)).clamp(2, most);
     match what {
         Measure::Echo | Measure::Notify | Measure::ReadTrip => 1,
-        // Bound: the requester's untagged buffers for the answers.
+        // Limit: the requester's untagged buffers for the replies.
         Measure::Loaded => 32,
-        // Bound: the Reads that the responder serves at a time.
+        // Limit: the Reads that the responder serves at a time.
         Measure::Read | Measure::Mixed => 16,
-        // Bound: the receiver's untagged buffers.
+        // Limit: the receiver's untagged buffers.
         Measure::Send | Measure::SendRate => bytes(BUFFERS_PER_STREAM / 4),
         _ => bytes(MAX_POSTS),
     }
@@ -263,7 +260,7 @@ mod tests {
         assert_eq!(rows.len(), 10);
     }
 
-    /// The appliance's refusal of a configuration fails here and not in the middle of a run.
+    /// A configuration that the appliance refuses must fail here, not during a run.
     #[test]
     fn appliance_accepts_configuration_of_every_row() {
         let veth = Some(["bench0".to_owned(), "bench1".to_owned()]);
@@ -297,7 +294,7 @@ mod tests {
         }
     }
 
-    // Two compared programs may be of different versions.
+    // Two compared programs may be of different versions, so the JSON format must remain stable.
     #[test]
     fn rig_fields_are_flat_in_json() {
         let rig: RigConfig = serde_json::from_str(r#"{"mtu":9000,"loss_ppm":7}"#).unwrap();
@@ -306,8 +303,8 @@ mod tests {
         assert!(value["loss_ppm"] == 7 && value["queue"] == 0 && value["mtu"] == 9000);
     }
 
-    /// A target without a measured row would report "not run" in every run. Ratios are paired only
-    /// within a group, and an interval needs repetitions.
+    /// A target without a measured row would be "not run" in every run. Ratios are paired only within a group, and an
+    /// interval needs repetitions.
     #[test]
     fn every_target_has_rows_and_ratios_have_five_repetitions() {
         for quick in [true, false] {
@@ -340,7 +337,7 @@ mod tests {
                     }
                     rows.push(row);
                 }
-                // Rows of other groups are excluded.
+                // Rows of other groups do not count.
                 let here: Vec<Row> =
                     rows.iter().filter(|row| row.group == group.name).cloned().collect();
                 for target in targets(&here).iter().filter(|target| target.kind.has_interval()) {

@@ -1,7 +1,7 @@
 //! Plots as SVG: lines with linear or logarithmic axes, and bars.
 //!
-//! Elements have literal colours, and classes that replace them in dark mode. CSS variables are not
-//! used: librsvg draws them black.
+//! Elements have literal colours, and classes that override them in dark mode. CSS variables are not used, because
+//! librsvg draws them black.
 //!
 //! ```text
 //!   LEFT                       RIGHT
@@ -19,12 +19,11 @@ const RIGHT: f64 = 700.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 274.0;
 
-/// Colours of series in light mode. With those of dark mode in `STYLE`, readers with red-blindness
-/// can distinguish them.
+/// Colours of series in light mode. With red-blindness, too, these and those of dark mode in `STYLE` can be
+/// distinguished.
 const COLOURS: [&str; 6] = ["#0b63ce", "#d9730d", "#16866a", "#a03ba8", "#8a6d00", "#5a6672"];
 
-/// Fonts, colours, and the colours of dark mode: `f` and `s` with a number are a series' fill and
-/// stroke.
+/// Fonts, colours and dark mode. `f` and `s` with a number are the fill and stroke of a series.
 const STYLE: &str = "
 svg{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}
 .paper{fill:#ffffff}.title{font-size:15px;font-weight:600;fill:#1f2933}
@@ -37,13 +36,13 @@ svg{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-ser
 .s0{stroke:#62a8ff}.s1{stroke:#ff9f4a}.s2{stroke:#4fd1a9}.s3{stroke:#d98be0}.s4{stroke:#e0c14a}
 .s5{stroke:#a4b0bc}}";
 
-/// Attributes that fill an element with the colour of series `n`.
+/// Returns attributes that fill an element with the colour of series `n`.
 fn fill(n: usize) -> String {
     let n = n % COLOURS.len();
     format!("class=\"f{n}\" fill=\"{}\"", COLOURS[n])
 }
 
-/// Attributes that stroke an element with the colour of series `n`.
+/// Returns attributes that stroke an element with the colour of series `n`.
 fn stroke(n: usize) -> String {
     let n = n % COLOURS.len();
     format!("class=\"s{n}\" stroke=\"{}\"", COLOURS[n])
@@ -91,7 +90,7 @@ pub struct Bar {
     pub colour: usize,
 }
 
-/// Draws lines; returns `None` without points.
+/// Draws lines with dots; `None` without points.
 pub fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Option<String> {
     let series: Vec<&Series> = series.iter().filter(|s| !s.points.is_empty()).collect();
     let points = || series.iter().flat_map(|s| s.points.iter());
@@ -124,7 +123,7 @@ pub fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Option<Strin
     Some(out + "</svg>\n")
 }
 
-/// Draws horizontal bars with their numbers, and a dotted line at the target, if there is one.
+/// Draws horizontal bars with their values and a dotted line at the target. `None` without a positive value.
 pub fn bars(title: &str, unit: &str, bars: &[Bar], target: Option<f64>) -> Option<String> {
     let most = bars.iter().map(|bar| bar.value).chain(target).fold(0.0, f64::max);
     if bars.is_empty() || most <= 0.0 {
@@ -272,7 +271,7 @@ impl Scale {
         }
         if axis.log {
             low = low.max(1e-9);
-            // Margin of half a step at both ends.
+            // Margins at both ends.
             let room = if axis.style == AxisFormat::Binary { 1.4 } else { 1.15 };
             (low, high) = (low / room, (high * room).max(low * 2.0));
         } else {
@@ -303,7 +302,7 @@ impl Scale {
         if few.len() >= 3 || self.style == AxisFormat::Nines {
             return few;
         }
-        // Axes of less than two decades have labels at 1, 2 and 5 of each.
+        // Axes shorter than two decades have labels at 1, 2 and 5 of each decade.
         let first = self.low.log10().floor() as i32;
         let last = self.high.log10().ceil() as i32;
         (first..=last)
@@ -313,7 +312,7 @@ impl Scale {
     }
 }
 
-/// Returns round numbers in the range, approximately `about` of them.
+/// Returns about `about` round numbers in the range.
 fn round_ticks(low: f64, high: f64, about: u32) -> Vec<f64> {
     let raw = (high - low) / f64::from(about);
     let power = 10f64.powf(raw.log10().floor());

@@ -1,4 +1,4 @@
-//! The report: a self-contained page, and separate plots for the documents.
+//! The report: a self-contained HTML page, and separate plots for the documents.
 
 use std::path::Path;
 
@@ -14,15 +14,15 @@ use crate::run::{
 use crate::targets::{Kind, Target};
 
 const PAGE_TEMPLATE: &str = include_str!("../templates/report.html");
-/// Documents with a generated section, and the sections' templates: targets and figures.
+/// Documents with a generated section, and the template of that section.
 const PUBLISHED_DOCUMENTS: [(&str, &str); 2] = [
     ("README.md", include_str!("../templates/readme.md")),
     ("docs/performance.md", include_str!("../templates/performance.md")),
 ];
-/// Marks around a generated section.
+/// Mark at the start of a generated section; `END` is at its end.
 const BEGIN: &str = "<!-- made by scripts/bench --publish -->";
 const END: &str = "<!-- end of what is made -->";
-/// Targets and figures in the README. `docs/performance.md` has all of them.
+/// Targets and figures shown in the README. `docs/performance.md` shows all.
 const HEADLINES: [&str; 8] = [
     "goodput of 1 MiB writes, MTU 9000",
     "echo of 64 bytes, p50",
@@ -34,7 +34,7 @@ const HEADLINES: [&str; 8] = [
     "memory of an idle stream, with the flight recorder",
 ];
 
-/// Writes `report.html` into `out`.
+/// Writes `report.html`, which contains its plots, into `out`.
 pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
     let plots = draw_plots(results);
     let mut environment = environment();
@@ -55,10 +55,11 @@ pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Publishes a whole run in the repository at `root`: the plots in `docs/plots`, the headlines in
-/// the README, targets, figures and plots in `docs/performance.md`, between the marks there.
+/// Publishes a whole run in the repository at `root`: the plots in `docs/plots`, the headlines in the README, all
+/// targets, figures and plots in `docs/performance.md`.
 ///
-/// Quick and partial runs are refused. Rows that did not run are published with their reason. If a
+/// Quick and partial runs are refused. Rows that did not run are published with their reason. If a document lacks the
+/// marks of the generated section, no file is written.
 /// document lacks its marks, no file is written.
 pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
     anyhow::ensure!(!results.quick, "a quick run is not published");
@@ -87,7 +88,7 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Renders a section, with its marks.
+/// Renders a generated section with its marks.
 fn render_section(template: &str, results: &Results, plots: &[Plot]) -> anyhow::Result<String> {
     let mut environment = environment();
     environment.add_template("section.md", template)?;
@@ -118,7 +119,7 @@ struct TargetLine<'a> {
     met: Option<bool>,
 }
 
-/// Lines of targets: judged ones, and figures.
+/// Targets that are judged, and figures, which are not.
 #[derive(Serialize)]
 struct TargetLines<'a> {
     judged: Vec<TargetLine<'a>>,
@@ -166,7 +167,7 @@ struct Section<'a> {
     rows: Vec<&'a Row>,
     /// Parameters that differ between the rows, as columns.
     columns: Vec<&'a str>,
-    /// Secondary numbers, as columns.
+    /// Secondary numbers, shown as columns.
     extras: Vec<&'a str>,
 }
 
@@ -199,7 +200,7 @@ fn varying_parameters<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     names.into_iter().filter(|name| differs(name)).collect()
 }
 
-/// Returns the secondary numbers that are not zero in all rows.
+/// Returns the names of secondary numbers that are not zero in all rows.
 fn nonzero_extras<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     let some = rows.iter().flat_map(|row| row.extra.iter());
     let mut names: Vec<&str> =
@@ -238,7 +239,7 @@ impl RowSet<'_> {
     }
 }
 
-/// Sorts points by x: groups may run their rows in another order.
+/// Sorts points by x, because a group may list its rows in another order.
 fn ascending(mut points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     points
@@ -282,7 +283,7 @@ fn bulk_plot(rows: &RowSet<'_>, mtu: u16) -> Option<Plot> {
         rows.bar("UCX put, its own choice", "ucx-put-bw-auto", 2),
         rows.bar("kernel sockets over lo", "sockets-crc-copy", 2),
     ];
-    // The peers, which have no MTU, and the MTU of 65 280 are shown in the larger MTU's plot only.
+    // The peers, which have no MTU, and the MTU of 65 280 are only in the plot of MTU 9000.
     let many = if mtu == 9000 { bars_of.len() } else { bars_of.len() - 4 };
     let bars_of: Vec<Bar> = bars_of.into_iter().take(many).flatten().collect();
     let title = format!("Goodput of 1 MiB writes, one core to one core, ring, MTU {mtu}");
@@ -440,7 +441,7 @@ mod tests {
         }
     }
 
-    /// Returns a repository whose documents have this text.
+    /// Returns a repository whose documents contain `text`.
     fn repository(text: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("docs")).unwrap();

@@ -1,6 +1,5 @@
-//! Data planes with one worker on a core of its own, for the end-to-end measurements: an asking and
-//! an asked end, in one process or in two. Their configuration is the appliance's
-//! ([`crate::product`]).
+//! Data planes with one worker on its own core, for the end-to-end measurements: initiator and responder, in one
+//! process or in two. They have the appliance's configuration ([`crate::end_config`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,19 +26,19 @@ pub struct RigEnd {
     pub dataplane: Dataplane,
     /// The end's only port.
     pub port: Port,
-    /// Accepted streams, by this end's identifiers.
+    /// Accepted streams, identified by this end.
     pub accepted: Vec<StreamId>,
     rig: RigConfig,
-    /// Endpoint configurations of opened streams and the remote port of each. The appliance has one
-    /// for all streams; an A/B cell has two.
+    /// Endpoint configurations of opened streams, with the remote port of each. An appliance has one for all streams;
+    /// an A/B cell has two.
     endpoints: Vec<(EndpointConfig, u16)>,
-    /// ULP of accepted streams and of opened streams.
+    /// ULP of accepted streams, then of opened streams.
     ulps: [UlpConfig; 2],
     events: Vec<Event>,
 }
 
 impl RigEnd {
-    /// Starts the worker, adds its regions and, on the asked side, its listener.
+    /// Starts the worker, adds its regions and, for the responder, its listener.
     pub fn new(rig: &RigConfig, ports: &PortFactory, side: Side) -> anyhow::Result<RigEnd> {
         let product = EndConfig::new(rig, side)?;
         let EndConfig { port, dataplane, ulps, .. } = &product;
@@ -53,8 +52,7 @@ impl RigEnd {
         Ok(end)
     }
 
-    /// Adds another endpoint configuration, on the next port, with a listener on the asked side.
-    /// The first has number 0.
+    /// Adds another endpoint configuration on the next port, with a listener for the responder. The first has number 0.
     pub fn add_endpoint(&mut self, product: EndConfig) -> anyhow::Result<()> {
         let n = u16::try_from(self.endpoints.len())?;
         let port = PORT + n;
@@ -68,7 +66,7 @@ impl RigEnd {
         }
     }
 
-    /// Sends a command to the worker; waits while the command ring is full.
+    /// Sends a command to the worker. Waits while the command ring is full.
     pub fn send_command(&mut self, command: Command) -> anyhow::Result<()> {
         let mut command = Some(command);
         let begin = Instant::now();
@@ -117,7 +115,7 @@ impl RigEnd {
         }
     }
 
-    /// Returns a counter of the worker.
+    /// Returns the worker's counter `name`; 0 if there is none.
     pub fn counter(&self, name: &str) -> u64 {
         let mut total = 0;
         self.dataplane.workers[0].counters().for_each(|counter, value| {
@@ -128,12 +126,12 @@ impl RigEnd {
         total
     }
 
-    /// Returns the frames that the worker dropped, over all reasons.
+    /// Returns the number of frames that the worker dropped, for any reason.
     pub fn drops(&self) -> u64 {
         self.dataplane.workers[0].counters().drops.total()
     }
 
-    /// Waits for `left` completions of commands.
+    /// Waits for `left` successful completions of commands.
     fn await_completions(&mut self, mut left: u32, what: &str) -> anyhow::Result<()> {
         let begin = Instant::now();
         self.events.retain(|event| {
@@ -181,7 +179,7 @@ impl RigEnd {
         Ok(())
     }
 
-    /// Adds the source region, if this side sends or serves Reads.
+    /// Adds the source region if this side sends or serves Reads.
     fn add_source(&mut self, side: Side, unstable: bool) -> anyhow::Result<()> {
         if side == Side::Responder && !self.rig.both && !self.rig.rdmap {
             return Ok(());
@@ -211,7 +209,7 @@ impl RigEnd {
         self.await_completions(1, "a listener")
     }
 
-    /// Requests a stream from the `n`-th local address.
+    /// Requests a stream from the `n`-th local address, without waiting for it.
     pub fn connect(&mut self, n: u32) -> anyhow::Result<()> {
         self.connect_with(0, n)
     }
@@ -226,7 +224,7 @@ impl RigEnd {
             remote: SocketAddr::new(end_config::side_address(&self.rig, Side::Responder), port),
             endpoint,
             ulp: self.ulps[1].clone(),
-            // No control thread takes part: the worker discards untagged messages itself.
+            // No control thread is involved: the worker itself discards untagged messages.
             service: Service::Sink,
             pd: PD,
             stags: Vec::new(),
@@ -235,8 +233,8 @@ impl RigEnd {
         })))
     }
 
-    /// Handles the asked side's events: accepts streams with `service` and answers closes. Returns
-    /// true if there were events.
+    /// Handles the responder's events: accepts streams with `service` and answers closes. Returns true if there were
+    /// events.
     pub fn handle_events(&mut self, service: Service) -> anyhow::Result<bool> {
         let mut busy = false;
         while let Some(event) = self.poll_event() {
@@ -247,8 +245,7 @@ impl RigEnd {
                     let accept =
                         Command::Accept { stream, pd, private_data: Vec::new(), ulp, service };
                     self.send_command(accept)?;
-                    // The control thread returns the listener's credit in the same way after its
-                    // decision.
+                    // The control thread of an appliance returns the listener's credit in the same way.
                     self.send_command(Command::Credits { listener, additional: 1 })?;
                 }
                 Event::Established { stream, .. } => self.accepted.push(stream),
@@ -291,22 +288,21 @@ fn stag_entry(
     }
 }
 
-/// Returns memory whose contents cannot change during transmission, as the appliance maps a file of
-/// a put.
+/// Returns memory whose contents cannot change during transmission, such as the appliance maps for the file of a put.
 pub fn stable_region(len: u64) -> anyhow::Result<Memory> {
     let config = MemoryConfig { backing: Backing::Anonymous, len, remote_write: false, lock: true };
     Ok(Memory::new(&config)?)
 }
 
-/// Both ends, or the asking end if the asked one is in another process.
+/// Both ends, or only the initiator if the responder is in another process.
 pub struct Rig {
-    /// The end that makes the load.
+    /// The end that opens streams and posts messages.
     pub initiator: RigEnd,
-    /// The end that accepts the load; `None` if it is in another process.
+    /// The end that accepts streams; `None` if it is in another process.
     pub responder: Option<RigEnd>,
     /// Service of accepted streams.
     pub service: Service,
-    /// Open streams, by the asking side's identifiers.
+    /// Open streams, identified by the initiator.
     pub streams: Vec<StreamId>,
     bidirectional: bool,
 }
@@ -314,7 +310,7 @@ pub struct Rig {
 impl Rig {
     /// Starts the data planes of this process.
     pub fn new(config: &RigConfig, ports: &PortFactory, service: Service) -> anyhow::Result<Rig> {
-        // The asked side starts first, so that the asking one finds a listener.
+        // The responder starts first, so that its listener exists when the initiator connects.
         let responder = match config.link {
             Link::Memif => None,
             _ => Some(RigEnd::new(config, ports, Side::Responder)?),
@@ -329,14 +325,12 @@ impl Rig {
         })
     }
 
-    /// Handles the asked side's events, if it is in this process. Returns true if there were
-    /// events.
+    /// Handles the responder's events if it is in this process. Returns true if there were events.
     pub fn serve(&mut self) -> anyhow::Result<bool> {
         self.responder.as_mut().map_or(Ok(false), |asked| asked.handle_events(self.service))
     }
 
-    /// Passes the asking side's events to `done` until it returns a value; serves the asked side
-    /// meanwhile.
+    /// Passes the initiator's events to `done` until it returns a value. Meanwhile serves the responder.
     pub fn poll_until<T>(
         &mut self,
         what: &str,
@@ -362,8 +356,8 @@ impl Rig {
         }
     }
 
-    /// Adds another endpoint configuration, whose number is the next one. `rig` may differ in its
-    /// endpoints and in its source region only.
+    /// Adds another endpoint configuration, with the next number. `rig` may differ only in its endpoints and its source
+    /// region.
     pub fn add_endpoint(&mut self, rig: &RigConfig) -> anyhow::Result<()> {
         let [initiator, responder] = EndConfig::for_both_sides(rig)?;
         let ends = [
@@ -411,8 +405,8 @@ impl Rig {
         Ok(())
     }
 
-    /// Starts `load(n)` on the `n`-th stream. If both sides make load, the asked side's `n`-th
-    /// stream gets it, too.
+    /// Starts `load(n)` on the `n`-th stream. If both sides post messages, it is also started on the responder's `n`-th
+    /// stream.
     pub fn start_load(&mut self, load: impl Fn(u32) -> Load) -> anyhow::Result<()> {
         for (n, stream) in (0..).zip(self.streams.clone()) {
             let load = load(n);
@@ -435,8 +429,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Stops the load on each stream. Returns the sum of the asking side's reports with the times
-    /// of all messages.
+    /// Stops the load on each stream. Returns the sum of the initiator's reports, including all latencies.
     pub fn stop_load(&mut self) -> anyhow::Result<LoadReport> {
         if let Some(responder) = self.responder.as_mut().filter(|_| self.bidirectional) {
             for stream in responder.accepted.clone() {
@@ -462,7 +455,7 @@ impl Rig {
         self.await_reports(1, TIMEOUT)
     }
 
-    /// Waits for the end of the load on each stream and returns the sum of the reports.
+    /// Waits for the end of the load on each stream. Returns the sum of the reports.
     pub fn await_load_end(&mut self, timeout: Duration) -> anyhow::Result<LoadReport> {
         self.await_reports(self.streams.len(), timeout)
     }
@@ -489,12 +482,12 @@ impl Rig {
         total.ok_or_else(|| anyhow::anyhow!("there was no stream"))
     }
 
-    /// Returns the statistics of the asked side's first stream, if that side is in this process.
+    /// Returns the statistics of the responder's first stream; `None` if the responder is in another process.
     pub fn responder_stats(&mut self) -> anyhow::Result<Option<StreamStats>> {
         self.responder.as_mut().map_or(Ok(None), RigEnd::first_stats)
     }
 
-    /// Returns the statistics of the asking side's first stream.
+    /// Returns the statistics of the initiator's first stream.
     pub fn initiator_stats(&mut self) -> anyhow::Result<Option<StreamStats>> {
         self.initiator.first_stats()
     }

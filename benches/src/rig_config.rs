@@ -3,12 +3,12 @@
 use ddp::{Qn, Stag};
 use serde::{Deserialize, Serialize};
 
-/// Returns the STag of either side's source region, for writes and served Reads;
-/// [stable](RigConfig::unstable) or not.
+/// Returns the STag of a side's source region, for its writes and the Reads that it serves; see
+/// [`RigConfig::unstable`].
 pub const fn source_stag(unstable: bool) -> Stag {
     if unstable { Stag(0x300) } else { Stag(0x100) }
 }
-/// STag of either side's sink region, target of the other's writes and of its own Reads.
+/// STag of a side's sink region, the target of the peer's writes and of the side's own Reads.
 pub const SINK_STAG: Stag = Stag(0x200);
 /// Queue of untagged messages.
 pub const MESSAGE_QUEUE: Qn = Qn(0);
@@ -43,13 +43,13 @@ impl Link {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// Opens streams and makes load.
+    /// Opens streams and posts messages.
     Initiator,
-    /// Accepts streams and is the target of their messages.
+    /// Accepts streams and receives their messages.
     Responder,
 }
 
-/// The layers below TCP or SCTP; IPv4 without a VLAN tag by default.
+/// The layers below TCP or SCTP. The default is IPv4 without a VLAN tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Network {
@@ -57,7 +57,7 @@ pub struct Network {
     pub v6: bool,
     /// VLAN identifier of both interfaces; `None` for untagged frames.
     pub vlan: Option<u16>,
-    /// True if IPsec protects TCP or SCTP; see `protected`.
+    /// True if IPsec protects TCP or SCTP; see `ipsec.rs`.
     pub protected: bool,
 }
 
@@ -65,30 +65,30 @@ pub struct Network {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Impairment {
-    /// Lost frames per million, towards the asked side.
+    /// Lost frames per million, towards the responder.
     pub loss_ppm: u32,
-    /// Propagation time each way, microseconds.
+    /// Propagation delay in each direction, microseconds.
     pub delay_us: u64,
-    /// Rate towards the asked side, Mbit/s; 0 for unlimited.
+    /// Rate towards the responder, Mbit/s; 0 for unlimited.
     pub rate_mbit: u64,
-    /// Bytes that may wait for the rate.
+    /// Length of the queue in front of the rate limit, bytes.
     pub queue: u64,
 }
 
-/// Deviations of both ends and their link from the appliance's defaults. Unknown keys are ignored
-/// and missing ones are defaults, so that programs of different versions can be compared.
+/// Deviations of both ends and their link from the appliance's defaults. Unknown keys are ignored and missing ones have
+/// their defaults, so that programs of different versions can be compared.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RigConfig {
     /// The link between the two ends.
     pub link: Link,
-    /// Bytes of an IP packet.
+    /// Maximum length of an IP packet, bytes.
     pub mtu: u16,
     /// True if both ends request markers.
     pub markers: bool,
     /// True if both ends request CRCs.
     pub crc: bool,
-    /// True if TCP checksums are not computed, false if the workers compute them.
+    /// True if TCP checksums are neither computed nor verified; false if the workers do both.
     pub trusted: bool,
     /// True for SCTP, false for MPA over TCP.
     pub sctp: bool,
@@ -97,28 +97,28 @@ pub struct RigConfig {
     /// The layers below TCP or SCTP.
     #[serde(flatten)]
     pub network: Network,
-    /// Bytes of each region.
+    /// Length of each region, bytes.
     pub region: u64,
-    /// True if the source region may change during transmission, as the appliance's own regions
-    /// may. False if it cannot, as the file of a put.
+    /// True if the source region may change during transmission, as the appliance's own regions; false if it cannot, as
+    /// the file of a put.
     pub unstable: bool,
-    /// STags that divide the asked side's region into equal parts.
+    /// Number of STags that divide the responder's region into equal parts.
     pub stags: u32,
-    /// Cores of the asking and of the asked worker.
+    /// Cores of the initiator's and the responder's worker.
     pub cores: [usize; 2],
-    /// Frames that a direction of the link holds; `None` for the default.
+    /// Frames that each direction of the link can hold; `None` for the default.
     pub slots: Option<u16>,
     /// Number of streams.
     pub streams: u32,
-    /// Bytes of an untagged buffer.
+    /// Length of an untagged buffer, bytes.
     pub buffer: u32,
     /// True if the worker of this side sleeps when idle, false if it polls; by [`Side`].
     pub adaptive: [bool; 2],
     /// True if both ends record the events of their streams.
     pub recorder: bool,
-    /// True if both sides make the load, false if only the asking one does.
+    /// True if both sides post messages, false if only the initiator does.
     pub both: bool,
-    /// Impairment of the link; `ring` only.
+    /// Impairment of the link; only for `ring`.
     #[serde(flatten)]
     pub impairment: Impairment,
     /// Names of the Linux interfaces, for `af_packet` and `af_xdp`; the path of the socket for `memif`.
@@ -153,7 +153,7 @@ impl Default for RigConfig {
 }
 
 impl RigConfig {
-    /// Returns the bytes of an STag's part of the region.
+    /// Returns the length of each STag's part of the region, bytes.
     pub fn stag_bytes(&self) -> u64 {
         self.region / u64::from(self.stags.max(1))
     }

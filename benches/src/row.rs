@@ -1,12 +1,11 @@
-//! A row: one measured number with its parameters and repetitions, as passed between processes and
-//! stored in `results.json`.
+//! A row: one measured number with its parameters and repetitions. Rows are passed between processes and stored in
+//! `results.json`.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A latency distribution: pairs of a quantile and its value in nanoseconds. Octiles are too coarse
-/// for tails.
+/// A latency distribution: pairs of quantile and value, nanoseconds. The quantiles become denser towards the tail.
 pub type Quantiles = Vec<(f64, u64)>;
 
 /// A measured number.
@@ -26,15 +25,14 @@ pub struct Row {
     /// Secondary numbers by name, with the unit in the name: the median of the repetitions, or the
     /// maximum for names that end in `_max`.
     pub extra: BTreeMap<String, f64>,
-    /// Completed repetitions. Runs of different rows with the same number were measured right after
-    /// each other.
+    /// Completed repetitions. Repetitions of different rows with the same number were measured in direct succession.
     pub runs: Vec<Repetition>,
-    /// Latency distribution of the last repetition, if the row is a latency.
+    /// Latency distribution of the last repetition; empty for other rows.
     pub latency: Quantiles,
-    /// Reason for which the row did not run, as a sentence.
+    /// Reason why the row did not run, as a sentence.
     pub not_run: Option<String>,
-    /// True if, around a repetition, the cores were too far from each other or shared with other
-    /// programs, so that absolute numbers mean nothing.
+    /// True if, before or after a repetition, the cores were too far from each other or shared with other programs.
+    /// Absolute numbers are then meaningless.
     pub noisy: bool,
 }
 
@@ -50,13 +48,12 @@ pub struct Repetition {
     pub extra: BTreeMap<String, f64>,
     /// True if the cores were disturbed around this repetition; see [`Row::noisy`].
     pub noisy: bool,
-    /// Copy rate of the slower core, the lesser of those before and after the repetition, in
-    /// gigabytes per second.
+    /// Copy rate of the slower core, GB/s: the lesser of the checks before and after the repetition.
     pub copied: Option<f64>,
 }
 
 impl Repetition {
-    /// Returns the value, or the secondary number of this name.
+    /// Returns the value for `None`, otherwise the secondary number of this name.
     pub fn value_of(&self, what: Option<&str>) -> Option<f64> {
         what.map_or(Some(self.value), |name| self.extra.get(name).copied())
     }
@@ -76,7 +73,7 @@ impl Row {
         self
     }
 
-    /// Sets the value.
+    /// Sets the measured value.
     pub fn set(&mut self, value: f64) {
         self.value = Some(value);
     }
@@ -86,7 +83,7 @@ impl Row {
         self.extra.insert(name.to_owned(), value);
     }
 
-    /// Sets the reason for which there is no value.
+    /// Sets the reason why there is no value.
     #[must_use]
     pub fn with_reason(mut self, why: impl Into<String>) -> Row {
         self.not_run = Some(why.into());
@@ -118,13 +115,13 @@ impl Row {
         }
     }
 
-    /// Returns the value, or the secondary number of this name, of each repetition that has it.
+    /// Returns, for each repetition that has it, the value for `None` or the secondary number of this name.
     pub fn values(&self, what: Option<&str>) -> Vec<f64> {
         self.runs.iter().filter_map(|run| run.value_of(what)).collect()
     }
 }
 
-/// Returns the median, as the mean of the middle two for an even count, and 0 for no values.
+/// Returns the median: for an even count the mean of the middle two, 0 without values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,8 +1,7 @@
-//! A whole run: each task in a process of its own. The tasks of a group run one after the other, in
-//! reversed order in every second repetition (A B, B A, …). The cores are checked between tasks.
+//! A whole run. Each task runs in its own process. The tasks of a group run consecutively, in reverse order in every
+//! second repetition (A B, B A, …). The cores are checked between tasks.
 //!
-//! [`compare_builds`] compares this program with one built of another commit: each task runs with both in
-//! A/B order.
+//! [`compare_builds`] compares this program with one built from another commit: each task runs with both in ABBA order.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,20 +24,19 @@ use crate::targets::{Kind, Target, ratios, targets};
 /// Results of a run, stored as `results.json`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Results {
-    /// The machine, by property.
+    /// Description of the machine: names and values.
     pub machine: BTreeMap<String, String>,
     /// True if the run was a quick one.
     pub quick: bool,
     /// True if the run had all groups.
     pub whole: bool,
-    /// Duration of the run, in seconds.
+    /// Duration of the run, seconds.
     pub seconds: f64,
-    /// Round trips of a cache line between the cores, in nanoseconds, sampled through the run.
+    /// Round trips of a cache line between the cores, nanoseconds, sampled during the run.
     pub ping_pong_ns: Vec<f64>,
-    /// Copy rate of the slower core within its L1 cache, in gigabytes per second, sampled through
-    /// the run.
+    /// Copy rates of the slower core within its L1 cache, GB/s, sampled during the run.
     pub copy_gb_per_s: Vec<f64>,
-    /// Headings by group.
+    /// Name and heading of each group.
     pub groups: Vec<(String, String)>,
     /// The targets.
     pub targets: Vec<Target>,
@@ -47,14 +45,14 @@ pub struct Results {
 }
 
 impl Results {
-    /// True if a row was measured while the cores were too far from each other, or shared with
-    /// other programs, for absolute numbers.
+    /// True if a row was measured while the cores were too far from each other or shared with other programs, which
+    /// makes absolute numbers meaningless.
     pub fn is_noisy(&self) -> bool {
         self.rows.iter().any(|row| row.noisy)
     }
 }
 
-/// Returns the groups that `only` names, or all.
+/// Returns the groups named in `only`, or all if it is empty.
 fn select_groups(means: &RunOptions, only: &[String]) -> anyhow::Result<Vec<Group>> {
     let all = groups(means);
     for name in only {
@@ -66,7 +64,7 @@ fn select_groups(means: &RunOptions, only: &[String]) -> anyhow::Result<Vec<Grou
     Ok(all.into_iter().filter(wanted).collect())
 }
 
-/// Runs the groups that `only` names, or all.
+/// Runs the groups named in `only`, or all if it is empty.
 pub fn run(means: &RunOptions, only: &[String]) -> anyhow::Result<Results> {
     let begin = Instant::now();
     let machine = machine::describe();
@@ -130,8 +128,8 @@ impl Runner {
     }
 }
 
-/// Returns the order of a repetition, forward and backward in alternation. Drift within a group
-/// favours no task.
+/// Returns the order of tasks in a repetition, alternately forward and backward, so that drift within a group favours
+/// no task.
 fn repetition_order(repetition: u32, many: usize) -> Vec<usize> {
     let forward = 0..many;
     if repetition.is_multiple_of(2) { forward.collect() } else { forward.rev().collect() }
@@ -165,8 +163,8 @@ pub struct Comparison {
     pub interval: Option<Interval>,
 }
 
-/// Runs each task with this program and with `other`, in the order ABBA, `repetitions` times each.
-/// Peers are left out: they are the same for both.
+/// Runs each task `repetitions` times with this program and with `other`, in ABBA order. Peers are omitted, as they are
+/// the same for both.
 pub fn compare_builds(
     means: &RunOptions,
     only: &[String],
@@ -205,7 +203,7 @@ pub fn comparison_table(all: &[Comparison]) -> Table {
     for Comparison { ours, theirs, ratios, interval } in all {
         let value = |row: &Row| row.value.map_or("—".to_owned(), format_number);
         let why = ours.not_run.as_ref().or(theirs.not_run.as_ref());
-        // The two differ significantly if 1 is outside of the interval.
+        // The two differ significantly if the interval does not contain 1.
         let differs = |i: &Interval| if i.low > 1.0 || i.high < 1.0 { "differs" } else { "" };
         table.add_row([
             ours.name.clone(),
@@ -220,7 +218,7 @@ pub fn comparison_table(all: &[Comparison]) -> Table {
     table
 }
 
-/// True if the task needs an interface and the run has none.
+/// True if the task needs a device and the run has none.
 fn lacks_device(task: &Task) -> bool {
     match task {
         Task::Cell(cell) => cell.rig.link != Link::Ring && cell.rig.devices[0].is_empty(),
@@ -302,7 +300,7 @@ pub fn target_table(results: &Results) -> Table {
     table
 }
 
-/// Formats the bound with its sign and unit.
+/// Formats the bound of a target with its sign and unit.
 pub fn format_bound(target: &Target) -> String {
     let sign = if target.at_most { "≤" } else { "≥" };
     let text =
@@ -310,7 +308,7 @@ pub fn format_bound(target: &Target) -> String {
     text.map_or("—".to_owned(), |text| text.trim_end().to_owned())
 }
 
-/// Formats the measured value with its interval or range.
+/// Formats the measured value of a target with its interval or range.
 pub fn format_value(target: &Target) -> String {
     let Some(value) = target.value else { return "—".to_owned() };
     match (target.kind, target.low.zip(target.high)) {
@@ -328,8 +326,7 @@ pub fn format_value(target: &Target) -> String {
     }
 }
 
-/// Formats the judgement: met, missed, unknown (the interval contains the bound), not run, or the
-/// reason for no judgement.
+/// Formats the verdict: met, missed, unknown (the interval contains the bound), not run, or the reason for no verdict.
 pub fn format_verdict(target: &Target) -> String {
     let noisy = if target.noisy && target.kind == Kind::Figure { "noisy" } else { "" };
     match (target.value, target.met, &target.why) {
@@ -342,14 +339,14 @@ pub fn format_verdict(target: &Target) -> String {
     }
 }
 
-/// True if the better end of the interval meets the bound.
+/// True if the better end of the interval meets the bound, which makes a missed target unknown.
 fn contains_bound(target: &Target) -> bool {
     let better = if target.at_most { target.low } else { target.high };
     let met = |(end, bound): (f64, f64)| if target.at_most { end <= bound } else { end >= bound };
     target.kind.has_interval() && better.zip(target.target).is_some_and(met)
 }
 
-/// Formats a ratio with its interval, with as many digits as show the interval's ends apart.
+/// Formats a ratio with its interval, with enough digits to distinguish the ends.
 pub fn format_ratio(mean: f64, low: f64, high: f64) -> String {
     let digits = match mean {
         mean if mean >= 100.0 => 0,
@@ -360,8 +357,8 @@ pub fn format_ratio(mean: f64, low: f64, high: f64) -> String {
     format!("{mean:.digits$} [{low:.digits$}, {high:.digits$}]")
 }
 
-/// Formats a number with up to three significant digits (at most two decimals), or as a grouped
-/// integer from 1000 on.
+/// Formats a number with up to three significant digits and at most two decimals. From 1000 on, it is an integer with
+/// grouped digits.
 pub fn format_number(value: f64) -> String {
     let digits = match value.abs() {
         v if v >= 1000.0 => return group_digits(value),
@@ -384,7 +381,7 @@ fn group_digits(value: f64) -> String {
     out
 }
 
-/// Returns the typical round trip of a cache line between the cores in a run, in nanoseconds.
+/// Returns the median round trip of a cache line between the cores in a run, nanoseconds.
 pub fn typical_ping_pong(results: &Results) -> f64 {
     median(&results.ping_pong_ns)
 }

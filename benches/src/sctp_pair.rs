@@ -1,5 +1,5 @@
-//! Two endpoints over SCTP without worker, port or clock, with one session; the counterpart of
-//! [`pairing`](crate::pairing).
+//! Two endpoints connected over SCTP without worker, port or clock, with one session. The counterpart of
+//! [`endpoint_pair`](crate::endpoint_pair).
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl TxBatch for SegmentBatch {
     }
 }
 
-/// One endpoint with its memory.
+/// One endpoint of a pair with its memory.
 pub struct SctpPairEnd {
     endpoint: Option<Endpoint<VecMemory>>,
     session: Option<SessionId>,
@@ -54,19 +54,19 @@ impl SctpPairEnd {
         }
     }
 
-    /// Passes a packet to the endpoint.
+    /// Passes a received packet to the endpoint.
     pub fn handle_packet(&mut self, now: Instant, bytes: &[u8]) {
         let packet = Packet::new(bytes).expect("a packet of ours");
         assert!(packet.checksum_ok(), "nobody damages packets here");
         let cx =
             &mut Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold };
         if let Some(endpoint) = &mut self.endpoint {
-            // Old acknowledgements are dropped, which is correct.
+            // An error means that the packet was dropped, such as an old acknowledgement.
             let _ = endpoint.input(now, &packet, cx);
         }
     }
 
-    /// Handles expired timers and writes the pending packets into `batch`.
+    /// Handles an expired timer and writes the pending packets into `batch`.
     pub fn output(&mut self, now: Instant, batch: &mut SegmentBatch) {
         let cx =
             &mut Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold };
@@ -136,9 +136,9 @@ pub struct SctpPair {
 }
 
 impl SctpPair {
-    /// Returns an association over a path for packets of `packet_len` bytes, with open windows.
+    /// Returns a pair with an open session, for packets of at most `packet_len` bytes, with open congestion windows.
     pub fn new(packet_len: usize) -> SctpPair {
-        // A whole burst is sent at once, independent of the clock.
+        // A whole burst is sent at once, without pacing.
         let send = SendConfig {
             pacing: false,
             max_burst: 1 << 16,
@@ -184,7 +184,7 @@ impl SctpPair {
         let mut pairing = SctpPair { now, sender, receiver, outbound: there, inbound: back };
         pairing.deliver_burst();
         pairing.exchange_reply();
-        // Initiate and Accept.
+        // The session's Initiate and Accept.
         while pairing.exchange_bursts() {}
         for _ in 0..8 {
             pairing.write(256 << 10);
@@ -201,7 +201,7 @@ impl SctpPair {
         endpoint.post(session, message).expect("there is room for a message");
     }
 
-    /// Exchanges one burst each way; returns false if neither endpoint had anything to send.
+    /// Exchanges one burst in each direction. Returns false if neither endpoint had anything to send.
     pub fn exchange_bursts(&mut self) -> bool {
         self.send_burst();
         self.deliver_burst();
@@ -209,14 +209,14 @@ impl SctpPair {
         let quiet = self.outbound.segments.is_empty() && self.inbound.segments.is_empty();
         let next =
             [self.sender.poll_timeout(), self.receiver.poll_timeout()].into_iter().flatten().min();
-        // Delayed SACKs are due soon; later timers are for loss.
+        // Delayed SACKs are due within 150 ms; later timers are for loss.
         let soon =
             next.filter(|&at| quiet && at.saturating_since(self.now) < Duration::from_millis(150));
         self.now = soon.unwrap_or(self.now).max(self.now) + Duration::from_micros(10);
         !quiet || soon.is_some()
     }
 
-    /// Writes the sender's burst into [`last_burst`](Self::burst).
+    /// Writes the sender's packets into [`last_burst`](Self::last_burst).
     pub fn send_burst(&mut self) {
         self.outbound.clear();
         self.sender.output(self.now, &mut self.outbound);
@@ -227,7 +227,7 @@ impl SctpPair {
         &mut self.outbound.segments
     }
 
-    /// Passes the burst to the receiver; returns the number of delivered messages.
+    /// Passes the burst to the receiver. Returns the number of delivered messages.
     pub fn deliver_burst(&mut self) -> u32 {
         for packet in &self.outbound.segments {
             self.receiver.handle_packet(self.now, packet);
@@ -235,7 +235,7 @@ impl SctpPair {
         self.receiver.drain_events(self.now)
     }
 
-    /// Writes the receiver's answer and passes it to the sender.
+    /// Writes the receiver's reply and passes it to the sender.
     pub fn exchange_reply(&mut self) {
         self.inbound.clear();
         self.receiver.output(self.now, &mut self.inbound);

@@ -1,8 +1,7 @@
-//! Stalls of a polling core. A thread on each core only reads the clock; a gap between two readings
-//! is a stall, caused by another program, an interrupt or another virtual machine.
+//! Stalls of a polling core. A thread on each core only reads the clock. A gap between two readings is a stall, caused
+//! by another program, an interrupt or another virtual machine.
 //!
-//! Stalls are a lower bound of tail latencies: a message that needs the core waits as long with any
-//! data plane.
+//! Stalls are a lower bound of tail latencies: a message that needs the core waits as long with any data plane.
 
 use std::time::{Duration, Instant};
 
@@ -11,22 +10,21 @@ use serde::{Deserialize, Serialize};
 use crate::limits::pin_to_core;
 use crate::row::Row;
 
-/// Least stall; shorter gaps are the readings themselves.
+/// Minimum stall; shorter gaps are the cost of the readings themselves.
 const MIN_STALL: Duration = Duration::from_nanos(500);
-/// Bound of the recorded stalls of a core. A measurement with more fails: its tails would be too
-/// low.
+/// Maximum number of recorded stalls per core. A measurement with more fails, because its tails would be too low.
 const MAX_STALLS: usize = 1 << 20;
-/// Least time of an echo that no stall delays.
+/// Minimum time of an echo without a stall.
 const MIN_ECHO_TIME: Duration = Duration::from_micros(2);
 
-/// Stalls of both cores at the same time, as a message needs both.
+/// Measurement of the stalls of both cores, which are combined because a message needs both.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Stalls {
     /// Name of the row, unique in a run.
     pub name: String,
     /// Group of the plan.
     pub group: String,
-    /// The cores.
+    /// The two cores.
     pub cores: [usize; 2],
     /// Seconds of the measurement.
     pub seconds: f64,
@@ -38,8 +36,7 @@ impl Stalls {
         Row::new(&self.group, &self.name, "us")
     }
 
-    /// Measures the stalls. The value is the 99.9 % quantile of the wait of open-loop messages that
-    /// need both cores.
+    /// Measures the stalls. The value is the 99.9 % quantile of the wait of open-loop messages that need both cores.
     pub fn measure(&self) -> anyhow::Result<Row> {
         let time = Duration::from_secs_f64(self.seconds);
         let threads = self.cores.map(|core| std::thread::spawn(move || record_stalls(core, time)));
@@ -64,7 +61,7 @@ impl Stalls {
     }
 }
 
-/// Returns the stalls of a core.
+/// Records the stalls of a core for `time`.
 fn record_stalls(core: usize, time: Duration) -> anyhow::Result<Vec<Duration>> {
     pin_to_core(core)?;
     let mut stalls = Vec::with_capacity(MAX_STALLS);
@@ -81,15 +78,14 @@ fn record_stalls(core: usize, time: Duration) -> anyhow::Result<Vec<Duration>> {
     Ok(stalls)
 }
 
-/// Returns the least remaining stall time at the worst `share` of all moments. `stalls` are in
-/// ascending order.
+/// Returns the minimum remaining stall time in the worst `share` of all moments. `stalls` are in ascending order.
 fn open_loop_quantile(stalls: &[Duration], time: Duration, share: f64) -> Duration {
-    // All but the last w of a stall s wait longer than w. Finds w for which the sum of s - w is the
-    // share.
+    // In a stall of length s, all moments but the last w wait longer than w. Finds w for which the sum of s - w over
+    // all longer stalls is `share` of the time.
     let most = time.mul_f64(share);
     let mut sum = Duration::ZERO;
     for (count, &stall) in (0..).zip(stalls.iter().rev().chain([&Duration::ZERO])) {
-        // For w down to this stall's length the sum is `sum - count * w`.
+        // For w between the next shorter stall and the shortest counted one, the sum is `sum - count * w`.
         if count > 0 && sum.saturating_sub(stall * count) >= most {
             return (sum - most) / count;
         }
@@ -98,8 +94,8 @@ fn open_loop_quantile(stalls: &[Duration], time: Duration, share: f64) -> Durati
     Duration::ZERO
 }
 
-/// Returns the least wait of the worst `share` of closed-loop echoes, where a stall delays one
-/// echo. `stalls` are in ascending order.
+/// Returns the minimum wait of the worst `share` of closed-loop echoes, where each stall delays one echo. `stalls` are
+/// in ascending order.
 fn closed_loop_quantile(stalls: &[Duration], time: Duration, share: f64) -> Duration {
     let echoes = time.saturating_sub(stalls.iter().sum()).div_duration_f64(MIN_ECHO_TIME);
     let hit = (echoes * share).ceil() as usize;
@@ -119,20 +115,20 @@ mod tests {
     #[test]
     fn random_moment_waits_for_rest_of_stall() {
         assert_eq!(open_loop_quantile(&[], SECOND, 0.001), Duration::ZERO);
-        // A stall of 11 ms in a second: a thousandth of all moments is in its first millisecond.
+        // A stall of 11 ms within a second: 0.1 % of all moments is its first millisecond.
         assert_eq!(open_loop_quantile(&ms(&[11]), SECOND, 0.001), Duration::from_millis(10));
         assert_eq!(open_loop_quantile(&ms(&[1, 11]), SECOND, 0.001), Duration::from_millis(10));
-        // Two equal stalls have half of these moments each.
+        // Two equal stalls share these moments equally.
         assert_eq!(open_loop_quantile(&ms(&[11, 11]), SECOND, 0.002), Duration::from_millis(10));
         // 5 ms above w in both: (8 - w) + (5 - w) = 5.
         assert_eq!(open_loop_quantile(&ms(&[5, 8]), SECOND, 0.005), Duration::from_millis(4));
-        // The stalls together are shorter than the share.
+        // All stalls together are shorter than the share.
         assert_eq!(open_loop_quantile(&ms(&[1]), SECOND, 0.01), Duration::ZERO);
     }
 
     #[test]
     fn each_stall_delays_one_echo() {
-        // 180 ms are stalls. The rest has time for 409,850 echoes, of which the 410 slowest count.
+        // The stalls take 180 ms. The remaining time allows 409,850 echoes, and the slowest 0.1 % are 410.
         let stalls: Vec<_> = (1..=600).map(Duration::from_micros).collect();
         assert_eq!(closed_loop_quantile(&stalls, SECOND, 0.001), Duration::from_micros(191));
         assert_eq!(closed_loop_quantile(&stalls[..300], SECOND, 0.001), Duration::ZERO);

@@ -1,11 +1,9 @@
-//! The targets, and how a run compares with them.
+//! The targets, and the comparison of a run with them.
 //!
-//! - A *ratio* of two rows is formed repetition by repetition and judged by the end of its 95 %
-//!   interval.
-//! - A *value* of one row is judged in the same way.
+//! - A *ratio* of two rows is formed for each repetition and judged by the worse end of its 95 % interval.
+//! - A *difference* of two rows and a *value* of one row are judged in the same way.
 //! - A *count* is the same on every machine and is judged by its worst repetition.
-//! - A *figure* (Gbit/s, microseconds) depends on machine and hour and has no bound: it is shown,
-//!   and not judged.
+//! - A *figure* (Gbit/s, microseconds) depends on the machine and its load. It is shown and not judged.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +22,7 @@ pub enum Kind {
     Difference,
     /// Value of one row, in its unit, judged by its interval.
     Value,
-    /// Count of one row, the same on every machine.
+    /// Count of one row, the same on every machine, judged by its worst repetition.
     Count,
     /// Value of one row, shown and not judged.
     Figure,
@@ -42,7 +40,7 @@ impl Kind {
 pub struct Target {
     /// Name in the report.
     pub name: String,
-    /// Kind of its number.
+    /// Kind of the number.
     pub kind: Kind,
     /// The bound; `None` for a figure.
     pub target: Option<f64>,
@@ -52,22 +50,22 @@ pub struct Target {
     pub unit: String,
     /// One ratio or value for each repetition.
     pub samples: Vec<f64>,
-    /// Geometric mean of ratios, the worst of counts, the median of figures; `None` if the run did not measure it.
+    /// Geometric mean of ratios, mean of differences and values, worst of counts, median of figures; `None` if not
+    /// measured.
     pub value: Option<f64>,
-    /// Lower end of the 95 % interval, or the least sample of kinds without an interval.
+    /// Lower end of the 95 % interval, or the minimum sample of kinds without an interval.
     pub low: Option<f64>,
-    /// Upper end of the 95 % interval, or the greatest sample of kinds without an interval.
+    /// Upper end of the 95 % interval, or the maximum sample of kinds without an interval.
     pub high: Option<f64>,
-    /// True if the bound is met, by the worse end of the interval. `None` if it is not known or
-    /// there is no bound.
+    /// True if the worse end of the interval meets the bound; `None` without a bound or if not measured.
     pub met: Option<bool>,
     /// Reason for a missing value or judgement.
     pub why: Option<String>,
-    /// True if another program used the cores during the measurement.
+    /// True if a row was noisy; see [`Row::noisy`].
     pub noisy: bool,
 }
 
-/// A row's value (`None`), or a secondary number by name.
+/// A row by name, with the name of a secondary number; `None` for the row's value.
 #[derive(Clone, Copy)]
 struct Metric<'a>(&'a str, Option<&'a str>);
 
@@ -89,7 +87,7 @@ pub fn targets(rows: &[Row]) -> Vec<Target> {
     list.targets
 }
 
-/// Returns the samples, whether they are noisy, and the reason if there are none.
+/// Returns the samples, true if they are noisy, and the reason if there are none.
 fn split_samples(found: Samples) -> (Vec<f64>, bool, Option<String>) {
     match found {
         Ok((samples, noisy)) => (samples, noisy, None),
@@ -102,16 +100,16 @@ struct TargetList<'a> {
     targets: Vec<Target>,
 }
 
-/// The samples of one or two rows, one for each repetition, and whether a row is noisy; or the
-/// reason for their absence.
+/// Samples of one or two rows, one for each repetition, and true if a row is noisy. The error is the reason for their
+/// absence.
 type Samples = Result<(Vec<f64>, bool), String>;
 
-/// Ratios of the same repetition.
+/// Returns the ratios of values with the same repetition number.
 pub fn ratios(of: &Row, by: &Row) -> Vec<f64> {
     combine_runs(of, by, (None, None), |a, b| a / b)
 }
 
-/// Returns `form` of two rows' numbers, for each repetition that both have.
+/// Returns `form` of two rows' numbers for each repetition that both have.
 fn combine_runs(
     of: &Row,
     by: &Row,
@@ -144,7 +142,7 @@ impl TargetList<'_> {
         }
     }
 
-    /// Adds the ratio of two rows. With `at_most` the target is an upper bound and less is better.
+    /// Adds the ratio of two rows. `at_most` is true if the target is an upper bound.
     fn add_ratio(
         &mut self,
         name: &str,
@@ -157,13 +155,13 @@ impl TargetList<'_> {
         self.push(Kind::Ratio, name, "", target, at_most, found);
     }
 
-    /// Adds a ratio that is itself a row's value, as of an A/B cell.
+    /// Adds a ratio that is the value of a row, as for A/B cells.
     fn add_row_ratio(&mut self, name: &str, target: Option<f64>, row: &str) {
         let found = self.row(row).map(|row| (row.values(None), row.noisy));
         self.push(Kind::Ratio, name, "", target, false, found);
     }
 
-    /// Adds the difference of two rows, at most `bound`.
+    /// Adds the difference of two rows with the upper bound `bound`.
     fn add_difference(
         &mut self,
         name: &str,
@@ -176,13 +174,13 @@ impl TargetList<'_> {
         self.push(Kind::Difference, name, unit, Some(bound), true, found);
     }
 
-    /// Adds a value of one row, at most `bound`.
+    /// Adds a value of one row with the upper bound `bound`.
     fn add_upper_bound(&mut self, name: &str, unit: &str, bound: f64, of: Metric<'_>) {
         let found = self.values(of, 1.0);
         self.push(Kind::Value, name, unit, Some(bound), true, found);
     }
 
-    /// Adds a target that is judged by its interval.
+    /// Adds a target whose kind has an interval, and judges it.
     fn push(
         &mut self,
         kind: Kind,
@@ -229,7 +227,7 @@ impl TargetList<'_> {
         }
     }
 
-    /// Adds a count, if there is a bound, or a figure.
+    /// Adds a count if there is a bound, otherwise a figure.
     fn add_number(
         &mut self,
         name: &str,
@@ -338,8 +336,8 @@ impl TargetList<'_> {
         self.add_difference(name, "us", 0.5, time("esp-echo"), time("clear-echo"));
     }
 
-    /// Returns the protected rate relative to the bound of one core that does clear-text work and
-    /// cryptography in sequence, where the two times of each byte add up.
+    /// Returns the protected rate relative to one core that processes clear text and encrypts in sequence, so that the
+    /// two times per byte add up.
     fn relative_to_clear_and_gcm(&self, mtu: u16) -> Samples {
         let rows = [format!("esp-write-{mtu}"), format!("clear-write-{mtu}"), format!("gcm-{mtu}")];
         let [esp, clear, gcm] = [self.row(&rows[0])?, self.row(&rows[1])?, self.row(&rows[2])?];
@@ -360,13 +358,13 @@ impl TargetList<'_> {
         for (peer, name, target) in [
             ("sockets-crc-copy", "kernel sockets over lo", Some(4.0)),
             ("ucx-put-bw", "UCX put over TCP", Some(3.0)),
-            // UCX may choose shared memory within a host, which has no network in it.
+            // UCX may choose shared memory within a host, which involves no network.
             ("ucx-put-bw-auto", "UCX put over a transport of its choice", None),
         ] {
             let name = format!("goodput, ddpd at MTU 9000 / {name}");
             self.add_ratio(&name, target, false, row_value("write-9000"), row_value(peer));
         }
-        // Kernel segments over `lo` are as long.
+        // The kernel's segments over `lo` have this length, too.
         let name = "goodput, ddpd at MTU 65 280 / kernel sockets over lo";
         self.add_ratio(name, None, false, row_value("write-65280"), row_value("sockets-crc-copy"));
         for (peer, name) in [
@@ -392,7 +390,7 @@ impl TargetList<'_> {
     }
 
     fn add_counts(&mut self) {
-        // 10 000 streams are the most precise; a quick run has 100.
+        // 10 000 streams give the most precise number. A quick run has only 100.
         for (bound, with, suffix) in [(1536.0, "with", ""), (1024.0, "without", "-unrecorded")] {
             let [most, fewer] = [10_000, 100].map(|n| format!("memory-{n}{suffix}"));
             let row = if self.row(&most).is_ok() { &most } else { &fewer };
@@ -471,8 +469,7 @@ mod tests {
 
     const HAND_OFF: &str = "goodput, ddpd / hand-off, MTU 1500";
 
-    /// The machine becomes ten times slower from the third repetition on: rates become useless,
-    /// ratios stay exact.
+    /// From the third repetition on the machine is ten times slower. Rates become useless, ratios remain exact.
     #[test]
     fn ratios_are_formed_per_repetition() {
         let rows = [
@@ -487,7 +484,7 @@ mod tests {
         assert_eq!(target.met, Some(true));
     }
 
-    /// The mean is above the target, and the interval reaches below it.
+    /// The mean is above the target, but the interval reaches below it.
     #[test]
     fn interval_across_the_bound_is_not_met() {
         let rows = [row("write-1500", &[45.0, 65.0, 55.0]), row("handoff-1500", &[100.0; 3])];
@@ -526,7 +523,7 @@ mod tests {
         for (tail, met) in [([4.0, 4.1, 4.2], true), ([4.0, 4.1, 7.0], false)] {
             let targets = targets(&[row("loaded-1000-50", &tail)]);
             let target = find(&targets, "echo at 50 % load, 1000 streams, p99.9");
-            // `row` makes it four times as much.
+            // `row` multiplies the value by four.
             assert_eq!((target.kind, target.samples[0]), (Kind::Value, 16.0));
             assert!(target.low < target.value && target.value < target.high);
             assert_eq!((target.unit.as_str(), target.met), ("us", Some(met)));
@@ -545,7 +542,7 @@ mod tests {
         let targets = targets(&rows);
         let name = "goodput, ESP / predicted from clear text and AES-GCM, MTU 1500";
         let target = find(&targets, name);
-        // 20 of 1 / (1 / 40 + 1 / 40).
+        // 20 relative to 1 / (1 / 40 + 1 / 40) = 20.
         assert_eq!((target.samples.as_slice(), target.met), (&[1.0, 1.05, 1.0][..], Some(true)));
         let echo = find(&targets, "echo, ESP − clear text, p50");
         assert!((echo.value.unwrap() - 0.3).abs() < 1e-9 && echo.unit == "us");

@@ -1,5 +1,4 @@
-//! Memory of an idle stream, to the byte. It is a separate test program, because its allocator
-//! counts.
+//! Memory of an idle stream, exact to the byte. It is a separate test program because its allocator counts allocations.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 
@@ -21,7 +20,7 @@ fn heap_bytes() -> u64 {
     dhat::HeapStats::get().curr_bytes as u64
 }
 
-/// Returns the bytes of each endpoint with all that it owns, after `idle`.
+/// Returns the bytes of each endpoint, including all memory that it owns, after `idle`.
 fn bytes_per_endpoint(mut pairing: EndpointPair, idle: Duration) -> [u64; 2] {
     pairing.shrink(idle);
     pairing.drop_endpoints(heap_bytes).map(|beside| ENDPOINT + beside)
@@ -34,8 +33,8 @@ fn ulp_with_queues() -> UlpConfig {
     StreamConfig { queues, ..StreamConfig::default() }.into()
 }
 
-/// Makes a stream write with repeated losses and idle afterwards. Returns its bytes, and the
-/// sender's recorded events with those left out for lack of room.
+/// Runs a stream with repeated losses, then idles. Returns the bytes of each endpoint, and the sender's numbers of
+/// recorded and omitted events.
 fn after_losses(ulp: UlpConfig, recorder: bool) -> ([u64; 2], (usize, u64)) {
     let mut pairing =
         EndpointPair::established_with(1448, PairOptions { markers: true, recorder }, ulp);
@@ -51,7 +50,7 @@ fn after_losses(ulp: UlpConfig, recorder: bool) -> ([u64; 2], (usize, u64)) {
     (bytes_per_endpoint(pairing, LONG_IDLE), sender)
 }
 
-/// Checks the memory of a stream. Growth fails, and has to be justified.
+/// Checks the memory of a stream. Growth beyond `bound` must be justified.
 #[track_caller]
 fn assert_within(what: &str, bytes: [u64; 2], bound: u64) {
     println!("{what}: {bytes:?}, at most {bound}");
@@ -71,7 +70,7 @@ fn idle_stream_stays_within_memory_bound() {
     println!("an endpoint itself: {ENDPOINT}");
     assert_within("bare DDP, set up", fresh, 832);
     assert_within("RDMAP, set up", rdmap, 1040);
-    // 4 of these bytes count consecutive time-outs.
+    // Includes 4 bytes that count consecutive time-outs.
     assert_within("bare DDP, after writes", used, 1020);
     let (without, nothing) = after_losses(ulp_with_queues(), false);
     let (with, events) = after_losses(ulp_with_queues(), true);

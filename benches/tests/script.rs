@@ -1,4 +1,4 @@
-//! Reasons of `scripts/bench` for not making a veth pair: the missing tool, not missing root.
+//! Reasons why `scripts/bench` makes no veth pair: it names the missing tool, not missing root rights.
 #![forbid(unsafe_code)]
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,7 +13,7 @@ fn find_tool(name: &str) -> PathBuf {
     })
 }
 
-/// Returns the script's reason for a user number with only these tools.
+/// Returns the script's reason when it runs as user `user` with only these tools.
 fn no_veth_reason(user: u32, tools: &[&str]) -> String {
     let bin = tempfile::tempdir().unwrap();
     for tool in ["bash", "dirname"] {

@@ -4,8 +4,8 @@
 //! cargo run --example attach -- /run/ddpd/ddpd.sock.attach OBJECT [COUNT]
 //! ```
 //!
-//! Ends after COUNT completions, or when the region is removed or the appliance ends. Programs of your own need
-//! none of the appliance's code: `docs/shared-memory.md` describes the whole interface.
+//! Ends after COUNT completions, or when the region is removed or the appliance ends. Your own programs need none of
+//! the appliance's code: `docs/shared-memory.md` describes the complete interface.
 
 use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
 }
 
 fn fail(sentence: &str) -> ExitCode {
-    // A closed standard error cannot be reported.
+    // A failure to write to standard error cannot be reported.
     let _ = writeln!(io::stderr(), "attach: {sentence}");
     ExitCode::FAILURE
 }
@@ -49,14 +49,14 @@ fn run(socket: &str, object: &str, count: u64) -> io::Result<()> {
     let mut next = attached.head().saturating_sub(attached.capacity);
     let mut seen = 0;
     loop {
-        // The eventfd is reset before the ring is read: later completions set it again.
+        // The eventfd is reset before the ring is read, so that later completions set it again.
         let mut wakes = [0; 8];
         let _ = rustix::io::read(&attached.event, &mut wakes);
         while seen < count && next < attached.head() {
             let oldest = attached.head().saturating_sub(attached.capacity);
             if next < oldest {
                 writeln!(out, "lost {} completions: too slow", oldest - next)?;
-                // Optional: reports the loss, which `ddpctl stats` shows.
+                // Optional: reports the loss to the appliance, visible in `ddpctl stats`.
                 (&attached.connection).write_all(&(oldest - next).to_le_bytes())?;
                 next = oldest;
             }
@@ -72,7 +72,7 @@ fn run(socket: &str, object: &str, count: u64) -> io::Result<()> {
     }
 }
 
-/// A record of the ring.
+/// A completion record of the ring.
 struct Record {
     kind: u16,
     stag: u32,
@@ -81,7 +81,7 @@ struct Record {
     stream: u64,
 }
 
-/// Region, ring and event descriptor received from the appliance, mapped.
+/// Mapped region and ring, and event descriptor, received from the appliance.
 struct Attached {
     connection: UnixStream,
     region: Mapping,
@@ -134,11 +134,11 @@ impl Attached {
         self.ring.word(HEAD).load(Ordering::Acquire)
     }
 
-    /// Returns record number `n`; `None` if it was overwritten before it was read.
+    /// Returns record `n`; `None` if it was overwritten before it was read.
     fn record(&self, n: u64) -> Option<Record> {
         let at = SLOTS + (n % self.capacity) as usize * SLOT;
         let field = |offset: usize| self.ring.word(at + offset).load(Ordering::Relaxed);
-        // Acquire: the bytes that the record describes are visible from here on.
+        // Acquire: from here on, the bytes that the record describes are visible.
         if self.ring.word(at).load(Ordering::Acquire) != 2 * n + 2 {
             return None;
         }
@@ -179,7 +179,7 @@ impl Attached {
     }
 }
 
-/// A shared mapping, valid until the program ends.
+/// A shared mapping. It is never unmapped.
 struct Mapping {
     start: *mut u8,
     len: usize,
@@ -187,25 +187,26 @@ struct Mapping {
 
 impl Mapping {
     fn new(fd: &impl AsFd, len: usize, prot: ProtFlags) -> io::Result<Mapping> {
-        // SAFETY: a fresh mapping at an address that the kernel chooses. The object is sealed: it never
-        // shrinks.
+        // SAFETY: the kernel chooses a free address. The object is sealed against shrinking, so accesses within `len`
+        // stay valid.
         let start = unsafe { mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
         Ok(Mapping { start: start.cast(), len })
     }
 
-    /// The 64-bit word at `at`. The ring is little-endian, as are the machines that this runs on.
+    /// Returns the 64-bit word at offset `at`. The ring is little-endian, as are the supported machines.
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.len);
-        // SAFETY: inside the mapping and aligned, checked above; never unmapped; only loaded from.
+        // SAFETY: `at + 8 <= len` and 8-byte aligned, checked above. The mapping is never unmapped, and the word is
+        // only loaded.
         unsafe { &*self.start.add(at).cast() }
     }
 
-    /// Copies bytes out of it.
+    /// Returns a copy of `len` bytes at offset `at`.
     fn bytes(&self, at: usize, len: usize) -> Vec<u8> {
         assert!(at <= self.len && len <= self.len - at);
         let mut out = vec![0; len];
-        // SAFETY: inside the mapping, checked above; a peer that writes at the same time makes the bytes
-        // a mix, never invalid.
+        // SAFETY: `at + len <= self.len`, checked above. A peer may write concurrently: the copy is then a mix of old
+        // and new bytes.
         unsafe { std::ptr::copy_nonoverlapping(self.start.add(at), out.as_mut_ptr(), len) };
         out
     }

@@ -1,4 +1,4 @@
-//! IPsec: unauthenticated packets, packets sealed by a peer with the keys, and our own packets.
+//! IPsec: unauthenticated packets, packets sealed by a peer that has the keys, and locally sealed packets.
 
 use base::Instant;
 use ipsec::crypto::{Algorithm, Keys, Transform};
@@ -8,10 +8,10 @@ use ipsec::policy::{Action, Policy, Selector, Spd};
 use ipsec::sa::{Encapsulation, Fragments, Lifetime, Mode, Parameters, Tunnel};
 
 const SPI: u32 = 0x0102_0304;
-/// Bytes of head room and of tail room of a packet.
+/// Headroom and tailroom of a packet, bytes.
 const ROOM: usize = 160;
 
-/// Configuration of both ends, from the first byte of an input.
+/// Configuration of both ends, from the first input byte.
 struct EspSetup {
     algorithm: Algorithm,
     tunnel: bool,
@@ -73,7 +73,7 @@ fn build_guard(suite: &EspSetup) -> Guard {
     guard
 }
 
-/// Passes a packet to the guard; returns the inner packet.
+/// Passes a received packet to the guard. Returns the inner packet if it was opened.
 fn receive(guard: &mut Guard, packet: &[u8]) -> Option<Vec<u8>> {
     let Ok(InboundVerdict::Protected(spi)) = guard.inbound_verdict(packet, Instant::ZERO) else {
         return None;
@@ -92,15 +92,14 @@ pub(crate) fn esp(data: &[u8]) {
     check_round_trip(&suite, packet);
 }
 
-/// Passes the packet unchanged, as from a host without keys.
+/// Passes the input as a packet from a host without keys.
 fn feed_without_keys(suite: &EspSetup, packet: &[u8]) {
     let mut guard = build_guard(suite);
     receive(&mut guard, packet);
     while guard.take_notice().is_some() {}
 }
 
-/// Seals `content` as the encrypted part of ESP, with arbitrary trailer and padding, as a peer with
-/// the keys can.
+/// Seals `content` as the encrypted part of ESP, with arbitrary trailer and padding, as a peer that has the keys could.
 fn feed_sealed_by_peer(suite: &EspSetup, content: &[u8]) {
     let algorithm = suite.algorithm;
     let block = algorithm.block();
@@ -131,7 +130,7 @@ fn feed_sealed_by_peer(suite: &EspSetup, content: &[u8]) {
     }
 }
 
-/// Seals a packet of our own and checks that it opens to the same bytes.
+/// Seals a local packet and checks that it opens to the same bytes.
 fn check_round_trip(suite: &EspSetup, packet: &[u8]) {
     let mut guard = build_guard(suite);
     let Ok(OutboundVerdict::Protect { protection, headroom: ahead, total, .. }) =
@@ -144,7 +143,7 @@ fn check_round_trip(suite: &EspSetup, packet: &[u8]) {
     let Ok(out) = guard.seal(protection, &mut buffer, at, Instant::ZERO) else { return };
     assert_eq!((out.start, out.len()), (ROOM - ahead, total));
     let sealed = buffer[out].to_vec();
-    // Bytes after the IP packet's length are not part of it.
+    // Bytes after the IP packet's length do not belong to the packet.
     if let Some(opened) = receive(&mut guard, &sealed)
         && packet[0] >> 4 == 6
     {

@@ -12,7 +12,7 @@ use dataplane::{InterfaceConfig, InterfaceId, PortId};
 
 const NEIGHBOURS: usize = 8;
 
-/// Returns a stack with 10.0.0.2 and 2001:db8::2, on an untagged interface and in VLAN 7.
+/// Returns a stack with the addresses 10.0.0.2 and 2001:db8::2, on an untagged interface and in VLAN 7.
 fn build_stack() -> Stack {
     let interface = |id: u16, vlan| {
         let config = InterfaceConfig {
@@ -37,7 +37,7 @@ pub(crate) fn frame(data: &[u8]) {
     let Ok(packet) = demux(data, 0, L4Check::Good, &stack.interfaces) else { return };
     let notice = stack.handle_control(&packet, data, Instant::ZERO, &mut out);
     if let Ok(Notice::Neighbour(interface, claim)) = notice {
-        // The claim may be accepted or refused, but must respect the bounds.
+        // The claim may be accepted or refused. The table must not exceed its limit.
         let _ = stack.handle_claim(interface, &claim, Instant::ZERO);
     }
     // Sends the resulting group reports and probes.
@@ -49,7 +49,7 @@ pub(crate) fn frame(data: &[u8]) {
     }
 }
 
-/// Reassembles fragments. The input is a series of frames, each behind a length of two bytes.
+/// Reassembles fragments. The input is a series of frames, each preceded by its length (two bytes).
 pub(crate) fn reassembly(data: &[u8]) {
     const PACKETS: usize = 8;
     const BYTES: usize = 16 * 1024;
@@ -77,8 +77,8 @@ pub(crate) fn reassembly(data: &[u8]) {
     assert_eq!((reassembly.len(), reassembly.bytes()), (0, 0));
 }
 
-/// Parses control messages directly, which damaged frames seldom reach because of their checksums.
-/// The first byte selects the protocol.
+/// Parses control messages directly, as mutated frames rarely have a valid checksum. The first byte selects the
+/// protocol.
 pub(crate) fn control_message(data: &[u8]) {
     let Some((&kind, message)) = data.split_first() else { return };
     let (stack, mut out) = (build_stack(), Outbox::default());
@@ -108,7 +108,7 @@ pub(crate) fn control_message(data: &[u8]) {
     }
 }
 
-/// Checks a claim: it is of a neighbour, or of another host with one of our addresses.
+/// Checks that a claim is of a neighbour, or of another host that uses a local address.
 fn check_claim(interface: &Interface, claim: &Claim) {
     assert_eq!(claim.mac[0] & 1, 0);
     match claim.kind {

@@ -1,6 +1,6 @@
-//! Fuzz targets, one function for each parser of peer bytes. Each takes any bytes and must return:
-//! a panic, a hang or a violated property is a finding. `targets/main.rs` runs them under
-//! libFuzzer; `tests/replay_attribute.rs` replays their corpora as ordinary tests.
+//! Fuzz targets, one function for each parser of peer bytes. Each accepts arbitrary bytes. A panic, a hang or a
+//! violated property is a finding. `targets/main.rs` runs the targets under libFuzzer, `tests/replay.rs` replays their
+//! corpora as ordinary tests.
 #![forbid(unsafe_code)]
 
 mod esp;

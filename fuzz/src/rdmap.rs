@@ -1,10 +1,10 @@
-//! RDMAP: its headers, and a stream with arbitrary segments in arbitrary order.
+//! RDMAP: headers, and a stream that receives arbitrary segments in arbitrary order.
 //!
 //! Input of the stream: one byte of configuration, then records
 //!
 //! ```text
-//!   how (1)   bit 0: the next record's place in the order goes to the one after it
-//!             bit 1: post a Read, bit 2: an atomic, bit 3: pull and acknowledge what there is
+//!   how (1)   bit 0: this record's ULPDU is delivered after that of the next record
+//!             bit 1: post a Read, bit 2: an atomic, bit 3: pull and acknowledge all pending messages
 //!   length (1)
 //!   ULPDU, that many bytes
 //! ```
@@ -27,7 +27,7 @@ const SINK: Stag = Stag(0x900);
 /// Region without access rights, never read or written.
 const SECRET: Stag = Stag(0xa00);
 const LEN: usize = 256;
-/// Bytes of each of our Reads.
+/// Length of each of our Reads, bytes.
 const READ: u32 = 16;
 
 pub(crate) fn rdmap(data: &[u8]) {
@@ -38,7 +38,7 @@ pub(crate) fn rdmap(data: &[u8]) {
     end.check();
 }
 
-/// Checks that parsed headers are written again as they were, in all bits with a meaning.
+/// Checks that parsed headers are written unchanged, in all defined bits.
 fn check_headers(data: &[u8]) {
     if let Ok(repr) = ReadRequestRepr::parse(data) {
         assert_eq!(repr.emit(), data[..28]);
@@ -57,7 +57,7 @@ fn check_headers(data: &[u8]) {
     }
 }
 
-/// Returns contents that an input cannot have by chance.
+/// Returns contents that no input has by chance.
 fn secret_bytes() -> Vec<u8> {
     (0..LEN as u32).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 13) as u8).collect()
 }
@@ -138,7 +138,7 @@ impl End {
     fn input(&mut self, key: u64, ulpdu: &[u8]) {
         let cx = Context { stags: &self.stags, buffers: &mut self.pool };
         let pieces = [ulpdu];
-        // A refused ULPDU counts as lost here: it is not repeated.
+        // A refused ULPDU counts as lost and is not retransmitted here.
         let _disposition = self.stream.sink(cx).ulpdu(OrderKey(key), Ulpdu::new(&pieces));
         assert!(self.stream.requests_held() <= 3);
     }
@@ -167,8 +167,7 @@ impl End {
         }
     }
 
-    /// Pulls all messages and checks that none follows a Terminate and none contains unreadable
-    /// memory.
+    /// Pulls all pending messages. Checks that none follows a Terminate and none contains unreadable memory.
     fn pull_segments(&mut self) {
         while let Some(out) = self.stream.next(128) {
             assert!(!self.terminated, "a message behind the Terminate");

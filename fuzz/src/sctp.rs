@@ -1,4 +1,4 @@
-//! SCTP: packets and their chunks, and an association with arbitrary input.
+//! SCTP: packets with their chunks, and an association with arbitrary input.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use wire::crc32c;
 use wire::sctp::ddp::ControlRepr;
 use wire::sctp::{Chunk, InitHeader, Packet, PacketBuilder, Parameter, Ports, Tag, Tsn, padded};
 
-/// Checks that each parsed chunk is the same after it is written and parsed again.
+/// Checks that each parsed chunk is equal after it is written and parsed again.
 pub(crate) fn sctp_packet(data: &[u8]) {
     let Ok(packet) = Packet::new(data) else { return };
     packet.checksum_ok();
@@ -41,7 +41,7 @@ pub(crate) fn sctp_packet(data: &[u8]) {
     }
 }
 
-/// Writes a chunk; returns false if a part of it cannot be parsed.
+/// Writes a chunk. Returns false if a part of it cannot be written.
 fn write_chunk(chunk: &Chunk<'_>, b: &mut PacketBuilder<'_>) -> bool {
     let done = match chunk {
         Chunk::Data(data) => {
@@ -86,7 +86,7 @@ fn write_chunk(chunk: &Chunk<'_>, b: &mut PacketBuilder<'_>) -> bool {
 
 fn assert_same(left: &Chunk<'_>, right: &Chunk<'_>) {
     match (left, right) {
-        // Bytes after the known fields are not written again.
+        // Bytes beyond the known fields are not written.
         (Chunk::Init(a), Chunk::Init(b)) | (Chunk::InitAck(a), Chunk::InitAck(b)) => {
             assert_eq!(a.header, b.header);
             assert!(a.parameters().eq(b.parameters()));
@@ -99,8 +99,7 @@ fn assert_same(left: &Chunk<'_>, right: &Chunk<'_>) {
     }
 }
 
-/// Upper layer that refuses messages of some lengths, accepts all others, and has a few messages to
-/// send.
+/// Upper layer that refuses messages of some lengths, accepts all others, and sends a few messages.
 struct Upper {
     messages_left: u32,
 }
@@ -125,7 +124,7 @@ impl MessageSource for Upper {
         let len = (self.messages_left * 100 % 1000 + 1) as u16;
         let out = out.get_mut(..usize::from(len)).filter(|_| self.messages_left > 0)?;
         out.fill(self.messages_left as u8);
-        // Every second message is passed with its CRC.
+        // Every second message comes with its CRC.
         let crc = self.messages_left.is_multiple_of(2).then(|| crc32c::update(0, out));
         self.messages_left -= 1;
         let message = MessageRef { stream: 0, len, tag: u64::from(self.messages_left) };
@@ -175,7 +174,7 @@ pub(crate) fn ends() -> Ends {
     Ends { local, remote: ([10, 0, 0, 2], 4000).into() }
 }
 
-/// Returns a packet of the peer: a common header with `tag`, then `chunks`.
+/// Returns a packet from the peer: a common header with `tag`, then `chunks`.
 pub(crate) fn packet(tag: Tag, chunks: &[u8]) -> Vec<u8> {
     let Ports { source, destination } = ends().ports().reversed();
     let mut bytes = Vec::new();
@@ -187,12 +186,12 @@ pub(crate) fn packet(tag: Tag, chunks: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Passes packets to an association. The input is one byte of configuration, then packets, each
-/// behind its length and the time until it arrives. Configuration:
+/// Passes packets to an association. The input is one byte of configuration, then the chunks of packets. Each packet is
+/// preceded by its length and by the time until it arrives, the square of the byte in ms. Configuration:
 ///
 /// ```text
-///   bit 0: it was opened from here    bit 1: it shuts down     bit 2: its last packet finds no room
-///   bit 3: lengths count eight bytes     bits 4 to 7: messages to send
+///   bit 0: opened locally    bit 1: shuts down    bit 2: no free space for its last packet
+///   bit 3: lengths are in units of 8 bytes    bits 4 to 7: number of messages to send
 /// ```
 pub(crate) fn sctp_association(data: &[u8]) {
     let Some((&how, mut rest)) = data.split_first() else { return };
@@ -213,14 +212,13 @@ pub(crate) fn sctp_association(data: &[u8]) {
         let tag = [association.local_tag(), association.local_tag(), PEER_TAG, Tag::NONE];
         let bytes = packet(tag[usize::from(wait & 3)], chunks);
         let packet = Packet::new(&bytes).expect("a common header");
-        // The drop reason does not matter here.
+        // The drop reason is irrelevant.
         let _ = association.input(now, &packet, &mut upper);
         if association.poll_timeout().is_some_and(|at| at <= now) {
             association.handle_timeout(now);
         }
         drive(&mut association, now, &mut upper);
-        // The same packet without an association: at most one answer, of at most three times the
-        // bytes.
+        // The same packet without an association: at most one answer, of at most three times its length.
         let mut batch = Batch::default();
         let arrived = listener.input(now, &ends(), &packet, &mut batch);
         assert!(!matches!(arrived, ListenerResult::Accept(_)), "nobody can make a cookie");
@@ -230,8 +228,7 @@ pub(crate) fn sctp_association(data: &[u8]) {
     finish(&mut association, now, &mut upper, how & 4 == 0);
 }
 
-/// Aborts the association and checks that it ends: at once with room for its last packet, else at
-/// its timer.
+/// Aborts the association and checks that it ends: at once if its last packet has free space, otherwise at its timer.
 fn finish(association: &mut Association, now: Instant, upper: &mut Upper, has_room: bool) {
     association.abort(now, b"");
     while association.poll_event().is_some() {}
@@ -279,7 +276,7 @@ fn passive(now: Instant) -> Association {
     association
 }
 
-/// Returns a valid cookie and the packet with it.
+/// Returns a valid cookie and the packet with its COOKIE ECHO.
 pub(crate) fn cookie(
     now: Instant,
     config: &Arc<Config>,

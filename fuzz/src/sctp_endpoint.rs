@@ -1,13 +1,13 @@
-//! A whole endpoint over SCTP: an established association whose peer's sessions are accepted. The
-//! input is arbitrary messages in arbitrary order.
+//! A whole endpoint over SCTP: an established association that accepts its peer's sessions. The input is arbitrary
+//! messages in arbitrary order.
 //!
 //! Input: one byte of configuration, then records
 //!
 //! ```text
 //!   how (1)   bits 0, 1: 0 a message with the next TSN; 1 the same, the TSN behind it left out, to come with
 //!             the next such record; 2 any chunks; 3 time passes, 10 ms for each of its bytes
-//!             bit 2: session control and not a segment    bits 3 to 5: stream
-//!             bit 6: all that was sent is acknowledged    bit 7: a message is posted to each session
+//!             bit 2: 1 session control, 0 a segment    bits 3 to 5: stream
+//!             bit 6: all sent TSNs are acknowledged    bit 7: a message is posted to each session
 //!   length (1)
 //!   that many bytes
 //! ```
@@ -28,13 +28,13 @@ use wire::sctp::{Chunk, DataHeader, GapBlock, Packet, PacketBuilder, SackHeader,
 
 use crate::sctp::{Batch, PEER_TSN, cookie, ends};
 
-/// Writable region, contents unchecked.
+/// Region that the peer may write. Its contents are not checked.
 const OPEN: Stag = Stag(0x700);
 /// Region without access rights.
 const SECRET: Stag = Stag(0xa00);
 const LEN: usize = 256;
 const PD: PdId = PdId(1);
-/// Bound of a built message, bytes.
+/// Maximum length of a generated message, bytes.
 const MESSAGE: usize = 256;
 
 pub(crate) fn sctp_endpoint(data: &[u8]) {
@@ -56,13 +56,13 @@ struct End {
     hold: HoldBudget,
     secret: VecMemory,
     now: Instant,
-    /// Next TSN of the peer, and a skipped TSN that may follow.
+    /// Next TSN of the peer, and `skipped_tsn`, which may be sent later.
     next_tsn: Tsn,
     skipped_tsn: Option<Tsn>,
-    /// Newest TSN of the endpoint.
+    /// Newest TSN that the endpoint sent.
     sent_tsn: Option<Tsn>,
     sessions: Vec<SessionId>,
-    /// By stream: true between a session's Initiate and its Terminate.
+    /// True between Initiate and Terminate of a session, by stream.
     open_streams: [bool; 8],
 }
 
@@ -202,7 +202,7 @@ impl End {
             let (stag, to) = (Stag(1), TaggedOffset(0));
             let message =
                 Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::user(1) };
-            // Refused before the session is accepted, after its end, and under RDMAP.
+            // The post may be refused: before the session is accepted, after its end, and under RDMAP.
             let _ = self.endpoint.post(session, message);
         }
     }
@@ -210,12 +210,12 @@ impl End {
     fn input(&mut self, bytes: &[u8]) {
         let packet = Packet::new(bytes).expect("a common header");
         let cx = &mut Context { stags: &self.stags, buffers: &mut self.pool, hold: &mut self.hold };
-        // The drop reason does not matter here.
+        // The drop reason is irrelevant.
         let _ = self.endpoint.input(self.now, &packet, cx);
         self.poll();
     }
 
-    /// Does a worker's work after a burst.
+    /// Runs timers, transmission and events, as a worker does after a burst.
     fn poll(&mut self) {
         if self.endpoint.poll_timeout().is_some_and(|at| at <= self.now) {
             let cx =

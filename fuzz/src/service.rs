@@ -1,6 +1,6 @@
 //! Services of `ulp = "rdmap"` that parse received messages: rping's server and perftest's servers.
 //!
-//! Input: one byte (bit 0: rping and not perftest), then records
+//! Input: one byte (bit 0: 1 rping, 0 perftest), then records
 //!
 //! ```text
 //!   what (1)    bits 0, 1: stream    bits 2 to 4: 0, 1 a Send of those bytes; 2 a Write of as many bytes as the first
@@ -17,9 +17,9 @@ use config::ServiceKind;
 use control::service::{AcceptedStream, Action, Actions, Input, Service, Slot};
 use ddp::{Stag, StreamId};
 
-/// Bytes of a stream's memory.
+/// Length of each stream's memory, bytes.
 const SLOT: u64 = 8192;
-/// Bound of the actions from one input: an answer for each stream, and its companions.
+/// Maximum number of actions from one input: an answer for each stream, and its companions.
 const ACTIONS: usize = 16;
 
 pub(crate) fn service(data: &[u8]) {

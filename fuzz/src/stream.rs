@@ -13,8 +13,8 @@ use tcp_lite::seam::SpanOutcome;
 /// IRD and ORD of the fuzzed end.
 const LOCAL_DEPTHS: Depths = Depths { ird: 4, ord: 4 };
 
-/// Passes the bytes to either role in pieces whose lengths the input chooses. In one piece, the
-/// same bytes must have the same outcome.
+/// Passes the bytes to the initiator or the responder in pieces, whose lengths the input chooses. The outcome must be
+/// that of the same bytes in one piece.
 pub(crate) fn mpa_startup(data: &[u8]) {
     let Some((&how, bytes)) = data.split_first() else { return };
     let peer = if how & 0x80 == 0 { Peer::Standard } else { Peer::SmbDirect };
@@ -33,13 +33,12 @@ pub(crate) fn mpa_startup(data: &[u8]) {
     assert_eq!(unsplit, pieces);
 }
 
-/// Returns the outcome and the number of bytes of the start-up.
+/// Returns the number of start-up bytes and the outcome; `None` if the start-up is incomplete.
 fn run_startup(mut startup: Startup, bytes: &[u8], piece: usize) -> Option<(usize, String)> {
     let mut used = 0;
     for chunk in bytes.chunks(piece.min(bytes.len().max(1))) {
         match startup.input(chunk) {
-            // The first piece, if long enough, identifies the foreign protocol, so that this
-            // outcome depends on the pieces.
+            // The first piece, if long enough, identifies the foreign protocol, so this outcome depends on the pieces.
             Err(StartupError::Foreign(_) | StartupError::BadKey { at: 0 }) => {
                 return Some((0, "not MPA".into()));
             }
@@ -58,13 +57,11 @@ fn run_startup(mut startup: Startup, bytes: &[u8], piece: usize) -> Option<(usiz
     None
 }
 
-/// Passes the bytes as a stream in Full Operation without CRCs, once in order and in one piece,
-/// once in pieces, out of order and with refused pieces repeated. Both must deliver the same
-/// messages and leave the same memory.
+/// Passes the bytes as a stream in Full Operation without CRCs: once in order and in one piece, once in pieces, out of
+/// order and with refused pieces repeated. Both must deliver the same messages and leave the same memory.
 ///
-/// Out of order, an error may be found before its FPDU is complete, and before earlier FPDUs have
-/// arrived, whose messages are then not delivered. Therefore after an error the delivered messages
-/// must be a prefix of those in order.
+/// Out of order, an error may be found before its FPDU is complete and before earlier FPDUs have arrived, whose
+/// messages are then not delivered. Therefore after an error the delivered messages must be a prefix of those in order.
 pub(crate) fn mpa_stream(data: &[u8]) {
     let Some((&[how, seed], bytes)) = data.split_first_chunk::<2>() else { return };
     let in_order = Sink::new(how).run(bytes, &[(0, bytes.len())]);
@@ -78,7 +75,7 @@ pub(crate) fn mpa_stream(data: &[u8]) {
     }
 }
 
-/// Cuts `len` bytes into pieces of 1 to 700 bytes and shuffles them a little.
+/// Cuts `len` bytes into pieces of 1 to 700 bytes and reorders some of them.
 fn shuffled_pieces(len: usize, seed: u8) -> Vec<(usize, usize)> {
     let mut state = u64::from(seed) | 0x9e37_79b9_0000_0100;
     let mut random = move |bound: usize| {
@@ -156,7 +153,7 @@ impl Sink {
         }
     }
 
-    /// Offers the pieces; repeats the refused ones until all are accepted.
+    /// Passes the pieces. Repeats refused ones until all are accepted.
     fn run(mut self, bytes: &[u8], pieces: &[(usize, usize)]) -> Outcome {
         let mut waiting: Vec<(usize, usize)> = pieces.to_vec();
         let mut rounds = 0;

@@ -48,32 +48,32 @@ const ID: StreamId = StreamId(1);
 const LOCAL: u16 = 7471;
 const REMOTE: u16 = 4000;
 const MSS: u16 = 1460;
-/// Bound of the out-of-order bytes held, and of unfinished untagged bytes.
+/// Maximum number of out-of-order bytes held, and of bytes in incomplete untagged messages.
 const HOLD: u64 = 4096;
-/// Bytes of the largest FPDU. One in-order FPDU may be held beyond the budget.
+/// Length of the largest FPDU, bytes. One in-order FPDU may be held in addition to the budget.
 const MAX_FPDU: u64 = 64 << 10;
 const POOL: u64 = 8192;
-/// Bound of either stream, bytes.
+/// Maximum length of either stream, bytes.
 const MAX_STREAM_LEN: usize = 1 << 16;
 
 /// Region with all access rights, in the middle of a larger memory whose other bytes are hidden.
 const OPEN: Stag = Stag(0x700);
 /// Region bound to the stream, so that its peer may invalidate it.
 const OWN: Stag = Stag(0x800);
-/// Sink of our Reads; peers have no access right.
+/// Sink of our Reads. The peer has no access rights to it.
 const SINK: Stag = Stag(0x900);
 /// Region without access rights.
 const SECRET: Stag = Stag(0xa00);
-/// Bytes of each memory and of the region in its middle.
+/// Length of each memory, bytes; `REGION` is the range of the region in it.
 const LEN: usize = 512;
 const REGION: std::ops::Range<usize> = 128..384;
-/// Mark in every four bytes of hidden memory.
+/// Mark in every four bytes of hidden memory, which must never be sent.
 const MARK: [u8; 3] = [0x5e, 0xc2, 0xe7];
 
 pub(crate) fn tcp_endpoint(data: &[u8]) {
     let Some((&[how, more], mut records)) = data.split_first_chunk::<2>() else { return };
     let mut end = End::new(Setup { stream_flags: how, tcp_flags: more });
-    // Marks in the peer's own bytes could be echoed, which is not a leak.
+    // If the peer's own bytes contain the mark, an echo of them is not a leak.
     end.hidden = !data.windows(MARK.len()).any(|bytes| bytes == MARK);
     while let Some((&[what, len], rest)) = records.split_first_chunk::<2>() {
         let (bytes, next) = rest.split_at(usize::from(len).min(rest.len()));
@@ -83,7 +83,7 @@ pub(crate) fn tcp_endpoint(data: &[u8]) {
     end.finish();
 }
 
-/// Fields of a record; zero beyond its end.
+/// Fields of a record. Fields beyond its end are zero.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -97,8 +97,7 @@ impl Fields<'_> {
         u16::from(self.byte()) | u16::from(self.byte()) << 8
     }
 
-    /// Returns a signed distance: small bytes as they are, large ones magnified, up to 16 KiB for
-    /// -128 and 127.
+    /// Returns a signed distance: below 64 the byte's value, otherwise 128 times as much (at most 16 KiB).
     fn distance(&mut self) -> i64 {
         let n = i64::from(self.byte().cast_signed());
         if n.abs() < 64 { n } else { n * 128 }
@@ -119,13 +118,13 @@ struct End {
     regions: Vec<VecMemory>,
     hidden: bool,
     now: Instant,
-    /// The peer's stream, its initial sequence number, the bytes sent so far, and the most that was
-    /// sent with a FIN.
+    /// The peer's stream. `peer_iss` is its initial sequence number, `sent_to` the number of bytes sent so far,
+    /// `most_sent` the maximum sent with a FIN.
     stream: oracle::Stream,
     peer_iss: SeqNumber,
     sent_to: usize,
     most_sent: usize,
-    /// The endpoint's initial sequence number and its stream.
+    /// The endpoint's initial sequence number; `received` is its stream.
     iss: SeqNumber,
     received: Vec<u8>,
     fin: bool,
@@ -287,8 +286,7 @@ impl End {
     }
 
     fn input(&mut self, segment: Segment<'_>) {
-        // Encoded and parsed again, so that the endpoint receives only segments that a peer can
-        // send.
+        // Encoded and parsed again, so that the endpoint receives only segments that a peer can send.
         let mut bytes = vec![0; segment.wire_len()];
         let len = segment.emit(&mut bytes);
         let mut read =
@@ -296,12 +294,12 @@ impl End {
         read.ce = segment.ce;
         let End { endpoint, stags, pool, hold, .. } = self;
         let cx = &mut Context { stags, buffers: pool, hold };
-        // The drop reason does not matter here.
+        // The drop reason is irrelevant.
         let _ = endpoint.input(self.now, &read, cx);
         self.poll();
     }
 
-    /// Advances the time from timer to timer.
+    /// Advances the time by `time`, stopping at each timer.
     fn advance_time(&mut self, time: Duration) {
         let until = self.now + time;
         for _ in 0..100 {
@@ -315,8 +313,7 @@ impl End {
         self.poll();
     }
 
-    /// Does a worker's work after a burst: timers, segments, events. Checks the bounds of held
-    /// memory.
+    /// Runs timers, transmission and events, as a worker does after a burst. Checks the limits of held memory.
     fn poll(&mut self) {
         let mut polls = 0;
         loop {
@@ -357,7 +354,7 @@ impl End {
                     let ulp = self.setup.ulp();
                     let End { endpoint, stags, pool, hold, .. } = self;
                     let cx = &mut Context { stags, buffers: pool, hold };
-                    // The draft's reply has no room for private data.
+                    // The draft's reply has no private data.
                     let _ = endpoint.mpa_accept(self.now, PD, b"", ulp, cx);
                 }
                 Event::Closed { reason } => {
@@ -369,8 +366,8 @@ impl End {
         }
     }
 
-    /// Ends the stream and checks that it reports a reason, returns all borrowed memory, and has
-    /// not touched hidden memory.
+    /// Ends the stream. Checks that it reports a reason, returns all borrowed memory, and has not changed hidden
+    /// memory.
     fn finish(mut self) {
         self.paused = false;
         self.endpoint.pause(None);

@@ -1,5 +1,5 @@
-//! The libFuzzer program for all targets. `FUZZ_TARGET` selects one; the value `list` prints all
-//! (see README.md).
+//! The libFuzzer program of all targets. The variable `FUZZ_TARGET` selects one; its value `list` prints all names (see
+//! README.md).
 #![no_main]
 
 use std::io::Write as _;

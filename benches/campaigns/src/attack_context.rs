@@ -10,27 +10,27 @@ use load::testbed::Appliance;
 use crate::attacker_port::{AttackerPort, MAC};
 use crate::testbed::{self, SOCKETS_V4};
 
-/// The tools and the findings of an attack.
+/// The tools of an attack, and its results.
 pub(crate) struct AttackContext<'a> {
     /// Sender of raw frames.
     pub(crate) station: &'a mut AttackerPort,
     /// The appliance under attack. Attacks read STags from its API, which a real attacker would
     /// have to guess.
     pub(crate) target: &'a Appliance,
-    /// The good TCP stream's flow, in the direction of the target's frames.
+    /// TCP flow of the good peer, from the target to the peer.
     pub(crate) flow: Flow,
     /// Random numbers with a fixed seed.
     pub(crate) random: fastrand::Rng,
     /// Violations found by the attack.
     pub(crate) findings: Vec<String>,
-    /// Number of hostile frames, or of messages on the attacker's own streams.
+    /// Attempts: hostile frames, or messages and connections on the attacker's own streams.
     pub(crate) attempts: u64,
-    /// Next port; each stream or association of an attack uses another one.
+    /// Port of the attacker's newest stream or association; each uses a new one.
     pub(crate) last_port: u16,
 }
 
 impl AttackContext<'_> {
-    /// Records a violation, at most eight different ones.
+    /// Records a violation. Duplicates, and those after the eighth, are discarded.
     pub(crate) fn report_violation(&mut self, what: impl Into<String>) {
         let what = what.into();
         if self.findings.len() < 8 && !self.findings.contains(&what) {
@@ -44,12 +44,15 @@ impl AttackContext<'_> {
         self.station.send_frame(frame)
     }
 
-    /// Returns the position of the good TCP stream.
+    /// Returns the sequence state of the good TCP stream, from the target's newest frame.
+    ///
+    /// # Errors
+    /// No frame of the stream was seen.
     pub(crate) fn victim_position(&mut self) -> Result<StreamPosition> {
         self.station.position(&self.flow).context("no frame of the good stream was seen")
     }
 
-    /// Sends `count` frames of a profile of `scripts/load` to `port`.
+    /// Sends `count` frames of a profile of `scripts/load` from addresses in `sources` to `port` of the target.
     pub(crate) fn flood(
         &mut self,
         profile: Profile,
@@ -81,9 +84,9 @@ impl AttackContext<'_> {
         self.last_port
     }
 
-    /// Waits for `time`, in which the target handles the sent frames.
+    /// Waits for `time`, in which the target processes the sent frames.
     pub(crate) fn settle(&mut self, time: Duration) {
-        // All answers are discarded.
+        // Answers are discarded.
         let _: Option<()> = self.station.wait_answer(time, |_| None);
     }
 }

@@ -1,9 +1,9 @@
 //! The attacker on the link: sends raw frames through an `af_packet` port and receives the
 //! appliance's answers.
 //!
-//! It answers ARP and neighbour solicitations for every address except the good peers' and the
-//! kernel's, and is the gateway of all other networks. So the appliance's packets to an attack's
-//! source addresses arrive here and are counted.
+//! The port answers ARP requests and neighbour solicitations for every address except the good peers' and the kernel's,
+//! and is the gateway to all other networks. The appliance's packets to spoofed source addresses thus arrive here and
+//! are counted.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -22,13 +22,13 @@ use load::stream_watch::{Flow, StreamPosition, StreamWatch};
 
 use crate::testbed;
 
-/// The attacker's hardware address. No other host uses it: frames to it are answers to an attack.
+/// The attacker's hardware address. Only the attacker uses it, so frames to it are answers to an attack.
 pub(crate) const MAC: Mac = [2, 0, 0, 0, 0x66, 0x66];
 /// Frames sent between two polls of the receive queue.
 const POLL_BURST: u64 = 32;
-/// Least time of a burst: about 30,000 frames a second.
+/// Minimum time between two bursts. Limits the rate to about 32,000 frames a second.
 const BURST_INTERVAL: Duration = Duration::from_millis(1);
-/// Bound of the inbox, answers; the oldest is discarded first.
+/// Maximum number of answers in the inbox; a full inbox drops its oldest answer.
 const MAX_INBOX: usize = 1024;
 
 /// Number and bytes of frames.
@@ -36,7 +36,7 @@ const MAX_INBOX: usize = 1024;
 pub(crate) struct Traffic {
     /// Number of frames.
     pub(crate) frames: u64,
-    /// Bytes, with the Ethernet header.
+    /// Bytes, including the Ethernet header.
     pub(crate) bytes: u64,
 }
 
@@ -46,7 +46,7 @@ impl Traffic {
         self.bytes += bytes as u64;
     }
 
-    /// Returns the difference from `before`.
+    /// Returns the growth since `before`.
     pub(crate) fn since_sample(self, before: Traffic) -> Traffic {
         Traffic { frames: self.frames - before.frames, bytes: self.bytes - before.bytes }
     }
@@ -69,9 +69,9 @@ pub(crate) struct AttackerPort {
     start: Instant,
     burst_start: Instant,
     appliance: Mac,
-    /// Frames sent by attacks.
+    /// Frames sent by attacks, cumulative.
     pub(crate) sent: Traffic,
-    /// IP packets received at addresses of attacks.
+    /// Frames with IP packets received at [`MAC`], cumulative.
     pub(crate) answers: Traffic,
     /// The newest answers, at most [`MAX_INBOX`].
     pub(crate) inbox: VecDeque<Answer>,
@@ -118,13 +118,12 @@ impl AttackerPort {
         })
     }
 
-    /// Returns the addresses of a packet from `source` to `destination`, by way of the appliance's
-    /// hardware address.
+    /// Returns the addresses of a packet from `source` to `destination`, sent to the appliance's hardware address.
     pub(crate) fn frame_ends(&self, source: IpAddr, destination: IpAddr) -> FrameAddresses {
         FrameAddresses { source_mac: MAC, destination_mac: self.appliance, source, destination }
     }
 
-    /// Sends an IP packet to the appliance, in fragments if `fragment` requests it.
+    /// Sends an IP packet to the appliance, as a fragment if `fragment` is given.
     pub(crate) fn send_ip(
         &mut self,
         (source, destination): (IpAddr, IpAddr),
@@ -137,7 +136,7 @@ impl AttackerPort {
         self.send_frame(&frame)
     }
 
-    /// Sends and counts a frame, at the rate of [`BURST_INTERVAL`] at most.
+    /// Sends and counts a frame. At most [`POLL_BURST`] frames are sent per [`BURST_INTERVAL`].
     pub(crate) fn send_frame(&mut self, frame: &[u8]) -> Result<()> {
         self.sent.add(frame.len());
         self.enqueue(frame)?;
@@ -170,8 +169,8 @@ impl AttackerPort {
         Ok(())
     }
 
-    /// Receives all waiting frames: answers address resolution, counts and stores the other
-    /// answers.
+    /// Receives all waiting frames: answers address resolution, counts and stores the appliance's answers, and tracks
+    /// the good peers' streams.
     pub(crate) fn receive(&mut self) {
         self.queue.flush();
         loop {
@@ -208,8 +207,8 @@ impl AttackerPort {
         }
     }
 
-    /// Returns the position of a good peer's TCP stream, as seen in the appliance's frames: both
-    /// ends, the appliance's RCV.NXT and SND.NXT, and its timestamps.
+    /// Returns the sequence state of a good peer's TCP stream, from the appliance's frames: both ends, the appliance's
+    /// RCV.NXT and SND.NXT, and its timestamps.
     pub(crate) fn position(&mut self, flow: &Flow) -> Option<StreamPosition> {
         self.receive();
         self.watch.position(flow)
@@ -255,7 +254,7 @@ impl AttackerPort {
         }
     }
 
-    /// Answers an ARP request for any address without a host.
+    /// Answers an ARP request for any address that is not reserved for a good peer or the kernel.
     fn answer_arp(&mut self, frame: &[u8]) {
         let Some(arp) = frame.get(14..42) else { return };
         let target = Ipv4Addr::new(arp[24], arp[25], arp[26], arp[27]);
@@ -274,7 +273,7 @@ impl AttackerPort {
         let Ok(answer) = answer else { return };
         if let Ok(frame) = build::ethernet(MAC, self.appliance, EtherType::ARP, &answer.to_bytes())
         {
-            // A lost answer equals a frame lost on the wire: the appliance repeats its request.
+            // A lost answer is like a frame lost on the wire: the appliance repeats its request.
             let _ = self.enqueue(&frame);
         }
     }

@@ -1,12 +1,12 @@
-//! Loss counts of the veth pair between the two namespaces: frames that the kernel dropped because
-//! a queue or the appliance's receive ring was full. An appliance cannot count these.
+//! Frame counts of the veth pair between the two namespaces. Frames that the kernel dropped because a queue or the
+//! appliance's receive ring was full are not in the appliance's counters.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-/// The veth pair, from this program's end to the target's.
+/// The veth pair from this program's namespace to the target's.
 #[derive(Clone, Debug)]
 pub(crate) struct Cable {
     namespace: String,
@@ -24,8 +24,8 @@ impl Cable {
         }
     }
 
-    /// Returns the frames dropped at this end and the frames received at the other end, both since
-    /// the devices' creation.
+    /// Returns the frames dropped on transmit at this end and the frames received at the other end, both since the
+    /// devices were created.
     pub(crate) fn frame_counts(&self) -> Result<(u64, u64)> {
         let dropped = std::fs::read_to_string(self.statistics.join("tx_dropped"))?;
         let output = Command::new("ip")

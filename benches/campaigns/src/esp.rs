@@ -14,12 +14,12 @@ use crate::guarded_target::{RETURN_SA, Sa};
 use crate::raw_tcp::{ANSWER_TIMEOUT, RawTcp, Segment, parse};
 use crate::testbed;
 
-/// Head room and tail room for ESP, bytes.
+/// Headroom and tailroom for ESP, bytes.
 const HEADROOM: usize = 128;
-/// Constant time: the SAs have no lifetime.
+/// Constant clock: the SAs have no lifetime.
 const TIME: Instant = Instant::from_nanos(0);
 
-/// Seals packets to the target by one SA; sequence numbers begin at 1.
+/// Seals packets to the target under one SA; sequence numbers begin at 1.
 pub(crate) struct Sealer(Outbound);
 
 impl Sealer {
@@ -27,7 +27,7 @@ impl Sealer {
         Ok(Sealer(Outbound::new(&sa.parameters()).context("an SA to the target")?))
     }
 
-    /// Continues after this sequence number.
+    /// Sets the last used sequence number.
     pub(crate) fn resume(&mut self, sequence: u64) {
         self.0.resume(sequence);
     }
@@ -55,7 +55,7 @@ impl Sealer {
     }
 }
 
-/// Opens the target's packets.
+/// Opens the target's ESP packets under [`RETURN_SA`].
 pub(crate) struct Opener(Inbound);
 
 impl Opener {
@@ -63,7 +63,7 @@ impl Opener {
         Ok(Opener(Inbound::new(&RETURN_SA.parameters(), 4096).context("an SA from the target")?))
     }
 
-    /// Waits for the next new segment; see [`RawTcp::next_segment`].
+    /// Waits for the next new segment, inside ESP; see [`RawTcp::next_segment`].
     pub(crate) fn next_segment(
         &mut self,
         field: &mut AttackContext<'_>,
@@ -75,7 +75,7 @@ impl Opener {
         })
     }
 
-    /// Opens an ESP answer.
+    /// Opens an ESP packet; `None` if it is not ESP or cannot be opened.
     fn open(&mut self, answer: &Answer) -> Option<Answer> {
         if answer.protocol != IpNumber::ENCAPSULATING_SECURITY_PAYLOAD {
             return None;
@@ -95,7 +95,7 @@ impl Opener {
     }
 }
 
-/// Builds an echo request from a peer, 32 bytes of data.
+/// Builds the frame of an echo request from `from` to the target, with 32 bytes of data.
 pub(crate) fn echo(field: &AttackContext<'_>, from: IpAddr, number: u16) -> Result<Vec<u8>> {
     let header = etherparse::IcmpEchoHeader { id: 0x5a5a, seq: number };
     let kind = etherparse::Icmpv4Type::EchoRequest(header);

@@ -1,14 +1,14 @@
-//! Record of the newest frames on the lossy cable and their outcome. It explains a failed stream:
-//! the frames of its conversation, and the longest time without one delivered.
+//! Record of the newest frames on the lossy cable and their outcome, which explains a failed stream: the frames of its
+//! conversation and its longest outage.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// Bound of the recorded frames: half a minute at the rate of a soak.
+/// Maximum number of recorded frames: about half a minute at the rate of a soak.
 const CAPACITY: usize = 1 << 17;
-/// Recorded bytes of a frame: up to the end of a TCP header over IPv6.
+/// Recorded bytes of a frame: Ethernet, IPv6 and TCP headers without options.
 const HEAD_LEN: usize = 74;
 
 /// Outcome of a frame on the cable.
@@ -38,7 +38,7 @@ pub(crate) struct FrameLog {
     frames: VecDeque<Frame>,
 }
 
-/// Outcome of a conversation's frames.
+/// Summary of a conversation's frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     /// Frames delivered unchanged.
@@ -66,8 +66,8 @@ impl FrameLog {
         self.frames.push_back(Frame { at, from, outcome: end, head, len: frame.len() });
     }
 
-    /// Returns the outcome of the frames since `began` of conversations that `wanted` selects by
-    /// source and destination. The lines include address resolution.
+    /// Summarises the frames since `began` whose source and destination `wanted` accepts. The lines also contain
+    /// address resolution.
     pub(crate) fn summary_since(
         &self,
         began: Instant,

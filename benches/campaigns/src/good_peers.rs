@@ -1,6 +1,5 @@
-//! Good peers. Three have a stream that stays open and is written to (and read from) all the time;
-//! the fourth, the kernel's TCP, opens a stream for each file. Each transfer is compared byte by
-//! byte.
+//! Good peers. Three of them (tcp, sctp, verbs) continuously write to a stream that stays open; verbs also reads back.
+//! The fourth, the kernel's TCP, opens a stream for each file. Each transfer is compared byte by byte.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -24,9 +23,8 @@ use crate::testbed::{self, REGION_LEN, Testbed};
 /// Names of the good peers.
 pub(crate) const NAMES: [&str; 4] = ["tcp", "sctp", "verbs", "kernel"];
 
-/// Time without a completed transfer after which a good peer has stalled, milliseconds. An attack
-/// continues until each peer has completed two transfers or stalled. Rates are reported and not
-/// judged: a busy machine is not an attack.
+/// Time without a completed transfer after which a good peer has stalled, milliseconds. An attack continues until each
+/// peer has completed two transfers or stalled. Rates are reported but not judged: a busy machine also lowers them.
 pub(crate) const STALL_TIMEOUT_MS: u64 = 30_000;
 /// Time-out of a transfer.
 const TRANSFER_TIMEOUT: Duration = Duration::from_millis(STALL_TIMEOUT_MS);
@@ -38,11 +36,11 @@ const PAUSE: Duration = Duration::from_millis(5);
 struct Progress {
     bytes: AtomicU64,
     transfers: AtomicU64,
-    /// Time of the last completed transfer, milliseconds from the start.
+    /// Time of the last completed or failed transfer, milliseconds from the start.
     last: AtomicU64,
-    /// Longest time between two completions since the last [`GoodPeers::take`], milliseconds.
+    /// Longest time between the ends of two transfers since the last [`GoodPeers::take_work`], milliseconds.
     longest_gap: AtomicU64,
-    /// True while the peer rests at the request of [`GoodPeers::hold`].
+    /// True while the peer is paused by [`GoodPeers::pause`].
     paused: AtomicBool,
     failures: Mutex<Vec<String>>,
 }
@@ -56,20 +54,20 @@ pub(crate) struct PeerWork {
     pub(crate) bytes: u64,
     /// Completed transfers.
     pub(crate) transfers: u64,
-    /// Longest time without a completed transfer, milliseconds.
+    /// Longest time between the ends of two transfers, milliseconds.
     pub(crate) longest_ms: u64,
-    /// Failed transfers, as messages.
+    /// Messages of the failed transfers, at most 8.
     pub(crate) failures: Vec<String>,
 }
 
-/// The running good peers, stopped when this is dropped.
+/// The running good peers. Dropping this stops them.
 pub(crate) struct GoodPeers {
     started_at: Instant,
     peers: Vec<(&'static str, Arc<Progress>)>,
     stop: Arc<AtomicBool>,
     pause: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    /// The good TCP stream, as the peer's appliance lists it.
+    /// The good TCP stream, as listed by the good peer's appliance.
     pub(crate) tcp: StreamInfo,
 }
 
@@ -117,7 +115,7 @@ impl GoodPeers {
         Ok(good)
     }
 
-    /// Requests that the peers rest between two transfers. Returns true if all do within `time`.
+    /// Pauses all peers after their current transfers. Returns true if all are paused within `time`.
     pub(crate) fn pause(&self, time: Duration) -> bool {
         self.pause.store(true, Ordering::Relaxed);
         let until = Instant::now() + time;
@@ -132,7 +130,7 @@ impl GoodPeers {
         }
     }
 
-    /// Ends the rest of [`hold`](Good::hold).
+    /// Ends a pause by [`pause`](GoodPeers::pause). The paused time does not count as a gap between transfers.
     pub(crate) fn resume(&self) {
         let now = self.started_at.elapsed().as_millis() as u64;
         for (_, peer) in &self.peers {
@@ -141,7 +139,7 @@ impl GoodPeers {
         self.pause.store(false, Ordering::Relaxed);
     }
 
-    /// Returns each peer's name, completed transfers and milliseconds since the last completion.
+    /// Returns each peer's name, completed transfers and milliseconds since its last transfer ended.
     pub(crate) fn transfers(&self) -> Vec<(&'static str, u64, u64)> {
         let now = self.started_at.elapsed().as_millis() as u64;
         let each = self.peers.iter().map(|(name, peer)| {
@@ -151,7 +149,7 @@ impl GoodPeers {
         each.collect()
     }
 
-    /// Returns the work of each peer since the previous call.
+    /// Returns the work of each peer since the previous call, and updates `before` (bytes and transfers of each peer).
     pub(crate) fn take_work(&self, before: &mut Vec<(u64, u64)>) -> Vec<PeerWork> {
         let now = self.started_at.elapsed().as_millis() as u64;
         before.resize(self.peers.len(), (0, 0));
@@ -236,7 +234,7 @@ impl GoodPeer {
         }
     }
 
-    /// Makes one transfer; returns the bytes transferred and compared equal.
+    /// Makes one transfer. Returns the number of bytes transferred and compared equal.
     fn transfer(&mut self) -> Result<u64> {
         let mut bytes = vec![0; REGION_LEN];
         self.random.fill(&mut bytes);
@@ -254,7 +252,7 @@ impl GoodPeer {
         if self.name != "verbs" {
             return Ok(REGION_LEN as u64);
         }
-        // Reads back the written bytes.
+        // Only the peer verbs reads the written bytes back.
         let id = self.stream.as_ref().context("a stream")?.id;
         let get = GetSpec {
             via: Via::Stream(id),
@@ -288,7 +286,7 @@ impl GoodPeer {
         }
     }
 
-    /// Transfers the file on a new stream of the kernel's TCP.
+    /// Transfers the file on a new stream over the kernel's TCP.
     fn put_by_kernel(&self) -> Result<()> {
         let url = format!("tcp://{}:{}/kernel", testbed::TARGET_V4, testbed::FILES_PORT);
         let output = Command::new(&self.ddpctl)

@@ -1,5 +1,5 @@
-//! The second target: IPsec policies with SAs from files, a port shared with the host's kernel, and
-//! listeners with access lists. Good peers bypass the policies and are admitted by the lists.
+//! The second target: IPsec policies with SAs from files, a port shared with the host's kernel, and listeners with
+//! access lists. Policies bypass the good peers, and the lists admit them.
 
 use std::fs;
 use std::io::Write as _;
@@ -14,20 +14,20 @@ use crate::listener_section::listener_section;
 
 /// Port of a listener that requires 128-bit encryption.
 pub(crate) const REQUIRED_PORT: u16 = 7491;
-/// Name of that listener's region, 64 KiB of zeros.
+/// Region of the listener at [`REQUIRED_PORT`], 64 KiB of zeros.
 pub(crate) const REQUIRED_REGION: &str = "required";
-/// Port of a listener that refuses [`DENIED_NET`].
+/// TCP port of a listener that denies [`DENIED_NET`].
 pub(crate) const DENIED_PORT: u16 = 7492;
-/// Port of such a listener over SCTP, with UDP encapsulation.
+/// SCTP port of a listener that denies [`DENIED_NET`], with UDP encapsulation.
 pub(crate) const DENIED_SCTP_PORT: u16 = 7493;
-/// UDP port of encapsulated SCTP.
+/// UDP port of SCTP over UDP (RFC 6951).
 pub(crate) const SCTP_UDP_PORT: u16 = 9899;
 
-/// Peers that a policy protects with 128-bit encryption.
+/// Peers whose policy requires 128-bit encryption.
 const PROTECTED_NET: &str = "198.19.0.0/16";
-/// Peers that a policy protects by authentication without encryption.
+/// Peers whose policy requires authentication without encryption.
 const WEAK_NET: &str = "198.21.0.0/16";
-/// Peers that access lists refuse; policies bypass them.
+/// Peers that access lists deny. IPsec policies bypass them.
 pub(crate) const DENIED_NET: &str = "198.20.0.0/16";
 
 /// An SA of the target.
@@ -46,18 +46,17 @@ const fn inbound(name: &'static str, spi: u32) -> Sa {
     Sa { name, policy: "protected", spi, algorithm: STRONG_ALGORITHM, to_target: true }
 }
 
-/// SA from the target.
+/// SA from the target to peers in [`PROTECTED_NET`].
 pub(crate) const RETURN_SA: Sa = Sa { to_target: false, ..inbound("back", 0x1005) };
-/// SA to the target, with 128-bit encryption. Each attack has an SA of its own, whose sequence
-/// numbers begin at 1.
+/// SA to the target with 128-bit encryption. Each attack has its own SA, whose sequence numbers begin at 1.
 pub(crate) const STRONG_SA: Sa = inbound("strong", 0x2001);
-/// SA to the target without encryption, of another policy.
+/// SA to the target of the policy `weak`, without encryption.
 pub(crate) const WEAK_SA: Sa = Sa {
     policy: "weak",
     algorithm: ("null-sha256", Algorithm::NullHmacSha256),
     ..inbound("weak", 0x2002)
 };
-/// SA from the target without encryption.
+/// SA from the target of the policy `weak`, without encryption.
 const WEAK_RETURN_SA: Sa = Sa { name: "weak-back", spi: 0x1006, to_target: false, ..WEAK_SA };
 /// SA to the target for replayed packets.
 pub(crate) const REPLAYED_SA: Sa = inbound("replayed", 0x2003);
@@ -67,13 +66,14 @@ pub(crate) const DAMAGED_SA: Sa = inbound("damaged", 0x2004);
 const SAS: [Sa; 6] = [RETURN_SA, STRONG_SA, WEAK_SA, WEAK_RETURN_SA, REPLAYED_SA, DAMAGED_SA];
 
 impl Sa {
-    /// Returns the keys of encryption and authentication, which differ between SAs.
+    /// Returns the keys for encryption and authentication. They differ between SAs, because they are derived from the
+    /// SPI.
     fn keys(&self) -> (Vec<u8>, Vec<u8>) {
         let key = |len| vec![self.spi as u8; len];
         (key(self.algorithm.1.key_len()), key(self.algorithm.1.auth_key_len()))
     }
 
-    /// Returns the SA's parameters, equal at both ends.
+    /// Returns the parameters of the SA, equal at both ends.
     pub(crate) fn parameters(&self) -> Parameters {
         let (encryption, authentication) = self.keys();
         Parameters {
@@ -96,7 +96,7 @@ impl Sa {
             .map(|key| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n")
             .collect();
         let path = directory.join(format!("{}.key", self.name));
-        // An existing file would keep its mode.
+        // An existing file would keep its mode; the key file must have 0600.
         let _ = fs::remove_file(&path);
         let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path)?;
         file.write_all(lines.as_bytes()).with_context(|| path.display().to_string())?;
@@ -118,10 +118,10 @@ impl Sa {
     }
 }
 
-/// Keys of the interface `front`.
+/// Configuration keys of the interface `front`: the TAP device of the host's kernel, and the appliance's ports.
 pub(crate) const HOST_KERNEL_KEYS: &str = "host = \"tap\"\nlocal_ports = \"20000-29999\"\n";
 
-/// Returns the sections that this target has in addition to the plain one; writes the key files.
+/// Returns the sections that this target has in addition to the plain one, and writes the key files.
 pub(crate) fn sections(directory: &Path) -> Result<String> {
     let mut text = String::from("[ipsec]\nlaboratory = true\n");
     for (name, remote, action) in [

@@ -1,5 +1,4 @@
-//! A cable that loses, reorders, duplicates and damages frames: two `af_packet` ports with a thread
-//! in between.
+//! A cable that loses, reorders, duplicates and damages frames: a thread that forwards between two `af_packet` ports.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::frame_log::{FrameLog, Outcome as Ended};
 
-/// Upper bound of the thread's sleep.
+/// Maximum sleep of the thread without frames.
 const POLL_INTERVAL: Duration = Duration::from_micros(500);
 
 /// A frame in flight.
@@ -25,8 +24,8 @@ impl Frame for InFlight {
         self.0.len()
     }
 
-    /// Returns the bytes that a checksum covers. The receiver could not detect damage elsewhere, in
-    /// ARP for instance.
+    /// Returns the bytes that may be damaged: those that a checksum covers. Damage elsewhere, such as in ARP, is not
+    /// detectable by the receiver.
     fn bytes_mut(&mut self) -> &mut [u8] {
         match self.0.get(12..14) {
             Some([0x08, 0x00] | [0x86, 0xdd]) => &mut self.0[14..],
@@ -39,7 +38,7 @@ impl Frame for InFlight {
     }
 }
 
-/// A running cable, ended when it is dropped.
+/// A running cable. Dropping it stops the thread.
 pub(crate) struct LossyCable {
     config: Arc<Mutex<Config>>,
     counters: Arc<Mutex<[Counters; 2]>>,
@@ -53,7 +52,7 @@ struct CableEnd {
     queue: PortQueue,
     /// Declared after the queue: the device closes when both are dropped.
     _port: Port,
-    /// Frames in flight from this end, with the faults of that direction.
+    /// Frames in flight from this end, and the faults of this direction.
     faults: FaultyLink<InFlight>,
 }
 
@@ -99,12 +98,12 @@ impl LossyCable {
         }
     }
 
-    /// Returns the record of the newest frames.
+    /// Returns the record of the newest frames; `None` if the thread has panicked.
     pub(crate) fn frame_log(&self) -> Option<MutexGuard<'_, FrameLog>> {
         self.log.lock().ok()
     }
 
-    /// Returns the fault counters of each direction.
+    /// Returns the fault counters of each direction: from the first device, from the second.
     pub(crate) fn counters(&self) -> [Counters; 2] {
         self.counters.lock().map(|counted| *counted).unwrap_or_default()
     }
@@ -135,7 +134,7 @@ fn forward(
         {
             current = wanted.clone();
             for (index, end) in ends.iter_mut().enumerate() {
-                // The seeds differ, so that the two directions do not lose frames in step.
+                // Different seeds, so that the two directions lose different frames.
                 let seed = current.seed.wrapping_mul(2).wrapping_add(index as u64);
                 end.faults.set_config(Config { seed, ..current.clone() });
             }
@@ -179,7 +178,7 @@ fn send_frame(queue: &mut PortQueue, frame: &[u8]) {
     if queue.free_tx_slots() == 0 {
         queue.flush();
     }
-    // Without a buffer, or with a full ring, the frame is lost as on a wire.
+    // Without a free buffer or room in the ring, the frame is lost as on a wire.
     let Some(mut buffer) = queue.alloc() else { return };
     if let Some(room) = buffer.append(frame.len()) {
         room.copy_from_slice(frame);
@@ -191,6 +190,6 @@ fn wait_for_frames(ends: &[CableEnd; 2]) {
     let fds: Vec<_> = ends.iter().filter_map(|end| end.queue.fd()).collect();
     let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     let time = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.as_nanos() as _ };
-    // An interrupted poll counts as a short one.
+    // An interrupted poll is like a short one.
     let _ = poll(&mut fds, Some(&time));
 }

@@ -1,4 +1,4 @@
-//! An SCTP endpoint that sends raw frames: associations from any address, and any chunk.
+//! An SCTP endpoint that sends raw packets: associations from any address, and arbitrary chunks.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::attacker_port::Answer;
 /// Time-out of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// An association.
+/// State of an association.
 #[derive(Clone, Debug)]
 pub(crate) struct RawSctp {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
-    /// Verification tags of received packets and of sent packets.
+    /// Verification tag of received packets; `peer_tag` is that of sent packets.
     pub(crate) own_tag: u32,
     pub(crate) peer_tag: u32,
     /// Next TSN to send.
@@ -31,7 +31,7 @@ pub(crate) struct RawSctp {
     pub(crate) last_tsn: u32,
 }
 
-/// A message that was received in one chunk.
+/// A message that arrived unfragmented, in one DATA chunk.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) stream: u16,
@@ -47,7 +47,7 @@ impl RawSctp {
         RawSctp { local, remote, own_tag, peer_tag: 0, tsn: field.random.u32(..), last_tsn: 0 }
     }
 
-    /// Builds a packet.
+    /// Builds a packet with verification tag `tag` and the chunks that `build` appends.
     pub(crate) fn build_packet(
         &self,
         tag: u32,
@@ -66,7 +66,7 @@ impl RawSctp {
         field.station.send_ip((self.local.ip(), self.remote.ip()), IpNumber::SCTP, None, packet)
     }
 
-    /// Builds the INIT.
+    /// Builds an INIT with 64 streams in each direction and DDP's adaptation indication.
     pub(crate) fn build_init(&self) -> Result<Vec<u8>> {
         let header = InitHeader {
             tag: Tag(self.own_tag),
@@ -78,7 +78,7 @@ impl RawSctp {
         self.build_packet(0, |b| b.init(&header, &[Parameter::Adaptation(ddp::ADAPTATION_DDP)]))
     }
 
-    /// Sends the INIT, waits for the INIT ACK and returns its cookie.
+    /// Sends an INIT, waits for the INIT ACK and returns its cookie. Sets `peer_tag` and `last_tsn`.
     pub(crate) fn request_cookie(&mut self, field: &mut AttackContext<'_>) -> Result<Vec<u8>> {
         let init = self.build_init()?;
         self.send(field, &init)?;
@@ -100,7 +100,7 @@ impl RawSctp {
         Ok(cookie)
     }
 
-    /// Opens the association by all four packets.
+    /// Opens the association by the four-way handshake.
     pub(crate) fn open(&mut self, field: &mut AttackContext<'_>) -> Result<()> {
         let cookie = self.request_cookie(field)?;
         let echo = self.build_packet(self.peer_tag, |b| b.cookie_echo(&cookie))?;
@@ -117,7 +117,7 @@ impl RawSctp {
         Ok(())
     }
 
-    /// Sends a DATA chunk in a packet of its own, unordered as RFC 5043 §10 requires.
+    /// Sends one DATA chunk in its own packet, unordered as RFC 5043 §10 requires.
     pub(crate) fn send_data(
         &mut self,
         field: &mut AttackContext<'_>,
@@ -150,7 +150,7 @@ impl RawSctp {
         self.send_data(field, (stream, ddp::PPID_CONTROL), (true, true), &bytes)
     }
 
-    /// Sends a DDP segment.
+    /// Sends a DDP segment with DDP-SSN `ssn`.
     pub(crate) fn send_segment(
         &mut self,
         field: &mut AttackContext<'_>,
@@ -162,7 +162,7 @@ impl RawSctp {
         self.send_data(field, (stream, ddp::PPID_SEGMENT), (true, true), &bytes)
     }
 
-    /// Waits for a message that `pick` accepts. All received DATA is acknowledged.
+    /// Waits at most `time` for a message that `pick` accepts. Acknowledges all received DATA chunks.
     pub(crate) fn wait_message<T>(
         &mut self,
         field: &mut AttackContext<'_>,
@@ -195,7 +195,7 @@ impl RawSctp {
         }
     }
 
-    /// Initiates a session; returns true if it is accepted.
+    /// Initiates a session. Returns true if it is accepted.
     pub(crate) fn open_session(
         &mut self,
         field: &mut AttackContext<'_>,
@@ -213,7 +213,7 @@ impl RawSctp {
         self.send(field, &packet)
     }
 
-    /// Tries `pick` on each chunk of an answer to this association.
+    /// Returns the result of `pick` for the first chunk that it accepts, in an answer to this association.
     pub(crate) fn find_chunk<T>(
         &self,
         answer: &Answer,
@@ -231,7 +231,7 @@ impl RawSctp {
     }
 }
 
-/// Returns the function of a session control message on `stream`.
+/// Returns the function code of a session control message on `stream`; `None` for other messages.
 pub(crate) fn control_function(message: &Message, stream: u16) -> Option<u16> {
     let is_one = message.ppid == ddp::PPID_CONTROL && message.stream == stream;
     let code = message.payload.get(2..4)?;

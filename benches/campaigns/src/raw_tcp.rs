@@ -1,5 +1,4 @@
-//! A TCP client that sends raw frames: a minimal conversation, and segments that a kernel never
-//! sends.
+//! A TCP client that sends raw frames: a minimal connection, and segments that no kernel sends.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use crate::attacker_port::Answer;
 /// Time-out of an answer.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A segment of the appliance.
+/// Received segment of the appliance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Segment {
     pub(crate) seq: u32,
@@ -30,11 +29,9 @@ pub(crate) struct Segment {
 pub(crate) struct RawTcp {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
-    /// SND.NXT.
     pub(crate) snd_nxt: u32,
-    /// RCV.NXT.
     pub(crate) rcv_nxt: u32,
-    /// TSval of the next segment, and the newest one received.
+    /// TSval of the next segment; `ts_recent` is the newest received TSval.
     pub(crate) ts_val: u32,
     pub(crate) ts_recent: u32,
 }
@@ -83,7 +80,7 @@ impl RawTcp {
         )
     }
 
-    /// Sends a segment and moves SND.NXT.
+    /// Sends a segment, modified by `change`, and advances SND.NXT.
     pub(crate) fn send(
         &mut self,
         field: &mut AttackContext<'_>,
@@ -94,7 +91,7 @@ impl RawTcp {
         field.station.send_frame(&frame)
     }
 
-    /// Builds the next segment and advances SND.NXT.
+    /// Builds the next segment, modified by `change`, and advances SND.NXT.
     pub(crate) fn build_next_frame(
         &mut self,
         field: &AttackContext<'_>,
@@ -129,7 +126,7 @@ impl RawTcp {
         Ok(answer)
     }
 
-    /// Waits for the next new segment and advances RCV.NXT.
+    /// Waits at most `time` for the next in-order segment with data, SYN or FIN, or a RST. Advances RCV.NXT.
     pub(crate) fn next_segment(
         &mut self,
         field: &mut AttackContext<'_>,
@@ -138,7 +135,7 @@ impl RawTcp {
         self.next_segment_by(field, time, parse)
     }
 
-    /// Waits for the next new segment, as extracted from answers by `read`, and advances RCV.NXT.
+    /// As [`next_segment`](Self::next_segment), but extracts segments from answers by `read`.
     pub(crate) fn next_segment_by(
         &mut self,
         field: &mut AttackContext<'_>,
@@ -161,20 +158,20 @@ impl RawTcp {
         Some(segment)
     }
 
-    /// Resets the connection.
+    /// Sends a RST at SND.NXT.
     pub(crate) fn send_reset(&mut self, field: &mut AttackContext<'_>) -> Result<()> {
         self.send(field, |header| header.rst = true, &[])
     }
 }
 
-/// Turns a segment into a SYN.
+/// Turns a segment header into that of a SYN.
 pub(crate) fn make_syn(header: &mut TcpHeader) {
     header.syn = true;
     header.ack = false;
     header.acknowledgment_number = 0;
 }
 
-/// Parses a segment from `remote` to `local`.
+/// Parses a TCP segment from `remote` to `local`; `None` for other answers.
 pub(crate) fn parse(answer: &Answer, local: SocketAddr, remote: SocketAddr) -> Option<Segment> {
     if answer.protocol != IpNumber::TCP || answer.destination != local.ip() {
         return None;

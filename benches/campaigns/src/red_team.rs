@@ -1,5 +1,4 @@
-//! A run of the red team: each attack beside the good peers, with counters and memory sampled
-//! before and after.
+//! A run of the red team: each attack while the good peers transfer, with counters and memory sampled before and after.
 
 use std::time::{Duration, Instant};
 
@@ -50,7 +49,7 @@ pub struct Report {
     pub failed: usize,
 }
 
-/// An attack in the report.
+/// Result of an attack in the report.
 #[derive(Debug, Serialize)]
 struct Row {
     name: &'static str,
@@ -58,7 +57,6 @@ struct Row {
     #[serde(flatten)]
     seen: Observations,
     refusals: crate::sample::CounterMap,
-    /// Violations.
     wrong: Vec<String>,
 }
 
@@ -81,13 +79,13 @@ struct Totals {
     attempts: u64,
     frames: u64,
     good_bytes: u64,
-    /// Memory of the first target before its first attack, bytes.
+    /// Memory of the first target before its first attack, bytes; `memory_last`: after its last attack.
     memory_first: u64,
     memory_last: u64,
 }
 
 impl Totals {
-    /// Adds a row; `first` is true if the attack was on the first target.
+    /// Adds a row. `first` is true if the attack was on the first target.
     fn add(&mut self, row: &Row, first: bool) {
         let seen = &row.seen;
         if self.attacks == 0 {
@@ -104,16 +102,16 @@ impl Totals {
     }
 }
 
-/// Least duration of the phase without attack, which measures the good peers' rates. It ends when
-/// each has completed two transfers.
+/// Minimum duration of the phase without attack, which measures the good peers' rates. The phase also requires two
+/// completed transfers of each peer.
 const BASELINE_TIME: Duration = Duration::from_secs(3);
-/// Bound of an attack's duration, seconds: two transfers that nearly stall.
+/// Maximum duration of an attack, seconds: two transfers that nearly stall.
 const MAX_ATTACK_SECONDS: f64 = 2.0 * STALL_TIMEOUT_MS as f64 * 1e-3 + 10.0;
 
-/// Runs the attacks.
+/// Runs the selected attacks on their targets.
 ///
 /// # Errors
-/// The bed does not come up, or an attack cannot be made.
+/// The test bed does not start, or an attack name is unknown.
 pub fn run(arguments: &Arguments) -> Result<Report> {
     let all = select_attacks(&arguments.names)?;
     if arguments.list {
@@ -150,7 +148,7 @@ fn run_attacks(all: &[Attack], place: &Environment<'_>, arguments: &Arguments) -
         totals: Totals::default(),
         rows: Vec::new(),
     };
-    // The EAL starts only once in a process, and so does the attacker's port.
+    // The EAL can start only once per process, so both targets share the attacker's port.
     let mut station = None;
     for setting in [TargetSetting::Plain, TargetSetting::Guarded] {
         let of: Vec<_> = all.iter().filter(|attack| attack.setting == setting).collect();
@@ -161,7 +159,7 @@ fn run_attacks(all: &[Attack], place: &Environment<'_>, arguments: &Arguments) -
     Ok(results)
 }
 
-/// Runs the attacks on one target.
+/// Runs all `attacks` on one target.
 fn run_attack(
     setting: TargetSetting,
     attacks: &[&Attack],
@@ -170,7 +168,7 @@ fn run_attack(
     (station, results): (&mut Option<AttackerPort>, &mut Results),
 ) -> Result<()> {
     let bed = Testbed::start(place, setting)?;
-    // The station must see the good peers' streams from their beginning.
+    // The port must be open before the good peers' streams start, to observe their sequence numbers.
     let station = match station {
         Some(station) => station,
         None => station.insert(AttackerPort::open(place.device, bed.mac)?),
@@ -191,7 +189,7 @@ fn run_attack(
             random: fastrand::Rng::with_seed(seed.wrapping_add(results.rows.len() as u64)),
             findings: Vec::new(),
             attempts: 0,
-            // Each attack has its own range of ports.
+            // Each attack has its own range of 500 ports.
             last_port: 20_000 + 500 * index as u16,
         };
         let row = scene.attack(attack, &mut field, arguments.seconds, &guards)?;
@@ -205,7 +203,7 @@ fn run_attack(
     Ok(())
 }
 
-/// Prints progress to standard error.
+/// Prints the verdict of an attack to standard error.
 #[allow(clippy::print_stderr)]
 fn print_progress(row: &Row) {
     let verdict = if row.wrong.is_empty() { "ok" } else { "FAILED" };
@@ -281,7 +279,7 @@ impl AttackRun<'_> {
         }
         let seconds = began.elapsed().as_secs_f64();
         let good = self.good.take_work(&mut self.last_work);
-        // Frames add up only when no more are in flight.
+        // Frame counts balance only when no frames are in flight.
         self.good.pause(Duration::from_millis(STALL_TIMEOUT_MS));
         field.settle(Duration::from_millis(20));
         let (after, unaccounted) = self.settled_sample(&before)?;
@@ -312,16 +310,16 @@ impl AttackRun<'_> {
         Ok(Row { name: attack.name, source: attack.source, seen, refusals, wrong })
     }
 
-    /// Returns true if each good peer has completed two transfers since `first`, so that the second
-    /// began after it, or has stalled.
+    /// Returns true if each good peer has completed two transfers since `first` or has stalled. The second transfer
+    /// then began after `first`.
     fn have_progressed(&self, first: &[(&'static str, u64, u64)]) -> bool {
         let both = self.good.transfers().into_iter().zip(first);
         both.into_iter()
             .all(|((_, now, silent), (_, then, _))| now >= then + 2 || silent > STALL_TIMEOUT_MS)
     }
 
-    /// Returns a sample in which all frames are accounted for, as a running worker may hold some;
-    /// after the last try, the last sample.
+    /// Returns a sample with its number of unaccounted frames. Because a running worker may hold frames, sampling
+    /// repeats up to 20 times until the number is 0.
     fn settled_sample(&self, before: &Sample) -> Result<(Sample, i64)> {
         let mut after = Sample::collect(&self.bed.target)?;
         for _ in 0..20 {
@@ -346,8 +344,8 @@ impl AttackRun<'_> {
     }
 }
 
-/// Returns the bounded gauges: name, value, bound of the target's configuration or of
-/// `docs/ddpd.reference.toml`.
+/// Returns the bounded gauges: name, value and bound. The bounds are those of the target's configuration, otherwise the
+/// defaults in `docs/ddpd.reference.toml`.
 fn bounded_gauges(sample: &Sample) -> Vec<(&'static str, u64, u64)> {
     let all = [
         ("held_bytes", testbed::HELD_LIMIT),

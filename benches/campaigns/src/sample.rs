@@ -6,7 +6,7 @@ use anyhow::Result;
 use api::Stats;
 use load::testbed::Appliance;
 
-/// Counters of which each count is a frame, besides the drop reasons (docs/api.md, stats).
+/// Worker counters that each count a frame's outcome, in addition to the drop reasons (docs/api.md, stats).
 const TERMINAL_COUNTERS: [&str; 12] = [
     "segments",
     "sctp_packets",
@@ -22,22 +22,22 @@ const TERMINAL_COUNTERS: [&str; 12] = [
     "nat_keepalives_in",
 ];
 
-/// Counters of the frames and messages that workers receive.
+/// Counters of received frames and messages.
 const RECEIVE_COUNTERS: [&str; 3] = ["rx_frames", "mesh_in", "mesh_news_in"];
 
-/// Named numbers.
+/// Values by name.
 pub(crate) type CounterMap = BTreeMap<String, u64>;
 
 /// Counters, gauges, memory and log size at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
-    /// Monotonic counters: the workers' by name, `drop:STDIN_DESCRIPTION`, `error:STDIN_DESCRIPTION`, `control:STDIN_DESCRIPTION`.
+    /// Monotonic counters, summed over workers: worker counters by name, `drop:NAME`, `error:NAME`, `control:NAME`.
     pub(crate) counters: CounterMap,
-    /// Gauges by name.
+    /// Gauges by name, summed over workers.
     pub(crate) gauges: CounterMap,
-    /// RSS, bytes.
+    /// Resident set size, bytes.
     pub(crate) memory: u64,
-    /// Length of the log, bytes.
+    /// Length of the log file, bytes.
     pub(crate) log: u64,
 }
 
@@ -52,7 +52,7 @@ impl Sample {
         })
     }
 
-    /// Returns the growth of the counters since `before`, without zeros.
+    /// Returns the growth of each counter since `before`; counters without growth are omitted.
     pub(crate) fn growth_since(&self, before: &Sample) -> CounterMap {
         let grown = self.counters.iter().filter_map(|(name, now)| {
             let more = now.saturating_sub(before.counters.get(name).copied().unwrap_or(0));
@@ -83,7 +83,7 @@ fn from_stats(stats: &Stats) -> Sample {
     sample
 }
 
-/// Returns the workers' frames under no counter.
+/// Returns received frames minus those with a counted outcome; 0 unless there is a defect.
 pub(crate) fn unaccounted_frames(counted: &CounterMap) -> i64 {
     let sum = |names: &[&str]| -> u64 { names.iter().filter_map(|&name| counted.get(name)).sum() };
     let drops: u64 =
@@ -91,7 +91,7 @@ pub(crate) fn unaccounted_frames(counted: &CounterMap) -> i64 {
     sum(&RECEIVE_COUNTERS) as i64 - (sum(&TERMINAL_COUNTERS) + drops) as i64
 }
 
-/// Returns the refusals by reason: drops, protocol errors and streams refused by listeners.
+/// Returns the refusals by reason: drops, protocol errors, refused streams and sessions, failed cookies, evicted state.
 pub(crate) fn refusal_counters(counted: &CounterMap) -> CounterMap {
     const OTHER_REFUSALS: [&str; 8] = [
         "control:streams_refused",

@@ -1,4 +1,4 @@
-//! Messages of MPA, DDP and RDMAP as an attacker builds them: every field is free, valid or not.
+//! MPA, DDP and RDMAP messages as an attacker builds them, with arbitrary field values.
 
 use wire::crc32c;
 use wire::ddp::{Control as DdpControl, DdpVersion};
@@ -6,7 +6,7 @@ use wire::mpa::{self, FrameKind};
 use wire::rdmap::{Control, Opcode, ReadRequestRepr};
 use wire::{Stag, TaggedOffset};
 
-/// C of an MPA Request: CRCs are used (RFC 5044 §7.1.1).
+/// The C flag of an MPA Request: CRCs are used (RFC 5044 §7.1.1).
 const MPA_CRC: u8 = 0x40;
 
 /// Builds an MPA Request with CRCs, without markers and private data.
@@ -31,7 +31,7 @@ pub(crate) fn enhanced_request(ird: u16, ord: u16) -> Vec<u8> {
     bytes
 }
 
-/// Builds an FPDU without markers.
+/// Builds an FPDU without markers, with padding and a correct CRC.
 pub(crate) fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
     let mut bytes = (ulpdu.len() as u16).to_be_bytes().to_vec();
     bytes.extend(ulpdu);
@@ -46,12 +46,12 @@ pub(crate) fn tagged_segment(stag: u32, to: u64, last: bool, payload: &[u8]) -> 
     tagged_segment_with(0, stag, to, last, payload)
 }
 
-/// Builds a tagged segment of an RDMA Write.
+/// Builds a tagged segment of an RDMA Write (RDMAP).
 pub(crate) fn write_segment(stag: u32, to: u64, last: bool, payload: &[u8]) -> Vec<u8> {
     tagged_segment_with(Control::new(DdpVersion::V1, Opcode::Write).0, stag, to, last, payload)
 }
 
-/// Builds a tagged segment with this RsvdULP byte.
+/// Builds a tagged segment with RsvdULP byte `ulp`.
 pub(crate) fn tagged_segment_with(
     ulp: u8,
     stag: u32,
@@ -66,7 +66,7 @@ pub(crate) fn tagged_segment_with(
     bytes
 }
 
-/// QN, MSN and MO of an untagged segment.
+/// Queue number, MSN and MO of an untagged segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UntaggedPosition {
     pub(crate) qn: u32,
@@ -79,7 +79,7 @@ pub(crate) fn untagged_segment(at: UntaggedPosition, last: bool, payload: &[u8])
     untagged_segment_with([0; 5], at, last, payload)
 }
 
-/// Builds an untagged segment with these RsvdULP bytes.
+/// Builds an untagged segment with RsvdULP bytes `ulp`.
 pub(crate) fn untagged_segment_with(
     ulp: [u8; 5],
     at: UntaggedPosition,
@@ -95,7 +95,7 @@ pub(crate) fn untagged_segment_with(
     bytes
 }
 
-/// Builds an untagged RDMAP message in one segment.
+/// Builds an untagged RDMAP message in one segment, on the queue of its opcode.
 pub(crate) fn rdmap_message(
     opcode: Opcode,
     invalidate: Option<u32>,
@@ -108,7 +108,7 @@ pub(crate) fn rdmap_message(
     untagged_segment_with(ulp, UntaggedPosition { qn, msn, mo: 0 }, true, payload)
 }
 
-/// Builds a Read Request; its sink is arbitrary.
+/// Builds a Read Request of `size` bytes from `source` (STag, TO). Its sink is arbitrary.
 pub(crate) fn read_request(msn: u32, source: (u32, u64), size: u32) -> Vec<u8> {
     let request = ReadRequestRepr {
         sink_stag: Stag(0x5151_0001),
@@ -120,12 +120,10 @@ pub(crate) fn read_request(msn: u32, source: (u32, u64), size: u32) -> Vec<u8> {
     rdmap_message(Opcode::ReadRequest, None, msn, &request.emit())
 }
 
-/// Error that ends a stream, from a Terminate or bare DDP's last message: layer and type, then
-/// code.
+/// Error code of a Terminate, or of bare DDP's last message: layer and type in the first byte, then the code.
 pub(crate) type ErrorCode = (u8, u8);
 
-/// Returns the error of an untagged segment on the Terminate queue, which bare DDP's last message
-/// uses, too.
+/// Returns the error code of an untagged segment on queue 2, which RDMAP's Terminate and bare DDP's last message use.
 pub(crate) fn terminate_error(segment: &[u8], bare: bool) -> Option<ErrorCode> {
     let header = segment.get(..18)?;
     let untagged = header[0] & 0x80 == 0;
@@ -143,7 +141,7 @@ mod tests {
 
     #[test]
     fn fpdu_matches_example_of_wire_document() {
-        // docs/protocol.md §3 without its marker, and so with another CRC.
+        // The example of docs/protocol.md §3 without its marker, hence with another CRC.
         let segment = tagged_segment(0x0102_0304, 0x1122_3344_5566_7788, true, b"hello");
         let bytes = fpdu(&segment);
         assert_eq!(bytes[..4], [0, 0x13, 0xc1, 0]);

@@ -1,4 +1,4 @@
-//! An attacker's stream over the kernel's TCP; MPA and the layers above are written here.
+//! An attacker's stream over the kernel's TCP. MPA, DDP and RDMAP are built and parsed here.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -14,9 +14,9 @@ use crate::testbed;
 
 /// Time-out of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time-out of an answer over the lossy cable: the kernel sends a SYN at 0, 1, 3 and 7 s.
+/// Time-out of an answer over the lossy cable. The kernel sends a SYN at 0, 1, 3 and 7 s.
 const LOSSY_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bound of the received and unparsed bytes.
+/// Maximum number of received bytes that are not parsed yet.
 const MAX_UNPARSED: usize = 1 << 20;
 
 /// A TCP stream of an attacker, before or after MPA start-up.
@@ -30,19 +30,19 @@ pub(crate) struct Attacker {
     timeout: Duration,
 }
 
-/// End of a stream, as the attacker saw it.
+/// End of a stream, as observed by the attacker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamEnd {
-    /// A last message or Terminate with this error, before the end.
+    /// Bare DDP's last message or a Terminate, with this error.
     Error(segments::ErrorCode),
-    /// A FIN or RST without such a message.
+    /// FIN or RST without an error message.
     Closed,
     /// The stream is still open.
     Open,
 }
 
 impl Attacker {
-    /// Connects from the attackers' kernel address.
+    /// Connects to a listener of the target from the kernel's address [`testbed::SOCKETS_V4`].
     pub(crate) fn connect(port: u16) -> Result<Attacker> {
         let bare = ![testbed::VICTIM_VERBS_PORT, testbed::VICTIM_SINK_PORT].contains(&port);
         Attacker::connect_to(port, bare, ANSWER_TIMEOUT, |_| {})
@@ -65,13 +65,13 @@ impl Attacker {
         Ok(Attacker { stream, received: Vec::new(), bare, timeout })
     }
 
-    /// Connects and starts MPA: revision 1 for bare DDP, 2 for RDMAP.
+    /// Connects and completes the MPA start-up: revision 1 for bare DDP, 2 for RDMAP.
     pub(crate) fn start(port: u16) -> Result<Attacker> {
         Attacker::connect(port)?.finish_startup()
     }
 
-    /// Connects to any listener over the lossy cable and starts MPA. `bound` receives the socket's
-    /// address before the connect.
+    /// Connects to a listener over the lossy cable and completes the MPA start-up. Calls `bound` with the socket's
+    /// local address before the connect.
     pub(crate) fn start_with_address_callback(
         port: u16,
         bare: bool,
@@ -89,9 +89,9 @@ impl Attacker {
         Ok(self)
     }
 
-    /// Writes bytes; a stream that the target has closed is not an error.
+    /// Writes bytes. Write errors are ignored.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        // The target may have closed the stream; the reads find its error.
+        // If the target has closed the stream, the next read finds it.
         let _ = self.stream.write_all(bytes);
         Ok(())
     }
@@ -101,7 +101,7 @@ impl Attacker {
         self.send(&segments::fpdu(segment))
     }
 
-    /// Returns the private data of the MPA Reply; `None` if the stream ends without one.
+    /// Returns the MPA Reply, header and private data; `None` if the stream ends or times out before it.
     pub(crate) fn read_reply(&mut self) -> Result<Option<Vec<u8>>> {
         let until = Instant::now() + self.timeout;
         loop {
@@ -118,7 +118,7 @@ impl Attacker {
         }
     }
 
-    /// Returns the target's next segment; `None` if the stream ends without one.
+    /// Returns the target's next segment; `None` if the stream ends before it, or at `until`.
     pub(crate) fn next_segment(&mut self, until: Instant) -> Result<Option<Vec<u8>>> {
         loop {
             if let Some(len) = self.received.first_chunk::<LENGTH_LEN>() {
@@ -137,7 +137,7 @@ impl Attacker {
         }
     }
 
-    /// Reads until the stream ends, at most two seconds.
+    /// Reads until the stream ends, at most [`ANSWER_TIMEOUT`].
     pub(crate) fn await_end(&mut self) -> Result<StreamEnd> {
         self.await_end_within(ANSWER_TIMEOUT)
     }
@@ -156,7 +156,7 @@ impl Attacker {
         })
     }
 
-    /// Reads more bytes; returns false at the end of the stream or at the time-out.
+    /// Reads more bytes. Returns false at the end of the stream, at `until`, or with more than [`MAX_UNPARSED`] bytes.
     fn read_more(&mut self, until: Instant) -> Result<bool> {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() || self.received.len() > MAX_UNPARSED {
@@ -176,14 +176,14 @@ impl Attacker {
     }
 }
 
-/// An attacker's segments on a stream, and the error that must end it.
+/// An attacker's segments on a stream, and the error with which the target must end it.
 pub(crate) struct ErrorCase<'a> {
     pub(crate) name: &'a str,
     pub(crate) segments: Vec<Vec<u8>>,
     pub(crate) error: segments::ErrorCode,
 }
 
-/// Runs each case on a stream of its own to `port`.
+/// Runs each case on a new stream to `port`. Another end is a violation.
 pub(crate) fn run_cases(
     field: &mut AttackContext<'_>,
     port: u16,

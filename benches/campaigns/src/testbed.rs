@@ -25,42 +25,42 @@ pub(crate) const TARGET_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 pub(crate) const TARGET_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
 /// The good peer's IPv4 address.
 pub(crate) const PEER_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
-/// IPv4 address of attacks from the kernel's sockets.
+/// IPv4 address of attacks over the kernel's sockets.
 pub(crate) const SOCKETS_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 4);
 
-/// Port of good peers, bare DDP with markers.
+/// TCP port of the listener of good peers for bare DDP with markers.
 pub(crate) const FILES_PORT: u16 = 7471;
-/// Port of good peers, bare DDP over SCTP.
+/// SCTP port of the listener of good peers for bare DDP.
 pub(crate) const FILES_SCTP_PORT: u16 = 7472;
-/// Port of good peers, RDMAP.
+/// TCP port of the listener of good peers for RDMAP.
 pub(crate) const VERBS_PORT: u16 = 7473;
-/// Port under attack, bare DDP without markers.
+/// TCP port under attack: bare DDP without markers.
 pub(crate) const VICTIM_PORT: u16 = 7481;
-/// Port under attack, RDMAP.
+/// TCP port under attack: RDMAP.
 pub(crate) const VICTIM_VERBS_PORT: u16 = 7482;
-/// Port under attack, bare DDP over SCTP.
+/// SCTP port under attack: bare DDP.
 pub(crate) const VICTIM_SCTP_PORT: u16 = 7483;
-/// Port under attack, bare DDP with markers.
+/// TCP port under attack: bare DDP with markers.
 pub(crate) const VICTIM_MARKERS_PORT: u16 = 7484;
-/// Port under attack, RDMAP over SCTP.
+/// SCTP port under attack: RDMAP.
 pub(crate) const VICTIM_VERBS_SCTP_PORT: u16 = 7486;
 
-/// Port under attack, RDMAP with discarded Sends.
+/// TCP port under attack: RDMAP whose Sends are discarded.
 pub(crate) const VICTIM_SINK_PORT: u16 = 7487;
 
-/// Bytes of each region.
+/// Length of each region, bytes.
 pub(crate) const REGION_LEN: usize = 256 << 10;
-/// Bound of the out-of-order bytes held by all of the target's streams.
+/// Maximum number of out-of-order bytes that the target's worker holds, for all streams together.
 pub(crate) const HELD_LIMIT: u64 = 8 << 20;
 /// IRD of the RDMAP listeners under attack.
 pub(crate) const IRD: u16 = 4;
-/// Untagged buffers of the listeners under attack: their number, and the bytes of each.
+/// Untagged buffers of the bare DDP listeners under attack: number, bytes of each.
 pub(crate) const UNTAGGED_BUFFERS: (u32, u32) = (4, 4000);
 
-/// Names of the guard regions, which no attack may change and no good peer writes.
+/// Guard regions: written by no good peer, and no attack may change them.
 pub(crate) const GUARD_REGIONS: [&str; 3] = ["readonly", "nobodys", "secret"];
 
-/// True if the attacker must not answer address resolution for `address`.
+/// Returns true for addresses of the test bed's hosts, for which the attacker must not answer address resolution.
 pub(crate) fn is_reserved(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.octets()[3] < 16,
@@ -76,9 +76,9 @@ pub(crate) fn target_address(port: u16) -> SocketAddr {
 /// Configuration of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetSetting {
-    /// Without IPsec policies, access lists and host kernel port.
+    /// Without IPsec policies, access lists and a port shared with the host's kernel.
     Plain,
-    /// With IPsec policies, access lists and host kernel port ([`guarded`]).
+    /// With IPsec policies, access lists and a port shared with the host's kernel ([`guarded_target`]).
     Guarded,
 }
 
@@ -113,7 +113,7 @@ pub(crate) struct LocationArgs {
 }
 
 impl LocationArgs {
-    /// Returns the place, with `directory` for configurations, sockets and logs.
+    /// Returns the environment, with `directory` for configurations, sockets and logs.
     pub(crate) fn environment<'a>(&'a self, directory: &'a Path) -> Environment<'a> {
         Environment {
             ddpd: &self.ddpd,
@@ -125,14 +125,14 @@ impl LocationArgs {
     }
 }
 
-/// Programs, devices and directories of the two appliances.
+/// Programs, devices and directory of the two appliances.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Environment<'a> {
     /// Path of `ddpd`.
     pub(crate) ddpd: &'a Path,
     /// Network namespace of the target.
     pub(crate) namespace: &'a str,
-    /// The target's device there.
+    /// The target's device, in `namespace`.
     pub(crate) target_device: &'a str,
     /// The peer's device, in the namespace of this program.
     pub(crate) device: &'a str,
@@ -163,7 +163,7 @@ fn parse_mac(text: &str) -> Option<Mac> {
     bytes.ok()?.try_into().ok()
 }
 
-/// Returns a region's STag and the TO of its first byte.
+/// Returns the STag of a region and the TO of its first byte.
 pub(crate) fn region_stag(client: &Client, region: &str) -> Result<(u32, u64)> {
     let regions: Vec<RegionInfo> = client.get("/v1/regions")?;
     let region = regions.iter().find(|r| r.name == region).context("no such region")?;
@@ -171,7 +171,7 @@ pub(crate) fn region_stag(client: &Client, region: &str) -> Result<(u32, u64)> {
     Ok((stag, region.base_to.parse()?))
 }
 
-/// Common sections of both. Ordinary pages without huge pages, so that RSS shows growth.
+/// Sections common to both appliances. Without huge pages, so that RSS shows growth of memory.
 const COMMON: &str = "[memory]\nhugepages = \"never\"\n[workers]\ncount = 1\nidle = \"adaptive\"\n";
 
 fn target_config(place: &Environment<'_>, setting: TargetSetting) -> Result<String> {
@@ -227,7 +227,7 @@ fn target_config(place: &Environment<'_>, setting: TargetSetting) -> Result<Stri
         "transport = \"sctp\"\nregions = [\"sctp\"]",
     );
     text += &listener_section("verbs", VERBS_PORT, "rdmap", "regions = [\"verbs\"]");
-    // A listener without clients: its region must be out of reach of other listeners' streams.
+    // No client uses this listener. Its region must be inaccessible to streams of other listeners.
     text += &listener_section("private", 7490, "rdmap", "regions = [\"secret\"]");
     let queue = format!(
         "[[listener.queue]]\nqn = 0\nbuffers = {}\nbuffer_size = {}\ndeliver_to = \"discard\"\n",

@@ -1,4 +1,4 @@
-//! Verdict of an attack. Every rule can fail; the tests at the end show that it does.
+//! Verdict of an attack. The tests show that each rule can fail.
 
 use serde::Serialize;
 
@@ -6,23 +6,23 @@ use crate::attacker_port::Traffic;
 use crate::good_peers::{PeerWork, STALL_TIMEOUT_MS};
 use crate::sample::CounterMap;
 
-/// Bound of the target's memory growth in one attack, bytes.
+/// Maximum growth of the target's memory during an attack, bytes.
 pub(crate) const MAX_MEMORY_GROWTH: i64 = 16 << 20;
-/// Bound of the target's log output in one attack, bytes.
+/// Maximum log output of the target during an attack, bytes.
 pub(crate) const MAX_LOG_BYTES: u64 = 64 << 10;
-/// Bytes of answers that never count as amplification.
+/// Bytes of answers that are always allowed, whatever was sent.
 pub(crate) const FREE_ANSWER_BYTES: u64 = 16 << 10;
 
 /// Expected outcome of an attack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expectation {
-    /// Counters under which the attack's frames must end. A name that ends with `*` is a prefix.
+    /// Counters that account for the attack's frames. A name that ends with `*` is a prefix.
     pub(crate) explained_by: &'static [&'static str],
-    /// Lower bound of the share of attempts that end under `explained_by`.
+    /// Minimum share of attempts that `explained_by` must account for, 0 to 1.
     pub(crate) min_share: f64,
-    /// Counters with the upper bound of their growth.
+    /// Counters, each with its maximum growth.
     pub(crate) max_growth: &'static [(&'static str, u64)],
-    /// Upper bound of the answers to the attacker beyond [`FREE_ANSWER_BYTES`], in bytes per byte sent.
+    /// Maximum bytes of answers per byte sent, above [`FREE_ANSWER_BYTES`].
     pub(crate) amplification: f64,
 }
 
@@ -31,17 +31,17 @@ pub(crate) struct Expectation {
 pub(crate) struct Observations {
     /// Duration, seconds.
     pub(crate) seconds: f64,
-    /// Number of hostile frames, or of messages on the attacker's own streams.
+    /// Attempts: hostile frames, or messages and connections on the attacker's own streams.
     pub(crate) attempts: u64,
-    /// Raw frames of the attacker.
+    /// Raw frames sent by the attacker.
     pub(crate) sent: Traffic,
-    /// The target's frames to addresses of the attacker.
+    /// The target's frames to the attacker.
     pub(crate) answers: Traffic,
     /// Growth of the target's counters, by name.
     pub(crate) counted: CounterMap,
-    /// Frames of the target's workers under no counter; 0 unless there is a defect.
+    /// Received frames without a counted outcome; 0 unless there is a defect.
     pub(crate) unaccounted: i64,
-    /// Frames of any sender that the kernel lost on the link to the target.
+    /// Frames of any sender lost by the kernel on the link to the target.
     pub(crate) lost: u64,
     /// The target's memory before the attack, bytes.
     pub(crate) memory_before: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Observations {
     pub(crate) log: u64,
     /// Work of the good peers during the attack.
     pub(crate) good: Vec<PeerWork>,
-    /// Bounded gauges: name, maximum seen, bound.
+    /// Bounded gauges: name, value after the attack, bound.
     pub(crate) bounds: Vec<(&'static str, u64, u64)>,
     /// Names of guard regions whose contents changed.
     pub(crate) changed: Vec<String>,
@@ -60,7 +60,7 @@ pub(crate) struct Observations {
 }
 
 impl Observations {
-    /// Returns the counts under these names; `*` at the end makes a name a prefix.
+    /// Returns the sum of the counters in `names`. A name that ends with `*` is a prefix.
     pub(crate) fn explained_count(&self, names: &[&str]) -> u64 {
         let is_one = |counter: &str| {
             names.iter().any(|name| match name.strip_suffix('*') {
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Returns the only violation after `spoil`.
+    /// Returns the only violation after `spoil` changes clean observations.
     fn only_violation(spoil: impl FnOnce(&mut Observations)) -> String {
         let mut seen = clean_observations();
         spoil(&mut seen);
@@ -189,7 +189,7 @@ mod tests {
                 .contains("stood still")
         );
         assert!(only_violation(|seen| seen.good[0].bytes = 0).contains("moved nothing"));
-        // Slow peers are not judged.
+        // Slow but progressing peers are not judged.
         let mut seen = clean_observations();
         (seen.good[0].longest_ms, seen.good[0].bytes) = (STALL_TIMEOUT_MS, 1);
         assert_eq!(judge(&RULE, &seen), Vec::<String>::new());
@@ -206,7 +206,7 @@ mod tests {
         assert!(only_violation(|seen| seen.unaccounted = 1).contains("no counter"));
         assert!(only_violation(|seen| seen.unaccounted = -1).contains("no counter"));
         assert!(only_violation(|seen| seen.attempts = 0).contains("nothing was sent"));
-        // Lost frames need no counter. If more than half are lost, the attack proves nothing.
+        // Lost frames need no counter, up to half of the attempts: above that, the attack proves nothing.
         let mut seen = clean_observations();
         (seen.attempts, seen.lost) = (106, 5);
         assert_eq!(judge(&RULE, &seen), Vec::<String>::new());

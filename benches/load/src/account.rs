@@ -1,4 +1,4 @@
-//! The account of a run: every frame, by comparison of the counts of mixer, port and workers.
+//! The account of a run: compares the counts of mixer, port and workers, so that every frame is accounted for.
 
 use std::collections::BTreeMap;
 
@@ -19,27 +19,26 @@ pub struct Snapshot {
 /// Outcome of the frames between two snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Account {
-    /// Frames between the mixer's ends.
+    /// Growth of the mixer's counts.
     pub mixer: FrameCounts,
-    /// Frames that the flooded port received, by its own counter.
+    /// Frames that the flooded port received, by its own counters.
     pub port_frames: u64,
-    /// Frames lost by the device, by its own counters (`device_rx_missed`, `device_rx_errors`), or
-    /// dropped by the port for their length (`rx_too_long`).
+    /// Frames lost by the device, by its own counters (`device_rx_missed`, `device_rx_errors`), or dropped by the port
+    /// as too long (`rx_too_long`).
     pub port_lost: u64,
     /// Frames that the target's workers received from all their ports.
     pub worker_frames: u64,
-    /// Outcome of the workers' frames, by counter. Names of drop reasons begin with `drop:`. Zero
-    /// counts are left out.
+    /// Outcomes of the workers' frames, by counter. Names of drop reasons begin with `drop:`. Zero counts are omitted.
     pub became: BTreeMap<String, u64>,
-    /// Workers' frames under no counter; 0 unless there is a defect.
+    /// Workers' frames without a counted outcome; 0 unless there is a defect.
     pub unaccounted: i64,
-    /// Frames between mixer and port under no counter.
+    /// Frames that the mixer delivered minus those that the port counted; 0 unless there is a defect.
     pub on_the_way: i64,
     /// Busy time of the workers, nanoseconds.
     pub busy_ns: u64,
 }
 
-/// Worker counters of which each count is a frame, besides the drop reasons.
+/// Worker counters that each count a frame's outcome, in addition to the drop reasons.
 const FRAME_COUNTERS: [&str; 10] = [
     "segments",
     "sctp_packets",
@@ -60,7 +59,7 @@ const LOSS_COUNTERS: [&str; 3] = ["device_rx_missed", "device_rx_errors", "rx_to
 const FLOODED_PORT: &str = "flooded";
 
 impl Account {
-    /// Returns the differences of two snapshots.
+    /// Returns the growth of all counts between two snapshots.
     pub fn between(from: &Snapshot, to: &Snapshot) -> Account {
         let worker = |snapshot: &Snapshot, name: &str| -> u64 {
             let workers = snapshot.stats.workers.iter();
@@ -107,13 +106,13 @@ impl Account {
         }
     }
 
-    /// True if all frames are accounted for.
+    /// True if every frame is accounted for.
     pub fn adds_up(&self) -> bool {
         self.unaccounted == 0 && self.on_the_way == 0
     }
 
-    /// Returns the share of the generator's frames that ended under these names. Frames of good
-    /// peers count under the same names, so the share may exceed 1.
+    /// Returns the frames counted by `names`, relative to the generator's frames that the appliance's ring accepted.
+    /// Frames of good peers count under the same names, so the share may exceed 1.
     pub fn share(&self, names: &[&str]) -> f64 {
         let offered = self.mixer.generator - self.mixer.generator_lost;
         let sum: u64 = names.iter().filter_map(|name| self.became.get(*name)).sum();

@@ -1,4 +1,4 @@
-//! Capture files of Ethernet frames, without FCS, in the classic pcap format: the one that Pktgen-DPDK reads.
+//! Capture files of Ethernet frames without FCS, in the classic pcap format, which Pktgen-DPDK reads.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use pcap_file::DataLink;
 use pcap_file::pcap::{PcapPacket, PcapReader, PcapWriter};
 
-/// Writes `frames` to a file at `path`, with timestamps at intervals of one microsecond.
+/// Writes `frames` to a file at `path`, with timestamps one microsecond apart.
 pub fn write(path: &Path, frames: &[Vec<u8>]) -> Result<()> {
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut writer = PcapWriter::new(BufWriter::new(file))?;
@@ -23,14 +23,14 @@ pub fn write(path: &Path, frames: &[Vec<u8>]) -> Result<()> {
     writer.into_writer().flush().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Reads the frames of the capture file at `path`.
+/// Reads the frames of the capture file at `path`. Fails as [`parse`] does.
 pub fn read(path: &Path) -> Result<Vec<Vec<u8>>> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     parse(BufReader::new(file))
         .with_context(|| format!("{} is no capture of Ethernet frames", path.display()))
 }
 
-/// Parses the frames of a capture. Fails if a frame is truncated.
+/// Parses the frames of a capture. Fails if the link type is not Ethernet or a frame is truncated.
 pub fn parse(bytes: impl Read) -> Result<Vec<Vec<u8>>> {
     let mut reader = PcapReader::new(bytes)?;
     ensure!(

@@ -42,22 +42,22 @@ pub struct Generator {
     pub core: usize,
 }
 
-/// Frames, time and files of a generator's run.
+/// Input of one generator run.
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
     /// The vhost-user socket to connect to.
     pub socket: &'a Path,
-    /// Directory for its files.
+    /// Directory for the generator's command file and log.
     pub directory: &'a Path,
-    /// Capture file, replayed in a loop. Without one, Pktgen makes its own frames.
+    /// Capture file, replayed in a loop. Without one, Pktgen generates frames by `commands`.
     pub capture: Option<&'a Path>,
-    /// Pktgen commands before `start`.
+    /// Pktgen commands that precede `start`.
     pub commands: String,
-    /// Duration.
+    /// Duration of sending; testpmd sends until it is stopped.
     pub time: Duration,
 }
 
-/// Time-out from start to first frame, and from stop to exit.
+/// Time-out from start to the first frame, and from stop to exit.
 const GENERATOR_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Generator {
@@ -69,8 +69,7 @@ impl Generator {
         }
     }
 
-    /// Starts Pktgen in a terminal, which it requires and `script` provides. Pktgen quits by the
-    /// commands in its file.
+    /// Starts Pktgen in the terminal that it requires, provided by script(1). Pktgen quits by the commands in its file.
     fn start_pktgen(&self, job: &Job<'_>) -> anyhow::Result<RunningGenerator> {
         let file = job.directory.join("generator.pkt");
         let text =
@@ -120,7 +119,7 @@ impl Generator {
         Ok(RunningGenerator { child, log, stops_by_itself: false })
     }
 
-    /// Returns the EAL arguments: two lcores on one core, as the main lcore only waits.
+    /// Returns the EAL arguments. Two lcores share one core, because the main lcore only waits.
     fn environment(&self, socket: &Path, other: &str) -> Vec<String> {
         let core = self.core;
         let mut all: Vec<String> =
@@ -142,7 +141,7 @@ impl Generator {
     }
 }
 
-/// A running generator, ended when it is dropped.
+/// A running generator. Dropping it ends the program.
 pub struct RunningGenerator {
     child: Child,
     log: PathBuf,
@@ -150,7 +149,7 @@ pub struct RunningGenerator {
 }
 
 impl RunningGenerator {
-    /// Waits until `sends` returns true, that is, until frames arrive.
+    /// Waits until `sends` returns true, at most 60 s.
     pub fn wait_until_sending(&mut self, sends: impl Fn() -> bool) -> anyhow::Result<()> {
         let until = Instant::now() + GENERATOR_TIMEOUT;
         while !sends() {
@@ -170,7 +169,7 @@ impl RunningGenerator {
         Ok(())
     }
 
-    /// Stops the generator and waits for its exit.
+    /// Stops the generator and waits for its exit. Fails if its status is not success.
     pub fn stop(mut self) -> anyhow::Result<()> {
         if !self.stops_by_itself
             && let Some(input) = &mut self.child.stdin
@@ -192,7 +191,7 @@ impl RunningGenerator {
         anyhow::bail!("the generator does not end: {}", self.log_tail())
     }
 
-    /// Returns the end of its output.
+    /// Returns the last 12 lines of the generator's output, at most 2000 bytes.
     fn log_tail(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text[text.len().saturating_sub(2000)..]).into_owned();
@@ -211,7 +210,7 @@ impl Drop for RunningGenerator {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             let pid = rustix::process::Pid::from_child(&self.child);
-            // The generator is a child of `script`, which ends it on this signal.
+            // For Pktgen the child is `script`, which passes this signal on to it.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
             std::thread::sleep(Duration::from_millis(500));
             let _ = self.child.kill();

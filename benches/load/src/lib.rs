@@ -1,6 +1,8 @@
-//! Library of `scripts/load`: the frames of each profile, in capture files that Pktgen-DPDK and
-//! `dpdk-testpmd` replay; the mixer, which joins such a generator and a good peer into one port;
-//! and the run, which accounts for every frame.
+//! Library of `scripts/load`.
+//!
+//! - Frames of each profile, in capture files that Pktgen-DPDK and `dpdk-testpmd` replay.
+//! - The mixer, which joins such a generator and a good peer into one port.
+//! - The run, which accounts for every frame.
 #![forbid(unsafe_code)]
 
 pub mod account;

@@ -1,5 +1,4 @@
-//! The mixer: joins a load generator and a good peer into the one port of an appliance, and counts
-//! per source.
+//! The mixer: joins a load generator and a good peer into one port of an appliance, and counts frames per source.
 //!
 //! ```text
 //!  generator ── vhost-user ──┐
@@ -7,15 +6,13 @@
 //!  good peer ── memif ───────┘
 //! ```
 //!
-//! A vhost-user port has only one frontend, which is the mixer. It corresponds to a switch with a
-//! queue per source in front of a NIC: both sources are served in alternation, and each waits or
-//! loses frames independently.
+//! A vhost-user port has only one frontend, which is the mixer. It corresponds to a switch with a queue per source in
+//! front of a NIC. Both sources are served alternately, and each waits or loses frames independently.
 //!
 //! When the appliance's receive ring is full, the generator's frames are dropped and counted,
 //! because a generator on a wire does not wait. The good peer's frames wait.
 //!
-//! The mixer is also the router of the generator's addresses: it counts the appliance's answers to
-//! those and drops them.
+//! The mixer is also the router to the generator's addresses. It counts and drops the appliance's answers to these.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,22 +31,21 @@ use serde::{Deserialize, Serialize};
 use crate::router::Router;
 use crate::stream_watch::{Flow, StreamWatch};
 
-/// Frames of a burst.
+/// Maximum number of frames per burst.
 const BURST: usize = 64;
 
-/// Descriptors of every ring of the mixer. The good peer's frames queue behind the generator's
-/// frames in the appliance's ring.
+/// Descriptors of each ring of the mixer. In the appliance's ring, the good peer's frames queue behind the generator's.
 pub const RING_SIZE: u16 = 1024;
 
-/// Pause of an idle mixer, in which the generator on the same core can fill its ring.
+/// Pause of the mixing thread without frames. The generator on the same core can fill its ring meanwhile.
 const IDLE_PAUSE: Duration = Duration::from_micros(20);
 
 /// Sockets of the three ends.
 #[derive(Clone, Debug)]
 pub struct Sockets {
-    /// Created by the mixer, for the generator's `net_virtio_user`.
+    /// Created by the mixer, for the generator's `net_virtio_user` device.
     pub generator: PathBuf,
-    /// Created by the mixer, for the good peer's memif client of id 0.
+    /// Created by the mixer, for the good peer's memif client with id 0.
     pub good: PathBuf,
     /// Created by the appliance's vhost-user port.
     pub appliance: PathBuf,
@@ -60,43 +56,42 @@ pub struct Sockets {
 pub struct Macs {
     /// Address of the good peer.
     pub good: [u8; 6],
-    /// Address of the router of all other addresses.
+    /// Address of the router to all other addresses.
     pub router: [u8; 6],
 }
 
-/// Frames by source and outcome, since the start.
+/// Frames by source and outcome, since the mixer's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameCounts {
     /// Frames from the generator.
     pub generator: u64,
     /// Bytes from the generator, without FCS.
     pub generator_bytes: u64,
-    /// Frames from the generator that were lost because the appliance's receive ring was full;
-    /// included in `generator`.
+    /// Frames from the generator that were lost because the appliance's receive ring was full; included in `generator`.
     pub generator_lost: u64,
-    /// Frames of the good peer, put into the appliance's receive ring.
+    /// Frames from the good peer that were put into the appliance's receive ring.
     pub good: u64,
-    /// Frames from the appliance to the good peer.
+    /// Frames from the appliance to the good peer, multicast included.
     pub to_good: u64,
     /// Frames to the good peer that were lost because its receive ring was full; included in
     /// `to_good`.
     pub to_good_lost: u64,
-    /// Frames from the appliance to addresses of the generator.
+    /// Frames from the appliance to the generator's addresses.
     pub answers: u64,
-    /// The router's answers to ARP and neighbour solicitations of the appliance.
+    /// The router's replies to ARP requests and neighbour solicitations of the appliance.
     pub router: u64,
-    /// The router's answers that were lost because the appliance's receive ring was full or no
-    /// buffer was free; included in `router`.
+    /// The router's replies that were lost because the appliance's receive ring was full or no buffer was free;
+    /// included in `router`.
     pub router_lost: u64,
 }
 
 impl FrameCounts {
-    /// Returns the frames that were put into the appliance's receive ring.
+    /// Returns the number of frames put into the appliance's receive ring.
     pub fn frames_to_appliance(&self) -> u64 {
         self.generator - self.generator_lost + self.good + self.router - self.router_lost
     }
 
-    /// Returns the differences from `earlier`.
+    /// Returns the growth since `earlier`.
     pub fn growth_since(&self, earlier: &FrameCounts) -> FrameCounts {
         FrameCounts {
             generator: self.generator - earlier.generator,
@@ -118,7 +113,7 @@ struct Shared {
     stop: AtomicBool,
     counts: Mutex<FrameCounts>,
     watch: Mutex<StreamWatch>,
-    /// Upper bound of the generator's frames per second; 0 for unlimited.
+    /// Maximum rate of the generator, frames per second; 0 for unlimited.
     rate_limit: AtomicU64,
 }
 
@@ -130,7 +125,7 @@ pub struct Mixer {
 }
 
 impl Mixer {
-    /// Opens the three ends and begins to move frames on `core`.
+    /// Opens the three ends and starts the mixing thread on `core`.
     pub fn start(eal: &Eal, sockets: &Sockets, macs: Macs, core: usize) -> anyhow::Result<Mixer> {
         let path = |path: &Path| path.display().to_string();
         let appliance = open_end(
@@ -166,7 +161,7 @@ impl Mixer {
         };
         let (own, eal) = (shared.clone(), eal.clone());
         let thread = std::thread::Builder::new().name("mixer".into()).spawn(move || {
-            // Without pinning or a raised priority the mixer is slower, but correct.
+            // Without pinning or raised priority the mixer is slower but correct.
             core_affinity::set_for_current(core_affinity::CoreId { id: core });
             let registration = eal.register_thread();
             raise_thread_priority();
@@ -191,8 +186,7 @@ impl Mixer {
         *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the counts once the generator has been silent for a while; fails if it still sends
-    /// after `limit`.
+    /// Returns the counts once the generator has been silent for 250 ms. Fails if it still sends after `limit`.
     pub fn settled_counts(&self, limit: Duration) -> anyhow::Result<FrameCounts> {
         let began = Instant::now();
         let mut last = self.counts();
@@ -207,12 +201,12 @@ impl Mixer {
         Ok(last)
     }
 
-    /// Limits the generator to `rate` frames a second by back pressure; `None` for unlimited.
+    /// Limits the generator to `rate` frames per second by back pressure; `None` for unlimited.
     pub fn set_rate_limit(&self, rate: Option<u64>) {
         self.shared.rate_limit.store(rate.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Returns the sequence numbers of a good peer's stream, as seen in its frames.
+    /// Returns the sequence state of a good peer's stream, as observed in its frames.
     pub fn stream_position(&self, flow: &Flow) -> Option<crate::stream_watch::StreamPosition> {
         self.shared.watch.lock().unwrap_or_else(PoisonError::into_inner).position(flow)
     }
@@ -222,7 +216,7 @@ impl Drop for Mixer {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed.
+            // The panic message of the thread was printed.
             let _ = thread.join();
         }
     }
@@ -264,7 +258,7 @@ fn open_end(eal: &Eal, name: &str, args: &str) -> anyhow::Result<MixerEnd> {
     Ok(MixerEnd { device, rx, tx })
 }
 
-/// State of the mixing thread: the three ends.
+/// State of the mixing thread.
 struct MixerState {
     appliance: (RxQueue, TxQueue),
     generator: RxQueue,
@@ -272,7 +266,7 @@ struct MixerState {
     macs: Macs,
     router: Router,
     pool: dpdk::Mempool,
-    /// The good peer's frames that wait for room in the appliance's ring.
+    /// The good peer's frames that wait for free space in the appliance's ring.
     pending: Burst,
     counts: FrameCounts,
 }
@@ -282,9 +276,9 @@ type Burst = ArrayVec<Mbuf, BURST>;
 impl MixerState {
     /// Moves one burst of each source. Returns true if there were frames.
     ///
-    /// The generator's burst is taken only with `room` for a whole one.
+    /// The generator's burst is received only if `room` is true: the rate limit allows a whole burst.
     fn move_bursts(&mut self, watch: &Mutex<StreamWatch>, room: bool) -> bool {
-        // The good peer comes first. Its next burst is taken when none of its frames waits.
+        // The good peer comes first. Its next burst is received once none of its frames is pending.
         if self.pending.is_empty() && self.good.0.burst(&mut self.pending) > 0 {
             let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
             self.pending.iter().for_each(|frame| watch.observe(frame.data()));
@@ -308,8 +302,8 @@ impl MixerState {
         good + generated + answered > 0
     }
 
-    /// Sorts a frame of the appliance: to the good peer, a request for the router, or an answer to
-    /// the generator.
+    /// Passes a frame of the appliance to the good peer, answers a request for the router, or counts an answer to the
+    /// generator.
     fn dispatch(&mut self, frame: Mbuf, for_good: &mut Burst) {
         let bytes = frame.data();
         let to_group = bytes.first().is_some_and(|first| first & 1 == 1);
@@ -337,20 +331,20 @@ impl MixerState {
     }
 }
 
-/// Token bucket of the generator's rate, a few bursts deep.
+/// Token bucket for the generator's rate, at least four bursts deep.
 #[derive(Debug, Default)]
 struct TokenBucket {
     rate: u64,
     refilled_at: Option<Instant>,
-    /// Frames that may be taken now.
+    /// Frames that may be received now.
     tokens: f64,
 }
 
 impl TokenBucket {
-    /// Least depth of the bucket, frames.
+    /// Minimum depth of the bucket, frames.
     const MIN_DEPTH: f64 = 4.0 * BURST as f64;
 
-    /// Returns true if a burst may be taken at `now`.
+    /// Returns true if a whole burst may be received at `now`.
     fn has_tokens(&mut self, rate: u64, now: Instant) -> bool {
         if rate == 0 {
             return true;
@@ -360,8 +354,7 @@ impl TokenBucket {
         }
         let since = self.refilled_at.map_or(0.0, |then| now.duration_since(then).as_secs_f64());
         self.refilled_at = Some(now);
-        // The depth grows with the rate, so that a millisecond without the thread running loses no
-        // tokens.
+        // The depth grows with the rate, so that no tokens are lost if the thread does not run for a millisecond.
         let depth = Self::MIN_DEPTH.max(rate as f64 * 1e-3);
         self.tokens = (self.tokens + since * rate as f64).min(depth);
         self.tokens >= BURST as f64
@@ -372,7 +365,7 @@ impl TokenBucket {
     }
 }
 
-/// Sends `frames`; drops those without room in the ring and returns their number.
+/// Sends `frames`. Drops those without free space in the ring and returns their number.
 fn send_or_drop(queue: &mut TxQueue, frames: &mut Burst) -> u64 {
     queue.burst(frames);
     let lost = frames.len() as u64;
@@ -380,11 +373,11 @@ fn send_or_drop(queue: &mut TxQueue, frames: &mut Burst) -> u64 {
     lost
 }
 
-/// Raises the priority: the generator on the same core busy-polls, and this thread must run when
-/// its pause ends.
+/// Raises the priority of this thread. The generator on the same core busy-polls, and this thread must run when its
+/// pause ends.
 fn raise_thread_priority() {
     let own = rustix::thread::gettid();
-    // Without the privilege the mixer runs later; the frames lost by it are counted.
+    // Without the privilege the mixer runs later, and the frames lost for it are counted.
     let _ = rustix::process::setpriority_process(Some(own), -19);
 }
 
@@ -402,7 +395,7 @@ mod tests {
             }
         }
         assert!((990_000..=1_000_000).contains(&taken), "{taken} frames in a second");
-        // After a pause, the tokens are bounded by the depth.
+        // After a pause, the tokens are limited by the depth.
         let late = begin + Duration::from_secs(10);
         let mut at_once = 0;
         while pace.has_tokens(1_000_000, late) {

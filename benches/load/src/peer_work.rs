@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::testbed::{Appliance, ECHO_PORT, FILES_PORT, target_address};
 
-/// Bytes of a file.
+/// Bytes of a test file.
 pub const FILE_LEN: usize = 256 << 10;
-/// Interval of the files.
+/// Interval between the starts of file transfers.
 const FILE_INTERVAL: Duration = Duration::from_millis(100);
-/// Messages a second.
+/// Echo messages per second.
 pub const ECHO_RATE: u64 = 1000;
-/// Bytes of a message.
+/// Bytes of an echo message.
 pub const ECHO_LEN: u32 = 64;
 
 /// Time without progress that counts as a stall.
@@ -31,20 +31,19 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct PeerWork {
     /// Files that were due.
     pub files_due: u64,
-    /// Files of [`FILE_LEN`] bytes that the appliance acknowledged in the time.
+    /// Files of [`FILE_LEN`] bytes that the appliance acknowledged.
     pub files: u64,
-    /// Goodput of the files, Gbit/s: payload by the time from a file's first byte to its last
-    /// acknowledgement.
+    /// Goodput of the files, Gbit/s: acknowledged payload divided by the sum of the transfers' durations.
     pub file_gbit_per_s: f64,
     /// Echoed messages.
     pub echoes: u64,
-    /// Messages that were due and not echoed until the end.
+    /// Messages that were due but not echoed by the end.
     pub echoes_unfinished: u64,
     /// Latency from a message's due time to its echo.
     pub latency: Option<LatencyInfo>,
 }
 
-/// Two files that differ in every byte, used in alternation.
+/// Two files that differ in every byte, used alternately.
 pub struct TestFiles([PathBuf; 2]);
 
 impl TestFiles {
@@ -61,8 +60,8 @@ impl TestFiles {
     }
 }
 
-/// Works for `time` from `peer` in network `net`, then compares the target's region with the last
-/// file.
+/// Transfers files and runs an echo load for `time` from `peer` in network `net`. Compares the target's region with
+/// each file after its transfer.
 pub fn run_peer(
     peer: &Appliance,
     target: &Appliance,
@@ -101,7 +100,7 @@ pub fn run_peer(
             anyhow::bail!("a file from peer-{name} failed: {}", job.error.unwrap_or_default());
         }
         compare_region(target, name, file)?;
-        // A bench job ends when it is no longer polled.
+        // A bench job ends unless it is polled.
         let _: JobInfo = peer.client.get(&echo)?;
         std::thread::sleep(FILE_INTERVAL.saturating_sub(Duration::from_secs_f64(job.seconds)));
     }
@@ -119,7 +118,7 @@ pub fn run_peer(
     Ok(done)
 }
 
-/// Sends one file on a stream of its own.
+/// Transfers one file on a new stream and waits for its end.
 fn start_put(peer: &Appliance, file: &Path, to: SocketAddr, name: &str) -> anyhow::Result<JobInfo> {
     let region = RemotePlace::Region { name: format!("files-{name}"), offset: 0 };
     let via = Via::Connect(ConnectSpec::to_remote(to));
@@ -128,7 +127,7 @@ fn start_put(peer: &Appliance, file: &Path, to: SocketAddr, name: &str) -> anyho
     await_job(peer, &format!("/v1/jobs/{}", job.id))
 }
 
-/// Waits for a job's end while it makes progress.
+/// Waits for a job's end. Fails after [`STALL_TIMEOUT`] without progress.
 fn await_job(peer: &Appliance, path: &str) -> anyhow::Result<JobInfo> {
     let (mut last, mut moved) = ((0, 0.0), Instant::now());
     loop {

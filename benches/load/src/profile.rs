@@ -1,4 +1,4 @@
-//! The profiles: their frames and the counters under which those must end.
+//! The profiles: their frames and the counters that must account for these.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,16 +18,16 @@ pub enum VictimOutcome {
 /// A profile.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// Kind of its frames, whose name is also its file in `scripts/load.d`.
+    /// Kind of the frames. Its name is also that of the command file in `scripts/load.d`.
     pub frames: F,
     /// Description, for display.
     pub description: &'static str,
     /// True if the profile is also run from a single source.
     pub one_source: bool,
-    /// The stream of the frames.
+    /// Expected outcome of the live stream.
     pub victim: VictimOutcome,
-    /// Expected counters: most of the frames must end under these, by the names of
-    /// [`Account::became`](crate::account::Account::became).
+    /// Expected counters, by the names of [`Account::became`](crate::account::Account::became). They must account for
+    /// most of the frames.
     pub expected_counters: &'static [&'static str],
 }
 
@@ -99,7 +99,7 @@ const SYN_COUNTERS: &[&str] = &[
     "drop:net_backlog",
     "drop:net_peer_limit",
     "drop:net_peer_streams",
-    // Repeated SYN for a half-open connection.
+    // A repeated SYN of a half-open connection.
     "drop:tcp_unexpected_syn",
 ];
 const UNMATCHED_COUNTERS: &[&str] = &["drop:net_no_stream", "drop:net_overload"];
@@ -141,7 +141,7 @@ const REPLAY_COUNTERS: &[&str] = &[
     "drop:net_no_listener",
     "drop:net_overload",
     "drop:net_tx_full",
-    // Segments for connections that the SYNs began.
+    // Segments of connections that the replayed SYNs opened.
     "drop:tcp_bad_ack",
     "drop:tcp_out_of_window",
     "drop:tcp_unexpected_syn",
@@ -174,7 +174,7 @@ const fn profile_of_stream(frames: F, what: &'static str, victim: VictimOutcome)
     Profile { frames, description: what, one_source: false, victim, expected_counters: &[] }
 }
 
-/// A profile with one source or many.
+/// A profile with one source or many sources.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// The profile.
@@ -199,8 +199,7 @@ impl Case {
     }
 }
 
-/// Returns the cases of the named profiles, or of all. An unknown name is an error that lists the
-/// known ones.
+/// Returns the cases of the named profiles, or of all. An unknown name is an error that lists the known names.
 pub fn cases(names: &[String]) -> anyhow::Result<Vec<Case>> {
     let known: Vec<String> = PROFILES.iter().map(|profile| profile.frames.name()).collect();
     for name in names {
@@ -221,7 +220,7 @@ pub fn cases(names: &[String]) -> anyhow::Result<Vec<Case>> {
         .collect())
 }
 
-/// Returns a selection from many sources: one case for each path through the appliance.
+/// Returns selected cases with many sources, one for each path through the appliance.
 pub fn short_cases() -> Vec<Case> {
     const SHORT: [F; 5] = [F::Line64, F::SynFlood, F::InWindowCrc, F::FragmentFlood, F::InitFlood];
     let chosen = PROFILES.iter().filter(|profile| SHORT.contains(&profile.frames));

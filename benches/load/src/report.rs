@@ -12,7 +12,7 @@ use crate::peer_work::{ECHO_LEN, ECHO_RATE, FILE_LEN, PeerWork};
 use crate::rfc2544::{ALLOWED_LOSS, SearchResults, SizeResult};
 use crate::run::{Outcome, Results};
 
-/// The document.
+/// Path of the published document in the repository.
 const DOCUMENT: &str = "docs/load-testing.md";
 
 /// A table in Markdown.
@@ -38,7 +38,7 @@ fn millions(frames: u64, seconds: f64) -> String {
     format!("{:.2}", frames as f64 / seconds.max(1e-9) * 1e-6)
 }
 
-/// Formats the largest outcomes, with their share of the workers' frames.
+/// Formats the four largest outcomes of at least 0.1 %, with their share of the workers' frames.
 fn format_outcome(account: &Account) -> String {
     let mut all: Vec<_> = account.became.iter().collect();
     all.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
@@ -94,7 +94,7 @@ fn format_goodput(work: &PeerWork) -> String {
     format!("{:.2}", work.file_gbit_per_s)
 }
 
-/// Returns the table of the good peers' work, without load and under load.
+/// Returns the table of the good peers' work, before and during load.
 fn peers_table(results: &Results) -> String {
     let mut table = Table::new(&[
         "profile",
@@ -122,7 +122,7 @@ fn peers_table(results: &Results) -> String {
     table.0
 }
 
-/// Returns the table of changes that remain after a load.
+/// Returns the table of state that remains after each load: memory, events, log, gauges.
 fn residue_table(results: &Results) -> String {
     let mut table =
         Table::new(&["profile", "memory, KiB", "events", "log, bytes", "gauges that are higher"]);
@@ -152,7 +152,7 @@ pub fn rates_table(rates: &[SizeResult]) -> String {
         "bound by",
     ]);
     for rate in rates {
-        // Preamble, start delimiter and interframe gap are 20 bytes a frame.
+        // Preamble, start delimiter and interframe gap take 20 bytes per frame.
         let gbit = |frames: f64| format!("{:.2}", frames * f64::from(rate.size + 20) * 8e-9);
         table.row(&[
             rate.size.to_string(),
@@ -184,8 +184,8 @@ fn format_machine(machine: &BTreeMap<String, String>) -> String {
     facts.join("; ")
 }
 
-/// Publishes a whole run in the document of the repository at `root`, and its plots in
-/// `docs/plots`.
+/// Publishes a whole run in the document of the repository at `root`, and its plots in `docs/plots`. Fails if a profile
+/// failed.
 pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
     anyhow::ensure!(results.whole, "only a run of all profiles of at least 5 s each is published");
     let failed = results.outcomes.iter().filter(|outcome| !outcome.failures.is_empty()).count();
@@ -234,7 +234,7 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
     replace_section(root, "scripts/load --publish", &section)
 }
 
-/// Publishes a search in the document.
+/// Publishes the results of a search in the document.
 pub fn publish_rates(found: &SearchResults, root: &Path) -> anyhow::Result<()> {
     let section = format!(
         "Load by {}, trials of {} s; the second search allows {} % loss. {}.\n\n{}",
@@ -247,7 +247,7 @@ pub fn publish_rates(found: &SearchResults, root: &Path) -> anyhow::Result<()> {
     replace_section(root, "scripts/load rfc2544 --publish", &section)
 }
 
-/// Replaces the section between its marks in the document.
+/// Replaces the section between the marks of `maker` in the document.
 fn replace_section(root: &Path, maker: &str, section: &str) -> anyhow::Result<()> {
     let path = root.join(DOCUMENT);
     let text = std::fs::read_to_string(&path)?;

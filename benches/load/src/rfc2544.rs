@@ -1,7 +1,7 @@
-//! Search for the highest rate (RFC 2544 §26.1), by frame size.
+//! Search for the highest rate without loss (RFC 2544 §26.1), for each frame size.
 //!
-//! An appliance is an end system and forwards nothing: a frame is lost if no worker receives it.
-//! The mixer passes the generator's frames at the rate of a trial.
+//! An appliance is an end system and forwards nothing, so a frame counts as lost if no worker receives it. The mixer
+//! limits the generator to the rate of a trial.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,13 +22,13 @@ use crate::testbed::{
 /// Frame sizes, bytes with FCS (RFC 2544 §9.1).
 pub const SIZES: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 
-/// Upper bound of the trials for each size.
+/// Maximum number of trials for each size.
 const MAX_TRIALS: u32 = 12;
 
 /// Range of the search, frames per second.
 const RATE_RANGE: (f64, f64) = (20e3, 20e6);
 
-/// Loss that the second search allows, as a share of the offered frames.
+/// Loss allowed by the second search, as a share of the offered frames.
 pub const ALLOWED_LOSS: f64 = 1e-3;
 
 /// A trial.
@@ -38,9 +38,9 @@ pub struct Trial {
     pub rate: f64,
     /// Offered frames.
     pub offered: u64,
-    /// Frames that a worker received.
+    /// Frames that workers received.
     pub seen: u64,
-    /// Achieved rate of the offer, frames per second.
+    /// Achieved rate, frames per second.
     pub offered_rate: f64,
 }
 
@@ -49,7 +49,7 @@ impl Trial {
         1.0 - self.seen as f64 / (self.offered as f64).max(1.0)
     }
 
-    /// Returns true if the generator achieved the requested rate.
+    /// True if the generator achieved more than 95 % of the requested rate.
     fn reached_rate(&self) -> bool {
         self.offered_rate > 0.95 * self.rate
     }
@@ -62,7 +62,7 @@ pub struct SizeResult {
     pub size: u32,
     /// Highest rate without loss, frames per second.
     pub no_loss: f64,
-    /// Highest rate with at most [`ALLOWED_LOSS`], frames per second.
+    /// Highest rate with a loss of at most [`ALLOWED_LOSS`], frames per second.
     pub some_loss: f64,
     /// True if the generator limited the rate, false if the appliance did.
     pub generator_bound: bool,
@@ -77,21 +77,21 @@ pub struct SearchResults {
     pub generator: Kind,
     /// Seconds of each trial.
     pub seconds: f64,
-    /// The machine, by name and value.
+    /// Description of the machine: names and values.
     pub machine: BTreeMap<String, String>,
     /// Result for each size.
     pub rates: Vec<SizeResult>,
 }
 
-/// Returns the next rate of a search that allows the loss `limit`: the geometric middle of the
-/// highest rate that passed and the lowest that failed. `None` if these are close enough.
+/// Returns the next rate of a search that allows the loss `limit`: the geometric mean of the highest rate that passed
+/// and the lowest that failed. `None` if these differ by at most 5 %.
 fn next_rate(limit: f64, trials: &[Trial]) -> Option<f64> {
     let (low, high) = rate_bounds(limit, trials);
     (high / low > 1.05).then(|| (low * high).sqrt())
 }
 
-/// Returns the highest rate that passed, or the least of the range, and the lowest that failed or
-/// exceeded the generator.
+/// Returns the highest rate that passed, at least the minimum of the range, and the lowest rate that failed or that the
+/// generator did not reach.
 fn rate_bounds(limit: f64, trials: &[Trial]) -> (f64, f64) {
     let (mut low, mut high) = RATE_RANGE;
     for trial in trials {
@@ -107,19 +107,19 @@ fn rate_bounds(limit: f64, trials: &[Trial]) -> (f64, f64) {
     (low, high)
 }
 
-/// Returns the rates up to `high` that passed.
+/// Returns the achieved rates of the trials that passed, up to `high`.
 fn passed_rates(limit: f64, high: f64, trials: &[Trial]) -> impl Iterator<Item = f64> {
     let good = trials.iter().filter(move |t| t.loss_share() <= limit && t.offered_rate <= high);
     good.map(|trial| trial.offered_rate)
 }
 
-/// Returns the highest rate that passed, below all that failed; 0 if none passed.
+/// Returns the highest rate that passed and is not above a failed one; 0 if none passed.
 fn highest_passed_rate(limit: f64, trials: &[Trial]) -> f64 {
     let (_, high) = rate_bounds(limit, trials);
     passed_rates(limit, high, trials).fold(0.0, f64::max)
 }
 
-/// Searches for one size; each trial takes `time`.
+/// Searches for one frame size. Each trial takes `time`.
 pub fn search(
     bed: &Testbed,
     generator: &Generator,
@@ -144,7 +144,7 @@ pub fn search(
         commands,
         time: (time + pause) * MAX_TRIALS + Duration::from_secs(5),
     };
-    // Practically no frames pass between trials: 1 a second.
+    // Between trials practically no frames pass: one per second.
     bed.mixer.set_rate_limit(Some(1));
     let running = generator.start(&job)?;
     std::thread::sleep(Duration::from_secs(4));
@@ -188,7 +188,7 @@ fn run_trial(bed: &Testbed, rate: f64, time: Duration, pause: Duration) -> anyho
     Ok(Trial { rate, offered, seen: offered - account.mixer.generator_lost, offered_rate })
 }
 
-/// Returns a UDP datagram for the discard port, of `size` bytes with FCS.
+/// Returns a UDP datagram to the discard port, in a frame of `size` bytes with FCS.
 fn test_frame(size: u32) -> anyhow::Result<Vec<u8>> {
     let IpAddr::V4(target) = target_address(FLOODED_NET_OCTET) else {
         anyhow::bail!("the flooded network has IPv4 addresses")
@@ -207,8 +207,8 @@ fn test_frame(size: u32) -> anyhow::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Simulates the trials of an appliance that receives `most` frames per second and a generator
-    /// that makes `made`.
+    /// Simulates the trials of an appliance that receives `most` frames per second, with a generator that sends at most
+    /// `made` frames per second.
     fn run(most: f64, made: f64) -> Vec<Trial> {
         let mut trials = Vec::new();
         while let Some(rate) = next_rate(0.0, &trials) {

@@ -1,4 +1,5 @@
-//! The router of the generator's addresses: answers the appliance's ARP requests and neighbour solicitations for it.
+//! The router to the generator's addresses. It answers the appliance's ARP requests and neighbour solicitations for its
+//! own address.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +8,7 @@ use etherparse::{
     Icmpv6Type, NetSlice, PacketBuilder, SlicedPacket, TransportSlice,
 };
 
-/// Address of the router in the flooded network.
+/// IPv4 address of the router in the flooded network.
 pub const ROUTER_V4: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 254);
 /// IPv6 address of the router in the flooded network.
 pub const ROUTER_V6: Ipv6Addr = Ipv6Addr::new(0xfd80, 0, 0, 0, 0, 0, 0, 0xfe);
@@ -15,16 +16,14 @@ pub const ROUTER_V6: Ipv6Addr = Ipv6Addr::new(0xfd80, 0, 0, 0, 0, 0, 0, 0xfe);
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 
-/// Router, defined by its hardware address.
+/// A router with its hardware address.
 #[derive(Clone, Copy, Debug)]
 pub struct Router {
-    /// Hardware address in its answers.
     pub mac: [u8; 6],
 }
 
 impl Router {
-    /// Returns the answer to a request for the router's hardware address; `None` for all other
-    /// frames.
+    /// Returns the answer to a request for the router's hardware address; `None` for other frames.
     pub fn answer(&self, frame: &[u8]) -> Option<Vec<u8>> {
         let packet = SlicedPacket::from_ethernet(frame).ok()?;
         let asker: [u8; 6] = frame.get(6..12)?.try_into().ok()?;
@@ -70,8 +69,8 @@ impl Router {
         Some(bytes)
     }
 
-    /// Builds a neighbour advertisement, solicited and overriding, with the hardware address as
-    /// option (RFC 4861 §4.4).
+    /// Builds a neighbour advertisement with the flags solicited and override, and the target link-layer address option
+    /// (RFC 4861 §4.4).
     fn build_advertisement(&self, asker: [u8; 6], source: [u8; 16]) -> Option<Vec<u8>> {
         let mut body = ROUTER_V6.octets().to_vec();
         body.extend_from_slice(&[2, 1]);

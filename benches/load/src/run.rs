@@ -1,5 +1,4 @@
-//! A run: each profile after a phase without load, with all frames, events and gauges accounted
-//! for.
+//! A run: each profile after a phase without load. All frames, events and gauges are accounted for.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,7 +22,7 @@ use crate::testbed::{
     target_address, target_v6,
 };
 
-/// Results of a phase, loaded or not.
+/// Results of a phase with or without load.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Phase {
     /// Duration, seconds.
@@ -32,7 +31,7 @@ pub struct Phase {
     pub flooded: PeerWork,
     /// Work of the good peer on the other port.
     pub other: PeerWork,
-    /// Response times of the management API, milliseconds: median and maximum.
+    /// Median and maximum response time of the management API, milliseconds.
     pub api_ms: (f64, f64),
 }
 
@@ -43,24 +42,23 @@ pub struct Outcome {
     pub case: CaseName,
     /// Description of the profile, for display.
     pub what: String,
-    /// Phase without load, just before.
+    /// Phase without load, directly before the load.
     pub unloaded: Phase,
     /// Phase under load.
     pub loaded: Phase,
-    /// Seconds from the generator's first frame to its last, roughly.
+    /// Approximate seconds from the generator's first frame to its last.
     pub seconds: f64,
-    /// Account of all frames from the generator's first to its last.
+    /// Account of all frames during the load.
     pub account: Account,
     /// Violations; empty if the run passes.
     pub failures: Vec<String>,
     /// Growth of the target's memory, bytes, from before the load to a second after it.
     pub memory: i64,
-    /// Number of the target's events.
+    /// Number of events that the target reported.
     pub events: u64,
     /// Growth of the target's log, bytes.
     pub log_bytes: u64,
-    /// Gauges that were higher a second after the load than before it: name, value before, value
-    /// after.
+    /// Gauges that were higher one second after the load than before it: name, value before, value after.
     pub gauges: Vec<(String, u64, u64)>,
 }
 
@@ -71,9 +69,9 @@ pub struct Results {
     pub generator: Kind,
     /// Seconds of each phase.
     pub seconds: f64,
-    /// True if the run had all profiles, for at least ten seconds each.
+    /// True if the run had all profiles, each for at least 5 s.
     pub whole: bool,
-    /// The machine, by name and value.
+    /// Description of the machine: names and values.
     pub machine: BTreeMap<String, String>,
     /// Results of each profile.
     pub outcomes: Vec<Outcome>,
@@ -88,14 +86,14 @@ pub struct Plan {
     pub directory: PathBuf,
     /// Directory of the profiles' command files.
     pub profiles: PathBuf,
-    /// Frames of each capture file.
+    /// Number of frames in each capture file.
     pub frames: usize,
 }
 
-/// Lower bound of the share of a profile's frames that end under its expected counters.
+/// Minimum share of a profile's frames that its expected counters must account for.
 const EXPECTED_SHARE: f64 = 0.95;
 
-/// Runs one profile.
+/// Runs one profile: a phase without load, then one under load.
 pub fn run(
     bed: &Testbed,
     generator: &Generator,
@@ -155,7 +153,7 @@ pub fn run(
     })
 }
 
-/// Returns the account once the target has received all sent frames, or after the last try.
+/// Returns the account once it adds up, or the last one after 10 s.
 fn await_account(bed: &Testbed, from: &Snapshot) -> anyhow::Result<Account> {
     let until = Instant::now() + Duration::from_secs(10);
     loop {
@@ -206,16 +204,14 @@ fn check_outcome(
     }
 }
 
-/// Returns the events after `after`. Waits for the end of the victim's stream, if the profile ends
-/// it.
+/// Returns the events after number `after`. If the profile ends the victim's stream, waits up to 60 s for that event.
 fn collect_events(
     bed: &Testbed,
     after: u64,
     case: Case,
     victim: Option<&VictimStream>,
 ) -> anyhow::Result<Vec<serde_json::Value>> {
-    // The peer never sent these bytes and does not acknowledge them: the stream ends by the
-    // target's time-out.
+    // The peer never sent the forged bytes and does not acknowledge them, so the stream ends by the target's time-out.
     let until = Instant::now() + Duration::from_secs(60);
     loop {
         let given = bed.target.events_after(after)?;
@@ -232,7 +228,7 @@ fn collect_events(
 /// A live stream of the good peer, into which frames are forged.
 struct VictimStream {
     info: StreamInfo,
-    /// The stream's number at the target.
+    /// Identifier of the stream at the target.
     target_id: String,
     flow: Flow,
     position: StreamPosition,
@@ -276,8 +272,7 @@ fn open_victim(bed: &Testbed) -> anyhow::Result<VictimStream> {
     }
 }
 
-/// Runs both peers for `time` and polls the API meanwhile. Returns the results, and the failures as
-/// findings of the run.
+/// Runs both peers for `time` and polls the API meanwhile. Returns the results, and the peers' failures as violations.
 fn run_phase(
     bed: &Testbed,
     files: &TestFiles,
@@ -323,7 +318,7 @@ fn run_phase(
     Ok((Phase { seconds: began.elapsed().as_secs_f64(), flooded, other, api_ms }, failures))
 }
 
-/// Polls the API until `over`. Returns median and maximum of its response times, milliseconds.
+/// Polls the API until `over` is set. Returns median and maximum response time, milliseconds.
 fn poll_api(client: &Client, over: &AtomicBool) -> anyhow::Result<(f64, f64)> {
     let mut times = Vec::new();
     while !over.load(Ordering::Relaxed) || times.is_empty() {
@@ -336,7 +331,7 @@ fn poll_api(client: &Client, over: &AtomicBool) -> anyhow::Result<(f64, f64)> {
     Ok((times[times.len() / 2], times[times.len() - 1]))
 }
 
-/// Returns the target's gauges that have risen, except maxima.
+/// Returns the target's gauges that have risen: name, value before, value after. Maxima are omitted.
 fn risen_gauges(before: &api::Stats, after: &api::Stats) -> Vec<(String, u64, u64)> {
     let mut changed = Vec::new();
     for (one, two) in before.workers.iter().zip(&after.workers) {
@@ -350,7 +345,7 @@ fn risen_gauges(before: &api::Stats, after: &api::Stats) -> Vec<(String, u64, u6
     changed
 }
 
-/// Writes the capture file of a profile, unless Pktgen makes the frames itself.
+/// Writes the capture file of a profile; `None` if Pktgen generates the frames itself.
 fn write_capture(
     generator: &Generator,
     case: Case,
@@ -365,7 +360,7 @@ fn write_capture(
     let port = if profile == InitFlood { SCTP_PORT } else { FILES_PORT };
     let v6 = profile == NdFlood;
     let sources = match (v6, matches!(profile, ArpFlood | NdFlood)) {
-        // Neighbours are in the same network.
+        // IPv6, ARP and neighbour discovery: the sources are in the flooded network.
         (true, _) => format!("fd{FLOODED_NET_OCTET}::5/64"),
         (false, true) => format!("10.{FLOODED_NET_OCTET}.0.5/24"),
         (false, false) => "198.18.0.1/15".to_owned(),
@@ -387,7 +382,7 @@ fn write_capture(
                 next_seq: victim.position.snd_nxt,
                 ack: victim.position.rcv_nxt,
                 timestamps: victim.position.timestamps,
-                // No FPDU has been sent on the stream: the next one begins with a marker.
+                // No FPDU was sent on the stream yet, so the next one begins with a marker.
                 marker: Some(0),
             }),
             capture: capture::parse(SIW_CAPTURE)?,
@@ -400,8 +395,8 @@ fn write_capture(
     Ok(Some(path))
 }
 
-/// Returns the profile's Pktgen commands up to its `start`, with the target's address in place of
-/// the documentation address.
+/// Returns the profile's Pktgen commands that precede `start`, with the target's address in place of the documentation
+/// address.
 fn pktgen_commands(generator: &Generator, case: Case, plan: &Plan) -> anyhow::Result<String> {
     if generator.kind != Kind::Pktgen {
         return Ok(String::new());
@@ -414,5 +409,5 @@ fn pktgen_commands(generator: &Generator, case: Case, plan: &Plan) -> anyhow::Re
     Ok(lines.join("\n").replace(" dst 198.18.0.1 ", &target))
 }
 
-/// Frames that a program on soft iWARP sent.
+/// Captured frames of a client on soft iWARP (siw).
 const SIW_CAPTURE: &[u8] = include_bytes!("../captures/siw-write.pcap");

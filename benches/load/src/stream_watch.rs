@@ -1,40 +1,40 @@
-//! Sequence numbers of the good peer's TCP streams, read from its frames. With these, frames can be
-//! forged into the streams.
+//! Sequence numbers of the good peers' TCP streams, read from their frames. They are used to forge frames into the
+//! streams.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use etherparse::{NetSlice, SlicedPacket, TcpOptionElement, TransportSlice};
 
-/// Bound of the recorded streams; further ones are ignored.
+/// Maximum number of recorded streams; further ones are ignored.
 const MAX_STREAMS: usize = 1024;
 
 /// The two ends of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
-    /// The good peer's address and port.
+    /// Address and port of the observed sender.
     pub source: SocketAddr,
-    /// The appliance's address and port.
+    /// Address and port of the receiver.
     pub destination: SocketAddr,
 }
 
-/// Position of a stream after its last segment.
+/// Sequence state of a stream after its last observed segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamPosition {
-    /// Sequence number of the good peer's next byte.
+    /// SND.NXT of the observed sender.
     pub snd_nxt: u32,
-    /// The appliance's next byte, as the good peer acknowledged it.
+    /// RCV.NXT of the observed sender: its last acknowledgement number.
     pub rcv_nxt: u32,
     /// TSval and TSecr (RFC 7323); `None` for a stream without timestamps.
     pub timestamps: Option<(u32, u32)>,
 }
 
-/// Positions of the recorded streams.
+/// Sequence states of the recorded streams.
 #[derive(Debug, Default)]
 pub struct StreamWatch(HashMap<Flow, StreamPosition>);
 
 impl StreamWatch {
-    /// Records a frame of the good peer.
+    /// Records the sequence state from an observed frame.
     pub fn observe(&mut self, frame: &[u8]) {
         let Ok(packet) = SlicedPacket::from_ethernet(frame) else { return };
         let (source, destination): (IpAddr, IpAddr) = match &packet.net {
@@ -68,7 +68,7 @@ impl StreamWatch {
         self.0.insert(flow, StreamPosition { snd_nxt: next, rcv_nxt: acknowledged, timestamps });
     }
 
-    /// Returns the position of a stream.
+    /// Returns the sequence state of a stream; `None` if it is not recorded.
     pub fn position(&self, flow: &Flow) -> Option<StreamPosition> {
         self.0.get(flow).copied()
     }

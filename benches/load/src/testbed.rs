@@ -1,4 +1,4 @@
-//! The test bed: the appliance that is loaded, two good peers of it, and the mixer.
+//! The test bed: the appliance under load, its two good peers, and the mixer.
 //!
 //! ```text
 //!  generator ── vhost-user ── mixer ── vhost-user ─┐
@@ -24,25 +24,25 @@ use crate::router::{ROUTER_V4, ROUTER_V6};
 pub const TARGET_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
 /// Hardware address of the good peer on the flooded port.
 pub const PEER_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x02];
-/// Hardware address of the generator and of the router of its addresses.
+/// Hardware address of the generator, and of the router to its addresses.
 pub const ROUTER_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x05];
 
-/// Port of the listener for files, bare DDP over MPA with markers.
+/// TCP port of the listener of the region `files-…` (bare DDP with markers).
 pub const FILES_PORT: u16 = 7471;
-/// Port of the echo listener, RDMAP.
+/// TCP port of the echo listener (RDMAP).
 pub const ECHO_PORT: u16 = 7472;
-/// Port of the listener over SCTP.
+/// SCTP port of the listener over SCTP.
 pub const SCTP_PORT: u16 = 7473;
 
-/// Time-out of a start, also on a busy machine.
+/// Time-out of a start, long enough for a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A running `ddpd`, ended when it is dropped.
+/// A running `ddpd`. Dropping it ends the process.
 pub struct Appliance {
     child: Child,
-    /// Client of its API.
+    /// Client of the appliance's API.
     pub client: Client,
-    /// Path of its API socket.
+    /// Path of the appliance's API socket.
     pub socket: PathBuf,
     log: PathBuf,
 }
@@ -53,8 +53,8 @@ impl Appliance {
         Appliance::spawn(Command::new(ddpd), directory, name, config)
     }
 
-    /// Starts `command`, which runs `ddpd`, in another network namespace for instance, and waits
-    /// until it is ready. The command must not fork.
+    /// Starts `command`, which runs `ddpd`, for example in another network namespace, and waits until it is ready. The
+    /// command must not fork.
     pub fn spawn(
         mut command: Command,
         directory: &Path,
@@ -79,7 +79,7 @@ impl Appliance {
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                // The receiver is dropped after "ready"; the pipe must still be emptied.
+                // The receiver is dropped after "ready". The pipe must still be drained.
                 let _ = sender.send(line);
             }
         });
@@ -98,7 +98,7 @@ impl Appliance {
         }
     }
 
-    /// Returns its counters and gauges.
+    /// Returns the appliance's counters and gauges.
     pub fn stats(&self) -> anyhow::Result<Stats> {
         Ok(self.client.get("/v1/stats")?)
     }
@@ -117,12 +117,12 @@ impl Appliance {
         Ok(page["events"].as_array_mut().map(std::mem::take).unwrap_or_default())
     }
 
-    /// Returns the length of its log, bytes.
+    /// Returns the length of the appliance's log, bytes.
     pub fn log_bytes(&self) -> anyhow::Result<u64> {
         Ok(std::fs::metadata(&self.log)?.len())
     }
 
-    /// Returns its memory in use, bytes (RSS; shared pages count).
+    /// Returns the resident set size, bytes, shared pages included.
     pub fn memory(&self) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -132,19 +132,19 @@ impl Appliance {
         Ok(kib << 10)
     }
 
-    /// Returns its process identifier.
+    /// Returns the process identifier of `ddpd`.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Kills it, which simulates a crash.
+    /// Kills `ddpd`, which simulates a crash.
     pub fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Waits until all its links are up and remain so.
+    /// Waits until all links are up in three consecutive polls.
     pub fn wait_for_links(&self) -> anyhow::Result<()> {
         let until = Instant::now() + START_TIMEOUT;
         let mut up = 0;
@@ -168,7 +168,7 @@ impl Drop for Appliance {
             return;
         }
         let pid = rustix::process::Pid::from_child(&self.child);
-        // A failure means that the process has ended already.
+        // A failure means that the process has already ended.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let until = Instant::now() + Duration::from_secs(10);
         while Instant::now() < until {
@@ -184,20 +184,20 @@ impl Drop for Appliance {
 
 /// The running test bed.
 pub struct Testbed {
-    /// Joins generator and good peer. First field, so that it is dropped first: it is the frontend
-    /// of the target's port.
+    /// Joins generator and good peer. First field, so that it is dropped first, as it is the frontend of the target's
+    /// port.
     pub mixer: Mixer,
     /// The good peer on the flooded port.
     pub flooded_peer: Appliance,
-    /// The good peer on another port.
+    /// The good peer on the other port.
     pub other_peer: Appliance,
     /// The appliance under load.
     pub target: Appliance,
-    /// The generator's socket.
+    /// Socket to which the generator connects.
     pub generator_socket: PathBuf,
 }
 
-/// Cores of the two halves of the bed.
+/// Cores of the two parts of the test bed.
 #[derive(Clone, Copy, Debug)]
 pub struct Cores {
     /// Core of generator and mixer.
@@ -207,7 +207,7 @@ pub struct Cores {
 }
 
 impl Testbed {
-    /// Starts everything in `directory` and waits until the links are up.
+    /// Starts all processes in `directory` and waits until the links are up.
     pub fn start(
         ddpd: &Path,
         eal: &dpdk::Eal,
@@ -250,10 +250,10 @@ impl Testbed {
 
 /// Second byte of the flooded network, 10.80.0.0/24 and fd80::/64.
 pub const FLOODED_NET_OCTET: u8 = 80;
-/// Second byte of the other good peer's network.
+/// Second byte of the other good peer's network, 10.81.0.0/24.
 pub const OTHER_NET_OCTET: u8 = 81;
 
-/// Returns the target's address in one of the networks.
+/// Returns the target's IPv4 address in network `net`.
 pub fn target_address(net: u8) -> std::net::IpAddr {
     [10, net, 0, 1].into()
 }

@@ -1,4 +1,4 @@
-//! Measures the heap memory of streams. It is a separate program, because its allocator counts.
+//! Measures the heap memory of streams. It is a separate program because its allocator counts allocations.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 

@@ -1,4 +1,5 @@
-//! Runs benchmarks (`run`) and writes their report again (`report`). `task` and `serve` are the processes that a run starts.
+//! Runs benchmarks (`run`) and writes their report again (`report`). `task` and `serve` are the processes that a run
+//! starts.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -135,7 +136,7 @@ fn run(arguments: RunArguments) -> anyhow::Result<()> {
     publish.map_or(Ok(()), |root| report::publish(&results, &root))
 }
 
-/// Measures with this program and with `other` in turn, and writes `against.json`.
+/// Measures alternately with this program and with `other`, and writes `against.json`.
 fn compare(means: &RunOptions, only: &[String], other: &Path, out: &Path) -> anyhow::Result<()> {
     let repetitions = means.repetitions.unwrap_or(if means.quick { 3 } else { PAIRED_REPETITIONS });
     let comparisons = run::compare_builds(means, only, other, repetitions)?;

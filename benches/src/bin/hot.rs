@@ -1,5 +1,5 @@
-//! The hot paths, each with a fixed amount of work; callgrind counts their instructions. `hot NAME` runs one,
-//! `hot --list` lists the paths with their units of work. Nothing depends on time, randomness or addresses.
+//! The hot paths, each with a fixed amount of work, whose instructions callgrind counts. `hot NAME` runs a path, `hot
+//! --list` lists the paths with their units of work. No path depends on time, randomness or addresses.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 
@@ -75,8 +75,8 @@ fn main() {
     }
 }
 
-/// Runs `work` under measurement. The large allocation before makes the allocator sort its freed chunks; otherwise the
-/// first allocation of a path does so, at a cost that depends on everything that ran before.
+/// Runs `work` under measurement. The preceding large allocation makes the allocator sort its freed chunks. Otherwise
+/// the first allocation of a path would do so, at a cost that depends on everything before it.
 fn measure(work: &mut dyn FnMut()) {
     drop(black_box(Vec::<u8>::with_capacity(100 << 10)));
     measured_hot_path(work);
@@ -97,7 +97,7 @@ fn run_burst(pairing: &mut EndpointPair, mss: u16, segments: u32) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     Sent,
-    /// Each pair of segments is swapped.
+    /// Each pair of segments arrives in reverse order.
     PairsSwapped,
 }
 
@@ -134,7 +134,7 @@ fn acks(units: u32) {
     }
 }
 
-/// Bytes of a write in an SCTP packet of 1480 bytes.
+/// Payload bytes of a write that fills an SCTP packet of 1480 bytes.
 const SCTP_PAYLOAD: u32 = 1418;
 
 /// Returns a pairing with `messages` posted writes of `len` bytes each.
@@ -172,7 +172,7 @@ fn sacks(units: u32) {
     }
 }
 
-/// Writes of 64 bytes. Measures one step: post and send, receive, or process the acknowledgement.
+/// Measures one step of writes of 64 bytes: post and send, receive, or process the acknowledgement.
 fn messages(name: &str, units: u32) {
     let mut pairing = EndpointPair::for_messages(1448);
     let measured = |step: &str, work: &mut dyn FnMut()| {
@@ -205,7 +205,7 @@ fn echo(units: u32) {
     assert_eq!(delivered, units);
 }
 
-/// Measures a port's work on large packets, which its device or a virtual machine segments.
+/// Measures a port's processing of large packets that its device or a virtual machine segments.
 fn large(units: u32) {
     let mut pairing = EndpointPair::new(1448, false);
     run_burst(&mut pairing, 1448, units);

@@ -37,16 +37,15 @@ pub(super) fn measure(
     }
 }
 
-/// Counters at the begin or the end of the measured time.
+/// Counters at the start or the end of the measured time.
 struct Sample {
     at: Instant,
     messages: u64,
     bytes: u64,
-    /// Frames sent by the asking and the asked worker; zero for a worker in another process, as in
-    /// `cpu` and `busy`.
+    /// Frames sent by initiator and responder. `frames`, `cpu` and `busy` are zero for a worker in another process.
     frames: [u64; 2],
     cpu: [f64; 2],
-    /// Busy seconds of the two workers.
+    /// Busy seconds of initiator and responder.
     busy: [f64; 2],
 }
 
@@ -57,7 +56,7 @@ impl Sample {
                 .map(|end| end.map_or(0, |end| end.counter(name)))
         };
         Sample {
-            // The asked side's count is zero unless both sides make the load.
+            // The responder's count is zero unless both sides post messages.
             messages: both("load_messages").iter().sum(),
             bytes: both("load_bytes").iter().sum(),
             frames: both("tx_frames"),
@@ -161,13 +160,11 @@ fn add_latencies(latency: &Histogram<u64>, row: &mut Row) {
 /// Duration of the closed-loop calibration, relative to the cell's time.
 const CALIBRATION_SHARE: f64 = 0.5;
 
-/// Upper bound of a load's start at the worker, which allocates its histogram. No message is due
-/// before.
+/// Maximum time in which a worker starts a load and allocates its histogram. No message is due before.
 const START_BOUND: Duration = Duration::from_micros(250);
 
-/// Measures the maximum rate in a closed loop, then the latency in an open loop at a fraction of
-/// that rate. In the open loop each message is due at its time, whatever the progress of earlier
-/// ones.
+/// Measures the maximum rate in a closed loop, then the latency in an open loop at a percentage of that rate. In the
+/// open loop each message is due at a fixed time, even if earlier ones are not complete.
 fn measure_loaded_latency(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     rig.open_streams(cell.rig.streams)?;
     rig.start_load(|n| cell.closed_load(n))?;
@@ -179,7 +176,7 @@ fn measure_loaded_latency(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::
     rig.stop_load()?;
     anyhow::ensure!(most > 0.0, "not one answer came in the time");
     let rate = most * f64::from(cell.load_percent) / 100.0;
-    // The rest of the closed loop drains before the open loop begins.
+    // The messages of the closed loop drain before the open loop begins.
     pause(rig, Duration::from_millis(5))?;
     let sleeps = |rig: &Rig| rig.responder.as_ref().map_or(0, |asked| asked.counter("sleeps"));
     let lead = START_BOUND * cell.rig.streams;
@@ -201,7 +198,7 @@ fn measure_loaded_latency(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::
     row.add_extra("sleeps_per_s", slept / seconds);
     let cpu = after.cpu[1] - before.cpu[1];
     row.add_extra("asked_cpu_share", cpu / seconds);
-    // Both directions.
+    // Bytes in both directions.
     let bytes = 2.0 * (after.bytes - before.bytes) as f64;
     row.add_extra("asked_cpu_s_per_gb", cpu / (bytes * 1e-9).max(1e-12));
     Ok(())
@@ -215,8 +212,8 @@ fn latency_quantiles(histogram: &Histogram<u64>) -> Quantiles {
         .collect()
 }
 
-/// Opens and closes streams from one address after the other, so that streams in TIME-WAIT
-/// accumulate as in production.
+/// Opens and closes streams, using local addresses in rotation, so that streams in TIME-WAIT accumulate as in
+/// production.
 fn measure_set_up(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     let (warm, time) = (cell.duration() / 4, cell.duration());
     let begin = Instant::now();
@@ -256,9 +253,8 @@ fn measure_set_up(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<(
 /// Length of an A or B slice.
 const SLICE: Duration = Duration::from_millis(10);
 
-/// Alternates two streams between the same workers in A/B slices. Each ratio is of two adjacent
-/// slices, in the order AB as often as BA. The row is the median ratio, so that a slice in which
-/// the host preempts a core has no influence.
+/// Alternates two streams between the same workers in A/B slices. Each ratio compares two adjacent slices, in the order
+/// AB as often as BA. The row is the median ratio, so a slice in which the host preempts a core has no influence.
 fn measure_slices(cell: &Cell, beside: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     rig.add_endpoint(&beside.rig)?;
     rig.open_with(0, 1)?;
@@ -285,7 +281,7 @@ fn measure_slices(cell: &Cell, beside: &Cell, rig: &mut Rig, row: &mut Row) -> a
     Ok(())
 }
 
-/// Silence after which a stream has freed the memory of its start-up.
+/// Idle time after which a stream has freed its start-up memory.
 const IDLE_TIME: Duration = Duration::from_millis(2500);
 
 fn measure_memory(
@@ -295,7 +291,7 @@ fn measure_memory(
     heap: HeapUsage<'_>,
 ) -> anyhow::Result<()> {
     let n = cell.rig.streams;
-    // The first stream causes the one-time allocations: tables, caches, the ends' own vectors.
+    // The first stream causes one-time allocations: tables, caches, the ends' own vectors.
     rig.open_streams(1)?;
     let before = heap();
     rig.open_streams(n)?;
@@ -312,21 +308,21 @@ fn measure_memory(
     Ok(())
 }
 
-/// Lets `time` pass and runs the control side meanwhile.
+/// Waits for `time` and serves the control side meanwhile.
 fn pause(rig: &mut Rig, time: Duration) -> anyhow::Result<()> {
     let end = Instant::now() + time;
     while let left = end.saturating_duration_since(Instant::now())
         && !left.is_zero()
     {
         rig.serve()?;
-        // Polls rarely, because the cores belong to the workers.
+        // Polls rarely, because the workers need the cores.
         std::thread::sleep(left.min(Duration::from_millis(20)));
     }
     Ok(())
 }
 
-/// Returns the processor seconds of the asking and the asked worker; zero for a worker in another
-/// process. The threads have the same name, and the asked one is created first.
+/// Returns the processor seconds of initiator and responder; zero for a worker in another process. The threads have the
+/// same name, and the responder's is created first.
 fn worker_cpu_seconds() -> [f64; 2] {
     let mut times: Vec<(u32, f64)> = std::fs::read_dir("/proc/self/task")
         .into_iter()
@@ -348,7 +344,7 @@ fn worker_cpu_seconds() -> [f64; 2] {
     }
 }
 
-/// Returns the resident bytes of this process.
+/// Returns the resident set size of this process, bytes.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0");

@@ -1,4 +1,4 @@
-//! Frames of each kind of flood, prepared in advance. Any host on the link can send them.
+//! Frames of each kind of flood, generated in advance. Any host on the link could send them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::end_config::{self, PORT};
 use crate::rig_config::{Network, RigConfig, Side};
 
-/// Number of different frames of a flood.
+/// Number of different frames in a flood.
 pub const FLOOD_FRAMES: u32 = 4096;
-/// Source port of the generator's own stream, and its initial sequence number.
+/// Source port of the generator's stream; `LIVE_SEQ` is its initial sequence number.
 pub const LIVE_PORT: u16 = 40_000;
 const LIVE_SEQ: u32 = 1000;
 
@@ -27,21 +27,21 @@ const ACK: u8 = 16;
 /// A link-layer address.
 pub type MacAddress = [u8; 6];
 
-/// Kind of a flood. Sources are random unless stated otherwise.
+/// Kind of a flood. Source addresses are random unless stated otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// UDP datagrams.
+    /// UDP datagrams to the worker.
     Udp,
     /// Data segments that match no stream.
     Data,
-    /// Segments with a wrong checksum of the IP header.
+    /// Segments with a wrong IP header checksum.
     IpChecksum,
-    /// IP packets that are longer than their frames.
+    /// IP packets whose length exceeds their frame.
     Truncated,
-    /// Segments of a stream's flow, with a wrong checksum.
+    /// Segments of a live stream's flow, with a wrong TCP checksum.
     Checksum,
-    /// Segments of a stream's flow, with random sequence numbers.
+    /// Segments of a live stream's flow, with random sequence numbers.
     InWindow,
     /// SYNs to the listener.
     Syn,
@@ -65,7 +65,7 @@ pub enum Kind {
     Fragment,
     /// Fragments from one source.
     FragmentOne,
-    /// INITs to the listener, over SCTP.
+    /// SCTP INITs to the listener.
     Init,
 }
 
@@ -92,7 +92,7 @@ impl Kind {
         Kind::Init,
     ];
 
-    /// Returns the stable name for rows and for paths of instruction counts.
+    /// Returns the stable name, used in rows and for paths of instruction counts.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Udp => "udp",
@@ -116,12 +116,12 @@ impl Kind {
         }
     }
 
-    /// True if the frames belong to a stream's flow, which has to be opened first.
+    /// True if the frames belong to the flow of a stream, which must be opened first.
     pub fn needs_stream(self) -> bool {
         matches!(self, Kind::Checksum | Kind::InWindow)
     }
 
-    /// Returns the rig that this flood needs.
+    /// Returns `rig` with the IP version and transport of this flood.
     pub fn adapt_rig(self, rig: RigConfig) -> RigConfig {
         let network = Network { v6: self == Kind::Nd, ..rig.network };
         RigConfig { sctp: self == Kind::Init, network, ..rig }
@@ -140,7 +140,7 @@ pub struct LinkAddresses {
 const WORKER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const STREAM_PEER: Ipv4Addr = Ipv4Addr::new(10, 9, 1, 1);
 
-/// Returns a deterministic hash of `n`; consecutive inputs give distant values.
+/// Returns a deterministic hash of `n`. Consecutive inputs give distant values.
 fn hash(n: u32) -> u32 {
     (u64::from(n).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
@@ -152,7 +152,7 @@ fn random_host(n: u32) -> Ipv4Addr {
 }
 
 impl LinkAddresses {
-    /// Returns the frames of a flood.
+    /// Returns the [`FLOOD_FRAMES`] frames of a flood.
     pub fn flood_frames(&self, kind: Kind) -> Vec<Vec<u8>> {
         (0..FLOOD_FRAMES).map(|n| self.frame(kind, n)).collect()
     }
@@ -195,7 +195,7 @@ impl LinkAddresses {
         }
     }
 
-    /// Returns an ARP announcement of the generator's host.
+    /// Returns an ARP frame that announces the generator's host to the worker.
     pub fn gratuitous_arp(&self) -> Vec<u8> {
         self.arp(STREAM_PEER, WORKER_ADDRESS)
     }
@@ -205,7 +205,7 @@ impl LinkAddresses {
         self.tcp(STREAM_PEER, (LIVE_PORT, PORT), (LIVE_SEQ, 0), SYN, &[])
     }
 
-    /// Returns the ACK of the worker's SYN-ACK, if `frame` is that.
+    /// Returns the ACK that completes the handshake if `frame` is the worker's SYN-ACK, otherwise `None`.
     pub fn ack_of(&self, frame: &[u8]) -> Option<Vec<u8>> {
         let port = LIVE_PORT.to_be_bytes();
         let answer = frame.len() >= 54 && frame[12..14] == [8, 0] && frame[36..38] == port;
@@ -276,7 +276,7 @@ impl LinkAddresses {
         frame
     }
 
-    /// Builds a neighbour solicitation with the source's link-layer address (RFC 4861 §4.3).
+    /// Builds a neighbour solicitation with the source link-layer address option (RFC 4861 §4.3).
     fn solicitation(&self, n: u32) -> Vec<u8> {
         let network = Network { v6: true, ..Network::default() };
         let rig = RigConfig { network, ..RigConfig::default() };
@@ -301,7 +301,7 @@ impl LinkAddresses {
         self.ipv4_fragment(from, TCP, (id, 0x2000), &[9; 64])
     }
 
-    /// Builds an INIT with the adaptation indication of DDP (RFC 9260 §3.3.2).
+    /// Builds an INIT with DDP's adaptation indication (RFC 9260 §3.3.2).
     fn init(&self, from: Ipv4Addr, port: u16, tag: u32) -> Vec<u8> {
         let mut packet = Vec::new();
         packet.extend(port.to_be_bytes());
@@ -316,7 +316,7 @@ impl LinkAddresses {
     }
 }
 
-/// Fills in the checksum at `at`, over all bytes and the partial sum `pseudo`.
+/// Writes the Internet checksum at offset `at`, over all bytes and the partial sum `pseudo`.
 fn with_checksum(mut bytes: Vec<u8>, at: usize, pseudo: u16) -> Vec<u8> {
     let sum = !checksum::add(checksum::sum(&bytes), pseudo);
     bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());

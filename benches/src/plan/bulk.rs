@@ -1,4 +1,4 @@
-//! Throughput: bulk writes beside their limits and peers, Reads and Sends, sizes, networks, directions, SCTP.
+//! Throughput: bulk writes with their limits and peers, Reads and Sends, sizes, networks, directions, SCTP.
 
 use dataplane::port::MAX_MTU;
 
@@ -9,7 +9,7 @@ use crate::peers::PeerKind;
 use crate::rig_config::{Impairment, Network, RigConfig};
 
 impl Plan<'_> {
-    /// Writes of 1 MiB in the configurations that README.md shows, beside the hand-off and, at MTU 9000, the peers.
+    /// Returns writes of 1 MiB in the configurations of README.md, with the hand-off and, at MTU 9000, the peers.
     pub(super) fn bulk_writes(&self, mtu: u16, group: &'static str, title: &'static str) -> Group {
         let rig = || RigConfig { mtu, ..self.default_rig() };
         let trusted = || RigConfig { trusted: true, ..rig() };
@@ -128,7 +128,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: 1, tasks }
     }
 
-    /// Writes over SCTP beside the same writes with MPA over TCP, in the same run.
+    /// Returns writes over SCTP and the same writes with MPA over TCP.
     pub(super) fn sctp(&self) -> Group {
         let (name, title) = ("sctp", "DDP over SCTP, beside MPA over TCP: writes of 1 MiB");
         let mut tasks = Vec::new();

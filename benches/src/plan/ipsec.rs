@@ -1,11 +1,11 @@
-//! Streams under IPsec, beside the same in clear and beside the cryptographic library alone.
+//! Streams under IPsec, the same streams in clear, and the cryptographic library alone.
 
 use super::{Group, Plan, Task};
 use crate::cell::Measure;
 use crate::gcm::Gcm;
 use crate::rig_config::{Network, RigConfig};
 
-/// Bytes of the IP packet of a sealed 64-byte echo.
+/// Length of the IP packet of a sealed 64-byte echo, bytes.
 const ECHO: u16 = 176;
 
 impl Plan<'_> {

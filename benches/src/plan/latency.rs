@@ -8,7 +8,7 @@ use crate::rig_config::RigConfig;
 use crate::stalls::Stalls;
 
 impl Plan<'_> {
-    /// Messages of 64 bytes with few outstanding, as of a program that waits for its completions.
+    /// Returns messages of 64 bytes with few in flight, as from a program that waits for completions.
     pub(super) fn depths(&self) -> Group {
         let (name, title) =
             ("depths", "64-byte writes and Sends by depth, from post to completion");
@@ -67,7 +67,7 @@ impl Plan<'_> {
 
     fn loaded_task(&self, group: &str, name: &str, percent: u32, rig: RigConfig) -> Task {
         let cell = self.cell(group, name, Measure::Loaded, 64, rig);
-        // 256 messages outstanding in all, shared by the streams, but at least two per stream.
+        // At most 256 messages in flight, divided among the streams, but at least two per stream.
         let depth = (256 / cell.rig.streams).clamp(2, cell.depth);
         Task::Cell(Cell { depth, load_percent: percent, ..cell })
     }
@@ -91,7 +91,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.paired_repetitions().min(5), tasks }
     }
 
-    /// The requesting worker polls in both cases, so that only the responding worker differs.
+    /// The initiator polls in both cases, so that only the responder differs.
     pub(super) fn adaptive(&self) -> Group {
         let (name, title) = ("adaptive", "A worker that sleeps when idle, beside one that polls");
         let mut tasks = Vec::new();
@@ -104,8 +104,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.paired_repetitions().min(5), tasks }
     }
 
-    /// Returns the measurements of whole appliances: control threads, API and shared memory
-    /// included.
+    /// Returns the measurements of whole appliances, including control threads, API and shared memory.
     pub(super) fn appliance(&self) -> Group {
         let (name, title) = ("appliance", "Whole appliances: start, local programs");
         let mut tasks = vec![self.appliance_task(name, "start-up", ApplianceKind::StartUp)];
@@ -118,7 +117,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.unpaired_repetitions(), tasks }
     }
 
-    /// Returns the measurements of a metrics scrape's cost for the control thread.
+    /// Returns the measurements of the control thread's processor time for a scrape of the metrics.
     pub(super) fn scrape(&self) -> Group {
         let (name, title) = ("scrape", "A scrape of the metrics: time of the control thread");
         let counts: &[u32] = if self.options.quick { &[10] } else { &[10, 10_000] };

@@ -1,4 +1,4 @@
-//! Ports other than rings: between processes, and over Linux's interfaces.
+//! Ports other than rings: memif between processes, and Linux interfaces.
 
 use super::{Group, Plan, Task};
 use crate::cell::Measure;

@@ -18,7 +18,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.paired_repetitions(), tasks: tasks.collect() }
     }
 
-    /// Small writes at random places in 256 MiB, through one STag and through many.
+    /// Returns small writes to random offsets in 256 MiB, through one STag and through many.
     pub(super) fn stags(&self) -> Group {
         let (name, title) = ("stags", "Writes of 64 bytes to random STags and offsets");
         let cell = |cell: &str, stags, random| {
@@ -34,7 +34,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.unpaired_repetitions(), tasks }
     }
 
-    /// Region and ring sizes from within a cache to beyond it.
+    /// Returns region and ring sizes that fit in a cache and that exceed it.
     pub(super) fn stream_growth(&self) -> Group {
         let (name, title) = ("footprint", "Goodput by region size and by ring slots");
         let regions: &[u64] = if self.options.quick { &[1, 64] } else { &[1, 4, 16, 64, 256] };
@@ -50,7 +50,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: 1, tasks: regions.chain(slots).collect() }
     }
 
-    /// One repetition each: the set-up dominates the time.
+    /// One repetition each, because the set-up takes most of the time.
     pub(super) fn large_regions(&self) -> Group {
         let (name, title) = ("large", "Large regions: registration, and writes at MTU 9000");
         let sizes: &[u64] = if self.options.quick { &[16, 256] } else { &[16, 256, 4096] };
@@ -100,8 +100,7 @@ impl Plan<'_> {
                 tasks.push(Task::Cell(self.lengthen_cell(cell)));
             }
         }
-        // Approximately the rate that remains at 1 % loss, evenly spaced: the cost of fewer frames
-        // per turn alone.
+        // About the rate that remains at 1 % loss, evenly spaced. It shows the cost of fewer frames per turn alone.
         let (delay_us, rate_mbit, queue) = (50, 1000, 400_000);
         let impairment = Impairment { delay_us, rate_mbit, queue, ..Impairment::default() };
         let rig = RigConfig { markers: true, impairment, ..self.default_rig() };
@@ -110,8 +109,8 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.paired_repetitions(), tasks }
     }
 
-    /// 64 streams from as many addresses to one worker at once, over three links: without loss,
-    /// with random loss, and with a bottleneck and a short queue.
+    /// Returns 64 streams from 64 addresses to one worker, over three links: without loss, with random loss, and with a
+    /// bottleneck and a short queue.
     pub(super) fn incast(&self) -> Group {
         let (name, title) = ("incast", "Incast of 64 streams, RTT 100 us");
         let delayed = Impairment { delay_us: 50, ..Impairment::default() };
@@ -131,7 +130,7 @@ impl Plan<'_> {
 
     pub(super) fn set_up(&self) -> Group {
         let (name, title) = ("set-up", "Streams opened and closed");
-        // Streams in TIME-WAIT count: room for those of the whole measurement.
+        // The limit includes streams in TIME-WAIT, which accumulate during the measurement.
         let rig = RigConfig { streams: 500_000, adaptive: [true; 2], ..self.default_rig() };
         let cell = self.cell(name, "set-up", Measure::SetUp, 64, rig);
         let tasks = vec![Task::Cell(Cell { depth: 128, ..cell })];

@@ -4,7 +4,7 @@ use super::{Group, Plan, Task, default_depth};
 use crate::cell::{BSide, Cell, Measure};
 use crate::rig_config::{Impairment, RigConfig};
 
-/// Bytes of a long message.
+/// Length of a long message, bytes.
 const WRITE_LEN: u32 = 1 << 20;
 
 impl Plan<'_> {
@@ -25,7 +25,7 @@ impl Plan<'_> {
             let cell = self.cell(name, &format!("recorder-{load}"), Measure::Goodput, len, rig);
             tasks.push(self.ab_task(4.0, cell, Measure::Goodput, off));
         }
-        // The bounds of 1 and 2 % need narrower intervals, and so more repetitions.
+        // The targets of 1 and 2 % need narrower intervals and therefore more repetitions.
         Group { name, title, repetitions: 3 * self.paired_repetitions(), tasks }
     }
 
@@ -49,8 +49,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.paired_repetitions(), tasks }
     }
 
-    /// Builds an A/B cell that alternates `cell` with `what` on `rig`, `times` as long as other
-    /// cells.
+    /// Builds an A/B cell that alternates `cell` with `what` on `rig`. It takes `times` the time of other cells.
     fn ab_task(&self, times: f64, cell: Cell, what: Measure, rig: RigConfig) -> Task {
         let beside = Some(Box::new(BSide { what, depth: default_depth(what, cell.len), rig }));
         Task::Cell(Cell { beside, seconds: times * cell.seconds, ..cell })

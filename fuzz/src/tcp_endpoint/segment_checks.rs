@@ -1,4 +1,4 @@
-//! The endpoint's segments, and the checks of each.
+//! Checks of each segment that the endpoint sends.
 
 use tcp_lite::seam::TxBatch;
 use tcp_lite::tcp::{Flags, Segment, SeqNumber};
@@ -31,19 +31,19 @@ impl TxBatch for Tx {
 pub(super) struct Window {
     edge: Option<SeqNumber>,
     shift: u8,
-    /// Total of refused bytes at the previous segment.
+    /// Total number of refused bytes at the previous segment.
     refused: u64,
 }
 
 impl Window {
-    /// Checks the window of a segment. `refused` is the total of refused bytes: only after a
-    /// refusal may the window shrink.
+    /// Checks that the window of a segment has not shrunk, which is allowed only after a refusal. `refused` is the
+    /// total number of refused bytes.
     fn check(&mut self, segment: &Segment<'_>, refused: u64) {
         if core::mem::replace(&mut self.refused, refused) < refused {
             self.edge = None;
         }
         let edge = segment.ack.add(u32::from(segment.window) << self.shift);
-        // RFC 9293 §3.8.6 SHLD-14. Scaling may cut off less than a unit.
+        // RFC 9293 §3.8.6 SHLD-14: no shrinking. Scaling may cut off less than one unit.
         if let Some(before) = self.edge {
             let back = before.0.wrapping_sub(edge.0).cast_signed();
             assert!(back < 1 << self.shift, "the window's edge went back by {back}");
@@ -56,8 +56,8 @@ impl Window {
 }
 
 impl End {
-    /// Checks a segment: retransmitted bytes are unchanged, only sent bytes are acknowledged, and
-    /// the window shrinks only after a refusal.
+    /// Checks a segment: retransmitted bytes are unchanged, only sent bytes are acknowledged, and the window shrinks
+    /// only after a refusal.
     pub(super) fn check_segment(&mut self, bytes: &[u8]) {
         let segment = Segment::parse(bytes).unwrap_or_else(|e| panic!("a segment of ours: {e}"));
         assert_eq!((segment.src_port, segment.dst_port), (LOCAL, REMOTE));

@@ -11,7 +11,7 @@ use tcp_lite::tcp::{self, Options, Segment, SeqNumber, Timestamps};
 
 use super::{HOLD, LOCAL, MSS, REMOTE};
 
-/// The first two bytes of the input.
+/// Configuration bits of both ends.
 #[derive(Clone, Copy)]
 pub(super) struct Setup {
     /// Bit 0: opened from here; 1: RDMAP; 2, 3: MPA's revision; 4: markers; 5: no CRC; 6: after a
@@ -81,7 +81,7 @@ impl Setup {
         StreamConfig { queues, max_ooo_records: 16, ..StreamConfig::default() }.into()
     }
 
-    /// Returns a legal peer's first bytes.
+    /// Returns the first bytes of a conforming peer.
     pub(super) fn start_frame(self) -> Vec<u8> {
         let revision = self.revision();
         let private_data = match revision {
@@ -93,7 +93,7 @@ impl Setup {
             markers: false,
             crc: self.crc(),
             reject: false,
-            // S, RFC 6581 §6
+            // The S flag (RFC 6581 §6).
             reserved: if revision == Revision::Two { 0x10 } else { 0 },
             revision: revision.number(),
             claimed_length: None,
@@ -103,7 +103,7 @@ impl Setup {
     }
 }
 
-/// Returns the peer's SYN, with the flags still unset.
+/// Returns the peer's SYN, with its flags still unset.
 pub(super) fn syn(setup: Setup, iss: SeqNumber) -> Segment<'static> {
     let timestamps = (!setup.tcp_flag(0)).then_some(Timestamps { val: 1, ecr: 0 });
     Segment {

@@ -1,8 +1,8 @@
-//! Well-behaved streams of the corpus.
+//! Conforming streams of the corpus, whose outcome is known.
 
 use super::*;
 
-/// Plays a corpus file, without `finish`.
+/// Runs a corpus file without the final checks of `finish`.
 fn play(name: &str) -> End {
     let path = format!("{}/corpus/tcp_endpoint/{name}", env!("CARGO_MANIFEST_DIR"));
     let data = std::fs::read(path).expect("the corpus is there");

@@ -1,4 +1,4 @@
-//! A hostile peer above MPA: RFC 5041, 5040, 7306 and the attacks of RFC 5042 §5 and §6.
+//! A hostile peer above MPA: RFC 5041, RFC 5040 and RFC 7306, and the attacks of RFC 5042 §5 and §6.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     dialogue("terminate-then-more", "RFC 5040 §5.4, §4.8", write_after_terminate, &["segments"]),
 ];
 
-/// Returns STag and TO of a region from the API; a real attacker would have to guess them.
+/// Returns STag and base TO of a region from the API; a real attacker would have to guess them.
 fn stag(field: &AttackContext<'_>, region: &str) -> Result<(u32, u64)> {
     testbed::region_stag(&field.target.client, region)
 }
@@ -62,8 +62,7 @@ fn guess_stags(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Writes to and reads from regions of other listeners' streams, among them those of the good
-/// peers.
+/// Writes to and reads from regions of other listeners, including those of the good peers.
 fn access_foreign_regions(field: &mut AttackContext<'_>) -> Result<()> {
     for region in ["tcp", "verbs", "sctp", "nobodys", "secret"] {
         let (stag, to) = stag(field, region)?;
@@ -106,8 +105,7 @@ fn write_outside_region(field: &mut AttackContext<'_>) -> Result<()> {
             &[ErrorCase { name: "before the start", segments, error: (0x11, 1) }],
         )?;
     }
-    // A message that begins inside and continues outside of the region, and a message with two
-    // STags.
+    // A message that begins inside the region and continues beyond it, and a message whose STag changes.
     let inside = segments::tagged_segment(stag, base, false, &[0x65; 64]);
     let beyond = segments::tagged_segment(stag, base + size, true, &[0x66; 64]);
     let other = segments::tagged_segment(stag ^ 1, base, true, &[0x66; 64]);
@@ -168,7 +166,7 @@ fn read_writeonly_region(field: &mut AttackContext<'_>) -> Result<()> {
     )
 }
 
-/// Sends more Reads than IRD allows, without receiving the responses.
+/// Sends four times IRD Read Requests at once, without receiving the responses.
 fn overrun_read_queue(field: &mut AttackContext<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey-v")?;
     for _ in 0..3 {
@@ -189,8 +187,8 @@ fn overrun_read_queue(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends Reads and does not receive the responses. The memory for responses must be bounded and
-/// freed with the stream.
+/// Sends Reads and does not receive the responses. The target must bound the memory for responses and free it with the
+/// stream.
 fn slow_reader(field: &mut AttackContext<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey-v")?;
     let mut all = Vec::new();
@@ -210,7 +208,7 @@ fn slow_reader(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends untagged messages that exceed their buffer, have a gap, or overlap themselves.
+/// Sends untagged messages that exceed their buffer, have a gap, or overlap.
 fn overrun_untagged_queue(field: &mut AttackContext<'_>) -> Result<()> {
     let (_, size) = UNTAGGED_BUFFERS;
     let first = |payload: &[u8], last| {
@@ -270,7 +268,7 @@ fn send_invalid_untagged_fields(field: &mut AttackContext<'_>) -> Result<()> {
     )
 }
 
-/// Sends undefined opcodes, and an undefined version of RDMAP.
+/// Sends undefined opcodes, and an undefined RDMAP version.
 fn send_undefined_opcodes(field: &mut AttackContext<'_>) -> Result<()> {
     let at = UntaggedPosition { qn: 0, msn: 1, mo: 0 };
     for opcode in [0x40u8 | 12, 0x40 | 15] {
@@ -316,7 +314,7 @@ fn invalidate_foreign_stags(field: &mut AttackContext<'_>) -> Result<()> {
             field.report_violation(format!("Send with Invalidate of {what}: {end:x?}"));
         }
     }
-    // No region was invalidated.
+    // No STag may have been invalidated.
     for region in ["prey-v", "secret"] {
         check_stag_still_valid(field, region);
     }
@@ -329,7 +327,7 @@ fn check_stag_still_valid(field: &mut AttackContext<'_>, region: &str) {
     }
 }
 
-/// Sends atomics to a region with the access rights read and write only.
+/// Sends atomics to a region without the right for atomics (access read and write).
 fn send_atomics_without_right(field: &mut AttackContext<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey-v")?;
     for to in [base, base + 4, base + REGION_LEN as u64] {

@@ -1,5 +1,5 @@
-//! First packets of peers that a listener's `deny` names. Any packet must be dropped without state
-//! and without answer.
+//! First packets of peers that a listener's `deny` lists. The target must drop each packet without creating state and
+//! without an answer.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::raw_sctp::RawSctp;
 use crate::testbed;
 use crate::verdict::Expectation;
 
-// Only a few unmatched frames of a full burst are examined.
+// Overload is expected, too: of a full burst the target examines only a few unmatched frames.
 const REFUSED: &[&str] = &["drop:net_peer_refused", "drop:net_overload"];
 
-/// Refused before any state is made.
+/// Frames must be dropped before any state is created: no refused streams, no answer.
 const RULE: Expectation = Expectation {
     explained_by: REFUSED,
     min_share: 0.9,
@@ -41,7 +41,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     denied("denied-init-in-udp", "RFC 6951 §5.3, 5062 §2", flood_denied_udp_inits),
 ];
 
-/// Frames of a round.
+/// Frames per round.
 const ROUND: usize = 256;
 
 fn flood_denied_syns(field: &mut AttackContext<'_>) -> Result<()> {
@@ -96,7 +96,7 @@ fn flood_denied_udp_inits(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a refused peer gets no answer.
+/// Reports a violation if the target sends any packet to [`DENIED_NET`] within 20 ms.
 fn check_no_answer(field: &mut AttackContext<'_>) {
     let is_denied = |to: IpAddr| matches!(to, IpAddr::V4(to) if to.octets()[..2] == [198, 20]);
     let answer = field.station.wait_answer(Duration::from_millis(20), |answer| {

@@ -1,4 +1,4 @@
-//! ICMP against TCP: RFC 5927.
+//! ICMP attacks on TCP (RFC 5927), floods of ICMP, and floods of ARP and neighbour discovery.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -35,7 +35,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     frames("nd-flood", "RFC 3756 §4.3", nd, &["neighbour_claims", "drop:net_*"]),
 ];
 
-/// Reports of a smaller MTU, which must be ignored while the path carries larger segments.
+/// Builds an attack with reports of a smaller MTU. The target must ignore them while the path carries larger segments.
 const fn pmtu_attack(
     name: &'static str,
     source: &'static str,
@@ -45,11 +45,11 @@ const fn pmtu_attack(
     Attack { rule: Expectation { max_growth: &[("path_mtu_updates", 0)], ..attack.rule }, ..attack }
 }
 
-/// Messages of a round.
+/// Messages per round.
 const ROUND: usize = 256;
 
-/// Returns the quotation of an IPv4 packet of the target on the good stream: its IP header and the
-/// first 8 bytes behind it.
+/// Returns what an ICMP error quotes: the IPv4 header and the first 8 bytes of payload of a packet from the target on
+/// the good stream.
 fn quote(field: &AttackContext<'_>, seq: u32, protocol: IpNumber) -> Result<Vec<u8>> {
     let (target, peer) = (field.flow.source, field.flow.destination);
     let mut header = TcpHeader::new(target.port(), peer.port(), seq, 1000);
@@ -79,7 +79,8 @@ fn icmp(
     field.station.send_ip(ends, IpNumber::ICMP, None, &message)
 }
 
-/// Sends destination unreachable messages, with guessed sequence numbers or with the correct one.
+/// Sends destination unreachable messages that quote the stream's next sequence number, or a random one if `guess` is
+/// true.
 fn unreachable(field: &mut AttackContext<'_>, codes: &[u8], guess: bool) -> Result<()> {
     for n in 0..ROUND {
         let at = field.victim_position()?;
@@ -161,8 +162,7 @@ fn send_false_pmtu_v6(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends router advertisements and redirects, which the appliance ignores: its routes are
-/// configured.
+/// Sends router advertisements and redirects. The appliance must ignore them: its routes are configured.
 fn send_router_advertisements(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (kind, body) = if n % 2 == 0 {

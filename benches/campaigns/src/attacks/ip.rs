@@ -1,5 +1,5 @@
-//! Fragments of IPv6: RFC 6274 §4.1, 8200 §4.5, and the cost of refused fragments. The kernel
-//! reassembles IPv4 before an `af_packet` port (PACKET_FANOUT_FLAG_DEFRAG, which DPDK requests).
+//! IPv6 fragments: RFC 6274 §4.1, RFC 8200 §4.5, and malformed IP headers. IPv4 fragments cannot be tested: the kernel
+//! reassembles IPv4 in front of an `af_packet` port (PACKET_FANOUT_FLAG_DEFRAG, which DPDK requests).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -66,7 +66,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
 ];
 
-/// Fragments of a round.
+/// Fragments per round.
 const ROUND: usize = 512;
 
 fn flood_unfinished_fragments(field: &mut AttackContext<'_>) -> Result<()> {
@@ -77,7 +77,7 @@ fn flood_unfinished_fragments_of_one_source(field: &mut AttackContext<'_>) -> Re
     field.flood(Profile::FragmentFlood, "fd98::1/128", VICTIM_PORT, ROUND)
 }
 
-/// Sends a fragment of a TCP segment or of an SCTP packet.
+/// Sends one fragment of a TCP segment.
 fn send_fragment(
     field: &mut AttackContext<'_>,
     from: IpAddr,
@@ -90,14 +90,14 @@ fn send_fragment(
     field.station.send_ip((from, to), IpNumber::TCP, Some(&fragment), payload)
 }
 
-/// Returns a random source address.
+/// Returns a random IPv6 source address.
 fn random_source(field: &mut AttackContext<'_>) -> IpAddr {
     let (net, host) = (field.random.u16(..), field.random.u16(1..));
     Ipv6Addr::new(0xfd98, 0, 1, net, 0, 0, 0, host).into()
 }
 
-/// Sends each packet from another address of one subscriber's /64. Together the addresses have the
-/// share of one peer; the rest remains for others.
+/// Sends each fragment from another address of one subscriber's /64. All addresses of a /64 must share the limit of one
+/// peer.
 fn flood_fragments_of_one_prefix(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let from = Ipv6Addr::new(0xfd96, 0, 0, 1, field.random.u16(..), 0, 0, 1 + n as u16);
@@ -107,7 +107,7 @@ fn flood_fragments_of_one_prefix(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends as many middle fragments of one packet as are kept, then repeats these.
+/// Sends 20 middle fragments of one packet, as many as the target keeps, and then repeats them.
 fn repeat_fragments(field: &mut AttackContext<'_>) -> Result<()> {
     let from = random_source(field);
     let id = field.random.u32(..);
@@ -131,7 +131,7 @@ fn send_overlapping_fragments(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends first fragments that end inside of the TCP header, and later fragments that begin there.
+/// Sends first fragments that end inside the TCP header, and later fragments that begin there.
 fn send_tiny_fragments(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (from, id) = (random_source(field), field.random.u32(..));
@@ -144,7 +144,7 @@ fn send_tiny_fragments(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends fragments beyond 65,535 bytes, and lengths that only the last fragment may have.
+/// Sends fragments that end beyond 65,535 bytes, and fragments other than the last whose length is not a multiple of 8.
 fn send_oversized_datagrams(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (from, id) = (random_source(field), field.random.u32(..));
@@ -157,7 +157,7 @@ fn send_oversized_datagrams(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends packets in more fragments than are kept.
+/// Sends one packet in more fragments than the target keeps.
 fn send_too_many_fragments(field: &mut AttackContext<'_>) -> Result<()> {
     let (from, id) = (random_source(field), field.random.u32(..));
     for n in 0..ROUND as u16 {
@@ -166,14 +166,14 @@ fn send_too_many_fragments(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends headers with wrong lengths, unknown protocols, and endless chains of extension headers.
+/// Sends IPv4 headers with wrong fields, and IPv6 packets with chains of up to 20 destination options headers.
 fn send_malformed_headers(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let from: IpAddr =
             if n % 2 == 0 { Ipv4Addr::new(198, 18, 0, 9).into() } else { "fd95::1".parse()? };
         let to = if from.is_ipv4() { testbed::TARGET_V4.into() } else { testbed::TARGET_V6.into() };
         let ends = field.station.frame_ends(from, to);
-        // Destination options that are followed by more of them (RFC 8200 §4.6).
+        // Destination options headers, each followed by another one (RFC 8200 §4.6).
         let mut body = [60, 0, 1, 4, 0, 0, 0, 0].repeat(20);
         let protocol = if from.is_ipv4() { 253 } else { 60 };
         body.truncate(8 * (1 + n % 20));
@@ -181,7 +181,7 @@ fn send_malformed_headers(field: &mut AttackContext<'_>) -> Result<()> {
             load::frames::build::packet(from, to, IpNumber(protocol), 64, None, &body)?;
         if from.is_ipv4() {
             match n % 8 {
-                // A length beyond the frame, a header that is too short, another version, a wrong checksum.
+                // In this order: total length beyond the frame, IHL below 5, wrong version, wrong checksum.
                 0 => packet[2] = 0xff,
                 2 => packet[0] = 0x44,
                 4 => packet[0] = 0x65,

@@ -1,5 +1,6 @@
-//! Against policies of IPsec and listeners that require protection: RFC 4301 §5.2, RFC 4303 §3.4, RFC 3948 §2.2. The target
-//! shares its port with the host's kernel, which would find packets behind headers that the policies do not read.
+//! Attacks on IPsec policies and on listeners that require protection: RFC 4301 §5.2, RFC 4303 §3.4, RFC 3948 §2.2. The
+//! target shares its port with the host's kernel, which would also parse packets behind headers that the policies
+//! cannot classify.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -20,16 +21,17 @@ use crate::testbed::{self, VICTIM_PORT};
 use crate::verdict::Expectation;
 
 const UNPROTECTED: &[&str] = &["drop:net_ipsec_unprotected"];
-// DPDK's af_packet writes any outermost tag that the kernel has taken out as 802.1Q: some arrive as one that is read.
+// af_packet of DPDK reinserts an outermost tag that the kernel removed as 802.1Q, so some frames arrive as plain
+// 802.1Q.
 const TAGGED_COUNTERS: &[&str] =
     &["drop:net_ipsec_unclassified", "drop:net_ipsec_unprotected", "drop:net_vlan"];
 const PORT_4500_COUNTERS: &[&str] = &["drop:net_ipsec_unprotected", "drop:net_esp_unknown_spi"];
 const WEAKER_COUNTERS: &[&str] = &["drop:net_ipsec_wrong_protection", "drop:net_ipsec_unprotected"];
-// Only a few unmatched frames of a full burst are examined.
+// Overload is expected, too: of a full burst the target examines only a few unmatched frames.
 const NOT_PROTECTED_COUNTERS: &[&str] = &["drop:net_not_protected", "drop:net_overload"];
 
-/// Dropped frames: no answer, and no delivery to the host's kernel, which gets a few frames of good
-/// peers (MLD reports).
+/// Frames must be dropped: no answer, and no delivery to the host's kernel. The kernel receives a few frames of good
+/// peers (MLD reports), at most 16.
 const NO_ANSWER_RULE: Expectation = Expectation {
     explained_by: UNPROTECTED,
     min_share: 0.9,
@@ -88,16 +90,15 @@ pub(super) const ATTACKS: &[Attack] = &[
     )),
 ];
 
-/// Frames of a round.
+/// Frames per round.
 const ROUND: usize = 252;
 
-/// Returns a random peer that policies protect.
+/// Returns a random address of the net that a policy protects, 198.19.0.0/16.
 fn random_protected_peer(field: &mut AttackContext<'_>) -> IpAddr {
     Ipv4Addr::new(198, 19, field.random.u8(..), field.random.u8(1..255)).into()
 }
 
-/// Returns, in rotation, an echo request, a datagram to a port of the host, and a SYN to a
-/// listener, in clear.
+/// Returns, by `n % 3`, an unencrypted echo request, UDP datagram to a port of the host, or SYN to a listener.
 fn clear_packet(field: &mut AttackContext<'_>, n: usize) -> Result<Vec<u8>> {
     let from = random_protected_peer(field);
     let ends = field.station.frame_ends(from, testbed::TARGET_V4.into());
@@ -120,7 +121,7 @@ fn send_in_clear(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Bytes in front of the EtherType, or instead of it: tags that Linux removes, and headers in which it finds IP.
+/// Bytes inserted before the EtherType: VLAN tags that Linux removes, and headers behind which it finds IP.
 const TAG_PREFIXES: [&[u8]; 10] = [
     &[0x81, 0, 0, 0],
     &[0x81, 0, 0xe0, 0],
@@ -141,7 +142,6 @@ const ETHERTYPE_REPLACEMENTS: [&[u8]; 4] = [
 ];
 
 fn send_tagged_frames(field: &mut AttackContext<'_>) -> Result<()> {
-    // Offset of the EtherType.
     const ETHERTYPE_OFFSET: usize = 12;
     for n in 0..ROUND {
         let mut frame = clear_packet(field, n)?;
@@ -160,7 +160,7 @@ fn send_tagged_frames(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends UDP data that is not IKE: as long as ESP in UDP, or too short for it.
+/// Sends UDP datagrams from or to port 4500 that are not IKE: long enough for ESP in UDP, or too short.
 fn send_invalid_nat_t(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let peer = random_protected_peer(field);
@@ -187,15 +187,14 @@ fn send_unknown_spi(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends sealed packets with one bit flipped, in the sequence number's low bytes, the payload or
-/// the ICV.
+/// Sends sealed packets with one bit flipped: in the two low bytes of the sequence number, the payload or the ICV.
 fn send_damaged_esp(field: &mut AttackContext<'_>) -> Result<()> {
     const SPI_END: usize = build::ETHERNET_LEN + 20 + 4;
     let mut sealer = Sealer::new(DAMAGED_SA)?;
     for n in 0..ROUND {
         let from = random_protected_peer(field);
         let mut frame = sealer.seal_frame(&echo(field, from, n as u16)?)?;
-        // Low bytes of the sequence number, and all behind it.
+        // From the two low bytes of the sequence number to the end of the frame.
         let at = field.random.usize(SPI_END + 2..frame.len());
         frame[at] ^= 1 << field.random.u8(..8);
         field.send_hostile(&frame)?;
@@ -203,7 +202,7 @@ fn send_damaged_esp(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends valid packets repeatedly; each must be opened once only.
+/// Sends 64 valid packets, then each of them eight more times. Each must be opened only once.
 fn replay_esp(field: &mut AttackContext<'_>) -> Result<()> {
     const PACKETS: u32 = 64;
     let mut sealer = Sealer::new(REPLAYED_SA)?;
@@ -231,7 +230,7 @@ fn replay_esp(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of ESP packets from the target in a tenth of a second.
+/// Returns the number of ESP packets from the target within 100 ms.
 fn count_answers(field: &mut AttackContext<'_>) -> u32 {
     let mut count = 0;
     let _: Option<()> = field.station.wait_answer(Duration::from_millis(100), |answer| {
@@ -242,15 +241,15 @@ fn count_answers(field: &mut AttackContext<'_>) -> u32 {
     count
 }
 
-/// Sends SYNs of peers that no policy protects.
+/// Sends SYNs from peers that no policy protects.
 fn send_syns_without_policy(field: &mut AttackContext<'_>) -> Result<()> {
     field.flood(load::frames::Profile::SynFlood, "198.18.0.0/16", REQUIRED_PORT, ROUND)
 }
 
-/// Sends SYNs of peers whose SA has integrity only.
+/// Sends SYNs from peers whose SA has integrity only.
 fn send_unencrypted_syns(field: &mut AttackContext<'_>) -> Result<()> {
     let mut sealer = Sealer::new(WEAK_SA)?;
-    // Sequence numbers continue over rounds.
+    // Sequence numbers continue across rounds.
     sealer.resume(field.attempts);
     for _ in 0..ROUND {
         let from = Ipv4Addr::new(198, 21, field.random.u8(..), field.random.u8(1..255)).into();
@@ -263,12 +262,12 @@ fn send_unencrypted_syns(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Continues a stream of the strong SA by a weaker one, and in clear. The target must place no byte
-/// of it until the same segment arrives by the strong SA.
+/// Continues a stream of the strong SA under a weaker SA, and in clear. The target must not place a byte of it until
+/// the same segment arrives under the strong SA.
 fn continue_with_weaker_sa(field: &mut AttackContext<'_>) -> Result<()> {
     let (mut strong, mut weak, mut back) =
         (Sealer::new(STRONG_SA)?, Sealer::new(WEAK_SA)?, Opener::new()?);
-    // Beyond all sequence numbers of earlier attacks.
+    // Above all sequence numbers of earlier attacks.
     weak.resume(1 << 24);
     let from = Ipv4Addr::new(198, 19, 2, 2).into();
     let mut client = RawTcp::new(field, from, testbed::target_address(REQUIRED_PORT));

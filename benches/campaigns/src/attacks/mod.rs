@@ -16,14 +16,14 @@ use crate::attack_context::AttackContext;
 use crate::testbed::TargetSetting;
 use crate::verdict::Expectation;
 
-/// An attack.
+/// An attack, with its expected outcome.
 #[derive(Clone, Copy)]
 pub(crate) struct Attack {
     /// Name on the command line and in tables.
     pub(crate) name: &'static str,
     /// Publication or specification that describes the attack.
     pub(crate) source: &'static str,
-    /// Runs one round; rounds repeat until the time is over.
+    /// Runs one round. Rounds repeat until the time is over and the good peers have progressed.
     pub(crate) round: fn(&mut AttackContext<'_>) -> Result<()>,
     /// Configuration of the target.
     pub(crate) setting: TargetSetting,
@@ -33,7 +33,7 @@ pub(crate) struct Attack {
     pub(crate) rule: Expectation,
 }
 
-/// Returns a flood, or an attack with frames in a good peer's name.
+/// Returns an attack by raw frames: a flood, or frames spoofed from a good peer.
 const fn frames(
     name: &'static str,
     source: &'static str,
@@ -44,7 +44,7 @@ const fn frames(
     Attack { name, source, round, setting: TargetSetting::Plain, single_round: false, rule }
 }
 
-/// Returns an attack on the attacker's own streams, one round.
+/// Returns an attack on the attacker's own streams or associations. It has one round.
 const fn dialogue(
     name: &'static str,
     source: &'static str,
@@ -55,12 +55,12 @@ const fn dialogue(
     Attack { name, source, round, setting: TargetSetting::Plain, single_round: true, rule }
 }
 
-/// Moves the attack to the target with policies and lists.
+/// Selects the target with IPsec policies and access lists.
 const fn guarded(attack: Attack) -> Attack {
     Attack { setting: TargetSetting::Guarded, ..attack }
 }
 
-/// Returns all attacks.
+/// Returns all attacks, in the order of a run.
 pub(crate) fn attacks() -> Vec<Attack> {
     [
         tcp::ATTACKS,

@@ -1,4 +1,4 @@
-//! A hostile peer at MPA's start-up and framing: RFC 5044, 5042 §5.2 and §6.5.
+//! A hostile peer in MPA's start-up and framing: RFC 5044, RFC 5042 §5.2 and §6.5.
 
 use std::time::{Duration, Instant};
 
@@ -23,8 +23,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     dialogue("mpa-cut-short", "RFC 5042 §5.2", truncate_fpdu, REFUSED),
 ];
 
-/// Opens connections and sends no bytes. The connections must end by time-out, and be limited to a
-/// peer's share.
+/// Opens connections and sends no bytes. The target must close each after its start-up time-out of 1 s, and limit their
+/// number to one peer's share.
 fn open_silent_connections(field: &mut AttackContext<'_>) -> Result<()> {
     let mut all = Vec::new();
     for _ in 0..40 {
@@ -46,7 +46,7 @@ fn open_silent_connections(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends a request byte by byte, for longer than the time-out of a start-up.
+/// Sends an MPA Request byte by byte, for longer than the start-up time-out of 1 s.
 fn send_request_slowly(field: &mut AttackContext<'_>) -> Result<()> {
     let mut attacker = Attacker::connect(VICTIM_PORT)?;
     let request = segments::mpa_request(1);
@@ -90,7 +90,7 @@ fn send_malformed_requests(field: &mut AttackContext<'_>) -> Result<()> {
             field.report_violation(format!("{what} was accepted"));
         }
     }
-    // A request of revision 2 without the fields that its S flag announces.
+    // A request of revision 2 without the IRD and ORD fields that its S flag announces.
     field.attempts += 1;
     let mut attacker = Attacker::connect(VICTIM_VERBS_PORT)?;
     let mut request = segments::mpa_request(2);
@@ -104,15 +104,16 @@ fn send_malformed_requests(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Flips one bit of an FPDU, each time another.
+/// Flips one bit of an FPDU, each time at another place.
 fn flip_fpdu_bits(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..8 {
         field.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_PORT)?;
-        // Before a good first FPDU a responder may send none (RFC 5044 §7.1.2). Without payload no STag is checked.
+        // A responder must not send FPDUs before it has received a valid one (RFC 5044 §7.1.2): start with one. It has
+        // no payload, so its STag is not checked.
         attacker.send_segment(&segments::tagged_segment(1, 2, true, &[]))?;
         let mut fpdu = segments::fpdu(&segments::tagged_segment(1, 2, true, &[7; 100]));
-        // Behind the length field, whose damage is another attack.
+        // Beyond the length field: wrong lengths are another attack.
         let at = 2 + (fpdu.len() - 2) * n / 8;
         fpdu[at] ^= 1 << n;
         attacker.send(&fpdu)?;
@@ -124,16 +125,16 @@ fn flip_fpdu_bits(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends markers that point elsewhere, to a listener that requests markers.
+/// Sends markers with wrong FPDU pointers to a listener that requests markers.
 fn send_wrong_markers(field: &mut AttackContext<'_>) -> Result<()> {
     for pointer in [4u16, 8, 0x3ff, 0xffff] {
         field.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_MARKERS_PORT)?;
-        // The first marker is in front of the first FPDU and points to it: 0. Its CRC begins with it.
+        // The first marker precedes the first FPDU, and its pointer is 0. The FPDU's CRC covers it.
         let begin =
             [&[0; 4][..], &segments::fpdu(&segments::tagged_segment(1, 2, true, &[]))].concat();
         attacker.send(&with_recomputed_crc(begin))?;
-        // The next one is 512 bytes further on, in the middle of this FPDU, which begins at byte 24.
+        // The second marker is 512 bytes after the first, within this FPDU, which begins at byte 24 of the stream.
         let fpdu = segments::fpdu(&segments::tagged_segment(1, 2, true, &[7; 700]));
         let [high, low] = pointer.to_be_bytes();
         let bytes = [&fpdu[..488], &[0, 0, high, low], &fpdu[488..]].concat();
@@ -169,7 +170,7 @@ fn send_short_ulpdus(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends the first 1/8 to 7/8 of an FPDU and closes the stream.
+/// Sends the first 1/8 to 7/8 of an FPDU and closes the connection.
 fn truncate_fpdu(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 1..8 {
         field.attempts += 1;

@@ -1,4 +1,4 @@
-//! Against SCTP from off the path, and floods: RFC 9260 §12, 5062.
+//! Off-path attacks on SCTP, and floods: RFC 9260 §12, RFC 5062.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -17,17 +17,17 @@ use crate::verdict::Expectation;
 
 const INIT: &[&str] =
     &["sctp_cookies_sent", "drop:net_rate_limited", "drop:net_overload", "drop:sctp_*"];
-// The answer to an INIT for an association that is there is the association's.
+// An INIT for an existing association is answered by the association.
 const INIT_PACKET_COUNTERS: &[&str] =
     &["sctp_packets", "sctp_cookies_sent", "drop:net_*", "drop:sctp_*"];
-// Only a few unmatched packets of a full burst are examined.
+// Overload is expected, too: of a full burst the target examines only a few unmatched packets.
 const CHECKSUM: &[&str] = &["drop:sctp_bad_checksum", "drop:net_overload"];
 const TAGS: &[&str] = &["drop:sctp_bad_tag", "drop:sctp_out_of_the_blue"];
 const OUT_OF_THE_BLUE: &[&str] = &["drop:sctp_out_of_the_blue", "drop:net_overload", "drop:sctp_*"];
 const COOKIE: &[&str] = &["sctp_cookies_failed", "drop:sctp_*", "drop:net_overload"];
 
-/// INITs in the names of many hosts. Each host gets one INIT ACK, 2.7 times as long as the INIT;
-/// the INIT ACKs of a host are rate-limited.
+/// INITs from many spoofed hosts. Each host gets one INIT ACK, 2.7 times as long as the INIT, and INIT ACKs to one host
+/// are rate-limited.
 const INIT_RULE: Expectation =
     Expectation { explained_by: INIT, min_share: 0.9, max_growth: &[], amplification: 3.0 };
 
@@ -66,7 +66,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
 ];
 
-/// Packets of a round.
+/// Packets per round.
 const ROUND: usize = 256;
 
 fn flood_inits(field: &mut AttackContext<'_>) -> Result<()> {
@@ -79,7 +79,7 @@ fn flood_inits_of_one_source(field: &mut AttackContext<'_>) -> Result<()> {
 
 type BuildResult = std::result::Result<(), wire::sctp::PacketFull>;
 
-/// Sends a packet with any two ends.
+/// Sends a packet between any two addresses.
 pub(super) fn send_packet(
     field: &mut AttackContext<'_>,
     (from, to): (SocketAddr, SocketAddr),
@@ -95,14 +95,14 @@ pub(super) fn send_packet(
     field.station.send_ip((from.ip(), to.ip()), IpNumber::SCTP, None, &room[..len])
 }
 
-/// Returns the two ends of the good association.
+/// Returns the addresses of the good association: the peer's end, then the target's.
 fn association_addresses(field: &mut AttackContext<'_>) -> Result<(SocketAddr, SocketAddr)> {
     field.station.receive();
     let (peer, target, _) = field.station.association.context("no packet of the association")?;
     Ok((peer, target))
 }
 
-/// Returns a random source and the listener under attack.
+/// Returns a random source address and the attacked listener's address.
 fn random_addresses(field: &mut AttackContext<'_>) -> (SocketAddr, SocketAddr) {
     let from = Ipv4Addr::new(198, 18, field.random.u8(..), field.random.u8(1..255));
     ((from, field.random.u16(1024..)).into(), testbed::target_address(VICTIM_SCTP_PORT))
@@ -128,7 +128,7 @@ fn send_blind_inits(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends INITs of another host that list the good peer's address.
+/// Sends INITs from other hosts that list the good peer's address.
 fn send_inits_with_addresses(field: &mut AttackContext<'_>) -> Result<()> {
     let peer = testbed::PEER_V4.octets();
     for n in 0..ROUND {
@@ -139,9 +139,9 @@ fn send_inits_with_addresses(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends INITs with unknown parameters, which the answer would have to repeat.
+/// Sends INITs with 10 to 299 unknown parameters that request a report. A full report would amplify.
 fn send_inits_with_unknown_parameters(field: &mut AttackContext<'_>) -> Result<()> {
-    // RFC 9260 §3.2.1: the highest bits say "skip and report".
+    // RFC 9260 §3.2.1: the two highest bits of the type mean "skip and report".
     let unknown = [0xc1, 0x11, 0, 4];
     let list = [Parameter::Unknown { bytes: &unknown, skip: true, report: true }; 300];
     for n in 0..ROUND {
@@ -153,7 +153,7 @@ fn send_inits_with_unknown_parameters(field: &mut AttackContext<'_>) -> Result<(
     Ok(())
 }
 
-/// Sends INITs bundled with other chunks, which the RFC forbids.
+/// Sends INITs bundled with other chunks, which RFC 9260 §6.10 forbids.
 fn send_bundled_inits(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (ends, header) = (random_addresses(field), init_header(field));
@@ -168,7 +168,7 @@ fn send_bundled_inits(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns a random tag, which is practically never the association's.
+/// Returns a random tag; it equals the association's with probability 2^-32.
 fn random_tag(field: &mut AttackContext<'_>) -> u32 {
     field.random.u32(..)
 }
@@ -176,7 +176,7 @@ fn random_tag(field: &mut AttackContext<'_>) -> u32 {
 fn send_blind_aborts(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (ends, tag) = (association_addresses(field)?, random_tag(field));
-        // With the T bit, the tag must be that of the other direction (RFC 9260 §8.5.1 B).
+        // With the T bit the tag must be that of the other direction (RFC 9260 §8.5.1 B).
         send_packet(field, ends, if n % 8 == 0 { 0 } else { tag }, |b| b.abort(n % 2 == 0, &[]))?;
     }
     Ok(())
@@ -210,7 +210,7 @@ fn send_blind_chunks(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends invalid cookies, in the names of the good peer and of other hosts.
+/// Sends invalid cookies, spoofed from the good peer and from other hosts.
 fn send_forged_cookies(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let ends = if n % 2 == 0 { association_addresses(field)? } else { random_addresses(field) };
@@ -220,7 +220,7 @@ fn send_forged_cookies(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends the attacker's valid cookie in the good peer's name, which would restart the association.
+/// Sends the attacker's valid cookie from the good peer's address. Accepting it would restart the association.
 fn spoof_restart(field: &mut AttackContext<'_>) -> Result<()> {
     let (peer, target) = association_addresses(field)?;
     let mut own = RawSctp::new(field, [10, 77, 0, 80].into(), target);
@@ -230,7 +230,7 @@ fn spoof_restart(field: &mut AttackContext<'_>) -> Result<()> {
         Err(_) => return send_forged_cookies(field),
     };
     for n in 0..32 {
-        // Source: the peer's address, with its port or the attacker's.
+        // The source is the peer's address with the peer's port or the attacker's.
         let from =
             SocketAddr::new(peer.ip(), if n % 2 == 0 { peer.port() } else { own.local.port() });
         let tag = if n % 4 < 2 { own.peer_tag } else { own.own_tag };
@@ -280,7 +280,7 @@ fn send_bad_checksums(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends chunks with lengths beyond the packet, or below a chunk header's.
+/// Sends chunks whose length exceeds the packet or is shorter than a chunk header, and valid ones between.
 fn send_bad_chunk_lengths(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (from, to) =

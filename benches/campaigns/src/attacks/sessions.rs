@@ -1,4 +1,4 @@
-//! A hostile peer over SCTP, on associations of its own: RFC 5043, 9260 §6, 5042 §6.
+//! A hostile peer over SCTP with its own associations: RFC 5043, RFC 9260 §6, RFC 5042 §6.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     dialogue("terminate-reserved-bits", "RFC 5040 §4.8", send_malformed_terminates, SCTP_COUNTERS),
 ];
 
-/// Opens an association from an address with `last` as last byte.
+/// Opens an association from address 10.77.0.`last`.
 fn open_association(field: &mut AttackContext<'_>, last: u8, port: u16) -> Result<RawSctp> {
     let from: IpAddr = Ipv4Addr::new(10, 77, 0, last).into();
     for _ in 0..20 {
@@ -35,19 +35,20 @@ fn open_association(field: &mut AttackContext<'_>, last: u8, port: u16) -> Resul
         if own.open(field).is_ok() {
             return Ok(own);
         }
-        // INIT ACKs are rate-limited; more are allowed in a moment.
+        // INIT ACKs are rate-limited: retry later.
         field.settle(Duration::from_millis(50));
     }
     anyhow::bail!("no association from {from}")
 }
 
-/// Sends first and middle fragments of messages without an end, on many associations.
+/// Sends first and middle fragments of messages, never a last one, on many associations.
 fn send_unfinished_messages(field: &mut AttackContext<'_>) -> Result<()> {
     let mut all = Vec::new();
     for n in 0..20 {
         let own = open_association(field, 100 + n % 10, VICTIM_SCTP_PORT);
         let Ok(mut own) = own else { continue };
-        // Almost the whole window of 1 MiB; all of them would take 19 MiB. No message is too long, and none has its end.
+        // Each association sends almost the whole window of 1 MiB, together 19 MiB. No message is too long, and none
+        // has a last fragment.
         for piece in 0..800 {
             field.attempts += 1;
             let begin = piece % 50 == 0;
@@ -66,7 +67,7 @@ fn send_unfinished_messages(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends DATA far beyond the window, old DATA, and duplicates.
+/// Sends DATA far beyond the window, old DATA and duplicates.
 fn send_data_beyond_window(field: &mut AttackContext<'_>) -> Result<()> {
     let mut own = open_association(field, 110, VICTIM_SCTP_PORT)?;
     let first = own.tsn;
@@ -81,7 +82,7 @@ fn send_data_beyond_window(field: &mut AttackContext<'_>) -> Result<()> {
     own.send_abort(field)
 }
 
-/// Sends packets with the most HEARTBEATs that fit. Each answer must be no longer than its packet.
+/// Sends packets with as many HEARTBEATs as fit. No answer may be longer than its packet.
 fn send_many_heartbeats(field: &mut AttackContext<'_>) -> Result<()> {
     let own = open_association(field, 111, VICTIM_SCTP_PORT)?;
     for _ in 0..200 {
@@ -97,8 +98,8 @@ fn send_many_heartbeats(field: &mut AttackContext<'_>) -> Result<()> {
     own.send_abort(field)
 }
 
-/// Sends session control messages in every wrong order. The reaction is the target's choice, but it
-/// must accept a session afterwards.
+/// Sends session control messages in invalid orders. The reaction is up to the target, but it must accept a session
+/// afterwards.
 fn send_controls_out_of_order(field: &mut AttackContext<'_>) -> Result<()> {
     use Function::{
         Accept, EnhancedAccept, EnhancedInitiate, EnhancedReject, Initiate, Reject, Terminate,
@@ -121,12 +122,11 @@ fn send_controls_out_of_order(field: &mut AttackContext<'_>) -> Result<()> {
             field.attempts += 1;
             own.send_control(field, 0, ssn as u16, *function)?;
         }
-        // And a segment behind it all.
+        // A segment follows the messages.
         own.send_segment(field, 0, case.len() as u16, &segments::tagged_segment(1, 2, true, b"x"))?;
         field.settle(Duration::from_millis(20));
         own.send_abort(field)?;
     }
-    // After all that a session can be opened.
     let mut own = open_association(field, 112, VICTIM_SCTP_PORT)?;
     if !own.open_session(field, 0)? {
         field.report_violation("no session after the disorder");
@@ -134,7 +134,7 @@ fn send_controls_out_of_order(field: &mut AttackContext<'_>) -> Result<()> {
     own.send_abort(field)
 }
 
-/// Initiates sessions on all streams of an association. At most a peer's share may be accepted.
+/// Initiates sessions on 60 streams of an association. The target may accept at most a peer's share, 24.
 fn initiate_all_sessions(field: &mut AttackContext<'_>) -> Result<()> {
     let mut own = open_association(field, 113, VICTIM_SCTP_PORT)?;
     let mut accepted = 0;
@@ -152,7 +152,7 @@ fn initiate_all_sessions(field: &mut AttackContext<'_>) -> Result<()> {
     own.send_abort(field)
 }
 
-/// Opens associations without a session. Another peer must still get a session.
+/// Opens 60 associations without a session. Another peer must still get a session.
 fn open_idle_associations(field: &mut AttackContext<'_>) -> Result<()> {
     let mut all = Vec::new();
     for _ in 0..60 {
@@ -174,14 +174,13 @@ fn open_idle_associations(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends more than 64 separate ranges of one message. All are valid, so the message must be
-/// delivered.
+/// Sends a message in 100 separate ranges, more than 64. All are valid, so the target must accept the message.
 fn send_many_ranges(field: &mut AttackContext<'_>) -> Result<()> {
     let mut own = open_association(field, 116, VICTIM_SCTP_PORT)?;
     if !own.open_session(field, 0)? {
         field.report_violation("no session");
     }
-    // 100 pieces of a message; the segments between come later. DDP-SSN follows the order of the message.
+    // The odd 100 of 200 segments first, then the even ones. DDP-SSN follows the order of the message.
     let (_, buffer) = testbed::UNTAGGED_BUFFERS;
     let len = buffer / 200;
     let order = (0..200).filter(|n| n % 2 == 1).chain((0..200).filter(|n| n % 2 == 0));
@@ -189,7 +188,7 @@ fn send_many_ranges(field: &mut AttackContext<'_>) -> Result<()> {
     for n in order {
         field.attempts += 1;
         let at = UntaggedPosition { qn: 0, msn: 1, mo: n * len };
-        // TSNs in the order of the message, too: segments not yet sent look lost.
+        // TSNs follow the order of the message, too: segments that are not sent yet look lost.
         own.tsn = first.wrapping_add(n);
         let payload = vec![n as u8; len as usize];
         own.send_segment(
@@ -214,7 +213,7 @@ fn send_many_ranges(field: &mut AttackContext<'_>) -> Result<()> {
     own.send_abort(field)
 }
 
-/// Writes to regions of other listeners, and outside of regions.
+/// Writes to regions of other listeners, and beyond the end of regions.
 fn write_to_foreign_regions(field: &mut AttackContext<'_>) -> Result<()> {
     let (own_stag, base) = testbed::region_stag(&field.target.client, "prey-s")?;
     let (secret, to) = testbed::region_stag(&field.target.client, "secret")?;
@@ -246,8 +245,8 @@ fn write_to_foreign_regions(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends short and long Terminates, some with reserved bits set, each followed by DATA that is
-/// ordered by mistake.
+/// Sends short and long Terminates, some with reserved bits set, each followed by DATA that is wrongly marked as
+/// ordered.
 fn send_malformed_terminates(field: &mut AttackContext<'_>) -> Result<()> {
     let bodies: [&[u8]; 6] = [
         &[0x20, 0x02, 0x01, 0x00],
@@ -265,7 +264,7 @@ fn send_malformed_terminates(field: &mut AttackContext<'_>) -> Result<()> {
         field.attempts += 1;
         let message = segments::rdmap_message(wire::rdmap::Opcode::Terminate, None, 1, body);
         own.send_segment(field, 0, 1, &message)?;
-        // DATA with the bits for ordering wrong, behind it.
+        // DATA without the U bit, which DDP requires.
         let header =
             DataHeader { tsn: Tsn(own.tsn), begin: true, end: true, ..DataHeader::default() };
         let packet = own.build_packet(own.peer_tag, |b| {

@@ -1,4 +1,4 @@
-//! Against TCP: RFC 4953, 5961, 4987, 9293 and 6191.
+//! Attacks on TCP: RFC 4953, RFC 5961, RFC 4987, RFC 9293 and RFC 6191.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -25,7 +25,7 @@ const SYN: &[&str] = &[
     "drop:net_rate_limited",
     "drop:tcp_unexpected_syn",
 ];
-// The good peer's timestamps advance between observation and segment.
+// Old timestamps are expected, too: the good peer's advance between the observation and the forged segment.
 const BAD_ACK: &[&str] = &["drop:tcp_bad_ack", "drop:tcp_old_timestamp", "drop:tcp_out_of_window"];
 const OUT_OF_WINDOW: &[&str] = &["drop:tcp_out_of_window", "drop:tcp_old_timestamp"];
 const UNMATCHED: &[&str] = &["drop:net_no_stream", "drop:net_no_listener", "drop:net_overload"];
@@ -66,10 +66,10 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
 ];
 
-/// Frames of a round.
+/// Frames per round.
 const ROUND: usize = 512;
 
-/// Sends a segment in the good peer's name, with its timestamps.
+/// Sends a segment from the good peer's address; `stamps` is TSval and TSecr.
 fn send_forged_segment(
     field: &mut AttackContext<'_>,
     (seq, ack): (u32, u32),
@@ -90,23 +90,23 @@ fn send_forged_segment(
     field.send_hostile(&frame)
 }
 
-/// Returns a sequence number in the window, too far from its left edge for the good peer's data to
-/// reach it meanwhile.
+/// Returns a sequence number in the window, at least 1.5 MB beyond RCV.NXT, so that the good peer's data do not reach
+/// it first.
 fn seq_in_window(field: &mut AttackContext<'_>, at: &StreamPosition) -> u32 {
     at.rcv_nxt.wrapping_add(field.random.u32(1_500_000..3_000_000))
 }
 
-/// Returns a sequence number outside of any window.
+/// Returns a sequence number outside of any possible window.
 fn seq_outside_window(field: &mut AttackContext<'_>, at: &StreamPosition) -> u32 {
     at.rcv_nxt.wrapping_add(field.random.u32(0x2000_0000..0x6000_0000))
 }
 
-/// Returns an acknowledgement number out of range.
+/// Returns an acknowledgement number far above SND.NXT.
 fn ack_out_of_range(field: &mut AttackContext<'_>, at: &StreamPosition) -> u32 {
     at.snd_nxt.wrapping_add(field.random.u32(0x4000_0000..0x7000_0000))
 }
 
-/// Returns the peer's timestamps as the target has them.
+/// Returns TSval and TSecr that the target accepts from the peer: its own two, swapped.
 fn forged_timestamps(at: &StreamPosition) -> Option<(u32, u32)> {
     at.timestamps.map(|(value, echo)| (echo, value))
 }
@@ -227,7 +227,7 @@ fn flood_unmatched(field: &mut AttackContext<'_>, profile: Profile) -> Result<()
     field.flood(profile, "198.18.0.0/15", VICTIM_PORT, ROUND)
 }
 
-/// Sends SYNs from the target's own address and port.
+/// Sends SYNs whose source is the target's own address and port.
 fn land(field: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..ROUND {
         let mut header = TcpHeader::new(VICTIM_PORT, VICTIM_PORT, field.random.u32(..), 1000);
@@ -239,8 +239,7 @@ fn land(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends SYNs outside the window between a client's SYN and its ACK. The half-open connection must
-/// survive.
+/// Sends SYNs outside the window between a client's handshake and its MPA Request. The connection must survive.
 fn half_open(field: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..8 {
         let mut client =
@@ -274,10 +273,10 @@ fn half_open(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Reuses the ports after the target's TIME-WAIT has begun: its sequence numbers and timestamps
-/// must continue.
+/// Reopens a connection whose target side is in TIME-WAIT. The target's sequence numbers and timestamps must not go
+/// back (RFC 6191).
 fn time_wait(field: &mut AttackContext<'_>) -> Result<()> {
-    // A random origin would be below the previous one in half of the cases.
+    // Ten times: a random initial sequence number would be below the previous one in half of the cases.
     for _ in 0..10 {
         let mut client =
             RawTcp::new(field, [10, 77, 0, 71].into(), testbed::target_address(VICTIM_PORT));
@@ -287,7 +286,7 @@ fn time_wait(field: &mut AttackContext<'_>) -> Result<()> {
             field.report_violation("no MPA Reply");
             continue;
         }
-        // An unknown STag: the target sends its last message and closes first.
+        // An unknown STag: the target sends a Terminate and closes first.
         client.send(
             field,
             |_| {},
@@ -334,7 +333,7 @@ fn time_wait(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Opens streams from many addresses of one /64, which together have the share of one peer.
+/// Opens streams from many addresses of one /64. Together they may have at most the share of one peer, 24.
 fn streams_of_64(field: &mut AttackContext<'_>) -> Result<()> {
     const PER_PEER: usize = 24;
     let remote = SocketAddr::new(testbed::TARGET_V6.into(), VICTIM_PORT);

@@ -1,4 +1,5 @@
-//! Attacks an appliance while good peers transfer, and judges each attack. `scripts/red-team` makes the namespaces.
+//! Attacks an appliance while good peers transfer data, and judges each attack. `scripts/red-team` creates the network
+//! namespaces.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 

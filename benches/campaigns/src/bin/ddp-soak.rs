@@ -1,5 +1,5 @@
-//! Runs a soak: streams of all kinds under faults, after which all resources must be back.
-//! `scripts/soak` makes the namespaces.
+//! Runs a soak: streams of all kinds under faults. At the end all resources must be released. `scripts/soak` creates
+//! the network namespaces.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 

@@ -8,7 +8,7 @@ use load::testbed::Appliance;
 
 use crate::testbed::{Environment, PEER_V4, REGION_LEN, TARGET_V4, TARGET_V6};
 
-/// Port of bare DDP with markers and CRC, revisions 0 and 1.
+/// Port of bare DDP with markers and CRC.
 pub(crate) const MARKERS_PORT: u16 = 7471;
 /// Port of bare DDP; the listener requests neither markers nor CRC.
 pub(crate) const PLAIN_PORT: u16 = 7472;
@@ -18,13 +18,13 @@ pub(crate) const VERBS_PORT: u16 = 7473;
 pub(crate) const SCTP_PORT: u16 = 7474;
 /// Port of RDMAP over SCTP.
 pub(crate) const VERBS_SCTP_PORT: u16 = 7475;
-/// First port of the listeners that are created and removed at run time; one for each thread.
+/// First port of the listeners that are created and removed at run time, one for each thread.
 pub(crate) const CHURN_PORT: u16 = 7480;
 
-/// Number of threads that open streams. Each has a region of its own at either end.
+/// Number of threads that open streams. Each has its own region at either end.
 pub(crate) const THREADS: usize = 4;
 
-/// Region of interrupted streams, whose segments in flight may arrive late.
+/// Region for interrupted streams, whose in-flight segments may arrive late.
 pub(crate) const SCRATCH_REGION: &str = "scrap";
 
 /// Returns the name of a thread's region.
@@ -39,7 +39,7 @@ pub(crate) fn start_target(place: &Environment<'_>) -> Result<Appliance> {
     Appliance::spawn(command, place.directory, "target", &target_config(place, 512))
 }
 
-/// Starts the peer, for the first time or again.
+/// Starts or restarts the peer, and waits for its links.
 pub(crate) fn start_peer(place: &Environment<'_>) -> Result<Appliance> {
     let config = appliance_config("peer", place.device, place.directory, 512)
         + &format!("addresses = [\"{PEER_V4}/24\", \"fd77::3/64\"]\n")
@@ -49,18 +49,18 @@ pub(crate) fn start_peer(place: &Environment<'_>) -> Result<Appliance> {
     Ok(peer)
 }
 
-/// Returns the target's file, with this limit of streams.
+/// Returns the target's configuration file with at most `streams` streams.
 pub(crate) fn target_config(place: &Environment<'_>, streams: u32) -> String {
     appliance_config("target", place.target_device, place.directory, streams)
         + &format!("addresses = [\"{TARGET_V4}/24\", \"{TARGET_V6}/64\"]\n")
         + &service_sections()
 }
 
-/// Returns a file's sections up to the addresses of its interface.
+/// Returns the sections of a configuration file up to the interface's name.
 ///
-/// The time-outs of a silent peer exceed every silence that the faults cause: an association ends
-/// after 8 doublings of 20 ms, 10 s, a connection after 5 s. A burst of losses counts frames. On a
-/// quiet cable these are retransmissions, so that a burst may last for more than a second.
+/// The time-outs exceed every silence that the faults cause. An association ends after 8 retransmissions that double
+/// from 20 ms, about 10 s; a connection ends after 5 s. Loss bursts are counted in frames: on a quiet cable these are
+/// retransmissions, so a burst may last for more than a second.
 fn appliance_config(name: &str, device: &str, directory: &Path, streams: u32) -> String {
     format!(
         "name = \"{name}\"\n[memory]\nhugepages = \"never\"\n[workers]\ncount = 1\nidle = \"adaptive\"\n\

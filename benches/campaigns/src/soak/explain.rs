@@ -1,5 +1,4 @@
-//! Explanation of a failed stream: the records of both appliances, and the cable's treatment of its
-//! frames.
+//! Explanation of a failed stream: both appliances' records of it, and the outcome of its frames on the cable.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -11,11 +10,11 @@ use super::ops::Worker;
 use crate::frame_log::Summary;
 use crate::lossy_cable::LossyCable;
 
-/// Bound of the printed lines of a kind; the newest are printed.
+/// Maximum number of printed lines per list; the newest are printed.
 const MAX_LINES: usize = 40;
 
-/// Returns the explanation of a worker's last stream, which began at `began`, and the longest
-/// outage of its conversation on the cable.
+/// Returns the explanation of a worker's last stream, which began at `began`, and the longest outage of its
+/// conversation on the cable.
 pub(super) fn explain(worker: &Worker, lossy: &LossyCable, began: Instant) -> (String, Duration) {
     let mut ends = worker.addresses.clone();
     let mut text = String::new();
@@ -26,7 +25,7 @@ pub(super) fn explain(worker: &Worker, lossy: &LossyCable, began: Instant) -> (S
         ends.extend(append_records(here.0, here.1, what, &mut text));
     }
     for end in &ends {
-        // The other end identifies the stream by its address.
+        // The other end lists the stream under this address.
         append_records(there.0, there.1, &end.to_string(), &mut text);
     }
     if let Some(passed) = lossy.frame_log() {
@@ -41,7 +40,7 @@ pub(super) fn explain(worker: &Worker, lossy: &LossyCable, began: Instant) -> (S
     (text, cut)
 }
 
-/// Appends an appliance's records of `what`; returns the stream's local address there.
+/// Appends an appliance's records of `what`. Returns the local address of the newest recorded stream there.
 fn append_records(at: &Client, name: &str, what: &str, text: &mut String) -> Vec<SocketAddr> {
     let why: Why = match at.get(&format!("/v1/why/{what}")) {
         Ok(why) => why,

@@ -1,4 +1,4 @@
-//! Faults of a soak, one after the other.
+//! Faults of a soak, injected one at a time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use super::appliances;
 use crate::lossy_cable::LossyCable;
 use crate::testbed::Environment;
 
-/// Source of random faults.
+/// Injects random faults, and counts them by kind.
 pub(super) struct FaultInjector<'a> {
     environment: Environment<'a>,
     lossy: &'a LossyCable,
@@ -50,10 +50,10 @@ impl<'a> FaultInjector<'a> {
         Ok(())
     }
 
-    /// Ends all faults: the cable is good, the configuration is the initial one.
+    /// Ends all faults: the cable forwards every frame, and the target has its initial configuration.
     pub(super) fn clear_all(&mut self, target: &Appliance) {
         self.repair_cable("cable made good again");
-        // A refusal appears in the final comparison.
+        // A failed reload appears in the final comparison.
         let _ = self.load_config(target, 512);
     }
 

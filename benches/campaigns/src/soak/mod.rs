@@ -1,6 +1,5 @@
-//! The soak: streams of all kinds are opened and closed over a lossy cable, while the peer is
-//! killed and restarted and the configuration is reloaded. Afterwards all resources must be back at
-//! their initial values.
+//! The soak: opens and closes streams of all kinds over a lossy cable while the peer is killed and restarted and the
+//! configuration is reloaded. Afterwards all resources must be back at their initial values.
 //!
 //! ```text
 //!  namespace A                 namespace B, in which this program runs
@@ -63,12 +62,12 @@ pub struct Report {
 /// Outcomes of the streams of one kind.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Tally {
-    /// Completed streams, with every byte compared.
+    /// Completed streams. All their bytes were compared equal.
     done: u64,
-    /// Streams that failed because the peer was killed, or because the cable carried none of their
-    /// frames for [`OUTAGE_LIMIT`].
+    /// Streams that failed because the peer was killed, or because the cable delivered none of their frames for
+    /// [`OUTAGE_LIMIT`].
     cut_off: u64,
-    /// Compared bytes.
+    /// Bytes compared equal.
     bytes: u64,
 }
 
@@ -85,19 +84,19 @@ struct Results {
     wrong: Vec<String>,
 }
 
-/// Time-out until all resources are back: unfinished packets expire after 15 s, streams of a dead
-/// peer after 5 s.
+/// Time-out for the return of all resources. Unfinished datagrams expire after 15 s, streams of a killed peer after 5
+/// s.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// Measured outage of the cable after which a stream may fail: `user_timeout` of the two
-/// appliances. Faults are shorter by design, but a machine may be busy.
+/// Outage of the cable after which a stream may fail: `user_timeout` of both appliances. Injected outages are shorter,
+/// but a busy machine may prolong them.
 const OUTAGE_LIMIT: Duration = Duration::from_secs(5);
 
 /// State shared by all threads.
 struct Shared {
     stop: AtomicBool,
-    /// Incremented when the peer is killed and when it is up again. Failures across a change are
-    /// excused.
+    /// Incremented when the peer is killed and when it has restarted, so odd while it is down. Failures during which it
+    /// changes are excused.
     peer_epoch: AtomicU64,
     tallies: Mutex<BTreeMap<Kind, Tally>>,
     violations: Mutex<Vec<String>>,
@@ -116,7 +115,7 @@ impl Shared {
 /// Runs a soak.
 ///
 /// # Errors
-/// The bed does not come up.
+/// The test bed does not start, a stream without faults fails, or a fault cannot be injected.
 pub fn run(arguments: &Arguments) -> Result<Report> {
     let [near, far] = &arguments.between[..] else { anyhow::bail!("--between takes two devices") };
     let directory = tempfile::tempdir()?;
@@ -146,8 +145,8 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
         })
     };
     let mut workers = (0..THREADS).map(worker).collect::<Result<Vec<_>>>()?;
-    // One stream of each kind before the first sample, so that one-time allocations are in it.
-    // Without faults none may fail.
+    // One stream of each kind before the first sample, so that the sample includes one-time allocations. Without faults
+    // none may fail.
     for worker in &mut workers {
         for kind in Kind::ALL {
             worker.run_once(kind)?;
@@ -216,7 +215,7 @@ fn run_worker(mut worker: Worker, shared: &Shared, lossy: &LossyCable) {
         }
         if let Err(error) = result {
             let text = format!("{error:#}");
-            // Wrong bytes at the target are never excused: it is not killed.
+            // Wrong bytes at the target are never excused, because the target is not killed.
             if !cut_off || text.contains("DIFFERS") {
                 let (story, cut) = explain::explain(&worker, lossy, began);
                 if cut < OUTAGE_LIMIT || text.contains("DIFFERS") {
@@ -229,9 +228,11 @@ fn run_worker(mut worker: Worker, shared: &Shared, lossy: &LossyCable) {
     }
 }
 
-/// Returns the target's resources at rest, and the seconds until then. With `before`: when none
-/// exceeds it, or after [`SETTLE_TIMEOUT`]. Without `before`: when two samples a second apart agree, except
-/// in memory, and there are no streams.
+/// Returns the target's settled resources and the seconds until they settled.
+///
+/// - With `before`: settled if none exceeds it; after [`SETTLE_TIMEOUT`] returned as they are.
+/// - Without `before`: settled if there are no streams and two samples a second apart have equal gauges and
+///   descriptors.
 fn settled_resources(
     target: &load::testbed::Appliance,
     before: Option<&Resources>,

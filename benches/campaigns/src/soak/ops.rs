@@ -1,5 +1,4 @@
-//! Operations of a soak's threads: each opens a stream of some kind and compares every transferred
-//! byte.
+//! Operations of the soak's threads. Each opens streams of one kind and compares all transferred bytes.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -39,16 +38,15 @@ pub(crate) enum Kind {
     Verbs,
     /// RDMAP Writes and Reads over SCTP.
     VerbsSctp,
-    /// Echoed messages, over TCP or SCTP.
+    /// Messages echoed by the target, over TCP or SCTP.
     Echo,
-    /// A stream opened by the target.
+    /// Writes by the target to the peer, over TCP or SCTP.
     FromTarget,
-    /// Reads whose responses are received late.
+    /// Reads whose responses are received with a delay.
     SlowReader,
-    /// A stream that ends during a transfer: cancelled, aborted by the target, or cut off by the
-    /// peer.
+    /// A transfer that ends early: truncated by the client, cancelled at the peer, or aborted by the target.
     Interrupted,
-    /// A region and a listener that are created, used and removed, also during use.
+    /// A region and a listener that are created, used, and removed during a transfer.
     Churn,
 }
 
@@ -68,7 +66,7 @@ impl Kind {
     ];
 }
 
-/// State of one thread.
+/// State of a soak thread.
 pub(crate) struct Worker {
     /// Number of the thread, from 0.
     pub(crate) thread: usize,
@@ -77,15 +75,15 @@ pub(crate) struct Worker {
     pub(crate) ddpctl: PathBuf,
     pub(crate) file: PathBuf,
     pub(crate) random: fastrand::Rng,
-    /// The newest stream or job, by its identifier, and whether it is the target's.
+    /// Identifier of the newest stream or job; `last_at_target` is true if it is the target's, otherwise the peer's.
     pub(crate) last_id: Option<String>,
     pub(crate) last_at_target: bool,
-    /// Addresses of the newest socket.
+    /// Local addresses of the sockets of the current operation.
     pub(crate) addresses: Vec<SocketAddr>,
 }
 
 impl Worker {
-    /// Runs one operation; returns the compared bytes.
+    /// Runs one operation. Returns the number of compared bytes.
     pub(crate) fn run_once(&mut self, kind: Kind) -> Result<u64> {
         (self.last_id, self.last_at_target) = (None, false);
         self.addresses.clear();
@@ -119,14 +117,14 @@ impl Worker {
         RemotePlace::Region { name: slot_region(self.thread), offset: 0 }
     }
 
-    /// Checks that the target's region begins with `bytes`; returns their number.
+    /// Checks that the target's region begins with `bytes`. Returns their number.
     fn compare(&self, region: &str, bytes: &[u8]) -> Result<u64> {
         ensure!(region_begins_with(&self.target, region, bytes)?, "DIFFERS: the region {region}");
         Ok(bytes.len() as u64)
     }
 
-    /// Checks that the peer's region begins with `bytes`. A restarted peer has lost acknowledged
-    /// bytes, so that a difference is not marked as `DIFFERS`.
+    /// Checks that the peer's region begins with `bytes`. A restarted peer has lost acknowledged bytes, so a difference
+    /// here is not marked as `DIFFERS`.
     fn compare_at_peer(&self, region: &str, bytes: &[u8]) -> Result<u64> {
         ensure!(
             region_begins_with(&self.peer, region, bytes)?,
@@ -149,7 +147,7 @@ impl Worker {
             SocketAddr::new(testbed::TARGET_V6.into(), port)
         };
         let mpa = if mpa.revision == Some(0) {
-            // Request frames of revision 0.
+            // Revision 0 requires CRCs here: the option cannot be turned off.
             MpaChoice { crc: true, ..mpa }
         } else {
             mpa
@@ -211,7 +209,7 @@ impl Worker {
         self.compare(&slot_region(self.thread), &bytes)
     }
 
-    /// Writes a file and reads it back on one stream.
+    /// Writes a file and reads it back on the same stream.
     fn write_and_read(&mut self, port: u16, transport: Transport) -> Result<u64> {
         let bytes = self.write_random_file()?;
         let spec = ConnectSpec {
@@ -264,7 +262,7 @@ impl Worker {
         Ok(sum)
     }
 
-    /// Requests four Reads of a region at once and receives the responses after a while.
+    /// Requests four Reads of a region at once. Receives the responses after 0.1 to 1.5 s.
     fn read_slowly(&mut self) -> Result<u64> {
         const READS: u32 = 4;
         let bytes = self.slot_contents()?;
@@ -323,7 +321,7 @@ impl Worker {
                 self.last_id = Some(job.id.to_string());
                 std::thread::sleep(wait);
                 let _: JobInfo = self.peer.delete(&format!("/v1/jobs/{}", job.id))?;
-                // The job may have been finished before the cancellation; either way it ends.
+                // The job may have completed before the cancellation. It ends in either case.
                 await_end(&self.peer, job)?;
             }
             _ => {
@@ -338,7 +336,7 @@ impl Worker {
                     let _: serde_json::Value = self.target.delete(&path)?;
                 }
                 await_end(&self.peer, job)?;
-                // The RST may have been lost, and the file may have been complete before.
+                // The RST may be lost, and the transfer may have completed before it.
                 let path = format!("/v1/streams/{}?abort=true", stream.id);
                 let _: Result<serde_json::Value, _> = self.peer.delete(&path);
             }
@@ -351,7 +349,7 @@ impl Worker {
         Ok(self.peer.post("/v1/put", &PutSpec { file: Some(self.file.clone()), via, target })?)
     }
 
-    /// Creates, uses and removes a region and a listener.
+    /// Creates a region and a listener, transfers twice, and removes both, possibly during the second transfer.
     fn churn_objects(&mut self) -> Result<u64> {
         let name = format!("churn{}", self.thread);
         let port = CHURN_PORT + self.thread as u16;
@@ -365,18 +363,17 @@ impl Worker {
         let made: Result<serde_json::Value, _> = self.target.post("/v1/listeners", &listener);
         let result =
             made.map_err(anyhow::Error::from).and_then(|_| self.transfer_twice(&name, port));
-        // During the transfer, or after it.
+        // The second transfer may still be in progress.
         let _: Result<serde_json::Value, _> = self.target.delete(&format!("/v1/listeners/{name}"));
         let path = format!("/v1/regions/{name}?force=true");
         let _: serde_json::Value = self.target.delete(&path)?;
         let (sum, job) = result?;
-        // The outcome does not matter, but the job must end: a late connect would find the next
-        // region of this name.
+        // The outcome is irrelevant, but the job must end: a late connect would find the next region of this name.
         await_end(&self.peer, job)?;
         Ok(sum)
     }
 
-    /// Uses the region; returns the compared bytes and a second transfer that is still in progress.
+    /// Transfers to the region and compares it. Returns the number of compared bytes and a second job in progress.
     fn transfer_twice(&mut self, name: &str, port: u16) -> Result<(u64, JobInfo)> {
         let bytes = self.write_random_file()?;
         let put = PutSpec {
@@ -388,7 +385,7 @@ impl Worker {
         self.last_id = Some(job.id.to_string());
         await_success(&self.peer, job)?;
         let sum = self.compare(name, &bytes)?;
-        // A second transfer, during which the region is removed.
+        // The caller removes the region during the second transfer.
         let job: JobInfo = self.peer.post("/v1/put", &put)?;
         std::thread::sleep(Duration::from_micros(self.random.u64(0..10_000)));
         Ok((sum, job))
@@ -415,7 +412,7 @@ fn await_success(at: &Client, job: JobInfo) -> Result<()> {
     }
 }
 
-/// Waits for a job's end, successful or not.
+/// Waits for a job's end, successful or not; fails after [`TRANSFER_TIMEOUT`].
 fn await_end(at: &Client, job: JobInfo) -> Result<JobInfo> {
     let path = format!("/v1/jobs/{}", job.id);
     let until = Instant::now() + TRANSFER_TIMEOUT;

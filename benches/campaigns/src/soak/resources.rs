@@ -1,5 +1,5 @@
-//! Resources of an appliance: memory, buffers, descriptors, tables. After a soak they must be back
-//! at their initial values.
+//! Resources of an appliance: memory, buffers, descriptors, tables. After a soak they must be back at their initial
+//! values.
 
 use std::collections::BTreeMap;
 
@@ -7,34 +7,31 @@ use anyhow::Result;
 use load::testbed::Appliance;
 use serde::Serialize;
 
-/// Allowed growth of memory, bytes: the allocator keeps the pages of its maximum.
+/// Allowed growth of memory, bytes: the allocator does not return all freed pages.
 const MEMORY_GROWTH: u64 = 24 << 20;
-/// Allowed packet buffers in caches and descriptor rings, which the pool does not count as free.
+/// Packet buffers that may be in caches and descriptor rings, where the pool does not count them as free.
 const CACHED_BUFFERS: u64 = 600;
-/// Number of hosts. Their neighbour and path MTU entries remain.
+/// Maximum number of neighbour or path MTU entries, one per host of the test bed. They remain after the soak.
 const HOST_ENTRIES: u64 = 8;
 
 /// Resources that must return to their initial values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Resources {
-    /// RSS, bytes.
+    /// Resident set size, bytes.
     pub(crate) memory: u64,
     /// Free packet buffers.
     pub(crate) buffers_free: u64,
-    /// Open file descriptors.
     pub(crate) descriptors: u64,
-    /// Threads.
     pub(crate) threads: u64,
     /// Names of the regions, sorted.
     pub(crate) regions: Vec<String>,
     /// Names of the listeners, sorted.
     pub(crate) listeners: Vec<String>,
-    /// Gauges of the workers (sums) and of the appliance, except maxima.
+    /// Gauges of the workers (sums, as `worker NAME`) and of the appliance. Maxima (`NAME_max`) are omitted.
     pub(crate) gauges: BTreeMap<String, u64>,
 }
 
 impl Resources {
-    /// Returns an appliance's current resources.
     pub(crate) fn collect(appliance: &Appliance) -> Result<Resources> {
         let stats = appliance.stats()?;
         let mut gauges: BTreeMap<String, u64> = BTreeMap::new();
@@ -62,8 +59,7 @@ impl Resources {
         })
     }
 
-    /// Returns the resources that exceed `before` and the lists that differ from it; empty if all
-    /// are back.
+    /// Returns the resources that exceed `before`, and the object lists that differ from it. Empty if nothing leaked.
     pub(crate) fn excess_over(&self, before: &Resources) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut more = |what: &str, now: u64, then: u64, by: u64| {
@@ -119,7 +115,7 @@ mod tests {
         }
     }
 
-    /// Returns the only violation after `spoil`.
+    /// Returns the only violation after `spoil` changes the resources.
     fn only(spoil: impl FnOnce(&mut Resources)) -> String {
         let mut after = initial_resources();
         spoil(&mut after);

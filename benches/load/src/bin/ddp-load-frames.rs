@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use load::capture;
 use load::frames::{self, Mac, Plan, Profile, Stream};
 
-/// Default capture of `pcap-replay`.
+/// Default capture of the profile `pcap-replay`, recorded from a siw client.
 const SIW_CAPTURE: &[u8] = include_bytes!("../../captures/siw-write.pcap");
 
 /// Writes the frames of a load profile to a capture file, for generators that replay captures (pktgen -s 0:FILE,

@@ -1,5 +1,5 @@
-//! Loads an appliance with a packet generator. `run` accounts for every frame, `rfc2544` searches
-//! for the highest rate, and `publish` inserts the results of either into the documents.
+//! Loads an appliance with a packet generator. `run` accounts for every frame, `rfc2544` searches for the highest rate,
+//! and `publish` inserts the results of both into the documents.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -78,13 +78,13 @@ struct Common {
     cores: Vec<usize>,
 }
 
-/// Frames of a capture.
+/// Number of frames in a profile's capture.
 const CAPTURE_FRAMES: usize = 4096;
 
 /// Seconds of each profile of a short run.
 const SHORT_SECONDS: f64 = 1.5;
 
-/// A whole run has at least so many seconds for each profile.
+/// Minimum seconds per profile for a run that counts as whole.
 const WHOLE_SECONDS: f64 = 5.0;
 
 fn main() -> ExitCode {
@@ -110,7 +110,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Test bed and generator, common to `run` and `rfc2544`.
+/// Test bed and generator of `run` and `rfc2544`.
 struct Rig {
     bed: Testbed,
     generator: Generator,
@@ -123,7 +123,7 @@ impl Rig {
         let directory = tempfile::tempdir()?;
         let eal = dpdk::Eal::start(&dpdk::EalConfig {
             memory_mib: 384,
-            // A vhost-user backend maps 8 files of its frontend's memory at most.
+            // A vhost-user backend maps at most 8 memory files of its frontend.
             extra: vec!["--single-file-segments".into()],
             log_level: dpdk::LogLevel::Error,
             log: |level, line| eprintln!("dpdk {level:?}: {line}"),
@@ -188,7 +188,7 @@ fn search(sizes: &[u32], common: &Common) -> anyhow::Result<ExitCode> {
         "a frame has 64 to 1518 bytes"
     );
     let rig = Rig::start(common)?;
-    // RFC 2544 §24 requires 60 s, which --seconds sets.
+    // RFC 2544 §24 requires 60 s, available by --seconds.
     let seconds = common.seconds.unwrap_or(10.0);
     let mut found = SearchResults {
         generator: rig.generator.kind,

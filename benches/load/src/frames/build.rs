@@ -27,11 +27,11 @@ pub struct FrameAddresses {
     pub destination: IpAddr,
 }
 
-/// Fragment fields of an IP packet.
+/// Fragment fields of an IP packet; IPv4 uses the low 16 bits of `id`.
 pub struct FragmentFields {
     /// Identification field of the datagram.
     pub id: u32,
-    /// Offset, in units of 8 bytes.
+    /// Fragment offset, in units of 8 bytes.
     pub offset: u16,
     /// More-fragments flag.
     pub more: bool,
@@ -42,7 +42,7 @@ pub fn ip_header_len(v6: bool) -> usize {
     if v6 { Ipv6Header::LEN } else { Ipv4Header::MIN_LEN }
 }
 
-/// Builds an IP packet with this payload.
+/// Builds an IP packet with this payload. With `fragment`, the packet is a fragment.
 pub fn packet(
     source: IpAddr,
     destination: IpAddr,
@@ -105,7 +105,7 @@ pub fn frame(ends: &FrameAddresses, packet: &[u8]) -> Result<Vec<u8>> {
     ethernet(ends.source_mac, ends.destination_mac, ether_type, packet)
 }
 
-/// Builds a frame of any EtherType.
+/// Builds a frame of any EtherType, padded with zeros to at least 60 bytes. Fails above 1514 bytes.
 pub fn ethernet(
     source: Mac,
     destination: Mac,
@@ -119,12 +119,12 @@ pub fn ethernet(
     Ok(out)
 }
 
-/// Builds a frame with one unfragmented IP packet.
+/// Builds a frame with an unfragmented IP packet, hop limit 64.
 pub fn ip_frame(ends: &FrameAddresses, protocol: IpNumber, payload: &[u8]) -> Result<Vec<u8>> {
     frame(ends, &packet(ends.source, ends.destination, protocol, 64, None, payload)?)
 }
 
-/// Returns the bytes of a TCP segment with a correct checksum.
+/// Builds a TCP segment with a correct checksum.
 pub fn tcp_segment(
     ends: &FrameAddresses,
     mut header: TcpHeader,
@@ -179,12 +179,12 @@ pub fn udp_frame(
     ip_frame(ends, IpNumber::UDP, &out)
 }
 
-/// Returns a random client port, from 1024 on: the user ports and dynamic ports of RFC 6335 §6.
+/// Returns a random client port, 1024 or above: the user ports and dynamic ports of RFC 6335 §6.
 pub fn client_port(rng: &mut Rng) -> u16 {
     rng.u16(1024..)
 }
 
-/// Returns the addresses of a frame to `destination`.
+/// Returns the addresses of a frame from `source` to `destination`, with the plan's MAC addresses.
 pub fn frame_addresses(
     plan: &super::Plan,
     source: IpAddr,

@@ -1,4 +1,4 @@
-//! ICMP, ARP, neighbour discovery, fragments and SCTP's INIT.
+//! Frames of ICMP, ARP, neighbour discovery, IP fragments and SCTP's INIT.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -16,14 +16,13 @@ use super::build::{
 };
 use super::{Mac, Plan};
 
-/// Bytes behind the IP header that an ICMPv4 error quotes. ICMPv6 errors quote as much as fits (RFC
-/// 4443 §3.1).
+/// Bytes after the IP header that an ICMPv4 error quotes. ICMPv6 errors quote as much as fits (RFC 4443 §3.1).
 const ICMP_QUOTE_LEN: usize = 8;
-/// Bytes of a fragment's payload.
+/// Payload bytes of a fragment.
 const FRAGMENT_LEN: usize = 512;
 
-/// Returns, in rotation, an echo request, an error about a segment of the appliance's, and a
-/// smaller path MTU for such a segment.
+/// Returns, by `index % 3`: an echo request, a port unreachable error, or a report of a smaller path MTU. The errors
+/// quote a segment from the appliance.
 pub(super) fn icmp(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let ends = frame_addresses(plan, plan.random_source(rng), plan.destination);
     let echo = IcmpEchoHeader { id: rng.u16(..), seq: rng.u16(..) };
@@ -51,7 +50,7 @@ pub(super) fn icmp(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> 
     ip_frame(&ends, IpNumber::ICMP, &bytes)
 }
 
-/// Returns the head of a segment from the appliance's listener to a random port of `peer`.
+/// Returns the quotation of a segment from the appliance's listener to a random port of `peer`.
 fn quoted_segment(plan: &Plan, peer: IpAddr, rng: &mut Rng) -> Result<Vec<u8>> {
     let back = FrameAddresses {
         source: plan.destination.ip(),
@@ -86,8 +85,8 @@ fn icmpv6_frame(
     )
 }
 
-/// Returns, in alternation, an ARP request for the appliance's address and a reply to it about
-/// another address.
+/// Returns an ARP frame from a random sender: a request for the appliance's address, or for odd `index` an unsolicited
+/// reply.
 pub(super) fn arp(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let (IpAddr::V4(sender), IpAddr::V4(target)) = (plan.random_source(rng), plan.destination.ip())
     else {
@@ -112,8 +111,8 @@ pub(super) fn arp(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     build::ethernet(mac, destination, EtherType::ARP, &arp.to_bytes())
 }
 
-/// Returns, in alternation, a solicitation for the appliance's address and an advertisement to it
-/// about another address (RFC 4861 §4.3, §4.4).
+/// Returns a solicitation for the appliance's address, or for odd `index` an unsolicited advertisement of the source
+/// (RFC 4861 §4.3, §4.4).
 pub(super) fn neighbour(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let (IpAddr::V6(source), IpAddr::V6(target)) = (plan.random_source(rng), plan.destination.ip())
     else {
@@ -126,7 +125,7 @@ pub(super) fn neighbour(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<
     };
     let (kind, about, option) = if index.is_multiple_of(2) {
         let [.., a, b, c] = target.octets();
-        // RFC 4291 §2.7.1: the solicited-node address; RFC 2464 §7: its MAC address.
+        // The solicited-node multicast address (RFC 4291 §2.7.1) and its MAC address (RFC 2464 §7).
         ends.destination =
             Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]))
                 .into();
@@ -141,26 +140,26 @@ pub(super) fn neighbour(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<
         (Icmpv6Type::NeighborAdvertisement(flags), source, 2)
     };
     let mut body = about.octets().to_vec();
-    // The link-layer address (RFC 4861 §4.6.1), one unit of 8 bytes.
+    // The link-layer address option (RFC 4861 §4.6.1), length 1 in units of 8 bytes.
     body.extend([option, 1]);
     body.extend(mac);
     icmpv6_frame(&ends, kind, 255, &body)
 }
 
-/// Returns the MAC address of a neighbour: a random one for each random source.
+/// Returns the sender's MAC address: the plan's for one source, otherwise a random one.
 fn neighbour_mac(plan: &Plan, rng: &mut Rng) -> Mac {
     if plan.one_source {
         return plan.source_mac;
     }
     let mut mac = [0; 6];
     rng.fill(&mut mac);
-    // Locally administered, unicast.
+    // Locally administered, not multicast.
     mac[0] = mac[0] & 0xfc | 0x02;
     mac
 }
 
-/// Returns, in rotation, the first and a middle fragment of a UDP datagram and of a TCP segment. No
-/// two frames are fragments of the same packet.
+/// Returns, by `index % 4`: first and middle fragment of a UDP datagram, then of a TCP segment. Each belongs to another
+/// packet.
 pub(super) fn fragment(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let ends = frame_addresses(plan, plan.random_source(rng), plan.destination);
     let tcp = index % 4 >= 2;
@@ -195,7 +194,7 @@ pub(super) fn init(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
     let ends = frame_addresses(plan, plan.random_source(rng), plan.destination);
     let ports = Ports { source: client_port(rng), destination: plan.destination.port() };
     let mut room = [0; 128];
-    // RFC 9260 §8.5.1: an INIT's verification tag is zero.
+    // RFC 9260 §8.5.1: the verification tag of an INIT is zero.
     let mut builder = PacketBuilder::new(&mut room, ports, Tag(0));
     let header = InitHeader {
         tag: Tag(rng.u32(1..)),
@@ -204,7 +203,7 @@ pub(super) fn init(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
         inbound_streams: 2048,
         initial_tsn: Tsn(rng.u32(..)),
     };
-    // RFC 5043 §4.1: without DDP's adaptation an INIT is refused.
+    // RFC 5043 §4.1: an INIT without DDP's adaptation indication is refused.
     builder
         .init(&header, &[Parameter::Adaptation(1)])
         .ok()

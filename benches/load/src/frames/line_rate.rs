@@ -1,4 +1,4 @@
-//! Frames of a given size for ports on which nothing listens.
+//! Frames of a given size to ports without a listener.
 
 use anyhow::Result;
 use etherparse::{Ipv4Header, TcpHeader, UdpHeader};
@@ -11,8 +11,8 @@ use super::build::{
 
 const _: () = assert!(ETHERNET_LEN + Ipv4Header::MIN_LEN + TcpHeader::MIN_LEN <= super::MIN_FRAME);
 
-/// Returns a frame of `size` bytes without FCS, or of the headers' length if that is more: UDP and
-/// TCP (an ACK) in alternation.
+/// Returns a frame of `size` bytes without FCS, or longer if its headers require it: UDP, or for odd `index` a TCP ACK
+/// with data.
 pub(super) fn frame(plan: &Plan, index: usize, size: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let ends = frame_addresses(plan, plan.random_source(rng), plan.destination);
     let source_port = client_port(rng);

@@ -1,8 +1,7 @@
-//! Frames of the profiles of `scripts/load`. They are deterministic in plan, profile, count and
-//! seed.
+//! Frames of the profiles of `scripts/load`. They are determined by plan, profile, count and seed.
 //!
-//! All checksums and CRCs are correct unless the profile says otherwise. Frames are Ethernet
-//! without FCS, 60 to 1514 bytes, as a generator writes them into its buffers.
+//! All checksums and CRCs are correct unless the profile says otherwise. Frames are Ethernet without FCS, 60 to 1514
+//! bytes.
 
 pub mod build;
 mod control;
@@ -20,9 +19,9 @@ use clap::ValueEnum;
 use fastrand::Rng;
 use ipnet::IpNet;
 
-/// Bytes of the shortest frame without FCS (IEEE 802.3).
+/// Length of the shortest frame without FCS, bytes (IEEE 802.3).
 pub const MIN_FRAME: usize = 60;
-/// Bytes of the longest frame without FCS and VLAN tag.
+/// Length of the longest frame without FCS and VLAN tag, bytes.
 pub const MAX_FRAME: usize = 1514;
 
 /// A MAC address.
@@ -89,8 +88,7 @@ impl Profile {
         )
     }
 
-    /// True if the profile has frames of this IP version: ARP is IPv4's, neighbour discovery
-    /// IPv6's.
+    /// True if the profile has frames of this IP version. ARP is IPv4 only, neighbour discovery IPv6 only.
     pub fn supports_ip(self, v6: bool) -> bool {
         match self {
             Profile::ArpFlood => !v6,
@@ -100,18 +98,18 @@ impl Profile {
     }
 }
 
-/// A live TCP stream of the appliance, into which segments of its peer are forged.
+/// A live TCP stream of the appliance. Profiles forge segments of its peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stream {
     /// The appliance's end.
     pub local: SocketAddr,
-    /// The peer's end, from which the frames claim to come.
+    /// The peer's end, the source of the forged frames.
     pub remote: SocketAddr,
-    /// The sequence number that the appliance expects next (RCV.NXT).
+    /// RCV.NXT of the appliance.
     pub next_seq: u32,
-    /// The acknowledgement number of the segments: the appliance's SND.UNA.
+    /// Acknowledgement number of the forged segments: the appliance's SND.UNA.
     pub ack: u32,
-    /// TSval and TSecr of the segments (RFC 7323); `None` for a stream without timestamps.
+    /// TSval and TSecr of the forged segments (RFC 7323); `None` for a stream without timestamps.
     pub timestamps: Option<(u32, u32)>,
     /// Bytes from `next_seq` to the stream's next marker (RFC 5044 §4.3), 0 to 511; `None` if the
     /// peer sends no markers.
@@ -121,20 +119,19 @@ pub struct Stream {
 /// Addresses and inputs of the frames.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Ethernet source address, except of ARP and neighbour discovery from random sources.
+    /// Ethernet source address, except for ARP and neighbour discovery from random sources.
     pub source_mac: Mac,
     /// The appliance's MAC address.
     pub destination_mac: Mac,
     /// Network of the random source addresses.
     pub sources: IpNet,
-    /// True if all frames come from the address of `sources` as written. Ports are random all the
-    /// same.
+    /// True if all frames have the address in `sources` as source. Ports are random in either case.
     pub one_source: bool,
     /// The appliance's address and the listener's port.
     pub destination: SocketAddr,
-    /// Live stream for the profiles that need one. Its ends are the frames' addresses.
+    /// Live stream for the profiles that need one. The frames have the addresses of its ends.
     pub stream: Option<Stream>,
-    /// Frames of a capture, for [`Profile::PcapReplay`].
+    /// Captured frames, for [`Profile::PcapReplay`].
     pub capture: Vec<Vec<u8>>,
 }
 
@@ -172,15 +169,14 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns a source address: a random one of `sources`, or with `one_source` the address as
-    /// written.
+    /// Returns a source address: a random host of `sources`, or with `one_source` the address in it.
     fn random_source(&self, rng: &mut Rng) -> IpAddr {
         if self.one_source {
             return self.sources.addr();
         }
         let bits = u32::from(self.sources.max_prefix_len() - self.sources.prefix_len());
-        // The all-zeros and all-ones addresses of an IPv4 network are not hosts, except in a
-        // network of at most two addresses.
+        // An IPv4 network's all-zeros and all-ones addresses are not hosts, except in a network of one or two
+        // addresses.
         let (first, last) = match bits {
             0 => (0, 0),
             1 => (0, 1),
@@ -195,8 +191,10 @@ impl Plan {
     }
 }
 
-/// Returns `count` frames of a profile. An error names the part of the plan that does not fit the
-/// profile.
+/// Returns `count` frames of a profile.
+///
+/// # Errors
+/// The plan does not fit the profile; the message names the part.
 pub fn frames(profile: Profile, plan: &Plan, count: usize, seed: u64) -> Result<Vec<Vec<u8>>> {
     plan.validate(profile)?;
     let mut rng = Rng::with_seed(seed);
@@ -211,7 +209,7 @@ pub fn frames(profile: Profile, plan: &Plan, count: usize, seed: u64) -> Result<
 fn frame(profile: Profile, plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     match profile {
         Profile::Line64 => line_rate::frame(plan, index, MIN_FRAME, rng),
-        // Simple IMIX: 40, 576 and 1500 bytes of IP as 7 : 4 : 1.
+        // Simple IMIX: 40, 576 and 1500 bytes of IP in the ratio 7 : 4 : 1.
         Profile::LineImix => line_rate::frame(
             plan,
             index,

@@ -1,4 +1,4 @@
-//! A recorded client's segments, with the addresses and ports of the plan.
+//! Segments of recorded clients, with the addresses and ports of the plan.
 
 use std::collections::HashMap;
 
@@ -9,9 +9,9 @@ use fastrand::Rng;
 use super::build::{FrameAddresses, client_port, frame_addresses, tcp_frame};
 use super::{MAX_FRAME, Plan};
 
-/// Returns `count` frames: the clients' segments (of hosts that sent a SYN), repeated, each flow
-/// from a new source and port. The flows of one repetition keep their order. Segments too long for
-/// a frame of the destination's IP version are left out.
+/// Returns `count` frames: the clients' segments (of ends that sent a SYN), repeated. In each repetition every flow has
+/// a new source address and port, and the flows keep their order. Segments too long for a frame of the destination's IP
+/// version are omitted.
 pub(super) fn frames(plan: &Plan, count: usize, rng: &mut Rng) -> Result<Vec<Vec<u8>>> {
     let sent = segments(plan)?;
     ensure!(!sent.is_empty(), "the capture has no TCP stream from its SYN on");
@@ -33,7 +33,7 @@ pub(super) fn frames(plan: &Plan, count: usize, rng: &mut Rng) -> Result<Vec<Vec
     Ok(frames)
 }
 
-/// Returns the clients' segments, in the order of the capture.
+/// Returns the clients' segments in the order of the capture.
 fn segments(plan: &Plan) -> Result<Vec<(TcpHeader, Vec<u8>)>> {
     let mut clients = Vec::new();
     let mut sent = Vec::new();

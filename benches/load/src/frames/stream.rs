@@ -1,4 +1,4 @@
-//! Segments with FPDUs: unmatched ones, and ones forged into a live stream.
+//! Segments with FPDUs: unmatched, or forged into a live stream.
 
 use anyhow::{Context, Result};
 use etherparse::{TcpHeader, TcpOptionElement};
@@ -11,15 +11,14 @@ use wire::{Stag, TaggedOffset, crc32c};
 use super::build::{FrameAddresses, frame_addresses, random_bytes, tcp_frame};
 use super::{Plan, Stream, tcp};
 
-/// Length of a run of consecutive segments from RCV.NXT on, after which the next run starts there
-/// again. A run fits into any window.
+/// Number of consecutive segments in a run. Each run starts at RCV.NXT and fits into any window.
 const RUN_LEN: usize = 16;
-/// Payload bytes of the Writes of a forged segment.
+/// Payload bytes of the Write in a forged segment.
 const WRITE_LEN: usize = 512;
 /// Offset of the checksum in a TCP header.
 const CHECKSUM_OFFSET: usize = 16;
 
-/// Returns an unmatched segment: an ACK with a whole FPDU to the listener's port.
+/// Returns an unmatched segment: data with one complete FPDU to the listener's port.
 pub(super) fn unmatched_segment(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
     let (ends, mut header) = tcp::listener_segment(plan, rng);
     header.psh = true;
@@ -35,20 +34,19 @@ pub(super) fn random_seq_segment(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> 
     forged_segment(&stream, &ends, rng.u32(..), &fpdu.bytes)
 }
 
-/// Returns a segment of a run with a wrong TCP checksum.
+/// Returns a segment of a run, with a wrong TCP checksum.
 pub(super) fn bad_checksum_segment(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let (stream, ends) = live_stream(plan)?;
     let (seq, fpdu) = next_fpdu(&stream, index, rng);
     let mut frame = forged_segment(&stream, &ends, seq, &fpdu.bytes)?;
     let at =
         super::build::ETHERNET_LEN + super::build::ip_header_len(plan.is_v6()) + CHECKSUM_OFFSET;
-    // 0x0000 and 0xffff are equal in one's complement. A change of one bit cannot turn one into the
-    // other.
+    // 0x0000 and 0xffff are equal in one's complement; flipping one bit cannot turn one into the other.
     frame[at + rng.usize(..2)] ^= 1 << rng.u32(..8);
     Ok(frame)
 }
 
-/// Returns a segment of a run whose FPDU has a wrong CRC.
+/// Returns a segment of a run, with a wrong CRC in its FPDU.
 pub(super) fn bad_crc_segment(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let (stream, ends) = live_stream(plan)?;
     let (seq, mut fpdu) = next_fpdu(&stream, index, rng);
@@ -57,11 +55,9 @@ pub(super) fn bad_crc_segment(plan: &Plan, index: usize, rng: &mut Rng) -> Resul
     forged_segment(&stream, &ends, seq, &fpdu.bytes)
 }
 
-/// Returns a segment at RCV.NXT with a marker that does not point to its FPDU. The CRC, which
-/// covers markers, is correct.
+/// Returns a segment at RCV.NXT with a marker whose FPDU pointer is wrong. The CRC, which covers markers, is correct.
 pub(super) fn bad_marker_segment(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
     let (stream, ends) = live_stream(plan)?;
-    // Long enough to contain a marker at any position.
     let at = usize::from(
         stream
             .marker
@@ -80,10 +76,10 @@ fn live_stream(plan: &Plan) -> Result<(Stream, FrameAddresses)> {
     Ok((stream, frame_addresses(plan, stream.remote.ip(), stream.local)))
 }
 
-/// Returns the sequence number and the FPDU of the next segment of a run within the window.
+/// Returns the sequence number and FPDU of segment `index` of a run.
 fn next_fpdu(stream: &Stream, index: usize, rng: &mut Rng) -> (u32, Fpdu) {
     let mut offset = 0;
-    // Markers have fixed positions in the stream, so lengths depend on all previous FPDUs.
+    // Markers have fixed positions in the stream, so the offset depends on all previous FPDUs of the run.
     for _ in 0..index % RUN_LEN {
         offset +=
             fpdu_layout(WRITE_LEN, stream.marker.map(|marker| bytes_until_marker(marker, offset)))
@@ -93,7 +89,7 @@ fn next_fpdu(stream: &Stream, index: usize, rng: &mut Rng) -> (u32, Fpdu) {
     (stream.next_seq.wrapping_add(offset as u32), write_fpdu(WRITE_LEN, marker, rng))
 }
 
-/// Returns the bytes from `offset` to the next marker, with the first marker at `first`.
+/// Returns the bytes from `offset` to the next marker, where the first marker is at `first`.
 fn bytes_until_marker(first: u16, offset: usize) -> usize {
     let interval = MARKER_INTERVAL as usize;
     (usize::from(first) + interval - offset % interval) % interval
@@ -119,13 +115,13 @@ fn timestamp_options(value: u32, echo: u32) -> [TcpOptionElement; 3] {
     [TcpOptionElement::Noop, TcpOptionElement::Noop, TcpOptionElement::Timestamp(value, echo)]
 }
 
-/// An FPDU as it appears in the stream, with markers (RFC 5044 §4).
+/// An FPDU with its markers, as it appears in the stream (RFC 5044 §4).
 pub(super) struct Fpdu {
     pub(super) bytes: Vec<u8>,
 }
 
 impl Fpdu {
-    /// Writes the CRC over all preceding bytes, markers included (RFC 5044 §4.4).
+    /// Writes the CRC over all preceding bytes, including markers (RFC 5044 §4.4).
     fn write_crc(&mut self) {
         let at = self.bytes.len() - mpa::CRC_LEN;
         let crc = crc32c::field(&self.bytes[..at]);
@@ -133,8 +129,8 @@ impl Fpdu {
     }
 }
 
-/// Returns an RDMA Write of `len` random bytes to a random STag, with the stream's next marker
-/// `marker` bytes from its start.
+/// Returns an FPDU with an RDMA Write of `len` random bytes to a random STag. `marker` is the offset of its first
+/// marker.
 pub(super) fn write_fpdu(len: usize, marker: Option<usize>, rng: &mut Rng) -> Fpdu {
     let header = TaggedRepr {
         last: true,
@@ -160,7 +156,7 @@ pub(super) fn write_fpdu(len: usize, marker: Option<usize>, rng: &mut Rng) -> Fp
         }
         bytes.extend(&plain[taken..taken + more]);
         taken += more;
-        // RFC 5044 §4.3: from the ULPDU_Length field to the marker; 0 in front of that field.
+        // RFC 5044 §4.3: distance from the ULPDU_Length field to the marker; 0 if the marker precedes that field.
         bytes.extend(Marker::new(length_at.map_or(0, |start| bytes.len() - start) as u16).emit());
     }
     bytes.extend(&plain[taken..]);
@@ -169,7 +165,7 @@ pub(super) fn write_fpdu(len: usize, marker: Option<usize>, rng: &mut Rng) -> Fp
     fpdu
 }
 
-/// Returns an FPDU's length in the stream and its markers' positions, for a Write of `len` bytes. A
+/// Returns the length of the FPDU of a Write of `len` bytes, including markers, and the offsets of the markers. A
 /// marker right after its last byte belongs to the next FPDU.
 fn fpdu_layout(len: usize, marker: Option<usize>) -> (usize, Vec<usize>) {
     let mut total = mpa::fpdu_len(TAGGED_HEADER_LEN + len);

@@ -7,8 +7,8 @@ use fastrand::Rng;
 use super::Plan;
 use super::build::{FrameAddresses, client_port, frame_addresses, tcp_frame};
 
-/// Returns ends and header of a segment to the listener's port, with random source port, sequence
-/// number and acknowledgement number.
+/// Returns addresses and header of an ACK to the listener's port, with random source port, sequence number and
+/// acknowledgement number.
 pub(super) fn listener_segment(plan: &Plan, rng: &mut Rng) -> (FrameAddresses, TcpHeader) {
     let ends = frame_addresses(plan, plan.random_source(rng), plan.destination);
     let mut header = TcpHeader::new(client_port(rng), plan.destination.port(), rng.u32(..), 64240);
@@ -39,7 +39,7 @@ pub(super) fn ack(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
     tcp_frame(&ends, header, &[])
 }
 
-/// Returns a RST, with ACK for every other index.
+/// Returns a RST, with ACK for odd `index`.
 pub(super) fn rst(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let (ends, mut header) = listener_segment(plan, rng);
     header.rst = true;

@@ -37,7 +37,7 @@ fn generate(profile: Profile, v6: bool) -> Vec<Vec<u8>> {
     frames(profile, &plan(v6), COUNT, 7).unwrap()
 }
 
-/// Returns every profile with each IP version that it has.
+/// Returns each profile with each IP version that it supports.
 fn profiles_and_versions() -> impl Iterator<Item = (Profile, bool)> {
     Profile::value_variants()
         .iter()
@@ -45,8 +45,8 @@ fn profiles_and_versions() -> impl Iterator<Item = (Profile, bool)> {
         .filter(|(profile, v6)| profile.supports_ip(*v6))
 }
 
-/// Returns the Internet checksum over these pieces, each of an even length but the last; 0 if they
-/// contain their correct checksum.
+/// Returns the Internet checksum over `pieces`; 0 if they contain their correct checksum. All pieces but the last have
+/// an even length.
 fn internet_checksum(pieces: &[&[u8]]) -> u16 {
     let mut sum = 0u32;
     for pair in pieces.concat().chunks(2) {
@@ -68,7 +68,7 @@ struct Parsed<'a> {
     addresses: Vec<u8>,
 }
 
-/// Parses the IP packet of a frame independently of the builder; checks length and header checksum.
+/// Parses the IP packet of a frame independently of `etherparse`. Checks the length and the IPv4 header checksum.
 fn parse(frame: &[u8]) -> Parsed<'_> {
     let ip = &frame[14..];
     if frame[12..14] == [0x08, 0x00] {
@@ -107,7 +107,7 @@ fn parse(frame: &[u8]) -> Parsed<'_> {
     }
 }
 
-/// True if the checksum of the layer above IP is correct.
+/// True if the checksum of SCTP, ICMP, TCP or UDP is correct.
 fn has_valid_checksum(packet: &Parsed<'_>) -> bool {
     let pseudo = [
         &packet.addresses[..],
@@ -116,7 +116,7 @@ fn has_valid_checksum(packet: &Parsed<'_>) -> bool {
     ]
     .concat();
     match packet.protocol {
-        // SCTP: CRC32c with the field as zero, RFC 9260 §6.8.
+        // SCTP: CRC32c with the field set to zero (RFC 9260 §6.8).
         132 => {
             let mut zeroed = packet.payload.to_vec();
             zeroed[8..12].fill(0);
@@ -134,7 +134,6 @@ fn tcp_payload(frame: &[u8]) -> (etherparse::TcpHeader, Vec<u8>) {
     }
 }
 
-/// True if an FPDU's trailing CRC is correct.
 fn has_valid_crc(fpdu: &[u8]) -> bool {
     let (bytes, crc) = fpdu.split_at(fpdu.len() - mpa::CRC_LEN);
     crc32c::field(bytes) == crc
@@ -167,7 +166,7 @@ fn frames_have_valid_checksums_except_bad_checksum_profile() {
                 continue;
             }
             let packet = parse(&frame);
-            // A fragment's checksum covers the whole datagram, which never arrives.
+            // A fragment's checksum covers the whole datagram, most of which never arrives.
             if packet.fragment {
                 continue;
             }
@@ -222,7 +221,7 @@ fn sources_are_random_in_prefix_or_fixed() {
             .collect();
         assert!(seen.iter().all(|source| random.sources.contains(source)), "{profile:?}");
         let different = seen.iter().collect::<std::collections::HashSet<_>>().len();
-        // The capture has two flows of a dozen and more segments each.
+        // The capture has two flows, each with more than a dozen segments, so few sources.
         assert!(
             different > if profile == Profile::PcapReplay { 10 } else { 300 },
             "{profile:?}: {different} sources"
@@ -372,7 +371,7 @@ fn forged_segments_match_stream_and_have_one_defect() {
     }
 }
 
-/// The segments of a run form a contiguous stream from `next_seq` on.
+/// The segments of a run are consecutive from `next_seq` on, and their markers are those of the stream.
 #[test]
 fn forged_segments_are_consecutive_with_stream_markers() {
     let stream = plan(false).stream.unwrap();

@@ -1,5 +1,5 @@
-//! A worker on in-memory queues, without device and second core, so that its instructions can be
-//! counted. Its configuration is the appliance's.
+//! A worker on in-memory queues, without a device or a second core, so that its instructions can be counted. It has the
+//! appliance's configuration.
 
 pub(crate) mod share;
 
@@ -19,7 +19,7 @@ use benches::end_config::EndConfig;
 use benches::floods::frames::{Kind, LinkAddresses, MacAddress};
 use benches::rig_config::{RigConfig, Side};
 
-/// A frame. Received frames are shared, so that their release costs nothing.
+/// A frame. Received frames are shared, so that releasing them costs nothing.
 #[derive(Clone, Debug)]
 pub(crate) enum FrameBuffer {
     /// Received frame.
@@ -73,7 +73,7 @@ pub(crate) struct FramePort {
     frames: &'static [&'static [u8]],
     next_frame: usize,
     remaining: usize,
-    /// Frames sent since the last [`FloodedWorker::sent`], if `keeps`.
+    /// Frames sent while `keep_sent` is true.
     sent: Vec<Vec<u8>>,
     keep_sent: bool,
     spare: Vec<Vec<u8>>,
@@ -125,9 +125,9 @@ impl PortIo for FramePort {
     }
 }
 
-/// The asked side's worker.
+/// The responder's worker, under a flood.
 pub(crate) struct FloodedWorker {
-    /// The worker, driven turn by turn.
+    /// The worker, advanced by explicit turns.
     pub(crate) worker: DrivenWorker<FramePort>,
     /// Virtual time.
     pub(crate) now: Instant,
@@ -136,12 +136,12 @@ pub(crate) struct FloodedWorker {
 }
 
 impl FloodedWorker {
-    /// Returns a worker with its listener, and with the stream that this kind of flood needs.
+    /// Returns a worker with its listener, and with a stream if this kind of flood needs it.
     pub(crate) fn new(kind: Kind) -> anyhow::Result<FloodedWorker> {
         let rig = kind.adapt_rig(RigConfig::default());
         let mut product = EndConfig::new(&rig, Side::Responder)?;
-        // A fixed secret makes the hashes equal in each run. The number of peers per bucket changes
-        // the instruction count.
+        // A fixed secret makes the hashes equal in each run: the number of peers per bucket affects the instruction
+        // count.
         product.dataplane.secret = [0x5a; 32].into();
         let now = Instant::from_millis(1000);
         let ends = LinkAddresses { worker: [2, 0, 0, 0, 0, 1], generator: [2, 0, 0, 0, 0, 2] };
@@ -186,14 +186,14 @@ impl FloodedWorker {
         }
     }
 
-    /// Sets the frames that arrive from now on, in a loop.
+    /// Sets the frames that arrive from now on, repeated in a loop.
     pub(crate) fn set_flood(&mut self, frames: &'static [&'static [u8]]) {
         if let Some(wire) = self.worker.port(0) {
             (wire.frames, wire.next_frame) = (frames, 0);
         }
     }
 
-    /// Lets `frames` frames arrive, one burst per turn of 6.4 µs.
+    /// Receives `frames` frames, one burst per turn of 6.4 µs.
     pub(crate) fn receive_frames(&mut self, frames: usize) {
         if let Some(wire) = self.worker.port(0) {
             wire.remaining = frames;
@@ -205,7 +205,7 @@ impl FloodedWorker {
     }
 }
 
-/// Returns a worker with one port of this link-layer address.
+/// Returns a worker with one port, whose link-layer address is `mac`.
 fn driven_worker(
     product: &EndConfig,
     mac: MacAddress,
@@ -224,7 +224,7 @@ fn driven_worker(
     Ok(DrivenWorker::new(&product.dataplane, [(facts, FramePort::default())], now)?)
 }
 
-/// Leaks the frames, which are valid for the rest of the process.
+/// Leaks the frames, so that they are valid until the process ends.
 pub(crate) fn leak_frames(frames: Vec<Vec<u8>>) -> &'static [&'static [u8]] {
     let frames: Vec<&'static [u8]> = frames.into_iter().map(|f| &*f.leak()).collect();
     frames.leak()

@@ -1,9 +1,7 @@
-//! Cost of unsolicited frames for a worker. `hot-floods NAME` passes a fixed number of frames of
-//! one kind of flood, for callgrind as in `hot`; `hot-floods --time NAME SECONDS` prints the
-//! nanoseconds per frame.
+//! Cost of unsolicited frames for a worker. `hot-floods NAME` processes a fixed number of frames of one kind, for
+//! callgrind as in `hot`. `hot-floods --time NAME SECONDS` prints the nanoseconds per frame.
 //!
-//! It is a separate program: a worker in `hot` would change the compiler's inlining of the other
-//! paths.
+//! It is a separate program because a worker in `hot` would change the compiler's inlining of the other paths.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 
@@ -53,7 +51,7 @@ fn main() {
     };
     let mut lone = FloodedWorker::new(kind).expect("a worker");
     lone.set_flood(leak_frames(lone.addresses.flood_frames(kind)));
-    // After these frames the worker's tables have reached their bounds.
+    // After these frames the worker's tables are full.
     lone.receive_frames(FLOOD_FRAMES as usize);
     if let Some(seconds) = seconds {
         return println!("{:.2}", nanoseconds(&mut lone, seconds));

@@ -1,10 +1,8 @@
-//! A stream on a flooded worker. Its other end is a second worker; only the turns of the asked
-//! worker are counted.
+//! A stream on a flooded worker (responder). The other end is a second worker (initiator), whose turns are not counted.
 //!
-//! In a mixed path each segment of the stream is followed by [`FLOOD_RATIO`] frames of the flood, in full
-//! bursts. In the path of the flood alone, RSTs that match no stream take the places of the
-//! segments. The worker examines only a few unmatched frames of a burst, so the cost of a flood's
-//! frame depends on the number of them in a burst.
+//! In a mixed path, each segment of the stream is followed by [`FLOOD_RATIO`] frames of the flood, in full bursts. In a
+//! path of the flood alone, RSTs that match no stream replace the segments. The cost of a flood's frame depends on the
+//! number of such frames in a burst, because the worker examines only a few unmatched frames per burst.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -27,21 +25,21 @@ use super::{FloodedWorker, FramePort, driven_worker, leak_frames};
 
 /// Frames of the flood per segment of the stream.
 pub(crate) const FLOOD_RATIO: usize = 4;
-/// Number of counted segments, or of RSTs in their places.
+/// Number of counted segments, or of RSTs that replace them.
 pub(crate) const FRAMES: usize = 512;
 
-/// Bursts of a turn while few of their frames belong to streams.
+/// Bursts per turn while few of their frames belong to streams.
 const BURSTS_PER_TURN: usize = 4;
-/// Turns of warm-up, after which a flood has reached its bounds.
+/// Turns of warm-up, after which the flood has filled the worker's tables.
 const WARM_UP_TURNS: usize = 32;
-/// Frames of the stream that open its congestion window.
+/// Full frames of the stream after which its congestion window is open.
 const OPENING_FRAMES: usize = 400;
-/// Bytes of the write that is in flight all the time.
+/// Bytes of the write that is always in flight.
 const WRITE_LEN: u32 = 4 << 20;
 const PD: PdId = PdId(1);
 const SOURCE: Stag = Stag(0x100);
 const SINK: Stag = Stag(0x200);
-/// Least length of a full frame: an SCTP packet with a message leaves room for a SACK.
+/// Minimum length of a full frame. An SCTP packet with a message leaves free space for a SACK.
 const FULL_FRAME_LEN: usize = 1400;
 /// Time-out in turns; only a hang reaches it.
 const MAX_TURNS: usize = 10_000;
@@ -53,13 +51,13 @@ pub(crate) enum FrameMix {
     Stream,
     /// Frames of the SCTP stream only.
     Association,
-    /// The flood only, with RSTs in the segments' places; the stream is idle.
+    /// The flood only, with RSTs instead of segments. The stream is idle.
     Flood,
-    /// Stream and flood.
+    /// Stream and flood in the same bursts.
     Mixed,
 }
 
-/// The paths: name, flood, load.
+/// The paths: name, kind of flood, counted frames.
 pub(crate) const SHARE_PATHS: [(&str, Kind, FrameMix); 8] = [
     ("share-alone", Kind::Rst, FrameMix::Stream),
     ("share-alone-sctp", Kind::Init, FrameMix::Association),
@@ -75,15 +73,15 @@ pub(crate) const SHARE_PATHS: [(&str, Kind, FrameMix); 8] = [
 struct StreamPair {
     responder: FloodedWorker,
     initiator: DrivenWorker<FramePort>,
-    /// Frames of the stream that have not been passed to the asked worker.
+    /// Frames of the stream that are not passed to the responder yet.
     pending: VecDeque<&'static [u8]>,
     flood: &'static [&'static [u8]],
     resets: &'static [&'static [u8]],
-    /// Mixed frames so far.
+    /// Number of mixed frames so far.
     mixed: usize,
 }
 
-/// Runs a path; `counted` calls its argument and counts the instructions.
+/// Runs a path. `counted` calls its argument and counts the instructions.
 pub(crate) fn run(
     kind: Kind,
     load: FrameMix,
@@ -106,7 +104,7 @@ pub(crate) fn run(
 
 impl StreamPair {
     fn new(kind: Kind, load: FrameMix) -> anyhow::Result<StreamPair> {
-        // The stream is TCP's with every kind of flood, except for `FrameMix::Association`.
+        // The stream is over TCP with every kind of flood, except for `FrameMix::Association`.
         let sctp = load == FrameMix::Association;
         let rig = RigConfig { sctp, ..RigConfig::default() };
         let lone = FloodedWorker::new(if sctp { Kind::Init } else { Kind::Rst })?;
@@ -210,7 +208,7 @@ impl StreamPair {
         anyhow::bail!("the stream is not opened")
     }
 
-    /// Runs an uncounted turn of each worker; returns the number of full frames that arrived.
+    /// Runs an uncounted turn of each worker. Returns the number of full frames that arrived.
     fn exchange(&mut self) -> usize {
         self.run_initiator();
         let frames: Vec<_> = self.pending.drain(..).collect();
@@ -224,7 +222,7 @@ impl StreamPair {
         full
     }
 
-    /// Runs a turn of the asking worker, a microsecond later.
+    /// Runs a turn of the initiator, one microsecond later.
     fn run_initiator(&mut self) {
         self.responder.now += Duration::from_micros(1);
         if let Some(wire) = self.initiator.port(0) {
@@ -236,8 +234,7 @@ impl StreamPair {
         }
     }
 
-    /// Runs a turn of the asked worker with these frames and passes its answers to the other
-    /// worker.
+    /// Runs a turn of the responder with these frames and passes its answers to the initiator.
     fn run_responder(
         &mut self,
         frames: Vec<&'static [u8]>,
@@ -251,7 +248,7 @@ impl StreamPair {
         }
         counted(&mut || {
             worker.turn(now);
-            // A turn ends after a burst with many frames of streams and half-open connections.
+            // A turn ends after a burst in which many frames belong to streams or half-open connections.
             for _ in 0..BURSTS_PER_TURN {
                 if worker.port(0).is_some_and(|wire| wire.remaining > 0) {
                     worker.turn(now);
@@ -271,8 +268,7 @@ impl StreamPair {
         }
     }
 
-    /// Runs a turn with as many frames as it takes; returns the number of segments or RSTs among
-    /// them.
+    /// Runs a turn with the maximum number of frames. Returns the number of segments, or of RSTs that replace them.
     fn run_round(
         &mut self,
         load: FrameMix,

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A lower layer.
+/// The lower layer protocol of DDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
@@ -19,7 +19,7 @@ impl Transport {
     pub const WORDS: [(&'static str, Transport); 2] =
         [("tcp", Transport::Tcp), ("sctp", Transport::Sctp)];
 
-    /// Returns the word of the transport.
+    /// Returns the transport's word.
     pub fn as_str(self) -> &'static str {
         match self {
             Transport::Tcp => "tcp",

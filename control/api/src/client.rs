@@ -145,7 +145,8 @@ impl Client {
         Some(left.max(Duration::from_micros(1)))
     }
 
-    /// Returns an error if the deadline has passed, also of a request that the appliance did not end in time.
+    /// Returns an error once the deadline and [`DEADLINE_GRACE`] have passed: the appliance may still be executing the
+    /// command.
     pub fn check_deadline(&self) -> Result<(), ClientError> {
         match self.deadline {
             Some(Deadline { timeout: within, expires_at: at })

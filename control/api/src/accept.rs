@@ -1,19 +1,19 @@
-//! Back-off of servers whose accept(2) fails, and their log line.
+//! Back-off of a server whose accept(2) fails, and its log line.
 //!
-//! If the process (`EMFILE`) or the host (`ENFILE`) has no descriptor left, the connection remains
-//! in the listener's queue and the listener stays readable. A server that polls it for reading
-//! would spin. All servers of the process use this back-off.
+//! If the process (`EMFILE`) or the host (`ENFILE`) has no descriptors left, the connection remains in the listener's
+//! queue and the listener stays readable. A server that polls the listener would spin. All servers of the process use
+//! this back-off.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-/// Wait after the first failure. It doubles with each further one.
+/// Wait after the first failure. Each further failure doubles it, up to [`MAX_WAIT`].
 const INITIAL_WAIT: Duration = Duration::from_millis(10);
 /// Longest wait.
 const MAX_WAIT: Duration = Duration::from_secs(1);
-/// Time between two log lines of one server.
+/// Minimum time between two log lines of one server.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// State of one server's accept loop.
@@ -24,7 +24,7 @@ pub struct Backoff {
     wait: Duration,
     retry_at: Option<Instant>,
     last_log: Option<Instant>,
-    /// Failures without a log line.
+    /// Failures since the last log line.
     suppressed: u64,
     failures: u64,
 }
@@ -42,22 +42,22 @@ impl Backoff {
         }
     }
 
-    /// Returns when to accept again; `None` is now.
+    /// Returns the time of the next accept; `None` is now.
     pub fn retry_at(&self) -> Option<Instant> {
         self.retry_at
     }
 
-    /// Returns the number of accept failures that concern the server.
+    /// Returns the number of failures of accept(2), without errors of a single connection.
     pub fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// Resets the wait after an accept that succeeded, or that found no connection.
+    /// Resets the wait. To be called after an accept that succeeded or found no connection.
     pub fn record_success(&mut self) {
         (self.wait, self.retry_at) = (INITIAL_WAIT, None);
     }
 
-    /// Takes an error of accept(2). An error of one connection sets no wait.
+    /// Processes an error of accept(2). An error of a single connection causes no wait.
     pub fn record_failure(&mut self, error: &io::Error, now: Instant) {
         if is_connection_error(error) {
             return;
@@ -81,8 +81,7 @@ impl Backoff {
     }
 }
 
-/// Returns true for errors of a single connection, which accept(2) passes on from the queue, and
-/// for interruptions.
+/// True for interruptions and for errors of a single connection, which accept(2) takes from the queue.
 fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | WouldBlock)

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::error::Failure;
 use super::{ApiError, ErrorKind, EventLog, Reply, Request, Requester};
 
-/// Time for a request's body.
+/// Time within which a request's body must arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// State of every handler.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ impl App {
         Self { requester, events, body_limit, closing }
     }
 
-    /// Returns a receiver that is true when the server ends.
+    /// Returns a receiver whose value becomes true when the server ends.
     pub(crate) fn closing(&self) -> watch::Receiver<bool> {
         self.closing.clone()
     }
@@ -43,7 +43,7 @@ impl App {
         self.requester.call(request).await
     }
 
-    /// Sends a request to the control thread and returns the reply with this status.
+    /// Sends a request to the control thread. Returns the reply with this status.
     pub(crate) async fn respond(
         &self,
         status: StatusCode,
@@ -68,7 +68,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// A JSON body within the limit, regardless of its content type.
+/// A JSON body of limited length; its content type is ignored.
 pub(crate) struct Json<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequest<App> for Json<T> {

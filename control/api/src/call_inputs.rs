@@ -1,5 +1,5 @@
-//! Inputs of handlers, derived from their signatures: the description of a call's parameters and
-//! body cannot differ from the code.
+//! Inputs of handlers, derived from their signatures, so that the description of a call's parameters and body equals
+//! the code.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -11,17 +11,17 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use crate::access::Caller;
 use crate::app::{App, Json, Params, PathParam};
 
-/// Generates a schema; named ones are added to the generator's definitions.
+/// Generates a schema. Named schemas are added to the generator's definitions.
 pub(crate) type SchemaFn = fn(&mut SchemaGenerator) -> Schema;
 
 /// The inputs of a call.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct CallInputs {
-    /// The part of the path that names an object.
+    /// Schema of the part of the path that names an object.
     pub(crate) path: Option<SchemaFn>,
-    /// An object with the parameters of the query.
+    /// Schema of an object with the parameters of the query.
     pub(crate) query: Option<SchemaFn>,
-    /// The body.
+    /// Schema of the body.
     pub(crate) body: Option<SchemaFn>,
     /// True if the body is raw bytes.
     pub(crate) bytes: bool,
@@ -55,7 +55,7 @@ pub(crate) trait HandlerArgument {
 
 impl HandlerArgument for State<App> {}
 impl HandlerArgument for Caller {}
-// No call depends on a header of its own; `/v1/metrics` follows `Accept`.
+// Calls do not depend on headers of their own; `/v1/metrics` depends on `Accept`.
 impl HandlerArgument for HeaderMap {}
 
 impl HandlerArgument for Body {
@@ -82,7 +82,7 @@ impl<T: JsonSchema> HandlerArgument for Json<T> {
     }
 }
 
-/// A function with such arguments.
+/// A function whose arguments all implement [`HandlerArgument`].
 pub(crate) trait DescribedHandler<P> {
     /// Returns the inputs of the function.
     fn inputs() -> CallInputs;

@@ -1,4 +1,4 @@
-//! Captures of a port: the request, and the endless body of its answer.
+//! Captures of a port: the request, and the answer's body, which has no fixed end.
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use super::app::{App, Params, PathParam, RouteResult};
 use super::{Request, StreamId};
 
-/// Parts of the file, each of at most 64 KiB and a frame, that may wait for the client.
+/// Maximum number of parts that wait for the client. A part is at most 64 KiB plus one frame.
 const CHANNEL_DEPTH: usize = 16;
 
 /// What is to be captured, and how much of it.
@@ -47,23 +47,23 @@ impl Default for CaptureSpec {
     }
 }
 
-/// The queue of the file's parts. Closed when the client disconnects.
+/// The queue of the file's parts. The client's disconnect closes it.
 #[derive(Clone, Debug)]
 pub struct CaptureSink(mpsc::Sender<Vec<u8>>);
 
 impl CaptureSink {
-    /// Creates a sink and the receiver of its parts.
+    /// Creates a sink, and the receiver of its parts.
     pub fn pair() -> (CaptureSink, mpsc::Receiver<Vec<u8>>) {
         let (sender, receiver) = mpsc::channel(CHANNEL_DEPTH);
         (CaptureSink(sender), receiver)
     }
 
-    /// Waits for room and sends a part. Returns false if the client has disconnected.
+    /// Sends a part; waits while the queue is full. Returns false if the client has disconnected.
     pub fn send(&self, part: Vec<u8>) -> bool {
         self.0.blocking_send(part).is_ok()
     }
 
-    /// Returns true if the client has disconnected.
+    /// True if the client has disconnected.
     pub fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
@@ -93,7 +93,7 @@ pub(super) async fn end_capture(
     app.respond_ok(Request::EndCapture { port }).await
 }
 
-/// Returns a body of the parts as they arrive, until the last one or the server's end.
+/// Returns a body of the parts as they arrive, until the last part or the server's end.
 fn capture_body(parts: mpsc::Receiver<Vec<u8>>, closing: watch::Receiver<bool>) -> Response {
     let parts = stream::unfold((parts, closing), |(mut parts, mut closing)| async move {
         let part = tokio::select! {

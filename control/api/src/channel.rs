@@ -1,7 +1,7 @@
-//! The queue between the API's thread and the control thread.
+//! The queue of requests from the API's thread to the control thread.
 //!
-//! The queue is bounded: if the control thread cannot keep up, requests are refused instead of
-//! queued. The control thread polls [`Inbox::fd`] among its other descriptors.
+//! The queue is bounded: if the control thread cannot keep up, requests are refused. The control thread polls
+//! [`Inbox::fd`] together with its other descriptors.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::{ApiError, Reply, Request};
 
-/// Requests that may wait for the control thread.
+/// Maximum number of requests that wait for the control thread.
 const QUEUE_DEPTH: usize = 256;
 
 /// A request and the channel of its answer.
@@ -20,29 +20,29 @@ const QUEUE_DEPTH: usize = 256;
 pub struct Call {
     /// The request.
     pub request: Request,
-    /// Channel of the answer. It may be kept for later (`connect` answers when the stream is
-    /// established). If it is dropped without an answer, the client gets an error.
+    /// Channel of the answer. It may be kept for a later answer, such as `connect`'s after the stream is established.
+    /// If it is dropped without an answer, the client receives an error.
     pub responder: Responder,
 }
 
-/// The way back of one answer.
+/// Channel of one answer.
 #[derive(Debug)]
 pub struct Responder(oneshot::Sender<Result<Reply, ApiError>>);
 
 impl Responder {
-    /// Creates an answer and its receiver, for a request that bypasses the queue.
+    /// Creates the channel of an answer and its receiver, for a request that bypasses the queue.
     pub fn pair() -> (Responder, oneshot::Receiver<Result<Reply, ApiError>>) {
         let (sender, receiver) = oneshot::channel();
         (Responder(sender), receiver)
     }
 
-    /// Sends the answer. A client that has disconnected is not an error.
+    /// Sends the answer. A disconnected client is not an error.
     pub fn send(self, result: Result<Reply, ApiError>) {
         // The receiver is dropped when the client disconnects.
         drop(self.0.send(result));
     }
 
-    /// Returns true if the client has disconnected: a long operation may be cancelled.
+    /// True if the client has disconnected, so that a long operation may be cancelled.
     pub fn is_abandoned(&self) -> bool {
         self.0.is_closed()
     }
@@ -65,14 +65,14 @@ impl From<CallError> for ApiError {
     }
 }
 
-/// The asking side; cheap to clone.
+/// The sender of requests; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Requester {
     sender: SyncSender<Call>,
     wake: Arc<OwnedFd>,
 }
 
-/// The control thread's side.
+/// The control thread's receiver of requests.
 #[derive(Debug)]
 pub struct Inbox {
     receiver: Receiver<Call>,
@@ -87,7 +87,7 @@ pub fn channel() -> std::io::Result<(Requester, Inbox)> {
 }
 
 impl Requester {
-    /// Asks the control thread and waits for its answer.
+    /// Sends a request to the control thread and waits for its answer.
     pub async fn call(&self, request: Request) -> Result<Reply, ApiError> {
         let (sender, receiver) = oneshot::channel();
         match self.sender.try_send(Call { request, responder: Responder(sender) }) {
@@ -101,7 +101,7 @@ impl Requester {
 
     fn wake(&self) -> Result<(), ApiError> {
         match rustix::io::write(&*self.wake, &1u64.to_ne_bytes()) {
-            // WOULDBLOCK: the counter is at its maximum, so the control thread is awake anyway.
+            // AGAIN: the counter is at its maximum, so the control thread is awake anyway.
             Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
             Err(error) => {
                 Err(ApiError::internal(format!("cannot wake the control thread: {error}")))
@@ -111,18 +111,18 @@ impl Requester {
 }
 
 impl Inbox {
-    /// Returns the descriptor to poll, readable if there may be requests.
+    /// Returns the descriptor to poll. It is readable if there may be requests.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// Returns the next request, if any. All must be taken before polling [`Inbox::fd`] again.
+    /// Returns the next request, if any. All requests must be taken before [`Inbox::fd`] is polled again.
     pub fn try_recv(&self) -> Option<Call> {
         if let Ok(call) = self.receiver.try_recv() {
             return Some(call);
         }
-        // Reset the eventfd first, then look again: a request that came in between is not missed.
-        // AGAIN means that it was not set.
+        // The eventfd is reset before the second look, so that a request in between is not missed. AGAIN means that it
+        // was not set.
         let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
         self.receiver.try_recv().ok()
     }

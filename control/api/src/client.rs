@@ -16,23 +16,23 @@ use tokio::net::UnixStream;
 
 use super::{ApiError, ErrorKind};
 
-/// Longest line of a followed stream, bytes: one event with the largest message.
+/// Longest line of a followed stream, bytes: an event with a message of maximum length.
 const MAX_LINE: usize = 64 << 20;
 
-/// Most bytes of an upload that are read at once.
+/// Maximum number of bytes of an upload that are read at once.
 const UPLOAD_CHUNK: usize = 256 << 10;
 
-/// Types of bodies.
+/// Content types of bodies.
 const JSON: &str = "application/json";
 const BINARY: &str = "application/octet-stream";
 
 /// The body of a request.
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// Interval for checking the stop request of a capture, and for retrying a full queue.
+/// Interval between checks of a capture's stop request, and between retries while the appliance's queue is full.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Longest wait for a full queue of the appliance's socket.
+/// Longest wait while the queue of the appliance's socket is full.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client of one appliance.
@@ -42,7 +42,7 @@ pub struct Client {
     runtime: tokio::runtime::Runtime,
     /// Longest silence of the appliance; `None` for no limit.
     timeout: Option<Duration>,
-    /// Deadline for all requests.
+    /// Deadline of all requests together.
     deadline: Option<Deadline>,
 }
 
@@ -53,11 +53,11 @@ struct Deadline {
     expires_at: Instant,
 }
 
-/// Additional wait for the answer of an appliance that observes the same deadline: its answer names
-/// the pending step.
+/// Additional wait for the answer of an appliance that observes the same deadline, because its answer names the pending
+/// step.
 const DEADLINE_GRACE: Duration = Duration::from_millis(250);
 
-/// Longest wait for a sign of life of the appliance, after the command's deadline.
+/// Longest wait for a response to a probe after the command's deadline.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The reason for a missing or negative answer.
@@ -66,9 +66,9 @@ pub enum ClientError {
     /// No server answers at the socket.
     #[error("cannot reach the appliance at {}: {source}{}", socket.display(), connect_hint(source))]
     Unreachable {
-        /// The socket.
+        /// Path of the socket.
         socket: PathBuf,
-        /// Why.
+        /// Error of connect(2).
         source: io::Error,
     },
     /// The socket accepts connections, but no answer arrives.
@@ -79,24 +79,24 @@ pub enum ClientError {
         humantime::format_duration(*timeout)
     )]
     Silent {
-        /// The socket.
+        /// Path of the socket.
         socket: PathBuf,
         /// The time-out.
         timeout: Duration,
     },
-    /// The deadline of the whole command passed.
+    /// The deadline of the whole command has passed.
     #[error("not done within {}: the appliance answers, and may go on with it", base::plural::seconds(*within))]
     Late {
-        /// The time.
+        /// The time limit.
         within: Duration,
     },
-    /// The appliance refuses.
+    /// The appliance refused the request.
     #[error("{0}")]
     Refused(#[from] ApiError),
-    /// JSON cannot carry the request.
+    /// The request cannot be expressed in JSON.
     #[error("the request cannot be written as JSON: {0}")]
     Request(#[from] serde_json::Error),
-    /// The connection broke, or the server is not an appliance.
+    /// The connection failed, or the server is not an appliance.
     #[error("the appliance's answer cannot be parsed: {0}")]
     Protocol(String),
 }
@@ -119,19 +119,19 @@ impl Client {
         &self.socket
     }
 
-    /// Creates a client of the appliance at `socket`. Nothing is opened yet.
+    /// Creates a client of the appliance at `socket`. Does not connect.
     pub fn new(socket: &Path) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(Self { socket: socket.to_owned(), runtime, timeout: None, deadline: None })
     }
 
-    /// Sets the longest silence of the appliance. A request that takes longer goes on while the
-    /// appliance answers others, which is checked each time that this time passes.
+    /// Sets the longest silence of the appliance. A longer request continues while the appliance answers probes, which
+    /// are sent each time that this time has passed.
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
     }
 
-    /// Sets a deadline for all requests together, this time from now.
+    /// Sets a deadline for all requests together, `within` from now.
     pub fn with_deadline(self, within: Duration) -> Self {
         Self {
             deadline: Some(Deadline { timeout: within, expires_at: Instant::now() + within }),
@@ -139,14 +139,14 @@ impl Client {
         }
     }
 
-    /// Returns the time left for an operation of the appliance, if there is a deadline: at least a
-    /// microsecond.
+    /// Returns the time left for an operation of the appliance, at least a microsecond; `None` without a deadline.
     pub fn time_left(&self) -> Option<Duration> {
         let left = self.deadline?.expires_at.saturating_duration_since(Instant::now());
         Some(left.max(Duration::from_micros(1)))
     }
 
-    /// Returns the error of a command whose time is over, with that of an appliance which does not keep to it.
+    /// Returns an error once the deadline and [`DEADLINE_GRACE`] have passed: the appliance may still be executing the
+    /// command.
     pub fn check_deadline(&self) -> Result<(), ClientError> {
         match self.deadline {
             Some(Deadline { timeout: within, expires_at: at })
@@ -178,8 +178,8 @@ impl Client {
         self.call(Method::POST, path, Some(body))
     }
 
-    /// Sends POST with the bytes of a reader as they arrive. An error of the reader truncates the
-    /// body. Returns with the appliance's answer, possibly before the reader's end.
+    /// Sends POST with the bytes of a reader as they arrive. An error of the reader truncates the body. Returns the
+    /// appliance's answer, possibly before the end of the reader.
     pub fn upload(
         &self,
         path: &str,
@@ -202,8 +202,8 @@ impl Client {
         Ok(bytes.to_vec())
     }
 
-    /// Sends GET for an endless body: calls `line` with each line until it returns false or the
-    /// appliance stops.
+    /// Sends GET for a body without a fixed end. Calls `line` with each line until it returns false or the appliance
+    /// stops.
     pub fn follow(
         &self,
         path: &str,
@@ -236,8 +236,8 @@ impl Client {
         })
     }
 
-    /// Requests a capture and calls `part` with each part, until the end or until it returns false.
-    /// Once `stop` is set, it requests the end of the capture and still receives the rest.
+    /// Requests a capture. Calls `part` with each part, until the end or until it returns false. Once `stop` is set,
+    /// requests the end of the capture and still receives the rest.
     pub fn capture(
         &self,
         (path, query): (&str, &str),
@@ -255,7 +255,7 @@ impl Client {
             loop {
                 if !stopped && stop.load(Ordering::Relaxed) {
                     stopped = true;
-                    // The capture may have ended by itself: then there is none to end.
+                    // Fails if the capture has ended by itself.
                     let ended =
                         self.await_with_probes(self.send(Method::DELETE, path, None)).await??;
                     drop(collect(ended).await);
@@ -295,13 +295,13 @@ impl Client {
         }))?
     }
 
-    /// Awaits a result as long as the appliance answers.
+    /// Awaits a result while the appliance answers probes.
     async fn await_with_probes<T>(&self, what: impl Future<Output = T>) -> Result<T, ClientError> {
         let Some(timeout) = self.timeout else { return Ok(what.await) };
         let mut what = std::pin::pin!(what);
         loop {
             self.check_deadline()?;
-            // With a deadline, only the deadline bounds the wait; the time-out of silence does not.
+            // With a deadline, only the deadline limits the wait, not the time-out of silence.
             let left = |limit: Deadline| {
                 (limit.expires_at + DEADLINE_GRACE).saturating_duration_since(Instant::now())
             };
@@ -316,7 +316,7 @@ impl Client {
                 let response = self.send(Method::GET, "/v1/status", None).await?;
                 collect(response).await
             };
-            // Any answer suffices, also a refusal.
+            // Any answer suffices, even a refusal.
             if tokio::time::timeout(probe_timeout, probe).await.is_err() {
                 return Err(ClientError::Silent { socket: self.socket.clone(), timeout });
             }
@@ -348,7 +348,7 @@ impl Client {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(protocol_error)?;
-        // Errors of the connection also appear in the request and in the body.
+        // Errors of the connection are also returned by the request and the body.
         tokio::spawn(async move { drop(connection.await) });
         let mut request = hyper::Request::builder().method(method).uri(path).header("host", "ddpd");
         if !kind.is_empty() {
@@ -359,7 +359,7 @@ impl Client {
     }
 }
 
-/// Returns the bytes of a reader, read on a separate thread: a terminal may block for long.
+/// Returns the bytes of a reader. They are read on a separate thread, because a terminal may block for long.
 fn read_chunks(
     reader: impl io::Read + Send + 'static,
 ) -> impl Stream<Item = io::Result<Frame<Bytes>>> + Send {
@@ -388,7 +388,7 @@ fn read_chunks(
     })
 }
 
-/// Connects. Retries for [`QUEUE_TIMEOUT`] at most while the server's queue of new connections is full.
+/// Connects. Retries for at most [`QUEUE_TIMEOUT`] while the server's queue of new connections is full.
 async fn connect(socket: &Path) -> io::Result<UnixStream> {
     let end = Instant::now() + QUEUE_TIMEOUT;
     loop {
@@ -419,7 +419,7 @@ fn protocol_error(error: impl std::fmt::Display) -> ClientError {
     ClientError::Protocol(error.to_string())
 }
 
-/// Escapes one segment of a path: all bytes but letters, digits and `-._~`.
+/// Escapes one segment of a path: all bytes except letters, digits and `-._~`.
 pub fn path_segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! The running configuration as the API shows it, and its differences from the file.
+//! The running configuration in the API, and its differences from the file.
 
 use std::path::PathBuf;
 

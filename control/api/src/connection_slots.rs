@@ -1,35 +1,34 @@
-//! Bounds of a server's connections, and the choice of the connection that is closed for a new one.
+//! Limits on a server's connections, and the selection of a connection that is closed for a new one.
 //!
-//! A client that connects and sends no request must not lock out others. At the bound, the
-//! connection that has been idle longest is closed for the new one. If all of them have requests,
-//! the new one is refused.
+//! A client that connects and sends no request must not lock out others. At the limit, the connection that has been
+//! idle longest is closed for the new one. If all connections have open requests, the new one is refused.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Bounds on the number of connections.
+/// Limits on the number of connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionBounds {
-    /// Connections in total.
+    /// Maximum number of connections.
     pub(super) total: usize,
     /// Connections of `total` that are reserved for privileged peers.
     pub(super) reserved: usize,
-    /// Connections of one peer that is not privileged.
+    /// Maximum number of connections of one peer that is not privileged.
     pub(super) per_peer: usize,
 }
 
 /// Identity of a peer for [`ConnectionBounds::per_peer`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Peer {
-    /// User id, or address prefix.
+    /// User id or address prefix.
     pub(super) key: u128,
-    /// True if only [`ConnectionBounds::total`] bounds its connections.
+    /// True if only [`ConnectionBounds::total`] limits the peer's connections.
     pub(super) privileged: bool,
 }
 
-/// Open requests of a connection, or the time since which it has been idle.
+/// Number of a connection's open requests, or the time since which it has been idle.
 #[derive(Debug)]
 pub(super) struct Activity(Mutex<ActivityState>);
 
@@ -37,9 +36,9 @@ pub(super) struct Activity(Mutex<ActivityState>);
 struct ActivityState {
     /// Requests whose response is not complete.
     open_requests: usize,
-    /// Returns the number of requests so far.
+    /// Requests so far.
     requests: u64,
-    /// End of the last response, or the accept.
+    /// Time of the end of the last response, or of the accept.
     idle_since: Instant,
 }
 
@@ -69,7 +68,7 @@ impl Activity {
         self.with(|state| state.requests)
     }
 
-    /// Returns since when it has no request; `None` if it has one.
+    /// Returns the time since which the connection has been idle; `None` if it has open requests.
     fn idle_since(&self) -> Option<Instant> {
         self.with(|state| (state.open_requests == 0).then_some(state.idle_since))
     }
@@ -102,15 +101,15 @@ struct Slot<H> {
     handle: H,
 }
 
-/// Returns whether a peer's connections count towards a bound.
+/// True if a peer's connections count towards a limit.
 type CountsTowards<'c> = &'c dyn Fn(&Peer) -> bool;
 
 /// Result of [`ConnectionSlots::admit`].
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Admission<H> {
-    /// The new connection has a place, after these are closed.
+    /// The new connection is admitted after the connections with these handles are closed.
     Admitted(Vec<H>),
-    /// All connections that count have requests.
+    /// All connections that count towards the limit have open requests.
     Full,
 }
 
@@ -119,7 +118,7 @@ impl<I: Copy + Eq + Hash, H> ConnectionSlots<I, H> {
         ConnectionSlots { bounds, slots: HashMap::new() }
     }
 
-    /// Frees the places of the connections that make room for another one of `peer`, and returns their handles.
+    /// Frees the slots of connections that make room for another one of `peer`. Returns their handles.
     pub(super) fn admit(&mut self, peer: Peer) -> Admission<H> {
         let ConnectionBounds { total, reserved, per_peer } = self.bounds;
         let of_peer = |other: &Peer| !other.privileged && other.key == peer.key;
@@ -149,7 +148,8 @@ impl<I: Copy + Eq + Hash, H> ConnectionSlots<I, H> {
         self.slots.insert(id, Slot { peer, activity, handle });
     }
 
-    /// Frees the place of a connection that has ended. Returns its requests; `None` if another connection has the place.
+    /// Frees the slot of a connection that has ended. Returns the number of its requests; `None` if the slot was freed
+    /// before.
     pub(super) fn remove(&mut self, id: &I) -> Option<u64> {
         Some(self.slots.remove(id)?.activity.requests())
     }
@@ -169,7 +169,7 @@ mod tests {
 
     const ADMIN: Peer = Peer { key: 0, privileged: true };
 
-    /// Takes a place at a second.
+    /// Inserts a connection at this second.
     fn insert_connection(
         places: &mut ConnectionSlots<u32, u32>,
         id: u32,

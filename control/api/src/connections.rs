@@ -1,9 +1,8 @@
-//! An HTTP server with bounded connections, common to the API and to observers.
+//! An HTTP server with a limited number of connections, used for the API and for observers.
 //!
-//! Connections are bounded ([`ConnectionSlots`]), and so is the time that the server waits for a client: for
-//! a request's header (which includes an idle connection between two requests), and for space to
-//! write a response. A connection that waits for the appliance, such as an event stream without
-//! events, has no time-out.
+//! The number of connections is limited ([`ConnectionSlots`]). So is the time that the server waits for a client: for a
+//! request's header, which includes idle time between two requests, and for space to write a response. A connection
+//! that waits for the appliance, such as an event stream without events, has no time-out.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -34,33 +33,33 @@ use super::connection_slots::{
 };
 use crate::accept::Backoff;
 
-/// Time for open requests to finish after the server was stopped.
+/// Time in which open requests may finish after the server was stopped.
 const GRACE: Duration = Duration::from_secs(1);
-/// Most bytes of a request's header, and of a part of a body, that are buffered.
+/// Maximum number of buffered bytes of a request's header, and of a part of a body.
 const MAX_BUFFER: usize = 64 << 10;
 
-/// Accepts connections.
+/// Accepts the connections of a server.
 pub(super) trait Acceptor: Send + 'static {
     /// A connection's byte stream.
     type Io: AsyncRead + AsyncWrite + Send + 'static;
     /// The peer of a connection, which handlers read as `ConnectInfo`.
     type Caller: Clone + Send + Sync + 'static;
 
-    /// Accepts one connection. Safe to cancel.
+    /// Accepts one connection. Can be cancelled without loss of a connection.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Io, Self::Caller)>> + Send;
 
-    /// Returns the peer that a connection is counted for.
+    /// Returns the peer to which a connection is counted.
     fn peer(caller: &Self::Caller) -> Peer;
 }
 
-/// Bounds of a server.
+/// Limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Connections.
+    /// Limits on the number of connections.
     pub(super) connections: ConnectionBounds,
-    /// Time-out from the accept, or the end of a response, to the end of the next request's header.
+    /// Time-out from the accept or the end of a response to the end of the next request's header.
     pub(super) header_timeout: Duration,
-    /// Longest time in which a client reads no byte of a response.
+    /// Time-out of a write while the client reads no bytes of a response.
     pub(super) write_timeout: Duration,
 }
 
@@ -75,9 +74,10 @@ pub struct ConnectionTally {
 /// Values of a [`ConnectionTally`].
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct ConnectionCounts {
-    /// Connections closed at once: all places had requests.
+    /// Connections closed at once because all connections had open requests.
     pub refused: u64,
-    /// Connections closed without a request in time, or for a new one, or because the client did not read.
+    /// Connections closed because no request arrived in time, a new connection needed the slot, or the client did not
+    /// read.
     pub expired: u64,
     /// Failures of accept(2).
     pub accept_failures: u64,
@@ -95,8 +95,8 @@ impl ConnectionTally {
     }
 }
 
-/// Serves until `closing` is true or its sender is dropped, then for [`GRACE`] at most. `name` is
-/// the server's name in the log. Handlers find the `ConnectInfo` of their connection.
+/// Serves until `closing` is true or its sender is dropped, then at most [`GRACE`] longer. `name`: the server's name in
+/// the log. Handlers can extract the `ConnectInfo` of their connection.
 pub(super) async fn serve<D: Acceptor>(
     (name, door): (String, D),
     router: Router,
@@ -115,7 +115,7 @@ pub(super) async fn serve<D: Acceptor>(
     let mut backoff = Backoff::new(name);
     loop {
         tokio::select! {
-            // An error means that the handle was dropped, which ends the server as well.
+            // An error means that the handle was dropped, which also ends the server.
             _ = closing.wait_for(|&closing| closing) => break,
             Some(ended) = server.tasks.join_next_with_id() => server.finish(ended),
             accepted = accept(&door, &backoff) => match accepted {
@@ -132,11 +132,11 @@ pub(super) async fn serve<D: Acceptor>(
         }
     }
     drop(door);
-    // Tasks that are left are aborted with their set.
+    // The set aborts the remaining tasks when it is dropped.
     drop(tokio::time::timeout(GRACE, graceful.shutdown()).await);
 }
 
-/// Accepts when the back-off is over.
+/// Accepts a connection after the back-off's wait.
 async fn accept<D: Acceptor>(door: &D, backoff: &Backoff) -> io::Result<(D::Io, D::Caller)> {
     if let Some(until) = backoff.retry_at() {
         tokio::time::sleep_until(until.into()).await;
@@ -144,7 +144,7 @@ async fn accept<D: Acceptor>(door: &D, backoff: &Backoff) -> io::Result<(D::Io, 
     door.accept().await
 }
 
-/// The connections, each of which is a task.
+/// The connections, each served by a task.
 struct ConnectionSet<'t> {
     router: Router,
     limits: Limits,
@@ -154,7 +154,7 @@ struct ConnectionSet<'t> {
 }
 
 impl ConnectionSet<'_> {
-    /// Serves a connection, or closes it if all places have requests.
+    /// Serves a connection, or closes it if all connections have open requests.
     fn serve_connection<D: Acceptor>(
         &mut self,
         io: D::Io,
@@ -186,18 +186,18 @@ impl ConnectionSet<'_> {
         self.slots.insert(handle.id(), peer, activity, handle);
     }
 
-    /// Frees a connection's place, and counts a time-out.
+    /// Frees a connection's slot, and counts a time-out.
     fn finish(&mut self, ended: Result<(Id, hyper::Result<()>), JoinError>) {
         let expired = match ended {
             Ok((id, result)) => {
                 let requests = self.slots.remove(&id).unwrap_or_default();
-                // A time-out of an idle connection after its requests is a normal end.
+                // A time-out of an idle connection that had requests is a normal end.
                 result.is_err_and(|error| match error.is_timeout() {
                     true => requests == 0,
                     false => is_write_timeout(&error),
                 })
             }
-            // Closed for a new one.
+            // The task was aborted in favour of a new connection.
             Err(error) if error.is_cancelled() => true,
             Err(error) => {
                 self.slots.remove(&error.id());
@@ -211,7 +211,7 @@ impl ConnectionSet<'_> {
     }
 }
 
-/// Ends `busy` with the response, which is complete when hyper drops its body.
+/// Keeps `busy` until the response is complete: hyper drops its body then.
 fn hold_until_complete(busy: OpenRequest, response: Response) -> Response {
     response.map(|body| {
         Body::new(body.map_frame(move |frame| {

@@ -43,7 +43,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// The HTTP status.
+    /// Returns the HTTP status.
     pub fn status(self) -> u16 {
         match self {
             Self::BadRequest => 400,
@@ -61,7 +61,7 @@ impl ErrorKind {
 }
 
 impl ErrorKind {
-    /// Returns a description of the cases in which this error is returned.
+    /// Returns a sentence about the cases in which this error is returned.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::BadRequest => "The body or the query is wrong",
@@ -81,7 +81,7 @@ impl ErrorKind {
 }
 
 impl ApiError {
-    /// Creates a refusal of this kind with this sentence.
+    /// Creates a refusal of this kind with one sentence.
     pub fn new(error: ErrorKind, message: impl Into<String>) -> Self {
         Self { error, message: message.into(), hint: None }
     }
@@ -108,19 +108,19 @@ impl ApiError {
     pub fn conflict(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Conflict, message)
     }
-    /// 500.
+    /// Creates a refusal with status 500.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Internal, message)
     }
-    /// 502.
+    /// Creates a refusal with status 502.
     pub fn peer_refused(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::PeerRefused, message)
     }
-    /// 503.
+    /// Creates a refusal with status 503.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unavailable, message)
     }
-    /// 504.
+    /// Creates a refusal with status 504.
     pub fn timeout(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Timeout, message)
     }

@@ -1,4 +1,4 @@
-//! A fake control thread that answers from a table, behind the real server.
+//! A fake control thread behind the real server. It answers from a table.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ pub fn only_viewers() -> Access {
     Access::only_viewers()
 }
 
-/// The server, its socket and the thread that answers. Dropped, everything ends.
+/// The server, its socket and the thread that answers. A drop ends all of them.
 pub struct Fake {
     pub events: EventLog,
     requester: Requester,
@@ -94,7 +94,7 @@ impl Fake {
         }
     }
 
-    /// Returns a requester of its control thread.
+    /// Returns a sender of requests to the fake control thread.
     pub fn requester(&self) -> Requester {
         self.requester.clone()
     }
@@ -138,11 +138,11 @@ struct FakeControl {
     requests: Arc<AtomicU64>,
     last_request: Arc<Mutex<Value>>,
     regions: Vec<RegionInfo>,
-    /// Number of requests for job 1: it is done after a few.
+    /// Number of requests for job 1, which is done after a few.
     polls: u64,
 }
 
-/// Returns the peer's port of a new stream.
+/// Returns the peer's port of a stream to open.
 fn tcp_port(via: &Via) -> Option<u16> {
     match via {
         Via::Connect(connect) => Some(connect.remote.port()),

@@ -1,11 +1,11 @@
-//! Input of a put that the client reads itself: the body of a request, passed to the job through a
-//! pipe of the process.
+//! Input of a put that the client reads itself. It arrives as the body of a request, and passes to the job through a
+//! pipe within the process.
 //!
 //! ```text
 //!  client ---- body ----> handler ----> pipe(2) ----> job
 //! ```
 //!
-//! The pipe has no name. A truncated body differs from a complete one: the job fails.
+//! The pipe has no name. If the body is truncated, the job fails.
 
 use std::fs::File;
 use std::io;
@@ -21,7 +21,7 @@ use tokio::net::unix::pipe::{self, Sender};
 use super::app::{App, PathParam, RouteResult};
 use super::{ApiError, ErrorKind, Request};
 
-/// The reading end of the pipe, for the job.
+/// Reading end of the pipe, for the job.
 #[derive(Clone, Debug)]
 pub struct Input {
     file: Arc<File>,
@@ -29,12 +29,12 @@ pub struct Input {
 }
 
 impl Input {
-    /// Returns the open pipe; nonblocking.
+    /// Returns the pipe, which is nonblocking.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Returns true if all bytes were written. Valid after the end of the pipe was read.
+    /// True if all bytes were written. Valid after the job has read to the end of the pipe.
     pub fn is_complete(&self) -> bool {
         self.complete.load(Ordering::Acquire)
     }
@@ -46,8 +46,8 @@ impl PartialEq for Input {
     }
 }
 
-/// The writing end of the pipe, for the request's body. A drop before [`InputWriter::complete`] marks the
-/// input as truncated.
+/// Writing end of the pipe, for the request's body. If it is dropped before [`InputWriter::complete`], the input counts
+/// as truncated.
 #[derive(Debug)]
 pub struct InputWriter {
     sender: Sender,
@@ -55,7 +55,7 @@ pub struct InputWriter {
 }
 
 impl InputWriter {
-    /// Creates both ends of a pipe. Requires a runtime of tokio.
+    /// Creates both ends of a pipe. To be called in a tokio runtime.
     ///
     /// # Errors
     /// The process has no descriptors left.
@@ -66,21 +66,21 @@ impl InputWriter {
         Ok((InputWriter { sender, complete: Arc::clone(&complete) }, Input { file, complete }))
     }
 
-    /// Writes these bytes; waits for room.
+    /// Writes bytes; waits while the pipe is full.
     ///
     /// # Errors
-    /// The job reads no more.
+    /// The job has closed its end.
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.sender.write_all(bytes).await
     }
 
-    /// Marks the bytes written so far as the complete input.
+    /// Marks the written bytes as the complete input.
     pub fn complete(self) {
         self.complete.store(true, Ordering::Release);
     }
 }
 
-/// Handles `POST /v1/jobs/{id}/input`. Answers when the job has room for the last byte.
+/// Handles `POST /v1/jobs/{id}/input`. Answers after the last byte is in the pipe.
 pub(super) async fn input(
     State(app): State<App>,
     PathParam(id): PathParam<u64>,

@@ -1,9 +1,8 @@
 //! The management API: JSON over HTTP on a Unix socket.
 //!
-//! The server runs in a thread of its own and has no access to streams or regions. It turns HTTP
-//! into a [`Request`], passes it to the control thread through a bounded queue, and turns the
-//! [`Reply`] into JSON. Events bypass that queue: the control thread appends to the [`EventLog`],
-//! the server reads from it. `docs/api.md` describes the protocol.
+//! The server runs in its own thread and has no access to streams or regions. It turns HTTP into a [`Request`], passes
+//! it to the control thread through a bounded queue, and turns the [`Reply`] into JSON. Events bypass that queue: the
+//! control thread appends to the [`EventLog`], and the server reads from it. `docs/api.md` describes the protocol.
 
 #![forbid(unsafe_code)]
 

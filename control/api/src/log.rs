@@ -36,7 +36,7 @@ pub(super) async fn set_filter(State(app): State<App>, Json(new): Json<NewFilter
     app.respond_ok(Request::SetLog(new.filter)).await
 }
 
-/// Logs each request that changes state or is refused; other requests at level debug.
+/// Logs each request that changes state or is refused. Logs other requests at level debug.
 pub(super) async fn log_request(request: HttpRequest, next: Next) -> Response {
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let began = Instant::now();
@@ -58,7 +58,7 @@ pub(super) async fn log_request(request: HttpRequest, next: Next) -> Response {
     response
 }
 
-/// Most characters of a reason in a line: it may contain the client's input.
+/// Maximum number of characters of a reason in a line. A reason may contain the client's input.
 const MAX_SHOWN: usize = 500;
 
 fn printable_reason(why: &str) -> String {

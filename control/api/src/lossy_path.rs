@@ -1,5 +1,4 @@
-//! Paths in answers. JSON is UTF-8: in a path that is not, U+FFFD replaces each invalid sequence.
-//! Requests accept no such path.
+//! Paths in answers. JSON is UTF-8: invalid sequences in a path are replaced by U+FFFD. Requests accept no such path.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! The HTTP server for observers: metrics and health over TCP only. It changes nothing and reveals
-//! nothing beyond the metrics, so that it may listen where the management API must not.
+//! The HTTP server for observers: only metrics and health, over TCP. It changes nothing and reveals nothing except the
+//! metrics, so it may listen on addresses on which the management API must not.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -20,7 +20,7 @@ use super::connections::{Acceptor, Limits, serve};
 use super::routes::render_metrics;
 use super::{AccessTally, Reply, Request, Requester};
 
-/// Connections at a time; a quarter of them at most from one address (of IPv6, one /64).
+/// Maximum number of connections. One address (one /64 of IPv6) can have at most a quarter of them.
 pub const MAX_OBSERVERS: usize = 64;
 
 const LIMITS: Limits = Limits {
@@ -33,10 +33,10 @@ const LIMITS: Limits = Limits {
     write_timeout: Duration::from_secs(10),
 };
 
-/// A control thread without an answer for this long counts as stuck.
+/// Time without an answer after which the control thread counts as stuck.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The running server. Dropped, it stops.
+/// The running server. A drop stops it.
 #[derive(Debug)]
 pub struct Observer {
     address: SocketAddr,
@@ -44,7 +44,7 @@ pub struct Observer {
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// The server cannot listen on this address.
+/// The reason why the server cannot listen on this address.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "management.listen.address {address}: cannot be listened on: {source}; choose an address of this machine and a \
@@ -112,7 +112,7 @@ impl Acceptor for tokio::net::TcpListener {
     fn peer(caller: &SocketAddr) -> Peer {
         let key = match caller.ip().to_canonical() {
             IpAddr::V4(address) => address.to_bits().into(),
-            // An IPv6 host owns its /64.
+            // An IPv6 host usually has its /64 to itself.
             IpAddr::V6(address) => address.to_bits() >> 64 << 64,
         };
         Peer { key, privileged: false }
@@ -128,7 +128,7 @@ fn router(requester: Requester) -> Router {
         .with_state(requester)
 }
 
-/// Asks the control thread; an error is a sentence.
+/// Requests a reply of the control thread; the error is a sentence.
 async fn call_control(requester: &Requester, request: Request) -> Result<Reply, String> {
     match tokio::time::timeout(ANSWER_TIMEOUT, requester.call(request)).await {
         Ok(Ok(reply)) => Ok(reply),

@@ -6,11 +6,11 @@
 //!   ^ word         ^ sentence
 //! ```
 //!
-//! A peer's text is shown without characters that control a terminal, and cut to [`MAX_LEN`].
+//! A peer's text is displayed without characters that control a terminal, and limited to [`MAX_LEN`] bytes.
 
 use std::fmt;
 
-/// Most bytes of the private data of a reject: they fit any peer, enhanced data included.
+/// Maximum length of the private data of a reject, bytes. It fits any peer, including enhanced data.
 pub const MAX_LEN: usize = 200;
 
 base::explained! {
@@ -62,7 +62,7 @@ base::explained! {
 }
 
 impl RefusalKind {
-    /// Returns the word on the wire, in events and in counters.
+    /// Returns the word used in private data, events and counters.
     pub fn as_str(self) -> &'static str {
         self.name()
     }
@@ -94,10 +94,10 @@ impl RefusalKind {
     }
 }
 
-/// Why a stream is refused.
+/// The reason why a stream is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// The kind, if known.
+    /// Kind of the refusal, if known.
     pub kind: Option<RefusalKind>,
     /// One sentence; the whole text if the kind is unknown.
     pub sentence: String,
@@ -114,9 +114,9 @@ impl Refusal {
         truncate(&self.to_string()).as_bytes().to_vec()
     }
 
-    /// Decodes the private data of a peer's reject. `None` if they are empty or not text.
+    /// Decodes the private data of a peer's reject. `None` if it is empty or not text.
     pub fn decode(private_data: &[u8]) -> Option<Refusal> {
-        // Some peers pad with zeros.
+        // Some peers pad private data with zeros.
         let end = private_data.iter().rposition(|byte| *byte != 0)? + 1;
         let text = std::str::from_utf8(&private_data[..end]).ok()?;
         if text.chars().any(char::is_control) {
@@ -140,7 +140,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Returns at most [`MAX_LEN`] bytes of a text, cut between characters.
+/// Returns at most [`MAX_LEN`] bytes of a text, cut at a character boundary.
 fn truncate(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_LEN)]
 }

@@ -29,11 +29,11 @@ use super::{
 };
 use crate::metrics;
 
-/// Longest time that a long poll waits.
+/// Longest wait of a long poll.
 const MAX_WAIT: Duration = Duration::from_secs(60);
-/// Most bytes of a region in one answer.
+/// Maximum number of bytes of a region in one answer.
 const MAX_READ: u64 = 16 * 1024 * 1024;
-/// Most events in one page.
+/// Maximum number of events in one page.
 const MAX_PAGE: usize = 1000;
 
 /// A call: method, path, required role and handler.
@@ -51,10 +51,9 @@ fn route_entry(method: Method, path: &'static str, role: Role, served: Route) ->
     RouteEntry { method, path, role, inputs, handler: answer }
 }
 
-/// Returns all calls. `view` reads state. `operate` changes it, or reads the contents of frames and
-/// regions. `admin` is for the whole appliance and for files that it opens with its own
-/// permissions. Four calls of `operate` can name a file in the body, which requires `admin`: see
-/// [`Caller::require_file_access`].
+/// Returns all calls. `view` reads state. `operate` changes state, or reads the contents of frames and regions. `admin`
+/// affects the whole appliance, or files that it opens with its own permissions. Four calls of `operate` can name a
+/// file in the body, which requires `admin`: see [`Caller::require_file_access`].
 pub(super) fn route_table() -> Vec<RouteEntry> {
     use Role::{Admin, Operate, View};
     const GET: Method = Method::GET;
@@ -108,7 +107,7 @@ pub(super) fn route_table() -> Vec<RouteEntry> {
     ]
 }
 
-/// Routes all calls, each with its role. Handlers are reachable through this table only.
+/// Routes all calls, each with its role. All handlers are routed through this table.
 pub(super) fn router(app: App, access: Arc<Access>) -> Router {
     let calls = route_table();
     let roles = calls.iter().map(|call| (call.method.clone(), call.path, call.role));
@@ -456,8 +455,7 @@ async fn read_events(app: App, query: EventQuery, messages: bool) -> RouteResult
     Ok(axum::Json(page).into_response())
 }
 
-/// Streams one JSON object per line without end: events, and `{"lost": n}` where some were
-/// overwritten.
+/// Streams one JSON object per line without end: events, and `{"lost": n}` where events were overwritten.
 fn follow_events(app: App, (after, limit): (u64, usize), filter: EventFilter) -> Response {
     let lines = stream::unfold((app, after, filter), move |(app, mut after, filter)| async move {
         let mut closing = app.closing();

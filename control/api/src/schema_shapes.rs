@@ -1,4 +1,4 @@
-//! Schemas of strings in bodies, which their types do not describe.
+//! Schemas of strings in bodies whose types do not describe them.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tcp_lite::mpa::Peer;
 
-/// Defines a type that exists for its schema only.
+/// Defines a type that is used only for its schema.
 macro_rules! shapes {
     ($($(#[doc = $doc:literal])+ $Name:ident = $schema:tt;)+) => {$(
         $(#[doc = $doc])+
@@ -71,12 +71,12 @@ pub(super) fn access_words(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": config::access_words() })
 }
 
-/// Kinds of peers over RDMAP.
+/// Returns the schema of the kinds of peers over RDMAP.
 pub(super) fn peers(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": Peer::ALL.map(Peer::name) })
 }
 
-/// Defines the body of a call that takes the keys of a section of the configuration.
+/// Defines the body of a call that accepts the keys of a configuration section.
 macro_rules! sections {
     ($($(#[doc = $doc:literal])+ $Name:ident = $section:literal, example $example:tt;)+) => {$(
         $(#[doc = $doc])+

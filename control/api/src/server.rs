@@ -1,5 +1,5 @@
-//! The HTTP server: a thread with a Unix socket. The socket has mode 0600, or 0660 if other users
-//! than the owner have roles.
+//! The HTTP server: a thread with a Unix socket. The socket has mode 0600, or 0660 if users other than the owner have
+//! roles.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -21,14 +21,13 @@ use super::connections::{Limits, serve};
 use super::routes::router;
 use super::{Access, EventLog, Requester};
 
-/// Connections that wait for `accept`.
+/// Maximum number of connections that wait for accept(2).
 const BACKLOG: i32 = MAX_CONNECTIONS as i32;
 
-/// Connections at a time. Of these a quarter is for admins, and another user has a quarter at most.
+/// Maximum number of connections. A quarter is reserved for admins, and any other user can have at most a quarter.
 pub const MAX_CONNECTIONS: usize = 256;
 
-/// A client that stops reading, such as a pager behind `ddpctl events --follow`, is disconnected
-/// after ten minutes.
+/// A client that stops reading, such as a pager behind `ddpctl events --follow`, is disconnected after ten minutes.
 const LIMITS: Limits = Limits {
     connections: ConnectionBounds {
         total: MAX_CONNECTIONS,
@@ -39,7 +38,7 @@ const LIMITS: Limits = Limits {
     write_timeout: Duration::from_secs(600),
 };
 
-/// The running server. Dropped, it stops and removes its socket.
+/// The running server. A drop stops it and removes its socket.
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
@@ -54,31 +53,31 @@ pub enum ServerError {
     #[error("{}: another appliance answers there already: stop it, or give this one another \
              management.socket", .0.display())]
     InUse(PathBuf),
-    /// Something else is in its place.
+    /// The path exists and is not a socket.
     #[error("{}: exists and is no socket: remove it, or choose another management.socket", .0.display())]
     NotASocket(PathBuf),
     /// The socket's group cannot be set.
     #[error("{}: the management socket cannot be opened to its group: {source}; ddpd must run as root or be a member of \
              management.access.socket_group", path.display())]
     Group {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// Why.
+        /// Error of the system call.
         source: io::Error,
     },
     /// The socket cannot be created.
     #[error("{}: the management socket cannot be made: {source}; check its directory and \
              management.socket", path.display())]
     Io {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// Why.
+        /// Error of the system call.
         source: io::Error,
     },
 }
 
 impl Server {
-    /// Makes the socket and serves it to whom `access` admits. `body_limit` bounds request bodies, bytes.
+    /// Creates the socket and serves it to the users that `access` admits. `body_limit`: longest request body, bytes.
     pub fn start(
         path: &Path,
         requester: Requester,
@@ -94,7 +93,7 @@ impl Server {
         &self.path
     }
 
-    /// Ends requests within a second, stops the thread and removes the socket.
+    /// Ends open requests within a second, stops the thread and removes the socket.
     pub fn stop(mut self) -> io::Result<()> {
         self.shut_down()
     }
@@ -116,7 +115,7 @@ impl Drop for Server {
     }
 }
 
-/// The listening socket before it is served: connections wait. A drop removes it.
+/// The listening socket before it is served; connections wait in its queue. A drop removes it.
 ///
 /// The socket is created before the sandbox, which refuses connect(2), chmod(2) and chown(2).
 #[derive(Debug)]
@@ -129,13 +128,13 @@ impl BoundServer {
     /// Creates the socket, accessible to the users that `access` admits.
     ///
     /// # Errors
-    /// Another appliance serves it, or it cannot be created.
+    /// Another appliance serves the socket, or it cannot be created.
     pub fn new(path: &Path, access: &Access) -> Result<BoundServer, ServerError> {
         let listener = Some(bind(path, access.socket_mode())?);
         Ok(BoundServer { path: path.to_owned(), listener })
     }
 
-    /// Serves the API on the socket. `body_limit` bounds request bodies, bytes.
+    /// Serves the API on the socket. `body_limit`: longest request body, bytes.
     ///
     /// # Errors
     /// The thread or its runtime cannot be started.
@@ -184,8 +183,7 @@ impl Drop for BoundServer {
     }
 }
 
-/// Creates the listening socket. It has mode 0600 before its name exists, and its final mode before
-/// it listens.
+/// Creates the listening socket. The socket has mode 0600 before it has a name, and its final mode before it listens.
 pub(super) fn bind(path: &Path, mode: SocketMode) -> Result<UnixListener, ServerError> {
     let failed = |source: io::Error| ServerError::Io { path: path.to_owned(), source };
     match std::fs::symlink_metadata(path) {
@@ -195,7 +193,7 @@ pub(super) fn bind(path: &Path, mode: SocketMode) -> Result<UnixListener, Server
         Ok(_) if UnixStream::connect(path).is_ok() => {
             return Err(ServerError::InUse(path.to_owned()));
         }
-        // Left by an appliance that was killed: no process listens on it.
+        // Left by an appliance that was killed: no process listens on the socket.
         Ok(_) => std::fs::remove_file(path).map_err(failed)?,
         Err(_) => {}
     }
@@ -205,8 +203,7 @@ pub(super) fn bind(path: &Path, mode: SocketMode) -> Result<UnixListener, Server
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-        // The mode is set before bind: afterwards a link could have replaced the socket at its
-        // path.
+        // The mode is set before bind, because afterwards a link could replace the socket at its path.
         rustix::net::bind(&socket, &address)?;
         Ok(socket)
     };
@@ -219,7 +216,7 @@ pub(super) fn bind(path: &Path, mode: SocketMode) -> Result<UnixListener, Server
     Ok(UnixListener::from(socket))
 }
 
-/// Gives the socket of this name to a group, and mode 0660. The name is resolved once, and no link is followed.
+/// Sets the group of the socket at this path, and mode 0660. The path is resolved once, and no link is followed.
 fn open_to_group(path: &Path, group: Option<u32>) -> io::Result<()> {
     let name =
         rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;

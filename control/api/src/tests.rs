@@ -1,4 +1,4 @@
-//! The server over its real socket, with a fake control thread behind it.
+//! The server over its real socket, with a fake control thread.
 
 mod observe;
 mod serving;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Sends raw bytes, returns status and body.
+/// Sends raw bytes. Returns status and body.
 pub(super) fn raw_request(fake: &Fake, request: &str) -> (u16, String) {
     let mut stream = UnixStream::connect(fake.socket()).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
@@ -71,8 +71,8 @@ fn socket_is_owner_only_and_removed_on_stop() {
     assert!(!socket.exists());
 }
 
-// A program with write access to the directory may replace the socket by a link: the mode of the
-// link's target remains.
+// A program with write access to the directory may replace the socket by a link. The mode of the link's target must not
+// change.
 #[test]
 fn symlink_at_socket_path_is_not_followed() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,7 +93,7 @@ fn symlink_at_socket_path_is_not_followed() {
             }
         });
         for _ in 0..2000 {
-            // Fails when the link is there first.
+            // Fails if the link exists first.
             drop(super::server::bind(&path, super::access::SocketMode::Owner));
         }
         done.store(true, Ordering::Relaxed);
@@ -272,8 +272,7 @@ fn client_retries_while_listen_queue_is_full() {
     let _first = UnixStream::connect(&path).unwrap();
     std::thread::scope(|scope| {
         let client = scope.spawn(|| Client::new(&path).unwrap().get::<Status>("/v1/status"));
-        // The client retries while the queue is full. The order of both threads does not affect the
-        // result.
+        // The client retries while the queue is full. The result does not depend on the order of the threads.
         std::thread::sleep(std::time::Duration::from_millis(50));
         drop(accept(&listener).unwrap());
         let mut fds = [PollFd::new(&listener, PollFlags::IN)];
@@ -363,7 +362,7 @@ fn events_are_paged_filtered_and_waited_for() {
     let (_, page) = json_request(&fake, "GET", "/v1/events?since_us=9999999999999999", "");
     assert_eq!(page["events"], json!([]));
 
-    // A long poll ends with a matching event only.
+    // A long poll ends only with a matching event.
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! The flight recorder's answer: the history of a stream, of a job's streams or of a peer's.
+//! The flight recorder's answer: the history of a stream, of a job's streams or of a peer's streams.
 
 use axum::extract::State;
 use base::address;
@@ -9,20 +9,19 @@ use std::net::IpAddr;
 use super::app::{App, PathParam, RouteResult};
 use super::{ApiError, Counters, Request, StreamId};
 
-/// The subject of the question.
+/// The subject of a `why` request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExplainSubject {
     /// A stream.
     Stream(StreamId),
     /// A job.
     Job(u64),
-    /// A peer, at all its ports or at this one.
+    /// A peer; all its ports, or one.
     Peer(IpAddr, Option<u16>),
 }
 
 impl ExplainSubject {
-    /// Parses an address with or without a port, a stream (16 hexadecimal digits) or a job (any
-    /// other number).
+    /// Parses an address with or without a port, a stream (16 hexadecimal digits) or a job (any other number).
     pub fn parse(text: &str) -> Option<ExplainSubject> {
         let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
         if let Ok(address) = address::parse(inner.unwrap_or(text)) {

@@ -1,8 +1,8 @@
-//! Rights of peers on a region, in one word.
+//! Rights of peers on a region, as one word.
 
 use ddp::Access;
 
-/// The words, in the file and in the API.
+/// The words with their rights, in the file and in the API.
 pub(super) const ACCESS_WORDS: [(&str, Access); 5] = [
     ("rw", AccessFlags { read: true, write: true, ..AccessFlags::NONE }.access()),
     ("r", AccessFlags { read: true, ..AccessFlags::NONE }.access()),
@@ -11,17 +11,17 @@ pub(super) const ACCESS_WORDS: [(&str, Access); 5] = [
     ("none", Access::NONE),
 ];
 
-/// The words, for an error message.
+/// The words, for error messages.
 pub const ACCESS_CHOICES: &str = "\"r\", \"w\", \"rw\", \"rwa\" (with atomics) or \"none\"";
 
-/// Rights of peers, one by one.
+/// Rights of peers, as separate flags.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessFlags {
-    /// RDMA Reads.
+    /// Peers may send RDMA Read Requests.
     pub read: bool,
-    /// RDMA Writes and tagged segments.
+    /// Peers may send RDMA Writes and other tagged segments.
     pub write: bool,
-    /// Atomic operations.
+    /// Peers may send atomic operations.
     pub atomic: bool,
 }
 
@@ -45,13 +45,13 @@ pub fn access_words() -> Vec<&'static str> {
     ACCESS_WORDS.iter().map(|(word, _)| *word).collect()
 }
 
-/// Returns the rights that a word stands for.
+/// Returns the rights of a word; `None` for an unknown word.
 pub fn access_from_word(word: &str) -> Option<Access> {
     ACCESS_WORDS.iter().find(|(known, _)| *known == word).map(|(_, access)| *access)
 }
 
-/// Returns the word for these rights, or the nearest one with fewer rights: atomics require both
-/// others.
+/// Returns the word for these rights. Without an exact word, returns one with fewer rights: atomics need both read and
+/// write.
 pub(super) fn nearest_word(access: Access) -> &'static str {
     let (read, write) = (access.remote_read(), access.remote_write());
     let without = AccessFlags { read, write, atomic: false }.access();
@@ -83,7 +83,7 @@ mod tests {
         );
         assert_eq!(access_from_word("-"), None);
         assert_eq!(access_from_word("rwa").map(Access::bits), Some(7));
-        // Rights without a word of their own.
+        // Atomics without write have no word of their own.
         let read_and_atomic = AccessFlags { read: true, write: false, atomic: true };
         assert_eq!(nearest_word(read_and_atomic.access()), "r");
         assert_eq!(nearest_word(Access::ATOMIC), "none");

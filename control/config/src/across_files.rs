@@ -8,7 +8,7 @@ use super::document::Document;
 use super::errors::ConfigError;
 use super::types::PortKind;
 
-/// Errors between files: names, sockets, devices and cores that only one can have, ring links with
+/// Returns conflicts between files: names, sockets, devices and cores that only one appliance can have, ring links with
 /// more than two ends, and `[memory]` sections that differ.
 pub fn check_together(documents: &[Document]) -> Vec<ConfigError> {
     let mut errors = check_link_ends(documents);
@@ -97,8 +97,8 @@ fn check_link_ends(documents: &[Document]) -> Vec<ConfigError> {
     errors
 }
 
-/// Reports ring links with one end: such a process does not start, but a single file may be
-/// correct.
+/// Returns an error for each ring link with one end. A process with such a link does not start, but a single file of
+/// several may have one.
 pub fn check_one_ended_links(documents: &[Document]) -> Vec<ConfigError> {
     let mut errors = Vec::new();
     for (link, ends) in ring_links(documents) {

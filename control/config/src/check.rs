@@ -11,8 +11,8 @@ use super::types::*;
 use super::values::show_size;
 use crate::transport::Transport;
 
-/// The readable sections of a file, before the checks between them. Names include those of sections
-/// with errors: a reference to one is not dangling.
+/// The readable sections of a file, before the checks between them. Names include those of sections with errors, so
+/// that a reference to such a section counts as valid.
 pub(super) struct Sections {
     pub(super) ports: Vec<(PortSection, SectionSpan)>,
     pub(super) port_names: Vec<String>,
@@ -28,10 +28,10 @@ pub(super) struct Sections {
     pub(super) ipsec: bool,
 }
 
-/// Least memory of one stream of rping and perftest, bytes.
+/// Minimum memory of one stream of rping and perftest, bytes.
 const MIN_SLOT: u64 = 4096;
 
-/// Reports everything that is wrong between the sections of one file.
+/// Reports all errors between the sections of one file.
 pub(super) fn check_file(sections: &Sections, sink: &ErrorSink) {
     check_unique_names(sections, sink);
     check_ports(sections, sink);
@@ -42,8 +42,7 @@ pub(super) fn check_file(sections: &Sections, sink: &ErrorSink) {
     check_required_protection(sections, sink);
 }
 
-/// Checks that IPsec exists if a listener requires it: otherwise the listener would accept no
-/// stream.
+/// Reports listeners that require IPsec while no policy exists: they would accept no stream.
 fn check_required_protection(sections: &Sections, sink: &ErrorSink) {
     let all = sections.listeners.iter();
     for (_, places) in all.filter(|(l, _)| l.require.is_some() && !sections.ipsec) {
@@ -56,7 +55,7 @@ fn check_required_protection(sections: &Sections, sink: &ErrorSink) {
     }
 }
 
-/// Checks that `max_fpdu` admits an FPDU that fills a segment: at least the largest MTU.
+/// Reports a `max_fpdu` below the largest MTU: an FPDU may fill a segment.
 fn check_longest_fpdu(sections: &Sections, sink: &ErrorSink) {
     let (mpa, places) = &sections.mpa;
     let longest = sections.interfaces.iter().max_by_key(|(interface, _)| interface.mtu);
@@ -170,7 +169,7 @@ fn check_regions(sections: &Sections, sink: &ErrorSink) {
             ),
         );
     }
-    // Reserved hugepages do not count towards the limit.
+    // Regions in reserved hugepages do not count towards the limit.
     let counted = sections.regions.iter().filter(|(r, _)| r.backing != Backing::Hugepages);
     let counted = counted.filter_map(|(r, _)| r.size).fold(0u64, u64::saturating_add);
     if let Some(ceiling) = limits.0.memory.filter(|&ceiling| counted > ceiling) {
@@ -237,7 +236,7 @@ fn check_listeners(sections: &Sections, sink: &ErrorSink) {
     }
 }
 
-/// Returns the errors of a listener's regions; also used for listeners that the API adds.
+/// Returns the errors in a listener's list of regions. Also used for listeners that the API adds.
 pub(super) fn listener_regions(listener: &ListenerSection, regions: &[String]) -> Vec<String> {
     let mut messages = Vec::new();
     for (index, region) in listener.regions.iter().enumerate() {
@@ -272,8 +271,8 @@ pub(super) fn listener_regions(listener: &ListenerSection, regions: &[String]) -
     messages
 }
 
-/// Checks the region of a service whose streams have a slot each: it serves this listener alone,
-/// and the slots have the minimum size.
+/// Checks the region of a service that gives each stream a slot: the region serves only this listener, and its slots
+/// have the minimum size.
 fn check_slots(
     listener: &ListenerSection,
     places: &SectionSpan,
@@ -308,8 +307,8 @@ fn check_slots(
     }
 }
 
-/// Returns why a region with a file cannot belong to the listener: only the service `region`
-/// reports the peers' Writes, so the file would not receive them.
+/// Returns the reason why a region with a file cannot belong to the listener. Only the service `region` reports the
+/// peers' Writes; with another service the Writes would not reach the file.
 pub fn unsaved_writes(listener: &ListenerSection, region: &RegionSection) -> Option<String> {
     let service = listener.ulp.rdmap()?.service;
     let Backing::File { path, .. } = &region.backing else { return None };

@@ -8,7 +8,7 @@ use super::rule::Shape;
 use super::types::*;
 use super::values::*;
 
-/// Most workers; a stream's number has 16 bits for its worker, far more than machines have cores.
+/// Maximum number of workers. A stream's number has 16 bits for its worker.
 const MAX_WORKERS: u16 = 128;
 
 section! {
@@ -75,7 +75,7 @@ pub(super) fn read_workers(mut section: Section<'_, '_>) -> (Vec<WorkerSection>,
     (workers, section.finish())
 }
 
-/// Returns the keys of these sections.
+/// Returns the keys of `[memory]` and `[workers]`.
 pub(super) fn device_keys() -> Vec<Key> {
     [MemorySection::keys(), worker_keys()].concat()
 }

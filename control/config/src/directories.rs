@@ -1,13 +1,12 @@
 //! Opens files below the directories of `[files] paths` only.
 //!
-//! Without that key they are the appliance's own directory ([`own_directory`]), the files named in
-//! the configuration, and their directories.
+//! Without that key the allowed directories are the appliance's own one ([`own_directory`]) and those of the files
+//! named in the configuration. These files are allowed, too.
 //!
-//! Each component of a path is opened separately from the directory on (`openat(2)`, `O_NOFOLLOW`),
-//! and `..` is refused: no symbolic link leads out, also while directories are renamed.
-//! `openat2(2)` is not used: it has its mode in memory, where a filter of system calls cannot
-//! refuse set-user-ID bits. The directories themselves are the operator's and may be symbolic
-//! links.
+//! Each component of a path below the directory is opened separately (`openat(2)`, `O_NOFOLLOW`), and `..` is refused.
+//! No symbolic link can lead out of the directory, even while directories are renamed. `openat2(2)` is not used: its
+//! mode is in memory, where a filter of system calls cannot refuse set-user-ID bits. The directories themselves are the
+//! operator's and may be symbolic links.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -22,57 +21,57 @@ use rustix::io::Errno;
 
 pub use self::parent::{ParentDirectory, WriteError};
 
-/// Directory of the appliance's own files, as the packages create it.
+/// Directory of the appliance's own files, which the packages create.
 const STATE_DIRECTORY: &str = "/var/lib/ddpd";
 
-/// Directories that a file in them does not open for others.
+/// Directories that a configured file in them does not open for other files.
 const SHARED_DIRECTORIES: [&str; 2] = ["/", "/dev"];
 
-/// The purpose of opening a file.
+/// Purpose for which a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenPurpose {
-    /// Source of a transfer: an ordinary file, or a pipe.
+    /// Source of a transfer: an ordinary file or a pipe.
     Read,
-    /// File of a region: read and written, created with mode 0600 if missing.
+    /// File of a region: read and written; created with mode 0600 if missing.
     ReadWrite,
-    /// File of a queue: appended, created with mode 0600 if missing.
+    /// File of a queue: appended to; created with mode 0600 if missing.
     Append,
-    /// Destination of a get: created, or truncated.
+    /// Destination of a get: created or truncated.
     Replace,
 }
 
-/// Why a file is not opened.
+/// Reason why a file is not opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// The path is outside of the directories.
+    /// The path is not below an allowed directory.
     #[error("{0}")]
     Outside(String),
-    /// The path is allowed, but cannot be opened.
+    /// The path is allowed, but opening it failed.
     #[error("{0}")]
     Failed(String),
 }
 
-/// The directories.
+/// The directories below which files may be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directories {
     paths: Vec<PathBuf>,
-    /// Files that may be opened wherever they are.
+    /// Files that may be opened outside of the directories.
     named_files: Vec<PathBuf>,
-    /// True for the directories of `[files] paths`.
+    /// True if `[files] paths` is set.
     is_configured: bool,
 }
 
-/// The own directory of a test's appliances.
+/// Replacement of [`own_directory`] in tests.
 static OWN_DIRECTORY_OVERRIDE: OnceLock<PathBuf> = OnceLock::new();
 
-/// Makes the system's directory for temporary files the own one of this process. For tests, whose files are there.
+/// Makes the system's directory for temporary files, where tests have their files, the own directory of this process.
 #[doc(hidden)]
 pub fn use_temporary_directory() {
     OWN_DIRECTORY_OVERRIDE.get_or_init(std::env::temp_dir);
 }
 
-/// Returns the directory of the appliance's own files: the service manager's (`StateDirectory=` of
-/// systemd, the first of several), else [`STATE_DIRECTORY`].
+/// Returns the directory of the appliance's own files: the service manager's (the first of systemd's
+/// `StateDirectory=`), else [`STATE_DIRECTORY`].
 pub fn own_directory() -> PathBuf {
     if let Some(directory) = OWN_DIRECTORY_OVERRIDE.get() {
         return directory.clone();
@@ -99,8 +98,7 @@ impl Directories {
         Directories { paths, named_files: Vec::new(), is_configured: true }
     }
 
-    /// Returns the directories without `[files] paths`. `named`: the files that the configuration
-    /// names.
+    /// Returns the directories without `[files] paths`. `named`: the files named in the configuration.
     pub fn default_for<'a>(named: impl Iterator<Item = &'a Path>) -> Directories {
         let named: Vec<PathBuf> = named.map(absolute).collect();
         let mut paths = vec![own_directory()];
@@ -114,7 +112,7 @@ impl Directories {
         Directories { paths, named_files: named, is_configured: false }
     }
 
-    /// Allows files anywhere.
+    /// Returns directories that allow files anywhere.
     pub fn root() -> Directories {
         Directories::from_key(&["/".into()])
     }
@@ -122,7 +120,7 @@ impl Directories {
     /// Checks whether the path is allowed, without creating anything. A missing file is allowed.
     ///
     /// # Errors
-    /// The path is outside of the directories, by its name or by a symbolic link.
+    /// The path is outside of the directories, by its name or through a symbolic link.
     pub fn admit(&self, path: &Path) -> Result<(), PathError> {
         let way = self.split(path)?;
         match self.resolve(path, &way, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
@@ -152,7 +150,7 @@ impl Directories {
         Ok(ParentDirectory::new(opened, name))
     }
 
-    /// Opens it. Never waits for the other end of a pipe.
+    /// Opens a file. Never waits for the other end of a pipe.
     ///
     /// # Errors
     /// One sentence that names the path.
@@ -167,7 +165,7 @@ impl Directories {
         let way = self.split(path)?;
         let file = File::from(self.resolve(path, &way, flags, mode.into())?);
         let metadata = file.metadata().map_err(|error| open_failed(path, &error))?;
-        // For instance /dev/null, to discard messages.
+        // A character device named in the configuration is allowed, such as /dev/null to discard messages.
         let device = usage == OpenPurpose::Append
             && metadata.file_type().is_char_device()
             && self.named_files.contains(&absolute(path));
@@ -178,8 +176,7 @@ impl Directories {
         Ok(file)
     }
 
-    /// Splits a path at the innermost allowed directory: an outer one may be allowed for other
-    /// files.
+    /// Splits a path at the innermost directory that contains it; an outer directory may be allowed for other purposes.
     fn split(&self, path: &Path) -> Result<SplitPath, PathError> {
         let whole = absolute(path);
         let names_a_file = !path.as_os_str().as_encoded_bytes().ends_with(b"/");
@@ -239,8 +236,7 @@ impl Directories {
 
 const DIRECTORY_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Returns the name of a component. [`way`] has refused `..`; an empty name fails in the system
-/// call.
+/// Returns the name of a component. [`split_at`] has refused `..`; an empty name makes the system call fail.
 fn component_name(part: Component<'_>) -> &OsStr {
     match part {
         Component::Normal(name) => name,
@@ -248,11 +244,11 @@ fn component_name(part: Component<'_>) -> &OsStr {
     }
 }
 
-/// Opens one name in a directory. A symbolic link is [`Errno::LOOP`] with any flags.
+/// Opens one name in a directory. A symbolic link causes [`Errno::LOOP`] with any flags.
 fn open_nofollow(at: impl AsFd, name: &OsStr, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let opened = openat(&at, name, flags | OFlags::NOFOLLOW, mode);
     let may_be_link = match &opened {
-        // O_PATH opens the link itself.
+        // With O_PATH the link itself was opened.
         Ok(_) => flags.contains(OFlags::PATH) && !flags.contains(OFlags::DIRECTORY),
         Err(error) => *error == Errno::NOTDIR,
     };
@@ -272,7 +268,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Splits a path at a directory. The operator's directory may contain `..`, the rest may not.
+/// Splits a path at a directory. The directory, which the operator chose, may contain `..`; the rest may not.
 fn split_at(directory: &Path, whole: &Path) -> Option<SplitPath> {
     let rest = whole.strip_prefix(directory).ok()?;
     let goes_up = rest.components().any(|part| part == Component::ParentDir);

@@ -1,4 +1,4 @@
-//! Converts the text of a file to a [`Config`], and an API request to one section.
+//! Converts the text of a file to a [`Config`], and the body of an API request to one section.
 
 use std::path::Path;
 
@@ -46,7 +46,7 @@ impl Document {
         }
     }
 
-    /// Checks a text as if it had been read from `file`.
+    /// Parses a text and checks it as if it were the content of `file`.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigErrors> {
         let sink = ErrorSink::new(file, text);
         let (table, syntax) = DeTable::parse_recoverable(text);
@@ -56,7 +56,7 @@ impl Document {
             sink.report_offset(at, "", format!("is not TOML here: {what}"));
         }
         if !syntax.is_empty() {
-            // The parser's recovery would cause spurious errors.
+            // After a syntax error the parser's recovery would cause spurious errors.
             return Err(ConfigErrors(sink.take_errors()));
         }
         let draft = UncheckedDocument::read(file, Section::root(&sink, table.get_ref()), &sink);
@@ -70,13 +70,13 @@ impl Document {
         }
     }
 
-    /// Returns an error of one of this file's keys.
+    /// Returns an error of one of this file's keys, with its line.
     pub(super) fn error(&self, places: &SectionSpan, key: &str, message: String) -> ConfigError {
         self.sink.error_at(places.key_offset(key), places.full_key(key), message)
     }
 }
 
-/// Everything that was read; whole if nothing was reported.
+/// All sections as read; complete if no error was reported.
 struct UncheckedDocument {
     name: String,
     root: SectionSpan,
@@ -175,7 +175,7 @@ impl UncheckedDocument {
     }
 }
 
-/// Reads an array of tables; leaves out those with errors but keeps their names.
+/// Reads an array of tables. Leaves out tables with errors but keeps their names.
 fn read_sections<'s, 'i, T>(
     root: &mut Section<'s, 'i>,
     key: &'static str,

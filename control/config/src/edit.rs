@@ -1,5 +1,4 @@
-//! Generates the text of a file from tables: from scratch, or by editing a text so that its
-//! comments and order remain.
+//! Generates the text of a file from tables: a new text, or an edited one that keeps its comments and order.
 
 use std::path::Path;
 
@@ -13,11 +12,10 @@ use super::source::identity_key;
 use super::to_tables::{Secrets, WrittenTable};
 use super::{Config, ListenerSection, RegionSection};
 
-/// Returns a text for `file` that reads as this configuration. `text`: the present text, which is
-/// edited if possible.
+/// Returns a text for `file` that is read as this configuration. `text`: the present text, which is edited if possible.
 ///
 /// # Errors
-/// One sentence: no file describes this configuration.
+/// One sentence: no file can describe this configuration.
 pub fn file_text(config: &Config, file: &Path, text: &str) -> Result<String, String> {
     let wanted = config.to_tables(Secrets::InClear);
     let is_it = |text: &str| {
@@ -40,7 +38,7 @@ pub fn file_text(config: &Config, file: &Path, text: &str) -> Result<String, Str
     }
 }
 
-/// Returns the tables as a file.
+/// Returns the tables as the text of a file.
 pub(crate) fn render(tables: &[WrittenTable]) -> String {
     let mut text = String::new();
     for table in tables {
@@ -50,7 +48,7 @@ pub(crate) fn render(tables: &[WrittenTable]) -> String {
     text
 }
 
-/// Adds a table with its keys to a text, each with a comment behind it if it has one.
+/// Appends a table with its keys to a text. A key's comment, if any, follows the key on its line.
 pub fn render_table<'k>(
     text: &mut String,
     section: &str,
@@ -80,12 +78,12 @@ pub fn json_to_toml(json: &Json) -> Option<String> {
     toml_value(json).map(|value| value.to_string())
 }
 
-/// Returns `[tcp]` or `[[port]]`; for the keys of the whole file, `the file's`.
+/// Returns the header, such as `[tcp]` or `[[port]]`; for top-level keys `the file's`.
 pub fn table_header(section: &str) -> String {
     if section.is_empty() { "the file's".to_owned() } else { header(section) }
 }
 
-/// Returns `text` with the differing values changed; `None` if it is not in the usual form.
+/// Returns `text` with the differing values changed; `None` if it cannot be edited.
 fn edit_text(file: &Path, text: &str, config: &Config, wanted: &[WrittenTable]) -> Option<String> {
     let have = Document::parse(file, text).ok()?.config.to_tables(Secrets::InClear);
     let mut document: DocumentMut = text.parse().ok()?;
@@ -125,7 +123,7 @@ fn update_table(root: &mut TomlTable, was: &WrittenTable, table: &WrittenTable) 
     Some(())
 }
 
-/// Sets the value of a key; its surroundings remain.
+/// Sets the value of a key; whitespace and comments around it remain.
 fn set_value(place: &mut TomlTable, key: &str, json: &Json) -> Option<()> {
     let mut new = toml_value(json)?;
     if let Some(old) = place.get(key).and_then(Item::as_value) {
@@ -138,7 +136,7 @@ fn set_value(place: &mut TomlTable, key: &str, json: &Json) -> Option<()> {
 fn remove_table(root: &mut TomlTable, removed: &WrittenTable) -> Option<()> {
     let (outer, name) = removed.section.rsplit_once('.').unwrap_or(("", removed.section));
     if !LISTS.contains(&removed.section) {
-        // The enclosing table may have been removed itself.
+        // The enclosing table may have been removed already.
         if let Some(place) = find_table(root, outer, &removed.identity) {
             place.remove(name);
         }
@@ -163,7 +161,7 @@ fn has_identity(table: &TomlTable, key: &str, name: &str) -> bool {
     })
 }
 
-/// Returns the table with this section and these names, if it exists.
+/// Returns the table of this section with these identities, if it exists.
 fn find_table<'t>(
     root: &'t mut TomlTable,
     section: &str,
@@ -172,7 +170,7 @@ fn find_table<'t>(
     walk_to_table(root, section, of, false)
 }
 
-/// Returns the table with this section and these names, created if missing.
+/// Returns the table of this section with these identities; creates it if missing.
 fn open_table<'t>(
     root: &'t mut TomlTable,
     section: &str,
@@ -230,8 +228,7 @@ fn toml_value(json: &Json) -> Option<Value> {
     }
 }
 
-/// Returns the keys of a new table; of a region or a listener only those that differ from the
-/// default.
+/// Returns the keys of a new table. For a region or a listener, only those that differ from the default.
 fn keys_of_new_table(config: &Config, table: &WrittenTable) -> KeyValues {
     let name = table.identity.first();
     let region = config.regions.iter().find(|region| Some(&region.name) == name);
@@ -246,7 +243,7 @@ fn keys_of_new_table(config: &Config, table: &WrittenTable) -> KeyValues {
     table.keys.iter().filter(|(key, _)| needed(key)).cloned().collect()
 }
 
-/// Returns true if the region differs or is invalid without the key.
+/// True if the region differs or is invalid without the key.
 fn region_needs_key(region: &RegionSection, key: &str) -> bool {
     let alone = Config::tables_of_region(region);
     region_from_json(&api_body(&[alone], "region", "", key)).ok().as_ref() != Some(region)
@@ -259,7 +256,7 @@ fn listener_needs_key(listener: &ListenerSection, table: &WrittenTable, key: &st
     listener_from_json(&body).ok().as_ref() != Some(listener)
 }
 
-/// Returns the tables of one region or listener as the API accepts them, without one key.
+/// Returns the tables of one region or listener as an API request, without the key `without`.
 fn api_body(tables: &[WrittenTable], section: &str, queue: &str, without: &str) -> Json {
     let mut body = serde_json::Map::new();
     for table in tables {

@@ -1,7 +1,7 @@
 //! Checks the machine against a configuration without opening DPDK: devices, memory, permissions.
 //!
-//! `ddpd check` reports the results. `ddpd` itself checks again when it opens devices and files,
-//! since the machine may change in between. Nothing here changes the machine.
+//! `ddpd check` reports the results. `ddpd` itself checks again when it opens devices and files, since the machine may
+//! change in between. These checks do not change the machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,20 +22,19 @@ use super::types::*;
 use super::values::show_size;
 use crate::privilege::{self, Capability};
 
-/// Finds the first address of an interface that the host has on another device than its TAP, whose
-/// name is the second argument. Returns it as a sentence. The error is the reason why the kernel's
-/// addresses cannot be read.
+/// Finds an address of an interface that the host has on another device than the interface's TAP (the second argument).
+/// Returns a sentence about the first such address. The error is the reason why the kernel's addresses cannot be read.
 pub type FindMisplacedAddress<'a> =
     &'a dyn Fn(&InterfaceSection, &str) -> Result<Option<String>, String>;
 
 impl Document {
-    /// Returns the requirements that this machine lacks. `misplaced` reads addresses from the
-    /// running kernel.
+    /// Returns the requirements of this configuration that this machine does not meet. `misplaced` reads addresses from
+    /// the running kernel.
     pub fn check_machine(&self, misplaced: FindMisplacedAddress<'_>) -> Vec<MachineFinding> {
         self.check_machine_at(Path::new("/"), misplaced)
     }
 
-    /// Checks the machine whose `/sys`, `/proc` and `/dev` are below another directory.
+    /// Checks a machine whose `/sys`, `/proc` and `/dev` are below `root`.
     pub(super) fn check_machine_at(
         &self,
         root: &Path,
@@ -65,7 +64,7 @@ impl Document {
     }
 }
 
-/// Regions are mapped with pages of this size.
+/// Page size with which regions are mapped, bytes.
 const REGION_PAGE: u64 = 2 << 20;
 
 fn check_hugepages(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {
@@ -84,7 +83,7 @@ fn check_hugepages(machine: &Machine, document: &Document, findings: &mut Findin
         ),
         _ => {}
     }
-    // Regions share the pages of 2 MiB, with which they are mapped.
+    // All regions in hugepages share the free pages of 2 MiB.
     let mut free = machine.free_hugepages_of(|size| size == REGION_PAGE);
     for (region, places) in document.config.regions.iter().zip(&document.regions) {
         if region.backing != Backing::Hugepages {
@@ -141,7 +140,7 @@ fn check_locked_memory(machine: &Machine, document: &Document, findings: &mut Fi
     }
 }
 
-/// Reports regions that exceed the memory of the machine. The appliance refuses at a lower limit.
+/// Reports regions that exceed the memory of the machine. The appliance itself refuses regions above a lower limit.
 fn check_machine_memory(root: &Path, document: &Document, findings: &mut Findings<'_>) {
     let Some(MachineMemory { bytes, source }) = machine_memory_at(root) else { return };
     let counted = document.config.regions.iter().filter(|r| r.backing != Backing::Hugepages);
@@ -154,7 +153,7 @@ fn check_machine_memory(root: &Path, document: &Document, findings: &mut Finding
     }
 }
 
-/// Checks that the addresses of an interface that is shared with the host are on its TAP only.
+/// Checks each interface shared with the host: CAP_NET_ADMIN, and that its addresses are on its TAP only.
 fn check_shared_interfaces(
     machine: &Machine,
     document: &Document,
@@ -175,7 +174,7 @@ fn check_shared_interfaces(
     }
 }
 
-/// Parses `0-3,8`, Linux' format for lists of processors.
+/// Parses Linux's format for lists of processors, such as `0-3,8`.
 fn parse_cpu_list(list: &str) -> Vec<u16> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -221,13 +220,13 @@ fn check_region_files(region: &RegionSection, places: &SectionSpan, findings: &m
     }
 }
 
-/// Notes directories whose disk has less room than their regions may take, as `ddpd doctor` does.
+/// Notes directories whose disk has less free space than their regions may need, as `ddpd doctor` does.
 fn check_region_room(document: &Document, findings: &mut Findings<'_>) {
     let mut wanted: BTreeMap<&Path, (u64, &SectionSpan)> = BTreeMap::new();
     for (region, places) in document.config.regions.iter().zip(&document.regions) {
         let Backing::File { path, .. } = &region.backing else { continue };
         let Some(directory) = path.parent().filter(|parent| parent.is_dir()) else { continue };
-        // Blocks that the file already has need no more room.
+        // Allocated blocks of an existing file need no more space.
         let has = fs::metadata(path).map_or(0, |file| file.blocks().saturating_mul(512));
         let more = region.size.unwrap_or(0).saturating_sub(has);
         let sum = &mut wanted.entry(directory).or_insert((0, places)).0;
@@ -249,7 +248,7 @@ fn check_region_room(document: &Document, findings: &mut Findings<'_>) {
     }
 }
 
-/// Reports files of regions and queues outside of `files.paths`.
+/// Reports files of regions and queues that are not below `files.paths`.
 fn check_file_directories(document: &Document, findings: &mut Findings<'_>) {
     let config = &document.config;
     let directories = config.directories();
@@ -296,7 +295,7 @@ fn check_management_socket(document: &Document, findings: &mut Findings<'_>) {
     }
 }
 
-/// Users and groups of `[management.access]`.
+/// Reports users and groups of `[management.access]` that do not exist on this machine.
 fn check_roles(root: &Path, document: &Document, findings: &mut Findings<'_>) {
     const SECTION: &str = "management.access";
     let overflow = OverflowIds::read_from(&root.join("proc/sys/kernel"));

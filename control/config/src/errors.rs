@@ -4,14 +4,14 @@ use std::cell::RefCell;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// One error. Displays as `FILE:LINE: KEY: MAX_SENTENCE`.
+/// One error. Displayed as `FILE:LINE: KEY: SENTENCE`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConfigError {
-    /// The file as given; empty for an API request.
+    /// The file's path as given; empty for an API request.
     pub file: PathBuf,
-    /// Line in it, from 1; 0 if the error belongs to no line.
+    /// Line in the file, from 1; 0 if the error has no line.
     pub line: u32,
-    /// The key with its section, such as `port.mtu`; empty if the error belongs to none.
+    /// The key with its section, such as `port.mtu`; empty if the error has no key.
     pub key: String,
     /// The error and its remedy, one sentence.
     pub message: String,
@@ -33,7 +33,7 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// All errors of a configuration, by file and line; never empty where it is an error.
+/// All errors of a configuration, ordered by file and line. Not empty if returned as an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigErrors(pub Vec<ConfigError>);
 
@@ -51,14 +51,14 @@ impl fmt::Display for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
-/// Positions of a section and its keys in the file, for errors found later.
+/// Positions of a section and its keys in the file, for errors found after reading.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SectionSpan {
-    /// The section as errors name it, such as `port`.
+    /// The section's name in errors, such as `port`.
     pub(super) path: String,
-    /// Offset of the section.
+    /// Byte offset of the section.
     pub(super) offset: usize,
-    /// Offsets of its keys.
+    /// Names and byte offsets of the section's keys.
     pub(super) keys: Vec<(String, usize)>,
 }
 
@@ -76,11 +76,11 @@ impl SectionSpan {
     }
 }
 
-/// Collects the errors of one file and turns offsets into lines.
+/// Collects the errors of one file and converts offsets to lines.
 #[derive(Debug)]
 pub(super) struct ErrorSink {
     file: PathBuf,
-    /// Offset of each line's first byte; empty if lines make no sense.
+    /// Byte offset of each line's start; empty if there is no file.
     lines: Vec<usize>,
     errors: RefCell<Vec<ConfigError>>,
 }

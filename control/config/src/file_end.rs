@@ -1,5 +1,4 @@
-//! Detects the end of a file. The length in its metadata may be wrong (`/proc` has 0, `/sys` 4096)
-//! or outdated.
+//! Detects the end of a file. The length in its metadata may be outdated or wrong (0 in `/proc`, 4096 in `/sys`).
 
 use std::fs::File;
 use std::io;
@@ -8,7 +7,7 @@ use std::os::unix::fs::FileExt;
 /// Remedy for a file that other processes write while it is sent.
 pub const GREW_MESSAGE: &str = "became longer while it was sent: send it again, or through a pipe, with cat FILE | ddpctl put - URL";
 
-/// Returns true if `file` has exactly `len` bytes. The position of the file remains.
+/// True if `file` has exactly `len` bytes. The file's position is unchanged.
 ///
 /// # Errors
 /// The file cannot be read at an offset.
@@ -16,7 +15,7 @@ pub fn ends_at(file: &File, len: u64) -> io::Result<bool> {
     Ok((len == 0 || has_byte_at(file, len - 1)?) && !has_byte_at(file, len)?)
 }
 
-/// Returns true if `file` has a byte at `at`.
+/// True if `file` has a byte at offset `at`.
 fn has_byte_at(file: &File, at: u64) -> io::Result<bool> {
     loop {
         match file.read_at(&mut [0], at) {
@@ -41,7 +40,7 @@ mod tests {
         }
         std::fs::write(&path, b"").unwrap();
         assert!(ends_at(&file, 0).unwrap());
-        // The length in its metadata is 0.
+        // The length in the metadata of a file in /proc is 0.
         assert!(!ends_at(&File::open("/proc/self/status").unwrap(), 0).unwrap());
     }
 }

@@ -7,7 +7,7 @@ use super::reader::Section;
 use super::rule::{Parsed, Rule, Shape};
 use super::values::{parse_path, quoted};
 
-/// Most directories.
+/// Maximum number of directories.
 const MAX_PATHS: usize = 64;
 
 section! {

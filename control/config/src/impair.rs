@@ -39,14 +39,14 @@ section! {
     }
 }
 
-/// The Gilbert-Elliott model: a good state without loss, a bad one in which frames are lost.
+/// The Gilbert-Elliott model: a good state without loss, and a bad state (burst) in which frames are lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BurstLoss {
-    /// Per frame, the probability that a burst begins.
+    /// Probability per frame that a burst begins.
     pub enter: f64,
-    /// Per frame, the probability that it ends.
+    /// Probability per frame that the burst ends.
     pub leave: f64,
-    /// Loss inside a burst.
+    /// Probability of loss of a frame inside a burst.
     pub loss: f64,
 }
 
@@ -88,7 +88,7 @@ fn read_burst_loss(impair: &mut Section<'_, '_>) -> Option<BurstLoss> {
     Some(burst)
 }
 
-/// Returns the keys of both tables.
+/// Returns the keys of `[port.impair]` and its `burst_loss`.
 pub(super) fn burst_loss_keys() -> Vec<Key> {
     Impairment::keys()
 }

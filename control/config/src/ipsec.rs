@@ -1,4 +1,4 @@
-//! `[ipsec]`: the policies for packets, and SAs for laboratories.
+//! `[ipsec]`: policies for packets, and SAs with keys from files for laboratories.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -21,10 +21,10 @@ use super::values::{
     self, boolean_rule, duration_or_off_rule, integer_rule, quoted, rule_of_parser, word_rule,
 };
 
-/// SPIs below are reserved (RFC 4303 §2.1).
+/// Lowest permitted SPI; lower ones are reserved (RFC 4303 §2.1).
 const MIN_SPI: u32 = 256;
 
-/// Protocols that have a name here.
+/// Protocols that the file may name instead of a number.
 const PROTOCOLS: [(&str, u8); 5] =
     [("tcp", 6), ("udp", 17), ("sctp", 132), ("icmp", 1), ("icmpv6", 58)];
 
@@ -48,7 +48,7 @@ section! {
 /// Source of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeySource {
-    /// Key files, for laboratories.
+    /// Files with fixed keys, for laboratories.
     Files,
     /// SAs and policies of the kernel's XFRM.
     Kernel,
@@ -62,7 +62,7 @@ const SOURCES: [(&str, KeySource); 2] =
 pub struct IpsecSection {
     /// Keys of the section itself.
     pub keys: IpsecKeys,
-    /// `[[ipsec.policy]]` in their order. IPsec is off if empty, unless keys are the kernel's.
+    /// `[[ipsec.policy]]` in the order of the file. IPsec is off if there are none, unless keys are the kernel's.
     pub policies: Vec<PolicySection>,
     /// `[[ipsec.sa]]`.
     pub sas: Vec<SaSection>,
@@ -82,7 +82,7 @@ pub struct PolicySection {
 /// Treatment of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyAction {
-    /// Protect: in a tunnel with these ends, or in transport mode.
+    /// Protect: in tunnel mode between these endpoints, or in transport mode if `None`.
     Protect(Option<TunnelEndpoints>),
     /// Pass in clear.
     Bypass,
@@ -90,12 +90,12 @@ pub enum PolicyAction {
     Discard,
 }
 
-/// Ours and the peer's.
+/// Endpoints of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TunnelEndpoints {
-    /// Our end.
+    /// Our address.
     pub local: IpAddr,
-    /// The peer's.
+    /// The peer's address.
     pub remote: IpAddr,
 }
 
@@ -104,25 +104,25 @@ pub struct TunnelEndpoints {
 pub struct SaSection {
     /// Unique name.
     pub name: String,
-    /// Name of the policy that it serves.
+    /// Name of the policy that the SA serves.
     pub policy: String,
-    /// Direction of its packets.
+    /// Direction of the SA's packets.
     pub direction: Direction,
     /// SPI, unique at the receiver.
     pub spi: u32,
     /// The algorithm.
     pub algorithm: Algorithm,
-    /// The keys, in hexadecimal: encryption with its salt, then authentication.
+    /// File with the keys in hexadecimal: the encryption key with its salt, then the authentication key.
     pub key_file: PathBuf,
-    /// Sequence numbers have 64 bits.
+    /// True for 64-bit sequence numbers (RFC 4303 §2.2.1).
     pub esn: bool,
-    /// ESP in UDP, at port 4500 on both sides.
+    /// True for ESP in UDP, with port 4500 on both sides (RFC 3948).
     pub udp: bool,
     /// File in which sequence numbers are reserved ahead.
     pub sequence_file: Option<PathBuf>,
 }
 
-/// Names of algorithms, as IKE daemons have them.
+/// Names of algorithms, as IKE daemons write them.
 const ALGORITHMS: [(&str, Algorithm); 11] = [
     ("aes128gcm16", Algorithm::AesGcm128),
     ("aes256gcm16", Algorithm::AesGcm256),
@@ -143,18 +143,18 @@ pub fn algorithm_name(algorithm: Algorithm) -> &'static str {
 }
 
 impl IpsecSection {
-    /// Returns true if packets are protected or dropped, or may be.
+    /// True if packets are or may be protected or dropped.
     pub fn is_enabled(&self) -> bool {
         self.uses_kernel_keys() || !self.policies.is_empty()
     }
 
-    /// Returns true if SAs and policies are the kernel's.
+    /// True if SAs and policies are the kernel's.
     pub fn uses_kernel_keys(&self) -> bool {
         self.keys.keys == KeySource::Kernel
     }
 
-    /// Returns the policies for packets that no policy of the kernel selects. Packets that require
-    /// protection are dropped.
+    /// Returns the policies for packets that no policy of the kernel selects. Those that require protection drop the
+    /// packets instead.
     pub fn fallback_policies(&self) -> Vec<Policy<Protection>> {
         let policies = self.policies.iter().map(|policy| Policy {
             direction: None,
@@ -167,7 +167,7 @@ impl IpsecSection {
         policies.collect()
     }
 
-    /// Returns the policies that protect, indexed by [`Protection`].
+    /// Returns the policies that protect, indexed by number of [`Protection`].
     pub fn protect_policies(&self) -> impl Iterator<Item = &PolicySection> {
         self.policies.iter().filter(|p| matches!(p.action, PolicyAction::Protect(_)))
     }
@@ -328,7 +328,7 @@ const NETWORK: Shape = Shape::Text("an address with its prefix length, such as 1
 const ADDRESS: Shape = Shape::Text("an IP address");
 const PORTS: Shape = Shape::Text("a port, or the first and the last, such as \"1-1023\"");
 
-/// Returns all keys.
+/// Returns the keys of `[ipsec]` and its sub-tables.
 pub(super) fn ipsec_keys() -> Vec<Key> {
     [IpsecKeys::keys(), policy::keys_of(), sa::keys_of()].concat()
 }
@@ -407,7 +407,7 @@ pub(super) fn read_ipsec(mut section: Section<'_, '_>) -> (IpsecSection, Section
     (all, section.finish())
 }
 
-/// Checks that require the whole section.
+/// Runs the checks that need all policies and SAs.
 fn check_ipsec(all: &IpsecSection, places: &[Section<'_, '_>], incomplete: bool) {
     if incomplete {
         return;
@@ -533,15 +533,15 @@ fn read_mode(table: &mut Section<'_, '_>, remote: Option<IpNet>) -> Option<Polic
     Some(PolicyAction::Protect(Some(ends)))
 }
 
-/// Sections that an SA is checked against.
+/// The sections against which an SA is checked.
 #[derive(Clone, Copy)]
 struct SaContext<'a> {
     policies: &'a [PolicySection],
     /// SAs before this one.
     others: &'a [SaSection],
-    /// SAs with fixed keys are allowed.
+    /// True if SAs with keys from files are allowed.
     laboratory: bool,
-    /// A policy has errors and is missing in `policies`.
+    /// True if a policy has errors and is therefore missing in `policies`.
     incomplete: bool,
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Keys with their values.
 pub(super) type KeyValues = Vec<(&'static str, Value)>;
 
-/// Adds a key with its formatted value; an empty text means no value.
+/// Adds a key with its formatted value. An empty text stands for no value.
 pub(super) fn push(keys: &mut KeyValues, key: &'static str, shown: &str) {
     if shown.is_empty() {
         return;
@@ -23,7 +23,7 @@ pub(super) fn eal_args(arguments: &[String], keys: &mut KeyValues) {
     }
 }
 
-/// Writes nothing: the section's own table is written separately.
+/// Adds nothing: the sub-table is written separately.
 pub(super) fn skip<T>(_: &T, _: &mut KeyValues) {}
 
 pub(super) fn time_value(time: Duration) -> Value {

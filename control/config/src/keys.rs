@@ -1,26 +1,26 @@
 //! Descriptors of configuration keys: type, default, range, whether a reload applies it, and help.
 //!
-//! A section whose keys do not depend on each other is one table: the struct, its reading, its descriptors and what
-//! a reload does about a difference are made of it (`section!`); fields that several keys, a list or a table make are
-//! read by a function of their own (`by_hand`). Where the presence or the default of a key depends
-//! on another, the section is read by hand, with the rules of its table (`keys!`).
+//! A section whose keys are independent of each other is one table (`section!`), from which the struct, its reader, its
+//! descriptors and the effect of a reload are generated. Fields that are read from several keys, a list or a sub-table
+//! have a reader function (`by_hand`). A section in which the presence or the default of a key depends on another key
+//! is read by a function, with the rules of its table (`keys!`).
 
 use super::rule::{Rule, Shape};
 
 /// The descriptor of one key.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// Section, such as `port` or `listener.limits`; empty for keys of the whole file.
+    /// Section, such as `port` or `listener.limits`; empty for top-level keys.
     pub section: &'static str,
     /// Name of the key.
     pub name: &'static str,
     /// Permitted values.
     pub shape: Shape,
-    /// Default, as written in the file or in words; empty if the key is required or has no default.
+    /// Default, as written in the file or described in words; empty if the key is required or has no default.
     pub default: String,
     /// True if a reload applies a change; otherwise it requires a restart.
     pub reload: bool,
-    /// Sentences for operators.
+    /// Description for operators, in whole sentences.
     pub help: String,
 }
 
@@ -47,7 +47,7 @@ macro_rules! reloads {
     };
 }
 
-/// Defines a section: its struct, its reader, its keys, and the effect of a reload on a difference.
+/// Defines a section: its struct, its reader, its keys, and the effect of a reload on changed keys.
 macro_rules! section {
     ($(#[$meta:meta])* $vis:vis struct $Section:ident in $path:literal {
         $($(#[doc = $help:literal])+ $([$reload:ident])? $key:ident: $type:ty = $rule:expr, or $default:expr;)+
@@ -124,7 +124,8 @@ macro_rules! section {
     };
 }
 
-/// Rules of keys that are read by hand, each a function of the key's name, and their descriptors.
+/// Defines functions that return the rules of keys, each with the key's name, and the function that returns their
+/// descriptors.
 macro_rules! keys {
     ($list:ident in $path:literal, reload: $reload:literal {
         $($(#[doc = $help:literal])+ $key:ident: $type:ty = $rule:expr, $default:literal;)+

@@ -1,9 +1,9 @@
 //! The configuration file: TOML, parsed raw, then checked into types without invalid values.
 //!
-//! All errors of a file are reported together. Each is one sentence that names the file, the line,
-//! the key and the remedy. [`Document`] keeps the lines for errors found later: [`together`] finds
-//! conflicts between several files of one process, and [`Document::environment`] finds missing
-//! parts of the machine (devices, hugepages, permissions).
+//! All errors of a file are reported together. Each is one sentence that names the file, the line, the key and the
+//! remedy. [`Document`] keeps the lines for errors found later: [`check_together`] finds conflicts between several
+//! files of one process, and [`Document::check_machine`] finds missing parts of the machine (devices, hugepages,
+//! permissions).
 
 #![forbid(unsafe_code)]
 
@@ -98,17 +98,17 @@ pub struct Config {
     pub source: Source,
     /// Name of the appliance in logs, metrics and the API; by default the file's stem.
     pub name: String,
-    /// Memory and other resources for DPDK.
+    /// The EAL's memory and other DPDK parameters.
     pub memory: MemorySection,
     /// The workers, at least one; other sections name them by index.
     pub workers: Vec<WorkerSection>,
     /// The ports, at least one.
     pub ports: Vec<PortSection>,
-    /// The interfaces on them, at least one.
+    /// The interfaces on the ports, at least one.
     pub interfaces: Vec<InterfaceSection>,
-    /// Memory that peers may be allowed to reach.
+    /// Memory regions, which peers may be allowed to access.
     pub regions: Vec<RegionSection>,
-    /// Ports and addresses on which streams are accepted.
+    /// Addresses and ports on which streams are accepted.
     pub listeners: Vec<ListenerSection>,
     /// TCP's parameters, for all streams.
     pub tcp: TcpSection,
@@ -116,9 +116,9 @@ pub struct Config {
     pub mpa: MpaReceiveSection,
     /// SCTP's parameters, for all associations.
     pub sctp: SctpSection,
-    /// IPsec.
+    /// IPsec policies and SAs.
     pub ipsec: IpsecSection,
-    /// Bounds of the whole appliance.
+    /// Limits of the whole appliance.
     pub limits: Limits,
     /// Allowed directories for files.
     pub files: FilesSection,
@@ -132,8 +132,8 @@ impl Config {
         self.directories_after_reload(self)
     }
 
-    /// Returns the allowed directories while the regions and queues of `new` are applied: `[files]`
-    /// remains that of the start.
+    /// Returns the allowed directories while the regions and queues of `new` are applied. A reload does not change
+    /// `[files]`.
     pub fn directories_after_reload(&self, new: &Config) -> Directories {
         match &self.files.paths {
             Some(paths) => Directories::from_key(paths),
@@ -141,7 +141,7 @@ impl Config {
         }
     }
 
-    /// Returns the files of regions and queues.
+    /// Returns the paths of the files of regions and queues.
     fn named_files(&self) -> impl Iterator<Item = &Path> {
         let regions = self.regions.iter().filter_map(|region| match &region.backing {
             Backing::File { path, .. } => Some(path.as_path()),
@@ -154,7 +154,7 @@ impl Config {
         }))
     }
 
-    /// Applies the changes of a reload to the sections that are compared key by key.
+    /// Applies a reload's changes to the sections that are compared key by key.
     pub fn apply_reload(&mut self, new: &Config) {
         self.memory.apply_reload(&new.memory);
         self.tcp.apply_reload(&new.tcp);
@@ -168,8 +168,8 @@ impl Config {
         }
     }
 
-    /// Returns the names of `[[interface]]` keys that a reload applies and that differ in a common
-    /// interface.
+    /// Returns the names of `[[interface]]` keys that a reload applies and that differ in an interface of both
+    /// configurations.
     fn interface_differences(&self, new: &Config) -> Vec<&'static str> {
         let find = |name: &str| new.interfaces.iter().find(|other| other.name == name);
         let mut both = self.interfaces.iter().filter_map(|own| Some((own, find(&own.name)?)));
@@ -182,8 +182,8 @@ impl Config {
         names.filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
 
-    /// Returns the sections with differing keys and the names of these keys: only keys that a
-    /// reload applies, or only the others.
+    /// Returns the sections with differing keys, and the names of these keys. With `reload` only keys that a reload
+    /// applies, else only the other keys.
     pub fn differences(
         &self,
         new: &Config,

@@ -1,4 +1,4 @@
-//! The machine's description of itself, and findings about it.
+//! Reads the machine's `/proc`, `/sys` and `/dev`; findings about the machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use rustix::fs::Access;
 use super::errors::{ConfigError, ErrorSink, SectionSpan};
 use crate::privilege::{self, Capabilities};
 
-/// Something about the machine.
+/// A finding about the machine, with the key that requires it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MachineFinding {
-    /// The appliance would not start.
+    /// The appliance will not start.
     Error(ConfigError),
-    /// The appliance would start, but the operator should know.
+    /// The appliance will start, but the operator should see the finding.
     Note(ConfigError),
 }
 
-/// Root directory of the machine's description; another one in tests.
+/// A machine, by the root directory of its `/proc`, `/sys` and `/dev`; not `/` in tests.
 pub(super) struct Machine {
     pub(super) root: PathBuf,
 }
@@ -54,7 +54,7 @@ impl Machine {
         self.root.join(path).exists()
     }
 
-    /// Returns the effective capabilities; none if they cannot be read.
+    /// Returns the effective capabilities of this process; none if they cannot be read.
     pub(super) fn capabilities(&self) -> Capabilities {
         privilege::effective_capabilities(&self.read("proc/self/status").unwrap_or_default())
             .unwrap_or_default()
@@ -65,7 +65,7 @@ impl Machine {
         self.free_hugepages_of(|_| true)
     }
 
-    /// Returns the free hugepages of the sizes that fit, bytes.
+    /// Returns the free hugepages of the sizes for which `fits` returns true, bytes.
     pub(super) fn free_hugepages_of(&self, fits: impl Fn(u64) -> bool) -> u64 {
         let Ok(sizes) = fs::read_dir(self.root.join("sys/kernel/mm/hugepages")) else { return 0 };
         let mut total = 0u64;

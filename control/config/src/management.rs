@@ -1,8 +1,7 @@
-//! `[management.access]` and `[management.audit]`: roles of the management API, and the record of
-//! changes.
+//! `[management.access]` and `[management.audit]`: roles of the management API, and the audit file.
 //!
-//! Names of users and groups are kept as written in the file; [`AccessSection::ids`] resolves them
-//! on this machine.
+//! Names of users and groups are kept as written in the file; [`AccessSection::resolve_ids`] resolves them on this
+//! machine.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use super::reader::Section;
 use super::rule::{Parsed, Rule, Shape};
 use super::values::{integer_rule, parse_path, parse_string, quoted, size_rule};
 
-/// Most members of one list.
+/// Maximum number of members of one list.
 const MAX_MEMBERS: usize = 256;
 
 section! {
@@ -67,7 +66,7 @@ pub(super) fn read_audit(management: &mut Section<'_, '_>) -> AuditSection {
 pub enum Member {
     /// `user:NAME`.
     User(String),
-    /// `group:NAME`: by the process's group or its supplementary groups.
+    /// `group:NAME`: the peer process's primary or a supplementary group.
     Group(String),
 }
 
@@ -91,7 +90,7 @@ impl Member {
     }
 }
 
-/// Returns true for a possible name or number of a user or group.
+/// True if the text can be the name or number of a user or group.
 fn is_account(name: &str) -> bool {
     (1..=256).contains(&name.len()) && !name.contains(|c: char| c.is_control() || c == ':')
 }
@@ -146,16 +145,16 @@ fn account_rule(what: &'static str) -> Rule<String> {
     )
 }
 
-/// The ids of a list's members.
+/// IDs of one list's members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberIds {
-    /// Users.
+    /// User IDs.
     pub users: BTreeSet<u32>,
-    /// Groups.
+    /// Group IDs.
     pub groups: BTreeSet<u32>,
 }
 
-/// The ids of all members.
+/// IDs of all members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessIds {
     /// Members of `view`.
@@ -168,8 +167,8 @@ pub struct AccessIds {
     pub socket_group: Option<u32>,
 }
 
-/// The ids that represent users and groups unknown to this user namespace:
-/// `/proc/sys/kernel/overflowuid`.
+/// IDs that stand for users and groups without an ID in this user namespace: `/proc/sys/kernel/overflowuid` and
+/// `overflowgid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverflowIds {
     /// Overflow user id.
@@ -179,10 +178,10 @@ pub struct OverflowIds {
 }
 
 impl OverflowIds {
-    /// The kernel's number where it cannot be read.
+    /// The kernel's default, used if the file cannot be read.
     const DEFAULT: u32 = 65_534;
 
-    /// Reads the overflow ids of this machine.
+    /// Reads the overflow IDs of this machine.
     pub fn read() -> OverflowIds {
         OverflowIds::read_from(Path::new("/proc/sys/kernel"))
     }
@@ -197,15 +196,15 @@ impl OverflowIds {
 }
 
 impl AccessSection {
-    /// Returns true if a user other than root and the one that runs the process has a role.
+    /// True if a list of roles has a member.
     pub fn is_configured(&self) -> bool {
         [&self.view, &self.operate, &self.admin].iter().any(|list| !list.is_empty())
     }
 
-    /// Resolves the names.
+    /// Resolves the names to IDs.
     ///
     /// # Errors
-    /// Each wrong key of `[management.access]` with a sentence about its error.
+    /// For each wrong key of `[management.access]` its name and a sentence.
     pub fn resolve_ids(
         &self,
         overflow: OverflowIds,
@@ -246,7 +245,7 @@ fn group_id(name: &str, overflow: u32) -> Result<u32, String> {
     account_id("group", name, overflow, unix_users::group_id)
 }
 
-/// Returns the id: the number as written, or that of the name.
+/// Returns the ID: the number as written, or the ID of the name.
 fn account_id(
     what: &str,
     name: &str,

@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 
 use super::machine::Machine;
 
-/// The most that one process can use before the kernel reclaims memory or kills it.
+/// Memory that one process can use before the kernel reclaims memory or kills the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineMemory {
     /// Bytes.
     pub bytes: u64,
-    /// Source of the number, such as `RAM` or `memory.max of the cgroup /user.slice`.
+    /// Source of the value, such as `RAM` or `memory.max of the cgroup /user.slice`.
     pub source: String,
 }
 
-/// Returns the smaller one of RAM and the cgroup's limit; `None` if neither can be read.
+/// Returns the smaller of RAM and the cgroup's limit; `None` if neither can be read.
 pub fn machine_memory() -> Option<MachineMemory> {
     machine_memory_at(Path::new("/"))
 }
@@ -25,11 +25,11 @@ pub fn free_hugepage_bytes() -> u64 {
     pages.unwrap_or(0).saturating_mul(2 << 20)
 }
 
-/// Reads the memory of a machine whose `/proc` and `/sys` are below another directory.
+/// Reads the memory of a machine whose `/proc` and `/sys` are below `root`.
 pub(super) fn machine_memory_at(root: &Path) -> Option<MachineMemory> {
     let machine = Machine { root: root.to_owned() };
     let limits = ram_limit(&machine).into_iter().chain(cgroup_limits(&machine));
-    // On equality the first one: RAM.
+    // The first of equal ones is RAM.
     limits.min_by_key(|limit| limit.bytes)
 }
 
@@ -44,12 +44,12 @@ fn ram_limit(machine: &Machine) -> Option<MachineMemory> {
     Some(MachineMemory { bytes: (total / 1024).saturating_mul(1 << 20), source: "RAM".into() })
 }
 
-/// Returns the limits of the process's control group and of its ancestors, in both versions.
+/// Returns the memory limits of the process's control group and its ancestors, in cgroup versions 1 and 2.
 fn cgroup_limits(machine: &Machine) -> Vec<MachineMemory> {
     let text = machine.read("proc/self/cgroup").unwrap_or_default();
     let mut found = Vec::new();
     for line in text.lines() {
-        // `hierarchy:controllers:path`; version 2 is hierarchy 0 without controllers.
+        // Format `hierarchy:controllers:path`. Version 2 has hierarchy 0 and no controllers.
         let mut parts = line.splitn(3, ':');
         let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
         else {
@@ -73,8 +73,8 @@ fn cgroup_limits(machine: &Machine) -> Vec<MachineMemory> {
     found
 }
 
-/// Adds the limits in `file` of a group and of all its ancestors. In a container the path may be
-/// the host's and not exist: then the mount's own files are those of the container.
+/// Adds the limits in `file` of a group and all its ancestors. In a container the path may be the host's and not exist;
+/// the files of the mount itself are then the container's.
 fn add_cgroup_limits(
     machine: &Machine,
     mount: &str,
@@ -85,7 +85,7 @@ fn add_cgroup_limits(
     for group in path.ancestors() {
         let place: PathBuf = Path::new(mount).join(group).join(file);
         let text = place.to_str().and_then(|place| machine.read(place));
-        // "max" is not a number, and version 1 writes a huge one for no limit.
+        // Without a limit, version 2 has the word `max`, and version 1 a number near 2^63.
         let bytes = text.and_then(|text| text.trim().parse::<u64>().ok());
         if let Some(bytes) = bytes.filter(|&bytes| bytes < 1 << 62) {
             let source = format!("{file} of the cgroup /{}", group.display());

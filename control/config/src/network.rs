@@ -11,12 +11,12 @@ use super::tables;
 use super::types::*;
 use super::values::*;
 
-/// Smallest MTU that IPv6 works with (RFC 8200 §5).
+/// Minimum MTU of IPv6 (RFC 8200 §5).
 const IPV6_MIN_MTU: u16 = 1280;
-/// Bytes of a device's name at most, Linux's IFNAMSIZ without the zero.
+/// Maximum length of a device's name, bytes: Linux's IFNAMSIZ without the NUL.
 const MAX_DEVICE_NAME: usize = 15;
 
-/// Reads an interface. `ports`: the readable ports, for the default and the bound of the MTU.
+/// Reads an interface. `ports`: the readable ports, for the default and the maximum of the MTU.
 pub(super) fn read_interface(
     mut section: Section<'_, '_>,
     ports: &[PortSection],
@@ -55,7 +55,7 @@ pub(super) fn read_interface(
     (interface, section.finish())
 }
 
-/// Returns the name of the TAP, if the port is shared with the host.
+/// Returns the name of the TAP if the interface is shared with the host.
 fn read_host(
     section: &mut Section<'_, '_>,
     name: Option<&str>,

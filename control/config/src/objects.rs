@@ -31,7 +31,7 @@ pub(super) fn read_region(mut section: Section<'_, '_>) -> (Option<RegionSection
         section.report("base_to", "must be a multiple of 8 where atomics are allowed");
     }
     let shared = section.or_default("shared", false, key::region::shared());
-    // Only these rights let one stream read the data of another one.
+    // Only with both rights can one stream read the data that another one wrote.
     let readable =
         access.is_some_and(|access| access.remote_read() && access.remote_write()) && !shared;
     let clear_between_peers = section.or_default("clear_between_peers", readable, boolean_rule());
@@ -68,7 +68,7 @@ fn read_access(section: &mut Section<'_, '_>) -> Option<Access> {
     ];
     let given = section.list("access", word_rule(&words));
     let all = given.into_iter().fold(Access::NONE, |all, one| all | one);
-    // An atomic both changes memory and returns the old value.
+    // An atomic operation changes memory and returns the old value.
     if all.atomic() && !(all.remote_read() && all.remote_write()) {
         section.report(
             "access",
@@ -152,7 +152,7 @@ pub(super) fn read_listener(
     let require = section.or_default("require", None, key::listener::require());
     let mut ulp = rdmap::read_ulp(&mut section);
     if let (Transport::Sctp, Ulp::Rdmap(rdmap)) = (transport, &mut ulp) {
-        // Kinds of peer differ in MPA alone.
+        // Kinds of peer differ in MPA only.
         rdmap.peer = tcp_lite::mpa::Peer::Standard;
     }
     let mpa = match transport {
@@ -185,7 +185,7 @@ pub(super) fn read_listener(
     (listener, section.finish())
 }
 
-/// Reads the keys of MPA for SCTP, which has no MPA: only the limit of private data applies.
+/// Refuses the keys of MPA, which SCTP does not have. Reads the limit of private data, which applies to SCTP, too.
 fn refuse_mpa(section: &mut Section<'_, '_>) -> MpaSection {
     let max = u16::try_from(MAX_PRIVATE_DATA).unwrap_or(u16::MAX);
     let reason = "for transport \"sctp\"";
@@ -220,7 +220,7 @@ fn read_mpa(section: &mut Section<'_, '_>, ulp: &Ulp) -> MpaSection {
     }
 }
 
-/// Returns whether revisions 0, 1 and 2 are accepted.
+/// Returns for each of the revisions 0, 1 and 2 whether it is accepted.
 fn read_revisions(section: &mut Section<'_, '_>, ulp: &Ulp) -> [bool; 3] {
     let rdmap = *ulp != Ulp::Ddp;
     if !section.contains("revisions") {
@@ -271,7 +271,7 @@ fn read_listener_limits(mut section: Section<'_, '_>) -> ListenerLimits {
     limits
 }
 
-/// Reads the queues. `default`: destination of the messages if the file does not set it.
+/// Reads the queues. `default`: the destination of messages if the file sets none.
 fn read_queues(section: &mut Section<'_, '_>, default: Option<Delivery>) -> Vec<QueueSection> {
     let mut queues: Vec<QueueSection> = Vec::new();
     for mut table in section.tables("queue") {

@@ -6,7 +6,7 @@ use super::reader::Section;
 use super::types::{MAX_PEERS, PeerSection};
 use super::values::parse_network;
 
-/// Reads both lists of a section.
+/// Reads both lists.
 pub(super) fn read_peers(section: &mut Section<'_, '_>) -> PeerSection {
     PeerSection { allow: read_prefixes(section, "allow"), deny: read_prefixes(section, "deny") }
 }

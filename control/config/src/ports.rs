@@ -1,4 +1,4 @@
-//! `[[port]]`: the keys of each kind of port, and its requirements of the machine.
+//! `[[port]]`: the keys of each kind of port, and what the kind requires of the machine.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::types::*;
 use super::values::*;
 use crate::privilege;
 
-/// Keys of `[[port]]` that only some kinds have.
+/// Keys of `[[port]]` that apply to some kinds only.
 pub(super) mod key {
     use std::path::PathBuf;
 
@@ -95,8 +95,8 @@ pub(super) fn read_port(
         }
         _ => None,
     };
-    // A memif or vhost-user port loses its link when the process or virtual machine at the other
-    // end ends, and the peer's streams end with it. A cable may be plugged in again: TCP waits.
+    // If the process or virtual machine at the other end exits, a memif or vhost-user port loses its link, and the
+    // peer's streams have ended. With a cable that is plugged in again, TCP can continue: its timers decide.
     let default_timeout = matches!(kind, Some(PortKind::Memif { .. } | PortKind::VhostUser { .. }))
         .then_some(Duration::ZERO);
     let patience =
@@ -251,7 +251,7 @@ fn check_mtu(section: &Section<'_, '_>, kind: &PortKind, mtu: u16) {
     section.report("mtu", text);
 }
 
-/// Checks the buffers of a memif, which DPDK's driver counts in 16 bits.
+/// Checks the number of buffers of a memif, which DPDK's driver stores in 16 bits.
 fn check_shared(section: &Section<'_, '_>, shared: u32) {
     if shared > MEMIF_MAX_BUFFERS {
         section.report(
@@ -315,7 +315,7 @@ fn read_port_workers(
     list
 }
 
-/// Checks the machine for a port's requirements.
+/// Reports requirements of a port that the machine does not meet.
 pub(super) fn check_machine(
     machine: &Machine,
     port: &PortSection,

@@ -6,7 +6,7 @@ use super::reader::Section;
 use super::tables::listener;
 use super::types::*;
 
-/// Reads `ulp` and the keys of RDMAP.
+/// Reads `ulp` and the keys that RDMAP adds.
 pub(super) fn read_ulp(section: &mut Section<'_, '_>) -> Ulp {
     let word = section.or_default("ulp", "ddp", listener::ulp());
     if word == "ddp" {
@@ -28,7 +28,7 @@ pub(super) fn read_ulp(section: &mut Section<'_, '_>) -> Ulp {
     })
 }
 
-/// Conflicts between the keys of an RDMAP listener; adds the default receive buffers.
+/// Reports conflicts between the keys of an RDMAP listener. Adds the default receive buffers.
 pub(super) fn check_rdmap_keys(
     section: &Section<'_, '_>,
     rdmap: &RdmapSection,

@@ -1,8 +1,8 @@
 //! Reads a TOML table key by key and reports all of its errors.
 //!
-//! serde stops at the first error, but an operator needs all of them. Each section is therefore
-//! read explicitly: [`Section::optional`] and its siblings take a key and a function from
-//! [`super::values`], and [`Section::finish`] reports unknown keys.
+//! serde stops at the first error, but an operator needs all of them. Each section is therefore read explicitly:
+//! [`Section::optional`] and the similar functions take a key and a rule from [`super::values`], and
+//! [`Section::finish`] reports unknown keys.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::errors::{ErrorSink, SectionSpan};
 use super::rule::ParseValue;
 
-/// One table of the file, and the keys read so far.
+/// One table of the file, and the keys that were read or marked as known.
 pub(super) struct Section<'s, 'i> {
     sink: &'s ErrorSink,
     table: Option<&'s DeTable<'i>>,
@@ -52,7 +52,7 @@ impl<'s, 'i> Section<'s, 'i> {
         }
     }
 
-    /// Returns the key's value, or `default` if it is absent (or wrong and reported).
+    /// Returns the key's value, or `default` if the key is absent, or wrong and reported.
     pub(super) fn or_default<T>(
         &mut self,
         key: &'static str,
@@ -62,8 +62,7 @@ impl<'s, 'i> Section<'s, 'i> {
         self.optional(key, rule).unwrap_or(default)
     }
 
-    /// Returns the key's value; a missing key is reported with `remedy`, an imperative without full
-    /// stop.
+    /// Returns the key's value. Reports a missing key with `remedy`, an imperative without full stop.
     pub(super) fn required<T>(
         &mut self,
         key: &'static str,
@@ -78,7 +77,7 @@ impl<'s, 'i> Section<'s, 'i> {
         self.optional(key, rule)
     }
 
-    /// Reads the elements of an array; errors name the element's own line.
+    /// Reads the elements of an array. Errors have the element's own line.
     pub(super) fn list<T>(&mut self, key: &'static str, rule: impl ParseValue<T>) -> Vec<T> {
         let Some(value) = self.value_once(key) else { return Vec::new() };
         let Some(array) = value.get_ref().as_array() else {
@@ -149,8 +148,7 @@ impl<'s, 'i> Section<'s, 'i> {
         self.sink.report_key(&self.span, key, message);
     }
 
-    /// Marks keys as known without reading them: another error already explains why they do not
-    /// apply.
+    /// Marks keys as known without reading them, if another error already explains why they do not apply.
     pub(super) fn mark_known(&mut self, keys: &[&'static str]) {
         self.known.extend_from_slice(keys);
     }
@@ -179,7 +177,7 @@ impl<'s, 'i> Section<'s, 'i> {
         self.table?.get(key).map(Spanned::get_ref)
     }
 
-    /// Reports keys that are known but have no meaning here.
+    /// Reports present keys that do not apply, with the reason.
     pub(super) fn refuse_keys(&mut self, keys: &[&'static str], reason: &str) {
         for &key in keys {
             if self.value_once(key).is_some() {
@@ -188,7 +186,7 @@ impl<'s, 'i> Section<'s, 'i> {
         }
     }
 
-    /// Reports every unknown key; returns the positions of the others.
+    /// Reports every unknown key. Returns the positions of all keys.
     pub(super) fn finish(self) -> SectionSpan {
         for (key, _) in &self.span.keys {
             if self.known.contains(&key.as_str()) {
@@ -207,13 +205,13 @@ impl<'s, 'i> Section<'s, 'i> {
     }
 }
 
-/// Adds the article: `an integer`, `a string`.
+/// Adds the indefinite article: `an integer`, `a string`.
 pub(super) fn with_article(kind: &str) -> String {
     let an = kind.starts_with(['a', 'e', 'i', 'o', 'u']);
     format!("{} {kind}", if an { "an" } else { "a" })
 }
 
-/// Returns the known key that is most similar to the unknown one, if close enough.
+/// Returns the known key that is most similar to the unknown one, if the difference is small.
 fn nearest_key<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     let limit = (key.len() / 3).max(1);
     let near = known.iter().map(|&k| (strsim::osa_distance(key, k), k)).min()?;

@@ -6,7 +6,7 @@ use super::keys::Key;
 use super::rule::Shape;
 use super::values::show_size;
 
-/// Sections of which a file may have several.
+/// Sections that a file may contain several times.
 pub(super) const LISTS: [&str; 8] = [
     "port",
     "interface",
@@ -57,7 +57,7 @@ pub(super) fn header(section: &str) -> String {
     if LISTS.contains(&section) { format!("[[{section}]]") } else { format!("[{section}]") }
 }
 
-/// Sections with their keys, in the order of the descriptors.
+/// Returns the sections with their keys, in the order of the descriptors.
 fn sections(keys: &[Key]) -> Vec<(&'static str, Vec<&Key>)> {
     let mut sections: Vec<(&'static str, Vec<&Key>)> = Vec::new();
     for key in keys {
@@ -91,7 +91,7 @@ pub fn render_man(keys: &[Key]) -> String {
     page
 }
 
-/// Returns a file with all keys as comments.
+/// Returns a file that contains all keys as comments.
 pub fn render_example(keys: &[Key]) -> String {
     let mut file = String::from(
         "# All keys of ddpd.toml with their defaults. Made from the program's descriptors; see configs/ for files to \

@@ -14,35 +14,35 @@ pub enum Shape {
     Boolean,
     /// An integer.
     Integer {
-        /// Smallest.
+        /// Smallest value.
         min: i128,
-        /// Largest.
+        /// Largest value.
         max: i128,
     },
     /// An integer that is a power of two.
     PowerOfTwo {
-        /// Smallest.
+        /// Smallest value.
         min: u16,
-        /// Largest.
+        /// Largest value.
         max: u16,
     },
-    /// Bytes: a number, or a string with a unit.
+    /// A number of bytes: an integer, or a string with a unit.
     Size {
-        /// Smallest.
+        /// Smallest value, bytes.
         min: u64,
-        /// Largest.
+        /// Largest value, bytes.
         max: u64,
     },
-    /// A string with a number and a unit of time.
+    /// A time: a string with numbers and units.
     Duration {
-        /// Shortest.
+        /// Shortest time.
         min: Duration,
-        /// Longest.
+        /// Longest time.
         max: Duration,
     },
     /// One of these words.
     Words(Vec<&'static str>),
-    /// A name of a section: 1 to 64 of A-Z a-z 0-9 . _ -, the first a letter or a digit.
+    /// The name of a section: 1 to 64 characters of `A-Z a-z 0-9 . _ -`, the first a letter or a digit.
     Name,
     /// A string; the text describes its values.
     Text(&'static str),
@@ -91,7 +91,7 @@ impl<T: 'static> Rule<T> {
         (self.show)(value)
     }
 
-    /// Returns the rule for an optional key: an absent one is formatted as an empty string.
+    /// Returns the rule of an optional key. An absent value is formatted as an empty string.
     pub(super) fn optional(self) -> Rule<Option<T>> {
         let Rule { shape, show, read } = self;
         let show = move |value: &Option<T>| value.as_ref().map_or(String::new(), &show);

@@ -7,7 +7,7 @@ use super::reader::Section;
 use super::rule::{Rule, Shape};
 use super::values::{parse_path, quoted, word_rule};
 
-/// Most directories of the list.
+/// Maximum number of directories in the list.
 const MAX_DIRECTORIES: usize = 256;
 
 /// Mode of the sandbox.

@@ -1,6 +1,6 @@
-//! The JSON Schema (2020-12) of the configuration, generated from the descriptors of the keys. It
-//! refuses unknown keys, wrong types, wrong words and numbers out of range. It does not check rules
-//! between keys, nor the range of sizes and times: `ddpd check` does.
+//! The JSON Schema (2020-12) of the configuration, generated from the descriptors of the keys. The schema refuses
+//! unknown keys, wrong types, wrong words and integers out of range. It does not check rules between keys, nor the
+//! range of sizes and times; `ddpd check` does.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,7 @@ use super::keys::Key;
 use super::reference::LISTS;
 use super::rule::Shape;
 
-/// Keys that their section always requires.
+/// Keys that are always required in their section.
 const REQUIRED_KEYS: [(&str, &[&str]); 7] = [
     ("", &["port", "interface"]),
     ("port", &["name", "kind"]),
@@ -50,8 +50,7 @@ pub fn file_schema(keys: &[Key]) -> Value {
     root
 }
 
-/// Returns the schema of one section and its sub-tables, as the API accepts it: null members count
-/// as absent.
+/// Returns the schema of one section and its sub-tables, as the API accepts them: a null member counts as absent.
 pub fn section_schema(keys: &[Key], section: &str) -> Value {
     let mut root = file_schema(keys);
     let mut found = root["properties"][section].take();
@@ -89,9 +88,9 @@ fn as_object(value: &mut Value) -> &mut Map<String, Value> {
     value.as_object_mut().expect("it was made as an object")
 }
 
-/// Pattern of a number of bytes with or without a decimal or binary unit.
+/// Pattern of a number of bytes, without unit or with a decimal or binary one.
 const SIZE_PATTERN: &str = r"^[0-9]+(\.[0-9]+)? *([kKmMgGtTpPeE][iI]?)?[bB]?$";
-/// Numbers, each with a unit of time.
+/// Pattern of a time: numbers, each with a unit.
 const DURATION_PATTERN: &str =
     r"^ *(0|[0-9]+(\.[0-9]+)? *[a-zA-Zµ]+( *[0-9]+(\.[0-9]+)? *[a-zA-Zµ]+)*) *$";
 

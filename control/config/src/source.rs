@@ -1,4 +1,4 @@
-//! The text that a configuration was read from, and the lines of its keys.
+//! The text of a configuration's file, and the lines of its keys.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use toml::de::{DeTable, DeValue};
 
 use super::Config;
 
-/// A key of a table, or the table itself if the name is empty: section,
-/// [`Table::of`](super::Table), name.
+/// Address of a key: section, [`WrittenTable::identity`](super::WrittenTable::identity), name. An empty name stands for
+/// the table itself.
 pub type KeyPath = (String, Vec<String>, String);
 
 /// The text of a file and the lines of its keys.
@@ -16,13 +16,13 @@ pub type KeyPath = (String, Vec<String>, String);
 pub struct Source {
     text: Arc<str>,
     lines: Arc<BTreeMap<KeyPath, u32>>,
-    /// The log filter of the command line.
+    /// The log filter of the command line, if any.
     log_override: Option<String>,
-    /// The API has set another log filter since.
+    /// True if the API has set another log filter since.
     log_by_api: bool,
 }
 
-/// Sources are always equal: the comparison of configurations ignores text and lines.
+/// Sources are always equal, so that comparisons of configurations ignore text and lines.
 impl PartialEq for Source {
     fn eq(&self, _: &Source) -> bool {
         true
@@ -54,7 +54,7 @@ impl Source {
             self.lines.get(&(section.to_owned(), of.to_vec(), key.to_owned())).copied()
         };
         line(section, of, key).or_else(|| {
-            // A default route may also be written as a route.
+            // A default route may be written as `gateway` or as a route.
             let default = ["0.0.0.0/0", "::/0"].into_iter().filter(|_| key == "gateway");
             let mut routes = default.map(|to| [of, &[to.to_owned()]].concat());
             routes.find_map(|of| line("interface.routes", &of, "to"))
@@ -63,44 +63,44 @@ impl Source {
 }
 
 impl Config {
-    /// Sets the log filter of the command line, which takes precedence over the file's.
+    /// Sets the log filter of the command line, which takes precedence over that of the file.
     pub fn override_log(&mut self, filter: &str) {
         self.management.log = filter.to_owned();
         self.source.log_override = Some(filter.to_owned());
     }
 
-    /// Sets the log filter of an API request, valid until a reload.
+    /// Sets the log filter of an API request, which applies until the next reload.
     pub fn set_log(&mut self, filter: String) {
         self.management.log = filter;
         self.source.log_by_api = true;
     }
 
-    /// Keeps the values of the command line.
+    /// Keeps the running configuration's values of the command line.
     pub fn keep_overridden(&mut self, running: &Config) {
         if let Some(filter) = &running.source.log_override {
             self.override_log(filter);
         }
     }
 
-    /// Keeps the values of the command line that were set before another file was read.
+    /// Keeps the log filter of the command line from an earlier source, for a newly read file.
     pub fn keep_log_override(&mut self, before: &Source) {
         self.source.log_override.clone_from(&before.log_override);
     }
 
-    /// Returns true if the key's value is that of the command line.
+    /// True if the key's value is that of the command line.
     pub fn is_overridden(&self, section: &str, key: &str) -> bool {
         let Source { log_override, log_by_api, .. } = &self.source;
         (section, key) == ("management", "log") && log_override.is_some() && !log_by_api
     }
 
-    /// Returns true if the key's value is that of an API request.
+    /// True if the key's value is that of an API request.
     pub fn is_set_by_api(&self, section: &str, key: &str) -> bool {
         (section, key) == ("management", "log") && self.source.log_by_api
     }
 }
 
 struct LineWalker {
-    /// Offset of each line's first byte.
+    /// Byte offset of each line's start.
     starts: Vec<usize>,
     lines: BTreeMap<KeyPath, u32>,
 }
@@ -137,7 +137,7 @@ impl LineWalker {
     }
 }
 
-/// Returns the value that identifies a table of a list.
+/// Returns the value that identifies a table among those of its list.
 fn table_identity(section: &str, table: &DeTable<'_>) -> String {
     let key = identity_key(section);
     match table.get(key).map(|value| value.get_ref()) {
@@ -147,7 +147,7 @@ fn table_identity(section: &str, table: &DeTable<'_>) -> String {
     }
 }
 
-/// Returns the key that identifies a table of a list.
+/// Returns the key that identifies a table among those of its list.
 pub(super) fn identity_key(section: &str) -> &'static str {
     match section {
         "interface.routes" => "to",

@@ -1,5 +1,5 @@
-//! The keys of sections that are read by hand, because the presence, the default or the meaning of a key depends on
-//! another. The readers take the rules from here.
+//! The keys of sections that are read by a function, because the presence, the default or the meaning of a key depends
+//! on another key. The readers take the rules from here.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -31,12 +31,12 @@ fn one_second() -> Duration {
     Duration::from_secs(1)
 }
 
-/// One of several words that the reader distinguishes itself.
+/// Rule for one of several words, which the reader itself distinguishes.
 fn words_rule(words: &[&'static str]) -> Rule<String> {
     rule_of_parser(Shape::Words(words.to_vec()), values::parse_string)
 }
 
-/// Keys of the whole file.
+/// Top-level keys of the file.
 pub(super) mod root {
     use super::*;
     keys! { keys_of in "", reload: false {
@@ -45,7 +45,7 @@ pub(super) mod root {
     }}
 }
 
-/// `[[port]]`, what all kinds have.
+/// `[[port]]`: keys of all kinds.
 pub(super) mod port {
     use super::*;
     keys! { keys_of in "port", reload: false {
@@ -128,7 +128,7 @@ pub(super) mod route {
     }}
 }
 
-/// `[[region]]`. A reload adds and removes regions; a region that is defined differently needs a restart.
+/// `[[region]]`. A reload adds and removes regions; changes of a region require a restart.
 pub(super) mod region {
     use super::*;
     keys! { keys_of in "region", reload: true {
@@ -242,6 +242,6 @@ pub(super) mod queue {
     }}
 }
 
-/// What listeners may require of IPsec: bits of encryption.
+/// Words for the IPsec that a listener requires, with the minimum key size for encryption, bits. 0: integrity only.
 pub(super) const REQUIRED: [(&str, Option<u16>); 4] =
     [("none", None), ("ipsec", Some(0)), ("ipsec-128", Some(128)), ("ipsec-256", Some(256))];

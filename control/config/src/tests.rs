@@ -1,4 +1,4 @@
-//! Valid files read as these values; invalid ones report exactly these errors.
+//! Valid files yield the expected values; invalid files report exactly the expected errors.
 
 mod encoding;
 mod invalid;

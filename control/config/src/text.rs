@@ -1,5 +1,4 @@
-//! Text files of the operator, in UTF-8. Another encoding is reported with its remedy instead of
-//! being guessed.
+//! Reads text files of the operator, in UTF-8. Another encoding is reported with a remedy; encodings are not guessed.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -7,14 +6,14 @@ use std::path::Path;
 
 /// The byte order mark of UTF-8, which some editors write.
 const UTF_8_MARK: &[u8] = b"\xef\xbb\xbf";
-/// Byte order marks of other encodings; UTF-32's before UTF-16's, which begins alike.
+/// Byte order marks of other encodings. UTF-32 precedes UTF-16, because their little-endian marks begin alike.
 const OTHER_ENCODINGS: [(&[u8], &str, &str); 4] = [
     (b"\xff\xfe\0\0", "UTF-32, little-endian", "UTF-32"),
     (b"\0\0\xfe\xff", "UTF-32, big-endian", "UTF-32"),
     (b"\xff\xfe", "UTF-16, little-endian", "UTF-16"),
     (b"\xfe\xff", "UTF-16, big-endian", "UTF-16"),
 ];
-/// Bytes of a text file at most: a device or a pipe may have no end.
+/// Maximum length of a text file, bytes. A device or a pipe may have no end.
 const MAX_LEN: u64 = 16 << 20;
 
 /// Reads a text file.
@@ -36,8 +35,7 @@ pub fn read_file(file: &Path) -> Result<String, String> {
     decode(&bytes).map(str::to_owned)
 }
 
-/// Decodes the bytes, without UTF-8's byte order mark. Errors contain none of the bytes: they may
-/// be a key.
+/// Decodes the bytes, without UTF-8's byte order mark. Error messages contain none of the bytes, which may be a key.
 ///
 /// # Errors
 /// The end of a sentence: the encoding, as far as it can be recognised, and the remedy.
@@ -60,7 +58,7 @@ pub fn decode(bytes: &[u8]) -> Result<&str, String> {
     })
 }
 
-/// Recognises UTF-16: Latin letters have a NUL in every second byte.
+/// Returns the error for a text with NULs. Recognises UTF-16 by Latin letters, which have a NUL in every second byte.
 fn nul_error(bytes: &[u8], at: usize) -> String {
     let nuls = |from: usize| bytes.iter().skip(from).step_by(2).filter(|byte| **byte == 0).count();
     let half = bytes.len() / 2;
@@ -76,7 +74,7 @@ fn iconv_remedy(encoding: &str) -> String {
     format!("iconv -f {encoding} -t UTF-8 FILE > NEW")
 }
 
-/// Returns the line of a byte, from 1.
+/// Returns the line of the byte at offset `at`, from 1.
 fn line_of_offset(bytes: &[u8], at: usize) -> usize {
     1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count()
 }

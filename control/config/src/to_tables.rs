@@ -1,7 +1,7 @@
-//! A configuration in the form of its file: all keys with a value, section by section.
+//! A configuration in the form of its file: section by section, all keys with their values.
 //!
-//! The inverse of reading: the rendered tables read as the same [`Config`]. Defaults are included.
-//! Keys without a value, and keys that have no meaning beside others, are left out.
+//! The inverse of reading: the rendered tables are read as the same [`Config`]. Defaults are included. Keys without a
+//! value, and keys that do not apply because of other keys, are left out.
 
 use ipnet::IpNet;
 use port_kind::PortKind;
@@ -24,10 +24,10 @@ const HIDDEN: &str = "\u{2026}";
 /// One table of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WrittenTable {
-    /// `tcp`, `listener.limits`; empty for the keys of the whole file.
+    /// Section name, such as `tcp` or `listener.limits`; empty for top-level keys.
     pub section: &'static str,
-    /// Identity among the tables of its section, from the outermost: the `name` of a port, an
-    /// interface, a region or a listener, and below it a route's `to` or a queue's `qn`.
+    /// Identity of the table in its section, from the outermost list: `name` of a port, an interface, a region or a
+    /// listener, then `to` of a route or `qn` of a queue.
     pub identity: Vec<String>,
     /// Keys and values of the table.
     pub keys: KeyValues,
@@ -36,9 +36,9 @@ pub struct WrittenTable {
 /// Form of secrets in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Secrets {
-    /// In clear, for a file.
+    /// Unchanged, for a file.
     InClear,
-    /// Replaced by a mark.
+    /// Replaced by `…`.
     Hidden,
 }
 
@@ -91,12 +91,12 @@ fn size_value(bytes: u64) -> Value {
     }
 }
 
-/// Formats a number; as a string beyond 2^63 - 1, where TOML's numbers end.
+/// Formats a number. Numbers beyond TOML's maximum, 2^63 - 1, become a string.
 fn number_value(value: u64) -> Value {
     if i64::try_from(value).is_ok() { json!(value) } else { json!(value.to_string()) }
 }
 
-/// Adds the keys that have a value.
+/// Adds the keys whose value is present.
 fn push_present<const N: usize>(keys: &mut KeyValues, more: [(&'static str, Option<Value>); N]) {
     keys.extend(more.into_iter().filter_map(|(key, value)| Some((key, value?))));
 }
@@ -295,7 +295,7 @@ fn push_listener(section: &ListenerSection, tables: &mut Vec<WrittenTable>) {
         ("idle_timeout", time_or_off_value(limits.idle_timeout)),
     ];
     tables.push(WrittenTable { section: "listener.limits", identity: of.clone(), keys });
-    // If the service determines the destination of messages, the file cannot set it.
+    // The file cannot set the destination of messages if the service determines it.
     let says = section.ulp.rdmap().and_then(|rdmap| rdmap.service.default_delivery()).is_some();
     for queue in &section.queues {
         let path = match &queue.deliver_to {
@@ -316,13 +316,13 @@ fn push_listener(section: &ListenerSection, tables: &mut Vec<WrittenTable>) {
     }
 }
 
-/// Returns a list of prefixes, if it is not empty.
+/// Returns a list of prefixes; `None` if it is empty.
 fn prefix_list(list: &[IpNet]) -> Option<Value> {
     let shown: Vec<_> = list.iter().map(ToString::to_string).collect();
     (!shown.is_empty()).then(|| json!(shown))
 }
 
-/// Returns the word for the IPsec requirement of a listener, if it has one.
+/// Returns the word for a listener's IPsec requirement; `None` if it has none.
 fn protection_name(bits: Option<u16>) -> Option<&'static str> {
     let known = super::tables::REQUIRED.iter().find(|(_, known)| *known == bits);
     known.filter(|_| bits.is_some()).map(|(word, _)| *word)

@@ -19,7 +19,7 @@ impl Transport {
     pub const WORDS: [(&'static str, Transport); 2] =
         [("tcp", Transport::Tcp), ("sctp", Transport::Sctp)];
 
-    /// Returns the word of the transport.
+    /// Returns the transport's word.
     pub fn as_str(self) -> &'static str {
         match self {
             Transport::Tcp => "tcp",

@@ -98,7 +98,7 @@ pub(super) fn read_tcp(mut section: Section<'_, '_>) -> TcpSection {
     tcp
 }
 
-/// Returns the limit of a receive window that begins with `window` bytes.
+/// Returns the limit to which a receive window of `window` bytes may grow. Reports a configured limit below `window`.
 pub(super) fn window_limit(section: &mut Section<'_, '_>, window: u32, limit: u32) -> u32 {
     if limit < window && section.contains("receive_window_limit") {
         section.report(
@@ -320,7 +320,7 @@ pub(super) fn read_management(mut section: Section<'_, '_>) -> (ManagementSectio
     (ManagementSection::read(&mut section), section.finish())
 }
 
-/// Returns the keys of these sections.
+/// Returns the keys of `[tcp]`, `[mpa]`, `[limits]` and `[management]`.
 pub(super) fn tuning_keys() -> Vec<Key> {
     let (tcp, mpa) = (TcpSection::keys(), MpaReceiveSection::keys());
     [tcp, mpa, Limits::keys(), ManagementSection::keys()].concat()

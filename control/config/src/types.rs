@@ -1,4 +1,4 @@
-//! The checked configuration: values of these types are possible and consistent.
+//! The checked configuration: values of these types are valid and consistent.
 //!
 //! Names in `port`, `interface` and `regions` refer to existing sections. Sizes are bytes.
 
@@ -20,10 +20,10 @@ pub use rdmap::*;
 pub use tcp_lite::mpa::BadCrcPolicy;
 pub use tcp_lite::tcp::{CongestionControl as Congestion, Keepalive};
 
-/// One worker thread. `[workers]` lists cores, or counts workers that are not pinned.
+/// One worker thread. `[workers]` lists the cores of pinned workers, or has the number of unpinned ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerSection {
-    /// The core it is pinned to; `None` leaves it to the scheduler.
+    /// Core to which the worker is pinned; `None` for an unpinned worker.
     pub core: Option<u16>,
     /// Behaviour of an idle worker.
     pub idle: Idle,
@@ -34,60 +34,61 @@ pub struct WorkerSection {
 pub struct InterfaceSection {
     /// Unique name.
     pub name: String,
-    /// Name of its port.
+    /// Name of the interface's port.
     pub port: String,
     /// 802.1Q tag, 1 to 4094.
     pub vlan: Option<u16>,
     /// Addresses with their prefix, at least one.
     pub addresses: Vec<IpNet>,
-    /// Routes through routers, `gateway` included.
+    /// Routes through routers, including `gateway`.
     pub routes: Vec<Route>,
     /// Largest IP packet, bytes: the port's or less, 1280 or more if there is an IPv6 address.
     pub mtu: u16,
-    /// DSCP and TTL of its TCP and SCTP packets.
+    /// DSCP and TTL of the interface's TCP and SCTP packets.
     pub ip: IpFields,
-    /// Local ports of outgoing streams and associations.
+    /// Local ports of streams and associations that are opened from here.
     pub local_ports: LocalPorts,
-    /// The TAP by which the host's kernel shares the port, if it does.
+    /// Name of the TAP through which the host's kernel shares the port; `None` if it does not.
     pub host: Option<String>,
-    /// Peers that its listeners admit.
+    /// Peers that the interface's listeners admit.
     pub peers: PeerSection,
 }
 
-/// `allow` and `deny` of an interface or a listener. A peer is admitted if `deny` does not have its address, and `allow` is empty
-/// or has it.
+/// `allow` and `deny` of an interface or a listener. A peer is admitted if `deny` does not contain its address, and
+/// `allow` is empty or contains it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerSection {
-    /// Prefixes, host bits zero, at most [`MAX_PEERS`].
+    /// Admitted prefixes, host bits zero, at most [`MAX_PEERS`]; empty for all.
     pub allow: Vec<IpNet>,
-    /// Likewise.
+    /// Refused prefixes, host bits zero, at most [`MAX_PEERS`].
     pub deny: Vec<IpNet>,
 }
 
-/// Most entries of `allow` or `deny`.
+/// Maximum number of entries of `allow` and of `deny`.
 pub const MAX_PEERS: usize = 1024;
 
 /// `[[region]]`: named memory. The API's "add region" takes the same keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionSection {
-    /// Unique name, at most 64 of `[A-Za-z0-9._-]`.
+    /// Unique name, at most 64 characters of `[A-Za-z0-9._-]`.
     pub name: String,
-    /// Bytes; for a file region without `size`, `None`: the file's length when it is opened.
+    /// Bytes; `None` for a file region without `size`: the length of the file when it is opened.
     pub size: Option<u64>,
     /// Storage of the bytes.
     pub backing: Backing,
-    /// Tagged offset of the first byte; base and size stay below 2^64.
+    /// Tagged offset of the first byte; base and size together stay below 2^64.
     pub base_to: u64,
-    /// Peers may write.
+    /// True if peers may write.
     pub remote_write: bool,
-    /// Peers may read.
+    /// True if peers may read.
     pub remote_read: bool,
-    /// Peers may do atomic operations (RFC 7306); only with reads and writes.
+    /// True if peers may do atomic operations (RFC 7306), which requires both other rights.
     pub remote_atomic: bool,
-    /// Several streams at a time may reach it. Else a region open to remote writes serves one.
+    /// True if several streams may use the region at a time. Otherwise a region open to remote writes serves one stream
+    /// at a time.
     pub shared: bool,
-    /// One stream's data is cleared before another stream can read it. Applies to regions that are
-    /// readable, writable and used by one stream at a time.
+    /// True if one stream's data is cleared before another stream can read it. Applies to regions that are readable,
+    /// writable and used by one stream at a time.
     pub clear_between_peers: bool,
 }
 
@@ -96,32 +97,32 @@ pub struct RegionSection {
 pub enum Backing {
     /// Ordinary memory.
     Anonymous,
-    /// Hugepages; opening fails where there are too few.
+    /// Hugepages; opening the region fails if too few are free.
     Hugepages,
-    /// A shared-memory object that local programs map, with completion ring and eventfd.
+    /// A shared-memory object that local programs map, with a completion ring and an eventfd.
     SharedMemory {
         /// Name of the object, `[A-Za-z0-9._-]`.
         object: String,
     },
-    /// Memory, written to a file by another thread.
+    /// Memory that another thread writes to a file.
     File {
-        /// The file; made if it is not there.
+        /// Path of the file, which is created if missing.
         path: PathBuf,
         /// Policy for syncing the file.
         fsync: Fsync,
     },
 }
 
-/// Policy for syncing the file of a region.
+/// Time at which the file of a region is synced to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fsync {
-    /// Left to the kernel.
+    /// Never: left to the kernel.
     Never,
     /// After each delivered message.
     Message,
-    /// On the close of a stream that wrote it.
+    /// When a stream that wrote to the region is closed.
     Close,
-    /// Sync at least this often while there are changes.
+    /// At least this often while there are changes.
     Interval(Duration),
 }
 
@@ -130,34 +131,35 @@ pub enum Fsync {
 pub struct ListenerSection {
     /// Unique name.
     pub name: String,
-    /// Name of its interface.
+    /// Name of the listener's interface.
     pub interface: String,
     /// One of the interface's addresses; `None` for all of them.
     pub address: Option<IpAddr>,
     /// TCP or SCTP port, not 0.
     pub port: u16,
-    /// Transport of its streams.
+    /// Transport of the listener's streams.
     pub transport: Transport,
-    /// DSCP and TTL of its streams, where they are not the interface's.
+    /// DSCP and TTL of the listener's streams where they differ from the interface's.
     pub ip: IpFields,
-    /// Admitted peers, among those that its interface admits.
+    /// Admitted peers, in addition to the interface's lists.
     pub peers: PeerSection,
-    /// IPsec required for its streams: least key size for encryption, bits; 0 for integrity alone.
+    /// Minimum key size for encryption of the IPsec required for streams, bits; 0 for integrity only. `None`: IPsec is
+    /// not required.
     pub require: Option<u16>,
     /// The protocol above DDP.
     pub ulp: Ulp,
     /// MPA parameters; over SCTP only the limit of private data applies.
     pub mpa: MpaSection,
-    /// Names of the regions that are advertised to its streams' peers, which may reach them.
+    /// Names of the regions that are advertised to the peers of the listener's streams, which may access them.
     pub regions: Vec<String>,
-    /// Untagged queues, by number.
+    /// Untagged queues, ordered by number.
     pub queues: Vec<QueueSection>,
-    /// Bounds of this listener.
+    /// Limits of this listener.
     pub limits: ListenerLimits,
 }
 
 impl ListenerSection {
-    /// Returns true if each of its streams has a slot of its only region.
+    /// True if each of the listener's streams has a slot of its only region.
     pub fn has_slots(&self) -> bool {
         self.ulp.rdmap().is_some_and(|rdmap| rdmap.service.has_slots())
     }
@@ -166,17 +168,17 @@ impl ListenerSection {
 /// MPA parameters of a listener (RFC 5044 §7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MpaSection {
-    /// Revision 0 is accepted: Request frames with Rev 0, and the draft's Start Key.
+    /// True if revision 0 is accepted: Request frames with Rev 0 and the draft's Start Key.
     pub revision_0: bool,
-    /// Revision 1 is accepted.
+    /// True if revision 1 is accepted.
     pub revision_1: bool,
-    /// Revision 2 is accepted (RFC 6581); only with RDMAP.
+    /// True if revision 2 is accepted (RFC 6581); only with RDMAP.
     pub revision_2: bool,
-    /// Requests markers of the peer (our M).
+    /// True if markers are requested from the peer (our M bit).
     pub markers: bool,
-    /// Requests CRCs (our C). They are used if either side requests them.
+    /// True if CRCs are requested (our C bit). They are used if either side requests them.
     pub crc: bool,
-    /// Most private data we send, bytes, at most 512.
+    /// Maximum private data that we send, bytes, at most 512.
     pub private_data_limit: u16,
 }
 
@@ -198,27 +200,27 @@ pub struct QueueSection {
 pub enum Delivery {
     /// The event log, where `ddpctl events` and the API read them.
     Events,
-    /// Appended to a file, each message after its length (4 bytes, big-endian).
+    /// Path of the file.
     File {
         /// The file.
         path: PathBuf,
     },
     /// Back to the sender, on the same queue.
     Echo,
-    /// Nowhere; they are counted.
+    /// Nowhere: messages are only counted.
     Discard,
 }
 
-/// Bounds of one listener.
+/// Limits of one listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerLimits {
     /// Streams at a time.
     pub streams: u32,
-    /// Most of these streams from one address.
+    /// Maximum number of these streams from one peer: an IPv4 address or a /64 of IPv6.
     pub streams_per_peer: u32,
-    /// Most of these streams whose TCP or MPA start-up is not complete.
+    /// Maximum number of these streams whose TCP or MPA start-up is not complete.
     pub pending: u32,
-    /// MPA start-up must be complete after this time (RFC 5044 §7.1).
+    /// Time within which MPA start-up must be complete (RFC 5044 §7.1).
     pub startup_timeout: Duration,
     /// Time without received data after which a stream is closed; `None` for never.
     pub idle_timeout: Option<Duration>,
@@ -261,5 +263,5 @@ impl RegionSection {
     }
 }
 
-/// Most of a differentiated services codepoint (RFC 2474 §3).
+/// Largest differentiated services codepoint (RFC 2474 §3).
 pub const MAX_DSCP: u8 = 63;

@@ -1,5 +1,4 @@
-//! Parses TOML values into Rust values. An error is the rest of a sentence that begins with the
-//! key.
+//! Parses TOML values into Rust values. An error is the rest of a sentence that begins with the key.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -40,7 +39,7 @@ pub(super) fn parse_string(value: &DeValue<'_>) -> Parsed<String> {
     Ok(text.to_owned())
 }
 
-/// Parses a path. Relative ones are relative to the directory in which the program was started.
+/// Parses a path. Relative paths are relative to the directory in which the program was started.
 pub(super) fn parse_path(value: &DeValue<'_>) -> Parsed<PathBuf> {
     let text = parse_string(value)?;
     if text.contains('\0') {
@@ -54,7 +53,7 @@ pub(super) fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
-/// Parses a path that `sockaddr_un` can hold.
+/// Parses a path of a Unix socket, limited to the size of `sockaddr_un`.
 pub(super) fn socket_path_rule() -> Rule<PathBuf> {
     const MAX: usize = 107;
     let show = |path: &PathBuf| quoted(&path.to_string_lossy());
@@ -83,8 +82,8 @@ pub(super) fn one_or_more_rule<T: 'static>(element: Shape) -> Rule<Vec<T>> {
     list_like_rule(Shape::OneOrMore(Box::new(element)))
 }
 
-/// Creates a rule for a list, for descriptors: lists are read element by element, so that errors
-/// name the element's line.
+/// Creates a rule for a list, for descriptors. Lists are read element by element, so that errors have the element's
+/// line.
 pub(super) fn list_rule<T: 'static>(element: Shape) -> Rule<Vec<T>> {
     list_like_rule(Shape::List(Box::new(element)))
 }
@@ -164,7 +163,7 @@ pub(super) fn power_of_two_rule(min: u16, max: u16) -> Rule<u16> {
     })
 }
 
-/// Parses a number of bytes: a number, or a string with a unit.
+/// Parses a number of bytes: an integer, or a string with a unit.
 pub(super) fn size_rule(min: u64, max: u64) -> Rule<u64> {
     Rule::new(
         Shape::Size { min, max },
@@ -193,7 +192,7 @@ pub(super) fn size_rule(min: u64, max: u64) -> Rule<u64> {
     )
 }
 
-/// Parses a [`size`] that fits 32 bits.
+/// Parses a [`size_rule`] that fits in 32 bits.
 pub(super) fn size32_rule(min: u32, max: u32) -> Rule<u32> {
     let (min, max) = (u64::from(min), u64::from(max));
     let within = size_rule(min, max);
@@ -212,7 +211,7 @@ fn format_size(size: u64) -> String {
     }
 }
 
-/// Formats a size for people: exact in the largest binary unit that divides it.
+/// Formats a size for people: exact, in the largest binary unit that divides it.
 pub fn show_size(bytes: u64) -> String {
     for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if bytes >= 1 << shift && bytes.trailing_zeros() >= shift {
@@ -222,7 +221,7 @@ pub fn show_size(bytes: u64) -> String {
     format!("{bytes} bytes")
 }
 
-/// Parses a UDP port, or "off".
+/// Parses a UDP port or `"off"`.
 pub(super) fn port_or_off_rule() -> Rule<Option<u16>> {
     let port = integer_rule(1, u16::MAX);
     let show = |port: &Option<u16>| port.map_or("\"off\"".to_owned(), |port| port.to_string());
@@ -277,7 +276,7 @@ fn format_time(time: Duration) -> String {
     format!("\"{}\"", humantime::format_duration(time))
 }
 
-/// Parses a time with a unit, or "off".
+/// Parses a time with a unit, or `"off"`.
 pub(super) fn duration_or_off_rule(min: Duration, max: Duration) -> Rule<Option<Duration>> {
     let time = duration_rule(min, max);
     let show = |time: &Option<Duration>| time.map_or("\"off\"".to_owned(), format_time);
@@ -315,7 +314,7 @@ fn read_probability(value: &DeValue<'_>) -> Parsed<f64> {
     }
 }
 
-/// Bits per second.
+/// Parses a rate in bits per second.
 pub(super) fn rate_rule() -> Rule<u64> {
     let show = |rate: &u64| format!("\"{rate} bit/s\"");
     Rule::new(Shape::Text("a rate such as 10 Gbit/s"), show, read_rate)
@@ -349,7 +348,7 @@ pub(super) fn parse_host_ip(value: &DeValue<'_>) -> Parsed<IpAddr> {
     Ok(address)
 }
 
-/// Returns the error for a text that is not an address, a prefix or a socket's address.
+/// Returns the error for a text that is not an address, a prefix or a socket address.
 pub(super) fn address_error(text: &str, error: AddressError, example: &str) -> String {
     let text = text.escape_debug();
     match error {
@@ -362,7 +361,7 @@ fn check_host(address: IpAddr) -> Parsed<()> {
     address::check_host(address).map_err(|error| format!("is {address}, {error}: choose another"))
 }
 
-/// Parses an interface's address with its prefix length.
+/// Parses an address of an interface with its prefix length.
 pub(super) fn parse_interface_address(value: &DeValue<'_>) -> Parsed<IpNet> {
     let net = parse_prefix(value)?;
     check_host(net.addr())?;
@@ -375,7 +374,7 @@ pub(super) fn parse_interface_address(value: &DeValue<'_>) -> Parsed<IpNet> {
         && v6.prefix_len() + 1 < v6.max_prefix_len()
         && v6.addr() == v6.network()
     {
-        // RFC 4291 §2.6.1; of a prefix of 127 bits it is a host's (RFC 6164 §6).
+        // RFC 4291 §2.6.1. In a prefix of 127 bits it is a host's address (RFC 6164 §6).
         return Err(format!("is {net}, the address of any router of the network: choose another"));
     }
     if let IpNet::V4(v4) = net

@@ -1,4 +1,4 @@
-//! `bench`: has the appliance load a peer, and shows progress and results.
+//! `bench`: makes the appliance load a peer, and shows progress and results.
 
 use std::time::Duration;
 
@@ -35,10 +35,10 @@ impl From<LoadPeer> for BenchPeer {
     }
 }
 
-/// Has the appliance load a peer, and watches the job. An interrupt cancels it.
+/// Makes the appliance load a peer, and watches the job. A signal cancels it.
 pub(super) fn bench(bench: Bench, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let Bench { load, to, streams, size, depth, time, rate, queue, peer, opening } = bench;
-    // Verbs programs speak RDMAP only.
+    // Verbs programs support only RDMAP.
     let to_peer = if peer == LoadPeer::Perftest { to.peer.to_rdmap() } else { to.peer };
     let connect = connect_spec(&to_peer, opening, Vec::new(), client)?;
     let peer = peer.into();
@@ -57,14 +57,14 @@ pub(super) fn bench(bench: Bench, client: &Client, output: &mut Output<'_>) -> R
         let failure = Failure::new(exit, format!("after {messages} messages: {reason}"));
         failure.with_hint(job.hint.clone()).with_signal(interrupt.exit())
     });
-    // Partial results count as well.
+    // Partial results are printed, too.
     if done || failed.is_none() {
         output.print_answer(&job, format_report)?;
     }
     failed.map_or(Ok(()), Err)
 }
 
-/// Shows how far it is, until it is over.
+/// Shows the progress of a job until its end.
 fn watch_job(
     mut job: JobInfo,
     time: Duration,

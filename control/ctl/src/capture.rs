@@ -72,7 +72,7 @@ pub(super) fn capture(
     let to_pipe = file.as_os_str() == "-";
     let failed =
         |error: &io::Error| Failure::new(Exit::Failed, format!("{}: {error}", file.display()));
-    // Created with the first part: a refused capture must not truncate an old file.
+    // Opened with the first part, so that a refused capture does not truncate an old file.
     let mut sink: Option<Box<dyn Write + '_>> = None;
     let (mut error, mut tail) = (None, FileTail::default());
     if to_pipe {
@@ -118,14 +118,14 @@ pub(super) fn capture(
     report_statistics(&statistics, file, to_pipe, output)
 }
 
-/// Counters of the file's last block, in frames.
+/// Counters in the file's last block, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 struct Statistics {
-    /// Frames that the port received and sent.
+    /// Frames that the port received or sent.
     seen: u64,
     /// Frames in the file.
     captured: u64,
-    /// Frames that matched the filter and were dropped because the file's reader was too slow.
+    /// Frames that matched the filter but were dropped because the client read too slowly.
     lost: u64,
 }
 
@@ -138,7 +138,7 @@ fn report_statistics(
     let Statistics { seen, captured, lost } = *statistics;
     let sentence = format!("{captured} of {seen} frames captured, {lost} lost");
     if to_pipe {
-        // The standard output has the file.
+        // The standard output contains the file, so the summary goes to the standard error.
         let line = match output.json {
             true => serde_json::to_string(statistics)?,
             false => format!("ddpctl: {sentence}"),
@@ -153,7 +153,7 @@ fn report_statistics(
 struct FileTail(Vec<u8>);
 
 impl FileTail {
-    /// The longest block of statistics that is understood.
+    /// Longest statistics block that is parsed, bytes.
     const MAX_BLOCK_LEN: usize = 512;
 
     fn push_part(&mut self, part: &[u8]) {
@@ -161,12 +161,12 @@ impl FileTail {
         self.0.drain(..self.0.len().saturating_sub(Self::MAX_BLOCK_LEN));
     }
 
-    /// Returns the counters of the last block, if it is a statistics block and big-endian.
+    /// Returns the counters of the last block; `None` unless it is a big-endian statistics block.
     fn parse_statistics(&self) -> Option<Statistics> {
         let word = |bytes: &[u8]| Some(u32::from_be_bytes(bytes.try_into().ok()?) as usize);
         let (rest, len) = self.0.split_at_checked(self.0.len().checked_sub(4)?)?;
         let block = rest.get(rest.len().checked_sub(word(len)?.checked_sub(4)?)?..)?;
-        // Interface Statistics Block.
+        // Type 5: Interface Statistics Block.
         if word(block.get(..4)?)? != 5 {
             return None;
         }

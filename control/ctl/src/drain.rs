@@ -13,7 +13,7 @@ use super::exit::{Exit, Failure};
 /// Interval between two queries of the remaining streams.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Refuses new streams. With `wait`, returns when no stream is left or after this many seconds.
+/// Refuses new streams. With `wait`, returns when no stream is left, or after this many seconds.
 pub(super) fn drain(
     wait: Option<u64>,
     client: &Client,

@@ -27,9 +27,9 @@ pub enum Exit {
     /// The peer's TCP or SCTP acknowledged all bytes, without confirmation that they were placed or
     /// read.
     Unconfirmed = 5,
-    /// The appliance accepts connections and does not answer: it is stopped, or hangs.
+    /// The appliance accepts connections but does not answer: it is stopped or hangs.
     Silent = 6,
-    /// The time of --timeout is over.
+    /// The time limit of --timeout expired.
     TimedOut = 7,
     /// SIGHUP cancelled a transfer.
     HangUp = 128 + SIGHUP as u8,
@@ -40,7 +40,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// Returns the signal by which the process is to end.
+    /// Returns the signal that is to end the process, if any.
     pub fn signal(self) -> Option<i32> {
         match self {
             Exit::HangUp => Some(SIGHUP),
@@ -51,16 +51,16 @@ impl Exit {
     }
 }
 
-/// Why a command failed.
+/// The reason why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Failure {
     #[serde(skip)]
     pub(super) exit: Exit,
     /// Kind of the error, stable for scripts.
     pub(super) error: &'static str,
-    /// The error, one sentence.
+    /// One sentence.
     pub(super) message: String,
-    /// Possible remedy.
+    /// Remedy, if one is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) hint: Option<String>,
 }
@@ -80,7 +80,7 @@ impl Failure {
         Self { exit, error, message: message.into(), hint: None }
     }
 
-    /// Returns the failure of a transfer that is acknowledged but not confirmed.
+    /// Returns the failure of a transfer whose bytes are acknowledged but not confirmed.
     pub(super) fn unconfirmed(bytes: u64) -> Self {
         let message = format!(
             "{bytes} bytes are acknowledged by the peer's TCP or SCTP, and not confirmed by its DDP: no error came"
@@ -104,7 +104,7 @@ impl Failure {
         Self { hint, ..self }
     }
 
-    /// Returns the failure with the exit of a signal, if one came.
+    /// Returns the failure with the exit code of a signal, if one arrived.
     pub(super) fn with_signal(self, signal: Option<Exit>) -> Self {
         Self { exit: signal.unwrap_or(self.exit), ..self }
     }

@@ -1,5 +1,5 @@
-//! `ddpctl explain`: what a drop reason, refusal, note or event means, its usual cause and the remedy. No appliance is
-//! needed, except for counters, whose meaning its metrics have.
+//! `ddpctl explain`: the meaning of a drop reason, refusal, note or event, its usual cause and the remedy. Needs no
+//! appliance, except for counters: their meanings are in the appliance's metrics.
 
 use api::Client;
 use api::explain::{self, Explained, Group};
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::Output;
 use super::exit::{Exit, Failure};
 
-/// Owners of counters in the names of metrics.
+/// Prefixes of counters in the names of metrics.
 const OWNERS: [&str; 6] = ["", "worker_", "port_", "control_", "listener_", "region_"];
 
 /// Hint below a list of drop reasons.
@@ -86,7 +86,7 @@ fn not_found(name: &str, asked: bool) -> Failure {
 
 /// Returns the metric and the sentence of a counter, from the metrics' text.
 fn counter(name: &str, metrics: &str) -> Option<(String, String)> {
-    // The units are in the names of both, at different places.
+    // A unit may be at different positions in the name of a counter and of its metric.
     let bare = |name: &str| {
         let words = name.split('_').filter(|word| {
             !matches!(*word, "bytes" | "nanoseconds" | "seconds" | "total" | "ddpd" | "")

@@ -26,8 +26,8 @@ pub(super) fn completions(
     Ok(out.write_all(&text)?)
 }
 
-/// Writes a man page for each command of both programs, and a page, a JSON schema and an example of
-/// the configuration file.
+/// Writes a man page for each command of both programs, and for the configuration file a page, a JSON schema and an
+/// example.
 pub(super) fn man(directory: &Path) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(Exit::Failed, format!("{}: {error}", directory.display()))
@@ -37,7 +37,7 @@ pub(super) fn man(directory: &Path) -> Result<(), Failure> {
         (Args::command(), "1", sections::ddpctl()),
         (daemon::Args::command(), "8", sections::ddpd()),
     ] {
-        // The sections have what the help ends with.
+        // The generated sections replace the end of the help text.
         let mut command = command.disable_help_subcommand(true).after_help(None::<&str>);
         command.build();
         write_pages(&command, section, directory).map_err(failed)?;
@@ -66,7 +66,7 @@ fn write_pages(command: &clap::Command, section: &str, directory: &Path) -> std:
         .get_subcommands()
         .filter(|subcommand| !subcommand.is_hide_set())
         .try_for_each(|subcommand| write_pages(subcommand, section, directory))?;
-    // The subcommands have pages of the same section: the text of each page names them so.
+    // All subcommands have pages in the same section, and each page's text refers to them in it.
     let release = concat!("ddpd ", env!("CARGO_PKG_VERSION"));
     let page = clap_mangen::Man::new(command.clone()).section(section).source(release);
     page.generate_to(directory).map(drop)

@@ -16,39 +16,38 @@ pub enum Host {
     Name(String),
     /// A unicast address.
     Address(IpAddr),
-    /// A link-local address with its zone: an interface of the appliance, or with `--kernel` of
-    /// this host.
+    /// A link-local address with its zone, which is an interface of the appliance, or with `--kernel` of this host.
     Zoned(Ipv6Addr, String),
 }
 
-/// Why a text is not a host.
+/// The reason why a text is not a host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// Empty, or with impossible characters.
+    /// The text is empty or has invalid characters.
     #[error("`{0}` is no host: write a name, an IPv4 address, or an IPv6 address in brackets")]
     Syntax(String),
-    /// Colons without brackets.
+    /// The text has colons but no brackets.
     #[error("`{0}` is no host: write an IPv6 address in brackets, such as [fd00::1]")]
     Brackets(String),
-    /// RFC 3986 §3.2.2: `IPvFuture`.
+    /// `IPvFuture` (RFC 3986 §3.2.2).
     #[error("`[{0}]` is an address of a later version of IP: write an IPv4 or IPv6 address")]
     Future(String),
-    /// RFC 3986 §2.1.
+    /// Percent-encoding (RFC 3986 §2.1).
     #[error(
         "`{0}` has a `%`: percent-encoding is not decoded here, write the characters themselves"
     )]
     Percent(String),
-    /// Octets beyond ASCII.
+    /// The text has bytes beyond ASCII.
     #[error(
         "`{0}` is no host: write an internationalized name in its ASCII form, which begins with xn--"
     )]
     Ascii(String),
-    /// The zone is empty or has impossible characters.
+    /// The zone is empty or has invalid characters.
     #[error(
         "`[{0}]` has no zone behind its `%`: write the name of an interface, such as [fe80::1%25lan]"
     )]
     Zone(String),
-    /// RFC 4007 §11: zones are of link-local addresses.
+    /// The address has a zone but is not link-local (RFC 4007 §11).
     #[error("`[{0}]` has a zone, and is not a link-local address (fe80::/10): leave the zone out")]
     Global(String),
     /// The address has another form than that of RFC 4291, or is not unicast.
@@ -59,9 +58,7 @@ pub enum HostError {
 impl Host {
     /// Returns the host's distinct addresses in the order of `getaddrinfo`, at most
     /// [`ConnectSpec::MAX_ADDRESSES`].
-    ///
-    /// Their zones are left out, also for names: this host's zones differ from the appliance's
-    /// (RFC 4007 §6).
+    /// Zones are left out, also those of names: this host's zones differ from the appliance's (RFC 4007 §6).
     pub fn lookup(&self, port: u16) -> std::io::Result<Vec<SocketAddr>> {
         let name = match self {
             Host::Name(name) => name,
@@ -116,8 +113,7 @@ impl FromStr for Host {
         if let Ok(address) = text.parse::<Ipv4Addr>() {
             return checked_address(text, address.into());
         }
-        // RFC 3986 §7.4: `getaddrinfo` would parse it as an address, perhaps another one than
-        // intended.
+        // RFC 3986 §7.4: `getaddrinfo` would parse the text as an address, possibly not the intended one.
         if address::is_number(text) {
             return Err(HostError::Address(named(), AddressError::OldForm));
         }
@@ -128,7 +124,7 @@ impl FromStr for Host {
     }
 }
 
-/// Labels of 1 to 63 characters, with a dot at the end or without.
+/// True for labels of 1 to 63 characters, with or without a dot at the end.
 fn is_name(text: &str) -> bool {
     let possible = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
     let is_label = |label: &str| {
@@ -143,7 +139,7 @@ fn parse_bracketed(text: &str) -> Result<Host, HostError> {
         return Err(HostError::Future(named()));
     }
     let (address, zone) = match text.split_once('%') {
-        // RFC 6874: `%25` in a URL. People also write the bare `%` of RFC 4007.
+        // RFC 6874: `%25` in a URL. The bare `%` of RFC 4007 is accepted, too.
         Some((address, zone)) => (address, Some(zone.strip_prefix("25").unwrap_or(zone))),
         None => (text, None),
     };
@@ -161,7 +157,7 @@ fn parse_bracketed(text: &str) -> Result<Host, HostError> {
 
 fn checked_address(text: &str, address: IpAddr) -> Result<Host, HostError> {
     match address::check_host(address) {
-        // Other programs of this host with `--kernel`; an appliance refuses it.
+        // With `--kernel`, a loopback address reaches programs of this host. An appliance refuses it.
         Ok(()) | Err(AddressError::Loopback) => Ok(Host::Address(address)),
         Err(error) => Err(HostError::Address(text.to_owned(), error)),
     }

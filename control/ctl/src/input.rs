@@ -1,7 +1,7 @@
-//! Input that `ddpctl` reads itself: the standard input, pipes of the shell, and files whose path
-//! the API cannot carry.
+//! Input that `ddpctl` reads itself: the standard input, pipes of the shell, and files with a path that the API cannot
+//! carry.
 //!
-//! `ddpctl` reads it with its own permissions and sends it to the job as the body of a request.
+//! `ddpctl` reads such input with its own permissions and sends it to the job as the body of a request.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,21 +13,21 @@ use api::{Client, ClientError, ErrorKind, JobInfo};
 
 use super::exit::{Exit, Failure};
 
-/// The command line's name of the standard input or output.
+/// Name of the standard input or output on the command line.
 const STDIN_NAME: &str = "-";
-/// Other names of the standard input. They are not opened: it may be closed, or be a socket.
+/// Other names of the standard input. They are not opened: the standard input may be closed or a socket.
 const STDIN: [&str; 2] = ["/dev/stdin", "/dev/fd/0"];
-/// The standard input in messages.
+/// Name of the standard input in messages.
 const STDIN_DESCRIPTION: &str = "standard input";
-/// Files here are descriptors of this process, which have another meaning in the appliance.
+/// Directories whose files are descriptors of this process: the same path has another meaning in the appliance.
 const DESCRIPTOR_DIRECTORIES: [&str; 3] = ["/dev/fd", "/proc/self", "/proc/thread-self"];
 
-/// Returns true if the name means the standard input or output.
+/// True if the name stands for the standard input or output.
 pub(super) fn is_stream(file: &Path) -> bool {
     file.as_os_str() == STDIN_NAME
 }
 
-/// Returns true if the name means the standard input.
+/// True if the name stands for the standard input.
 pub(super) fn is_stdin(file: &Path) -> bool {
     is_stream(file) || STDIN.iter().any(|name| file == Path::new(name))
 }
@@ -60,18 +60,18 @@ pub(super) fn unreadable(file: &Path, error: &io::Error) -> Failure {
     Failure::new(Exit::Usage, format!("{}: {error}", display_name(file)))
 }
 
-/// The reader of a file.
+/// The process that reads a file.
 pub(super) enum FileReader {
-    /// The appliance, by this absolute path.
+    /// The appliance reads the file at this absolute path.
     Appliance(PathBuf),
-    /// This process reads it.
+    /// This process reads the file.
     Local(Box<dyn Read + Send>),
 }
 
-/// Finds out who reads a file.
+/// Determines which process reads a file.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub(super) fn select_reader(file: &Path) -> Result<FileReader, Failure> {
     if is_stdin(file) {
         return Ok(FileReader::Local(Box::new(open_stdin()?)));
@@ -88,7 +88,7 @@ pub(super) fn select_reader(file: &Path) -> Result<FileReader, Failure> {
     Ok(FileReader::Local(Box::new(File::open(file).map_err(failed)?)))
 }
 
-/// Returns the absolute path, in a form that the API carries.
+/// Returns the absolute path in a form that the API can carry.
 ///
 /// # Errors
 /// The path is not UTF-8, which JSON requires.
@@ -103,12 +103,11 @@ pub(super) fn absolute_utf8_path(path: &Path) -> Result<PathBuf, Failure> {
     Err(Failure::new(Exit::Usage, message).with_hint(Some(hint.into())))
 }
 
-/// The transmission of input to a job. Its thread ends with the process, or when the job accepts no
-/// more.
+/// The transmission of input to a job. Its thread ends with the process, or when the job accepts no more input.
 pub(super) struct Upload(Arc<Mutex<Option<Failure>>>);
 
 impl Upload {
-    /// Starts to send the bytes of `reader`. `name`: of the reader, in messages.
+    /// Starts to send the bytes of `reader`. `name`: the reader's name in messages.
     pub(super) fn start(
         job: u64,
         name: String,
@@ -122,32 +121,32 @@ impl Upload {
         std::thread::Builder::new().name("input".into()).spawn(move || {
             let sent = client.upload(&format!("/v1/jobs/{job}/input"), noted);
             match sent {
-                // The job accepts no more input and reports the reason itself.
+                // The job accepts no more input; it reports the reason itself.
                 Err(ClientError::Refused(refusal)) if refusal.error == ErrorKind::Conflict => {}
                 Err(refused @ ClientError::Refused(_)) => {
                     record_failure(&failure, refused.into());
-                    // The job may have ended.
+                    // Fails if the job has already ended.
                     drop(client.delete::<JobInfo>(&format!("/v1/jobs/{job}")));
                 }
-                // A broken connection ends the job as well.
+                // A broken connection ends the job, too.
                 _ => {}
             }
         })?;
         Ok(upload)
     }
 
-    /// Returns the reason for an incomplete transmission, if the job does not report it.
+    /// Returns the reason for an incomplete transmission, unless the job reports it.
     pub(super) fn failure(&self) -> Option<Failure> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Keeps the first failure.
+/// Records a failure unless one is recorded already.
 fn record_failure(noted: &Mutex<Option<Failure>>, failure: Failure) {
     noted.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
 }
 
-/// A reader whose error is recorded before the appliance sees the truncated body.
+/// A reader whose error is recorded before the appliance detects the truncated body.
 struct RecordingReader {
     reader: Box<dyn Read + Send>,
     name: String,

@@ -1,4 +1,4 @@
-//! Signals that cancel a transfer: first the job is ended, then the process ends by the signal.
+//! Signals that cancel a transfer: the job is cancelled first, then the process ends by the signal.
 
 use std::io;
 use std::sync::Arc;
@@ -10,15 +10,14 @@ use signal_hook::{flag, low_level};
 
 use super::exit::Exit;
 
-/// Signals from now on, until it is dropped. The second one has its default effect.
+/// Watches signals until it is dropped. A second signal has its default effect.
 pub(super) struct Interrupt {
     signal: Arc<AtomicUsize>,
     handlers: Vec<SigId>,
 }
 
 impl Interrupt {
-    /// Installs handlers of the signals, except for those that the caller of the program ignores
-    /// (`nohup`, `&` of a script).
+    /// Installs signal handlers, except for signals that the caller of the program ignores (`nohup`, `&` in a script).
     pub(super) fn watch() -> io::Result<Interrupt> {
         let (signal, second) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         let mut handlers = Vec::new();
@@ -30,7 +29,7 @@ impl Interrupt {
         Ok(Interrupt { signal, handlers })
     }
 
-    /// Returns the exit for the signal that came, if any.
+    /// Returns the exit code of the signal that arrived, if any.
     pub(super) fn exit(&self) -> Option<Exit> {
         match self.signal.load(Ordering::Relaxed) as i32 {
             0 => None,
@@ -49,8 +48,7 @@ impl Drop for Interrupt {
     }
 }
 
-/// Reads from /proc whether a signal is ignored. If that cannot be read, the signal counts as not
-/// ignored.
+/// Reads from /proc whether a signal is ignored. Returns false if that cannot be read.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

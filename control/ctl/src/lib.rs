@@ -1,7 +1,7 @@
 //! `ddpctl`: the API's client for people and scripts, and `put` without an appliance.
 //!
-//! Tables by default, the API's JSON with `--json`. All output goes to the two writers of [`run`],
-//! so that tests see the same output as a shell.
+//! Output is tables by default, and the API's JSON with `--json`. All output goes to the two writers of [`run`], so
+//! that tests see the same output as a shell.
 
 #![forbid(unsafe_code)]
 
@@ -60,7 +60,7 @@ use args::{
 };
 use exit::Failure;
 
-/// The least time for which an appliance may be silent.
+/// Minimum time-out of a silent appliance.
 const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 /// Default time-out of a silent appliance.
 const DEFAULT_SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -75,7 +75,7 @@ pub fn main() -> std::process::ExitCode {
     std::process::ExitCode::from(exit as u8)
 }
 
-/// Runs a command line. `terminal`: a progress bar may be drawn on the process's standard error.
+/// Runs a command line. `terminal`: true if a progress bar may be drawn on the process's standard error.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
     out: &mut dyn Write,
@@ -83,7 +83,7 @@ pub fn run(
     terminal: bool,
 ) -> Exit {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    // A wrong command line may still request errors in JSON.
+    // An invalid command line may still request errors in JSON.
     let json = arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json");
     let args = match Args::try_parse_from(arguments) {
         Ok(args) => args,
@@ -103,8 +103,7 @@ pub fn run(
     }
 }
 
-/// Creates a client for a command. `--timeout` bounds the whole command, unless it runs until it is
-/// stopped.
+/// Creates a client for a command. `--timeout` limits the whole command, unless it runs until it is stopped.
 fn open_client(args: &Args) -> Result<Client, Failure> {
     let silence = args.timeout.unwrap_or(DEFAULT_SILENCE_TIMEOUT).max(MIN_TIMEOUT);
     let client = Client::new(&args.socket)?.with_timeout(silence);
@@ -136,7 +135,7 @@ fn print_usage(error: &clap::Error, json: bool, out: &mut dyn Write, err: &mut d
         let message = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
         print_failure(Failure::new(Exit::Usage, message), json, err)
     } else if error.use_stderr() {
-        // Standard error may be closed, as above: the exit code still reports the error.
+        // Ignored: standard error may be closed, but the exit code still reports the error.
         drop(write!(err, "{error}"));
         Exit::Usage
     } else {
@@ -150,14 +149,14 @@ fn print_usage(error: &clap::Error, json: bool, out: &mut dyn Write, err: &mut d
 /// Destination and format of answers.
 struct Output<'w> {
     out: &'w mut dyn Write,
-    /// Standard error: messages that must not mix with the bytes of an answer.
+    /// Standard error, for messages that must not be mixed with an answer's bytes.
     err: &'w mut dyn Write,
     json: bool,
     progress: bool,
 }
 
 impl Output<'_> {
-    /// Prints one answer: as JSON, or as text for people.
+    /// Prints one answer as JSON, or as text for people.
     fn print_answer<T: Serialize>(
         &mut self,
         value: &T,
@@ -176,7 +175,7 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// Prints a sentence for people; an empty object in JSON.
+    /// Prints a sentence for people; in JSON an empty object.
     fn print_done(&mut self, sentence: String) -> Result<(), Failure> {
         self.print_answer(&Done {}, |_| sentence)
     }
@@ -283,7 +282,7 @@ fn regions(
     }
 }
 
-/// Copies bytes of a region; returns how many.
+/// Copies bytes of a region. Returns their number.
 fn read_region(
     client: &Client,
     name: &str,
@@ -325,8 +324,7 @@ fn read_region(
     Ok(end - offset)
 }
 
-/// Builds the keys of `[[region]]`. Paths become absolute: the appliance has another working
-/// directory.
+/// Builds the keys of `[[region]]`. Paths become absolute because the appliance has another working directory.
 fn region_body(add: &RegionAdd) -> Result<serde_json::Value, Failure> {
     let path = add.path.as_deref().map(input::absolute_utf8_path).transpose()?;
     Ok(json!({
@@ -490,7 +488,7 @@ fn follow(
     failure.map_or(Ok(()), Err)
 }
 
-/// Prints a line of the stream; true if it was an event.
+/// Prints a line of an event stream. Returns true if the line is an event.
 fn follow_line(line: &str, output: &mut Output<'_>) -> Result<bool, Failure> {
     let value: serde_json::Value = serde_json::from_str(line)?;
     let is_event = value.get("event").is_some();
@@ -521,7 +519,7 @@ impl From<MpaArgs> for MpaChoice {
     }
 }
 
-/// Builds the request to open a stream; names are resolved here.
+/// Builds the request to open a stream. Resolves names on this host.
 fn connect_spec(
     peer: &Peer,
     opening: ConnectOptions,
@@ -531,7 +529,7 @@ fn connect_spec(
     let mut remotes = peer.resolve().map_err(|error| {
         Failure::new(Exit::Failed, format!("the address of {} is not known: {error}", peer.host))
     })?;
-    // Exhaustive pattern without `..`: an option that is not used here does not compile.
+    // Exhaustive pattern without `..`: a new option must be handled here to compile.
     let ConnectOptions {
         interface,
         udp_port,

@@ -22,37 +22,36 @@ use crate::kernel;
 
 /// Options for watching a transfer.
 pub(super) struct WatchOptions {
-    /// Return at once without watching.
+    /// True to return at once without watching.
     pub detach: bool,
-    /// The transfer reads from the peer.
+    /// True if the transfer reads from the peer.
     pub is_get: bool,
-    /// Destination region, if it is not a file.
+    /// Destination region; `None` for a file.
     pub destination_region: Option<String>,
-    /// Name of the source in messages, if the appliance has none for it.
+    /// Name of the source in messages, used if the appliance has no name for it.
     pub name: String,
 }
 
 /// Longest time without progress over kernel sockets.
 const KERNEL_STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest wait for the answer to a cancel, after the time limit of --timeout expired.
+/// Longest wait for the answer to a cancel after the time limit of --timeout.
 const CANCEL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Interval between two queries of the appliance's job.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Summary of a transfer, with the same members for `appliance` and `kernel`. Members that do not
-/// apply are null.
+/// Summary of a transfer, with the same members for `appliance` and `kernel`. Members that do not apply are null.
 #[derive(Debug, Serialize)]
 struct Summary {
-    /// `appliance` or `kernel`.
+    /// Sender: `appliance` or `kernel`.
     via: &'static str,
     file: String,
     peer: String,
     bytes: u64,
     seconds: f64,
     gbit_per_s: f64,
-    /// The appliance's number of the job.
+    /// Number of the appliance's job.
     job: Option<u64>,
     stag: Option<String>,
     to: Option<String>,
@@ -61,7 +60,7 @@ struct Summary {
     stream_bytes: Option<u64>,
 }
 
-/// Has the appliance send the file, and watches it.
+/// Makes the appliance send the file, and watches the job.
 pub(super) fn put_by_appliance(
     put: Put,
     client: &Client,
@@ -93,7 +92,7 @@ pub(super) fn put_by_appliance(
         destination_region: None,
         name: name.clone(),
     };
-    // Before the job exists, so that an interrupt leaves none behind.
+    // Installed before the job exists, so that a signal leaves no job behind.
     let interrupt = Interrupt::watch()?;
     let job: Result<JobInfo, _> = client.post("/v1/put", &PutSpec { file, via, target });
     let job = job.map_err(|error| with_stdin_hint(error.into()))?;
@@ -102,14 +101,14 @@ pub(super) fn put_by_appliance(
         None => None,
     };
     let watched = watch_job(job, client, output, transfer, &interrupt);
-    // A read error must not look like the end of the input.
+    // A read error must not be mistaken for the end of the input.
     match upload.and_then(|upload| upload.failure()) {
         Some(failure) if watched.is_err() && interrupt.exit().is_none() => Err(failure),
         _ => watched,
     }
 }
 
-/// Adds a hint to a failure of the appliance to open a file: `ddpctl` may have the permission.
+/// Adds a hint if the appliance was not permitted to open a file that `ddpctl` may be able to read.
 fn with_stdin_hint(failure: Failure) -> Failure {
     if failure.error != "forbidden" {
         return failure;
@@ -122,7 +121,7 @@ fn with_stdin_hint(failure: Failure) -> Failure {
     failure.with_hint(Some(hint))
 }
 
-/// Shows the progress of a job until its end. A signal cancels it.
+/// Shows the progress of a job until its end. A signal cancels the job.
 pub(super) fn watch_job(
     mut job: JobInfo,
     client: &Client,
@@ -157,10 +156,10 @@ pub(super) fn watch_job(
     finished.map_err(|failure| failure.with_signal(interrupt.exit()))
 }
 
-/// Cancels a job after the time limit of --timeout; `done` is its progress, as text.
+/// Cancels a job after the time limit of --timeout. `done`: its progress as text.
 pub(super) fn cancel_after_timeout(job: &JobInfo, done: &str, client: &Client) -> Failure {
     let JobInfo { state, id, .. } = job;
-    // The deadline of `client` has expired.
+    // A new client, because the deadline of `client` has expired.
     let cancelled = Client::new(client.socket())
         .map(|client| client.with_timeout(CANCEL_TIMEOUT))
         .is_ok_and(|client| client.delete::<JobInfo>(&format!("/v1/jobs/{id}")).is_ok());
@@ -211,7 +210,7 @@ fn report_end(
     }
 }
 
-/// Sends the file over this host's sockets.
+/// Sends the file over kernel sockets of this host.
 pub(super) fn put_by_kernel(
     put: Put,
     timeout: Option<Duration>,
@@ -273,7 +272,7 @@ pub(super) fn put_by_kernel(
     output.print_answer(&summary, |summary| format_summary(summary, &summary.file, "to"))
 }
 
-/// Returns the negotiated MPA parameters with the names of the API.
+/// Returns the negotiated MPA parameters under the API's names.
 pub(super) fn parameters_json(parameters: &kernel::NegotiatedParameters) -> serde_json::Value {
     json!({
         "revision": parameters.revision.number(),
@@ -296,7 +295,7 @@ impl From<MpaRev> for Revision {
     }
 }
 
-/// Returns the MPA options over kernel sockets: those of bare DDP.
+/// Returns the MPA options for kernel sockets, on which only bare DDP is possible.
 fn kernel_mpa(put: &Put) -> Result<kernel::MpaOptions, Failure> {
     let MpaArgs { mpa_rev, markers, crc } = put.opening.mpa;
     let revision = mpa_rev.unwrap_or(MpaRev::One);

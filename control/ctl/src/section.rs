@@ -1,4 +1,4 @@
-//! The TOML of one section as the body of a request.
+//! The TOML of one section, converted to the body of a request.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use serde_json::Value;
 use super::exit::{Exit, Failure};
 use super::input;
 
-/// Keys that are paths of the appliance's files; relative ones are of this program's directory.
+/// Keys with paths of the appliance's files; relative paths are relative to this program's directory.
 const PATH_KEYS: [&str; 1] = ["path"];
 
-/// Returns the keys of the only `[[section]]` of a file, or of the standard input (`-`). The header
-/// may be left out. JSON is accepted as well.
+/// Returns the keys of the only `[[section]]` in a file, or in the standard input (`-`). The header may be omitted.
+/// JSON is accepted, too.
 pub(super) fn section_body(file: &Path, section: &str) -> Result<Value, Failure> {
     let bytes = input::read_file(file)?;
     let shown = input::display_name(file);

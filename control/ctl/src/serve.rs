@@ -1,5 +1,4 @@
-//! `serve-kernel`: offers one region over kernel sockets, for hosts without an appliance and for
-//! tests of one.
+//! `serve-kernel`: offers one region over kernel sockets, for hosts without an appliance and for tests of an appliance.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +12,7 @@ use super::exit::{Exit, Failure};
 use super::put::parameters_json;
 use crate::kernel::{ConnectionOutcome, ListenConfig, Listener, RegionSpec, ServeEvent};
 
-/// Serves until a signal, or until the connections are over.
+/// Serves until a signal arrives or the connections have ended.
 pub(super) fn serve(serve: ServeKernel, output: &mut Output<'_>) -> Result<(), Failure> {
     if serve.base_to.checked_add(serve.size - 1).is_none() {
         let message = "--base-to plus --size is beyond 2^64: lower one of them";
@@ -62,7 +61,7 @@ fn listen_config(serve: &ServeKernel) -> ListenConfig {
             draft: speaks(MpaRev::StartKey),
             zero: speaks(MpaRev::Zero),
             one: speaks(MpaRev::One),
-            // Bare DDP has no use for revision 2.
+            // Bare DDP does not use revision 2.
             two: false,
         },
         markers: serve.markers,
@@ -112,7 +111,7 @@ fn outcome_sentence(outcome: &ConnectionOutcome) -> String {
     }
 }
 
-/// Prints one line per event and flushes it: other programs wait for it.
+/// Prints one line per event and flushes it, because other programs may wait for it.
 fn print_event(output: &mut Output<'_>, event: &serde_json::Value) -> Result<(), Failure> {
     output.print_answer(event, |event| {
         let mut line = event["event"].as_str().unwrap_or("?").to_owned();

@@ -1,4 +1,4 @@
-//! Text output of answers.
+//! Formats answers as text.
 
 mod ipsec;
 mod streams;
@@ -21,7 +21,7 @@ pub(super) use streams::{
     association, associations, format_rate, format_time, stream, stream_cell, streams,
 };
 
-/// Returns a table without borders, easy to read and to cut(1).
+/// Returns a table without borders, readable for people and for cut(1).
 pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -73,7 +73,7 @@ fn join_list(items: &[String]) -> String {
     if items.is_empty() { "-".into() } else { items.join(" ") }
 }
 
-/// Formats the admitted prefixes of peers, and the denied ones with a minus.
+/// Formats the admitted prefixes of peers, then the denied ones with a minus.
 fn peers(allow: &[String], deny: &[String]) -> String {
     let allowed = if allow.is_empty() { "all".to_owned() } else { allow.join(" ") };
     deny.iter().fold(allowed, |shown, prefix| format!("{shown} -{prefix}"))

@@ -67,7 +67,7 @@ impl Column {
         Column::Age,
     ];
 
-    /// Returns the heading.
+    /// Returns the column's heading.
     pub const fn title(self) -> &'static str {
         match self {
             Column::Stream => "STREAM",
@@ -92,7 +92,7 @@ impl Column {
         }
     }
 
-    /// Returns the numeric sort key of a stream, if the column is a number.
+    /// Returns the numeric sort key of a stream; `None` if the column is text.
     pub(super) fn sort_number(self, stream: &StreamInfo) -> Option<f64> {
         let flow = stream.flow.as_ref();
         let counter = |name| stream.counters.get(name).copied().map(|value| value as f64);
@@ -109,7 +109,7 @@ impl Column {
         }
     }
 
-    /// Returns the textual sort key of a stream, if the column is text.
+    /// Returns the textual sort key of a stream.
     fn sort_text(self, stream: &StreamInfo) -> String {
         match self {
             Column::Worker => format!("{:010}", stream.worker),
@@ -126,8 +126,8 @@ impl Column {
     }
 }
 
-/// Returns the bytes that the peer placed here, in order or out of order; `None` until the worker
-/// reports the stream.
+/// Returns the bytes that the peer has placed here, in and out of order. `None` until the worker has reported the
+/// stream.
 pub(super) fn placed_bytes(stream: &StreamInfo) -> Option<u64> {
     let part = |name| stream.counters.get(name).copied();
     Some(part("placed_in_order_bytes")? + part("placed_out_of_order_bytes")?)
@@ -194,7 +194,7 @@ impl Selection {
         if self.columns.is_empty() { &Column::DEFAULT } else { &self.columns }
     }
 
-    /// Takes out the others and sorts.
+    /// Removes the streams that do not match, and sorts the others.
     pub fn filter_and_sort(&self, mut streams: Vec<StreamInfo>) -> Vec<StreamInfo> {
         streams.retain(|stream| self.matches(stream));
         if let Some(column) = self.sort {

@@ -1,4 +1,4 @@
-//! The program against a fake control thread behind the real socket.
+//! The program with a fake control thread behind the API's real socket.
 
 mod bench;
 mod config;
@@ -311,7 +311,7 @@ fn put_and_serve_kernel_transfer_a_file() {
     assert_eq!(events.last().unwrap()["complete"], 2, "{events:?}");
 }
 
-/// Hands each whole line on as JSON.
+/// Sends each complete line as JSON.
 struct Lines(mpsc::Sender<Value>, Vec<u8>);
 
 impl Write for Lines {

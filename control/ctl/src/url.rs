@@ -1,8 +1,8 @@
-//! Addresses of peers and their regions: `HOST:PORT` and `tcp://HOST:PORT/REGION[@OFFSET]`;
-//! `rdmap://` for RDMAP, `sctp://` and `rdmap+sctp://` for the same over SCTP.
+//! Addresses of peers and their regions: `HOST:PORT` and `tcp://HOST:PORT/REGION[@OFFSET]`; `rdmap://` for RDMAP;
+//! `sctp://` and `rdmap+sctp://` for the same over SCTP.
 //!
-//! Schemes are case-insensitive (RFC 3986 §3.1). Other parts of a URL (user information, query,
-//! fragment, percent-encoding) have no meaning here and are refused by name.
+//! Schemes are case-insensitive (RFC 3986 §3.1). Other parts of a URL (user information, query, fragment,
+//! percent-encoding) are not supported; each has its own error.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ const SCHEMES: [(&str, UlpChoice, Transport); 4] = [
 /// The address of a peer, and its protocols.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Name or address.
+    /// Name or address of the peer.
     pub host: Host,
     /// TCP or SCTP port, not 0.
     pub port: u16,
@@ -40,7 +40,7 @@ pub struct Peer {
 pub struct Url {
     /// The peer.
     pub peer: Peer,
-    /// The region; none where STag and TO name the place.
+    /// The region; `None` if STag and TO name the place.
     pub region: Option<RegionOffset>,
 }
 
@@ -49,7 +49,7 @@ pub struct Url {
 pub struct RegionOffset {
     /// The region's name.
     pub name: String,
-    /// Bytes from its first one.
+    /// Offset from the region's first byte, bytes.
     pub offset: u64,
 }
 
@@ -70,19 +70,19 @@ pub enum UrlError {
     /// The port is not a decimal number from 1 to 65535.
     #[error("`{0}` is no port: write a decimal number from 1 to 65535")]
     Port(String),
-    /// RFC 3986 §3.2.1.
+    /// The text names a user (RFC 3986 §3.2.1).
     #[error("`{0}` names a user, which peers do not have: write HOST:PORT without `@`")]
     User(String),
-    /// RFC 3986 §3.4.
+    /// The text has a query (RFC 3986 §3.4).
     #[error("`{0}` has a query, which means nothing here: leave out `?` and what follows it")]
     Query(String),
-    /// RFC 3986 §3.5.
+    /// The text has a fragment (RFC 3986 §3.5).
     #[error("`{0}` has a fragment, which means nothing here: leave out `#` and what follows it")]
     Fragment(String),
-    /// The text names a region, where only a peer is allowed.
+    /// The text names a region where only a peer is allowed.
     #[error("`{0}` names a region, and a peer alone is meant: write HOST:PORT")]
     Path(String),
-    /// The host is missing or wrong.
+    /// The host is missing or invalid.
     #[error("{0}")]
     Host(#[from] HostError),
     /// The region's name is invalid.
@@ -106,7 +106,7 @@ impl Peer {
         scheme.map_or(SCHEMES[0].0, |scheme| scheme.0)
     }
 
-    /// Returns the peer's addresses; this host resolves names.
+    /// Returns the peer's addresses. This host resolves names.
     pub fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
         self.host.lookup(self.port)
     }
@@ -128,7 +128,7 @@ impl FromStr for Peer {
     }
 }
 
-/// Splits off the scheme of a text and returns its meaning and the rest.
+/// Splits off the scheme of a text. Returns its meaning and the rest.
 fn parse_scheme(text: &str) -> Option<(UlpChoice, Transport, &str)> {
     SCHEMES.iter().find_map(|&(prefix, ulp, transport)| {
         let (begin, rest) = text.split_at_checked(prefix.len())?;
@@ -136,7 +136,7 @@ fn parse_scheme(text: &str) -> Option<(UlpChoice, Transport, &str)> {
     })
 }
 
-/// Splits host and port from the path behind them, if it is not empty.
+/// Splits a text into host with port and the path after them. An empty path is `None`.
 fn split_region(text: &str) -> Result<(&str, Option<&str>), UrlError> {
     match text.find(['?', '#']) {
         Some(at) if text[at..].starts_with('?') => return Err(UrlError::Query(text.to_owned())),
@@ -166,7 +166,7 @@ fn parse_peer(authority: &str, ulp: UlpChoice, transport: Transport) -> Result<P
     if port.is_empty() {
         return Err(no_port());
     }
-    // RFC 3986 §3.2.3: decimal digits, zeros before them too.
+    // RFC 3986 §3.2.3: decimal digits; leading zeros are permitted.
     let digits = port.bytes().all(|b| b.is_ascii_digit());
     let number = port.parse().ok().filter(|&port| digits && port > 0);
     let port = number.ok_or_else(|| UrlError::Port(port.to_owned()))?;

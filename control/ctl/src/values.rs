@@ -1,4 +1,4 @@
-//! Parsers of option values.
+//! Parsers of command line values.
 
 use std::net::SocketAddr;
 use std::time::SystemTime;
@@ -13,7 +13,7 @@ pub(crate) fn severity(text: &str) -> Result<Severity, String> {
     found.map(|(_, severity)| severity).ok_or_else(|| "write info, warning or error".into())
 }
 
-/// Parses a duration before now, or a time.
+/// Parses a time, or a duration before now.
 pub(crate) fn since(text: &str) -> Result<SystemTime, String> {
     let ago = humantime::parse_duration(text).ok();
     let ago = ago.and_then(|ago| SystemTime::now().checked_sub(ago));
@@ -57,7 +57,7 @@ pub(crate) fn region_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Parses an address and a port of this host's kernel.
+/// Parses an address and a port for kernel sockets of this host.
 pub(super) fn socket(text: &str) -> Result<SocketAddr, String> {
     address::parse_socket(text).map_err(|error| match error {
         AddressError::Syntax => "write ADDRESS:PORT, such as 0.0.0.0:7471 or [::]:7471".into(),

@@ -23,7 +23,7 @@ pub(super) fn explain(
     }
 }
 
-/// Writes the headers to a file, or to the standard output, which then contains nothing else.
+/// Writes the headers to a file, or to the standard output, which then contains only the file.
 fn write_pcapng(
     what: &str,
     file: &Path,
@@ -75,23 +75,23 @@ fn format_flight(flight: &Flight) -> String {
     let mut of_control = 0;
     for event in &flight.events {
         if CONTROL_EVENTS.contains(&event.event.as_str()) {
-            // Position of the omitted events.
+            // Position of the events that were left out.
             if of_control == FIRST_EVENTS && flight.left_out > 0 {
                 text += &format!("  ({} events are left out)\n", flight.left_out);
             }
             of_control += 1;
         }
         let seconds = event.after_us as f64 / 1e6;
-        // Into a string nothing fails.
+        // Writing into a string cannot fail.
         let _ = writeln!(text, "  {seconds:>10.6} s  {:<18} {}", event.event, event.detail);
     }
     text
 }
 
-/// Events of the control thread; the others are of the worker.
+/// Events of the control thread; all others are the worker's.
 const CONTROL_EVENTS: [&str; 7] =
     ["requested", "established", "delivered", "error", "terminate", "peer_closed", "post_failed"];
-/// The first so many of these events are always complete.
+/// Number of the control thread's first events, which are never left out.
 const FIRST_EVENTS: usize = 6;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The program without an appliance. The tests of `ddpd` run it with one.
+//! The program without an appliance; the tests of `ddpd` run it with one.
 
 use std::process::Command;
 

@@ -15,26 +15,26 @@ use std::ptr;
 
 use libc::{c_char, c_int, c_void, gid_t, group, passwd, socklen_t, uid_t};
 
-/// Maximum number of a peer's groups: the kernel's `NGROUPS_MAX`.
+/// Maximum number of supplementary groups of a peer: the kernel's `NGROUPS_MAX`.
 pub const MAX_GROUPS: usize = 65_536;
 
-/// Number of groups that suffices for most processes; the first buffer size.
+/// First buffer size, in groups: sufficient for most processes.
 const INITIAL_GROUPS: usize = 32;
 
-/// Bounds of the buffer for an entry of the user or group database, in bytes; a group's entry lists its
+/// First and largest buffer size for an entry of the user or group database, in bytes. A group's entry lists its
 /// members.
 const ENTRY_BUFFER: std::ops::RangeInclusive<usize> = 4096..=4 << 20;
 
 /// Returns the supplementary groups that the peer of a connected Unix stream socket had when it connected.
 ///
 /// # Errors
-/// The errors of `getsockopt(SO_PEERGROUPS)`; `InvalidData` for a peer of more than [`MAX_GROUPS`] groups.
+/// The errors of `getsockopt(SO_PEERGROUPS)`; `InvalidData` for a peer with more than [`MAX_GROUPS`] groups.
 pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut groups: Vec<gid_t> = vec![0; INITIAL_GROUPS];
     loop {
         let capacity = size_of_val(groups.as_slice());
         let mut len = capacity as socklen_t;
-        // SAFETY: the buffer is `len` bytes long and has no invalid values; the kernel writes at most `len` bytes.
+        // SAFETY: the buffer has `len` bytes, and any bytes are valid group IDs; the kernel writes at most `len` bytes.
         let done = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
@@ -66,16 +66,17 @@ pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
 /// Returns the ID of a user, `None` if the user does not exist.
 ///
 /// # Errors
-/// The database cannot be read, or the name has a NUL in it.
+/// The database cannot be read, or the name contains a NUL.
 pub fn user_id(name: &str) -> io::Result<Option<uid_t>> {
     let name = CString::new(name)?;
     look_up_entry(|buffer| {
         let (mut user, mut found) = (MaybeUninit::<passwd>::uninit(), ptr::null_mut());
         let (at, len) = (buffer.as_mut_ptr(), buffer.len());
-        // SAFETY: the name ends with NUL, the buffer is `len` bytes long, and all live until the call returns.
+        // SAFETY: the name ends with NUL, the buffer has `len` bytes, and all arguments are valid until the call
+        // returns.
         let code =
             unsafe { libc::getpwnam_r(name.as_ptr(), user.as_mut_ptr(), at, len, &mut found) };
-        // SAFETY: if `found` is not null, it points to `user`, which is initialised.
+        // SAFETY: a non-null `found` points to `user`, which the call has initialised.
         (code, (!found.is_null()).then(|| unsafe { (*found).pw_uid }))
     })
 }
@@ -83,20 +84,21 @@ pub fn user_id(name: &str) -> io::Result<Option<uid_t>> {
 /// Returns the ID of a group, `None` if the group does not exist.
 ///
 /// # Errors
-/// The database cannot be read, or the name has a NUL in it.
+/// The database cannot be read, or the name contains a NUL.
 pub fn group_id(name: &str) -> io::Result<Option<gid_t>> {
     let name = CString::new(name)?;
     look_up_entry(|buffer| {
         let (mut of, mut found) = (MaybeUninit::<group>::uninit(), ptr::null_mut());
         let (at, len) = (buffer.as_mut_ptr(), buffer.len());
-        // SAFETY: the name ends with NUL, the buffer is `len` bytes long, and all live until the call returns.
+        // SAFETY: the name ends with NUL, the buffer has `len` bytes, and all arguments are valid until the call
+        // returns.
         let code = unsafe { libc::getgrnam_r(name.as_ptr(), of.as_mut_ptr(), at, len, &mut found) };
-        // SAFETY: if `found` is not null, it points to `of`, which is initialised.
+        // SAFETY: a non-null `found` points to `of`, which the call has initialised.
         (code, (!found.is_null()).then(|| unsafe { (*found).gr_gid }))
     })
 }
 
-/// Calls `look_up` with a larger buffer until the entry fits.
+/// Calls `look_up` with larger and larger buffers until the entry fits. `None` if the name is unknown.
 fn look_up_entry<T>(
     mut look_up: impl FnMut(&mut [c_char]) -> (c_int, Option<T>),
 ) -> io::Result<Option<T>> {
@@ -108,7 +110,7 @@ fn look_up_entry<T>(
             (libc::ERANGE, _) if buffer.len() < *ENTRY_BUFFER.end() => {
                 buffer.resize(buffer.len() * 4, 0)
             }
-            // Some name services return these codes for unknown names: getpwnam_r(3), NOTES.
+            // Some name services return these codes for unknown names (getpwnam_r(3), NOTES).
             (libc::ENOENT | libc::ESRCH, _) => return Ok(None),
             (code, _) => return Err(io::Error::from_raw_os_error(code)),
         }

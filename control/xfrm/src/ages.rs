@@ -1,13 +1,13 @@
-//! Ages of policies and SAs, and the last dump that has listed them.
+//! Ages of policies and SAs, and the last dump that listed each of them.
 //!
-//! The kernel adds at the head of its lists and dumps from there: the newest first. Entries that the monitor
-//! sends later are newer than all entries of a dump.
+//! The kernel adds entries at the head of its lists and dumps from the head: the newest first. Entries that the monitor
+//! sends after a dump are newer than all entries of the dump.
 //!
 //! ```text
 //!   age:  … older | … third, second, first of the dump | base | of the monitor since …
 //! ```
 
-/// Bound on the entries of one dump.
+/// Maximum number of entries of one dump.
 const SPAN: u64 = 1 << 20;
 
 /// Counts ages and dumps of one kind of entry.
@@ -27,7 +27,7 @@ pub(crate) struct Age {
 }
 
 impl AgeCounter {
-    /// Begins a dump: later entries of the monitor are newer than all of its entries.
+    /// Begins a dump: entries that the monitor sends later are newer than all of its entries.
     pub(crate) fn begin_dump(&mut self) {
         self.newest += SPAN;
         self.base = self.newest;
@@ -35,7 +35,7 @@ impl AgeCounter {
         self.dumps += 1;
     }
 
-    /// Returns the age of an entry that the dump lists next, or that the monitor sends.
+    /// Returns the age of a new entry: the dump's next one with `of_dump`, else one sent by the monitor.
     pub(crate) fn next_age(&mut self, of_dump: bool) -> Age {
         let order = match of_dump {
             true => {
@@ -50,13 +50,13 @@ impl AgeCounter {
         Age { order, dump: self.dumps }
     }
 
-    /// Returns the age of a changed entry: its order stays, and it counts as seen.
+    /// Returns the age of a changed entry: its order is kept, and it counts as seen.
     pub(crate) fn mark_seen(&self, age: Age) -> Age {
         Age { dump: self.dumps, ..age }
     }
 
-    /// True at the end of a dump if the dump has listed the entry, or the monitor has sent it since the dump
-    /// began.
+    /// True if the dump has listed the entry, or the monitor has sent it since the dump began. To be called at the end
+    /// of a dump.
     pub(crate) fn is_current(&self, age: Age) -> bool {
         age.dump == self.dumps
     }

@@ -1,11 +1,12 @@
-//! Algorithms by their kernel names, and keys.
+//! Algorithms by their kernel names, and their keys.
 
 use ipsec::crypto::{Algorithm, Keys};
 use zeroize::Zeroizing;
 
 use crate::message::{Algo, Attributes};
 
-/// Keys that outlast one [`Keys`], since an SA that is replaced needs them again. Wiped when they are freed.
+/// Keys of an SA, kept longer than a [`Keys`] because the data plane needs them again when the SA is replaced. Wiped
+/// when they are freed.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Secret {
     encryption: Zeroizing<Vec<u8>>,
@@ -25,23 +26,24 @@ pub(crate) struct Suite {
     pub(crate) secret: Secret,
 }
 
-/// Returns the name for operators, supported or not: `rfc4106(gcm(aes))`, `cbc(aes)+hmac(sha256)`.
+/// Returns the algorithms' names for operators, supported or not, such as `rfc4106(gcm(aes))` and
+/// `cbc(aes)+hmac(sha256)`.
 pub(crate) fn algorithm_name(attributes: &Attributes) -> String {
     let Attributes { aead, encryption, authentication, .. } = attributes;
     let names = [aead, encryption, authentication].into_iter().flatten().map(|a| a.name.as_str());
     names.collect::<Vec<_>>().join("+")
 }
 
-/// True without any algorithm: an SA whose negotiation is in progress.
+/// True for an SA without any algorithm: its negotiation is in progress.
 pub(crate) fn has_no_algorithm(attributes: &Attributes) -> bool {
     let Attributes { aead, encryption, authentication, .. } = attributes;
     aead.is_none() && encryption.is_none() && authentication.is_none()
 }
 
-/// Returns the algorithm and keys of an SA. The keys are moved out of the attributes.
+/// Returns the algorithm and the keys of an SA. Moves the keys out of `attributes`.
 ///
 /// # Errors
-/// The reason to refuse the SA.
+/// The reason why the SA is refused.
 pub(crate) fn read_suite(attributes: &mut Attributes) -> Result<Suite, String> {
     let Attributes { aead, encryption, authentication, .. } = attributes;
     let (algorithm, secret) = match (aead.take(), encryption.take(), authentication.take()) {

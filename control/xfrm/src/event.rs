@@ -9,15 +9,15 @@ pub use ipsec::guard::SaId;
 use ipsec::policy::{Action, Direction, Policy, Selector, Unmatched};
 use ipsec::sa::Parameters;
 
-/// Most waiting warnings; further ones are only counted.
+/// Maximum number of waiting warnings; further ones are only counted.
 const WARNINGS: usize = 64;
 
 /// A protection that policies require, with its number in the list of policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProtectionInfo {
-    /// Number of the protection. It is kept while a policy requires the protection.
+    /// Number of the protection, constant while a policy requires it.
     pub protection: Protection,
-    /// The request id that its policies and SAs share.
+    /// Request id of its policies and SAs.
     pub reqid: u32,
     /// True for tunnel mode, false for transport mode.
     pub tunnel: bool,
@@ -37,16 +37,16 @@ impl std::fmt::Display for ProtectionInfo {
 /// The first sequence numbers of a new SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SequenceState {
-    /// Sequence numbers to send with. [`Mirror::reserve`](crate::Mirror::reserve) requests more.
+    /// Sequence numbers to send with. [`Mirror::reserve_sequence`](crate::Mirror::reserve_sequence) requests more.
     Outbound {
-        /// The first number.
+        /// First sequence number.
         first: u64,
-        /// Count of numbers from there.
+        /// Number of sequence numbers, beginning with `first`.
         numbers: u64,
     },
     /// Sequence numbers received before.
     Inbound {
-        /// The highest number; 0 if none was received. All numbers up to it count as received.
+        /// Highest number; 0 if none was received. All numbers up to it count as received.
         highest: u64,
         /// Packets of the anti-replay window, 64 to 4096.
         window: u16,
@@ -68,7 +68,7 @@ pub enum RefusedKind {
 pub enum Event {
     /// The policies have changed.
     Policies {
-        /// All policies, in the kernel's order of both directions.
+        /// All policies of both directions, in the kernel's order.
         list: Vec<Policy<Protection>>,
         /// Treatment of packets that match no policy.
         unselected: Unmatched,
@@ -88,26 +88,26 @@ pub enum Event {
         /// The first sequence numbers.
         sequence: SequenceState,
     },
-    /// An outbound SA sends again, although another was added after it.
+    /// An outbound SA is selected for sending again, although another SA was added after it.
     SelectSa {
-        /// The SA.
+        /// Identifier of the SA.
         id: SaId,
     },
     /// An SA has ended.
     RemoveSa {
-        /// The SA.
+        /// Identifier of the SA.
         id: SaId,
     },
-    /// More sequence numbers of an outbound SA may be used.
+    /// More sequence numbers of an outbound SA are reserved.
     Reserved {
-        /// The SA.
+        /// Identifier of the SA.
         id: SaId,
         /// The last permitted sequence number.
         last: u64,
     },
-    /// A policy or SA cannot be served as the kernel has it. Reported once for each reason.
+    /// A policy or SA cannot be applied as the kernel has it. Reported once for each reason.
     Refused {
-        /// Policy or SA.
+        /// Kind of the refused entry.
         kind: RefusedKind,
         /// Selector of the policy, or SPI and addresses of the SA.
         name: String,
@@ -118,16 +118,16 @@ pub enum Event {
     Warning(String),
 }
 
-/// A policy for the operator.
+/// A policy, for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyInfo {
     /// Direction, addresses, protocol and ports as the kernel has them.
     pub selector: String,
-    /// Selector in our list; `None` if the policy is not in it.
+    /// Selector in the data plane's list; `None` if the policy is not in it.
     pub translated_selector: Option<Selector>,
     /// Direction of the packets.
     pub direction: Direction,
-    /// Action in our list; `None` if the policy is not in it.
+    /// Action in the data plane's list; `None` if the policy is not in it.
     pub action: Option<Action<Protection>>,
     /// Request id of the policy's template.
     pub reqid: Option<u32>,
@@ -135,36 +135,36 @@ pub struct PolicyInfo {
     pub priority: u32,
     /// Index of the policy in the kernel.
     pub index: u32,
-    /// The required SAs; empty if none are required.
+    /// Required SAs; empty if none are required.
     pub templates: String,
-    /// Reason if the policy is not served as the kernel has it.
+    /// Reason why the policy is not applied as the kernel has it, if so.
     pub refused: Option<String>,
 }
 
-/// An SA without its keys, for the operator.
+/// An SA without its keys, for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaInfo {
-    /// Identifier in the data plane, while the SA is there.
+    /// Identifier in the data plane; `None` while the data plane does not have the SA.
     pub id: Option<SaId>,
     /// Direction and protection; `None` while no policy requires the SA.
     pub service: Option<(Direction, Protection)>,
-    /// SPI, the SA's name at its receiver.
+    /// SPI, which identifies the SA at its receiver.
     pub spi: u32,
-    /// Source address of its packets.
+    /// Source address of the SA's packets.
     pub source: Option<IpAddr>,
-    /// Destination address of its packets.
+    /// Destination address of the SA's packets.
     pub destination: Option<IpAddr>,
-    /// Request id that the SA shares with its policies.
+    /// Request id that the SA and its policies share.
     pub reqid: u32,
     /// True for tunnel mode, false for transport mode.
     pub tunnel: bool,
     /// Algorithms, as the kernel names them.
     pub algorithm: String,
-    /// Reason if the SA is not used.
+    /// Reason why the SA is not used, if so.
     pub refused: Option<String>,
 }
 
-/// Waiting events. Warnings are bounded; each other event is caused by a message or a call.
+/// Waiting events. Warnings are limited to [`WARNINGS`]; each other event is caused by a message or a call.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
     queue: VecDeque<Event>,

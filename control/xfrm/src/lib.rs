@@ -1,27 +1,26 @@
 //! A mirror of the Linux kernel's IPsec policies and SAs (XFRM) for the data plane, sans-IO.
 //!
-//! IKE daemons such as strongSwan install policies and SAs in the kernel; the data plane alone encrypts and
-//! sends. A [`Mirror`] reads the messages of a netlink socket (protocol `NETLINK_XFRM`, groups SA, POLICY,
-//! EXPIRE and MIGRATE) and turns them into [`Event`]s. In return it reports to the kernel, and through it to
-//! the daemons, which SAs are needed, how much of them is used, and which are used up.
+//! IKE daemons such as strongSwan install policies and SAs in the kernel, but the data plane alone encrypts and sends.
+//! A [`Mirror`] reads the messages of a netlink socket (protocol `NETLINK_XFRM`, groups SA, POLICY, EXPIRE and MIGRATE)
+//! and turns them into [`Event`]s. In return it reports to the kernel, and through the kernel to the daemons, the SAs
+//! that are needed, their use, and their end.
 //!
 //! ```text
 //!   kernel -- input -------->          -- poll_event ------------------> data plane
-//!          <- poll_transmit -- Mirror <-- wanted, used, reserve, over --
+//!          <- poll_transmit -- Mirror <-- acquire, report_usage, reserve_sequence, expire --
 //! ```
 //!
 //! After each call, the caller calls [`Mirror::poll_transmit`] and [`Mirror::poll_event`] until both return
 //! `None`. All requests go to one socket, which belongs to the mirror for its lifetime.
 //!
-//! Not supported: AH, IPComp, BEET and IPTFS; XFRM interfaces, devices, marks and security labels; SAs that a
-//! network card serves. Such SAs are not used. Packets of such policies are dropped if the policies select
-//! packets of ours; otherwise the policies are left out: see [`Event::Refused`]. Policies of forwarded packets
-//! and of single sockets are ignored. The selector of an SA itself is not checked against packets, only its
-//! policy's is. Lifetimes of time are left to the kernel; those of policies that count packets or bytes are
-//! ignored.
+//! Not supported: AH, IPComp, BEET and IPTFS; XFRM interfaces, devices, marks and security labels; SAs that a network
+//! card serves. Such SAs are not used. Such policies drop their packets if they select packets of ours; otherwise they
+//! are left out (see [`Event::Refused`]). Policies of forwarded packets and of single sockets are ignored. Packets are
+//! checked against the selector of the policy only, not that of the SA. The kernel times lifetimes in seconds.
+//! Lifetimes of policies in packets or bytes are ignored.
 //!
-//! Keys are in the messages about SAs, in the mirror as long as the kernel has the SA, and in [`Event::AddSa`].
-//! All copies are wiped when they are freed, and `Debug` does not show them.
+//! Keys are in the messages about SAs, in the mirror while the kernel has the SA, and in [`Event::AddSa`]. All copies
+//! are wiped when they are freed, and `Debug` does not print them.
 #![forbid(unsafe_code)]
 
 mod ages;

@@ -1,8 +1,8 @@
-//! Messages of the kernel, read from a datagram.
+//! Parses a datagram of the kernel into messages.
 //!
-//! The types of netlink-packet-xfrm parse fixed parts and attributes. Its message types are not used for
-//! parsing: they index without a length check, and a message that fails at a late attribute frees keys of an
-//! earlier one without wiping them. Only the attributes used here are parsed; the others are skipped.
+//! The types of netlink-packet-xfrm parse fixed parts and attributes. Its message types are not used for parsing: they
+//! index without a length check, and if a late attribute is malformed they free the keys of an earlier one without
+//! wiping them. Only the attributes used here are parsed; the others are skipped.
 
 use netlink_packet_core::{NLM_F_DUMP_INTR, NLM_F_MULTIPART};
 use netlink_packet_core::{NetlinkBuffer, NlaBuffer, NlasIterator, Parseable as _};
@@ -17,16 +17,16 @@ use netlink_packet_xfrm::{
 };
 use zeroize::Zeroizing;
 
-/// Types of netlink itself (include/uapi/linux/netlink.h).
+/// Message types of netlink itself (include/uapi/linux/netlink.h).
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLMSG_OVERRUN: u16 = 4;
-/// Missing in the library, which is older: `u8`, 1 is in and 2 is out.
+/// Attribute that netlink-packet-xfrm lacks. A `u8`: 1 is in, 2 is out.
 const XFRMA_SA_DIR: u16 = 33;
 
 const ALIGNMENT: usize = 4;
 
-/// One message.
+/// One netlink message.
 pub(crate) struct Message {
     /// Sequence number of the answered request; in a monitor message, of the request that caused the change.
     pub(crate) sequence: u32,
@@ -49,24 +49,24 @@ pub(crate) enum Body {
     PoliciesFlushed(Attributes),
     /// Treatment of packets that match no policy.
     Defaults(UserPolicyDefault),
-    /// An SA exists. An update repeats the request, not the state of the kernel: its sequence numbers may be
-    /// lower.
+    /// An SA exists. With `update` the message repeats the daemon's request, not the kernel's state: its sequence
+    /// numbers may be lower.
     Sa { info: Box<UserSaInfo>, update: bool, attributes: Attributes },
     /// An SA was deleted.
     SaDeleted(UserSaId, Attributes),
-    /// A lifetime of an SA has ended.
+    /// A soft or hard lifetime of an SA has ended.
     SaExpired(Box<UserExpire>, Attributes),
-    /// All SAs of this protocol were deleted; 0 and 255 mean all protocols.
+    /// All SAs of this protocol were deleted; 0 and 255 stand for all protocols.
     SasFlushed(u8),
-    /// Addresses of policies and SAs were changed.
+    /// Addresses of policies and SAs were changed (MIGRATE).
     Migrated,
-    /// The answer to a request of ours: 0, or an error as a negative number.
+    /// The answer to one of the mirror's requests: 0, or a negative error number.
     Acknowledged(i32),
-    /// A dump is complete: 0, or an error as a negative number.
+    /// A dump is complete: 0, or a negative error number.
     Done(i32),
     /// Messages were lost.
     Overrun,
-    /// A message that is not used here.
+    /// A message that the mirror does not use.
     Other,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Malformed {
     pub(crate) kind: Option<u16>,
 }
 
-/// Iterates over the messages of a datagram. A truncated message ends it.
+/// Iterates over the messages of a datagram. Ends after a truncated message.
 pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<Message, Malformed>> {
     let mut rest = datagram;
     std::iter::from_fn(move || {
@@ -141,7 +141,7 @@ fn parse_body(kind: u16, bytes: &[u8]) -> Option<Body> {
         XFRM_MSG_FLUSHSA => Body::SasFlushed(*bytes.first()?),
         XFRM_MSG_MIGRATE => Body::Migrated,
         NLMSG_ERROR => Body::Acknowledged(parse_error_code(bytes)?),
-        // Old kernels send no code.
+        // Old kernels send no error code.
         NLMSG_DONE => Body::Done(parse_error_code(bytes).unwrap_or(0)),
         NLMSG_OVERRUN => Body::Overrun,
         _ => Body::Other,
@@ -152,9 +152,9 @@ fn parse_error_code(bytes: &[u8]) -> Option<i32> {
     bytes.first_chunk().map(|code| i32::from_ne_bytes(*code))
 }
 
-/// An algorithm as the kernel names it, with its key.
+/// An algorithm with its key.
 pub(crate) struct Algo {
-    /// Name in /proc/crypto.
+    /// The kernel's name, as in /proc/crypto.
     pub(crate) name: String,
     /// Length of the ICV in bits; 0 for a cipher.
     pub(crate) icv_bits: u32,
@@ -175,7 +175,7 @@ impl Algo {
     }
 }
 
-/// The attributes that are used here.
+/// The attributes used here.
 #[derive(Default)]
 pub(crate) struct Attributes {
     pub(crate) aead: Option<Algo>,
@@ -184,20 +184,20 @@ pub(crate) struct Attributes {
     pub(crate) encapsulation: Option<EncapTmpl>,
     pub(crate) templates: Vec<UserTemplate>,
     pub(crate) policy: Option<Box<UserPolicyInfo>>,
-    /// 0 is "main".
+    /// Type of the policy: 0 is "main".
     pub(crate) policy_type: u8,
     pub(crate) mark: Mark,
     pub(crate) if_id: u32,
     pub(crate) replay: Option<Replay>,
     pub(crate) replay_esn: Option<ReplayEsn>,
     pub(crate) extra_flags: u32,
-    /// Bytes that packets are padded to (TFC).
+    /// Length to which packets are padded (TFC), bytes.
     pub(crate) padding: u32,
-    /// 1 is in, 2 is out.
+    /// Direction of the SA: 1 is in, 2 is out.
     pub(crate) direction: Option<u8>,
     /// True if a network card serves the SA.
     pub(crate) offloaded: bool,
-    /// True with a security label.
+    /// True if the policy or SA has a security label.
     pub(crate) labelled: bool,
 }
 
@@ -210,7 +210,7 @@ impl Attributes {
         Some(all)
     }
 
-    /// Parses one attribute. XFRMA_ALG_AUTH is skipped: the kernel sends XFRMA_ALG_AUTH_TRUNC with it.
+    /// Parses one attribute. XFRMA_ALG_AUTH is skipped: the kernel also sends XFRMA_ALG_AUTH_TRUNC.
     fn read_attribute(&mut self, attribute: &NlaBuffer<&[u8]>) -> Option<()> {
         let kind = attribute.kind();
         match kind {

@@ -1,4 +1,4 @@
-//! The mirror: dumps, messages of the monitor, and requests of the data plane.
+//! The mirror: processes dumps and messages of the monitor, and sends requests for the data plane.
 
 use std::collections::VecDeque;
 
@@ -13,16 +13,16 @@ use crate::request;
 use crate::sa::{SaKey, Usage};
 use crate::sas::{SaMessage, Sas};
 
-/// Most waiting requests for SAs; the data plane repeats its own.
+/// Maximum number of waiting requests for SAs. Lost ones are no error: the data plane repeats its requests.
 const MAX_WANTED: usize = 64;
 
-/// Parameters of the mirror for the data plane.
+/// Parameters of the mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MirrorConfig {
-    /// Least anti-replay window in packets. A larger window of the kernel is used instead, always within 64 to
+    /// Minimum anti-replay window in packets. A larger window of the kernel is used instead. Both are limited to 64 to
     /// 4096.
     pub min_window: u16,
-    /// Sequence numbers of an outbound SA reserved at a time; at least 1.
+    /// Sequence numbers of an outbound SA that one reservation requests; at least 1.
     pub chunk: u64,
 }
 
@@ -37,13 +37,13 @@ impl Default for MirrorConfig {
 pub struct MirrorCounters {
     /// Messages that could not be parsed.
     pub malformed: u64,
-    /// Policies left out since the last dump, because there are too many.
+    /// Policies left out since the last dump began because the mirror was full.
     pub policies_left_out: u64,
-    /// SAs left out since the last dump, because there are too many.
+    /// SAs left out since the last dump began because the mirror was full.
     pub sas_left_out: u64,
-    /// Requests for SAs dropped because too many waited.
+    /// Requests for SAs dropped because too many were waiting.
     pub acquires_lost: u64,
-    /// Warnings dropped because too many waited.
+    /// Warnings dropped because too many were waiting.
     pub warnings_lost: u64,
 }
 
@@ -64,11 +64,11 @@ struct Dump {
     request: Option<u32>,
     /// True once the first answer has arrived.
     has_answer: bool,
-    /// The dump must be repeated when it is complete.
+    /// True if the dump must be repeated after its end.
     repeat: bool,
 }
 
-/// Mirror of the kernel's policies and SAs for the data plane.
+/// Mirror of the kernel's policies and SAs, for the data plane.
 pub struct Mirror {
     config: MirrorConfig,
     dump: Dump,
@@ -79,15 +79,15 @@ pub struct Mirror {
     /// Sequence number of the last request.
     sequence: u32,
     synced: bool,
-    /// The kernel has refused the last dump.
+    /// True if the kernel refused the last dump.
     dump_refused: bool,
-    /// Policies or SAs have changed since the last events.
+    /// True if policies or SAs have changed since events were last made.
     has_changes: bool,
     counts: MirrorCounters,
 }
 
 impl Mirror {
-    /// Returns an empty mirror: see [`Mirror::begin`].
+    /// Returns an empty mirror; [`Mirror::request_dump`] fills it.
     pub fn new(config: MirrorConfig) -> Mirror {
         Mirror {
             config,
@@ -104,9 +104,9 @@ impl Mirror {
         }
     }
 
-    /// Requests all policies and SAs of the kernel. Call it at the start, once the socket has joined its
-    /// groups, and whenever messages were lost (ENOBUFS). Unchanged entries cause no event, and entries that
-    /// are not listed are removed. Reservations whose acknowledgement may be lost are requested again.
+    /// Requests all policies and SAs of the kernel. To be called at the start, once the socket has joined its groups,
+    /// and whenever messages were lost (ENOBUFS). Unchanged entries cause no event; entries that the dump does not list
+    /// are removed. Reservations whose acknowledgement may be lost are requested again.
     pub fn request_dump(&mut self) {
         self.sas.retry_reservations();
         self.has_changes = true;
@@ -118,7 +118,7 @@ impl Mirror {
         }
     }
 
-    /// Requests a dump again that the kernel has refused. Call it from time to time.
+    /// Repeats a dump that the kernel refused. To be called periodically.
     pub fn retry(&mut self) {
         if self.dump_refused && self.dump.step == DumpStep::Idle {
             self.request_dump();
@@ -131,8 +131,8 @@ impl Mirror {
         self.request_dump();
     }
 
-    /// Processes a datagram of the kernel: answers, acknowledgements, and messages of the monitor. The caller
-    /// has checked that it comes from the kernel (port 0), and wipes it afterwards: it may hold keys.
+    /// Processes a datagram of the kernel: answers, acknowledgements, and messages of the monitor. The caller checks
+    /// that the sender is the kernel (port 0), and wipes the datagram afterwards because it may contain keys.
     pub fn input(&mut self, datagram: &[u8]) {
         for message in message::messages(datagram) {
             match message {
@@ -181,7 +181,7 @@ impl Mirror {
         self.synced
     }
 
-    /// Requests an SA for a flow from the IKE daemons.
+    /// Requests an SA for a flow; the kernel passes the request to the IKE daemons.
     pub fn acquire(&mut self, protection: Protection, flow: &Flow) {
         let Some((policy, wants)) = self.policies.outbound_policy(protection, flow) else { return };
         if self.acquires.len() < MAX_WANTED {
@@ -191,16 +191,15 @@ impl Mirror {
         }
     }
 
-    /// Reports the end of an SA's lifetime of bytes or packets, or (with `hard`) that its sequence numbers are
+    /// Reports that an SA has reached its lifetime in bytes or packets, or (with `hard`) that its sequence numbers are
     /// used up. The kernel notifies the daemons. At a hard end it deletes the SA: [`Event::RemoveSa`] follows.
     pub fn expire(&mut self, id: SaId, hard: bool) {
         self.sas.expire(id, hard);
     }
 
-    /// Reports the use of an SA in the data plane since [`Event::AddSa`]: packets, their bytes, and the highest
-    /// sequence number. For an outbound SA the number is not sent: the kernel has the reserved one. `now` is in
-    /// seconds of Unix time. Of several calls before the next [`Mirror::poll_transmit`] only the last one
-    /// counts.
+    /// Reports the use of an SA in the data plane since [`Event::AddSa`]: packets, bytes, and the highest sequence
+    /// number. The number of an outbound SA is not sent, because the kernel has the last reserved one. `now` is Unix
+    /// time in seconds. A call replaces earlier ones that are not sent yet.
     pub fn report_usage(&mut self, id: SaId, packets: u64, bytes: u64, sequence: u64, now: u64) {
         self.sas.report_usage(id, Usage { bytes, packets }, sequence, now);
     }
@@ -211,7 +210,7 @@ impl Mirror {
         self.sas.reserve_sequence(id, self.config.chunk);
     }
 
-    /// Returns the mirrored policies, in the kernel's order.
+    /// Returns the mirrored policies in the kernel's order.
     pub fn policies(&self) -> impl Iterator<Item = PolicyInfo> {
         self.policies.infos()
     }
@@ -221,7 +220,7 @@ impl Mirror {
         self.sas.infos()
     }
 
-    /// Returns the protections that policies require, by number.
+    /// Returns the protections that policies require, ordered by number.
     pub fn protections(&self) -> Vec<ProtectionInfo> {
         self.policies.protections.list()
     }
@@ -292,7 +291,7 @@ impl Mirror {
                 hard && self.sas.remove(&key, events)
             }
             Body::SasFlushed(protocol) => self.sas.flush(protocol, events),
-            // The kernel does not send the changed policies and SAs.
+            // Without the changed policies and SAs themselves: a new dump is needed.
             Body::Migrated | Body::Overrun => true,
             Body::Acknowledged(code) => {
                 self.handle_ack(message.sequence, code);
@@ -311,7 +310,7 @@ impl Mirror {
         }
     }
 
-    /// Notes that the kernel has begun to list.
+    /// Records that the kernel has begun to answer the dump.
     fn mark_answered(&mut self) {
         if std::mem::replace(&mut self.dump.has_answer, true) {
             return;
@@ -327,7 +326,7 @@ impl Mirror {
         if self.dump.request != Some(request) {
             self.sas.handle_ack(request, code, &mut self.events);
         } else if self.dump.step == DumpStep::Defaults {
-            // Kernels before 5.14 do not support defaults.
+            // Kernels before 5.14 do not support default policies.
             self.set_step(DumpStep::Policies);
         } else if code != 0 {
             self.handle_failure(code);
@@ -358,7 +357,7 @@ impl Mirror {
     }
 
     fn handle_failure(&mut self, code: i32) {
-        // Reported once for all retries.
+        // Reported once, not for each retry.
         if !std::mem::replace(&mut self.dump_refused, true) {
             let error = std::io::Error::from_raw_os_error(code.wrapping_neg());
             self.events.warn(format!("the kernel does not list its policies and SAs: {error}"));
@@ -367,7 +366,7 @@ impl Mirror {
         self.set_step(if again { DumpStep::Defaults } else { DumpStep::Idle });
     }
 
-    /// Turns the changes into events.
+    /// Turns the changes since the last call into events.
     fn push_events(&mut self) {
         if !self.synced || !std::mem::take(&mut self.has_changes) {
             return;

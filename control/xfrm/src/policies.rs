@@ -1,4 +1,4 @@
-//! The kernel's policies, and the list for the data plane.
+//! The kernel's policies, and the list of policies for the data plane.
 
 use std::collections::HashMap;
 
@@ -17,9 +17,9 @@ struct PolicyEntry {
     policy: KernelPolicy,
     reading: Translation,
     age: Age,
-    /// Action in the list; `None` if the policy is not in it.
+    /// Action in the data plane's list; `None` if the policy is not in it.
     action: Option<Action<Protection>>,
-    /// Reported reason of the refusal.
+    /// Reason of the refusal that was reported last.
     refused: Option<String>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Policies {
     unselected: Unmatched,
     /// Policies left out since the last dump began.
     pub(crate) left_out: u64,
-    /// Policies were left out: the list is incomplete.
+    /// True if policies were left out: the list is incomplete.
     overflow: bool,
     pub(crate) protections: Protections,
     /// The last reported list.
@@ -42,7 +42,7 @@ impl Policies {
         Policies {
             entries: HashMap::new(),
             ages: AgeCounter::default(),
-            // Kernels without defaults let unmatched packets pass.
+            // Kernels without default policies let unmatched packets pass.
             unselected: Unmatched::PASS,
             left_out: 0,
             overflow: false,
@@ -90,7 +90,7 @@ impl Policies {
         self.entries.insert(key, PolicyEntry { policy: kernel, reading, age, action, refused });
     }
 
-    /// Deletes a policy. Returns true if a policy that was left out may now fit.
+    /// Deletes a policy. Returns true if a dump may now find room for a policy that was left out.
     pub(crate) fn delete(&mut self, id: &UserPolicyId, attributes: &Attributes) -> bool {
         match &attributes.policy {
             Some(info) => self.remove_expired(info, attributes),
@@ -105,7 +105,7 @@ impl Policies {
         }
     }
 
-    /// Removes an expired policy. Returns as [`delete`](Self::delete).
+    /// Removes an expired policy. Returns the same as [`delete`](Self::delete).
     pub(crate) fn remove_expired(
         &mut self,
         info: &UserPolicyInfo,
@@ -144,7 +144,8 @@ impl Policies {
         for entry in entries {
             let (policy, refused) = entry.resolve_action(&mut self.protections);
             let policy = policy.map(|mut policy| {
-                // A policy that was left out may require more than to bypass.
+                // A policy that was left out may require protection or discard of packets that this policy would let
+                // pass.
                 if self.overflow && policy.action == Action::Bypass {
                     policy.action = Action::Discard;
                 }
@@ -170,7 +171,7 @@ impl Policies {
         Some(Event::Policies { list, unselected, protections })
     }
 
-    /// Returns the outbound policy that a flow of this protection matches.
+    /// Returns the outbound policy of this protection that matches the flow, and its requirements.
     pub(crate) fn outbound_policy(
         &self,
         protection: Protection,
@@ -211,7 +212,7 @@ impl Policies {
 }
 
 impl PolicyEntry {
-    /// Returns the sort key. The kernel applies the matching policy with the lowest priority number, of equals
+    /// Returns the sort key. The kernel applies the matching policy with the lowest priority number, among equal ones
     /// the oldest.
     fn sort_key(&self) -> (u32, u64) {
         (self.policy.info.priority, self.age.order)
@@ -224,7 +225,7 @@ impl PolicyEntry {
         }
     }
 
-    /// Returns the policy with the number of its protection, and the reason if it is refused.
+    /// Returns the policy for the data plane, with the number of its protection, and the reason if it is refused.
     fn resolve_action(
         &self,
         protections: &mut Protections,

@@ -1,4 +1,4 @@
-//! One policy of the kernel, and its entry in our list.
+//! One policy of the kernel, and its translation for the data plane's list.
 
 use std::fmt::{self, Display};
 use std::net::IpAddr;
@@ -14,9 +14,9 @@ use netlink_packet_xfrm::{
 
 use crate::message::Attributes;
 
-/// Types of ICMPv6 that our policy database always lets pass.
+/// ICMPv6 types that the data plane's policy database always lets pass.
 const ND_TYPES: [RangeInclusive<u16>; 3] = [130..=132, 133..=137, 143..=143];
-/// Protocols whose ports our policy database reads: TCP, UDP, DCCP, SCTP.
+/// Protocols whose ports the data plane's policy database reads: TCP, UDP, DCCP, SCTP.
 const PORT_PROTOCOLS: [u8; 4] = [IPPROTO_TCP, IPPROTO_UDP, IPPROTO_DCCP, IPPROTO_SCTP];
 const ANY_PORT: RangeInclusive<u16> = 0..=u16::MAX;
 
@@ -42,7 +42,7 @@ impl PolicyKey {
     }
 }
 
-/// Properties that an SA shares with the template that it serves. Both directions of a CHILD_SA have the same.
+/// Properties common to an SA and the policy template that it serves. Equal for both directions of a CHILD_SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SaEndpoints {
     pub(crate) reqid: u32,
@@ -63,7 +63,7 @@ impl Display for SaEndpoints {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SaRequirements {
     pub(crate) endpoints: SaEndpoints,
-    /// Required SPI; 0: any.
+    /// Required SPI; 0 is any.
     pub(crate) spi: u32,
 }
 
@@ -72,9 +72,9 @@ pub(crate) struct SaRequirements {
 pub(crate) enum Translation {
     /// The policy has no effect on our packets.
     Ignored,
-    /// The policy is not in our list, for this reason.
+    /// The policy is not in the data plane's list, for this reason.
     Skipped(String),
-    /// The policy is in our list. `refused`: the reason if it is not served as the kernel has it.
+    /// The policy is in the data plane's list. `refused`: the reason if it is not applied as the kernel has it.
     Listed { selector: Selector, action: Action<SaRequirements>, refused: Option<String> },
 }
 
@@ -89,16 +89,16 @@ pub(crate) struct KernelPolicy {
 }
 
 impl KernelPolicy {
-    /// Returns `None` for a policy that is not for packets to or from us: of another type or direction, or of a
-    /// socket.
+    /// Returns `None` for a policy that does not apply to packets to or from this host: another type or direction, or
+    /// the policy of a socket.
     pub(crate) fn new(info: UserPolicyInfo, attributes: Attributes) -> Option<KernelPolicy> {
         let direction = match info.direction {
             XFRM_POLICY_IN => Direction::In,
             XFRM_POLICY_OUT => Direction::Out,
             _ => return None,
         };
-        // include/net/xfrm.h: the low bits of the index are the direction; higher values mark policies of
-        // sockets.
+        // include/net/xfrm.h: the low 3 bits of the index are the direction. Values from XFRM_POLICY_MAX mark policies
+        // of sockets.
         let of_socket = info.index & 7 >= u32::from(XFRM_POLICY_MAX);
         if of_socket || attributes.policy_type != XFRM_POLICY_TYPE_MAIN {
             return None;
@@ -109,7 +109,7 @@ impl KernelPolicy {
 
     pub(crate) fn translate(&self) -> Translation {
         let selector = &self.info.selector;
-        // Our packets carry neither a mark nor an interface of the kernel.
+        // The data plane's packets have neither a mark nor a kernel interface.
         let Mark { value, mask } = self.mark;
         if value != 0 {
             return Translation::Skipped(format!(
@@ -119,7 +119,7 @@ impl KernelPolicy {
         if self.if_id != 0 {
             return Translation::Skipped(format!("it is of XFRM interface {}", self.if_id));
         }
-        // The device may be our TAP: a policy that protects or drops applies to all devices.
+        // The device may be the appliance's TAP: a policy that protects or drops applies to all devices.
         if selector.ifindex != 0
             && self.templates.is_empty()
             && self.info.action != XFRM_POLICY_BLOCK
@@ -145,7 +145,7 @@ impl KernelPolicy {
             PortSelector::Unsupported(reason) if action == Action::Bypass => {
                 return Translation::Skipped(reason);
             }
-            // All ports of the protocol instead: the policy drops more than it requires, never less.
+            // Extended to all ports of the protocol: the policy may drop more than the kernel's, never less.
             PortSelector::Unsupported(reason) => {
                 refused.get_or_insert(reason);
                 ((ANY_PORT, ANY_PORT), Action::Discard)
@@ -181,7 +181,7 @@ impl KernelPolicy {
         }
     }
 
-    /// Returns a description of the policy's templates for operators.
+    /// Returns a description of the policy's templates, for operators.
     pub(crate) fn template_summary(&self) -> String {
         let of = |template: &UserTemplate| {
             let protocol = match template.id.proto {
@@ -238,7 +238,7 @@ impl Display for KernelPolicy {
     }
 }
 
-/// Returns the address of a field for either family.
+/// Decodes an address field of `family`; `None` if it is neither IPv4 nor IPv6.
 pub(crate) fn parse_address(family: u16, address: &Address) -> Option<IpAddr> {
     match family {
         AF_INET => Some(address.to_ipv4().into()),
@@ -247,7 +247,7 @@ pub(crate) fn parse_address(family: u16, address: &Address) -> Option<IpAddr> {
     }
 }
 
-/// Returns our network and the peer's.
+/// Returns the local and the remote network of a selector.
 fn parse_networks(selector: &KernelSelector, direction: Direction) -> Option<(IpNet, IpNet)> {
     let net =
         |of, prefix| Some(IpNet::new(parse_address(selector.family, of)?, prefix).ok()?.trunc());
@@ -271,7 +271,7 @@ fn translate_ports(selector: &KernelSelector) -> PortSelector {
     if source.1 == 0 && destination.1 == 0 {
         return PortSelector::Ranges { source: ANY_PORT, destination: ANY_PORT };
     }
-    // ICMP has its type and code in place of ports.
+    // For ICMP, the selector has type and code in the fields of ports.
     if matches!(selector.proto, IPPROTO_ICMP | IPPROTO_ICMPV6) {
         let whole = source.1 == u16::MAX && selector.proto == IPPROTO_ICMPV6;
         return match whole && ND_TYPES.iter().any(|types| types.contains(&source.0)) {
@@ -347,7 +347,7 @@ fn translate_template(
     Ok(SaRequirements { endpoints: ends, spi: template.id.spi })
 }
 
-/// Returns one end of a transport mode SA. Packets keep their addresses, so that they are the SA's.
+/// Returns one end of a transport mode SA. Packets keep their addresses, so the ends are the addresses of the selector.
 fn transport_endpoint(template: IpAddr, net: IpNet, whose: &str) -> Result<IpAddr, String> {
     if net.prefix_len() != net.max_prefix_len() {
         return Err(format!("transport mode with {whose} network {net}: only one host each"));
@@ -358,7 +358,7 @@ fn transport_endpoint(template: IpAddr, net: IpNet, whose: &str) -> Result<IpAdd
     }
 }
 
-/// True when the selector matches the flow.
+/// True if the selector matches the flow.
 pub(crate) fn matches_flow(selector: &Selector, flow: &Flow) -> bool {
     let ports = match flow.ports {
         Some((local, remote)) => {

@@ -1,4 +1,4 @@
-//! Numbers of protections, which policies and SAs have in common.
+//! Numbers of protections, which link policies to SAs.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,8 +12,8 @@ use crate::policy::{SaEndpoints, SaRequirements};
 #[derive(Clone, Debug)]
 struct RequiredProtection {
     protection: Protection,
-    /// SPIs required by the policies of each direction; 0 is any. During a rekey the policies of a CHILD_SA
-    /// require the old SPI and the new one.
+    /// SPIs that the policies of each direction require; 0 is any. During a rekey the policies of one CHILD_SA require
+    /// the old SPI and the new one.
     spis: [Vec<u32>; 2],
 }
 
@@ -24,8 +24,8 @@ pub(crate) struct Protections {
 }
 
 impl Protections {
-    /// Assigns numbers to all wanted protections. Existing ones keep theirs. A new one receives the lowest free
-    /// number, preferably one that was not in use just before.
+    /// Assigns numbers to all required protections. Existing protections keep their numbers. A new one gets the lowest
+    /// free number, preferably one that was not in use just before.
     pub(crate) fn assign_numbers(&mut self, wanted: &[SaEndpoints]) {
         let before = std::mem::take(&mut self.required);
         let keep = |ends: &SaEndpoints| before.get(ends).map(|asked| asked.protection.0);
@@ -35,7 +35,7 @@ impl Protections {
             if self.required.contains_key(ends) {
                 continue;
             }
-            // At most `ipsec::policy::MOST` policies are kept, so that numbers cannot run out.
+            // The list has at most `ipsec::policy::MAX_POLICIES` policies, so numbers cannot run out.
             let fresh = (0..ipsec::policy::MAX_POLICIES as u16)
                 .find(|n| !taken.contains(n) && !recent.contains(n));
             let free = || (0..u16::MAX).find(|n| !taken.contains(n));
@@ -51,10 +51,10 @@ impl Protections {
         }
     }
 
-    /// Returns the number of a policy's protection, and records its SPI.
+    /// Returns the number of a policy's protection, and records the SPI that the policy requires.
     ///
     /// # Errors
-    /// No number is left.
+    /// The protection has no number.
     pub(crate) fn require(
         &mut self,
         wants: &SaRequirements,
@@ -70,12 +70,12 @@ impl Protections {
         Ok(required.protection)
     }
 
-    /// Returns the protection of SAs with these ends, for any SPI.
+    /// Returns the protection of SAs with these endpoints, for any SPI.
     pub(crate) fn for_endpoints(&self, ends: &SaEndpoints) -> Option<Protection> {
         self.required.get(ends).map(|asked| asked.protection)
     }
 
-    /// True if the policies require exactly the SA with this SPI.
+    /// True if the policies of this direction require this SPI and no other.
     pub(crate) fn requires_spi(&self, ends: &SaEndpoints, direction: Direction, spi: u32) -> bool {
         self.required.get(ends).is_some_and(|asked| asked.spis[direction as usize] == [spi])
     }
@@ -93,7 +93,7 @@ impl Protections {
         fits.then_some(required.protection)
     }
 
-    /// Returns the protections, by number.
+    /// Returns the protections, ordered by number.
     pub(crate) fn list(&self) -> Vec<ProtectionInfo> {
         let info = |(ends, asked): (&SaEndpoints, &RequiredProtection)| {
             let &SaEndpoints { reqid, tunnel, local, remote } = ends;

@@ -15,7 +15,7 @@ use netlink_packet_xfrm::{
 use crate::policy::{KernelPolicy, SaRequirements};
 use crate::sa::{ReplayState, Sa, Usage};
 
-/// Requests the treatment of packets that match no policy (Linux 5.14).
+/// Requests the default policies: the treatment of packets that match no policy (Linux 5.14).
 pub(crate) fn get_defaults() -> (XfrmMessage, u16) {
     (XfrmMessage::GetPolicyDefault(DefaultMessage::default()), 0)
 }
@@ -24,13 +24,13 @@ pub(crate) fn dump_policies() -> (XfrmMessage, u16) {
     (XfrmMessage::GetPolicy(DelGetMessage::default()), NLM_F_DUMP)
 }
 
-/// Requests all SAs. Without a fixed part: the kernel reads attributes in its place.
+/// Requests all SAs. The message has no fixed part: the kernel expects attributes there.
 pub(crate) fn dump_sas() -> (XfrmMessage, u16) {
     (XfrmMessage::GetDumpSa(GetDumpMessage::default()), NLM_F_DUMP)
 }
 
-/// Returns an acquire message, by which the daemons negotiate an SA. Built as the kernel does for a packet of
-/// its own (net/xfrm/xfrm_state.c `xfrm_init_tempstate`): from the policy, and a selector of the flow alone.
+/// Returns an acquire message, which makes the daemons negotiate an SA. Built like the kernel's for its own packets
+/// (net/xfrm/xfrm_state.c `xfrm_init_tempstate`): from the policy, with a selector that matches only this flow.
 pub(crate) fn acquire(
     policy: &KernelPolicy,
     wants: &SaRequirements,
@@ -56,7 +56,7 @@ pub(crate) fn acquire(
         ..UserAcquire::default()
     };
     if let Some(template) = policy.templates.first() {
-        // A transport mode template has no addresses: the flow's addresses are the SA's.
+        // A transport mode template has no addresses; the SA has those of the flow.
         let mut template = *template;
         template.source(&ends.local);
         template.destination(&ends.remote);
@@ -68,7 +68,7 @@ pub(crate) fn acquire(
     AcquireMessage { acquire, nlas }
 }
 
-/// Reports the end of a lifetime. At a hard end the kernel deletes the SA; it notifies the daemons of both
+/// Reports the end of a lifetime. At a hard end the kernel deletes the SA. It notifies the daemons of soft and hard
 /// ends.
 pub(crate) fn expire(sa: &Sa, hard: bool) -> (XfrmMessage, u16) {
     let expire = UserExpire { state: sa.info, hard: hard.into() };
@@ -78,14 +78,14 @@ pub(crate) fn expire(sa: &Sa, hard: bool) -> (XfrmMessage, u16) {
 /// Sequence numbers of an SA, reported to the kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct SequenceNumbers {
-    /// The last number that may have been sent.
+    /// Last number that may have been sent.
     pub(crate) sent: u64,
-    /// The highest received number.
+    /// Highest received number.
     pub(crate) received: u64,
 }
 
-/// Sets the sequence numbers of an SA (net/xfrm/xfrm_user.c `xfrm_new_ae`), and with `used` its bytes and
-/// packets. The kernel overwrites the whole current lifetime, including the times.
+/// Sets the sequence numbers of an SA (net/xfrm/xfrm_user.c `xfrm_new_ae`), and with `used` its bytes and packets. The
+/// kernel then overwrites the whole current lifetime, including its times.
 pub(crate) fn update_state(
     sa: &Sa,
     numbers: SequenceNumbers,
@@ -108,8 +108,8 @@ pub(crate) fn update_state(
     (XfrmMessage::NewAsyncEvent(NewAsyncEventMessage { id, nlas }), NLM_F_REPLACE)
 }
 
-/// Returns the replay state. All numbers up to the highest count as received: the window itself stays in the
-/// data plane.
+/// Returns the replay state. All numbers up to the highest count as received; the window itself remains in the data
+/// plane.
 fn replay_attribute(
     kernels: &ReplayState,
     SequenceNumbers { sent, received }: SequenceNumbers,
@@ -121,7 +121,7 @@ fn replay_attribute(
             seq: received as u32,
             bitmap: window,
         }),
-        // The kernel refuses a bitmap of another length than its own.
+        // The kernel refuses a bitmap whose length differs from its own.
         ReplayState::Esn(of) => XfrmAttrs::ReplayStateEsn(ReplayEsn {
             bmp_len: of.bmp_len,
             oseq: sent as u32,
@@ -134,7 +134,7 @@ fn replay_attribute(
     }
 }
 
-/// Returns the bytes of a request. With `acknowledged` the kernel also answers a success.
+/// Returns the bytes of a request. With `acknowledged` the kernel also answers if the request succeeds.
 pub(crate) fn serialize(
     (message, flags): (XfrmMessage, u16),
     sequence: u32,

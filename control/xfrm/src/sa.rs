@@ -13,9 +13,9 @@ use crate::algorithm::{self, Suite};
 use crate::message::Attributes;
 use crate::policy::{SaEndpoints, parse_address};
 
-/// Time to live of outer packets: Linux's default.
+/// Time to live of outer packets, Linux's default.
 const TTL: u8 = 64;
-/// `XFRMA_SA_DIR`.
+/// Values of `XFRMA_SA_DIR`.
 const DIRECTION_IN: u8 = 1;
 const DIRECTION_OUT: u8 = 2;
 
@@ -42,14 +42,14 @@ impl SaKey {
     }
 }
 
-/// Sequence numbers as the kernel keeps them: 32 bits, or 64 with a window of any size.
+/// Sequence numbers as the kernel has them: 32 bits, or 64 bits with a window of any size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReplayState {
     Legacy(Replay),
     Esn(ReplayEsn),
 }
 
-/// Negotiated parameters without algorithm and keys. They do not change while an SA is in use.
+/// Negotiated parameters, except algorithm and keys. They do not change while an SA is in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SaProperties {
     pub(crate) reqid: u32,
@@ -61,10 +61,10 @@ pub(crate) struct SaProperties {
     ecn: bool,
     dscp: Option<u8>,
     fragments: Fragments,
-    /// Source and destination ports of packets, in the kernel's order.
+    /// Source and destination UDP ports of packets, in the kernel's order.
     encapsulation: Option<(u16, u16)>,
     lifetime: LifetimeConfig,
-    /// Packets of the kernel's anti-replay window.
+    /// The kernel's anti-replay window, in packets.
     window: u32,
     pub(crate) direction: Option<Direction>,
 }
@@ -74,7 +74,7 @@ pub(crate) struct Sa {
     pub(crate) info: UserSaInfo,
     /// Algorithms, as the kernel names them.
     pub(crate) algorithm: String,
-    /// Parameters and keys, or the reason of the refusal.
+    /// Parameters and keys, or the reason why the SA is refused.
     pub(crate) translation: Result<(SaProperties, Suite), String>,
     pub(crate) replay: ReplayState,
 }
@@ -98,7 +98,7 @@ impl Sa {
         Some(Sa { info, algorithm, translation: reading, replay })
     }
 
-    /// True if all but keys, algorithm and use are equal.
+    /// True if all properties except keys, algorithm and use are equal.
     pub(crate) fn has_same_properties(&self, other: &Sa) -> bool {
         match (&self.translation, &other.translation) {
             (Ok((facts, _)), Ok((others, _))) => facts == others,
@@ -107,18 +107,18 @@ impl Sa {
         }
     }
 
-    /// True if the keys, and so the sequence numbers, are equal.
+    /// True if the keys are equal: both SAs then use one sequence of numbers.
     pub(crate) fn has_same_keys(&self, other: &Sa) -> bool {
         match (&self.translation, &other.translation) {
             (Ok((_, suite)), Ok((_, others))) => suite == others,
-            // Keys of a refused SA are not kept.
+            // The mirror keeps no keys of a refused SA.
             (a, b) => a.is_err() == b.is_err(),
         }
     }
 
-    /// Restores the state that an update does not change in the kernel, whatever its message contains: keys,
-    /// sequence numbers and use (net/xfrm/xfrm_state.c `xfrm_state_update`). Returns false if there are no keys
-    /// to keep.
+    /// Restores the fields that XFRM_MSG_UPDSA does not change in the kernel, even if the message contains them: keys,
+    /// sequence numbers and use (net/xfrm/xfrm_state.c `xfrm_state_update`). Returns false if there are no keys to
+    /// keep.
     pub(crate) fn keep_unchanged_values(&mut self, before: &mut Sa) -> bool {
         self.info.lifetime_cur = before.info.lifetime_cur;
         self.replay = before.replay.clone();
@@ -131,7 +131,7 @@ impl Sa {
         }
     }
 
-    /// Returns the last sequence number sent or reserved.
+    /// Returns the last sequence number sent or reserved, as the kernel has it.
     pub(crate) fn sent_sequence(&self) -> u64 {
         match &self.replay {
             ReplayState::Legacy(replay) => u64::from(replay.oseq),
@@ -139,7 +139,7 @@ impl Sa {
         }
     }
 
-    /// Returns the highest received sequence number.
+    /// Returns the highest received sequence number, as the kernel has it.
     pub(crate) fn received_sequence(&self) -> u64 {
         match &self.replay {
             ReplayState::Legacy(replay) => u64::from(replay.seq),
@@ -241,11 +241,11 @@ fn translate_properties(
     })
 }
 
-/// Returns the reason to refuse an SA with an unsupported property.
+/// Returns the reason to refuse an SA that has an unsupported property.
 ///
-/// Ignored are XFRM_STATE_DECAP_DSCP (the inner DSCP stays as the peer sent it, RFC 4301 §5.1.2), XFRM_STATE_ALIGN4 (of
-/// AH), XFRM_STATE_AF_UNSPEC (always so here), XFRM_STATE_ICMP (ICMP errors are protected as other packets are) and
-/// XFRM_SA_XFLAG_OSEQ_MAY_WRAP (ours never wrap, RFC 4303 §3.3.3).
+/// Ignored are XFRM_STATE_DECAP_DSCP (the inner DSCP stays as the peer sent it, RFC 4301 §5.1.2), XFRM_STATE_ALIGN4 (AH
+/// only), XFRM_STATE_AF_UNSPEC (always the case here), XFRM_STATE_ICMP (ICMP errors are protected like other packets)
+/// and XFRM_SA_XFLAG_OSEQ_MAY_WRAP (our numbers never wrap, RFC 4303 §3.3.3).
 fn unsupported_property(info: &UserSaInfo, attributes: &Attributes) -> Option<String> {
     let LifetimeConfig { soft_use_expires_seconds, hard_use_expires_seconds, .. } =
         info.lifetime_cfg;
@@ -282,7 +282,7 @@ pub(crate) struct Usage {
 }
 
 impl SaProperties {
-    /// Returns the ends of the protection that the SA serves in this direction.
+    /// Returns the endpoints of the protection that the SA serves in this direction.
     pub(crate) fn endpoints(&self, direction: Direction) -> SaEndpoints {
         let (local, remote) = match direction {
             Direction::Out => (self.source, self.destination),
@@ -291,12 +291,13 @@ impl SaProperties {
         SaEndpoints { reqid: self.reqid, tunnel: self.tunnel, local, remote }
     }
 
-    /// Returns the highest sequence number of the format.
+    /// Returns the highest sequence number: 2^64 - 1 with ESN, else 2^32 - 1.
     pub(crate) fn last_sequence(&self) -> u64 {
         if self.esn { u64::MAX } else { u64::from(u32::MAX) }
     }
 
-    /// Returns the packets of the anti-replay window: the kernel's, at least `least`.
+    /// Returns the anti-replay window in packets: the kernel's or `least`, whichever is larger, within `WINDOW_MIN` to
+    /// `WINDOW_MAX`.
     pub(crate) fn replay_window(&self, least: u16) -> u16 {
         let most = u32::from(WINDOW_MAX);
         let window = self.window.max(u32::from(least)).clamp(u32::from(WINDOW_MIN), most);

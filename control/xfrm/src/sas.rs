@@ -1,11 +1,11 @@
-//! The kernel's SAs, and those of them in the data plane.
+//! The kernel's SAs, and the subset that the data plane has.
 //!
-//! A sequence number of an outbound SA is used only after the kernel has recorded it as sent: a later user of
-//! the keys continues behind it (RFC 4106 §2).
+//! A sequence number of an outbound SA is used only after the kernel has recorded it as sent. A later user of the same
+//! keys therefore continues with higher numbers (RFC 4106 §2).
 //!
 //! ```text
 //!   sent before | first … last: may be used |  first … last: pending  |
-//!                                           ^reserved                 ^what the kernel is asked to take as sent
+//!                                           ^reserved                 ^recorded as sent once acknowledged
 //! ```
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -24,18 +24,18 @@ use crate::protections::Protections;
 use crate::request::{self, SequenceNumbers};
 use crate::sa::{Sa, SaKey, Usage};
 
-/// Most mirrored SAs.
+/// Maximum number of mirrored SAs.
 pub const MOST_SAS: usize = 4096;
-/// Most waiting requests of one SA: sequence numbers, use, and both ends of lifetimes.
+/// Maximum number of waiting requests of one SA: sequence numbers, use, and the soft and hard end of its lifetime.
 const REQUESTS_PER_SA: usize = 4;
 
-/// Ended SAs whose sequence numbers are remembered.
+/// Maximum number of ended SAs whose sequence numbers are remembered.
 const MAX_REMOVED: usize = MOST_SAS;
 
-/// SPI and keys of an SA. Addresses are not part of the name: a daemon that moves an SA changes them.
+/// SPI and keys of an SA. Addresses are not included: a daemon that moves an SA changes them.
 type SaFingerprint = (u32, Fingerprint);
 
-/// Service of an SA in the data plane.
+/// Direction and protection that an SA serves in the data plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SaService {
     direction: Direction,
@@ -54,34 +54,34 @@ enum SaStage {
     Failed,
 }
 
-/// Sequence numbers whose reservation is pending.
+/// A range of sequence numbers whose reservation is pending.
 #[derive(Clone, Copy, Debug)]
 struct PendingReservation {
     first: u64,
     last: u64,
-    /// Sequence number of the request, once it is sent.
+    /// Netlink sequence number of the request, once it is sent.
     request: Option<u32>,
 }
 
 struct SaEntry {
     sa: Sa,
     age: Age,
-    /// True if the kernel's last sent number is known.
+    /// True if the kernel's last sent number is known: see [`Sas::needs_dump`].
     sent_number_known: bool,
     stage: SaStage,
-    /// Changed so that the data plane must replace it.
+    /// True if the SA has changed so that the data plane must replace it.
     changed: bool,
     refused: Option<String>,
     reserved_sequence: u64,
     pending: Option<PendingReservation>,
     received_sequence: u64,
     usage: Usage,
-    /// Use by others before the SA was added to the data plane.
+    /// Use before the SA was added to the data plane.
     usage_before: Usage,
-    /// A report of the use waits.
+    /// True if a report of the use is queued.
     report_queued: bool,
     expire_queued: [bool; 2],
-    /// Ends of lifetimes reported to the kernel: soft and hard.
+    /// Ends of lifetimes that were reported to the kernel: soft, hard.
     expire_reported: [bool; 2],
 }
 
@@ -97,28 +97,28 @@ pub(crate) struct Sas {
     entries: HashMap<SaKey, SaEntry>,
     ids: HashMap<SaId, SaKey>,
     next_id: u64,
-    /// The outbound SA that sends for each protection.
+    /// The outbound SA selected for sending, by protection.
     selected: HashMap<u16, SaId>,
-    /// Ended outbound SAs, with the last sequence number reserved. A daemon that moves an SA deletes it and
-    /// adds it again, with numbers that it has read before. Its policies may have been removed first.
+    /// Ended outbound SAs, with the last reserved sequence number. A daemon that moves an SA deletes it and adds it
+    /// again with numbers that it has read before, possibly after it has removed the policies.
     removed: VecDeque<(SaFingerprint, u64)>,
     pub(crate) ages: AgeCounter,
-    /// Some outbound SAs need another dump before they are used: they are known by an update alone, which does
-    /// not contain the kernel's last sent number.
+    /// True if outbound SAs need another dump before they are used: they are only known from an update, which does not
+    /// contain the kernel's last sent number.
     pub(crate) needs_dump: bool,
     /// SAs left out since the last dump began.
     pub(crate) left_out: u64,
     requests: VecDeque<QueuedRequest>,
-    /// Sequence numbers of requests that await an acknowledgement.
+    /// Netlink sequence numbers of requests that await an acknowledgement.
     in_flight: HashMap<u32, SaKey>,
 }
 
-/// Kind of the message that reports an SA.
+/// Properties of a message that reports an SA.
 #[derive(Clone, Copy)]
 pub(crate) struct SaMessage {
-    /// The message changes an SA.
+    /// True if the message changes an existing SA.
     pub(crate) is_update: bool,
-    /// The message answers a dump.
+    /// True if the message is part of a dump.
     pub(crate) of_dump: bool,
 }
 
@@ -207,7 +207,7 @@ impl Sas {
         self.entries.insert(key, entry);
     }
 
-    /// Deletes an SA. Returns true if an SA that was left out may now fit.
+    /// Deletes an SA. Returns true if a dump may now find room for an SA that was left out.
     pub(crate) fn remove(&mut self, key: &SaKey, events: &mut EventQueue) -> bool {
         self.remember_removed(key, events);
         self.has_room()
@@ -217,7 +217,7 @@ impl Sas {
         self.left_out > 0 && self.entries.len() < MOST_SAS
     }
 
-    /// Deletes all SAs of a protocol. Returns as [`remove`](Self::remove).
+    /// Deletes all SAs of a protocol. Returns the same as [`remove`](Self::remove).
     pub(crate) fn flush(&mut self, protocol: u8, events: &mut EventQueue) -> bool {
         let all = matches!(protocol, 0 | u8::MAX);
         let flushed: Vec<SaKey> =
@@ -239,7 +239,8 @@ impl Sas {
         }
     }
 
-    /// Stops SAs whose service has changed. Returns the SAs to start, the oldest first: see [`Sas::add_to_dataplane`].
+    /// Removes SAs whose service has changed from the data plane. Returns the SAs to add, the oldest first: see
+    /// [`Sas::add_to_dataplane`].
     pub(crate) fn assign_services(
         &mut self,
         protections: &Protections,
@@ -274,7 +275,7 @@ impl Sas {
         begin.into_iter().map(|(_, key, service)| (key, service)).collect()
     }
 
-    /// Selects SAs that policies name again, although another was added after them.
+    /// Selects SAs for sending whose SPI policies require again, although other SAs were added later.
     fn select_named(&mut self, protections: &Protections, events: &mut EventQueue) {
         for entry in self.entries.values() {
             let SaStage::Serving(id, service @ SaService { direction: Direction::Out, .. }) =
@@ -291,7 +292,7 @@ impl Sas {
         }
     }
 
-    /// Adds these SAs to the data plane. For outbound ones the first sequence numbers are reserved before.
+    /// Adds these SAs to the data plane; outbound ones after their first sequence numbers are reserved.
     pub(crate) fn add_to_dataplane(
         &mut self,
         begin: Vec<(SaKey, SaService)>,
@@ -326,7 +327,7 @@ impl Sas {
         }
     }
 
-    /// Handles the kernel's answer to a request: 0, or an error as a negative number.
+    /// Handles the kernel's answer to a request: 0, or a negative error number.
     pub(crate) fn handle_ack(&mut self, request: u32, code: i32, events: &mut EventQueue) {
         let Some(key) = self.in_flight.remove(&request) else { return };
         let Some(entry) = self.entries.get_mut(&key) else { return };
@@ -363,7 +364,8 @@ impl Sas {
         ));
     }
 
-    /// Reports the use in the data plane since an SA was added, and its highest sequence number.
+    /// Records the use in the data plane since the SA was added, and its highest sequence number, for a report to the
+    /// kernel.
     pub(crate) fn report_usage(&mut self, id: SaId, used: Usage, sequence: u64, now: u64) {
         let Some((key, entry)) = self.find(id) else { return };
         let SaStage::Serving(_, service) = entry.stage else { return };
@@ -383,7 +385,7 @@ impl Sas {
         }
     }
 
-    /// Reports the end of a lifetime, once.
+    /// Queues a report that a lifetime has ended, unless this end or the hard end was reported.
     pub(crate) fn expire(&mut self, id: SaId, hard: bool) {
         let Some((key, entry)) = self.find(id) else { return };
         let reported = entry.expire_reported[usize::from(hard)] || entry.expire_reported[1];
@@ -401,7 +403,7 @@ impl Sas {
 
     fn queue_request(&mut self, request: QueuedRequest) {
         if self.requests.len() >= REQUESTS_PER_SA * MOST_SAS {
-            // Drops requests of ended SAs, and duplicates, which `poll_transmit` would skip.
+            // Drops requests of ended SAs and duplicates; `poll_transmit` would skip both.
             let mut known = HashSet::new();
             let entries = &self.entries;
             self.requests.retain(|request| {
@@ -412,7 +414,7 @@ impl Sas {
         self.requests.push_back(request);
     }
 
-    /// Returns the next request, to be sent with this sequence number, and whether it needs an acknowledgement.
+    /// Returns the next request, with the given netlink sequence number, and true if it needs an acknowledgement.
     pub(crate) fn poll_transmit(&mut self, sequence: u32) -> Option<((XfrmMessage, u16), bool)> {
         loop {
             let request = self.requests.pop_front()?;
@@ -481,7 +483,7 @@ impl SaEntry {
         }
     }
 
-    /// Applies a message about an SA with the same keys.
+    /// Applies a message about this SA, whose keys are unchanged.
     fn update(&mut self, sa: Sa, age: Age, of_dump: bool) {
         self.reserved_sequence = self.reserved_sequence.max(sa.sent_sequence());
         self.received_sequence = self.received_sequence.max(sa.received_sequence());
@@ -518,8 +520,8 @@ impl SaEntry {
         }
     }
 
-    /// Returns the service of the SA, or the reason if it is refused. `spis` holds the SPIs of preceding
-    /// inbound SAs.
+    /// Returns the service of the SA, or the reason why it is refused. `spis` contains the SPIs of preceding inbound
+    /// SAs.
     fn find_service(
         &self,
         protections: &Protections,
@@ -536,7 +538,7 @@ impl SaEntry {
             let protection = protections.for_sa(&ends, direction, facts.spi)?;
             Some(SaService { direction, protection })
         });
-        // RFC 7296 §2.8: a replaced SA continues until it is deleted, so that one always exists.
+        // RFC 7296 §2.8: a replaced SA is served until it is deleted, so that one SA always exists.
         let found = found.or_else(|| {
             let old = self
                 .current_service()
@@ -560,7 +562,7 @@ impl SaEntry {
         }
     }
 
-    /// Requests the next sequence numbers. Returns false if none are left, or a reservation is pending.
+    /// Requests the next sequence numbers. Returns false if none are left or a reservation is pending.
     fn begin_reservation(&mut self, chunk: u64) -> bool {
         let Ok((facts, _)) = &self.sa.translation else { return false };
         if self.pending.is_some() || self.reserved_sequence >= facts.last_sequence() {
@@ -572,8 +574,8 @@ impl SaEntry {
         true
     }
 
-    /// Returns the numbers to report. Pending ones count as sent: a later message must not revert the
-    /// reservation of an earlier one.
+    /// Returns the sequence numbers to report. Pending ones count as sent, so that a later message does not revert an
+    /// earlier reservation.
     fn reported_numbers(&self) -> SequenceNumbers {
         let sent = self
             .pending
@@ -581,7 +583,7 @@ impl SaEntry {
         SequenceNumbers { sent, received: self.received_sequence }
     }
 
-    /// Returns `None` for a refused SA: its keys are not kept.
+    /// Returns `None` for a refused SA, whose keys are not kept.
     fn fingerprint(&self) -> Option<SaFingerprint> {
         let (facts, suite) = self.sa.translation.as_ref().ok()?;
         Some((facts.spi, suite.secret.keys().fingerprint()))

@@ -1,5 +1,5 @@
-//! The mirror and the kernel of this host, in a network namespace of its own. It needs root and `ip` (iproute2): without
-//! them the test says that it was left out.
+//! The mirror with the kernel of this host, in a network namespace of its own. Needs root and `ip` (iproute2); skipped
+//! with a message otherwise.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr)]
 
@@ -18,7 +18,7 @@ use netlink_packet_xfrm::{AcquireMessage, XfrmAttrs};
 use socket::{Groups, Received, Socket};
 use xfrm::{Event, Mirror, MirrorConfig, ProtectionInfo, SaId, SequenceState};
 
-/// Set for the process in the namespace.
+/// Set in the process that runs in the namespace.
 const NAMESPACE_VARIABLE: &str = "XFRM_TEST_NAMESPACE";
 const RECEIVE_TIMEOUT: Option<Duration> = Some(Duration::from_millis(500));
 
@@ -33,7 +33,7 @@ fn configure(arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {output:?}");
 }
 
-/// It is removed with all that is in it.
+/// A network namespace, deleted with its contents on drop.
 struct Namespace(String);
 
 impl Drop for Namespace {
@@ -90,7 +90,7 @@ impl MirrorWithSocket {
         MirrorWithSocket { socket, mirror }
     }
 
-    /// Until the kernel is silent.
+    /// Exchanges messages until the kernel is silent for [`RECEIVE_TIMEOUT`]. Returns the events.
     fn run(&mut self) -> Vec<Event> {
         loop {
             while let Some(request) = self.mirror.poll_transmit() {
@@ -124,7 +124,7 @@ fn local_selectors(list: &List) -> Vec<String> {
 }
 
 fn run_in_namespace() {
-    // As IKE daemons do: it has joined group ACQUIRE.
+    // A socket in group ACQUIRE, as IKE daemons have one.
     let daemon = Socket::open(Groups(1), RECEIVE_TIMEOUT).unwrap();
     let tunnel = "tmpl src 192.0.2.1 dst 192.0.2.2 proto esp reqid 7 mode tunnel";
     let back = "tmpl src 192.0.2.2 dst 192.0.2.1 proto esp reqid 7 mode tunnel";
@@ -167,21 +167,21 @@ fn check_changes(mirrored: &mut MirrorWithSocket, remote: &str, tunnel: &str) {
     assert_eq!(added.selector.local.to_string(), "10.3.0.7/32");
     assert_eq!((added.selector.protocol, &added.selector.local_ports), (Some(6), &(4420..=4420)));
     assert_eq!(added.selector.remote_ports, 0..=65535);
-    // One that is replaced is the newest of its priority.
+    // A replaced policy becomes the newest of its priority.
     configure(&format!("xfrm policy update src 10.1.0.0/16 {remote} {tunnel} level required"));
     let list = mirrored.list();
     assert_eq!(local_selectors(&list)[..3], ["10.2.0.0/16", "10.3.0.7/32", "10.1.0.0/16"]);
-    // A dump and a fresh mirror say the same.
+    // A dump and a new mirror yield the same list.
     mirrored.mirror.request_dump();
     assert!(mirrored.run().is_empty());
     assert_eq!(local_selectors(&MirrorWithSocket::new().list()), local_selectors(&list));
     configure(&format!("xfrm policy delete {selector}"));
     assert_eq!(mirrored.list().0.len(), 3);
-    // What it refuses, and says so.
+    // A BEET policy is refused, with an event.
     configure("xfrm policy add src 10.4.0.0/16 dst 10.9.0.0/16 dir out tmpl proto esp mode beet");
     let events = mirrored.run();
     assert!(events.iter().any(|event| matches!(event, Event::Refused { .. })), "{events:?}");
-    // Marks are part of what a policy is known by.
+    // The mark is part of a policy's identity.
     configure("xfrm policy add src 10.4.0.0/16 dst 10.9.0.0/16 dir out mark 1 mask 1");
     mirrored.run();
     assert_eq!(mirrored.mirror.policies().count(), 5);
@@ -190,7 +190,7 @@ fn check_changes(mirrored: &mut MirrorWithSocket, remote: &str, tunnel: &str) {
     assert_eq!(mirrored.list().0.len(), 3);
 }
 
-/// The kernel takes the request, and daemons get it.
+/// The kernel accepts the mirror's acquire message, and daemons receive it.
 fn check_acquire(mirrored: &mut MirrorWithSocket, daemon: &Socket) {
     let protection = mirrored.mirror.protections()[0].protection;
     let [local, remote] = ["10.1.2.3", "10.9.8.7"].map(|ip| ip.parse().unwrap());
@@ -222,7 +222,7 @@ fn check_acquire(mirrored: &mut MirrorWithSocket, daemon: &Socket) {
     assert_eq!((templates[0].reqid, templates[0].mode), (7, 1));
 }
 
-/// SAs are there where the kernel has ESP and its algorithms.
+/// Skipped if the kernel lacks ESP or its algorithms.
 fn check_sas(mirrored: &mut MirrorWithSocket) {
     let key = "a5".repeat(20);
     let gcm = format!("reqid 7 mode tunnel aead rfc4106(gcm(aes)) 0x{key} 128");
@@ -241,7 +241,7 @@ fn check_sas(mirrored: &mut MirrorWithSocket) {
     let [(first, outbound), (second, inbound)] = both;
     assert_eq!(outbound, SequenceState::Outbound { first: 1, numbers: CHUNK });
     assert_eq!(inbound, SequenceState::Inbound { highest: 0, window: 1024 });
-    // Use, and more numbers.
+    // The mirror reports use and reserves more sequence numbers.
     mirrored.mirror.report_usage(first, 3, 333, 3, 1_700_000_000);
     mirrored.mirror.report_usage(second, 4, 444, 5 << 32 | 9, 1_700_000_000);
     mirrored.mirror.reserve_sequence(first);
@@ -258,7 +258,7 @@ fn check_sas(mirrored: &mut MirrorWithSocket) {
     }
     mirrored.mirror.request_dump();
     assert!(mirrored.run().is_empty());
-    // A mirror that is started again, as after a crash.
+    // A new mirror, as after a crash of ddpd.
     let events = MirrorWithSocket::new().run();
     assert_eq!(
         sequence(&events, 0x1001).1,
@@ -268,7 +268,7 @@ fn check_sas(mirrored: &mut MirrorWithSocket) {
         sequence(&events, 0x1002).1,
         SequenceState::Inbound { highest: 5 << 32 | 9, window: 1024 }
     );
-    // Another port of the peer.
+    // The peer's UDP port changes: the SA is replaced.
     configure(&format!("xfrm state update {out} {gcm} replay-window 32 {}", udp(61001)));
     let events = mirrored.run();
     assert!(matches!(events[0], Event::RemoveSa { id } if id == first), "{events:?}");
@@ -279,7 +279,7 @@ fn check_sas(mirrored: &mut MirrorWithSocket) {
     );
     let shown = String::from_utf8(ip("xfrm state").stdout).unwrap();
     assert!(shown.contains("dport 61001"), "{shown}");
-    // The kernel deletes what is used up.
+    // The kernel deletes an SA at its hard end.
     mirrored.mirror.expire(third, false);
     assert!(mirrored.run().is_empty());
     mirrored.mirror.expire(third, true);
@@ -302,7 +302,7 @@ fn sequence(events: &[Event], spi: u32) -> (SaId, SequenceState) {
     found.unwrap_or_else(|| panic!("no SA {spi:#x}: {events:?}"))
 }
 
-/// An SPI that a daemon has reserved is no SA yet.
+/// An SPI that a daemon has allocated is not yet an SA.
 fn check_larval_sa(mirrored: &mut MirrorWithSocket) {
     configure(
         "xfrm state allocspi src 192.0.2.2 dst 192.0.2.1 proto esp reqid 7 mode tunnel min 0x1000 max 0x2000",

@@ -1,12 +1,12 @@
 //! The audit: records of changes and of calls without effect, and the threads that write them.
 //!
-//! Changes go to the audit file, calls without effect (refused or failed) to `FILE.refused`. Each
-//! file has its own queue, thread and size, so that a flood of refusals displaces no line of a
-//! change. Lines of refusals are also limited in rate ([`LineQuota`]).
+//! Changes are recorded in the audit file, calls without effect (refused or failed) in `FILE.refused`. Each file has
+//! its own queue, thread and size limit, so that a flood of refusals displaces no record of a change. Lines about
+//! refusals are also limited in rate ([`LineQuota`]).
 //!
-//! The API's thread never waits for the disk: lines pass bounded queues. A change's line that finds
-//! its queue full, or a line that cannot be written, is counted as lost. Lines contain no body,
-//! query or error message: these may contain secrets.
+//! The API's thread never waits for the disk: lines pass through bounded queues. A line about a change that finds its
+//! queue full, or a line that cannot be written, counts as lost. Lines contain no body, query or error message, because
+//! these may contain secrets.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,16 +24,16 @@ use super::quota::{LineQuota, OmittedCalls};
 use super::{Access, AccessTally, Caller, role_name};
 use crate::ErrorKind;
 
-/// Lines that may wait for the disk, in each queue.
+/// Maximum number of lines that wait for the disk, per queue.
 const QUEUE_DEPTH: usize = 1024;
-/// Renamed files of calls without effect that are kept.
+/// Number of rotated files of calls without effect that are kept.
 const REFUSED_FILES: u32 = 1;
-/// Most bytes of a path in a line.
+/// Maximum length of a path in a line, bytes.
 const MAX_PATH_LEN: usize = 256;
-/// Most bytes of a method.
+/// Maximum length of a method in a line, bytes.
 const MAX_METHOD_LEN: usize = 16;
 
-/// The audit's files. Dropped, they are complete: the lines that wait are written.
+/// The audit's files. A drop writes the queued lines.
 #[derive(Debug)]
 pub(super) struct Audit {
     changes: AuditWriter,
@@ -143,10 +143,10 @@ fn write_all(mut output: AuditOutput, lines: &Receiver<String>) {
     }
 }
 
-/// Writes lines until the sender is dropped, and the numbers of calls that the quota left out.
+/// Writes lines until the sender is dropped, and reports of calls that the quota omitted.
 fn write_within_quota(mut output: AuditOutput, lines: &Receiver<String>, quota: &Mutex<LineQuota>) {
     loop {
-        // The first call of each user has a line, which ends the wait without a time-out.
+        // `None`: no bucket is in use. The first call of a user always has a line, which ends the wait.
         let due = lock_quota(quota).report_due();
         let received = match due {
             None => lines.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -164,8 +164,7 @@ fn write_within_quota(mut output: AuditOutput, lines: &Receiver<String>, quota: 
     output.report(left_out);
 }
 
-/// A file and its state. The log gets a line when writing begins to fail, and one when it works
-/// again.
+/// A file and its state. The log gets one line when writing begins to fail, and one when it succeeds again.
 #[derive(Debug)]
 struct AuditOutput {
     file: AuditFile,
@@ -207,14 +206,14 @@ impl AuditOutput {
     }
 }
 
-/// Calls of a user that have no line.
+/// Report of a user's calls without a line.
 #[derive(Debug, Serialize)]
 struct OmissionLine {
     /// Time of the report, RFC 3339.
     time: String,
-    /// `None`: of several users.
+    /// User id; `None` for several users.
     uid: Option<u32>,
-    /// Calls since the report before.
+    /// Calls since the last report.
     left_out: u64,
 }
 
@@ -233,21 +232,21 @@ struct AuditLine<'e> {
     role: &'static str,
     method: &'e str,
     path: &'e str,
-    /// `None`: the client hung up before the answer.
+    /// HTTP status; `None` if the client disconnected before the answer.
     status: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorKind>,
 }
 
 impl AuditLine<'_> {
-    /// Returns true if the call changed nothing: it was refused, or was wrong. A call without an
-    /// answer, or with an error of the appliance, may have changed state.
+    /// True if the call changed nothing, because it was refused or invalid. A call without an answer, or with an error
+    /// of the appliance, may have changed state.
     fn is_without_effect(&self) -> bool {
         self.status.is_some_and(|status| (400..500).contains(&status))
     }
 }
 
-/// A call in progress. Its drop records it, if required.
+/// A call in progress. Its drop records the call, if required.
 #[derive(Debug)]
 pub(super) struct PendingCall {
     access: Arc<Access>,
@@ -306,7 +305,7 @@ impl Drop for PendingCall {
     }
 }
 
-/// Returns at most `most` bytes of a text; `…` replaces the rest.
+/// Returns at most `most` bytes of a text, followed by `…` if it is longer.
 fn truncated(text: &str, most: usize) -> String {
     match text.len() > most {
         true => format!("{}…", &text[..text.floor_char_boundary(most)]),

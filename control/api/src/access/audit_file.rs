@@ -1,4 +1,4 @@
-//! A log file of bounded length, and its predecessors: FILE, FILE.1 (the newest), ... FILE.keep.
+//! The audit file, rotated by size: FILE is written, FILE.1 is the newest rotated file, FILE.N (N = `keep`) the oldest.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// The open file. After an error the next line tries again.
+/// The audit file. After an error the next line opens it again.
 #[derive(Debug)]
 pub(super) struct AuditFile {
     path: PathBuf,
@@ -19,15 +19,15 @@ pub(super) struct AuditFile {
 #[derive(Debug)]
 struct OpenFile {
     file: File,
-    /// Device and inode.
+    /// Device and inode number.
     identity: (u64, u64),
     len: u64,
-    /// The last line was written in part.
+    /// True if the last line is incomplete.
     ends_torn: bool,
 }
 
 impl AuditFile {
-    /// Opens the file, or makes it with mode 0640.
+    /// Opens the file; creates it with mode 0640 if missing.
     ///
     /// # Errors
     /// An error of `open(2)`; the path is a link or not an ordinary file.
@@ -41,10 +41,10 @@ impl AuditFile {
         &self.path
     }
 
-    /// Appends a line, which ends with a newline. A line beyond the file's length begins another file.
+    /// Appends a line, which ends with a newline. If the file would exceed its maximum size, it is rotated first.
     ///
     /// # Errors
-    /// The line is not in the file, or only in part.
+    /// The line is missing in the file, or incomplete.
     pub(super) fn write(&mut self, line: &[u8]) -> io::Result<()> {
         let max_size = self.max_size;
         let open = self.open_current()?;
@@ -54,7 +54,7 @@ impl AuditFile {
         self.open_current()?.append(line)
     }
 
-    /// Returns the open file, and opens another one if the path was moved or removed.
+    /// Returns the open file. Opens the path again if the file was moved or removed.
     fn open_current(&mut self) -> io::Result<&mut OpenFile> {
         let there = std::fs::symlink_metadata(&self.path).ok();
         let same = |open: &OpenFile| there.as_ref().is_some_and(|m| file_id(m) == open.identity);
@@ -91,7 +91,7 @@ fn file_id(metadata: &Metadata) -> (u64, u64) {
 }
 
 fn open_append(path: &Path) -> io::Result<OpenFile> {
-    // NONBLOCK: a FIFO without a reader fails instead of waiting for one.
+    // NONBLOCK: opening a FIFO without a reader fails instead of waiting.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(0o640).custom_flags(flags.bits().cast_signed());
@@ -101,8 +101,8 @@ fn open_append(path: &Path) -> io::Result<OpenFile> {
         return Err(io::Error::new(ErrorKind::InvalidInput, "it is no ordinary file"));
     }
     let len = metadata.len();
-    // The last line of a killed process may lack its end. Unknown counts as torn: an empty line
-    // does no harm.
+    // A process that was killed may have left an incomplete line. If the end cannot be read, the line counts as
+    // incomplete: an empty line does no harm.
     let torn = len > 0 && !ends_with_newline(path).unwrap_or(false);
     Ok(OpenFile { file, identity: file_id(&metadata), len, ends_torn: torn })
 }
@@ -118,7 +118,7 @@ fn ends_with_newline(path: &Path) -> io::Result<bool> {
 impl OpenFile {
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
         let line = if self.ends_torn { [b"\n", line].concat() } else { line.to_vec() };
-        // A single call, so that the line is not mixed with another process's.
+        // One call, so that the line is not mixed with lines of another process.
         let written = self.file.write(&line)?;
         self.len += written as u64;
         self.ends_torn = written < line.len() && (written > 0 || self.ends_torn);

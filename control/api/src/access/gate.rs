@@ -12,11 +12,11 @@ use super::{Access, Caller, Role};
 use crate::ErrorKind;
 use crate::error::Failure;
 
-/// The role of each call, and the access rights of callers.
+/// The required role of each call, and the access rights of callers.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     access: Arc<Access>,
-    /// Method, path with its parameters, role.
+    /// Method, path pattern, required role.
     calls: Arc<[(Method, &'static str, Role)]>,
 }
 
@@ -28,11 +28,11 @@ impl Gate {
         Gate { access, calls: calls.collect() }
     }
 
-    /// Returns the role that a call requires. Unknown paths and methods require the least, so that
-    /// callers without a role cannot find out which exist.
+    /// Returns the role that a call requires. Unknown paths and methods require the lowest one, so that callers without
+    /// a role cannot find out which exist.
     fn role(&self, method: &Method, path: Option<&MatchedPath>) -> Role {
         let Some(path) = path else { return Role::View };
-        // GET's handlers answer HEAD.
+        // The handlers of GET also answer HEAD.
         let method = if method == Method::HEAD { &Method::GET } else { method };
         let known = self.calls.iter().find(|(m, p, _)| m == method && *p == path.as_str());
         known.map_or(Role::View, |(_, _, role)| *role)
@@ -48,7 +48,7 @@ pub(crate) async fn guard(
 ) -> Response {
     let needed = gate.role(request.method(), request.extensions().get::<MatchedPath>());
     let mut entry = PendingCall::new(&gate.access, caller, request.method(), request.uri().path());
-    // Recorded without an answer as well: a disconnect of the client does not undo the change.
+    // Also recorded without an answer, because a disconnect of the client does not undo the change.
     entry.set_recorded(needed > Role::View);
     let what = format!("{} {}", request.method(), request.uri().path());
     let response = match caller.require_role(needed, &what) {

@@ -1,12 +1,11 @@
-//! Access control of the API: a role for each connection, a role for each call, and a record of
-//! changes.
+//! Access control of the API: a role for each connection, a required role for each call, and an audit of changes.
 //!
-//! The role of a connection follows from the credentials that the kernel recorded when the peer
-//! connected ([`peer`], [`roles`]); that of a call is in the table of all calls
-//! ([`super::routes::calls`]). [`gate`] compares them before the handler runs. Handlers check again
-//! where the right depends on the body: [`Caller::require_file_access`].
+//! The role of a connection follows from the credentials that the kernel recorded when the peer connected ([`peer`],
+//! [`roles`]). The required role of a call is in the table of all calls ([`super::routes::route_table`]). [`gate`]
+//! compares both before the handler runs. Handlers check again if the right depends on the body:
+//! [`Caller::require_file_access`].
 //!
-//! Not here: access of local programs to regions (`.attach`), which only the owner has.
+//! Not included: access of local programs to regions (`.attach`), which is limited to the owner.
 
 mod audit;
 mod audit_file;
@@ -39,19 +38,19 @@ use super::ApiError;
 use super::Counters;
 use super::connections::ConnectionTally;
 
-/// The rights of a caller; each role includes those before it.
+/// Rights of a caller. Each role includes the preceding ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Read state, counters and events.
     View,
-    /// Change regions, listeners, streams and jobs, and read what is in regions and in frames.
+    /// Change regions, listeners, streams and jobs, and read the contents of regions and frames.
     Operate,
-    /// Everything, files of the host with the permissions of the appliance too.
+    /// Everything, including files of the host, with the appliance's permissions.
     Admin,
 }
 
 impl Role {
-    /// All roles, the least first.
+    /// All roles, the lowest first.
     pub const ALL: [Role; 3] = [Role::View, Role::Operate, Role::Admin];
 
     /// Returns the role's name in the configuration and in the API.
@@ -96,9 +95,9 @@ pub enum AccessError {
         file.display()
     )]
     Audit {
-        /// The file.
+        /// Path of the file.
         file: std::path::PathBuf,
-        /// Why.
+        /// Error of the system call.
         source: io::Error,
     },
 }
@@ -136,7 +135,7 @@ impl Access {
         }
     }
 
-    /// Creates access rights for tests: every connection is one of user 1 with the role `view`.
+    /// Creates access rights for tests: every connection belongs to user 1 with the role `view`.
     #[cfg(any(test, feature = "fake"))]
     pub(crate) fn only_viewers() -> Access {
         use config::{AccessIds, MemberIds};
@@ -156,7 +155,7 @@ impl Access {
         Arc::clone(&self.tally)
     }
 
-    /// Returns mode and group of the socket.
+    /// Returns the mode and the group of the socket.
     pub(super) fn socket_mode(&self) -> SocketMode {
         self.roles.socket_mode()
     }
@@ -223,16 +222,16 @@ impl AccessTally {
 pub(super) struct Caller {
     uid: u32,
     gid: u32,
-    /// 0 where the process is in another PID namespace.
+    /// Process id; 0 if the process is in another PID namespace.
     pid: i32,
     role: Option<Role>,
 }
 
 impl Caller {
-    /// Checks that the caller has this role.
+    /// Checks that the caller has at least this role.
     ///
     /// # Errors
-    /// The refusal, with the present role, the required role and the key that grants it.
+    /// The refusal: the caller's role, the required role and the key that grants it.
     fn require_role(&self, needed: Role, what: &str) -> Result<(), ApiError> {
         if self.role >= Some(needed) {
             return Ok(());
@@ -249,10 +248,10 @@ impl Caller {
         Err(ApiError::forbidden(message).with_hint(Some(&hint)))
     }
 
-    /// Checks that the caller may name files that the appliance opens with its own permissions.
+    /// Checks that the caller may name files, which the appliance opens with its own permissions.
     ///
     /// # Errors
-    /// The refusal.
+    /// The refusal, if the caller is not an admin.
     pub(super) fn require_file_access(&self, key: &str) -> Result<(), ApiError> {
         self.require_role(Role::Admin, &format!("{key}: to name a file of the appliance's host"))
     }

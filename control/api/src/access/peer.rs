@@ -34,11 +34,12 @@ impl Credentials {
     }
 }
 
-/// The API's socket, which accepts connections with their callers. Groups are not kept: a connection has its role.
+/// The API's listening socket, which accepts connections with their callers. Supplementary groups are not kept: they
+/// only determine the connection's role.
 pub(crate) struct ApiAcceptor {
     listener: UnixListener,
     access: Arc<Access>,
-    /// Credentials that replace the kernel's in tests.
+    /// Credentials that replace the kernel's, for tests.
     #[cfg(any(test, feature = "fake"))]
     credential_override: CredentialOverride,
 }
@@ -70,7 +71,7 @@ impl connections::Acceptor for ApiAcceptor {
     type Io = UnixStream;
     type Caller = Caller;
 
-    /// Accepts a connection. One whose peer cannot be examined is closed.
+    /// Accepts a connection. Closes connections whose credentials cannot be read.
     async fn accept(&self) -> io::Result<(UnixStream, Caller)> {
         loop {
             let (stream, _) = self.listener.accept().await?;
@@ -83,7 +84,7 @@ impl connections::Acceptor for ApiAcceptor {
         }
     }
 
-    /// Returns the bounds of a user's connections; admins may use the reserve.
+    /// Returns the identity for limits on a user's connections. Admins may use the reserved ones.
     fn peer(caller: &Caller) -> Peer {
         Peer { key: caller.uid.into(), privileged: caller.role == Some(Role::Admin) }
     }

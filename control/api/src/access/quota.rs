@@ -1,25 +1,25 @@
-//! Rate limit of audit lines about calls without effect: a token bucket for each user, and the
-//! number of calls without a line.
+//! Rate limit of audit lines about calls without effect: a token bucket per user, and the number of omitted calls.
 //!
-//! A local user can make a million refused calls in half a minute. Each user gets [`BURST`] lines,
-//! and [`TOKENS_PER_SECOND`] more. Every [`REPORT_INTERVAL`] one line has the number of a user's other calls.
+//! A local user can make a million refused calls in half a minute. Each user gets [`BURST`] lines, and
+//! [`TOKENS_PER_SECOND`] more per second. Every [`REPORT_INTERVAL`] one line per user reports the number of omitted
+//! calls.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Lines of a user in a row.
+/// Capacity of a user's bucket, lines.
 const BURST: f64 = 64.0;
-/// Further lines of a user in a second.
+/// Refill rate of a user's bucket, lines per second.
 const TOKENS_PER_SECOND: f64 = 2.0;
-/// Time between two lines with the number of calls that have none.
+/// Time between two reports of omitted calls.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
-/// Users with a bucket of their own; further ones share one.
+/// Maximum number of users with an own bucket; further users share one.
 const MAX_USERS: usize = 256;
 
 /// Token buckets by user.
 #[derive(Debug)]
 pub(super) struct LineQuota {
-    /// `None` is for users beyond [`MAX_USERS`].
+    /// By user id; `None` is the bucket of all users beyond [`MAX_USERS`].
     buckets: HashMap<Option<u32>, Bucket>,
     last_report: Instant,
 }
@@ -31,17 +31,17 @@ struct Bucket {
     omitted: u64,
 }
 
-/// Calls of a user without a line.
+/// Report of a user's calls without a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct OmittedCalls {
-    /// User id; `None` combines several users.
+    /// User id; `None` for several users.
     pub(super) uid: Option<u32>,
-    /// Calls since the last such report.
+    /// Calls since the last report.
     pub(super) calls: u64,
 }
 
 impl Bucket {
-    /// Adds the tokens since the last call.
+    /// Adds the tokens for the time since the last refill.
     fn refill(&mut self, now: Instant) {
         let seconds = now.saturating_duration_since(self.refilled_at).as_secs_f64();
         (self.tokens, self.refilled_at) =
@@ -54,7 +54,7 @@ impl LineQuota {
         LineQuota { buckets: HashMap::new(), last_report: now }
     }
 
-    /// Returns true if a call of this user gets a line. The first call of a user does.
+    /// True if a call of this user gets a line. The first call of a user always does.
     pub(super) fn admit(&mut self, uid: u32, now: Instant) -> bool {
         if self.buckets.is_empty() {
             self.last_report = now;
@@ -69,7 +69,7 @@ impl LineQuota {
         true
     }
 
-    /// Takes the line of an admitted call back: it found no room.
+    /// Counts an admitted call as omitted, because its line found the queue full.
     pub(super) fn return_token(&mut self, uid: u32, now: Instant) {
         self.bucket(uid, now).omitted += 1;
     }
@@ -85,7 +85,8 @@ impl LineQuota {
         (!self.buckets.is_empty()).then(|| self.last_report + REPORT_INTERVAL)
     }
 
-    /// Returns the numbers of calls without a line, if they are due, and forgets users whose buckets are full.
+    /// Returns the number of omitted calls per user, if a report is due. Removes users with no omitted calls and a full
+    /// bucket.
     pub(super) fn report(&mut self, now: Instant) -> Vec<OmittedCalls> {
         match self.report_due() {
             Some(due) if due <= now => self.report_all(now),
@@ -93,7 +94,7 @@ impl LineQuota {
         }
     }
 
-    /// Returns all reports, due or not.
+    /// Returns the number of omitted calls per user, whether or not a report is due.
     pub(super) fn report_all(&mut self, now: Instant) -> Vec<OmittedCalls> {
         self.last_report = now;
         let mut left_out = Vec::new();

@@ -1,4 +1,4 @@
-//! Derives a role from credentials.
+//! Determines a role from credentials.
 
 use config::{AccessIds, AccessSection, MemberIds, OverflowIds};
 
@@ -12,7 +12,7 @@ pub(super) struct Roles {
     pub(super) own_uid: u32,
     pub(super) overflow: OverflowIds,
     pub(super) ids: AccessIds,
-    /// True if other users than root and the process's own may have a role.
+    /// True if users other than root and the process's own may have a role.
     pub(super) configured: bool,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Roles {
 pub(crate) enum SocketMode {
     /// Mode 0600.
     Owner,
-    /// Mode 0660, with this group or that of the process.
+    /// Mode 0660, with this group; `None`: the group of the process.
     Group(Option<u32>),
 }
 
@@ -35,8 +35,7 @@ impl Roles {
         }
     }
 
-    /// Resolves the configured roles; the first error is a key of `[management.access]` and a
-    /// sentence.
+    /// Resolves the configured roles. Returns the first error: a key of `[management.access]` and a sentence.
     pub(super) fn resolve(section: &AccessSection) -> Result<Roles, (&'static str, String)> {
         let owner = Roles::owner_only();
         let ids =
@@ -51,8 +50,8 @@ impl Roles {
         }
     }
 
-    /// Returns the highest role of this process. The overflow uid has none, also if configured: it
-    /// represents every user that this user namespace cannot name.
+    /// Returns the highest role of a peer. The overflow uid has none, even if configured: it stands for every user that
+    /// has no ID in this user namespace.
     pub(super) fn role_of(&self, peer: &Credentials) -> Option<Role> {
         if peer.uid == self.overflow.uid {
             return None;

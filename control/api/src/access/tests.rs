@@ -1,5 +1,4 @@
-//! Each role tries every call over a real socket. Tests replace the credentials to act as other
-//! users.
+//! Each role tries every call over a real socket. Tests replace the credentials to act as other users.
 
 mod audit;
 
@@ -68,8 +67,7 @@ impl Appliance {
         json_request(self.fake.as_ref().unwrap(), method, path, body)
     }
 
-    /// Stops the server and returns the lines of its audit file, then those of calls without
-    /// effect.
+    /// Stops the server. Returns the lines of its audit file, then those of the file of calls without effect.
     fn audit_lines(mut self) -> Vec<Value> {
         drop(self.fake.take());
         let files = ["audit.jsonl", "audit.jsonl.refused"];
@@ -82,7 +80,7 @@ fn lines(file: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Returns an example path of this call.
+/// Returns a path that matches the pattern of a call.
 fn example(path: &str) -> String {
     path.replace("{name}", "inbox").replace("{id}", "1").replace("{what}", "1")
 }
@@ -94,7 +92,7 @@ fn roles_permit_their_calls_and_refusals_are_audited() {
     for (who, role) in users() {
         for call in route_table() {
             let (method, path) = (call.method.as_str(), example(call.path));
-            // Most bodies are none of the call: 400 is not a refusal of the role.
+            // Most bodies do not fit the call: 400 is not a refusal of the role.
             let (status, answer) = appliance.request(&who, method, &path, "{}");
             let allowed = role >= Some(call.role);
             assert_eq!(status != 403, allowed, "{method} {path} as {role:?}: {answer}");
@@ -124,7 +122,7 @@ fn roles_permit_their_calls_and_refusals_are_audited() {
     assert_eq!(refused["none"], all);
     assert_eq!((refused["view"], refused["operate"]), (beyond(Role::View), beyond(Role::Operate)));
     assert_eq!((appliance.tally.lines_lost(), appliance.tally.lines_omitted()), (0, 0));
-    // Calls without effect are in a file of their own.
+    // Calls without effect are in a separate file.
     expected.sort_by_key(|(.., status)| (400..500).contains(status));
     let recorded: Vec<_> = appliance
         .audit_lines()
@@ -192,7 +190,7 @@ fn caller_without_role_gets_403_for_unknown_paths() {
     }
     assert_eq!(appliance.request(&user(1), "GET", "/v1/nothing", "").0, 404);
     assert_eq!(appliance.request(&user(1), "PUT", "/v1/status", "").0, 405);
-    // The handler of GET answers HEAD, which requires the same role.
+    // The handler of GET answers HEAD, which therefore requires the same role.
     assert_eq!(appliance.request(&user(1), "HEAD", "/v1/status", "").0, 200);
     assert_eq!(appliance.request(&user(1), "HEAD", "/v1/ports/p0/capture", "").0, 403);
 }
@@ -251,19 +249,18 @@ fn a_member_of_a_group_gets_its_role_over_the_socket() {
 
 #[test]
 fn overflow_user_is_always_refused() {
-    // The overflow user is listed as admin, is in an admitted group, and is the user of the
-    // process.
+    // The overflow user is configured as admin, is in an admitted group, and is the process's own user.
     let roles = Roles { own_uid: OVERFLOW.uid, ..roles() };
     let overflow = Credentials { uid: OVERFLOW.uid, gid: 13, pid: 0, groups: vec![13] };
     assert_eq!(roles.role_of(&overflow), None);
-    // Nor has the group of that kind a role.
+    // The overflow group has no role either.
     assert_eq!(roles.role_of(&Credentials { gid: OVERFLOW.gid, ..user(5) }), None);
     let appliance = Appliance::start();
     assert_eq!(appliance.request(&overflow, "GET", "/v1/status", "").0, 403);
     assert_eq!(appliance.audit_lines()[0]["uid"], OVERFLOW.uid);
 }
 
-/// Credentials of the kernel, not replaced ones.
+/// The kernel's credentials, not replaced by the test.
 #[test]
 fn caller_is_identified_by_socket_credentials() {
     let appliance = Appliance::start();
@@ -273,7 +270,7 @@ fn caller_is_identified_by_socket_credentials() {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     assert_eq!((&line["uid"], &line["gid"]), (&uid.into(), &gid.into()));
     assert_eq!(line["pid"], std::process::id());
-    // Root is admitted; another user that runs the tests has none of the roles above.
+    // Root is admitted. Any other user that runs the tests has none of the roles above.
     assert_eq!(status, if uid == 0 { 200 } else { 403 });
 }
 

@@ -3,26 +3,26 @@
 use super::{Event, EventKind, Ring, Severity};
 use crate::StreamId;
 
-/// The filter of an event reader: events must meet all conditions.
+/// The filter of an event reader. An event must meet all conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventFilter {
-    /// Lowest severity.
+    /// Minimum severity.
     pub severity: Severity,
-    /// About this stream.
+    /// Only events about this stream.
     pub stream: Option<StreamId>,
-    /// Events of this listener and of its streams.
+    /// Only events of this listener and of its streams.
     pub listener: Option<String>,
     /// Earliest time, microseconds since 1970-01-01 UTC.
     pub since_us: u64,
-    /// Untagged messages alone.
+    /// True for untagged messages only.
     pub messages: bool,
-    /// Untagged messages of this queue.
+    /// Only untagged messages of this queue.
     pub queue: Option<u32>,
 }
 
 impl EventFilter {
-    /// Returns true if the ring can contain matching events. Other rings are not searched, and
-    /// their lost events do not count for this reader.
+    /// True if the ring can contain matching events. Other rings are not searched, and their lost events do not count
+    /// for this reader.
     pub(super) fn may_match_ring(&self, ring: Ring) -> bool {
         match ring {
             Ring::Errors => !self.messages,
@@ -32,7 +32,7 @@ impl EventFilter {
         }
     }
 
-    /// Returns true if the event matches. `listener` is that of the event's stream, if known.
+    /// True if the event matches. `listener`: the listener of the event's stream, if known.
     pub(super) fn matches(&self, event: &Event, listener: Option<&str>) -> bool {
         let is_message = |queue: Option<u32>| match &event.kind {
             EventKind::Message { queue: of, .. } => queue.is_none_or(|wanted| wanted == *of),

@@ -6,10 +6,10 @@
 //! | errors | errors and warnings | streams that fail |
 //! | attempts | peers that did not become streams | any host that reaches the port |
 //! | deliveries | messages and tagged messages | peers with a stream |
-//! | life | the rest | streams and jobs |
+//! | life | all other events | streams and jobs |
 //!
-//! Each ring keeps `max_events` at most, so that a flood of one class overwrites nothing of
-//! another. Only deliveries contain message data.
+//! Each ring keeps at most `max_events`, so that a flood of one class does not overwrite events of another. Only
+//! deliveries contain message data.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +34,7 @@ pub struct EventPage {
     pub lost: u64,
 }
 
-/// The log; a handle that is cheap to clone. Appending never blocks on readers.
+/// Handle of the log, cheap to clone. Appending never waits for readers.
 #[derive(Clone, Debug)]
 pub struct EventLog {
     inner: Arc<Mutex<LogState>>,
@@ -43,10 +43,10 @@ pub struct EventLog {
 
 #[derive(Debug)]
 struct LogState {
-    /// Indexed as [`Ring::ALL`].
+    /// One ring per class, in the order of [`Ring::ALL`].
     rings: [EventRing; Ring::ALL.len()],
     last: u64,
-    /// Listeners of the streams that are established, for the events that name the stream alone.
+    /// Listeners of established streams, for events that name only the stream.
     listeners: HashMap<StreamId, Arc<str>>,
 }
 
@@ -58,7 +58,7 @@ struct EventRing {
     bytes: u64,
     max_events: usize,
     max_bytes: u64,
-    /// Events overwritten so far, and the number of the newest of them.
+    /// Number of overwritten events, and the sequence number of the newest of them.
     overwritten: u64,
     newest_overwritten: u64,
 }
@@ -71,8 +71,8 @@ struct StoredEvent {
 }
 
 impl EventLog {
-    /// Creates a log of at most `max_events` events and `max_bytes` bytes of message data per
-    /// class. The oldest of a class are overwritten first; the newest is always kept.
+    /// Creates a log of at most `max_events` events and `max_bytes` bytes of message data per class. The oldest events
+    /// of a class are overwritten first; the newest one is always kept.
     pub fn new(max_events: usize, max_bytes: u64) -> Self {
         let inner = LogState {
             rings: Ring::ALL.map(|_| EventRing::new(max_events.max(1), max_bytes)),
@@ -82,13 +82,13 @@ impl EventLog {
         Self { inner: Arc::new(Mutex::new(inner)), last: watch::Sender::new(0) }
     }
 
-    /// Appends an event with the present time and returns its sequence number.
+    /// Appends an event with the current time. Returns its sequence number.
     pub fn push(&self, kind: EventKind) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.push_with_time(u64::try_from(now.as_micros()).unwrap_or(u64::MAX), kind)
     }
 
-    /// Appends an event of this time.
+    /// Appends an event with this time.
     pub(super) fn push_with_time(&self, time_us: u64, kind: EventKind) -> u64 {
         let seq = self.lock().push(time_us, kind);
         self.last.send_replace(seq);
@@ -108,12 +108,12 @@ impl EventLog {
     /// Waits until an event after `after` exists.
     pub async fn wait(&self, after: u64) {
         let mut last = self.last.subscribe();
-        // The sender belongs to `self`, so this cannot fail.
+        // The sender belongs to `self`, so waiting cannot fail.
         drop(last.wait_for(|&last| last > after).await);
     }
 
     fn lock(&self) -> MutexGuard<'_, LogState> {
-        // No code under the lock can panic halfway through a change.
+        // A panic under the lock leaves no change incomplete.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -128,7 +128,7 @@ impl LogState {
         self.last
     }
 
-    /// Returns the listener of the event's stream, if the event does not name it.
+    /// Returns the listener of the event's stream, if the event itself does not name it.
     fn event_listener(&mut self, kind: &EventKind) -> Option<Arc<str>> {
         match kind {
             EventKind::StreamEstablished { stream, listener: Some(listener), .. } => {
@@ -148,7 +148,7 @@ impl LogState {
         let wanted = || Ring::ALL.into_iter().filter(|ring| filter.may_match_ring(*ring));
         let mut rings: Vec<_> =
             wanted().map(|ring| self.rings[ring as usize].events_after(after).peekable()).collect();
-        // The oldest remaining event of all rings.
+        // The oldest remaining event of all searched rings.
         while let Some((_, at)) = (0..rings.len())
             .filter_map(|at| rings[at].peek().map(|kept| (kept.event.seq, at)))
             .min()
@@ -168,8 +168,8 @@ impl LogState {
         page
     }
 
-    /// Returns the number of overwritten events after `from` and up to `to` in some rings. Exact if
-    /// no other ring lost events in that range, else an upper bound.
+    /// Returns the number of overwritten events after `from` and up to `to` in the wanted rings. Exact if no other ring
+    /// lost events in that range, else an upper bound.
     fn count_lost(&self, (from, to): (u64, u64), wanted: impl Iterator<Item = Ring>) -> u64 {
         let kept = self.rings.iter().map(|ring| ring.count_between(from, to)).sum::<u64>();
         let of_all = (to - from).saturating_sub(kept);
@@ -205,17 +205,17 @@ impl EventRing {
         }
     }
 
-    /// Iterates over the events with a higher number, oldest first.
+    /// Iterates over the events with a higher sequence number, the oldest first.
     fn events_after(&self, seq: u64) -> impl Iterator<Item = &StoredEvent> {
         self.events.iter().skip(self.index_after(seq))
     }
 
-    /// Returns the number of events after `from` and up to `to`.
+    /// Returns the number of kept events after `from` and up to `to`.
     fn count_between(&self, from: u64, to: u64) -> u64 {
         (self.index_after(to) - self.index_after(from)) as u64
     }
 
-    /// Returns the number of events up to `seq`.
+    /// Returns the index of the first kept event after `seq`.
     fn index_after(&self, seq: u64) -> usize {
         self.events.partition_point(|kept| kept.event.seq <= seq)
     }

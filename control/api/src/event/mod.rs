@@ -1,4 +1,4 @@
-//! Events: their kinds, the bounded log with many readers, and the readers' filters.
+//! Events: their kinds, the bounded log for any number of readers, and the readers' filters.
 
 mod filter;
 mod kind;
@@ -57,7 +57,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// All of them, as operators write them.
+    /// All severities, with the words that operators use.
     pub const ALL: [(&'static str, Severity); 3] =
         [("info", Severity::Info), ("warning", Severity::Warning), ("error", Severity::Error)];
 
@@ -67,16 +67,16 @@ impl Severity {
     }
 }
 
-/// The ring of the log that keeps an event. Events of one ring never overwrite those of another.
+/// The ring of the log that keeps an event. Events of one ring never overwrite those of another ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ring {
     /// Errors and warnings.
     Errors,
-    /// Peers that did not become streams: any host that reaches the port can cause them.
+    /// Connection attempts that did not become streams; any host that reaches the port can cause them.
     Attempts,
     /// Messages that peers and jobs placed or sent.
     Deliveries,
-    /// The life of streams and jobs.
+    /// Beginning, changes and end of streams and jobs.
     Lifecycle,
     /// Changes by the operator.
     Changes,
@@ -164,7 +164,7 @@ impl EventKind {
         }
     }
 
-    /// Returns the bytes of message data in the event.
+    /// Returns the length of the event's message data, bytes.
     fn byte_cost(&self) -> u64 {
         match self {
             EventKind::Message { data, .. } => data.len() as u64,

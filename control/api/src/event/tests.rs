@@ -42,12 +42,12 @@ fn rings_are_bounded_in_events_and_deliveries_in_bytes() {
     let page = log.read(0, 10, &all);
     assert_eq!((seqs(&page), page.lost, page.next), (vec![3, 4, 5], 2, 5));
     assert_eq!(log.read(3, 10, &all).lost, 0);
-    // 16 bytes of messages are too many; the newest is kept.
+    // 16 bytes of message data exceed the limit; the newest message is kept.
     log.push(message(7, 0, 8));
     log.push(message(7, 0, 8));
     let page = log.read(0, 10, &all);
     assert_eq!((seqs(&page), page.lost), (vec![3, 4, 5, 7], 3));
-    // A reader with a future sequence number (the appliance restarted) starts at the end.
+    // A reader whose sequence number is in the future, as after a restart of the appliance, starts at the end.
     assert_eq!(log.read(99, 10, &all), EventPage { events: vec![], next: 7, lost: 0 });
 }
 
@@ -125,7 +125,7 @@ fn filter_selects_events() {
     log.push_with_time(6000, refused("in"));
     log.push_with_time(7000, message(2, 5, 1));
     log.push_with_time(8000, closed(1));
-    // The stream has ended: its listener is no longer known.
+    // The stream has ended, so its listener is no longer known.
     log.push_with_time(9000, failed(1));
     log.push_with_time(9500, EventKind::JobFinished { job: 1, error: Some("why".into()) });
     log.push_with_time(9600, EventKind::LinkChanged { port: "p".into(), up: false });
@@ -135,7 +135,7 @@ fn filter_selects_events() {
     assert_eq!(read(EventFilter { severity: Severity::Error, ..all() }), [4, 5, 9, 10]);
     assert_eq!(read(EventFilter { severity: Severity::Warning, ..all() }), [4, 5, 6, 9, 10, 11]);
     assert_eq!(read(EventFilter { stream: Some(StreamId(2)), ..all() }), [2, 5, 7]);
-    // Events that name the stream alone are its listener's too.
+    // Events that name only the stream are also its listener's.
     assert_eq!(read(EventFilter { listener: Some("in".into()), ..all() }), [1, 3, 4, 6, 8]);
     assert_eq!(read(EventFilter { since_us: 8000, ..all() }), [8, 9, 10, 11, 12]);
     assert_eq!(read(EventFilter { messages: true, ..all() }), [7]);

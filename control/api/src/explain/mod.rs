@@ -1,5 +1,5 @@
-//! What a name means that the appliance counts, reports or notes, its usual cause, and the remedy. All of it is made of
-//! the declarations of the reasons, kinds of notes and events; no appliance is needed.
+//! Meaning, usual cause and remedy of each name that the appliance counts, reports or notes. The texts come from the
+//! declarations of drop reasons, refusals, kinds of notes and events; no appliance is needed.
 
 mod document;
 mod notes;
@@ -17,7 +17,7 @@ use crate::refusal::RefusalKind;
 pub use document::document;
 pub use notes::NoteKind;
 
-/// Most edits between a name and one that is proposed instead.
+/// Maximum edit distance of a name that is proposed instead of an unknown one.
 const FAR: usize = 3;
 
 /// Group of names.
@@ -43,7 +43,7 @@ impl Group {
     pub const ALL: [Group; 6] =
         [Group::Drop, Group::TcpDrop, Group::SctpDrop, Group::Refusal, Group::Note, Group::Event];
 
-    /// Returns the heading.
+    /// Returns the group's heading.
     pub fn title(self) -> &'static str {
         match self {
             Group::Drop => "Drops by the network stack and the worker",
@@ -89,7 +89,7 @@ impl Group {
         }
     }
 
-    /// Returns the name as output and metrics have it.
+    /// Returns the name as it appears in output and metrics.
     fn printed(self, name: &str) -> String {
         match self {
             Group::Drop => format!("net_{name}"),
@@ -115,17 +115,17 @@ impl Group {
 /// A name with its explanation.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Explained {
-    /// Its group.
+    /// Group of the name.
     pub group: Group,
-    /// The name as output and metrics have it.
+    /// The name as it appears in output and metrics.
     pub name: String,
-    /// What it means.
+    /// Meaning of the name.
     pub meaning: &'static str,
     /// The usual cause.
     pub cause: &'static str,
-    /// What the operator does about it.
+    /// Remedy for the operator.
     pub remedy: &'static str,
-    /// Where it is counted or shown.
+    /// Place where the name is counted or shown.
     pub counted: String,
 }
 
@@ -143,8 +143,8 @@ fn of_group(group: Group) -> impl Iterator<Item = Explained> {
     })
 }
 
-/// Returns what a name can mean, which may be a reason, a note and an event at once. It is accepted as it is printed anywhere:
-/// with or without its layer, in a metric's series or label, or in the comment of a captured frame.
+/// Returns all meanings of a name, which may be a reason, a note and an event at once. The name is accepted in every
+/// printed form: with or without its layer, in a metric's series or label, or in the comment of a captured frame.
 pub fn find(text: &str) -> Vec<Explained> {
     let name = bare(text);
     let mut found = all();
@@ -152,7 +152,7 @@ pub fn find(text: &str) -> Vec<Explained> {
     found
 }
 
-/// Returns names like `text`, the nearest first.
+/// Returns names similar to `text`, the nearest first.
 pub fn similar(text: &str) -> Vec<String> {
     let name = bare(text);
     let distance = |explained: &Explained| {

@@ -1,12 +1,11 @@
-//! The text format of the metrics: OpenMetrics if the reader accepts it, else the older format of
-//! Prometheus.
+//! The text format of the metrics: OpenMetrics if the reader accepts it, else Prometheus's older format.
 
 /// A format of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// OpenMetrics 1.0.
     OpenMetrics,
-    /// Prometheus' text, version 0.0.4.
+    /// Prometheus's text format, version 0.0.4.
     Text,
 }
 
@@ -36,8 +35,8 @@ impl Format {
     }
 }
 
-/// Converts to the older format, which names samples instead of families. It has no units, and no
-/// type for constant labels.
+/// Converts OpenMetrics to the older format, which names samples instead of families, and has neither units nor a type
+/// for constant labels.
 fn to_text_format(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut help = None;

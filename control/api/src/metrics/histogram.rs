@@ -26,7 +26,7 @@ impl EncodeMetric for HistogramMetric {
     }
 }
 
-/// Adds one under its name and unit.
+/// Registers a histogram under its name and unit.
 pub(super) fn register(registry: &mut Registry, histogram: &HistogramInfo) {
     let HistogramInfo { name, unit, help, buckets, beyond, sum } = histogram;
     let mut buckets = buckets.clone();

@@ -43,9 +43,9 @@ pub use self::format::Format;
 use self::names::MetricDescription;
 use crate::{Counters, HandshakeInfo, Stats, WorkerStats};
 
-/// Listeners with series of their own, and regions.
+/// Maximum number of listeners, and of regions, with their own series.
 pub const MAX_SERIES: usize = 200;
-/// Label of the sum over all other listeners or regions.
+/// Label of the sum over all further listeners or regions.
 pub const OTHERS_LABEL: &str = "(others)";
 
 type Labels = Vec<(&'static str, String)>;
@@ -137,15 +137,15 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
     Ok(format.convert(text))
 }
 
-/// Returns a worker's counters. A worker's own gauge replaces the counter of the same name of its
-/// streams: the maximum over the whole worker, not that of a single stream.
+/// Returns a worker's counters. A gauge of the worker replaces its streams' counter of the same name: the maximum of
+/// the whole worker, not of a single stream.
 fn worker_counters(worker: &WorkerStats) -> Counters {
     let own = |name: &String| worker.gauges.contains_key(name);
     let counters = worker.counters.iter().filter(|(name, _)| !own(name));
     counters.map(|(name, value)| (name.clone(), *value)).collect()
 }
 
-/// Returns the first [`MAX_SERIES`] entries by name; the others are summed.
+/// Returns the first [`MAX_SERIES`] entries by name, and the sum of all others.
 fn bound_series(of: &BTreeMap<String, Counters>) -> BTreeMap<String, Counters> {
     let mut shown: BTreeMap<String, Counters> = of
         .iter()
@@ -162,7 +162,7 @@ fn bound_series(of: &BTreeMap<String, Counters>) -> BTreeMap<String, Counters> {
     shown
 }
 
-/// Registers one family per name, labelled with the owner of each value.
+/// Registers one family per name, in which each value is labelled with its owner.
 fn register_each(
     registry: &mut Registry,
     owner: &'static str,
@@ -184,7 +184,7 @@ fn register_each(
     }
 }
 
-/// Registers one metric with its values, by kind and unit.
+/// Registers one metric with its values, according to its kind and unit.
 fn register(
     registry: &mut Registry,
     prefix: &str,
@@ -203,7 +203,7 @@ fn register(
     }
 }
 
-/// A metric that is set once.
+/// A metric whose value is set once.
 trait SetOnce: Metric + Clone + Default {
     fn set_value(&self, value: u64);
 }

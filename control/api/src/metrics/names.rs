@@ -1,12 +1,12 @@
-//! Names of metrics by the conventions of Prometheus: base units as suffixes, each unit once.
+//! Names of metrics by Prometheus's conventions: base units as suffixes, each unit once.
 
 use base::metric::{Descriptor, Kind, Unit};
 use prometheus_client::registry::Unit as Suffix;
 
-/// Meaning of a value, from its descriptor or else from its name.
+/// Description of a value, from its descriptor or, without one, from its name.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MetricDescription {
-    /// Name without the unit; the encoder adds it, and `_total` to counters.
+    /// Name without unit. The encoder adds the unit, and `_total` to counters.
     pub(super) name: String,
     pub(super) unit: Unit,
     /// True if the value never decreases.
@@ -15,7 +15,7 @@ pub(super) struct MetricDescription {
 }
 
 impl MetricDescription {
-    /// Returns the meaning of `name`, a value of `owner`.
+    /// Returns the description of `name`, a value of `owner`.
     pub(super) fn describe(
         owner: &str,
         name: &str,
@@ -28,7 +28,7 @@ impl MetricDescription {
                 let help = counter.help.trim_end_matches('.').to_owned();
                 (counter.unit, counter.kind == Kind::Counter, help)
             }
-            // Errors, by their number, have none, nor have the counters of devices.
+            // Protocol errors and counters of devices have no descriptor.
             None => {
                 let bytes = name.split(['_', '-']).any(|word| word == "bytes");
                 let unit = if bytes { Unit::Bytes } else { Unit::Count };
@@ -48,13 +48,13 @@ impl MetricDescription {
     }
 }
 
-/// Returns the name without its unit, with `_` for other characters than letters and digits. The
-/// word `total` becomes `all`, because counters have that suffix.
+/// Returns the name without its unit, with `_` for characters other than letters and digits. The word `total` becomes
+/// `all`, because counters have the suffix `_total`.
 fn base_name(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric());
     let kept = words.filter(|word| !matches!(*word, "bytes" | "nanoseconds" | ""));
     let kept: Vec<&str> = kept.map(|word| if word == "total" { "all" } else { word }).collect();
-    // A single letter would be read as a unit: days.
+    // A single letter `d` would be read as a unit, days.
     if kept.is_empty() { name.to_owned() } else { kept.join("_").replace("d_sack", "dsack") }
 }
 

@@ -1,4 +1,4 @@
-//! The conventional metrics of a process, from /proc.
+//! Prometheus's conventional metrics of a process, read from /proc.
 
 use std::sync::atomic::AtomicU64;
 
@@ -8,7 +8,7 @@ use prometheus_client::registry::{Registry, Unit};
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 
-/// Registers the metrics; values that /proc lacks are left out.
+/// Registers the metrics. Values that /proc lacks are left out.
 pub(super) fn register(registry: &mut Registry) {
     let Ok(text) = std::fs::read_to_string("/proc/self/stat") else { return };
     let Some(stat) = ProcessStat::parse(&text) else { return };
@@ -49,10 +49,10 @@ pub(super) fn register(registry: &mut Registry) {
 /// Fields of `/proc/self/stat` (proc_pid_stat(5)).
 #[derive(PartialEq, Eq, Debug)]
 struct ProcessStat {
-    /// Time in user and in system mode.
+    /// CPU time in user and system mode, clock ticks.
     cpu_ticks: u64,
     threads: u64,
-    /// Start, since boot.
+    /// Time of the start since boot, clock ticks.
     start_ticks: u64,
     virtual_bytes: u64,
     resident_pages: u64,

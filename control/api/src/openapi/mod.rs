@@ -1,6 +1,5 @@
-//! The OpenAPI description of the API, generated from the table of calls. Roles come from the
-//! table, parameters and bodies from the handlers' signatures, objects from the serialised types.
-//! The module `calls` adds the texts.
+//! The OpenAPI description of the API, generated from the table of calls. Roles come from the table, parameters and
+//! bodies from the handlers' signatures, objects from the serialised types. The module `calls` adds the texts.
 
 mod calls;
 #[cfg(test)]
@@ -18,7 +17,7 @@ use super::error::ApiError;
 use super::routes::{RouteEntry, route_table as table};
 use calls::{CallDescription, Content};
 
-/// Path of the named schemas.
+/// JSON pointer of the named schemas.
 const SCHEMAS: &str = "/components/schemas";
 
 /// Returns the description, OpenAPI 3.1.
@@ -37,7 +36,7 @@ pub fn openapi() -> Value {
     let mut schemas = requests.take_definitions(true);
     for (name, schema) in answers.take_definitions(true) {
         let other = schemas.insert(name.clone(), schema.clone());
-        // Types of both directions look the same in both.
+        // A type of requests and answers must have the same schema in both.
         assert!(other.is_none_or(|other| other == schema), "two schemas have the name {name}");
     }
     let mut description = json!({
@@ -102,7 +101,7 @@ fn describe_operation(
     }
     if inputs.bytes {
         let content = json!({"application/octet-stream": {}});
-        // A request without a body has no bytes, which is an input, too.
+        // A request without a body counts as an input of no bytes.
         operation["requestBody"] = json!({"required": false, "content": content});
     }
     operation["responses"] = describe_responses(call, words, answers, error);
@@ -115,7 +114,7 @@ fn path_parameter(path: &str, schema: Schema) -> Value {
     json!({"name": name, "in": "path", "required": true, "schema": schema})
 }
 
-/// Returns the parameters of a query. A query has no null: an absent parameter is left out.
+/// Returns the parameters of a query. A query cannot express null: an absent parameter is omitted.
 fn query_parameters(query: Schema) -> Vec<Value> {
     let query = query.to_value();
     let required = query["required"].as_array().cloned().unwrap_or_default();
@@ -190,7 +189,7 @@ fn describe_responses(
     Value::Object(responses)
 }
 
-/// Returns the errors of a call, by status.
+/// Returns the errors of a call, ordered by status.
 fn error_kinds(call: &RouteEntry, words: &CallDescription) -> Vec<ErrorKind> {
     use ErrorKind::{BadRequest, Forbidden, Internal, NotFound, TooLarge, Unavailable};
     let CallInputs { path, query, body, bytes } = call.inputs;
@@ -205,8 +204,7 @@ fn error_kinds(call: &RouteEntry, words: &CallDescription) -> Vec<ErrorKind> {
     kinds
 }
 
-/// Adds the maxima of unsigned integers, which the generator leaves out, and removes the brackets
-/// of Rust's links from texts.
+/// Adds the maxima of unsigned integers, which the generator omits. Removes the brackets of Rust's links from texts.
 fn normalize(value: &mut Value) {
     match value {
         Value::Object(members) => {

@@ -1,4 +1,4 @@
-//! The description covers the calls, is kept in `docs/openapi.json`, and the answers of a control thread follow it.
+//! The description covers all calls and equals `docs/openapi.json`; the answers of a control thread match it.
 
 use std::path::Path;
 
@@ -58,7 +58,7 @@ fn openapi_schemas_are_valid() {
         if let Err(error) = jsonschema::draft202012::meta::validate(schema) {
             panic!("{name}: {}: {error}", error.instance_path());
         }
-        // All that it refers to is there.
+        // Fails if a referenced schema is missing.
         validator(schema);
     }
 }
@@ -74,13 +74,13 @@ fn openapi_document_is_up_to_date() {
     assert!(have == text, "docs/openapi.json is old: run this test with DDPD_WRITE_REFERENCE=1");
 }
 
-/// Answers and refusals of every call that can be made without more than an example.
+/// Answers and refusals of every call for which an example suffices as input.
 #[test]
 fn responses_match_openapi_schemas() {
     let fake = Fake::start();
     let mut seen = BTreeSet::new();
     for (method, path, operation) in operations() {
-        // The answer is endless.
+        // The answer has no fixed end.
         if path.ends_with("/capture") {
             continue;
         }
@@ -106,7 +106,7 @@ fn responses_match_openapi_schemas() {
     assert!(seen.contains(&200) && seen.contains(&400), "{seen:?}");
 }
 
-/// A pattern matches if and only if the program parses the text.
+/// A pattern matches if and only if the program accepts the text.
 #[test]
 fn schema_patterns_agree_with_parsers() {
     let spec = json!({"$ref": "#/components/schemas/ConnectSpec"});

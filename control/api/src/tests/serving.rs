@@ -1,4 +1,4 @@
-//! Bounds on connections, over real sockets.
+//! Limits on connections, over real sockets.
 
 use std::future::pending;
 use std::io::{self, Read, Write};
@@ -20,7 +20,7 @@ use crate::{AccessTally, MAX_OBSERVERS, Observer};
 const LONG_TIMEOUT: Duration = Duration::from_secs(600);
 const SHORT_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// A server with two places per address.
+/// A server that admits two connections per address.
 struct BoundedServer {
     address: std::net::SocketAddr,
     tally: Arc<ConnectionTally>,
@@ -59,7 +59,7 @@ impl BoundedServer {
         BoundedServer { address, tally, waiting, closing, thread: Some(thread) }
     }
 
-    /// Returns a connection on which `text` was sent.
+    /// Opens a connection and sends `text` on it.
     fn send(&self, text: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -111,7 +111,7 @@ fn incomplete_header_and_idle_connection_time_out() {
     assert_eq!(read_to_end(server.send("")), "");
     assert_eq!(read_to_end(server.send("GET / HTTP/1.1\r\nhost:")), "");
     server.wait_for(|counts| counts.expired == 2);
-    // After a response the end is in order.
+    // A connection that had a response is closed in order.
     assert!(read_to_end(server.send(&get_line("/"))).ends_with("served"));
     assert_eq!(server.tally.counts(), ConnectionCounts { expired: 2, ..Default::default() });
 }
@@ -132,7 +132,7 @@ fn idle_connection_is_evicted_and_busy_one_is_not() {
     server.wait_for(|counts| counts.expired == 10);
     let waits = || server.waiting.load(Ordering::Relaxed) == 2;
     server.wait_for(|_| waits());
-    // Both places of this address have requests.
+    // Both connections of this address have open requests.
     assert_eq!(read_to_end(server.send(&get_line("/"))), "");
     assert_eq!(server.tally.counts().refused, 1);
     drop((idle, busy));
@@ -159,7 +159,7 @@ fn half_sent_requests_do_not_lock_out_observers() {
     drop(clients);
 }
 
-/// A door of a process without descriptors.
+/// An acceptor in a process without descriptors: accept always fails.
 struct FailingAcceptor(Arc<AtomicU64>);
 
 impl Acceptor for FailingAcceptor {
@@ -192,7 +192,7 @@ fn accept_backs_off_without_descriptors() {
         };
         tokio::join!(serve(door, Router::new(), limits, &tally, watching), end);
     });
-    // After 0, 10, 30, 70, 150 and 310 ms.
+    // Accepts after 0, 10, 30, 70, 150 and 310 ms.
     let accepts = accepts.load(Ordering::Relaxed);
     assert!((1..=6).contains(&accepts), "{accepts}");
     assert!(tally.counts().accept_failures >= accepts - 1);

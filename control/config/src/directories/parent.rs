@@ -1,5 +1,5 @@
-//! A file, addressed by its open parent directory: created, replaced and removed there, even if the
-//! directory is renamed.
+//! A file addressed by its open parent directory. It is created, replaced and removed there, even if the directory is
+//! renamed.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,29 +13,29 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// Names that are tried for a temporary file.
+/// Maximum number of names tried for a temporary file.
 const MAX_TRIES: u32 = 100;
 
-/// Mode bits that open(2) can set: without set-user-ID and the like, which the sandbox refuses.
+/// Mode bits that open(2) can set. Set-user-ID and similar bits are not included: the sandbox refuses them.
 const PERMISSIONS: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);
 
-/// The directory, open, and the file's name in it.
+/// An open directory, and the name of a file in it.
 #[derive(Debug)]
 pub struct ParentDirectory {
     directory: OwnedFd,
     name: OsString,
 }
 
-/// Why a file is not written.
+/// Reason why a file is not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The file exists and must not be replaced.
     #[error("is there already")]
     Exists,
-    /// The existing name is not an ordinary file.
+    /// The name exists and is not an ordinary file.
     #[error("is no ordinary file: name another")]
     NotAFile,
-    /// The umask or the sandbox denies the existing mode for the new file.
+    /// The umask or the sandbox prevents the new file from having the existing file's mode.
     #[error(
         "has mode {mode:04o}, which the umask and the sandbox do not let ddpd give to a new file: remove it first"
     )]
@@ -59,8 +59,7 @@ impl ParentDirectory {
         ParentDirectory { directory, name }
     }
 
-    /// Opens the directory of a file that the operator named on the command line, after resolving
-    /// its links.
+    /// Opens the directory of a file that the operator named on the command line. Symbolic links are resolved first.
     ///
     /// # Errors
     /// The directory cannot be opened.
@@ -90,7 +89,7 @@ impl ParentDirectory {
     /// Removes the file if it is ordinary and has no bytes.
     ///
     /// # Errors
-    /// It cannot be examined or removed.
+    /// The file cannot be examined or removed.
     pub fn remove_if_empty(&self) -> io::Result<()> {
         match self.stat()? {
             Some(stat) if is_file(&stat) && stat.st_size == 0 => {
@@ -100,11 +99,12 @@ impl ParentDirectory {
         }
     }
 
-    /// Writes the file whole or not at all: the bytes are on the disk before they get the name. A
-    /// new file has mode 0600; a replaced one keeps its mode.
+    /// Writes the file completely or not at all: the bytes are on the disk before the file gets its name. A new file
+    /// has mode 0600; a replaced one keeps its mode.
     ///
     /// # Errors
-    /// Nothing is written.
+    /// The file exists and `overwrite` is false, the name is not an ordinary file, the mode cannot be kept, or a system
+    /// call fails. After a failed sync of the directory the new content may be in place.
     pub fn write(&self, bytes: &[u8], overwrite: bool) -> Result<(), WriteError> {
         let mode = match self.stat()? {
             Some(_) if !overwrite => return Err(WriteError::Exists),
@@ -116,7 +116,7 @@ impl ParentDirectory {
         let written = write_and_sync(&mut file, bytes, mode);
         let written = written.and_then(|()| self.rename_into_place(&temporary, overwrite));
         if written.is_err() {
-            // The first error is the one to report.
+            // The first error is reported, not that of the removal.
             let _ = unlinkat(&self.directory, &temporary, AtFlags::empty());
         }
         written?;
@@ -151,7 +151,7 @@ impl ParentDirectory {
         let given = match overwrite {
             true => renameat(at, temporary, at, name),
             false => match renameat_with(at, temporary, at, name, RenameFlags::NOREPLACE) {
-                // The file system does not have it.
+                // The file system does not support renameat2(2) with RENAME_NOREPLACE.
                 Err(Errno::INVAL | Errno::NOSYS) => {
                     linkat(at, temporary, at, name, AtFlags::empty())
                         .and_then(|()| unlinkat(at, temporary, AtFlags::empty()))

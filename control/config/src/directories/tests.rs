@@ -6,7 +6,7 @@ use super::*;
 const ALL: [OpenPurpose; 4] =
     [OpenPurpose::Read, OpenPurpose::ReadWrite, OpenPurpose::Append, OpenPurpose::Replace];
 
-/// Directories `in` and `out`; files may lie below `in`.
+/// Directories `in` and `out`; files are allowed below `in`.
 struct Tree {
     dir: tempfile::TempDir,
     only: Directories,
@@ -82,7 +82,7 @@ fn symlinks_below_directories_are_not_followed() {
         let refused = tree.only.admit(&tree.path(path)).unwrap_err();
         let parent = tree.only.parent(&tree.path(path)).map(drop);
         assert!(refused.to_string().contains("is or passes a symbolic link"), "{refused}");
-        // The name itself may be a link: it is replaced, not followed.
+        // The name itself may be a link, which is replaced, not followed.
         assert_eq!(parent.is_err(), path.matches('/').count() == 2, "{path}: {parent:?}");
     }
 }
@@ -123,8 +123,8 @@ fn empty_directory_list_refuses_all() {
     assert!(refused.to_string().ends_with("files.paths is empty"), "{refused}");
 }
 
-/// Returns the default directories with these configured files, outside of the tests' replacement
-/// of /var/lib/ddpd.
+/// Returns the default directories with these configured files. The own directory is the tests' replacement of
+/// /var/lib/ddpd.
 fn by_default(named: &[&Path]) -> Directories {
     Directories::default_for(named.iter().copied())
 }
@@ -149,7 +149,7 @@ fn default_directories_are_those_of_configured_files() {
     symlink(tree.path("out/secret"), tree.path("in/link")).unwrap();
     let linked = by_default(&[&tree.path("in/link")]);
     assert!(linked.open(&tree.path("in/link"), OpenPurpose::ReadWrite).is_err());
-    // Paths of the operator may contain `..`.
+    // Configured paths may contain `..`.
     let up = tree.path("in/../out/made");
     by_default(&[&up]).open(&up, OpenPurpose::Append).unwrap();
     assert!(tree.path("out/made").exists());

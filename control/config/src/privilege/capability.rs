@@ -1,6 +1,6 @@
-//! Linux capabilities (capabilities(7)): names of those that an appliance may use, and sets of any.
+//! Linux capabilities (capabilities(7)): the ones that an appliance may use by name, and sets of any.
 
-/// A capability, by its number in the kernel.
+/// A capability that an appliance may use, by its number in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Capability {
@@ -16,7 +16,7 @@ pub enum Capability {
     IpcLock = 14,
     /// Use I/O ports.
     SysRawio = 17,
-    /// Read physical addresses, and many other things.
+    /// Read physical addresses; many other permissions.
     SysAdmin = 21,
     /// Load BPF programs.
     Bpf = 39,
@@ -58,18 +58,17 @@ impl Capability {
 pub struct Capabilities(pub u64);
 
 impl Capabilities {
-    /// Returns true if the set has the capability.
+    /// True if the set contains the capability.
     pub fn has(self, capability: Capability) -> bool {
         self.0 & capability.bit() != 0
     }
 
-    /// Returns the set with one more capability.
+    /// Returns the set with the capability added.
     pub fn with(self, capability: Capability) -> Capabilities {
         Capabilities(self.0 | capability.bit())
     }
 
-    /// Returns the names, in the order of their numbers; a capability without a name here by its
-    /// number.
+    /// Returns the names, in the order of their numbers. Capabilities not in [`Capability`] are named by number.
     pub fn names(self) -> Vec<String> {
         let name = |number: u32| {
             let known = Capability::ALL.into_iter().find(|&known| known as u32 == number);
@@ -78,7 +77,7 @@ impl Capabilities {
         (0..u64::BITS).filter(|number| self.0 >> number & 1 == 1).map(name).collect()
     }
 
-    /// Returns the capabilities of the set that have a name here, in the order of their numbers.
+    /// Returns the capabilities of the set that are in [`Capability`], in the order of their numbers.
     pub fn iter(self) -> impl Iterator<Item = Capability> {
         Capability::ALL.into_iter().filter(move |&known| self.has(known))
     }

@@ -1,7 +1,7 @@
 //! Privileges required by ports and by the process, and those that the process has.
 //!
-//! `ddpd check`, `ddpd doctor` and the sandbox use the same functions, so that they agree. Nothing
-//! here changes anything.
+//! `ddpd check`, `ddpd doctor` and the sandbox use the same functions, so that they agree. The functions change
+//! nothing.
 
 mod capability;
 mod needs;

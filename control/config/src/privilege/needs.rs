@@ -12,10 +12,10 @@ use crate::Config;
 pub struct Need {
     /// The capability.
     pub capability: Capability,
-    /// A capability that replaces it.
+    /// A capability that suffices instead.
     pub alternative: Option<Capability>,
-    /// True if the port or process does not start without it. Otherwise it starts without the
-    /// function in [`Need::why`].
+    /// True if the port or process does not start without it. Otherwise it starts without the function described by
+    /// [`Need::purpose`].
     pub required: bool,
     /// Purpose of the capability.
     pub purpose: &'static str,
@@ -30,7 +30,7 @@ impl Need {
         Need { capability, alternative: None, required: false, purpose: why }
     }
 
-    /// Returns true if the set contains the capability or its alternative.
+    /// True if the set contains the capability or its alternative.
     pub fn is_met(&self, by: Capabilities) -> bool {
         by.has(self.capability) || self.alternative.is_some_and(|instead| by.has(instead))
     }
@@ -56,26 +56,26 @@ const AF_XDP: &[Need] = &[
 
 const TAP: &[Need] = &[Need::required(Capability::NetAdmin, "to make the interface")];
 
-/// Drivers that share the device with the kernel's.
+/// Drivers that share the device with the kernel's driver.
 const SHARED: &[Need] = &[
     Need::required(Capability::NetRaw, "queues of raw frames of the device"),
     Need::optional(Capability::NetAdmin, "to change the device's MTU and flags"),
     Need::optional(Capability::IpcLock, "to pin memory beyond RLIMIT_MEMLOCK"),
 ];
 
-/// Devices without IOMMU.
+/// Devices bound to a UIO driver, without IOMMU.
 const UIO: &[Need] = &[
     Need::required(Capability::SysAdmin, "physical addresses of memory, from /proc/self/pagemap"),
     Need::required(Capability::SysRawio, "the device's I/O ports"),
 ];
 
-/// VFIO's groups without IOMMU.
+/// Capabilities for a VFIO group without IOMMU.
 const NO_IOMMU: &[Need] = &[
     Need::required(Capability::SysRawio, "VFIO's groups without IOMMU"),
     Need::required(Capability::SysAdmin, "physical addresses of memory, from /proc/self/pagemap"),
 ];
 
-/// Returns the needs of this kind of port on the machine whose `/sys` is below `root`.
+/// Returns the capabilities that this kind of port requires on the machine whose `/sys` is below `root`.
 pub fn port_needs(root: &Path, kind: &PortKind) -> &'static [Need] {
     match kind {
         PortKind::AfPacket { .. } => AF_PACKET,
@@ -106,8 +106,8 @@ fn pci_needs(root: &Path, address: &str) -> &'static [Need] {
     }
 }
 
-/// Returns the needs of the process that do not depend on its ports. `limit`: most locked memory,
-/// bytes.
+/// Returns the capabilities that the process requires apart from its ports. `limit`: soft limit of locked memory,
+/// bytes; `None` for no limit.
 pub fn process_needs(config: &Config, limit: Option<u64>) -> Vec<Need> {
     let mut needs = Vec::new();
     if config.management.access.socket_group.is_some() {

@@ -5,7 +5,7 @@ use super::Capabilities;
 /// Returns the effective capabilities from the text of `/proc/self/status`.
 ///
 /// # Errors
-/// A sentence: the text lacks them.
+/// A sentence: the text has no line of effective capabilities.
 pub fn effective_capabilities(status: &str) -> Result<Capabilities, String> {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let hex = line.ok_or("/proc/self/status has no CapEff")?.trim();
@@ -18,7 +18,7 @@ pub fn effective_capabilities(status: &str) -> Result<Capabilities, String> {
 /// Returns the soft limit of locked memory in bytes, from the text of `/proc/self/limits`; `None` for no limit.
 ///
 /// # Errors
-/// A sentence: the text lacks it.
+/// A sentence: the text has no limit of locked memory.
 pub fn locked_memory_limit(limits: &str) -> Result<Option<u64>, String> {
     parse_limit(limits, "Max locked memory", 0)
         .ok_or_else(|| "/proc/self/limits has no number for locked memory".into())
@@ -27,13 +27,13 @@ pub fn locked_memory_limit(limits: &str) -> Result<Option<u64>, String> {
 /// Returns the hard limit of open files from the text of `/proc/self/limits`; `None` for no limit.
 ///
 /// # Errors
-/// A sentence: the text lacks it.
+/// A sentence: the text has no limit of open files.
 pub fn open_files_limit(limits: &str) -> Result<Option<u64>, String> {
     parse_limit(limits, "Max open files", 1)
         .ok_or_else(|| "/proc/self/limits has no number for open files".into())
 }
 
-/// Returns a column of a limit: 0 for the soft one, 1 for the hard one. `Some(None)` for no limit.
+/// Returns one column of a limit: 0 is the soft, 1 the hard limit. `Some(None)` for no limit.
 fn parse_limit(limits: &str, name: &str, column: usize) -> Option<Option<u64>> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     match line.split_whitespace().nth(column)? {

@@ -3,7 +3,7 @@
 use super::super::*;
 use super::{MINIMAL, parse};
 
-/// The decoder's own tests have the other encodings.
+/// Other encodings are tested with the decoder in `text.rs`.
 #[test]
 fn foreign_encoding_is_refused_with_remedy() {
     let dir = tempfile::tempdir().unwrap();
@@ -53,7 +53,7 @@ fn utf_8_mark_and_carriage_returns_are_ignored() {
     for text in [format!("\u{feff}{MINIMAL}"), MINIMAL.replace('\n', "\r\n")] {
         std::fs::write(&file, &text).unwrap();
         assert_eq!(Document::read(&file).unwrap().config, plain);
-        // Errors are reported as before, and the text of the API may also have this form.
+        // Errors are reported as without the mark, and the API may send text with it, too.
         let wrong = format!("{text}\nnone = 1\n");
         let errors = parse(&wrong).unwrap_err();
         assert!(errors.contains("none"), "{errors}");

@@ -24,7 +24,7 @@ fn each(cases: &[(&str, &str)]) {
     }
 }
 
-/// Asserts the same of each snippet as keys of the file's port.
+/// Asserts the same for each snippet among the keys of the file's port.
 #[track_caller]
 fn each_port(cases: &[(&str, &str)]) {
     for (snippet, expected) in cases {
@@ -47,7 +47,7 @@ fn empty_file_is_refused() {
     );
 }
 
-/// The first error, of any kind, hides none of the others.
+/// No error, of any kind, hides the others.
 #[test]
 fn all_errors_are_reported_after_a_number_out_of_range_or_an_unknown_key() {
     let text = "colour = 3\n[limits]\nstreams = 99999999999\nneighbours = 99999999999999999999999\nfrobs = 2\n[tcp]\n\
@@ -449,7 +449,7 @@ fn advertisement_beyond_private_data_is_refused() {
         }
         with(&text)
     };
-    // 8 bytes, and 24 + 41 for each.
+    // The advertisement: 8 bytes, and 24 + 41 per region.
     assert!(parse(&text(7, "")).is_ok());
     gives(
         &text(8, ""),
@@ -601,7 +601,7 @@ fn invalid_sections_for_kernel_keys_are_refused() {
         let errors = parse(&format!("{MINIMAL}\n{text}")).expect_err(sentence).to_string();
         assert!(errors.contains(sentence), "{errors}\n{text}");
     }
-    // Policies for what the kernel's leave over need no SAs.
+    // Policies for packets that no policy of the kernel selects need no SAs.
     parse(&format!("{MINIMAL}\n{kernel}{policy}{listener}")).unwrap();
 }
 

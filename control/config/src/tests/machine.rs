@@ -1,4 +1,4 @@
-//! Checks of the machine, with a made-up machine in a directory.
+//! Checks of the machine, with a directory in place of the machine's root.
 
 use std::fs;
 use std::path::Path;
@@ -83,7 +83,7 @@ fn missing_hugepages_are_reported() {
     );
     machine.file("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "2\n");
     assert_eq!(machine.finds(&format!("{RING}{region}")), [""; 0]);
-    // As `ddpd doctor`: regions share the pages, and take those of 2 MiB only.
+    // As in `ddpd doctor`: the regions share the free pages, and only those of 2 MiB count.
     let other = region.replace("\"r\"", "\"s\"");
     machine.file("sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", "1\n");
     assert_eq!(
@@ -289,7 +289,7 @@ fn unusable_management_socket_is_reported() {
     );
 }
 
-/// As `ddpd doctor` finds it; a sparse file does not keep an appliance from starting.
+/// As in `ddpd doctor`: a note, because sparse files do not prevent an appliance from starting.
 #[test]
 fn a_disk_without_room_for_its_regions_is_a_note() {
     let machine = Machine::new();

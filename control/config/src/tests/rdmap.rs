@@ -146,7 +146,7 @@ fn file_region_that_service_never_saves_is_refused() {
             assert!(errors.ends_with(&expected), "{errors}");
         }
     }
-    // Bare DDP reports all Writes.
+    // A listener of bare DDP reports all Writes.
     let text =
         "[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 1\nregions = [\"scratch\"]\n";
     assert!(parse(&with(&format!("{text}{}", file("w")))).is_ok());

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::super::*;
 use super::MINIMAL;
 
-/// Errors of unknown keys list the known ones: they are the described ones, in each section.
+/// The error of an unknown key lists the known keys of its section, which must be the described ones.
 #[test]
 fn every_parsed_key_is_described() {
     let ring = "kind = \"ring\"\nlink = \"l\"";
@@ -64,7 +64,7 @@ fn every_parsed_key_is_described() {
     }
 }
 
-/// Defaults are written as the file would have them, where they are not words.
+/// Defaults are documented as a file would have them, unless they are described in words.
 #[test]
 fn documented_defaults_equal_empty_section() {
     let tables = ["memory", "tcp", "mpa", "sctp", "limits", "management"];

@@ -46,8 +46,7 @@ fn example_configurations_match_schema() {
     }
 }
 
-/// The reference has its keys as comments: each key with a default is validated alone, in its
-/// section.
+/// In the reference all keys are comments. Each key with a default is validated alone, in its section.
 #[test]
 fn reference_defaults_match_schema() {
     let validator = validator();
@@ -61,7 +60,7 @@ fn reference_defaults_match_schema() {
         }
         let file = format!("{header}\n{line}\n");
         if line.contains(" = ") && toml::from_str::<toml::Table>(&file).is_ok() {
-            // `[listener.queue]` is an item of a list that the other keys are not in.
+            // `[listener.queue]` is an item of a list that the section's other keys are not part of.
             let mut file = toml_to_json(&file);
             if header.contains('.') {
                 let above = header.trim_matches(['[', ']']).split('.').next().unwrap();
@@ -81,7 +80,7 @@ fn reference_defaults_match_schema() {
     assert!(checked > 90, "only {checked} defaults were found");
 }
 
-/// The schema refuses the same errors as the program, if they concern one key alone.
+/// The schema refuses the same errors as the program if they concern a single key.
 #[test]
 fn schema_and_parser_refuse_the_same_errors() {
     let validator = validator();
@@ -118,7 +117,7 @@ fn schema_and_parser_refuse_the_same_errors() {
         region.replace("name = \"r\"\n", ""),
     ];
     for bad in bad {
-        // Keys of the whole file go before its tables.
+        // Top-level keys precede all tables.
         let text = if bad.starts_with('[') {
             format!("{MINIMAL}\n{bad}")
         } else {
@@ -129,7 +128,7 @@ fn schema_and_parser_refuse_the_same_errors() {
     }
 }
 
-/// The program refuses a section without any one of its required keys.
+/// The program, too, refuses a section without one of its required keys.
 #[test]
 fn schema_required_keys_match_parser() {
     let text = format!(
@@ -145,7 +144,7 @@ fn schema_required_keys_match_parser() {
     for section in places {
         let mut file = whole.clone();
         let mut names: Vec<String> = find_table(&mut file, section).keys().cloned().collect();
-        // The section with all of its keys is valid; each key is removed in turn.
+        // The section with all its keys is valid. Then each key is removed in turn.
         names.retain(|name| !matches!(name.as_str(), "routes" | "queue" | "region" | "listener"));
         for name in names {
             let mut file = whole.clone();

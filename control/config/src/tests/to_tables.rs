@@ -1,4 +1,4 @@
-//! A written configuration reads as the same one.
+//! A written configuration is read as the same configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -280,7 +280,7 @@ fn written_configuration_round_trips() {
     }
 }
 
-/// Every key of the reference is written for at least one file.
+/// Every key of the reference is written for at least one of the files.
 #[test]
 fn every_key_is_written() {
     let mut written: Vec<(String, &str)> = Vec::new();
@@ -351,7 +351,7 @@ fn edited_file_keeps_comments_and_has_running_values() {
         )
     );
     assert_eq!(parse(&edited).unwrap().config, config);
-    // In a file of another name, the default name would differ.
+    // In a file of another name the default for `name` would differ, so the key is written.
     let elsewhere = file_text(&config, Path::new("other.toml"), &text).unwrap();
     assert!(elsewhere.contains("name = \"t\"\n"), "{elsewhere}");
     // A text that cannot be edited is generated from scratch.

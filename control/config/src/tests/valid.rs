@@ -1,4 +1,4 @@
-//! Valid files and the values that they read as.
+//! Valid files, and the values read from them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -222,7 +222,7 @@ fn omitted_keys_have_defaults() {
     let on_bad_crc = BadCrcPolicy::Error;
     assert_eq!(config.mpa, MpaReceiveSection { max_fpdu: 65536, on_bad_crc, bad_crc_tries: 5 });
     assert!(config.limits.held_per_stream >= u64::from(config.tcp.receive_window));
-    // The initial windows in sim's tests.
+    // These values are also the initial windows in the tests of `dataplane/sim`.
     let (tcp, sctp) = (&config.tcp, &config.sctp);
     assert_eq!((tcp.receive_window, sctp.receive_window), (4 << 20, 4 << 20));
     assert_eq!((tcp.receive_window_limit, sctp.receive_window_limit), (128 << 20, 128 << 20));
@@ -234,8 +234,7 @@ fn omitted_keys_have_defaults() {
     assert_eq!(config.limits.streams_per_peer, None);
 }
 
-// Segmentation offload is on by default for a virtual machine; on a device only if the key requests
-// it.
+// Segmentation offload is the default for a virtual machine. For a device, the key must request it.
 #[test]
 fn default_segmentation_depends_on_port_kind() {
     let ring = "kind = \"ring\"\nlink = \"l\"";

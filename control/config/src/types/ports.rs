@@ -12,23 +12,23 @@ pub struct PortSection {
     pub name: String,
     /// Kind of the port.
     pub kind: PortKind,
-    /// Largest IP packet, bytes, 576 to 65,280 and no more than the kind carries.
+    /// Largest IP packet, bytes: 576 to 65,280, at most what the kind supports.
     pub mtu: u16,
-    /// Checksum computation: by the device or in software.
+    /// Checksum computation: by the device, in software, or none for TCP.
     pub checksum: ChecksumMode,
     /// TCP segmentation: by the device or in software.
     pub segmentation: SegmentationMode,
     /// Hardware address; `None` takes the device's, or a random local one.
     pub mac: Option<[u8; 6]>,
-    /// The workers (indices) that have a queue on it, at least one, ascending.
+    /// Indices of the workers that have a queue on the port, at least one, ascending.
     pub workers: Vec<usize>,
     /// Receive descriptors per queue, a power of two.
     pub rx_descriptors: u16,
     /// Transmit descriptors per queue, a power of two.
     pub tx_descriptors: u16,
-    /// Streams of the port are aborted when its link has been down for this long; `None` for never. Zero
-    /// for `memif` and `vhost-user`, where a lost link is a peer that has ended.
+    /// Time after which streams of the port are aborted while its link is down; `None` for never. Zero by default for
+    /// `memif` and `vhost-user`, where a lost link means that the peer has exited.
     pub link_down_timeout: Option<Duration>,
-    /// Impairment of received frames; only `ring`.
+    /// Impairment of received frames; only for `ring`.
     pub impair: Option<Impairment>,
 }

@@ -34,15 +34,15 @@ impl Ulp {
 /// RDMAP parameters of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RdmapSection {
-    /// The service for the listener's peers.
+    /// The service that the listener provides to its peers.
     pub service: ServiceKind,
-    /// Most Reads and atomics of a peer that await their response at one time, 0 to 1024.
+    /// Maximum number of the peer's outstanding Reads and atomics, 0 to 1024.
     pub ird: u16,
-    /// Most own Reads and atomics that await their response at one time, 0 to 1024.
+    /// Maximum number of our outstanding Reads and atomics, 0 to 1024.
     pub ord: u16,
     /// Kind of peer.
     pub peer: Peer,
-    /// Bytes of the first Write of perftest's write latency test, which names no size.
+    /// Size of the first Write of perftest's write latency test, which the peer does not announce, bytes.
     pub message_size: u32,
 }
 
@@ -76,8 +76,7 @@ impl ServiceKind {
         Self::WORDS.iter().find(|(_, kind)| *kind == self).map_or("region", |(word, _)| word)
     }
 
-    /// Returns true if each stream has a slot of the listener's only region, which is not
-    /// advertised.
+    /// True if each stream has a slot of the listener's only region. Such a region is not advertised.
     pub fn has_slots(self) -> bool {
         match self {
             ServiceKind::Rping | ServiceKind::Perftest => true,
@@ -85,7 +84,7 @@ impl ServiceKind {
         }
     }
 
-    /// Returns the receive buffers if the file names none.
+    /// Returns the receive buffers if the file configures none; `None` for services without Sends.
     pub(crate) fn default_queue(self) -> Option<QueueSection> {
         let (buffers, buffer_size) = match self {
             ServiceKind::Region => return None,
@@ -98,7 +97,7 @@ impl ServiceKind {
         Some(QueueSection { qn: 0, buffers, buffer_size, deliver_to })
     }
 
-    /// Returns the destination of Sends, unless the file sets it.
+    /// Returns the destination of Sends if the service determines it.
     pub(crate) fn default_delivery(self) -> Option<Delivery> {
         match self {
             ServiceKind::Region => None,
@@ -110,5 +109,5 @@ impl ServiceKind {
     }
 }
 
-/// Most outstanding Reads in either direction: each takes a record, and a peer's also a buffer.
+/// Maximum number of outstanding Reads in either direction: each needs a record, and a peer's also a buffer.
 pub const MAX_DEPTH: u16 = 1024;

@@ -4,7 +4,7 @@ use serde_json::Value;
 use crate::Exit;
 use crate::tests::{Commands, ddpctl};
 
-/// A socket at which no appliance is.
+/// Path of a socket that no appliance serves.
 const NONE: &str = "/nonexistent/ddpd.sock";
 
 fn explain(arguments: &[&str]) -> crate::tests::RunResult {

@@ -1,4 +1,5 @@
-//! Sections of the programs' man pages that the command lines do not have: exit status, examples, files, other pages.
+//! Sections of the man pages that the command line definitions do not contain: exit status, examples, files, other
+//! pages.
 
 use crate::exit::Exit;
 
@@ -136,7 +137,7 @@ fn see_also(others: &str) -> String {
     format!(".SH \"SEE ALSO\"\n{}\n", escape(others))
 }
 
-/// Escapes a text that does not begin a line with a control character.
+/// Escapes a text. The text must not begin a line with a control character of roff.
 fn escape(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-")
 }

@@ -1,9 +1,9 @@
-//! An MPA connection with its DDP stream, above an ordered byte stream. Sans-IO: the owner of the
-//! socket carries the bytes.
+//! An MPA connection with its DDP stream above an ordered byte stream. Sans-IO: the owner of the socket transfers the
+//! bytes.
 //!
 //! ```text
-//!  input(bytes) --> Startup --> Receiver --> ddp::Stream --> poll_event
-//!  fill(room)    <-- Startup <-- Sender   <-- ddp::Stream <-- post
+//!  input(bytes)          --> Startup --> Receiver --> ddp::Stream --> poll_event
+//!  poll_transmit(room)   <-- Startup <-- Sender   <-- ddp::Stream <-- post
 //! ```
 
 use ddp::last_message::LastMessage;
@@ -18,7 +18,7 @@ use tcp_lite::mpa::{
 
 use super::{KernelMemory, MpaOptions, NegotiatedParameters};
 
-/// Bytes of untagged messages that a peer may have unfinished.
+/// Maximum number of bytes in a peer's unfinished untagged messages.
 const BUFFER_BYTES: u64 = 1 << 20;
 
 /// One MPA connection, initiator or responder.
@@ -27,15 +27,15 @@ pub(super) struct Channel {
     config: Config,
     startup: Startup,
     operation: Option<FullOperation>,
-    /// Stream offset of the next byte in.
+    /// Stream offset of the next received byte.
     received_offset: u64,
-    /// Stream offset of the next byte out.
+    /// Stream offset of the next byte to send.
     sent_offset: u64,
     initiator: bool,
     budget: HoldBudget,
 }
 
-/// Full Operation.
+/// State of MPA's Full Operation phase.
 #[derive(Debug)]
 struct FullOperation {
     params: Params,
@@ -54,8 +54,7 @@ impl Channel {
             crc: options.crc,
             ..Config::default()
         };
-        // The draft's Start Key carries no private data. Otherwise the private data announces bare
-        // DDP.
+        // The draft's Start Key has no private data. In other revisions the private data announces bare DDP.
         let private_data = match options.revision {
             Revision::Draft => Vec::new(),
             _ => advert::encode_for(UlpKind::Ddp, &[]),
@@ -78,12 +77,12 @@ impl Channel {
             received_offset: 0,
             sent_offset: 0,
             initiator,
-            // Bytes arrive in order: only a partial FPDU is ever held.
+            // Bytes arrive in order, so only a partial FPDU is ever held.
             budget: HoldBudget::new(0),
         }
     }
 
-    /// Handles bytes of the start-up in order. Returns how many of `bytes` belong to it, and its
+    /// Handles bytes of the start-up, in order. Returns the number of `bytes` that belong to the start-up, and its
     /// progress.
     pub(super) fn startup_input(
         &mut self,
@@ -94,13 +93,12 @@ impl Channel {
         Ok((used, progress))
     }
 
-    /// Accepts the request as responder; [`fill`](Self::fill) returns the reply next.
+    /// Accepts the request as responder. [`poll_transmit`](Self::poll_transmit) then returns the reply.
     pub(super) fn accept(&mut self, private_data: &[u8]) -> Result<Params, AcceptError> {
         self.startup.accept(Depths::NONE, private_data)
     }
 
-    /// Starts Full Operation after the start-up, as initiator or responder. `mss`: bytes of a
-    /// segment.
+    /// Enters Full Operation after the start-up, as initiator or responder. `mss`: payload bytes of a TCP segment.
     pub(super) fn start_full_operation(
         &mut self,
         id: StreamId,
@@ -109,7 +107,7 @@ impl Channel {
         mss: usize,
     ) {
         let version = match params.revision {
-            // The first draft belongs with DDP's first drafts, whose version is 0.
+            // The first MPA draft is used with DDP's first drafts, whose version is 0.
             Revision::Draft => VersionPolicy::V0,
             Revision::Zero if !self.initiator => VersionPolicy::AdoptFirst,
             Revision::Zero | Revision::One | Revision::Two => VersionPolicy::V1,
@@ -124,7 +122,7 @@ impl Channel {
         });
     }
 
-    /// Returns true in Full Operation.
+    /// True in Full Operation.
     pub(super) fn is_full_operation(&self) -> bool {
         self.operation.is_some()
     }
@@ -132,7 +130,7 @@ impl Channel {
     /// Handles bytes of FPDUs, in order.
     ///
     /// # Errors
-    /// The peer violated MPA; nothing is placed any more. The peer's DDP errors are events.
+    /// The peer violated MPA: no further bytes are placed. The peer's DDP errors are events.
     pub(super) fn input(
         &mut self,
         bytes: &[u8],
@@ -140,7 +138,7 @@ impl Channel {
     ) -> Result<(), MpaError> {
         let Some(op) = &mut self.operation else { return Ok(()) };
         let cx = Context { stags, buffers: &mut op.buffers };
-        // Bytes arrive in order and are all accepted: at least one FPDU can always be held.
+        // All bytes are accepted: they arrive in order, and at least one FPDU can always be held.
         op.receiver.take_span(
             self.received_offset,
             bytes,
@@ -165,8 +163,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Replaces `room` by the bytes of the next segment; empty if there is nothing to send. The
-    /// next call counts them as acknowledged: the kernel keeps them.
+    /// Replaces the content of `room` by the bytes of the next segment; none if there is nothing to send. The next call
+    /// counts these bytes as acknowledged, because the kernel has a copy.
     pub(super) fn poll_transmit(&mut self, room: &mut Vec<u8>, mss: usize) {
         room.clear();
         let startup = self.startup.output();
@@ -195,7 +193,7 @@ impl Channel {
         }
     }
 
-    /// Posts the last message about an error of the peer; nothing else is sent after it.
+    /// Posts the last message, which reports an error of the peer. No other message follows it.
     pub(super) fn post_last_message(
         &mut self,
         content: &LastMessage,
@@ -211,17 +209,17 @@ impl Channel {
         self.operation.as_mut()?.stream.poll_event()
     }
 
-    /// Returns true if an FPDU may be sent.
+    /// True if an FPDU may be sent.
     pub(super) fn may_send(&self) -> bool {
         self.operation.as_ref().is_some_and(|op| may_send(self.initiator, op))
     }
 
-    /// Returns the number of messages that are not completely passed to the kernel.
+    /// Returns the number of messages of which the kernel does not have all bytes.
     pub(super) fn outstanding(&self) -> usize {
         self.operation.as_ref().map_or(0, |op| op.stream.outstanding())
     }
 
-    /// Returns true if posted data has not been filled into a segment yet.
+    /// True if posted data is not in a segment yet.
     pub(super) fn has_unsent(&self) -> bool {
         self.operation.as_ref().is_some_and(|op| op.sender.has_data(&op.stream))
     }
@@ -258,13 +256,12 @@ impl Channel {
     }
 }
 
-/// Returns true if an FPDU may be sent. RFC 5044 §7.1.2 (4): the responder waits for the first
-/// FPDU.
+/// True if an FPDU may be sent. RFC 5044 §7.1.2 (4): the responder waits for the first FPDU.
 fn may_send(initiator: bool, op: &FullOperation) -> bool {
     initiator || op.receiver.stats().fpdus > 0
 }
 
-/// Least bytes of a segment: room for the smallest FPDU, regardless of the kernel's segment size.
+/// Minimum segment size, bytes: room for the smallest FPDU, regardless of the kernel's segment size.
 const MIN_SEGMENT: usize = 256;
 
 /// Returns the last message that reports a DDP error.

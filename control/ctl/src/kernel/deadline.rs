@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 /// A deadline for a whole transfer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
-    /// The time, for messages.
+    /// Time limit, for messages.
     pub(super) timeout: Duration,
-    /// The deadline.
+    /// End of the time limit.
     pub(super) expires_at: Instant,
 }

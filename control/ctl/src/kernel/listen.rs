@@ -1,5 +1,5 @@
-//! A peer over kernel sockets that offers one region. It accepts connections one after the other or
-//! concurrently, places their writes and reports them.
+//! A peer over kernel sockets that offers one region. It accepts several connections, places their writes in the region
+//! and reports them.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -16,13 +16,13 @@ use super::channel::{Channel, last_message};
 use super::socket::{Interest, ReadResult, Socket, poll_until};
 use super::{KernelError, KernelMemory, NegotiatedParameters};
 
-/// Connections at a time; more wait in the kernel's queue.
+/// Maximum number of concurrent connections; further ones wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 64;
 /// Longest interval between two checks of the stop flag.
 const POLL_TIMEOUT: Duration = Duration::from_millis(100);
-/// Bytes read at once.
+/// Buffer size of a read, bytes.
 const READ_LEN: usize = 256 * 1024;
-/// Reads of one connection before the next one is polled.
+/// Maximum number of reads of one connection before the next one is polled.
 const MAX_READS: usize = 16;
 
 /// The region that a listener offers.
@@ -30,13 +30,13 @@ const MAX_READS: usize = 16;
 pub struct RegionSpec {
     /// Name of the region in the advertisement.
     pub name: String,
-    /// Bytes.
+    /// Size of the region, bytes.
     pub len: u64,
-    /// STag; `None`: a random one.
+    /// STag; `None` for a random one.
     pub stag: Option<u32>,
-    /// TO of its first byte.
+    /// TO of the region's first byte.
     pub base_to: u64,
-    /// File behind it; `None`: memory of the process.
+    /// File that contains the region; `None` for memory of the process.
     pub file: Option<PathBuf>,
 }
 
@@ -45,13 +45,13 @@ pub struct RegionSpec {
 pub struct ListenConfig {
     /// Local address; port 0 lets the kernel choose.
     pub address: SocketAddr,
-    /// Revisions, markers, CRC and the start-up's time-out.
+    /// MPA parameters: revisions, markers, CRC and the time-out of the start-up.
     pub mpa: Config,
     /// The offered region.
     pub region: RegionSpec,
-    /// Silence after which a connection is closed.
+    /// Time without received data after which a connection is closed.
     pub idle_timeout: Duration,
-    /// End after this many connections; `None`: when stopped.
+    /// Number of connections after which the listener ends; `None`: it ends when stopped.
     pub connections: Option<usize>,
 }
 
@@ -60,29 +60,29 @@ pub struct ListenConfig {
 pub enum ServeEvent {
     /// A connection entered Full Operation.
     Connected {
-        /// The peer.
+        /// Address of the peer.
         peer: SocketAddr,
-        /// The negotiated parameters.
+        /// Negotiated parameters.
         parameters: NegotiatedParameters,
     },
-    /// A tagged message is placed completely.
+    /// A tagged message was placed completely.
     Delivered {
-        /// The peer.
+        /// Address of the peer.
         peer: SocketAddr,
         /// STag, as sent.
         stag: u32,
-        /// TO of its first byte.
+        /// TO of the message's first byte.
         to: u64,
-        /// Bytes.
+        /// Length of the message, bytes.
         len: u64,
     },
     /// A connection ended.
     Closed {
-        /// The peer.
+        /// Address of the peer.
         peer: SocketAddr,
         /// Payload bytes placed.
         placed: u64,
-        /// The outcome of the connection.
+        /// Outcome of the connection.
         outcome: ConnectionOutcome,
     },
 }
@@ -90,19 +90,19 @@ pub enum ServeEvent {
 /// The outcome of a connection.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ConnectionOutcome {
-    /// The peer closed in order and everything was whole.
+    /// The peer closed in order after complete messages.
     Complete,
     /// The peer closed within a message.
     Incomplete,
     /// The start-up failed.
     Startup(StartupError),
-    /// The peer broke MPA.
+    /// The peer violated MPA.
     Mpa(MpaError),
-    /// The peer made a DDP error.
+    /// The peer's DDP segments were wrong.
     Ddp(ddp::DdpError),
-    /// The connection broke.
+    /// The socket failed, for instance by a reset.
     SocketError(io::ErrorKind),
-    /// Silence for too long.
+    /// No data arrived for the idle time-out.
     IdleTimeout,
 }
 
@@ -111,7 +111,7 @@ pub enum ConnectionOutcome {
 pub struct ServeTotals {
     /// Connections accepted by TCP.
     pub connections: u64,
-    /// Connections of these that ended in order.
+    /// Connections that ended in order.
     pub complete: u64,
     /// Payload bytes placed.
     pub bytes: u64,
@@ -133,7 +133,7 @@ impl Listener {
     /// Opens the socket and the region.
     ///
     /// # Errors
-    /// When the address or the file cannot be used.
+    /// The address or the file cannot be used.
     pub fn bind(config: ListenConfig) -> Result<Self, KernelError> {
         let region = &config.region;
         let memory = match &region.file {
@@ -193,12 +193,10 @@ impl Listener {
         &self.memory
     }
 
-    /// Serves until `stop` is set or the configured number of connections is over. `on_event` is called
-    /// from this thread.
+    /// Serves until `stop` is set or the configured number of connections has ended. Calls `on_event` from this thread.
     ///
     /// # Errors
-    /// When the listening socket or the file behind the region fails; what happens to a connection is
-    /// an event.
+    /// The listening socket or the file of the region fails. Failures of a connection are events.
     pub fn serve(
         &mut self,
         stop: &AtomicBool,
@@ -245,10 +243,10 @@ impl Listener {
         match self.socket.accept() {
             Ok((stream, _)) => {
                 served.connections += 1;
-                // A peer that has already disconnected is not a fault of the listener.
+                // A peer that has already disconnected is not an error of the listener.
                 if let Ok(socket) = Socket::new(stream) {
-                    // docs/protocol.md §6: any end but an orderly close is a reset, also the end of
-                    // this process. A socket that is already closed needs none.
+                    // docs/protocol.md §6: except for an orderly close, a connection ends with a reset, also if this
+                    // process ends. A socket that is already closed needs none.
                     let _ = socket.set_reset_on_close(true);
                     let id = StreamId(served.connections);
                     connections.push(Connection::new(socket, id, &self.config.mpa));
@@ -284,7 +282,7 @@ impl Listener {
     }
 }
 
-/// Errors of `accept` that concern at most one connection.
+/// True for errors of `accept` that concern at most one connection.
 fn is_transient(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
     matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted | ConnectionReset)
@@ -298,12 +296,11 @@ struct Connection {
     pending: Vec<u8>,
     pending_offset: usize,
     peer_closed: bool,
-    /// The peer closed within a message.
+    /// True if the peer closed within a message.
     incomplete: bool,
-    /// Our direction is closed.
+    /// True if our direction is closed.
     is_write_closed: bool,
-    /// Outcome of a connection whose error is being sent to the peer; input is discarded from then
-    /// on.
+    /// Outcome of a connection whose error is being reported to the peer. Later input is discarded.
     ending_outcome: Option<ConnectionOutcome>,
     outcome: Option<ConnectionOutcome>,
     last_progress: Instant,
@@ -337,7 +334,7 @@ impl Connection {
         }
     }
 
-    /// Makes progress without blocking.
+    /// Processes input and output without blocking.
     fn make_progress(
         &mut self,
         listener: &Listener,
@@ -390,7 +387,7 @@ impl Connection {
             bytes = &bytes[used..];
             match progress {
                 Some(Progress::Request(request)) => {
-                    // The draft's Start Key carries no advertisement.
+                    // The draft's Start Key has no private data, so no advertisement.
                     let silent = request.revision == Revision::Draft;
                     let advert: &[u8] = if silent { &[] } else { &listener.advert };
                     let params = self.channel.accept(advert).map_err(|error| {
@@ -408,7 +405,8 @@ impl Connection {
         }
         match self.channel.input(bytes, &listener.stags) {
             Ok(()) => Ok(()),
-            // The peer cannot be sent its error, and an orderly close would be success to it.
+            // An error cannot be reported to the peer yet, and an orderly close would mean success: the connection is
+            // reset.
             Err(error) if !self.channel.may_send() => Err(ConnectionOutcome::Mpa(error)),
             Err(error) => {
                 self.terminate(
@@ -445,11 +443,11 @@ impl Connection {
         }
     }
 
-    /// Sends the last message and ends sending (RFC 5041 §7.1); input is discarded.
+    /// Posts the last message and ends sending (RFC 5041 §7.1). Later input is discarded.
     fn terminate(&mut self, outcome: ConnectionOutcome, content: &LastMessage) {
         if self.ending_outcome.is_none() {
             self.ending_outcome = Some(outcome);
-            // Posting fails only behind another last message.
+            // Fails only if a last message was posted before.
             let _ = self.channel.post_last_message(content);
         }
     }
@@ -487,7 +485,7 @@ impl Connection {
             self.is_write_closed = true;
         }
         if self.is_write_closed && self.peer_closed {
-            // Both ends have closed in order.
+            // Both ends have closed in order: no reset.
             let _ = self.socket.set_reset_on_close(false);
             let complete = if self.incomplete {
                 ConnectionOutcome::Incomplete

@@ -1,4 +1,4 @@
-//! Source and destination of data without a data plane: a vector or a file.
+//! Memory of a region without a data plane: a vector or a file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,19 +10,19 @@ use ddp::{AtomicError, RegionMemory, VecMemory};
 
 use config::file_end;
 
-/// Bytes read ahead of a file.
+/// Number of bytes that are read ahead from a file.
 const READ_AHEAD: usize = 1 << 20;
 
-/// The bytes of a region.
+/// Memory of a region.
 #[derive(Clone, Debug)]
 pub enum KernelMemory {
-    /// In memory.
+    /// In the memory of the process.
     Bytes(VecMemory),
     /// In a file, read and written on demand.
     File(Arc<FileMemory>),
 }
 
-/// A file as a region. Its first input or output error is kept, because a copy cannot fail.
+/// A file as a region. Its first I/O error is stored, because the copy functions return no error.
 #[derive(Debug)]
 pub struct FileMemory {
     file: File,
@@ -43,12 +43,12 @@ impl KernelMemory {
         KernelMemory::Bytes(VecMemory::new(len))
     }
 
-    /// Returns a region of these bytes, which do not change.
+    /// Returns a region with these bytes, which do not change.
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         KernelMemory::Bytes(VecMemory::from_vec(bytes).into_stable())
     }
 
-    /// Opens a file to send its bytes.
+    /// Opens a file whose bytes are sent.
     ///
     /// # Errors
     /// The file cannot be opened.
@@ -58,8 +58,8 @@ impl KernelMemory {
         Ok(Self::file(file, len))
     }
 
-    /// Opens the file if it is sequential and its length is unknown: a pipe, a device, or a file
-    /// whose length differs from its metadata, as in `/proc` and `/sys`.
+    /// Opens the file if its length is unknown: a pipe, a device, or a file whose length differs from its metadata, as
+    /// in `/proc` and `/sys`. Returns `None` for other files.
     ///
     /// # Errors
     /// The file cannot be opened.
@@ -95,7 +95,7 @@ impl KernelMemory {
         }))
     }
 
-    /// Returns the first error of the file, once.
+    /// Returns the file's first error. Further calls return `None`.
     pub fn take_error(&self) -> Option<io::Error> {
         match self {
             KernelMemory::Bytes(_) => None,
@@ -142,8 +142,7 @@ impl RegionMemory for KernelMemory {
     fn is_stable(&self) -> bool {
         match self {
             KernelMemory::Bytes(memory) => memory.is_stable(),
-            // Bytes that the kernel has accepted are never read again, so later changes cannot
-            // matter.
+            // Bytes are not read again once the kernel has accepted them, so later changes have no effect.
             KernelMemory::File(_) => true,
         }
     }

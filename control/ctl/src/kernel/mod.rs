@@ -1,16 +1,15 @@
-//! MPA and DDP over ordinary kernel sockets, without data plane and DPDK: [`put`] writes a file
-//! into a region of a peer, [`Listener`] is a peer that offers one region.
+//! MPA and DDP over ordinary kernel sockets, without data plane and DPDK: [`put`] writes a file into a peer's region; a
+//! [`Listener`] is a peer that offers one region.
 //!
-//! The protocol code is the appliance's own (`tcp_lite::mpa`, `ddp`); only TCP is the kernel's.
-//! Bytes therefore arrive in order, and an acknowledgement means only that the kernel accepted
-//! them. The peer's orderly close after ours confirms a transfer: it follows everything we sent
-//! (RFC 5041 §6.2.1).
+//! The protocol code is the appliance's (`tcp_lite::mpa`, `ddp`); only TCP is the kernel's. Bytes therefore arrive in
+//! order, and the DDP stream treats bytes as acknowledged once the kernel has accepted them. A transfer is confirmed by
+//! the peer's orderly close after ours, which follows all data (RFC 5041 §6.2.1).
 //!
-//! FPDUs are sized to the connection's segments (`TCP_MAXSEG`) and each is passed to the kernel as
-//! a separate record, so that on an idle path every segment begins with an FPDU (RFC 5044 §5.1).
-//! The kernel may still split and coalesce them when it retransmits.
+//! FPDUs are sized to the connection's segments (`TCP_MAXSEG`), and each is passed to the kernel as a separate record.
+//! On an idle path every segment therefore begins with an FPDU (RFC 5044 §5.1). The kernel may still split and coalesce
+//! FPDUs when it retransmits.
 //!
-//! Left out: RDMAP, MPA revision 2, reading from a peer.
+//! Not supported: RDMAP, MPA revision 2, reading from a peer.
 
 mod channel;
 mod deadline;
@@ -40,11 +39,11 @@ pub use put::{Progress, PutRequest, Target, put};
 /// Requested MPA parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MpaOptions {
-    /// Form of the start-up.
+    /// MPA revision, which determines the start-up frames.
     pub revision: Revision,
-    /// Request markers from the peer. Whether we send them is the peer's choice.
+    /// True if markers are requested from the peer. The peer decides whether we send markers.
     pub markers: bool,
-    /// Request CRCs; off takes effect only if the peer agrees (RFC 5044 §4.4).
+    /// True if CRCs are requested. They are off only if the peer requests none either (RFC 5044 §4.4).
     pub crc: bool,
 }
 
@@ -55,22 +54,22 @@ impl Default for MpaOptions {
     }
 }
 
-/// Negotiated parameters, and the values that follow from them.
+/// Negotiated parameters, and values derived from them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NegotiatedParameters {
-    /// Form of the start-up.
+    /// MPA revision, which determines the start-up frames.
     pub revision: Revision,
-    /// We send markers.
+    /// True if we send markers.
     pub markers_tx: bool,
-    /// The peer sends markers.
+    /// True if the peer sends markers.
     pub markers_rx: bool,
-    /// CRCs are generated and checked.
+    /// True if CRCs are generated and checked.
     pub crc: bool,
-    /// DDP version; `None`: that of the first segment.
+    /// DDP version; `None`: adopted from the first segment.
     pub ddp_version: Option<DdpVersion>,
-    /// Payload bytes of a full TCP segment.
+    /// Payload of a full TCP segment, bytes.
     pub mss: usize,
-    /// Bytes of the largest ULPDU that we send.
+    /// Largest ULPDU that we send, bytes.
     pub mulpdu: usize,
 }
 
@@ -81,11 +80,11 @@ pub struct Report {
     pub peer: SocketAddr,
     /// The negotiated parameters.
     pub parameters: NegotiatedParameters,
-    /// STag written to.
+    /// STag of the destination.
     pub stag: u32,
-    /// TO of the first byte.
+    /// TO of the file's first byte.
     pub to: u64,
-    /// Bytes of the file.
+    /// Length of the file, bytes.
     pub bytes: u64,
     /// Time from the first FPDU to the peer's close.
     pub elapsed: Duration,
@@ -103,7 +102,7 @@ impl Report {
     }
 }
 
-/// The private data of a reject, for people.
+/// Formats the private data of a reject for people.
 struct RejectionText<'a>(Option<&'a Refusal>, usize);
 
 impl fmt::Display for RejectionText<'_> {
@@ -133,17 +132,17 @@ impl KernelError {
     }
 }
 
-/// An address without a connection, and its error.
+/// An address to which connecting failed, with the error.
 #[derive(Debug, Error)]
 #[error("{address}: {source}")]
 pub struct ConnectFailure {
-    /// The address.
+    /// Address of the peer.
     pub address: SocketAddr,
-    /// Why.
+    /// Error of the connection attempt.
     pub source: io::Error,
 }
 
-/// Why a transfer failed or a listener cannot run.
+/// The reason why a transfer failed or a listener cannot run.
 #[derive(Debug, Error)]
 pub enum KernelError {
     /// The name has no address.
@@ -151,34 +150,34 @@ pub enum KernelError {
     Resolve {
         /// The name that was resolved.
         host: String,
-        /// Why.
+        /// Error of the resolver.
         source: io::Error,
     },
-    /// No TCP connection to any address; the list is not empty.
+    /// No TCP connection to any of the addresses; the list is not empty.
     #[error("cannot connect to {}", .0.iter().map(ConnectFailure::to_string).collect::<Vec<_>>().join("; "))]
     Connect(Vec<ConnectFailure>),
     /// The listening socket cannot be opened.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// The address.
+        /// Local address.
         address: SocketAddr,
-        /// Why.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// The kernel does not have or does not grant this congestion control.
+    /// The kernel lacks this congestion control or does not permit it.
     #[error("congestion control {name:?}: {source}; see net.ipv4.tcp_available_congestion_control")]
     Congestion {
         /// Name of the congestion control algorithm.
         name: String,
-        /// Why.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// The connection broke.
+    /// The connection failed.
     #[error("the connection to the peer broke after {bytes} bytes of payload: {source}")]
     Socket {
         /// Payload bytes passed to TCP so far.
         bytes: u64,
-        /// Why.
+        /// Error of the system call.
         source: io::Error,
     },
     /// A local file cannot be opened, read or written.
@@ -186,13 +185,13 @@ pub enum KernelError {
     File {
         /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system call.
         source: io::Error,
     },
     /// MPA's start-up failed.
     #[error("MPA start-up: {0}")]
     Startup(#[from] StartupError),
-    /// The peer rejects the connection.
+    /// The peer rejected the connection.
     #[error("the peer rejected the connection (MPA reject): {}", RejectionText(.refusal.as_ref(), *.private_data))]
     Rejected {
         /// Bytes of private data in the reject.
@@ -211,10 +210,10 @@ pub enum KernelError {
         /// The advertised names.
         known: Vec<String>,
     },
-    /// The region may not be written.
+    /// The peer does not permit writes to the region.
     #[error("the peer does not allow writing to its region `{name}`")]
     NotWritable {
-        /// The region.
+        /// Name of the region.
         name: String,
     },
     /// Another stream uses the region.
@@ -222,23 +221,23 @@ pub enum KernelError {
         "region_busy: the peer's region `{name}` is in use by another stream: try again when that stream has ended"
     )]
     Busy {
-        /// The region.
+        /// Name of the region.
         name: String,
     },
-    /// The file does not fit.
+    /// The file is longer than the region from the offset on.
     #[error("{bytes} bytes at offset {offset} do not fit the region's {len} bytes")]
     TooLarge {
-        /// Bytes of the file.
+        /// Length of the file, bytes.
         bytes: u64,
-        /// Offset in the region.
+        /// Offset in the region, bytes.
         offset: u64,
-        /// Bytes of the region.
+        /// Length of the region, bytes.
         len: u64,
     },
-    /// A pipe has more bytes than the region has room.
+    /// A pipe has more bytes than the region from the offset on.
     #[error("the region has {room} bytes from there on, and the pipe has more: the region is full")]
     Full {
-        /// Bytes from the place to the region's end.
+        /// Bytes from the offset to the region's end.
         room: u64,
     },
     /// Revision 0 of the first draft carries no advertisement.
@@ -247,21 +246,21 @@ pub enum KernelError {
          name; name the place with --stag and --to"
     )]
     NeedsStag,
-    /// The peer reports an error of ours in its last message.
+    /// The peer reported an error of ours in its last message.
     #[error("the peer ended the stream: {}", ReasonText(.0))]
     Peer(LastMessage),
-    /// The peer's FPDUs are wrong.
+    /// The peer's FPDUs violated MPA.
     #[error("the peer violated MPA: {0}")]
     Mpa(#[from] MpaError),
-    /// The peer's DDP segments are wrong.
+    /// The peer's DDP segments were wrong.
     #[error("the peer violated DDP: {0}")]
     Ddp(ddp::DdpError),
-    /// The peer closed before it had everything.
+    /// The peer closed before it had received everything.
     #[error("the peer closed the connection after {sent} of {total} bytes")]
     ClosedEarly {
         /// Payload bytes passed to TCP.
         sent: u64,
-        /// Bytes of the file.
+        /// Length of the file, bytes.
         total: u64,
     },
     /// No progress within the time-out.
@@ -277,7 +276,7 @@ pub enum KernelError {
     Late {
         /// The phase at that time.
         during: &'static str,
-        /// The time.
+        /// The time limit.
         within: Duration,
     },
     /// The source changed while it was sent.

@@ -17,13 +17,13 @@ use super::deadline::Deadline;
 use super::socket::{Interest, ReadResult, Socket, poll_until};
 use super::{KernelError, KernelMemory, MpaOptions, Report};
 
-/// Longest message: a file is sent as several if it is longer.
+/// Longest message, bytes. A longer file is sent as several messages.
 const MAX_MESSAGE: u64 = 1 << 30;
-/// Bytes of a pipe in one message.
+/// Longest message with bytes of a pipe, bytes.
 const PIPE_MESSAGE: u64 = 1 << 20;
-/// Most segments sent between two checks for arrivals and progress.
+/// Maximum number of segments sent between two checks for input and progress.
 const MAX_BURST: usize = 64;
-/// Bytes read at once.
+/// Buffer size of a read, bytes.
 const READ_LEN: usize = 64 * 1024;
 /// Interval between two checks of a socket whose FIN is not acknowledged.
 const CLOSE_POLL: Duration = Duration::from_millis(1);
@@ -35,10 +35,10 @@ pub enum Target {
     Region {
         /// Name of the region.
         name: String,
-        /// Bytes from its start.
+        /// Offset from the region's start, bytes.
         offset: u64,
     },
-    /// An STag and offset known beforehand; needs no advertisement.
+    /// STag and offset known beforehand; no advertisement is needed.
     Stag {
         /// Steering tag.
         stag: u32,
@@ -50,17 +50,17 @@ pub enum Target {
 /// A transfer to a peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PutRequest {
-    /// The file; of another input its name in messages.
+    /// Path of the file; for other input, its name in messages.
     pub file: PathBuf,
     /// Name or address of the peer.
     pub host: String,
     /// TCP port of the peer.
     pub port: u16,
-    /// Destination in its memory.
+    /// Destination in the peer's memory.
     pub target: Target,
     /// Requested MPA parameters.
     pub mpa: MpaOptions,
-    /// Longest time without any progress, in each phase.
+    /// Longest time without any progress, in each phase of the transfer.
     pub timeout: Duration,
     /// Time limit of the whole transfer.
     pub total_timeout: Option<Duration>,
@@ -71,17 +71,17 @@ pub struct PutRequest {
 /// Progress of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// Bytes passed to TCP, including headers, so possibly slightly more than the payload.
+    /// Bytes passed to TCP, headers included: possibly slightly more than `total`.
     pub sent: u64,
-    /// Bytes of the file.
+    /// Length of the file, bytes.
     pub total: u64,
 }
 
-/// Sends the file, or `input` in its place, and waits until the peer has confirmed everything by its close. `progress` is
-/// called often, from this thread.
+/// Sends the file, or `input` instead, and waits until the peer has confirmed all data by its close. Calls `progress`
+/// often, from this thread.
 ///
 /// # Errors
-/// See [`KernelError`]. The peer may have part of the file then.
+/// See [`KernelError`]. The peer may have received part of the file.
 pub fn put(
     request: &PutRequest,
     input: Option<Box<dyn io::Read>>,
@@ -121,7 +121,7 @@ struct Transfer {
     memory: KernelMemory,
     /// Source of the bytes, if not `memory`.
     pipe: Option<Box<dyn io::Read>>,
-    /// Bytes from the place to the region's end, as far as they are known.
+    /// Bytes from the destination to the region's end, if known.
     region_room: u64,
     path: PathBuf,
     stags: StagTable<KernelMemory>,
@@ -133,7 +133,7 @@ struct Transfer {
     total: u64,
     /// Payload bytes posted.
     posted: u64,
-    /// Bytes of a segment that the kernel has not taken yet, from `pending_offset` on.
+    /// Segment that the kernel has accepted up to `pending_offset`.
     pending: Vec<u8>,
     pending_offset: usize,
     buffer: Vec<u8>,
@@ -224,7 +224,7 @@ impl Transfer {
         Ok((Stag(region.stag), TaggedOffset(region.base_to.wrapping_add(offset))))
     }
 
-    /// Gives the whole file to the kernel.
+    /// Passes the whole file to the kernel.
     fn send_file(
         &mut self,
         stag: Stag,
@@ -262,10 +262,10 @@ impl Transfer {
         self.pipe.is_some() || self.posted < self.total || first
     }
 
-    /// Waits for the next bytes of a pipe and returns them. `None` at its end, where it is closed.
+    /// Waits for the next bytes of a pipe and returns them. At the pipe's end, closes it and returns `None`.
     fn read_pipe(&mut self) -> Result<Option<Vec<u8>>, KernelError> {
         let Some(pipe) = &mut self.pipe else { return Ok(None) };
-        // One byte more than fits: shows that the pipe has more than the region has room.
+        // One byte more than the room left, to detect a pipe longer than the region.
         let most = (self.region_room - self.total).saturating_add(1).min(PIPE_MESSAGE);
         let mut bytes = Vec::new();
         let file = |source| KernelError::File { path: self.path.clone(), source };
@@ -305,8 +305,8 @@ impl Transfer {
             source: Source::Region { memory, offset, len: len as u32 },
             cookie: Cookie::user(self.posted),
         };
-        // At most two messages are outstanding, so the queue has room. A stream that refuses the
-        // message was ended by the peer.
+        // At most two messages are outstanding, so the queue has room. Posting fails only if the peer has ended the
+        // stream.
         self.channel
             .post(message)
             .map_err(|_| KernelError::ClosedEarly { sent: self.posted, total: self.total })?;
@@ -314,7 +314,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// Sends some segments; true if the kernel accepts no more for now.
+    /// Sends up to [`MAX_BURST`] segments. Returns true if the kernel accepts no more for now.
     fn send_burst(&mut self) -> Result<bool, KernelError> {
         let mss = self.socket.mss();
         for _ in 0..MAX_BURST {
@@ -359,8 +359,7 @@ impl Transfer {
     /// Reads received bytes and handles their events.
     fn process_input(&mut self) -> Result<(), KernelError> {
         let taken = self.receive_all();
-        // The peer's last message precedes its reset, or an MPA error behind it, and is the cause
-        // of both.
+        // The peer's last message precedes its reset or a subsequent MPA error, and is the cause of both.
         self.check_events()?;
         taken
     }
@@ -392,9 +391,8 @@ impl Transfer {
         Ok(())
     }
 
-    /// Waits for the peer's close, and for the acknowledgement of ours. Only both together confirm
-    /// that all bytes are placed (docs/protocol.md §6): a peer that closes first resets the
-    /// connection if an error follows.
+    /// Waits for the peer's close and for the acknowledgement of ours. Only both together confirm that all bytes are
+    /// placed (docs/protocol.md §6): if an error follows, a peer that has closed first resets the connection.
     fn await_close(&mut self) -> Result<(), KernelError> {
         while !self.peer_closed {
             self.process_input()?;
@@ -404,7 +402,7 @@ impl Transfer {
         }
         while !self.map_error(self.socket.is_closed())? {
             self.next_deadline("waiting for the peer to acknowledge our close")?;
-            // poll(2) reports no such event.
+            // poll(2) does not report this acknowledgement.
             std::thread::sleep(CLOSE_POLL);
         }
         Ok(())
@@ -435,7 +433,7 @@ impl Transfer {
         Ok(arrived)
     }
 
-    /// Waits until the socket is ready, or the time-out expires.
+    /// Waits until the socket is ready or the time-out expires.
     fn wait(&self, during: &'static str) -> Result<(), KernelError> {
         let until = self.next_deadline(during)?;
         let interest = Interest { read: !self.peer_closed, write: !self.pending.is_empty() };
@@ -443,7 +441,7 @@ impl Transfer {
         self.map_error(ready)
     }
 
-    /// Returns the deadline for the next progress.
+    /// Returns the time by which progress must be made.
     fn next_deadline(&self, during: &'static str) -> Result<Instant, KernelError> {
         let (now, until) = (Instant::now(), self.last_progress + self.timeout);
         match self.deadline {
@@ -479,8 +477,7 @@ fn startup_result(progress: mpa::Progress) -> Result<(Params, Vec<u8>), KernelEr
 fn peer_error(data: &[u8]) -> KernelError {
     match LastMessage::parse(data) {
         Ok(message) => KernelError::Peer(message),
-        // The data does not follow docs/protocol.md, but its arrival on the error queue reports an
-        // error.
+        // The data does not follow docs/protocol.md, but a message on the error queue always reports an error.
         Err(_) => KernelError::Peer(LastMessage::llp(0, 0)),
     }
 }

@@ -1,4 +1,4 @@
-//! The operations of a kernel socket that `ddpctl` uses.
+//! Operations of `ddpctl` on kernel sockets.
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -11,30 +11,30 @@ use rustix::net::SendFlags;
 use super::deadline::Deadline;
 use super::{ConnectFailure, KernelError};
 
-/// MSS where the kernel does not report it (draft-culley-iwarp-mpa-03 §5.1.1).
+/// MSS if the kernel does not report it (draft-culley-iwarp-mpa-03 §5.1.1).
 const DEFAULT_MSS: usize = 1460;
 
-/// A connected socket that never blocks.
+/// A connected nonblocking socket.
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: TcpStream,
     peer: SocketAddr,
 }
 
-/// The result of a read.
+/// Result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ReadResult {
-    /// Bytes read.
+    /// Number of bytes read.
     Bytes(usize),
-    /// No bytes available yet.
+    /// No bytes are available yet.
     WouldBlock,
     /// The peer has closed its direction.
     Eof,
 }
 
 impl Socket {
-    /// Connects to the first address of `host` that answers. All attempts together take at most
-    /// `timeout`, and end with `limit`. The time is shared equally among the remaining addresses.
+    /// Connects to the first address of `host` that answers. All attempts together take at most `timeout` and end at
+    /// `limit`. The time is shared equally among the remaining addresses.
     pub(super) fn connect(
         host: &str,
         port: u16,
@@ -74,9 +74,9 @@ impl Socket {
         Err(KernelError::Connect(failures))
     }
 
-    /// Takes a connected socket over.
+    /// Takes ownership of a connected socket.
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
-        // RFC 5044 §5.1: Nagle's algorithm would join FPDUs of several messages.
+        // RFC 5044 §5.1: Nagle's algorithm would combine FPDUs of several messages.
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         let peer = stream.peer_addr()?;
@@ -88,19 +88,19 @@ impl Socket {
         self.peer
     }
 
-    /// Returns the payload bytes of a full segment at present: options are deducted.
+    /// Returns the current payload of a full segment in bytes: TCP options are deducted.
     pub(super) fn mss(&self) -> usize {
         let mss = socket2::SockRef::from(&self.stream).tcp_mss();
         mss.ok().and_then(|mss| usize::try_from(mss).ok()).filter(|&m| m > 0).unwrap_or(DEFAULT_MSS)
     }
 
-    /// Chooses the congestion control by the kernel's name for it.
+    /// Sets the congestion control by the kernel's name for it.
     pub(super) fn set_congestion(&self, name: &str) -> io::Result<()> {
         socket2::SockRef::from(&self.stream).set_tcp_congestion(name.as_bytes())
     }
 
-    /// Sends as many bytes as the kernel accepts, as a record that is not coalesced with the next
-    /// one. `None`: the send buffer is full.
+    /// Sends as many bytes as the kernel accepts, as a record that is not coalesced with the next one. Returns `None`
+    /// if the send buffer is full.
     pub(super) fn send(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | SendFlags::EOR;
         loop {
@@ -136,18 +136,17 @@ impl Socket {
         }
     }
 
-    /// Sets whether closing the socket resets the connection instead of ending it in order.
+    /// Sets whether a close of the socket resets the connection instead of ending it in order.
     pub(super) fn set_reset_on_close(&self, resets: bool) -> io::Result<()> {
         socket2::SockRef::from(&self.stream).set_linger(resets.then_some(Duration::ZERO))
     }
 
-    /// Returns true once both directions are closed and the peer's TCP has acknowledged everything,
-    /// including our FIN.
+    /// True once both directions are closed and the peer's TCP has acknowledged everything, including our FIN.
     ///
     /// # Errors
-    /// The connection was reset before that.
+    /// The connection was reset before.
     pub(super) fn is_closed(&self) -> io::Result<bool> {
-        // The kernel has no peer for a socket in state CLOSE.
+        // A socket in state CLOSE has no peer address.
         let closed = match self.stream.peer_addr() {
             Ok(_) => false,
             Err(error) if error.kind() == io::ErrorKind::NotConnected => true,
@@ -159,7 +158,7 @@ impl Socket {
         }
     }
 
-    /// Returns the events to wait for in a [`poll_until`].
+    /// Returns the descriptor and the events to wait for with [`poll_until`].
     pub(super) fn poll_fd(&self, interest: Interest) -> PollFd<'_> {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, interest.read);
@@ -168,14 +167,14 @@ impl Socket {
     }
 }
 
-/// Readiness that a socket waits for.
+/// Events that the owner of a socket waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interest {
     pub(super) read: bool,
     pub(super) write: bool,
 }
 
-/// Waits until one of `fds` is ready, or until `until`.
+/// Waits until one of `fds` is ready, at most until `until`.
 pub(super) fn poll_until(fds: &mut [PollFd<'_>], until: Instant) -> io::Result<()> {
     let left = until.saturating_duration_since(Instant::now());
     let timeout = Timespec {

@@ -51,7 +51,7 @@ fn region(offset: u64) -> Target {
     Target::Region { name: "ingest".into(), offset }
 }
 
-/// The results of a listener and its client.
+/// Results of a listener and its client.
 struct ServeResult<T> {
     result: T,
     memory: KernelMemory,
@@ -59,7 +59,7 @@ struct ServeResult<T> {
     events: Vec<ServeEvent>,
 }
 
-/// Runs a listener until its connections are over, and `client` beside it.
+/// Runs a listener until its connections have ended, and `client` concurrently.
 fn with_listener<T: Send>(
     config: ListenConfig,
     client: impl FnOnce(SocketAddr, u32) -> T + Send,
@@ -95,8 +95,8 @@ fn outcome(events: &[ServeEvent]) -> &ConnectionOutcome {
 
 const V4: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-// RFC 5044 §7.1, draft-culley-iwarp-mpa-03 §8.1: every form of start-up, markers in each direction,
-// either side's CRC.
+// RFC 5044 §7.1, draft-culley-iwarp-mpa-03 §8.1: every form of start-up, markers in each direction, CRC requested by
+// either side.
 #[test]
 fn file_is_put_with_every_mpa_option() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -159,7 +159,7 @@ fn file_is_put_over_ipv6_into_file_region() {
     assert!(report.stream_bytes > len as u64 && report.gbit_per_s() > 0.0);
 }
 
-// RFC 5041 §5.1, §8.2: a zero-length message is a message.
+// RFC 5041 §5.1, §8.2: a zero-length message is sent and delivered.
 #[test]
 fn empty_file_is_sent_as_one_empty_message() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -171,7 +171,7 @@ fn empty_file_is_sent_as_one_empty_message() {
     assert!(run.events.iter().any(|e| matches!(e, ServeEvent::Delivered { len: 0, .. })));
 }
 
-// RFC 5041 §7.1: the peer's last message reaches the sender in words.
+// RFC 5041 §7.1: the sender reports the peer's last message as text.
 #[test]
 fn last_message_of_peer_is_reported() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -237,7 +237,7 @@ fn refused_revision_is_startup_error_on_both_sides() {
     assert_eq!(*outcome(&run.events), expected);
 }
 
-/// A peer that does not speak MPA is reset instead of closed in order, as the appliance does.
+/// As the appliance does, the listener resets a connection whose peer does not use MPA.
 #[test]
 fn failed_startup_resets_connection() {
     let run = with_listener(listen_config(V4, Config::default(), 1000), |address, _| {
@@ -260,7 +260,7 @@ fn non_mpa_peer_is_reported() {
         scope.spawn(move || {
             let (mut stream, _) = server.accept().expect("accepted");
             stream.write_all(b"220 mail.example.com ESMTP\r\n").expect("written");
-            // Until the client closes.
+            // Reads until the client closes.
             let mut rest = Vec::new();
             let _ = stream.read_to_end(&mut rest);
         });
@@ -279,7 +279,7 @@ fn a_silent_peer_times_out() {
     silent.timeout = Duration::from_millis(50);
     let error = put(&silent, None, &mut |_| {}).expect_err("no reply");
     assert!(matches!(error, KernelError::Timeout { .. }), "{error}");
-    // The limit of the whole transfer is shorter than the time-out of each step.
+    // The limit of the whole transfer is shorter than the time-out of each phase.
     (silent.timeout, silent.total_timeout) = (TIMEOUT, Some(Duration::from_millis(50)));
     let error = put(&silent, None, &mut |_| {}).expect_err("no reply");
     assert_eq!(error.to_string(), "not done within 0.05 s: waiting for the peer's MPA reply");
@@ -297,7 +297,7 @@ fn garbage_after_startup_ends_only_its_stream() {
         bad.write_all(&[0xFF; 4096]).expect("written");
         let good =
             put(&request(source, address, region(0), MpaOptions::default()), None, &mut |_| {});
-        // A reset follows the reply: an orderly close would mean success to the peer.
+        // A reset follows the reply, because an orderly close would mean success to the peer.
         (good, bad.read_to_end(&mut Vec::new()).map_err(|error| error.kind()))
     });
     let (good, bad) = run.result;
@@ -310,7 +310,7 @@ fn garbage_after_startup_ends_only_its_stream() {
     assert!(bad, "{:?}", run.events);
 }
 
-/// Returns a client after its MPA request.
+/// Returns a client that has sent its MPA request.
 fn start_unfinished(address: SocketAddr) -> TcpStream {
     let mut client = TcpStream::connect(address).expect("connected");
     client.write_all(b"MPA ID Req Frame\x00\x01\x00\x00").expect("written");
@@ -321,7 +321,7 @@ fn start_unfinished(address: SocketAddr) -> TcpStream {
     client
 }
 
-// docs/protocol.md §6: an orderly close means that all is placed.
+// docs/protocol.md §6: an orderly close would mean that all data is placed.
 #[test]
 fn stopped_listener_resets_its_connections() {
     let mut listener = Listener::bind(listen_config(V4, Config::default(), 4096)).expect("bound");
@@ -351,7 +351,7 @@ fn silent_connection_is_reset() {
     assert_eq!(*outcome(&run.events), ConnectionOutcome::IdleTimeout);
 }
 
-// The peer's FIN alone confirms nothing: a reset may follow.
+// The peer's FIN alone confirms nothing, because a reset may follow.
 #[test]
 fn socket_is_closed_after_both_fins_without_reset() {
     let server = TcpListener::bind(V4).expect("bound");
@@ -386,7 +386,7 @@ fn socket_is_closed_after_both_fins_without_reset() {
     }
 }
 
-/// Refuses a client's write by the last message, followed by `behind` in the same segment.
+/// Refuses a client's write by the last message, followed by the bytes of `behind` in the same segment.
 fn refuse(server: &TcpListener, reset: bool, behind: impl FnOnce(&[u8]) -> Vec<u8>) {
     let (mut socket, _) = server.accept().expect("accepted");
     let mut channel = Channel::responder(Config { markers: false, ..Config::default() });
@@ -417,12 +417,12 @@ fn refuse(server: &TcpListener, reset: bool, behind: impl FnOnce(&[u8]) -> Vec<u
     }
     socket.write_all(&out).expect("the last message");
     if !reset {
-        // Until the client closes.
+        // Reads until the client closes.
         let _ = socket.read_to_end(&mut room);
     }
 }
 
-// RFC 5041 §7.1: what follows the last message is not the cause of the end.
+// RFC 5041 §7.1: data or a reset after the last message is not the cause of the end.
 #[test]
 fn last_message_is_reported_despite_trailing_data_or_reset() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -431,7 +431,7 @@ fn last_message_is_reported_despite_trailing_data_or_reset() {
         let server = TcpListener::bind(V4).expect("bound");
         let address = server.local_addr().expect("an address");
         let behind = move |last: &[u8]| {
-            // The same FPDU with a wrong CRC.
+            // The same FPDU, with a wrong CRC.
             let mut wrong = if reset { Vec::new() } else { last.to_vec() };
             if let Some(last) = wrong.last_mut() {
                 *last ^= 1;
@@ -450,7 +450,7 @@ fn last_message_is_reported_despite_trailing_data_or_reset() {
     }
 }
 
-// The length of a pipe is unknown: shorter than the region, equal, zero, or too long.
+// The length of a pipe is unknown: it may be shorter than the region, equal, zero, or longer.
 #[test]
 fn pipe_is_put_to_eof_or_until_region_is_full() {
     let mebi = 1 << 20;

@@ -80,7 +80,7 @@ pub(crate) fn ipsec_policies(policies: &[IpsecPolicyInfo]) -> String {
     )
 }
 
-/// Returns the IPsec counters of all workers together; dropped frames as `drop_` and the reason.
+/// Returns the IPsec counters summed over all workers. Dropped frames are counted as `drop_REASON`.
 pub(crate) fn ipsec_counters(stats: &Stats) -> Counters {
     let mut sums = Counters::new();
     let is_ours = |name: &str| {

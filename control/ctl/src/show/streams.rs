@@ -1,4 +1,4 @@
-//! Streams and associations: tables, and a single one in full detail.
+//! Streams and associations: tables, and all details of a single one.
 
 use api::{AssociationInfo, FlowInfo, StreamInfo};
 use config::show_size;
@@ -47,7 +47,7 @@ pub(crate) fn stream_cell(stream: &StreamInfo, column: Column) -> String {
     }
 }
 
-/// Returns one stream in full detail.
+/// Returns all details of one stream.
 pub(crate) fn stream(stream: &StreamInfo) -> String {
     let mut text = streams(std::slice::from_ref(stream), &Column::DEFAULT);
     text += "\n";
@@ -79,7 +79,7 @@ pub(crate) fn stream(stream: &StreamInfo) -> String {
     text
 }
 
-/// Returns the flow's state, as `ss -ti` shows it for a kernel connection.
+/// Returns the state of a flow, as `ss -ti` shows it for a kernel connection.
 fn flow(flow: &FlowInfo) -> String {
     let share = |name: &str| flow.limited.get(name).copied().unwrap_or(0.0);
     let mut shares: Vec<_> = flow.limited.iter().filter(|(_, share)| **share >= 0.001).collect();
@@ -171,7 +171,7 @@ pub(crate) fn associations(associations: &[AssociationInfo]) -> String {
     )
 }
 
-/// Returns one association in full detail.
+/// Returns all details of one association.
 pub(crate) fn association(association: &AssociationInfo) -> String {
     let known = [
         ("worker".to_owned(), association.worker.to_string()),

@@ -61,7 +61,7 @@ fn bench_failure_sets_exit_code_and_message() {
         assert!(ran.err.contains(sentence), "{arguments:?}: {}", ran.err);
     }
     assert_eq!(fake.request_count(), 0);
-    // Partial results are printed as well as the reason.
+    // Partial results are printed in addition to the reason of the failure.
     let ran = fake.run_ctl(&["bench", "write", "--to", "rdmap://10.0.0.2:1"]);
     assert_eq!(ran.exit, Exit::Refused);
     assert_eq!(ran.err, "ddpctl: after 4000 messages: it offers: none\n");

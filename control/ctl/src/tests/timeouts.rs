@@ -1,11 +1,11 @@
-//! A stopped appliance, and errors for programs.
+//! Time-outs of `ddpctl` with a stopped or slow appliance, and errors with `--json`.
 
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use super::*;
 
-/// The kernel accepts connections of a stopped process, which reads none of them.
+/// The kernel accepts connections for a stopped process, which never reads them.
 #[test]
 fn stopped_appliance_times_out() {
     let dir = tempfile::tempdir().unwrap();
@@ -24,7 +24,7 @@ fn stopped_appliance_times_out() {
     assert_eq!(ddpctl(&["--socket", name, "status"]).exit, Exit::Unreachable);
 }
 
-/// An operation may take longer than the appliance may be silent.
+/// An operation may take longer than the time-out of a silent appliance.
 #[test]
 fn slow_operation_is_awaited_while_appliance_responds() {
     let fake = Fake::start();
@@ -34,7 +34,7 @@ fn slow_operation_is_awaited_while_appliance_responds() {
     assert_eq!(fake.request_count(), 2, "a reload, and whether the appliance lives");
 }
 
-/// The time of --timeout bounds the whole command, also where the appliance answers other requests.
+/// The time of --timeout limits the whole command, even if the appliance answers other requests.
 #[test]
 fn slow_operation_ends_at_timeout() {
     let fake = Fake::start();

@@ -90,7 +90,7 @@ fn atomics_print_original_value() {
     let request = fake.last_request();
     assert_eq!(request["target"], json!({ "region": { "name": "box", "offset": 8 } }));
     assert_eq!(request["operation"], json!({ "fetch_add": { "add": u64::MAX } }));
-    // More than a double holds: digits.
+    // A value beyond the precision of a double is a string of digits.
     let held = json!({ "original": "18446744073709551615", "time_us": 12 });
     let place = ["rdmap://10.0.0.2:7471", "1", "2", "--stag", "77", "--to", "16"];
     assert_eq!(fake.run_json(&[&["compare-swap"], &place[..]].concat()), held);
@@ -145,7 +145,7 @@ fn verb_failures_set_exit_code() {
         let word = if exit == Exit::Refused { "peer_refused" } else { "timeout" };
         assert_eq!(error["error"], word, "{arguments:?}");
     }
-    // The remedy, for a failed job and for a refusal.
+    // The hint is printed for a failed job and for a refusal.
     for (arguments, hint) in [
         (&["get", refused, "f"][..], "ask for read access"),
         (&["fetch-add", refused, "1"], "look at the peer"),
@@ -159,7 +159,7 @@ fn verb_failures_set_exit_code() {
     assert_eq!(unreachable.exit, Exit::Unreachable);
 }
 
-/// A zone selects the interface of the appliance and is not sent as part of the address.
+/// A zone selects the appliance's interface and is not sent as part of the address.
 #[test]
 fn zone_selects_appliance_interface() {
     let fake = Fake::start();

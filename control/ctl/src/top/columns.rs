@@ -47,7 +47,7 @@ pub(super) fn heads(view: View) -> Vec<ColumnHead> {
     }
 }
 
-/// Returns all rows, unordered. `before`: an earlier sample of the same process.
+/// Returns all rows, unordered. `before`: an earlier sample of the same process, for rates.
 pub(super) fn table(view: View, now: &Sample, before: Option<&Sample>) -> Table {
     let rows = match view {
         View::Streams => rows(&streams_columns(), &stream_rows(now, before), |row| {
@@ -70,13 +70,13 @@ pub(super) fn table(view: View, now: &Sample, before: Option<&Sample>) -> Table 
     Table { heads: heads(view), rows, total_rows: of }
 }
 
-/// Returns the number of streams: the list may be truncated.
+/// Returns the number of streams, also if the list is truncated.
 fn stream_count(now: &Sample) -> usize {
     let listed = now.streams.as_ref().map_or(0, |streams| streams.value.len());
     if listed < MOST_STREAMS { listed } else { listed.max(now.status.streams as usize) }
 }
 
-/// Builds the rows. `of` returns an entry's identity, the same in all samples, and its load.
+/// Builds the rows. `of` returns an entry's identity, which is the same in all samples, and its load.
 fn rows<R>(columns: &[Column<R>], entries: &[R], of: fn(&R) -> (String, f64)) -> Vec<Row> {
     let row = |entry: &R| {
         let (id, busy) = of(entry);
@@ -85,7 +85,7 @@ fn rows<R>(columns: &[Column<R>], entries: &[R], of: fn(&R) -> (String, f64)) ->
     entries.iter().map(row).collect()
 }
 
-/// Returns the entries of an earlier list by their names, and the time since then.
+/// Returns the entries of an earlier list by name, and the time since that list.
 fn index_previous<'a, T>(
     before: Option<&'a Timestamped<Vec<T>>>,
     now: &Timestamped<Vec<T>>,
@@ -95,7 +95,7 @@ fn index_previous<'a, T>(
     (before.value.iter().map(|one| (name(one), one)).collect(), now.taken_at - before.taken_at)
 }
 
-/// Bytes per second.
+/// Rates in bytes per second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rates {
     rx: Option<f64>,
@@ -129,7 +129,7 @@ fn stream_rows<'a>(now: &'a Sample, before: Option<&Sample>) -> Vec<StreamRow<'a
     now.value.iter().map(row).collect()
 }
 
-/// Returns the cell that `ddpctl streams list` shows.
+/// Returns the same cell as `ddpctl streams list`.
 fn list_cell(stream: &StreamRow<'_>, column: ListColumn) -> Cell {
     let text = show::stream_cell(stream.info, column);
     match column.sort_number(stream.info) {
@@ -163,12 +163,12 @@ fn streams_columns<'a>() -> Vec<Column<StreamRow<'a>>> {
 
 // --- peers ---
 
-/// The streams with one address.
+/// The streams of one peer address.
 struct PeerRow {
     address: String,
     streams: u64,
     rates: Rates,
-    /// Largest round-trip time of its streams.
+    /// Largest round-trip time of the peer's streams, microseconds.
     rtt_us: Option<u64>,
     placed: u64,
     sent: u64,

@@ -1,9 +1,8 @@
 //! `ddpctl top`: streams, workers, regions, peers and ports, sampled at an interval.
 //!
-//! A [sample](sample) of the API becomes a [table](table); its rates are differences of two
-//! samples. The [state](state) handles samples and keys and the [view](view) draws it. The
-//! [screen](screen) has the terminal, the loop and the thread that sends requests, so that a key
-//! never waits for the appliance. [once] prints the same tables.
+//! A [sample](sample) of the API becomes a [table](table); its rates are differences of two samples. The [state](state)
+//! handles samples and keys, and the [view](view) draws it. The [screen](screen) contains the terminal, the loop and
+//! the thread that sends requests, so that keys are handled while the appliance is slow. [once] prints the same tables.
 
 mod columns;
 mod once;
@@ -26,7 +25,7 @@ use super::Output;
 use super::exit::{Exit, Failure};
 use state::State;
 
-/// Shortest and longest interval between two samples.
+/// Minimum and maximum interval between two samples.
 const INTERVALS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(60)];
 
 /// `ddpctl top`.
@@ -77,7 +76,7 @@ impl View {
         }
     }
 
-    /// Returns true if the view needs the list of streams.
+    /// True if the view needs the list of streams.
     fn needs_streams(self) -> bool {
         matches!(self, View::Streams | View::Peers)
     }
@@ -98,7 +97,7 @@ pub(super) fn top(args: &Top, client: Client, output: &mut Output<'_>) -> Result
 #[derive(Clone, Copy)]
 struct OutputMode {
     json: bool,
-    /// Standard input and output are a capable terminal.
+    /// True if standard input and output are a capable terminal.
     terminal: bool,
 }
 

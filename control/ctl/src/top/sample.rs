@@ -1,6 +1,6 @@
-//! The answers of the API at one time, and rates between two times.
+//! Answers of the API at one time, and rates between two times.
 //!
-//! The list of streams is bounded to [`MOST_STREAMS`], each with the displayed counters only.
+//! The list of streams is limited to [`MOST_STREAMS`], each with the displayed counters only.
 
 use std::time::{Duration, Instant};
 
@@ -8,16 +8,16 @@ use api::{
     Client, ClientError, Counters, PortInfo, RegionInfo, Stats, Status, StreamInfo, WorkerInfo,
 };
 
-/// Most streams that are requested.
+/// Maximum number of streams that are requested.
 pub(super) const MOST_STREAMS: usize = 10_000;
 
-/// Bytes that a stream's peer placed here.
+/// Counters of bytes that a stream's peer placed here.
 pub(super) const PLACED: [&str; 2] = ["placed_in_order_bytes", "placed_out_of_order_bytes"];
-/// Bytes of its messages that were sent.
+/// Counters of bytes sent in a stream's messages.
 pub(super) const SENT: [&str; 1] = ["sent_bytes"];
-/// Bytes that were sent again.
+/// Counters of retransmitted bytes.
 pub(super) const RETRANSMITTED: [&str; 1] = ["retransmitted_bytes"];
-/// Frames that a port lost before a worker saw them, or instead of sending them.
+/// Counters of frames that a port lost before a worker received them, or dropped instead of sending them.
 pub(super) const PORT_DROPS: [&str; 4] =
     ["device_rx_missed", "device_rx_no_buffer", "no_buffer", "tx_dropped"];
 
@@ -36,18 +36,18 @@ pub(super) struct Sample {
     pub(super) workers: Timestamped<Vec<WorkerInfo>>,
     pub(super) regions: Timestamped<Vec<RegionInfo>>,
     pub(super) ports: Timestamped<Vec<PortInfo>>,
-    /// `None` if the view does not need them.
+    /// `None` if the view does not need the streams.
     pub(super) streams: Option<Timestamped<Vec<StreamInfo>>>,
 }
 
 /// Rates of the whole appliance.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Totals {
-    /// Bytes per second that its ports received.
+    /// Bytes per second that the ports received.
     pub(super) rx: Option<f64>,
-    /// And sent.
+    /// Bytes per second that the ports sent.
     pub(super) tx: Option<f64>,
-    /// Frames per second that it dropped.
+    /// Frames per second that workers and ports dropped.
     pub(super) drops: Option<f64>,
 }
 
@@ -65,8 +65,7 @@ impl Sample {
         })
     }
 
-    /// Returns true if `before` is of the same process, so that numbers and counters can be
-    /// compared.
+    /// True if `before` is a sample of the same process, so that numbers and counters can be compared.
     pub(super) fn is_same_process(&self, before: &Sample) -> bool {
         self.status.pid == before.status.pid
             && self.status.uptime_seconds >= before.status.uptime_seconds
@@ -102,7 +101,7 @@ fn dropped_frames(stats: &Stats) -> u64 {
     workers + ports.sum::<u64>()
 }
 
-/// Returns the rate of a counter per second. `None` if it decreased, as after a restart of the
+/// Returns the rate of a counter per second. `None` if the counter decreased, for instance after a restart of the
 /// appliance.
 pub(super) fn rate(before: u64, now: u64, elapsed: Duration) -> Option<f64> {
     let seconds = elapsed.as_secs_f64();

@@ -1,7 +1,7 @@
-//! The terminal, the thread that sends requests, and the loop between them.
+//! The terminal, the thread that sends requests, and the loop that connects them.
 //!
-//! The terminal is restored after each end: q, Ctrl-C, SIGTERM, SIGHUP, an error, a panic in any
-//! thread. One request is outstanding at a time, and requests take at most a third of the time.
+//! The terminal is restored after each kind of end: q, Ctrl-C, SIGTERM, SIGHUP, an error, a panic in any thread. One
+//! request is outstanding at a time, and requests are in progress for at most a third of the time.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -29,9 +29,9 @@ use super::view;
 use crate::exit::{Exit, Failure};
 use crate::show;
 
-/// Longest delay until an answer or a signal is noticed.
+/// Longest delay before an answer or a signal is handled.
 const KEY_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// After a signal: longer than any turn of the loop.
+/// Time after a signal at which the loop counts as stuck; longer than any iteration.
 const STUCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time after which an outstanding request is reported on the screen.
 const SILENCE_NOTICE: Duration = Duration::from_secs(2);
@@ -74,7 +74,7 @@ pub(super) fn run(mut state: State, client: Client, out: &mut dyn Write) -> Resu
     Ok(())
 }
 
-/// Ends the loop on a signal; a stuck loop is ended with the process.
+/// Ends the loop on a signal. If the loop is stuck, ends the process.
 fn install_signal_handler(stop: Arc<AtomicBool>) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
@@ -87,7 +87,7 @@ fn install_signal_handler(stop: Arc<AtomicBool>) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for a key or a pause. Returns false if the terminal has closed: crossterm would read
+/// Waits for a key, at most [`KEY_POLL_INTERVAL`]. Returns false if the terminal has closed: crossterm would read
 /// end-of-file for ever.
 fn await_key() -> io::Result<bool> {
     let input = rustix::stdio::stdin();
@@ -100,15 +100,15 @@ fn await_key() -> io::Result<bool> {
     Ok(!keys[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
 }
 
-/// The schedule of requests.
+/// Schedule of the requests to the appliance.
 #[derive(Debug)]
 pub(super) struct PollSchedule {
     next_request: Instant,
-    /// Start of the outstanding request.
+    /// Time at which the outstanding request was sent.
     outstanding_since: Option<Instant>,
-    /// Ask at once, also in a pause.
+    /// True to send a request at once, even during a pause.
     immediate: bool,
-    /// The last answer, or the start.
+    /// Time of the last answer; initially the start.
     last_answer: Instant,
 }
 
@@ -126,13 +126,13 @@ impl PollSchedule {
         (self.outstanding_since, self.immediate) = (Some(now), false);
     }
 
-    /// Schedules the next request: an interval after the last one began, with a pause of at least
-    /// twice the time that it took.
+    /// Schedules the next request one interval after the last one was sent, with a pause of at least twice the time
+    /// that it took.
     pub(super) fn record_answer(&mut self, now: Instant, interval: Duration, well: bool) {
         let sent_at = self.outstanding_since.take().unwrap_or(now);
         self.next_request = (sent_at + interval).max(now + (now - sent_at) * 2);
         if !well {
-            // After a time-out the next request does not wait for twice that time.
+            // After a failure the next request does not wait for twice its duration.
             self.next_request = now + interval;
         } else {
             self.last_answer = now;
@@ -143,7 +143,7 @@ impl PollSchedule {
         self.immediate = true;
     }
 
-    /// Returns the time without an answer, if one is overdue or failed.
+    /// Returns the time since the last answer if a request is overdue or has failed.
     pub(super) fn silent_for(&self, now: Instant, trouble: bool) -> Option<Duration> {
         let late = self.outstanding_since.is_some_and(|asked| now - asked >= SILENCE_NOTICE);
         (trouble || late).then(|| now - self.last_answer)
@@ -159,7 +159,7 @@ struct SampleRequest {
 
 struct SampleReply {
     sample: Result<Sample, String>,
-    /// The stream of the overlay and its text.
+    /// The stream of the overlay, and its text.
     stream: Option<(StreamId, String)>,
 }
 
@@ -172,7 +172,7 @@ impl Poller {
     fn start(client: Client) -> io::Result<Self> {
         let ((asks, wanted), (found, answers)) = (channel::<SampleRequest>(), channel());
         std::thread::Builder::new().name("top".into()).spawn(move || {
-            // The thread ends with the loop.
+            // Ends when the loop drops its sender.
             while let Ok(ask) = wanted.recv() {
                 let sample = Sample::fetch(&client, ask.streams);
                 let reached = sample.is_ok();
@@ -215,7 +215,7 @@ fn stream_text(client: &Client, stream: StreamId) -> String {
 
 struct Screen<'w> {
     terminal: Terminal<CrosstermBackend<&'w mut dyn Write>>,
-    /// The terminal is as it was: the panic hook has restored it.
+    /// True if the panic hook has restored the terminal.
     is_restored: Arc<AtomicBool>,
 }
 
@@ -226,7 +226,7 @@ impl<'w> Screen<'w> {
         std::panic::set_hook(Box::new(move |panic| {
             if !hooked.swap(true, Ordering::Relaxed) {
                 drop(disable_raw_mode());
-                // Without the standard output's lock: another thread may hold it.
+                // Written without the standard output's lock, which another thread may hold.
                 let _ = rustix::io::write(rustix::stdio::stdout(), leave_sequence().as_bytes());
             }
             hook(panic);
@@ -266,7 +266,7 @@ impl Drop for Screen<'_> {
 /// Returns the escape codes that restore the terminal.
 fn leave_sequence() -> String {
     let mut text = String::new();
-    // Into a string it does not fail.
+    // Writing into a string cannot fail.
     let _ = LeaveAlternateScreen.write_ansi(&mut text).and_then(|()| Show.write_ansi(&mut text));
     text
 }

@@ -1,5 +1,4 @@
-//! The state of the screen, and its changes by keys and samples. Nothing here reads a clock or a
-//! terminal.
+//! The state of the screen, and its changes by keys and samples. This module reads neither a clock nor a terminal.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,13 +11,13 @@ use super::table::{Sort, Table, sanitize};
 use super::{INTERVALS, View, columns};
 use crate::explain::hint_on_notes;
 
-/// Samples whose rates the sparklines show, at most.
+/// Maximum number of samples whose rates the sparklines show.
 const HISTORY_LEN: usize = 300;
-/// Characters of a filter, at most.
+/// Maximum number of characters in a filter.
 const MAX_FILTER_LEN: usize = 60;
-/// Intervals that the keys step through, milliseconds.
+/// Intervals that the keys select, milliseconds.
 const INTERVAL_STEPS_MS: [u64; 8] = [200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000];
-/// Columns by which text moves sideways.
+/// Columns by which a key scrolls text sideways.
 const SCROLL_COLUMNS: usize = 8;
 
 const HELP: &[&str] = &[
@@ -39,12 +38,12 @@ const HELP: &[&str] = &[
     "drop reason, a note or an event means. ddpctl stats has the drops by reason.",
 ];
 
-/// The loop's action after a key.
+/// The loop's reaction to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Draw.
+    /// Draw the screen.
     Draw,
-    /// Draw, and take a sample now.
+    /// Draw the screen, and take a sample now.
     Refresh,
     Quit,
 }
@@ -54,7 +53,7 @@ pub(super) enum Action {
 pub(super) enum Overlay {
     Help,
     Notes,
-    /// A stream, with its text once it has arrived.
+    /// A stream, with its text once received.
     Stream(StreamId, Option<Vec<String>>),
 }
 
@@ -75,23 +74,23 @@ pub(super) struct State {
     pub(super) view: View,
     pub(super) interval: Duration,
     pub(super) paused: bool,
-    /// A filter that is being edited.
+    /// The filter that is being edited, if any.
     pub(super) editing: Option<String>,
     pub(super) overlay: Option<Overlay>,
-    /// The first line and column of the overlay that are shown.
+    /// First visible line and column of the overlay.
     pub(super) scroll: (usize, usize),
     pub(super) current: Option<Sample>,
     previous: Option<Sample>,
     pub(super) totals: Totals,
     pub(super) rx: VecDeque<u64>,
     pub(super) tx: VecDeque<u64>,
-    /// Why the last look failed.
+    /// Reason why the last sample failed.
     pub(super) error: Option<String>,
-    /// Time without an answer of the appliance, if long enough to be shown.
+    /// Time since the appliance's last answer, if long enough to be shown.
     pub(super) silent_for: Option<Duration>,
     pub(super) table: Table,
     pub(super) widths: Vec<usize>,
-    /// Rows that fit; the drawing sets it.
+    /// Number of rows that fit, set by drawing.
     pub(super) page: usize,
     views: [ViewState; 5],
 }
@@ -119,7 +118,7 @@ impl State {
         }
     }
 
-    /// Sets order and filter of the first view.
+    /// Sets the sort order and the filter of the first view.
     pub(super) fn set_initial(&mut self, sort: &str, filter: &str) {
         let column = columns::heads(self.view).iter().position(|head| head.key == sort);
         self.view_state_mut().sort.column = column;
@@ -135,12 +134,12 @@ impl State {
         &self.view_state().filter
     }
 
-    /// Returns the index of the selected row, 0 if there are no rows.
+    /// Returns the index of the selected row; 0 if there are no rows.
     pub(super) fn selected(&self) -> usize {
         self.view_state().index.min(self.table.rows.len().saturating_sub(1))
     }
 
-    /// Returns what the next sample must include: the list of streams, and a single stream.
+    /// Returns what the next sample must include: true for the list of streams, and a single stream.
     pub(super) fn requested_data(&self) -> (bool, Option<StreamId>) {
         let stream = match self.overlay {
             Some(Overlay::Stream(id, _)) => Some(id),
@@ -151,7 +150,7 @@ impl State {
 
     // --- samples ---
 
-    /// Handles a sample, or the reason of its failure.
+    /// Handles a sample, or the reason why it failed.
     pub(super) fn handle_sample(&mut self, sample: Result<Sample, String>) {
         let sample = match sample {
             Ok(sample) => sample,
@@ -184,7 +183,7 @@ impl State {
         }
     }
 
-    /// Builds the view's table in its order; the selection follows its row.
+    /// Builds the view's table in its sort order. The selection follows its row.
     fn rebuild_table(&mut self) {
         let own = &self.views[self.view as usize];
         self.table = match &self.current {
@@ -198,7 +197,7 @@ impl State {
         match place {
             None => self.view_state_mut().index = 0,
             Some(Some(at)) => self.view_state_mut().index = at,
-            // The selected row has disappeared: keep its index.
+            // The selected row has disappeared: its index is kept.
             Some(None) => {}
         }
     }
@@ -330,7 +329,7 @@ impl State {
         self.show_view(View::ALL[(self.view as usize + by) % View::ALL.len()])
     }
 
-    /// Takes a sample at once if the last one lacks the view's data.
+    /// Shows another view. Takes a sample at once if the last one lacks the view's data.
     fn show_view(&mut self, view: View) -> Action {
         self.view = view;
         self.rebuild_table();
@@ -346,7 +345,7 @@ impl State {
         Action::Refresh
     }
 
-    /// Selects the next order: the busiest first, then each column.
+    /// Selects the next sort order: the busiest first, then each column.
     fn step_sort(&mut self, by: usize) {
         let orders = self.table.heads.len() + 1;
         let sort = &mut self.view_state_mut().sort;

@@ -1,6 +1,6 @@
-//! Tables of any view: cells with their sort keys, order and filter.
+//! Tables of all views: cells with their sort keys, sort order and filter.
 //!
-//! Cells contain no characters that move the cursor or change the direction of writing.
+//! Cells contain no characters that move the cursor or change the direction of text.
 
 use std::cmp::Ordering;
 
@@ -8,16 +8,16 @@ use serde_json::{Map, Value as Json};
 
 use crate::show;
 
-/// The order without a column: the busiest row first.
+/// The sort order without a column: the busiest row first.
 pub(super) const SORT_BUSIEST: &str = "busiest";
 
-/// Most characters of a column.
+/// Maximum width of a column, characters.
 const MAX_COLUMN_WIDTH: usize = 40;
 
 /// The sort key of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum SortKey {
-    /// Unknown: last in any order.
+    /// Unknown value, sorted last in any order.
     None,
     Number(f64),
     Text(String),
@@ -88,7 +88,7 @@ pub(super) struct ColumnHead {
     /// Name of the column in JSON and on the command line.
     pub(super) key: &'static str,
     pub(super) title: &'static str,
-    /// True for a column of numbers, aligned to the right.
+    /// True for a column of numbers.
     pub(super) is_right_aligned: bool,
 }
 
@@ -97,12 +97,12 @@ pub(super) struct ColumnHead {
 pub(super) struct Row {
     /// Identity of the row, the same in all samples.
     pub(super) id: String,
-    /// Load of the row, for the order without a column.
+    /// Load of the row, for the sort order without a column.
     pub(super) load: f64,
     pub(super) cells: Vec<Cell>,
 }
 
-/// The order of a table's rows.
+/// Sort order of a table's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sort {
     /// Index of the column; `None` sorts the busiest first.
@@ -115,12 +115,12 @@ pub(super) struct Sort {
 pub(super) struct Table {
     pub(super) heads: Vec<ColumnHead>,
     pub(super) rows: Vec<Row>,
-    /// Total number of rows, including those that are filtered out.
+    /// Number of rows before filtering.
     pub(super) total_rows: usize,
 }
 
 impl Table {
-    /// Takes out the others and sorts.
+    /// Removes the rows that do not match, and sorts the others.
     pub(super) fn filter_and_sort(&mut self, sort: Sort, filter: &str) {
         let filter = filter.to_lowercase();
         let has = |cell: &Cell| cell.text.to_lowercase().contains(&filter);
@@ -137,7 +137,7 @@ impl Table {
         });
     }
 
-    /// Returns the width of each column in characters, including the order mark behind its title.
+    /// Returns the width of each column in characters, including the sort mark after its title.
     pub(super) fn widths(&self) -> Vec<usize> {
         let column = |(i, head): (usize, &ColumnHead)| {
             let cells = self.rows.iter().filter_map(|row| row.cells.get(i));
@@ -173,7 +173,7 @@ impl Table {
     }
 }
 
-/// Orders numbers from the largest, words from A, unknown values last.
+/// Orders numbers from the largest, text from A, unknown values last.
 fn compare(a: &SortKey, b: &SortKey, reverse: bool) -> Ordering {
     match (a, b) {
         (SortKey::None, SortKey::None) => Ordering::Equal,
@@ -190,7 +190,7 @@ fn reverse_if(order: Ordering, reverse: bool) -> Ordering {
     if reverse { order.reverse() } else { order }
 }
 
-/// Removes invisible characters that control a terminal.
+/// Removes characters that control a terminal.
 pub(super) fn sanitize(text: &str) -> String {
     let harmless = |c: char| {
         !c.is_control()

@@ -23,7 +23,7 @@ fn counters(list: &[(&str, u64)]) -> Counters {
     list.iter().map(|&(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Returns a stream with these counters: bytes placed by and sent to the peer.
+/// Returns a stream whose counters have these bytes, placed by and sent to the peer.
 fn stream(id: u64, remote: &str, placed: u64, sent: u64) -> StreamInfo {
     let list = [
         ("placed_in_order_bytes", placed),
@@ -39,7 +39,7 @@ fn stream(id: u64, remote: &str, placed: u64, sent: u64) -> StreamInfo {
     }
 }
 
-/// Returns a sample `second` seconds after the first; counters rise at constant rates.
+/// Returns a sample `second` seconds after the first one; counters rise at constant rates.
 fn sample(start: Instant, second: u64) -> Sample {
     let at = start + Duration::from_secs(second);
     let frames = [
@@ -117,7 +117,7 @@ fn sample(start: Instant, second: u64) -> Sample {
     }
 }
 
-/// Returns the state after `looks` samples, a second apart.
+/// Returns the state after `looks` samples, one second apart.
 fn state_after_samples(looks: u64) -> State {
     let (mut state, start) = (State::new(View::Streams, Duration::from_secs(1)), Instant::now());
     (0..looks).for_each(|second| state.handle_sample(Ok(sample(start, second))));
@@ -132,7 +132,7 @@ fn type_text(state: &mut State, text: &str) -> Action {
     text.chars().map(|c| press(state, KeyCode::Char(c))).last().unwrap()
 }
 
-/// Returns the lines of a frame.
+/// Returns the lines of a drawn frame.
 fn frame(state: &mut State, columns: u16, lines: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(columns, lines)).unwrap();
     terminal.draw(|frame| view::draw(frame, state)).unwrap();
@@ -141,7 +141,7 @@ fn frame(state: &mut State, columns: u16, lines: u16) -> Vec<String> {
     (0..lines).map(|y| line(y).trim_end().to_owned()).collect()
 }
 
-/// Returns the first cells of the rows.
+/// Returns the identities of the rows.
 fn ids(state: &State) -> Vec<&str> {
     state.table.rows.iter().map(|row| row.id.as_str()).collect()
 }

@@ -1,5 +1,4 @@
-//! Draws the [state](State): three lines of the appliance, the table, the keys. Any terminal size
-//! works.
+//! Draws the [state](State): three lines about the appliance, the table, the keys. Supports any terminal size.
 
 use std::collections::VecDeque;
 
@@ -15,7 +14,7 @@ use super::table::{Table, bits, sanitize};
 use super::{View, table};
 use crate::show;
 
-/// Columns of a rate before its sparkline.
+/// Columns for a rate before its sparkline.
 const RATE_WIDTH: u16 = 16;
 
 const KEYS: &str =
@@ -46,7 +45,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
     draw_keys(frame, keys, state);
 }
 
-/// Draws a line with a right-aligned part, which is dropped if there is no room.
+/// Draws a line with a right-aligned part, which is dropped if it does not fit.
 fn draw_left_right(frame: &mut Frame<'_>, area: Rect, left: Line<'_>, right: Line<'_>) {
     let wide = u16::try_from(right.width()).unwrap_or(u16::MAX);
     let fits = left.width() + 2 + right.width() <= usize::from(area.width);
@@ -87,7 +86,7 @@ fn draw_rate(
     frame.render_widget(format!("{name} {}", show::text_or_dash(rate.map(bits))), text);
     let skip = history.len().saturating_sub(usize::from(line.width));
     let data: Vec<u64> = history.iter().skip(skip).copied().collect();
-    // The newest at the right end.
+    // The newest value is at the right end.
     let free = line.width.saturating_sub(u16::try_from(data.len()).unwrap_or(u16::MAX));
     let line = Rect { x: line.x + free, width: line.width - free, ..line };
     frame.render_widget(Sparkline::default().data(data).style(Color::Green), line);
@@ -108,7 +107,7 @@ fn draw_notes(frame: &mut Frame<'_>, area: Rect, state: &State) {
     frame.render_widget(Line::from(spans), area);
 }
 
-/// Returns how long the appliance has not answered, and the reason.
+/// Returns the time since the appliance's last answer, and the reason.
 fn error_text(state: &State) -> String {
     let silent =
         state.silent_for.map(|time| format!(" for {}", show::format_seconds(time.as_secs_f64())));
@@ -131,7 +130,7 @@ fn draw_tabs(frame: &mut Frame<'_>, area: Rect, state: &State) {
     }
     let order = if state.sort().reverse { "idlest" } else { table::SORT_BUSIEST };
     let order = format!(", {order} first");
-    // The filter is worth more than the order.
+    // If both do not fit, the filter is shown, not the sort order.
     if state.sort().column.is_none() && right.chars().count() + order.len() <= room {
         right += &order;
     }
@@ -181,7 +180,7 @@ fn aligned_cell(text: String, right: bool) -> Cell<'static> {
     Cell::from(if right { text.right_aligned() } else { text })
 }
 
-/// Selects the columns that fit: the first, the one of the order, then the others from the left.
+/// Selects the columns that fit: the first one, the sort column, then the others from the left.
 fn fitting_columns(
     table: &Table,
     widths: &[usize],

@@ -1,7 +1,6 @@
-//! Recorded headers as pcapng. The frames around them are synthetic: matching Ethernet and IP
-//! headers, no options, checksums of zero except for IPv4's. Payload was not recorded: TCP's is
-//! left out, and the original length includes it. That of a DATA chunk is zeros, because Wireshark
-//! does not decode a truncated chunk.
+//! Recorded headers as pcapng. The frames around them are synthetic: matching Ethernet and IP headers, no options,
+//! checksums of zero except for IPv4's. Payload is not recorded. TCP's is omitted, and the original length includes it.
+//! The payload of a DATA chunk is zeros, because Wireshark does not decode a truncated chunk.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -17,9 +16,9 @@ use pcap_file::{DataLink, Endianness};
 
 use api::{Flight, FlightHeader, Why};
 
-/// Times are in nanoseconds: ten to the minus nine.
+/// Resolution of times: 10^-9 s.
 const NANOSECONDS: u8 = 9;
-/// The direction of a frame, in its flags (`epb_flags`).
+/// Direction of a frame in its flags (`epb_flags`).
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 const TCP: u8 = 6;
@@ -29,9 +28,8 @@ const DATA: u8 = 0;
 const SACK: u8 = 3;
 const SHUTDOWN: u8 = 7;
 
-/// Returns the file, in order of time, and the number of its headers. An event without a header is
-/// in the comment of the next frame; events after the last header are in the comment of the last
-/// frame.
+/// Returns the file, ordered by time, and the number of its headers. An event without a header is in the comment of the
+/// next frame; events after the last header are in the comment of the last frame.
 pub(super) fn pcapng_file(why: &Why) -> (Vec<u8>, usize) {
     let application = concat!("ddpctl ", env!("CARGO_PKG_VERSION"));
     let section = SectionHeaderBlock {
@@ -77,8 +75,8 @@ struct Frame {
     comment: String,
 }
 
-/// Returns the frames of a stream, each with the events since the previous one. The last frame also
-/// has the events after it.
+/// Returns the frames of a stream, each with the events since the previous frame. The last frame also has the events
+/// after it.
 fn flight_frames(flight: &Flight) -> Vec<Frame> {
     let mut frames: Vec<Frame> = Vec::new();
     let beginning = format!("stream {}", flight.stream);
@@ -119,7 +117,7 @@ fn build_frame(flight: &Flight, header: &FlightHeader) -> Option<(Vec<u8>, u32)>
     Some((data, whole))
 }
 
-/// Appends the TCP header behind the ports (RFC 9293 §3.1).
+/// Appends the TCP header after the ports (RFC 9293 §3.1).
 fn push_tcp_header(header: &FlightHeader, out: &mut Vec<u8>) {
     const HEADER_WORDS: u8 = 5;
     out.extend(header.number.to_be_bytes());
@@ -129,12 +127,12 @@ fn push_tcp_header(header: &FlightHeader, out: &mut Vec<u8>) {
     out.extend([0; 4]);
 }
 
-/// Appends the SCTP header behind the ports (RFC 9260 §3): tag and checksum, and one chunk.
+/// Appends the SCTP header after the ports (tag and checksum), and one chunk (RFC 9260 §3).
 fn push_sctp_packet(header: &FlightHeader, out: &mut Vec<u8>) {
     out.extend([0; 8]);
     let chunk = header.flags;
     let (flags, len): (u8, u16) = match chunk {
-        // Unordered, in one piece.
+        // Unordered and unfragmented.
         DATA => (7, header.length.saturating_add(16)),
         SACK => (0, 16),
         SHUTDOWN => (0, 8),
@@ -146,7 +144,7 @@ fn push_sctp_packet(header: &FlightHeader, out: &mut Vec<u8>) {
         DATA => {
             out.extend(header.number.to_be_bytes());
             out.extend([0; 8]);
-            // RFC 9260 §3.2: to a multiple of four bytes.
+            // RFC 9260 §3.2: padded to a multiple of four bytes.
             let payload = usize::from(header.length).next_multiple_of(4);
             out.resize(out.len() + payload, 0);
         }
@@ -160,7 +158,7 @@ fn push_sctp_packet(header: &FlightHeader, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the Ethernet and IP headers in front of `len` bytes.
+/// Returns the Ethernet and IP headers of a packet with `len` bytes of payload.
 fn ip_header(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> Option<Vec<u8>> {
     const TTL: u8 = 64;
     let mut out = vec![0; 12];
@@ -193,7 +191,7 @@ fn ip_header(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> Option<Vec<u
 fn checksum(header: &[u8]) -> u16 {
     let words = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
     let mut sum: u32 = words.sum();
-    // Twice: the first addition may carry again.
+    // Twice, because the first addition may produce a carry.
     for _ in 0..2 {
         sum = (sum & 0xffff) + (sum >> 16);
     }

@@ -1,9 +1,9 @@
-//! Prints the kernel's policies and SAs as the data plane would get them, and then every change. No keys.
+//! Prints the kernel's policies and SAs as the data plane would receive them, then every change. Keys are not printed.
 //!
 //! usage: dump [--once] [--reserve]
 //!
-//! Needs CAP_NET_ADMIN. Outbound SAs are shown as added only with `--reserve`: for that the kernel takes sequence numbers
-//! as sent, which is not for a host that encrypts itself.
+//! Needs CAP_NET_ADMIN. Outbound SAs appear as added only with `--reserve`. The kernel then records sequence numbers as
+//! sent, so `--reserve` must not be used on a host that itself encrypts.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 
@@ -14,7 +14,7 @@ use std::io;
 use socket::{Groups, Received, Socket};
 use xfrm::{Event, Mirror, MirrorConfig};
 
-/// `XFRM_MSG_NEWAE`: a reservation.
+/// `XFRM_MSG_NEWAE`, which reserves sequence numbers.
 const NEWAE: [u8; 2] = 0x1eu16.to_ne_bytes();
 
 fn main() -> io::Result<()> {

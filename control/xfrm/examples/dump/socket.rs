@@ -1,4 +1,4 @@
-//! A netlink socket for the mirror.
+//! A netlink socket (NETLINK_XFRM) for the mirror.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use rustix::net::{
 };
 use zeroize::Zeroizing;
 
-/// Bytes of a datagram at most: the kernel's dumps have up to 32 KiB.
+/// Largest datagram, bytes. The kernel's dumps have datagrams of up to 32 KiB.
 const MAX_DATAGRAM: usize = 64 << 10;
 
 /// Multicast groups (include/uapi/linux/xfrm.h `XFRMNLGRP`), as bits.
@@ -21,17 +21,17 @@ const MAX_DATAGRAM: usize = 64 << 10;
 pub(crate) struct Groups(pub(crate) u32);
 
 impl Groups {
-    /// Those that the mirror reads: EXPIRE, SA, POLICY, MIGRATE.
+    /// Groups that the mirror reads: EXPIRE, SA, POLICY, MIGRATE.
     pub(crate) const MIRROR: Groups = Groups(1 << 1 | 1 << 2 | 1 << 3 | 1 << 6);
 }
 
-/// What was received.
+/// Outcome of a receive call.
 pub(crate) enum Received {
-    /// A datagram of the kernel. It may hold keys: it is wiped when it is freed.
+    /// A datagram of the kernel. It may contain keys, so it is wiped when it is freed.
     Datagram(Zeroizing<Vec<u8>>),
     /// Messages were lost.
     Overrun,
-    /// Nothing for as long as was said.
+    /// No datagram arrived within the time-out.
     Timeout,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Waits for datagrams as long as `timeout`, or for ever.
+    /// Opens a socket in these multicast groups. A receive call waits at most `timeout`, or without limit if `None`.
     pub(crate) fn open(groups: Groups, timeout: Option<Duration>) -> io::Result<Socket> {
         let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
         let fd = socket_with(family, kind, SocketFlags::CLOEXEC, Some(XFRM))?;
@@ -61,7 +61,7 @@ impl Socket {
             match recvfrom(self.as_fd(), &mut bytes[..], RecvFlags::TRUNC) {
                 Ok((taken, whole, from)) => {
                     let from = from.and_then(|from| SocketAddrNetlink::try_from(from).ok());
-                    // Others may send, too.
+                    // Other processes may send to this socket, too; the kernel's port is 0.
                     if from.is_none_or(|from| from.pid() != 0) {
                         continue;
                     }

@@ -1,4 +1,4 @@
-//! A model of the kernel's side of NETLINK_XFRM, and messages for it.
+//! A model of the kernel's side of NETLINK_XFRM, and builders of its messages.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ pub(crate) const EINVAL: i32 = 22;
 pub(crate) const ENOMEM: i32 = 12;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-/// Of [`key`].
+/// Value of each byte of [`key`].
 pub(crate) const KEY: u8 = 0xa5;
 
 pub(crate) fn ip(text: &str) -> IpAddr {
@@ -39,13 +39,13 @@ pub(crate) fn datagram(message: XfrmMessage, flags: u16, sequence: u32) -> Vec<u
     bytes
 }
 
-/// A message of netlink itself that is an `i32`.
+/// Returns a message of netlink itself whose body is an `i32`.
 pub(crate) fn numeric_message(kind: u16, flags: u16, sequence: u32, value: i32) -> Vec<u8> {
     let bytes = value.to_ne_bytes().to_vec();
     datagram(XfrmMessage::Other((kind, bytes)), flags, sequence)
 }
 
-/// A policy that lets pass, with priority 100.
+/// Returns a policy with priority 100 that lets packets pass.
 pub(crate) fn policy(direction: u8, source: &str, destination: &str) -> PolicyMessage {
     let split = |net: &str| {
         let (address, prefix) = net.split_once('/').unwrap();
@@ -68,13 +68,14 @@ pub(crate) fn template(source: &str, destination: &str, reqid: u32, mode: u8) ->
     template
 }
 
-/// With one template.
+/// Adds one template to a policy.
 pub(crate) fn protect(mut message: PolicyMessage, template: UserTemplate) -> PolicyMessage {
     message.nlas.push(XfrmAttrs::Template(vec![template]));
     message
 }
 
-/// Both directions of tunnels between 192.0.2.1 (ours) and 192.0.2.2, for 10.`net`.0.0/16 and 10.200.0.0/16.
+/// Returns the policies of both directions for tunnels between 192.0.2.1 (ours) and 192.0.2.2, for 10.`net`.0.0/16 and
+/// 10.200.0.0/16.
 pub(crate) fn tunnel(net: u8, reqid: u32) -> [PolicyMessage; 2] {
     let (ours, theirs) = (format!("10.{net}.0.0/16"), "10.200.0.0/16");
     let out = template("192.0.2.1", "192.0.2.2", reqid, XFRM_MODE_TUNNEL);
@@ -109,7 +110,7 @@ pub(crate) fn encryption(text: &str, bytes: usize) -> XfrmAttrs {
     })
 }
 
-/// As the kernel sends both attributes.
+/// Returns both attributes of an authentication algorithm, as the kernel sends them.
 pub(crate) fn authentication(text: &str, bytes: usize, bits: u32) -> [XfrmAttrs; 2] {
     let (alg_key, alg_key_len) = (vec![KEY; bytes], bytes as u32 * 8);
     [
@@ -127,7 +128,7 @@ pub(crate) fn authentication(text: &str, bytes: usize, bits: u32) -> [XfrmAttrs;
     ]
 }
 
-/// Without algorithm and sequence numbers, in tunnel mode.
+/// Returns a tunnel mode SA without algorithm and sequence numbers.
 pub(crate) fn bare_sa(source: &str, destination: &str, spi: u32, reqid: u32) -> SaMessage {
     let mut message = SaMessage::default();
     let info = &mut message.user_sa_info;
@@ -139,7 +140,7 @@ pub(crate) fn bare_sa(source: &str, destination: &str, spi: u32, reqid: u32) -> 
     message
 }
 
-/// AES-GCM with 128 bits, nothing sent yet.
+/// Returns an SA with 128-bit AES-GCM that has sent no packet.
 pub(crate) fn sa(source: &str, destination: &str, spi: u32, reqid: u32) -> SaMessage {
     let mut message = bare_sa(source, destination, spi, reqid);
     message.nlas.push(aead("rfc4106(gcm(aes))", vec![KEY; 20], 128));
@@ -147,7 +148,7 @@ pub(crate) fn sa(source: &str, destination: &str, spi: u32, reqid: u32) -> SaMes
     message
 }
 
-/// From us to the peer of [`tunnel`].
+/// Returns an SA from us to the peer of [`tunnel`].
 pub(crate) fn outbound(spi: u32, reqid: u32) -> SaMessage {
     sa("192.0.2.1", "192.0.2.2", spi, reqid)
 }
@@ -156,7 +157,7 @@ pub(crate) fn inbound(spi: u32, reqid: u32) -> SaMessage {
     sa("192.0.2.2", "192.0.2.1", spi, reqid)
 }
 
-/// With ESN, for a window of so many packets.
+/// Adds ESN with these sequence numbers and a window of `window` packets.
 pub(crate) fn with_esn(mut message: SaMessage, oseq: u64, seq: u64, window: u32) -> SaMessage {
     message.user_sa_info.flags |= XFRM_STATE_ESN;
     message.nlas.retain(|nla| !matches!(nla, XfrmAttrs::ReplayState(_)));
@@ -184,7 +185,7 @@ pub(crate) fn with(mut message: SaMessage, nla: XfrmAttrs) -> SaMessage {
     message
 }
 
-/// `XFRMA_SA_DIR`, which the library does not have: 1 is in, 2 is out.
+/// Returns `XFRMA_SA_DIR`, which netlink-packet-xfrm lacks: 1 is in, 2 is out.
 pub(crate) fn sa_direction(direction: u8) -> XfrmAttrs {
     XfrmAttrs::Other(DefaultNla::new(33, vec![direction]))
 }
@@ -195,7 +196,7 @@ fn sa_id(message: &SaMessage) -> UserSaId {
     UserSaId { daddr, spi, proto, family: info.family }
 }
 
-/// What the mirror asked for.
+/// A request of the mirror.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ModelRequest {
     Defaults,
@@ -204,22 +205,22 @@ pub(crate) enum ModelRequest {
     Other(Box<XfrmMessage>),
 }
 
-/// An entry and a number that no other one has had.
+/// Entries, each with a number that is never reused.
 type Entries<T> = VecDeque<(u64, T)>;
 
-/// Policies and SAs, the newest first, and what waits in the mirror's socket.
+/// Policies and SAs, the newest first, and the datagrams in the mirror's socket.
 #[derive(Default)]
 pub(crate) struct ModelKernel {
     pub(crate) policies: Entries<PolicyMessage>,
     pub(crate) sas: Entries<SaMessage>,
     pub(crate) defaults: UserPolicyDefault,
-    /// It is older than 5.14.
+    /// True for a kernel older than 5.14.
     pub(crate) old: bool,
-    /// Answer of XFRM_MSG_NEWAE if not 0.
+    /// Error of XFRM_MSG_NEWAE; 0 for success.
     pub(crate) refuse: i32,
-    /// Error of dumps.
+    /// Error of dumps; 0 for success.
     pub(crate) refuse_dumps: i32,
-    /// Entries of a dump in a datagram.
+    /// Entries of a dump per datagram.
     pub(crate) chunk: usize,
     pub(crate) socket: VecDeque<Vec<u8>>,
     pub(crate) requests: Vec<ModelRequest>,
@@ -237,7 +238,7 @@ impl ModelKernel {
         self.next_sequence
     }
 
-    /// What the monitor sends. Its sequence number may be any.
+    /// Sends a message of the monitor. Its sequence number is arbitrary.
     pub(crate) fn send(&mut self, message: XfrmMessage) {
         self.socket.push_back(datagram(message, 0, 1));
     }
@@ -297,7 +298,7 @@ impl ModelKernel {
         self.send(XfrmMessage::FlushSa(SaFlush { protocol: 0 }));
     }
 
-    /// Takes a request.
+    /// Handles a request of the mirror.
     pub(crate) fn handle_request(&mut self, bytes: &[u8]) {
         let buffer = NetlinkBuffer::new_checked(bytes).unwrap();
         assert_eq!(buffer.length() as usize, bytes.len());
@@ -350,7 +351,7 @@ impl ModelKernel {
         }
     }
 
-    /// The next datagram of a dump.
+    /// Sends the next datagram of the dump.
     pub(crate) fn list_entries(&mut self) {
         let Some((sequence, policies, mut rest)) = self.dump.take() else { return };
         let flags = NLM_F_MULTIPART;
@@ -359,7 +360,7 @@ impl ModelKernel {
         while listed < self.chunk
             && let Some(id) = rest.pop_front()
         {
-            // What was deleted or replaced since is not listed.
+            // Entries deleted or replaced since the dump began are not listed.
             let message = match policies {
                 true => self.policies.iter().find(|(other, _)| *other == id).map(|(_, message)| {
                     datagram(XfrmMessage::AddPolicy(message.clone()), flags, sequence)
@@ -425,13 +426,13 @@ impl ModelKernel {
         }
     }
 
-    /// The socket is closed, and another one opened.
+    /// Replaces the mirror's socket by a new one.
     pub(crate) fn reopen(&mut self) {
         self.socket.clear();
         self.dump = None;
     }
 
-    /// Lets both talk until nothing is left to say. Returns the events.
+    /// Exchanges messages until neither side has any. Returns the events.
     pub(crate) fn run(&mut self, mirror: &mut Mirror) -> Vec<Event> {
         loop {
             while let Some(request) = mirror.poll_transmit() {
@@ -446,12 +447,12 @@ impl ModelKernel {
         std::iter::from_fn(|| mirror.poll_event()).collect()
     }
 
-    /// What was asked for since the last call.
+    /// Returns the mirror's requests since the last call.
     pub(crate) fn take_requests(&mut self) -> Vec<ModelRequest> {
         std::mem::take(&mut self.requests)
     }
 
-    /// The last sequence number that an SA has sent, as this kernel has it.
+    /// Returns the last sequence number that an SA has sent, as recorded in the kernel.
     pub(crate) fn oseq(&self, spi: u32) -> u64 {
         let (_, sa) = self.sas.iter().find(|(_, sa)| sa.user_sa_info.id.spi == spi).unwrap();
         let found = sa.nlas.iter().find_map(|nla| match nla {
@@ -467,7 +468,7 @@ impl ModelKernel {
 
 pub(crate) const CONFIG: MirrorConfig = MirrorConfig { min_window: 1024, chunk: 1000 };
 
-/// A kernel with these, and a mirror of it; of the events the last list, and the others.
+/// Returns a kernel with these entries, a synced mirror of it, and the events.
 pub(crate) fn synced_mirror(
     policies: impl IntoIterator<Item = PolicyMessage>,
     sas: impl IntoIterator<Item = SaMessage>,
@@ -486,7 +487,7 @@ pub(crate) fn synced_mirror(
 /// Parts of [`Event::Policies`].
 pub(crate) type List = (Vec<Policy<Protection>>, Unmatched, Vec<ProtectionInfo>);
 
-/// The last list of these events.
+/// Returns the last list in these events.
 pub(crate) fn list(events: &[Event]) -> List {
     let found = events.iter().rev().find_map(|event| match event {
         Event::Policies { list, unselected, protections } => {
@@ -497,7 +498,7 @@ pub(crate) fn list(events: &[Event]) -> List {
     found.expect("a list of policies")
 }
 
-/// Reasons of refusals among these events.
+/// Returns the reasons of refusals in these events.
 pub(crate) fn refusals(events: &[Event]) -> Vec<String> {
     let reason = |event: &Event| match event {
         Event::Refused { reason, .. } => Some(reason.clone()),
@@ -506,7 +507,7 @@ pub(crate) fn refusals(events: &[Event]) -> Vec<String> {
     events.iter().filter_map(reason).collect()
 }
 
-/// An attribute as bytes that the library reads back: the messages of the model are those of the kernel.
+/// netlink-packet-xfrm reads an attribute's bytes back as the same attribute, so the model's messages are the kernel's.
 #[test]
 fn model_messages_round_trip_through_netlink_library() {
     let message = with_esn(outbound(256, 1), 5, 6, 64);

@@ -1,4 +1,4 @@
-//! Policies: which are in the list, in which order, and as what.
+//! Policies: presence, order and translation in the data plane's list.
 
 use ipsec::policy::{Action, Direction, Policy, Unmatched};
 use netlink_packet_core::NLM_F_DUMP_INTR;
@@ -9,7 +9,7 @@ use xfrm::{Event, RefusedKind};
 
 use crate::kernel::*;
 
-/// What becomes of one policy, and the reasons for which it is refused.
+/// Returns the list's entry of one policy, and the reasons of refusals.
 fn mirror_one(message: ModifyMessage) -> (Option<Policy<ipsec::guard::Protection>>, Vec<String>) {
     let (_, _, events) = synced_mirror([message], []);
     let mut list = list(&events).0;
@@ -17,7 +17,7 @@ fn mirror_one(message: ModifyMessage) -> (Option<Policy<ipsec::guard::Protection
     (list.pop(), refusals(&events))
 }
 
-/// It is refused for a reason with these words, and its packets are dropped.
+/// Asserts that a policy is refused for a reason with these words, and that its packets are dropped.
 fn is_dropped(message: ModifyMessage, words: &str) -> Policy<ipsec::guard::Protection> {
     let (policy, reasons) = mirror_one(message);
     let policy = policy.expect("in the list");
@@ -26,7 +26,7 @@ fn is_dropped(message: ModifyMessage, words: &str) -> Policy<ipsec::guard::Prote
     policy
 }
 
-/// It is not in the list, for a reason with these words.
+/// Asserts that a policy is left out of the list, for a reason with these words.
 fn is_skipped(message: ModifyMessage, words: &str) {
     let (policy, reasons) = mirror_one(message);
     assert_eq!(policy, None);
@@ -57,7 +57,7 @@ fn no_event_before_first_dump_is_complete() {
     kernel.add_sa(inbound(256, 1));
     let mut mirror = xfrm::Mirror::new(CONFIG);
     mirror.request_dump();
-    // Before the dump, and while it is made, the monitor's messages come in between.
+    // Messages of the monitor arrive before and during the dump.
     while !mirror.is_synced() {
         assert!(mirror.poll_event().is_none());
         while let Some(request) = mirror.poll_transmit() {
@@ -94,7 +94,7 @@ fn unmatched_packets_follow_kernel_defaults() {
     mirror.request_dump();
     let events = kernel.run(&mut mirror);
     assert_eq!(list(&events).1, Unmatched { inbound: false, outbound: true });
-    // The monitor sends changes.
+    // The monitor sends new default policies.
     let user_policy = UserPolicyDefault { input: 2, forward: 2, output: 1 };
     kernel.send(XfrmMessage::GetPolicyDefault(DefaultMessage { user_policy }));
     let events = kernel.run(&mut mirror);
@@ -124,7 +124,7 @@ fn actions_and_selectors_match_kernel_policies() {
     let [block, bypass, protect] = &list[..] else { panic!("{list:?}") };
     assert_eq!(block.direction, Some(Direction::In));
     assert_eq!(block.action, Action::Discard);
-    // In: the source is the peer.
+    // Inbound: the source is the peer.
     assert_eq!(block.selector.remote, "10.3.0.0/16".parse().unwrap());
     assert_eq!(block.selector.local, "10.4.0.1/32".parse().unwrap());
     assert_eq!(block.selector.protocol, Some(6));
@@ -138,7 +138,7 @@ fn actions_and_selectors_match_kernel_policies() {
     assert_eq!(bypass.selector.remote, "10.2.0.0/16".parse().unwrap());
     assert_eq!(bypass.selector.protocol, None);
     assert_eq!(bypass.selector.local_ports, 0..=65535);
-    // Inner packets of IPv6 in a tunnel of IPv4.
+    // Inner IPv6 packets in an IPv4 tunnel.
     assert_eq!(protect.action, Action::Protect(protections[0].protection));
     assert_eq!((protections[0].local, protections[0].remote), (ip("192.0.2.1"), ip("192.0.2.2")));
     assert_eq!(protections[0].to_string(), "tunnel 192.0.2.1 - 192.0.2.2, reqid 7");
@@ -165,13 +165,13 @@ fn policies_are_ordered_by_priority_then_age() {
     let all = [numbered(1, 5), numbered(2, 5), numbered(3, 4), numbered(4, 5)];
     let (mut kernel, mut mirror, events) = synced_mirror(all, []);
     assert_eq!(nets(&events), [3, 1, 2, 4]);
-    // One that is replaced is the newest, though it keeps its index.
+    // A replaced policy becomes the newest, although it keeps its index.
     let mut again = numbered(1, 5);
     again.user_policy_info.action = XFRM_POLICY_BLOCK;
     kernel.set_policy(again);
     kernel.set_policy(numbered(5, 5));
     assert_eq!(nets(&kernel.run(&mut mirror)), [3, 2, 4, 1, 5]);
-    // A dump says the same.
+    // A dump yields the same list.
     mirror.request_dump();
     assert!(kernel.run(&mut mirror).is_empty());
     let mut fresh = xfrm::Mirror::new(CONFIG);
@@ -184,7 +184,7 @@ fn policy_changes_give_events_and_repeats_do_not() {
     let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     kernel.set_policy(outbound_policy());
     assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 3);
-    // Both forms of a deletion: with the whole policy, and with its index alone.
+    // Both forms of a deletion: with the whole policy, and with its index only.
     kernel.delete_policy(0);
     assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 2);
     let index = kernel.policies[0].1.user_policy_info.index;
@@ -192,16 +192,16 @@ fn policy_changes_give_events_and_repeats_do_not() {
     by_index.user_policy_id.index = index;
     kernel.send(XfrmMessage::DeletePolicy(by_index));
     assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 1);
-    // It is there in truth: the next dump finds it.
+    // The kernel still has the policy: the next dump lists it.
     mirror.request_dump();
     assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 2);
-    // Soft: nothing. Hard: it is gone.
+    // A soft expiry has no effect; a hard expiry removes the policy.
     let pol = kernel.policies[0].1.user_policy_info;
     kernel.send(XfrmMessage::PolicyExpire(expired(pol, 0)));
     assert!(kernel.run(&mut mirror).is_empty());
     kernel.send(XfrmMessage::PolicyExpire(expired(pol, 1)));
     assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 1);
-    // Another type is another list.
+    // A flush of policies of another type has no effect.
     let nlas = vec![XfrmAttrs::PolicyType(UserPolicyType { ptype: 1, ..Default::default() })];
     kernel.send(XfrmMessage::FlushPolicy(FlushMessage { nlas }));
     assert!(kernel.run(&mut mirror).is_empty());
@@ -249,10 +249,10 @@ fn marked_interface_and_offload_policies_are_skipped_with_reason() {
     let mut of_device = outbound_policy();
     of_device.user_policy_info.selector.ifindex = 3;
     is_skipped(of_device.clone(), "device 3");
-    // That device may be the TAP of ours: what it protects is protected, wherever it goes.
+    // The device may be the appliance's TAP: a policy that protects applies to all devices.
     let of_device = protect(of_device, tunnel_template());
     assert!(matches!(mirror_one(of_device).0.unwrap().action, Action::Protect(_)));
-    // A mask that selects packets without a mark: ours, so that it must not be passed over.
+    // A mask that selects packets without a mark matches ours, so the policy must not be left out.
     let mut unmarked = protect(outbound_policy(), tunnel_template());
     unmarked.nlas.push(XfrmAttrs::Mark(Mark { value: 0, mask: 0xff }));
     assert!(matches!(mirror_one(unmarked).0.unwrap().action, Action::Protect(_)));
@@ -267,7 +267,7 @@ fn policies_are_distinguished_by_mark() {
     let events = kernel.run(&mut mirror);
     assert!(matches!(&events[..], [Event::Refused { .. }]));
     assert_eq!(mirror.policies().count(), 2);
-    // So are those of different interfaces.
+    // The interface is part of a policy's identity, too.
     let mut of_interface = outbound_policy();
     of_interface.nlas.push(XfrmAttrs::IfId(9));
     kernel.send(XfrmMessage::AddPolicy(of_interface));
@@ -335,7 +335,7 @@ fn port_masks_are_exact_or_any() {
     let (policy, _) = mirror_one(with_ports(outbound_policy(), IPPROTO_UDP, 1000, 2000));
     let selector = policy.unwrap().selector;
     assert_eq!((selector.local_ports, selector.remote_ports), (1000..=1000, 2000..=2000));
-    // A mask: what is protected is dropped, with every port; what passes is not let pass.
+    // With a port mask, a policy that protects drops packets of all ports; a policy that lets pass is left out.
     let mut masked = with_ports(outbound_policy(), IPPROTO_UDP, 1000, 2000);
     masked.user_policy_info.selector.sport_mask = 0xff00;
     let dropped = is_dropped(protect(masked.clone(), tunnel_template()), "masks of ports");
@@ -358,7 +358,7 @@ fn neighbour_discovery_passes_and_other_icmp_types_are_refused() {
     is_skipped(of_type(128, IPPROTO_ICMPV6), "types of ICMP");
     is_skipped(of_type(135, IPPROTO_ICMP), "types of ICMP");
     is_dropped(protect(of_type(128, IPPROTO_ICMPV6), tunnel_template()), "types of ICMP");
-    // All types are no question.
+    // All ICMPv6 types: no ports are needed.
     let mut all = outbound_policy_v6();
     all.user_policy_info.selector.proto = IPPROTO_ICMPV6;
     assert_eq!(mirror_one(all).0.unwrap().selector.protocol, Some(58));
@@ -374,7 +374,8 @@ fn directions_and_selectors_share_one_protection() {
     assert_eq!(ids[..4], vec![ids[0].clone(); 4]);
     assert_ne!(ids[4], ids[0]);
     assert_eq!(ids[4], ids[5]);
-    // One that is used keeps its number when the other goes, and a new one does not get that number at once.
+    // A remaining protection keeps its number when another ends. A new protection does not get the freed number at
+    // once.
     let freed = protections[0].protection;
     (0..4).for_each(|_| kernel.delete_policy(2));
     tunnel(4, 3).into_iter().for_each(|policy| kernel.set_policy(policy));
@@ -384,13 +385,13 @@ fn directions_and_selectors_share_one_protection() {
     assert_eq!(second.len(), 4);
     assert!(now.contains(&protections[1]));
     assert!(now.iter().all(|info| info.protection != freed), "{now:?}");
-    // Later it does.
+    // A later protection gets the freed number.
     tunnel(5, 4).into_iter().for_each(|policy| kernel.set_policy(policy));
     let (_, _, later) = list(&kernel.run(&mut mirror));
     assert!(later.iter().any(|info| info.protection == freed && info.reqid == 4), "{later:?}");
 }
 
-/// Between two updates of the policies of one CHILD_SA.
+/// The situation between two updates of the policies of one CHILD_SA.
 #[test]
 fn one_protection_may_require_two_spis() {
     let with_spi = |net, spi| {
@@ -438,7 +439,7 @@ fn too_many_policies_discard_unmatched_packets() {
     assert_eq!(mirror.counters().policies_left_out, 2);
     let warnings = events.iter().filter(|event| matches!(event, Event::Warning(_))).count();
     assert_eq!(warnings, 1);
-    // Once there is room, what was left out is listed again.
+    // Once there is room, policies that were left out are listed again.
     (0..2).for_each(|_| kernel.delete_policy(0));
     let (all, unselected, _) = list(&kernel.run(&mut mirror));
     assert_eq!((all.len(), unselected), (1024, Unmatched::PASS));
@@ -449,7 +450,7 @@ fn too_many_policies_discard_unmatched_packets() {
 fn dump_removes_unlisted_policies() {
     let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     kernel.delete_policy(0);
-    // The message is lost.
+    // The message of the monitor is lost.
     kernel.socket.clear();
     mirror.request_dump();
     assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 1);
@@ -462,7 +463,7 @@ fn messages_older_than_dump_do_not_keep_unlisted_policies() {
     let (mut kernel, mut mirror, _) = synced_mirror([], []);
     kernel.set_policy(outbound_policy());
     kernel.add_sa(inbound(256, 1));
-    // Both are deleted, and these messages are lost; ENOBUFS comes before what waits in the socket.
+    // Both entries are deleted and the messages lost. ENOBUFS is reported before the datagrams that wait in the socket.
     kernel.policies.clear();
     kernel.sas.clear();
     mirror.request_dump();
@@ -478,7 +479,7 @@ fn dump_requested_during_dump_runs_afterwards() {
     kernel.handle_request(&mirror.poll_transmit().unwrap());
     mirror.input(&kernel.socket.pop_front().unwrap());
     kernel.handle_request(&mirror.poll_transmit().unwrap());
-    // The dump of policies is under way.
+    // A dump of policies is in progress.
     mirror.request_dump();
     assert!(mirror.poll_transmit().is_none());
     kernel.run(&mut mirror);

@@ -1,4 +1,5 @@
-//! Properties: no bytes make the mirror panic, and whatever comes between, it ends with what the kernel has.
+//! Properties: no bytes make the mirror panic, and after any sequence of changes and losses it has the kernel's
+//! entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ use xfrm::{Event, Mirror, SaId, SequenceState};
 
 use crate::kernel::*;
 
-/// One message of each type that the mirror reads.
+/// Returns one message of each type that the mirror reads.
 fn samples() -> Vec<Vec<u8>> {
     let mut kernel = ModelKernel::new();
     tunnel(1, 1).into_iter().for_each(|policy| kernel.set_policy(policy));
@@ -42,7 +43,7 @@ fn samples() -> Vec<Vec<u8>> {
     all
 }
 
-/// One that has been given the first dump, and has some of all.
+/// Returns a synced mirror with policies and SAs of both directions.
 fn mirror_with_entries() -> Mirror {
     let (_, mirror, _) = synced_mirror(tunnel(1, 1), [outbound(300, 1), inbound(400, 1)]);
     mirror
@@ -52,7 +53,7 @@ fn mirror_with_entries() -> Mirror {
 fn truncated_messages_are_counted() {
     for sample in samples() {
         for len in 0..sample.len() {
-            // The datagram ends early; or the message does, and says so.
+            // A truncated datagram, and below a message that is too short for its type: both count as malformed.
             let mut mirror = mirror_with_entries();
             mirror.input(&sample[..len]);
             assert_eq!(mirror.counters().malformed, u64::from(len > 0));
@@ -74,13 +75,13 @@ fn messages_after_malformed_message_are_processed() {
     both.extend(kernel.socket.pop_front().unwrap());
     mirror.input(&both);
     assert_eq!((mirror.counters().malformed, mirror.policies().count()), (1, 1));
-    // Warnings are bounded.
+    // The number of waiting warnings is limited.
     (0..100).for_each(|_| mirror.input(&[1]));
     assert_eq!(mirror.counters().warnings_lost, 101 - 64);
     assert_eq!(std::iter::from_fn(|| mirror.poll_event()).count(), 65);
 }
 
-/// What happens at the kernel, or between it and the mirror.
+/// An event in the kernel, or between the kernel and the mirror.
 #[derive(Clone, Debug)]
 enum ModelStep {
     Policy {
@@ -98,11 +99,12 @@ enum ModelStep {
     },
     DeleteSa(usize),
     FlushSas,
-    /// The mirror takes some datagrams, and the kernel some requests.
+    /// Some datagrams reach the mirror, and some requests the kernel.
     Deliver(u8),
-    /// The oldest outbound SA needs numbers, and the newest reports its use.
+    /// The oldest outbound SA requests sequence numbers, and the newest one reports its use.
     Use,
-    /// What waits in the socket is lost but the first so many, and the mirror learns it before it reads those.
+    /// All but the first datagrams in the socket are lost (their number is given). The mirror is notified before it
+    /// reads the others.
     Overrun(usize),
     /// ddpd ends and starts again.
     Restart,
@@ -125,25 +127,26 @@ fn step() -> impl Strategy<Value = ModelStep> {
     ]
 }
 
-/// An SA that the data plane has, as told.
+/// An SA in the data plane, according to the events.
 #[derive(Clone, Copy)]
 struct LiveSa {
     direction: Direction,
     spi: u32,
-    /// Which of all SAs that were made.
+    /// Serial number of the SA among all SAs of the test.
     serial: u32,
 }
 
-/// Of the packets that are the soft lifetime of the SA that was made as this one; fewer are used.
+/// An SA's soft lifetime in packets is its serial number times this, which identifies the SA in events. Fewer packets
+/// are used per SA.
 const PACKETS: u64 = 1_000_000;
 
-/// The mirror, its events so far, and who has used which sequence numbers.
+/// The kernel, the mirror, its events so far, and the sequence numbers used with each key.
 struct ModelWorld {
     kernel: ModelKernel,
     mirror: Mirror,
     sas: BTreeMap<SaId, LiveSa>,
     list: Option<List>,
-    /// By key: of each SA that ever was, the ranges that were given out.
+    /// Ranges of sequence numbers used with each key, for all SAs of the test.
     used: BTreeMap<u32, Vec<(u64, u64)>>,
     last: BTreeMap<SaId, u64>,
     serials: u32,
@@ -182,7 +185,7 @@ impl ModelWorld {
                 if kernel.sas.iter().any(|(_, sa)| sa.user_sa_info.id.spi == spi) {
                     return;
                 }
-                // Each has a key of its own.
+                // Each SA has its own key.
                 self.serials += 1;
                 let mut message = match out {
                     true => bare_sa("192.0.2.1", "192.0.2.2", spi, reqid),
@@ -214,7 +217,7 @@ impl ModelWorld {
                 }
             }
             ModelStep::Overrun(kept) => {
-                // Of a dump nothing is lost.
+                // Datagrams of a dump are not lost.
                 if !kernel.is_listing() && kernel.socket.len() > kept {
                     let is_dump = |bytes: &Vec<u8>| bytes[6] & NLM_F_MULTIPART as u8 != 0;
                     let tail = kernel.socket.split_off(kept);
@@ -234,7 +237,7 @@ impl ModelWorld {
         self.handle_events();
     }
 
-    /// One request or one datagram. Returns false if there is neither.
+    /// Delivers one request or one datagram. Returns false if there is neither.
     fn deliver_message(&mut self) -> bool {
         if let Some(request) = self.mirror.poll_transmit() {
             self.kernel.handle_request(&request);
@@ -284,13 +287,13 @@ impl ModelWorld {
         }
     }
 
-    /// No number is used twice with one key, and the kernel has it as sent before.
+    /// Asserts that no number is used twice with one key, and that the kernel has recorded it as sent.
     fn record_sent(&mut self, id: SaId, made: u32, first: u64, last: u64) {
         self.last.insert(id, last);
         let ranges = self.used.entry(made).or_default();
         assert!(ranges.iter().all(|(from, to)| last < *from || *to < first), "used twice");
         ranges.push((first, last));
-        // The kernel may have deleted it meanwhile.
+        // The kernel may have deleted the SA meanwhile.
         if let Some((_, sa)) = self.kernel.sas.iter().find(|(_, sa)| sa.user_sa_info.seq == made) {
             assert!(self.kernel.oseq(sa.user_sa_info.id.spi) >= last, "not reserved");
         }
@@ -320,7 +323,7 @@ impl ModelWorld {
     }
 }
 
-/// A list with what its protections stand for instead of their numbers.
+/// Returns a list as text, with the protections' properties instead of their numbers.
 fn comparable_list((list, unselected, protections): &List) -> Vec<String> {
     let name = |policy: &ipsec::policy::Policy<_>| {
         let action = match &policy.action {

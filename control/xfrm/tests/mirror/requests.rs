@@ -1,4 +1,4 @@
-//! What the mirror asks the kernel for.
+//! Requests of the mirror to the kernel.
 
 use ipsec::guard::Protection;
 use ipsec::policy::Flow;
@@ -8,7 +8,7 @@ use xfrm::{Event, Mirror, SaId, SequenceState};
 
 use crate::kernel::*;
 
-/// The names of the SAs that were added.
+/// Returns the identifiers of the added SAs.
 fn added_ids(events: &[Event]) -> Vec<SaId> {
     let name = |event: &Event| match event {
         Event::AddSa { id, .. } => Some(*id),
@@ -33,7 +33,7 @@ fn acquires(kernel: &mut ModelKernel) -> Vec<AcquireMessage> {
     kernel.take_requests().into_iter().filter_map(acquire).collect()
 }
 
-/// The last XFRM_MSG_NEWAE.
+/// Returns the last XFRM_MSG_NEWAE.
 fn last_state(kernel: &ModelKernel) -> NewAsyncEventMessage {
     let state = |asked: &ModelRequest| match asked {
         ModelRequest::Other(message) => match &**message {
@@ -54,7 +54,7 @@ fn acquire_has_selector_of_policy_and_flow() {
     kernel.run(&mut mirror);
     let [message] = &acquires(&mut kernel)[..] else { panic!() };
     let acquire = &message.acquire;
-    // The policy of this flow, among two of the protection.
+    // The acquire message names the policy that matches the flow, one of two of the protection.
     let (_, policy) = kernel
         .policies
         .iter()
@@ -115,7 +115,7 @@ fn outbound_sa_is_added_after_sequence_reservation() {
     mirror.input(&kernel.socket.pop_front().unwrap());
     assert!(mirror.poll_event().is_none());
     kernel.handle_request(&mirror.poll_transmit().unwrap());
-    // The kernel has them before the data plane does.
+    // The kernel has recorded the numbers before the data plane has them.
     assert_eq!(kernel.oseq(300), 1041);
     assert!(mirror.poll_event().is_none());
     let events = kernel.run(&mut mirror);
@@ -130,7 +130,7 @@ fn sequence_numbers_grow_after_kernel_acknowledgement() {
     let id = added_ids(&events)[0];
     mirror.reserve_sequence(id);
     kernel.handle_request(&mirror.poll_transmit().unwrap());
-    // One at a time.
+    // A second reservation is not requested while one is pending.
     mirror.reserve_sequence(id);
     assert!(mirror.poll_transmit().is_none() && mirror.poll_event().is_none());
     let last = u64::from(u32::MAX) + 2000;
@@ -163,7 +163,7 @@ fn refused_reservation_uses_no_sequence_number() {
     assert!(matches!(&events[..], [Event::Warning(text)] if text.contains("it is not added")));
     let info = mirror.sas().next().unwrap();
     assert!(info.id.is_none() && info.refused.is_some());
-    // With the next dump it is tried again.
+    // The next dump retries the reservation.
     kernel.refuse = 0;
     mirror.request_dump();
     let events = kernel.run(&mut mirror);
@@ -230,7 +230,7 @@ fn usage_is_reported_with_reserved_sequence_number() {
     mirror.report_usage(id, 2, 300, 7, 8888);
     mirror.reserve_sequence(id);
     kernel.take_requests();
-    // Whichever goes first, the number never falls.
+    // In either order of the requests, the recorded number never decreases.
     while let Some(request) = mirror.poll_transmit() {
         kernel.handle_request(&request);
         assert_eq!(kernel.oseq(300), 2005);
@@ -246,7 +246,7 @@ fn usage_is_reported_with_reserved_sequence_number() {
     let Some(XfrmAttrs::ReplayStateEsn(replay)) = state.nlas.first() else { panic!("{state:?}") };
     assert_eq!((replay.oseq, replay.bmp_len, replay.replay_window), (2005, 4, 128));
     assert_eq!(replay.bmp, [0; 4]);
-    // What an SA that is replaced has used is not forgotten, nor counted twice.
+    // Use of a replaced SA is neither lost nor counted twice.
     let mut update = kernel.sas[0].1.clone();
     update.user_sa_info.flags |= XFRM_STATE_NOECN;
     kernel.send(XfrmMessage::UpdateSa(update));
@@ -261,7 +261,7 @@ fn usage_is_reported_with_reserved_sequence_number() {
 fn state_update_keeps_unchanged_kernel_values() {
     let (mut kernel, mut mirror, _) =
         synced_mirror(tunnel(1, 1), [with_esn(outbound(300, 1), 5, 0, 128)]);
-    // The message of an update has the times of the request, and its window.
+    // The message of an update contains the times and the window of the request, not of the kernel.
     let mut update = with_esn(outbound(300, 1), 0, 0, 64);
     update.user_sa_info.lifetime_cur.add_time = 5000;
     kernel.send(XfrmMessage::UpdateSa(update));
@@ -340,7 +340,7 @@ fn ids_of_removed_sas_are_ignored() {
     kernel.delete_sa(0);
     mirror.input(&kernel.socket.pop_front().unwrap());
     assert!(matches!(mirror.poll_event(), Some(Event::RemoveSa { .. })));
-    // What waited for it is not sent, nor is what comes now.
+    // Requests queued for the SA are not sent, nor are later ones.
     mirror.reserve_sequence(id);
     mirror.report_usage(id, 1, 1, 1, 1);
     mirror.expire(id, true);

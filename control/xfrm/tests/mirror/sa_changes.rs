@@ -1,4 +1,4 @@
-//! SAs that are added, replaced and removed, and what a dump tells of them.
+//! SAs that are added, replaced and removed, also as seen by a dump.
 
 use ipsec::policy::Direction;
 use netlink_packet_xfrm::constants::*;
@@ -23,9 +23,9 @@ fn sa_is_added_and_removed_with_its_policy() {
     let mut ids: Vec<SaId> = first.iter().map(|added| added.id).collect();
     ids.sort();
     assert_eq!(removed_ids, ids);
-    // They go before the policies.
+    // SAs are removed before the policies change.
     assert!(matches!(events.last(), Some(Event::Policies { .. })));
-    // Once more: other names, and no sequence number twice.
+    // After the policies return, the SAs have new identifiers, and no sequence number is used twice.
     tunnel(1, 1).into_iter().for_each(|policy| kernel.set_policy(policy));
     let second = added_sas(&kernel.run(&mut mirror));
     let out = second.iter().find(|added| added.direction == Direction::Out).unwrap();
@@ -33,7 +33,7 @@ fn sa_is_added_and_removed_with_its_policy() {
     assert_eq!(out.sequence, SequenceState::Outbound { first: 1001, numbers: 1000 });
 }
 
-// RFC 7296 §2.8: as strongSwan has it at a rekey, and where both ends had begun one and one is taken back.
+// RFC 7296 §2.8: a rekey by strongSwan, and simultaneous rekeys of which one is deleted.
 #[test]
 fn sa_is_replaced_after_successor_can_send() {
     let asks_for = |spi| {
@@ -52,14 +52,14 @@ fn sa_is_replaced_after_successor_can_send() {
     kernel.send(XfrmMessage::UpdatePolicy(asks_for(300)));
     let events = kernel.run(&mut mirror);
     assert!(matches!(&events[..], [Event::SelectSa { id }] if *id == first), "{events:?}");
-    // Said once.
+    // A repeated update causes no event.
     kernel.send(XfrmMessage::UpdatePolicy(asks_for(300)));
     assert!(kernel.run(&mut mirror).is_empty());
     kernel.delete_sa(0);
     assert_eq!(removed_ids(&kernel.run(&mut mirror)), [next.id]);
 }
 
-// MOBIKE: the daemon deletes an SA and adds it with numbers that it has read before.
+// MOBIKE: the daemon deletes an SA and adds it again with sequence numbers that it has read before.
 #[test]
 fn readded_sa_continues_sequence_numbers() {
     let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [outbound(300, 1)]);
@@ -76,7 +76,7 @@ fn readded_sa_continues_sequence_numbers() {
     assert_eq!(next, first + numbers);
 }
 
-// MOBIKE: strongSwan removes the policies before the SA, and the SA comes back with the peer's new address.
+// MOBIKE: strongSwan removes the policies before the SA, then adds the SA again with the peer's new address.
 #[test]
 fn outbound_sa_moved_between_policies_reuses_no_sequence_number() {
     for peer in ["192.0.2.2", "192.0.2.3"] {
@@ -110,11 +110,11 @@ fn inbound_spi_is_unique() {
     let (mut kernel, mut mirror, events) = synced_mirror(policies, [inbound(400, 1), other]);
     assert_eq!(added_sas(&events).len(), 1);
     assert!(refusals(&events)[0].contains("another inbound SA has its SPI"));
-    // When the first goes, the second is taken.
+    // When the first SA is deleted, the second one is added.
     kernel.delete_sa(1);
     let events = kernel.run(&mut mirror);
     assert_eq!((removed_ids(&events).len(), added_sas(&events).len()), (1, 1));
-    // An outbound SPI is the peer's matter.
+    // Outbound SPIs are chosen by the peer: an equal inbound SPI is no conflict.
     let (_, _, events) = synced_mirror(tunnel(1, 1), [inbound(400, 1), outbound(400, 1)]);
     assert_eq!(added_sas(&events).len(), 2);
 }
@@ -140,7 +140,7 @@ fn unchanged_sa_gives_no_event() {
     kernel.send(XfrmMessage::UpdateSa(outbound(300, 1)));
     mirror.request_dump();
     assert!(kernel.run(&mut mirror).is_empty());
-    // Nor is a refusal that was told.
+    // A repeated refusal is not reported again.
     let refused = sa_with_keys([encryption("cbc(aes)", 16)]);
     kernel.add_sa(refused.clone());
     assert_eq!(refusals(&kernel.run(&mut mirror)).len(), 1);
@@ -162,7 +162,7 @@ fn changed_encapsulation_replaces_sa_and_continues_numbers() {
     let (mut kernel, mut mirror, events) =
         synced_mirror(tunnel(1, 1), [with(outbound(300, 1), udp(1))]);
     let before = &added_sas(&events)[0];
-    // What an update says of sequence numbers is not what the kernel has.
+    // The sequence numbers in an update are not those of the kernel.
     let update = with(outbound(300, 1), udp(2));
     kernel.send(XfrmMessage::UpdateSa(update));
     let events = kernel.run(&mut mirror);
@@ -201,7 +201,7 @@ fn new_keys_replace_sa_on_add_but_not_on_update() {
     kernel.run(&mut mirror);
     kernel.send(XfrmMessage::UpdateSa(keyed(2)));
     assert!(kernel.run(&mut mirror).is_empty());
-    // Its deletion was lost. The numbers are those of the new keys.
+    // The message of the deletion is lost. The sequence numbers are those of the new keys.
     kernel.send(XfrmMessage::AddSa(keyed(2)));
     let events = kernel.run(&mut mirror);
     assert_eq!(removed_ids(&events), [first]);
@@ -255,7 +255,7 @@ fn sa_readded_during_dump_is_kept() {
             },
         }
     }
-    // Its deletion is lost, and the dump does not list what is newer than it.
+    // The deletion's message is lost, and the dump does not list the newer SA.
     mirror.input(&kernel.socket.pop_front().unwrap());
     kernel.delete_sa(1);
     kernel.socket.clear();
@@ -279,7 +279,7 @@ fn monitor_message_with_dump_sequence_is_not_part_of_dump() {
             None => mirror.input(&kernel.socket.pop_front().unwrap()),
         }
     }
-    // Older than the dump, which does not list it.
+    // The message is older than the dump, which does not list the SA.
     let stale = datagram(XfrmMessage::AddSa(inbound(400, 1)), 0, last);
     kernel.socket.push_front(stale);
     kernel.run(&mut mirror);
@@ -297,7 +297,7 @@ fn the_newest_sa_is_added_last() {
 #[test]
 fn outbound_sa_seen_in_update_needs_dump_before_use() {
     let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
-    // It has sent 5000 packets before; the message of its update does not say so.
+    // The SA has sent 5000 packets before; the message of its update does not contain that number.
     kernel.add_sa(with_replay(outbound(300, 1), 5000, 0));
     kernel.socket.clear();
     kernel.send(XfrmMessage::UpdateSa(outbound(300, 1)));
@@ -305,7 +305,7 @@ fn outbound_sa_seen_in_update_needs_dump_before_use() {
     let events = kernel.run(&mut mirror);
     let sequence = added_sas(&events)[0].sequence;
     assert_eq!(sequence, SequenceState::Outbound { first: 5001, numbers: 1000 });
-    // An inbound one is used at once: its SPI was reserved by the daemon.
+    // An inbound SA is used at once.
     kernel.take_requests();
     kernel.send(XfrmMessage::UpdateSa(inbound(400, 1)));
     assert_eq!(added_sas(&kernel.run(&mut mirror)).len(), 1);

@@ -1,4 +1,4 @@
-//! SAs: which of them the data plane gets, and as what.
+//! SAs: their presence and parameters in the data plane.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ pub(crate) fn warning_count(events: &[Event]) -> usize {
     events.iter().filter(|event| matches!(event, Event::Warning(_))).count()
 }
 
-/// The only SA that is added for these policies.
+/// Returns the only SA that is added for the policies of [`tunnel`].
 fn mirror_one(message: ModifyMessage) -> AddedSa {
     let (_, _, events) = synced_mirror(tunnel(1, 1), [message]);
     let mut added = added_sas(&events);
@@ -61,7 +61,7 @@ fn is_refused(message: ModifyMessage, words: &str) {
     assert_eq!((info.id, info.refused.as_ref()), (None, reasons.first()));
 }
 
-/// With these attributes instead of AES-GCM.
+/// Returns an inbound SA with these attributes instead of AES-GCM.
 pub(crate) fn sa_with_keys(attributes: impl IntoIterator<Item = XfrmAttrs>) -> ModifyMessage {
     let mut message = bare_sa("192.0.2.2", "192.0.2.1", 256, 1);
     message.nlas.push(XfrmAttrs::ReplayState(Replay::default()));
@@ -84,14 +84,14 @@ fn sa_direction_and_endpoints_follow_policy() {
     }
     assert_eq!(outbound.sequence, SequenceState::Outbound { first: 1, numbers: 1000 });
     assert_eq!(inbound.sequence, SequenceState::Inbound { highest: 0, window: 1024 });
-    // The policies come before the SAs.
+    // The policies precede the SAs.
     assert!(matches!(events[0], Event::Policies { .. }));
     let infos: Vec<_> = mirror.sas().collect();
     assert_eq!(infos[0].id, Some(outbound.id));
     assert_eq!(infos[0].algorithm, "rfc4106(gcm(aes))");
     assert_eq!((infos[1].spi, infos[1].reqid, infos[1].tunnel), (400, 1, true));
     assert_eq!(infos[1].service.unwrap().0, Direction::In);
-    // The data plane takes them.
+    // The data plane accepts the parameters.
     Outbound::new(&outbound.parameters).unwrap();
     Inbound::new(&inbound.parameters, 1024).unwrap();
 }
@@ -120,7 +120,7 @@ fn every_algorithm_of_the_data_plane_is_mapped() {
     for (message, algorithm) in all {
         let added = mirror_one(message);
         assert_eq!(added.parameters.algorithm, algorithm);
-        // The keys have the lengths that it takes.
+        // The data plane accepts the lengths of the keys.
         Inbound::new(&added.parameters, 64).unwrap();
     }
 }
@@ -190,7 +190,7 @@ fn sa_flags_set_parameters() {
     message.user_sa_info.flags = XFRM_STATE_NOECN | XFRM_STATE_NOPMTUDISC | XFRM_STATE_DECAP_DSCP;
     let got = tunnel(with(message, XfrmAttrs::ExtraFlags(XFRM_SA_XFLAG_DONT_ENCAP_DSCP)));
     assert_eq!((got.ecn, got.fragments, got.dscp), (false, Fragments::Allowed, Some(0)));
-    // A mark's mask that fits packets without a mark.
+    // A mark's mask that matches packets without a mark.
     tunnel(with(inbound(256, 1), XfrmAttrs::Mark(Mark { value: 0, mask: 1 })));
 }
 
@@ -201,7 +201,7 @@ fn transport_mode_serves_two_hosts() {
     let mut message = outbound(256, 1);
     message.user_sa_info.mode = XFRM_MODE_TRANSPORT;
     let (_, _, events) = synced_mirror([protect(hosts, template)], [message, outbound(257, 1)]);
-    // An SA in another mode does not serve it.
+    // An SA in another mode does not serve the policy.
     let [added] = &added_sas(&events)[..] else { panic!("{events:?}") };
     assert_eq!((added.parameters.spi, added.parameters.mode), (256, Mode::Transport));
 }
@@ -221,7 +221,7 @@ fn udp_encapsulation_has_local_port_first() {
     let both = Encapsulation { source: 4500, destination: 61000 };
     let out = mirror_one(with(outbound(256, 1), udp(4500, 61000)));
     assert_eq!(out.parameters.encapsulation, Some(both));
-    // The kernel has the ports of inbound SAs as packets come.
+    // Inbound SAs have the ports of received packets.
     let back = mirror_one(with(inbound(256, 1), udp(61000, 4500)));
     assert_eq!(back.parameters.encapsulation, Some(both));
 }
@@ -249,7 +249,7 @@ fn windows_and_sequence_numbers_continue() {
     assert_eq!(inbound_of(large), SequenceState::Inbound { highest: 0, window: 4096 });
     let short = with_replay(inbound(256, 1), 0, 99);
     assert_eq!(inbound_of(short), SequenceState::Inbound { highest: 99, window: 1024 });
-    // A large window without ESN: the high half is no number.
+    // A large window without ESN: the high half is not part of the sequence number.
     let mut wide = with_esn(inbound(256, 1), 0, 1 << 32 | 8, 64);
     wide.user_sa_info.flags &= !XFRM_STATE_ESN;
     let added = mirror_one(wide);
@@ -258,7 +258,7 @@ fn windows_and_sequence_numbers_continue() {
     let added = mirror_one(with_esn(outbound(256, 1), 1 << 33, 0, 64));
     assert_eq!(added.sequence, SequenceState::Outbound { first: (1 << 33) + 1, numbers: 1000 });
     assert!(added.parameters.esn);
-    // At the end there are fewer, or none.
+    // Near the end fewer numbers are left, or none.
     let last = with_replay(outbound(256, 1), u32::MAX - 2, 0);
     assert_eq!(
         mirror_one(last).sequence,
@@ -276,7 +276,7 @@ fn sa_serves_only_matching_endpoints_reqid_and_mode() {
         sa("192.0.2.1", "192.0.2.3", 302, 1),
         sa("192.0.2.3", "192.0.2.1", 303, 1),
         transport,
-        // It says itself that it is of the other direction.
+        // XFRMA_SA_DIR contradicts the direction of the addresses.
         with(outbound(304, 1), sa_direction(1)),
         with(inbound(305, 1), sa_direction(2)),
     ];

@@ -30,7 +30,7 @@ fn post(socket: &Path, path: &str) -> UnixStream {
     stream
 }
 
-/// Polls until the function returns a value.
+/// Polls until `what` returns a value, at most 20 s.
 fn poll_until<T>(mut what: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
@@ -75,7 +75,7 @@ fn record_call(access: &Arc<Access>, (uid, role): (u32, Role), path: &str, statu
     entry.finish(StatusCode::from_u16(status).unwrap(), None);
 }
 
-/// Returns the bytes of a file and its predecessors.
+/// Returns the bytes of a file and its rotated files.
 fn bytes(path: &Path) -> u64 {
     let numbered = (0..9).map(|n| match n {
         0 => path.to_owned(),
@@ -106,7 +106,7 @@ fn refused_calls_do_not_displace_audit_lines_of_changes() {
     assert_eq!(recorded, expected);
     let refused = refused_path(&file);
     assert!(bytes(&refused) <= 2 * section.max_size, "{} bytes", bytes(&refused));
-    // Each call has a line, or is in the count of calls without one.
+    // Each call has a line or is included in the number of omitted calls.
     let mut calls = std::collections::BTreeMap::<u64, u64>::new();
     for line in lines(&refused) {
         *calls.entry(line["uid"].as_u64().unwrap()).or_default() +=
@@ -150,11 +150,11 @@ fn unwritable_audit_lines_are_counted_and_calls_succeed() {
     let dir = tempfile::tempdir().unwrap();
     let (server, inbox, tally) = server_without_control(dir.path());
     drop(inbox);
-    // The name is occupied by a directory.
+    // A directory takes the place of the file.
     let file = dir.path().join("audit.jsonl");
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir(&file).unwrap();
-    // A request is ignored if its client disconnects before it is read.
+    // The client must stay connected until its request is read: an earlier disconnect would cancel the request.
     let first = post(server.path(), "/v1/reload");
     poll_until(|| (tally.lines_lost() == 1).then_some(()));
     drop(first);
@@ -180,7 +180,7 @@ fn full_audit_file_is_rotated_and_count_is_bounded() {
     assert_eq!(read("a.1"), "line   4\nline   5\n");
     assert_eq!(read("a.2"), "line   2\nline   3\n");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
-    // Another process appends to the file of this one.
+    // Another process appends to this process's file.
     let mut file = AuditFile::open(&path, 20, 2).unwrap();
     file.write(b"x\n").unwrap();
     file.write(b"longer than twenty bytes is a line\n").unwrap();

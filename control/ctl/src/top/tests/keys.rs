@@ -21,7 +21,7 @@ fn keys_select_view() {
     press(&mut state, KeyCode::Right);
     press(&mut state, KeyCode::Left);
     assert_eq!(state.view, Peers);
-    // Without a list of streams a sample is taken at once.
+    // A view that needs the list of streams takes a sample at once if there is none.
     let mut workers = sample(Instant::now(), 9);
     workers.streams = None;
     state.handle_sample(Ok(workers));
@@ -50,14 +50,14 @@ fn keys_select_sort_order() {
     assert_eq!(state.sort(), Sort::default());
     type_text(&mut state, "S");
     assert_eq!(state.table.heads[state.sort().column.unwrap()].key, "sent_bytes");
-    // Each view keeps its own order.
+    // Each view keeps its own sort order.
     type_text(&mut state, "21");
     assert_eq!(state.table.heads[state.sort().column.unwrap()].key, "sent_bytes");
     state.set_initial("rtt_us", "");
     assert_eq!(state.sort().column, Some(4));
 }
 
-/// Unknown values are last in either direction.
+/// Unknown values are sorted last in either direction.
 #[test]
 fn missing_values_sort_last() {
     let (mut state, start) = (state_after_samples(1), Instant::now());

@@ -75,7 +75,7 @@ fn polling_takes_at_most_a_third_of_time() {
     assert!(!pace.is_due(start + 9 * second, true), "a pause");
     pace.request_now();
     assert!(pace.is_due(start + ms(11), true), "a key wants it");
-    // The request takes 800 ms: a pause of 1.6 s follows.
+    // The request takes 800 ms, so a pause of 1.6 s follows.
     pace.record_request(start + second);
     pace.record_answer(start + ms(1800), second, true);
     assert!(!pace.is_due(start + ms(3399), false) && pace.is_due(start + ms(3400), false));

@@ -19,6 +19,7 @@ const ADVERTISEMENT: u8 = 136;
 /// A router with its hardware address.
 #[derive(Clone, Copy, Debug)]
 pub struct Router {
+    /// Source MAC address of the answers.
     pub mac: [u8; 6],
 }
 

@@ -78,7 +78,7 @@ def as_operator(ddpd, operator):
         killed.wait()
     until(lambda: ddpd.json("b", "jobs")[-1]["state"] == "failed", "the job of a killed client has not failed")
     code, jobs, said = ddpd.ctl("b", "jobs")
-    expect(code == 0 and jobs.count("  standard input  ") == 2 and "broke off" in jobs, jobs + said)
+    expect(code == 0 and jobs.count("  standard input  ") == 2 and "ended early" in jobs, jobs + said)
     made = {path.name for path in operator.directory.iterdir()} - before
     expect(not made, f"left behind: {made}")
     shown = (operator.directory / "audit.jsonl").read_text() + jobs + ddpd.ctl("b", "events")[1]

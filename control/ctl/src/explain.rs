@@ -3,7 +3,7 @@
 
 use api::Client;
 use api::explain::{self, Explained, Group};
-use serde_json::json;
+use serde::Serialize;
 
 use super::Output;
 use super::exit::{Exit, Failure};
@@ -42,31 +42,45 @@ pub(super) fn explain(
             meanings => found.extend(meanings),
         }
     }
-    if unknown.is_empty() {
-        return output.print_answer(&found, |found| {
-            found.iter().map(one).collect::<Vec<String>>().join("\n")
-        });
-    }
-    let metrics = client().ok().and_then(|client| client.text("/v1/metrics").ok());
-    let mut counters = Vec::new();
-    for name in unknown {
-        match metrics.as_deref().and_then(|text| counter(name, text)) {
-            Some(counter) => counters.push(counter),
-            None => return Err(not_found(name, metrics.is_some())),
+    let mut answers: Vec<Answer> = found.into_iter().map(Answer::Declared).collect();
+    if !unknown.is_empty() {
+        let metrics = client().ok().and_then(|client| client.text("/v1/metrics").ok());
+        for name in unknown {
+            match metrics.as_deref().and_then(|text| counter(name, text)) {
+                Some(counter) => answers.push(counter),
+                None => return Err(not_found(name, metrics.is_some())),
+            }
         }
     }
-    let found = (found, counters);
-    let values = |(found, counters): &(Vec<Explained>, Vec<(String, String)>)| {
-        let found = found.iter().map(|explained| json!(explained));
-        let counters = counters.iter().map(
-            |(name, help)| json!({ "group": "counter", "name": name, "meaning": help, "cause": null, "remedy": null, "counted": name }),
-        );
-        found.chain(counters).collect::<Vec<_>>()
-    };
-    output.print_answer(&values(&found), |_| {
-        let counters = found.1.iter().map(|(name, help)| format!("{name} (counter)\n{help}\n"));
-        found.0.iter().map(one).chain(counters).collect::<Vec<String>>().join("\n")
+    output.print_answer(&answers, |answers| {
+        answers.iter().map(Answer::to_text).collect::<Vec<String>>().join("\n")
     })
+}
+
+/// The explanation of one name.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Answer {
+    /// A name with a declared explanation.
+    Declared(Explained),
+    /// A counter. Its metric has one sentence, and no cause or remedy.
+    Counter {
+        group: &'static str,
+        name: String,
+        meaning: String,
+        cause: (),
+        remedy: (),
+        counted: String,
+    },
+}
+
+impl Answer {
+    fn to_text(&self) -> String {
+        match self {
+            Answer::Declared(explained) => one(explained),
+            Answer::Counter { name, meaning, .. } => format!("{name} (counter)\n{meaning}\n"),
+        }
+    }
 }
 
 fn not_found(name: &str, asked: bool) -> Failure {
@@ -84,8 +98,8 @@ fn not_found(name: &str, asked: bool) -> Failure {
     Failure { error: "not_found", ..failure }
 }
 
-/// Returns the metric and the sentence of a counter, from the metrics' text.
-fn counter(name: &str, metrics: &str) -> Option<(String, String)> {
+/// Finds a counter's metric and its sentence in the metrics' text.
+fn counter(name: &str, metrics: &str) -> Option<Answer> {
     // A unit may be at different positions in the name of a counter and of its metric.
     let bare = |name: &str| {
         let words = name.split('_').filter(|word| {
@@ -99,7 +113,14 @@ fn counter(name: &str, metrics: &str) -> Option<(String, String)> {
     helps.find_map(|(metric, help)| {
         let known = bare(metric);
         let is = OWNERS.iter().any(|owner| known.strip_prefix(owner) == Some(wanted.as_str()));
-        is.then(|| (metric.to_owned(), help.to_owned()))
+        is.then(|| Answer::Counter {
+            group: "counter",
+            name: metric.to_owned(),
+            meaning: help.to_owned(),
+            cause: (),
+            remedy: (),
+            counted: metric.to_owned(),
+        })
     })
 }
 

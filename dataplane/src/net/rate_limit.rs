@@ -27,7 +27,7 @@ impl RateLimit {
     /// Creates a full bucket.
     pub fn new(per_second: u32, now: Instant) -> Self {
         let cost = 1_000_000_000u64.checked_div(u64::from(per_second)).unwrap_or(0);
-        let depth = cost.max(100_000_000).max(cost);
+        let depth = cost.max(100_000_000);
         RateLimit { cost, depth, credit: depth, updated: now }
     }
 

@@ -86,12 +86,13 @@ pub(super) fn derive_key(secret: &[u8; 32], worker: u16, purpose: KeyPurpose) ->
 mod tests {
     use super::*;
 
-    const ALL: [KeyPurpose; 11] = [
+    const ALL: [KeyPurpose; 12] = [
         KeyPurpose::Flows,
         KeyPurpose::Associations,
         KeyPurpose::Neighbours,
         KeyPurpose::Peers,
         KeyPurpose::ResetLimit,
+        KeyPurpose::InitLimit,
         KeyPurpose::Fragments,
         KeyPurpose::Identifications,
         KeyPurpose::Random,

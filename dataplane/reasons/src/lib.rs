@@ -129,13 +129,13 @@ base::explained! {
             cause = "A broken or hostile sender, or ARP for another link layer.",
             remedy = "`ddpctl capture PORT --filter \"arp and dropped\"` shows the sender.")]
         Arp,
-        /// ARP or neighbour discovery for somebody else, or not to be believed.
+        /// ARP or neighbour discovery for another host, or not to be believed.
         #[explain("neighbour_ignored",
             cause = "Broadcast ARP requests between other hosts of the link, and answers that were not asked for: the normal noise \
                      of a link.",
             remedy = "None. If a peer is not found, see whether its address is in the subnet of the interface: `ddpctl ports`.")]
         NeighbourIgnored,
-        /// Somebody else uses one of our addresses.
+        /// Another host uses one of our addresses.
         #[explain("address_conflict",
             cause = "Another host, or another appliance on the same link, has an address of `[[interface]]`. Peers reach one of the \
                      two at random.",
@@ -171,7 +171,7 @@ base::explained! {
             cause = "The stream ended before the error arrived, it answers a reset of ours, or it is forged.",
             remedy = "None while it is rare.")]
         IcmpNoStream,
-        /// ICMP error about a segment that is not under way.
+        /// ICMP error about a segment that is not in flight.
         #[explain("icmp_not_in_flight",
             cause = "The error is late: the segment has been acknowledged. A blind attack on a stream looks the same (RFC 5927).",
             remedy = "None. The stream goes on.")]
@@ -286,7 +286,7 @@ base::explained! {
             remedy = "None if it is meant. Else put a policy that protects or bypasses it before that one: `ddpctl ipsec policies` \
                       has the order.")]
         IpsecDiscarded,
-        /// There are policies of IPsec, and none names it.
+        /// IPsec policies are configured, and none selects the packet.
         #[explain("ipsec_no_policy",
             cause = "Once there is a policy, traffic that none selects is dropped, pings included. IKE, ARP and neighbour \
                      discovery pass.",

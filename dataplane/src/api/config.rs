@@ -53,7 +53,7 @@ pub struct WorkerConfig {
 }
 
 /// A listener. Every worker has it. The worker that receives the SYN or the returned cookie owns the stream.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct ListenerConfig {
     /// Identifies the listener in commands and events.
     pub id: ListenerId,

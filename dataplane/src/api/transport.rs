@@ -13,7 +13,7 @@ use super::association::AssociationStats;
 use crate::ids::Transport;
 
 /// Parameters of a listener or connect, for all layers of its streams.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum EndpointConfig {
     /// Parameters of TCP, MPA and DDP.
     Tcp(Arc<tcp_lite::endpoint::EndpointConfig>),
@@ -22,7 +22,7 @@ pub enum EndpointConfig {
 }
 
 /// Parameters of SCTP associations and their sessions.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct SctpConfig {
     /// Parameters of SCTP associations.
     pub sctp: Arc<sctp_lite::sctp::Config>,

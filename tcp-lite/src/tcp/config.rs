@@ -137,7 +137,7 @@ impl Default for AckConfig {
 }
 
 /// Parameters of a connection, shared by many and never changed.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// Bounds of the retransmission time-out.
     pub rto: Rto,

@@ -15,7 +15,7 @@ pub const MIN_PACKET: usize = 12 + padded(16 + 2 + MIN_MESSAGE);
 const _: () = assert!(MIN_PACKET == 576 - 20 - 8);
 
 /// Parameters of an association. Shared by associations and immutable.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// Adaptation layer indication sent, and required of the peer (RFC 5061 §4.2.6).
     pub adaptation: u32,

@@ -80,7 +80,8 @@ pub(super) enum Addition {
 
 /// Reversal of one step.
 enum Undo {
-    Limits(Box<Config>),
+    /// Restores the running configuration.
+    Config(Box<Config>),
     AddRegion(String),
     AddListener(String),
     /// Restores a changed or removed listener.
@@ -232,11 +233,13 @@ impl Core {
     ) -> Result<(), ApiError> {
         let Stage::Applying { awaited, done } = &mut plan.stage else { return Ok(()) };
         self.env.set_directories(self.directories_of(&plan.config));
+        done.push(Undo::Config(Box::new(self.env.context.config.clone())));
         if plan.difference.limits_changed {
-            done.push(Undo::Limits(Box::new(self.env.context.config.clone())));
             self.env.context.config.apply_reload(&plan.config);
             self.env.budget.set_limits(&plan.config.limits);
         }
+        // Keepalive of a listener's streams depends on the regions that the listener names.
+        self.env.context.config.regions.extend(plan.difference.regions_added.iter().cloned());
         for name in &plan.steps.removed_first {
             done.extend(self.listeners.section_of(name).map(Undo::restore_listener));
             self.listeners.remove(&mut self.env, name, None);
@@ -331,7 +334,7 @@ impl Core {
         self.env.set_directories(self.env.context.config.directories());
         for step in done.into_iter().rev() {
             match step {
-                Undo::Limits(old) => {
+                Undo::Config(old) => {
                     self.env.context.config = *old;
                     self.env.budget.set_limits(&self.env.context.config.limits);
                 }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 /// Parameters of the receive half of an association.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct ReceiveConfig {
     /// Initial a_rwnd, bytes, at least 1500 (RFC 9260 §3.3.2); also limited by the upper layer's free space.
     pub window: u32,

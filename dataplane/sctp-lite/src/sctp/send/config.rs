@@ -5,7 +5,7 @@ use core::time::Duration;
 use transport::{CongestionControl, Parameters};
 
 /// Parameters of the send half of an association. Shared by associations and immutable.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct SendConfig {
     /// RTO.Initial (RFC 9260 §16).
     pub initial_rto: Duration,

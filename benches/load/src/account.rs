@@ -127,9 +127,8 @@ mod tests {
     use super::*;
 
     fn snapshot(rx: u64, segments: u64, no_stream: u64) -> Snapshot {
-        let map = |entries: &[(&str, u64)]| {
-            entries.iter().map(|&(name, n)| (name.to_owned(), n)).collect()
-        };
+        let map =
+            |entries: &[(&str, u64)]| entries.iter().map(|&(name, n)| (name.into(), n)).collect();
         let worker = WorkerStats {
             counters: map(&[("rx_frames", rx), ("segments", segments)]),
             drops: map(&[("no_stream", no_stream)]),

@@ -338,7 +338,7 @@ fn risen_gauges(before: &api::Stats, after: &api::Stats) -> Vec<(String, u64, u6
         for (name, &now) in &two.gauges {
             let then = one.gauges.get(name).copied().unwrap_or(0);
             if now > then && !name.ends_with("_max") {
-                changed.push((name.clone(), then, now));
+                changed.push((name.to_string(), then, now));
             }
         }
     }

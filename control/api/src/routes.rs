@@ -239,7 +239,7 @@ async fn streams(State(app): State<App>, Params(page): Params<StreamPage>) -> Ro
     if let (Reply::Streams(streams), Some(wanted)) = (&mut reply, &page.counters) {
         let wanted: Vec<&str> = wanted.split(',').collect();
         for stream in streams {
-            stream.counters.retain(|name, _| wanted.contains(&name.as_str()));
+            stream.counters.retain(|name, _| wanted.contains(&&**name));
         }
     }
     Ok((StatusCode::OK, axum::Json(reply)).into_response())

@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 
 use base::histogram::Counts;
-use base::metric::Descriptor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Named numbers. Names are `snake_case` and stable.
-pub type Counters = BTreeMap<String, u64>;
+use super::Counters;
 
 /// All counters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -39,9 +37,6 @@ pub struct Stats {
     /// Times and sizes by how often they were.
     #[serde(default)]
     pub histograms: Vec<HistogramInfo>,
-    /// What the counters are; the metrics show it and JSON does not.
-    #[serde(skip)]
-    pub described: MetricDescriptors,
 }
 
 /// Values by how often they were, since the start.
@@ -96,23 +91,6 @@ pub struct HandshakeInfo {
     pub reason: String,
     /// How often.
     pub count: u64,
-}
-
-/// Descriptors of counters, by owner.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct MetricDescriptors {
-    /// Of workers.
-    pub worker: Vec<&'static Descriptor>,
-    /// Of ports.
-    pub port: Vec<&'static Descriptor>,
-    /// Of the control thread.
-    pub control: Vec<&'static Descriptor>,
-    /// Of listeners.
-    pub listener: Vec<&'static Descriptor>,
-    /// Of regions.
-    pub region: Vec<&'static Descriptor>,
-    /// Of [`Stats::gauges`].
-    pub gauges: Vec<&'static Descriptor>,
 }
 
 /// Counters of one worker.

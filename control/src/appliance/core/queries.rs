@@ -186,9 +186,7 @@ impl Core {
         let mut all = Totals::default();
         per_worker.iter().for_each(|totals| all.merge(totals));
         let (mut control, all) = (self.control_counters(), all.counters());
-        for name in STREAM_TOTALS {
-            control.insert(name.into(), all.get(name).copied().unwrap_or(0));
-        }
+        control.extend(all.into_iter().filter(|(name, _)| STREAM_TOTALS.contains(&&**name)));
         counters::put_losses(&mut control, &ports);
         Stats {
             workers: self.worker_stats(per_worker),
@@ -201,7 +199,6 @@ impl Core {
             handshakes: self.env.handshakes.infos(),
             api_refused: self.env.context.access_tally.refused(),
             histograms: self.histograms(),
-            described: counters::descriptors(),
         }
     }
 
@@ -214,7 +211,7 @@ impl Core {
                 all.extend(growing);
                 let reasons = counters.drops.iter();
                 let drops = reasons
-                    .map(|(layer, reason, count)| (format!("{layer}_{reason}"), count))
+                    .map(|(layer, reason, count)| (format!("{layer}_{reason}").into(), count))
                     .collect();
                 let errors = totals.errors().clone();
                 let ends = totals.ends().clone();

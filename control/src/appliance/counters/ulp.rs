@@ -24,7 +24,7 @@ pub(super) fn put_errors(
     let rdmap_errors = rdmap::ErrorCode::ALL.map(rdmap::ErrorCode::numbers).into_iter().zip(rdmap);
     for (numbers, count) in ddp_errors.chain(rdmap_errors).filter(|(_, count)| *count > 0) {
         let name = error_name(dataplane::Transport::Tcp, numbers);
-        counters.insert(format!("error_{name}"), count);
+        counters.insert(format!("error_{name}").into(), count);
     }
 }
 

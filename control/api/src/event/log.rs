@@ -4,9 +4,9 @@
 //! |---|---|---|
 //! | changes | changes by the operator | the operator |
 //! | errors | errors and warnings | streams that fail |
-//! | attempts | peers that did not become streams | any host that reaches the port |
+//! | attempts | peers that connected but did not become streams | any host that reaches the port |
 //! | deliveries | messages and tagged messages | peers with a stream |
-//! | life | all other events | streams and jobs |
+//! | lifecycle | all other events | streams and jobs |
 //!
 //! Each ring keeps at most `max_events`, so that a flood of one class does not overwrite events of another. Only
 //! deliveries contain message data.

@@ -36,7 +36,8 @@ base::explained! {
         ApplianceFull,
         /// Other streams use the part of a region that the stream needs.
         #[explain("region_taken",
-            cause = "Each stream of the listener has a part of its region, and all parts are in use or still being cleared.",
+            cause = "Each stream of the listener has a part of its region, and all parts are in use or still being \
+                     cleared.",
             remedy = "close a stream that has a part of the region, or lower limits.streams of the listener")]
         RegionTaken,
         /// The appliance accepts no new streams.
@@ -47,7 +48,8 @@ base::explained! {
         /// The peer speaks bare DDP and the listener RDMAP, or the reverse.
         #[explain("wrong_ulp",
             cause = "The peer's scheme or program does not fit `ulp` of the listener.",
-            remedy = "have the peer use the listener's ulp (with ddpctl tcp:// for bare DDP, rdmap:// for RDMAP), or change the listener's ulp")]
+            remedy = "have the peer use the listener's ulp (with ddpctl tcp:// for bare DDP, rdmap:// for RDMAP), or \
+                      change the listener's ulp")]
         WrongUlp,
         /// The listener was removed while the peer connected.
         #[explain("listener_removed",

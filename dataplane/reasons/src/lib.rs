@@ -82,7 +82,8 @@ base::explained! {
         /// A fragment with an invalid length, or one whose ECN codepoint contradicts those of the others (RFC 3168
         /// §5.3).
         #[explain("fragment_bad",
-            cause = "A hostile sender, or one that reuses IP identifications while earlier packets are still under reassembly.",
+            cause = "A hostile sender, or one that reuses IP identifications while earlier packets are still under \
+                     reassembly.",
             remedy = "Remove the need for fragments: equal MTUs along the path, and path MTU discovery at the sender.")]
         FragmentBad,
         /// A fragment that begins or ends inside the header of TCP or SCTP.
@@ -145,8 +146,8 @@ base::explained! {
         NeighbourIgnored,
         /// Another host uses one of our addresses.
         #[explain("address_conflict",
-            cause = "Another host, or another appliance on the same link, has an address of `[[interface]]`. Peers reach one of the \
-                     two at random.",
+            cause = "Another host, or another appliance on the same link, has an address of `[[interface]]`. Peers \
+                     reach one of the two at random.",
             remedy = "Give one of them another address; the event `address_conflict` has the other's MAC address.")]
         AddressConflict,
         /// The neighbour cache is full of entries in use.
@@ -198,7 +199,8 @@ base::explained! {
         /// ICMP errors above the rate limit.
         #[explain("icmp_rate_limited",
             cause = "A flood of ICMP errors: forged, or about many streams whose path has just failed.",
-            remedy = "Repair the path, or limit ICMP at the border of the network. Streams end by their own time-outs.")]
+            remedy = "Repair the path, or limit ICMP at the border of the network. Streams end by their own \
+                      time-outs.")]
         IcmpRateLimited,
         /// Packet Too Big with an MTU that is not below the present path MTU.
         #[explain("icmp_no_news",
@@ -252,8 +254,10 @@ base::explained! {
         /// A SYN or cookie of a peer that has reached its maximum number of streams and of associations without a
         /// stream.
         #[explain("peer_streams",
-            cause = "One address has `streams_per_peer` streams: a leak in its program, or a NAT with many hosts behind it.",
-            remedy = "`ddpctl streams list --remote ADDRESS` shows them. Close some, or raise `streams_per_peer` in `[limits]`.")]
+            cause = "One address has `streams_per_peer` streams: a leak in its program, or a NAT with many hosts \
+                     behind it.",
+            remedy = "`ddpctl streams list --remote ADDRESS` shows them. Close some, or raise `streams_per_peer` in \
+                      `[limits]`.")]
         PeerStreams,
         /// A SYN while the worker has reached its maximum number of streams or is draining.
         #[explain("stream_limit",
@@ -297,7 +301,8 @@ base::explained! {
         /// A packet in clear for which an IPsec policy requires protection (RFC 4301 §5.2).
         #[explain("ipsec_unprotected",
             cause = "The peer has no policy or no SA for this traffic, or its IKE daemon does not run.",
-            remedy = "Compare `ddpctl ipsec policies` with the peer's (`ip xfrm policy`); the selectors must mirror each other.")]
+            remedy = "Compare `ddpctl ipsec policies` with the peer's (`ip xfrm policy`); the selectors must mirror \
+                      each other.")]
         IpsecUnprotected,
         /// A packet of an SA whose policy does not select it (RFC 4301 §5.2).
         #[explain("ipsec_wrong_protection",

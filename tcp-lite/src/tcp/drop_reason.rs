@@ -9,8 +9,8 @@ base::explained! {
     pub enum DropReason {
         /// The segment is shorter than its header, the data offset is invalid, or a port is zero (RFC 9293 §3.1).
         #[explain("tcp_bad_header",
-            cause = "A broken or hostile sender, a scanner with port 0, or a link that corrupts frames under `checksum = \
-                     \"trusted\"`.",
+            cause = "A broken or hostile sender, a scanner with port 0, or a link that corrupts frames under \
+                     `checksum = \"trusted\"`.",
             remedy = "`ddpctl capture PORT --filter dropped` shows the sender.")]
         BadHeader,
         /// An option with an illegal length (RFC 9293 §3.2).
@@ -45,8 +45,8 @@ base::explained! {
         /// A reset inside the window but not at RCV.NXT, or without an acceptable acknowledgement in
         /// SYN-SENT (RFC 5961 §3).
         #[explain("tcp_blind_reset",
-            cause = "A blind reset attack, or a middlebox that resets connections with an old sequence number. The stream \
-                     goes on after a challenge (RFC 5961).",
+            cause = "A blind reset attack, or a middlebox that resets connections with an old sequence number. The \
+                     stream goes on after a challenge (RFC 5961).",
             remedy = "If streams hang, look for a firewall on the path that ended the connection by its own time-out.")]
         BlindReset,
         /// A SYN on a synchronized connection (RFC 5961 §4).
@@ -76,8 +76,8 @@ base::explained! {
         Refused,
         /// Data or a FIN beyond the peer's FIN.
         #[explain("tcp_past_fin",
-            cause = "The peer, or another host in its name, sends after its own FIN: its stack is broken or a middlebox \
-                     merged two connections.",
+            cause = "The peer, or another host in its name, sends after its own FIN: its stack is broken or a \
+                     middlebox merged two connections.",
             remedy = "`ddpctl why STREAM` has the headers; update the peer's stack.")]
         PastFin,
     }

@@ -35,9 +35,10 @@ base::explained! {
         /// A host sends packets without checksums. They are dropped, and its connections time out. The note expires
         /// when no more arrive.
         #[explain("unfinished_checksums",
-            cause = "The port's device is one end of a veth, and the host at the other end leaves checksums to a device that does \
-                     not fill them in.",
-            remedy = "`ethtool -K PEER tx off gso off tso off` in that host's network namespace, where PEER is its interface.")]
+            cause = "The port's device is one end of a veth, and the host at the other end leaves checksums to a \
+                     device that does not fill them in.",
+            remedy = "`ethtool -K PEER tx off gso off tso off` in that host's network namespace, where PEER is its \
+                      interface.")]
         UnfinishedChecksums,
         /// Keys of the configuration file were changed and take effect only after a restart.
         #[explain("restart",
@@ -52,7 +53,8 @@ base::explained! {
         File,
         /// Another host uses an address of an interface. The note expires when the conflict is no longer seen.
         #[explain("address_conflict",
-            cause = "Two hosts, or two appliances on one link, have the same address: peers reach one of them at random.",
+            cause = "Two hosts, or two appliances on one link, have the same address: peers reach one of them at \
+                     random.",
             remedy = "Give one of them another address; the note has the other's MAC address.")]
         AddressConflict,
         /// The operator has drained the appliance: new streams and jobs are refused.

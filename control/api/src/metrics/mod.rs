@@ -8,7 +8,7 @@
 //! | `ddpd_drops_total` | `worker`, `reason` | its drops |
 //! | `ddpd_protocol_errors_total` | `worker`, `error` | its protocol errors |
 //! | `ddpd_streams_ended_total` | `worker`, `reason` | ends of its streams |
-//! | `ddpd_handshake_failures_total` | `listener`, `stage`, `reason` | peers that connected but did not become streams |
+//! | `ddpd_handshake_failures_total` | `listener`, `stage`, `reason` | failed handshakes of peers |
 //! | `ddpd_api_refused_total` | `role` | calls refused because of the caller's role |
 //! | `ddpd_port_NAME` | `port` | a port's counters |
 //! | `ddpd_listener_NAME` | `listener` | a listener's counters |

@@ -16,8 +16,8 @@ base::explained! {
         BadHeader,
         /// The checksum is wrong (RFC 9260 §6.8).
         #[explain("sctp_bad_checksum",
-            cause = "On a veth the peer leaves the CRC32c to a device that does not fill it in; its associations time out. \
-                     Seldom a device that corrupts frames, or a sender of the old Adler-32.",
+            cause = "On a veth the peer leaves the CRC32c to a device that does not fill it in; its associations time \
+                     out. Seldom a device that corrupts frames, or a sender of the old Adler-32.",
             remedy = "`ethtool -K PEER tx off` in the peer's network namespace, where PEER is its interface.")]
         BadChecksum,
         /// A chunk, parameter or cause whose length is wrong (RFC 9260 §3.2).
@@ -32,8 +32,8 @@ base::explained! {
         BadTag,
         /// A packet of no association (RFC 9260 §8.4).
         #[explain("sctp_out_of_the_blue",
-            cause = "The association has ended here, or nothing listens on that port; a NAT that changed the peer's port \
-                     looks the same.",
+            cause = "The association has ended here, or nothing listens on that port; a NAT that changed the peer's \
+                     port looks the same.",
             remedy = "Compare port and transport with `ddpctl listeners`. Through a NAT use SCTP in UDP \
                       (`udp_encapsulation` in `[sctp]`).")]
         OutOfTheBlue,

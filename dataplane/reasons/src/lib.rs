@@ -251,7 +251,7 @@ base::explained! {
             remedy = "Stop that client, or lower `startup_timeout` in `[listener.limits]` so that its half-open \
                       streams expire earlier.")]
         PeerLimit,
-        /// A SYN or cookie of a peer that has reached its maximum number of streams and of associations without a
+        /// A SYN or cookie of a peer that has reached its maximum number of streams, counting associations without a
         /// stream.
         #[explain("peer_streams",
             cause = "One address has `streams_per_peer` streams: a leak in its program, or a NAT with many hosts \
@@ -277,7 +277,7 @@ base::explained! {
             cause = "The peer is in another subnet, and the interface has neither `gateway` nor a route to it.",
             remedy = "Add `gateway` to `[[interface]]`, or an `[[interface.routes]]` with `to` and `via`.")]
         NoRoute,
-        /// A received frame of another worker, whose ring is full.
+        /// A received frame that belongs to another worker, whose ring is full.
         #[explain("mesh_full",
             cause = "The device does not steer flows to their workers, so frames are forwarded between workers, and \
                      the receiving worker is overloaded.",

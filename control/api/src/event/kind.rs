@@ -389,7 +389,7 @@ explained_events! {
             /// Name of the SA in the configuration. Empty if it is not configured.
             name: String,
             /// New state: `added` or `removed` (SAs of the kernel), `soft` (soft lifetime reached, to be rekeyed soon),
-            /// `over` (hard lifetime reached, no longer used).
+            /// `over` (expired: hard lifetime or sequence numbers used up).
             state: String,
         },
         /// A policy or SA of the kernel is not supported. Packets that such a policy protects are dropped.

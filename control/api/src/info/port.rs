@@ -34,7 +34,7 @@ pub struct PortInfo {
     pub steering: String,
     /// Interfaces on the port.
     pub interfaces: Vec<InterfaceInfo>,
-    /// Counters of the device, the queues and the impairment.
+    /// Counters of the device, the queues, the impairment and the packet pool.
     pub counters: Counters,
 }
 

@@ -139,6 +139,6 @@ pub struct WorkerStats {
 pub struct PortStats {
     /// Name of the port.
     pub port: String,
-    /// Counters of the device, the queues and the impairment.
+    /// Counters of the device, the queues, the impairment and the packet pool.
     pub counters: Counters,
 }

@@ -67,8 +67,8 @@ counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64
     log_lines_suppressed: Counter = crate::log_limit::suppressed(),
     /// Lines missing in the API's audit file: the file could not be written, or the queue was full.
     audit_lines_lost: Counter = management.lines_lost(),
-    /// Refused or invalid calls without a line in the audit file, because a user made too many; the audit has their
-    /// number.
+    /// Refused or invalid calls without a line in the audit file: a user made too many, or the queue was full. The file
+    /// has their number.
     audit_lines_left_out: Counter = management.lines_omitted(),
     /// Connections to the API's socket closed at once, because all connections had requests in progress.
     api_connections_refused: Counter = management.api.counts().refused,

@@ -55,7 +55,7 @@ base::explained! {
             cause = "A scanner or a fuzzer: no operating system sends such options.",
             remedy = "Filter IPv4 options at the border of the network, and `deny` the sender.")]
         IpOptions,
-        /// IPv4 with a loose or strict source route, which is dropped by default (RFC 7126 §4.3, §4.4).
+        /// IPv4 with a loose or strict source route, dropped as RFC 7126 §4.3 and §4.4 advise.
         #[explain("source_route",
             cause = "A scanner, or an attempt to bypass a filter.",
             remedy = "Configure the routers to drop source-routed packets; `deny` the sender.")]
@@ -190,8 +190,8 @@ base::explained! {
                      (RFC 5927).",
             remedy = "None. The stream continues.")]
         IcmpNotInFlight,
-        /// Packet Too Big with an invalid MTU: below the minimum, or not below the interface's MTU and the packet's
-        /// length.
+        /// Packet Too Big with an invalid MTU: below the minimum, at least the interface's MTU, or at least the
+        /// packet's length.
         #[explain("icmp_size",
             cause = "A forged error, or a path whose MTU is below `min_path_mtu`.",
             remedy = "Lower `min_path_mtu` in `[tcp]` and `[sctp]` only if the path really has so small an MTU.")]

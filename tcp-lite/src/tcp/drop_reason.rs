@@ -9,7 +9,7 @@ base::explained! {
     pub enum DropReason {
         /// The segment is shorter than its header, the data offset is invalid, or a port is zero (RFC 9293 §3.1).
         #[explain("tcp_bad_header",
-            cause = "A broken or hostile sender, a scanner with port 0, or a link that corrupts frames under \
+            cause = "A defective or hostile sender, a scanner with port 0, or a link that corrupts frames under \
                      `checksum = \"trusted\"`.",
             remedy = "`ddpctl capture PORT --filter dropped` shows the sender.")]
         BadHeader,
@@ -46,14 +46,14 @@ base::explained! {
         /// SYN-SENT (RFC 5961 §3).
         #[explain("tcp_blind_reset",
             cause = "A blind reset attack, or a middlebox that resets connections with an old sequence number. The \
-                     stream goes on after a challenge (RFC 5961).",
+                     stream continues after a challenge ACK (RFC 5961).",
             remedy = "If streams hang, look for a firewall on the path that ended the connection by its own time-out.")]
         BlindReset,
         /// A SYN on a synchronized connection (RFC 5961 §4).
         #[explain("tcp_unexpected_syn",
             cause = "The peer's host has restarted and reuses the port, the SYN-ACK was lost, or a blind attack.",
-            remedy = "None: the challenge makes a restarted peer reset the old stream. `ddpctl streams close` ends it \
-                      at once.")]
+            remedy = "None: the challenge ACK makes a restarted peer reset the old stream. `ddpctl streams close` \
+                      ends it at once.")]
         UnexpectedSyn,
         /// No ACK flag where it is required, or neither SYN nor RST in SYN-SENT (RFC 9293 §3.10.7).
         #[explain("tcp_no_ack",
@@ -76,7 +76,7 @@ base::explained! {
         Refused,
         /// Data or a FIN beyond the peer's FIN.
         #[explain("tcp_past_fin",
-            cause = "The peer, or another host in its name, sends after its own FIN: its stack is broken or a \
+            cause = "The peer, or another host in its name, sends after its own FIN: its stack is defective, or a \
                      middlebox merged two connections.",
             remedy = "`ddpctl why STREAM` has the headers; update the peer's stack.")]
         PastFin,

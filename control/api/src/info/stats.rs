@@ -88,7 +88,7 @@ impl HistogramInfo {
 /// Number of failed handshakes of one kind with a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HandshakeInfo {
-    /// Name of the listener. Empty if none listened on the port.
+    /// Name of the listener. Empty if none listened on the port, and for new listeners beyond 4096 counters.
     pub listener: String,
     /// Layer at which the handshakes failed, as in the event `handshake_failed`.
     pub stage: String,

@@ -17,7 +17,7 @@ base::explained! {
         /// The checksum is wrong (RFC 9260 §6.8).
         #[explain("sctp_bad_checksum",
             cause = "On a veth the peer leaves the CRC32c to a device that does not fill it in; its associations time \
-                     out. Seldom a device that corrupts frames, or a sender of the old Adler-32.",
+                     out. Rarely a device that corrupts frames, or a sender of the old Adler-32.",
             remedy = "`ethtool -K PEER tx off` in the peer's network namespace, where PEER is its interface.")]
         BadChecksum,
         /// A chunk, parameter or cause whose length is wrong (RFC 9260 §3.2).
@@ -44,14 +44,14 @@ base::explained! {
         Closed,
         /// A chunk that is invalid in the present state, or one that must be alone in its packet and is not.
         #[explain("sctp_unexpected_chunk",
-            cause = "Duplicates of handshake chunks that the network delayed, or a peer whose SCTP is broken.",
+            cause = "Duplicates of handshake chunks that the network delayed, or a peer whose SCTP is defective.",
             remedy = "None while it is rare.")]
         UnexpectedChunk,
         /// A chunk of an unknown type that ends its packet (RFC 9260 §3.2).
         #[explain("sctp_unknown_chunk",
             cause = "The peer uses an extension that is not supported here, such as I-DATA or authentication, without \
                      negotiating it.",
-            remedy = "Turn the extension off at the peer.")]
+            remedy = "Disable the extension at the peer.")]
         UnknownChunk,
         /// An INIT or INIT ACK with an illegal value or without a mandatory parameter (RFC 9260 §3.3.2, §3.3.3).
         #[explain("sctp_bad_init",

@@ -8,8 +8,8 @@ base::explained! {
         /// restart.
         #[explain("at_start",
             cause = "Too few hugepages, a device that lacks an offload, or machine limits that are too low.",
-            remedy = "`ddpd doctor --config FILE` has each finding with its remedy as a command. Packet buffers in \
-                      hugepages are how it should be.")]
+            remedy = "`ddpd doctor --config FILE` has each finding with its remedy as a command. Packet buffers \
+                      should be in hugepages.")]
         AtStart,
         /// A region's memory is not locked, or does not have the pages that `backing` names. The note expires with the
         /// region.

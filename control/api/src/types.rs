@@ -237,13 +237,13 @@ pub struct ReloadReport {
     pub applied: Vec<String>,
     /// Changes in the file that take effect only after a restart, one sentence each.
     pub needs_restart: Vec<String>,
-    /// What the API made and the file does not have or has otherwise: it stays, one sentence each.
+    /// Changes by the API that the file lacks or contradicts, one sentence each. They remain in force.
     #[serde(default)]
     pub kept: Vec<String>,
-    /// Why nothing would be applied, one sentence each; of a reload that is only tried.
+    /// Reasons why nothing would be applied, one sentence each. Only of a dry run.
     #[serde(default)]
     pub refused: Vec<String>,
-    /// Nothing was applied: `applied` is what would be.
+    /// True for a dry run: nothing was applied, and `applied` lists what would be.
     #[serde(default)]
     pub dry_run: bool,
 }

@@ -9,7 +9,7 @@ use base::metric::Descriptor;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Named numbers. Names are `snake_case` and stable.
+/// Values by name. Names are `snake_case` and stable.
 pub type Counters = BTreeMap<CounterName, u64>;
 
 /// Name of a counter. Where the counter is counted, its descriptor belongs to it; JSON has the name only.

@@ -4,20 +4,20 @@
 //! |---|---|---|
 //! | `ddpd_build_info` | `version`, `dpdk` | the program |
 //! | `process_...` | | the process, by Prometheus' conventions |
-//! | `ddpd_worker_NAME` | `worker` | a worker's counters, and its values that go up and down |
+//! | `ddpd_worker_NAME` | `worker` | a worker's counters and gauges |
 //! | `ddpd_drops_total` | `worker`, `reason` | its drops |
 //! | `ddpd_protocol_errors_total` | `worker`, `error` | its protocol errors |
 //! | `ddpd_streams_ended_total` | `worker`, `reason` | ends of its streams |
-//! | `ddpd_handshake_failures_total` | `listener`, `stage`, `reason` | peers that did not become streams |
-//! | `ddpd_api_refused_total` | `role` | calls that the caller's role did not allow |
+//! | `ddpd_handshake_failures_total` | `listener`, `stage`, `reason` | failed handshakes of peers |
+//! | `ddpd_api_refused_total` | `role` | calls refused because of the caller's role |
 //! | `ddpd_port_NAME` | `port` | a port's counters |
 //! | `ddpd_listener_NAME` | `listener` | a listener's counters |
 //! | `ddpd_region_NAME` | `region` | a region's counters |
 //! | `ddpd_control_NAME` | | the control thread's counters |
 //! | `ddpd_NAME_seconds`, `ddpd_NAME_frames` | `le` | histograms, of all workers together |
-//! | `ddpd_NAME` | | values that go up and down |
+//! | `ddpd_NAME` | | the appliance's gauges |
 //!
-//! Names end with their unit (`_bytes`, `_seconds`), and counters with `_total`; the largest value there has been is a gauge.
+//! Names end with their unit (`_bytes`, `_seconds`), and counters with `_total`. Maxima are gauges.
 //! At most [`MAX_SERIES`] listeners and regions have series of their own; the others are summed under the label [`OTHERS_LABEL`].
 //!
 //! The registry is made for each scrape from one snapshot, so that all values are of one moment.
@@ -87,7 +87,7 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
     let by_name: [(&str, &str, &'static str, CounterField); 3] = [
         (
             "drops",
-            "Frames and segments dropped, by reason; `ddpctl explain REASON` says what one means",
+            "Frames and segments dropped, by reason; `ddpctl explain REASON` explains a reason",
             "reason",
             |worker| &worker.drops,
         ),
@@ -111,13 +111,13 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
         let labels = vec![("listener", listener), ("stage", stage), ("reason", reason)];
         handshakes.get_or_create(&labels).inc_by(count);
     }
-    let sentence = "Peers that connected and did not become streams, by listener and reason";
+    let sentence = "Peers that connected but did not become streams, by listener and reason";
     registry.register("handshake_failures", sentence, handshakes);
     let refused = CounterFamily::default();
     for (role, &count) in &stats.api_refused {
         refused.get_or_create(&vec![("role", role.to_string())]).inc_by(count);
     }
-    let sentence = "Calls of the API that were refused because of the caller's role, by that role";
+    let sentence = "Calls of the API refused because of the caller's role, by that role";
     registry.register("api_refused", sentence, refused);
 
     for histogram in &stats.histograms {

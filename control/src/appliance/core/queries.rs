@@ -230,20 +230,20 @@ impl Core {
         vec![
             HistogramInfo::seconds(
                 "handshake",
-                "From the first packet of a stream, or the command to open it, until messages can flow",
+                "Time from a stream's first packet or open command until messages can flow",
                 &handshakes,
             ),
             HistogramInfo::seconds(
                 "echo",
-                "From the post of a message to the message that came back, of requests that await one",
+                "Time from the post of a message to the echo, for requests that await one",
                 &echoes,
             ),
             HistogramInfo::seconds(
                 "read",
-                "From the post of a Read to its last byte, of gets",
+                "Time from the post of an RDMA Read to its completion, for gets",
                 &reads,
             ),
-            HistogramInfo::frames("burst", "Frames that a port gave a worker at once", &bursts),
+            HistogramInfo::frames("burst", "Frames per receive burst of a port", &bursts),
         ]
     }
 

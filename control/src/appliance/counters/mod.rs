@@ -104,9 +104,9 @@ pub(super) fn live_counters(stats: &StreamStats) -> Counters {
 }
 
 counters! { HELD, fn put_held(held: &HeldBytes) {
-    /// Bytes held beyond a gap.
+    /// Received bytes held in a buffer, because their FPDU is incomplete or not located.
     held_bytes: Gauge Bytes = held.held,
-    /// Bytes held that cannot be located.
+    /// Held bytes whose FPDU boundaries are unknown.
     unlocatable_bytes: Gauge Bytes = held.unlocatable,
 }}
 
@@ -115,7 +115,7 @@ counters! { HELD, fn put_held(held: &HeldBytes) {
 pub(super) struct HeldBytes {
     /// Bytes received out of order that wait in a buffer.
     pub held: u64,
-    /// Those of them whose place is not known yet, because the FPDU's start is missing.
+    /// Part of `held` whose location is unknown, because the FPDU's start is missing.
     pub unlocatable: u64,
     /// Sent bytes that are kept for retransmission.
     pub kept: u64,

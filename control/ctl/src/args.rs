@@ -219,7 +219,7 @@ pub enum Regions {
         /// Rights of peers: r, w, rw, rwa (with atomics) or none
         access: String,
     },
-    /// Deregister a region. When the command returns, no peer can access it
+    /// Deregister a region. When the command returns, no byte can be placed in it
     Remove {
         /// Name of the region
         name: String,
@@ -290,7 +290,7 @@ pub enum Listeners {
 pub enum Streams {
     /// List all streams, or a selection
     List(Selection),
-    /// Show one stream: round-trip time, windows, limits and counters
+    /// Show one stream: round-trip time, windows, current limit on sending, counters
     Show {
         /// Number of the stream
         id: StreamId,

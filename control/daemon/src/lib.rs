@@ -24,9 +24,9 @@ pub const EXIT_CONFIG: u8 = 2;
     name = "ddpd",
     disable_version_flag = true,
     args_conflicts_with_subcommands = true,
-    after_help = "Exit codes: 0 ended on request, 1 failed while running, 2 the command line or a \
-                  configuration file is invalid, or the machine does not meet its requirements.\nSignals: TERM and INT \
-                  drain and exit, HUP reloads the configuration."
+    after_help = "Exit codes: 0 ended on request, 1 failed while running, 2 the command line, a configuration \
+                  file or the machine is unsuitable.\nSignals: TERM and INT drain and exit, HUP reloads the \
+                  configuration."
 )]
 pub struct Args {
     /// Configuration file; may be repeated, for several appliances in one process

@@ -58,10 +58,7 @@ pub(super) fn ddpctl() -> String {
         ),
         (
             "FILES",
-            items(&[(
-                config::DEFAULT_SOCKET,
-                "Socket of an appliance without management.socket.",
-            )]),
+            items(&[(config::DEFAULT_SOCKET, "Socket of an appliance without management.socket.")]),
         ),
     ]) + &see_also("ddpd(8), ddpd.toml(5)")
 }
@@ -74,13 +71,13 @@ pub(super) fn ddpd() -> String {
             items(&[
                 ("0", "Ended on request; for check and doctor: no errors were found."),
                 ("1", "Failed while running; for doctor: there are errors."),
-                ("2", "The command line or a configuration file is invalid, or the machine does not meet its requirements."),
+                ("2", "The command line, a configuration file or the machine is unsuitable."),
             ]),
         ),
         (
             "SIGNALS",
             items(&[
-                ("TERM, INT", "Drain and exit; the second one aborts all streams and exits at once."),
+                ("TERM, INT", "Drain and exit; the second one aborts all streams."),
                 ("HUP", "Reload the configuration."),
             ]),
         ),
@@ -106,10 +103,7 @@ pub(super) fn ddpd() -> String {
                     config::DEFAULT_SOCKET,
                     "Socket of the management API, unless management.socket is set.",
                 ),
-                (
-                    "/var/lib/ddpd",
-                    "State directory of the unit, for files of regions and queues.",
-                ),
+                ("/var/lib/ddpd", "State directory of the unit, for files of regions and queues."),
             ]),
         ),
     ]) + &see_also("ddpctl(1), ddpd.toml(5)")

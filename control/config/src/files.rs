@@ -11,7 +11,7 @@ use super::values::{parse_path, quoted};
 const MAX_PATHS: usize = 64;
 
 section! {
-    /// `[files]`.
+    /// `[files]`: allowed directories.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct FilesSection in "files" {
         /// Directories that must contain the files of regions, queues, `put` and `get`, whether this file or the API

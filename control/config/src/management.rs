@@ -15,7 +15,7 @@ use super::values::{integer_rule, parse_path, parse_string, quoted, size_rule};
 const MAX_MEMBERS: usize = 256;
 
 section! {
-    /// `[management.access]`.
+    /// `[management.access]`: roles of the API's callers.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct AccessSection in "management.access" {
         /// Users and groups that may read state, counters and events: `user:NAME` or `group:NAME`, where NAME is a name
@@ -34,7 +34,7 @@ section! {
 }
 
 section! {
-    /// `[management.audit]`.
+    /// `[management.audit]`: the audit of API calls.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct AuditSection in "management.audit" {
         /// Absolute path of the audit file, with one JSON object per line for each change by the API. Calls without

@@ -25,7 +25,7 @@ impl SandboxMode {
 }
 
 section! {
-    /// `[management.sandbox]`.
+    /// `[management.sandbox]`: restrictions of the process.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct SandboxSection in "management.sandbox" {
         /// `"on"`: at its start the process drops what the configuration does not need: capabilities, files (Landlock),

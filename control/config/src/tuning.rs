@@ -246,7 +246,7 @@ impl LogFormat {
 }
 
 section! {
-    /// `[management]`.
+    /// `[management]`: the API, the log and the flight recorder.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct ManagementSection in "management" {
         /// Path of the API's socket. Its mode is 0600, or 0660 if `[management.access]` has members.
@@ -283,7 +283,7 @@ section! {
 }
 
 section! {
-    /// `[management.listen]`.
+    /// `[management.listen]`: the HTTP endpoint for monitoring.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct ListenSection in "management.listen" {
         /// Address and port of the kernel's TCP on which `/metrics`, `/livez` and `/readyz` are served, without access

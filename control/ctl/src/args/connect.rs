@@ -1,4 +1,4 @@
-//! How a stream is opened.
+//! Arguments for opening a stream.
 
 use clap::{ArgAction, Args as ClapArgs, ValueEnum};
 

@@ -1,4 +1,4 @@
-//! What moves bytes: operations of RDMAP, files, messages and load.
+//! Arguments of commands that move bytes: RDMAP operations, files, messages, load.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -220,9 +220,9 @@ pub struct Send {
 /// Destination of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SendTo {
-    /// On a new stream to this peer.
+    /// A new stream to this peer.
     Peer(Peer),
-    /// On this stream.
+    /// An existing stream.
     Stream(StreamId),
 }
 

@@ -19,23 +19,23 @@ use crate::verdict::{Observations, judge};
 /// The command line.
 #[derive(clap::Parser)]
 #[command(
-    about = "Attacks a live appliance with raw frames and hostile streams while good peers transfer"
+    about = "Attack a live appliance with raw frames and hostile streams while good peers transfer"
 )]
 pub struct Arguments {
-    /// Names of attacks; all of them by default
+    /// Names of attacks; by default all
     names: Vec<String>,
     #[command(flatten)]
     location: LocationArgs,
-    /// Seconds of an attack that is a flood
+    /// Duration of a flood, in seconds
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// Of all that is random
+    /// Seed of all random choices
     #[arg(long, default_value_t = 5042)]
     seed: u64,
-    /// One JSON object with everything instead of the table
+    /// Print one JSON object with all results instead of the table
     #[arg(long)]
     json: bool,
-    /// List the attacks and do nothing
+    /// List the attacks, and do nothing else
     #[arg(long)]
     list: bool,
 }

@@ -126,8 +126,13 @@ fn state_calls() -> Vec<CallDescription> {
             "Reads or follows events of the kind `message`",
             events(),
         ),
-        describe("GET /v1/why/{what}", "why", "History of a stream, a job or a peer", json::<Why>())
-            .with_refusals(&[BadRequest]),
+        describe(
+            "GET /v1/why/{what}",
+            "why",
+            "History of a stream, a job or a peer",
+            json::<Why>(),
+        )
+        .with_refusals(&[BadRequest]),
         describe(
             "GET /v1/metrics",
             "getMetrics",

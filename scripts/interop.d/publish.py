@@ -3,8 +3,8 @@
 
 usage: interop.d/publish.py siw|sctp RESULTS.json DOCUMENT.md
 
-What is between the two marks of the document is made anew; the rest stays. A run that left parts or MTUs out,
-or that has bad rows, is refused: the document shows one whole run.
+Replaces the text between the two marks of the document and keeps the rest. A run without some parts or MTUs, or
+with bad rows, is refused: the document shows one whole run.
 """
 
 import json
@@ -12,17 +12,17 @@ import sys
 
 END = "<!-- end of what is made -->"
 MTUS = [1500, 9000]
-# Parts of a run, and which rows make a section.
+# Parts of a full run, and the sections of the document with the parts of their rows.
 RUNS = {
     "siw": (
         {"server", "perf", "client", "vhost", "wrong", "cycle", "dctcp"},
         [
             ("Programs of the guest, served by the appliance", {"server", "cycle"}),
-            ("perftest with -R, served by the appliance (the client's line of results)", {"perf"}),
+            ("perftest with -R, served by the appliance (result line of the client)", {"perf"}),
             ("The appliance as client of servers in the guest", {"client"}),
-            ("Both ways through a vhost-user port, without bridge and kernel in between", {"vhost"}),
-            ("Wrong uses (layer/type/code of the Terminate on the wire)", {"wrong"}),
-            ("DCTCP at both ends, with packets marked on the way", {"dctcp"}),
+            ("Both directions over a vhost-user port, without bridge and kernel", {"vhost"}),
+            ("Protocol errors (layer/type/code of the Terminate on the wire)", {"wrong"}),
+            ("DCTCP at both ends, with ECN marks by the bridge", {"dctcp"}),
         ],
     ),
     "sctp": (
@@ -30,8 +30,8 @@ RUNS = {
         [
             ("Linux's SCTP and the appliance", {"kernel"}),
             ("usrsctp and the appliance", {"usrsctp"}),
-            ("The two peers without the appliance: usrsctp connects to Linux's SCTP", {"usrsctp-kernel"}),
-            ("The two peers without the appliance: Linux's SCTP connects to usrsctp", {"kernel-usrsctp"}),
+            ("Without the appliance: usrsctp connects to Linux's SCTP", {"usrsctp-kernel"}),
+            ("Without the appliance: Linux's SCTP connects to usrsctp", {"kernel-usrsctp"}),
         ],
     ),
 }
@@ -46,7 +46,7 @@ def refuse(sentence):
 
 
 def check(kind, run):
-    """Refuses what is no full run with good rows only."""
+    """Refuses a run that is not full or has bad rows."""
     for key in ("date", "commit", "parts", "mtus"):
         if key not in run:
             refuse(f"the results have no `{key}`: run scripts/interop {kind} again")
@@ -61,7 +61,7 @@ def table(rows):
     """One line per case, a column per MTU; cases in the order in which they were run."""
     cases, times = {}, {}
     for row in rows:
-        # A case that comes again is another one.
+        # A repeated case is a row of its own.
         again = (row["case"], row["mtu"])
         times[again] = times.get(again, 0) + 1
         key = (row["case"], times[again])
@@ -69,7 +69,7 @@ def table(rows):
     lines = ["| case | expected | " + " | ".join(f"seen, MTU {mtu}" for mtu in MTUS) + " |"]
     lines.append("|---" * (2 + len(MTUS)) + "|")
     for (case, _), row in cases.items():
-        cells = [case, row["expected"], *(row.get(mtu, "once is enough") for mtu in MTUS)]
+        cells = [case, row["expected"], *(row.get(mtu, "MTU 1500 only") for mtu in MTUS)]
         lines.append("| " + " | ".join(str(cell).strip().replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
 

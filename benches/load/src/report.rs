@@ -60,9 +60,9 @@ fn frames_table(results: &Results) -> String {
         "offered, million/s",
         "taken, million/s",
         "lost at the full ring",
-        "ns for each frame taken",
-        "what the frames taken became",
-        "not accounted for",
+        "ns per frame taken",
+        "outcome of the frames taken",
+        "unaccounted",
     ]);
     for outcome in &results.outcomes {
         let (account, seconds) = (&outcome.account, outcome.seconds);
@@ -125,7 +125,7 @@ fn peers_table(results: &Results) -> String {
 /// Returns the table of state that remains after each load: memory, events, log, gauges.
 fn residue_table(results: &Results) -> String {
     let mut table =
-        Table::new(&["profile", "memory, KiB", "events", "log, bytes", "gauges that are higher"]);
+        Table::new(&["profile", "memory, KiB", "events", "log, bytes", "risen gauges"]);
     for outcome in &results.outcomes {
         let gauges =
             outcome.gauges.iter().map(|(name, then, now)| format!("{name} {then} to {now}"));
@@ -171,7 +171,7 @@ pub fn format_tables(results: &Results) -> String {
     let generator = results.generator.name();
     let seconds = results.seconds;
     format!(
-        "Load by {generator}, {seconds} s each.\n\n{}\n{}\n{}",
+        "Load by {generator}, {seconds} s per profile.\n\n{}\n{}\n{}",
         frames_table(results),
         peers_table(results),
         residue_table(results)
@@ -216,7 +216,7 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
         ("load-echo", bars("Echo p99 on the flooded port", "ms", &p99, None)),
     ];
     let mut section = format!(
-        "Load by {}, {} s each; the good peers send files of {} KiB and {ECHO_RATE} messages of {ECHO_LEN} bytes a second.\n\
+        "Load by {}, {} s per profile. The good peers send files of {} KiB, and {ECHO_RATE} messages of {ECHO_LEN} bytes a second.\n\
          {}.\n\n{}\n{}\n{}\n",
         results.generator.name(),
         results.seconds,
@@ -237,7 +237,7 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
 /// Publishes the results of a search in the document.
 pub fn publish_rates(found: &SearchResults, root: &Path) -> anyhow::Result<()> {
     let section = format!(
-        "Load by {}, trials of {} s; the second search allows {} % loss. {}.\n\n{}",
+        "Load by {}, trials of {} s. The second search allows {} % loss. {}.\n\n{}",
         found.generator.name(),
         found.seconds,
         ALLOWED_LOSS * 100.0,

@@ -10,7 +10,7 @@ const WRITE_LEN: u32 = 1 << 20;
 impl Plan<'_> {
     /// Returns the cells that measure the cost of the flight recorder.
     pub(super) fn recorder(&self) -> Group {
-        let (name, title) = ("recorder", "The flight recorder, on of off");
+        let (name, title) = ("recorder", "Flight recorder: on / off");
         let mut tasks = Vec::new();
         for (load, len, loss_ppm) in [
             ("messages-64", 64, 0),
@@ -31,7 +31,7 @@ impl Plan<'_> {
 
     /// Returns the A/B cells of verbs, markers, sources and lower layers.
     pub(super) fn ab_slices(&self) -> Group {
-        let (name, title) = ("turns", "1 MiB in turns of 10 ms: the rate of the one, of the other");
+        let (name, title) = ("turns", "A/B slices of 10 ms, 1 MiB messages: rate of A / rate of B");
         let mut tasks = Vec::new();
         for mtu in [1500, 9000] {
             let rig = || RigConfig { mtu, ..self.default_rig() };

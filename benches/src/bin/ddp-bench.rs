@@ -59,7 +59,7 @@ struct RunArguments {
     /// Only this group; may be given several times
     #[arg(long)]
     only: Vec<String>,
-    /// Where results.json and report.html go
+    /// Directory for results.json and report.html
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
     /// The two cores

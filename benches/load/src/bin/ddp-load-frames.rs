@@ -18,7 +18,7 @@ const SIW_CAPTURE: &[u8] = include_bytes!("../../captures/siw-write.pcap");
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// What to send.
+    /// Kind of frames to write.
     profile: Profile,
     /// The capture file.
     #[arg(long)]

@@ -70,7 +70,7 @@ struct Common {
     /// Seconds of each time, 5 by default, or trial, 10
     #[arg(long)]
     seconds: Option<f64>,
-    /// Where the results go
+    /// Directory for the results
     #[arg(long, default_value = "target/load")]
     out: PathBuf,
     /// The cores of generator and appliance

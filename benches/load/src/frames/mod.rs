@@ -27,7 +27,7 @@ pub const MAX_FRAME: usize = 1514;
 /// A MAC address.
 pub type Mac = [u8; 6];
 
-/// What a load sends.
+/// Kind of frames that a load sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Profile {
     /// UDP datagrams and TCP segments to ports on which nothing listens, 64 bytes with FCS (IPv6: 66 and 78).
@@ -59,15 +59,15 @@ pub enum Profile {
     FinFlood,
     /// Echo requests, and errors that quote segments of random flows.
     IcmpFlood,
-    /// ARP requests for the destination's address and replies that nobody asked for.
+    /// ARP requests for the destination's address, and unsolicited replies.
     ArpFlood,
-    /// Neighbour solicitations for the destination's address and advertisements that nobody asked for.
+    /// Neighbour solicitations for the destination's address, and unsolicited advertisements.
     NdFlood,
-    /// First and middle fragments of datagrams of which the rest never comes.
+    /// First and middle fragments of datagrams that are never complete.
     FragmentFlood,
     /// SCTP INITs to the listener's port.
     InitFlood,
-    /// What the client of a capture sent, each repetition as new flows.
+    /// Frames of a capture's client, each repetition as new flows.
     PcapReplay,
 }
 

@@ -38,7 +38,7 @@ pub struct Results {
     pub copy_gb_per_s: Vec<f64>,
     /// Name and heading of each group.
     pub groups: Vec<(String, String)>,
-    /// The targets.
+    /// Performance targets of the plan.
     pub targets: Vec<Target>,
     /// All rows.
     pub rows: Vec<Row>,

@@ -41,7 +41,7 @@ pub struct HostMemory {
     pub appliances: u64,
 }
 
-/// What memory is charged for.
+/// Purpose of charged memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChargeKind {
     /// Memory of a region.
@@ -256,7 +256,7 @@ impl Buffers {
     }
 }
 
-/// Returns the memory of the maximum number of streams of all workers, without their buffers.
+/// Returns the bytes that all workers need for `limits.streams` streams each, buffers excluded.
 fn stream_bytes(limits: &Limits, workers: usize) -> u64 {
     u64::from(limits.streams).saturating_mul(workers as u64).saturating_mul(STREAM_BYTES)
 }

@@ -49,7 +49,7 @@ impl Context {
     }
 }
 
-/// Where a region or a listener was declared.
+/// Origin of a region or a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
     Configuration,

@@ -91,7 +91,7 @@ impl Driver {
         let (sender, signals) = channel();
         let control = Control { signals: sender, waker: waker.clone() };
         let set_up = Some(set_up);
-        let (report_at, told) = (None, None);
+        let (report_at, last_reported) = (None, None);
         let driver = Driver {
             core,
             dataplane,
@@ -102,7 +102,7 @@ impl Driver {
             report_at,
             set_up,
             manager: place,
-            last_reported: told,
+            last_reported,
         };
         (driver, control)
     }
@@ -190,7 +190,7 @@ impl Driver {
             return;
         }
         let stage = self.core.stage();
-        if self.last_reported.is_none_or(|(told, again)| told != stage || now >= again) {
+        if self.last_reported.is_none_or(|(reported, due)| reported != stage || now >= due) {
             self.manager.service.update(self.manager.appliance, self.core.state(), now);
             self.last_reported = Some((stage, now + notify::STATUS_INTERVAL));
         }

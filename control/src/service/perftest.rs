@@ -176,7 +176,7 @@ impl Perftest {
             let sentence = "perftest: its control stream has ended".to_owned();
             out.push_back((data, Action::End(sentence)));
         }
-        // Other clients of this host need not wait for this one's data stream any more.
+        // Other clients at the peer's address no longer wait for this client's data stream.
         self.send_delayed_answers(conn.peer, now, out);
     }
 
@@ -192,7 +192,7 @@ impl Perftest {
         self.expire_idle_timers(now, out);
     }
 
-    /// Ends clients that did not open their data stream in time. The next client of their host continues.
+    /// Ends clients that did not open their data stream in time. The next client at their address continues.
     fn expire_openings(&mut self, now: Instant, out: &mut Actions) {
         let mut expired = Vec::new();
         for (&id, conn) in &mut self.conns {

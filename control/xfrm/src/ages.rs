@@ -35,7 +35,8 @@ impl AgeCounter {
         self.dumps += 1;
     }
 
-    /// Returns the age of a new entry: the dump's next one with `of_dump`, else one sent by the monitor.
+    /// Returns the age of an entry seen for the first time. With `of_dump` the entry is the next one that the dump
+    /// lists, and older than those listed before. Otherwise the monitor sent it, and it is the newest.
     pub(crate) fn next_age(&mut self, of_dump: bool) -> Age {
         let order = match of_dump {
             true => {

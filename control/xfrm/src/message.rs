@@ -26,7 +26,7 @@ const XFRMA_SA_DIR: u16 = 33;
 
 const ALIGNMENT: usize = 4;
 
-/// One netlink message.
+/// A netlink message of the kernel.
 pub(crate) struct Message {
     /// Sequence number of the answered request; in a monitor message, of the request that caused the change.
     pub(crate) sequence: u32,

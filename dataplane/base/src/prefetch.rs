@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use crate::{Lazy, LazyDeque};
 
-/// Most bytes at the front of a queue that are prefetched.
+/// Maximum number of bytes at the front of a queue that are prefetched.
 const MAX_QUEUE_BYTES: usize = 512;
 
 /// A type whose allocations can be prefetched.

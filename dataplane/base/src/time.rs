@@ -13,7 +13,7 @@ use core::time::Duration;
 pub struct Instant(u64);
 
 impl Instant {
-    /// The origin.
+    /// Origin of the time scale: 0 ns.
     pub const ZERO: Instant = Instant(0);
 
     /// Returns the point `nanos` nanoseconds after the origin.

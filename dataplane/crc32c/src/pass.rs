@@ -5,7 +5,7 @@ use core::arch::x86_64::*;
 use crate::combine::power;
 use crate::sum::{Sum, fold};
 
-/// Most bytes of one pass with a sum: the sum of so many words stays below 2^32.
+/// Maximum number of bytes of one pass with a sum: the sum of so many words stays below 2^32.
 pub(crate) const MAX_SUM_LEN: usize = 1 << 16;
 
 /// An engine with one pass over bytes.

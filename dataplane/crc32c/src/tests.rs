@@ -145,7 +145,7 @@ fn copy_is_exact_at_every_length_and_alignment() {
     }
 }
 
-/// Returns a copy of `len` bytes with inserted words, made byte by byte, and the bytes taken from the source.
+/// Returns a reference copy, made byte by byte: `len` bytes with inserted words, and the number of source bytes in it.
 fn copy_with_words(source: &[u8], len: usize, first: usize, number: u16) -> (Vec<u8>, usize) {
     let (mut copy, mut at) = (Vec::new(), 0);
     for i in 0..len {

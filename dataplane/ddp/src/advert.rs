@@ -61,9 +61,9 @@ mod field {
 pub const HEADER_LEN: usize = field::COUNT.end;
 /// Bytes of one region without its name.
 pub const ENTRY_LEN: usize = field::LEN.end;
-/// Longest region name, bytes.
+/// Maximum length of a region's name, bytes.
 pub const MAX_NAME: usize = 64;
-/// Most private data an MPA frame carries, bytes (RFC 5044 §7.1.1).
+/// Maximum length of an MPA frame's private data, bytes (RFC 5044 §7.1.1).
 pub const MAX_PRIVATE_DATA: usize = wire::mpa::MAX_PRIVATE_DATA;
 
 const MAGIC: [u8; 4] = *b"DDPA";

@@ -21,9 +21,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Most spare buffers that are not longer than [`LONG`].
+/// Maximum number of spare buffers that are not longer than [`LONG`].
 const MAX_SHORT: usize = 64;
-/// Most bytes of spare [`LONG`] buffers.
+/// Maximum size of all spare [`LONG`] buffers, bytes.
 const MAX_LONG_BYTES: usize = 4 << 20;
 /// Capacity in bytes above which a buffer is long. Long buffers are reused for long messages only. Fresh pages from
 /// the system for each would cost more than the copy of the bytes, and a short message must not pin a long buffer.

@@ -1,8 +1,8 @@
 //! The interface between DDP and its lower layers (LLPs): RFC 5041 §3's eleven requirements as traits.
 //!
-//! Upward, the LLP passes a ULPDU, its length, its order key, the point up to which the order is complete, and
-//! the stream's end. Downward, the LLP pulls: it requests the next ULPDU of at most MULPDU bytes when it may
-//! send. Markers, CRCs, segments and chunks stay in the LLP.
+//! Upward, the LLP passes a ULPDU, its length, its order key, the key below which no ULPDU is missing, and the stream's
+//! end. Downward, the LLP pulls: it requests the next ULPDU of at most MULPDU bytes when it may send. Markers, CRCs,
+//! segments and chunks stay in the LLP.
 //!
 //! ```text
 //!  receive                                   send
@@ -91,9 +91,9 @@ impl<'a> Ulpdu<'a> {
 pub trait UlpduSink {
     /// Hands over one whole ULPDU whose digest the LLP has verified (RFC 5041 §3 (4), (6), (7)).
     ///
-    /// Keys may arrive in any order. A key is repeated only after [`Refused`](Disposition::Refused), and no key
-    /// is below the last [`order_complete`](Self::order_complete) (§3 (11)). DDP remembers errors: it reports
-    /// an error when the order reaches it, and ignores ULPDUs at and beyond the first one.
+    /// Keys may arrive in any order. A key is repeated only after [`Refused`](Disposition::Refused), and no key is
+    /// below the last [`order_complete`](Self::order_complete) (§3 (11)). DDP records errors: it reports an error when
+    /// all earlier ULPDUs have arrived, and ignores ULPDUs at and beyond the first error.
     ///
     /// A ULPDU whose key equals the last `order_complete` is in order: it is delivered at once and leaves no
     /// record.
@@ -122,8 +122,8 @@ pub enum Disposition {
     Refused,
 }
 
-/// Most sent bytes of which one flow may keep copies, because their source may change. Valid for one call that
-/// sends.
+/// Maximum number of sent bytes of which one flow may keep copies, because their source may change. Valid for one call
+/// that sends.
 #[derive(Clone, Copy, Debug)]
 pub struct KeepLimit {
     limit: u64,

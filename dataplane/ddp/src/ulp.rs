@@ -335,7 +335,7 @@ impl<M: RegionMemory> Ulp<M> {
         matches!(self, Ulp::Rdmap(_))
     }
 
-    /// Returns the peer's error, once the order has reached it. The stream then reports the error to the peer
+    /// Returns the peer's error, once all earlier segments have arrived. The stream then reports the error to the peer
     /// and closes.
     pub fn error(&self) -> Option<rdmap::Error> {
         match self {

@@ -136,12 +136,12 @@ impl Eal {
         })))
     }
 
-    /// Returns true if its memory is in hugepages.
+    /// Returns true if the memory of pools and rings is in hugepages.
     pub fn has_hugepages(&self) -> bool {
         self.0.hugepages
     }
 
-    /// Returns one sentence on the kind of its memory and the reason.
+    /// Returns one sentence: the kind of memory of pools and rings, and the reason.
     pub fn statement(&self) -> &str {
         &self.0.statement
     }
@@ -261,6 +261,7 @@ impl Drop for ThreadRegistration {
     }
 }
 
+/// Calls `rte_eal_init`. The calling thread becomes the main lcore.
 fn init(args: Vec<CString>) -> Result<(), EalError> {
     let count = args.len() as c_int;
     // DPDK keeps pointers to its arguments and permutes the array, so both are leaked.
@@ -271,14 +272,15 @@ fn init(args: Vec<CString>) -> Result<(), EalError> {
     // SAFETY: reads a number of this thread.
     let errno = unsafe { sys::ddpd_errno() };
     log::capture_xdp();
-    if code >= 0 {
-        // SAFETY: the environment has been started, and this is called once.
-        let advised = unsafe { sys::ddpd_leave_out_of_core_dumps() };
-        check("leaving packet buffers out of core dumps", advised).map_err(EalError::Init)?;
-    }
-    check("rte_eal_init", if code < 0 { -errno.max(1) } else { 0 })
-        .map(|_| ())
-        .map_err(EalError::Init)
+    check("rte_eal_init", if code < 0 { -errno.max(1) } else { 0 }).map_err(EalError::Init)?;
+    exclude_from_core_dumps()
+}
+
+/// Excludes the memory of packet buffers from core dumps. To be called once, after the start.
+fn exclude_from_core_dumps() -> Result<(), EalError> {
+    // SAFETY: the environment has been started, and this is called once.
+    let advised = unsafe { sys::ddpd_leave_out_of_core_dumps() };
+    check("leaving packet buffers out of core dumps", advised).map(|_| ()).map_err(EalError::Init)
 }
 
 fn arguments(config: &EalConfig, hugepages: bool) -> Vec<String> {
@@ -305,8 +307,7 @@ fn arguments(config: &EalConfig, hugepages: bool) -> Vec<String> {
     args
 }
 
-/// Returns the processors that this process may use, in DPDK's list format; all that the format can name if
-/// unknown.
+/// Returns the processors that this process may use, in DPDK's list format; `0` if unknown.
 fn allowed_cpus() -> String {
     std::fs::read_to_string("/proc/self/status")
         .ok()

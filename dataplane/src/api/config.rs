@@ -48,7 +48,7 @@ pub struct WorkerConfig {
     pub id: WorkerId,
     /// CPU core that the thread is pinned to; `None` leaves the choice to the scheduler.
     pub core: Option<usize>,
-    /// Whether an idle worker polls or sleeps.
+    /// Behaviour of an idle worker: polls or sleeps.
     pub idle: Idle,
 }
 

@@ -53,7 +53,7 @@ pub enum Command {
     RemoveStag {
         /// Region to remove.
         stag: Stag,
-        /// What happens to messages that are being sent from the region.
+        /// Treatment of messages that are being sent from the region.
         removal: SourceRemoval,
         /// Identifies the answer.
         ticket: Ticket,
@@ -261,7 +261,7 @@ pub enum Command {
     Stop,
 }
 
-/// What happens to messages that are being sent from a removed region.
+/// Treatment of messages that are being sent from a removed region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SourceRemoval {
     /// They are sent; the removal waits for their acknowledgement.
@@ -325,11 +325,11 @@ pub struct Connect {
 pub enum StreamSelection {
     /// All streams and all associations.
     All,
-    /// One stream.
+    /// The stream with this number.
     Stream(StreamId),
     /// All associations.
     Associations,
-    /// One association.
+    /// The association with this number.
     Association(StreamId),
 }
 
@@ -578,7 +578,7 @@ pub enum Event {
     Recordings {
         /// Ticket of the command; `None` if this is not an answer.
         ticket: Option<Ticket>,
-        /// The recordings.
+        /// Recordings; with a ticket those of the requested streams that are live.
         recordings: Vec<Recording>,
     },
     /// Answers [`Command::ListNeighbours`].

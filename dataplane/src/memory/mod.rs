@@ -74,7 +74,7 @@ pub enum MemoryError {
     /// The length exceeds the address space.
     #[error("a region of {len} bytes is larger than this machine can address")]
     TooLarge {
-        /// Bytes requested.
+        /// Requested length, bytes.
         len: u64,
     },
     /// The machine has too little memory.
@@ -82,7 +82,7 @@ pub enum MemoryError {
         "{len} bytes of memory are not to be had (available: {available}); make the region smaller or add memory"
     )]
     NoMemory {
-        /// Bytes requested.
+        /// Requested length, bytes.
         len: u64,
         /// Available bytes (`MemAvailable` of `/proc/meminfo`).
         available: u64,
@@ -96,7 +96,7 @@ pub enum MemoryError {
     /// The file of a staged region cannot be read.
     #[error("the file {path} cannot be read: {error}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The system's error.
         error: std::io::Error,
@@ -106,7 +106,7 @@ pub enum MemoryError {
         "the file {path} has {file_len} bytes, more than the region's {len}; make the region larger"
     )]
     FileTooLong {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Length of the file in bytes.
         file_len: u64,
@@ -119,7 +119,7 @@ pub enum MemoryError {
          /proc and /sys; copy it first"
     )]
     FileTooShort {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Length in bytes from its metadata.
         file_len: u64,
@@ -383,7 +383,7 @@ impl RegionMemory for Memory {
 /// first-level cache costs. It does not for shorter copies, nor with non-temporal stores.
 const MIN_GATHER_LEN: usize = 8192;
 
-/// Most bytes that are gathered: one jumbo frame.
+/// Maximum number of bytes that are gathered: one jumbo frame.
 const MAX_GATHER_LEN: usize = 9216;
 
 impl Memory {

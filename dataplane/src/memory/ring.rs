@@ -75,15 +75,15 @@ impl Kind {
 /// A record of the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// The event.
+    /// Kind of the event.
     pub kind: Kind,
     /// The RsvdULP byte of the message (RFC 5041 §4.2).
     pub rsvd_ulp: u8,
-    /// The STag that was written through.
+    /// STag that the peer named.
     pub stag: u32,
     /// Offset of the first byte from the start of the region.
     pub offset: u64,
-    /// Bytes delivered.
+    /// Number of bytes delivered.
     pub len: u64,
     /// Number of the stream, as in `ddpctl streams list`.
     pub stream: u64,

@@ -23,7 +23,7 @@ pub struct Report {
     pub interface: usize,
     /// Our end of the flow.
     pub local: SocketAddr,
-    /// The peer.
+    /// The peer's end of the flow.
     pub remote: SocketAddr,
     /// The quoted part of the packet that proves its origin.
     pub quote: Quote,
@@ -260,8 +260,8 @@ fn initiate_tag(packet: &[u8]) -> Option<u32> {
     }
 }
 
-/// Most quoted bytes of a packet in a report, so that the report fits every path MTU (RFC 1812 §4.3.2.3, RFC 4443
-/// §2.4).
+/// Maximum number of quoted bytes of a packet in a report, so that the report fits every path MTU (RFC 1812 §4.3.2.3,
+/// RFC 4443 §2.4).
 const QUOTED_V4: usize = 548;
 /// As [`QUOTED_V4`], over IPv6.
 const QUOTED_V6: usize = 1232;

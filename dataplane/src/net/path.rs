@@ -1,4 +1,5 @@
-//! The headers in front of a flow's segments, written once and patched per frame.
+//! The headers in front of a flow's segments, written once and patched per frame, and the assignment of the checksums
+//! of sent packets. Also single IP packets without a flow.
 //!
 //! ```text
 //!  | Ethernet 14 | VLAN 4, if any | IPv4 20 or IPv6 40 | TCP segment ...
@@ -21,14 +22,20 @@ use crate::port::ChecksumSite;
 use port_kind::policy::IpFields;
 use wire::crc32c::Sum;
 
-/// Most bytes of headers in front of a segment: Ethernet, VLAN tag, IPv6.
-pub const MAX_HEADERS: usize = 14 + 4 + 40;
-/// Most bytes of headers in front of a segment over IPv4.
-const V4_HEADERS: usize = 14 + 4 + 20;
+const ETHERNET_LEN: usize = 14;
+const VLAN_TAG_LEN: usize = 4;
+/// Length of an IPv4 header without options, bytes.
+const IPV4_HEADER_LEN: usize = 20;
+const IPV6_HEADER_LEN: usize = 40;
+
+/// Maximum length of the headers in front of a segment, bytes: Ethernet, VLAN tag, IPv6.
+pub const MAX_HEADERS: usize = ETHERNET_LEN + VLAN_TAG_LEN + IPV6_HEADER_LEN;
+/// As [`MAX_HEADERS`], over IPv4.
+const V4_HEADERS: usize = ETHERNET_LEN + VLAN_TAG_LEN + IPV4_HEADER_LEN;
 
 /// Offset of the checksum in a TCP header (RFC 9293 §3.1).
 const TCP_CHECKSUM: core::ops::Range<usize> = 16..18;
-/// Bytes of a TCP header without options.
+/// Length of a TCP header without options, bytes.
 const TCP_HEADER_LEN: u16 = 20;
 const IPV4_PROTOCOL: usize = 9;
 const IPV6_PROTOCOL: usize = 6;
@@ -191,6 +198,7 @@ impl Path {
         self
     }
 
+    /// Out of line, so that an unchanged path costs [`with_fields`](Self::with_fields) one test only.
     #[inline(never)]
     fn set_other_fields(&mut self, fields: IpFields) {
         self.set_fields(fields);
@@ -378,12 +386,12 @@ pub fn write_ethernet(
     ethernet.set_src_addr(EthernetAddress(interface.mac));
     let Some(vlan) = interface.vlan else {
         ethernet.set_ethertype(protocol);
-        return 14;
+        return ETHERNET_LEN;
     };
     ethernet.set_ethertype(EthernetProtocol::Unknown(0x8100));
     frame[14..16].copy_from_slice(&vlan.to_be_bytes());
     frame[16..18].copy_from_slice(&u16::from(protocol).to_be_bytes());
-    18
+    ETHERNET_LEN + VLAN_TAG_LEN
 }
 
 /// Appends a complete IP packet with its Ethernet header to `out`. `fill` writes the payload of `len` bytes.
@@ -408,15 +416,15 @@ pub fn write_ip_frame(
         (IpAddr::V4(s), IpAddr::V4(d)) => {
             let mut ip = Ipv4Packet::new_unchecked(&mut frame[l3..]);
             ip.set_version(4);
-            ip.set_header_len(20);
-            ip.set_total_len((20 + len) as u16);
+            ip.set_header_len(IPV4_HEADER_LEN as u8);
+            ip.set_total_len((IPV4_HEADER_LEN + len) as u16);
             ip.set_dont_frag(true);
             ip.set_hop_limit(hop_limit);
             ip.set_next_header(protocol);
             ip.set_src_addr(s);
             ip.set_dst_addr(d);
             ip.fill_checksum();
-            20
+            IPV4_HEADER_LEN
         }
         (IpAddr::V6(s), IpAddr::V6(d)) => {
             let mut ip = Ipv6Packet::new_unchecked(&mut frame[l3..]);
@@ -426,7 +434,7 @@ pub fn write_ip_frame(
             ip.set_hop_limit(hop_limit);
             ip.set_src_addr(s);
             ip.set_dst_addr(d);
-            40
+            IPV6_HEADER_LEN
         }
         // Both addresses come from the packet being answered, so they have the same family.
         _ => 0,

@@ -144,7 +144,7 @@ pub struct PortInfo {
     pub queues: u16,
     /// Assignment of each checksum.
     pub checksums: Checksums,
-    /// Device or frontend that cuts large packets into segments, if either does.
+    /// Device or frontend that segments large packets, if either does.
     pub segmenter: Option<Segmenter>,
     /// Queue of each flow, by RSS hash.
     pub rss: RssTable,
@@ -541,7 +541,7 @@ fn checksums(config: &PortConfig, device: &DeviceInfo, statements: &mut Vec<Stri
     }
 }
 
-/// Returns the part that cuts large packets. Device and frontend both require `checksum = "offload"`, because the
+/// Returns the part that segments large packets. Device and frontend both require `checksum = "offload"`, because the
 /// worker does not compute checksums of the segments.
 fn choose_segmenter(
     config: &PortConfig,
@@ -556,7 +556,7 @@ fn choose_segmenter(
         PortKind::VhostUser { .. } => {
             (wanted && device.tx.multi_segments).then_some(Segmenter::Frontend)
         }
-        // The TAP driver cuts in software (librte_gso), which serves as a reference in tests.
+        // The TAP driver segments in software (librte_gso), which serves as a reference in tests.
         PortKind::Pci { .. } | PortKind::Tap { .. } if wanted => {
             let sums = [checksums.tx_ip, checksums.tx_tcp] == [ChecksumSite::Device; 2];
             let is_able = sums && device.tx.tcp_segmentation && device.tx.multi_segments;

@@ -59,7 +59,9 @@ pub(super) fn choose_rss(
     // A longer key repeats the 40 bytes. The hash input of a TCP flow does not reach the repetition.
     let key = SYMMETRIC_KEY.iter().copied().cycle().take(device.hash_key_len.into()).collect();
     let queues = round_robin_table(device.reta_size.into(), config.queues);
-    // RSS alone does not select an association's owner, which is the same for all addresses of the peer.
+    // The owner of an association depends on the local address and both ports, not on the peer's address, so the RSS
+    // hash of the whole flow may select another queue. Rules in the device steer SCTP packets by the hash of these
+    // fields alone.
     let sctp_rules = !DRIVERS_WITHOUT_PORTS.iter().any(|driver| device.driver.starts_with(driver));
     let rss = Rss { key, table: queues.clone(), sctp_rules };
     (Some(rss), RssTable { queues, in_device: true, sctp_rules: false })

@@ -244,7 +244,7 @@ pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 256) as u8).collect()
 }
 
-/// What this process is to do, if it is the child of a test.
+/// Returns the role of this process, if it is the child of a test.
 pub(crate) fn role() -> Option<String> {
     std::env::var("DDPD_TEST_ROLE").ok()
 }

@@ -168,8 +168,8 @@ impl Raw {
         self.publish(TO_FRONTEND, &heads);
     }
 
-    /// What the port has put into buffers and was not taken: virtio's header, and the bytes, of several buffers where it
-    /// merged some.
+    /// Returns the packets that the port has written into buffers since the last call: virtio's header, and the bytes,
+    /// from several buffers if it merged them.
     pub(crate) fn packets(&mut self) -> Vec<([u8; HEADER], Vec<u8>)> {
         let end = self.used(TO_FRONTEND);
         let mut packets = Vec::new();

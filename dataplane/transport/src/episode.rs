@@ -36,8 +36,8 @@ use crate::prr::Prr;
 use crate::ranges::{Range, Ranges};
 use crate::seq::ExtSeq;
 
-/// Ranges that wait for their D-SACK, at most, 16 bytes each. An episode with more ranges is not undone by
-/// D-SACK.
+/// Maximum number of ranges per episode that await a D-SACK, 16 bytes each. An episode with more ranges is not undone
+/// by D-SACK.
 const MAX_AWAITING_DSACK: usize = 128;
 
 /// A loss episode, from the first sign of loss until it has ended and can no longer prove spurious.

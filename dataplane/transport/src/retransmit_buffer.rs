@@ -3,12 +3,14 @@
 //! The bytes are copied into blocks, one run after the other, and freed with their block: an allocation for
 //! each run costs more than the copy of a short run.
 //!
-//! Memory: a new block is four times as long as the bytes kept at that time, from 1 KiB to 64 KiB. It is no
-//! longer than the [limit](RetransmitBuffer::set_limit) allows, and never shorter than its run. Two consecutive blocks
-//! hold more than the first has room for. If runs are freed in order, the blocks except the last therefore
-//! take at most twice the bytes kept, plus the first block. As many blocks again may be spare: returning
-//! blocks to the allocator, to receive them again page by page, took longer than the copies. With nothing
-//! kept, at most 8 KiB remain.
+//! Length of a new block: four times the bytes kept at that time, from 1 KiB to 64 KiB. The
+//! [limit](RetransmitBuffer::set_limit) may shorten it, but not below the length of its run.
+//!
+//! Total memory: a block is added only for a run that does not fit the last block, so the bytes of two consecutive
+//! blocks exceed the capacity of the first one. If runs are freed in order, the blocks except the last therefore take
+//! at most twice the bytes kept, plus the first block. Up to as many blocks again are spare, since returning blocks to
+//! the allocator, to receive them again page by page, took longer than the copies. With nothing kept, at most 8 KiB
+//! remain.
 
 use std::collections::VecDeque;
 
@@ -43,7 +45,7 @@ pub struct RetransmitBuffer {
 pub struct MemoryUse {
     /// All memory, bytes.
     pub memory: u64,
-    /// `memory` without the room for more, bytes: to compare with a limit.
+    /// `memory` without spare blocks and the free end of the last block, bytes. Callers compare it with their limits.
     pub used: u64,
 }
 

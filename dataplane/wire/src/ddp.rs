@@ -286,7 +286,7 @@ impl<T: AsRef<[u8]>> UntaggedHeader<T> {
 /// Values of a tagged header (RFC 5041 §4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaggedRepr {
-    /// L.
+    /// L: true for the last segment of a message.
     pub last: bool,
     /// DV.
     pub version: DdpVersion,
@@ -332,7 +332,7 @@ impl TaggedRepr {
 /// Values of an untagged header (RFC 5041 §4.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UntaggedRepr {
-    /// L.
+    /// L: true for the last segment of a message.
     pub last: bool,
     /// DV.
     pub version: DdpVersion,

@@ -219,7 +219,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
         let (mut is_reported, mut in_flight) = (by_peer, false);
         if let Some(full) = self.upper.full_mut() {
-            // RFC 5044 §8: no FPDU is handed up after an error.
+            // RFC 5044 §8: no FPDU is passed to DDP after an error.
             full.receiver.discard(cx.hold);
             let may_send = wanted && full.may_send();
             is_reported |= may_send;

@@ -479,7 +479,7 @@ impl Connection {
         self.recv.restart_measurement(now);
     }
 
-    /// Processes the CE mark of a data segment, or its absence, before its data is handed up.
+    /// Processes the CE mark of a data segment, or its absence, before its data is passed to the upper layer.
     fn process_ce_mark(&mut self, seg: &Segment<'_>) {
         match self.ecn.on_data(seg) {
             EchoAction::NoAction => {}

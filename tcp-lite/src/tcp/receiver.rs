@@ -280,7 +280,7 @@ impl Receiver {
         self.on_text_handed_up(now, start, came, stats)
     }
 
-    /// Updates acknowledgement state and counters after a segment's new bytes were handed up.
+    /// Updates acknowledgement state and counters after a segment's new bytes were passed to the upper layer.
     #[inline]
     fn on_text_handed_up(
         &mut self,

@@ -227,8 +227,8 @@ fn data_offset(byte: u8) -> usize {
 /// Header of data segments without options other than timestamps, as [`Segment::emit`] writes it. Contains all fields
 /// except the sequence number and PSH, which differ within a run.
 ///
-/// The header stays in registers. If it were stored in memory, it would be read back in pieces of another size. Such a
-/// read waits for all earlier stores, those of the payload included.
+/// The header stays in registers. If it were stored in memory, it would be loaded in pieces of another size.
+/// Store-to-load forwarding fails for such a load: it waits for all earlier stores, those of the payload included.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataHeader {
     ports: u32,

@@ -93,7 +93,7 @@ impl<L> CloseReason<L> {
         matches!(self, CloseReason::LocalShutdown | CloseReason::PeerShutdown)
     }
 
-    /// Returns the error that the stream found, or the peer's Terminate, once the order has reached it.
+    /// Returns the stream's error or the peer's Terminate, once all earlier segments have arrived.
     #[inline]
     pub fn from_stream<M: RegionMemory>(stream: &Ulp<M>) -> Option<Self> {
         if let Some(error) = stream.error() {

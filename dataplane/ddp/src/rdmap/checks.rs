@@ -4,7 +4,7 @@
 //! them. When the segment is next in order (for one that arrives in order: before placement) it must belong to the
 //! oldest:
 //! ```text
-//!   reads, oldest first:  [====came====.......]  [..........]  [....]
+//!   reads, oldest first:  [==received==.......]  [..........]  [....]
 //!                          ^ the next segment     ^ beyond a gap also here
 //! ```
 
@@ -56,17 +56,20 @@ impl DeliveredSegment {
 
 type Reject = checks::Reject<ErrorCode>;
 
+/// RDMAP's part of the data sink: outstanding Reads, and the messages that have arrived in order.
 #[derive(Debug)]
 pub(crate) struct Checks {
     atomics: bool,
     immediate: bool,
     /// Opcode of the unfinished tagged message whose segments have arrived in order.
     tagged: Option<u8>,
+    /// Reads without a complete response, oldest first.
     reads: LazyDeque<OutstandingRead>,
     /// Reads whose response is complete, until it is delivered.
     completed_reads: LazyDeque<OutstandingRead>,
+    /// Last segments of delivered untagged messages that the stream has not processed yet, oldest first.
     delivered: LazyDeque<DeliveredSegment>,
-    /// An error found by RDMAP that the order has reached.
+    /// An error found by RDMAP, once all earlier segments have arrived.
     pub(crate) reached_error: Option<Box<Error>>,
 }
 

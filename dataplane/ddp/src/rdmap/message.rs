@@ -16,7 +16,7 @@ use crate::rdmap::{Error, Terminate};
 pub enum WorkRequest<M> {
     /// Send, with Solicited Event, with Invalidate, or with both.
     Send {
-        /// The bytes.
+        /// Source of the message's bytes.
         source: Source<M>,
         /// Requests an event at the receiver.
         solicited: bool,
@@ -31,7 +31,7 @@ pub enum WorkRequest<M> {
         stag: Stag,
         /// TO of the first byte.
         to: TaggedOffset,
-        /// The bytes.
+        /// Source of the message's bytes.
         source: Source<M>,
         /// Carried by the operation's completion.
         cookie: Cookie,
@@ -67,7 +67,7 @@ pub enum WorkRequest<M> {
     },
     /// Immediate Data, 8 bytes (RFC 7306 §6).
     Immediate {
-        /// The bytes.
+        /// The message's 8 bytes, not interpreted.
         data: [u8; IMMEDIATE_LEN],
         /// Requests an event at the receiver.
         solicited: bool,

@@ -18,7 +18,7 @@ use crate::config::QueueConfig;
 use crate::error::{ErrorCode, Field, Mismatch};
 use crate::llp::OrderKey;
 
-/// Most buffers posted: half the number space, so that MSNs compare.
+/// Maximum number of posted buffers: half the number space, so that MSNs compare.
 const MAX_POSTED: u32 = i32::MAX as u32;
 
 #[derive(Debug)]
@@ -157,8 +157,8 @@ impl Queue {
         } else if msn.before(self.next) {
             return Err(self.msn_range(msn));
         } else if distance >= self.posted {
-            // A buffer may be posted by the time the order gets here. RFC 5041 §7.1 lets the LLP recover, and
-            // the segment is checked again when it is next in order.
+            // A buffer may be posted by the time all earlier segments have arrived. RFC 5041 §7.1 lets the LLP recover,
+            // and the segment is checked again when it is next in order.
             return Err(Reject::Refused);
         }
         Ok(())

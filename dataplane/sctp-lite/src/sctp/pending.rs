@@ -30,7 +30,7 @@ impl DueChunks {
 pub(super) struct PendingReplies {
     /// Reply in a packet of its own, independent of the association's present state.
     pub(super) reply: Option<Box<Reply>>,
-    /// Last packet of a closed association.
+    /// Last packet of a closed association: an ABORT or SHUTDOWN COMPLETE.
     pub(super) last_packet: Option<Box<SingleChunkPacket>>,
     /// Error causes for an ERROR chunk.
     pub(super) causes: Causes,

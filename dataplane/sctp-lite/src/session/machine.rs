@@ -117,7 +117,7 @@ enum TerminateState {
     Sent,
 }
 
-/// One session.
+/// A DDP session on a pair of streams (RFC 5043 §6).
 #[derive(Debug)]
 pub struct Session {
     phase: Phase,

@@ -34,7 +34,7 @@ pub(in crate::worker) struct Associations {
     evictable: AgeQueue,
 }
 
-/// How a listener counts an association against its limits.
+/// Class of an association in its listener's limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) enum Accounting {
     /// Not counted: opened locally, or its sessions are counted.

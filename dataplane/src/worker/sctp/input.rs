@@ -29,7 +29,7 @@ use crate::worker::receive::partial_checksums;
 use crate::worker::transmit::packet_batch::PacketBatch;
 use crate::worker::{Core, Env, Phase};
 
-/// Where a packet came from.
+/// Origin of a received packet.
 #[derive(Clone, Copy)]
 pub(super) struct PacketOrigin {
     pub(super) flow: FlowKey,
@@ -268,7 +268,7 @@ impl<Io: PortIo> Core<Io> {
         };
         let mut packets = LimitedBatch { packets, limit, peer: (remote, now), refused: false };
         let arrived = match &cookie_listener {
-            Some(jar) => jar.input(now, &origin.ends(), packet, &mut packets),
+            Some(cookies) => cookies.input(now, &origin.ends(), packet, &mut packets),
             None => ListenerResult::Dropped(handle_out_of_the_blue(
                 &origin.ends(),
                 packet,

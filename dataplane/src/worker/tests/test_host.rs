@@ -32,7 +32,7 @@ use crate::worker::{Core, CoreParts, PortSlot};
 pub(super) use super::test_device::*;
 pub(super) use super::test_net::*;
 
-/// How a device selects the receive queue of a frame.
+/// Receive queue that a device selects for a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rss {
     /// The queue that steering selects. Frames other than TCP arrive at the first queue.

@@ -399,10 +399,10 @@ impl LossRecovery {
         }
     }
 
-    /// Returns the acknowledged bytes that count for growth, until everything in flight at a time-out is
-    /// acknowledged. Only newly reported bytes count: the rest left the network before the time-out. A peer
-    /// without SACK does not distinguish them. In that case, and without pacing, one segment counts
-    /// (RFC 3465 §2.3).
+    /// Returns the acknowledged bytes that count for growth, until everything in flight at a time-out is acknowledged.
+    /// With SACK and pacing these are at most the newly reported bytes: the rest left the network before the time-out.
+    /// Without SACK the two are not distinguished. Without SACK or without pacing at most one segment counts (RFC 3465
+    /// §2.3).
     #[cold]
     pub(super) fn growth_bytes_after_timeout(&self, ack: &Ack) -> u64 {
         let most = if ack.sack && self.cc.is_paced() { ack.delivery.bytes } else { self.cc.smss() };

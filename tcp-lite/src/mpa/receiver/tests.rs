@@ -70,7 +70,7 @@ impl Bench {
         self.taken[range].iter().all(|taken| !*taken)
     }
 
-    /// Returns the indices of the FPDUs that were handed up, in stream order.
+    /// Returns the indices of the FPDUs that were passed to DDP, in stream order.
     pub(super) fn handed_up(&self, stream: &Stream) -> Vec<usize> {
         let at = |i: &usize| START + stream.fpdus[*i].0 as u64;
         let up: Vec<usize> =
@@ -347,7 +347,7 @@ fn hold_budget_of_worker_bounds_held_bytes() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2, 3]);
 }
 
-/// The head of an FPDU beyond a gap exceeds the hold limit. The FPDU before it is handed up.
+/// The head of an FPDU beyond a gap exceeds the hold limit. The FPDU before it is passed to DDP.
 #[test]
 fn located_tail_beyond_budget_is_refused_alone() {
     let stream = stream(true, &[1000, 1000, 1000]);

@@ -204,7 +204,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    // For any segments and calls: state, answers, events, timers and data handed up.
+    // For any segments and calls: state, answers, events, timers and data passed to the upper layer.
     #[test]
     fn fast_path_and_slow_path_reach_the_same_state(
         (sack, timestamps, ecn, pushed) in any::<(bool, bool, bool, bool)>(),

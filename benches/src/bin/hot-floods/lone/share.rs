@@ -25,7 +25,7 @@ use super::{FloodedWorker, FramePort, driven_worker, leak_frames};
 
 /// Frames of the flood per segment of the stream.
 pub(crate) const FLOOD_RATIO: usize = 4;
-/// Number of counted segments, or of RSTs that replace them.
+/// Number of counted segments, or with [`FrameMix::Flood`] of counted RSTs in their place.
 pub(crate) const FRAMES: usize = 512;
 
 /// Bursts per turn while few of their frames belong to streams.
@@ -234,7 +234,8 @@ impl StreamPair {
         }
     }
 
-    /// Runs a turn of the responder with these frames and passes its answers to the initiator.
+    /// Runs a turn of the responder with these frames, and up to [`BURSTS_PER_TURN`] more while frames remain. Passes
+    /// its answers to the initiator.
     fn run_responder(
         &mut self,
         frames: Vec<&'static [u8]>,
@@ -268,7 +269,8 @@ impl StreamPair {
         }
     }
 
-    /// Runs a turn with the maximum number of frames. Returns the number of segments, or of RSTs that replace them.
+    /// Runs one round: a burst of the stream's segments, or [`BURSTS_PER_TURN`] bursts mixed with flood frames. Returns
+    /// the number of frames that are not flood frames: segments, or with [`FrameMix::Flood`] the RSTs in their place.
     fn run_round(
         &mut self,
         load: FrameMix,

@@ -176,7 +176,7 @@ fn a_message_longer_than_its_buffer_is_2_05() {
     assert_eq!(Rig::new().input(0, &untagged(1, 0, true, &[1; 256])), Placed(256));
 }
 
-// A hole in an untagged message: 2/04, in order and when the order reaches it.
+// A hole in an untagged message: 2/04, if the segment arrives in order, and if it waits for earlier ones.
 #[test]
 fn a_hole_in_a_message_is_2_04() {
     let mut rig = Rig::new();

@@ -1,4 +1,5 @@
-//! All sessions of one end without SCTP below. The test delivers messages and makes acknowledgements.
+//! All sessions of one end without SCTP below, for tests of sessions: the test delivers messages and makes
+//! acknowledgements. Tests of whole associations use [`net`](super::net).
 
 use crate::endpoint::upper::{Upper, UpperCall};
 use crate::endpoint::*;

@@ -1,5 +1,5 @@
-//! Effect of received messages on a session. Each message is checked by its place in the order and the phase of the
-//! session.
+//! Effect of received messages on a session. Each message is checked by its place in the order of DDP-SSNs and the
+//! phase of the session.
 
 use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
 use wire::sctp::ddp::{DdpSsn, Function, PPID_SEGMENT};
@@ -12,7 +12,7 @@ use crate::seam::{MessageOutcome, ReceivedMessage};
 
 impl Session {
     /// Processes a message of this pair of streams; `ssn` is its DDP-SSN, if it has one. `sink` takes the segments of
-    /// an accepted session. The caller has reported to it that the order below 1 is complete.
+    /// an accepted session. The caller has called its `order_complete(1)`.
     pub fn receive(
         &mut self,
         message: &Result<Message<'_>, SessionError>,

@@ -47,29 +47,29 @@ counters! {
     run: RunCounters {
         /// Turns of the worker's loop.
         turns: Counter,
-        /// Turns that found nothing to do.
+        /// Turns without work.
         idle_turns: Counter,
-        /// Nanoseconds spent in turns in which there was something to do.
+        /// Nanoseconds spent in turns with work.
         busy_nanoseconds: Counter Nanoseconds,
-        /// Times the worker slept.
+        /// Sleeps of the idle worker.
         sleeps: Counter,
-        /// Timers that fired.
+        /// Expired timers.
         timers: Counter,
-        /// Commands taken.
+        /// Commands received from the control thread.
         commands: Counter,
-        /// Events given.
+        /// Events sent to the control thread.
         events: Counter,
-        /// Turns in which no commands were taken because the event ring was nearly full.
+        /// Turns in which no command was processed because the event ring was nearly full.
         event_stalls: Counter,
-        /// Times that a stream was paused because the control thread had not taken its events.
+        /// Pauses of streams whose events the control thread had not read.
         event_waits: Counter,
-        /// Streams that are paused for that.
+        /// Streams paused until the control thread reads their events.
         streams_waiting: Gauge,
-        /// Events that wait for room in the event ring.
+        /// Events queued behind the full event ring.
         events_waiting: Gauge,
-        /// Messages complete of loads that the worker makes itself.
+        /// Completed messages of the load that the worker generates.
         load_messages: Counter,
-        /// Bytes of those.
+        /// Bytes of the completed messages of generated load.
         load_bytes: Counter Bytes,
     }
     /// Frames from and to ports and other workers.
@@ -82,25 +82,25 @@ counters! {
         tx_frames: Counter,
         /// Bytes sent, Ethernet headers included.
         tx_bytes: Counter Bytes,
-        /// Times that a port's transmit ring was full and streams had to wait.
+        /// Times that streams waited because a port's transmit ring was full.
         tx_stalls: Counter,
-        /// Times that a port had no packet buffer to send with.
+        /// Times that a port had no packet buffer for a frame to send.
         tx_no_buffer: Counter,
-        /// Frames, and ICMP errors, sent on to the worker that owns their flow.
+        /// Frames and ICMP errors forwarded to the worker that owns their flow.
         mesh_out: Counter,
-        /// Frames, and ICMP errors, that came from other workers.
+        /// Frames and ICMP errors received from other workers.
         mesh_in: Counter,
-        /// Announcements of neighbours sent on to other workers.
+        /// Neighbour announcements forwarded to other workers.
         mesh_news_out: Counter,
-        /// Announcements of neighbours that came from other workers.
+        /// Neighbour announcements received from other workers.
         mesh_news_in: Counter,
-        /// Announcements of neighbours not sent on to other workers because of the rate limit.
+        /// Neighbour announcements not forwarded to other workers because of the rate limit.
         mesh_news_limited: Counter,
         /// Messages to other workers lost because their ring was full.
         mesh_full: Counter,
-        /// Resets, ABORTs and INIT ACKs not sent because of the rate limit, for packets that are counted already.
+        /// Resets, ABORTs and INIT ACKs not sent because of the rate limit; their causes are counted elsewhere.
         answers_limited: Counter,
-        /// Answers, and last segments of streams, not sent: there was no packet buffer, or no room in the transmit ring.
+        /// Answers and last segments of streams not sent because packet buffers or the transmit ring were exhausted.
         answers_lost: Counter,
     }
     /// Neighbours, fragments, ICMP and path MTUs.
@@ -111,166 +111,164 @@ counters! {
         neighbour_failures: Counter,
         /// ARP replies and neighbour advertisements sent.
         neighbour_answers: Counter,
-        /// Questions, answers and announcements of neighbours taken in, from the wire or from other workers.
+        /// ARP and neighbour discovery packets processed by the neighbour cache, from the link or from other workers.
         neighbour_claims: Counter,
-        /// Neighbours known.
+        /// Entries of the neighbour caches.
         neighbours: Gauge,
-        /// Packets sent in fragments: of a size that the path had carried before.
+        /// SCTP packets sent in fragments, because the path MTU fell below their size.
         tx_cut: Counter,
-        /// Fragments kept, or used up, without being the one that made their packet whole.
+        /// Fragments received that did not complete a packet.
         fragments: Counter,
-        /// Packets put together from fragments.
+        /// Packets reassembled from fragments.
         reassembled: Counter,
-        /// Packets of which not all fragments came in time.
+        /// Incomplete packets dropped because fragments were missing at the time-out.
         reassembly_timeouts: Counter,
-        /// Packets given up for others because there was no room.
+        /// Incomplete packets evicted for other packets.
         reassembly_evicted: Counter,
-        /// Bytes that unfinished packets take.
+        /// Memory of packets in reassembly.
         reassembly_bytes: Gauge Bytes,
         /// Echo requests answered.
         echo_replies: Counter,
-        /// Queries for multicast groups (MLD) that are answered.
+        /// MLD queries accepted, to be answered with reports of multicast groups.
         group_queries: Counter,
-        /// Path MTU reductions taken from ICMP.
+        /// Path MTUs reduced by an ICMP error.
         path_mtu_updates: Counter,
-        /// ICMP errors taken in: about a segment or a packet that is under way.
+        /// ICMP errors accepted, because they quote a segment or packet in flight or the SPI of an SA.
         icmp_errors: Counter,
-        /// Reports of a smaller path MTU that wait until the segment they are about is lost.
+        /// Reports of a smaller path MTU that take effect if the quoted segment is lost (RFC 5927 §7).
         path_mtu_remembered: Counter,
-        /// ICMP errors about streams, noted and no more: only a reset ends them.
+        /// Destination-unreachable errors about streams, counted without ending the stream (RFC 5927 §5.2).
         icmp_soft_errors: Counter,
-        /// Peers whose path MTU is remembered.
+        /// Peers whose path MTU is cached.
         path_mtus: Gauge,
     }
-    /// Frames for and of the host's kernel, on interfaces that share their port with it.
+    /// Frames to and from the host's kernel, on interfaces that share their port with it.
     host: HostCounters {
-        /// Frames that were not for this worker and went to the host.
+        /// Frames passed to the host's kernel alone.
         host_frames: Counter,
-        /// Bytes of those, Ethernet headers included.
+        /// Bytes of frames passed to the host's kernel alone, Ethernet headers included.
         host_bytes: Counter Bytes,
-        /// Frames that this worker took itself and the host got as well: what neighbours and routers say of themselves.
+        /// Frames copied to the host's kernel that the worker also processed: announcements of neighbours and routers.
         host_copies: Counter,
-        /// Copies of those that the host did not get because its ring was full, or a burst had given as many as it may.
+        /// Copies and ICMP errors for the host's kernel lost because its ring was full or the budget was used up.
         host_copies_lost: Counter,
-        /// Frames for the host that its kernel did not take.
+        /// Frames for the host that its kernel refused.
         host_lost: Counter,
-        /// Frames of the host sent; they are in tx_frames too.
+        /// Frames of the host's kernel sent; tx_frames includes them.
         host_sent: Counter,
-        /// Frames of the host not sent: too long or too short, the ring to the worker was full, or no packet buffer.
+        /// Frames of the host's kernel not sent: invalid length, full ring to the worker, or no packet buffer.
         host_sent_lost: Counter,
     }
-    /// IPsec.
+    /// IPsec: packets sealed and opened, and frames not sent.
     ipsec: IpsecCounters {
-        /// Packets sealed.
+        /// ESP packets sealed.
         ipsec_sealed: Counter,
-        /// Bytes of those before they were sealed, IP headers included.
+        /// Bytes of sealed packets before sealing, IP headers included.
         ipsec_sealed_bytes: Counter Bytes,
-        /// Packets opened.
+        /// ESP packets opened.
         ipsec_opened: Counter,
-        /// Bytes of those after they were opened, IP headers included.
+        /// Bytes of opened packets after opening, IP headers included.
         ipsec_opened_bytes: Counter Bytes,
-        /// Datagrams that keep the ports of NATs, received (RFC 3948 §2.3).
+        /// NAT keepalives received (RFC 3948 §2.3).
         nat_keepalives_in: Counter,
-        /// The same, sent.
+        /// NAT keepalives sent (RFC 3948 §4).
         nat_keepalives_out: Counter,
-        /// Reports of routers about ESP that were taken: the path carries less.
+        /// Routers' reports of a smaller path MTU accepted for an SA (RFC 4301 §8.2.1).
         ipsec_path_mtu_updates: Counter,
-        /// Frames not sent because there was no SA for them, and none came in time.
+        /// Frames not sent because their policy had no SA and none was added in time.
         unsent_no_sa: Counter,
-        /// Frames not sent because a policy drops them, or none names them.
+        /// Frames not sent because a policy discards them, or no policy matches.
         unsent_policy: Counter,
-        /// Frames not sent because their stream requires more protection than they would have had (listener's `require`).
+        /// Frames not sent because their protection would be weaker than their stream requires (listener's `require`).
         unsent_not_protected: Counter,
-        /// Frames not sent because they would have been longer than the MTU once sealed.
+        /// Frames not sent because their sealed length would exceed the MTU.
         unsent_too_long: Counter,
-        /// Frames not sent because they could not be sealed: the SA is over, or has no sequence numbers left.
+        /// Frames not sent because sealing failed, for example with an expired SA or without sequence numbers.
         unsent_refused: Counter,
-        /// Reports to the host's kernel that a frame of its is too long once it is sealed.
+        /// ICMP errors to the host's kernel about frames whose sealed length would exceed the MTU.
         host_too_long: Counter,
-        /// Frames of the host not sent because its kernel had sealed them by an SA of this appliance.
+        /// Frames of the host's kernel not sent because it had sealed them with an SA of this appliance.
         unsent_twice: Counter,
-        /// Frames of the host not sent because they are neither IP nor ARP, LLDP or EAPOL, or have two tags: no policy can be
-        /// applied to them.
+        /// Frames of the host's kernel not sent because policies cannot classify them: neither IP, ARP, LLDP nor EAPOL,
+        /// or with two VLAN tags.
         unsent_unclassified: Counter,
-        /// Frames of other workers, and those that keep the ports of NATs, not sent because the transmit ring was full.
+        /// Frames of other workers and NAT keepalives not sent for lack of packet buffers or room in the transmit ring.
         unsent_full: Counter,
-        /// Frames sent on to the worker that has their SA, to be sealed there, and reports to the worker of a flow whose frame was too
-        /// long for that.
+        /// Frames forwarded to the worker that has their SA, and path MTU reports to the owner of a flow or SA.
         mesh_seal_out: Counter,
-        /// The same, from other workers.
+        /// Frames to seal and path MTU reports received from other workers.
         mesh_seal_in: Counter,
-        /// Notices of IPsec past their rate limit, or lost because the control thread did not keep up.
+        /// IPsec notices dropped because of the rate limit, or because the control thread did not read them in time.
         ipsec_notices_lost: Counter,
     }
     /// Streams of TCP and SCTP.
     streams: StreamCounters {
-        /// Segments that streams took, SYNs that began one included. Those that they refused are counted as dropped.
+        /// Segments that streams accepted, including SYNs that opened one. Refused segments count as dropped.
         segments: Counter,
         /// Resets sent for segments without a stream.
         resets_sent: Counter,
-        /// SYNs answered with a cookie.
+        /// SYNs answered with a SYN cookie.
         cookies_sent: Counter,
-        /// Cookies that came back and made a stream.
+        /// Returned SYN cookies that opened a stream.
         cookies_accepted: Counter,
-        /// Acknowledgements without a stream that brought no good cookie, while cookies were about.
+        /// Acknowledgements without a stream or a valid SYN cookie, received while cookies were outstanding.
         cookies_failed: Counter,
-        /// Half-open streams evicted for a peer with a cookie.
+        /// Half-open streams evicted for a peer with a valid SYN cookie.
         half_open_evicted: Counter,
         /// Streams in TIME-WAIT evicted for new ones.
         time_wait_recycled: Counter,
-        /// Streams accepted by the control thread or opened by it.
+        /// Streams that the control thread accepted or opened.
         streams_established: Counter,
         /// Streams in all states.
         streams: Gauge,
-        /// Streams between SYN and the control thread's knowledge of them.
+        /// Streams of peers between their SYN and the report to the control thread.
         half_open: Gauge,
     }
-    /// SCTP associations.
+    /// Packets, handshakes and sessions of SCTP associations.
     sctp: SctpCounters {
-        /// Packets that associations took. Those that they refused, or of which they refused something, are counted as
-        /// dropped.
+        /// Packets that associations accepted. Packets refused entirely or in part count as dropped.
         sctp_packets: Counter,
         /// SCTP associations in all states.
         associations: Gauge,
-        /// SCTP associations that came up, opened from here or by peers.
+        /// SCTP associations established, opened by this appliance or by peers.
         associations_up: Counter,
-        /// SCTP associations without a stream that were aborted, most of them while they shut down, because their peer
-        /// or the worker had as many as it may.
+        /// SCTP associations without a stream that were aborted at a limit of their peer or of the worker, most of them
+        /// while they shut down.
         associations_evicted: Counter,
-        /// INITs answered with a cookie, of which nothing is kept.
+        /// INITs answered with a state cookie, without keeping state.
         sctp_cookies_sent: Counter,
         /// Cookies of SCTP that came back too late, or were no cookies of ours.
         sctp_cookies_failed: Counter,
-        /// Sessions refused because the worker, the listener or the peer has as many streams as it may.
+        /// Sessions refused at the limit of streams of the worker, the listener or the peer.
         sessions_refused: Counter,
-        /// Streams opened anew because the association that they were to share ended before the peer answered.
+        /// Streams opened again because the association that they shared ended before the peer answered.
         sessions_reopened: Counter,
         /// ABORTs and SHUTDOWN COMPLETEs sent for SCTP packets without an association.
         sctp_aborts_sent: Counter,
     }
-    /// Bytes that are held, kept or in use, and their bounds.
+    /// Memory for received and sent data: held, kept and in use, with maxima and refusals.
     memory: MemoryCounters {
-        /// Bytes that streams hold because they cannot be located yet.
+        /// Received bytes held until they can be located or passed up: beyond gaps, and in fragments of SCTP messages.
         held_bytes: Gauge Bytes,
-        /// The most that has been held at a time.
+        /// Maximum of held_bytes.
         held_bytes_max: Maximum Bytes,
-        /// Memory for what was sent and is kept until it is acknowledged, because its source may change.
+        /// Memory for copies of sent data, kept until acknowledged because their source may change.
         kept_bytes: Gauge Bytes,
-        /// The most that has been kept at a time.
+        /// Maximum of kept_bytes.
         kept_bytes_max: Maximum Bytes,
-        /// Times that a stream or association sent nothing because as much was kept for it or its peer as may be.
+        /// Times that a stream or association did not send because its share of the memory for copies was used up.
         keep_waits: Counter,
-        /// Bytes by which receive windows have grown.
+        /// Bytes by which receive windows exceed their configured size.
         window_bytes: Gauge Bytes,
-        /// Times that a receive window did not grow because others had grown by as much as may be.
+        /// Times that a receive window did not grow because the rest of the budget for growth was too small.
         window_refusals: Counter,
         /// Bytes of untagged receive buffers in use.
         untagged_bytes: Gauge Bytes,
-        /// The most that has been in use at a time.
+        /// Maximum of untagged_bytes.
         untagged_bytes_max: Maximum Bytes,
-        /// Untagged buffers refused because too few bytes were left.
+        /// Untagged buffers refused because too few bytes were free.
         untagged_refused_full: Counter,
-        /// Untagged buffers refused because a stream or its peer already had its share of the bytes.
+        /// Untagged buffers refused because a stream or its peer had used up its share of the bytes.
         untagged_refused_share: Counter,
     }
 }

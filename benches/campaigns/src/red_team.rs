@@ -29,13 +29,13 @@ pub struct Arguments {
     /// Seconds of an attack that is a flood
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// Of all that is random
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 5042)]
     seed: u64,
-    /// One JSON object with everything instead of the table
+    /// Prints one JSON object with all results instead of the table
     #[arg(long)]
     json: bool,
-    /// List the attacks and do nothing
+    /// Lists the attacks without running them
     #[arg(long)]
     list: bool,
 }

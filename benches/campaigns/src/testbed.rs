@@ -104,10 +104,10 @@ pub(crate) struct LocationArgs {
     /// Network namespace of the appliance
     #[arg(long)]
     namespace: String,
-    /// Its device there
+    /// Device of the appliance in that namespace
     #[arg(long)]
     target_device: String,
-    /// The device here: the peer's
+    /// Device of the peer in this namespace
     #[arg(long)]
     device: String,
 }

@@ -23,9 +23,9 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measures everything, or the groups named, and writes results and report
+    /// Measures all groups, or those named, and writes results and report
     Run(RunArguments),
-    /// Writes the report of a results.json again
+    /// Writes the report of an existing results.json
     Report {
         /// The directory with results.json
         #[arg(default_value = "target/bench")]
@@ -34,17 +34,17 @@ enum Command {
         #[arg(long, value_name = "REPOSITORY")]
         publish: Option<PathBuf>,
     },
-    /// Measures one thing, given as JSON, and prints its row
+    /// Runs one task, given as JSON, and prints its row
     #[command(hide = true)]
     Task { json: String },
-    /// Is the other process of a measurement
+    /// Runs the other process of a measurement
     #[command(hide = true)]
     Serve { json: String },
 }
 
 #[derive(clap::Args)]
 struct RunArguments {
-    /// Less of everything, in under three minutes
+    /// A reduced run of less than three minutes
     #[arg(long)]
     quick: bool,
     /// Seconds of each measurement, to see that all of them run
@@ -53,16 +53,16 @@ struct RunArguments {
     /// Repetitions of each group at most; with --against, of each row
     #[arg(long)]
     repetitions: Option<u32>,
-    /// Compares this program with another one, built of another commit: each row by both in turn
+    /// Compares this program with one built from another commit: both measure each row alternately
     #[arg(long, value_name = "BINARY", conflicts_with = "publish")]
     against: Option<PathBuf>,
     /// Only this group; may be given several times
     #[arg(long)]
     only: Vec<String>,
-    /// Where results.json and report.html go
+    /// Directory for results.json and report.html
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
-    /// The two cores
+    /// Cores of the measurements
     #[arg(long, num_args = 2, default_values_t = [0, 1])]
     cores: Vec<usize>,
     /// The two interfaces of a veth pair for ports

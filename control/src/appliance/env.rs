@@ -49,7 +49,7 @@ impl Context {
     }
 }
 
-/// Where a region or a listener was declared.
+/// Source of the declaration of a region or a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
     Configuration,
@@ -69,7 +69,7 @@ pub(super) enum Phase {
     },
     /// The workers have received the command to stop.
     Stopping {
-        /// Number of workers that have stopped or died.
+        /// Number of workers that have stopped or panicked.
         stopped_workers: usize,
     },
 }

@@ -31,7 +31,7 @@ pub(super) struct Links {
 
 #[derive(Clone, Default)]
 struct Link {
-    /// When the link went down; `None` if it is up or was not polled yet.
+    /// Time at which the link went down; `None` if it is up or was not polled yet.
     down_since: Option<Instant>,
     /// True if the link has been down for at least the port's `link_down_timeout`.
     lost: bool,

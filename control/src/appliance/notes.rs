@@ -45,7 +45,7 @@ impl Cause {
     }
 }
 
-/// Most hosts with a note at a time.
+/// Maximum number of hosts with a note at a time.
 const MAX_CHECKSUM_HOSTS: usize = 8;
 
 /// All notes, oldest first.

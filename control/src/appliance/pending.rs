@@ -67,7 +67,7 @@ pub(super) enum Continuation {
     SinkRemoved {
         stag: ddp::Stag,
     },
-    /// Nothing follows.
+    /// No action.
     Ignore,
     /// The regions of an active open are bound: its command can be sent.
     ConnectReady(Box<ConnectPlan>),

@@ -27,7 +27,7 @@ pub(super) const MAX_WAIT: Duration = Duration::from_secs(600);
 /// Interval of the checks for progress of the file writer.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a peer waits for.
+/// Confirmation that a peer awaits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Confirmation {
     /// The response to the peer's Read of 0 bytes.

@@ -22,7 +22,7 @@ struct PendingTicket<T> {
 /// The continuation of a ticket that all workers have answered.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Complete<T> {
-    /// What to do after all answers.
+    /// Action after all answers.
     pub continuation: T,
     /// The first failure reported by a worker, if any.
     pub result: Result<(), String>,

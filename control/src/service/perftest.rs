@@ -149,7 +149,7 @@ impl Perftest {
                 conn.role = Role::Control(Control { messages: 1, ..Control::default() });
                 let peer = conn.peer;
                 answer(stream, bytes, out);
-                // One candidate less for the data stream of another client.
+                // This stream is no longer a candidate for the data stream of another client.
                 self.send_delayed_answers(peer, now, out);
             }
             (Role::Unknown, Input::Received(_)) => {

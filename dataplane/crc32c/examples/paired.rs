@@ -1,5 +1,5 @@
-//! Times of this crate and of the code that it replaces, in alternating slices, for bytes that begin at 2 mod 64 as an
-//! FPDU does: medians in nanoseconds, and the median of the ratios old/new with its 95 % interval (order statistics).
+//! Times of this crate and of the code that it replaces, in alternating slices. The bytes begin at 2 mod 64, as an FPDU
+//! does. Prints medians in nanoseconds, and the median of the ratios old/new with its 95 % interval (order statistics).
 //!
 //! `cargo run --release -p crc32c --example paired [PAIRS]`
 #![allow(clippy::print_stdout)]

@@ -6,7 +6,7 @@ use crate::Engine;
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 /// x^0, reflected.
 const ONE: u32 = 1 << 31;
-/// Most bytes of one step.
+/// Maximum bytes of one step.
 const MAX_SHIFT_LEN: usize = 0xffff;
 
 /// Returns the CRC32c of a concatenation: `front` is the CRC of the first bytes, `back` that of the last `len`.

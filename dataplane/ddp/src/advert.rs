@@ -63,7 +63,7 @@ pub const HEADER_LEN: usize = field::COUNT.end;
 pub const ENTRY_LEN: usize = field::LEN.end;
 /// Longest region name, bytes.
 pub const MAX_NAME: usize = 64;
-/// Most private data an MPA frame carries, bytes (RFC 5044 §7.1.1).
+/// Maximum private data of an MPA frame, bytes (RFC 5044 §7.1.1).
 pub const MAX_PRIVATE_DATA: usize = wire::mpa::MAX_PRIVATE_DATA;
 
 const MAGIC: [u8; 4] = *b"DDPA";

@@ -6,7 +6,8 @@
 //! zeroed.
 //!
 //! Peers share the bytes so that none can exhaust them (RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1): a peer gets one more
-//! buffer only if the remainder is at least as large as its new total; within the share of a peer, its streams likewise.
+//! buffer only if the remainder is at least as large as its new total. The streams of a peer divide its share by the
+//! same rule.
 //!
 //! ```text
 //!   one greedy peer       |#################|                 |   leaves half
@@ -21,9 +22,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Most spare buffers that are not longer than [`LONG`].
+/// Maximum number of spare buffers that are not longer than [`LONG`].
 const MAX_SHORT: usize = 64;
-/// Most bytes of spare [`LONG`] buffers.
+/// Maximum bytes of spare [`LONG`] buffers.
 const MAX_LONG_BYTES: usize = 4 << 20;
 /// Capacity in bytes above which a buffer is long. Long buffers are reused for long messages only. Fresh pages from
 /// the system for each would cost more than the copy of the bytes, and a short message must not pin a long buffer.

@@ -67,9 +67,9 @@ pub struct StreamConfig {
     pub queues: Vec<QueueConfig>,
     /// DDP version.
     pub version: VersionPolicy,
-    /// Most records of segments beyond a gap, about 40 bytes each. Further segments are refused.
+    /// Maximum number of records of segments beyond a gap, about 40 bytes each. Further segments are refused.
     pub max_ooo_records: usize,
-    /// Most messages posted and not yet acknowledged.
+    /// Maximum number of messages posted and not yet acknowledged.
     pub max_posts: usize,
     /// True to report deliveries of tagged messages as [`Event::TaggedDelivered`](crate::Event). They are
     /// counted in any case. A ULP that ignores these events runs faster without them.

@@ -103,8 +103,8 @@ pub trait UlpduSink {
     /// Reports that every ULPDU with a key below `before` has been handed over and not refused. `before` never
     /// decreases.
     ///
-    /// On the in-order path the LLP calls it after each ULPDU with the key of the next one (for MPA: the stream
-    /// offset after the FPDU's CRC), so that the next one is recognised as in order.
+    /// On the in-order path the LLP calls it after each ULPDU with the key of the next one, which is then recognised as
+    /// in order. With MPA this key is the stream offset after the FPDU's CRC.
     fn order_complete(&mut self, before: OrderKey);
 }
 
@@ -122,8 +122,8 @@ pub enum Disposition {
     Refused,
 }
 
-/// Most sent bytes of which one flow may keep copies, because their source may change. Valid for one call that
-/// sends.
+/// Maximum bytes of sent data that one flow may keep copies of, because their source may change. Valid for one call
+/// that sends.
 #[derive(Clone, Copy, Debug)]
 pub struct KeepLimit {
     limit: u64,

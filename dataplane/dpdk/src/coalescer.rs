@@ -5,9 +5,8 @@
 //!  large packet   | headers' |----------> payload |-----------> payload |------> payl |
 //! ```
 //!
-//! A large packet has a buffer of its own for its headers; the rest is the payload of the frames. It is made when
-//! it is offered to the device, and taken apart if the device does not accept it: frames that wait for a device
-//! are never merged.
+//! A large packet has a buffer of its own for its headers; the rest is the payload of the frames. It is made when it is
+//! offered to the device, and split if the device does not accept it: frames that wait for a device are never merged.
 
 use arrayvec::ArrayVec;
 use dpdk_sys as sys;
@@ -15,7 +14,7 @@ use dpdk_sys as sys;
 use crate::mbuf::Mbuf;
 use crate::types::{LargePacket, Segmentation};
 
-/// Most packets offered at a time.
+/// Maximum number of packets offered at a time.
 const MAX_PACKETS: usize = 32;
 
 /// Consecutive offers without an accepted packet after which a frame is offered unmerged. A device may never
@@ -118,7 +117,7 @@ impl Coalescer {
     /// Merges the first of `frames` into a large packet if possible, else returns the first frame alone.
     ///
     /// # Safety
-    /// The frames are the caller's, and are not used before the packet is taken apart.
+    /// The frames are the caller's, and are not used before the packet is split.
     unsafe fn packet(
         &mut self,
         (port, queue): (u16, u16),
@@ -174,7 +173,7 @@ fn is_mergeable(frame: &Mbuf, packet: &LargePacket) -> bool {
     frame.segments() == 1 && frame.data().len() >= packet.headers.len()
 }
 
-/// Takes a large packet apart.
+/// Splits a large packet into its frames.
 ///
 /// # Safety
 /// It was made of the frames from `first` on, and the driver does not own it.

@@ -2,8 +2,8 @@
 //! drop.
 //!
 //! For a device that reconnects (a memif client), an alarm in the environment's interrupt thread checks the link every
-//! quarter of a second: its driver does not retry after it has found no peer or has lost the peer. The driver detects a
-//! lost peer in the same thread, so the two never run at the same time.
+//! quarter of a second. The driver itself does not reconnect if it finds no peer or loses the peer. The driver detects
+//! a lost peer in the same thread, so the two never run at the same time.
 //!
 //! An `af_packet` device may be removed and made again while its queues are in use, see [`crate::recreate`].
 

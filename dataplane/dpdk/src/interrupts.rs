@@ -1,8 +1,8 @@
 //! Execution of work on the environment's interrupt thread.
 //!
-//! The memif driver does half of its work there (connections, lost peers) and does not synchronise it with a
-//! device that is started, stopped or removed on another thread: 22.11 then frees memory twice. On the interrupt
-//! thread the two are serialised.
+//! The memif driver does half of its work there (connections, lost peers). It does not synchronise this work with the
+//! start, stop or removal of the device on another thread: 22.11 then frees memory twice. On the interrupt thread the
+//! two are serialised.
 
 use std::cell::Cell;
 use std::ffi::c_void;

@@ -63,8 +63,8 @@ struct Inner {
 }
 
 impl Mempool {
-    /// Most buffers in a registered thread's cache. Pools are sized for this many more per queue. The cache is
-    /// small, since buffers that alternate between two threads occupy the CPU caches of both.
+    /// Maximum number of buffers in a registered thread's cache. Pools are sized for this many more per queue. The
+    /// cache is small, since buffers that alternate between two threads occupy the CPU caches of both.
     pub const CACHE: u32 = 64;
 
     /// Creates a pool and touches all its bytes, so that no later use faults.

@@ -28,11 +28,11 @@ pub struct DeviceInfo {
     pub driver: String,
     /// NUMA node, if it has one.
     pub numa: Option<u32>,
-    /// Most buffers of a packet to be sent.
+    /// Maximum number of buffers of a packet to be sent.
     pub max_tx_segments: u16,
-    /// Most receive queues.
+    /// Maximum number of receive queues.
     pub max_rx_queues: u16,
-    /// Most send queues.
+    /// Maximum number of send queues.
     pub max_tx_queues: u16,
     /// Longest frame in bytes that the driver reports to receive; many virtual devices report too little.
     pub max_rx_packet: u32,
@@ -87,7 +87,7 @@ pub struct Segmentation {
     pub ipv4: bool,
     /// Supported over IPv6.
     pub ipv6: bool,
-    /// Most segments of one packet.
+    /// Maximum number of segments of one packet.
     pub segments: u16,
     /// Headers as a virtio frontend requires: IPv4's checksum filled in, and the length included in the
     /// pseudo-header's sum (virtio 1.2 §5.1.6.2). A device fills in the former itself and requires the latter
@@ -106,7 +106,7 @@ impl Segmentation {
     }
 }
 
-/// Most bytes of headers of a large packet.
+/// Maximum bytes of headers of a large packet.
 pub const LARGE_HEADERS: usize = 128;
 
 /// A packet that a device segments.

@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use crate::ip::{self, SCTP, TCP, UDP, UpperLayer, Visibility};
 use crate::sa::UDP_HEADER;
 
-/// Most policies of one database. A look-up, once per flow, may compare all of them.
+/// Maximum number of policies of one database. A look-up, once per flow, may compare all of them.
 pub const MAX_POLICIES: usize = 1024;
 
 const ICMP: u8 = 1;

@@ -31,7 +31,7 @@ pub struct Config {
     pub corrupt: Probability,
     /// Periods in which all frames are lost.
     pub black_holes: Vec<BlackHole>,
-    /// Most frames inside at one time (at least 1); a further one is dropped and counted.
+    /// Maximum number of frames in the link (at least 1); further ones are dropped and counted.
     pub max_frames: usize,
 }
 
@@ -104,8 +104,8 @@ pub struct Reorder {
 pub struct Rate {
     /// Bits per second.
     pub bits_per_second: NonZeroU64,
-    /// Most waiting bytes, the frame in transmission included. A frame that finds the link idle always passes;
-    /// one that does not fit is dropped (tail drop).
+    /// Maximum waiting bytes, the frame in transmission included. A frame that finds the link idle always passes; one
+    /// that does not fit is dropped (tail drop).
     pub queue_bytes: u64,
 }
 

@@ -94,7 +94,7 @@ pub struct Counters {
     pub corrupted: u64,
     /// Frames marked because the queue was long.
     pub marked: u64,
-    /// Most frames inside at one time.
+    /// Maximum number of frames in the link at one time.
     pub frames_max: u64,
 }
 

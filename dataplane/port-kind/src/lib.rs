@@ -32,8 +32,8 @@ pub fn data_room(mtu: u16) -> u16 {
     (usize::from(mtu) + FRAME_OVERHEAD).next_multiple_of(1024).clamp(2048, MAX_DATA_ROOM) as u16
 }
 
-/// Most buffers that a memif can share: DPDK's driver counts them in 16 bits. That many buffers of the largest
-/// room fit into the 4 GiB that a memif descriptor can address.
+/// Maximum number of buffers that a memif can share: DPDK's driver counts them in 16 bits. That many buffers of the
+/// largest room fit into the 4 GiB that a memif descriptor can address.
 pub const MEMIF_MAX_BUFFERS: u32 = 1 << 16;
 const _: () =
     assert!((MEMIF_MAX_BUFFERS as u64) * (MAX_DATA_ROOM as u64) < u32::MAX as u64 - (8 << 20));

@@ -15,11 +15,11 @@ use script::session::{Addresses, PlayError, Session};
 use sim::dialogue;
 use sim::dialogue::script::Script;
 
-/// Plays packet dialogues against another host, through a port: what a script sends is sent, what it
-/// expects the host must send, in time.
+/// Plays packet dialogues against another host through a port. Sends the packets of the scripts, and checks that the
+/// host answers as expected and in time.
 ///
-/// Scripts that need the host to do something by itself (connect, write, close) or to be set otherwise than
-/// it is are skipped, with the reason. The form of the scripts is in dataplane/sim/dialogues/README.md.
+/// Scripts that require actions of the host (connect, write, close) or other settings than it has are skipped, with the
+/// reason. The format of scripts is described in dataplane/sim/dialogues/README.md.
 #[derive(Debug, Parser)]
 #[command(
     name = "ddp-script",
@@ -37,20 +37,20 @@ struct Args {
     /// The port: af_packet:DEVICE, af_xdp:DEVICE, tap:DEVICE, pci:ADDRESS or memif:SOCKET (client)
     #[arg(long, value_name = "KIND:WHERE", required_unless_present = "man", value_parser = parse_port_kind)]
     port: Option<PortKind>,
-    /// The tester's address, of nobody else on the port's link
+    /// The tester's address, used by no other host on the port's link
     #[arg(long, value_name = "IP", required_unless_present = "man")]
     address: Option<IpAddr>,
-    /// The tested host; with a port number, the only service that is tested
+    /// The tested host; with a port number, the only tested service
     #[arg(long, value_name = "HOST[:PORT]", required_unless_present = "man", value_parser = parse_target)]
     to: Option<(IpAddr, Option<u16>)>,
-    /// What the service at --to makes of bytes: "bytes" reads any and keeps the connection, "mpa" is an
-    /// MPA responder, "sctp" takes sessions of RFC 5043, "nothing" does not listen
+    /// Service at --to: "bytes" reads any bytes and keeps the connection, "mpa" is an MPA responder, "sctp" accepts
+    /// sessions of RFC 5043, "nothing" does not listen
     #[arg(long, default_value = "bytes", conflicts_with = "host")]
     takes: ServiceProtocol,
-    /// How that service is set, in the words of the scripts' `set` lines; may be repeated
+    /// Setting of that service, as in the scripts' `set` lines; may be repeated
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "host", value_parser = parse_setting)]
     has: Vec<(String, String)>,
-    /// Description of the host: its services, their settings, and where it is known to differ (TOML)
+    /// Description of the host (TOML): services, their settings, and known differences
     #[arg(long, value_name = "FILE")]
     host: Option<PathBuf>,
     /// Router to the host, if it is on another link
@@ -62,22 +62,22 @@ struct Args {
     /// Largest IP packet of the link, in bytes
     #[arg(long, default_value_t = 1500)]
     mtu: u16,
-    /// How far times may be off: a share of the time since the line before, and a constant
+    /// Tolerance of times: a share of the time since the previous line, and a constant
     #[arg(long, value_name = "N%+Nms", default_value = "20%+20ms")]
     tolerance: Tolerance,
-    /// How long a line with time * waits, in seconds
+    /// Time-out of a line with time *, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     patience: u64,
-    /// Leave scripts out that take longer, in seconds
+    /// Skip scripts that take longer, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     longest: u64,
-    /// Play a script that fails again, up to so many times in all: for machines that are busy
+    /// Maximum number of attempts for a script that fails, for busy machines
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10))]
     attempts: u32,
     /// Print all segments of every script
     #[arg(long, short)]
     verbose: bool,
-    /// Write the man page into this directory, and do nothing else
+    /// Write the man page into this directory, and exit
     #[arg(long, value_name = "DIRECTORY")]
     man: Option<PathBuf>,
 }

@@ -31,8 +31,8 @@ const HUGE_PAGE: usize = 2 << 20;
 /// preceding message. If there were none, the gap is not prefetched.
 const PREFETCH_DISTANCE: usize = 4096;
 
-/// Most bytes prefetched for one piece. The CPU stalls when all of its few fill buffers are in use. Its own prefetcher
-/// loads the rest of a long copy.
+/// Maximum bytes prefetched for one piece. The CPU stalls when all of its few fill buffers are in use. Its own
+/// prefetcher loads the rest of a long copy.
 const MAX_PREFETCH: usize = 1536;
 
 /// Mappings of at least this many bytes do not stay in a core's caches while peers fill them, so long pieces are

@@ -383,7 +383,7 @@ impl RegionMemory for Memory {
 /// first-level cache costs. It does not for shorter copies, nor with non-temporal stores.
 const MIN_GATHER_LEN: usize = 8192;
 
-/// Most bytes that are gathered: one jumbo frame.
+/// Maximum bytes that are gathered: one jumbo frame.
 const MAX_GATHER_LEN: usize = 9216;
 
 impl Memory {

@@ -26,7 +26,7 @@ use super::reassembly::Fragment;
 use crate::checksum;
 use crate::drops::DropReason;
 
-/// Most IPv6 extension headers followed in one packet, and most options in each.
+/// Maximum number of IPv6 extension headers followed in one packet, and of options in each.
 pub const MAX_EXTENSIONS: usize = 8;
 const MAX_OPTIONS: usize = 16;
 

@@ -78,7 +78,7 @@ impl Unreachable {
     }
 }
 
-/// Least MTU in bytes that a router may report (RFC 791 §3.2; RFC 8200 §5). The transport applies its own minimum.
+/// Minimum MTU in bytes that a router may report (RFC 791 §3.2; RFC 8200 §5). The transport applies its own minimum.
 const MIN_MTU_V4: u16 = 68;
 const MIN_MTU_V6: u16 = 1280;
 const HOP_LIMIT: u8 = 64;
@@ -260,7 +260,7 @@ fn initiate_tag(packet: &[u8]) -> Option<u32> {
     }
 }
 
-/// Most quoted bytes of a packet in a report, so that the report fits every path MTU (RFC 1812 §4.3.2.3, RFC 4443
+/// Maximum quoted bytes of a packet in a report, so that the report fits every path MTU (RFC 1812 §4.3.2.3, RFC 4443
 /// §2.4).
 const QUOTED_V4: usize = 548;
 /// As [`QUOTED_V4`], over IPv6.

@@ -21,9 +21,9 @@ use crate::port::ChecksumSite;
 use port_kind::policy::IpFields;
 use wire::crc32c::Sum;
 
-/// Most bytes of headers in front of a segment: Ethernet, VLAN tag, IPv6.
+/// Maximum bytes of headers in front of a segment: Ethernet, VLAN tag, IPv6.
 pub const MAX_HEADERS: usize = 14 + 4 + 40;
-/// Most bytes of headers in front of a segment over IPv4.
+/// Maximum bytes of headers in front of a segment over IPv4.
 const V4_HEADERS: usize = 14 + 4 + 20;
 
 /// Offset of the checksum in a TCP header (RFC 9293 §3.1).

@@ -17,7 +17,7 @@ use siphasher::sip::SipHasher13;
 pub struct RateLimit {
     /// Nanoseconds of credit per event; zero if no event is allowed.
     cost: u64,
-    /// Most nanoseconds of credit.
+    /// Maximum nanoseconds of credit.
     depth: u64,
     credit: u64,
     updated: Instant,

@@ -35,7 +35,7 @@ use crate::drops::DropReason;
 /// Reassembly time-out of a packet.
 pub const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Most fragments of a packet: enough for the longest one in fragments of 576 bytes.
+/// Maximum number of fragments of a packet: enough for the longest one in fragments of 576 bytes.
 const MAX_FRAGMENTS: usize = 128;
 /// Stale queue entries tolerated before compaction, if the packet limit is smaller.
 const MIN_STALE_ENTRIES: usize = 16;

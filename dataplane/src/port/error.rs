@@ -64,7 +64,7 @@ pub enum PortError {
         port: String,
         /// The requested number of queues.
         queues: u16,
-        /// Most queues.
+        /// Maximum number of queues.
         max: u16,
     },
     /// The two ends of a ring have different numbers of queues.
@@ -101,7 +101,7 @@ pub enum PortError {
         port: String,
         /// Buffers of all queues and both directions.
         shared: u32,
-        /// Most buffers.
+        /// Maximum number of buffers.
         max: u32,
     },
     /// An impairment is configured for a port other than a ring.

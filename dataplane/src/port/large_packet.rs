@@ -19,9 +19,9 @@ use dpdk::{LARGE_HEADERS, LargePacket, Segmentation};
 
 use crate::checksum;
 
-/// Least payload bytes of merged segments. Some devices do not cut smaller ones.
+/// Minimum payload bytes of merged segments. Some devices do not cut smaller ones.
 const MIN_SEGMENT: usize = 256;
-/// Most bytes of a large packet with its headers. Length fields have 16 bits, and devices have limits near that.
+/// Maximum bytes of a large packet with its headers. Length fields have 16 bits, and the limits of devices are similar.
 const MAX_BYTES: usize = 65_535;
 
 const TCP: u8 = 6;

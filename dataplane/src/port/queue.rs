@@ -16,10 +16,10 @@ use super::ring::RingWakes;
 use super::shared::{QueueCounters, SharedQueueState};
 use crate::capture::Tap;
 
-/// Most frames that one [`PortQueue::rx_burst`] returns.
+/// Maximum number of frames that one [`PortQueue::rx_burst`] returns.
 pub const BURST: usize = 32;
 
-/// Most bytes of a buffer that are prefetched.
+/// Maximum bytes of a buffer that are prefetched.
 const MAX_PREFETCH: usize = 1536;
 
 /// Distance of the prefetch, in buffers ahead of their use.
@@ -65,7 +65,7 @@ pub enum Segmenter {
 }
 
 impl PortQueue {
-    /// Most frames that are pending for the device.
+    /// Maximum number of frames that are pending for the device.
     pub const PENDING: usize = 256;
     /// Buffers that are taken from the pool at a time.
     pub const ALLOC_BATCH: usize = 32;

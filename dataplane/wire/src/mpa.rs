@@ -34,7 +34,7 @@ pub const START_KEY: [u8; 15] = *b"MPA ident frame";
 
 /// Bytes of a request or reply frame before its private data.
 pub const FRAME_HEADER_LEN: usize = 20;
-/// Most bytes of private data (RFC 5044 §7.1.1).
+/// Maximum bytes of private data (RFC 5044 §7.1.1).
 pub const MAX_PRIVATE_DATA: usize = 512;
 /// Bytes of a Start Key.
 pub const START_KEY_LEN: usize = 16;

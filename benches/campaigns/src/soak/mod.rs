@@ -37,15 +37,15 @@ pub struct Arguments {
     /// Minutes of streams and faults
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
-    /// Of all that is random
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 5043)]
     seed: u64,
-    /// One JSON object instead of the table
+    /// Prints one JSON object instead of the table
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     location: LocationArgs,
-    /// The other ends of those two devices, here
+    /// The other ends of those two devices, in this namespace
     #[arg(long, num_args = 2)]
     between: Vec<String>,
 }

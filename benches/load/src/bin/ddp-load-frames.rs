@@ -18,18 +18,18 @@ const SIW_CAPTURE: &[u8] = include_bytes!("../../captures/siw-write.pcap");
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// What to send.
+    /// Profile of the frames.
     profile: Profile,
-    /// The capture file.
+    /// Path of the capture file.
     #[arg(long)]
     out: PathBuf,
     /// Frames in the file.
     #[arg(long, default_value_t = 8192)]
     count: usize,
-    /// The same seed gives the same file.
+    /// Seed of the random numbers; equal seeds give equal files.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// All frames from the address of --source; ports stay random.
+    /// Sends all frames from the address of --source, with random ports.
     #[arg(long)]
     one_source: bool,
     /// MAC address of the frames' sender.
@@ -44,14 +44,14 @@ struct Args {
     /// Address of the appliance and port of its listener.
     #[arg(long, required_unless_present = "stream")]
     destination: Option<SocketAddr>,
-    /// A live stream, for the in-window profiles: LOCAL:PORT,REMOTE:PORT,NEXT-SEQ,ACK[,TSVAL,TSECR], LOCAL being the
-    /// appliance's end, NEXT-SEQ what it expects next and ACK what it has sent.
+    /// Live stream for the in-window profiles: LOCAL:PORT,REMOTE:PORT,NEXT-SEQ,ACK[,TSVAL,TSECR]. LOCAL is the
+    /// appliance's end, NEXT-SEQ its RCV.NXT, ACK its SND.UNA.
     #[arg(long, value_parser = parse_stream)]
     stream: Option<Stream>,
     /// Bytes from NEXT-SEQ to the stream's next MPA marker, where the peer sends markers.
     #[arg(long, requires = "stream", value_parser = clap::value_parser!(u16).range(..512))]
     marker: Option<u16>,
-    /// For pcap-replay: another capture than the built-in one of a siw client.
+    /// Capture for pcap-replay, instead of the built-in one of a siw client.
     #[arg(long)]
     capture: Option<PathBuf>,
 }

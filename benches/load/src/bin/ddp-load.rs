@@ -41,12 +41,12 @@ enum Command {
     },
     /// Searches for the highest rate of frames of 64 to 1518 bytes
     Rfc2544 {
-        /// Only these sizes, bytes with frame check
+        /// Frame sizes, bytes with FCS; all if omitted
         sizes: Vec<u32>,
         #[command(flatten)]
         common: Common,
     },
-    /// Shows the results in docs/load-testing.md of the repository at this path
+    /// Writes the results into docs/load-testing.md of the repository at this path
     Publish {
         /// The repository
         root: PathBuf,
@@ -58,7 +58,7 @@ enum Command {
 
 #[derive(clap::Args)]
 struct Common {
-    /// The program that makes load: dpdk-testpmd, which replays captures, or Pktgen-DPDK
+    /// The load generator: dpdk-testpmd, which replays captures, or Pktgen-DPDK
     #[arg(long)]
     program: PathBuf,
     /// The program is Pktgen-DPDK
@@ -67,10 +67,10 @@ struct Common {
     /// The appliance's program
     #[arg(long)]
     ddpd: PathBuf,
-    /// Seconds of each time, 5 by default, or trial, 10
+    /// Seconds of each phase (default 5) or trial (default 10)
     #[arg(long)]
     seconds: Option<f64>,
-    /// Where the results go
+    /// Directory for the results
     #[arg(long, default_value = "target/load")]
     out: PathBuf,
     /// The cores of generator and appliance

@@ -40,7 +40,7 @@ pub(super) struct Flights {
     bytes: usize,
 }
 
-/// What the control thread adds about the end of a stream.
+/// The control thread's information about the end of a stream.
 pub(super) struct EndContext<'a> {
     pub listener: Option<&'a str>,
     pub job: Option<u64>,

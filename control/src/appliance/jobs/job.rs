@@ -39,8 +39,7 @@ pub(super) struct Job {
     pub(super) confirm: ConfirmState,
 }
 
-/// Whether the peer has confirmed the bytes of a put. An acknowledgement shows only that the peer's TCP or SCTP has
-/// them.
+/// Confirmation of a put's bytes by the peer. An acknowledgement shows only that the peer's TCP or SCTP has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ConfirmState {
     /// Not all bytes are acknowledged.

@@ -260,7 +260,7 @@ pub(in crate::appliance) struct UntaggedHeader {
     pub rsvd_ulp: [u8; 5],
 }
 
-/// Where a stream's messages are delivered, as configured for its listener.
+/// Destination of a stream's messages, as configured for its listener.
 #[derive(Clone, Copy)]
 pub(in crate::appliance) struct Destination<'a> {
     /// Name of the listener, if the stream has one.

@@ -15,18 +15,18 @@ const _: () = assert!(TERMINATE_BUFFER as usize >= MAX_LEN);
 /// Parameters of an RDMAP stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Most requests of the peer (Reads and atomics together, RFC 7306 §5.2) that await their response. A
+    /// Maximum number of requests of the peer (Reads and atomics together, RFC 7306 §5.2) that await their response. A
     /// further request is answered with a Terminate.
     pub ird: u16,
-    /// Most outstanding requests of this end; further ones wait. With 0 no request can be posted.
+    /// Maximum number of outstanding requests of this end; further ones wait. With 0 no request can be posted.
     pub ord: u16,
     /// Receive buffers posted at the start, for Sends and Immediate Data.
     pub recv_buffers: u32,
     /// Bytes of each buffer: the maximum length of a Send.
     pub recv_size: u32,
-    /// Most operations posted and not complete.
+    /// Maximum number of operations posted and not complete.
     pub max_operations: usize,
-    /// Most responses sent and not acknowledged. Beyond that, responses to further requests wait.
+    /// Maximum number of responses sent and not acknowledged. Beyond that, responses to further requests wait.
     pub max_responses: usize,
     /// True to accept and send RFC 7306's atomics. Otherwise they are an unexpected opcode.
     pub atomics: bool,
@@ -45,7 +45,7 @@ pub struct Config {
     pub hold_confirmations: bool,
     /// DDP version, which determines the version of RDMAP.
     pub version: VersionPolicy,
-    /// Most records of segments beyond a gap, about 40 bytes each.
+    /// Maximum number of records of segments beyond a gap, about 40 bytes each.
     pub max_ooo_records: usize,
 }
 

@@ -18,7 +18,7 @@ use crate::config::QueueConfig;
 use crate::error::{ErrorCode, Field, Mismatch};
 use crate::llp::OrderKey;
 
-/// Most buffers posted: half the number space, so that MSNs compare.
+/// Maximum number of posted buffers: half the number space, so that MSNs compare.
 const MAX_POSTED: u32 = i32::MAX as u32;
 
 #[derive(Debug)]

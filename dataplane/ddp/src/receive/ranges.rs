@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 const FREE_RANGES: u32 = 64;
 /// Ranges for which each further [`STEP_BYTES`] of memory make room.
 const STEP_RANGES: u32 = 64;
-/// Most bytes of one range, in a tree whose nodes are half full.
+/// Maximum bytes of one range, in a tree whose nodes are half full.
 const RANGE_BYTES: u32 = 32;
 /// Bytes of the worker's memory for [`STEP_RANGES`] more ranges.
 pub(crate) const STEP_BYTES: u32 = STEP_RANGES * RANGE_BYTES;

@@ -8,9 +8,9 @@ use base::Instant;
 use super::{IpsecDrop, Protection, SaId};
 use crate::policy::Flow;
 
-/// Most pending notices. Further ones are only counted.
+/// Maximum number of pending notices. Further ones are only counted.
 const MAX_NOTICES: usize = 64;
-/// Most audit events of all kinds per second.
+/// Maximum number of audit events of all kinds per second.
 const MAX_AUDITS: u32 = 16;
 
 /// A notice to the control thread, or to an auditor (RFC 4301 §5.2, RFC 4303 §4).

@@ -15,7 +15,7 @@ use crate::crypto::Fingerprint;
 use crate::replay::Window;
 use crate::sa::Parameters;
 
-/// Most windows of ended SAs kept; the oldest is dropped first.
+/// Maximum number of windows of ended SAs kept; the oldest is dropped first.
 const MAX_WINDOWS: usize = 4096;
 
 /// SPI and keys identify an SA. Addresses and ports do not: an update may change them (RFC 4555, RFC 3948 §3.1).

@@ -1,4 +1,4 @@
-//! What a worker does with packets: what comes out of one guard goes into another, and nothing else.
+//! Decisions of a worker's guard on packets: a guard accepts the packets that its peer's guard sends, and no others.
 
 mod hosts;
 mod sas;

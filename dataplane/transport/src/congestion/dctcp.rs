@@ -1,7 +1,7 @@
 //! DCTCP (RFC 8257), the sender: the window is reduced by half the fraction of bytes that met congestion.
 //! Growth and the reaction to loss are Reno's (§3.4, §3.5). TCP's `ecn` module implements the receiver.
 //!
-//! The window is reduced at the first echo in a window of data, with the estimate at that time, and not again
+//! The window is reduced at the first echo in a window of data, with the estimate at that time. It is not reduced again
 //! within that window (§3.3 step 9; RFC 3168 §6.1.2), as in Linux.
 
 use base::{Blank, Lazy};

@@ -1,7 +1,7 @@
-//! For tests only: a controller that runs on pacing rate alone. It sends at the highest delivery rate of the
-//! last round trips, in the manner of BBR: faster until the rate stops growing, slower until the resulting
-//! queue is drained, then slightly faster and slower in alternation. Losses, marks and time-outs do not change it,
-//! and its window is the whole send window.
+//! For tests only: a controller that runs on pacing rate alone. It sends at the highest delivery rate of the last round
+//! trips, in the manner of BBR. It sends faster until the rate stops growing, slower until the resulting queue is
+//! drained, then slightly faster and slower in alternation. Losses, marks and time-outs do not change it, and its
+//! window is the whole send window.
 //!
 //! It shows that the interface supports such a controller. It is not BBR: it does not keep the queue short in
 //! competition with other flows.

@@ -15,7 +15,7 @@
 //!  finish_ack                always
 //! ```
 //!
-//! Between acknowledgements it calls `on_sent`, `on_new_sent`, `on_resent` and `note_usage` for what it sends,
+//! Between acknowledgements it calls `on_sent`, `on_new_sent`, `on_resent` and `note_usage` for sent data,
 //! `on_reorder_timeout` and `on_timeout` for the two timers, and `on_marks` for an echoed ECN mark. Amounts are bytes.
 //!
 //! State that is needed only while something is in flight is in [`FlightState`], which an idle stream does not have.

@@ -19,7 +19,7 @@ pub const PPID_CONTROL: u32 = 17;
 pub const SEGMENT_HEADER_LEN: usize = 2;
 /// Bytes of a session control message before its private data.
 pub const CONTROL_HEADER_LEN: usize = field::PRIVATE_DATA;
-/// Most bytes of private data, enhanced data included (RFC 5043 §5.2.3, RFC 6581 §7).
+/// Maximum bytes of private data, enhanced data included (RFC 5043 §5.2.3, RFC 6581 §7).
 pub const MAX_PRIVATE_DATA: usize = 512;
 /// Lower bound on the largest message of an association: a session control message with all its private data
 /// (RFC 5043 §9).

@@ -64,7 +64,7 @@ enum Stage {
     Applying {
         /// Additions and changes that the workers have not yet answered.
         awaited: HashSet<Addition>,
-        /// How to undo the steps performed so far, in their order.
+        /// Reversals of the steps performed so far, in the order of the steps.
         done: Vec<Undo>,
     },
 }

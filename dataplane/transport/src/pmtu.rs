@@ -115,7 +115,7 @@ impl PmtuSearch {
         PmtuSearch { base: mtu, ..self }
     }
 
-    /// Size in use, bytes.
+    /// Returns the size in use, bytes.
     pub fn size(&self) -> u16 {
         self.low
     }
@@ -127,7 +127,7 @@ impl PmtuSearch {
         self.confirmed
     }
 
-    /// Minimum accepted size, bytes.
+    /// Returns the minimum accepted size, bytes.
     pub fn floor(&self) -> u16 {
         self.floor
     }

@@ -88,7 +88,7 @@ kinds! {
 }
 
 impl Kind {
-    /// Origin of the record's header: the peer (`Some(true)`), this end (`Some(false)`), or no header
+    /// Returns the origin of the record's header: the peer (`Some(true)`), this end (`Some(false)`), or no header
     /// (`None`).
     pub const fn header_origin(self) -> Option<bool> {
         use Kind::*;
@@ -183,12 +183,12 @@ impl Record {
         if grew { COALESCE_TIME + RETENTION } else { RETENTION }
     }
 
-    /// Time of the event, to the microsecond.
+    /// Returns the time of the event, to the microsecond.
     pub fn at(&self) -> Instant {
         Instant::from_micros(self.time_kind_flags >> 16)
     }
 
-    /// Kind of the event.
+    /// Returns the kind of the event.
     pub fn kind(&self) -> Kind {
         // The number is valid: records are made only from a `Kind`.
         Kind::ALL[usize::from((self.time_kind_flags >> 8) as u8)]

@@ -184,12 +184,12 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Memory for copies of unacknowledged messages whose source may change or is closed, bytes.
+    /// Returns the memory for copies of unacknowledged messages whose source may change or is closed, bytes.
     pub(super) fn kept_bytes(&self) -> u64 {
         self.kept.memory
     }
 
-    /// Number of live sessions.
+    /// Returns the number of live sessions.
     pub(super) fn live_count(&self) -> usize {
         self.live_sessions
     }

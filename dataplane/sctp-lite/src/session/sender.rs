@@ -84,12 +84,12 @@ impl Sender {
         }
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> SenderStats {
         SenderStats { kept: self.kept.bytes(), ..self.stats }
     }
 
-    /// Memory for kept messages.
+    /// Returns the memory for kept messages.
     #[inline]
     pub fn kept_memory(&self) -> MemoryUse {
         self.kept.memory_use()
@@ -112,7 +112,7 @@ impl Sender {
         self.records.is_empty()
     }
 
-    /// Number of acknowledged messages.
+    /// Returns the number of acknowledged messages.
     pub fn acknowledged_count(&self) -> u64 {
         self.base
     }

@@ -168,13 +168,13 @@ impl Congestion {
 
     // --- queries ------------------------------------------------------------------------------------
 
-    /// Congestion window: bytes that may be in flight.
+    /// Returns the congestion window: bytes that may be in flight.
     #[inline]
     pub fn cwnd(&self) -> u64 {
         self.state.window.cwnd
     }
 
-    /// Slow-start threshold, bytes.
+    /// Returns the slow-start threshold, bytes.
     #[inline]
     pub fn ssthresh(&self) -> u64 {
         self.state.window.ssthresh
@@ -186,8 +186,8 @@ impl Congestion {
         self.state.window.in_slow_start()
     }
 
-    /// Send window: most bytes sent and not cumulatively acknowledged, SACKed or not. It bounds the state
-    /// kept for them even if the peer offers a larger window. At least two segments.
+    /// Returns the send window: the maximum of bytes sent and not cumulatively acknowledged, SACKed or not. It bounds
+    /// the state kept for them even if the peer offers a larger window. At least two segments.
     #[inline]
     pub fn send_window(&self) -> u64 {
         self.state.window.send_window.into()
@@ -198,7 +198,7 @@ impl Congestion {
         self.state.window.paced
     }
 
-    /// Bytes of a full segment (SMSS).
+    /// Returns the bytes of a full segment (SMSS).
     pub(crate) fn smss(&self) -> u64 {
         self.state.window.smss()
     }

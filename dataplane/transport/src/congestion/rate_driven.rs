@@ -57,7 +57,7 @@ struct State {
 }
 
 impl State {
-    /// Estimated rate of the path, bytes per second.
+    /// Returns the estimated rate of the path, bytes per second.
     fn rate(&self) -> u64 {
         self.rates.iter().copied().max().unwrap_or(0)
     }
@@ -70,7 +70,7 @@ impl State {
         }
     }
 
-    /// Bandwidth-delay product: bytes in flight that fill the path without a queue.
+    /// Returns the bandwidth-delay product: bytes in flight that fill the path without a queue.
     fn bdp(&self) -> u64 {
         let rtt = u128::from(self.min_rtt.unwrap_or(FIRST_RTT).get());
         u64::try_from(u128::from(self.rate()) * rtt / 1_000_000_000).unwrap_or(u64::MAX)

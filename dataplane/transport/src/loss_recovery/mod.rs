@@ -67,26 +67,26 @@ impl LossRecovery {
 
     // --- queries -------------------------------------------------------------------------------------
 
-    /// Congestion control.
+    /// Returns the congestion control.
     #[inline]
     pub fn cc(&self) -> &Congestion {
         &self.cc
     }
 
-    /// Congestion control, mutable: for idle time, segment size and transmit runs. Losses go through this
+    /// Returns congestion control for modification: idle time, segment size and transmit runs. Losses go through this
     /// type.
     #[inline]
     pub fn cc_mut(&mut self) -> &mut Congestion {
         &mut self.cc
     }
 
-    /// Round-trip estimator.
+    /// Returns the round-trip estimator.
     #[inline]
     pub fn rtt(&self) -> &RttEstimator {
         &self.rtt
     }
 
-    /// Round-trip estimator, mutable: for measurements by handshake or heartbeat, and for timers that back
+    /// Returns the round-trip estimator for modification: measurements by handshake or heartbeat, and timers that back
     /// off.
     #[inline]
     pub fn rtt_mut(&mut self) -> &mut RttEstimator {
@@ -118,7 +118,7 @@ impl LossRecovery {
         self.cc.pace(smss, path)
     }
 
-    /// Time-outs in a row without progress.
+    /// Returns the number of consecutive time-outs without progress.
     #[inline]
     pub fn consecutive_timeouts(&self) -> u32 {
         self.rtt.consecutive_timeouts().into()

@@ -67,7 +67,7 @@ impl Tick {
     }
 }
 
-/// Where a timer is linked: a slot of a level, or one of the constants.
+/// Position of a timer: a slot of a level, or one of the constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     level: u8,

@@ -7,9 +7,8 @@ use crate::{Engine, MAX_INSERTING_LEN, MIN_CLMUL_LEN, Sum, update, update_number
 
 /// CRC32c, and optionally the Internet checksum, of the bytes so far.
 ///
-/// Stored in one number, so that it is always stored and loaded whole. A load of a value stored in parts waits
-/// until all earlier stores have reached the cache, among them those to a packet's lines, which another core
-/// may own.
+/// Stored in one number, so that it is always stored and loaded whole. A load of a value stored in parts waits until
+/// all earlier stores have reached the cache. Among these are stores to a packet's lines, which another core may own.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest(u64);
 

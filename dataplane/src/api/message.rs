@@ -53,7 +53,7 @@ pub enum Command {
     RemoveStag {
         /// Region to remove.
         stag: Stag,
-        /// What happens to messages that are being sent from the region.
+        /// Treatment of messages that are being sent from the region.
         removal: SourceRemoval,
         /// Identifies the answer.
         ticket: Ticket,
@@ -261,7 +261,7 @@ pub enum Command {
     Stop,
 }
 
-/// What happens to messages that are being sent from a removed region.
+/// Treatment of messages that are being sent from a removed region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SourceRemoval {
     /// They are sent; the removal waits for their acknowledgement.

@@ -23,7 +23,7 @@ use crate::worker::{Core, Env, Phase};
 /// State of a stream that is paused until the control thread has read its events.
 const PAUSED: &str = "paused";
 
-/// What to do after the end of a stream over TCP.
+/// Action after the end of a stream over TCP.
 pub(in crate::worker) enum EndAction {
     /// Keep the connection in TIME-WAIT.
     TimeWait,

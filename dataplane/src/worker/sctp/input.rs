@@ -29,7 +29,7 @@ use crate::worker::receive::partial_checksums;
 use crate::worker::transmit::packet_batch::PacketBatch;
 use crate::worker::{Core, Env, Phase};
 
-/// Where a packet came from.
+/// Origin of a packet: flow, link-layer address, UDP port and IPsec protection.
 #[derive(Clone, Copy)]
 pub(super) struct PacketOrigin {
     pub(super) flow: FlowKey,

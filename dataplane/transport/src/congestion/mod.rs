@@ -113,7 +113,7 @@ controllers! { $
         Dctcp = "dctcp", dctcp::Dctcp;
     }
     tests {
-        /// By pacing rate alone.
+        /// Pacing rate alone, for tests.
         RateDriven, rate_driven::RateDriven;
     }
 }
@@ -321,8 +321,8 @@ impl Congestion {
         self.state.window.cwnd = self.state.window.smss();
     }
 
-    /// Raises the window after a genuine time-out, when the new segments of F-RTO's test are in flight,
-    /// `pipe` bytes in all: the window must have room for a retransmission as well (RFC 5682 §2.1 step 3a).
+    /// Raises the window after a genuine time-out, when the new segments of F-RTO's test are in flight, `pipe` bytes in
+    /// all. The window must then have room for a retransmission, too (RFC 5682 §2.1 step 3a).
     pub fn on_genuine_timeout(&mut self, pipe: u64) {
         let window = &mut self.state.window;
         window.cwnd = window.cwnd.max((pipe + window.smss()).min(3 * window.smss()));

@@ -1,6 +1,6 @@
-//! Loss recovery, shared by TCP and SCTP (RFC 5681, RFC 6675, RFC 8985, RFC 6937, RFC 5682): the effect of
-//! acknowledgements and time-outs on the congestion window, begin and end of loss episodes, and the undoing of spurious
-//! ones. Segments in flight are in a [`Scoreboard`], which each protocol implements.
+//! Loss recovery, shared by TCP and SCTP (RFC 5681, RFC 6675, RFC 8985, RFC 6937, RFC 5682). It applies
+//! acknowledgements and time-outs to the congestion window, begins and ends loss episodes, and undoes spurious ones.
+//! Segments in flight are in a [`Scoreboard`], which each protocol implements.
 //!
 //! For each acknowledgement the owner updates the scoreboard, then calls, in this order:
 //!
@@ -18,7 +18,7 @@
 //! Between acknowledgements it calls `on_sent`, `on_new_sent`, `on_resent` and `note_usage` for sent data,
 //! `on_reorder_timeout` and `on_timeout` for the two timers, and `on_marks` for an echoed ECN mark. Amounts are bytes.
 //!
-//! State that is needed only while something is in flight is in [`FlightState`], which an idle stream does not have.
+//! State needed only while data is in flight is in [`FlightState`], which an idle stream does not have.
 
 mod ack;
 mod flight_state;

@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    /// At every marker phase: equal FPDUs, and a sum, if any, covers their bytes.
+    /// Both ways write equal FPDUs at every marker phase. A returned sum covers their bytes.
     #[test]
     fn one_pass_and_piecewise_markers_agree() {
         const START: u64 = 36;

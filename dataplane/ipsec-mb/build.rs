@@ -19,7 +19,7 @@ fn main() {
         .allowlist_var("IMB_FEATURE_(AESNI|PCLMULQDQ)")
         .generate_comments(false)
         .layout_tests(false)
-        // So that a header in another place of the system, or a newer one, is seen.
+        // Detects a header that was moved or updated.
         .parse_callbacks(Box::new(bindgen::CargoCallbacks::new()))
         .generate()
         .unwrap_or_else(|error| refuse(&error))

@@ -81,7 +81,7 @@ pub struct Mirror {
     synced: bool,
     /// True if the kernel refused the last dump.
     dump_refused: bool,
-    /// True if policies or SAs have changed since events were last made.
+    /// True if policies or SAs have changed since events were last generated.
     has_changes: bool,
     counts: MirrorCounters,
 }

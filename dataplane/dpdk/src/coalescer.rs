@@ -5,8 +5,9 @@
 //!  large packet   | headers' |----------> payload |-----------> payload |------> payl |
 //! ```
 //!
-//! A large packet has a buffer of its own for its headers; the rest is the payload of the frames. It is made when it is
-//! offered to the device, and split if the device does not accept it: frames that wait for a device are never merged.
+//! A large packet has a buffer of its own for its headers; the rest is the payload of the frames. It is merged when it
+//! is offered to the device, and split if the device does not accept it: frames that wait for a device are never
+//! merged.
 
 use arrayvec::ArrayVec;
 use dpdk_sys as sys;
@@ -38,7 +39,7 @@ pub(crate) struct Coalescer {
     /// True once the device refused a packet that should be valid: it gets no more large packets.
     refused: bool,
     /// Consecutive offers without an accepted packet. While above 0, a single packet is offered before others are
-    /// made.
+    /// merged.
     empty_bursts: u32,
 }
 
@@ -99,7 +100,7 @@ impl Coalescer {
             let mut at = sent.frames;
             for (head, offer) in heads[usize::from(taken)..].iter().zip(rejected) {
                 if offer.frames > 1 {
-                    // SAFETY: the packet was made of these frames, and the driver did not take it.
+                    // SAFETY: the packet was merged from these frames, and the driver did not take it.
                     unsafe { split(*head, frames.add(at), *offer) };
                 }
                 at += usize::from(offer.frames);
@@ -146,7 +147,7 @@ impl Coalescer {
         unsafe { sys::ddpd_mbuf_join(head, first.cast(), offer.frames, offer.headers) };
         // SAFETY: the packet is valid.
         if !segmentation.virtio && unsafe { sys::ddpd_tx_prepare(port, queue, head) } == 0 {
-            // SAFETY: it was just made of them.
+            // SAFETY: the packet was just merged from these frames.
             unsafe { split(head, first, offer) };
             self.refused = true;
             return plain;
@@ -176,7 +177,7 @@ fn is_mergeable(frame: &Mbuf, packet: &LargePacket) -> bool {
 /// Splits a large packet into its frames.
 ///
 /// # Safety
-/// It was made of the frames from `first` on, and the driver does not own it.
+/// It was merged from the frames from `first` on, and the driver does not own it.
 unsafe fn split(head: *mut sys::rte_mbuf, first: *mut Mbuf, offer: Offer) {
     // SAFETY: guaranteed by the caller; `Mbuf` is a transparent pointer.
     unsafe { sys::ddpd_mbuf_part(head, first.cast(), offer.frames, offer.headers) }

@@ -51,9 +51,9 @@ unsafe extern "C" fn on_alarm<F: FnOnce() -> T, T>(job: *mut c_void) {
     unsafe { run_job::<F, T>(job) };
 }
 
-/// Runs and frees `job`, which `run` made.
+/// Runs and frees `job`, which `run` created.
 unsafe fn run_job<F: FnOnce() -> T, T>(job: *mut c_void) {
-    // SAFETY: made by `Box::into_raw` in `run`, which gave up its ownership.
+    // SAFETY: created by `Box::into_raw` in `run`, which gave up its ownership.
     let Job { work, result_sender: done } = *unsafe { Box::from_raw(job.cast::<Job<F, T>>()) };
     let result = work();
     // The receiver waits.

@@ -11,7 +11,7 @@
 //! frontends). So a worker uses its queue under a lock, which the vhost thread takes when a frontend connects or
 //! disconnects. A worker does not wait for the lock, and treats the queue as without a frontend.
 //!
-//! The frontend's negotiated features are read under the same lock: large packets are made only for a frontend that
+//! The frontend's negotiated features are read under the same lock: packets are merged only for a frontend that
 //! supports them, and never remain for the next one.
 
 use std::ffi::{c_int, c_void};

@@ -88,7 +88,7 @@ pub struct Counters {
     pub reordered: u64,
     /// Extra copies scheduled for delivery.
     pub duplicated: u64,
-    /// Copies that the frame type refused to make, or for which there was no room.
+    /// Duplicates not created, because the frame type refused a copy or the link was full.
     pub duplicates_refused: u64,
     /// Frames with one flipped bit.
     pub corrupted: u64,

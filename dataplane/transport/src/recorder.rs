@@ -151,7 +151,7 @@ impl Record {
         Record::new(now, kind, stream, u32::from_be_bytes([0, layer, error_type, code]))
     }
 
-    /// Returns the numbers of a record made by [`from_error`](Self::from_error).
+    /// Returns the numbers of a record created by [`from_error`](Self::from_error).
     pub fn error_numbers(&self) -> ErrorNumbers {
         let [_, layer, error_type, code] = self.answer.to_be_bytes();
         ErrorNumbers { layer, error_type, code }
@@ -190,7 +190,7 @@ impl Record {
 
     /// Returns the kind of the event.
     pub fn kind(&self) -> Kind {
-        // The number is valid: records are made only from a `Kind`.
+        // The number is valid: records are created only from a `Kind`.
         Kind::ALL[usize::from((self.time_kind_flags >> 8) as u8)]
     }
 

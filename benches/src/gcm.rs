@@ -25,7 +25,7 @@ pub struct Gcm {
     pub group: String,
     /// Length of an IP packet, bytes.
     pub mtu: u16,
-    /// The core.
+    /// Number of the CPU core.
     pub core: usize,
     /// Seconds of the measurement, both directions together.
     pub seconds: f64,

@@ -38,9 +38,9 @@ pub struct Results {
     pub copy_gb_per_s: Vec<f64>,
     /// Name and heading of each group.
     pub groups: Vec<(String, String)>,
-    /// The targets.
+    /// Targets, each with its result in this run.
     pub targets: Vec<Target>,
-    /// All rows.
+    /// Rows of all groups.
     pub rows: Vec<Row>,
 }
 

@@ -31,7 +31,7 @@ const RATE_RANGE: (f64, f64) = (20e3, 20e6);
 /// Loss allowed by the second search, as a share of the offered frames.
 pub const ALLOWED_LOSS: f64 = 1e-3;
 
-/// A trial.
+/// One trial of the search, at a fixed rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// Requested rate, frames per second.

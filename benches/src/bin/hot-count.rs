@@ -11,7 +11,7 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(about = "Counts the instructions of the hot paths and compares them with the baseline")]
 struct Arguments {
-    /// The baseline
+    /// Path of the baseline
     #[arg(long, default_value = "benches/instructions.toml")]
     baseline: PathBuf,
     /// Writes the counts to the baseline

@@ -163,7 +163,7 @@ impl KeepLimit {
     }
 }
 
-/// Identifies one ULPDU to its source: the message, and the offset of the payload in it.
+/// Identifier of one ULPDU for its source: the message, and the offset of the payload in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UlpduToken {
     /// The message, numbered by the source; wraps.

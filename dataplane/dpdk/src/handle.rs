@@ -61,7 +61,7 @@ pub(crate) struct Handle {
     recipe: Option<Recipe>,
 }
 
-/// Excludes workers from the driver.
+/// Exclusion of workers from the driver.
 enum Guard {
     Open,
     /// For a device whose driver works in the interrupt thread, or that can be recreated. Contains whether the device

@@ -45,7 +45,7 @@ pub struct Protection(pub u16);
 /// Shortest time between two requests for a missing SA, or for more sequence numbers.
 const REQUEST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Identifies an SA in a data plane; never reused.
+/// Identifier of an SA in a data plane; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SaId(pub u64);
 

@@ -65,7 +65,7 @@ pub struct Encapsulation {
 pub struct Lifetime {
     /// Bytes of packets before encryption.
     pub bytes: Option<u64>,
-    /// Packets.
+    /// Number of packets.
     pub packets: Option<u64>,
     /// Time of expiry.
     pub until: Option<Instant>,
@@ -196,7 +196,7 @@ impl From<&Parameters> for Shape {
 pub struct Use {
     /// Bytes of packets before encryption.
     pub bytes: u64,
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
 }
 

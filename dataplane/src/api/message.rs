@@ -38,7 +38,7 @@ pub enum Command {
     },
     /// Changes IPsec policies or SAs. Answered by [`Event::Done`].
     Sa {
-        /// The change.
+        /// Change of policies or SAs.
         change: SaChange,
         /// Identifies the answer.
         ticket: Ticket,
@@ -578,7 +578,7 @@ pub enum Event {
     Recordings {
         /// Ticket of the command; `None` if this is not an answer.
         ticket: Option<Ticket>,
-        /// The recordings.
+        /// Recordings, one per stream.
         recordings: Vec<Recording>,
     },
     /// Answers [`Command::ListNeighbours`].

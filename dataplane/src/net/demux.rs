@@ -59,7 +59,7 @@ pub enum Kind {
         source: SocketAddr,
         /// One of our addresses.
         destination: SocketAddr,
-        /// The segment.
+        /// Range of the segment in the frame.
         segment: Range<usize>,
     },
     /// An SCTP packet to one of our addresses. Its checksum is not verified yet.
@@ -68,7 +68,7 @@ pub enum Kind {
         source: SocketAddr,
         /// One of our addresses, with the SCTP port.
         destination: SocketAddr,
-        /// The packet, from its common header on.
+        /// Range of the packet in the frame, from the common header on.
         packet: Range<usize>,
         /// The peer's UDP port if encapsulated in UDP (RFC 6951).
         udp: Option<u16>,
@@ -81,7 +81,7 @@ pub enum Kind {
         source: Ipv4Addr,
         /// One of our addresses.
         destination: Ipv4Addr,
-        /// The message.
+        /// Range of the message in the frame.
         message: Range<usize>,
     },
     /// An ICMPv6 message with a correct checksum, to one of our addresses or groups.
@@ -92,7 +92,7 @@ pub enum Kind {
         destination: Ipv6Addr,
         /// Hop limit on arrival.
         hop_limit: u8,
-        /// The message.
+        /// Range of the message in the frame.
         message: Range<usize>,
     },
 }

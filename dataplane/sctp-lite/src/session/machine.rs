@@ -117,7 +117,7 @@ enum TerminateState {
     Sent,
 }
 
-/// One session.
+/// State machine of one session (RFC 5043 §6).
 #[derive(Debug)]
 pub struct Session {
     phase: Phase,

@@ -131,7 +131,7 @@ fn lay_out<'a>(
     (payload, pad.len(), field)
 }
 
-/// Writes the parts of an FPDU, and the markers between them, in order.
+/// Writer of the parts of an FPDU, and of the markers between them, in order.
 struct Writer<'a> {
     framing: Framing,
     /// Stream offset of the length field.

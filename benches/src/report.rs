@@ -60,7 +60,6 @@ pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
 ///
 /// Quick and partial runs are refused. Rows that did not run are published with their reason. If a document lacks the
 /// marks of the generated section, no file is written.
-/// document lacks its marks, no file is written.
 pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
     anyhow::ensure!(!results.quick, "a quick run is not published");
     anyhow::ensure!(results.whole, "a run of some groups is not published");

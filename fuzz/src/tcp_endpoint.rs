@@ -15,7 +15,7 @@
 //! | 2 | a tagged segment: control, STag's number, TO / 4, payload; appended as an FPDU |
 //! | 3 | an untagged segment: control, QN, MSN, MO, RsvdULP, payload; appended as an FPDU |
 //! | 4 | a segment: flags but ACK, where from, length / 8, ACK, window, options, SACK |
-//! | 5 | everything that the peer has not sent yet comes in order; parameter: segments of that many 64 bytes |
+//! | 5 | all unsent bytes of the peer arrive in order; parameter: length of the segments / 64 |
 //! | 6 | time passes: the square of the byte, in ms |
 //! | 7 | a router reports a packet as too big: MTU, which segment |
 //! | 8 | a message is posted, a Read or an atomic |

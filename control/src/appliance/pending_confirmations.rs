@@ -11,7 +11,6 @@
 //! by the peer, an operator, a drain or the idle time-out. The worker holds back responses and closes until then
 //! ([`hold_confirmations`](ddp::StreamConfig::hold_confirmations)). Confirmations of one stream are sent in order, the
 //! close last.
-//! given in order, the close last.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};

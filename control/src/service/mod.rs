@@ -141,7 +141,7 @@ pub(crate) fn slot_access(kind: ServiceKind) -> Access {
 /// The service of one listener.
 #[derive(Debug)]
 pub enum Service {
-    /// Region, echo and sink: posts nothing.
+    /// Region, echo and sink: no operations.
     Passive,
     /// rping's server, per stream.
     Rping(HashMap<StreamId, Rping>),

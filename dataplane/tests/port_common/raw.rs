@@ -17,7 +17,7 @@ pub(crate) const MEMORY: u64 = 16 << 20;
 pub(crate) const USERSPACE_BASE: u64 = 0x10_0000_0000;
 /// Entries of a ring.
 pub(crate) const RING_SIZE: u16 = 256;
-/// Index of the ring that the port fills, and of the ring that the frontend sends on.
+/// Indices of the rings: to the frontend, and from it.
 pub(crate) const TO_FRONTEND: u64 = 0;
 pub(crate) const FROM_FRONTEND: u64 = 1;
 /// Bytes of virtio's header before a frame.

@@ -237,7 +237,8 @@ counters! {
         associations_evicted: Counter,
         /// INITs answered with a state cookie, without keeping state.
         sctp_cookies_sent: Counter,
-        /// Cookies of SCTP that came back too late, or were no cookies of ours.
+        /// Returned state cookies, expired or invalid; the drops sctp_stale_cookie and sctp_bad_cookie count them
+        /// instead.
         sctp_cookies_failed: Counter,
         /// Sessions refused at the limit of streams of the worker, the listener or the peer.
         sessions_refused: Counter,

@@ -177,7 +177,7 @@ impl Port {
         };
         let mut claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
         if self.has_claim {
-            *claim = None; // its own is not to be found as another port's
+            *claim = None; // the port's own claim must not be found as another port's
             *claim = Some(claim::claim_interface(&self.info.name, name)?);
         }
         self.device.recreate().map_err(|error| PortError::Device { port: port(), error })?;

@@ -57,7 +57,7 @@ pub trait End: Debug {
     fn delivered(&self, stream: usize) -> Vec<(u64, u64)>;
     /// Returns the untagged messages delivered so far.
     fn received(&self, stream: usize) -> Vec<&[u8]>;
-    /// Cookies of completely acknowledged messages, in order. The cookie of the last message is left out.
+    /// Returns the cookies of completely acknowledged messages, in order, without the cookie of the last message.
     fn sent(&self, stream: usize) -> Vec<Cookie>;
 
     /// Returns the bytes of the region.

@@ -363,7 +363,7 @@ impl Host {
             .collect()
     }
 
-    /// Cookies of completely acknowledged messages, in order. The cookie of the last message is left out.
+    /// Returns the cookies of completely acknowledged messages, in order, without the cookie of the last message.
     pub fn sent(&self) -> Vec<Cookie> {
         let cookies = |event: &Event| match event {
             Event::Ddp(ddp::Event::Sent { cookie, messages }) if *cookie != LAST_MESSAGE_COOKIE => {
@@ -407,7 +407,7 @@ impl Host {
         &self.config
     }
 
-    /// Reasons of dropped segments, in order.
+    /// Returns the reasons of dropped segments, in order.
     pub fn drops(&self) -> &[tcp::DropReason] {
         &self.drops
     }

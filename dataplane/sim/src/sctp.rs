@@ -174,7 +174,7 @@ impl SctpHost {
         self.close_reason.as_ref()
     }
 
-    /// Reasons of dropped packets, in order.
+    /// Returns the reasons of dropped packets, in order.
     pub fn drops(&self) -> &[DropReason] {
         &self.drops
     }

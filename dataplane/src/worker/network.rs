@@ -202,7 +202,8 @@ impl Network {
             && self.strength(transport, flow, udp).is_some_and(|has| has >= min_strength)
     }
 
-    /// See [`Guard::guarantees`]; false without IPsec. For SCTP in UDP, `udp` has the ports of the flow.
+    /// Returns the same as [`Guard::guarantees`]; false without IPsec. For SCTP in UDP, `udp` has the ports of the
+    /// flow.
     pub(super) fn ensures_strength(
         &mut self,
         transport: Transport,

@@ -13,7 +13,7 @@ use core::time::Duration;
 
 use base::{ErrorNumbers, Instant};
 
-/// Records kept, at most.
+/// Maximum number of records kept.
 pub const MAX_RECORDS: usize = 16;
 /// Records kept for the lifetime of the connection.
 const MIN_RECORDS: usize = 2;
@@ -205,7 +205,7 @@ impl Record {
             .find(|what| *what as u8 == self.flags())
     }
 
-    /// Flags of TCP's header, or type of SCTP's chunk.
+    /// Returns the flags of TCP's header, or the type of SCTP's chunk.
     pub fn flags(&self) -> u8 {
         self.time_kind_flags as u8
     }

@@ -471,7 +471,7 @@ impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
         }
     }
 
-    /// No-op: MPA notifies DDP as soon as it hands up an FPDU.
+    /// Has no effect: MPA notifies DDP as soon as it hands up an FPDU.
     fn advance_in_order(&mut self, _now: Instant, _offset: u64) {}
 
     fn room(&self) -> u64 {

@@ -161,7 +161,7 @@ impl LowerReason for SctpReason {
     const CARRIER: &'static str = "SCTP association";
     const LINGER_TEXT: &'static str = "given up by this end: the peer did not terminate in time";
 
-    /// Layer 2 with the codes of RFC 6581 §8.
+    /// Returns layer 2 with the codes of RFC 6581 §8.
     fn numbers(&self) -> Option<ErrorNumbers> {
         match self {
             SctpReason::Unsuitable(why) => {

@@ -23,7 +23,7 @@ use super::state::{State, Transition};
 use super::stats::Stats;
 use super::timers::{Timer, Timers};
 
-/// Bytes of an ABORT's Upper Layer Abort Reason that are sent or kept, at most.
+/// Maximum number of bytes of an ABORT's Upper Layer Abort Reason that are sent or kept.
 pub(super) const MAX_REASON: usize = 128;
 
 /// Time for which the last packet of an association waits for room and for the next hop's link-layer address. Address
@@ -398,7 +398,7 @@ impl Association {
         self.identity.peer_tag
     }
 
-    /// Pairs of streams; zero before they are negotiated.
+    /// Returns the number of stream pairs; zero before they are negotiated.
     pub fn streams(&self) -> u16 {
         self.streams
     }

@@ -70,7 +70,7 @@ impl Controller for Dctcp {
         }
     }
 
-    /// RFC 8257 §3.3 steps 1 to 8.
+    /// Counts acknowledged and marked bytes, and updates the estimate once per window (RFC 8257 §3.3 steps 1 to 8).
     fn on_echo(&mut self, echo: &EcnEcho) {
         let estimate = &mut self.0.estimate;
         estimate.acked += echo.acked;

@@ -294,7 +294,7 @@ impl Board {
         (0..self.records.len()).rev().find(|i| !self.records[*i].has_mark(SACKED))
     }
 
-    /// The chunk at `index` was retransmitted now. A probe does not advance HighRxt.
+    /// Records that the chunk at `index` was retransmitted now. A probe does not advance HighRxt.
     pub(super) fn on_retransmitted(&mut self, index: usize, now: Instant, kind: Retransmission) {
         self.mark(index, |r| {
             r.marks = (r.marks | RETRANSMITTED) & !FIRST_IN_PACKET

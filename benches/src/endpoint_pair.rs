@@ -217,7 +217,7 @@ impl EndpointPair {
         EndpointPair::open_congestion_window(mss, markers, StreamConfig::default())
     }
 
-    /// Like [`new`](Self::new), for many small messages: up to 4096 posts are in flight, tagged
+    /// Creates a pair as [`new`](Self::new) does, for many small messages: up to 4096 posts are in flight, tagged
     /// messages cause no events, and the receiver echoes untagged messages.
     pub fn for_messages(mss: u16) -> EndpointPair {
         let messages = QueueConfig { qn: MESSAGE_QUEUE, buffers: 64, buffer_size: 4096 };
@@ -246,7 +246,7 @@ impl EndpointPair {
         EndpointPair::established_with(mss, PairOptions { markers, recorder: true }, ulp)
     }
 
-    /// Like [`established`](Self::established), with or without the flight recorder.
+    /// Creates a pair as [`established`](Self::established) does, with or without the flight recorder.
     pub fn established_with(mss: u16, options: PairOptions, ulp: UlpConfig) -> EndpointPair {
         let PairOptions { markers, recorder } = options;
         let mut config = EndpointConfig::default();

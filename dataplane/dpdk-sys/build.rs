@@ -125,8 +125,8 @@ fn rerun_paths(dpdk: &pkg_config::Library) -> Vec<PathBuf> {
     paths
 }
 
-/// The compiler flags of libdpdk with the include paths kept, and -march, which `pkg_config`'s parsed
-/// form leaves out and the headers need.
+/// Returns the compiler flags of libdpdk with the include paths kept, and -march, which `pkg_config`'s parsed form
+/// leaves out and the headers need.
 fn cflags() -> Vec<String> {
     let program = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".into());
     let output = std::process::Command::new(program)

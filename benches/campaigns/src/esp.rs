@@ -19,7 +19,7 @@ const HEADROOM: usize = 128;
 /// Constant clock: the SAs have no lifetime.
 const TIME: Instant = Instant::from_nanos(0);
 
-/// Seals packets to the target under one SA; sequence numbers begin at 1.
+/// Sealer of packets to the target under one SA; sequence numbers begin at 1.
 pub(crate) struct Sealer(Outbound);
 
 impl Sealer {
@@ -55,7 +55,7 @@ impl Sealer {
     }
 }
 
-/// Opens the target's ESP packets under [`RETURN_SA`].
+/// Opener of the target's ESP packets under [`RETURN_SA`].
 pub(crate) struct Opener(Inbound);
 
 impl Opener {

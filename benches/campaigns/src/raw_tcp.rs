@@ -135,7 +135,7 @@ impl RawTcp {
         self.next_segment_by(context, time, parse)
     }
 
-    /// As [`next_segment`](Self::next_segment), but extracts segments from answers by `read`.
+    /// Does the same as [`next_segment`](Self::next_segment), but extracts segments from answers by `read`.
     pub(crate) fn next_segment_by(
         &mut self,
         context: &mut AttackContext<'_>,

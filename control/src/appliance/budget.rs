@@ -33,7 +33,7 @@ const MIB: u64 = 1 << 20;
 /// Memory available to the appliances of this process.
 #[derive(Clone, Debug)]
 pub struct HostMemory {
-    /// Memory that the process may use, and where the number comes from.
+    /// Memory that the process may use, and the source of that number.
     pub machine: MachineMemory,
     /// Part of it that packet pools use, bytes.
     pub pools: u64,
@@ -213,7 +213,7 @@ impl Budget {
         self.0.buffers.saturating_add(self.0.streams.load(Ordering::Relaxed))
     }
 
-    /// Returns a description of where the ceiling comes from.
+    /// Describes the source of the ceiling.
     fn source(&self, configured: bool) -> String {
         match &self.0.host_memory {
             Some(HostMemory { machine, pools, appliances }) if !configured => {

@@ -205,7 +205,7 @@ impl Core {
         self.drain_step(now);
     }
 
-    /// Returns true if every worker has stopped or died.
+    /// Returns true if every worker has stopped or panicked.
     pub fn is_stopped(&self) -> bool {
         matches!(self.env.phase, Phase::Stopping { stopped_workers } if stopped_workers >= self.env.workers())
     }

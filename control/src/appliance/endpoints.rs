@@ -1,4 +1,4 @@
-//! Endpoint configurations for the layers below, made from the configuration file and from connect requests.
+//! Endpoint configurations for the layers below, derived from the configuration file and from connect requests.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -69,7 +69,7 @@ pub(super) enum Phase {
     },
     /// The workers have received the command to stop.
     Stopping {
-        /// Number of workers that have stopped or died.
+        /// Number of workers that have stopped or panicked.
         stopped_workers: usize,
     },
 }

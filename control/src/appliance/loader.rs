@@ -288,8 +288,8 @@ fn map_window(source: SourceFile, budget: &Budget, watch: &Watch) -> Result<Load
     Ok(LoadedMemory { source, ..map_charged(&config, charge, len, watch)? })
 }
 
-/// Returns the result of tasks that create nothing. Its memory is not charged, so these tasks succeed even when the
-/// ceiling is reached.
+/// Returns the result of tasks that create no memory. Its placeholder of one byte is not charged, so these tasks
+/// succeed even when the ceiling is reached.
 fn empty_result() -> Result<LoadedMemory, String> {
     let backing = Backing::Anonymous;
     let config = MemoryConfig { backing, len: 1, remote_write: true, lock: false };

@@ -55,7 +55,7 @@ pub(super) struct Notes(Vec<Note>);
 struct Note {
     cause: Cause,
     sentence: String,
-    /// When the note expires, if it does.
+    /// Expiry of the note, if any.
     expires_at: Option<Instant>,
 }
 

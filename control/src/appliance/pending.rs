@@ -1,5 +1,5 @@
-//! Pending operations of the control thread: what happens when workers answer ([`Continuation`], [`Post`]), and when
-//! memory is ready ([`Loading`]).
+//! Pending operations of the control thread: continuations after workers' answers ([`Continuation`], [`Post`]), and
+//! when memory is ready ([`Loading`]).
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -67,7 +67,7 @@ pub(super) enum Continuation {
     SinkRemoved {
         stag: ddp::Stag,
     },
-    /// Nothing follows.
+    /// No action.
     Ignore,
     /// The regions of an active open are bound: its command can be sent.
     ConnectReady(Box<ConnectPlan>),
@@ -82,12 +82,12 @@ pub(super) enum Continuation {
         query: StreamsQuery,
         found: StreamList,
     },
-    /// The port's workers have started to capture.
+    /// The port's workers have started capturing.
     CaptureBegun {
         port: String,
         answer: Responder,
     },
-    /// The port's workers have stopped to capture.
+    /// The port's workers have stopped capturing.
     CaptureEnded {
         answer: Option<Responder>,
     },

@@ -12,7 +12,7 @@ use super::counters::port_counters;
 pub struct PortView {
     /// Handle of the open port.
     pub port: Port,
-    /// Its section of the configuration.
+    /// The port's section of the configuration.
     pub section: PortSection,
 }
 

@@ -67,7 +67,7 @@ pub struct Driver {
     loader: Loader,
     signals: Receiver<Signal>,
     waker: Waker,
-    /// When suppressed log lines are reported next.
+    /// Time of the next report of suppressed log lines.
     report_at: Option<Instant>,
     /// Sent once, when the workers have set up the configuration.
     set_up: Option<Sender<()>>,

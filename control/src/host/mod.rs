@@ -60,7 +60,7 @@ struct KernelSettings {
 }
 
 /// Creates the TAPs of a configuration. `macs` are the link-layer addresses of its ports. Must be called before the
-/// process gives up capabilities and system calls.
+/// process drops capabilities and restricts its system calls.
 ///
 /// # Errors
 /// One sentence: the request that the kernel refused, or a misplaced address.

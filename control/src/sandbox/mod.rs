@@ -1,4 +1,4 @@
-//! The sandbox: the process gives up privileges to limit the damage of an exploited bug.
+//! The sandbox: the process drops privileges to limit the damage of an exploited bug.
 //!
 //! Capabilities, no-new-privileges, Landlock and seccomp are attributes of threads, inherited from the creator. DPDK
 //! creates threads, hence this order:
@@ -25,7 +25,7 @@ use port_kind::MemifRole;
 
 use config::{Config, LogFormat, PortKind, SandboxMode};
 
-/// Sandbox of the process: what its threads may do.
+/// Sandbox of the process: the rights of its threads.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     enabled: bool,

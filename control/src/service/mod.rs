@@ -12,8 +12,8 @@
 //! | rping | the server of librdmacm's rping |
 //! | perftest | the server of `ib_{write,read,send}_{bw,lat} -R` |
 //!
-//! Not here: memory and STags, and posting the operations. Each stream of rping and perftest has a [`Slot`], a part of
-//! the listener's region with its own STag.
+//! Not included: memory and STags, and posting the operations. Each stream of rping and perftest has a [`Slot`], a part
+//! of the listener's region with its own STag.
 
 pub mod perftest;
 pub mod ping;
@@ -141,7 +141,7 @@ pub(crate) fn slot_access(kind: ServiceKind) -> Access {
 /// The service of one listener.
 #[derive(Debug)]
 pub enum Service {
-    /// Region, echo and sink: posts nothing.
+    /// Region, echo and sink: no operations.
     Passive,
     /// rping's server, per stream.
     Rping(HashMap<StreamId, Rping>),

@@ -92,7 +92,7 @@ struct Control {
     delayed: Option<Vec<u8>>,
     /// The client's advertised memory.
     memory: Option<RemoteBuffer>,
-    /// When silence on the data stream identifies the write latency test.
+    /// Time at which silence on the data stream identifies the write latency test.
     idle_deadline: Option<Instant>,
 }
 
@@ -100,7 +100,7 @@ struct Control {
 struct Opening {
     /// Number of the last stream opened before; the data stream has a higher one.
     opened_after: u64,
-    /// When the opening expires.
+    /// Expiry of the opening.
     deadline: Instant,
 }
 
@@ -149,7 +149,7 @@ impl Perftest {
                 conn.role = Role::Control(Control { messages: 1, ..Control::default() });
                 let peer = conn.peer;
                 answer(stream, bytes, out);
-                // One candidate less for the data stream of another client.
+                // This stream is no longer a candidate for the data stream of another client.
                 self.send_delayed_answers(peer, now, out);
             }
             (Role::Unknown, Input::Received(_)) => {

@@ -1,9 +1,9 @@
 //! Shared regions for local programs: attachment, and reports of deliveries.
 //!
-//! A program connects to the appliance's attach socket, names a shared-memory object and receives three descriptors:
-//! the region (a sealed memory file), its completion ring ([`dataplane::memory::ring`]) and an eventfd of its own.
-//! `docs/shared-memory.md` describes every byte. The program is attached until the connection closes. End-of-file means
-//! that the region or the appliance has ended.
+//! A program connects to the appliance's attach socket, and names a shared-memory object. It receives three
+//! descriptors: the region (a sealed memory file), its completion ring ([`dataplane::memory::ring`]) and an eventfd of
+//! its own. `docs/shared-memory.md` describes every byte. The program is attached until the connection closes.
+//! End-of-file means that the region or the appliance has ended.
 //!
 //! All calls run on the control thread and never block: the control thread is the only producer of completion rings.
 //! Connections are bounded. If all are in use, a new connection evicts the oldest one that is not attached.

@@ -10,7 +10,7 @@
 /// Maximum number of entries of one dump.
 const SPAN: u64 = 1 << 20;
 
-/// Counts ages and dumps of one kind of entry.
+/// Counter of ages and dumps for one kind of entry.
 #[derive(Debug, Default)]
 pub(crate) struct AgeCounter {
     newest: u64,

@@ -137,7 +137,7 @@ pub struct PolicyInfo {
     pub index: u32,
     /// Required SAs; empty if none are required.
     pub templates: String,
-    /// Reason why the policy is not applied as the kernel has it, if so.
+    /// Reason why the policy is not applied as in the kernel, if any.
     pub refused: Option<String>,
 }
 
@@ -160,7 +160,7 @@ pub struct SaInfo {
     pub tunnel: bool,
     /// Algorithms, as the kernel names them.
     pub algorithm: String,
-    /// Reason why the SA is not used, if so.
+    /// Reason why the SA is not used, if any.
     pub refused: Option<String>,
 }
 

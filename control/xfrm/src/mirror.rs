@@ -13,7 +13,7 @@ use crate::request;
 use crate::sa::{SaKey, Usage};
 use crate::sas::{SaMessage, Sas};
 
-/// Maximum number of waiting requests for SAs. Lost ones are no error: the data plane repeats its requests.
+/// Maximum number of waiting requests for SAs. A lost request is not an error: the data plane repeats it.
 const MAX_WANTED: usize = 64;
 
 /// Parameters of the mirror.
@@ -81,7 +81,7 @@ pub struct Mirror {
     synced: bool,
     /// True if the kernel refused the last dump.
     dump_refused: bool,
-    /// True if policies or SAs have changed since events were last made.
+    /// True if policies or SAs have changed since events were last generated.
     has_changes: bool,
     counts: MirrorCounters,
 }

@@ -1,4 +1,4 @@
-//! Messages to the kernel.
+//! XFRM messages to the kernel: dumps, acquires, expired lifetimes, and sequence numbers.
 
 use ipsec::policy::Flow;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST};

@@ -5,9 +5,9 @@
 //!  producer   put something into the ring ; must_ring: fence ; armed?
 //! ```
 //!
-//! Either fence comes first in the order of all SeqCst fences: either the producer sees `armed`, or the
-//! consumer sees the new entry in the ring. Not here: the descriptor on which the consumer sleeps.
-//! `tests/doorbell.rs` tries all interleavings (`RUSTFLAGS="--cfg loom" cargo test -p base --test doorbell`).
+//! Either fence comes first in the order of all SeqCst fences: either the producer sees `armed`, or the consumer sees
+//! the new entry in the ring. Not included: the descriptor on which the consumer sleeps. `tests/doorbell.rs` tries all
+//! interleavings (`RUSTFLAGS="--cfg loom" cargo test -p base --test doorbell`).
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, Ordering, fence};

@@ -1,7 +1,7 @@
 //! Explanations for operators: what a name in a counter, an event or a note means, its usual cause and the remedy.
 //! `ddpctl explain` and `docs/reasons.md` are generated from them.
 
-/// Explains one name.
+/// Explanation of one name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Explanation {
     /// Stable name, `snake_case`.

@@ -125,7 +125,7 @@ mod tests {
         multiply(multiply(multiply(crc, POWERS.low[len & 0xff]), POWERS.high[len >> 8]), X_POW_64)
     }
 
-    /// For every length, also on a CPU without the instructions.
+    /// Holds for every length, also on a CPU without the instructions.
     #[test]
     fn combined_crc_equals_crc_of_concatenation() {
         let bytes: Vec<u8> = (0..140_000_u32).map(|i| (i * 7 + i / 251) as u8).collect();

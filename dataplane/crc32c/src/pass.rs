@@ -10,11 +10,11 @@ pub(crate) const MAX_SUM_LEN: usize = 1 << 16;
 
 /// An engine with one pass over bytes.
 pub(crate) trait Pass {
-    /// Fewest bytes of a pass.
+    /// Minimum bytes of a pass.
     const MIN_LEN: usize;
 
-    /// Returns the CRC, and with `SUM` the folded sum of little-endian words, of `len` bytes, which with `COPY`
-    /// are copied.
+    /// Returns the CRC of `len` bytes, and with `SUM` the folded sum of their little-endian words. With `COPY` it
+    /// copies the bytes.
     ///
     /// # Safety
     /// The CPU supports the features that the engine is compiled for; `len` is at least [`MIN_LEN`](Self::MIN_LEN),

@@ -241,7 +241,7 @@ fn target_filled_at_once_or_in_pieces_is_equal() {
     }
 }
 
-/// For any split, in two and in many pieces, and any path for each piece.
+/// Splits the bytes into two or many pieces at any places, with any path for each piece.
 #[test]
 fn crc_of_split_bytes_matches_whole_on_every_path() {
     let bytes = noise(1500, 11);

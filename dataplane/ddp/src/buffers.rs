@@ -6,7 +6,8 @@
 //! zeroed.
 //!
 //! Peers share the bytes so that none can exhaust them (RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1): a peer gets one more
-//! buffer only if the remainder is at least as large as its new total; within the share of a peer, its streams likewise.
+//! buffer only if the remainder is at least as large as its new total. The streams of a peer divide its share by the
+//! same rule.
 //!
 //! ```text
 //!   one greedy peer       |#################|                 |   leaves half

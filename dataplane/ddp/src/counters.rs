@@ -17,7 +17,7 @@ pub struct Counters {
     pub segments_refused: u64,
     /// Segments ignored: beyond an error, after the end, or duplicate.
     pub segments_ignored: u64,
-    /// Most records of segments beyond a gap at one time.
+    /// Maximum number of records of segments beyond a gap at one time.
     pub ooo_records_max: u64,
     /// Tagged messages delivered.
     pub tagged_delivered: u64,

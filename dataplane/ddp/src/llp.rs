@@ -103,8 +103,8 @@ pub trait UlpduSink {
     /// Reports that every ULPDU with a key below `before` has been handed over and not refused. `before` never
     /// decreases.
     ///
-    /// On the in-order path the LLP calls it after each ULPDU with the key of the next one (for MPA: the stream
-    /// offset after the FPDU's CRC), so that the next one is recognised as in order.
+    /// On the in-order path the LLP calls it after each ULPDU with the key of the next one, which is then recognised as
+    /// in order. With MPA this key is the stream offset after the FPDU's CRC.
     fn order_complete(&mut self, before: OrderKey);
 }
 
@@ -163,7 +163,7 @@ impl KeepLimit {
     }
 }
 
-/// Identifies one ULPDU to its source: the message, and the offset of the payload in it.
+/// Identifier of one ULPDU for its source: the message, and the offset of the payload in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UlpduToken {
     /// The message, numbered by the source; wraps.

@@ -31,7 +31,7 @@ pub struct BurstResult {
     pub large: usize,
 }
 
-/// Merges a queue's frames into large packets.
+/// State for merging a queue's frames into large packets.
 #[derive(Debug)]
 pub(crate) struct Coalescer {
     /// The device's segmentation; a vhost-user frontend negotiates its own.
@@ -156,7 +156,7 @@ impl Coalescer {
     }
 }
 
-/// Aborts on a panic, after which frames that are parts of packets would be freed twice.
+/// Guard that aborts on a panic, after which frames that are parts of packets would be freed twice.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {

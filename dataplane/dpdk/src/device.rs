@@ -26,7 +26,7 @@ pub struct Device {
     handle: Handle,
     /// Arguments of a virtual device.
     args: String,
-    /// Sockets of the process from before the device was made, by family.
+    /// Sockets of the process from before the device was created, by family.
     sockets_before: [BTreeMap<RawFd, u64>; 2],
 }
 
@@ -202,7 +202,7 @@ pub(crate) fn sockets_by_queue(mut new: Vec<(RawFd, u64)>, queues: u16) -> Vec<O
     new.into_iter().map(|(fd, _)| Some(fd)).collect()
 }
 
-/// Makes a device and returns DPDK's number of it. The caller holds the lock of devices.
+/// Creates a device and returns DPDK's number of it. The caller holds the lock of devices.
 pub(crate) fn hotplug_add(bus: &str, name: &str, args: &str) -> Result<u16, Error> {
     log::clear_recent();
     let failure = || format!("device {name} ({}) cannot be made", log::redact_secrets(args));

@@ -1,7 +1,7 @@
 //! DPDK's environment (EAL): started once per process, and never stopped. DPDK could stop it, but would unmap its
 //! memory while its interrupt thread may still use it.
 //!
-//! The environment makes the thread that starts it the "main lcore". That is a temporary thread, made for this
+//! The environment makes the thread that starts it the "main lcore". That is a temporary thread, created for this
 //! purpose: no thread of the caller is pinned, renamed or registered. Workers register themselves after they have
 //! pinned themselves.
 
@@ -64,7 +64,7 @@ struct Inner {
     registered: AtomicUsize,
     /// Retired pools: without owner, with buffers that may still be in use.
     retired: Mutex<Vec<Pool>>,
-    /// Serialises making and removal of devices, which DPDK does not.
+    /// Serialises creation and removal of devices, which DPDK does not.
     devices: Mutex<()>,
 }
 
@@ -83,7 +83,7 @@ pub fn version() -> &'static str {
     version.to_str().unwrap_or("DPDK")
 }
 
-/// Year and month of the release whose headers the bindings were made from.
+/// Year and month of the release whose headers the bindings were generated from.
 const HEADERS: (u32, u32) = (sys::DDPD_HEADERS_YEAR, sys::DDPD_HEADERS_MONTH);
 
 /// Refuses a libdpdk of another release than the headers, since the layout of its structures may differ. Only the
@@ -177,14 +177,14 @@ impl Eal {
         self.0.sweep();
     }
 
-    /// Locks making and removal of devices.
+    /// Locks creation and removal of devices.
     pub(crate) fn lock_devices(&self) -> DeviceLock<'_> {
         let guard = self.0.devices.lock().unwrap_or_else(PoisonError::into_inner);
         log::set_quiet(true);
         DeviceLock { _guard: guard }
     }
 
-    /// Locks making and removal of devices, unless locked already.
+    /// Locks creation and removal of devices, unless locked already.
     pub(crate) fn try_lock_devices(&self) -> Option<DeviceLock<'_>> {
         let guard = self.0.devices.try_lock().ok()?;
         log::set_quiet(true);
@@ -192,7 +192,7 @@ impl Eal {
     }
 }
 
-/// Lock of making and removal of devices. The log is quiet while it is held.
+/// Lock of creation and removal of devices. The log is quiet while it is held.
 pub(crate) struct DeviceLock<'a> {
     _guard: MutexGuard<'a, ()>,
 }

@@ -1,5 +1,5 @@
-//! Excludes queues from a driver: memif's while its device is restarted or memory shared with its peer is unmapped,
-//! and `af_packet`'s while its device is made again. Each poll of a queue passes a [`Gate`].
+//! Excludes queues from a driver: memif's while its device is restarted or memory shared with its peer is unmapped, and
+//! `af_packet`'s while its device is recreated. Each poll of a queue passes a [`Gate`].
 //!
 //! Only a device that reconnects (a client) is restarted. A new connection gets [5 s](MAX_LINK_DOWN_CHECKS) to come up:
 //! the server may be starting, and its driver ends its process (`rte_panic`) if a connection is closed before the

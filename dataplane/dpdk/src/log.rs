@@ -1,8 +1,8 @@
 //! DPDK's log: silent by default, with the messages before a failure kept for the error.
 //!
-//! DPDK writes to one stream of the process, from any thread. Lines at warning level or worse go into a short
-//! list, which [`Error`](crate::Error) takes. Lines that the chosen level admits go to the sink of
-//! [`EalConfig`](crate::EalConfig). While a device is made or removed, drivers report errors about optional
+//! DPDK writes to one stream of the process, from any thread. Lines at warning level or worse go into a short list,
+//! which [`Error`](crate::Error) takes. Lines that the chosen level admits go to the sink of
+//! [`EalConfig`](crate::EalConfig). While a device is created or removed, drivers report errors about optional
 //! features: those lines count as details, and appear in the error if the device fails.
 
 use std::borrow::Cow;

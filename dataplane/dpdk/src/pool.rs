@@ -18,7 +18,7 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// Wraps a pool made by DPDK with `buffers` buffers.
+    /// Wraps a pool created by DPDK with `buffers` buffers.
     pub(crate) fn new(raw: NonNull<sys::rte_mempool>, buffers: u32) -> Pool {
         Pool { raw, buffers }
     }

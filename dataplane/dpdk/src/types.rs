@@ -194,7 +194,7 @@ pub struct DeviceConfig {
     pub idle: IdleFd,
     /// Start even without a peer, and retry while the link is down (memif clients).
     pub reconnect: bool,
-    /// Restrict files and sockets that the driver makes to this process's user.
+    /// Restrict files and sockets that the driver creates to this process's user.
     pub private_files: bool,
 }
 

@@ -25,7 +25,7 @@ pub const NONCE: usize = 12;
 /// Bytes of a tag.
 pub const TAG: usize = 16;
 
-/// A function of the library, which is there.
+/// A function of the library, not null.
 type PrepareFn = unsafe extern "C" fn(*const std::ffi::c_void, *mut gcm_key_data);
 /// See [`PrepareFn`].
 type CryptFn = unsafe extern "C" fn(
@@ -172,7 +172,7 @@ impl Drop for AesGcm {
     fn drop(&mut self) {
         let len = size_of::<gcm_key_data>();
         let data: *mut gcm_key_data = &mut *self.key;
-        // SAFETY: it is ours, and all of it is bytes.
+        // SAFETY: the context is ours and consists of bytes.
         unsafe { std::slice::from_raw_parts_mut(data.cast::<u8>(), len) }.zeroize();
     }
 }

@@ -34,7 +34,7 @@ const ND_TYPES: RangeInclusive<u8> = 133..=137;
 /// would not forward neighbour discovery to us.
 const MLD_TYPES: [u8; 4] = [130, 131, 132, 143];
 
-/// Selects packets that match all fields (RFC 4301 §4.4.1.1).
+/// Selector of packets, which must match all fields (RFC 4301 §4.4.1.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     /// Our addresses.

@@ -1,7 +1,7 @@
 //! Interface of a frame to a link. Implementations: plain bytes in simulations, packet buffers in the
 //! appliance.
 
-/// A frame that can travel over a [`FaultyLink`](crate::FaultyLink).
+/// A frame that a [`FaultyLink`](crate::FaultyLink) carries.
 pub trait Frame: Sized {
     /// Returns the bytes of the frame, which a slow link counts.
     fn len(&self) -> usize;

@@ -186,7 +186,7 @@ fn script_name(path: &Path) -> String {
     }
 }
 
-/// Plays the scripts and counts results.
+/// Player of the scripts, with counts of the results.
 struct Runner<'a> {
     args: &'a Args,
     host: Host,

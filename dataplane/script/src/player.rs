@@ -34,7 +34,7 @@ pub struct Tolerance {
 }
 
 impl Default for Tolerance {
-    /// 20 % + 20 ms, and ten seconds for `*`.
+    /// Returns 20 % + 20 ms, and ten seconds for `*`.
     fn default() -> Self {
         Tolerance {
             percent: 20,

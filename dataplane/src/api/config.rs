@@ -97,7 +97,7 @@ pub struct Limits {
     pub half_open_per_peer: u32,
     /// Maximum number of accepted streams per peer.
     pub streams_per_peer: u32,
-    /// When SYNs are answered with cookies (RFC 4987 §3.6).
+    /// Condition under which SYNs are answered with cookies (RFC 4987 §3.6).
     pub syn_cookies: SynCookieMode,
     /// Maximum number of neighbour cache entries per interface.
     pub neighbours: usize,

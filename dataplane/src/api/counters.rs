@@ -53,7 +53,7 @@ counters! {
         busy_nanoseconds: Counter Nanoseconds,
         /// Times that the worker slept.
         sleeps: Counter,
-        /// Timers that fired.
+        /// Expired timers.
         timers: Counter,
         /// Commands received from the control thread.
         commands: Counter,
@@ -160,7 +160,7 @@ counters! {
         /// Frames of the host not sent: too long or too short, a full ring to the worker, or no packet buffer.
         host_sent_lost: Counter,
     }
-    /// IPsec.
+    /// IPsec: packets sealed and opened, and frames not sent.
     ipsec: IpsecCounters {
         /// Packets sealed with ESP.
         ipsec_sealed: Counter,
@@ -210,7 +210,7 @@ counters! {
         segments: Counter,
         /// Resets sent for segments without a stream.
         resets_sent: Counter,
-        /// SYNs answered with a cookie.
+        /// SYNs answered with a SYN cookie.
         cookies_sent: Counter,
         /// Returned cookies that created a stream.
         cookies_accepted: Counter,
@@ -220,14 +220,14 @@ counters! {
         half_open_evicted: Counter,
         /// Streams in TIME-WAIT evicted for new ones.
         time_wait_recycled: Counter,
-        /// Streams accepted by the control thread or opened by it.
+        /// Streams that the control thread accepted or opened.
         streams_established: Counter,
         /// Streams in all states.
         streams: Gauge,
         /// Half-open streams: from the SYN until the control thread accepts them.
         half_open: Gauge,
     }
-    /// SCTP associations.
+    /// Packets, handshakes and sessions of SCTP associations.
     sctp: SctpCounters {
         /// Packets accepted by associations. Packets refused entirely or in part are counted as dropped.
         sctp_packets: Counter,

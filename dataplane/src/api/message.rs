@@ -38,7 +38,7 @@ pub enum Command {
     },
     /// Changes IPsec policies or SAs. Answered by [`Event::Done`].
     Sa {
-        /// The change.
+        /// Change of policies or SAs.
         change: SaChange,
         /// Identifies the answer.
         ticket: Ticket,

@@ -62,7 +62,7 @@ impl Endpoint {
     }
 }
 
-/// Matches the frames of one stream, or of the association that carries it, in both directions.
+/// Filter for the frames of one stream, or of the association that carries it, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamFilter {
     /// Transport of the stream. SCTP in UDP also matches (RFC 6951).

@@ -358,7 +358,7 @@ impl WordAccess for SharedMap {
 
 impl Drop for SharedMap {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new` with this length and nothing borrows it any more.
+        // SAFETY: the mapping was created in `new` with this length and nothing borrows it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "munmap of a whole mapping cannot fail");
     }

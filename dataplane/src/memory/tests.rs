@@ -65,7 +65,7 @@ proptest! {
         prop_assert_eq!(read_all(&memory), model);
     }
 
-    /// Any number of pieces, however they are copied.
+    /// Any number of pieces, by each way to copy them.
     #[test]
     fn pieces_are_written_consecutively(
         offset in 0u64..500,

@@ -99,7 +99,7 @@ impl Reader {
         Some(message)
     }
 
-    /// Like `WorkerHandle::poll`: pushed messages precede the end.
+    /// Polls as `WorkerHandle::poll` does: pushed messages precede the end.
     fn poll(&mut self) {
         if self.finished {
             return;

@@ -26,7 +26,7 @@ use super::reassembly::Fragment;
 use crate::checksum;
 use crate::drops::DropReason;
 
-/// Most IPv6 extension headers followed in one packet, and most options in each.
+/// Maximum number of IPv6 extension headers followed in one packet, and of options in each.
 pub const MAX_EXTENSIONS: usize = 8;
 const MAX_OPTIONS: usize = 16;
 
@@ -161,7 +161,7 @@ pub fn is_reassembled_here(frame: &[u8], port: usize, interfaces: &[Interface]) 
     parsed.is_ok_and(|packet| matches!(packet.kind, Kind::Fragment(_)))
 }
 
-/// The slow path. Inlined into the fast path's caller, which saves 25 instructions per frame.
+/// Slow path: parses any frame. Inlined into the fast path's caller, which saves 25 instructions per frame.
 #[inline(always)]
 fn slow_path(
     frame: &[u8],
@@ -189,7 +189,7 @@ fn slow_path(
     Ok(Packet { interface: index, source_mac: link.source, kind })
 }
 
-/// The fast path: an unfragmented TCP segment in IPv4 without VLAN tag and options, from another host to one of our
+/// Fast path: parses an unfragmented TCP segment in IPv4 without VLAN tag and options, from another host to one of our
 /// addresses. Returns `None` for all other frames and for errors, for which the slow path returns the reason.
 #[inline]
 fn fast_path(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<Packet> {

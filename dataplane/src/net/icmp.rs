@@ -78,7 +78,7 @@ impl Unreachable {
     }
 }
 
-/// Least MTU in bytes that a router may report (RFC 791 §3.2; RFC 8200 §5). The transport applies its own minimum.
+/// Minimum MTU in bytes that a router may report (RFC 791 §3.2; RFC 8200 §5). The transport applies its own minimum.
 const MIN_MTU_V4: u16 = 68;
 const MIN_MTU_V6: u16 = 1280;
 const HOP_LIMIT: u8 = 64;
@@ -266,8 +266,8 @@ const QUOTED_V4: usize = 548;
 /// As [`QUOTED_V4`], over IPv6.
 const QUOTED_V6: usize = 1232;
 
-/// Writes a packet-too-big report to our own host, as a router would that informs the sender of `packet` of the path
-/// MTU (RFC 1191 §4, RFC 4443 §3.2). Its source is the packet's destination.
+/// Writes a packet-too-big report to our own host, like a router's report of the path MTU to the sender of `packet`
+/// (RFC 1191 §4, RFC 4443 §3.2). Its source is the packet's destination.
 pub fn write_packet_too_big(
     interface: &Interface,
     packet: &[u8],

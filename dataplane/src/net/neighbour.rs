@@ -40,9 +40,9 @@ const DELAY: Duration = Duration::from_secs(5);
 const RETRANS: Duration = Duration::from_secs(1);
 /// MAX_MULTICAST_SOLICIT and MAX_UNICAST_SOLICIT.
 const MAX_SOLICITS: u8 = 3;
-/// Least interval of failed resolutions of one address.
+/// Minimum interval between failed resolutions of one address.
 const FAILURE_HOLD: Duration = Duration::from_secs(1);
-/// Least interval of scans of all entries.
+/// Minimum interval between scans of all entries.
 const SCAN: Duration = Duration::from_millis(10);
 /// Entries examined to find one to evict.
 const MAX_EVICT_SCAN: usize = 16;

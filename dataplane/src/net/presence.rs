@@ -1,6 +1,5 @@
-//! Presence on a link: announcing the interface's addresses, detecting other hosts that use them (RFC 5227;
-//! duplicate address detection of RFC 4862 §5.4), and reporting the multicast groups that neighbour discovery
-//! needs ([`groups`]).
+//! Presence on a link. Announces the interface's addresses, detects other hosts that use them (RFC 5227; duplicate
+//! address detection of RFC 4862 §5.4), and reports the multicast groups of neighbour discovery ([`groups`]).
 //!
 //! Addresses are static and used at once. RFC 5227 §2.1 and RFC 4862 §5.4 require a host to wait for seconds at each
 //! start; this host sends the probes while it uses the addresses. A conflict is reported to the operator while it
@@ -22,8 +21,8 @@ pub use self::mld::is_query;
 
 /// Rounds of probes (RFC 5227 §1.1: PROBE_NUM).
 const PROBE_NUM: u8 = 3;
-/// Least interval of two rounds of probes after the start. A random time up to the same length is added (PROBE_MIN,
-/// PROBE_MAX).
+/// Minimum interval between two rounds of probes after the start. A random time up to the same length is added
+/// (PROBE_MIN, PROBE_MAX).
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Rounds of announcements (RFC 4861 §10: MAX_NEIGHBOR_ADVERTISEMENT). IPv4 has two (RFC 5227 §1.1:
 /// ANNOUNCE_NUM).

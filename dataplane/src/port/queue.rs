@@ -296,7 +296,7 @@ impl PortQueue {
             self.pending_bytes = left;
         }
         if !self.pending.is_empty() && self.shared.device_link_is_down() {
-            // Frames for the previous peer are of no use to the next one, and other ports and streams need the buffers.
+            // Frames for the previous peer are useless to the next one, and other ports and streams need the buffers.
             self.counters.tx_dropped += self.pending.len() as u64;
             self.pending.clear();
             self.pending_bytes = 0;

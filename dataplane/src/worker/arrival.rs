@@ -138,7 +138,7 @@ pub(in crate::worker) type Arrivals<F> = ArrayVec<Arrival<F>, BURST>;
 
 /// Header prediction within a burst: appends a frame whose headers match those of the last arrival on the same port.
 /// Flow and owner are then the same and are not looked up. Returns any other frame. `unverified` applies to the TCP
-/// checksum; `strength` is the frame's IPsec protection; `sctp` tells who verifies SCTP checksums.
+/// checksum; `strength` is the frame's IPsec protection; `sctp` is the verifier of SCTP checksums.
 #[inline]
 pub(in crate::worker) fn push_if_predicted<F: Frame>(
     port: usize,

@@ -31,13 +31,13 @@ const MIN_PAYLOAD: usize = HEADER_LEN + 536;
 
 /// Keys of hashes whose input unknown hosts control.
 pub(super) struct NetworkKeys {
-    /// For the limit on resets per peer.
+    /// Key for the limit on resets per peer.
     pub(super) resets: [u8; 16],
-    /// For the limit on INIT ACKs per peer.
+    /// Key for the limit on INIT ACKs per peer.
     pub(super) inits: [u8; 16],
-    /// For fragments in reassembly.
+    /// Key for the hashes of reassembly.
     pub(super) fragments: [u8; 16],
-    /// For the IP identifications of fragments.
+    /// Key for the IP identifications of fragments.
     pub(super) identifications: [u8; 16],
 }
 
@@ -202,7 +202,8 @@ impl Network {
             && self.strength(transport, flow, udp).is_some_and(|has| has >= min_strength)
     }
 
-    /// See [`Guard::guarantees`]; false without IPsec. For SCTP in UDP, `udp` has the ports of the flow.
+    /// Returns the same as [`Guard::guarantees`]; false without IPsec. For SCTP in UDP, `udp` has the ports of the
+    /// flow.
     pub(super) fn ensures_strength(
         &mut self,
         transport: Transport,

@@ -1,5 +1,5 @@
-//! Usage of the congestion window: an unfilled window does not grow (RFC 7661 §4.3, RFC 9438 §5.8), and after
-//! a while it is reduced to the used part (RFC 2861 §3).
+//! Usage of the congestion window. An unfilled window does not grow (RFC 7661 §4.3, RFC 9438 §5.8), and is reduced to
+//! the used part after a while (RFC 2861 §3).
 
 use base::{Instant, Nanos};
 

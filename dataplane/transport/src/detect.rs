@@ -1,11 +1,11 @@
 //! RACK's search for losses among the records in flight (RFC 8985 §6.2 step 5), in sequence order.
 //!
-//! Records that were sent once are in the same order by time and by sequence number, so the search examines
-//! each of them once, from left to right: every record left of the edge has arrived, is lost, or was
-//! retransmitted. Retransmitted records are in a queue by time.
+//! Records sent once have the same order by time and by sequence number. The search therefore examines each of them
+//! once, from left to right: every record left of the edge has arrived, is lost, or was retransmitted. Retransmitted
+//! records are in a queue by time.
 //!
-//! The edge stops at the first record that is not due yet, where the next search begins; later records are
-//! due later. The search examines at most `MAX_LOOKAHEAD` of them, and the timer is set for the last.
+//! The edge stops at the first record that is not due yet; later records are due later. The next search begins there.
+//! The search examines at most `MAX_LOOKAHEAD` of them, and the timer is set for the last.
 
 use std::collections::VecDeque;
 

@@ -192,7 +192,7 @@ fn ticks(at: Instant) -> u32 {
 mod tests {
     use super::*;
 
-    /// The moment `ticks` ticks after an arbitrary start.
+    /// Returns the moment `ticks` ticks after an arbitrary start.
     fn at(ticks: u64) -> Instant {
         Instant::from_nanos((1000 + ticks) << TICK_SHIFT)
     }

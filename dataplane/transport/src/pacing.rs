@@ -1,12 +1,11 @@
-//! Pacing: segments are sent at a little more than the congestion window per round trip instead of all at
-//! once, in bursts of about a tenth of a millisecond, so that few segments meet a full queue together. When
-//! its timer is late, a flow sends the delayed data at once, at most that of a round trip: the queue has drained
-//! meanwhile.
+//! Pacing: segments are sent at a little more than the congestion window per round trip, instead of all at once. A
+//! burst lasts about a tenth of a millisecond, so that few segments meet a full queue together. When its timer is late,
+//! a flow sends the delayed data at once, at most that of a round trip: the queue has drained meanwhile.
 //!
-//! Where many streams share the port and the path itself is short, bursts are longer: losses are repaired
-//! soon, and bursts of one segment would require serving the stream once per segment. Where few streams share
-//! the port, bursts stay short, at most an eighth of the window: otherwise the stream would lose its share of
-//! a full queue to a flow that sends with each acknowledgement.
+//! Where many streams share the port and the path itself is short, bursts are longer. Losses are repaired soon there,
+//! and bursts of one segment would require serving the stream once per segment. Where few streams share the port,
+//! bursts are at most an eighth of the window. Otherwise the stream would lose its share of a full queue to a flow that
+//! sends with each acknowledgement.
 
 use base::{Instant, Nanos};
 

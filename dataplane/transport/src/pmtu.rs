@@ -115,19 +115,19 @@ impl PmtuSearch {
         PmtuSearch { base: mtu, ..self }
     }
 
-    /// Size in use, bytes.
+    /// Returns the size in use, bytes.
     pub fn size(&self) -> u16 {
         self.low
     }
 
-    /// True if the path is known to carry the size in use, so that other connections may use it. False while
-    /// nothing is known, and after a black hole until a probe has arrived or was lost for its size: an
-    /// apparent black hole may be a peer that is temporarily unreachable.
+    /// True if the path is known to carry the size in use, so that other connections may use it. False while nothing is
+    /// known. Also false after a black hole, until a probe has arrived or was lost for its size: an apparent black hole
+    /// may be a peer that is temporarily unreachable.
     pub fn is_confirmed(&self) -> bool {
         self.confirmed
     }
 
-    /// Least accepted size, bytes.
+    /// Returns the minimum accepted size, bytes.
     pub fn floor(&self) -> u16 {
         self.floor
     }

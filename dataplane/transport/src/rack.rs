@@ -94,12 +94,12 @@ impl Rack {
         }
     }
 
-    /// RACK.fack.
+    /// Returns RACK.fack.
     pub fn fack(&self) -> ExtSeq {
         self.track.fack
     }
 
-    /// RACK.min_RTT, once measured.
+    /// Returns RACK.min_RTT; `None` before the first measurement.
     pub fn min_rtt(&self) -> Option<Nanos> {
         self.min_rtt.get()
     }

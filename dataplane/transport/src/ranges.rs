@@ -38,7 +38,7 @@ impl Ranges {
         Ranges { ranges: Vec::new(), bytes: 0 }
     }
 
-    /// Number of ranges.
+    /// Returns the number of ranges.
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
@@ -48,7 +48,7 @@ impl Ranges {
         self.ranges.is_empty()
     }
 
-    /// Sum of the lengths.
+    /// Returns the sum of the lengths.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -13,7 +13,7 @@ use core::time::Duration;
 
 use base::{ErrorNumbers, Instant};
 
-/// Records kept, at most.
+/// Maximum number of records kept.
 pub const MAX_RECORDS: usize = 16;
 /// Records kept for the lifetime of the connection.
 const MIN_RECORDS: usize = 2;
@@ -88,7 +88,7 @@ kinds! {
 }
 
 impl Kind {
-    /// Origin of the record's header: the peer (`Some(true)`), this end (`Some(false)`), or no header
+    /// Returns the origin of the record's header: the peer (`Some(true)`), this end (`Some(false)`), or no header
     /// (`None`).
     pub const fn header_origin(self) -> Option<bool> {
         use Kind::*;
@@ -151,7 +151,7 @@ impl Record {
         Record::new(now, kind, stream, u32::from_be_bytes([0, layer, error_type, code]))
     }
 
-    /// Returns the numbers of a record made by [`from_error`](Self::from_error).
+    /// Returns the numbers of a record created by [`from_error`](Self::from_error).
     pub fn error_numbers(&self) -> ErrorNumbers {
         let [_, layer, error_type, code] = self.answer.to_be_bytes();
         ErrorNumbers { layer, error_type, code }
@@ -183,14 +183,14 @@ impl Record {
         if grew { COALESCE_TIME + RETENTION } else { RETENTION }
     }
 
-    /// Time of the event, to the microsecond.
+    /// Returns the time of the event, to the microsecond.
     pub fn at(&self) -> Instant {
         Instant::from_micros(self.time_kind_flags >> 16)
     }
 
-    /// Kind of the event.
+    /// Returns the kind of the event.
     pub fn kind(&self) -> Kind {
-        // The number is valid: records are made only from a `Kind`.
+        // The number is valid: records are created only from a `Kind`.
         Kind::ALL[usize::from((self.time_kind_flags >> 8) as u8)]
     }
 
@@ -205,7 +205,7 @@ impl Record {
             .find(|what| *what as u8 == self.flags())
     }
 
-    /// Flags of TCP's header, or type of SCTP's chunk.
+    /// Returns the flags of TCP's header, or the type of SCTP's chunk.
     pub fn flags(&self) -> u8 {
         self.time_kind_flags as u8
     }

@@ -24,7 +24,7 @@ const MAX_IDLE_BLOCK: usize = 8 << 10;
 /// Runs of bytes, each identified by a number: of its first byte in the stream, or of a message.
 #[derive(Clone, Debug, Default)]
 pub struct RetransmitBuffer {
-    /// In order of their numbers.
+    /// Kept runs, in order of their numbers.
     runs: VecDeque<Run>,
     /// New runs are appended to the last block.
     blocks: VecDeque<Block>,

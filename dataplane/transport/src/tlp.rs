@@ -178,7 +178,7 @@ mod tests {
         tlp
     }
 
-    /// An estimator with so many equal samples that the variation is small.
+    /// Returns an estimator with so many equal samples that the variation is small.
     fn estimator_with_rtt(rtt: Nanos) -> RttEstimator {
         let mut estimator = RttEstimator::new(&TestParameters::default());
         (0..100).for_each(|_| estimator.sample(rtt, 1, &TestParameters::default()));

@@ -401,7 +401,7 @@ impl SpanOutcome {
     }
 }
 
-/// Borrows [`Upper`] for one call into TCP.
+/// Borrow of [`Upper`] for one call into TCP.
 pub(super) struct UpperCall<'a, 'c, M: RegionMemory> {
     pub(super) upper: &'a mut Upper<M>,
     /// Context for received spans. With `None` they are refused.

@@ -217,8 +217,8 @@ impl Connection {
         self.delete(CloseReason::Aborted);
     }
 
-    /// Aborts with a reset also in CLOSING, LAST-ACK and TIME-WAIT, where RFC 9293 §3.10.5 sends none. The reset
-    /// prevents that the peer takes its data and FIN for delivered.
+    /// Aborts with a reset also in CLOSING, LAST-ACK and TIME-WAIT, where RFC 9293 §3.10.5 sends none. The reset keeps
+    /// the peer from taking its data and FIN as delivered.
     #[cold]
     pub fn abort_with_reset(&mut self, now: Instant) {
         if !matches!(self.state, State::Closed | State::SynSent) {
@@ -280,7 +280,7 @@ impl Connection {
         self.send.una.since(self.send.iss().plus(1))
     }
 
-    /// Returns the smoothed round-trip time, once measured.
+    /// Returns the smoothed round-trip time, `None` before the first measurement.
     pub fn srtt(&self) -> Option<std::time::Duration> {
         self.send.recovery.rtt().srtt().map(Into::into)
     }

@@ -47,7 +47,7 @@ const SACK_BIT: u32 = 1 << 4;
 const ECN_BIT: u32 = 1 << 5;
 const OPTIONS_MASK: u32 = 0x3f;
 
-/// Generates and checks cookies.
+/// Generator and verifier of SYN cookies.
 #[derive(Clone)]
 pub struct SynCookies {
     secret: [u8; 16],

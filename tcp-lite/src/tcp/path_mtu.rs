@@ -12,7 +12,7 @@ const IPV6_HEADER_LEN: u16 = 40;
 /// Result of a report that a packet was too big (ICMP).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TooBigOutcome {
-    /// The report was applied: segments are smaller from now on, or a probe is given up.
+    /// The report was applied: segments are smaller from now on, or a probe is abandoned.
     Believed,
     /// The report is stored, and applied if the reported segment is lost.
     Remembered,

@@ -161,7 +161,7 @@ impl Connection {
             }
             ProbeFate::Lost(payload) => {
                 self.stats.cold_stats().path_mtu.probes_lost += 1;
-                // RFC 4821 §7.6.4: with other losses beside it, the size may not be the cause.
+                // RFC 4821 §7.6.4: with other losses at the same time, the size may not be the cause.
                 let alone = self.send.outstanding.state.phase() == Phase::Open
                     || self.send.outstanding.board.len() == 1;
                 let segments = self.send.recovery.cc().cwnd() / self.send.emss().max(1) as u64;

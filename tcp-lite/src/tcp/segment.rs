@@ -20,7 +20,7 @@ pub const HEADER_LEN: usize = 20;
 pub const TIMESTAMPS_LEN: usize = 12;
 /// Maximum length of the options of a header, in bytes.
 pub const MAX_OPTIONS_LEN: usize = 40;
-/// Maximum of SACK blocks in a segment (RFC 2018 §3).
+/// Maximum number of SACK blocks in a segment (RFC 2018 §3).
 pub const MAX_SACK_BLOCKS: usize = 4;
 
 const OPT_END: u8 = 0;
@@ -132,7 +132,7 @@ impl<'a> Segment<'a> {
         Ok(segment)
     }
 
-    /// Parses a segment in place, into a default `self`. To copy the result of [`parse`](Self::parse) would wait for
+    /// Parses a segment in place, into a default `self`. Copying the result of [`parse`](Self::parse) would wait for
     /// all earlier stores, those of the previous payload included.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ pub type Mac = [u8; 6];
 /// Profile of the frames of a load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Profile {
-    /// UDP datagrams and TCP segments to ports on which nothing listens, 64 bytes with FCS (IPv6: 66 and 78).
+    /// UDP datagrams and TCP segments to ports without a listener, 64 bytes with FCS (IPv6: 66 and 78).
     #[value(name = "line-64")]
     Line64,
     /// As line-64, with frames of 64, 594 and 1518 bytes with FCS as 7 : 4 : 1.

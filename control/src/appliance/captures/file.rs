@@ -131,7 +131,7 @@ impl CaptureFile {
         true
     }
 
-    /// Returns a comment about what happened to the frame, unless it was passed on.
+    /// Returns a comment about the fate of the frame, unless it was passed on.
     fn comment(&self, fate: Fate) -> Option<Cow<'static, str>> {
         Some(match fate {
             Fate::Passed => return None,

@@ -6,7 +6,7 @@
 //! error, a Terminate, a reset or a time-out is archived. The archive is bounded in number and bytes; the oldest
 //! records are dropped first.
 //!
-//! Headers of segments that DDP or RDMAP refused are recorded, payload is not. Entries are made from the workers'
+//! Headers of segments that DDP or RDMAP refused are recorded, payload is not. Entries are created from the workers'
 //! events. The workers record events of TCP and SCTP in a small ring per connection ([`dataplane::Record`]). They send
 //! the ring when a stream does not end in order, or on request.
 

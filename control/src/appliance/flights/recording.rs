@@ -69,7 +69,7 @@ impl WorkerRecording {
             == Some(Kind::WindowClosed)
     }
 
-    /// Returns what was awaited when the worker gave up the connection, if it did.
+    /// Returns the event that was awaited when the worker gave up the connection, if it did.
     pub(super) fn awaited(&self) -> Option<AwaitedEvent> {
         self.last(Kind::GaveUp)?.1.awaited_event()
     }

@@ -72,7 +72,7 @@ pub(super) struct Fetch {
     pub(super) stag: Option<Stag>,
     /// Offset of the first byte in that memory.
     pub(super) offset: u64,
-    /// When the outstanding Reads were posted, oldest first.
+    /// Times at which the outstanding Reads were posted, oldest first.
     pub(super) posted: VecDeque<Instant>,
 }
 

@@ -392,7 +392,7 @@ fn shared_region_error(name: &str, other: &str) -> String {
     )
 }
 
-/// Returns why a listener and another one cannot exist at the same time, if so.
+/// Returns the reason why two listeners cannot exist at the same time, if any.
 pub(super) fn conflict(section: &ListenerSection, other: &ListenerSection) -> Option<String> {
     let (name, port) = (&section.name, section.port);
     if same_endpoint(section, other) {

@@ -560,7 +560,7 @@ impl Regions {
     }
 }
 
-/// Returns what both regions would use: kind and name of the resource, and the name of region `b`.
+/// Returns the resource that both regions would use: its kind and name, and the name of region `b`.
 fn shared_resource<'a>(
     a: &RegionSection,
     b: &'a RegionSection,

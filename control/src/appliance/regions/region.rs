@@ -27,7 +27,7 @@ pub(in crate::appliance) struct Region {
     pub(super) state: RegionState,
     /// The stream to which an exclusive region is bound.
     pub(super) bound: Option<StreamId>,
-    /// When the stream was bound, and when it last wrote.
+    /// Times at which the stream was bound, and at which it last wrote.
     pub(super) held_since: Option<(Instant, Instant)>,
     /// Streams to which the region was advertised.
     pub(super) users: HashSet<StreamId>,

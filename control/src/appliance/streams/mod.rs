@@ -50,7 +50,7 @@ use super::pending_confirmations::Confirmation;
 use crate::service::{AcceptedStream, Slot};
 
 /// Delay before the first FPDU to siw. A responding siw loses an FPDU that arrives while it moves the socket from
-/// start-up to Full Operation: the FPDU stays in the socket until another one arrives.
+/// start-up to Full Operation. The FPDU stays in the socket until another one arrives.
 const SETTLING_TIME: Duration = Duration::from_millis(50);
 
 pub(super) struct Streams {

@@ -15,7 +15,7 @@
 //! the LLP requests the next one. A long Read Response therefore delays its own stream only. Operations
 //! complete in the order in which they were posted (RFC 5040 §5.5 (15)).
 //!
-//! Not here: the negotiation of IRD and ORD (the LLP's start-up), and which program may post which operation.
+//! Not included: the negotiation of IRD and ORD (the LLP's start-up), and which program may post which operation.
 
 mod access_checks;
 mod checks;

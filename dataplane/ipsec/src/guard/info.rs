@@ -10,7 +10,7 @@ use crate::sa::{Mode, Shape, Use};
 pub struct SaInfo {
     /// Identifier of the SA.
     pub id: SaId,
-    /// SPI, the SA's name at its receiver.
+    /// SPI, which identifies the SA at its receiver.
     pub spi: u32,
     /// Direction of the SA's packets.
     pub direction: Direction,

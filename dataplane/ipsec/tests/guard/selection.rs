@@ -1,4 +1,4 @@
-//! Which packets policies protect, let pass or drop.
+//! Selection by policies: packets protected, passed in clear or dropped.
 
 use std::time::Duration;
 

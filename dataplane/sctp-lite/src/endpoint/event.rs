@@ -13,7 +13,7 @@ const LAYER_LLP: u8 = 2;
 /// Error type of the codes of RFC 6581 §8.
 const ETYPE_STARTUP: u8 = 0;
 
-/// Identifies a session within one association; the number is not reused before `serial` wraps.
+/// Identifier of a session within one association; the number is not reused before `serial` wraps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionId {
     /// SCTP stream identifier, the same in both directions.
@@ -161,7 +161,7 @@ impl LowerReason for SctpReason {
     const CARRIER: &'static str = "SCTP association";
     const LINGER_TEXT: &'static str = "given up by this end: the peer did not terminate in time";
 
-    /// Layer 2 with the codes of RFC 6581 §8.
+    /// Returns layer 2 with the codes of RFC 6581 §8.
     fn numbers(&self) -> Option<ErrorNumbers> {
         match self {
             SctpReason::Unsuitable(why) => {

@@ -197,7 +197,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Memory for copies of unacknowledged messages whose source may change or is closed, bytes.
+    /// Returns the memory for copies of unacknowledged messages whose source may change or is closed, bytes.
     pub fn kept(&self) -> u64 {
         self.upper.kept_bytes()
     }
@@ -314,7 +314,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.reject(now, session, private_data)
     }
 
-    /// Number of the session's ULP events that [`poll_event`](Self::poll_event) has not returned yet.
+    /// Returns the number of the session's ULP events that [`poll_event`](Self::poll_event) has not returned yet.
     pub fn pending_events(&self, session: SessionId) -> usize {
         self.upper.slot(session).map_or(0, |slot| slot.pending_events())
     }
@@ -440,7 +440,7 @@ impl<M: RegionMemory> Endpoint<M> {
         is_new
     }
 
-    /// State of the association.
+    /// Returns the state of the association.
     pub fn state(&self) -> sctp::State {
         self.association.state()
     }
@@ -461,17 +461,17 @@ impl<M: RegionMemory> Endpoint<M> {
         self.config.policy.last_message
     }
 
-    /// The association under the sessions.
+    /// Returns the association under the sessions.
     pub fn association(&self) -> &Association {
         &self.association
     }
 
-    /// Verification tag of the peer's packets.
+    /// Returns the verification tag of the peer's packets.
     pub fn local_tag(&self) -> Tag {
         self.association.local_tag()
     }
 
-    /// Verification tag of this end's packets; `None` before the peer has sent it.
+    /// Returns the verification tag of this end's packets; `None` before the peer has sent it.
     pub fn peer_tag(&self) -> Option<Tag> {
         Some(self.association.peer_tag()).filter(|tag| *tag != Tag::NONE)
     }
@@ -486,32 +486,32 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.live_slots().map(|slot| slot.id)
     }
 
-    /// State of a session; `None` after its end.
+    /// Returns the state of a session; `None` after its end.
     pub fn session_state(&self, session: SessionId) -> Option<State> {
         self.upper.slot(session).map(|slot| slot.state())
     }
 
-    /// DDP stream of a session; `None` before the session is accepted.
+    /// Returns the DDP stream of a session; `None` before the session is accepted.
     pub fn stream(&self, session: SessionId) -> Option<&Ulp<M>> {
         Some(&self.upper.slot(session)?.accepted.as_ref()?.stream)
     }
 
-    /// Agreed parameters; `None` before the session is accepted.
+    /// Returns the agreed parameters; `None` before the session is accepted.
     pub fn params(&self, session: SessionId) -> Option<StreamParams> {
         self.upper.slot(session)?.params(self.upper.mulpdu())
     }
 
-    /// Counters of a live session.
+    /// Returns the counters of a live session.
     pub fn session_stats(&self, session: SessionId) -> Option<SessionStats> {
         self.upper.slot(session).map(|slot| slot.stats())
     }
 
-    /// Counters of the association.
+    /// Returns the counters of the association.
     pub fn stats(&self) -> EndpointStats {
         EndpointStats { sctp: *self.association.stats(), adaptation: self.upper.stats }
     }
 
-    /// Time of the last packet received from the peer with a valid tag.
+    /// Returns the time of the last packet received from the peer with a valid tag.
     pub fn idle_since(&self) -> Instant {
         self.association.last_received()
     }

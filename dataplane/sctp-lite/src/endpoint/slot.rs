@@ -125,12 +125,12 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.push_event(SessionEvent::Request { private_data, enhanced }, env);
     }
 
-    /// State of the session.
+    /// Returns the state of the session.
     pub(super) fn state(&self) -> State {
         self.lifecycle.state()
     }
 
-    /// Time at which to call [`on_deadline`](Self::on_deadline).
+    /// Returns the time at which to call [`on_deadline`](Self::on_deadline).
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.lifecycle.deadline()
     }
@@ -153,7 +153,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.pending_events() >= most as usize && self.accepts_data()
     }
 
-    /// Number of ULP events that the owner has not taken.
+    /// Returns the number of ULP events that the owner has not taken.
     pub(super) fn pending_events(&self) -> usize {
         self.accepted.as_ref().map_or(0, |full| full.stream.pending_events())
     }
@@ -291,7 +291,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.push_event(SessionEvent::Established { private_data, params }, env);
     }
 
-    /// Agreed parameters; `None` before the session is accepted.
+    /// Returns the agreed parameters; `None` before the session is accepted.
     pub(super) fn params(&self, mulpdu: usize) -> Option<StreamParams> {
         let full = self.accepted.as_ref()?;
         let ddp_version = full.stream.version();
@@ -572,7 +572,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Counters of the session's layers.
+    /// Returns the counters of the session's layers.
     pub(super) fn stats(&self) -> SessionStats {
         let session = self.session.stats();
         let Some(full) = &self.accepted else {

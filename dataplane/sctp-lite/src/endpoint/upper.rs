@@ -184,12 +184,12 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Memory for copies of unacknowledged messages whose source may change or is closed, bytes.
+    /// Returns the memory for copies of unacknowledged messages whose source may change or is closed, bytes.
     pub(super) fn kept_bytes(&self) -> u64 {
         self.kept.memory
     }
 
-    /// Number of live sessions.
+    /// Returns the number of live sessions.
     pub(super) fn live_count(&self) -> usize {
         self.live_sessions
     }
@@ -361,7 +361,7 @@ impl<M: RegionMemory> Upper<M> {
         Some(result)
     }
 
-    /// Same as [`with_slot`](Self::with_slot), but without the check for data to send. That check happens when the
+    /// Does the same as [`with_slot`](Self::with_slot), without the check for data to send. That check happens when the
     /// slot is settled, once per packet and before the next transmission.
     fn with_slot_unsettled<R>(
         &mut self,
@@ -408,8 +408,8 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Same as [`with_slot`](Self::with_slot), without settling later. Updates the timer and the queue of slots with
-    /// data to send.
+    /// Does the same as [`with_slot`](Self::with_slot), without settling later. Updates the timer and the queue of
+    /// slots with data to send.
     pub(super) fn with_slot_no_settle<R>(
         &mut self,
         stream: u16,

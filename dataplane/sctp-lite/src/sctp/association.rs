@@ -23,7 +23,7 @@ use super::state::{State, Transition};
 use super::stats::Stats;
 use super::timers::{Timer, Timers};
 
-/// Bytes of an ABORT's Upper Layer Abort Reason that are sent or kept, at most.
+/// Maximum number of bytes of an ABORT's Upper Layer Abort Reason that are sent or kept.
 pub(super) const MAX_REASON: usize = 128;
 
 /// Time for which the last packet of an association waits for room and for the next hop's link-layer address. Address
@@ -370,7 +370,7 @@ impl Association {
 
     // --- queries -----------------------------------------------------------------------------------
 
-    /// State of the association.
+    /// Returns the state of the association.
     pub fn state(&self) -> State {
         self.state
     }
@@ -383,38 +383,38 @@ impl Association {
             && self.events.is_empty()
     }
 
-    /// Addresses and ports of the two ends.
+    /// Returns the addresses and ports of the two ends.
     pub fn ends(&self) -> &Ends {
         &self.identity.ends
     }
 
-    /// Verification tag of the peer's packets.
+    /// Returns the verification tag of the peer's packets.
     pub fn local_tag(&self) -> Tag {
         self.identity.local_tag
     }
 
-    /// Verification tag of this end's packets; [`Tag::NONE`] before the peer has sent it.
+    /// Returns the verification tag of this end's packets; [`Tag::NONE`] before the peer has sent it.
     pub fn peer_tag(&self) -> Tag {
         self.identity.peer_tag
     }
 
-    /// Pairs of streams; zero before they are negotiated.
+    /// Returns the number of stream pairs; zero before they are negotiated.
     pub fn streams(&self) -> u16 {
         self.streams
     }
 
-    /// Time of the last packet received from the peer with a valid tag.
+    /// Returns the time of the last packet received from the peer with a valid tag.
     pub fn last_received(&self) -> Instant {
         self.liveness.last_received
     }
 
-    /// Consecutive unanswered retransmissions and heartbeats (RFC 9260 §8.1).
+    /// Returns the number of consecutive unanswered retransmissions and heartbeats (RFC 9260 §8.1).
     pub fn error_count(&self) -> u32 {
         self.errors
     }
 
-    /// Largest packet that the path is known to carry, bytes. A longer packet, which retransmits a message from
-    /// before a reduction, is fragmented by IP (RFC 9260 §6.9).
+    /// Returns the largest packet that the path is known to carry, bytes. A longer packet, which retransmits a message
+    /// from before a reduction, is fragmented by IP (RFC 9260 §6.9).
     pub fn path_len(&self) -> usize {
         self.packet_len
     }
@@ -430,17 +430,17 @@ impl Association {
         (self.state != State::Closed).then(|| self.sender.stall(now, last)).flatten()
     }
 
-    /// Counters of the association.
+    /// Returns the counters of the association.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// The receive half.
+    /// Returns the receive half.
     pub fn receiver(&self) -> &Receiver {
         &self.receiver
     }
 
-    /// The send half.
+    /// Returns the send half.
     pub fn sender(&self) -> &Sender {
         &self.sender
     }

@@ -222,7 +222,7 @@ impl Association {
         Ok(())
     }
 
-    /// Action B: both ends opened at the same time.
+    /// Action B: accepts the cookie of an association that both ends opened at the same time.
     fn on_collision(&mut self, now: Instant, cookie: &Cookie) -> Result<(), DropReason> {
         if self.state.is_opening() {
             self.apply_terms(&cookie.terms, now);

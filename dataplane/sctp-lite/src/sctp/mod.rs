@@ -21,9 +21,9 @@
 //! A multihomed peer is tolerated, but only one of its addresses is used: the source of its first packet, or the
 //! address that this end connected to. Addresses in its INIT and INIT ACK are ignored.
 //!
-//! Not implemented: multiple paths (and so path verification and failover), ordered delivery, fragmentation
-//! on send, and all extensions except the adaptation layer indication (RFC 5061 §4.2.6) and PAD (RFC 4820),
-//! which probes the path.
+//! Not implemented: multiple paths (and so path verification and failover), ordered delivery, and fragmentation on
+//! send. Of the extensions only the adaptation layer indication (RFC 5061 §4.2.6) and PAD (RFC 4820), which probes the
+//! path, are implemented.
 
 mod association;
 mod config;

@@ -363,7 +363,7 @@ impl Session {
         }
     }
 
-    /// Memory for kept messages.
+    /// Returns the memory for kept messages.
     #[inline]
     pub fn kept_memory(&self) -> MemoryUse {
         self.sender.kept_memory()
@@ -409,12 +409,12 @@ impl Session {
         self.order.next() > 1
     }
 
-    /// Number of messages accepted plus messages acknowledged. It grows while the peer responds.
+    /// Returns the number of accepted plus acknowledged messages, which grows while the peer responds.
     pub fn progress(&self) -> u64 {
         self.stats.segments + self.stats.controls + self.sender.acknowledged_count()
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> Stats {
         Stats { tx: self.sender.stats(), ..self.stats }
     }

@@ -84,12 +84,12 @@ impl Sender {
         }
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> SenderStats {
         SenderStats { kept: self.kept.bytes(), ..self.stats }
     }
 
-    /// Memory for kept messages.
+    /// Returns the memory for kept messages.
     #[inline]
     pub fn kept_memory(&self) -> MemoryUse {
         self.kept.memory_use()
@@ -112,7 +112,7 @@ impl Sender {
         self.records.is_empty()
     }
 
-    /// Number of acknowledged messages.
+    /// Returns the number of acknowledged messages.
     pub fn acknowledged_count(&self) -> u64 {
         self.base
     }
@@ -213,8 +213,9 @@ impl Sender {
         DdpSsn((self.base + self.records.len() as u64) as u16)
     }
 
-    /// Inlined so that its parts stay in registers. A record in memory would be written by field and read as a whole.
-    /// Such a load waits for all earlier stores, including those of the payload.
+    /// Adds the record of a message, and with `keep` a copy of it. Inlined so that its parts stay in registers. A
+    /// record in memory would be written by field and read as a whole. Such a load waits for all earlier stores,
+    /// including those of the payload.
     #[inline(always)]
     fn push_record(&mut self, record: Record, keep: Option<&[u8]>, len: usize) -> MessageRef {
         let at = self.base + self.records.len() as u64;
@@ -302,7 +303,7 @@ fn write(ssn: DdpSsn, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut 
     source.read_payload(outgoing.token, 0, write_headers(ssn, outgoing, out));
 }
 
-/// Same as `write`. Returns the CRC32c of the bytes if the copy computes it.
+/// Does the same as `write`. Returns the CRC32c of the bytes if the copy computes it.
 #[inline]
 fn write_digested(
     ssn: DdpSsn,

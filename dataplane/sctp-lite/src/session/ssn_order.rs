@@ -29,12 +29,12 @@ pub struct SsnOrder {
 }
 
 impl SsnOrder {
-    /// Number of the first message not received.
+    /// Returns the number of the first message not received.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Number after the highest message received.
+    /// Returns the number after the highest message received.
     pub fn end(&self) -> u64 {
         self.out_of_order.back().map_or(self.next, |range| range.end)
     }

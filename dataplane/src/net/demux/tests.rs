@@ -1,3 +1,6 @@
+//! Classification of frames: VLANs, options and extension headers, malformed headers, and agreement of fast and slow
+//! path.
+
 use proptest::prelude::*;
 
 use super::*;

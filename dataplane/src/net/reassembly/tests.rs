@@ -1,3 +1,5 @@
+//! Reassembly of fragments in any order, refused fragments, and bounds.
+
 use proptest::prelude::*;
 use smoltcp::wire::IpProtocol;
 

@@ -1,9 +1,10 @@
 //! Traffic shared with the host's kernel. If an interface shares its port, unmatched traffic goes to the kernel. The
 //! kernel's frames are sent from the port after those of streams.
 //!
-//! The worker processes: TCP and SCTP of its streams and associations, to the ports of listeners and to the local port
-//! range of opened streams; ICMP errors about these; echo requests; ARP requests and neighbour solicitations for its
-//! addresses. Announcements of neighbours and routers go to both. All other traffic goes to the kernel.
+//! The worker processes TCP and SCTP of its streams and associations, to the ports of listeners and to the local port
+//! range of opened streams. It also processes ICMP errors about these, echo requests, and ARP requests and neighbour
+//! solicitations for its addresses. Announcements of neighbours and routers go to both. All other traffic goes to the
+//! kernel.
 
 use std::net::SocketAddr;
 

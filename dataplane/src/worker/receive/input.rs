@@ -70,7 +70,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Variant with IPsec. It is not inlined, so that other configurations do not pay for it.
+    /// Processes a burst with IPsec. Not inlined, so that other configurations do not pay for it.
     #[inline(never)]
     fn input_guarded_burst(
         &mut self,

@@ -471,7 +471,8 @@ fn begins_with(packet: &Packet<'_>, kind: u8) -> bool {
     first.is_some_and(|chunk| chunk.kind == kind)
 }
 
-/// Transmits answers to unknown senders within a rate limit. Packets that need no answer do not count against it.
+/// Batch that transmits answers to unknown senders within a rate limit. Packets that need no answer do not count
+/// against it.
 struct LimitedBatch<'a, 'b, Io: PortIo> {
     packets: PacketBatch<'a, Io>,
     limit: &'b mut PeerLimit,

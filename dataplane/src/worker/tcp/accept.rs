@@ -219,7 +219,7 @@ impl<Io: PortIo> Core<Io> {
         self.start_attempt(ConnectAttempt { connect: Box::new(connect), min_strength }, now);
     }
 
-    /// Like [`connect`](Self::connect), with a minimum IPsec protection.
+    /// Connects as [`connect`](Self::connect) does, with a minimum IPsec protection.
     pub(in crate::worker) fn start_attempt(
         &mut self,
         ConnectAttempt { mut connect, min_strength }: ConnectAttempt,

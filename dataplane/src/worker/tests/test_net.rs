@@ -14,7 +14,7 @@ use super::test_host::*;
 use crate::api::{self, Command, Event, Service, Ticket};
 use crate::worker::Core;
 
-/// Returns whether a frame is lost, given the sender's index and the frame.
+/// Function that returns whether a frame is lost, given the sender's index and the frame.
 type LossFn = Box<dyn FnMut(usize, &[u8]) -> bool>;
 
 /// Hosts on a wire. A frame reaches the hosts that its destination address selects.

@@ -21,7 +21,7 @@ use crate::worker::flows::flow_info::path_mtu;
 use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::transmit::segment_batch::reserve_payload;
 
-/// Writes the packets of one association into a port's transmit queue while the association is served.
+/// Batch of one association's packets, written into a port's transmit queue while the association is served.
 pub(in crate::worker) struct PacketBatch<'a, Io: PortIo> {
     io: &'a mut Io,
     path: &'a SctpPath,

@@ -156,7 +156,7 @@ impl Epoch {
 
 #[cfg(test)]
 impl Cubic {
-    /// W_max.
+    /// Returns W_max.
     pub(super) fn w_max(&self) -> f64 {
         self.0.w_max
     }

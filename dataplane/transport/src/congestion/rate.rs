@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use base::{Instant, Nanos};
 
-/// Runs remembered, at most. Segments of further runs give no sample.
+/// Maximum number of runs remembered. Segments of further runs give no sample.
 const MAX_RUNS: usize = 256;
 
 /// A transmit run: the segments that one poll of the sender sent, all at the same time.

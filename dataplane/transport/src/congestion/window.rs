@@ -4,7 +4,7 @@ use base::Lazy;
 
 use super::hystart::HyStart;
 
-/// Segments that one acknowledgement counts for in slow start, at most, without pacing: L of RFC 9406 §4.2.
+/// Maximum number of segments that one acknowledgement counts for in slow start without pacing: L of RFC 9406 §4.2.
 const UNPACED_SEGMENTS_PER_ACK: u64 = 8;
 
 /// Window and threshold, bytes.

@@ -46,7 +46,7 @@ const MIN_ROOM: u64 = 64 * 1024;
 pub struct Receiver {
     checks: Checks,
     on_bad_crc: BadCrcPolicy,
-    /// Maximum of retransmissions of an FPDU because of a wrong CRC.
+    /// Maximum number of retransmissions of an FPDU because of a wrong CRC.
     max_tries: u8,
     hold_limit: u32,
     /// Free bytes of the worker's hold budget after the last span. Saturates at `u32::MAX`, half of which exceeds any

@@ -221,7 +221,7 @@ fn marker_locates_fpdu_before_its_header_arrives() {
     }
 }
 
-/// Before the first FPDU, after it, and after an error.
+/// The state is checked before the first FPDU, after it, and after an error.
 #[test]
 fn receiver_state_follows_first_fpdu_and_error() {
     let mut stream = stream(true, &[100, 100, 100]);
@@ -534,7 +534,8 @@ fn revision_zero_accepts_draft_fpduptr() {
     assert_eq!(bench.receiver.error().map(|e| e.code()), Some(3));
 }
 
-/// At most 184 bytes without heap memory. Memory for held or placed bytes is freed when they are in order.
+/// The receiver takes at most 184 bytes, without heap memory. Memory for held or placed bytes is freed when they are in
+/// order.
 #[test]
 fn idle_receiver_memory_is_bounded() {
     assert!(size_of::<Receiver>() <= 184, "{}", size_of::<Receiver>());

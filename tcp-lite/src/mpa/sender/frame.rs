@@ -131,7 +131,7 @@ fn lay_out<'a>(
     (payload, pad.len(), field)
 }
 
-/// Writes the parts of an FPDU, and the markers between them, in order.
+/// Writer of the parts of an FPDU, and of the markers between them, in order.
 struct Writer<'a> {
     framing: Framing,
     /// Stream offset of the length field.
@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    /// At every marker phase: equal FPDUs, and a sum, if any, covers their bytes.
+    /// Both ways write equal FPDUs at every marker phase. A returned sum covers their bytes.
     #[test]
     fn one_pass_and_piecewise_markers_agree() {
         const START: u64 = 36;

@@ -41,7 +41,7 @@ const SOURCE: Stag = Stag(0x100);
 const SINK: Stag = Stag(0x200);
 /// Minimum length of a full frame. An SCTP packet with a message leaves free space for a SACK.
 const FULL_FRAME_LEN: usize = 1400;
-/// Time-out in turns; only a hang reaches it.
+/// Time-out, in turns; reached only by a hang.
 const MAX_TURNS: usize = 10_000;
 
 /// Counted frames.

@@ -1,4 +1,4 @@
-//! Limits of a bench.
+//! Limits of a bench: streams, depth, lengths, duration and rate.
 
 use std::time::Duration;
 

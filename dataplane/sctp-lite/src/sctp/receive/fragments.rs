@@ -71,7 +71,7 @@ impl Fragments {
         self.by_tsn.is_empty()
     }
 
-    /// Bytes of kept fragments, overhead included.
+    /// Returns the bytes of kept fragments, overhead included.
     pub(super) fn held(&self) -> usize {
         self.held
     }

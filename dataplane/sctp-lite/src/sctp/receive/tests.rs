@@ -12,7 +12,7 @@ use super::*;
 const FIRST: u32 = u32::MAX - 20;
 const MS: Duration = Duration::from_millis(1);
 
-/// Accepts all messages or refuses all.
+/// A sink that accepts all messages or refuses all.
 struct Sink {
     messages: Vec<(u16, bool, Vec<u8>)>,
     refuse: bool,

@@ -246,7 +246,7 @@ counters! {
         sessions_refused: Counter,
         /// Streams reopened because the association that they were to share ended before the peer answered.
         sessions_reopened: Counter,
-        /// ABORTs and SHUTDOWN COMPLETEs sent for SCTP packets without an association.
+        /// ABORTs, SHUTDOWN COMPLETEs and Stale Cookie errors sent for SCTP packets without an association.
         sctp_aborts_sent: Counter,
     }
     /// Memory for data that is held, kept or in use, and its limits.

@@ -292,7 +292,7 @@ impl<Io: PortIo> Core<Io> {
                 self.env.control.counters().drops.count(DropReason::RateLimited);
             }
             ListenerResult::Dropped(reason) => {
-                self.env.control.counters().drops.count_sctp(reason);
+                self.env.count_sctp_drop(reason);
                 self.env.control.counters().sctp.sctp_aborts_sent.add(u64::from(answered));
                 if answered && begins_with_init(packet) && !protected {
                     let udp = self.associations.udp_ports(origin.udp);
@@ -414,6 +414,15 @@ impl<Io: PortIo> Env<Io> {
         None
     }
 
+    /// Counts a packet that SCTP dropped, and its cookie if that is the reason.
+    fn count_sctp_drop(&self, reason: Refused) {
+        let counters = self.control.counters();
+        counters.drops.count_sctp(reason);
+        if matches!(reason, Refused::BadCookie | Refused::StaleCookie) {
+            counters.sctp.sctp_cookies_failed.add(1);
+        }
+    }
+
     /// Passes a packet to its association, unless protection or the peer lists forbid it.
     #[inline]
     fn input_sctp_packet(
@@ -442,7 +451,7 @@ impl<Io: PortIo> Env<Io> {
         let accepted = carrier.endpoint_mut().input(now, packet, cx);
         match accepted.result {
             Ok(()) => self.control.counters().sctp.sctp_packets.add(1),
-            Err(reason) => self.control.counters().drops.count_sctp(reason),
+            Err(reason) => self.count_sctp_drop(reason),
         }
         // RFC 6951 §5.4: the peer's UDP port is updated only after the verification tag was checked.
         if accepted.verified

@@ -327,7 +327,7 @@ impl EndpointPair {
             let (stag, to) = (REGION_STAG, TaggedOffset(offset));
             let message =
                 Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::user(0) };
-            endpoint.post_lent(message).expect("there is room for a message");
+            endpoint.post_borrowed(message).expect("there is room for a message");
         }
     }
 

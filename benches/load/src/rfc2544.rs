@@ -183,7 +183,11 @@ fn run_trial(bed: &Testbed, rate: f64, time: Duration, pause: Duration) -> anyho
     let account = Account::between(&from, &to);
     let offered = account.mixer.generator;
     anyhow::ensure!(offered > 0, "the generator sends nothing");
-    anyhow::ensure!(account.on_the_way == 0, "{} frames are under no counter", account.on_the_way);
+    anyhow::ensure!(
+        account.lost_before_port == 0,
+        "{} frames are under no counter",
+        account.lost_before_port
+    );
     let offered_rate = offered as f64 / took.as_secs_f64();
     Ok(Trial { rate, offered, seen: offered - account.mixer.generator_lost, offered_rate })
 }

@@ -176,8 +176,9 @@ fn check_outcome(
     if account.unaccounted != 0 {
         failures.push(format!("{} frames of workers are under no counter", account.unaccounted));
     }
-    if account.on_the_way != 0 {
-        failures.push(format!("{} frames were lost between mixer and port", account.on_the_way));
+    if account.lost_before_port != 0 {
+        failures
+            .push(format!("{} frames were lost between mixer and port", account.lost_before_port));
     }
     let share = account.share(case.profile.expected_counters);
     if !case.profile.expected_counters.is_empty() && share < EXPECTED_SHARE {

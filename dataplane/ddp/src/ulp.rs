@@ -192,7 +192,7 @@ impl<M: RegionMemory> Ulp<M> {
     /// # Errors
     /// The errors of [`post`](Self::post).
     #[inline]
-    pub fn post_lent(&mut self, message: Message<&M>) -> Result<(), PostError> {
+    pub fn post_borrowed(&mut self, message: Message<&M>) -> Result<(), PostError> {
         match self {
             Ulp::Ddp(stream) => stream.post_borrowed(message),
             Ulp::Rdmap(_) => Err(PostError::OtherUlp),

@@ -45,7 +45,7 @@ impl Connection {
             return self.on_probe_too_big(now, mss, payload);
         }
         if mss >= self.path.mss() {
-            return TooBigOutcome::NoNews;
+            return TooBigOutcome::NotSmaller;
         }
         if self.send.outstanding.board.len_at(seq).is_some_and(|len| usize::from(len) <= payload) {
             return TooBigOutcome::BadSize;
@@ -54,7 +54,7 @@ impl Connection {
         let (longest, lost) = (self.send.longest_acked(), self.send.outstanding.board.is_lost(seq));
         if usize::from(longest) <= payload || lost {
             self.apply_path_mss(now, mss);
-            return TooBigOutcome::Believed;
+            return TooBigOutcome::Applied;
         }
         self.path.discovery_mut().pending_report = Some(match self.path.pending_report() {
             Some((before, at)) => {
@@ -62,7 +62,7 @@ impl Connection {
             }
             None => (mss, seq.wire()),
         });
-        TooBigOutcome::Remembered
+        TooBigOutcome::Stored
     }
 
     /// Returns the MSS that the path is assumed to carry: MTU less IP and fixed TCP header.
@@ -79,14 +79,14 @@ impl Connection {
 
     fn on_probe_too_big(&mut self, now: Instant, mss: u16, payload: usize) -> TooBigOutcome {
         if payload < self.send.emss() {
-            return TooBigOutcome::NoNews;
+            return TooBigOutcome::NotSmaller;
         }
         let found = self.path.discovery_mut();
         found.probe = None;
         found.search.on_probe_too_big(mss, now + self.config.path_mtu.raise);
         let emss = self.send.emss();
         self.send.outstanding.board.mark_longer_lost(emss);
-        TooBigOutcome::Believed
+        TooBigOutcome::Applied
     }
 
     fn apply_path_mss(&mut self, now: Instant, mss: u16) {

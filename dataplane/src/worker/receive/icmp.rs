@@ -111,12 +111,12 @@ impl<Io: PortIo> Env<Io> {
         let carrier = stream.conn.lower.connection().ok_or(DropReason::IcmpNoStream)?;
         let counters = self.control.counters();
         match carrier.endpoint_mut().on_packet_too_big(now, mtu, seq) {
-            TooBigOutcome::Believed => {
+            TooBigOutcome::Applied => {
                 counters.ip.path_mtu_updates.add(1);
                 carrier.make_ready(stream.slot, self.schedules.get_mut(CarrierKind::Connection));
             }
-            TooBigOutcome::Remembered => counters.ip.path_mtu_remembered.add(1),
-            TooBigOutcome::NoNews => return Err(DropReason::IcmpNoNews),
+            TooBigOutcome::Stored => counters.ip.path_mtu_remembered.add(1),
+            TooBigOutcome::NotSmaller => return Err(DropReason::IcmpNoNews),
             TooBigOutcome::NotInFlight => return Err(DropReason::IcmpNotInFlight),
             TooBigOutcome::BadSize => return Err(DropReason::IcmpSize),
         }

@@ -375,10 +375,7 @@ fn ack_with_pending_path_mtu_report_takes_slow_path() {
         end.poll(Instant::ZERO);
         if reported {
             let seq = end.conn.send.una.wire();
-            assert_eq!(
-                end.conn.on_packet_too_big(Instant::ZERO, 700, seq),
-                TooBigOutcome::Remembered
-            );
+            assert_eq!(end.conn.on_packet_too_big(Instant::ZERO, 700, seq), TooBigOutcome::Stored);
         }
         end.answer(Instant::ZERO, &PREDICTED, true)
     };

@@ -59,8 +59,9 @@ impl Group {
     fn place(self) -> &'static str {
         match self {
             Group::Drop | Group::TcpDrop | Group::SctpDrop => {
-                "Counted per worker, in frames or segments: `dropped` of `ddpctl stats`, `drops` of `/v1/stats`, and \
-                 the metric `ddpd_drops_total` with the label `reason`. A capture has it as a comment of the frame."
+                "These drops are counted per worker, in frames or segments: `dropped` of `ddpctl stats`, `drops` of \
+                 `/v1/stats`, metric `ddpd_drops_total` with the label `reason`. A capture has the reason as the \
+                 comment of the frame."
             }
             Group::Refusal => {
                 "Counted in the metric `ddpd_handshake_failures_total` with the labels `stage=\"admission\"` and \

@@ -17,7 +17,7 @@ struct Sink {
     messages: Vec<(u16, bool, Vec<u8>)>,
     refuse: bool,
     room: u32,
-    /// `None`: all fragments are held. `Some`: none is held, and this is the largest message that could be.
+    /// `None`: all fragments are held. `Some(n)`: no fragment is held, and `max_hold` returns `n` bytes.
     max_hold: Option<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! AES-GCM by libIPSec_MB (Intel's Multi-Buffer Crypto for IPsec library), a dependency of libdpdk on x86-64
-//! anyway. The module uses the library's direct interface, which processes one packet per call, synchronously.
+//! AES-GCM by libIPSec_MB (Intel's Multi-Buffer Crypto for IPsec library), on which libdpdk depends on x86-64. The
+//! module uses the library's direct interface, which processes one packet per call, synchronously.
 //!
 //! A short packet takes about a third of the time that other libraries need (docs/performance.md). Nothing is
 //! allocated after [`AesGcm::new`].
@@ -177,7 +177,7 @@ impl Drop for AesGcm {
     }
 }
 
-/// Room for the library's context of a call, in words, which are wiped faster than bytes.
+/// The library's `gcm_context_data` of one call. An array of `u64`, because `zeroize` wipes words faster than bytes.
 #[repr(C, align(64))]
 struct Context([u64; 16]);
 

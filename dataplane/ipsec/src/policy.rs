@@ -238,9 +238,9 @@ pub enum PolicyError {
 /// Treatment of packets that match no policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unmatched {
-    /// Packets from peers pass.
+    /// True if unmatched packets from peers pass.
     pub inbound: bool,
-    /// Packets to peers pass.
+    /// True if unmatched packets to peers pass.
     pub outbound: bool,
 }
 
@@ -300,8 +300,8 @@ impl<T: PartialEq> Spd<T> {
         if errors.is_empty() { Ok(Spd { policies, unmatched }) } else { Err(errors) }
     }
 
-    /// Returns a list that another holder of policies has checked; some of its policies may match no packet. Policies
-    /// beyond [`MAX_POLICIES`] are omitted, and then unmatched packets are dropped.
+    /// Returns a list without the checks of [`new`](Self::new), for policies of the kernel; some of them may match no
+    /// packet. Policies beyond [`MAX_POLICIES`] are omitted, and then unmatched packets are dropped.
     pub fn from_checked(mut policies: Vec<Policy<T>>, unmatched: Unmatched) -> Spd<T> {
         let is_complete = policies.len() <= MAX_POLICIES;
         policies.truncate(MAX_POLICIES);

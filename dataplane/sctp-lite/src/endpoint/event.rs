@@ -128,7 +128,8 @@ pub enum SctpReason {
     /// (RFC 6581 §9.2).
     AnswerTimeout,
     /// The peer answered the Initiate with a Terminate: it has no room for the session (RFC 5043 §6.4), or does not
-    /// support the enhanced form.
+    /// support the enhanced form. Also if the association has fewer streams than requested, and so not the stream of
+    /// the session.
     TurnedAway,
     /// The peer terminated the session before its Initiate was answered.
     Cancelled,

@@ -34,7 +34,7 @@ pub(super) use call::UpperCall;
 pub struct AdaptationStats {
     /// Sessions requested by the peer and reported to the owner.
     pub requests: u64,
-    /// Initiates answered with a Terminate, because a limit was reached (RFC 5043 §6.4).
+    /// Initiates answered with a Terminate, because a limit was reached (RFC 5043 §6.4) or the association is closing.
     pub turned_away: u64,
     /// Sessions terminated because the peer's messages violate the legal sequences (RFC 5043 §6.1).
     pub illegal: u64,
@@ -428,7 +428,7 @@ impl<M: RegionMemory> Upper<M> {
         Some(result)
     }
 
-    /// Calls `f` with a slot and updates its timer.
+    /// Calls `f` with a slot, and updates its timer and the totals of all slots.
     fn call_slot<R>(
         &mut self,
         stream: u16,

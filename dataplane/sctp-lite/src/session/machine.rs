@@ -114,6 +114,7 @@ enum TerminateState {
     PendingAfterData,
     /// Due next.
     Pending,
+    /// Passed to SCTP, or never to be sent.
     Sent,
 }
 

@@ -44,7 +44,7 @@ pub enum BadSack {
 #[derive(Clone, Copy, Default)]
 struct Blocks {
     newly_sacked: bool,
-    /// Number of TSNs in the blocks; `None` if the blocks are not sorted and disjoint.
+    /// Number of TSNs in the blocks; `None` if the blocks are not sorted, overlap or are adjacent.
     covered: Option<u64>,
     /// End of the highest block.
     top: ExtSeq,

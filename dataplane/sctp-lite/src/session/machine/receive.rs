@@ -46,7 +46,8 @@ impl Session {
         }
     }
 
-    /// Processes a message of a session that has not ended. Returns `None` if the message is too early.
+    /// Processes a message of a session that has not ended. Returns `None` if the message is refused: it is too early,
+    /// or there is no room for it.
     fn process(
         &mut self,
         message: &Message<'_>,

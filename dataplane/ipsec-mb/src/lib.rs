@@ -112,7 +112,8 @@ impl std::fmt::Debug for AesGcm {
 }
 
 impl AesGcm {
-    /// Expands a key of 16 or 32 bytes. `None` for other lengths, and where the CPU lacks AES or carry-less multiplication.
+    /// Expands a key of 16 or 32 bytes. `None` for other lengths, and where the CPU lacks AES-NI or carry-less
+    /// multiplication.
     pub fn new(key: &[u8]) -> Option<AesGcm> {
         let [short, long] = *library()?;
         let Functions { prepare, seal, open } = match key.len() {
@@ -146,8 +147,8 @@ impl AesGcm {
         let mut context = Context([0; 16]);
         let mut tag = [0; TAG];
         let (bytes, len) = (data.as_mut_ptr(), data.len() as u64);
-        // SAFETY: every pointer is valid for its length, the context is as large and aligned as the library's, and data may be
-        // worked on in place.
+        // SAFETY: every pointer is valid for its length, the context is as large and aligned as the library's, and the
+        // library permits equal input and output buffers.
         unsafe {
             call(
                 &*self.key,

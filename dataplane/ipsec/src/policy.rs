@@ -69,7 +69,8 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Returns the flow of a packet, which comes from the peer if `inbound`, else from us; see [`Flow::parse_with_visibility`].
+    /// Returns the flow of a packet, which comes from the peer if `inbound`, else from us. See
+    /// [`Flow::parse_with_visibility`].
     #[inline]
     pub fn parse(packet: &[u8], inbound: bool) -> Option<Flow> {
         Flow::parse_with_visibility(packet, inbound).map(|(flow, _)| flow)
@@ -126,7 +127,7 @@ impl Selector {
         ports && self.matches_fragment(flow, Visibility::Whole)
     }
 
-    /// Matches all but the ports, which only a packet's first fragment has. If the protocol is hidden, it is not
+    /// True if all fields match except the ports, which only a packet's first fragment has. A hidden protocol is not
     /// compared.
     fn matches_fragment(&self, flow: &Flow, visibility: Visibility) -> bool {
         let hidden = visibility == Visibility::Hidden;

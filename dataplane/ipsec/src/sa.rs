@@ -25,7 +25,8 @@ pub struct Tunnel {
     pub ttl: u8,
     /// DSCP of outer packets; `None` copies the inner packet's.
     pub dscp: Option<u8>,
-    /// RFC 6040 §4.1: true copies ECN outwards (normal mode), false sends Not-ECT (compatibility mode).
+    /// True to copy ECN to the outer header (normal mode, RFC 6040 §4.1) and to apply the outer mark to the inner
+    /// packet on exit (§4.2). False to send Not-ECT (compatibility mode) and to ignore the outer mark.
     pub ecn: bool,
     /// DF bit of outer IPv4 packets.
     pub fragments: Fragments,

@@ -22,7 +22,7 @@ pub struct Config {
     pub jitter: Duration,
     /// Rate and queue of a slow link; `None`: unlimited.
     pub rate: Option<Rate>,
-    /// Queue length in front of the slow link, bytes, above which an arriving frame is marked if possible
+    /// Length of the slow link's queue, bytes, above which an arriving frame is marked if possible
     /// ([`Frame::mark`](crate::Frame::mark)). Congestion is signalled before the queue is full. `None`: no marks.
     pub mark_bytes: Option<u64>,
     /// Probability that a frame arrives twice.

@@ -17,9 +17,9 @@ use crate::seam::MessageSource;
 /// Conditions at the end of a round of packets.
 #[derive(Clone, Copy)]
 struct RoundEnd {
-    /// The congestion window ended the round.
+    /// True if the congestion window ended the round.
     cwnd_limited: bool,
-    /// The source has more data.
+    /// True if the source has more data.
     has_data: bool,
 }
 

@@ -196,7 +196,7 @@ impl Guard {
         }
     }
 
-    /// Removes an SA. Returns true if this worker had it, or its owner's identity.
+    /// Removes an SA. Returns true if it was recorded here, as this worker's or as another worker's.
     pub fn remove(&mut self, id: SaId, direction: Direction) -> bool {
         match direction {
             Direction::In => self.remove_inbound(id),

@@ -69,7 +69,8 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Returns the flow of a packet, which comes from the peer if `inbound`, else from us; see [`Flow::parse_with_visibility`].
+    /// Returns the flow of a packet, which comes from the peer if `inbound`, else from us. See
+    /// [`Flow::parse_with_visibility`].
     #[inline]
     pub fn parse(packet: &[u8], inbound: bool) -> Option<Flow> {
         Flow::parse_with_visibility(packet, inbound).map(|(flow, _)| flow)
@@ -126,7 +127,7 @@ impl Selector {
         ports && self.matches_fragment(flow, Visibility::Whole)
     }
 
-    /// Matches all but the ports, which only a packet's first fragment has. If the protocol is hidden, it is not
+    /// True if all fields match except the ports, which only a packet's first fragment has. A hidden protocol is not
     /// compared.
     fn matches_fragment(&self, flow: &Flow, visibility: Visibility) -> bool {
         let hidden = visibility == Visibility::Hidden;
@@ -238,9 +239,9 @@ pub enum PolicyError {
 /// Treatment of packets that match no policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unmatched {
-    /// Packets from peers pass.
+    /// True if unmatched packets from peers pass.
     pub inbound: bool,
-    /// Packets to peers pass.
+    /// True if unmatched packets to peers pass.
     pub outbound: bool,
 }
 
@@ -300,8 +301,8 @@ impl<T: PartialEq> Spd<T> {
         if errors.is_empty() { Ok(Spd { policies, unmatched }) } else { Err(errors) }
     }
 
-    /// Returns a list that another holder of policies has checked; some of its policies may match no packet. Policies
-    /// beyond [`MAX_POLICIES`] are omitted, and then unmatched packets are dropped.
+    /// Returns a list without the checks of [`new`](Self::new), for policies of the kernel; some of them may match no
+    /// packet. Policies beyond [`MAX_POLICIES`] are omitted, and then unmatched packets are dropped.
     pub fn from_checked(mut policies: Vec<Policy<T>>, unmatched: Unmatched) -> Spd<T> {
         let is_complete = policies.len() <= MAX_POLICIES;
         policies.truncate(MAX_POLICIES);

@@ -59,7 +59,7 @@ pub enum PortKind {
         device: String,
         /// First device queue to use, from 0.
         first_queue: u16,
-        /// Use copy mode even if the driver supports zero-copy.
+        /// True to use copy mode even if the driver supports zero-copy.
         force_copy: bool,
     },
     /// A Linux interface through packet sockets.
@@ -284,8 +284,8 @@ impl PortKind {
         }
     }
 
-    /// Returns how many buffers the port allocates for both sides, besides its own pool. Only a memif client has
-    /// such buffers: its transmit descriptors count for both directions.
+    /// Returns the number of buffers that the port allocates for both sides, besides its own pool. Only a memif client
+    /// has such buffers: one per transmit descriptor in each direction.
     pub fn shared_buffers(&self, queues: u16, tx_descriptors: u16) -> u32 {
         match self {
             Self::Memif { role: MemifRole::Client, .. } => {

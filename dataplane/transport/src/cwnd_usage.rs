@@ -24,8 +24,8 @@ impl CwndUsage {
         CwndUsage { limited: false, max_flight: 0, round_end, full_at }
     }
 
-    /// Notes that data was sent, or was held back by a full window (`limited`). `flight`: bytes in the
-    /// network now.
+    /// Notes that data was sent, or that a full window stopped transmission (`limited`). `flight`: bytes in the network
+    /// now.
     pub fn note(&mut self, now: Instant, limited: bool, flight: u64, una: ExtSeq, nxt: ExtSeq) {
         if una >= self.round_end || limited || (!self.limited && flight > self.max_flight) {
             self.limited = limited;

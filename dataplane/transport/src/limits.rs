@@ -1,5 +1,5 @@
-//! The causes that limit a sender and how long each did, to explain a slow stream, and the rate at which the
-//! peer acknowledges meanwhile.
+//! Causes that limit a sender, the time under each, and the rate at which the peer acknowledged meanwhile. They explain
+//! a slow stream.
 
 use core::num::NonZeroU32;
 

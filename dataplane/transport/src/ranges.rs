@@ -155,7 +155,8 @@ impl Ranges {
         }
     }
 
-    /// Removes all numbers below `at`, which have arrived. Returns the new end of the contiguous part.
+    /// Advances the contiguous part to `at`, and over the range that contains `at`, if any. Removes all numbers below.
+    /// Returns the new end of the contiguous part.
     pub fn advance(&mut self, at: ExtSeq) -> ExtSeq {
         let end = self.containing(at).map_or(at, |r| r.end);
         self.remove_below(end);

@@ -1,9 +1,9 @@
 //! The flight recorder of one connection or association: its newest [`MAX_RECORDS`] rare events, with the headers
 //! of the segments that show them. Payload is never recorded.
 //!
-//! Without events the recorder takes eight bytes, and no time for a segment in order. Segments of the same kind within
-//! a minute share a record, which has the header of the first one and counts them. Reductions for marks also share a
-//! record: otherwise ECN would fill the recorder of every stream.
+//! Without events the recorder takes eight bytes, and no time for a segment in order. Consecutive retransmissions, or
+//! probes of one kind, share a record for a minute. It has the header of the first one and counts them. Reductions for
+//! marks also share a record: otherwise ECN would fill the recorder of every stream.
 //!
 //! ```text
 //!  | since the start: 48 bits, µs | kind: 8 | flags: 8 | number: 32 | answer: 32 | window: 16 | len: 16 | count: 32 |
@@ -15,7 +15,7 @@ use base::{ErrorNumbers, Instant};
 
 /// Maximum number of records kept.
 pub const MAX_RECORDS: usize = 16;
-/// Records kept for the lifetime of the connection.
+/// Number of newest records kept for the lifetime of the connection.
 const MIN_RECORDS: usize = 2;
 /// Time after the newest record during which all records are kept.
 const RETENTION: Duration = Duration::from_secs(60);
@@ -176,8 +176,8 @@ impl Record {
         Record { count, ..self }
     }
 
-    /// Returns the time after its first event during which the record is fresh. Its last counted event may
-    /// have occurred up to [`COALESCE_TIME`] later.
+    /// Returns the time after its first event during which this newest record keeps the recorder from shrinking. Its
+    /// last counted event may have occurred up to [`COALESCE_TIME`] later.
     fn retention(&self) -> Duration {
         let grew = self.kind().is_coalesced() && self.count > 1;
         if grew { COALESCE_TIME + RETENTION } else { RETENTION }

@@ -59,7 +59,7 @@ impl MemoryUse {
         MemoryUse { memory: self.memory + other.memory, used: self.used + other.used }
     }
 
-    /// Returns the difference; `part` is contained in it.
+    /// Returns the difference; `part` must be contained in `self`.
     #[inline]
     pub fn minus(self, part: MemoryUse) -> MemoryUse {
         MemoryUse { memory: self.memory - part.memory, used: self.used - part.used }
@@ -103,7 +103,7 @@ impl RetransmitBuffer {
         self.bytes
     }
 
-    /// Returns the memory in use: nothing if no bytes are kept, though a block may remain allocated.
+    /// Returns the memory in use: zero if no bytes are kept, though a block may remain allocated.
     #[inline]
     pub fn memory_use(&self) -> MemoryUse {
         if self.bytes == 0 {

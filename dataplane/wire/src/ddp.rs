@@ -210,7 +210,7 @@ impl Control {
         self.0 & field::DV
     }
 
-    /// Returns the bytes of the header that begins with this byte.
+    /// Returns the length of the header that begins with this byte, bytes.
     pub const fn header_len(self) -> usize {
         if self.is_tagged() { TAGGED_HEADER_LEN } else { UNTAGGED_HEADER_LEN }
     }
@@ -408,7 +408,7 @@ impl HeaderRepr {
         }
     }
 
-    /// Returns the bytes of the header.
+    /// Returns the length of the header, bytes.
     pub const fn len(&self) -> usize {
         match self {
             HeaderRepr::Tagged(_) => TAGGED_HEADER_LEN,
@@ -444,7 +444,7 @@ pub struct PackedHeader {
 }
 
 impl PackedHeader {
-    /// Returns the bytes of the header.
+    /// Returns the length of the header, bytes.
     #[inline]
     pub const fn len(&self) -> usize {
         self.len as usize

@@ -190,7 +190,7 @@ impl<T: AsRef<[u8]>> Frame<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Frame<T> {
-    /// Writes the key.
+    /// Writes the Key field, 16 bytes: [`FrameKind::key`].
     pub fn set_key(&mut self, key: [u8; 16]) {
         be::put(self.0.as_mut(), 0, &key);
     }

@@ -8,7 +8,7 @@ use crate::sa::{Mode, Shape, Use};
 /// An SA without its keys, for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaInfo {
-    /// Identifier of the SA.
+    /// Identifier in the data plane, never reused.
     pub id: SaId,
     /// SPI, which identifies the SA at its receiver.
     pub spi: u32,

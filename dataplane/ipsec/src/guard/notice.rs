@@ -27,7 +27,8 @@ pub enum Notice {
     SoftExpired(SaId),
     /// An SA has ended: its hard lifetime has expired, or its sequence numbers are exhausted.
     HardExpired(SaId),
-    /// Fewer than half of an SA's reserved sequence numbers are left, or none.
+    /// Fewer than half of an SA's reserved sequence numbers are left. Repeated, at most once per second, for packets
+    /// that find none left.
     SequencesLow(SaId),
     /// A packet was dropped for a reason that RFC 4301 and RFC 4303 call auditable.
     Audit {

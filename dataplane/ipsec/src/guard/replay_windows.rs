@@ -2,7 +2,7 @@
 //! worker, it does not accept a packet twice.
 //!
 //! ```text
-//!   held by a guard --SA ends--> left --SA with the same SPI and keys--> held
+//!   held by a guard --SA ends--> released --SA with the same SPI and keys--> held
 //! ```
 //!
 //! A window has one holder. While one guard holds it, an SA with the same SPI and keys at another guard opens no

@@ -169,8 +169,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.check_empty();
     }
 
-    /// Processes a packet between the two ends; its checksum is verified. The result tells whether its tag was
-    /// verified, and why SCTP dropped it or one of its chunks.
+    /// Processes a packet between the two ends, whose checksum the caller has verified. The result tells whether its
+    /// tag was verified, and why SCTP dropped it or one of its chunks.
     pub fn input(
         &mut self,
         now: Instant,
@@ -419,8 +419,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.process_changes(cx);
     }
 
-    /// Sets the bytes in front of SCTP packets, IP header included. Needed only if they differ from a plain IP
-    /// header.
+    /// Sets the length of the headers in front of SCTP packets, bytes: IP, and UDP if SCTP is encapsulated. Needed only
+    /// if it differs from an IP header without options.
     pub fn set_headers(&mut self, bytes: u16) {
         self.association.set_headers(bytes);
     }
@@ -532,10 +532,10 @@ impl<M: RegionMemory> Endpoint<M> {
             && self.empty_deadline.is_none()
     }
 
-    /// Processes all changes that a call caused.
+    /// Settles the sessions that a call changed, and processes the events of the association.
     fn process_changes(&mut self, cx: &mut Context<'_, M>) {
         let now = self.now;
-        // First the messages received over the association, then the events of the association itself.
+        // Received messages take effect before the events of the association.
         self.upper.settle_all(now, cx);
         if self.upper.take_abort() {
             self.association.abort(now, b"a session failed behind its Terminate");
@@ -543,7 +543,7 @@ impl<M: RegionMemory> Endpoint<M> {
         while let Some(event) = self.association.poll_event() {
             match event {
                 sctp::Event::Up { streams } => self.upper.on_up(now, streams),
-                // The sessions are already notified. New sessions count from here.
+                // The old sessions have already ended. `was_used` refers to the restarted association.
                 sctp::Event::Restarted { .. } => self.was_used = false,
                 sctp::Event::PeerShutdown => {
                     self.peer_shut_down_first = !self.upper.is_closing();

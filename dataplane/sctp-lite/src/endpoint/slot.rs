@@ -280,7 +280,7 @@ impl<M: RegionMemory> SessionSlot<M> {
     ) {
         let stream = Ulp::new_accepted(id, (pd, env.peer), ulp, agreed, Stag(0));
         let mut full = Box::new(AcceptedSession { stream, agreed });
-        // Place 0 in the order was the Initiate or Accept; the first segment has place 1.
+        // The order key is the DDP-SSN: 0 was the Initiate or Accept, 1 is the first segment.
         full.stream.sink(cx.reborrow()).order_complete(OrderKey(1));
         self.accepted = Some(full);
     }
@@ -431,7 +431,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
         let Some(full) = &self.accepted else { return };
         if !self.lifecycle.is_receiving() {
-            // The error was posted but could not be sent in time.
+            // The session has already failed, and its error has not been sent yet.
             *env.abort_requested = true;
         } else if let Some(segment) = full.stream.abort_segment(ETYPE_STARTUP, CODE_LOCAL) {
             self.session.queue_final_segment(segment);
@@ -529,8 +529,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         if self.state() == State::Closed {
             return;
         }
-        // RFC 5043 §6.2: one Terminate suffices, this end's if acknowledged, or the peer's. After an ABORT the peer's is
-        // not enough, because the ABORT replaces the acknowledgement of this end's.
+        // RFC 5043 §6.2: one Terminate suffices: this end's if acknowledged, or the peer's. After an ABORT by the peer,
+        // the peer's Terminate is not enough: the peer may not have received this end's messages.
         let aborted = matches!(reason, CloseReason::Lower(SctpReason::PeerAbort { .. }));
         let enough = self.session.is_own_done() || self.session.is_peer_done() && !aborted;
         if self.state() == State::Closing && !(reason.is_graceful() || enough) {
@@ -542,7 +542,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.finish(env, cx);
     }
 
-    /// Ends the session because the peer began another one on its streams, so it has received all of this session.
+    /// Ends the session because the peer began another one on its streams. The peer has therefore received all messages
+    /// of this session.
     pub(super) fn on_superseded(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if self.state() == State::Closed {
             return;

@@ -27,7 +27,8 @@ use super::timers::{Timer, Timers};
 pub(super) const MAX_REASON: usize = 128;
 
 /// Time for which the last packet of an association waits for room and for the next hop's link-layer address. Address
-/// resolution fails after three seconds (RFC 4861 §10). If lost, the packet is not retransmitted (RFC 9260 §9.1).
+/// resolution fails after three seconds (RFC 4861 §10). A last packet that is lost is not retransmitted (RFC 9260
+/// §9.1).
 const LAST_PACKET_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Protocol violation of a peer that ends an association.
@@ -375,8 +376,9 @@ impl Association {
         self.state
     }
 
-    /// True if the association is closed, all events are polled, and the last packet is sent or dropped. With calls
-    /// of [`handle_timeout`](Self::handle_timeout), this takes a bounded time after the end.
+    /// True if the association is closed, all events are polled, and the last packet is sent or dropped. If
+    /// [`handle_timeout`](Self::handle_timeout) is called when due, it becomes true within a bounded time after the
+    /// end.
     pub fn is_done(&self) -> bool {
         self.state == State::Closed
             && self.pending_replies.last_packet.is_none()

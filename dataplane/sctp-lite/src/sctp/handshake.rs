@@ -51,7 +51,7 @@ fn cookie_action(local: Tag, peer: Tag, ties: TieTags, cookie: &Cookie) -> Actio
 
 impl Association {
     /// Processes an INIT at an existing association or during its setup (RFC 9260 §5.2.1, §5.2.2). The association is
-    /// unchanged.
+    /// unchanged. In SHUTDOWN-ACK-SENT, the SHUTDOWN ACK is sent again instead of an INIT ACK (§9.2).
     ///
     /// An INIT cannot add addresses: the association uses only the source address of the peer's packets, and no
     /// address that an INIT lists.

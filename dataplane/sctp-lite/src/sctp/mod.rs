@@ -1,8 +1,9 @@
 //! SCTP (RFC 9260), single-homed, without a send buffer, below the DDP adaptation.
 //!
-//! Messages are delivered on arrival, even if earlier ones are missing ([`MessageSink`](crate::seam::MessageSink));
-//! only their TSNs are kept. For transmission, the upper layer writes messages directly into the packet
-//! ([`MessageSource`](crate::seam::MessageSource)). For a retransmission it writes the same bytes again.
+//! Messages are delivered on arrival, even if earlier ones are missing ([`MessageSink`](crate::seam::MessageSink)).
+//! Only TSNs, and fragments of incomplete messages, are kept. For transmission, the upper layer writes messages
+//! directly into the packet ([`MessageSource`](crate::seam::MessageSource)). For a retransmission it writes the same
+//! bytes again.
 //!
 //! A [`Listener`] answers INITs without keeping state. An [`Association`] is sans-IO; its `upper` is both sink and
 //! source. Every call is legal at any time. The owner calls:

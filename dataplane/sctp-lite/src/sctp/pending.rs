@@ -12,11 +12,11 @@ use crate::seam::TxBatch;
 /// Control chunks due to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct DueChunks {
-    /// INIT or COOKIE ECHO.
+    /// True if INIT or COOKIE ECHO is due.
     pub(super) setup: bool,
     pub(super) cookie_ack: bool,
     pub(super) heartbeat: bool,
-    /// SHUTDOWN or SHUTDOWN ACK.
+    /// True if SHUTDOWN or SHUTDOWN ACK is due.
     pub(super) shutdown: bool,
 }
 

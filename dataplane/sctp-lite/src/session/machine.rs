@@ -5,7 +5,7 @@
 //!  Initiating --- Initiate -------------->  Deciding
 //!      |       <-- Accept ----------------      |   \
 //!     Open     === segments ==============     Open   Reject, Terminate --> Over
-//!      |       <-- Terminate, both ways ->      |
+//!      |       <-- Terminate, both ends ->      |
 //!     Over                                     Over
 //! ```
 //!
@@ -15,8 +15,8 @@
 //! Sending (§6.6): the first message of this end must be acknowledged, or answered on the active side, before
 //! anything else is sent. Segments follow, and the Terminate is last.
 //!
-//! Receiving: each message is processed at the place of its DDP-SSN. A Terminate ends the peer's direction once all
-//! earlier messages have arrived.
+//! Receiving: a message is judged by its DDP-SSN, not by the order of arrival. A Terminate ends the peer's direction
+//! once all earlier messages have arrived.
 
 mod receive;
 
@@ -114,6 +114,7 @@ enum TerminateState {
     PendingAfterData,
     /// Due next.
     Pending,
+    /// Passed to SCTP, or never to be sent.
     Sent,
 }
 

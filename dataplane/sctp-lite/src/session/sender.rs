@@ -134,7 +134,7 @@ impl Sender {
         if !self.has_room() || SEGMENT_HEADER_LEN + next_len > out.len() {
             return None;
         }
-        // By reference: a move would read with wide loads bytes that were just written field by field.
+        // Borrowed: a move would read bytes just written field by field with wide loads, which stall.
         let next = source.next(mulpdu);
         let outgoing = next.as_ref()?;
         let (ssn, len) = (self.next_ssn(), SEGMENT_HEADER_LEN + outgoing.len());
@@ -152,7 +152,7 @@ impl Sender {
             header_len: outgoing.header.len() as u8,
             kept: false,
         };
-        // For the last segment at present, the poster waits for the acknowledgement.
+        // The poster of the last available segment waits for its acknowledgement.
         let following_len = source.next_len(mulpdu).map(|len| (SEGMENT_HEADER_LEN + len) as u16);
         let immediate = following_len.is_none() || self.records.len() + 1 >= MAX_OUTSTANDING;
         self.stats.segments += 1;

@@ -1,6 +1,5 @@
-//! Delivery rate (draft-cheng-iccrg-delivery-rate-estimation §3), sampled per transmit run. All segments of
-//! one poll leave at the same time, so the transmission time identifies the run. The record of a segment
-//! needs only that time.
+//! Delivery rate (draft-cheng-iccrg-delivery-rate-estimation §3), sampled per transmit run. All segments of a run have
+//! the same transmission time, which identifies the run. The record of a segment needs only that time.
 //!
 //! ```text
 //!   runs   | sent at 1.0 | sent at 1.2 | sent at 1.3 |     delivery state at that time

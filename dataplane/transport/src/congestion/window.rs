@@ -14,7 +14,7 @@ pub(super) struct Window {
     pub(super) ssthresh: u64,
     pub(super) smss: u16,
     pub(super) send_window: u32,
-    /// Pacing spreads the data that an acknowledgement releases.
+    /// True if pacing spreads the data that an acknowledgement releases.
     pub(super) paced: bool,
     /// Minimum of the threshold, segments.
     pub(super) floor: u8,

@@ -73,8 +73,8 @@ impl LossRecovery {
         &self.cc
     }
 
-    /// Returns congestion control for modification: idle time, segment size and transmit runs. Losses go through this
-    /// type.
+    /// Returns congestion control for modification: idle time, segment size and transmit runs. Losses are reported to
+    /// [`LossRecovery`] instead.
     #[inline]
     pub fn cc_mut(&mut self) -> &mut Congestion {
         &mut self.cc
@@ -184,8 +184,8 @@ impl LossRecovery {
         self.rtt.on_unanswered();
     }
 
-    /// Records that the congestion window stopped the last attempt to send (`limited`) or that data was sent: RFC 2861
-    /// §3.2, RFC 7661 §4.3. An unused window is reduced to `least` segments at least.
+    /// Records the use of the congestion window after data was sent, or after a full window stopped transmission
+    /// (`limited`). An unused window is reduced, but not below `least` segments (RFC 2861 §3.2, RFC 7661 §4.3).
     pub fn note_usage(
         &mut self,
         state: &mut FlightState,

@@ -177,7 +177,7 @@ impl<'a> ControlRepr<'a> {
         Ok(ControlRepr { ssn: DdpSsn(be::u16(message, field::SSN)), function, private_data })
     }
 
-    /// Returns the bytes that [`emit`](Self::emit) writes.
+    /// Returns the number of bytes that [`emit`](Self::emit) writes.
     pub const fn wire_len(&self) -> usize {
         CONTROL_HEADER_LEN + self.private_data.len()
     }

@@ -196,7 +196,8 @@ impl Host {
         self.settle();
     }
 
-    /// Processes the consequences of a call, and performs the owner's reactions.
+    /// Settles all sessions, records their events and reacts as an owner: accepts or rejects by `policy`, reposts
+    /// buffers, and with `closes` closes after the peer.
     pub(super) fn settle(&mut self) {
         let now = self.now;
         loop {

@@ -45,7 +45,7 @@ counters! { SESSION, fn put_session(stats: &SessionStats) {
 }}
 
 counters! { ASSOCIATION, fn put_association(stats: &AssociationStats) {
-    /// Packets received that belong to the association.
+    /// Packets received with the verification tag of this end, or with a valid cookie.
     sctp_packets_in: Counter = stats.endpoint.sctp.packets_in,
     /// Packets sent.
     sctp_packets_out: Counter = stats.endpoint.sctp.packets_out,
@@ -53,7 +53,7 @@ counters! { ASSOCIATION, fn put_association(stats: &AssociationStats) {
     sctp_setups_retransmitted: Counter = stats.endpoint.sctp.setup_retransmitted,
     /// SHUTDOWN and SHUTDOWN ACK chunks retransmitted.
     sctp_shutdowns_retransmitted: Counter = stats.endpoint.sctp.shutdown_retransmitted,
-    /// HEARTBEAT chunks received and answered.
+    /// HEARTBEAT chunks received for which a HEARTBEAT ACK was queued.
     sctp_heartbeats_in: Counter = stats.endpoint.sctp.heartbeats_in,
     /// HEARTBEAT chunks sent.
     sctp_heartbeats_out: Counter = stats.endpoint.sctp.heartbeats_out,
@@ -135,7 +135,7 @@ counters! { ASSOCIATION, fn put_association(stats: &AssociationStats) {
     sctp_paced_waits: Counter = stats.send.paced_waits,
     /// Sessions requested by the peer.
     session_requests: Counter = stats.endpoint.adaptation.requests,
-    /// Initiates answered with a Terminate, because a limit was reached (RFC 5043 §6.4).
+    /// Initiates answered with a Terminate, because a limit was reached (RFC 5043 §6.4) or the association is closing.
     session_turned_away: Counter = stats.endpoint.adaptation.turned_away,
     /// Sessions terminated because the peer's messages violate the legal sequences (RFC 5043 §6.1).
     session_illegal: Counter = stats.endpoint.adaptation.illegal,

@@ -62,12 +62,12 @@ pub(super) enum Phase {
     /// No new streams are accepted. Jobs, then streams, end until the deadline.
     Draining {
         deadline: Instant,
-        /// True once the workers have received the command to drain.
+        /// True once the command to drain is queued for the workers.
         drain_sent: bool,
         /// Number of workers without streams.
         drained_workers: usize,
     },
-    /// The workers have received the command to stop.
+    /// The command to stop is queued for the workers.
     Stopping {
         /// Number of workers that have stopped or panicked.
         stopped_workers: usize,

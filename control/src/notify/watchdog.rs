@@ -2,8 +2,9 @@
 //!
 //! A separate thread checks them at half the manager's interval (`WATCHDOG_USEC`). It feeds the watchdog if every
 //! worker and every control thread has made a turn of its loop since the last feed. An idle worker still turns, and
-//! each check wakes the control threads. Otherwise the thread logs each stuck thread once and checks more often: if all
-//! turn again in time, it feeds the watchdog. It takes no lock and sends no request, so no other thread can block it.
+//! each check wakes the control threads. If a thread is stuck, it is logged once, and the checks become more frequent:
+//! the watchdog is fed as soon as all threads turn again. The checking thread takes no lock and sends no request, so no
+//! other thread can block it.
 
 use std::fmt;
 use std::process;
@@ -69,7 +70,7 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// Counts a turn. `stopping`: the workers have received the command to stop.
+    /// Counts a turn. `stopping`: the workers are being stopped, so that their turns are not checked any more.
     pub fn count_turn(&self, stopping: bool) {
         self.turns.fetch_add(1, Ordering::Relaxed);
         self.stopping.store(stopping, Ordering::Relaxed);

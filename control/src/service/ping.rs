@@ -60,8 +60,8 @@ impl Ping {
         Ping { slot, size, count, round: 0, began_at: None, sink_sent: false, times }
     }
 
-    /// Returns the data of this round, different for each round. It is a C string, because rping's server copies back
-    /// the bytes up to the first zero.
+    /// Returns the data of this round: characters that differ from those of the 57 rounds before, and a final zero.
+    /// rping's server copies back the bytes up to the first zero, so the data is a C string.
     pub fn pattern(&self) -> Vec<u8> {
         let letter = |at: u32| b'A' + (at.wrapping_mul(31).wrapping_add(self.round) % 58) as u8;
         (0..self.size).map(|at| if at + 1 < self.size { letter(at) } else { 0 }).collect()

@@ -27,7 +27,8 @@ pub(in crate::appliance) struct Region {
     pub(super) state: RegionState,
     /// The stream to which an exclusive region is bound.
     pub(super) bound: Option<StreamId>,
-    /// Times at which the stream was bound, and at which it last wrote.
+    /// Time at which the stream was bound, and time of its last delivery to the region; equal before the first
+    /// delivery.
     pub(super) held_since: Option<(Instant, Instant)>,
     /// Streams to which the region was advertised.
     pub(super) users: HashSet<StreamId>,

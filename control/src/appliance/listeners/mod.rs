@@ -259,7 +259,7 @@ impl Listeners {
         sent
     }
 
-    /// Handles the workers' answers to a new listener. If one refused, the listener is removed.
+    /// Handles the workers' answers to a new or restarted listener. If one refused, the listener is removed.
     pub(super) fn on_added(
         &mut self,
         env: &mut Env,

@@ -185,7 +185,7 @@ fn sctp_config(section: &SctpSection, recorder: bool) -> sctp::Config {
 }
 
 fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
-    // Exhaustive pattern without `..`: an option that is not used here does not compile.
+    // Exhaustive pattern without `..`: an unused new key is a compile error.
     let MpaSection { revision_0, revision_1, revision_2, markers, crc, private_data_limit: _ } =
         section.mpa;
     EndpointConfig {

@@ -283,7 +283,7 @@ impl Env {
         self.loading.remove(&id).map(|(loading, _)| loading)
     }
 
-    /// Returns a number that is unique in this process.
+    /// Returns a number that this appliance has not used since its start.
     pub(super) fn allocate_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1

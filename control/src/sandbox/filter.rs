@@ -36,7 +36,7 @@ pub(super) fn install_base(ports: &Ports) -> Result<(), String> {
     apply_filter_all_threads(&compile(none, SeccompAction::Allow, action)?).map_err(refused)
 }
 
-/// Restricts the calling worker further, to the system calls of its kinds of port.
+/// Restricts the calling thread further, to the system calls of these kinds of port.
 ///
 /// # Errors
 /// A sentence: the kernel refuses the filter.

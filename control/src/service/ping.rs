@@ -54,7 +54,7 @@ pub struct Times {
 }
 
 impl Ping {
-    /// Creates a run of `count` rounds of `size` bytes, both at least 1. The slot has at least 2 `size` bytes.
+    /// Creates a run of `count` rounds of `size` bytes, both at least 1. The slot has at least 2 · `size` bytes.
     pub fn new(slot: Slot, size: u32, count: u32) -> Ping {
         let times = Vec::with_capacity(count as usize);
         Ping { slot, size, count, round: 0, began_at: None, sink_sent: false, times }

@@ -239,7 +239,7 @@ impl LogFormat {
     const WORDS: [(&'static str, LogFormat); 3] =
         [("text", LogFormat::Text), ("json", LogFormat::Json), ("journald", LogFormat::Journald)];
 
-    /// Returns the word of the format in the configuration.
+    /// Returns the format's name in the configuration: `text`, `json` or `journald`.
     pub fn as_str(self) -> &'static str {
         LogFormat::WORDS[self as usize].0
     }

@@ -205,7 +205,7 @@ pub enum Delivery {
         /// Path of the file.
         path: PathBuf,
     },
-    /// Back to the sender, on the same queue.
+    /// Back to the sender, on queue 0.
     Echo,
     /// Nowhere: messages are only counted.
     Discard,

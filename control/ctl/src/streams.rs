@@ -148,7 +148,7 @@ pub struct Selection {
     /// Only streams in this state (established, closing, ...)
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
-    /// Only streams limited by this now: application, peer_window, send_window, congestion_window, pacing or port
+    /// Only streams limited by this now: application, peer_window, send_window, congestion_window, pacing, port or path
     #[arg(long, value_name = "LIMIT")]
     limited_by: Option<String>,
     /// Column to sort by; numbers descending, text ascending

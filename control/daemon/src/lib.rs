@@ -101,7 +101,7 @@ pub enum DoctorFormat {
     Script,
 }
 
-/// Version, commit and features; `dpdk` is libdpdk's version, where it is known.
+/// Returns version, commit and features. `dpdk`: libdpdk's version, if known.
 pub fn version(dpdk: Option<&str>) -> String {
     build_info::text(dpdk)
 }

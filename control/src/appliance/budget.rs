@@ -2,17 +2,17 @@
 //!
 //! ```text
 //!   0                                                       ceiling
-//!   | buffers and streams (fixed) | regions | jobs |   free   |
+//!   | buffers and streams, reserved | regions | jobs |  free  |
 //! ```
 //!
-//! The ceiling is `limits.memory`, or a share of the machine's memory. Reserved at the start: the bounds of the
-//! workers' buffers, and the memory of `limits.streams` streams. If both exceed half of the ceiling, the buffers'
-//! bounds are lowered, but not below an eighth of the ceiling together. A region or job is charged before its memory is
-//! mapped. The charge ends with the last handle to the memory.
+//! The ceiling is `limits.memory`, or a share of the machine's memory without packet pools. Reserved from the start:
+//! the bounds of the workers' buffers, and the memory of `limits.streams` streams per worker. If both exceed half of
+//! the ceiling, the buffers' bounds are lowered, but not below an eighth of the ceiling together. A region or job is
+//! charged before its memory is mapped. The charge ends with the last handle to the memory.
 //!
 //! A region is charged with its whole size, because its memory is populated at once: private memory, or a memory file
-//! if it is shared. Regions in reserved hugepages are not charged: the machine's memory excludes these pages. Packet
-//! pools are subtracted from it beforehand. The program itself is not counted.
+//! if it is shared. Regions in reserved hugepages are not charged: the machine's memory excludes these pages. The
+//! program itself is not counted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ const MIB: u64 = 1 << 20;
 pub struct HostMemory {
     /// Memory that the process may use, and the source of that number.
     pub machine: MachineMemory,
-    /// Part of it that packet pools use, bytes.
+    /// Part of that memory used by packet pools, bytes.
     pub pools: u64,
     /// Number of appliances in the process.
     pub appliances: u64,

@@ -564,7 +564,7 @@ impl Core {
         self.drain_timeout(now);
     }
 
-    /// Continues the request of a ticket to which no answer is outstanding.
+    /// Runs the continuation of a ticket that all its workers have answered.
     fn resume(&mut self, complete: Complete<Continuation>, now: Instant) {
         let Complete { continuation: then, result } = complete;
         match then {

@@ -42,7 +42,7 @@ struct Link {
 }
 
 impl Links {
-    /// Creates the link states. All links count as up until they are polled.
+    /// Creates the link states. All links are considered up until they are polled.
     pub(super) fn new(ports: usize, now: Instant) -> Links {
         Links { poll_at: now, links: vec![Link::default(); ports] }
     }

@@ -19,8 +19,9 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Number to which a region is bound while no stream may use it. No worker assigns it.
 pub(super) const NO_STREAM: StreamId = StreamId(u64::MAX);
 
-/// State of a request that waits for workers. It is resumed when all workers with its ticket have answered. `Connected`
-/// and `Posted` wait for one worker's event other than `Done`.
+/// State of a request that waits for workers. It is resumed when all workers with its ticket have answered. The comment
+/// of a variant describes the state if none has refused. `Connected` and `Posted` wait for one worker's event other
+/// than `Done`.
 pub(super) enum Continuation {
     RegionAdded {
         name: String,

@@ -246,7 +246,7 @@ impl Driver {
         match polled {
             Ok(_) | Err(Errno::INTR) => programs,
             Err(error) => {
-                // Without poll only polling by time remains: sleep, do not spin.
+                // poll failed, so events are checked at an interval instead of in a busy loop.
                 tracing::error!("poll: {error}");
                 std::thread::sleep(FULL_RETRY);
                 true

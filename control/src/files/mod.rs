@@ -294,7 +294,7 @@ impl<M> Shared<M> {
 #[derive(Debug)]
 struct State<M> {
     files: BTreeMap<FileId, Slot<M>>,
-    /// Directories below which files are opened again; `None` disables it.
+    /// Directories below which moved files are opened again; `None`: they are not opened again.
     directories: Option<Arc<Directories>>,
     stop: bool,
 }

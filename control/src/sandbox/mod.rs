@@ -95,7 +95,8 @@ impl Sandbox {
         }
     }
 
-    /// Restricts the calling worker to the system calls of its kinds of port. Without the base filter it does nothing.
+    /// Restricts the calling thread, a worker or the pump of a shared interface, to the system calls of these kinds of
+    /// port. Without the base filter it does nothing.
     pub fn filter_worker(&self, kinds: &[PortKind]) {
         if !self.enabled || !state::state().seccomp {
             return;

@@ -25,7 +25,7 @@ pub struct SandboxState {
     pub landlock: u32,
     /// True if the base filter is in force in all threads.
     pub seccomp: bool,
-    /// Number of workers with the narrower filter.
+    /// Number of threads with the narrower filter: workers, and pumps of shared interfaces.
     pub workers: u32,
 }
 

@@ -100,7 +100,8 @@ pub enum Action {
     },
     /// Lets the stream send before it has received anything. The program's other stream shows that the peer is ready.
     AllowSend,
-    /// Ends the stream, because its peer violates the service's protocol. One sentence.
+    /// Ends the stream, because its peer violates the service's protocol or misses its time-out. Contains the reason,
+    /// one sentence.
     End(String),
 }
 
@@ -118,7 +119,8 @@ pub struct AcceptedStream {
     pub reads: bool,
 }
 
-/// Returns how the worker serves such streams. Echo and sink are served by the worker alone.
+/// Returns how the worker serves the streams of a listener with this service. Echo and sink are served by the worker
+/// alone.
 pub(crate) fn worker_service(kind: ServiceKind) -> dataplane::Service {
     match kind {
         ServiceKind::Echo => dataplane::Service::Echo,

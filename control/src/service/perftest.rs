@@ -7,8 +7,8 @@
 //!
 //! ```text
 //!   1  16  version, such as "6.06"                5  56  before the data stream is opened
-//!   2   4  cycle buffer                           6  56  after it
-//!   3   4  cache line                             7  56  where its memory is, and 8, 9, 10 once more
+//!   2   4  cycle buffer                           6  56  after the data stream is opened
+//!   3   4  cache line                             7  56  the client's memory, repeated in 8, 9 and 10
 //!   4   2  MTU                                   ..      reports and the end: echoed
 //! ```
 //!
@@ -17,8 +17,8 @@
 //! | traffic | program |
 //! |---|---|
 //! | Writes, or Reads, on the data stream | bandwidth of Writes; bandwidth or latency of Reads: no action |
-//! | Sends, the client's address is not page-aligned | bandwidth of Sends: their number is written there as a credit |
-//! | Sends, the address is page-aligned | latency of Sends: each is answered by one like it |
+//! | Sends, the client's address is not page-aligned | bandwidth of Sends: their number is written to it, as a credit |
+//! | Sends, the address is page-aligned | latency of Sends: the server sends each one back |
 //! | ten control messages, then silence | latency of Writes: the server writes first, then answers each Write |
 //!
 //! *Pairing data and control streams.* The server delays its answers to message 5, so that only one client of a host

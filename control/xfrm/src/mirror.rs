@@ -291,7 +291,7 @@ impl Mirror {
                 hard && self.sas.remove(&key, events)
             }
             Body::SasFlushed(protocol) => self.sas.flush(protocol, events),
-            // Without the changed policies and SAs themselves: a new dump is needed.
+            // Neither message contains the changed policies and SAs, so a new dump is needed.
             Body::Migrated | Body::Overrun => true,
             Body::Acknowledged(code) => {
                 self.handle_ack(message.sequence, code);

@@ -108,8 +108,8 @@ pub(crate) fn update_state(
     (XfrmMessage::NewAsyncEvent(NewAsyncEventMessage { id, nlas }), NLM_F_REPLACE)
 }
 
-/// Returns the replay state. All numbers up to the highest count as received; the window itself remains in the data
-/// plane.
+/// Returns the replay state. All numbers up to the highest are reported as received; the window itself remains in the
+/// data plane.
 fn replay_attribute(
     kernels: &ReplayState,
     SequenceNumbers { sent, received }: SequenceNumbers,

@@ -120,7 +120,7 @@ pub struct Explained {
     pub group: Group,
     /// The name as it appears in output and metrics.
     pub name: String,
-    /// Meaning of the name.
+    /// Meaning of the reason, note or event, in whole sentences.
     pub meaning: &'static str,
     /// The usual cause.
     pub cause: &'static str,

@@ -12,7 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// Values by name. Names are `snake_case` and stable.
 pub type Counters = BTreeMap<CounterName, u64>;
 
-/// Name of a counter. Where the counter is counted, its descriptor belongs to it; JSON has the name only.
+/// Name of a counter: with its descriptor if a table declares the counter, else only the text, as after reading from
+/// JSON.
 #[derive(Clone, Debug)]
 pub enum CounterName {
     /// A counter of a table.

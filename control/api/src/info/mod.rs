@@ -1,4 +1,4 @@
-//! The JSON objects that show the state of the appliance: what replies hold.
+//! The JSON objects of replies that show the state of the appliance.
 //!
 //! The JSON is stable: members may be added, never renamed or removed. Sizes are bytes, times
 //! microseconds unless the name says otherwise.

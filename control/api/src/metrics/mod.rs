@@ -20,7 +20,7 @@
 //! Names end with their unit (`_bytes`, `_seconds`), and counters with `_total`. Maxima are gauges.
 //! At most [`MAX_SERIES`] listeners and regions have series of their own; the others are summed under the label [`OTHERS_LABEL`].
 //!
-//! The registry is made for each scrape from one snapshot, so that all values are of one moment.
+//! A registry is built for each scrape from one snapshot, so that all values are of one moment.
 
 mod format;
 mod histogram;

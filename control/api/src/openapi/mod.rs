@@ -101,7 +101,7 @@ fn describe_operation(
     }
     if inputs.bytes {
         let content = json!({"application/octet-stream": {}});
-        // A request without a body counts as an input of no bytes.
+        // A request without a body is an input of no bytes.
         operation["requestBody"] = json!({"required": false, "content": content});
     }
     operation["responses"] = describe_responses(call, words, answers, error);

@@ -43,7 +43,7 @@ pub(super) struct CaptureParams {
     pub(super) started_at: u64,
 }
 
-/// Encoder of the file. Holds the encoded bytes that were not taken yet.
+/// Encoder of the file, with the encoded bytes that were not taken yet.
 pub(super) struct CaptureFile {
     writer: PcapNgWriter<OutputBuffer>,
     started_at: u64,

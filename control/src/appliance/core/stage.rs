@@ -5,7 +5,8 @@ use crate::appliance::env::Phase;
 use crate::notify::{Stage, State};
 
 impl Core {
-    /// Returns the stage, the number of reloads, and whether a reload is in progress. It is cheap: every turn calls it.
+    /// Returns the stage, the number of reloads, and whether a reload is in progress. Cheap, because every turn calls
+    /// it.
     pub fn stage(&self) -> (Stage, u64, bool) {
         let stage = match self.env.phase {
             Phase::Running if self.env.drained_by_operator => Stage::Draining,
@@ -16,7 +17,7 @@ impl Core {
         (stage, self.reloads.begun, self.reloads.plan.is_some())
     }
 
-    /// Returns the stage and the numbers of listeners and streams.
+    /// Returns the stage, the numbers of listeners and streams, and the state of reloads.
     pub fn state(&self) -> State {
         let (stage, reloads, reloading) = self.stage();
         let (listeners, streams) = (self.listeners.len(), self.streams.remaining());

@@ -54,7 +54,7 @@ impl Totals {
         self.sums.add_association(stats);
     }
 
-    /// Returns the sums for changes.
+    /// Returns the sums, mutable.
     pub(super) fn sums_mut(&mut self) -> &mut Sums {
         &mut self.sums
     }

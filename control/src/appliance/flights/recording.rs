@@ -1,4 +1,5 @@
-//! A worker's recording of a stream's connection, or of its association, as words and sentences.
+//! A worker's recording of a stream's connection, or of its association, and its conversion to event names and
+//! sentences.
 
 use std::time::{Duration, Instant};
 
@@ -137,7 +138,7 @@ impl WorkerRecording {
         sentences
     }
 
-    /// Returns the word for a record, and details.
+    /// Returns the event name of a record, and details.
     pub(super) fn describe(&self, record: &Record) -> (&'static str, String) {
         let (number, answer, count) = (record.number, record.answer, record.count);
         match record.kind() {

@@ -120,7 +120,7 @@ impl Owners {
         }
     }
 
-    /// Returns an owner per protection; owners take turns.
+    /// Returns the owner of each protection. Owners are assigned round-robin.
     pub(super) fn assign_owners(&self, protections: usize) -> Vec<WorkerId> {
         (0..protections).map(|at| WorkerId(self.0[at % self.0.len()])).collect()
     }
@@ -181,7 +181,7 @@ impl Ipsec {
         self.kernel.as_ref()
     }
 
-    /// Returns SPI, direction and name of an SA. The name is from the configuration, or that of the protection.
+    /// Returns SPI, direction and name of an SA. An SA of the kernel has the name of its protection.
     pub(super) fn sa(&self, id: SaId) -> Option<(u32, SaDirection, String)> {
         if let Some(kernel) = &self.kernel {
             let sa = kernel.sa(id)?;

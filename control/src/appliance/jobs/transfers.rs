@@ -6,7 +6,7 @@
 //!
 //! The destination is checked before the source is read. A bounded window of the source is in memory
 //! ([`puts`](super::puts)); it does not change while its messages may be retransmitted. A bounded number of messages is
-//! outstanding. A message counts as transferred when the peer's LLP has acknowledged all of it.
+//! outstanding. A message is considered transferred when the peer's LLP has acknowledged all of it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

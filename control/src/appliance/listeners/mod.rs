@@ -236,8 +236,8 @@ impl Listeners {
         env.broadcast_all(Continuation::ListenerAdded { name, answer }, &steps);
     }
 
-    /// Sends the admitted peers of listeners for which the workers have other ones. Returns the names of these
-    /// listeners; the workers answer with [`Continuation::PeersSet`].
+    /// Sends the admitted peers of each listener whose lists have changed. Returns the names of these listeners; the
+    /// workers answer with [`Continuation::PeersSet`].
     pub(super) fn send_peers(&mut self, env: &mut Env) -> Vec<String> {
         let mut sent = Vec::new();
         for (name, listener) in &mut self.listeners {
@@ -259,7 +259,7 @@ impl Listeners {
         sent
     }
 
-    /// Records that all workers listen. If one refused, the listener is removed.
+    /// Handles the workers' answers to a new or restarted listener. If one refused, the listener is removed.
     pub(super) fn on_added(
         &mut self,
         env: &mut Env,

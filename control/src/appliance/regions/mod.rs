@@ -1,7 +1,7 @@
 //! Regions: registration, exclusive use by one stream, deregistration.
 //!
 //! ```text
-//!             memory made          all workers have it        RemoveStag sent      all released
+//!             memory created       all workers have it        RemoveStag sent      all released
 //!  (loading) ------------> Adding -----------------> Active ----------------> Removing --------------> freed
 //!                                                                            (file regions: Closing, until
 //!                                                                             the file is written)
@@ -294,7 +294,7 @@ impl Regions {
         })
     }
 
-    /// Records that all workers have the region. If one refused, the region is removed.
+    /// Handles the workers' answers to a new region. If one refused, the region is removed.
     pub(super) fn on_added(
         &mut self,
         env: &mut Env,

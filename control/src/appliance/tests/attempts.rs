@@ -17,7 +17,7 @@ fn attempts(bench: &Bench) -> Vec<EventKind> {
     bench.logged_events(|kind| matches!(kind, EventKind::HandshakeFailed { .. }))
 }
 
-/// Returns the private data of the first reject among the workers' commands, all of which are taken.
+/// Takes all commands of the workers. Returns the private data of the first reject among them.
 fn take_reject(bench: &mut Bench) -> Option<Vec<u8>> {
     bench.all_commands().into_iter().find_map(|command| match command {
         Command::Reject { private_data, .. } => Some(private_data),
@@ -25,7 +25,7 @@ fn take_reject(bench: &mut Bench) -> Option<Vec<u8>> {
     })
 }
 
-/// Returns the first connect among the workers' commands, all of which are taken.
+/// Takes all commands of the workers. Returns the first connect among them.
 fn take_connect(bench: &mut Bench) -> Option<Box<Connect>> {
     bench.all_commands().into_iter().find_map(|command| match command {
         Command::Connect(connect) => Some(connect),

@@ -60,7 +60,7 @@ enum Stage {
         /// Files of new regions that did not exist before the reload.
         new_files: Vec<ParentDirectory>,
     },
-    /// The workers have received the additions and changes.
+    /// The workers are applying the additions and changes.
     Applying {
         /// Additions and changes that the workers have not yet answered.
         awaited: HashSet<Addition>,
@@ -264,12 +264,12 @@ impl Core {
         Ok(())
     }
 
-    /// Records that all workers have the admitted peers of a listener, or that one refused.
+    /// Handles the workers' answers to a change of a listener's admitted peers: all have applied it, or one refused.
     pub(super) fn on_peers_set(&mut self, listener: String, outcome: Result<(), String>) {
         self.on_addition_done(&Addition::Peers(listener), outcome);
     }
 
-    /// Records that all workers have a region or listener. If one refused, the addition has already been removed.
+    /// Handles the workers' answers to an addition or change. A refused addition has already been removed.
     pub(super) fn on_addition_done(&mut self, added: &Addition, outcome: Result<(), String>) {
         let Some(plan) = &mut self.reloads.plan else { return };
         let Stage::Applying { awaited, .. } = &mut plan.stage else { return };

@@ -212,7 +212,7 @@ impl Core {
     }
 }
 
-/// A predicted protection domain: an existing one, or the nth new one.
+/// A predicted protection domain: an existing one, or a new one, numbered for comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PredictedDomain {
     Existing(PdId),

@@ -49,8 +49,8 @@ pub(super) struct Run {
     pub(super) results: Results,
     /// Exchange with a perftest server.
     pub(super) perftest: Option<Client>,
-    /// Time of the next retry of a refused open to a perftest server, and of the last one. The server does not listen
-    /// all the time.
+    /// Time of the next retry of a refused open to a perftest server, and time after which it is not retried. The
+    /// server does not listen all the time.
     pub(super) retry_at: Option<Instant>,
     pub(super) retry_until: Option<Instant>,
 }

@@ -51,8 +51,9 @@ pub enum Message<F> {
     },
     /// An ICMP error about a flow of the other worker, from a router or the peer.
     Icmp(Report),
-    /// A report of a packet that is too big. It is sent to the owner of a flow whose frame exceeds the path MTU once
-    /// sealed. About ESP it is sent to all workers, because the owner of the SA is not known. Ignored without a match.
+    /// A report of a packet that is too big. The owner of a flow receives it if the flow's frame exceeds the path MTU
+    /// once sealed. All workers receive a report about ESP, because the owner of the SA is not known. Ignored without a
+    /// match.
     PacketTooBig(Report),
 }
 

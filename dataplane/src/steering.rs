@@ -64,8 +64,8 @@ impl Steering {
         self.owner_of_hash(self.hash(source, destination))
     }
 
-    /// Returns the owner of the SCTP association whose packets arrive from `source` at `destination`. It depends on
-    /// both ports and the local address, not on the peer's address.
+    /// Returns the owner of the SCTP association whose packets arrive from `source` at `destination`. The owner depends
+    /// on both ports and the local address, not on the peer's address.
     pub fn owner_by_ports(&self, source: SocketAddr, destination: SocketAddr) -> WorkerId {
         let nowhere: IpAddr = match destination.ip() {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

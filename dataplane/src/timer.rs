@@ -272,7 +272,7 @@ impl TimerWheel {
     }
 }
 
-/// Returns the first tick that begins at or after `at`, at most [`Tick::LAST`], which never comes.
+/// Returns the first tick that begins at or after `at`, at most [`Tick::LAST`], which is never reached.
 fn tick_after(at: Instant) -> u64 {
     at.as_nanos().div_ceil(1 << TICK_BITS).min(Tick::LAST)
 }

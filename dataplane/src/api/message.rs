@@ -49,7 +49,7 @@ pub enum Command {
         ticket: Ticket,
     },
     /// Removes a region from the worker's replica of the STag table. From now on this worker places no data in it.
-    /// Answered by [`Event::Done`], once all messages that are sent from the region are acknowledged.
+    /// Answered by [`Event::Done`], once no message is sent from the region any more.
     RemoveStag {
         /// Region to remove.
         stag: Stag,
@@ -253,9 +253,9 @@ pub enum Command {
         /// Present MAC address of the port.
         mac: [u8; 6],
     },
-    /// Refuses new streams and closes established ones. Streams that hold confirmations
-    /// ([`ddp::StreamConfig::set_hold_confirmations`]) continue until [`Close`](Self::Close). [`Event::Drained`]
-    /// follows when no stream is left.
+    /// Refuses new streams, aborts those that are being opened, and closes established ones. Streams that hold
+    /// confirmations ([`ddp::StreamConfig::set_hold_confirmations`]) continue until [`Close`](Self::Close).
+    /// [`Event::Drained`] follows when no stream and no association is left.
     Drain,
     /// Resets all streams and ends the thread. [`Event::Stopped`] is the last event.
     Stop,
@@ -478,7 +478,7 @@ pub enum Event {
         /// Layer, type and code, with the expected and the received value.
         error: rdmap::Error,
     },
-    /// The stream's one Terminate was sent or received. [`Event::Closed`] follows.
+    /// A Terminate was sent or received, at most one in each direction. [`Event::Closed`] follows.
     Terminated {
         /// Terminated stream.
         stream: StreamId,

@@ -44,7 +44,7 @@ enum Node {
     Flow(StreamFilter),
 }
 
-/// Address or port of a packet that a test examines.
+/// End of a packet whose address or port a test examines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Endpoint {
     Source,
@@ -121,7 +121,8 @@ impl Filter {
         Filter(Node::And(vec![Node::Flow(stream), self.0]))
     }
 
-    /// Returns true if a frame matches that has these headers, this direction, and was dropped or not.
+    /// Returns true if the filter matches a frame with these headers and this direction. `dropped`: the frame was
+    /// dropped.
     pub(super) fn matches(&self, headers: &Headers, direction: Direction, dropped: bool) -> bool {
         self.0.matches(headers, direction, dropped)
     }

@@ -63,7 +63,7 @@ pub enum Unreachable {
     /// The host does not support the protocol.
     #[error("the peer reports by ICMP that it does not support this protocol")]
     Protocol,
-    /// No listener.
+    /// The port has no listener.
     #[error("the peer reports by ICMP that the port has no listener")]
     Port,
     /// A filter on the path prohibits the packet.
@@ -180,8 +180,8 @@ pub fn parse_v6(index: usize, interface: &Interface, message: &[u8]) -> Result<I
     parse_report(index, interface, ends, (protocol, &inner[at..]), trouble)
 }
 
-/// Checks a reported MTU. It is ignored if the packet did not exceed it, or if it is not below the interface's (RFC
-/// 5927 §7.2).
+/// Checks a reported MTU. Accepts it only if it is at least `min`, below the interface's MTU, and below `sent`, the
+/// length of the packet (RFC 5927 §7.2).
 fn check_reported_mtu(
     interface: &Interface,
     mtu: u32,

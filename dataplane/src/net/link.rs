@@ -78,7 +78,8 @@ impl Link {
     }
 }
 
-/// Returns the offset of the IP packet in `frame`; `None` if its EtherType is another.
+/// Returns the offset of the IP packet in `frame`; `None` if the link-layer header is invalid or its EtherType is
+/// neither IPv4's nor IPv6's.
 pub fn find_ip(frame: &[u8]) -> Option<usize> {
     Link::read(frame).ok()?.ip_offset()
 }

@@ -4,7 +4,7 @@
 //! ```text
 //!  0        8                                          total
 //!  | piece | piece      |   hole   | piece            |
-//!    the first one brings the headers     the last one brings the end
+//!    the first one has the headers        the last one has the end
 //! ```
 //!
 //! Invariants: packets and bytes are bounded, and one peer (a /64 of IPv6) has at most a quarter of either. Every

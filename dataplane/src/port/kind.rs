@@ -34,13 +34,13 @@ pub(super) fn data_room(config: &PortConfig) -> DataRoom {
     }
 }
 
-/// Returns the bytes of one frame slot of a packet socket's ring.
+/// Returns the length of one frame slot of a packet socket's ring, bytes.
 fn packet_frame(mtu: u16) -> usize {
     let need = usize::from(mtu) + FRAME_OVERHEAD + PACKET_RING_HEADER;
     if need <= PAGE { need.next_power_of_two().max(2048) } else { need.next_multiple_of(1024) }
 }
 
-/// Returns the bytes of one block of a packet socket's ring: whole pages that hold whole frame slots.
+/// Returns the length of one block of a packet socket's ring, bytes: whole pages that hold whole frame slots.
 fn packet_block(frame: usize) -> usize {
     (1..).map(|n| n * frame).find(|bytes| bytes.is_multiple_of(PAGE)).expect("frames are KiB")
 }

@@ -240,7 +240,7 @@ impl RunningLoad {
 
     fn can_post(&self) -> bool {
         let outstanding = self.posted - self.completed;
-        // A posted write must be followed by its notice. Otherwise its answer never comes.
+        // A posted write must be followed by its notice. Otherwise the peer never answers.
         self.notice_pending
             || (!self.stopping
                 && self.posted < self.load.count

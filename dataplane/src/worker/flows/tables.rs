@@ -132,7 +132,7 @@ impl Tables {
         *self.sources.entry(stag).or_insert(0) += 1;
     }
 
-    /// Counts the end of a message that was sent from a region.
+    /// Removes a message that was sent from a region from the count.
     pub(in crate::worker) fn release_source(&mut self, stag: Stag) {
         if let Some(count) = self.sources.get_mut(&stag) {
             *count -= 1;

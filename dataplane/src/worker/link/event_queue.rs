@@ -63,9 +63,9 @@ pub(in crate::worker) struct EventQueue {
     pushed: bool,
     /// Number of events sent so far, which is also the number of the newest.
     sent: u64,
-    /// Number of the newest event that the control thread has read, as of the start of the turn. `room` below counts
-    /// the free ring entries without the reserve.
+    /// Number of the newest event that the control thread has read, as of the start of the turn.
     last_read: u64,
+    /// Free ring entries without the reserve.
     room: usize,
     /// Streams that wait for credit, without duplicates.
     waiting: Vec<WaitingStream>,
@@ -177,7 +177,7 @@ impl EventQueue {
         self.room == 0
     }
 
-    /// Returns true if no event is queued behind the ring.
+    /// Returns true if no event waits for room in the ring.
     pub(in crate::worker) fn is_flushed(&self) -> bool {
         self.backlog.is_empty()
     }
@@ -240,7 +240,7 @@ impl EventQueue {
             return None;
         }
         self.examined_at = self.last_read;
-        // The endpoints of resumed streams still hold their events, so these count until the next call.
+        // The endpoints of resumed streams still hold their events, so these are included until the next call.
         self.held = self.waiting.iter().map(|waiting| waiting.max_held as usize).sum();
         Some(core::mem::take(&mut self.waiting))
     }

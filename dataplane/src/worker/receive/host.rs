@@ -148,8 +148,8 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.counters().drops.count(reason);
     }
 
-    /// Returns true if an unmatched packet is for the kernel: its interface is shared, and its port is none of this
-    /// data plane.
+    /// Returns true if an unmatched packet is for the kernel: its interface is shared, and its local port is not one of
+    /// this data plane's.
     pub(in crate::worker) fn is_for_host(&self, arrival: &Arrival<Io::Frame>) -> bool {
         let transport = if arrival.is_sctp() { Transport::Sctp } else { Transport::Tcp };
         let interface = usize::from(arrival.flow.interface);

@@ -62,8 +62,9 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// RFC 4301 §8.2.1: a smaller path MTU applies to all flows of the SA. A flow is notified when it sends a packet
-    /// that is too long. Errors of other kinds are ignored: ICMP must not end a protected stream (RFC 5042 §5.4.5).
+    /// Applies an ICMP error about ESP to its SA. A smaller path MTU applies to all flows of the SA (RFC 4301 §8.2.1).
+    /// A flow is notified when it sends a packet that is too long. Errors of other kinds are ignored: ICMP must not end
+    /// a protected stream (RFC 5042 §5.4.5).
     fn apply_icmp_to_esp(
         &mut self,
         report: &Report,

@@ -248,7 +248,7 @@ fn gauges(host: &Host) -> Vec<(&'static str, u64)> {
     all
 }
 
-/// Returns the cost of a message of several segments: frames of either host, and time.
+/// Returns the cost of a message of several segments: the frames that each host sends, and the time.
 fn message_cost(net: &mut Net, stream: ddp::StreamId) -> (u64, u64, Duration) {
     let sent = |net: &Net| [0, 1].map(|host: usize| net.hosts[host].count("tx_frames"));
     let (before, begin) = (sent(net), net.now);

@@ -126,7 +126,7 @@ impl Net {
         while self.turn() {}
     }
 
-    /// Opens a stream from a worker of one host to a listener of another. Returns its names at both.
+    /// Opens a stream from a worker of one host to a listener of another. Returns the stream's id at each end.
     pub(super) fn open(
         &mut self,
         from: usize,

@@ -4,8 +4,9 @@
 //! that tests run it on byte vectors in virtual time. [`thread`] adds the CPU core, the clock and the sleep.
 //!
 //! ```text
-//!  one turn   commands -> mesh -> ports: parse+hash | look up | input -> timers -> neighbours
-//!                      -> streams that may send, round robin -> transmit rings -> events, mesh, wake-ups
+//!  one turn   commands, lists -> mesh -> ports: parse+hash | look up | input -> connections that may send
+//!             -> timers, paced loads, neighbours -> carriers that may send, round robin -> transmit rings
+//!             -> events, mesh, wake-ups
 //! ```
 //!
 //! A burst is processed in stages, so that the table look-ups of its frames overlap. Each stream with data or an

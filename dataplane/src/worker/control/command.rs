@@ -163,8 +163,8 @@ impl<Io: PortIo> Core<Io> {
         env.make_ready(&mut found);
     }
 
-    /// Removes a region. From here on this worker places no data in it. `Done` is reported once no unacknowledged
-    /// message is sent from the region.
+    /// Removes a region. From here on this worker places no data in it. `Done` is reported once no post or load uses
+    /// the region any more.
     fn remove_stag(&mut self, stag: Stag, sources: SourceRemoval, ticket: Ticket, now: Instant) {
         let removed = self.env.tables.remove_stag(stag);
         self.revoke(stag, |_| true, now);
@@ -359,7 +359,7 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// Records the source region of a posted message and makes the stream ready to send.
+    /// Records the region of a post and makes the stream ready to send.
     fn record_post(&mut self, stream: &mut Stream<'_>, region: Option<Stag>, ticket: Ticket) {
         if let Some(stag) = region {
             stream.conn.transient.sources.push_back((ticket, stag));

@@ -58,7 +58,7 @@ pub(in crate::worker) struct Association {
     pub(in crate::worker) accounting: Accounting,
     /// True once queued for eviction by age.
     pub(in crate::worker) listed_evictable: bool,
-    /// True if the association was accepted and has had no session yet.
+    /// True if the association was accepted, has had no session yet, and was not reported as a failed handshake.
     pub(in crate::worker) awaits_session: bool,
     /// True if its streams were reported as stalled.
     pub(in crate::worker) stalled: bool,

@@ -14,11 +14,12 @@
 //! | `Incoming` | a peer | the listener's credits, which the control thread grants |
 //! | `HandshakeFailed` | a peer, at any rate | a number per second; none while the ring is short of room |
 //! | `AddressConflict` | another host of the link | one in ten seconds for each address; none while the ring is short of room |
-//! | `UnfinishedChecksums` | a peer | one in ten seconds for each host; none while the ring is short of room |
+//! | `UnfinishedChecksums` | a peer | one for three successive packets of a host; none while the ring is short of room |
+//! | `Ipsec` | policies, SAs, a peer | none while the ring is short of room |
 //! | `Established`, `ConnectFailed`, `Retrying` | `Accept`, `Connect` | one each for a stream or command |
 //! | `AssociationClosed` | a peer | one for an association; none is accepted while the ring is short of room |
 //! | `LoadDone`, `Done`, `Streams`, `Recordings`, `Neighbours` | commands | none is read while the ring is short of room |
-//! | `Confirming` | commands | one for a command; none is read while the ring is short of room |
+//! | `Confirming`, `Sas` | commands | one for a command; none is read while the ring is short of room |
 //! | `Drained`, `Stopped`, `Failed` | commands, a defect | one each |
 //!
 //! *Credit.* A stream may have [`MIN_CREDIT`] unread events in any case, and up to a quarter of the ring while more

@@ -3,8 +3,8 @@
 //!
 //! The worker processes TCP and SCTP of its streams and associations, to the ports of listeners and to the local port
 //! range of opened streams. It also processes ICMP errors about these, echo requests, and ARP requests and neighbour
-//! solicitations for its addresses. Announcements of neighbours and routers go to both. All other traffic goes to the
-//! kernel.
+//! solicitations for its addresses. Announcements of neighbours and routers, ARP requests for other addresses and MLD
+//! queries go to both. All other traffic goes to the kernel.
 
 use std::net::SocketAddr;
 

@@ -19,8 +19,8 @@ const MIN_MTU_V4: u16 = 576;
 const MIN_MTU_V6: u16 = 1280;
 
 impl<Io: PortIo> Core<Io> {
-    /// Handles an ICMP error about a flow of this worker. It is accepted only if it quotes a segment or packet in
-    /// flight (RFC 5927 §4.1).
+    /// Handles an ICMP error about a flow of this worker. It is accepted only if it quotes a TCP sequence number in
+    /// flight (RFC 5927 §4.1) or the tag of an association (RFC 9260 §10).
     pub(in crate::worker) fn handle_icmp(&mut self, report: &Report, now: Instant) {
         match self.apply_icmp(report, now) {
             Ok(()) => self.env.control.counters().ip.icmp_errors.add(1),

@@ -19,10 +19,11 @@ use crate::worker::Env;
 
 /// Packets of one host within [`WINDOW`] that cause a report. A single connect retransmits its SYN often enough.
 const REPORT_THRESHOLD: u32 = 3;
-/// Window in which the packets are counted. A host is reported at most once per window.
+/// Window in which the packets are counted. A host is reported at most once per window, unless packets of another host
+/// arrive between its own.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Packet count of the host seen last.
+/// Packet count of the host seen last. A packet of another host restarts it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::worker) struct PartialChecksumMonitor(Option<PacketCount>);
 

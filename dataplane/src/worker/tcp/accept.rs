@@ -497,8 +497,8 @@ impl<Io: PortIo> Env<Io> {
     }
 
     /// Ends a stream for the control thread. Reports a pending connect with the event that `connect_failed` returns,
-    /// and posts with a source region as flushed. Returns true if the end of an announced or established stream remains
-    /// to be reported.
+    /// and posts with a region as flushed. Returns true if the end of an announced or established stream remains to be
+    /// reported.
     pub(in crate::worker) fn end_stream(
         &mut self,
         conn: &mut Conn,

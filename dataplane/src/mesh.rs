@@ -1,6 +1,5 @@
-//! Rings between all pairs of workers. They carry frames that arrived at a worker that does not own their flow, and
-//! reports for other workers. The rings are bounded. Messages that find a ring full are counted and lost, like frames
-//! on a link.
+//! Rings between all pairs of workers. They carry frames to the owner of their flow or of their SA, and reports for
+//! other workers. The rings are bounded. Messages that find a ring full are counted and lost, like frames on a link.
 
 use std::sync::Arc;
 

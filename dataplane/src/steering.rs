@@ -1,6 +1,6 @@
 //! The map from flow to owning worker: a Toeplitz hash of the received packet's flow, then a table. The device computes
-//! the hash for its RSS queues. Software computes the same hash for three purposes: ports without device RSS, the owner
-//! of a flow that an ICMP error quotes, and the choice of source ports whose inbound packets reach the same worker.
+//! the hash for its RSS queues. Software computes it on ports without device RSS, for SCTP (without the peer's
+//! address), for flows that ICMP errors quote, and to choose source ports whose inbound packets reach the same worker.
 //!
 //! ```text
 //!  hash input (IPv4, TCP)   source address 4 | destination address 4 | source port 2 | destination port 2

@@ -168,7 +168,7 @@ impl TimerWheel {
     }
 
     /// Returns a time before which no timer fires, so that the caller may sleep until then. It is never later than the
-    /// first deadline. It is earlier if a timer must first move to a lower level.
+    /// first deadline rounded up to a tick. It is earlier if a timer must first move to a lower level.
     pub fn next_expiry(&self) -> Option<Instant> {
         if self.due != NIL {
             return Some(Instant::from_nanos(self.elapsed << TICK_BITS));

@@ -8,8 +8,8 @@
 //!              | "vlan" NUMBER | "in" | "out" | "dropped"
 //! ```
 //!
-//! Mixing `and` and `or` requires parentheses: `tcpdump` gives both the same precedence, other languages do not. Length
-//! and depth of an expression are bounded.
+//! Mixing `and` and `or` requires parentheses: `tcpdump` gives both the same precedence, other languages do not. Also
+//! accepted are `&&`, `||`, `!`, `inbound` and `outbound`. Length and depth of an expression are bounded.
 
 use std::net::SocketAddr;
 

@@ -1,10 +1,10 @@
 //! Region memory: the memory that peers write to and read from.
 //!
 //! A [`Memory`] is a handle on one mapping, cheap to clone and shared by all workers' replicas of the STag table. The
-//! mapping is freed with the last handle. It is pre-faulted when it is created, so that a worker never faults, and
-//! locked as far as the limit allows. [`Memory::statements`] lists requested properties that are missing. The mapping
-//! never grows, shrinks or moves. Pages are populated and freed piece by piece, and large memory is freed on a thread
-//! of its own, so that the rest of the process is not blocked.
+//! mapping is freed with the last handle. It is pre-faulted when it is created, so that a worker's first access does
+//! not fault, and locked as far as the limit allows. [`Memory::statements`] lists requested properties that are
+//! missing. The mapping never grows, shrinks or moves. Pages are populated and freed piece by piece, and large memory
+//! is freed on a thread of its own, so that the rest of the process is not blocked.
 //!
 //! Peers, local programs and other workers may access the same bytes at the same time. So there are no references
 //! into a mapping except to atomics, only copies through raw pointers, with both ends checked first.

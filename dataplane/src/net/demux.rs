@@ -5,7 +5,7 @@
 //! excludes them from policies. Packets of other protocols and addresses may be the host's, whose kernel has its own
 //! rules.
 //!
-//! Fragments of TCP and SCTP (also in UDP) are returned for [`super::reassembly`]. Other fragments are dropped
+//! Fragments of the protocols that [`super::reassembly`] supports are returned for it. Other fragments are dropped
 //! ([`DropReason::Fragment`]), except atomic fragments (RFC 6946). At most [`MAX_EXTENSIONS`] IPv6 extension headers
 //! are followed. SCTP itself verifies its checksum.
 
@@ -26,8 +26,9 @@ use super::reassembly::Fragment;
 use crate::checksum;
 use crate::drops::DropReason;
 
-/// Maximum number of IPv6 extension headers followed in one packet, and of options in each.
+/// Maximum number of IPv6 extension headers followed in one packet.
 pub const MAX_EXTENSIONS: usize = 8;
+/// A header with this many options, padding included, is dropped.
 const MAX_OPTIONS: usize = 16;
 
 const ETHERNET: usize = 14;

@@ -260,10 +260,10 @@ fn initiate_tag(packet: &[u8]) -> Option<u32> {
     }
 }
 
-/// Maximum number of quoted bytes of a packet in a report, so that the report fits every path MTU (RFC 1812 §4.3.2.3,
-/// RFC 4443 §2.4).
+/// Maximum number of quoted bytes of a packet in a report, so that the report has at most 576 bytes (RFC 1812
+/// §4.3.2.3).
 const QUOTED_V4: usize = 548;
-/// As [`QUOTED_V4`], over IPv6.
+/// As [`QUOTED_V4`], for at most 1280 bytes over IPv6 (RFC 4443 §2.4).
 const QUOTED_V6: usize = 1232;
 
 /// Writes a packet-too-big report to our own host, like a router's report of the path MTU to the sender of `packet`

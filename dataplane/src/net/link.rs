@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Demultiplexing, IPsec and the host's port all use this parser, so that they interpret a frame in the same way. Not
-//! supported: 802.1ad and other outer tags, second tags, and IEEE 802.3 lengths with LLC or SNAP. Such frames have an
-//! unknown EtherType.
+//! supported: second tags, which are an error; 802.1ad and other outer tags, and IEEE 802.3 lengths with LLC or SNAP,
+//! which are unknown EtherTypes.
 
 use smoltcp::wire::{EthernetFrame, EthernetProtocol};
 

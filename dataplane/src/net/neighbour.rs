@@ -14,8 +14,9 @@
 //! old one is probed at once and, without an answer, resolved again. So a moved address costs a few seconds, and a
 //! forged ARP reply has no effect.
 //!
-//! Packets are not queued here: streams are polled for segments only once the next hop is known. Sans-IO:
-//! [`NeighbourCache::resolve`] and [`NeighbourCache::poll`] return the solicitations to send.
+//! A failed entry stays until it is evicted. After one second it can be resolved again. Packets are not queued here:
+//! streams are polled for segments only once the next hop is known. Sans-IO: [`NeighbourCache::resolve`] and
+//! [`NeighbourCache::poll`] return the solicitations to send.
 //!
 //! The number of entries is bounded. No new resolution starts while a quarter of the capacity is incomplete, and at
 //! most half of the entries are *unsolicited*: hosts that solicited our address and to which no packet was ever sent. A

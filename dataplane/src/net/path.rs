@@ -437,7 +437,7 @@ pub fn write_ip_frame(
             ip.set_dst_addr(d);
             IPV6_HEADER_LEN
         }
-        // Both addresses come from the packet being answered, so they have the same family.
+        // All callers pass addresses of the same family.
         _ => 0,
     };
     fill(&mut frame[l3 + header_len..][..len]);

@@ -220,8 +220,8 @@ fn check_socket(
     if !serves || ours.contains(socket) || std::fs::symlink_metadata(socket).is_err() {
         return Ok(());
     }
-    // A socket that is being served must stay. It refuses a stream connection with another error. The leftover of a
-    // killed process refuses the connection and is removed.
+    // A socket that is being served must stay: the connection succeeds, or fails with another error because the types
+    // differ. The leftover of a killed process refuses the connection and is removed.
     match UnixStream::connect(socket) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused && is_socket(socket) => {
             std::fs::remove_file(socket).map_err(|error| refuse(error.to_string()))

@@ -363,14 +363,14 @@ impl Network {
         self.path_mtus.learn(peer, mtu, now);
     }
 
-    /// Retransmits due solicitations. Calls `failed` with interface and address of each neighbour that did not answer.
-    /// Returns the number of solicitations sent.
+    /// Sends due solicitations, probes, announcements and multicast group reports. Calls `failed` with interface and
+    /// address of each neighbour that did not answer. Returns the number of solicitations sent.
     #[inline]
     pub(super) fn poll(&mut self, now: Instant, failed: impl FnMut(usize, IpAddr)) -> u64 {
         self.stack.poll(now, &mut self.outbox, failed)
     }
 
-    /// Returns the earliest deadline of neighbour resolution and reassembly.
+    /// Returns the earliest due time of [`poll`](Self::poll) and [`expire_reassembly`](Self::expire_reassembly).
     #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let timers = [self.stack.poll_timeout(), self.reassembly.poll_timeout()];

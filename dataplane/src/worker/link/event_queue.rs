@@ -14,7 +14,7 @@
 //! | `Incoming` | a peer | the listener's credits, which the control thread grants |
 //! | `HandshakeFailed` | a peer, at any rate | a number per second; none while the ring is short of room |
 //! | `AddressConflict` | another host of the link | one in ten seconds for each address; none while the ring is short of room |
-//! | `UnfinishedChecksums` | a peer | one for three successive packets of a host; none while the ring is short of room |
+//! | `UnfinishedChecksums` | a peer | one for three packets in a row of a host; none while the ring is short of room |
 //! | `Ipsec` | policies, SAs, a peer | none while the ring is short of room |
 //! | `Established`, `ConnectFailed`, `Retrying` | `Accept`, `Connect` | one each for a stream or command |
 //! | `AssociationClosed` | a peer | one for an association; none is accepted while the ring is short of room |

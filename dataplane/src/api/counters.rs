@@ -224,7 +224,8 @@ counters! {
         streams_established: Counter,
         /// Streams in all states.
         streams: Gauge,
-        /// Half-open streams: from the SYN until the control thread accepts them.
+        /// Half-open streams: from the SYN, or a returned SCTP cookie, until their request is reported to the control
+        /// thread.
         half_open: Gauge,
     }
     /// Packets, handshakes and sessions of SCTP associations.

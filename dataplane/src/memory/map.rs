@@ -126,7 +126,7 @@ impl Mapping {
     }
 
     /// Locks present and future pages. If the limit forbids it, adds a statement and returns false. Call it before the
-    /// pages are populated, because it is short only then.
+    /// pages are populated: the kernel then has no present pages to visit.
     pub(super) fn lock(&self, statements: &mut Vec<String>) -> bool {
         called(KernelCall::Lock, self.len);
         // SAFETY: the range is this mapping, which stays mapped; locking changes no byte.

@@ -62,7 +62,7 @@ pub struct MemoryConfig {
     /// True if peers may write to it, or if it is a sink of Reads and atomics. Bytes of such a region, and of a
     /// `Shared` one, can change while a message is being sent from it.
     pub remote_write: bool,
-    /// Lock the pages in memory (`mlock`).
+    /// True to lock the pages in memory (`mlock`).
     pub lock: bool,
 }
 
@@ -144,7 +144,7 @@ pub enum MemoryError {
 /// preparation.
 type ProgressCallback<'a> = &'a mut dyn FnMut(u64) -> Result<(), MemoryError>;
 
-/// Progress of a preparation. The bytes of the region and those of a staged file both count.
+/// Progress of a preparation. Includes the bytes of the region and those of a staged file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// Bytes of work done.
@@ -266,7 +266,7 @@ impl Memory {
         &self.0.statements
     }
 
-    /// Returns true if `offset..offset + len` lies inside.
+    /// Returns true if `offset..offset + len` lies inside the memory.
     pub fn contains(&self, offset: u64, len: u64) -> bool {
         offset.checked_add(len).is_some_and(|end| end <= self.0.len)
     }
@@ -379,9 +379,9 @@ impl RegionMemory for Memory {
     }
 }
 
-/// Messages of at least this many bytes are gathered and copied as one. On some CPUs memcpy copies that many bytes with
-/// a string instruction, which fills lines without fetching them first. That saves more than the additional copy in the
-/// first-level cache costs. It does not for shorter copies, nor with non-temporal stores.
+/// Payloads of at least this many bytes in several pieces are gathered and copied as one. On some CPUs memcpy copies
+/// that many bytes with a string instruction, which fills lines without fetching them first. That saves more than the
+/// additional copy in the first-level cache costs. Shorter copies and non-temporal stores gain nothing.
 const MIN_GATHER_LEN: usize = 8192;
 
 /// Maximum number of bytes that are gathered: one jumbo frame.
@@ -396,7 +396,7 @@ impl Memory {
         let mut at = offset;
         for piece in pieces {
             if whole.try_extend_from_slice(piece).is_err() {
-                // `pieces` may have more bytes than the message's announced length.
+                // `pieces` may have more bytes than the `len` that selected this path.
                 self.write(at, &whole);
                 at += whole.len() as u64;
                 whole.clear();

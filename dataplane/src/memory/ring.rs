@@ -299,7 +299,7 @@ fn read(words: &impl WordAccess, capacity: u64, number: u64) -> Option<Completio
     })
 }
 
-/// Packs bits 0..32 STag, 32..48 kind, 48..56 RsvdULP.
+/// Packs the STag into bits 0..32, the kind into bits 32..48 and RsvdULP into bits 48..56.
 fn kind_and_stag(record: &Completion) -> u64 {
     u64::from(record.stag) | u64::from(record.kind as u16) << 32 | u64::from(record.rsvd_ulp) << 48
 }

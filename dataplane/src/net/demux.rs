@@ -1,11 +1,11 @@
 //! Demultiplexing of frames: Ethernet, VLAN, IPv4 and IPv6 headers. Changes no bytes. Returns the kind of packet or the
 //! drop reason.
 //!
-//! IPv4 options that forbid processing ([`super::options`]) are refused: by [`local_ip_offset`] for policies, and here
-//! for packets to our addresses. Packets of other protocols and addresses may be the host's, whose kernel has its own
+//! Packets to our addresses whose IPv4 options forbid processing ([`super::options`]) are dropped. [`local_ip_offset`]
+//! excludes them from policies. Packets of other protocols and addresses may be the host's, whose kernel has its own
 //! rules.
 //!
-//! Fragments of TCP and SCTP (also in UDP) are returned for [`super::reassembly`]. Other fragments are dropped
+//! Fragments of the protocols that [`super::reassembly`] supports are returned for it. Other fragments are dropped
 //! ([`DropReason::Fragment`]), except atomic fragments (RFC 6946). At most [`MAX_EXTENSIONS`] IPv6 extension headers
 //! are followed. SCTP itself verifies its checksum.
 
@@ -26,8 +26,9 @@ use super::reassembly::Fragment;
 use crate::checksum;
 use crate::drops::DropReason;
 
-/// Maximum number of IPv6 extension headers followed in one packet, and of options in each.
+/// Maximum number of IPv6 extension headers followed in one packet.
 pub const MAX_EXTENSIONS: usize = 8;
+/// A header with this many options, padding included, is dropped.
 const MAX_OPTIONS: usize = 16;
 
 const ETHERNET: usize = 14;
@@ -124,9 +125,9 @@ pub fn demux(
     slow_path(frame, port, check, interfaces)
 }
 
-/// Returns the offset of the IP packet in a frame that a host with these interfaces processes. It is addressed to the
-/// interface's link-layer address or a group, on one of its VLANs, with an intact IPv4 header. IPsec policies do not
-/// apply to other hosts' frames.
+/// Returns the offset of the IP packet in a frame that a host with these interfaces processes: the destination is the
+/// interface's link-layer address or a group, the VLAN is the interface's, and an IPv4 header is intact. `None` for all
+/// other frames: IPsec policies do not apply to them.
 pub fn local_ip_offset(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<usize> {
     let link = Link::read(frame).ok()?;
     let at = link.ip_offset()?;

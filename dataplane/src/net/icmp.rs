@@ -63,7 +63,7 @@ pub enum Unreachable {
     /// The host does not support the protocol.
     #[error("the peer reports by ICMP that it does not support this protocol")]
     Protocol,
-    /// No listener.
+    /// The port has no listener.
     #[error("the peer reports by ICMP that the port has no listener")]
     Port,
     /// A filter on the path prohibits the packet.
@@ -180,8 +180,8 @@ pub fn parse_v6(index: usize, interface: &Interface, message: &[u8]) -> Result<I
     parse_report(index, interface, ends, (protocol, &inner[at..]), trouble)
 }
 
-/// Checks a reported MTU. It is ignored if the packet did not exceed it, or if it is not below the interface's (RFC
-/// 5927 §7.2).
+/// Checks a reported MTU. Accepts it only if it is at least `min`, below the interface's MTU, and below `sent`, the
+/// length of the packet (RFC 5927 §7.2).
 fn check_reported_mtu(
     interface: &Interface,
     mtu: u32,
@@ -260,10 +260,10 @@ fn initiate_tag(packet: &[u8]) -> Option<u32> {
     }
 }
 
-/// Maximum number of quoted bytes of a packet in a report, so that the report fits every path MTU (RFC 1812 §4.3.2.3,
-/// RFC 4443 §2.4).
+/// Maximum number of quoted bytes of a packet in a report, so that the report has at most 576 bytes (RFC 1812
+/// §4.3.2.3).
 const QUOTED_V4: usize = 548;
-/// As [`QUOTED_V4`], over IPv6.
+/// As [`QUOTED_V4`], for at most 1280 bytes over IPv6 (RFC 4443 §2.4).
 const QUOTED_V6: usize = 1232;
 
 /// Writes a packet-too-big report to our own host, like a router's report of the path MTU to the sender of `packet`

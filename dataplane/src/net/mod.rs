@@ -242,8 +242,8 @@ impl Stack {
         neighbours.chain(self.presence.poll_timeout()).min()
     }
 
-    /// Retransmits solicitations and calls `failed` with interface and address of neighbours that do not answer.
-    /// Returns the number of solicitations.
+    /// Sends solicitations, probes, announcements and multicast group reports that are due. Calls `failed` with
+    /// interface and address of neighbours that do not answer. Returns the number of solicitations.
     pub fn poll(
         &mut self,
         now: Instant,

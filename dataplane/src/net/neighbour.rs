@@ -14,12 +14,14 @@
 //! old one is probed at once and, without an answer, resolved again. So a moved address costs a few seconds, and a
 //! forged ARP reply has no effect.
 //!
-//! Packets are not queued here: streams are polled for segments only once the next hop is known. Sans-IO:
-//! [`NeighbourCache::resolve`] and [`NeighbourCache::poll`] return the solicitations to send.
+//! A failed entry stays until it is evicted. After one second it can be resolved again. Packets are not queued here:
+//! streams are polled for segments only once the next hop is known. Sans-IO: [`NeighbourCache::resolve`] and
+//! [`NeighbourCache::poll`] return the solicitations to send.
 //!
-//! Bounds: the number of entries. At most a quarter of them are incomplete, and at most half are *unsolicited*: hosts
-//! that solicited our address and to which no packet was ever sent. A new unsolicited entry evicts only unsolicited
-//! ones, and neighbours of streams are pinned. So no flood evicts neighbours in use.
+//! The number of entries is bounded. No new resolution starts while a quarter of the capacity is incomplete, and at
+//! most half of the entries are *unsolicited*: hosts that solicited our address and to which no packet was ever sent. A
+//! new unsolicited entry evicts only unsolicited ones, and neighbours of streams are pinned. So no flood evicts
+//! neighbours in use.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -294,7 +296,7 @@ impl NeighbourCache {
         self.next_deadline
     }
 
-    /// Performs one step that is due and returns its action. The caller repeats it until it returns `None`.
+    /// Performs one step that is due and returns its action. The caller repeats the call until it returns `None`.
     pub fn poll(&mut self, now: Instant) -> Option<Action> {
         if self.scan_index.is_none() {
             if self.next_deadline.is_none_or(|next| next > now) {

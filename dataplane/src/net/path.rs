@@ -1,5 +1,5 @@
-//! The headers in front of a flow's segments, written once and patched per frame, and the assignment of the checksums
-//! of sent packets. Also single IP packets without a flow.
+//! Headers in front of a flow's segments, written once and patched per frame. Choice of the site, worker or device,
+//! that computes each checksum of a sent packet. Single IP packets without a flow.
 //!
 //! ```text
 //!  | Ethernet 14 | VLAN 4, if any | IPv4 20 or IPv6 40 | TCP segment ...
@@ -46,7 +46,7 @@ const IPV4_TTL: usize = 8;
 const IPV6_HOP_LIMIT: usize = 7;
 const HOP_LIMIT: u8 = 64;
 
-/// Assignment of the checksums of sent packets.
+/// Sites that compute the checksums of a sent packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TxChecksum {
     /// True if the device fills in IPv4's header checksum, false if the worker does.
@@ -65,15 +65,15 @@ impl TxChecksum {
         sctp: ChecksumSite::Software,
     };
 
-    /// Returns the assignment for TCP segments, without SCTP's: a frame can request one protocol's checksum only.
+    /// Returns the sites for TCP segments, without that of SCTP: a frame can request one protocol's checksum only.
     #[must_use]
     #[inline]
     pub fn for_tcp(self) -> TxChecksum {
         TxChecksum { sctp: ChecksumSite::Skipped, ..self }
     }
 
-    /// Returns the assignment for SCTP packets, encapsulated in UDP or not. A device that fills in SCTP's checksum does
-    /// not parse UDP.
+    /// Returns the sites for SCTP packets, encapsulated in UDP or not. A device that fills in SCTP's checksum does not
+    /// parse UDP.
     #[must_use]
     pub fn for_sctp(self, in_udp: bool) -> TxChecksum {
         let sctp = if in_udp { ChecksumSite::Software } else { self.sctp };
@@ -198,7 +198,8 @@ impl Path {
         self
     }
 
-    /// Out of line, so that an unchanged path costs [`with_fields`](Self::with_fields) one test only.
+    /// Calls [`set_fields`](Self::set_fields) out of line, so that an unchanged path costs
+    /// [`with_fields`](Self::with_fields) one test only.
     #[inline(never)]
     fn set_other_fields(&mut self, fields: IpFields) {
         self.set_fields(fields);
@@ -278,22 +279,22 @@ impl Path {
         self.headers.bytes_mut()[..6].copy_from_slice(&mac);
     }
 
-    /// Returns the bytes in front of a segment.
+    /// Returns the length of the headers in front of a segment, bytes.
     pub fn header_len(&self) -> usize {
         self.len.into()
     }
 
-    /// Returns the bytes of the Ethernet header, its VLAN tag included.
+    /// Returns the length of the Ethernet header with its VLAN tag, bytes.
     pub fn l2_len(&self) -> usize {
         self.l3.into()
     }
 
-    /// Returns the bytes of the IP header.
+    /// Returns the length of the IP header, bytes.
     pub fn l3_len(&self) -> usize {
         usize::from(self.len - self.l3)
     }
 
-    /// Returns the header bytes that an MTU includes: the IP header and the fixed TCP header.
+    /// Returns the length of the headers that an MTU includes, bytes: the IP header and the fixed TCP header.
     pub fn tcp_headers(&self) -> u16 {
         self.l3_len() as u16 + TCP_HEADER_LEN
     }
@@ -303,13 +304,13 @@ impl Path {
         matches!(self.headers, Headers::V6(_))
     }
 
-    /// Returns the bytes of the largest segment, TCP header included, in IP packets of `mtu` bytes.
+    /// Returns the maximum length of a segment, TCP header included, in IP packets of `mtu` bytes.
     pub fn segment_limit(&self, mtu: u16) -> usize {
         usize::from(mtu) - self.l3_len()
     }
 
-    /// Completes `frame`: space for the headers, then a TCP segment with a zero checksum. `ect`: send as ECN-capable
-    /// (RFC 3168 §5). `sum`: the segment's ones' complement sum, if known.
+    /// Writes the headers and checksums of `frame`, which has space for the headers, then a TCP segment with a zero
+    /// checksum. `ect`: send as ECN-capable (RFC 3168 §5). `sum`: the segment's ones' complement sum, if known.
     pub fn finish(&self, frame: &mut [u8], checksums: TxChecksum, ect: bool, sum: Option<Sum>) {
         self.finish_ip(frame, checksums, ect);
         let at = self.header_len();
@@ -328,7 +329,7 @@ impl Path {
         frame[at..][TCP_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Completes the headers of `frame`: space for the headers, then a complete payload.
+    /// Writes the headers of `frame`, which has space for them in front of a complete payload.
     pub fn finish_ip(&self, frame: &mut [u8], checksums: TxChecksum, ect: bool) {
         let at = self.header_len();
         frame[..at].copy_from_slice(&self.headers.bytes()[..at]);
@@ -436,7 +437,7 @@ pub fn write_ip_frame(
             ip.set_dst_addr(d);
             IPV6_HEADER_LEN
         }
-        // Both addresses come from the packet being answered, so they have the same family.
+        // All callers pass addresses of the same family.
         _ => 0,
     };
     fill(&mut frame[l3 + header_len..][..len]);

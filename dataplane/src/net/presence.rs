@@ -30,8 +30,8 @@ const ANNOUNCEMENTS: u8 = 3;
 const ANNOUNCEMENTS_V4: u8 = 2;
 /// Interval of announcements (RFC 5227 §1.1: ANNOUNCE_INTERVAL; RFC 4861 §7.2.6: at least RetransTimer).
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
-/// Interval after a conflict of probes, of announcements that defend the address, and of reports of the conflict (RFC
-/// 5227 §1.1: DEFEND_INTERVAL).
+/// Interval after a conflict of probes, of announcements that defend an IPv4 address, and of reports of the conflict
+/// (RFC 5227 §1.1: DEFEND_INTERVAL).
 const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Actions due on the links, by interface index.
@@ -56,7 +56,8 @@ struct Link {
     started: MaybeInstant,
     /// State of the multicast group reports.
     groups: MldState,
-    /// Addresses in conflict. The time is that of the last report, when the address was also defended.
+    /// Addresses in conflict, each with the time of the last report. An IPv4 address was defended at that time, too
+    /// (RFC 5227 §2.4).
     conflicts: Vec<(IpAddr, Instant)>,
     jitter: Jitter,
 }
@@ -149,7 +150,7 @@ impl Presence {
         true
     }
 
-    /// Processes an MLD query; `from` is its source and hop limit. It is answered later, if `may_answer` allows.
+    /// Processes an MLD query; `from` is its source and hop limit. The answer is sent later, if `may_answer` allows.
     ///
     /// # Errors
     /// The message is not a valid query, is for other groups, or exceeds the rate limit.

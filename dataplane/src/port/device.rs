@@ -100,8 +100,8 @@ fn interface_name(kind: &PortKind) -> Option<&str> {
 }
 
 impl Port {
-    /// Polls the state of link and interface, and publishes the link's to the queues. While the link is down, queues
-    /// drop frames that the device does not accept.
+    /// Polls the state of link and interface, and publishes the link's state to the queues. While the link is down,
+    /// queues drop frames that the device does not accept.
     pub fn view(&self) -> DeviceView {
         let view = match interface_name(&self.info.kind) {
             Some(name) => self.view_interface(name),

@@ -320,7 +320,7 @@ impl PortQueue {
     }
 }
 
-/// Offers all frames to the device, merged into large packets if the device or the frontend cuts these.
+/// Offers all frames to the device, merged into large packets if the device or the frontend segments these.
 fn burst<const N: usize>(
     device: &mut TxQueue,
     pending: &mut ArrayVec<Mbuf, N>,

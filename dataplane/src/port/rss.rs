@@ -6,8 +6,8 @@ use dpdk::{DeviceInfo, Rss, SctpRules};
 use super::{PortConfig, PortKind};
 use crate::steering::SYMMETRIC_KEY;
 
-/// Drivers that interpret "only the destination address" as "without ports". All SCTP packets to one local address
-/// would arrive on one queue. Without a rule they are distributed.
+/// Drivers that interpret "only the destination address" as "without ports". With a rule, all SCTP packets to one local
+/// address would arrive on one queue. Without a rule they are distributed.
 const DRIVERS_WITHOUT_PORTS: [&str; 2] = ["net_ice", "net_iavf"];
 
 /// Entries of a software-only table.
@@ -96,8 +96,7 @@ mod tests {
     use super::*;
     use crate::port::PortConfig;
 
-    /// Returns the rule request to `device`, the resulting `sctp_rules` after its answer, and the statements of the
-    /// latter.
+    /// Returns the rule request to `device`, and the resulting `sctp_rules` and statements after the device's answer.
     fn choose_and_apply(
         config: &PortConfig,
         device: &DeviceInfo,

@@ -188,8 +188,8 @@ pub(in crate::worker) fn push_if_predicted<F: Frame>(
     None
 }
 
-/// Returns true if the ports at the offset of SCTP without UDP equal those of `last`. In a flood the ports differ: the
-/// comparison of headers is skipped.
+/// Returns true if the ports at the offset of SCTP without UDP equal those of `last`. In a flood from many ports, this
+/// check saves the comparison of the headers.
 #[inline]
 fn has_same_ports<F: Frame>(frame: &Packet<F>, last: &Arrival<F>) -> bool {
     let ports = |bytes: &[u8]| bytes.get(last.span.start..)?.first_chunk::<4>().copied();

@@ -139,8 +139,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Admits a frame from the wire, or an ESP frame for an SA of this worker. Opens a protected packet. Classifies
-    /// packets that pass.
+    /// Admits a frame from the wire, or an ESP frame that another worker has forwarded. Opens a protected packet.
+    /// Classifies packets that pass.
     #[inline(never)]
     pub(super) fn admit(
         &mut self,

@@ -186,7 +186,7 @@ impl Raw {
                 self.memory.read_exact_at(&mut part, at).unwrap();
                 if bytes.is_empty() {
                     header.copy_from_slice(&part[..HEADER]);
-                    // DPDK counts only for frontends that merge.
+                    // DPDK sets `num_buffers` only for frontends with VIRTIO_NET_F_MRG_RXBUF.
                     left = u16::from_le_bytes([header[10], header[11]]).max(1);
                     part.drain(..HEADER);
                 }

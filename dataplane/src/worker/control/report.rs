@@ -283,7 +283,7 @@ impl<Io: PortIo> Env<Io> {
         self.continue_load(stream, now);
     }
 
-    /// Releases the source region of a completed message. A pending removal of the region may then finish.
+    /// Releases the region of a completed post. A pending removal of the region may then finish.
     pub(in crate::worker) fn release_post_source(
         &mut self,
         stream: &mut Stream<'_>,

@@ -3,8 +3,8 @@
 //!
 //! The worker processes TCP and SCTP of its streams and associations, to the ports of listeners and to the local port
 //! range of opened streams. It also processes ICMP errors about these, echo requests, and ARP requests and neighbour
-//! solicitations for its addresses. Announcements of neighbours and routers go to both. All other traffic goes to the
-//! kernel.
+//! solicitations for its addresses. Announcements of neighbours and routers, ARP requests for other addresses and MLD
+//! queries go to both. All other traffic goes to the kernel.
 
 use std::net::SocketAddr;
 
@@ -148,8 +148,8 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.counters().drops.count(reason);
     }
 
-    /// Returns true if an unmatched packet is for the kernel: its interface is shared, and its port is none of this
-    /// data plane.
+    /// Returns true if an unmatched packet is for the kernel: its interface is shared, and its local port is not one of
+    /// this data plane's.
     pub(in crate::worker) fn is_for_host(&self, arrival: &Arrival<Io::Frame>) -> bool {
         let transport = if arrival.is_sctp() { Transport::Sctp } else { Transport::Tcp };
         let interface = usize::from(arrival.flow.interface);

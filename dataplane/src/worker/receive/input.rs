@@ -26,7 +26,8 @@ const STAGE_FRAMES: usize = 8;
 /// Distance, in frames, between the frame being processed and the one being prefetched.
 const PREFETCH_DISTANCE: usize = 2;
 
-/// Maximum bursts of a port per turn. A burst with at least `MIN_MATCHED` matched frames ends the turn's reception.
+/// Maximum bursts of a port per turn. A burst with at least `MIN_MATCHED` matched frames ends the port's reception for
+/// this turn.
 const MAX_BURSTS: usize = 4;
 const MIN_MATCHED: usize = BURST / 4;
 

@@ -367,11 +367,11 @@ impl<Io: PortIo> Core<Io> {
 /// Follow-up of a packet of an association.
 #[derive(Clone, Copy, Debug)]
 struct FollowUp {
-    /// The packet is not proven to be the peer's. Its answer is sent to the source of the packet.
+    /// True if the packet is not proven to be the peer's. Its answer is sent to the source of the packet.
     unverified: bool,
-    /// The association may have events to report.
+    /// True if the association may have events to report.
     has_events: bool,
-    /// The association is to send an acknowledgement now: too many packets are unacknowledged.
+    /// True if the association is to send an acknowledgement now: too many packets are unacknowledged.
     answer_now: bool,
 }
 

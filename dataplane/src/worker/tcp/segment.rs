@@ -216,9 +216,9 @@ fn split_fpdu(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 /// Follow-up of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::worker) struct FollowUp {
-    /// The stream has at least [`EVENT_BATCH`] events to report.
+    /// True if the stream has at least [`EVENT_BATCH`] events to report.
     has_events: bool,
-    /// The stream is to send an acknowledgement now: too many segments are unacknowledged.
+    /// True if the stream is to send an acknowledgement now: too many segments are unacknowledged.
     answer_now: bool,
 }
 
@@ -231,9 +231,9 @@ impl FollowUp {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Reads the segment of an arrival into `segment`, a new one. Verifies its checksum unless the device has done so;
-    /// `addresses` is the sum of both addresses. Returns false and counts the drop if the segment is malformed or its
-    /// checksum is wrong.
+    /// Reads the segment of an arrival into `segment`, which must be new. Verifies its checksum unless the device has
+    /// done so; `addresses` is the sum of both addresses. Returns false and counts the drop if the segment is malformed
+    /// or its checksum is wrong.
     #[inline]
     fn read_segment<'a>(
         &mut self,

@@ -1,4 +1,4 @@
-//! Test hosts with several workers each, joined by a wire.
+//! Test hosts, each with one or more workers on one port.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

@@ -1,5 +1,5 @@
 //! Packets of one association, written in place. A packet is built behind room for headers in a packet buffer, then the
-//! headers are filled in. IP fragments packets that exceed the path MTU (RFC 9260 §6.9).
+//! headers are filled in. Packets that exceed the path MTU are sent in IP fragments (RFC 9260 §6.9).
 
 use base::Instant;
 use ipsec::strength::Strength;

@@ -149,7 +149,7 @@ fn rejected_streams_recycle_time_wait_slots() {
         || Scene::new(limits),
         |scene| {
             connect_at_interval(scene);
-            // A reject is closed by the victim first, whose end then enters TIME-WAIT.
+            // The victim closes a rejected connection first, so its end enters TIME-WAIT.
             if let Some(stream) = take_incoming(scene) {
                 let reject = Command::Reject { stream, private_data: Vec::new() };
                 scene.net.hosts[VICTIM].command(0, |_| reject);

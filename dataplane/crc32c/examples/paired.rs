@@ -137,7 +137,7 @@ fn print_row<A, B>(name: &str, len: usize, pairs: usize, old: impl Fn() -> A, ne
     );
 }
 
-/// Nanoseconds of a call.
+/// Returns the nanoseconds per call.
 fn nanos_per_call<T>(calls: usize, call: impl Fn() -> T) -> f64 {
     let start = Instant::now();
     for _ in 0..calls {

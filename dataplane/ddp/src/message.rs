@@ -24,7 +24,7 @@ pub enum Source<M> {
 }
 
 impl<M> Source<M> {
-    /// Returns the bytes of the message.
+    /// Returns the length of the message, bytes.
     pub fn len(&self) -> u64 {
         match self {
             Source::Region { len, .. } => u64::from(*len),

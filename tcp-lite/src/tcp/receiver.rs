@@ -615,7 +615,7 @@ impl Receiver {
         u16::try_from(target.min(room)).unwrap_or(u16::MAX)
     }
 
-    /// Records the window that our SYN, or SYN and ACK, offered.
+    /// Records the window that our SYN or SYN-ACK offered.
     pub(crate) fn on_window_offered(&mut self, window: u16) {
         self.edge = self.edge.max(self.nxt.plus(u64::from(window)));
     }

@@ -1,9 +1,9 @@
 //! DPDK's log: silent by default, with the messages before a failure kept for the error.
 //!
-//! DPDK writes to one stream of the process, from any thread. Lines at warning level or worse go into a short list,
-//! which [`Error`](crate::Error) takes. Lines that the chosen level admits go to the sink of
+//! DPDK writes to one stream of the process, from any thread. Lines at warning level or worse are added to a short
+//! list, which [`Error`](crate::Error) takes. Lines that the chosen level admits are passed to the sink of
 //! [`EalConfig`](crate::EalConfig). While a device is created or removed, drivers report errors about optional
-//! features: those lines count as details, and appear in the error if the device fails.
+//! features: those lines have level debug for the sink, and appear in the error if the device fails.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

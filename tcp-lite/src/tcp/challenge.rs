@@ -3,7 +3,7 @@
 use base::Instant;
 
 /// Limit per second and connection. A global limit would be a side channel: an attacker's own connection would show the
-/// challenges of another (RFC 5961 §10).
+/// challenges of another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChallengeLimit {
     since: Instant,

@@ -397,7 +397,7 @@ impl Connection {
         }
     }
 
-    /// True if [`shrink`](Self::shrink) has nothing to free, records aside.
+    /// True if [`shrink`](Self::shrink) has nothing to free, except old records of the flight recorder.
     pub fn is_shrunk(&self) -> bool {
         self.send.outstanding.is_blank()
             && self.recv.is_shrunk()

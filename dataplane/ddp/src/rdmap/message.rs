@@ -112,7 +112,7 @@ impl<M> WorkRequest<M> {
         }
     }
 
-    /// True for Reads and atomics, which occupy the peer's request queue and so count against ORD.
+    /// True for Reads and atomics, which occupy the peer's request queue and are limited by ORD.
     pub(crate) fn is_request(&self) -> bool {
         matches!(self, WorkRequest::Read { .. } | WorkRequest::Atomic { .. })
     }

@@ -13,7 +13,7 @@ use crc32c::{Digest, Engine, Inserts, Path, Sum, Target};
 const LENGTHS: [usize; 15] =
     [16, 32, 48, 64, 96, 128, 144, 192, 224, 230, 320, 1448, 1460, 4096, 8948];
 
-/// Bytes of one slice of either side.
+/// Bytes processed per slice, by either side.
 const SLICE_LEN: usize = 1 << 16;
 
 fn main() {
@@ -137,7 +137,7 @@ fn print_row<A, B>(name: &str, len: usize, pairs: usize, old: impl Fn() -> A, ne
     );
 }
 
-/// Nanoseconds of a call.
+/// Returns the nanoseconds per call.
 fn nanos_per_call<T>(calls: usize, call: impl Fn() -> T) -> f64 {
     let start = Instant::now();
     for _ in 0..calls {

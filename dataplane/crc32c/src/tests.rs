@@ -57,8 +57,8 @@ fn engines() -> impl Iterator<Item = Engine> {
     Path::ALL.into_iter().filter_map(Engine::with_path)
 }
 
-/// Calls `case` with every length and alignment, and with the CRC of that many bytes after `crc`. The bytes are
-/// the same for every alignment.
+/// Calls `case` with bytes of every length and alignment, the alignment, and the expected CRC of these bytes behind
+/// `crc`. The content is the same for every alignment.
 fn for_each_case(crc: u32, mut case: impl FnMut(&[u8], usize, u32)) {
     let plain = noise(MAX_LEN, 7);
     let mut expected = vec![crc];

@@ -174,7 +174,7 @@ impl BufferPool {
         self.refused_full
     }
 
-    /// Returns the number of buffers refused because the stream or its peer has its share, although enough
+    /// Returns the number of buffers refused because the stream or its peer has used up its share, although enough
     /// bytes were left.
     pub fn refused_share(&self) -> u64 {
         self.refused_share
@@ -260,7 +260,8 @@ impl BufferPool {
         self.spare.take(len)
     }
 
-    /// Returns a complete message, copied out of a long buffer if it is short.
+    /// Returns a complete message. If it fills at most half of a long buffer, it is copied, and the long buffer is kept
+    /// for reuse.
     pub(crate) fn compact(&mut self, data: Vec<u8>) -> Vec<u8> {
         if data.capacity() <= LONG || data.len() > data.capacity() / 2 {
             return data;

@@ -29,7 +29,7 @@ pub struct Counters {
     pub segments_sent: u64,
     /// Payload bytes of the sent segments.
     pub sent_bytes: u64,
-    /// Messages acknowledged whole.
+    /// Messages acknowledged completely.
     pub messages_sent: u64,
     /// Messages that were not sent, or not completely.
     pub messages_flushed: u64,

@@ -35,7 +35,7 @@ impl<'a> Ulpdu<'a> {
         Ulpdu { pieces, len: pieces.iter().map(|p| p.len()).sum() }
     }
 
-    /// Returns the bytes in the ULPDU (RFC 5041 §3 (7)).
+    /// Returns the length of the ULPDU, bytes (RFC 5041 §3 (7)).
     pub fn len(&self) -> usize {
         self.len
     }
@@ -190,7 +190,7 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Returns the bytes of the ULPDU, header included.
+    /// Returns the length of the ULPDU, header included, bytes.
     pub fn len(&self) -> usize {
         self.header.len() + self.payload_len
     }

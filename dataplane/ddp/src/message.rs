@@ -24,7 +24,7 @@ pub enum Source<M> {
 }
 
 impl<M> Source<M> {
-    /// Returns the bytes of the message.
+    /// Returns the length of the message, bytes.
     pub fn len(&self) -> u64 {
         match self {
             Source::Region { len, .. } => u64::from(*len),
@@ -166,7 +166,7 @@ pub enum Event {
 pub enum Failure {
     /// The LLP lost the connection or reported a fatal error of its own.
     LlpLost,
-    /// A segment came after the peer's LLP had closed its direction (RFC 5041 §6.2.1).
+    /// A segment arrived after the peer's LLP had closed its direction (RFC 5041 §6.2.1).
     DataAfterClose,
     /// The ULP aborted the stream.
     Aborted,

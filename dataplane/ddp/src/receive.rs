@@ -183,7 +183,7 @@ impl<E: Copy> Receiver<E> {
         self.error.is_some()
     }
 
-    /// Records the peer's close. Returns whether it came within a message, or `None` if receiving had already
+    /// Records the peer's close. Returns true if the close interrupts a message, and `None` if receiving had already
     /// ended.
     pub(crate) fn on_peer_closed(&mut self) -> Option<bool> {
         if self.state != State::Open {

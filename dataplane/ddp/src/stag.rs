@@ -153,7 +153,7 @@ pub struct StagTable<M> {
 #[derive(Clone, Debug)]
 struct Slot<M> {
     entry: StagEntry<M>,
-    /// Invalidated by the peer; stays in the table until it is removed.
+    /// True once the peer has invalidated the STag, which stays in the table until it is removed.
     invalidated: Cell<bool>,
 }
 

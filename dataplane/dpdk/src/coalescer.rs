@@ -36,10 +36,10 @@ pub struct BurstResult {
 pub(crate) struct Coalescer {
     /// The device's segmentation; a vhost-user frontend negotiates its own.
     pub(crate) device_segmentation: Segmentation,
-    /// True once the device refused a packet that should be valid: it gets no more large packets.
+    /// True once the driver refused to prepare a large packet: no more are offered to it.
     refused: bool,
-    /// Consecutive offers without an accepted packet. While above 0, a single packet is offered before others are
-    /// merged.
+    /// Consecutive offers without an accepted packet. While above 0, a single packet is offered first, and others only
+    /// after it was accepted.
     empty_bursts: u32,
 }
 

@@ -36,7 +36,7 @@ pub struct EalConfig {
     pub extra: Vec<String>,
     /// Lines of DPDK's log at this level or worse go to `log`.
     pub log_level: LogLevel,
-    /// Receiver of these lines. Any thread may call it, never under a lock of DPDK's own queues.
+    /// Receiver of these lines. Any thread may call it, but never while it holds a lock of DPDK's queues.
     pub log: fn(LogLevel, &str),
 }
 
@@ -150,9 +150,9 @@ impl Eal {
     /// At most 127 threads can be registered at a time.
     pub fn register_thread(&self) -> Result<ThreadRegistration, Error> {
         log::clear_recent();
-        // Counted before the first call that can fill a cache, uncounted after the last one.
+        // The count includes a thread before it can fill a cache, and until it no longer can.
         self.0.registered.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: may be called by any thread, once or again.
+        // SAFETY: may be called by any thread, also repeatedly.
         if unsafe { sys::rte_thread_register() } != 0 {
             self.0.registered.fetch_sub(1, Ordering::SeqCst);
             // SAFETY: reads a number of this thread.

@@ -224,7 +224,7 @@ impl Handle {
         self.port.load(Ordering::Relaxed)
     }
 
-    /// Sets the device's number after its removal or remake. The gate is closed.
+    /// Sets the device's number after its removal or recreation. The gate is closed.
     pub(crate) fn set_port(&self, port: u16) {
         self.port.store(port, Ordering::Relaxed);
     }
@@ -276,7 +276,7 @@ impl Handle {
         }
     }
 
-    /// Restarts a device whose link is down. While other devices are being created it waits for the next alarm.
+    /// Restarts a device whose link is down. While another device is created or removed, leaves this to the next alarm.
     fn reconnect(&self) {
         let Some(gate) = self.gate() else { return };
         if self.link().up {

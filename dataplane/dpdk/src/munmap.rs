@@ -50,7 +50,7 @@ pub(crate) fn is_guarded() -> bool {
     theirs == ours as *mut c_void
 }
 
-/// Unmaps memory. In the interrupt thread it first waits for the bursts that have begun, elsewhere for none.
+/// Unmaps memory. The interrupt thread first waits for the bursts that have begun, other threads do not wait.
 ///
 /// # Safety
 ///

@@ -69,7 +69,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Reports that an STag of the worker's table was invalidated. If a Read response from it is incomplete, ends the
+    /// Reports that an STag of the worker's table was revoked. If a Read response from it is incomplete, ends the
     /// stream with a Terminate and returns true.
     pub fn on_stag_revoked(&mut self, now: Instant, stag: Stag, cx: &mut Context<'_, M>) -> bool {
         let ended = self.upper.full_mut().is_some_and(|full| full.stream.on_stag_revoked(stag));

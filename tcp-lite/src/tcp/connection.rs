@@ -175,7 +175,7 @@ impl Connection {
         self.send.window.set(self.recv.irs(), self.send.una, window);
     }
 
-    /// Records that a SYN and ACK with this window was sent before the connection was created (SYN cookies).
+    /// Records that a SYN-ACK with this window was sent before the connection was created (SYN cookies).
     pub(super) fn mark_syn_ack_sent(&mut self, window: u16) {
         self.syn.due = false;
         self.syn.unmeasured = true;
@@ -397,7 +397,7 @@ impl Connection {
         }
     }
 
-    /// True if [`shrink`](Self::shrink) has nothing to free, records aside.
+    /// True if [`shrink`](Self::shrink) has nothing to free, except old records of the flight recorder.
     pub fn is_shrunk(&self) -> bool {
         self.send.outstanding.is_blank()
             && self.recv.is_shrunk()

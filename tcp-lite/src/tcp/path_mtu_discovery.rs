@@ -70,8 +70,8 @@ impl Connection {
         self.path.mss()
     }
 
-    /// Returns the path's MSS if reports, probes or other streams confirm it. The guess after a black hole does not
-    /// count.
+    /// Returns the path's MSS if reports, probes or other streams confirm it. The guess after a black hole is not
+    /// confirmed.
     pub fn confirmed_path_mss(&self) -> Option<u16> {
         let search = &self.path.discovery.as_ref()?.search;
         search.is_confirmed().then(|| search.size())
@@ -142,7 +142,7 @@ impl Connection {
             self.stats.cold_stats().path_mtu.black_holes += 1;
             self.use_path_mss(now);
             // The shorter segment is new to the path, so the backoff of earlier time-outs does not apply (RFC 6298
-            // §5.5). At most twice in a row.
+            // §5.5). A black hole changes the size at most twice in a row: to the base, then to the minimum.
             self.send.recovery.rtt_mut().reset_backoff();
         }
     }

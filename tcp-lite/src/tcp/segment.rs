@@ -389,7 +389,7 @@ impl Options {
     }
 
     /// Writes the options, each padded in front to a multiple of four. SACK-permitted replaces the padding of the
-    /// timestamps, so that a SYN and ACK is no longer than a SYN with the same options and layout.
+    /// timestamps, so that a SYN-ACK is no longer than a SYN with the same options and layout.
     fn emit(&self, out: &mut [u8]) {
         let mut at = 0;
         let mut put = |bytes: &[u8]| {

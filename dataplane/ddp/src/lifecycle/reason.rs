@@ -29,7 +29,7 @@ pub trait LowerReason: Clone + PartialEq + Debug + Display {
     fn name(&self) -> &'static str;
 }
 
-/// Reason for the end of a stream. The first cause counts; its consequences do not replace it.
+/// Reason for the end of a stream: its first cause. Later errors do not replace it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason<L> {
     /// Closed gracefully, this end first.

@@ -29,7 +29,7 @@ pub(crate) struct OutstandingRead {
     pub(crate) stag: Stag,
     pub(crate) to: TaggedOffset,
     pub(crate) len: u32,
-    /// Ranges received in order, counted from `to`.
+    /// Byte ranges of the segments processed in order, relative to `to`.
     pub(crate) received: Ranges,
 }
 
@@ -112,12 +112,12 @@ impl Checks {
         self.reads.drain(..).map(|read| read.operation)
     }
 
-    /// Returns the Read whose response was delivered.
+    /// Removes the Read whose response was delivered, and returns it.
     pub(crate) fn pop_completed_read(&mut self) -> Option<OutstandingRead> {
         self.completed_reads.pop_front()
     }
 
-    /// Returns the last segment of the delivered untagged message.
+    /// Removes the last segment of the delivered untagged message, and returns it.
     pub(crate) fn pop_delivered(&mut self) -> Option<DeliveredSegment> {
         self.delivered.pop_front()
     }

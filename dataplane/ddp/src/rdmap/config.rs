@@ -50,8 +50,8 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// Returns 16 requests each way, 64 buffers of 4096 bytes, 1024 operations, 256 responses, all of RFC 7306,
-    /// the rest as in bare DDP.
+    /// Returns 16 requests in each direction, 64 buffers of 4096 bytes, 1024 operations, 256 responses, all of RFC
+    /// 7306, the rest as in bare DDP.
     fn default() -> Self {
         let ddp = StreamConfig::default();
         Config {

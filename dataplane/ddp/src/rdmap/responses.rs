@@ -6,8 +6,7 @@
 //!                          no message yet         pulled by the LLP   at most `max_sent`
 //! ```
 //!
-//! A request occupies the request queue until its response has been handed to the LLP completely: before that
-//! the peer cannot send another within IRD.
+//! A request counts against IRD until its response has been handed to the LLP completely.
 
 use arrayvec::ArrayVec;
 use base::LazyDeque;
@@ -122,8 +121,8 @@ impl<M: RegionMemory> Responses<M> {
         self.sent.pop_back();
     }
 
-    /// Returns the first Read of this STag that still reads from its region, its origin, and whether its
-    /// response has begun. `current`: the last response handed to DDP is not yet with the LLP completely.
+    /// Returns the oldest unfinished Read from this STag, the segment of its request, and whether its response has
+    /// begun. `current`: true if the last response handed to DDP has not been handed to the LLP completely.
     pub(crate) fn find_read(
         &self,
         stag: Stag,

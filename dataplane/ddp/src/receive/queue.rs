@@ -38,11 +38,11 @@ pub(super) struct Queue {
 struct Assembly {
     msn: Msn,
     data: Vec<u8>,
-    /// Ranges received in order.
+    /// Byte ranges of the segments processed in order.
     ranges: Ranges,
     /// Key of the segment with the Last flag, once it has arrived.
     last: Option<OrderKey>,
-    /// True if the buffer counts as in order in the pool.
+    /// True if the pool accounts the buffer as in order.
     in_order: bool,
 }
 

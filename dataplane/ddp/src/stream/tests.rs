@@ -171,8 +171,8 @@ proptest! {
         prop_assert_eq!(rig.pool.in_use(), 0);
     }
 
-    // For one segment in error anywhere, and any arrival order: everything before it is delivered, and the
-    // report follows directly. No byte of it, or of later arrivals beyond it, is placed.
+    // For one segment in error anywhere, and any arrival order: everything before it is delivered, and the report
+    // follows directly. No byte of the segment in error is placed, nor of segments beyond it that arrive later.
     #[test]
     fn error_at_any_position_ends_delivery_there(
         plans in proptest::collection::vec(plan(), 1..10),

@@ -75,7 +75,7 @@ impl Blank for Pieces {
 }
 
 impl Pieces {
-    /// True if equal to the blank value, capacity aside.
+    /// True if equal to the blank value, except for the capacity of the list.
     pub(super) fn is_unused(&self) -> bool {
         self.list.is_empty()
             && self.failed_verify_bytes == 0

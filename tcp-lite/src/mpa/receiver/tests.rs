@@ -237,7 +237,7 @@ fn receiver_state_follows_first_fpdu_and_error() {
     assert_eq!(bench.receiver.room(), u64::MAX, "what is thrown away takes no room");
 }
 
-/// Counts that bound the CRC work stay; otherwise memory is freed.
+/// The counters that bound the CRC work are kept; otherwise memory is freed.
 #[test]
 fn shrink_keeps_bad_crc_counts() {
     let good = stream(true, &[1000, 1000]);
@@ -254,7 +254,7 @@ fn shrink_keeps_bad_crc_counts() {
     }
     bench.arrive(b[0]..b[1]);
     assert_eq!(bench.receiver.error().map(|e| e.code()), Some(2));
-    // Without such counts the memory is freed.
+    // If these counters are zero, the memory is freed.
     let mut bench = Bench::new(&good, &config);
     bench.arrive(b[1]..b[1] + 500).arrive(b[0]..b[1]).arrive(b[1] + 500..b[2]);
     assert!(!bench.receiver.pieces.is_blank());
@@ -524,11 +524,11 @@ fn revision_zero_accepts_draft_fpduptr() {
     let mut bench = Bench::new(&draft, &Config::default());
     bench.arrive(b[1]..b[2]).arrive(b[2] + 8..b[3]).arrive(b[2]..b[2] + 8).arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&draft), [0, 1, 2]);
-    // Revision 0 also accepts the count of the RFC.
+    // Revision 0 also accepts FPDUPTR as the RFC defines it.
     let mut bench = Bench::new(&Stream { from_marker: true, ..rfc.clone() }, &Config::default());
     bench.arrive(b[1]..b[3]).arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&rfc), [0, 1, 2]);
-    // Revision 1 accepts the count of the RFC only.
+    // Revision 1 accepts FPDUPTR only as the RFC defines it.
     let mut bench = Bench::new(&Stream { from_marker: false, ..draft }, &Config::default());
     bench.arrive(b[0]..b[2]);
     assert_eq!(bench.receiver.error().map(|e| e.code()), Some(3));

@@ -288,7 +288,8 @@ mod tests {
         }
     }
 
-    /// Both ways write equal FPDUs at every marker phase. A returned sum covers their bytes.
+    /// `frame` and `write_with_markers` write equal FPDUs at every marker phase. If `frame` computes the Internet
+    /// checksum, it covers all bytes of the FPDU.
     #[test]
     fn one_pass_and_piecewise_markers_agree() {
         const START: u64 = 36;

@@ -86,8 +86,7 @@ fn no_buffer_is_2_02() {
     assert_refused_with(&mut rig, 4, &untagged(5, 0, true, b"x"), ErrorCode::NoBuffer, mismatch);
 }
 
-// RFC 5041 §7.1 (2), (5): without a posted buffer a wrong MSN is still a wrong MSN; the last buffer is for its
-// message.
+// RFC 5041 §7.1 (2), (5): the MSN is checked before the buffers. Without a posted buffer a wrong MSN is 2/03, not 2/02.
 #[test]
 fn wrong_msn_without_a_buffer_is_2_03() {
     let mut rig = Rig::new();

@@ -92,18 +92,18 @@ fn add_sa<F: Frame>(
     now: Instant,
 ) -> Result<(), CommandError> {
     let SaConfig { id, protection, ref parameters, direction_config: direction } = *sa;
-    let added = match direction {
+    match direction {
         SaDirectionConfig::In { window, top } => {
-            guard.add_inbound(id, protection, parameters, (window, top))
+            guard.add_inbound(id, protection, parameters, (window, top)).map_err(CommandError::Sa)
         }
         SaDirectionConfig::Out { reserve, keepalive } => {
+            guard.add_outbound(id, protection, parameters, reserve).map_err(CommandError::Sa)?;
             if let Some(every) = keepalive.filter(|_| parameters.encapsulation.is_some()) {
                 seals.keepalives.add(id, every, now);
             }
-            guard.add_outbound(id, protection, parameters, reserve)
+            Ok(())
         }
-    };
-    added.map_err(CommandError::Sa)
+    }
 }
 
 /// Returns true if policies allow a received frame to be passed to the host's kernel. It must be an IP packet whose

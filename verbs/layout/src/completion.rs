@@ -10,17 +10,17 @@
 //!  arm word | bits 63..2: consumer index | bits 1..0: 0 none, 1 next, 2 next solicited |
 //! ```
 //!
-//! Indices count entries, run freely and never wrap: the arm word has 62 bits of the consumer's. The entry of index n is
-//! valid when its generation is n / capacity + 1, so that an empty poll loads one word. The worker does not load
+//! Indices count entries, run freely and never wrap: the arm word has 62 bits of the consumer's. The entry of index n
+//! is valid when its generation is n / capacity + 1, so that an empty poll loads one word. The worker does not load
 //! anything of an entry. It loads the consumer's index only when the queue seems full, and checks it.
 //!
-//! **No wake-up is lost.** The program stores the arm word, executes a SeqCst fence, and polls once more until the queue is
-//! empty before it sleeps. The worker stores the generations, executes a SeqCst fence, and loads the arm word. One fence
-//! precedes the other in the single order of SeqCst fences. If the program's is first, the worker's load returns the
-//! request (or a later one), whose index is not beyond the new entry: it signals. If the worker's is first, the program's
-//! poll returns the entry: it does not sleep. The worker clears the arm word by compare-and-exchange from the value it
-//! loaded, and signals after that. A request stored in between either stays or is equal to the one cleared; in both
-//! cases the signal comes after it.
+//! **No wake-up is lost.** The program stores the arm word, executes a SeqCst fence, and polls once more until the
+//! queue is empty before it sleeps. The worker stores the generations, executes a SeqCst fence, and loads the arm word.
+//! One fence precedes the other in the single order of SeqCst fences. If the worker's is first, the program's poll
+//! returns the entry: it does not sleep. If the program's is first, the worker's load returns the request or a later
+//! one. Its index is not beyond the new entry, unless the program has taken that entry: the worker signals. It clears
+//! the arm word by compare-and-exchange from the value it loaded, and the caller signals after that. A request stored
+//! in between either stays or is equal to the one cleared; in both cases the signal comes after it.
 //!
 //! Bounds: `push` stores 8 words and loads at most one; `poll` loads 1 or 8.
 
@@ -112,7 +112,8 @@ impl<'a> Producer<'a> {
         Ok(self.known_free())
     }
 
-    /// Writes a completion, which the program can see at once. [`must_signal`](Self::must_signal) follows, once per batch.
+    /// Writes a completion, which the program can see at once. [`must_signal`](Self::must_signal) follows, once per
+    /// batch.
     pub fn push(&mut self, completion: &Completion) -> Result<(), CompletionError> {
         if self.known_free() == 0 && self.free()? == 0 {
             return Err(CompletionError::Full);
@@ -201,8 +202,9 @@ impl<'a> Consumer<'a> {
         }
     }
 
-    /// Requests a notification and releases the polled entries. The caller then polls until the queue is empty before it
-    /// waits for the notification. A pending request for the next completion is not weakened to a solicited one.
+    /// Requests a notification and releases the polled entries. The caller then polls until the queue is empty before
+    /// it waits for the notification. A pending request for the next completion is not weakened to a solicited one. If
+    /// the worker serves it at that moment, there may be one signal too many.
     pub fn arm(&mut self, request: Request) {
         self.release();
         let next = Request::Next as u64;

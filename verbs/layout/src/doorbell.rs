@@ -7,17 +7,17 @@
 //!                                                       bit q: queue q has new descriptors
 //! ```
 //!
-//! The program publishes descriptors, sets the queue's bit, then the bit of the summary, both with release order. The worker
-//! takes words of the summary by swap, then the words of the bitmap that they name. It sees the descriptors of each bit
-//! it takes. Bits without descriptors are harmless: the queue is empty.
+//! The program publishes descriptors, sets the queue's bit, then the bit of the summary, both with release order. The
+//! worker takes words of the summary by swap, then the words of the bitmap that they name. It sees the descriptors of
+//! each bit it takes. Bits without descriptors are harmless: the queue is empty.
 //!
 //! **No wake-up is lost.** The worker sets the flag, executes a SeqCst fence, and looks at the summary again before it
 //! sleeps. The program sets the bits, executes a SeqCst fence, and loads the flag. One fence precedes the other: either
 //! the worker sees the bit, or the program sees the flag. Of several threads that see the flag, one resets it by
 //! compare-and-exchange and wakes the worker.
 //!
-//! Bounds: a call of [`Scanner::next_queue`] loads 4 words of the summary at most, besides what it charges to the budget: 1
-//! per word taken and 1 per queue returned. A program that sets bits at random uses up its own budget.
+//! Bounds: a call of [`Scanner::next_queue`] loads 4 words of the summary at most, besides what it charges to the
+//! budget: 1 per word taken and 1 per queue returned. A program that sets bits at random uses up its own budget.
 
 use crate::shared::{LINE_WORDS, Ordering, Word, fence};
 
@@ -88,8 +88,8 @@ impl<'a> Ringer<'a> {
         // Between the bits and the flag: see the module's documentation.
         fence(Ordering::SeqCst);
         let flag = self.bells.sleeping;
-        // Only the caller that resets the flag, and so wakes the worker, stores anything: an exchange that fails cannot undo
-        // a later sleep.
+        // Only the caller that resets the flag, and so wakes the worker, stores anything: an exchange that fails cannot
+        // undo a later sleep.
         Ok(flag.load(Ordering::Relaxed) == ASLEEP
             && flag.compare_exchange(ASLEEP, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok())
     }
@@ -115,8 +115,9 @@ impl<'a> Scanner<'a> {
         Ok(Scanner { bells: Bells::new(memory)?, group: 0, named: 0, word: 0, rung: 0 })
     }
 
-    /// Returns the next queue whose doorbell was rung, below [`QUEUES`]; the program may not have such a queue. `None`: there
-    /// is no other, or `budget` is used up. The next call then continues at this place, so that each queue has its turn.
+    /// Returns the next queue whose doorbell was rung, below [`QUEUES`]; the program may not have such a queue. `None`:
+    /// there is no other, or `budget` is used up. The next call then continues at this place, so that each queue has
+    /// its turn.
     pub fn next_queue(&mut self, budget: &mut u32) -> Option<u32> {
         let mut idle = 0;
         loop {
@@ -147,8 +148,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Sets the flag of a sleeping worker and looks at the doorbells again. Returns whether the worker may sleep; if not,
-    /// the flag is reset. A worker that slept calls [`wake`](Self::wake).
+    /// Sets the flag of a sleeping worker and looks at the doorbells again. Returns whether the worker may sleep; if
+    /// not, the flag is reset. A worker that slept calls [`wake`](Self::wake).
     pub fn prepare_sleep(&mut self) -> bool {
         self.bells.sleeping.store(ASLEEP, Ordering::Relaxed);
         // Between the flag and the summary: see the module's documentation.

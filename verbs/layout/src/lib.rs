@@ -18,10 +18,10 @@
 //! | [`doorbell`] | bitmap of queues with new descriptors, and the flag of a sleeping worker |
 //! | [`work`] | descriptors as checked values |
 //!
-//! Shared memory is a slice of [`Word`]s and is accessed only by atomic loads and stores of whole words. Neither side can
-//! cause undefined behaviour in the other. All numbers are in the byte order of the host; bytes in words (inline data,
-//! immediate data) are little-endian, which on a little-endian host is their order in memory. There are no pointers in
-//! shared memory.
+//! Shared memory is a slice of [`Word`]s and is accessed only by atomic loads and stores of whole words. Neither side
+//! can cause undefined behaviour in the other. All numbers are in the byte order of the host; bytes in words (inline
+//! data, immediate data) are little-endian, which on a little-endian host is their order in memory. There are no
+//! pointers in shared memory.
 //!
 //! Not included: the mapping itself, the session's messages, and checks against memory regions (lkey, rights, bounds).
 //!

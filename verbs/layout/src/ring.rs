@@ -11,8 +11,9 @@
 //!                       <------- at most capacity ------->
 //! ```
 //!
-//! Indices count units, run freely and never wrap (2⁶⁴ units). A descriptor is 1 to [`MAX_UNITS`] units, also across the end
-//! of the ring. Bits 0 to 7 of its first word are the number of its units. The producer publishes whole descriptors.
+//! Indices count units, run freely and never wrap (2⁶⁴ units). A descriptor is 1 to [`MAX_UNITS`] units, also across
+//! the end of the ring. Bits 0 to 7 of its first word are the number of its units. The producer publishes whole
+//! descriptors.
 //!
 //! Each side keeps its own index privately and never reads it back. The other side's index is loaded with acquire
 //! order and checked: it may not go back, nor be further away than the ring allows. A unit is copied once, and

@@ -150,8 +150,8 @@ pub fn check(area: &[Word]) -> Result<u32, AreaError> {
     }
 }
 
-/// Returns the `words` words at byte `offset` of an area: the memory of one structure. The caller ensures that structures
-/// do not overlap.
+/// Returns the `words` words at byte `offset` of an area: the memory of one structure. The caller ensures that
+/// structures do not overlap.
 pub fn part(area: &[Word], offset: u64, words: usize) -> Result<&[Word], AreaError> {
     let wrong = AreaError::Part { offset, words };
     let line = LINE_WORDS as u64 * 8;

@@ -86,8 +86,8 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// Returns `index`, an index of the other side, if it is at most `most` beyond `base` and not behind `last`, which was read
-/// before.
+/// Returns `index`, an index of the other side, if it is at most `most` beyond `base` and not behind `last`, which was
+/// read before.
 #[inline]
 pub(crate) fn checked(index: u64, base: u64, last: u64, most: u64) -> Option<u64> {
     let distance = index.wrapping_sub(base);

@@ -1,8 +1,8 @@
 //! Versions of the layout.
 //!
 //! When a session opens, the program offers the versions that it can use. The appliance chooses the highest that both
-//! have, and writes it into the header of each area ([`crate::session`]). A change of any structure of this crate is a new
-//! version.
+//! have, and writes it into the header of each area ([`crate::session`]). A change of any structure of this crate is a
+//! new version.
 
 /// Newest version of the layout that this crate has.
 pub const VERSION: u32 = 1;

@@ -1,8 +1,8 @@
 //! Descriptors as checked values: what a program posts, and what a worker completes.
 //!
 //! `decode` is the only parse of a descriptor: opcode, flags, numbers of SGEs and bytes, number of units, and reserved
-//! words and bits, which are zero. A value has one encoding, and `decode` accepts no other. Not checked here: lkeys, STags,
-//! rights and bounds, which need the tables of the worker, and alignment and TO at the peer.
+//! words and bits, which are zero. A value has one encoding, and `decode` accepts no other. Not checked here: lkeys,
+//! STags, rights and bounds, which need the tables of the worker, and alignment and TO at the peer.
 //!
 //! ```text
 //!  word  0         1       2 ..                                        first word of a descriptor

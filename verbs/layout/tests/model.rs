@@ -1,6 +1,6 @@
-//! Interleavings of program and worker, tried by loom with the values that the memory model permits each load to return.
-//! In the models with a hostile side, that side stores an arbitrary index once, at any time.
-//! `RUSTFLAGS="--cfg loom" cargo test -p verbs-layout --test model`
+//! Interleavings of program and worker, tried by loom with the values that the memory model permits each load to
+//! return. In the models with a hostile side, that side stores an arbitrary index once, at any time. `RUSTFLAGS="--cfg
+//! loom" cargo test -p verbs-layout --test model`
 
 #![cfg(loom)]
 

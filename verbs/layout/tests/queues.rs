@@ -399,6 +399,27 @@ fn request_is_served_once_by_the_completion_it_waits_for() {
 }
 
 #[test]
+fn impossible_generation_is_refused_by_program() {
+    let memory = memory(completion::words(2));
+    let mut producer = completion::Producer::new(&memory, 2).expect("a queue");
+    let mut consumer = completion::Consumer::new(&memory, 2).expect("a queue");
+    let generation = &memory[completion::HEADER_WORDS + 7];
+    for (lap, impossible) in [(1, [2, 3, u64::MAX]), (2, [0, 3, u64::MAX])] {
+        for impossible in impossible {
+            let valid = generation.swap(impossible, Ordering::Relaxed);
+            assert_eq!(consumer.poll(), Err(CompletionError::Generation(impossible)));
+            generation.store(valid, Ordering::Relaxed);
+        }
+        assert_eq!(consumer.poll(), Ok(None));
+        for n in [lap, lap + 1] {
+            producer.push(&completion(n)).expect("room");
+            assert_eq!(consumer.poll(), Ok(Some(completion(n))));
+        }
+        consumer.release();
+    }
+}
+
+#[test]
 fn error_serves_a_solicited_request() {
     let memory = memory(completion::words(8));
     let mut producer = completion::Producer::new(&memory, 8).expect("a queue");

@@ -62,8 +62,8 @@ pub enum Carried {
     Immediate([u8; 8]),
 }
 
-/// Outcome of a request. The numbers are those of `enum ibv_wc_status`; statuses that exist only with InfiniBand
-/// transport (retries, RNR, EEC, RDD) are not defined.
+/// Outcome of a request. The numbers are those of `enum ibv_wc_status`. Not defined are its statuses of InfiniBand
+/// transport (retries, RNR, EEC, RDD, aborts) and of tag matching.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Status {
@@ -127,8 +127,8 @@ impl Completion {
     /// Words of the encoding.
     pub const WORDS: usize = 7;
 
-    /// Returns whether the completion serves a request for the next solicited one: an error, or a Receive with Solicited
-    /// Event.
+    /// Returns whether the completion serves a request for the next solicited one: an error, or a Receive with
+    /// Solicited Event.
     pub fn is_solicited(&self) -> bool {
         let solicited = matches!(self.completed, Completed::Received { solicited: true, .. });
         solicited || self.status != Status::Success

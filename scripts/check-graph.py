@@ -41,6 +41,7 @@ MAY_USE = {
         "base", "wire", "ddp", "link", "port-kind", "tcp-lite", "sctp-lite", "dataplane", "ipsec", "xfrm", "config", "api", "daemon", "standard",
     },
     "ddpd": {"standard", "config", "control", "daemon", "dataplane"},
+    "verbs-layout": set(),
 }
 
 

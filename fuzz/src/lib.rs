@@ -14,6 +14,7 @@ mod sctp_endpoint;
 mod service;
 mod stream;
 mod tcp_endpoint;
+mod verbs;
 
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +40,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "sctp_packet", run: sctp::sctp_packet },
     Target { name: "sctp_association", run: sctp::sctp_association },
     Target { name: "sctp_endpoint", run: sctp_endpoint::sctp_endpoint },
+    Target { name: "program_queue", run: verbs::program_queue },
     #[cfg(feature = "frames")]
     Target { name: "frame", run: frame::frame },
     #[cfg(feature = "frames")]

@@ -1,0 +1,204 @@
+//! Ring of descriptors from a program to a worker: SQ, RQ and SRQ.
+//!
+//! ```text
+//!  byte 0              128             256
+//!      | producer index | consumer index | unit 0 (64) | unit 1 | ... | unit capacity-1 |
+//!        u64, program     u64, worker      unit of index n: n mod capacity
+//!
+//!                consumer index      producer index
+//!                       v                   v
+//!      ... | released  | published units   | free, or pushed and not yet published | ...
+//!                       <------- at most capacity ------->
+//! ```
+//!
+//! Indices count units, run freely and never wrap (2⁶⁴ units). A descriptor is 1 to [`MAX_UNITS`] units, also across
+//! the end of the ring. Bits 0 to 7 of its first word are the number of its units. The producer publishes whole
+//! descriptors.
+//!
+//! Each side keeps its own index privately and never reads it back. The other side's index is loaded with acquire
+//! order and checked: it may not go back, nor be further away than the ring allows. A unit is copied once, and
+//! everything is decided by the copy. An error leaves the state as it was: the owner ends the queue.
+//!
+//! Bounds: `push` stores the units given; `pop` loads at most two indices and [`MAX_UNITS`] units.
+
+use crate::shared::{CapacityError, Entries, LINE_WORDS, Ordering, Word, checked, split};
+use crate::unit::{MAX_UNITS, UNIT_WORDS, Unit, Units};
+
+/// Words in front of the units.
+pub const HEADER_WORDS: usize = 2 * LINE_WORDS;
+/// Largest number of units of a ring (8 MiB).
+pub const MAX_CAPACITY: usize = 1 << 17;
+
+const PRODUCER_AT: usize = 0;
+const CONSUMER_AT: usize = LINE_WORDS;
+
+/// Returns the words of a ring of `capacity` units.
+pub const fn words(capacity: usize) -> usize {
+    HEADER_WORDS + capacity * UNIT_WORDS
+}
+
+/// Reason why a ring cannot be used further, or not now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RingError {
+    /// The ring has fewer free units than the descriptor.
+    #[error("the ring is full")]
+    Full,
+    /// The other side's index went back or is further away than the ring allows.
+    #[error("the other side's index is impossible")]
+    LyingIndex,
+    /// Fewer units are published than the descriptor has.
+    #[error("a descriptor of {units} units, {available} of which are published")]
+    Truncated {
+        /// Units of the descriptor.
+        units: u8,
+        /// Units published.
+        available: u8,
+    },
+    /// The number of units in the first word is 0 or above [`MAX_UNITS`].
+    #[error("a descriptor of {0} units; it may have 1 to {MAX_UNITS}")]
+    UnitCount(u8),
+}
+
+/// The writing side of a ring, in the program.
+#[derive(Debug)]
+pub struct Producer<'a> {
+    index: &'a Word,
+    other: &'a Word,
+    units: Entries<'a>,
+    /// Index of the next unit to write.
+    next: u64,
+    /// The index in shared memory.
+    published: u64,
+    /// The consumer's index, as last read.
+    released: u64,
+}
+
+impl<'a> Producer<'a> {
+    /// Returns the producer of a new ring, whose memory of [`words`]`(capacity)` words is zero.
+    pub fn new(memory: &'a [Word], capacity: usize) -> Result<Producer<'a>, CapacityError> {
+        let parts = split(memory, HEADER_WORDS, capacity, MAX_CAPACITY)?;
+        Ok(Producer {
+            index: &parts.header[PRODUCER_AT],
+            other: &parts.header[CONSUMER_AT],
+            units: parts.entries,
+            next: 0,
+            published: 0,
+            released: 0,
+        })
+    }
+
+    /// Reads the consumer's index and returns the number of free units.
+    pub fn free(&mut self) -> Result<u64, RingError> {
+        let index = self.other.load(Ordering::Acquire);
+        let capacity = self.units.capacity();
+        // The consumer may release what was published, and not more.
+        let base = self.next.wrapping_sub(capacity);
+        let most = self.published.wrapping_sub(base);
+        self.released = checked(index, base, self.released, most).ok_or(RingError::LyingIndex)?;
+        Ok(self.known_free())
+    }
+
+    /// Writes the units of one or several descriptors, all or none. The consumer does not see them before
+    /// [`publish`](Self::publish).
+    pub fn push(&mut self, units: &[Unit]) -> Result<(), RingError> {
+        let needed = units.len() as u64;
+        if needed > self.known_free() && needed > self.free()? {
+            return Err(RingError::Full);
+        }
+        for unit in units {
+            for (word, &value) in self.units.at(self.next).iter().zip(unit) {
+                word.store(value, Ordering::Relaxed);
+            }
+            self.next = self.next.wrapping_add(1);
+        }
+        Ok(())
+    }
+
+    /// Publishes everything pushed by one store.
+    pub fn publish(&mut self) {
+        if self.published != self.next {
+            self.published = self.next;
+            self.index.store(self.next, Ordering::Release);
+        }
+    }
+
+    fn known_free(&self) -> u64 {
+        self.units.capacity() - self.next.wrapping_sub(self.released)
+    }
+}
+
+/// The reading side of a ring, in the worker.
+#[derive(Debug)]
+pub struct Consumer<'a> {
+    index: &'a Word,
+    other: &'a Word,
+    units: Entries<'a>,
+    /// Index of the next unit to read.
+    next: u64,
+    /// The index in shared memory.
+    released: u64,
+    /// The producer's index, as last read.
+    published: u64,
+}
+
+impl<'a> Consumer<'a> {
+    /// Returns the consumer of a new ring, whose memory of [`words`]`(capacity)` words is zero.
+    pub fn new(memory: &'a [Word], capacity: usize) -> Result<Consumer<'a>, CapacityError> {
+        let parts = split(memory, HEADER_WORDS, capacity, MAX_CAPACITY)?;
+        Ok(Consumer {
+            index: &parts.header[CONSUMER_AT],
+            other: &parts.header[PRODUCER_AT],
+            units: parts.entries,
+            next: 0,
+            released: 0,
+            published: 0,
+        })
+    }
+
+    /// Reads the producer's index and returns the number of published units that were not popped.
+    pub fn available(&mut self) -> Result<u64, RingError> {
+        let index = self.other.load(Ordering::Acquire);
+        // Units that were popped and not released are not free for the producer.
+        let (base, most) = (self.released, self.units.capacity());
+        self.published = checked(index, base, self.published, most).ok_or(RingError::LyingIndex)?;
+        Ok(self.known_available())
+    }
+
+    /// Copies the next descriptor. `None`: nothing is published.
+    pub fn pop(&mut self) -> Result<Option<Units>, RingError> {
+        if self.known_available() == 0 && self.available()? == 0 {
+            return Ok(None);
+        }
+        let first = self.copy(self.next);
+        let count = first[0] as u8;
+        if count == 0 || usize::from(count) > MAX_UNITS {
+            return Err(RingError::UnitCount(count));
+        }
+        // Whole descriptors are published at once, so that another look at the index would not help.
+        let available = self.known_available();
+        if u64::from(count) > available {
+            return Err(RingError::Truncated { units: count, available: available as u8 });
+        }
+        let mut units = Units::new();
+        units.push(first);
+        units.extend((1..u64::from(count)).map(|n| self.copy(self.next.wrapping_add(n))));
+        self.next = self.next.wrapping_add(count.into());
+        Ok(Some(units))
+    }
+
+    /// Gives all popped units back to the producer by one store.
+    pub fn release(&mut self) {
+        if self.released != self.next {
+            self.released = self.next;
+            self.index.store(self.next, Ordering::Release);
+        }
+    }
+
+    fn known_available(&self) -> u64 {
+        self.published.wrapping_sub(self.next)
+    }
+
+    fn copy(&self, index: u64) -> Unit {
+        self.units.at(index).each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,15 @@
+//! The unit of queues of descriptors.
+
+use arrayvec::ArrayVec;
+
+/// Words of a unit.
+pub const UNIT_WORDS: usize = 8;
+/// Largest number of units of a descriptor.
+pub const MAX_UNITS: usize = 5;
+
+/// 64 bytes of a descriptor.
+pub type Unit = [u64; UNIT_WORDS];
+/// A private copy of one descriptor: 1 to [`MAX_UNITS`] units. Bits 0 to 7 of the first word are their number.
+pub type Units = ArrayVec<Unit, MAX_UNITS>;
+
+const _: () = assert!(size_of::<Unit>() == 64);

@@ -1,0 +1,56 @@
+//! Descriptors of RQ and SRQ.
+
+use super::DescriptorError;
+use super::control::{Control, MAX_WORDS};
+use super::payload::{MAX_SGES, SGE_WORDS, SgeList};
+use crate::unit::{UNIT_WORDS, Unit, Units};
+
+/// Opcode of a Receive: not one of a send queue.
+pub(super) const RECEIVE: u8 = 128;
+
+const SGES_AT: usize = 2;
+
+const _: () = assert!((SGES_AT + MAX_SGES * SGE_WORDS).div_ceil(UNIT_WORDS) == 2);
+
+/// A posted receive: memory for one untagged message (RFC 5040 §5.1, queue 0). With 3 SGEs it is one unit, with 6 two.
+///
+/// ```text
+///  word  0         1       2     4     6      8 ..
+///       | control | wr_id | SGE | SGE | SGE | SGE ...
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReceiveWork {
+    /// The program's number of the request, not interpreted.
+    pub wr_id: u64,
+    /// Memory for the message.
+    pub buffers: SgeList,
+}
+
+impl ReceiveWork {
+    /// Encodes the descriptor.
+    pub fn encode(&self) -> Units {
+        let mut words = [0; MAX_WORDS];
+        words[1] = self.wr_id;
+        let used = SGES_AT + self.buffers.encode(&mut words[SGES_AT..]);
+        let sges = self.buffers.sges().len() as u8;
+        Control { opcode: RECEIVE, sges, ..Control::default() }.finish(&mut words, used)
+    }
+
+    /// Decodes a descriptor.
+    pub fn decode(units: &[Unit]) -> Result<ReceiveWork, DescriptorError> {
+        let control = Control::unpack(units)?;
+        if control.opcode != RECEIVE {
+            return Err(DescriptorError::Opcode(control.opcode));
+        }
+        if control.flags != 0 {
+            return Err(DescriptorError::Flags(control.flags));
+        }
+        if control.inline != 0 {
+            return Err(DescriptorError::InlineLength(control.inline));
+        }
+        let words = units.as_flattened();
+        let used = SGES_AT + usize::from(control.sges) * SGE_WORDS;
+        control.check_end(words, used)?;
+        Ok(ReceiveWork { wr_id: words[1], buffers: SgeList::decode(&words[SGES_AT..used])? })
+    }
+}

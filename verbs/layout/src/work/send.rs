@@ -1,0 +1,503 @@
+//! Descriptors of SQ.
+
+use super::control::{Control, MAX_WORDS};
+use super::payload::{Inline, MAX_INLINE, MAX_SGES, Payload, SGE_WORDS, Sge, SgeList};
+use super::{DescriptorError, halves, pack, reserved};
+use crate::unit::{MAX_UNITS, UNIT_WORDS, Unit, Units};
+
+const SIGNALLED: u8 = 1;
+const SOLICITED: u8 = 2;
+const FENCE: u8 = 4;
+const INLINE: u8 = 8;
+
+const PAYLOAD_AT: usize = 6;
+
+const _: () = {
+    assert!((PAYLOAD_AT + SGE_WORDS).div_ceil(UNIT_WORDS) == 1);
+    assert!((PAYLOAD_AT + MAX_SGES * SGE_WORDS).div_ceil(UNIT_WORDS) == 3);
+    assert!((PAYLOAD_AT + MAX_INLINE / 8).div_ceil(UNIT_WORDS) == MAX_UNITS);
+};
+
+/// A posted request of a send queue. With one SGE or 16 bytes of inline data it is one unit, with 6 SGEs three.
+///
+/// ```text
+///  word  0         1       2            3 (low half)  3 (high half)   4                5             6 ..
+///       | control | wr_id | remote TO  | remote STag | invalidated   | immediate data |             | SGEs, or
+///       |         |       |            |             | STag          | compare, add   | swap        | inline data
+///  bind |         |       | address    | region STag | window STag   | length         | access      | zero
+/// ```
+///
+/// Fields that the operation does not have are zero.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SendWork {
+    /// The program's number of the request, not interpreted.
+    pub wr_id: u64,
+    /// Requests a completion. A request that fails has one in any case.
+    pub signalled: bool,
+    /// Waits until all earlier Reads and atomics of this queue are complete.
+    pub fence: bool,
+    /// The operation.
+    pub operation: Operation,
+}
+
+/// Operation of a send request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a value is on the stack for the time of one call")]
+pub enum Operation {
+    /// Send, or Send with Solicited Event (RFC 5040 §5.2).
+    Send {
+        /// Bytes of the message.
+        payload: Payload,
+        /// Requests an event at the receiver.
+        solicited: bool,
+    },
+    /// Send with Invalidate, with or without Solicited Event.
+    SendInvalidate {
+        /// Bytes of the message.
+        payload: Payload,
+        /// Requests an event at the receiver.
+        solicited: bool,
+        /// STag of the peer to be invalidated.
+        stag: u32,
+    },
+    /// RDMA Write.
+    Write {
+        /// Destination at the peer.
+        remote: Remote,
+        /// Bytes of the message.
+        payload: Payload,
+    },
+    /// RDMA Read.
+    Read {
+        /// Source at the peer.
+        remote: Remote,
+        /// Destination; the sum of its lengths is the length of the Read.
+        sinks: SgeList,
+    },
+    /// Invalidates an STag of this side.
+    LocalInvalidate {
+        /// The STag.
+        stag: u32,
+    },
+    /// Binds a memory window to a part of a region.
+    BindWindow(WindowBind),
+    /// Atomic compare and swap (RFC 7306 §5), with a mask of all bits.
+    CompareSwap {
+        /// The 8 bytes at the peer.
+        remote: Remote,
+        /// Value to compare with.
+        compare: u64,
+        /// Value to store if equal.
+        swap: u64,
+        /// Where the original value goes.
+        result: AtomicResult,
+    },
+    /// Atomic fetch and add (RFC 7306 §5) of 64 bits.
+    FetchAdd {
+        /// The 8 bytes at the peer.
+        remote: Remote,
+        /// Value to add.
+        add: u64,
+        /// Where the original value goes.
+        result: AtomicResult,
+    },
+    /// Immediate Data (RFC 7306 §6). A Write with immediate data is a Write and this.
+    Immediate {
+        /// The message's 8 bytes, not interpreted.
+        data: [u8; 8],
+        /// Requests an event at the receiver.
+        solicited: bool,
+    },
+}
+
+/// Memory of the peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Remote {
+    /// The peer's STag.
+    pub stag: u32,
+    /// TO of the first byte.
+    pub to: u64,
+}
+
+/// Memory of the program for the 8 bytes that an atomic returns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AtomicResult {
+    /// Address of the first byte, as in [`Sge::address`].
+    pub address: u64,
+    /// The local STag.
+    pub lkey: u32,
+}
+
+/// Binding of a memory window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WindowBind {
+    /// STag of the window after the operation.
+    pub window: u32,
+    /// STag of the region.
+    pub region: u32,
+    /// Address of the first byte, as in [`Sge::address`].
+    pub address: u64,
+    /// Bytes. 0: the window is unbound.
+    pub len: u64,
+    /// Rights and addressing.
+    pub access: WindowAccess,
+}
+
+/// Rights of peers through a window, and its addressing.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct WindowAccess {
+    /// Peers may write. Bit 0.
+    pub remote_write: bool,
+    /// Peers may read. Bit 1.
+    pub remote_read: bool,
+    /// Peers may use atomics. Bit 2.
+    pub remote_atomic: bool,
+    /// The TO of the first byte is 0, and not its address. Bit 3.
+    pub zero_based: bool,
+}
+
+impl WindowAccess {
+    fn bits(self) -> u64 {
+        u64::from(self.remote_write)
+            | u64::from(self.remote_read) << 1
+            | u64::from(self.remote_atomic) << 2
+            | u64::from(self.zero_based) << 3
+    }
+
+    fn from_bits(bits: u64) -> Result<WindowAccess, DescriptorError> {
+        reserved(bits >> 4)?;
+        Ok(WindowAccess {
+            remote_write: bits & 1 != 0,
+            remote_read: bits & 2 != 0,
+            remote_atomic: bits & 4 != 0,
+            zero_based: bits & 8 != 0,
+        })
+    }
+}
+
+/// Opcode of a send request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Opcode {
+    /// [`Operation::Send`].
+    Send = 1,
+    /// [`Operation::SendInvalidate`].
+    SendInvalidate = 2,
+    /// [`Operation::Write`].
+    Write = 3,
+    /// [`Operation::Read`].
+    Read = 4,
+    /// [`Operation::LocalInvalidate`].
+    LocalInvalidate = 5,
+    /// [`Operation::BindWindow`].
+    BindWindow = 6,
+    /// [`Operation::CompareSwap`].
+    CompareSwap = 7,
+    /// [`Operation::FetchAdd`].
+    FetchAdd = 8,
+    /// [`Operation::Immediate`].
+    Immediate = 9,
+}
+
+impl Opcode {
+    /// All opcodes.
+    pub const ALL: [Opcode; 9] = [
+        Opcode::Send,
+        Opcode::SendInvalidate,
+        Opcode::Write,
+        Opcode::Read,
+        Opcode::LocalInvalidate,
+        Opcode::BindWindow,
+        Opcode::CompareSwap,
+        Opcode::FetchAdd,
+        Opcode::Immediate,
+    ];
+
+    pub(super) fn from_bits(bits: u8) -> Result<Opcode, DescriptorError> {
+        let index = usize::from(bits).wrapping_sub(1);
+        Opcode::ALL.get(index).copied().ok_or(DescriptorError::Opcode(bits))
+    }
+
+    /// Flags that the opcode may have.
+    fn flags(self) -> u8 {
+        let common = SIGNALLED | FENCE;
+        match self {
+            Opcode::Send | Opcode::SendInvalidate => common | SOLICITED | INLINE,
+            Opcode::Write => common | INLINE,
+            Opcode::Immediate => common | SOLICITED,
+            Opcode::Read
+            | Opcode::LocalInvalidate
+            | Opcode::BindWindow
+            | Opcode::CompareSwap
+            | Opcode::FetchAdd => common,
+        }
+    }
+}
+
+impl Operation {
+    /// Returns the opcode.
+    pub fn opcode(&self) -> Opcode {
+        match self {
+            Operation::Send { .. } => Opcode::Send,
+            Operation::SendInvalidate { .. } => Opcode::SendInvalidate,
+            Operation::Write { .. } => Opcode::Write,
+            Operation::Read { .. } => Opcode::Read,
+            Operation::LocalInvalidate { .. } => Opcode::LocalInvalidate,
+            Operation::BindWindow(_) => Opcode::BindWindow,
+            Operation::CompareSwap { .. } => Opcode::CompareSwap,
+            Operation::FetchAdd { .. } => Opcode::FetchAdd,
+            Operation::Immediate { .. } => Opcode::Immediate,
+        }
+    }
+
+    fn is_solicited(&self) -> bool {
+        match self {
+            Operation::Send { solicited, .. }
+            | Operation::SendInvalidate { solicited, .. }
+            | Operation::Immediate { solicited, .. } => *solicited,
+            _ => false,
+        }
+    }
+}
+
+/// Words 2 to 5 of a descriptor, word 3 in its halves.
+#[derive(Clone, Copy, Default)]
+struct Fields {
+    to: u64,
+    stag: u32,
+    second_stag: u32,
+    operand: u64,
+    second_operand: u64,
+}
+
+impl Fields {
+    fn of_remote(remote: Remote) -> Fields {
+        Fields { to: remote.to, stag: remote.stag, ..Fields::default() }
+    }
+
+    fn remote(self) -> Remote {
+        Remote { stag: self.stag, to: self.to }
+    }
+
+    fn pack(self) -> [u64; 4] {
+        [self.to, pack(self.stag, self.second_stag), self.operand, self.second_operand]
+    }
+
+    fn unpack(words: [u64; 4]) -> Fields {
+        let [to, stags, operand, second_operand] = words;
+        let (stag, second_stag) = halves(stags);
+        Fields { to, stag, second_stag, operand, second_operand }
+    }
+}
+
+/// Returns an error unless all fields given are zero.
+macro_rules! unused {
+    ($fields:expr, $($field:ident)*) => {
+        reserved(0 $(| u64::from($fields.$field))*)
+    };
+}
+
+impl SendWork {
+    /// Encodes the descriptor.
+    pub fn encode(&self) -> Units {
+        let mut words = [0; MAX_WORDS];
+        let mut control = Control {
+            opcode: self.operation.opcode() as u8,
+            flags: flag(SIGNALLED, self.signalled)
+                | flag(FENCE, self.fence)
+                | flag(SOLICITED, self.operation.is_solicited()),
+            ..Control::default()
+        };
+        words[1] = self.wr_id;
+        words[2..PAYLOAD_AT].copy_from_slice(&self.operation.fields().pack());
+        let used = PAYLOAD_AT + self.operation.encode_payload(&mut control, &mut words);
+        control.finish(&mut words, used)
+    }
+
+    /// Decodes a descriptor.
+    pub fn decode(units: &[Unit]) -> Result<SendWork, DescriptorError> {
+        let control = Control::unpack(units)?;
+        let opcode = Opcode::from_bits(control.opcode)?;
+        if control.flags & !opcode.flags() != 0 {
+            return Err(DescriptorError::Flags(control.flags));
+        }
+        let words = units.as_flattened();
+        let payload = decode_payload(control, words)?;
+        let fields = Fields::unpack([words[2], words[3], words[4], words[5]]);
+        let solicited = control.flags & SOLICITED != 0;
+        Ok(SendWork {
+            wr_id: words[1],
+            signalled: control.flags & SIGNALLED != 0,
+            fence: control.flags & FENCE != 0,
+            operation: Operation::decode(opcode, solicited, fields, payload)?,
+        })
+    }
+}
+
+impl Operation {
+    fn fields(&self) -> Fields {
+        match *self {
+            Operation::Send { .. } => Fields::default(),
+            Operation::SendInvalidate { stag, .. } => {
+                Fields { second_stag: stag, ..Fields::default() }
+            }
+            Operation::Write { remote, .. } | Operation::Read { remote, .. } => {
+                Fields::of_remote(remote)
+            }
+            Operation::LocalInvalidate { stag } => {
+                Fields { second_stag: stag, ..Fields::default() }
+            }
+            Operation::BindWindow(bind) => Fields {
+                to: bind.address,
+                stag: bind.region,
+                second_stag: bind.window,
+                operand: bind.len,
+                second_operand: bind.access.bits(),
+            },
+            Operation::CompareSwap { remote, compare, swap, .. } => {
+                Fields { operand: compare, second_operand: swap, ..Fields::of_remote(remote) }
+            }
+            Operation::FetchAdd { remote, add, .. } => {
+                Fields { operand: add, ..Fields::of_remote(remote) }
+            }
+            Operation::Immediate { data, .. } => {
+                Fields { operand: u64::from_le_bytes(data), ..Fields::default() }
+            }
+        }
+    }
+
+    /// Encodes SGEs or inline data, with their numbers and flag. Returns the number of words.
+    fn encode_payload(&self, control: &mut Control, words: &mut [u64; MAX_WORDS]) -> usize {
+        let words = &mut words[PAYLOAD_AT..];
+        let mut gather = |list: &SgeList| {
+            control.sges = list.sges().len() as u8;
+            list.encode(words)
+        };
+        match self {
+            Operation::Send { payload, .. }
+            | Operation::SendInvalidate { payload, .. }
+            | Operation::Write { payload, .. } => match payload {
+                Payload::Gather(list) => gather(list),
+                Payload::Inline(inline) => {
+                    control.flags |= INLINE;
+                    control.inline = inline.bytes().len() as u16;
+                    inline.encode(words)
+                }
+            },
+            Operation::Read { sinks, .. } => gather(sinks),
+            Operation::CompareSwap { result, .. } | Operation::FetchAdd { result, .. } => {
+                control.sges = 1;
+                words[..SGE_WORDS].copy_from_slice(&[result.address, pack(8, result.lkey)]);
+                SGE_WORDS
+            }
+            Operation::LocalInvalidate { .. }
+            | Operation::BindWindow(_)
+            | Operation::Immediate { .. } => 0,
+        }
+    }
+
+    fn decode(
+        opcode: Opcode,
+        solicited: bool,
+        fields: Fields,
+        payload: Payload,
+    ) -> Result<Operation, DescriptorError> {
+        let operation = match opcode {
+            Opcode::Send => {
+                unused!(fields, to stag second_stag operand second_operand)?;
+                Operation::Send { payload, solicited }
+            }
+            Opcode::SendInvalidate => {
+                unused!(fields, to stag operand second_operand)?;
+                Operation::SendInvalidate { payload, solicited, stag: fields.second_stag }
+            }
+            Opcode::Write => {
+                unused!(fields, second_stag operand second_operand)?;
+                Operation::Write { remote: fields.remote(), payload }
+            }
+            Opcode::Read => {
+                unused!(fields, second_stag operand second_operand)?;
+                Operation::Read { remote: fields.remote(), sinks: gathered(payload)? }
+            }
+            Opcode::LocalInvalidate => {
+                no_payload(payload)?;
+                unused!(fields, to stag operand second_operand)?;
+                Operation::LocalInvalidate { stag: fields.second_stag }
+            }
+            Opcode::BindWindow => {
+                no_payload(payload)?;
+                Operation::BindWindow(WindowBind {
+                    window: fields.second_stag,
+                    region: fields.stag,
+                    address: fields.to,
+                    len: fields.operand,
+                    access: WindowAccess::from_bits(fields.second_operand)?,
+                })
+            }
+            Opcode::CompareSwap => {
+                unused!(fields, second_stag)?;
+                let (compare, swap) = (fields.operand, fields.second_operand);
+                let result = atomic_result(payload)?;
+                Operation::CompareSwap { remote: fields.remote(), compare, swap, result }
+            }
+            Opcode::FetchAdd => {
+                unused!(fields, second_stag second_operand)?;
+                let result = atomic_result(payload)?;
+                Operation::FetchAdd { remote: fields.remote(), add: fields.operand, result }
+            }
+            Opcode::Immediate => {
+                no_payload(payload)?;
+                unused!(fields, to stag second_stag second_operand)?;
+                Operation::Immediate { data: fields.operand.to_le_bytes(), solicited }
+            }
+        };
+        Ok(operation)
+    }
+}
+
+/// Decodes the SGEs or the inline data, and checks that the descriptor ends behind them.
+fn decode_payload(control: Control, words: &[u64]) -> Result<Payload, DescriptorError> {
+    let is_inline = control.flags & INLINE != 0;
+    if usize::from(control.inline) > MAX_INLINE || !is_inline && control.inline != 0 {
+        return Err(DescriptorError::InlineLength(control.inline));
+    }
+    if is_inline && control.sges != 0 {
+        return Err(DescriptorError::Sges(control.sges));
+    }
+    let inline = usize::from(control.inline);
+    let used = PAYLOAD_AT + usize::from(control.sges) * SGE_WORDS + inline.div_ceil(8);
+    control.check_end(words, used)?;
+    let words = &words[PAYLOAD_AT..used];
+    if is_inline {
+        Inline::decode(words, inline).map(Payload::Inline)
+    } else {
+        SgeList::decode(words).map(Payload::Gather)
+    }
+}
+
+/// Returns the SGEs of an opcode without inline data.
+fn gathered(payload: Payload) -> Result<SgeList, DescriptorError> {
+    match payload {
+        Payload::Gather(list) => Ok(list),
+        Payload::Inline(inline) => Err(DescriptorError::InlineLength(inline.bytes().len() as u16)),
+    }
+}
+
+fn no_payload(payload: Payload) -> Result<(), DescriptorError> {
+    match gathered(payload)?.sges() {
+        [] => Ok(()),
+        sges => Err(DescriptorError::Sges(sges.len() as u8)),
+    }
+}
+
+fn atomic_result(payload: Payload) -> Result<AtomicResult, DescriptorError> {
+    match *gathered(payload)?.sges() {
+        [Sge { address, len: 8, lkey }] => Ok(AtomicResult { address, lkey }),
+        [Sge { len, .. }] => Err(DescriptorError::AtomicLength(len)),
+        ref sges => Err(DescriptorError::Sges(sges.len() as u8)),
+    }
+}
+
+fn flag(bit: u8, set: bool) -> u8 {
+    if set { bit } else { 0 }
+}

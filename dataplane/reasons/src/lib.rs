@@ -285,15 +285,15 @@ base::explained! {
             remedy = "See STEERING in `ddpctl ports` and the load in `ddpctl workers`: use more workers, or one \
                       worker for that port (`workers` in `[[port]]`).")]
         MeshFull,
-        /// A SYN, returned cookie, or SCTP packet without an association that exceeds the budget for such frames. While
-        /// bursts are full, the budget is eight per burst, and 10,000 more per second.
+        /// A SYN, returned cookie, or SCTP packet without an association, beyond the budget for such frames: eight per
+        /// full burst, and 10,000 more per second.
         #[explain("overload",
             cause = "A flood of first packets: an attack, or very many peers that reconnect after an outage.",
             remedy = "Live streams are protected, and peers retransmit. Filter the flood before it reaches the port; \
                       more workers handle more.")]
         Overload,
-        /// A frame for the host while the host's ring is full, or a frame that exceeds the budget for such frames.
-        /// While bursts are full, the budget is eight per burst, and 10,000 more per second.
+        /// A frame for the host while the host's ring is full, or beyond the budget for such frames: eight per full
+        /// burst, and 10,000 more per second.
         #[explain("host_full",
             cause = "The host behind a shared interface (`host = \"tap\"`) receives more traffic than the worker \
                      forwards: backups, other services or a flood on the same link.",

@@ -26,7 +26,7 @@ base::explained! {
             remedy = "Compare `vlan` of `[[interface]]` with the switch port, and prune the trunk to the VLANs in \
                       use.")]
         Vlan,
-        /// Not addressed to the port's MAC address, broadcast or one of its multicast groups.
+        /// A frame that is not addressed to the port's MAC address, broadcast or one of its multicast groups.
         #[explain("not_our_mac",
             cause = "A switch that floods frames for other hosts, or on an `af_packet` port the host's own frames. \
                      TCP and SCTP to a group address count here, too.",
@@ -55,7 +55,7 @@ base::explained! {
             cause = "A scanner or a fuzzer: no operating system sends such options.",
             remedy = "Filter IPv4 options at the border of the network, and `deny` the sender.")]
         IpOptions,
-        /// IPv4 with a loose or strict source route, dropped as RFC 7126 §4.3 and §4.4 advise.
+        /// An IPv4 packet with a loose or strict source route, dropped as RFC 7126 §4.3 and §4.4 advise.
         #[explain("source_route",
             cause = "A scanner, or an attempt to bypass a filter.",
             remedy = "Configure the routers to drop source-routed packets; `deny` the sender.")]
@@ -207,7 +207,8 @@ base::explained! {
             cause = "Several packets in flight reached the same link. The first error was used.",
             remedy = "None.")]
         IcmpNoNews,
-        /// An echo request, neighbour solicitation or INIT that was not answered because of the rate limit.
+        /// An echo request, ARP request, neighbour solicitation, MLD query or INIT that was not answered because of the
+        /// rate limit.
         #[explain("rate_limited",
             cause = "A ping flood, a scan of the link, or a flood of INITs.",
             remedy = "Find the sender with `ddpctl capture PORT`, and stop it or `deny` it. Regular peers retransmit \
@@ -277,22 +278,22 @@ base::explained! {
             cause = "The peer is in another subnet, and the interface has neither `gateway` nor a route to it.",
             remedy = "Add `gateway` to `[[interface]]`, or an `[[interface.routes]]` with `to` and `via`.")]
         NoRoute,
-        /// A received frame that belongs to another worker, whose ring is full.
+        /// A received frame for another worker whose ring is full.
         #[explain("mesh_full",
             cause = "The device does not steer flows to their workers, so frames are forwarded between workers, and \
                      the receiving worker is overloaded.",
             remedy = "See STEERING in `ddpctl ports` and the load in `ddpctl workers`: use more workers, or one \
                       worker for that port (`workers` in `[[port]]`).")]
         MeshFull,
-        /// A SYN, returned cookie, or SCTP packet without an association, in a full burst and beyond its budget: a few
-        /// per burst, and 10,000 more per second.
+        /// A SYN, returned cookie, or SCTP packet without an association, beyond the budget for such frames: eight per
+        /// full burst, and 10,000 more per second.
         #[explain("overload",
             cause = "A flood of first packets: an attack, or very many peers that reconnect after an outage.",
             remedy = "Live streams are protected, and peers retransmit. Filter the flood before it reaches the port; \
                       more workers handle more.")]
         Overload,
-        /// A frame for the host while its ring is full, or in a full burst and beyond its budget: a few per burst, and
-        /// 10,000 more per second.
+        /// A frame for the host while the host's ring is full, or beyond the budget for such frames: eight per full
+        /// burst, and 10,000 more per second.
         #[explain("host_full",
             cause = "The host behind a shared interface (`host = \"tap\"`) receives more traffic than the worker \
                      forwards: backups, other services or a flood on the same link.",
@@ -321,7 +322,7 @@ base::explained! {
                      neighbour discovery pass.",
             remedy = "Add a policy that protects the traffic, or one with the action `bypass` for traffic in clear.")]
         IpsecNoPolicy,
-        /// A frame for the host, with IPsec policies in force, that is neither an intact IP packet nor ARP, LLDP or
+        /// While IPsec policies are in force: a frame for the host that is neither an intact IP packet nor ARP, LLDP or
         /// EAPOL.
         #[explain("ipsec_unclassified",
             cause = "A protocol other than IP on a link that is shared with the host: policies cannot classify it.",
@@ -347,7 +348,7 @@ base::explained! {
             remedy = "Compare algorithm and key of the SA at both ends (`ddpctl ipsec sas`, `ip xfrm state`); let IKE \
                       renegotiate.")]
         EspIntegrity,
-        /// An ESP packet that is malformed inside or outside.
+        /// An ESP packet whose ESP fields or inner packet are malformed.
         #[explain("esp_malformed",
             cause = "The modes differ (transport at one end, tunnel at the other), or a packet was truncated inside \
                      the tunnel.",
@@ -372,7 +373,7 @@ base::explained! {
             remedy = "Protect this traffic at both ends (`ddpctl ipsec policies`, `ddpctl ipsec sas`), or lower \
                       `require`.")]
         NotProtected,
-        /// A packet for a port of which the worker has no queue.
+        /// A received packet or ICMP error of a port of which the worker has no queue.
         #[explain("no_port",
             cause = "A packet or ICMP error names a port that another worker serves (`workers` in `[[port]]`), such \
                      as one whose device was lost.",

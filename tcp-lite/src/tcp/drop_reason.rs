@@ -24,20 +24,20 @@ base::explained! {
             cause = "The stream ended while segments of the peer were in flight.",
             remedy = "None.")]
         Closed,
-        /// Outside the receive window (RFC 9293 §3.10.7.4, first check).
+        /// A segment outside the receive window (RFC 9293 §3.10.7.4, first check).
         #[explain("tcp_out_of_window",
             cause = "Duplicates: the peer retransmitted received data, because acknowledgements were lost or late. \
                      Also keepalive and zero-window probes, and blind attacks.",
             remedy = "None while it is rare. If it grows with `retransmitted_segments` of the peer, look for loss or \
                       reordering on the path back to it.")]
         OutOfWindow,
-        /// An old timestamp (RFC 7323 §5.3 R1).
+        /// A segment with an old timestamp (RFC 7323 §5.3 R1).
         #[explain("tcp_old_timestamp",
             cause = "A duplicate that the network delayed, or strong reordering on the path.",
             remedy = "None while it is rare. Else look for paths of unequal delay (per-packet load balancing, bonds \
                       in round robin).")]
         OldTimestamp,
-        /// No timestamp although both sides agreed on them (RFC 7323 §3.2).
+        /// A segment without a timestamp, although both ends negotiated timestamps (RFC 7323 §3.2).
         #[explain("tcp_no_timestamp",
             cause = "A middlebox that strips options of some segments, or a forged segment.",
             remedy = "Disable option stripping in the middlebox, or disable `timestamps` in `[tcp]`.")]
@@ -55,7 +55,8 @@ base::explained! {
             remedy = "None: the challenge ACK makes a restarted peer reset the old stream. `ddpctl streams close` \
                       ends it at once.")]
         UnexpectedSyn,
-        /// No ACK flag where it is required, or neither SYN nor RST in SYN-SENT (RFC 9293 §3.10.7).
+        /// A segment without the ACK flag where it is required, or with neither SYN nor RST in SYN-SENT (RFC 9293
+        /// §3.10.7).
         #[explain("tcp_no_ack",
             cause = "A scanner, or a segment forged without knowledge of the connection.",
             remedy = "None.")]
@@ -67,7 +68,7 @@ base::explained! {
             remedy = "Look for a firewall or load balancer that answers in the peer's name; restart the peer's \
                       connection.")]
         BadAck,
-        /// Data refused by the upper layer, or because of the limit of out-of-order ranges.
+        /// Data that the upper layer refused, or that would exceed the limit of out-of-order ranges.
         #[explain("tcp_refused",
             cause = "Loss or reordering left more gaps than are tracked, or held bytes have reached their limit, so \
                      that out-of-order data waits for retransmission.",

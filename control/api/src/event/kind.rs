@@ -258,7 +258,7 @@ explained_events! {
         },
         /// An untagged message was delivered to a queue with `deliver_to = "events"`.
         #[explain("message",
-            cause = "A peer sent an untagged message to a queue with `deliver_to = \"events\"`.",
+            cause = "A peer sent the message.",
             remedy = "None. Under load, deliver the queue to a file instead: the event log is bounded.")]
         Message {
             /// Number of the stream.
@@ -421,7 +421,7 @@ explained_events! {
         },
         /// A job (`put`, `get`, `bench`) has ended.
         #[explain("job_finished",
-            cause = "A `put`, `get` or `bench` has ended.",
+            cause = "The job is done, failed or was cancelled.",
             remedy = "With `error`: `ddpctl why JOB` has the history. Remove the cause and start the job again.")]
         JobFinished {
             /// Number of the job.

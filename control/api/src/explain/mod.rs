@@ -59,20 +59,19 @@ impl Group {
     fn place(self) -> &'static str {
         match self {
             Group::Drop | Group::TcpDrop | Group::SctpDrop => {
-                "These drops are counted per worker, in frames or segments: `dropped` of `ddpctl stats`, `drops` of \
-                 `/v1/stats`, metric `ddpd_drops_total` with the label `reason`. A capture has the reason as the \
-                 comment of the frame."
+                "Drops are counted per worker, in frames or segments: `dropped` of `ddpctl stats`, `drops` of \
+                 `/v1/stats`, metric `ddpd_drops_total{reason}`. A capture has the reason in the frame's comment."
             }
             Group::Refusal => {
-                "Counted in the metric `ddpd_handshake_failures_total` with the labels `stage=\"admission\"` and \
-                 `reason`, and in `failed handshakes` of `ddpctl stats`. The event `handshake_failed` has the same \
-                 reason. The reject carries the reason and a sentence to the peer."
+                "Refusals are counted in the metric `ddpd_handshake_failures_total` with the labels \
+                 `stage=\"admission\"` and `reason`, and in `failed handshakes` of `ddpctl stats`. The event \
+                 `handshake_failed` and the reject to the peer also have the reason, with a sentence."
             }
             Group::Note => {
-                "Shown by `ddpctl status` and counted by `ddpctl top`. `/v1/status` has the sentences in `notes`, and \
-                 their kinds in `note_kinds`. A note expires with its cause."
+                "`ddpctl status` shows the notes, and `ddpctl top` their number. `/v1/status` has the sentences in \
+                 `notes`, and their kinds in `note_kinds`. A note expires with its cause."
             }
-            Group::Event => "The member `event` of `ddpctl events` and `/v1/events`.",
+            Group::Event => "Names in the member `event` of `ddpctl events` and `/v1/events`.",
         }
     }
 

@@ -9,7 +9,7 @@ base::explained! {
     /// answer counts as dropped, too.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum DropReason {
-        /// Shorter than the common header, a zero port, or no chunk (RFC 9260 §3.1).
+        /// A packet that is shorter than the common header, has a zero port, or has no chunk (RFC 9260 §3.1).
         #[explain("sctp_bad_header",
             cause = "A scanner or a fuzzer.",
             remedy = "`ddpctl capture PORT --filter \"sctp and dropped\"` shows the sender.")]
@@ -30,7 +30,7 @@ base::explained! {
             cause = "The peer continues an association that this end has lost by a restart, or a blind attack.",
             remedy = "None: the peer's association ends by its own time-out or by an ABORT.")]
         BadTag,
-        /// A packet of no association (RFC 9260 §8.4).
+        /// A packet that belongs to no association (RFC 9260 §8.4).
         #[explain("sctp_out_of_the_blue",
             cause = "The association has ended here, or nothing listens on that port; a NAT that changed the peer's \
                      port looks the same.",

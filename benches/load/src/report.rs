@@ -124,8 +124,7 @@ fn peers_table(results: &Results) -> String {
 
 /// Returns the table of state that remains after each load: memory, events, log, gauges.
 fn residue_table(results: &Results) -> String {
-    let mut table =
-        Table::new(&["profile", "memory, KiB", "events", "log, bytes", "risen gauges"]);
+    let mut table = Table::new(&["profile", "memory, KiB", "events", "log, bytes", "risen gauges"]);
     for outcome in &results.outcomes {
         let gauges =
             outcome.gauges.iter().map(|(name, then, now)| format!("{name} {then} to {now}"));

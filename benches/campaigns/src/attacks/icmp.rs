@@ -75,8 +75,8 @@ fn icmp(
     let sum = dataplane::checksum::sum(&message);
     message[2..4].copy_from_slice(&(!sum).to_be_bytes());
     field.attempts += 1;
-    let ends = ([10, 77, 0, 254].into(), testbed::TARGET_V4.into());
-    field.station.send_ip(ends, IpNumber::ICMP, None, &message)
+    let router = [10, 77, 0, 254].into();
+    field.station.send_ip(router, testbed::TARGET_V4.into(), IpNumber::ICMP, None, &message)
 }
 
 /// Sends destination unreachable messages that quote the stream's next sequence number, or a random one if `guess` is
@@ -187,9 +187,9 @@ fn send_broadcast_echoes(field: &mut AttackContext<'_>) -> Result<()> {
         message.resize(64, 7);
         let sum = dataplane::checksum::sum(&message);
         message[2..4].copy_from_slice(&(!sum).to_be_bytes());
-        let ends = (field.flow.destination.ip(), [10, 77, 0, 255].into());
+        let (from, broadcast) = (field.flow.destination.ip(), [10, 77, 0, 255].into());
         field.attempts += 1;
-        field.station.send_ip(ends, IpNumber::ICMP, None, &message)?;
+        field.station.send_ip(from, broadcast, IpNumber::ICMP, None, &message)?;
     }
     Ok(())
 }

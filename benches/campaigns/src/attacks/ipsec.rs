@@ -182,7 +182,7 @@ fn send_unknown_spi(field: &mut AttackContext<'_>) -> Result<()> {
         payload[0] |= 0x80;
         field.attempts += 1;
         let esp = IpNumber::ENCAPSULATING_SECURITY_PAYLOAD;
-        field.station.send_ip((from, testbed::TARGET_V4.into()), esp, None, &payload)?;
+        field.station.send_ip(from, testbed::TARGET_V4.into(), esp, None, &payload)?;
     }
     Ok(())
 }

@@ -53,7 +53,9 @@ fn send_unfinished_messages(field: &mut AttackContext<'_>) -> Result<()> {
             field.attempts += 1;
             let begin = piece % 50 == 0;
             own.tsn = own.tsn.wrapping_add(u32::from(begin && piece > 0));
-            own.send_data(field, (0, ddp::PPID_SEGMENT), (begin, false), &[7; 1200])?;
+            let header =
+                DataHeader { ppid: ddp::PPID_SEGMENT, begin, end: false, ..DataHeader::default() };
+            own.send_data(field, header, &[7; 1200])?;
         }
         all.push(own);
     }
@@ -76,7 +78,7 @@ fn send_data_beyond_window(field: &mut AttackContext<'_>) -> Result<()> {
         own.tsn = first
             .wrapping_add([0x7000_0000, 0xffff_0000, 3, 3, 100_000][n as usize % 5])
             .wrapping_add(n);
-        own.send_data(field, (0, ddp::PPID_SEGMENT), (true, true), &[7; 32])?;
+        own.send_message(field, 0, ddp::PPID_SEGMENT, &[7; 32])?;
     }
     field.settle(Duration::from_millis(100));
     own.send_abort(field)

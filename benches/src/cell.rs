@@ -280,7 +280,7 @@ impl Drop for ResponderProcess {
     }
 }
 
-/// Returns the heap bytes in use. Only a program with a counting allocator provides it.
+/// Function that returns the heap bytes in use. Only a program with a counting allocator provides it.
 pub type HeapUsage<'a> = &'a dyn Fn() -> u64;
 
 /// Runs the cell and returns its row. `heap` is required for [`Measure::Memory`] only.

@@ -323,7 +323,7 @@ deliver_to = "discard"
 buffers = 256
 "#;
 
-    /// Returns a rig without deviations from the defaults.
+    /// Returns a rig whose ends have the defaults of the configuration file.
     fn plain() -> RigConfig {
         RigConfig { adaptive: [true; 2], markers: true, ..RigConfig::default() }
     }

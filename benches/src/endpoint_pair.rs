@@ -217,7 +217,7 @@ impl EndpointPair {
         EndpointPair::open_congestion_window(mss, markers, StreamConfig::default())
     }
 
-    /// Like [`new`](Self::new), for many small messages: up to 4096 posts are in flight, tagged
+    /// Creates a pair as [`new`](Self::new) does, for many small messages: up to 4096 posts are in flight, tagged
     /// messages cause no events, and the receiver echoes untagged messages.
     pub fn for_messages(mss: u16) -> EndpointPair {
         let messages = QueueConfig { qn: MESSAGE_QUEUE, buffers: 64, buffer_size: 4096 };
@@ -246,7 +246,7 @@ impl EndpointPair {
         EndpointPair::established_with(mss, PairOptions { markers, recorder: true }, ulp)
     }
 
-    /// Like [`established`](Self::established), with or without the flight recorder.
+    /// Creates a pair as [`established`](Self::established) does, with or without the flight recorder.
     pub fn established_with(mss: u16, options: PairOptions, ulp: UlpConfig) -> EndpointPair {
         let PairOptions { markers, recorder } = options;
         let mut config = EndpointConfig::default();
@@ -327,7 +327,7 @@ impl EndpointPair {
             let (stag, to) = (REGION_STAG, TaggedOffset(offset));
             let message =
                 Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::user(0) };
-            endpoint.post_lent(message).expect("there is room for a message");
+            endpoint.post_borrowed(message).expect("there is room for a message");
         }
     }
 
@@ -340,7 +340,8 @@ impl EndpointPair {
         self.deliver_reply()
     }
 
-    /// Exchanges one burst in each direction. Returns false if neither endpoint had anything to send.
+    /// Exchanges one burst in each direction and advances the time: by 10 µs, or if nothing was sent to 10 µs after a
+    /// timer that expires within 150 ms. Returns false if nothing was sent and no such timer is set.
     pub fn exchange_bursts(&mut self) -> bool {
         self.send_burst();
         self.deliver_burst();

@@ -6,11 +6,13 @@ pub mod frames;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
 use dataplane::io::PortIo;
 use dataplane::port::{Mbuf, PortQueue};
+use dpdk::Eal;
 use serde::{Deserialize, Serialize};
 
 use self::frames::{Kind, LinkAddresses};
@@ -78,41 +80,32 @@ pub fn measure(flood: &Flood) -> anyhow::Result<Row> {
     let queue = port.take_queues().into_iter().next();
     let queue = queue.ok_or_else(|| anyhow::anyhow!("the generator's port has no queue"))?;
     let ends = LinkAddresses { worker: end.port.info().mac, generator: port.info().mac };
-    let over = Arc::new(AtomicBool::new(false));
-    let begun = Arc::new(AtomicBool::new(false));
-    let generator = {
-        let (over, begun, flood, eal) =
-            (over.clone(), begun.clone(), flood.clone(), ports.eal().clone());
-        std::thread::spawn(move || -> anyhow::Result<()> {
-            pin_to_core(flood.rig.cores[0])?;
-            let registered = eal.register_thread()?;
-            let mut generator = Generator { queue, start: Instant::now() };
-            if flood.kind.needs_stream() {
-                generator.open_stream(&ends)?;
-            }
-            begun.store(true, Ordering::Relaxed);
-            generator.flood(&ends.flood_frames(flood.kind), &over);
-            drop(generator);
-            drop(registered);
-            Ok(())
-        })
-    };
-    let time = Duration::from_secs_f64(flood.seconds);
-    while !begun.load(Ordering::Relaxed) && !generator.is_finished() {
+    let generator = GeneratorThread::start(flood, queue, ends, ports.eal().clone());
+    let [before, after] = collect_samples(&mut end, &generator, flood.seconds);
+    generator.stop()?;
+    fill_row(&mut row, &before, &after)?;
+    Ok(row)
+}
+
+/// Waits until the flood has begun, then for a quarter of the time, and collects one sample before and one after the
+/// measurement. Returns early if the generator ends.
+fn collect_samples(end: &mut RigEnd, generator: &GeneratorThread, seconds: f64) -> [Sample; 2] {
+    let time = Duration::from_secs_f64(seconds);
+    while !generator.has_begun() && !generator.thread.is_finished() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let mut samples = Vec::new();
-    for time in [time / 4 + Duration::from_millis(100), time] {
+    [time / 4 + Duration::from_millis(100), time].map(|time| {
         let begin = Instant::now();
-        while begin.elapsed() < time && !generator.is_finished() {
+        while begin.elapsed() < time && !generator.thread.is_finished() {
             while end.poll_event().is_some() {}
             std::thread::sleep(Duration::from_millis(1));
         }
-        samples.push(Sample::collect(&end));
-    }
-    let (before, after) = (&samples[0], &samples[1]);
-    over.store(true, Ordering::Relaxed);
-    generator.join().map_err(|_| anyhow::anyhow!("the generator panicked"))??;
+        Sample::collect(end)
+    })
+}
+
+/// Enters the measured values into `row`.
+fn fill_row(row: &mut Row, before: &Sample, after: &Sample) -> anyhow::Result<()> {
     let frames = (after.frames - before.frames) as f64;
     anyhow::ensure!(frames > 0.0, "not one frame arrived");
     let (busy, seconds) = ((after.busy - before.busy) as f64, (after.at - before.at).as_secs_f64());
@@ -120,7 +113,7 @@ pub fn measure(flood: &Flood) -> anyhow::Result<Row> {
     row.add_extra("frames_per_s", frames / seconds);
     row.add_extra("frames_per_turn", frames / (after.busy_turns - before.busy_turns) as f64);
     row.add_extra("busy_share", busy * 1e-9 / seconds);
-    Ok(row)
+    Ok(())
 }
 
 /// Returns the nanoseconds per frame of a worker without a device, in full bursts, measured by `hot-floods`.
@@ -130,6 +123,48 @@ fn ns_without_device(flood: &Flood) -> anyhow::Result<f64> {
     let output = Command::new(program).args(["--time", &flood.name, &seconds]).output()?;
     anyhow::ensure!(output.status.success(), "hot-floods: {:?}", output.status);
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)
+}
+
+/// The thread of the generator.
+struct GeneratorThread {
+    thread: JoinHandle<anyhow::Result<()>>,
+    /// True once the flood begins.
+    begun: Arc<AtomicBool>,
+    /// True to end the flood.
+    over: Arc<AtomicBool>,
+}
+
+impl GeneratorThread {
+    /// Starts the generator on the rig's first core. It opens a stream if the flood needs one, then sends the flood.
+    fn start(flood: &Flood, queue: PortQueue, ends: LinkAddresses, eal: Eal) -> GeneratorThread {
+        let over = Arc::new(AtomicBool::new(false));
+        let begun = Arc::new(AtomicBool::new(false));
+        let (thread_over, thread_begun, flood) = (over.clone(), begun.clone(), flood.clone());
+        let thread = std::thread::spawn(move || -> anyhow::Result<()> {
+            pin_to_core(flood.rig.cores[0])?;
+            let registered = eal.register_thread()?;
+            let mut generator = Generator { queue, start: Instant::now() };
+            if flood.kind.needs_stream() {
+                generator.open_stream(&ends)?;
+            }
+            thread_begun.store(true, Ordering::Relaxed);
+            generator.flood(&ends.flood_frames(flood.kind), &thread_over);
+            drop(generator);
+            drop(registered);
+            Ok(())
+        });
+        GeneratorThread { thread, begun, over }
+    }
+
+    fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Ends the flood and waits for the thread. Returns its error, if it failed.
+    fn stop(self) -> anyhow::Result<()> {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| anyhow::anyhow!("the generator panicked"))?
+    }
 }
 
 /// The generator's end of the ring.

@@ -25,7 +25,7 @@ pub struct Gcm {
     pub group: String,
     /// Length of an IP packet, bytes.
     pub mtu: u16,
-    /// The core.
+    /// Core that the measurement runs on.
     pub core: usize,
     /// Seconds of the measurement, both directions together.
     pub seconds: f64,

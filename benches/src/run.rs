@@ -1,5 +1,5 @@
-//! A whole run. Each task runs in its own process. The tasks of a group run consecutively, in reverse order in every
-//! second repetition (A B, B A, …). The cores are checked between tasks.
+//! Execution of a benchmark run. Each task runs in its own process. The tasks of a group run consecutively, in reverse
+//! order in every second repetition (A B, B A, …). The cores are checked between tasks.
 //!
 //! [`compare_builds`] compares this program with one built from another commit: each task runs with both in ABBA order.
 
@@ -38,9 +38,9 @@ pub struct Results {
     pub copy_gb_per_s: Vec<f64>,
     /// Name and heading of each group.
     pub groups: Vec<(String, String)>,
-    /// The targets.
+    /// Performance targets of the plan.
     pub targets: Vec<Target>,
-    /// All rows.
+    /// Rows of all groups.
     pub rows: Vec<Row>,
 }
 

@@ -7,7 +7,7 @@ use std::process::exit;
 /// Oldest DPDK release that the shim compiles against.
 const MIN_RELEASE: &str = "22.11";
 
-/// Headers by which a directory is known to be DPDK's: one that all machines share, one of the machine's own.
+/// Headers that identify a header directory of DPDK: one of the common directory, one of the architecture's own.
 const HEADERS: [&str; 2] = ["rte_version.h", "rte_build_config.h"];
 
 /// DPDK functions that need no shim: not inline, and without structures in their signatures.
@@ -31,8 +31,8 @@ const FUNCTIONS: &[&str] = &[
     "rte_eth_dev_rx_intr_disable",
 ];
 
-/// The libraries that those and the shim call. Drivers are loaded by the EAL, except `net_ring` and `net_vhost`,
-/// which have functions that are called directly.
+/// Libraries that have these functions, and those that the shim calls. The EAL loads drivers. `net_ring` and
+/// `net_vhost` are linked, because the shim calls their functions.
 const LIBRARIES: &[&str] = &[
     "rte_net_ring",
     "rte_net_vhost",
@@ -105,8 +105,8 @@ fn main() {
 
 /// Returns paths whose modification time or existence changes when libdpdk is upgraded.
 ///
-/// Header files do not qualify: a package keeps the times of its build, often before our last build. Header
-/// directories do, because each file was renamed into them. So does the library under its full name
+/// Header files do not qualify: a package keeps the times of its build, often before our last build. Header directories
+/// do, because an installation renames each file into them. So does the library under its full name
 /// (`librte_eal.so.25.0`), which the next release does not have.
 fn rerun_paths(dpdk: &pkg_config::Library) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = dpdk
@@ -125,8 +125,8 @@ fn rerun_paths(dpdk: &pkg_config::Library) -> Vec<PathBuf> {
     paths
 }
 
-/// The compiler flags of libdpdk with the include paths kept, and -march, which `pkg_config`'s parsed
-/// form leaves out and the headers need.
+/// Returns the compiler flags of libdpdk as pkg-config prints them. `pkg_config`'s parsed form leaves out `-march`,
+/// which the headers need.
 fn cflags() -> Vec<String> {
     let program = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".into());
     let output = std::process::Command::new(program)

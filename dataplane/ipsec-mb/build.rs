@@ -19,7 +19,7 @@ fn main() {
         .allowlist_var("IMB_FEATURE_(AESNI|PCLMULQDQ)")
         .generate_comments(false)
         .layout_tests(false)
-        // So that a header in another place of the system, or a newer one, is seen.
+        // Detects a header that was moved or updated.
         .parse_callbacks(Box::new(bindgen::CargoCallbacks::new()))
         .generate()
         .unwrap_or_else(|error| refuse(&error))
@@ -28,7 +28,7 @@ fn main() {
     println!("cargo:rustc-link-lib=IPSec_MB");
 }
 
-/// Ends the build with what is missing: cargo prints this line and fails.
+/// Prints an error line, on which cargo fails the build, and exits.
 fn refuse(error: &bindgen::BindgenError) -> ! {
     println!(
         "cargo::error=intel-ipsec-mb.h cannot be read (Debian packages libipsec-mb-dev, which libdpdk-dev brings, and libclang-dev): {error}"

@@ -20,8 +20,8 @@ pub fn ipv4_header(data: &[u8; 20]) -> u16 {
     fold(words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum()).to_be()
 }
 
-/// [`sum_words`] in the widest registers of this CPU. Wide loads also request more of the data at a time, which helps
-/// most if another core wrote it last.
+/// Computes [`sum_words`] in the widest registers of this CPU. Wide loads also request more of the data at a time,
+/// which helps most if another core wrote it last.
 fn sum_simd(data: &[u8]) -> u64 {
     struct Words<'a>(&'a [u8]);
     impl pulp::WithSimd for Words<'_> {

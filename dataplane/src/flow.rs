@@ -106,7 +106,7 @@ impl FlowTable {
         self.find(hash, |_| true)
     }
 
-    /// True if the table has a flow with this hash.
+    /// Returns true if the table has a flow with this hash.
     pub fn contains(&self, hash: FlowHash) -> bool {
         self.candidate(hash).is_some()
     }

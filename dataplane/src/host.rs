@@ -38,7 +38,8 @@ struct Sender {
 }
 
 impl Sender {
-    /// True if a frame of `len` bytes fits. Stays true until the next push, as only the sender adds bytes.
+    /// Returns true if a frame of `len` bytes fits. It then fits until the next push, because only the sender adds
+    /// bytes.
     fn has_room(&self, len: usize) -> bool {
         !self.frames.is_full() && self.bytes.load(Ordering::Relaxed) + len <= MAX_BYTES
     }
@@ -197,7 +198,7 @@ impl HostEnd {
         self.worker.notify();
     }
 
-    /// True once all workers of the port have ended; no frame arrives any more.
+    /// Returns true once all workers of the port have ended. No more frames arrive then.
     pub fn is_abandoned(&self) -> bool {
         self.from_workers.iter().all(|ring| ring.frames.is_abandoned())
     }

@@ -18,7 +18,7 @@ pub struct InterfaceId(pub u16);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ListenerId(pub u32);
 
-/// Identifies the command that an event answers. Chosen by the control thread, below 2^64 - 16: higher numbers are
+/// Identifier of the command that an event answers. Chosen by the control thread, below 2^64 - 16: higher numbers are
 /// reserved ([`ddp::Cookie`]). Workers do not interpret it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(pub u64);

@@ -1,4 +1,4 @@
-//! The data plane of one core: worker loop, ports, network stack, memory regions.
+//! The data plane: worker loop, ports, network stack, memory regions.
 //!
 //! Path of a received frame: a port's queue ([`io`]), [`net::demux`], the [`flow`] table, `tcp_lite::endpoint`,
 //! then directly into a region's [`memory`]. [`api`] is the interface to the control thread; its types are also

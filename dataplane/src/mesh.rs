@@ -1,6 +1,5 @@
-//! Rings between all pairs of workers. They carry frames that arrived at a worker that does not own their flow, and
-//! reports for other workers. The rings are bounded. Messages that find a ring full are counted and lost, like frames
-//! on a link.
+//! Rings between all pairs of workers. They carry frames to the owner of their flow or of their SA, and reports for
+//! other workers. The rings are bounded. Messages that find a ring full are counted and lost, like frames on a link.
 
 use std::sync::Arc;
 
@@ -51,8 +50,9 @@ pub enum Message<F> {
     },
     /// An ICMP error about a flow of the other worker, from a router or the peer.
     Icmp(Report),
-    /// A report of a packet that is too big: to the owner of a flow whose frame exceeds the path MTU once sealed, or
-    /// about ESP to all workers, because the owner of its SA is not known. Ignored without a match.
+    /// A report of a packet that is too big. The owner of a flow receives it if the flow's frame exceeds the path MTU
+    /// once sealed. All workers receive a report about ESP, because the owner of the SA is not known. Ignored without a
+    /// match.
     PacketTooBig(Report),
 }
 

@@ -1,7 +1,6 @@
-//! The map from flow to owning worker: a Toeplitz hash of the received packet's flow, then a table. The device
-//! computes the hash for its RSS queues. Software computes the same hash for ports without device RSS, to find the
-//! owner of a flow that an ICMP error quotes, and to choose source ports whose inbound packets reach the worker
-//! that chose them.
+//! The map from flow to owning worker: a Toeplitz hash of the received packet's flow, then a table. The device computes
+//! the hash for its RSS queues. Software computes it on ports without device RSS, for SCTP (without the peer's
+//! address), for flows that ICMP errors quote, and to choose source ports whose inbound packets reach the same worker.
 //!
 //! ```text
 //!  hash input (IPv4, TCP)   source address 4 | destination address 4 | source port 2 | destination port 2
@@ -65,8 +64,8 @@ impl Steering {
         self.owner_of_hash(self.hash(source, destination))
     }
 
-    /// Returns the owner of the SCTP association whose packets arrive from `source` at `destination`. It depends on
-    /// both ports and the local address, not on the peer's address.
+    /// Returns the owner of the SCTP association whose packets arrive from `source` at `destination`. The owner depends
+    /// on both ports and the local address, not on the peer's address.
     pub fn owner_by_ports(&self, source: SocketAddr, destination: SocketAddr) -> WorkerId {
         let nowhere: IpAddr = match destination.ip() {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

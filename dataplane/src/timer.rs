@@ -67,7 +67,7 @@ impl Tick {
     }
 }
 
-/// Where a timer is linked: a slot of a level, or one of the constants.
+/// List in which a timer is linked: a slot of a level, or one of the constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     level: u8,
@@ -178,7 +178,7 @@ impl TimerWheel {
     }
 
     /// Returns a time before which no timer fires, so that the caller may sleep until then. It is never later than the
-    /// first deadline. It is earlier if a timer must first move to a lower level.
+    /// first deadline rounded up to a tick. It is earlier if a timer must first move to a lower level.
     pub fn next_expiry(&self) -> Option<Instant> {
         if self.due != NIL {
             return Some(Instant::from_nanos(self.elapsed << TICK_BITS));
@@ -283,7 +283,7 @@ impl TimerWheel {
     }
 }
 
-/// Returns the first tick that begins at or after `at`, at most [`Tick::LAST`], which never comes.
+/// Returns the first tick that begins at or after `at`, at most [`Tick::LAST`], which is never reached.
 fn tick_after(at: Instant) -> u64 {
     at.as_nanos().div_ceil(1 << TICK_BITS).min(Tick::LAST)
 }

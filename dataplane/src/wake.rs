@@ -1,4 +1,4 @@
-//! An event descriptor that wakes a thread: the control thread, a worker, or the worker that receives from a ring.
+//! An event descriptor that wakes a thread: the control thread, a worker, or a thread that serves the host's kernel.
 //!
 //! Writes are skipped unless the reader has announced that it is about to sleep ([`Doorbell`]).
 

@@ -1,5 +1,5 @@
 //! Two processes joined by a memif exchange frames at MTU 1500, 9000 and 65,280. If one is killed, also during a burst,
-//! the other detects it and serves the next one. Holds for server and client.
+//! the other detects it and serves the next one. Both roles, server and client, are tested.
 //!
 //! `DDPD_MEMIF_KILLS`: the number of clients killed during bursts (default 8). A quarter as many servers are killed,
 //! because after each a client may wait 5 s.

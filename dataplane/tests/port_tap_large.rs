@@ -1,5 +1,5 @@
-//! The TAP driver's software segmentation (librte_gso) cuts large packets. A packet socket on the interface receives
-//! the original segments.
+//! The TAP driver's software segmentation (librte_gso) segments large packets. A packet socket on the interface
+//! receives the original segments.
 
 mod port_common;
 

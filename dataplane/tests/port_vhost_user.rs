@@ -1,5 +1,5 @@
-//! A vhost-user port with the frontend of DPDK's `net_virtio_user` in a second process. Frames pass both ways on two
-//! queues. The port detects a killed frontend and serves the next one. `port_vhost_user_raw.rs` tests hostile
+//! A vhost-user port with the frontend of DPDK's `net_virtio_user` in a second process. Frames pass in both directions
+//! on two queues. The port detects a killed frontend and serves the next one. `port_vhost_user_raw.rs` tests hostile
 //! frontends.
 
 mod port_common;
@@ -112,7 +112,7 @@ fn second_frontend_is_served(port: &mut Port, queues: &mut [PortQueue], mtu: u16
     }
 }
 
-/// A frontend's kick makes the descriptor of an idle worker readable, and only that.
+/// A frontend's kick makes the descriptor of an idle worker readable. The descriptor is not readable before.
 fn kick_wakes_idle_worker(queue: &mut PortQueue) {
     port_common::drain(queue);
     assert!(!port_common::readable(queue, Duration::from_millis(5)), "nothing was sent");

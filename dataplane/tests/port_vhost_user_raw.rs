@@ -229,7 +229,7 @@ fn run_worker(queue: &mut PortQueue, stop: &AtomicBool, seen: &AtomicU64) {
     }
 }
 
-/// Ends the worker on drop, also after a panic.
+/// Guard that ends the worker on drop, also after a panic.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {

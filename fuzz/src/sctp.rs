@@ -124,7 +124,7 @@ impl MessageSource for Upper {
         let len = (self.messages_left * 100 % 1000 + 1) as u16;
         let out = out.get_mut(..usize::from(len)).filter(|_| self.messages_left > 0)?;
         out.fill(self.messages_left as u8);
-        // Every second message comes with its CRC.
+        // Every second message has its CRC.
         let crc = self.messages_left.is_multiple_of(2).then(|| crc32c::update(0, out));
         self.messages_left -= 1;
         let message = MessageRef { stream: 0, len, tag: u64::from(self.messages_left) };

@@ -4,22 +4,21 @@
 //!
 //! ```text
 //!   what (1)    bits 0 to 3: kind    bits 4 to 7: its parameter
-//!   length (1)
-//!   that many bytes; those that are missing are zero
+//!   length (1), then that many bytes; missing ones are zero
 //! ```
 //!
 //! | kind | bytes |
 //! |---:|---|
 //! | 0 | appended to the peer's stream as they are |
-//! | 1 | a ULPDU: appended as an FPDU with markers and CRC as agreed; parameter: a flaw of it |
-//! | 2 | a tagged segment: control, STag's number, TO / 4, payload; appended as an FPDU |
-//! | 3 | an untagged segment: control, QN, MSN, MO, RsvdULP, payload; appended as an FPDU |
-//! | 4 | a segment: flags but ACK, where from, length / 8, ACK, window, options, SACK |
-//! | 5 | everything that the peer has not sent yet comes in order; parameter: segments of that many 64 bytes |
-//! | 6 | time passes: the square of the byte, in ms |
-//! | 7 | a router reports a packet as too big: MTU, which segment |
-//! | 8 | a message is posted, a Read or an atomic |
-//! | 9 | the owner: receive buffers, pause, close, a region removed, another path MTU; by the parameter |
+//! | 1 | a ULPDU, appended as an FPDU with markers and CRC as negotiated; parameter: the fault, see [`Flaw`] |
+//! | 2 | a tagged segment, appended as an FPDU: control, index and key of the STag, TO / 4, payload |
+//! | 3 | an untagged segment, appended as an FPDU: control, QN, MSN, MO, RsvdULP, payload |
+//! | 4 | a segment: flags with ACK inverted, offset from the sent bytes, length / 8, ACK, window, options, SACK |
+//! | 5 | the unsent rest of the peer's stream, in order; parameter: segment length / 64 bytes, limited to 64 to MSS |
+//! | 6 | the time advances by the square of the byte, in ms |
+//! | 7 | a router reports a packet as too big: MTU, sequence number of the segment |
+//! | 8 | a post of a message, Read or atomic; parameter: its kind |
+//! | 9 | an action of the owner: buffers, pause, close, a region's removal, path MTU, and others; parameter: its kind |
 
 mod owner;
 mod peer;

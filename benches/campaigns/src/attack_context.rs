@@ -1,4 +1,4 @@
-//! Tools of an attack.
+//! The context of an attack: sender of raw frames, target, random numbers, and results.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use load::testbed::Appliance;
 use crate::attacker_port::{AttackerPort, MAC};
 use crate::testbed::{self, SOCKETS_V4};
 
-/// The tools of an attack, and its results.
+/// Resources and results of one attack.
 pub(crate) struct AttackContext<'a> {
     /// Sender of raw frames.
     pub(crate) station: &'a mut AttackerPort,

@@ -19,7 +19,7 @@ const HEADROOM: usize = 128;
 /// Constant clock: the SAs have no lifetime.
 const TIME: Instant = Instant::from_nanos(0);
 
-/// Seals packets to the target under one SA; sequence numbers begin at 1.
+/// Sealer of packets to the target under one SA; sequence numbers begin at 1.
 pub(crate) struct Sealer(Outbound);
 
 impl Sealer {
@@ -47,15 +47,15 @@ impl Sealer {
     /// Seals a frame and sends it.
     pub(crate) fn seal_and_send(
         &mut self,
-        field: &mut AttackContext<'_>,
+        context: &mut AttackContext<'_>,
         frame: &[u8],
     ) -> Result<()> {
         let sealed = self.seal_frame(frame)?;
-        field.station.send_frame(&sealed)
+        context.station.send_frame(&sealed)
     }
 }
 
-/// Opens the target's ESP packets under [`RETURN_SA`].
+/// Opener of the target's ESP packets under [`RETURN_SA`].
 pub(crate) struct Opener(Inbound);
 
 impl Opener {
@@ -66,10 +66,10 @@ impl Opener {
     /// Waits for the next new segment, inside ESP; see [`RawTcp::next_segment`].
     pub(crate) fn next_segment(
         &mut self,
-        field: &mut AttackContext<'_>,
+        context: &mut AttackContext<'_>,
         client: &mut RawTcp,
     ) -> Option<Segment> {
-        client.next_segment_by(field, ANSWER_TIMEOUT, |answer, local, remote| {
+        client.next_segment_by(context, ANSWER_TIMEOUT, |answer, local, remote| {
             let opened = self.open(answer)?;
             parse(&opened, local, remote)
         })
@@ -96,12 +96,12 @@ impl Opener {
 }
 
 /// Builds the frame of an echo request from `from` to the target, with 32 bytes of data.
-pub(crate) fn echo(field: &AttackContext<'_>, from: IpAddr, number: u16) -> Result<Vec<u8>> {
+pub(crate) fn echo(context: &AttackContext<'_>, from: IpAddr, number: u16) -> Result<Vec<u8>> {
     let header = etherparse::IcmpEchoHeader { id: 0x5a5a, seq: number };
     let kind = etherparse::Icmpv4Type::EchoRequest(header);
     let data = [0x5a; 32];
     let mut bytes = etherparse::Icmpv4Header::with_checksum(kind, &data).to_bytes().to_vec();
     bytes.extend(data);
-    let ends = field.station.frame_ends(from, testbed::TARGET_V4.into());
+    let ends = context.station.frame_ends(from, testbed::TARGET_V4.into());
     build::ip_frame(&ends, IpNumber::ICMP, &bytes)
 }

@@ -1,5 +1,6 @@
-//! Good peers. Three of them (tcp, sctp, verbs) continuously write to a stream that stays open; verbs also reads back.
-//! The fourth, the kernel's TCP, opens a stream for each file. Each transfer is compared byte by byte.
+//! Good peers, whose transfers must continue during every attack. Three of them (tcp, sctp, verbs) continuously write
+//! to a stream that stays open; verbs also reads back. The fourth, the kernel's TCP, opens a stream for each file. Each
+//! transfer is compared byte by byte.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

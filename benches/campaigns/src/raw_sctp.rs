@@ -41,10 +41,14 @@ pub(crate) struct Message {
 
 impl RawSctp {
     /// Returns an association that has sent no packet yet.
-    pub(crate) fn new(field: &mut AttackContext<'_>, from: IpAddr, remote: SocketAddr) -> RawSctp {
-        let local = SocketAddr::new(from, field.next_port());
-        let own_tag = field.random.u32(1..);
-        RawSctp { local, remote, own_tag, peer_tag: 0, tsn: field.random.u32(..), last_tsn: 0 }
+    pub(crate) fn new(
+        context: &mut AttackContext<'_>,
+        from: IpAddr,
+        remote: SocketAddr,
+    ) -> RawSctp {
+        let local = SocketAddr::new(from, context.next_port());
+        let own_tag = context.random.u32(1..);
+        RawSctp { local, remote, own_tag, peer_tag: 0, tsn: context.random.u32(..), last_tsn: 0 }
     }
 
     /// Builds a packet with verification tag `tag` and the chunks that `build` appends.
@@ -62,8 +66,8 @@ impl RawSctp {
     }
 
     /// Sends a packet.
-    pub(crate) fn send(&self, field: &mut AttackContext<'_>, packet: &[u8]) -> Result<()> {
-        field.station.send_ip(self.local.ip(), self.remote.ip(), IpNumber::SCTP, None, packet)
+    pub(crate) fn send(&self, context: &mut AttackContext<'_>, packet: &[u8]) -> Result<()> {
+        context.station.send_ip(self.local.ip(), self.remote.ip(), IpNumber::SCTP, None, packet)
     }
 
     /// Builds an INIT with 64 streams in each direction and DDP's adaptation indication.
@@ -79,11 +83,11 @@ impl RawSctp {
     }
 
     /// Sends an INIT, waits for the INIT ACK and returns its cookie. Sets `peer_tag` and `last_tsn`.
-    pub(crate) fn request_cookie(&mut self, field: &mut AttackContext<'_>) -> Result<Vec<u8>> {
+    pub(crate) fn request_cookie(&mut self, context: &mut AttackContext<'_>) -> Result<Vec<u8>> {
         let init = self.build_init()?;
-        self.send(field, &init)?;
+        self.send(context, &init)?;
         let mine = self.clone();
-        let found = field.station.wait_answer(ANSWER_TIMEOUT, |answer| {
+        let found = context.station.wait_answer(ANSWER_TIMEOUT, |answer| {
             mine.find_chunk(answer, |chunk| match chunk {
                 Chunk::InitAck(init) => {
                     let cookie = init.parameters().find_map(|p| match p {
@@ -101,12 +105,12 @@ impl RawSctp {
     }
 
     /// Opens the association by the four-way handshake.
-    pub(crate) fn open(&mut self, field: &mut AttackContext<'_>) -> Result<()> {
-        let cookie = self.request_cookie(field)?;
+    pub(crate) fn open(&mut self, context: &mut AttackContext<'_>) -> Result<()> {
+        let cookie = self.request_cookie(context)?;
         let echo = self.build_packet(self.peer_tag, |b| b.cookie_echo(&cookie))?;
-        self.send(field, &echo)?;
+        self.send(context, &echo)?;
         let mine = self.clone();
-        let up = field.station.wait_answer(ANSWER_TIMEOUT, |answer| {
+        let up = context.station.wait_answer(ANSWER_TIMEOUT, |answer| {
             mine.find_chunk(answer, |chunk| match chunk {
                 Chunk::CookieAck => Some(true),
                 Chunk::Abort { .. } => Some(false),
@@ -120,7 +124,7 @@ impl RawSctp {
     /// Sends one DATA chunk in its own packet, unordered as RFC 5043 §10 requires. The TSN is the association's next.
     pub(crate) fn send_data(
         &mut self,
-        field: &mut AttackContext<'_>,
+        context: &mut AttackContext<'_>,
         header: DataHeader,
         payload: &[u8],
     ) -> Result<()> {
@@ -131,25 +135,25 @@ impl RawSctp {
             b.data_buffer()[..payload.len()].copy_from_slice(payload);
             b.push_data(&header, payload.len())
         })?;
-        self.send(field, &packet)
+        self.send(context, &packet)
     }
 
     /// Sends an unfragmented message in one packet.
     pub(crate) fn send_message(
         &mut self,
-        field: &mut AttackContext<'_>,
+        context: &mut AttackContext<'_>,
         stream: u16,
         ppid: u32,
         payload: &[u8],
     ) -> Result<()> {
         let header = DataHeader { stream, ppid, begin: true, end: true, ..DataHeader::default() };
-        self.send_data(field, header, payload)
+        self.send_data(context, header, payload)
     }
 
     /// Sends a session control message.
     pub(crate) fn send_control(
         &mut self,
-        field: &mut AttackContext<'_>,
+        context: &mut AttackContext<'_>,
         stream: u16,
         ssn: u16,
         function: Function,
@@ -157,25 +161,25 @@ impl RawSctp {
         let repr = ControlRepr { ssn: DdpSsn(ssn), function, private_data: &[] };
         let mut bytes = vec![0; repr.wire_len()];
         repr.emit(&mut bytes);
-        self.send_message(field, stream, ddp::PPID_CONTROL, &bytes)
+        self.send_message(context, stream, ddp::PPID_CONTROL, &bytes)
     }
 
     /// Sends a DDP segment with DDP-SSN `ssn`.
     pub(crate) fn send_segment(
         &mut self,
-        field: &mut AttackContext<'_>,
+        context: &mut AttackContext<'_>,
         stream: u16,
         ssn: u16,
         segment: &[u8],
     ) -> Result<()> {
         let bytes = [&ssn.to_be_bytes()[..], segment].concat();
-        self.send_message(field, stream, ddp::PPID_SEGMENT, &bytes)
+        self.send_message(context, stream, ddp::PPID_SEGMENT, &bytes)
     }
 
     /// Waits at most `time` for a message that `pick` accepts. Acknowledges all received DATA chunks.
     pub(crate) fn wait_message<T>(
         &mut self,
-        field: &mut AttackContext<'_>,
+        context: &mut AttackContext<'_>,
         time: Duration,
         mut pick: impl FnMut(&Message) -> Option<T>,
     ) -> Option<T> {
@@ -183,7 +187,7 @@ impl RawSctp {
         let mine = self.clone();
         loop {
             let left = until.saturating_duration_since(std::time::Instant::now());
-            let (tsn, message) = field.station.wait_answer(left, |answer| {
+            let (tsn, message) = context.station.wait_answer(left, |answer| {
                 mine.find_chunk(answer, |chunk| match chunk {
                     Chunk::Data(data) => {
                         let (stream, ppid) = (data.header.stream, data.header.ppid);
@@ -198,7 +202,7 @@ impl RawSctp {
             let sack = self
                 .build_packet(self.peer_tag, |b| b.sack(header, &[] as &[GapBlock], &[]))
                 .ok()?;
-            self.send(field, &sack).ok()?;
+            self.send(context, &sack).ok()?;
             if let Some(picked) = pick(&message) {
                 return Some(picked);
             }
@@ -208,19 +212,19 @@ impl RawSctp {
     /// Initiates a session. Returns true if it is accepted.
     pub(crate) fn open_session(
         &mut self,
-        field: &mut AttackContext<'_>,
+        context: &mut AttackContext<'_>,
         stream: u16,
     ) -> Result<bool> {
-        self.send_control(field, stream, 0, Function::Initiate)?;
+        self.send_control(context, stream, 0, Function::Initiate)?;
         let answer =
-            self.wait_message(field, ANSWER_TIMEOUT, |message| control_function(message, stream));
+            self.wait_message(context, ANSWER_TIMEOUT, |message| control_function(message, stream));
         Ok(answer == Some(Function::Accept.code()))
     }
 
     /// Sends an ABORT.
-    pub(crate) fn send_abort(&self, field: &mut AttackContext<'_>) -> Result<()> {
+    pub(crate) fn send_abort(&self, context: &mut AttackContext<'_>) -> Result<()> {
         let packet = self.build_packet(self.peer_tag, |b| b.abort(false, &[]))?;
-        self.send(field, &packet)
+        self.send(context, &packet)
     }
 
     /// Returns the result of `pick` for the first chunk that it accepts, in an answer to this association.

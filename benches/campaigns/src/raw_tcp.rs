@@ -38,12 +38,12 @@ pub(crate) struct RawTcp {
 
 impl RawTcp {
     /// Returns a connection that has sent no segment yet.
-    pub(crate) fn new(field: &mut AttackContext<'_>, from: IpAddr, remote: SocketAddr) -> RawTcp {
-        let local = SocketAddr::new(from, field.next_port());
+    pub(crate) fn new(context: &mut AttackContext<'_>, from: IpAddr, remote: SocketAddr) -> RawTcp {
+        let local = SocketAddr::new(from, context.next_port());
         RawTcp {
             local,
             remote,
-            snd_nxt: field.random.u32(..),
+            snd_nxt: context.random.u32(..),
             rcv_nxt: 0,
             ts_val: 1000,
             ts_recent: 0,
@@ -53,7 +53,7 @@ impl RawTcp {
     /// Builds a segment at SND.NXT, modified by `change`. SND.NXT is unchanged.
     pub(crate) fn build_frame(
         &self,
-        field: &AttackContext<'_>,
+        context: &AttackContext<'_>,
         change: impl FnOnce(&mut TcpHeader),
         payload: &[u8],
     ) -> Result<Vec<u8>> {
@@ -74,7 +74,7 @@ impl RawTcp {
             header.set_options(&[TcpOptionElement::Noop, TcpOptionElement::Noop, stamp])?;
         }
         build::tcp_frame(
-            &field.station.frame_ends(self.local.ip(), self.remote.ip()),
+            &context.station.frame_ends(self.local.ip(), self.remote.ip()),
             header,
             payload,
         )
@@ -83,25 +83,25 @@ impl RawTcp {
     /// Sends a segment, modified by `change`, and advances SND.NXT.
     pub(crate) fn send(
         &mut self,
-        field: &mut AttackContext<'_>,
+        context: &mut AttackContext<'_>,
         change: impl FnOnce(&mut TcpHeader),
         payload: &[u8],
     ) -> Result<()> {
-        let frame = self.build_next_frame(field, change, payload)?;
-        field.station.send_frame(&frame)
+        let frame = self.build_next_frame(context, change, payload)?;
+        context.station.send_frame(&frame)
     }
 
     /// Builds the next segment, modified by `change`, and advances SND.NXT.
     pub(crate) fn build_next_frame(
         &mut self,
-        field: &AttackContext<'_>,
+        context: &AttackContext<'_>,
         change: impl FnOnce(&mut TcpHeader),
         payload: &[u8],
     ) -> Result<Vec<u8>> {
         self.ts_val += 1;
         let mut flags = 0;
         let frame = self.build_frame(
-            field,
+            context,
             |header| {
                 change(header);
                 flags = u32::from(header.syn) + u32::from(header.fin);
@@ -113,15 +113,15 @@ impl RawTcp {
     }
 
     /// Opens the connection by SYN, SYN-ACK and ACK.
-    pub(crate) fn open(&mut self, field: &mut AttackContext<'_>) -> Result<()> {
-        self.send_syn(field)?;
-        self.send(field, |_| {}, &[])
+    pub(crate) fn open(&mut self, context: &mut AttackContext<'_>) -> Result<()> {
+        self.send_syn(context)?;
+        self.send(context, |_| {}, &[])
     }
 
     /// Sends a SYN and waits for the SYN-ACK.
-    pub(crate) fn send_syn(&mut self, field: &mut AttackContext<'_>) -> Result<Segment> {
-        self.send(field, make_syn, &[])?;
-        let answer = self.next_segment(field, ANSWER_TIMEOUT).context("no answer to a SYN")?;
+    pub(crate) fn send_syn(&mut self, context: &mut AttackContext<'_>) -> Result<Segment> {
+        self.send(context, make_syn, &[])?;
+        let answer = self.next_segment(context, ANSWER_TIMEOUT).context("no answer to a SYN")?;
         anyhow::ensure!(answer.syn && !answer.rst, "a SYN was answered by {answer:?}");
         Ok(answer)
     }
@@ -129,22 +129,22 @@ impl RawTcp {
     /// Waits at most `time` for the next in-order segment with data, SYN or FIN, or a RST. Advances RCV.NXT.
     pub(crate) fn next_segment(
         &mut self,
-        field: &mut AttackContext<'_>,
+        context: &mut AttackContext<'_>,
         time: Duration,
     ) -> Option<Segment> {
-        self.next_segment_by(field, time, parse)
+        self.next_segment_by(context, time, parse)
     }
 
-    /// As [`next_segment`](Self::next_segment), but extracts segments from answers by `read`.
+    /// Does the same as [`next_segment`](Self::next_segment), but extracts segments from answers by `read`.
     pub(crate) fn next_segment_by(
         &mut self,
-        field: &mut AttackContext<'_>,
+        context: &mut AttackContext<'_>,
         time: Duration,
         mut read: impl FnMut(&Answer, SocketAddr, SocketAddr) -> Option<Segment>,
     ) -> Option<Segment> {
         let (local, remote) = (self.local, self.remote);
         let (ack, any) = (self.rcv_nxt, self.rcv_nxt == 0);
-        let segment = field.station.wait_answer(time, |answer| {
+        let segment = context.station.wait_answer(time, |answer| {
             let segment = read(answer, local, remote)?;
             let moves = !segment.payload.is_empty() || segment.fin || segment.syn;
             // Retransmissions are skipped.
@@ -159,8 +159,8 @@ impl RawTcp {
     }
 
     /// Sends a RST at SND.NXT.
-    pub(crate) fn send_reset(&mut self, field: &mut AttackContext<'_>) -> Result<()> {
-        self.send(field, |header| header.rst = true, &[])
+    pub(crate) fn send_reset(&mut self, context: &mut AttackContext<'_>) -> Result<()> {
+        self.send(context, |header| header.rst = true, &[])
     }
 }
 

@@ -19,23 +19,23 @@ use crate::verdict::{Observations, judge};
 /// The command line.
 #[derive(clap::Parser)]
 #[command(
-    about = "Attacks a live appliance with raw frames and hostile streams while good peers transfer"
+    about = "Attack a live appliance with raw frames and hostile streams while good peers transfer"
 )]
 pub struct Arguments {
-    /// Names of attacks; all of them by default
+    /// Names of attacks; by default all
     names: Vec<String>,
     #[command(flatten)]
     location: LocationArgs,
-    /// Seconds of an attack that is a flood
+    /// Duration of a flood, in seconds
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// Of all that is random
+    /// Seed of all random choices
     #[arg(long, default_value_t = 5042)]
     seed: u64,
-    /// One JSON object with everything instead of the table
+    /// Print one JSON object with all results instead of the table
     #[arg(long)]
     json: bool,
-    /// List the attacks and do nothing
+    /// List the attacks, and do nothing else
     #[arg(long)]
     list: bool,
 }
@@ -183,7 +183,7 @@ fn run_attack(
     let guards = read_guard_regions(&bed)?;
     let (seed, first) = (arguments.seed, results.rows.is_empty());
     for (index, attack) in attacks.iter().enumerate() {
-        let mut field = AttackContext {
+        let mut context = AttackContext {
             station: &mut *station,
             target: &bed.target,
             flow,
@@ -193,7 +193,7 @@ fn run_attack(
             // Each attack has its own range of 500 ports.
             last_port: 20_000 + 500 * index as u16,
         };
-        let row = scene.attack(attack, &mut field, arguments.seconds, &guards)?;
+        let row = scene.attack(attack, &mut context, arguments.seconds, &guards)?;
         print_progress(&row);
         results.totals.add(&row, first);
         results.rows.push(row);
@@ -255,12 +255,12 @@ impl AttackRun<'_> {
     fn attack(
         &mut self,
         attack: &Attack,
-        field: &mut AttackContext<'_>,
+        context: &mut AttackContext<'_>,
         seconds: f64,
         guards: &[Vec<u8>],
     ) -> Result<Row> {
         let (before, wire) = (Sample::collect(&self.bed.target)?, self.cable.frame_counts()?);
-        let (sent, answers) = (field.station.sent, field.station.answers);
+        let (sent, answers) = (context.station.sent, context.station.answers);
         self.good.take_work(&mut self.last_work);
         self.good.resume();
         let first = self.good.transfers();
@@ -268,9 +268,9 @@ impl AttackRun<'_> {
         let mut rounds = 0;
         loop {
             if rounds > 0 && attack.single_round {
-                field.settle(Duration::from_millis(10));
-            } else if let Err(error) = (attack.round)(field) {
-                field.report_violation(format!("{error:#}"));
+                context.settle(Duration::from_millis(10));
+            } else if let Err(error) = (attack.round)(context) {
+                context.report_violation(format!("{error:#}"));
                 break;
             }
             rounds += 1;
@@ -282,19 +282,19 @@ impl AttackRun<'_> {
         let good = self.good.take_work(&mut self.last_work);
         // Frame counts balance only when no frames are in flight.
         self.good.pause(Duration::from_millis(STALL_TIMEOUT_MS));
-        field.settle(Duration::from_millis(20));
+        context.settle(Duration::from_millis(20));
         let (after, unaccounted) = self.settled_sample(&before)?;
         let now = self.cable.frame_counts()?;
         if seconds > MAX_ATTACK_SECONDS {
-            field.report_violation(format!("it took {seconds:.1} s"));
+            context.report_violation(format!("it took {seconds:.1} s"));
         }
         let counted = after.growth_since(&before);
         let taken = counted.get("rx_frames").copied().unwrap_or(0);
         let seen = Observations {
             seconds,
-            attempts: field.attempts,
-            sent: field.station.sent.since_sample(sent),
-            answers: field.station.answers.since_sample(answers),
+            attempts: context.attempts,
+            sent: context.station.sent.since_sample(sent),
+            answers: context.station.answers.since_sample(answers),
             unaccounted,
             lost: now.0 - wire.0 + (now.1 - wire.1).saturating_sub(taken),
             memory_before: before.memory,
@@ -303,7 +303,7 @@ impl AttackRun<'_> {
             good,
             bounds: bounded_gauges(&after),
             changed: self.changed_guards(guards)?,
-            findings: std::mem::take(&mut field.findings),
+            findings: std::mem::take(&mut context.findings),
             counted,
         };
         let wrong = judge(&attack.rule, &seen);

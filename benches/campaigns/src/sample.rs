@@ -77,7 +77,7 @@ fn from_stats(stats: &Stats) -> Sample {
     }
     for worker in &stats.workers {
         for (name, n) in &worker.gauges {
-            *sample.gauges.entry(name.clone()).or_default() += n;
+            *sample.gauges.entry(name.to_string()).or_default() += n;
         }
     }
     sample

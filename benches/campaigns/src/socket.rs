@@ -185,19 +185,19 @@ pub(crate) struct ErrorCase<'a> {
 
 /// Runs each case on a new stream to `port`. Another end is a violation.
 pub(crate) fn run_cases(
-    field: &mut AttackContext<'_>,
+    context: &mut AttackContext<'_>,
     port: u16,
     cases: &[ErrorCase<'_>],
 ) -> Result<()> {
     for ErrorCase { name: what, segments, error } in cases {
-        field.attempts += 1;
+        context.attempts += 1;
         let mut attacker = Attacker::start(port).with_context(|| (*what).to_owned())?;
         for segment in segments {
             attacker.send_segment(segment)?;
         }
         let end = attacker.await_end()?;
         if end != StreamEnd::Error(*error) {
-            field.report_violation(format!("{what}: {end:x?} instead of {error:x?}"));
+            context.report_violation(format!("{what}: {end:x?} instead of {error:x?}"));
         }
     }
     Ok(())

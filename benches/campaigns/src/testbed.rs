@@ -95,19 +95,19 @@ pub(crate) struct Testbed {
 /// The programs and the network of a campaign, on its command line.
 #[derive(clap::Args, Debug)]
 pub(crate) struct LocationArgs {
-    /// The appliance's program
+    /// Path of ddpd
     #[arg(long)]
     ddpd: PathBuf,
-    /// The program of the peer on the kernel's TCP
+    /// Path of ddpctl, the peer on the kernel's TCP
     #[arg(long)]
     pub(crate) ddpctl: PathBuf,
     /// Network namespace of the appliance
     #[arg(long)]
     namespace: String,
-    /// Its device there
+    /// Device of the appliance in that namespace
     #[arg(long)]
     target_device: String,
-    /// The device here: the peer's
+    /// Device of the peer, in this namespace
     #[arg(long)]
     device: String,
 }

@@ -33,7 +33,7 @@ pub struct Account {
     /// Workers' frames without a counted outcome; 0 unless there is a defect.
     pub unaccounted: i64,
     /// Frames that the mixer delivered minus those that the port counted; 0 unless there is a defect.
-    pub on_the_way: i64,
+    pub lost_before_port: i64,
     /// Busy time of the workers, nanoseconds.
     pub busy_ns: u64,
 }
@@ -99,7 +99,7 @@ impl Account {
             port_lost,
             worker_frames,
             unaccounted: taken as i64 - became.values().sum::<u64>() as i64,
-            on_the_way: mixer.frames_to_appliance() as i64 - (port_frames + port_lost) as i64,
+            lost_before_port: mixer.frames_to_appliance() as i64 - (port_frames + port_lost) as i64,
             busy_ns: counted("busy_nanoseconds"),
             became,
             mixer,
@@ -108,7 +108,7 @@ impl Account {
 
     /// True if every frame is accounted for.
     pub fn adds_up(&self) -> bool {
-        self.unaccounted == 0 && self.on_the_way == 0
+        self.unaccounted == 0 && self.lost_before_port == 0
     }
 
     /// Returns the frames counted by `names`, relative to the generator's frames that the appliance's ring accepted.
@@ -127,9 +127,8 @@ mod tests {
     use super::*;
 
     fn snapshot(rx: u64, segments: u64, no_stream: u64) -> Snapshot {
-        let map = |entries: &[(&str, u64)]| {
-            entries.iter().map(|&(name, n)| (name.to_owned(), n)).collect()
-        };
+        let map =
+            |entries: &[(&str, u64)]| entries.iter().map(|&(name, n)| (name.into(), n)).collect();
         let worker = WorkerStats {
             counters: map(&[("rx_frames", rx), ("segments", segments)]),
             drops: map(&[("no_stream", no_stream)]),
@@ -155,6 +154,6 @@ mod tests {
         assert_eq!((account.unaccounted, account.adds_up()), (1, false));
         let mut lost = snapshot(10, 3, 7);
         lost.mixer.generator += 2;
-        assert_eq!(Account::between(&begin, &lost).on_the_way, 2);
+        assert_eq!(Account::between(&begin, &lost).lost_before_port, 2);
     }
 }

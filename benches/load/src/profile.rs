@@ -15,7 +15,7 @@ pub enum VictimOutcome {
     Closes(&'static str),
 }
 
-/// A profile.
+/// A load profile: frames, and their expected outcome.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
     /// Kind of the frames. Its name is also that of the command file in `scripts/load.d`.
@@ -174,7 +174,7 @@ const fn profile_of_stream(frames: F, what: &'static str, victim: VictimOutcome)
     Profile { frames, description: what, one_source: false, victim, expected_counters: &[] }
 }
 
-/// A profile with one source or many sources.
+/// A load profile with one source or many sources.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// The profile.

@@ -74,7 +74,8 @@ fn frames_table(results: &Results) -> String {
             mixer.generator_lost.to_string(),
             format!("{:.0}", account.busy_ns as f64 / (account.worker_frames as f64).max(1.0)),
             format_outcome(account),
-            (account.unaccounted.unsigned_abs() + account.on_the_way.unsigned_abs()).to_string(),
+            (account.unaccounted.unsigned_abs() + account.lost_before_port.unsigned_abs())
+                .to_string(),
         ]);
     }
     table.0

@@ -31,7 +31,7 @@ const RATE_RANGE: (f64, f64) = (20e3, 20e6);
 /// Loss allowed by the second search, as a share of the offered frames.
 pub const ALLOWED_LOSS: f64 = 1e-3;
 
-/// A trial.
+/// One trial of the search, at a fixed rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// Requested rate, frames per second.
@@ -183,7 +183,11 @@ fn run_trial(bed: &Testbed, rate: f64, time: Duration, pause: Duration) -> anyho
     let account = Account::between(&from, &to);
     let offered = account.mixer.generator;
     anyhow::ensure!(offered > 0, "the generator sends nothing");
-    anyhow::ensure!(account.on_the_way == 0, "{} frames are under no counter", account.on_the_way);
+    anyhow::ensure!(
+        account.lost_before_port == 0,
+        "{} frames are under no counter",
+        account.lost_before_port
+    );
     let offered_rate = offered as f64 / took.as_secs_f64();
     Ok(Trial { rate, offered, seen: offered - account.mixer.generator_lost, offered_rate })
 }
@@ -207,7 +211,7 @@ fn test_frame(size: u32) -> anyhow::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Simulates the trials of an appliance that receives `most` frames per second, with a generator that sends at most
+    /// Simulates the trials of an appliance that receives `most` frames per second, whose generator sends at most
     /// `made` frames per second.
     fn run(most: f64, made: f64) -> Vec<Trial> {
         let mut trials = Vec::new();

@@ -176,8 +176,9 @@ fn check_outcome(
     if account.unaccounted != 0 {
         failures.push(format!("{} frames of workers are under no counter", account.unaccounted));
     }
-    if account.on_the_way != 0 {
-        failures.push(format!("{} frames were lost between mixer and port", account.on_the_way));
+    if account.lost_before_port != 0 {
+        failures
+            .push(format!("{} frames were lost between mixer and port", account.lost_before_port));
     }
     let share = account.share(case.profile.expected_counters);
     if !case.profile.expected_counters.is_empty() && share < EXPECTED_SHARE {
@@ -338,7 +339,7 @@ fn risen_gauges(before: &api::Stats, after: &api::Stats) -> Vec<(String, u64, u6
         for (name, &now) in &two.gauges {
             let then = one.gauges.get(name).copied().unwrap_or(0);
             if now > then && !name.ends_with("_max") {
-                changed.push((name.clone(), then, now));
+                changed.push((name.to_string(), then, now));
             }
         }
     }

@@ -13,9 +13,7 @@ use benches::{appliance, floods, limits, peers, report};
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(
-    about = "Benchmarks of the appliance, beside its limits and what users would pick instead"
-)]
+#[command(about = "Measure the appliance, and its limits and alternatives for comparison")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -23,52 +21,52 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measures everything, or the groups named, and writes results and report
+    /// Measure all groups, or some, and write results and report
     Run(RunArguments),
-    /// Writes the report of a results.json again
+    /// Write the report of a results.json again
     Report {
-        /// The directory with results.json
+        /// Directory with results.json
         #[arg(default_value = "target/bench")]
         out: PathBuf,
-        /// Also shows it in README.md and docs/ of the repository at this path; only a whole run
+        /// Also publish the results in README.md and docs/ of the repository at this path; only for a complete run
         #[arg(long, value_name = "REPOSITORY")]
         publish: Option<PathBuf>,
     },
-    /// Measures one thing, given as JSON, and prints its row
+    /// Measure one task, given as JSON, and print its row
     #[command(hide = true)]
     Task { json: String },
-    /// Is the other process of a measurement
+    /// Run as the other process of a measurement
     #[command(hide = true)]
     Serve { json: String },
 }
 
 #[derive(clap::Args)]
 struct RunArguments {
-    /// Less of everything, in under three minutes
+    /// Measure less of everything, in under three minutes
     #[arg(long)]
     quick: bool,
-    /// Seconds of each measurement, to see that all of them run
+    /// Duration of each measurement in seconds, to see that all of them run
     #[arg(long)]
     seconds: Option<f64>,
-    /// Repetitions of each group at most; with --against, of each row
+    /// Maximum repetitions per group; with --against, per row
     #[arg(long)]
     repetitions: Option<u32>,
-    /// Compares this program with another one, built of another commit: each row by both in turn
+    /// Compare this program with another one, built from another commit; the two alternate for each row
     #[arg(long, value_name = "BINARY", conflicts_with = "publish")]
     against: Option<PathBuf>,
-    /// Only this group; may be given several times
+    /// Only this group; may be repeated
     #[arg(long)]
     only: Vec<String>,
-    /// Where results.json and report.html go
+    /// Directory for results.json and report.html
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
-    /// The two cores
+    /// The two cores to use
     #[arg(long, num_args = 2, default_values_t = [0, 1])]
     cores: Vec<usize>,
     /// The two interfaces of a veth pair for ports
     #[arg(long, num_args = 2)]
     veth: Vec<String>,
-    /// Also shows it in README.md and docs/ of the repository at this path; only a whole run
+    /// Also publish the results in README.md and docs/ of the repository at this path; only for a complete run
     #[arg(long, value_name = "REPOSITORY")]
     publish: Option<PathBuf>,
 }

@@ -9,12 +9,12 @@ use std::process::ExitCode;
 use clap::Parser;
 
 #[derive(Parser)]
-#[command(about = "Counts the instructions of the hot paths and compares them with the baseline")]
+#[command(about = "Count the instructions of the hot paths and compare them with the baseline")]
 struct Arguments {
-    /// The baseline
+    /// Path of the baseline
     #[arg(long, default_value = "benches/instructions.toml")]
     baseline: PathBuf,
-    /// Writes the counts to the baseline
+    /// Write the counts to the baseline
     #[arg(long)]
     bless: bool,
 }

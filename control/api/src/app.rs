@@ -68,7 +68,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// A JSON body of limited length; its content type is ignored.
+/// Extractor of a JSON body of limited length. The content type is ignored.
 pub(crate) struct Json<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
@@ -109,7 +109,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
     }
 }
 
-/// The query string.
+/// Extractor of the query's parameters. Answers 400 if they cannot be parsed.
 pub(crate) struct Params<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
@@ -123,7 +123,7 @@ impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
     }
 }
 
-/// The part of the path that names an object.
+/// Extractor of the part of the path that names an object. Answers 404 if it cannot be parsed.
 pub(crate) struct PathParam<T>(pub(crate) T);
 
 impl<T: std::str::FromStr> FromRequestParts<App> for PathParam<T> {

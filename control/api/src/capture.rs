@@ -15,21 +15,21 @@ use super::{Request, StreamId};
 /// Maximum number of parts that wait for the client. A part is at most 64 KiB plus one frame.
 const CHANNEL_DEPTH: usize = 16;
 
-/// What is to be captured, and how much of it.
+/// Selection of frames and bounds of a capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CaptureSpec {
-    /// Only frames of this stream, or of the association that carries it.
+    /// Only frames of this stream, or of the association that carries it. Default: all frames.
     pub stream: Option<StreamId>,
-    /// Only frames that this expression takes; all if it is empty.
+    /// Filter expression. Empty: all frames.
     #[schemars(length(max = 1024))]
     pub filter: String,
-    /// Bytes of each frame, 1 to 65535.
+    /// Maximum captured length of a frame, bytes, 1 to 65535.
     #[schemars(range(min = 1, max = 65_535))]
     pub snap: u32,
-    /// What IPsec protects is in the file as it is inside, decrypted, and not as it is on the wire.
+    /// True: packets protected by IPsec are captured decrypted. False: as on the wire.
     pub inside: bool,
-    /// Bytes of the file, 4 KiB to 1 TiB.
+    /// Maximum size of the file, bytes, 4 KiB to 1 TiB.
     #[schemars(range(min = 4096, max = 1_099_511_627_776_u64))]
     pub limit: u64,
 }

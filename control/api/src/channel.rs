@@ -121,8 +121,8 @@ impl Inbox {
         if let Ok(call) = self.receiver.try_recv() {
             return Some(call);
         }
-        // The eventfd is reset before the second look, so that a request in between is not missed. AGAIN means that it
-        // was not set.
+        // The eventfd is reset before the second attempt, so that a request in between is not missed. AGAIN means that
+        // it was not set.
         let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
         self.receiver.try_recv().ok()
     }

@@ -8,94 +8,94 @@ use serde_json::Value;
 
 use super::lossy_path;
 
-/// What runs, key by key.
+/// The running configuration, key by key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConfigInfo {
-    /// The configuration file, as given to `ddpd`.
+    /// Path of the configuration file, as given to `ddpd`.
     #[serde(serialize_with = "lossy_path::serialize")]
     #[schemars(with = "PathBuf")]
     pub file: PathBuf,
-    /// Its tables, in the order of a file.
+    /// Tables of the configuration, in the order of a file.
     pub sections: Vec<SectionInfo>,
 }
 
-/// One table.
+/// One table of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SectionInfo {
-    /// `tcp`, `listener.limits`; empty for the keys of the whole file.
+    /// Name of the table, such as `tcp` or `listener.limits`. Empty for keys outside of tables.
     pub section: String,
-    /// Which one of several: the `name` of a port, an interface, a region or a listener, and below it a route's `to` or
-    /// a queue's `qn`.
+    /// Identity of a table that can occur several times: `name` of the port, interface, region or listener, followed by
+    /// `to` of a route or `qn` of a queue. Empty for other tables.
     pub of: Vec<String>,
     /// Keys that have a value.
     pub keys: Vec<KeyInfo>,
 }
 
-/// One key.
+/// One key of the configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyInfo {
-    /// Its name.
+    /// Name of the key.
     pub key: String,
-    /// Its value, as the file would have it. A secret is shown as `…`.
+    /// Value, as in the file. A secret is shown as `…`.
     pub value: Value,
-    /// Where the value came from.
+    /// Origin of the value.
     #[serde(flatten)]
     pub origin: ValueOrigin,
 }
 
-/// Where a value came from.
+/// Origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "origin", rename_all = "snake_case")]
 pub enum ValueOrigin {
     /// The configuration file.
     File {
-        /// The line as it was when the value was taken from there, from 1.
+        /// Line in the file at the time of loading, from 1.
         line: u32,
     },
     /// The program's default.
     Default,
     /// The command line of `ddpd`.
     CommandLine,
-    /// A request of the API.
+    /// A call of the API.
     Api {
-        /// Its method and path.
+        /// Method and path of the call.
         call: String,
     },
 }
 
-/// Differences between the running configuration and the file as it is now.
+/// Differences between the running configuration and the present file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConfigDiff {
-    /// The file.
+    /// Path of the file.
     #[serde(serialize_with = "lossy_path::serialize")]
     #[schemars(with = "PathBuf")]
     pub file: PathBuf,
-    /// Differences; none if both say the same.
+    /// Differences. Empty if the two are equal.
     pub differences: Vec<Difference>,
 }
 
-/// One key, or one table, that differs.
+/// A key or table that differs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
     /// As [`SectionInfo::section`].
     pub section: String,
     /// As [`SectionInfo::of`].
     pub of: Vec<String>,
-    /// The key; none where a whole table is on one side only.
+    /// Name of the key. `null` for a whole table that only one side has.
     pub key: Option<String>,
-    /// What runs; for a table an object with its keys. None if it is in the file only.
+    /// Running value; for a table an object with its keys. `null` if only the file has it.
     pub running: Option<Value>,
-    /// Where that came from.
+    /// Origin of the running value; for a table that of its first key. `null` if only the file has it.
     pub origin: Option<ValueOrigin>,
-    /// What the file has. None if it only runs.
+    /// Value in the file; for a table an object with its keys. `null` if the file does not have it.
     pub file: Option<Value>,
-    /// The file's line.
+    /// Line in the file. `null` if the file does not have it.
     pub line: Option<u32>,
-    /// What makes the difference go away.
+    /// Action that removes the difference.
     pub when: When,
 }
 
-/// What brings a difference between file and running state into force.
+/// Action that removes a difference between the file and the running configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
@@ -103,17 +103,17 @@ pub enum When {
     Reload,
     /// A restart.
     Restart,
-    /// The API made it: a reload leaves it, a restart ends it unless the running state is saved.
+    /// The API made the change. A reload keeps it; a restart reverts it unless the running configuration is saved.
     Api,
 }
 
-/// A saved configuration.
+/// Result of saving the running configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Saved {
-    /// Where.
+    /// Path of the written file.
     #[serde(serialize_with = "lossy_path::serialize")]
     #[schemars(with = "PathBuf")]
     pub file: PathBuf,
-    /// How long it is.
+    /// Length of the file, bytes.
     pub bytes: u64,
 }

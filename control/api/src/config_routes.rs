@@ -13,7 +13,7 @@ use super::{ApiError, Reply, Request, Saved};
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Reload {
-    /// Nothing is changed: the answer is what would be.
+    /// True: applies nothing, and returns the effect that a reload would have.
     #[serde(default)]
     dry_run: bool,
 }
@@ -22,14 +22,14 @@ pub(super) async fn reload(State(app): State<App>, Params(query): Params<Reload>
     app.respond_ok(if query.dry_run { Request::TryReload } else { Request::Reload }).await
 }
 
-/// Where the running configuration is written to.
+/// Destination of the running configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Save {
-    /// Absolute path.
+    /// Absolute path of the file.
     #[schemars(with = "super::schema_shapes::AbsolutePath")]
     file: PathBuf,
-    /// A file that is there is replaced.
+    /// True: replaces an existing file. False: an existing file is a conflict.
     #[serde(default)]
     overwrite: bool,
 }

@@ -118,7 +118,8 @@ impl<I: Copy + Eq + Hash, H> ConnectionSlots<I, H> {
         ConnectionSlots { bounds, slots: HashMap::new() }
     }
 
-    /// Frees the slots of connections that make room for another one of `peer`. Returns their handles.
+    /// Makes room for another connection of `peer`: frees the slots of the connections that have been idle longest.
+    /// Returns their handles.
     pub(super) fn admit(&mut self, peer: Peer) -> Admission<H> {
         let ConnectionBounds { total, reserved, per_peer } = self.bounds;
         let of_peer = |other: &Peer| !other.privileged && other.key == peer.key;

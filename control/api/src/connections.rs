@@ -48,7 +48,7 @@ pub(super) trait Acceptor: Send + 'static {
     /// Accepts one connection. Can be cancelled without loss of a connection.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Io, Self::Caller)>> + Send;
 
-    /// Returns the peer to which a connection is counted.
+    /// Returns the peer whose limits include a connection of this caller.
     fn peer(caller: &Self::Caller) -> Peer;
 }
 

@@ -3,40 +3,40 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A refusal: a kind, which is the HTTP status, and one sentence.
+/// An error response. Its kind determines the HTTP status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
-    /// What kind of refusal.
+    /// Kind of the error.
     pub error: ErrorKind,
-    /// One sentence for people.
+    /// The error in one sentence, for people.
     pub message: String,
-    /// What they can do.
+    /// Remedy for the operator. Absent if none is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
-/// Kinds of refusal.
+/// Kinds of errors, with their HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
-    /// 400: not JSON, an unknown member, an impossible value.
+    /// 400: the request is not JSON, or has an unknown member or an invalid value.
     BadRequest,
-    /// 403: the caller's role does not allow it.
+    /// 403: the caller's role does not allow the call.
     Forbidden,
-    /// 404: no such name, number or path.
+    /// 404: no such path, name or number.
     NotFound,
     /// 405: the path exists, the method does not.
     MethodNotAllowed,
-    /// 409: it exists already, or is in use.
+    /// 409: the object exists already, is in use, or is in another state.
     Conflict,
-    /// 413: the body is too long.
+    /// 413: the body is too large.
     TooLarge,
     /// 500: a defect or a failed system call.
     Internal,
-    /// 502: the peer refused or ended the stream with an error.
+    /// 502: the peer rejected the connection or ended the stream with an error.
     PeerRefused,
-    /// 503: a limit is reached, or the appliance drains.
+    /// 503: a limit is reached, or the appliance drains or is overloaded.
     Unavailable,
     /// 504: the peer did not answer in time.
     Timeout,
@@ -64,17 +64,17 @@ impl ErrorKind {
     /// Returns a sentence about the cases in which this error is returned.
     pub fn sentence(self) -> &'static str {
         match self {
-            Self::BadRequest => "The body or the query is wrong",
-            Self::Forbidden => "The caller's role does not allow it",
+            Self::BadRequest => "The body or the query is invalid",
+            Self::Forbidden => "The caller's role does not allow the call",
             Self::NotFound => "No such path, name or number",
             Self::MethodNotAllowed => "The path exists, the method does not",
-            Self::Conflict => "It exists already, is in use, or is not in a state for it",
-            Self::TooLarge => "The body is longer than limits.api_body",
-            Self::Internal => "A defect, or a system call that failed",
+            Self::Conflict => "The object exists already, is in use, or is in another state",
+            Self::TooLarge => "The body is larger than limits.api_body",
+            Self::Internal => "A defect, or a failed system call",
             Self::PeerRefused => {
                 "The peer rejected the connection or ended the stream with an error"
             }
-            Self::Unavailable => "A limit is reached, the appliance drains or is overloaded",
+            Self::Unavailable => "A limit is reached, or the appliance drains or is overloaded",
             Self::Timeout => "The peer did not answer in time",
         }
     }

@@ -427,7 +427,7 @@ pub fn message(listener: &str, queue: u32, data: &[u8]) -> EventKind {
 }
 
 fn counters(list: &[(&str, u64)]) -> Counters {
-    list.iter().map(|&(name, value)| (name.to_owned(), value)).collect()
+    list.iter().map(|&(name, value)| (name.into(), value)).collect()
 }
 
 fn status() -> Status {
@@ -640,7 +640,7 @@ fn association() -> AssociationInfo {
         unanswered: 0,
         flow: flow(),
         counters: [("sctp_packets_in", 77), ("retransmitted_segments", 5)]
-            .map(|(name, value)| (name.to_owned(), value))
+            .map(|(name, value)| (name.into(), value))
             .into(),
     }
 }

@@ -46,8 +46,8 @@ impl PartialEq for Input {
     }
 }
 
-/// Writing end of the pipe, for the request's body. If it is dropped before [`InputWriter::complete`], the input counts
-/// as truncated.
+/// Writing end of the pipe, for the request's body. If it is dropped before [`InputWriter::complete`], the input is
+/// considered truncated.
 #[derive(Debug)]
 pub struct InputWriter {
     sender: Sender,

@@ -3,56 +3,56 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A security association of IPsec. Its keys are not told.
+/// An IPsec security association (SA). Its keys are not included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IpsecSaInfo {
-    /// Its name at its receiver (RFC 4303 §2.1).
+    /// Security parameters index, which identifies the SA at its receiver (RFC 4303 §2.1).
     pub spi: u32,
     /// `in` or `out`.
     pub direction: String,
-    /// Its name in the configuration, if it stands there.
+    /// Name of the SA in the configuration. `null` for an SA of the kernel.
     pub name: Option<String>,
-    /// The policy that it serves.
+    /// Policy that the SA serves: its name, or for the kernel's SAs addresses and reqid.
     pub policy: String,
-    /// Encryption and integrity, as IKE daemons call it.
+    /// Encryption and integrity algorithm, by the name that IKE daemons use.
     pub algorithm: String,
-    /// In tunnel mode, source and destination of its packets.
+    /// Tunnel source and destination address. `null` in transport mode.
     pub tunnel: Option<[String; 2]>,
-    /// It has UDP around it (RFC 3948).
+    /// True if ESP is encapsulated in UDP (RFC 3948).
     pub udp: bool,
-    /// The last sequence number sent, or the highest received.
+    /// Last sequence number sent, or highest received.
     pub sequence: u64,
-    /// Packets that went by it since the start.
+    /// Packets processed by the SA since the start.
     pub packets: u64,
-    /// Bytes of those without ESP, IP headers included.
+    /// Bytes of these packets without ESP, IP headers included.
     pub bytes: u64,
-    /// Of an SA of the kernel that is not used: why.
+    /// Reason why an SA of the kernel is not used. `null` for an SA in use.
     pub refused: Option<String>,
 }
 
-/// A policy of IPsec (RFC 4301 §4.4.1), in the order in which they are looked at.
+/// An IPsec policy (RFC 4301 §4.4.1). Policies are listed in the order of their evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IpsecPolicyInfo {
-    /// Its name; of one of the kernel what it asks for.
+    /// Name of the policy. For a policy of the kernel its required protection, or its selector if it is not supported.
     pub name: String,
-    /// `in` or `out`; none: both.
+    /// `in` or `out`. `null`: both directions.
     pub direction: Option<String>,
-    /// Our addresses.
+    /// Prefix of local addresses.
     pub local: String,
-    /// The peer's.
+    /// Prefix of the peer's addresses.
     pub remote: String,
-    /// The protocol above IP; none: any.
+    /// IP protocol number. `null`: any protocol.
     pub protocol: Option<u8>,
-    /// Our ports, the first and the last.
+    /// Range of local ports: first and last.
     pub local_ports: [u16; 2],
-    /// The peer's.
+    /// Range of the peer's ports: first and last.
     pub remote_ports: [u16; 2],
-    /// `protect`, `bypass` or `discard`.
+    /// Action: `protect`, `bypass`, `discard`, or `none` for a policy of the kernel that is not in force.
     pub action: String,
-    /// Our end of the tunnel and the peer's, in tunnel mode.
+    /// Local and remote tunnel address. `null` without a tunnel.
     pub tunnel: Option<[String; 2]>,
-    /// Of the kernel's: lower ones come first.
+    /// Priority of a policy of the kernel; lower values come first. `null` for a configured policy.
     pub priority: Option<u32>,
-    /// Of one of the kernel that is not served as it stands there: why.
+    /// Reason why a policy of the kernel is not supported. `null` for a policy in force.
     pub refused: Option<String>,
 }

@@ -13,22 +13,22 @@ use super::Request;
 use super::app::{App, Json, RouteResult};
 use super::error::Failure;
 
-/// What of the log is written, and how.
+/// State of the process's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LogInfo {
-    /// The filter, in the syntax of `management.log`.
+    /// Filter, in the syntax of `management.log`.
     pub filter: String,
-    /// `text`, `json` or `journald`.
+    /// Format: `text`, `json` or `journald`.
     pub format: String,
-    /// Lines that were left out because their place wrote too many in a second.
+    /// Lines suppressed because one call site wrote too many in a second; since the start of the process.
     pub suppressed: u64,
 }
 
-/// A new filter.
+/// A new filter of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewFilter {
-    /// In the syntax of `management.log`.
+    /// Filter, in the syntax of `management.log`.
     filter: String,
 }
 

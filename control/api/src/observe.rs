@@ -33,7 +33,7 @@ const LIMITS: Limits = Limits {
     write_timeout: Duration::from_secs(10),
 };
 
-/// Time without an answer after which the control thread counts as stuck.
+/// Time without an answer after which the control thread is considered stuck.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The running server. A drop stops it.

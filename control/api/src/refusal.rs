@@ -18,24 +18,26 @@ base::explained! {
     /// end.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum RefusalKind {
-        /// The listener has as many streams as it may.
+        /// The listener has reached its maximum number of streams.
         #[explain("listener_full",
-            cause = "More peers than `streams` in `[listener.limits]`, or streams of peers that are gone and have not timed out.",
+            cause = "More peers than `streams` in `[listener.limits]`, or streams of peers that have disappeared and \
+                     not timed out yet.",
             remedy = "raise limits.streams of the listener, or close streams: ddpctl streams")]
         ListenerFull,
-        /// The peer has as many streams with the listener as it may.
+        /// The peer has reached its maximum number of streams with the listener.
         #[explain("peer_full",
             cause = "One address has `streams_per_peer` streams of the listener: a leak in its program, or a NAT.",
             remedy = "raise limits.streams_per_peer of the listener, or close streams of this peer: ddpctl streams")]
         PeerFull,
-        /// The appliance has as many streams as it may.
+        /// The appliance has reached its maximum number of streams.
         #[explain("appliance_full",
-            cause = "All listeners together have `streams` of `[limits]`.",
+            cause = "All listeners together have reached `streams` of `[limits]`.",
             remedy = "raise streams in [limits], or close streams: ddpctl streams")]
         ApplianceFull,
         /// Other streams use the part of a region that the stream needs.
         #[explain("region_taken",
-            cause = "Each stream of the listener has a part of its region, and all parts are in use or still being cleared.",
+            cause = "Each stream of the listener has a part of its region, and all parts are in use or still being \
+                     cleared.",
             remedy = "close a stream that has a part of the region, or lower limits.streams of the listener")]
         RegionTaken,
         /// The appliance accepts no new streams.
@@ -46,7 +48,8 @@ base::explained! {
         /// The peer speaks bare DDP and the listener RDMAP, or the reverse.
         #[explain("wrong_ulp",
             cause = "The peer's scheme or program does not fit `ulp` of the listener.",
-            remedy = "have the peer use the listener's ulp (with ddpctl tcp:// for bare DDP, rdmap:// for RDMAP), or change the listener's ulp")]
+            remedy = "have the peer use the listener's ulp (with ddpctl tcp:// for bare DDP, rdmap:// for RDMAP), or \
+                      change the listener's ulp")]
         WrongUlp,
         /// The listener was removed while the peer connected.
         #[explain("listener_removed",
@@ -55,7 +58,8 @@ base::explained! {
         ListenerRemoved,
         /// Memory for the stream is exhausted.
         #[explain("no_memory",
-            cause = "Memory for the stream's buffers or its part of a region is above `memory` of `[limits]`, or the machine has none.",
+            cause = "Memory for the stream's buffers or its part of a region would exceed `memory` of `[limits]`, or \
+                     the machine has no more.",
             remedy = "see the event warning, and the memory of the machine")]
         NoMemory,
     }

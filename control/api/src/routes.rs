@@ -158,7 +158,7 @@ fn invalid_body(errors: config::ConfigErrors) -> ApiError {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ForceQuery {
-    /// Streams that use it are aborted; else it is a conflict.
+    /// True: aborts streams that use the region. False: a region in use is a conflict.
     #[serde(default)]
     force: bool,
 }
@@ -174,7 +174,7 @@ async fn remove_region(
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Rights {
-    /// What peers may do from now on.
+    /// New rights of peers.
     #[schemars(schema_with = "schema_shapes::access_words")]
     access: String,
 }
@@ -193,9 +193,9 @@ async fn set_access(
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RangeQuery {
-    /// The first byte.
+    /// Offset of the first byte in the region.
     offset: u64,
-    /// Bytes.
+    /// Length in bytes, at most 16 MiB.
     #[schemars(range(max = 16_777_216))]
     length: u64,
 }
@@ -226,9 +226,9 @@ async fn remove_listener(
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct StreamPage {
-    /// At most so many, those with the lowest numbers.
+    /// Maximum number of streams; those with the lowest numbers are listed. Default: all.
     limit: Option<usize>,
-    /// Of the counters only these: names with commas between.
+    /// Names of the counters to return, separated by commas. Default: all.
     counters: Option<String>,
 }
 
@@ -238,7 +238,7 @@ async fn streams(State(app): State<App>, Params(page): Params<StreamPage>) -> Ro
     if let (Reply::Streams(streams), Some(wanted)) = (&mut reply, &page.counters) {
         let wanted: Vec<&str> = wanted.split(',').collect();
         for stream in streams {
-            stream.counters.retain(|name, _| wanted.contains(&name.as_str()));
+            stream.counters.retain(|name, _| wanted.contains(&&**name));
         }
     }
     Ok((StatusCode::OK, axum::Json(reply)).into_response())
@@ -255,7 +255,7 @@ async fn association(State(app): State<App>, PathParam(id): PathParam<StreamId>)
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AbortQuery {
-    /// By a reset.
+    /// True: closes with a reset. False: gracefully.
     #[serde(default)]
     abort: bool,
 }
@@ -359,25 +359,25 @@ async fn method_not_allowed(method: Method, uri: axum::http::Uri) -> ApiError {
     ApiError::new(ErrorKind::MethodNotAllowed, message)
 }
 
-/// Which events.
+/// Selection of events.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct EventQuery {
-    /// After this sequence number.
+    /// Only events after this sequence number. Default: 0, all.
     after: u64,
-    /// At most so many.
+    /// Maximum number of events, 1 to 1000. Default: 100.
     limit: usize,
-    /// Wait so long for the first one, milliseconds.
+    /// Time to wait for the first event, milliseconds, at most 60000. Default: 0.
     wait_ms: u64,
-    /// Do not end: one event per line as it happens.
+    /// True: the response does not end and has one event per line, as they occur.
     follow: bool,
-    /// At least this severe.
+    /// Minimum severity.
     severity: Severity,
-    /// Only events about this stream.
+    /// Only events of this stream.
     stream: Option<StreamId>,
     /// Only events of this listener and of its streams.
     listener: Option<String>,
-    /// Only events since this time, microseconds since 1970-01-01 UTC.
+    /// Only events since this time, microseconds since 1970-01-01 UTC. Default: 0, all.
     since_us: u64,
     /// Only messages of this queue (`/v1/messages`).
     queue: Option<u32>,
@@ -399,7 +399,7 @@ impl Default for EventQuery {
     }
 }
 
-/// The same without what selects messages.
+/// The same parameters without `queue`, which selects messages.
 #[derive(Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(transform = remove_queue)]

@@ -36,9 +36,9 @@ shapes! {
         "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$",
         "examples": ["aGVsbG8="],
     };
-    /// An absolute path on the appliance's host.
+    /// Absolute path on the appliance's host.
     AbsolutePath = { "type": "string", "pattern": "^/[^\\x00]*$" };
-    /// An IP address and a port, an address of IPv6 in brackets.
+    /// IP address and port. IPv6 addresses are in brackets.
     SocketAddress = {
         "type": "string",
         "anyOf": [{ "pattern": IPV4_PATTERN }, { "pattern": IPV6_PATTERN }],
@@ -100,8 +100,8 @@ macro_rules! sections {
 }
 
 sections! {
-    /// The keys of `[[region]]` in the configuration.
+    /// Keys of `[[region]]` in the configuration.
     RegionKeys = "region", example {"name": "in", "size": "64 KiB", "access": "w"};
-    /// The keys of `[[listener]]` in the configuration.
+    /// Keys of `[[listener]]` in the configuration.
     ListenerKeys = "listener", example {"name": "extra", "interface": "lan", "port": 7475, "regions": ["in"]};
 }

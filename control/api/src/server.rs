@@ -216,7 +216,8 @@ pub(super) fn bind(path: &Path, mode: SocketMode) -> Result<UnixListener, Server
     Ok(UnixListener::from(socket))
 }
 
-/// Sets the group of the socket at this path, and mode 0660. The path is resolved once, and no link is followed.
+/// Sets the group of the socket at this path, and mode 0660. The path is resolved once. A symbolic link as its last
+/// component is refused.
 fn open_to_group(path: &Path, group: Option<u32>) -> io::Result<()> {
     let name =
         rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;

@@ -14,15 +14,15 @@ use super::{StreamId, schema_shapes};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MpaChoice {
-    /// Revision, 0 to 2; by default 1 for bare DDP and 2 for RDMAP.
+    /// MPA revision, 0 to 2. Default: 1 for bare DDP, 2 for RDMAP.
     #[schemars(range(max = 2))]
     pub revision: Option<u8>,
-    /// With revision 0, the first draft's Start Key instead of request frames. It carries no private
-    /// data: the target is named by STag and TO.
+    /// True, with revision 0: sends the Start Key of the first MPA draft instead of request frames. It carries no
+    /// private data, so the target is named by STag and TO.
     pub start_key: bool,
-    /// Ask the peer for markers; by default with bare DDP alone.
+    /// True: requests markers from the peer. Default: true for bare DDP, false for RDMAP.
     pub markers: Option<bool>,
-    /// Ask for CRCs.
+    /// True: requests CRCs. CRCs are on if either end requests them.
     pub crc: bool,
 }
 
@@ -32,14 +32,14 @@ impl Default for MpaChoice {
     }
 }
 
-/// The protocol above DDP on a stream that is opened from here.
+/// Protocol above DDP on a stream that the appliance opens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UlpChoice {
-    /// None: bare DDP.
+    /// Bare DDP.
     #[default]
     Ddp,
-    /// RDMAP.
+    /// RDMAP over DDP.
     Rdmap,
 }
 
@@ -47,18 +47,18 @@ pub enum UlpChoice {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RdmapChoice {
-    /// Most Reads and atomics of the peer that await their response at one time, 0 to 1024.
+    /// Inbound RDMA Read queue depth: maximum number of outstanding Reads and atomics of the peer, 0 to 1024.
     #[schemars(range(max = 1024))]
     pub ird: u16,
-    /// The same of the appliance's own.
+    /// Outbound RDMA Read queue depth: maximum number of outstanding Reads and atomics of the appliance, 0 to 1024.
     #[schemars(range(max = 1024))]
     pub ord: u16,
-    /// The kind of peer, as a listener's `peer`.
+    /// Kind of peer, as `peer` of a listener.
     #[schemars(schema_with = "schema_shapes::peers")]
     pub peer: String,
-    /// The responder may send first: the peer-to-peer model of RFC 6581.
+    /// True: offers the peer-to-peer model of RFC 6581, in which the responder may send first.
     pub peer_to_peer: bool,
-    /// Try revision 1 when the peer closes the connection upon revision 2.
+    /// True: retries with revision 1 if the peer closes the connection upon revision 2.
     pub retry_revision_1: bool,
 }
 
@@ -69,17 +69,17 @@ impl Default for RdmapChoice {
     }
 }
 
-/// A peer to connect to. Names are resolved by the client, which passes all addresses of a name: the appliance knows which
-/// of them its interfaces reach.
+/// Peer to connect to. The client resolves names and passes all addresses of a name, because only the appliance has the
+/// routes of its interfaces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConnectSpec {
-    /// `192.0.2.1:7471` or `[2001:db8::1]:7471`.
+    /// Address and port of the peer, `192.0.2.1:7471` or `[2001:db8::1]:7471`.
     #[schemars(with = "schema_shapes::SocketAddress")]
     #[serde(deserialize_with = "address::deserialize_address")]
     pub remote: SocketAddr,
-    /// More addresses of the same peer, at most 31. All are tried in turn until a stream stands: those on the link of an
-    /// interface first, then those with a route; others are not tried.
+    /// Further addresses of the same peer, at most 31. All addresses are tried one after another until a stream is
+    /// established: first those on the link of an interface, then those with a route. Others are not tried.
     #[schemars(with = "Vec<schema_shapes::SocketAddress>", length(max = 31))]
     #[serde(
         default,
@@ -87,38 +87,39 @@ pub struct ConnectSpec {
         deserialize_with = "address::deserialize_addresses"
     )]
     pub alternatives: Vec<SocketAddr>,
-    /// Interface to use; by default the one with a route. A link-local address needs it where several interfaces have IPv6.
+    /// Local interface. Default: the one with a route to the peer. Required for a link-local address if several
+    /// interfaces have IPv6.
     #[serde(default)]
     pub interface: Option<String>,
-    /// What carries DDP.
+    /// Transport below DDP.
     #[serde(default)]
     pub transport: Transport,
-    /// Over SCTP, the peer's UDP port where packets are to go in UDP (RFC 6951).
+    /// Over SCTP: UDP port of the peer, for SCTP in UDP (RFC 6951). Default: no UDP encapsulation.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub udp_port: Option<u16>,
-    /// Differentiated services codepoint, 0 to 63; by default the interface's.
+    /// Differentiated services codepoint, 0 to 63. Default: that of the interface.
     #[serde(default)]
     #[schemars(range(max = 63))]
     pub dscp: Option<u8>,
-    /// Time to live, or hop limit, 1 to 255; by default the interface's.
+    /// Time to live (IPv4) or hop limit (IPv6), 1 to 255. Default: that of the interface.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub ttl: Option<u8>,
-    /// The protocol above DDP.
+    /// Protocol above DDP.
     #[serde(default)]
     pub ulp: UlpChoice,
-    /// RDMAP's parameters; of no meaning for bare DDP.
+    /// RDMAP parameters. Ignored for bare DDP.
     #[serde(default)]
     pub rdmap: RdmapChoice,
-    /// MPA parameters; of no meaning over SCTP.
+    /// MPA parameters. Ignored over SCTP.
     #[serde(default)]
     pub mpa: MpaChoice,
-    /// Regions that the peer may reach; our private data advertises them.
+    /// Local regions that the peer may access. The private data advertise them.
     #[serde(default)]
     pub regions: Vec<String>,
-    /// Time for the open, up to a day, microseconds; by default 30 s. Of a put, get, send, ping or atomic on a stream of its
-    /// own, time for all of it.
+    /// Time limit of the open, microseconds, 1 us to 1 day. Default: 30 s. For a put, get, send, ping or atomic on a
+    /// new stream: time limit of the whole operation.
     #[serde(default)]
     #[schemars(range(min = 1, max = 86_400_000_000_u64))]
     pub within_us: Option<u64>,
@@ -143,7 +144,7 @@ impl ConnectSpec {
         }
     }
 
-    /// Most addresses of a peer.
+    /// Maximum number of addresses of a peer.
     pub const MAX_ADDRESSES: usize = 32;
 
     /// Returns all addresses of the peer.
@@ -179,160 +180,160 @@ impl ConnectSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Via {
-    /// A new one, closed afterwards.
+    /// A new stream, closed after the request.
     Connect(ConnectSpec),
-    /// An open one, left open.
+    /// An established stream, which stays open.
     Stream(StreamId),
 }
 
-/// A file to send into a peer's region.
+/// Transfer of a file into a peer's region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PutSpec {
-    /// Absolute path of an ordinary file or a pipe (FIFO); the appliance opens it, which takes the role `admin`. Without it, the
-    /// bytes are the body of `POST /v1/jobs/{id}/input`, which must begin within 30 s.
+    /// Absolute path of a regular file or a pipe (FIFO), which the appliance opens; requires the role `admin`. Without
+    /// it, the data are the body of `POST /v1/jobs/{id}/input`, which must begin within 30 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema_shapes::AbsolutePath>")]
     pub file: Option<PathBuf>,
-    /// The stream.
+    /// Stream that carries the transfer.
     pub via: Via,
-    /// Where in the peer's memory.
+    /// Destination in the peer's memory.
     pub target: RemotePlace,
 }
 
-/// A place in a peer's memory.
+/// Location in a peer's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum RemotePlace {
-    /// A region that the peer advertised.
+    /// A region that the peer has advertised.
     Region {
-        /// Its name.
+        /// Name of the region.
         name: String,
-        /// Bytes from its first one.
+        /// Offset in the region, bytes. Default: 0.
         #[serde(default)]
         offset: u64,
     },
-    /// Memory whose steering tag is known by other means.
+    /// Memory whose STag is known by other means.
     Tagged {
-        /// Steering tag.
+        /// STag (steering tag).
         stag: u32,
         /// Tagged offset of the first byte.
         to: u64,
     },
 }
 
-/// Bytes of a peer's memory to fetch with RDMA Reads.
+/// Range of a peer's memory to fetch with RDMA Reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetSpec {
-    /// The stream, an RDMAP stream.
+    /// Stream that carries the Reads. It must be an RDMAP stream.
     pub via: Via,
-    /// Where in the peer's memory.
+    /// Source in the peer's memory.
     pub source: RemotePlace,
-    /// Bytes; of an advertised region by default all that follow.
+    /// Length in bytes. Default, for an advertised region: up to its end.
     #[serde(default)]
     pub length: Option<u64>,
-    /// Where the fetched bytes are written.
+    /// Local destination of the fetched bytes.
     pub sink: GetSink,
 }
 
-/// Where fetched bytes go.
+/// Local destination of fetched bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GetSink {
-    /// A new file, by absolute path; the appliance writes it once all bytes have arrived.
+    /// A new file, by absolute path. The appliance writes it once all bytes have arrived.
     File(#[schemars(with = "schema_shapes::AbsolutePath")] PathBuf),
     /// A region of the appliance.
     Region {
-        /// Its name.
+        /// Name of the region.
         name: String,
-        /// Bytes from its first one.
+        /// Offset in the region, bytes. Default: 0.
         #[serde(default)]
         offset: u64,
     },
 }
 
-/// Rounds of librdmacm's rping, as its client.
+/// Ping, compatible with the client of librdmacm's rping.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PingSpec {
-    /// The peer: an rping server.
+    /// Peer, which runs an rping server.
     pub connect: ConnectSpec,
-    /// Rounds, 1 to 100000.
+    /// Number of rounds, 1 to 100000.
     #[schemars(range(min = 1, max = 100_000))]
     pub count: u32,
-    /// Bytes that the peer reads and writes in each, 1 to 65536.
+    /// Bytes that the peer reads and writes in each round, 1 to 65536.
     #[schemars(range(min = 1, max = 65_536))]
     pub size: u32,
-    /// Time for one round, microseconds.
+    /// Time limit of one round, microseconds, 1 to 60000000.
     pub timeout_us: u64,
 }
 
-/// A load on streams that are opened for it.
+/// Benchmark load on streams that the appliance opens for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BenchSpec {
-    /// What is done again and again.
+    /// Operation of the load.
     pub load: BenchLoad,
-    /// The peer.
+    /// Peer of all streams.
     pub connect: ConnectSpec,
-    /// Of writes and reads, where in the peer's memory; by default in the only region that it offers.
+    /// For writes and reads: location in the peer's memory. Default: the only region that the peer advertises.
     #[serde(default)]
     pub target: Option<RemotePlace>,
-    /// What the peer is.
+    /// Kind of peer.
     #[serde(default)]
     pub peer: BenchPeer,
-    /// Of sends and echoes over bare DDP, the peer's queue.
+    /// For sends and echoes over bare DDP: queue number at the peer. Default: 0.
     #[serde(default)]
     pub queue: u32,
-    /// Streams, 1 to 256.
+    /// Number of streams, 1 to 256.
     #[schemars(range(min = 1, max = 256))]
     pub streams: u32,
-    /// Bytes of each message: of writes and reads 1 to 16 MiB, of sends 1 to 1 MiB, of echoes 1 to 64 KiB.
+    /// Message size in bytes: 1 to 16 MiB for writes and reads, 1 to 1 MiB for sends, 1 to 64 KiB for echoes.
     #[schemars(range(min = 1, max = 16_777_216))]
     pub size: u32,
-    /// Messages of each stream that are posted and not complete, 1 to 1024; of echoes 1 to 32.
+    /// Maximum number of outstanding messages per stream: 1 to 1024, for echoes 1 to 32.
     #[schemars(range(min = 1, max = 1024))]
     pub depth: u32,
-    /// Microseconds for which messages are posted, up to an hour.
+    /// Duration of the load, microseconds, 1 us to 1 hour.
     #[schemars(range(min = 1, max = 3_600_000_000_u64))]
     pub time_us: u64,
-    /// An open loop: messages a second of all streams together, whatever has become of those before. Their times
-    /// count from the moment at which they were due.
+    /// Open loop: messages per second of all streams together, independent of completions. The latency of a message
+    /// counts from its due time. Default: a closed loop.
     #[serde(default)]
     pub rate: Option<u64>,
 }
 
-/// The peer of a bench.
+/// Kind of peer of a benchmark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BenchPeer {
-    /// Another appliance, or a program whose memory is named.
+    /// Another appliance, or a program whose memory is named in `target`.
     #[default]
     Appliance,
-    /// The server of `ib_write_bw -R` or `ib_read_bw -R` of perftest: it serves one stream, and has one more for what
-    /// both sides must know.
+    /// Server of perftest's `ib_write_bw -R` or `ib_read_bw -R`. It serves one stream; a second one exchanges the
+    /// parameters of the test.
     Perftest,
 }
 
-/// What a bench does.
+/// Operation of a benchmark load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BenchLoad {
-    /// Writes, or tagged messages, into a region of the peer.
+    /// RDMA Writes, or tagged messages of bare DDP, into a region of the peer.
     Write,
     /// RDMA Reads from a region of the peer.
     Read,
-    /// Sends, or untagged messages, that the peer discards.
+    /// Sends, or untagged messages of bare DDP, which the peer discards.
     Send,
-    /// Sends, or untagged messages, that the peer sends back.
+    /// Sends, or untagged messages of bare DDP, which the peer echoes.
     Echo,
-    /// Streams are opened and reset, again and again, `streams` at a time; `size` and `depth` have no meaning.
+    /// Opens and resets streams repeatedly, `streams` at a time. `size` and `depth` are ignored.
     Connect,
 }
 
 impl BenchLoad {
-    /// Returns the word of the load.
+    /// Returns the name of the load.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Write => "write",
@@ -349,58 +350,58 @@ impl BenchLoad {
     }
 }
 
-/// Round trips of a ping.
+/// Round-trip times of a ping.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PingReport {
-    /// The peer.
+    /// Address and port of the peer.
     pub remote: String,
-    /// Rounds, in each of which every byte was compared.
+    /// Completed rounds. All bytes of each round were compared.
     pub rounds: u32,
-    /// Bytes that the peer read and wrote in each.
+    /// Bytes that the peer read and wrote in each round.
     pub size: u32,
-    /// The shortest, nanoseconds.
+    /// Minimum round-trip time, nanoseconds.
     pub min_ns: u64,
-    /// The mean, nanoseconds.
+    /// Mean round-trip time, nanoseconds.
     pub mean_ns: u64,
-    /// The median, nanoseconds.
+    /// Median round-trip time, nanoseconds.
     pub median_ns: u64,
-    /// The 99th percentile, nanoseconds.
+    /// 99th percentile of the round-trip time, nanoseconds.
     pub p99_ns: u64,
-    /// The longest, nanoseconds.
+    /// Maximum round-trip time, nanoseconds.
     pub max_ns: u64,
 }
 
-/// One atomic operation on 64 bits of a peer's memory (RFC 7306).
+/// Atomic operation on 64 bits of a peer's memory (RFC 7306).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AtomicSpec {
-    /// The stream, an RDMAP stream.
+    /// Stream that carries the operation. It must be an RDMAP stream.
     pub via: Via,
-    /// Where in the peer's memory.
+    /// Location in the peer's memory.
     pub target: RemotePlace,
-    /// What to do.
+    /// Operation and operands.
     pub operation: AtomicChoice,
 }
 
-/// What an atomic operation does.
+/// Kind and operands of an atomic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum AtomicChoice {
-    /// Adds to the value.
+    /// FetchAdd: adds to the value.
     FetchAdd {
-        /// The summand; the sum wraps.
+        /// Addend. The sum wraps modulo 2^64.
         add: u64,
     },
-    /// Stores a value if the memory holds another one.
+    /// CmpSwap: stores a value if the memory holds `compare`.
     CompareSwap {
-        /// The value that it must hold.
+        /// Expected value.
         compare: u64,
-        /// The value to store.
+        /// New value.
         swap: u64,
     },
-    /// Stores a value.
+    /// Swap: stores a value unconditionally.
     Swap {
-        /// The value to store.
+        /// New value.
         swap: u64,
     },
 }
@@ -408,9 +409,9 @@ pub enum AtomicChoice {
 /// Result of an atomic operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AtomicDone {
-    /// What the memory held before, decimal digits (it may exceed 2^53).
+    /// Value of the memory before the operation, decimal digits (it may exceed 2^53).
     pub original: String,
-    /// Microseconds from post to response.
+    /// Time from post to response, microseconds.
     pub time_us: u64,
 }
 
@@ -418,33 +419,34 @@ pub struct AtomicDone {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SendSpec {
-    /// The stream.
+    /// Stream that carries the message.
     pub via: Via,
-    /// Queue number; 0 by default.
+    /// Queue number at the peer. Default: 0.
     #[serde(default)]
     pub queue: u32,
-    /// The bytes, in base64.
+    /// Content of the message, in base64.
     #[serde(with = "bytes")]
     #[schemars(with = "schema_shapes::Base64")]
     pub data: Vec<u8>,
-    /// Wait this long for one message from the peer on the same queue (an echo) and return it;
-    /// microseconds, 0 for not at all.
+    /// Time to wait for one message of the peer on the same queue (an echo), which is returned; microseconds. 0: no
+    /// wait.
     #[serde(default)]
     pub wait_reply_us: u64,
 }
 
-/// Result of a send: the peer's LLP has acknowledged the message, and no error came.
+/// Result of a send. The peer's LLP has acknowledged the message, and no error has arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Sent {
-    /// Its bytes.
+    /// Length of the message, bytes.
     pub bytes: u64,
-    /// Microseconds from post to acknowledgement.
+    /// Time from post to acknowledgement, microseconds.
     pub time_us: u64,
-    /// The peer's message, in base64, if one was awaited.
+    /// Message of the peer, in base64. `null` if none was awaited.
     #[serde(default, with = "optional_bytes")]
     #[schemars(with = "Option<schema_shapes::Base64>")]
     pub reply: Option<Vec<u8>>,
-    /// The peer has it: it has answered a message or a Read, or has closed in order.
+    /// True if the peer has confirmed receipt: it has answered with a message or a Read Response, or has closed in
+    /// order.
     #[serde(default)]
     pub confirmed: bool,
 }

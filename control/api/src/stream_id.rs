@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// A stream's number. In the API and in text 16 hexadecimal digits; the first four are the worker.
+/// Number of a stream or association. In JSON and text 16 hexadecimal digits; the first four are the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 
@@ -48,7 +48,7 @@ impl JsonSchema for StreamId {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "A stream's number: 16 hexadecimal digits, the first four are the worker; zeros in front may be left out of requests.",
+            "description": "Number of a stream or association: 16 hexadecimal digits, the first four for the worker. Requests may omit leading zeros.",
             "pattern": "^[0-9A-Fa-f]{1,16}$",
         })
     }

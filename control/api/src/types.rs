@@ -66,7 +66,7 @@ pub enum Request {
         name: String,
         /// Offset of the first byte in the region.
         offset: u64,
-        /// Bytes, at most 16 MiB.
+        /// Length in bytes, at most 16 MiB.
         length: u64,
     },
     /// [`Reply::Listeners`].
@@ -80,7 +80,7 @@ pub enum Request {
     },
     /// [`Reply::Streams`].
     Streams {
-        /// Most streams; those with the lowest numbers are listed.
+        /// Maximum number of streams; those with the lowest numbers are listed.
         limit: usize,
     },
     /// [`Reply::Stream`].
@@ -95,7 +95,7 @@ pub enum Request {
     Association(StreamId),
     /// Closes a stream; [`Reply::Done`] when it has ended.
     CloseStream {
-        /// The stream.
+        /// Number of the stream.
         id: StreamId,
         /// True: by a reset. False: gracefully.
         abort: bool,
@@ -108,7 +108,7 @@ pub enum Request {
     Put(PutSpec),
     /// Passes the input of a put without a file; [`Reply::Done`] at once.
     Input {
-        /// The job.
+        /// Number of the put's job.
         id: u64,
         /// Source of the bytes.
         input: Input,
@@ -117,7 +117,7 @@ pub enum Request {
     Send(SendSpec),
     /// Starts to read bytes of a peer's memory into a file or a region; [`Reply::Job`] at once.
     Get(GetSpec),
-    /// Starts to load a peer; [`Reply::Job`] at once.
+    /// Starts a bench; [`Reply::Job`] at once.
     Bench(BenchSpec),
     /// Performs rounds of rping; [`Reply::Ping`] after the last one.
     Ping(PingSpec),
@@ -133,7 +133,7 @@ pub enum Request {
     Drain,
     /// Accepts new streams and jobs again; [`Reply::Status`].
     Undrain,
-    /// Returns the recorded history of a stream, of a job's streams or of a peer's; [`Reply::Why`].
+    /// Returns the recorded history of a stream, of a job's streams or of a peer's; [`Reply::Explanation`].
     Explain(ExplainSubject),
     /// Reloads the configuration; [`Reply::Reload`].
     Reload,
@@ -196,7 +196,7 @@ pub enum Reply {
     Jobs(Vec<JobInfo>),
     /// To [`Request::Put`], [`Request::Get`], [`Request::Bench`], [`Request::Job`] and [`Request::CancelJob`].
     Job(JobInfo),
-    /// To [`Request::Why`].
+    /// To [`Request::Explain`].
     Explanation(Why),
     /// To [`Request::Reload`] and [`Request::TryReload`].
     Reload(ReloadReport),
@@ -206,7 +206,7 @@ pub enum Reply {
     ConfigDiff(ConfigDiff),
     /// To [`Request::ConfigText`]; written to a file and not sent, because it contains secrets.
     Text {
-        /// The whole text.
+        /// Text of the configuration file.
         text: String,
         /// File of the running configuration, which may be overwritten.
         #[serde(skip)]
@@ -237,13 +237,13 @@ pub struct ReloadReport {
     pub applied: Vec<String>,
     /// Changes in the file that take effect only after a restart, one sentence each.
     pub needs_restart: Vec<String>,
-    /// What the API made and the file does not have or has otherwise: it stays, one sentence each.
+    /// Changes by the API that the file lacks or contradicts, one sentence each. They remain in force.
     #[serde(default)]
     pub kept: Vec<String>,
-    /// Why nothing would be applied, one sentence each; of a reload that is only tried.
+    /// Reasons why nothing would be applied, one sentence each. Only of a dry run.
     #[serde(default)]
     pub refused: Vec<String>,
-    /// Nothing was applied: `applied` is what would be.
+    /// True for a dry run: nothing was applied, and `applied` lists what would be.
     #[serde(default)]
     pub dry_run: bool,
 }

@@ -37,91 +37,92 @@ impl ExplainSubject {
     }
 }
 
-/// What is known.
+/// Recorded history of a stream, of a job's streams or of a peer's streams.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Why {
-    /// What became of the job; of a peer's attempts that did not become streams, one sentence each, the newest last.
+    /// Result of the job, or the peer's attempts that did not become streams: one sentence each, the newest last.
     pub sentences: Vec<String>,
-    /// The streams, the newest last.
+    /// Records of the streams, the newest last.
     pub streams: Vec<Flight>,
 }
 
-/// What happened to one stream.
+/// Record of one stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Flight {
-    /// The stream.
+    /// Number of the stream.
     pub stream: StreamId,
-    /// Its listener; none if it was opened from here.
+    /// Listener that accepted the stream. `null` before the stream has ended, and if the appliance opened it.
     pub listener: Option<String>,
-    /// The job that had it.
+    /// Job that used the stream. `null` before the stream has ended, and without a job.
     pub job: Option<u64>,
-    /// Our address and port.
+    /// Local address and port.
     pub local: String,
-    /// The peer's.
+    /// Address and port of the peer.
     pub remote: String,
-    /// When it began, microseconds since 1970-01-01 UTC.
+    /// Start of the record, microseconds since 1970-01-01 UTC.
     pub began_us: u64,
-    /// How it ended; none of a stream that lives.
+    /// End of the stream. `null` for a live stream.
     pub end: Option<FlightEnd>,
-    /// All of it in words.
+    /// The record in sentences.
     pub sentences: Vec<String>,
-    /// What was recorded, in order.
+    /// Recorded events, in order of time.
     pub events: Vec<FlightEvent>,
-    /// Events of the control thread that had no room, between the first and the last ones.
+    /// Number of dropped events of the control thread. They are missing between the first and the last events.
     pub left_out: u64,
-    /// Events of the worker that had no room, before those that are here.
+    /// Number of dropped events of the worker, all older than its events in `events`.
     pub recorder_left_out: u64,
-    /// What the stream did, where it is not 0; once it has ended.
+    /// Counters of the stream that are not 0. Empty before the stream has ended.
     pub counters: Counters,
 }
 
 /// The end of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FlightEnd {
-    /// Microseconds since 1970-01-01 UTC.
+    /// Time of the end, microseconds since 1970-01-01 UTC.
     pub time_us: u64,
-    /// `peer`, `this_end` or `network`.
+    /// Cause of the end: `peer`, `this_end` or `network`.
     pub by: String,
-    /// A stable word, such as `peer_reset`.
+    /// Stable name of the reason, such as `peer_reset`.
     pub reason: String,
-    /// Layer, error type and code in hexadecimal, such as `1/1/00`, where the protocols have numbers for it.
+    /// Layer, error type and code in hexadecimal, such as `1/1/00`. `null` if the protocols define no numbers for the
+    /// reason.
     pub code: Option<String>,
-    /// The key of the configuration that matters, such as `[tcp] user_timeout`.
+    /// Configuration key that affects the reason, such as `[tcp] user_timeout`. `null` if there is none.
     pub key: Option<String>,
 }
 
-/// One thing that happened.
+/// A recorded event of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FlightEvent {
-    /// Microseconds since the stream began.
+    /// Time since the start of the record, microseconds.
     pub after_us: u64,
-    /// A stable word: `requested`, `established`, `delivered`, `error`, `terminate`, `peer_closed`, `post_failed`; and
-    /// of what carries the stream: `state`, `retransmission`, `tail_probe`, `window_probe`, `timeout`, `gave_up`,
-    /// `recovery`, `undone`, `window_closed`, `window_opened`, `congestion_mark`, `path_mtu`, `probe_unanswered`,
-    /// `reset`, `fin`, `error_found`, `terminate_sent`, `terminate_received`.
+    /// Stable name of the event. Of the stream: `requested`, `established`, `delivered`, `error`, `terminate`,
+    /// `peer_closed`, `post_failed`. Of its connection or association: `state`, `retransmission`, `tail_probe`,
+    /// `window_probe`, `timeout`, `gave_up`, `recovery`, `undone`, `window_closed`, `window_opened`, `congestion_mark`,
+    /// `path_mtu`, `probe_unanswered`, `reset`, `fin`, `error_found`, `terminate_sent`, `terminate_received`.
     pub event: String,
-    /// What is known of it.
+    /// Details of the event, as text.
     pub detail: String,
-    /// The header of the segment or chunk that shows it, of some events.
+    /// Header of the segment or chunk concerned. `null` if none was recorded.
     pub header: Option<FlightHeader>,
 }
 
-/// What a worker keeps of a segment or chunk.
+/// Recorded header fields of a TCP segment or an SCTP chunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FlightHeader {
     /// `tcp` or `sctp`.
     pub transport: String,
-    /// It came from the peer.
+    /// True if the peer sent it, false if the appliance did.
     pub from_peer: bool,
-    /// Sequence number, or TSN.
+    /// Sequence number or TSN.
     pub number: u32,
-    /// Acknowledgement number, or cumulative TSN.
+    /// Acknowledgement number or cumulative TSN.
     pub acknowledges: u32,
-    /// The window field, not scaled; of SCTP at most 65535.
+    /// Window field, without scaling. For SCTP the window in bytes, capped at 65535.
     pub window: u16,
-    /// TCP's flags, or the type of the chunk.
+    /// TCP flags or chunk type.
     pub flags: u8,
-    /// Bytes of payload.
+    /// Length of the payload, bytes.
     pub length: u16,
 }
 

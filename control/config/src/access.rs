@@ -1,8 +1,8 @@
-//! Rights of peers on a region, as one word.
+//! Rights of peers on a region, and the words for them.
 
 use ddp::Access;
 
-/// The words with their rights, in the file and in the API.
+/// Words for the rights in the configuration. The API shows `-` for `none`.
 pub(super) const ACCESS_WORDS: [(&str, Access); 5] = [
     ("rw", AccessFlags { read: true, write: true, ..AccessFlags::NONE }.access()),
     ("r", AccessFlags { read: true, ..AccessFlags::NONE }.access()),
@@ -40,7 +40,7 @@ impl AccessFlags {
     }
 }
 
-/// Returns all words.
+/// Returns the words for the rights in the configuration: `rw`, `r`, `w`, `rwa` and `none`.
 pub fn access_words() -> Vec<&'static str> {
     ACCESS_WORDS.iter().map(|(word, _)| *word).collect()
 }
@@ -59,7 +59,7 @@ pub(super) fn nearest_word(access: Access) -> &'static str {
     word(access).or(word(without)).unwrap_or("none")
 }
 
-/// Returns the word as the API shows it: `-` for no rights.
+/// Returns the word for these rights in the API: as in the configuration, but `-` for no rights.
 pub fn access_word(access: Access) -> &'static str {
     match nearest_word(access) {
         "none" => "-",

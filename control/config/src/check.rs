@@ -12,7 +12,7 @@ use super::values::show_size;
 use crate::transport::Transport;
 
 /// The readable sections of a file, before the checks between them. Names include those of sections with errors, so
-/// that a reference to such a section counts as valid.
+/// that a reference to such a section is considered valid.
 pub(super) struct Sections {
     pub(super) ports: Vec<(PortSection, SectionSpan)>,
     pub(super) port_names: Vec<String>,

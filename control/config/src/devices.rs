@@ -12,23 +12,25 @@ use super::values::*;
 const MAX_WORKERS: u16 = 128;
 
 section! {
-    /// `[memory]`: the EAL. With several files in one process all of them must say the same.
+    /// `[memory]`: parameters of the EAL. All files of one process must have the same values.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct MemorySection in "memory" {
-        /// Hugepages for DPDK's pools: where there are any, or refuse to start without, or never.
+        /// Hugepages for DPDK's memory. `auto`: if enough are free. `require`: without enough of them the start fails.
+        /// `never`: ordinary memory.
         hugepages: Hugepages = word_rule(&Hugepages::NAMES), or Hugepages::Auto;
-        /// Memory for pools, bytes; without it the EAL grows as needed (or has 512 MiB without hugepages).
+        /// Memory for packet pools and rings, bytes; by default what the ports need. Without hugepages it is the limit.
+        /// With hugepages it must be free for `hugepages = "auto"`, and the EAL allocates more as needed.
         size: Option<u64> = size_rule(16 << 20, 1 << 40).optional(), or None;
-        /// NUMA node of the pools; without it the device's.
+        /// NUMA node of the packet pools; by default the node of the device.
         numa_node: Option<u8> = integer_rule(0u8, 31).optional(), or None;
     } by_hand {
-        /// More EAL arguments, handed on as they are.
+        /// More EAL arguments, passed unchanged.
         eal_args: Vec<String> = read_eal_args, memory_lists, key_values::eal_args;
     }
 }
 
 keys! { memory_lists in "memory", reload: false {
-    /// More EAL arguments, handed on as they are.
+    /// More EAL arguments, passed unchanged.
     eal_args: Vec<String> = list_rule(Shape::Text("an argument")), "";
 }}
 
@@ -41,11 +43,12 @@ pub(super) fn read_memory(mut section: Section<'_, '_>) -> (MemorySection, Secti
 }
 
 keys! { worker_keys in "workers", reload: false {
-    /// What a worker does when there is nothing to do: poll for ever, or poll for a while and then sleep.
+    /// Behaviour of an idle worker. `poll`: polls forever and uses a whole core. `adaptive`: polls for a while, then
+    /// sleeps until a port, a command or a timer wakes it.
     idle: Idle = word_rule(&Idle::NAMES), "\"adaptive\"";
-    /// Workers that are not pinned; not with `cores`.
+    /// Number of workers that are not pinned to a core. Excludes `cores`.
     count: u16 = integer_rule(1, MAX_WORKERS), "1";
-    /// Cores that have a pinned worker each.
+    /// Cores with a pinned worker each. Excludes `count`.
     cores: Vec<u16> = list_rule(Shape::Integer { min: 0, max: 1023 }), "";
 }}
 

@@ -64,7 +64,7 @@ pub struct Directories {
 /// Replacement of [`own_directory`] in tests.
 static OWN_DIRECTORY_OVERRIDE: OnceLock<PathBuf> = OnceLock::new();
 
-/// Makes the system's directory for temporary files, where tests have their files, the own directory of this process.
+/// Uses the system's directory for temporary files as this process's own directory, for tests.
 #[doc(hidden)]
 pub fn use_temporary_directory() {
     OWN_DIRECTORY_OVERRIDE.get_or_init(std::env::temp_dir);

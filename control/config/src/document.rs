@@ -232,7 +232,7 @@ fn section_from_json<T>(
     }
 }
 
-/// Removes null members: TOML has no null, so they count as absent.
+/// Removes null members, which mean that a key is absent: TOML has no null.
 fn remove_nulls(json: &mut serde_json::Value) {
     match json {
         serde_json::Value::Object(members) => {

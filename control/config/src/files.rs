@@ -11,10 +11,14 @@ use super::values::{parse_path, quoted};
 const MAX_PATHS: usize = 64;
 
 section! {
-    /// `[files]`.
+    /// `[files]`: allowed directories.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct FilesSection in "files" {
-        /// Directories below which the files of regions, queues, `put` and `get` must lie, whether this file or the API names them; no path may have `..` or pass a symbolic link below them. Relative ones are relative to the directory that ddpd was started in. Without the key they are `/var/lib/ddpd` (as a service of systemd: its `StateDirectory=`) and the directories of the files of regions and queues that this file names, but never `/` and `/dev`. `POST /v1/config/save` writes below them, too, or to this file.
+        /// Directories that must contain the files of regions, queues, `put` and `get`, whether this file or the API
+        /// names them. Below a directory, a path must not contain `..` or a symbolic link. Relative directories are
+        /// relative to the working directory in which ddpd was started. Without the key: `/var/lib/ddpd` (for a systemd
+        /// service its `StateDirectory=`) and the directories of the files of regions and queues that this file names,
+        /// except `/` and `/dev`. `POST /v1/config/save` writes below them, too, or to this file.
         paths: Option<Vec<PathBuf>> = paths_rule().optional(), or None;
     }
 }

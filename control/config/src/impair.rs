@@ -10,28 +10,28 @@ use super::values::*;
 const MAX_DELAY: Duration = Duration::from_secs(10);
 
 section! {
-    /// What a `ring` port does to the frames it receives.
+    /// Impairments of the frames that a `ring` port receives.
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct Impairment in "port.impair" {
-        /// Random loss; with `burst_loss` the loss between bursts.
+        /// Probability that a frame is lost; with `burst_loss`, between bursts.
         loss: f64 = probability_rule(), or 0.0;
-        /// Probability that a frame is held back by `reorder_delay`.
+        /// Probability that a frame is delayed by `reorder_delay`, so that later frames overtake it.
         reorder: f64 = probability_rule(), or 0.0;
-        /// How long a reordered frame is held back.
+        /// Additional delay of a reordered frame.
         reorder_delay: Duration = duration_rule(Duration::ZERO, MAX_DELAY), or Duration::from_micros(200);
         /// Delay of every frame.
         delay: Duration = duration_rule(Duration::ZERO, MAX_DELAY), or Duration::ZERO;
-        /// Uniform random addition to the delay.
+        /// Upper bound of an additional, uniformly distributed delay. Jitter alone does not reorder frames.
         jitter: Duration = duration_rule(Duration::ZERO, MAX_DELAY), or Duration::ZERO;
         /// Probability that a frame arrives twice.
         duplicate: f64 = probability_rule(), or 0.0;
         /// Probability that one bit of a frame is flipped.
         corrupt: f64 = probability_rule(), or 0.0;
-        /// Bits per second; without it there is no bound.
+        /// Rate of the link, bits per second; without it the link is not limited.
         rate: Option<u64> = rate_rule().optional(), or None;
-        /// Bytes that may wait for the rate; what does not fit is dropped.
+        /// Maximum bytes that wait for the slow link, the frame in transmission included. Further frames are dropped.
         queue: u64 = size_rule(9022, 1 << 32), or 1 << 20;
-        /// The same seed impairs the same way.
+        /// Seed of the random sequence. The same seed and the same frames give the same impairments.
         seed: u64 = seed_rule(), or 1;
     } by_hand {
         /// Loss in bursts (Gilbert-Elliott).
@@ -51,11 +51,11 @@ pub struct BurstLoss {
 }
 
 keys! { burst_keys in "port.impair.burst_loss", reload: false {
-    /// Per frame, the probability that a burst begins.
+    /// Probability per frame that a burst begins.
     enter: f64 = probability_rule(), "";
-    /// Per frame, the probability that it ends.
+    /// Probability per frame that a burst ends.
     leave: f64 = probability_rule(), "";
-    /// Loss inside a burst.
+    /// Probability that a frame inside a burst is lost.
     loss: f64 = probability_rule(), "1";
 }}
 

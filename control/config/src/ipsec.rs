@@ -32,15 +32,16 @@ section! {
     /// Keys of `[ipsec]` itself.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct IpsecKeys in "ipsec" {
-        /// Where keys come from: of `[[ipsec.sa]]`, for laboratories, or of the kernel, in which IKE daemons keep SAs and policies.
+        /// Source of keys. `files`: the key files of `[[ipsec.sa]]`, for laboratories. `kernel`: the kernel's XFRM, in
+        /// which IKE daemons keep SAs and policies.
         keys: KeySource = word_rule(&SOURCES), or KeySource::Files;
-        /// SAs with keys from files are allowed. For laboratories only: nobody renews such keys, which RFC 7146 §3
-        /// forbids elsewhere.
+        /// True to allow SAs with keys from files. For laboratories only: such keys are never renewed, which RFC 7146
+        /// §3 forbids elsewhere.
         laboratory: bool = boolean_rule(), or false;
-        /// Packets of the anti-replay window (RFC 4303 §3.4.3).
+        /// Size of the anti-replay window, packets (RFC 4303 §3.4.3).
         window: u16 = integer_rule(64, 4096), or 1024;
-        /// SAs with keys from files that go in UDP: without a packet for so long one is sent that keeps the ports of NATs on the way
-        /// (RFC 3948 §4). IKE daemons send their own.
+        /// For SAs in UDP with keys from files: time without a packet after which a NAT keepalive is sent (RFC 3948
+        /// §4). IKE daemons send their own.
         nat_keepalive: Option<Duration> = duration_or_off_rule(Duration::from_secs(1), Duration::from_secs(3600)), or Some(Duration::from_secs(20));
     }
 }
@@ -274,25 +275,26 @@ mod policy {
     keys! { keys_of in "ipsec.policy", reload: false {
         /// Unique name.
         name: String = rule_of_parser(Shape::Name, values::parse_name), "";
-        /// Our addresses.
+        /// Local addresses.
         local: IpNet = rule_of_parser(NETWORK, values::parse_network), "all of the family";
-        /// The peer's.
+        /// Addresses of the peer.
         remote: IpNet = rule_of_parser(NETWORK, values::parse_network), "";
-        /// The protocol above IP.
+        /// Protocol above IP.
         protocol: Option<u8> = rule_of_parser(Shape::Text("`any`, `tcp`, `udp`, `sctp`, `icmp`, `icmpv6` or a number"), read_protocol), "\"any\"";
-        /// Our ports, of a protocol that has some.
+        /// Local ports, for protocols with ports.
         local_ports: RangeInclusive<u16> = rule_of_parser(PORTS, read_ports), "\"0-65535\"";
-        /// The peer's.
+        /// Ports of the peer, for protocols with ports.
         remote_ports: RangeInclusive<u16> = rule_of_parser(PORTS, read_ports), "\"0-65535\"";
-        /// What becomes of the packets, in both directions. The first policy that fits decides; what fits none is dropped,
-        /// once there is a policy. IKE, ARP and neighbour discovery pass always. With keys = "kernel" these policies are for what
-        /// no policy of the kernel selects: with `protect` it is dropped.
+        /// Treatment of the selected packets, in both directions. The first matching policy applies. If there are
+        /// policies, unmatched packets are dropped. IKE, ARP and neighbour discovery always pass. With
+        /// `keys = "kernel"` these policies apply to packets that no policy of the kernel selects, and `protect` drops
+        /// them.
         action: &'static str = word_rule(&[("protect", "protect"), ("bypass", "bypass"), ("discard", "discard")]), "";
-        /// For `protect`: how.
+        /// For `protect`: mode of IPsec.
         mode: &'static str = word_rule(&[("transport", "transport"), ("tunnel", "tunnel")]), "\"transport\"";
-        /// For `tunnel`: our end.
+        /// For `tunnel`: local endpoint.
         tunnel_local: IpAddr = rule_of_parser(ADDRESS, values::parse_host_ip), "";
-        /// For `tunnel`: the peer's end.
+        /// For `tunnel`: endpoint of the peer.
         tunnel_remote: IpAddr = rule_of_parser(ADDRESS, values::parse_host_ip), "";
     }}
 }
@@ -303,23 +305,23 @@ mod sa {
     keys! { keys_of in "ipsec.sa", reload: false {
         /// Unique name.
         name: String = rule_of_parser(Shape::Name, values::parse_name), "";
-        /// The policy that it serves.
+        /// Name of the policy that the SA serves.
         policy: String = rule_of_parser(Shape::Text("the name of a section"), values::parse_string), "";
-        /// Which way it carries packets.
+        /// Direction of the SA's packets.
         direction: Direction = word_rule(&[("in", Direction::In), ("out", Direction::Out)]), "";
-        /// Its name at its receiver.
+        /// SPI, unique at the receiver.
         spi: u32 = integer_rule(MIN_SPI, u32::MAX), "";
-        /// Encryption and integrity.
+        /// Algorithm of encryption and integrity.
         algorithm: Algorithm = word_rule(&ALGORITHMS), "";
-        /// The keys, in hexadecimal: of encryption with its salt, and on a second line of authentication, where there is one.
-        /// Others than its owner must not be able to read the file.
+        /// Path of the file with the keys in hexadecimal: the encryption key with its salt, and on a second line the
+        /// authentication key, if the algorithm has one. Only the owner may be able to read the file.
         key_file: PathBuf = rule_of_parser(Shape::Text("a path"), values::parse_path), "";
-        /// Sequence numbers have 64 bits; both ends must say the same.
+        /// True for 64-bit extended sequence numbers. Both ends must have the same value.
         esn: bool = boolean_rule(), "true";
-        /// In UDP, at port 4500 on both sides (RFC 3948).
+        /// True for ESP in UDP, with port 4500 on both sides (RFC 3948).
         udp: bool = boolean_rule(), "false";
-        /// For `out`, where it must be: the file in which sequence numbers are reserved ahead, so that none is used twice under one
-        /// key, whatever ends the program (RFC 4106 §2).
+        /// Path of the file in which sequence numbers are reserved ahead, so that no number is used twice under one
+        /// key, even after a crash (RFC 4106 §2). Required for `out`; not for `in`.
         sequence_file: PathBuf = rule_of_parser(Shape::Text("a path"), values::parse_path), "";
     }}
 }

@@ -20,7 +20,7 @@ pub struct Key {
     pub default: String,
     /// True if a reload applies a change; otherwise it requires a restart.
     pub reload: bool,
-    /// Description for operators, in whole sentences.
+    /// Description for operators, in whole sentences: meaning, unit, range.
     pub help: String,
 }
 
@@ -114,7 +114,7 @@ macro_rules! section {
                 names
             }
 
-            /// Takes the values of the keys that a reload applies.
+            /// Copies the values of the keys that a reload applies.
             #[allow(dead_code, reason = "some sections are compared as a whole")]
             pub(crate) fn apply_reload(&mut self, other: &Self) {
                 $(if $crate::keys::reloads!($($reload)?) {

@@ -15,29 +15,35 @@ use super::values::{integer_rule, parse_path, parse_string, quoted, size_rule};
 const MAX_MEMBERS: usize = 256;
 
 section! {
-    /// `[management.access]`.
+    /// `[management.access]`: roles of the API's callers.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct AccessSection in "management.access" {
-        /// Who may read state, counters and events: `user:NAME` and `group:NAME`, a name or a number. The API's socket has mode 0660 when one of the three lists has a member, else 0600 and nobody but root and the user that runs ddpd may do anything.
+        /// Users and groups that may read state, counters and events: `user:NAME` or `group:NAME`, where NAME is a name
+        /// or a number. If one of the three lists has a member, the mode of the API's socket is 0660. Otherwise it is
+        /// 0600, and only root and the user that runs ddpd have access.
         view: Vec<Member> = members_rule(), or Vec::new();
-        /// Who may besides change regions, listeners, streams and jobs, capture, and read regions, but name no files of the appliance's host.
+        /// Users and groups that may also change regions, listeners, streams and jobs, capture frames, and read
+        /// regions. They may not name files of the appliance's host.
         operate: Vec<Member> = members_rule(), or Vec::new();
-        /// Who may do all; root and the user that runs ddpd always may.
+        /// Users and groups with all rights. Root and the user that runs ddpd always have all rights.
         admin: Vec<Member> = members_rule(), or Vec::new();
-        /// Group of the API's socket, a name or a number: its members can connect. Without it the socket has the group that ddpd runs with.
+        /// Group of the API's socket, a name or a number. Its members can connect. Without it the socket has the group
+        /// of the ddpd process.
         socket_group: Option<String> = account_rule("a group").optional(), or None;
     }
 }
 
 section! {
-    /// `[management.audit]`.
+    /// `[management.audit]`: the audit of API calls.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct AuditSection in "management.audit" {
-        /// Absolute path of the file that has one JSON object a line about each change by the API; FILE.refused has calls without effect, such as refusals of a role. None is written without it. Its directory must exist.
+        /// Absolute path of the audit file, with one JSON object per line for each change by the API. Calls without
+        /// effect, such as refused ones, are recorded in FILE.refused. The directory must exist. Without the key there
+        /// is no audit.
         file: Option<PathBuf> = absolute_path_rule().optional(), or None;
-        /// Bytes of each of the two files before it is renamed to FILE.1 and another one is begun.
+        /// Maximum size of each of the two files, bytes. A full file is renamed to FILE.1, and a new one is begun.
         max_size: u64 = size_rule(64 << 10, 1 << 40), or 16 << 20;
-        /// Renamed files that are kept, FILE.1 being the newest; of FILE.refused one is.
+        /// Number of renamed audit files to keep; FILE.1 is the newest. One of FILE.refused is kept.
         keep: u32 = integer_rule(1, 100), or 4;
     }
 }

@@ -7,7 +7,7 @@ use super::machine::Machine;
 /// Memory that one process can use before the kernel reclaims memory or kills the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineMemory {
-    /// Bytes.
+    /// Usable memory, bytes.
     pub bytes: u64,
     /// Source of the value, such as `RAM` or `memory.max of the cgroup /user.slice`.
     pub source: String,

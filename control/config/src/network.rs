@@ -1,4 +1,4 @@
-//! `[[interface]]`.
+//! Reads `[[interface]]`: addresses, routes, and the TAP of an interface shared with the host's kernel.
 
 use std::net::IpAddr;
 

@@ -28,32 +28,32 @@ pub(super) mod key {
     use crate::values::{self, boolean_rule, integer_rule, rule_of_parser, word_rule};
 
     keys! { keys_of in "port", reload: false {
-        /// For `pci`: the device's address as lspci -D prints it.
+        /// For `pci`: PCI address of the device, as `lspci -D` prints it.
         address: String = rule_of_parser(Shape::Text("a PCI address"), values::parse_pci_address), "";
-        /// For `pci`: driver arguments, handed on as they are.
+        /// For `pci`: arguments of the device's driver, passed unchanged.
         devargs: String = rule_of_parser(Shape::Text("arguments"), values::parse_string), "";
-        /// For `af_xdp`, `af_packet` and `tap`: Linux's name of the interface; a tap is made.
+        /// For `af_xdp`, `af_packet` and `tap`: name of the Linux interface. A TAP is created.
         device: String = rule_of_parser(Shape::Text("the name of a network interface"), values::parse_device), "";
-        /// For `af_xdp`: first device queue to use.
+        /// For `af_xdp`: first queue of the device to use.
         first_queue: u16 = integer_rule(0, 1023), "0";
-        /// For `af_xdp`: copy mode even if the driver could do zero-copy.
+        /// For `af_xdp`: copy mode even if the driver supports zero-copy.
         force_copy: bool = boolean_rule(), "false";
-        /// For `memif`: the path of the socket at which both sides meet. For `vhost-user`: the socket that the port
-        /// makes, for its own user.
+        /// For `memif`: path of the socket at which both sides meet. For `vhost-user`: path of the socket that the port
+        /// creates, for its own user.
         socket: PathBuf = values::socket_path_rule(), "";
-        /// For `memif`: which side of it.
+        /// For `memif`: role of this side.
         role: MemifRole = word_rule(&MemifRole::NAMES), "";
-        /// For `memif`: both sides' number of this pair.
+        /// For `memif`: number of the interface, the same on both sides.
         id: u32 = integer_rule(0u32, u32::MAX), "0";
-        /// For `memif`: both sides' secret.
+        /// For `memif`: secret, the same on both sides.
         secret: String = rule_of_parser(Shape::Text("at most 24 bytes without comma"), values::parse_string), "";
-        /// For `ring`: the link; the port at its other end, in this process, names the same one.
+        /// For `ring`: name of the link. The port at its other end, in this process, has the same one.
         link: String = rule_of_parser(Shape::Text("a name"), values::parse_name), "";
-        /// For `pcap`: the capture file from which frames are read.
+        /// For `pcap`: capture file from which frames are read.
         rx_file: PathBuf = rule_of_parser(Shape::Text("a path"), values::parse_path), "";
-        /// For `pcap`: the capture file to which frames are written; without it they are thrown away.
+        /// For `pcap`: capture file to which frames are written. Without it they are dropped.
         tx_file: PathBuf = rule_of_parser(Shape::Text("a path"), values::parse_path), "";
-        /// Hardware address; not for `af_xdp` and `af_packet`.
+        /// Hardware address of the port; not for `af_xdp` and `af_packet`.
         mac: [u8; 6] = rule_of_parser(Shape::Text("a unicast hardware address"), values::parse_mac),
             "the device's, or a random local one";
     }}

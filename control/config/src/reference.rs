@@ -73,13 +73,13 @@ fn sections(keys: &[Key]) -> Vec<(&'static str, Vec<&Key>)> {
 pub fn render_man(keys: &[Key]) -> String {
     let escape = |text: &str| text.replace('\\', "\\e").replace('-', "\\-");
     let mut page = String::from(
-        ".TH ddpd.toml 5\n.SH NAME\nddpd.toml \\- configuration of ddpd\n.SH DESCRIPTION\nTOML. Unknown keys are \
-         refused; \\fBddpd check\\fR reports all that is wrong. A size is a number of bytes or a string such as \
-         \"64 MiB\", a time a string such as \"200 ms\". SIGHUP and \\fBddpctl reload\\fR apply the keys that say \
-         so; the others are in force after a restart.\n",
+        ".TH ddpd.toml 5\n.SH NAME\nddpd.toml \\- configuration of ddpd\n.SH DESCRIPTION\nThe file is TOML. Unknown \
+         keys are refused; \\fBddpd check\\fR reports all errors. A size is a number of bytes or a string such as \
+         \"64 MiB\", a time a string such as \"200 ms\". SIGHUP and \\fBddpctl reload\\fR apply changes of the keys \
+         marked \"A reload applies it\"; other changes require a restart.\n",
     );
     for (section, keys) in sections(keys) {
-        let title = if section.is_empty() { "THE WHOLE FILE".to_owned() } else { header(section) };
+        let title = if section.is_empty() { "TOP LEVEL".to_owned() } else { header(section) };
         page += &format!(".SH {}\n", escape(&title));
         for key in keys {
             let reload = if key.reload { " A reload applies it." } else { "" };
@@ -94,8 +94,8 @@ pub fn render_man(keys: &[Key]) -> String {
 /// Returns a file that contains all keys as comments.
 pub fn render_example(keys: &[Key]) -> String {
     let mut file = String::from(
-        "# All keys of ddpd.toml with their defaults. Made from the program's descriptors; see configs/ for files to \
-         start from.\n",
+        "# All keys of ddpd.toml with their defaults. Generated from the descriptors of the keys; see configs/ for files \
+         to start from.\n",
     );
     for (section, keys) in sections(keys) {
         if !section.is_empty() {

@@ -25,12 +25,15 @@ impl SandboxMode {
 }
 
 section! {
-    /// `[management.sandbox]`.
+    /// `[management.sandbox]`: restrictions of the process.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct SandboxSection in "management.sandbox" {
-        /// Gives up what the configuration does not need, at the start: capabilities, files (Landlock), system calls (seccomp), new privileges. What the kernel does not have is left out and said in the log. Of several appliances in one process all must say the same.
+        /// `"on"`: at its start the process drops what the configuration does not need: capabilities, files (Landlock),
+        /// system calls (seccomp), new privileges. Restrictions that the kernel lacks are skipped and logged. All
+        /// appliances of a process must have the same mode.
         mode: SandboxMode = word_rule(&SandboxMode::WORDS), or SandboxMode::Off;
-        /// Directories whose files the process may read, write and make, besides `files.paths` and those of the files and sockets that the configuration names; absolute paths. They must exist.
+        /// Absolute paths of directories whose files the process may read, write and create, in addition to
+        /// `files.paths` and the directories of the files and sockets that the configuration names. They must exist.
         paths: Vec<PathBuf> = directories_rule(), or Vec::new();
     }
 }

@@ -50,7 +50,8 @@ pub fn file_schema(keys: &[Key]) -> Value {
     root
 }
 
-/// Returns the schema of one section and its sub-tables, as the API accepts them: a null member counts as absent.
+/// Returns the schema of one section and its sub-tables, as the API accepts them: a null member means that the key is
+/// absent.
 pub fn section_schema(keys: &[Key], section: &str) -> Value {
     let mut root = file_schema(keys);
     let mut found = root["properties"][section].take();

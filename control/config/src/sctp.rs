@@ -19,47 +19,49 @@ section! {
     /// `[sctp]`: SCTP's parameters, for all associations.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct SctpSection in "sctp" {
-        /// Congestion control.
+        /// Congestion control algorithm.
         congestion: Congestion = word_rule(Congestion::NAMED), or Congestion::Cubic;
-        /// First retransmission time-out (RFC 9260 §16, RTO.Initial).
+        /// Initial retransmission time-out (RFC 9260 §16, RTO.Initial).
         initial_rto: Duration = duration_rule(ms(1), ms(60_000)), or ms(1000);
-        /// Least one (RTO.Min).
+        /// Minimum retransmission time-out (RTO.Min).
         min_rto: Duration = duration_rule(ms(1), ms(60_000)), or ms(200);
-        /// Longest one (RTO.Max; RFC 9260 §6.3.1 C7).
+        /// Maximum retransmission time-out (RTO.Max; RFC 9260 §6.3.1 C7).
         max_rto: Duration = duration_rule(ms(60_000), ms(600_000)), or ms(60_000);
-        /// Retransmissions of INIT or COOKIE ECHO before an open fails (Max.Init.Retransmits).
+        /// Retransmissions of INIT or COOKIE ECHO before the association fails (Max.Init.Retransmits).
         max_init_retransmits: u32 = integer_rule(0, 100), or 8;
-        /// Retransmissions in a row before an association is given up (Association.Max.Retrans).
+        /// Consecutive retransmissions and unanswered heartbeats before the association fails
+        /// (Association.Max.Retrans).
         max_retransmits: u32 = integer_rule(1, 100), or 10;
-        /// Time between heartbeats of an idle association (HB.interval).
+        /// Idle time between heartbeats, in addition to the RTO (HB.interval).
         heartbeat: Option<Duration> = duration_or_off_rule(ms(100), 24 * HOUR), or Some(ms(30_000));
-        /// Longest delay of a SACK (RFC 9260 §6.2).
+        /// Maximum delay of a SACK (RFC 9260 §6.2).
         sack_delay: Duration = duration_rule(ms(0), ms(500)), or ms(20);
-        /// How long a cookie is good (Valid.Cookie.Life).
+        /// Lifetime of a state cookie (Valid.Cookie.Life).
         cookie_life: Duration = duration_rule(ms(1000), ms(600_000)), or ms(60_000);
-        /// Pairs of streams of an association: so many sessions at one time.
+        /// Number of stream pairs per association: the maximum number of simultaneous sessions.
         streams: u16 = integer_rule(1, u16::MAX), or 256;
-        /// The a_rwnd that is advertised at first, bytes.
+        /// Initial receive window (a_rwnd), bytes.
         receive_window: u32 = size32_rule(16 << 10, 1 << 30), or 4 << 20;
-        /// It grows by itself up to this size, bytes, while the peer uses more than half of it in a round trip: at least
-        /// `receive_window`.
+        /// Maximum receive window, bytes, at least `receive_window`. The window grows up to it while the peer uses more
+        /// than half of the window per round trip.
         receive_window_limit: u32 = size32_rule(16 << 10, 1 << 30), or 128 << 20;
-        /// Send window, bytes: what is sent and not acknowledged, in at most 65535 messages (RFC 9260 §3.3.4), and the
+        /// Send window, bytes: limits unacknowledged data, in at most 65,535 messages (RFC 9260 §3.3.4), and the
         /// congestion window.
         send_window: u32 = size32_rule(16 << 10, 1 << 30), or 128 << 20;
-        /// Bursts are spread over the round trip where that is long enough.
+        /// Pacing: spreads the congestion window over the round trip, on paths with a long enough RTT.
         pacing: bool = boolean_rule(), or true;
-        /// Overdue acknowledgements are asked for (RFC 8985 §7).
+        /// Tail loss probes when acknowledgements are overdue (RFC 8985 §7).
         tail_loss_probe: bool = boolean_rule(), or true;
-        /// Black holes are noticed and smaller packets made larger again (RFC 8899).
+        /// Probing of the path MTU (RFC 8899): detects black holes where routers send no reports, and raises a reduced
+        /// size again.
         path_mtu_probing: bool = boolean_rule(), or true;
-        /// IPv4 paths are not believed to carry less, bytes.
+        /// Minimum path MTU accepted from an ICMP report for IPv4, bytes. A smaller report counts as this value.
         min_path_mtu: u16 = integer_rule(68, 1280), or 576;
-        /// When a larger path MTU is tried again.
+        /// Time after which sizes that the path did not carry are probed again (RFC 8899 §5.1.1).
         path_mtu_raise: Duration = duration_rule(ms(300_000), 24 * HOUR), or ms(600_000);
-        /// How long an association outlives its last session, for the next one.
+        /// Time for which an association without sessions stays open for the next one.
         linger: Duration = duration_rule(ms(0), HOUR), or ms(0);
-        /// The UDP port at which SCTP is expected in UDP, too (RFC 6951).
+        /// Local UDP port for SCTP in UDP, in addition to SCTP over IP (RFC 6951).
         udp_encapsulation: Option<u16> = port_or_off_rule(), or None;
     }
 }

@@ -51,22 +51,25 @@ pub(super) mod port {
     keys! { keys_of in "port", reload: false {
         /// Unique name.
         name: String = rule_of_parser(NAME, values::parse_name), "";
-        /// What the port is.
+        /// Kind of the port: a PCI device with a DPDK driver (`pci`), a Linux interface (`af_xdp`, `af_packet`), a new
+        /// TAP (`tap`), shared memory with another process (`memif`) or a virtual machine (`vhost-user`), a link inside
+        /// this process (`ring`), or capture files (`pcap`).
         kind: String = words_rule(&PortKind::NAMES), "";
-        /// Largest IP packet, bytes: up to 65,280 for `ring`, `memif` and `vhost-user`, 3498 for `af_xdp`, 9000 for the others. The
-        /// port's buffers have this room each.
+        /// Largest IP packet, bytes. At most 65,280 for `ring`, `memif` and `vhost-user`, 3498 for `af_xdp`, 9000 for
+        /// the others. Each packet buffer of the port has room for one.
         mtu: u16 = integer_rule(MIN_MTU, MAX_MTU), "1500";
-        /// Who computes checksums: the device where it can, the worker, or nobody computes those of TCP (on ports
-        /// that do not leave the host).
+        /// Where checksums are computed and verified. `offload`: by the device if it supports this, else by the worker.
+        /// `software`: by the worker. `trusted`: as `software`, but not at all for TCP; only for ports whose frames do
+        /// not leave the host.
         checksum: ChecksumMode = word_rule(&ChecksumMode::NAMES), "\"offload\"";
-        /// Who cuts TCP data into segments: the worker, or with `checksum = "offload"` a device with TSO (`pci`) or the
-        /// virtual machine (`vhost-user`), where it can.
+        /// Where TCP data is segmented. `software`: by the worker. `offload`: by a device with TSO (`pci`) or by the
+        /// virtual machine (`vhost-user`) if it supports this and `checksum` is `offload`, else by the worker.
         segmentation: SegmentationMode = word_rule(&SegmentationMode::NAMES),
             "\"offload\" for kind \"vhost-user\", else \"software\"";
-        /// Streams of the port are aborted when its link has been down for this long.
+        /// Time after which the port's streams are aborted while its link is down.
         link_down_timeout: Option<Duration> = duration_or_off_rule(Duration::ZERO, DAY),
             "\"off\"; \"0s\" for kinds \"memif\" and \"vhost-user\"";
-        /// The workers that have a queue on it, by index.
+        /// Indices of the workers that have a queue on the port.
         workers: Vec<u16> = list_rule(Shape::Integer { min: 0, max: 127 }), "all; the first for kind \"pcap\"";
         /// Receive descriptors per queue.
         rx_descriptors: u16 = values::power_of_two_rule(64, 16_384), "1024";
@@ -81,26 +84,27 @@ pub(super) mod interface {
     keys! { keys_of in "interface", reload: false {
         /// Unique name.
         name: String = rule_of_parser(NAME, values::parse_name), "";
-        /// The port that it is on.
+        /// Name of the interface's port.
         port: String = rule_of_parser(REFERENCE, values::parse_string), "";
-        /// 802.1Q tag.
+        /// 802.1Q VLAN identifier.
         vlan: u16 = integer_rule(1u16, 4094), "untagged";
-        /// Addresses with their prefix, at least one.
+        /// Local addresses with prefix length, at least one.
         addresses: Vec<IpNet> = list_rule(NETWORK), "";
-        /// Routers for all that is in no other network; one address, or a list with one per family.
+        /// Default router: one address, or a list with one per address family.
         gateway: Vec<IpAddr> = one_or_more_rule(ADDRESS), "";
-        /// Largest IP packet, bytes: the port's or less, 1280 or more if there is an IPv6 address.
+        /// Largest IP packet, bytes. At most the port's `mtu`, at least 1280 with an IPv6 address.
         mtu: u16 = integer_rule(MIN_MTU, MAX_MTU), "the port's";
-        /// Differentiated services codepoint of TCP and SCTP packets. The two bits of ECN beside it are not set by it.
+        /// Differentiated services codepoint (DSCP) of TCP and SCTP packets. The two ECN bits are not part of it.
         dscp: u8 = integer_rule(0u8, MAX_DSCP), "0";
-        /// Time to live, or hop limit, of TCP and SCTP packets.
+        /// IPv4 TTL and IPv6 hop limit of TCP and SCTP packets.
         ttl: u8 = integer_rule(1u8, u8::MAX), "64";
-        /// From which of its ports streams and associations are opened, TCP and SCTP: the first and the last, at least 64. With
-        /// n workers one in n of them can be used by each.
+        /// Range of local ports for outgoing TCP streams and SCTP associations: first and last, at least 64 ports. With
+        /// n workers, each can use about one port in n.
         local_ports: LocalPorts = values::local_ports_rule(), "\"32768-60999\"";
-        /// `"tap"`: the port is shared with the host's kernel, which gets what is not ours by a TAP with the addresses.
+        /// `"tap"` shares the port with the host's kernel: frames that are not for the appliance go to a TAP, which has
+        /// the interface's addresses.
         host: Host = word_rule(&Host::NAMES), "\"off\"";
-        /// What the TAP is called: 1 to 15 bytes.
+        /// Name of the TAP, 1 to 15 bytes.
         host_name: String = rule_of_parser(Shape::Text("the name of a network interface"), values::parse_device), "\"tap-\" and the interface's name";
     }}
 }
@@ -109,10 +113,11 @@ pub(super) mod interface {
 pub(super) mod interface_peers {
     use super::*;
     keys! { keys_of in "interface", reload: true {
-        /// Peers that may connect to its listeners, as prefixes, at most 1024. Without entries, all that `deny` does not have. Packets of
-        /// others that would begin a stream are dropped without an answer. A listener's own lists must admit them too.
+        /// Prefixes of the peers that may connect to the interface's listeners, at most 1024. Empty: all peers that
+        /// `deny` does not contain. A packet that would open a stream from another peer is dropped without an answer.
+        /// The listener's own lists must admit the peer, too.
         allow: Vec<IpNet> = list_rule(PEERS), "[]";
-        /// Peers that may not, as prefixes, at most 1024. It wins over `allow`.
+        /// Prefixes of the peers that may not connect, at most 1024. Overrides `allow`.
         deny: Vec<IpNet> = list_rule(PEERS), "[]";
     }}
 }
@@ -121,9 +126,9 @@ pub(super) mod interface_peers {
 pub(super) mod route {
     use super::*;
     keys! { keys_of in "interface.routes", reload: false {
-        /// Destinations, host bits zero.
+        /// Destination prefix, host bits zero.
         to: IpNet = rule_of_parser(NETWORK, values::parse_network), "";
-        /// The router, in one of the interface's networks.
+        /// Address of the router: in one of the interface's prefixes, or IPv6 link-local.
         via: IpAddr = rule_of_parser(ADDRESS, values::parse_host_ip), "";
     }}
 }
@@ -134,25 +139,29 @@ pub(super) mod region {
     keys! { keys_of in "region", reload: true {
         /// Unique name.
         name: String = rule_of_parser(NAME, values::parse_name), "";
-        /// Where the bytes lie.
+        /// Storage of the region's bytes: ordinary memory (`anonymous`), hugepages, a shared-memory object that local
+        /// programs map, or memory that is written to a file.
         backing: String = words_rule(&["anonymous", "hugepages", "shared-memory", "file"]),
             "\"file\" with `path`, else \"anonymous\"";
-        /// For `shared-memory`: the object that local programs open.
+        /// For `shared-memory`: name of the object that local programs open.
         object: String = rule_of_parser(NAME, values::parse_name), "";
-        /// For `file`: the file; made if it is not there.
+        /// For `file`: path of the file, which is created if missing.
         path: PathBuf = rule_of_parser(PATH, values::parse_path), "";
-        /// For `file`: when it is forced to the disk: never, after each message, at a stream's end, or at an interval.
+        /// For `file`: when the file is synced to the disk: never, after each message, when a stream that wrote to the
+        /// region ends, or at least at this interval, 10 ms to 1 day, while there are changes.
         fsync: String = rule_of_parser(Shape::Text("never, message, close or a time"), values::parse_string), "\"close\"";
-        /// Size in bytes; may be left out for a file that exists.
+        /// Size, bytes. Optional for a file that exists.
         size: u64 = values::size_rule(1, 1 << 46), "the file's length";
-        /// Tagged offset of the first byte.
+        /// Tagged offset of the first byte. A multiple of 8 if atomics are allowed.
         base_to: u64 = rule_of_parser(Shape::Number("from 0 to 2^64 - 1"), values::u64_or_string), "0";
-        /// What peers may do: `r`, `w`, `rw`, `rwa` (with atomics), `none`, or a list of `remote-read`, `remote-write`
+        /// Rights of peers: `r`, `w`, `rw`, `rwa` (with atomics), `none`, or a list of `remote-read`, `remote-write`
         /// and `atomic`.
         access: Vec<String> = one_or_more_rule(Shape::Text("a word")), "";
-        /// Several streams at a time may reach it.
+        /// True if several streams may use the region at a time. Otherwise a region open to remote writes serves one
+        /// stream at a time.
         shared: bool = boolean_rule(), "false";
-        /// What one stream wrote is cleared before another can read it.
+        /// True to clear the data of one stream before another stream can read it. Requires a region that is not
+        /// `shared` and open to remote reads and writes.
         clear_between_peers: bool = boolean_rule(), "true where peers read and write and `shared` is false";
     }}
 }
@@ -163,47 +172,49 @@ pub(super) mod listener {
     keys! { keys_of in "listener", reload: true {
         /// Unique name.
         name: String = rule_of_parser(NAME, values::parse_name), "";
-        /// The interface that it is on.
+        /// Name of the listener's interface.
         interface: String = rule_of_parser(REFERENCE, values::parse_string), "";
-        /// One of the interface's addresses.
+        /// Local address, one of the interface's.
         address: IpAddr = rule_of_parser(ADDRESS, values::parse_host_ip), "all of them";
-        /// TCP or SCTP port.
+        /// Local TCP or SCTP port.
         port: u16 = integer_rule(1u16, u16::MAX), "";
-        /// What carries its streams.
+        /// Transport of the listener's streams.
         transport: Transport = word_rule(&Transport::WORDS), "\"tcp\"";
-        /// Differentiated services codepoint of its streams.
+        /// Differentiated services codepoint (DSCP) of the streams' packets.
         dscp: u8 = integer_rule(0u8, MAX_DSCP), "the interface's";
-        /// Time to live, or hop limit, of its streams' packets.
+        /// IPv4 TTL and IPv6 hop limit of the streams' packets.
         ttl: u8 = integer_rule(1u8, u8::MAX), "the interface's";
-        /// Peers that may connect, as prefixes, at most 1024. Without entries, all that `deny` does not have. Packets of others that
-        /// would begin a stream are dropped without an answer. The interface's lists must admit them too.
+        /// Prefixes of the peers that may connect, at most 1024. Empty: all peers that `deny` does not contain. A
+        /// packet that would open a stream from another peer is dropped without an answer. The interface's lists must
+        /// admit the peer, too.
         allow: Vec<IpNet> = list_rule(PEERS), "[]";
-        /// Peers that may not, as prefixes, at most 1024. It wins over `allow`.
+        /// Prefixes of the peers that may not connect, at most 1024. Overrides `allow`.
         deny: Vec<IpNet> = list_rule(PEERS), "[]";
-        /// What IPsec must do for its streams: protect them (`ipsec`), encrypt them with keys of 128 bits at least, or of 256. Others
-        /// are refused.
+        /// IPsec protection required of streams: any (`ipsec`), or encryption with keys of at least 128 or 256 bits.
+        /// Streams with less are refused.
         require: Option<u16> = word_rule(&REQUIRED), "\"none\"";
-        /// The protocol above DDP.
+        /// Protocol above DDP.
         ulp: &'static str = word_rule(&[("ddp", "ddp"), ("rdmap", "rdmap")]), "\"ddp\"";
-        /// For `rdmap`: what the listener does for its peers.
+        /// For `rdmap`: service for the peers. `region`: access to `regions`. `echo`: returns Sends. `sink`: discards
+        /// Sends. `rping`: server of rping. `perftest`: servers of perftest with `-R`.
         service: ServiceKind = word_rule(&ServiceKind::WORDS), "\"region\"";
-        /// For `rdmap`: Reads and atomics of a peer that await their response at one time.
+        /// For `rdmap`: maximum number of the peer's outstanding RDMA Reads and atomics, per stream.
         ird: u16 = integer_rule(0, MAX_DEPTH), "32";
-        /// For `rdmap`: the same of ours.
+        /// For `rdmap`: maximum number of our outstanding RDMA Reads and atomics, per stream.
         ord: u16 = integer_rule(0, MAX_DEPTH), "32";
-        /// For `rdmap` over TCP: the kind of peer.
+        /// For `rdmap` over TCP: kind of peer, which determines deviations from the specifications.
         peer: Peer = word_rule(&Peer::ALL.map(|peer| (peer.name(), peer))), "\"standard\"";
-        /// For `perftest`: bytes of the first Write of the write latency test, which names no size.
+        /// For `perftest`: bytes of the first Write of the write latency test, which its client does not announce.
         message_size: u32 = values::size32_rule(1, 16 << 20), "\"4 KiB\"";
-        /// Revisions of MPA that are accepted.
+        /// MPA revisions to accept; 2 only for `rdmap`.
         revisions: Vec<u8> = list_rule(Shape::Integer { min: 0, max: 2 }), "[0, 1]; [1, 2] for `rdmap`";
-        /// We ask the peer for markers.
+        /// True to request markers from the peer.
         markers: bool = boolean_rule(), "true; false for `rdmap`";
-        /// We ask for CRCs; they are on if either side asks.
+        /// True to request CRCs. They are used if either side requests them.
         crc: bool = boolean_rule(), "true";
-        /// Most private data we send, bytes.
+        /// Maximum private data to send, bytes.
         private_data_limit: u16 = integer_rule(0, u16::try_from(MAX_PRIVATE_DATA).unwrap_or(u16::MAX)), "the most that the kind of peer accepts";
-        /// Regions that are advertised to its streams' peers, which may reach them.
+        /// Names of the regions that are advertised to the streams' peers, which may access them.
         regions: Vec<String> = list_rule(REFERENCE), "[]";
     }}
 }
@@ -212,15 +223,15 @@ pub(super) mod listener {
 pub(super) mod listener_limits {
     use super::*;
     keys! { keys_of in "listener.limits", reload: true {
-        /// Streams at a time.
+        /// Maximum number of streams of the listener.
         streams: u32 = integer_rule(1, 1_000_000), "64";
-        /// Of them from one peer: an IPv4 address or a /64 of IPv6.
+        /// Maximum number of these streams from one peer: an IPv4 address or a /64 of IPv6.
         streams_per_peer: u32 = integer_rule(1, 1_000_000), "`streams`";
-        /// Of them with TCP or MPA start-up not complete.
+        /// Maximum number of these streams whose TCP or MPA start-up is not complete.
         pending: u32 = integer_rule(1, 1_000_000), "`streams`, at most 64";
-        /// MPA start-up must be complete after this time (RFC 5044 §7.1).
+        /// Time limit of the MPA start-up (RFC 5044 §7.1).
         startup_timeout: Duration = duration_rule(one_second() / 10, 300 * one_second()), "\"5s\"";
-        /// A stream on which nothing arrives for this long is closed.
+        /// Silence of the peer after which a stream is closed.
         idle_timeout: Option<Duration> = duration_or_off_rule(one_second(), 30 * DAY), "\"off\"";
     }}
 }
@@ -231,13 +242,14 @@ pub(super) mod queue {
     keys! { keys_of in "listener.queue", reload: true {
         /// Queue number.
         qn: u32 = integer_rule(0, u32::MAX), "";
-        /// Buffers posted per stream.
+        /// Number of buffers posted per stream.
         buffers: u32 = integer_rule(1u32, 65_536), "16";
         /// Bytes per buffer: the longest message.
         buffer_size: u32 = values::size32_rule(1, 16 << 20), "\"64 KiB\"";
-        /// Where the messages go; not where the service says it.
+        /// Destination of the messages: the event log, a file, back to the sender, or nowhere. Required unless the
+        /// `service` determines it.
         deliver_to: String = words_rule(&["events", "file", "echo", "discard"]), "";
-        /// For `file`: the file that messages are appended to, each after its length.
+        /// For `file`: path of the file to which messages are appended, each preceded by its length.
         path: PathBuf = rule_of_parser(PATH, values::parse_path), "";
     }}
 }

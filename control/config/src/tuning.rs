@@ -27,45 +27,49 @@ section! {
     /// `[tcp]`: TCP's parameters, for all streams.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct TcpSection in "tcp" {
-        /// Congestion control.
+        /// Congestion control algorithm.
         congestion: Congestion = word_rule(Congestion::NAMED), or Congestion::Cubic;
-        /// First retransmission time-out (RFC 6298 §2.1).
+        /// Initial retransmission time-out (RFC 6298 §2.1).
         initial_rto: Duration = duration_rule(millis(1), millis(60_000)), or millis(1000);
-        /// Least retransmission time-out.
+        /// Minimum retransmission time-out.
         min_rto: Duration = duration_rule(millis(1), millis(60_000)), or millis(200);
-        /// A stream whose data stay unacknowledged for this long is aborted (RFC 9293 §3.8.3).
+        /// Time without acknowledgement of sent data after which the stream is aborted (RFC 9293 §3.8.3).
         user_timeout: Duration = duration_rule(millis(100), 24 * HOUR), or millis(120_000);
-        /// Time in TIME-WAIT.
+        /// Duration of TIME-WAIT.
         time_wait: Duration = duration_rule(millis(0), millis(240_000)), or millis(10_000);
-        /// Longest delay of an acknowledgement, at most 500 ms (RFC 9293 §3.8.6.3).
+        /// Maximum delay of an acknowledgement (RFC 9293 §3.8.6.3). Zero turns delaying off.
         delayed_ack: Duration = duration_rule(millis(0), millis(500)), or millis(20);
-        /// Receive window of a new stream, bytes.
+        /// Initial receive window, bytes.
         receive_window: u32 = size32_rule(16 << 10, 1 << 30), or 4 << 20;
-        /// The receive window grows by itself up to this size, bytes, while the peer uses more than half of it in a round
-        /// trip: at least `receive_window`. Without markers it is no larger than `limits.held_per_stream`.
+        /// Maximum receive window, bytes, at least `receive_window`. The window grows up to it while the peer uses more
+        /// than half of the window per round trip. Without markers, `limits.held_per_stream` bounds it, too.
         receive_window_limit: u32 = size32_rule(16 << 10, 1 << 30), or 128 << 20;
-        /// Most unacknowledged bytes, in at most one segment for each 512 of them, or 32768.
+        /// Send window, bytes: limits unacknowledged data and the congestion window. Unacknowledged segments are
+        /// limited to one per 512 bytes of it, or to 32,768 if this is more.
         send_window: u32 = size32_rule(16 << 10, 1 << 30), or 128 << 20;
         /// Selective acknowledgements (RFC 2018).
         sack: bool = boolean_rule(), or true;
-        /// Find the path's MTU by probes where routers do not report it (RFC 4821).
+        /// Probing of the path MTU (RFC 4821): detects black holes where routers send no reports, and raises a reduced
+        /// MTU again.
         path_mtu_probing: bool = boolean_rule(), or true;
-        /// Reports of a smaller MTU of an IPv4 path are not believed.
+        /// Minimum MTU accepted from an ICMP report about an IPv4 path, bytes. Smaller reports are ignored.
         min_path_mtu: u16 = integer_rule(68, 1280), or 576;
-        /// After this time a size that a path did not carry is tried again (RFC 1191 §6.3).
+        /// Time after a reduction of the path MTU before larger sizes are tried again (RFC 1191 §6.3).
         path_mtu_raise: Duration = duration_rule(millis(300_000), 24 * HOUR), or millis(600_000);
         /// Timestamps (RFC 7323).
         timestamps: bool = boolean_rule(), or true;
-        /// Bursts are spread over the round trip where that is long enough.
+        /// Pacing: spreads the congestion window over the round trip, on paths with a long enough RTT.
         pacing: bool = boolean_rule(), or true;
-        /// Overdue acknowledgements are asked for (RFC 8985 §7).
+        /// Tail loss probes when acknowledgements are overdue (RFC 8985 §7).
         tail_loss_probe: bool = boolean_rule(), or true;
         /// Explicit congestion notification (RFC 3168).
         ecn: bool = boolean_rule(), or true;
-        /// A stream whose peer keeps its window closed for this long while data waits is aborted (RFC 6429 §4).
+        /// Time for which the peer may keep its window closed while data waits, before the stream is aborted (RFC 6429
+        /// §4).
         zero_window_timeout: Option<Duration> =
             duration_or_off_rule(millis(1000), 24 * HOUR), or Some(millis(600_000));
-        /// SYN cookies (RFC 4987): when there is no room to remember a SYN, always, or never.
+        /// SYN cookies (RFC 4987). `auto`: if there is no room for the half-open stream. `always`: for every SYN.
+        /// `never`: a SYN without room is dropped.
         syn_cookies: SynCookieMode = word_rule(&SynCookieMode::NAMES), or SynCookieMode::Auto;
     } by_hand {
         /// Keepalive; `None` for off (RFC 9293 §3.8.4).
@@ -75,11 +79,11 @@ section! {
 }
 
 keys! { keepalive_keys in "tcp", reload: false {
-    /// Silence before the first keepalive probe (RFC 9293 §3.8.4).
+    /// Idle time before the first keepalive probe (RFC 9293 §3.8.4).
     keepalive: Option<Duration> = duration_or_off_rule(millis(1000), 24 * HOUR), "\"off\"";
-    /// Time between keepalive probes.
+    /// Interval between keepalive probes.
     keepalive_interval: Duration = duration_rule(millis(100), HOUR), "\"10s\"";
-    /// Unanswered keepalive probes after which the stream is aborted.
+    /// Number of unanswered keepalive probes after which the stream is aborted.
     keepalive_probes: u8 = integer_rule(1, 100), "5";
 }}
 
@@ -131,12 +135,14 @@ section! {
     /// `[mpa]`: how FPDUs are received.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct MpaReceiveSection in "mpa" {
-        /// What an FPDU with a wrong CRC does when it is next in order: the stream ends with MPA's error 2, or the
-        /// segment counts as lost while none of the FPDU was acknowledged (RFC 5044 §8).
+        /// Reaction to a wrong CRC in the next FPDU in order. `error`: ends the stream with MPA error 2. `retransmit`:
+        /// drops the segment as if it were lost, if no byte of the FPDU was acknowledged (RFC 5044 §8).
         on_bad_crc: BadCrcPolicy = word_rule(&BadCrcPolicy::NAMES), or BadCrcPolicy::Error;
-        /// Longest FPDU, bytes with markers, at least the longest MTU. A stream may always hold one of it.
+        /// Largest FPDU to receive, bytes with markers, at least the largest MTU. A stream can always hold one FPDU of
+        /// this size.
         max_fpdu: u32 = size32_rule(1 << 10, 128 << 10), or 64 << 10;
-        /// Retransmissions that are waited for with `on_bad_crc = "retransmit"`.
+        /// Number of retransmissions of an FPDU because of wrong CRCs before it is an error, with
+        /// `on_bad_crc = "retransmit"`.
         bad_crc_tries: u8 = integer_rule(1, 100), or 5;
     }
 }
@@ -153,44 +159,47 @@ section! {
     /// `[limits]`: bounds of the whole appliance.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Limits in "limits" {
-        /// Bytes that regions, staged files, workers' buffers and streams may take together; without it, or where the machine has
-        /// less, 75 % of RAM or of the control group's limit, less packet pools without hugepages, in equal parts for
-        /// the appliances of a process. Regions in reserved hugepages do not count. The buffers of all workers get half
-        /// of it at most.
+        /// Memory ceiling of the appliance, bytes. It includes regions, data of jobs, the workers' buffers, and per
+        /// worker 4 KiB for each of `limits.streams` streams. Regions in reserved hugepages do not count. Without the
+        /// key, or if the machine has less: 75 % of what packet pools outside of hugepages leave of the RAM or of the
+        /// control group's limit, divided by the number of appliances in the process. If buffers and streams exceed
+        /// half of the ceiling, the bounds of the buffers (`buffers_per_worker`, `held_per_worker`, `kept_per_worker`)
+        /// are lowered in proportion, together to no less than an eighth of the ceiling.
         [reload] memory: Option<u64> = size_rule(1 << 20, 64 * TIB).optional(), or None;
-        /// Streams at a time, over all listeners and connects.
+        /// Maximum number of streams, over all listeners and connects.
         [reload] streams: u32 = integer_rule(1, 10_000_000), or 4096;
-        /// Accepted streams of one peer (an IPv4 address or a /64 of IPv6), per worker and over all listeners; without it
-        /// there is no bound.
+        /// Maximum number of accepted streams of one peer (an IPv4 address or a /64 of IPv6), per worker and over all
+        /// listeners. Without the key there is no limit.
         streams_per_peer: Option<u32> = integer_rule(1, 10_000_000).optional(), or None;
-        /// Regions at a time.
+        /// Maximum number of regions.
         [reload] regions: u32 = integer_rule(1, 1_000_000), or 1024;
-        /// Silence after which the peer of a stream that has an exclusive region is probed, by TCP's keepalive or SCTP's
-        /// heartbeat, unless `tcp.keepalive` or `sctp.heartbeat` is sooner. A peer that has crashed frees its regions.
+        /// Idle time after which the peer of a stream with an exclusive region is probed, by TCP keepalive or SCTP
+        /// heartbeat, unless `tcp.keepalive` or `sctp.heartbeat` is shorter. The regions of a crashed peer are freed in
+        /// this way.
         exclusive_keepalive: Option<Duration> =
             duration_or_off_rule(millis(1000), 24 * HOUR), or Some(millis(60_000));
-        /// Bytes of all regions together.
+        /// Maximum total size of all regions, bytes.
         [reload] region_memory: u64 = size_rule(4096, 64 * TIB), or 16 << 30;
-        /// Bytes that one stream may hold beyond a gap because they could not be placed. Without markers the receive
-        /// window is no larger.
+        /// Maximum bytes that one stream holds beyond a gap because they could not be placed. Without markers it bounds
+        /// the receive window, too.
         held_per_stream: u64 = size_rule(64 << 10, TIB), or 4 << 20;
-        /// The same for all streams of one worker, with the fragments of messages that SCTP keeps. One peer's fragments get
-        /// half of it at most.
+        /// Maximum bytes that all streams of one worker hold beyond gaps, incomplete SCTP messages included. Fragments
+        /// of one peer take at most half of it.
         held_per_worker: u64 = size_rule(64 << 10, TIB), or 64 << 20;
-        /// Memory in which a worker's streams keep what they have sent until it is acknowledged, because its source may
-        /// change. One segment more of each stream may be kept.
+        /// Maximum memory for copies of sent data per worker, bytes. Data whose source may change is copied until it is
+        /// acknowledged. Each stream may keep one segment more.
         kept_per_worker: u64 = size_rule(64 << 10, TIB), or 64 << 20;
-        /// Bytes by which the receive windows of one worker's streams may grow together. No stream gets more of it than it
-        /// leaves to the others.
+        /// Maximum total growth of all receive windows of one worker, bytes. A stream gets at most as much as it leaves
+        /// to the others.
         windows_per_worker: u64 = size_rule(64 << 10, TIB), or 1 << 30;
-        /// Bytes of untagged receive buffers of one worker.
+        /// Maximum memory for untagged receive buffers per worker, bytes.
         buffers_per_worker: u64 = size_rule(4096, TIB), or 64 << 20;
-        /// Entries of one interface's neighbour cache.
+        /// Maximum number of neighbour cache entries per interface.
         neighbours: u32 = integer_rule(8, 1_000_000), or 1024;
-        /// Events that are kept for readers: so many errors, so many failed attempts of peers, so many deliveries, and so
-        /// many others.
+        /// Number of events kept per class: changes by the operator, errors and warnings, failed attempts of peers,
+        /// deliveries, and all others.
         events: u32 = integer_rule(16, 10_000_000), or 4096;
-        /// Bytes of untagged messages that are kept with them.
+        /// Maximum message data kept in the event log, bytes.
         event_memory: u64 = size_rule(4096, TIB), or 16 << 20;
         /// Longest body of an API request, bytes.
         api_body: u64 = size_rule(4096, 1 << 30), or 4 << 20;
@@ -230,51 +239,55 @@ impl LogFormat {
     const WORDS: [(&'static str, LogFormat); 3] =
         [("text", LogFormat::Text), ("json", LogFormat::Json), ("journald", LogFormat::Journald)];
 
-    /// Returns the word of the format in the configuration.
+    /// Returns the format's name in the configuration: `text`, `json` or `journald`.
     pub fn as_str(self) -> &'static str {
         LogFormat::WORDS[self as usize].0
     }
 }
 
 section! {
-    /// `[management]`.
+    /// `[management]`: the API, the log and the flight recorder.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct ManagementSection in "management" {
-        /// The API's socket, mode 0600, or 0660 where `[management.access]` has members.
+        /// Path of the API's socket. Its mode is 0600, or 0660 if `[management.access]` has members.
         socket: PathBuf = socket_path_rule(), or super::DEFAULT_SOCKET.into();
-        /// On SIGTERM, time for streams to end before they are aborted.
+        /// Time for streams to end after SIGTERM or SIGINT, before they are aborted.
         drain_timeout: Duration = duration_rule(millis(0), HOUR), or millis(10_000);
-        /// `ddpctl bench` may load peers from here.
+        /// True to allow `ddpctl bench`, which loads peers from this appliance.
         bench: bool = boolean_rule(), or false;
-        /// DPDK's own telemetry answers on its socket in the runtime directory of DPDK (`dpdk-telemetry.py -f ddpd`).
+        /// True to enable DPDK's telemetry socket, in DPDK's runtime directory (`dpdk-telemetry.py -f ddpd`).
         dpdk_telemetry: bool = boolean_rule(), or false;
-        /// The flight recorder: what happens to each stream is kept, for `ddpctl why`. A stream to which nothing happens takes no memory of its worker for it, one with retransmissions, time-outs or errors at most 416 bytes, and 80 a minute after the last of them (over SCTP with `heartbeat`).
+        /// Flight recorder: keeps the events of each stream for `ddpctl why`. A stream's events take no memory of its
+        /// worker if there are none, at most 416 bytes with retransmissions, time-outs or errors, and 80 bytes from a
+        /// minute after the last of them on (over SCTP only with `heartbeat`).
         recorder: bool = boolean_rule(), or true;
-        /// Streams that did not end in order of which the recorder keeps what happened; the oldest goes first.
+        /// Number of streams whose records are kept after an end that was not orderly. The oldest are dropped first.
         [reload] recorder_streams: u32 = integer_rule(0, 65_536), or 256;
-        /// Bytes that their records may take together.
+        /// Maximum memory for the records of ended streams, bytes.
         [reload] recorder_size: u64 = size_rule(64 << 10, 1 << 30), or 1 << 20;
-        /// Log filter in `tracing`'s syntax, such as `info` or `info,control=debug`.
+        /// Log filter in the syntax of `tracing`, such as `info` or `info,control=debug`.
         [reload] log: String = log_filter_rule(), or "info".to_owned();
-        /// How lines are written to standard error: as text, as one JSON object each, or to systemd's journal with fields.
+        /// Format of the log: text or one JSON object per line on standard error, or entries of systemd's journal with
+        /// fields.
         log_format: LogFormat = word_rule(&LogFormat::WORDS), or LogFormat::Text;
     } by_hand {
-        /// Where observers are served.
+        /// HTTP endpoint for monitoring.
         listen: ListenSection = read_listen, ListenSection::keys, key_values::skip;
-        /// Who may do what by the API.
+        /// Roles of the API's callers.
         access: AccessSection = read_access, AccessSection::keys, key_values::skip;
-        /// Where changes by the API are recorded.
+        /// Audit of API calls.
         audit: AuditSection = read_audit, AuditSection::keys, key_values::skip;
-        /// What the process denies itself.
+        /// Restrictions of the process.
         sandbox: SandboxSection = read_sandbox, SandboxSection::keys, key_values::skip;
     }
 }
 
 section! {
-    /// `[management.listen]`.
+    /// `[management.listen]`: the HTTP endpoint for monitoring.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct ListenSection in "management.listen" {
-        /// Address and TCP port of the kernel's for `/metrics`, `/livez` and `/readyz`, which are open to all who reach it; none unless it is given.
+        /// Address and port of the kernel's TCP on which `/metrics`, `/livez` and `/readyz` are served, without access
+        /// control. Without it they are not served.
         address: Option<SocketAddr> = socket_address_rule().optional(), or None;
     }
 }

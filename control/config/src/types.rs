@@ -38,11 +38,11 @@ pub struct InterfaceSection {
     pub port: String,
     /// 802.1Q tag, 1 to 4094.
     pub vlan: Option<u16>,
-    /// Addresses with their prefix, at least one.
+    /// Local addresses with prefix length, at least one.
     pub addresses: Vec<IpNet>,
     /// Routes through routers, including `gateway`.
     pub routes: Vec<Route>,
-    /// Largest IP packet, bytes: the port's or less, 1280 or more if there is an IPv6 address.
+    /// Largest IP packet, bytes. At most the port's MTU, at least 1280 with an IPv6 address.
     pub mtu: u16,
     /// DSCP and TTL of the interface's TCP and SCTP packets.
     pub ip: IpFields,
@@ -126,7 +126,7 @@ pub enum Fsync {
     Interval(Duration),
 }
 
-/// `[[listener]]`: where streams are accepted. The API's "add listener" takes the same keys.
+/// `[[listener]]`: an address and port on which streams are accepted. The API's "add listener" takes the same keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerSection {
     /// Unique name.
@@ -146,7 +146,7 @@ pub struct ListenerSection {
     /// Minimum key size for encryption of the IPsec required for streams, bits; 0 for integrity only. `None`: IPsec is
     /// not required.
     pub require: Option<u16>,
-    /// The protocol above DDP.
+    /// Protocol above DDP.
     pub ulp: Ulp,
     /// MPA parameters; over SCTP only the limit of private data applies.
     pub mpa: MpaSection,
@@ -187,7 +187,7 @@ pub struct MpaSection {
 pub struct QueueSection {
     /// Queue number.
     pub qn: u32,
-    /// Buffers posted per stream, 1 to 65536.
+    /// Number of buffers posted per stream, 1 to 65536.
     pub buffers: u32,
     /// Bytes per buffer: the longest message, 1 to 16 MiB.
     pub buffer_size: u32,
@@ -200,12 +200,12 @@ pub struct QueueSection {
 pub enum Delivery {
     /// The event log, where `ddpctl events` and the API read them.
     Events,
-    /// Path of the file.
+    /// A file, to which messages are appended.
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Back to the sender, on the same queue.
+    /// Back to the sender, on queue 0.
     Echo,
     /// Nowhere: messages are only counted.
     Discard,
@@ -214,15 +214,15 @@ pub enum Delivery {
 /// Limits of one listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerLimits {
-    /// Streams at a time.
+    /// Maximum number of streams of the listener.
     pub streams: u32,
     /// Maximum number of these streams from one peer: an IPv4 address or a /64 of IPv6.
     pub streams_per_peer: u32,
     /// Maximum number of these streams whose TCP or MPA start-up is not complete.
     pub pending: u32,
-    /// Time within which MPA start-up must be complete (RFC 5044 §7.1).
+    /// Time limit of the MPA start-up (RFC 5044 §7.1).
     pub startup_timeout: Duration,
-    /// Time without received data after which a stream is closed; `None` for never.
+    /// Silence of the peer after which a stream is closed; `None` for never.
     pub idle_timeout: Option<Duration>,
 }
 

@@ -23,96 +23,96 @@ use super::config::Config;
 use super::streams::Selection;
 use super::top::Top;
 
-/// Manages ddpd, and sends files into the memory of DDP peers.
+/// Manage ddpd, and send files into the memory of DDP peers.
 #[derive(Debug, Parser)]
 #[command(
     name = "ddpctl",
     version,
-    after_help = "Exit codes: 0 done, 1 the operation failed, 2 the command line or what it asks for \
-                  is wrong, 3 the appliance (with --kernel: the peer) cannot be reached, 4 the peer \
-                   refused, 5 delivered but not confirmed, 6 the appliance does not answer, 7 the time of \
-                   --timeout is over; a signal ends it as such (a shell sees 128 and its number), also \
-                   SIGPIPE, without a message."
+    after_help = "Exit codes: 0 done, 1 the operation failed, 2 the command line or the request is invalid, 3 the \
+                  appliance (with --kernel: the peer) cannot be reached, 4 the peer refused, 5 delivered but not \
+                  confirmed, 6 the appliance does not answer, 7 the time limit of --timeout expired. A signal ends \
+                  ddpctl as usual (a shell reports 128 plus its number); SIGPIPE does so, too, without a message."
 )]
 pub struct Args {
-    /// The appliance's management.socket
+    /// Path of the appliance's management socket (management.socket)
     #[arg(long, global = true, value_name = "PATH", env = "DDPD_SOCKET", default_value = DEFAULT_SOCKET)]
     pub socket: PathBuf,
-    /// Write stable JSON, one object or list per answer; errors go to stderr, as JSON too
+    /// Print stable JSON, one object or list per answer; errors go to stderr, also as JSON
     #[arg(long, global = true)]
     pub json: bool,
-    /// Give up the whole command after this time, connecting and answers of the peer included. Without it an operation is
-    /// waited for while the appliance answers within 5s. Of a command that runs until it is stopped (top, capture, events
-    /// --follow, serve-kernel): how long the appliance may be silent
+    /// Time limit of the whole command, connecting and answers of the peer included. Without it, ddpctl waits for an
+    /// operation as long as the appliance answers within 5s. For commands that run until they are stopped (top,
+    /// capture, events --follow): maximum silence of the appliance. No effect on serve-kernel
     #[arg(long, global = true, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub timeout: Option<Duration>,
-    /// What to do
+    /// Command to run
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The commands of `ddpctl`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Status of the appliance
+    /// Show the status of the appliance
     Status,
-    /// Ports, their interfaces and neighbours
+    /// List ports with their interfaces and neighbours
     Ports,
-    /// Worker threads
+    /// List worker threads
     Workers,
-    /// Memory that peers can reach
+    /// List, add, read, change or remove regions: memory that peers can access
     Regions {
-        /// Without one: list
+        /// Subcommand; by default list
         #[command(subcommand)]
         command: Option<Regions>,
     },
-    /// Where streams are accepted
+    /// List, add or remove listeners
     Listeners {
-        /// Without one: list
+        /// Subcommand; by default list
         #[command(subcommand)]
         command: Option<Listeners>,
     },
-    /// SCTP associations, whose sessions streams are
+    /// List or show SCTP associations; a stream over SCTP is a session of one
     Associations {
-        /// Without one: list
+        /// Subcommand; by default list
         #[command(subcommand)]
         command: Option<Associations>,
     },
-    /// IPsec: what is protected, and by what
+    /// Show IPsec SAs, policies and counters
     #[command(subcommand)]
     Ipsec(Ipsec),
-    /// Streams
+    /// List, show or close streams
     Streams {
-        /// Without one: list
+        /// Subcommand; by default list
         #[command(subcommand)]
         command: Option<Streams>,
     },
-    /// Streams, workers, regions, peers and ports on a full screen, with rates; ? there shows the keys
+    /// Show streams, workers, regions, peers and ports with rates on a full screen; press ? for the keys
     Top(Top),
-    /// Counters, drops by reason and protocol errors; ddpctl explain NAME says what a reason means
+    /// Show counters, drops by reason and protocol errors; ddpctl explain NAME explains a reason
     Stats {
-        /// Also those that are 0
+        /// Include counters that are 0
         #[arg(long)]
         all: bool,
     },
-    /// Events; ddpctl explain NAME says what a kind means
+    /// Show events; ddpctl explain NAME explains a kind
     Events(Events),
-    /// Frames that a port receives and sends, as pcapng, with the reasons of drops as comments (ddpctl explain NAME says what
-    /// one means); until Ctrl-C, or the limit
+    /// Capture the frames of a port, received and sent, as pcapng with drop reasons as comments (ddpctl explain NAME
+    /// explains one), until Ctrl-C or the limit
     Capture(Capture),
-    /// What happened to a stream, a job or a peer: who ended it, why, and what to do
+    /// Explain what happened to a stream, a job or a peer: which side ended it, why, and the remedy
     Why {
-        /// A stream's number of 16 digits, a job's, or a peer's address, with its port or without
+        /// Number of a stream (16 digits) or of a job, or address of a peer, with or without port
         #[arg(value_name = "STREAM|JOB|PEER")]
         what: String,
-        /// Write the recorded headers to this file as pcapng, with the events as comments; - for the standard output
+        /// Write the recorded headers to this file as pcapng, with the events as comments; - for standard output
         #[arg(long, value_name = "FILE")]
         pcapng: Option<std::path::PathBuf>,
     },
-    /// Explain a drop reason, a refusal, a note or an event: meaning, usual cause, remedy. Takes no appliance, except for
-    /// counters
+    /// Explain a drop reason, a refusal, a note or an event: meaning, usual cause, remedy. Needs no appliance, except
+    /// for counters
     Explain {
-        /// As any command, metric or capture prints it, such as ip_checksum, tcp_bad_ack or link_down; without one: list all
+        /// Name as printed by a command, metric or capture, such as ip_checksum, tcp_bad_ack or link_down; by default
+        /// list all
         #[arg(value_name = "NAME")]
         names: Vec<String>,
     },
@@ -124,58 +124,59 @@ pub enum Command {
     Get(Get),
     /// Send an untagged message
     Send(Send),
-    /// Rounds with an rping server: it reads and writes memory of the appliance; times are printed
+    /// Ping an rping server, which reads and writes memory of the appliance in each round, and print the round-trip
+    /// times
     Ping(Ping),
-    /// Load a peer with messages for a time, and print rates and times; needs [management] bench = true
+    /// Load a peer with messages for a time, and print rates and latencies; requires [management] bench = true
     Bench(Bench),
-    /// Add to 64 bits of a peer's memory and print what they were
+    /// Add atomically to 64 bits of a peer's memory, and print their previous value
     FetchAdd(FetchAdd),
-    /// Replace 64 bits of a peer's memory if they are as expected, and print what they were
+    /// Replace atomically 64 bits of a peer's memory if they have the expected value, and print their previous value
     CompareSwap(CompareSwap),
-    /// Transfers that the appliance runs
+    /// List, show or cancel jobs: transfers of the appliance
     Jobs {
-        /// Without one: list
+        /// Subcommand; by default list
         #[command(subcommand)]
         command: Option<Jobs>,
     },
-    /// Refuse new streams and jobs until undrain; the streams that are there go on
+    /// Refuse new streams and jobs until undrain; existing streams continue
     Drain {
-        /// Wait until no stream is left, at most so many seconds; exit code 1 if some are left then
+        /// Wait until no stream is left, at most this many seconds; exit code 1 if some are left
         #[arg(long, value_name = "SECONDS")]
         wait: Option<u64>,
     },
-    /// Take new streams and jobs again
+    /// Accept new streams and jobs again
     Undrain,
-    /// Have the appliance read its configuration file again; it is applied whole or not at all
+    /// Reload the configuration file of the appliance; all changes are applied, or none
     Reload {
-        /// Change nothing: print what would change now, what needs a restart, and what would be refused; exit code 1 if
-        /// anything would
+        /// Change nothing: print which changes would be applied, require a restart, or be refused; exit code 1 if any
+        /// would be refused
         #[arg(long)]
         dry_run: bool,
     },
-    /// The configuration that runs
+    /// Show, compare or save the running configuration
     #[command(subcommand)]
     Config(Config),
-    /// The log's filter; with one: replace it, until the next reload or restart
+    /// Show the log filter, or replace it until the next reload or restart
     Log {
-        /// In `tracing`'s syntax, such as debug or info,control=debug
+        /// New filter in the syntax of `tracing`, such as debug or info,control=debug
         filter: Option<String>,
     },
-    /// Counters as OpenMetrics text
+    /// Print counters as OpenMetrics text
     Metrics,
-    /// Offer one region over kernel sockets, without an appliance
+    /// Serve one region over kernel sockets, without an appliance
     ServeKernel(ServeKernel),
-    /// Write a shell's completions to the standard output
+    /// Print the completions for a shell
     Completions {
-        /// The shell
+        /// Shell
         shell: clap_complete::Shell,
-        /// The program whose completions they are
+        /// Program to complete
         #[arg(long, value_enum, default_value = "ddpctl")]
         program: ManualProgram,
     },
     /// Write the man pages of ddpctl and ddpd
     Man {
-        /// Directory for them
+        /// Directory for the pages; created if missing
         directory: PathBuf,
     },
 }
@@ -192,37 +193,37 @@ pub enum ManualProgram {
 /// `ddpctl regions`.
 #[derive(Debug, Subcommand)]
 pub enum Regions {
-    /// All regions
+    /// List all regions
     List,
     /// Register a region
     Add(RegionAdd),
-    /// Copy a region's bytes, as they are now, to a file or the standard output
+    /// Copy the present bytes of a region to a file or standard output
     Read {
-        /// Its name
+        /// Name of the region
         name: String,
-        /// The first byte
+        /// Offset of the first byte
         #[arg(long, value_parser = number, default_value = "0")]
         offset: u64,
-        /// How many; by default all that follow
+        /// Number of bytes; by default all from the offset on
         #[arg(long, value_parser = size)]
         length: Option<u64>,
-        /// The file; - for the standard output
+        /// Output file; - for standard output
         #[arg(long, short, default_value = "-")]
         output: PathBuf,
     },
-    /// Change what peers may do with a region, within what it was registered with: afterwards nobody uses a right
-    /// that was taken back
+    /// Change the rights of peers on a region, within those at its registration. When the command returns, no peer uses
+    /// a withdrawn right
     SetAccess {
-        /// Its name
+        /// Name of the region
         name: String,
-        /// What they may do: r, w, rw, rwa or none
+        /// Rights of peers: r, w, rw, rwa (with atomics) or none
         access: String,
     },
-    /// Deregister a region: afterwards no byte can be placed in it
+    /// Deregister a region. When the command returns, no byte can be placed in it
     Remove {
-        /// Its name
+        /// Name of the region
         name: String,
-        /// Abort the streams that use it
+        /// Abort the streams that use the region
         #[arg(long)]
         force: bool,
     },
@@ -231,34 +232,34 @@ pub enum Regions {
 /// `ddpctl regions add`: the keys of `[[region]]`.
 #[derive(Debug, ClapArgs)]
 pub struct RegionAdd {
-    /// Its name
+    /// Name of the region
     #[arg(required_unless_present = "file")]
     pub name: Option<String>,
-    /// TOML file with one [[region]] section, instead of the other options; - for the standard input
+    /// TOML file with one [[region]] section, instead of the other options; - for standard input
     #[arg(long, conflicts_with_all = ["name", "size", "access", "backing", "path", "fsync", "object", "base_to", "shared"])]
     pub file: Option<PathBuf>,
-    /// Bytes, or such as 64MiB; for a file, its length if not given
+    /// Size in bytes, or with a unit such as 64MiB; for a file by default its length
     #[arg(long)]
     pub size: Option<String>,
-    /// What peers may do: r, w, rw or none
+    /// Rights of peers: r, w, rw, rwa (with atomics) or none
     #[arg(long, default_value = "rw")]
     pub access: String,
-    /// Where the bytes lie: anonymous, hugepages, shared-memory or file
+    /// Storage of the bytes: anonymous, hugepages, shared-memory or file; by default file with --path, else anonymous
     #[arg(long)]
     pub backing: Option<String>,
-    /// The file
+    /// File of the region, for backing file; created if missing
     #[arg(long)]
     pub path: Option<PathBuf>,
-    /// When the file is forced to the disk: never, message, close or an interval
+    /// When the file is synced to the disk: never, message, close or an interval; by default close
     #[arg(long)]
     pub fsync: Option<String>,
-    /// The shared-memory object
+    /// Name of the shared-memory object
     #[arg(long)]
     pub object: Option<String>,
     /// Tagged offset of the first byte
     #[arg(long, value_name = "TO")]
     pub base_to: Option<String>,
-    /// Several streams at a time may reach it
+    /// Allow several streams to use the region at a time
     #[arg(long)]
     pub shared: bool,
 }
@@ -266,20 +267,20 @@ pub struct RegionAdd {
 /// `ddpctl listeners`.
 #[derive(Debug, Subcommand)]
 pub enum Listeners {
-    /// All listeners
+    /// List all listeners
     List,
     /// Add a listener
     Add {
-        /// TOML file with one [[listener]] section, or JSON with its keys; - for the standard input
+        /// TOML file with one [[listener]] section, or JSON with its keys; - for standard input
         #[arg(value_name = "FILE", required_unless_present = "option")]
         file: Option<PathBuf>,
-        /// The same, as `regions add` takes it
+        /// Same as FILE, as an option like that of `regions add`
         #[arg(long = "file", value_name = "FILE", id = "option", conflicts_with = "file")]
         option: Option<PathBuf>,
     },
-    /// Remove a listener; its streams stay
+    /// Remove a listener; its streams continue
     Remove {
-        /// Its name
+        /// Name of the listener
         name: String,
     },
 }
@@ -287,18 +288,18 @@ pub enum Listeners {
 /// `ddpctl streams`.
 #[derive(Debug, Subcommand)]
 pub enum Streams {
-    /// All streams, or some
+    /// List all streams, or a selection
     List(Selection),
-    /// One stream: round trip, windows, what limits it, counters
+    /// Show one stream: round-trip time, windows, current limit on sending, counters
     Show {
-        /// Its number
+        /// Number of the stream
         id: StreamId,
     },
     /// Close a stream
     Close {
-        /// Its number
+        /// Number of the stream
         id: StreamId,
-        /// With a reset instead of in order
+        /// Abort the stream with a reset instead of an orderly close
         #[arg(long)]
         abort: bool,
     },
@@ -307,11 +308,11 @@ pub enum Streams {
 /// `ddpctl associations`.
 #[derive(Debug, Subcommand)]
 pub enum Associations {
-    /// All associations
+    /// List all associations
     List,
-    /// One association with its counters
+    /// Show one association with its counters
     Show {
-        /// Its number
+        /// Number of the association
         id: StreamId,
     },
 }
@@ -319,27 +320,27 @@ pub enum Associations {
 /// `ddpctl ipsec`.
 #[derive(Debug, Subcommand)]
 pub enum Ipsec {
-    /// Security associations, without their keys
+    /// List security associations, without keys
     Sas,
-    /// Policies, in the order in which they are looked at
+    /// List policies in the order of matching
     Policies,
-    /// What was sealed, opened and dropped
+    /// Show counters of sealed, opened and dropped packets
     Counters,
 }
 
 /// `ddpctl jobs`.
 #[derive(Debug, Subcommand)]
 pub enum Jobs {
-    /// All jobs
+    /// List all jobs
     List,
-    /// One job
+    /// Show one job
     Show {
-        /// Its number
+        /// Number of the job
         id: u64,
     },
     /// Cancel a job
     Cancel {
-        /// Its number
+        /// Number of the job
         id: u64,
     },
 }
@@ -347,25 +348,25 @@ pub enum Jobs {
 /// `ddpctl events`.
 #[derive(Debug, ClapArgs)]
 pub struct Events {
-    /// Go on with events as they happen
+    /// Continue with new events
     #[arg(long, short)]
     pub follow: bool,
     /// Only events after this sequence number
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     pub after: u64,
-    /// End after so many events
+    /// Exit after this number of events
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// Only events that are at least this severe
+    /// Only events of at least this severity
     #[arg(long, value_parser = severity, value_name = "info|warning|error", default_value = "info")]
     pub severity: Severity,
-    /// Only events about this stream
+    /// Only events of this stream
     #[arg(long, value_name = "STREAM")]
     pub stream: Option<StreamId>,
     /// Only events of this listener and of its streams
     #[arg(long, value_name = "NAME")]
     pub listener: Option<String>,
-    /// Only events since then: a duration before now, such as 10m, or a time, such as 2026-01-31T12:00:00Z
+    /// Only events since this time: a duration before now, such as 10m, or a time, such as 2026-01-31T12:00:00Z
     #[arg(long, value_name = "AGO|TIME", value_parser = since)]
     pub since: Option<SystemTime>,
     /// Only untagged messages
@@ -382,34 +383,34 @@ pub struct ServeKernel {
     /// ADDRESS:PORT to listen on; port 0 lets the kernel choose
     #[arg(value_parser = socket)]
     pub address: SocketAddr,
-    /// The region's name
+    /// Name of the region
     #[arg(long, default_value = "inbox", value_parser = region_name)]
     pub region: String,
-    /// Its size, such as 64MiB
+    /// Size of the region, such as 64MiB
     #[arg(long, value_parser = size, default_value = "64MiB")]
     pub size: u64,
-    /// File for its bytes
+    /// File for the bytes of the region; by default memory
     #[arg(long)]
     pub file: Option<PathBuf>,
-    /// Its steering tag; by default a random one
+    /// Steering tag (STag) of the region; by default random
     #[arg(long, value_parser = stag)]
     pub stag: Option<u32>,
-    /// Tagged offset of its first byte
+    /// Tagged offset of the first byte of the region
     #[arg(long, value_parser = number, default_value = "0", value_name = "TO")]
     pub base_to: u64,
     /// Accept only this MPA revision; may be repeated
     #[arg(long = "mpa-rev", value_enum)]
     pub revisions: Vec<MpaRev>,
-    /// Ask peers for markers
+    /// Request markers from peers
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = on_off, action = ArgAction::Set)]
     pub markers: bool,
-    /// Ask peers for CRCs
+    /// Request CRCs from peers
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = on_off, action = ArgAction::Set)]
     pub crc: bool,
-    /// End after so many connections
+    /// Exit after this number of connections
     #[arg(long, value_name = "N")]
     pub connections: Option<usize>,
-    /// Close a connection whose peer is silent for this time
+    /// Silence of the peer after which a connection is closed
     #[arg(long, value_parser = humantime::parse_duration, default_value = "30s", value_name = "TIME")]
     pub idle_timeout: Duration,
 }

@@ -17,28 +17,28 @@ use crate::values::size;
 /// `ddpctl capture`.
 #[derive(Debug, ClapArgs)]
 pub struct Capture {
-    /// The port
+    /// Name of the port
     pub port: String,
-    /// Only frames of this stream, or of the association that carries it
+    /// Only frames of this stream, or of its association over SCTP
     #[arg(long, value_name = "ID")]
     pub stream: Option<StreamId>,
-    /// Only frames that this expression takes: host, net, port (also behind src, dst), tcp, udp, sctp, icmp, icmp6, arp,
-    /// ip, ip6, proto N, vlan N, in, out, dropped, joined by and, or, not and parentheses
+    /// Only frames that match this expression: host, net, port (each also after src or dst), tcp, udp, sctp, icmp,
+    /// icmp6, arp, ip, ip6, proto N, vlan N, in, out, dropped, combined with and, or, not and parentheses
     #[arg(long, value_name = "EXPR", default_value = "")]
     pub filter: String,
-    /// Bytes of each frame
+    /// Maximum bytes recorded per frame
     #[arg(long, value_name = "N", default_value = "65535", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub snap: u32,
-    /// What IPsec protects is recorded as it is inside, decrypted, and not as it is on the wire
+    /// Record packets protected by IPsec decrypted, not as on the wire
     #[arg(long)]
     pub inside: bool,
-    /// The capture ends before the file has more bytes than this
+    /// Maximum size of the file; the capture ends before it is exceeded
     #[arg(long, value_name = "BYTES", default_value = "100MiB", value_parser = size)]
     pub limit: u64,
-    /// The file; - for the standard output
+    /// Output file; - for standard output
     #[arg(long, short, value_name = "FILE", required_unless_present = "stop")]
     pub write: Option<PathBuf>,
-    /// End the capture that runs, whose client gets the rest of it
+    /// Stop the running capture; its client receives the rest
     #[arg(long, conflicts_with_all = ["stream", "filter", "snap", "inside", "limit", "write"])]
     pub stop: bool,
 }

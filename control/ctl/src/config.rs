@@ -17,8 +17,8 @@ use super::{Output, input};
 /// `ddpctl config`.
 #[derive(Debug, Subcommand)]
 pub enum Config {
-    /// What runs, as TOML, and behind each key where its value came from: the file's line, the default, the command line
-    /// or a request of the API. Secrets are shown as `…`
+    /// Show the running configuration as TOML, and after each key the source of its value: line of the file, default,
+    /// command line or API request. Secrets are shown as `…`
     Show {
         /// Only this section, such as tcp, region or listener.limits
         section: Option<String>,
@@ -26,14 +26,14 @@ pub enum Config {
         #[arg(long)]
         changed: bool,
     },
-    /// Differences between the running configuration and the file as it is now; exit code 1 if anything does
+    /// Show the differences between the running configuration and the present file; exit code 1 if there are any
     Diff,
-    /// Have the appliance write its running configuration to a file that brings the same state after a restart. It is for its owner
-    /// alone: secrets are in it
+    /// Save the running configuration to a file of the appliance's host, for the same state after a restart. The file
+    /// contains secrets; only its owner may read it
     Save {
-        /// The file
+        /// Path of the file, opened by the appliance
         file: PathBuf,
-        /// Replace it if it is there
+        /// Replace an existing file
         #[arg(long)]
         overwrite: bool,
     },

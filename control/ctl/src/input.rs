@@ -40,7 +40,7 @@ pub(super) fn display_name(file: &Path) -> String {
 /// Returns the standard input.
 ///
 /// # Errors
-/// It is closed.
+/// Standard input is closed.
 pub(super) fn open_stdin() -> Result<standard::Stdin, Failure> {
     standard::stdin().map_err(|error| unreadable(Path::new(STDIN_NAME), &error))
 }

@@ -322,7 +322,7 @@ pub(super) fn stats(stats: &Stats, all: bool) -> String {
     }
     let failed = stats.handshakes.iter().map(|failed| {
         let of = if failed.listener.is_empty() { "no listener" } else { &failed.listener };
-        (format!("{of}: {}, {}", failed.stage, failed.reason), failed.count)
+        (format!("{of}: {}, {}", failed.stage, failed.reason).into(), failed.count)
     });
     section("failed handshakes".into(), &failed.collect());
     section("control".into(), &stats.control);

@@ -20,33 +20,33 @@ pub enum Column {
     Listener,
     /// tcp or sctp
     Over,
-    /// Our address and port
+    /// Local address and port
     Local,
-    /// The peer's
+    /// Address and port of the peer
     Remote,
     /// State
     State,
     /// MPA revision
     Rev,
-    /// Who sends markers
+    /// Ends that send markers
     Markers,
-    /// Whether CRCs are checked
+    /// Use of CRCs
     Crc,
-    /// Time since it was established
+    /// Time since establishment
     Age,
-    /// Smoothed round trip
+    /// Smoothed round-trip time
     Rtt,
     /// Congestion window, bytes
     Cwnd,
-    /// Bytes in the network
+    /// Bytes in flight
     InFlight,
     /// Delivery rate
     Rate,
-    /// What keeps it from sending more
+    /// Current limit on sending
     LimitedBy,
-    /// Bytes sent again
+    /// Retransmitted bytes
     Retransmitted,
-    /// Bytes that the peer has placed here
+    /// Bytes placed here by the peer
     Placed,
     /// Bytes of messages sent
     Sent,
@@ -133,31 +133,31 @@ pub(super) fn placed_bytes(stream: &StreamInfo) -> Option<u64> {
     Some(part("placed_in_order_bytes")? + part("placed_out_of_order_bytes")?)
 }
 
-/// Which streams, in which order, and what of each.
+/// Filter, order and columns of a list of streams.
 #[derive(Debug, Default, ClapArgs)]
 pub struct Selection {
-    /// Only those that this listener accepted
+    /// Only streams accepted by this listener
     #[arg(long, value_name = "NAME")]
     listener: Option<String>,
-    /// Only those to this address, or address and port
+    /// Only streams to this address, or address and port
     #[arg(long, value_name = "ADDRESS", value_parser = parse_remote)]
     remote: Option<Remote>,
-    /// Only those over tcp or sctp
+    /// Only streams over this transport: tcp or sctp
     #[arg(long, value_name = "TRANSPORT", value_parser = parse_transport)]
     transport: Option<Transport>,
-    /// Only those in this state (established, closing, ...)
+    /// Only streams in this state (established, closing, ...)
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
-    /// Only those that this limits now: application, peer_window, send_window, congestion_window, pacing or port
+    /// Only streams limited by this now: application, peer_window, send_window, congestion_window, pacing, port or path
     #[arg(long, value_name = "LIMIT")]
     limited_by: Option<String>,
-    /// Order: numbers from the largest, words from A
+    /// Column to sort by; numbers descending, text ascending
     #[arg(long, value_name = "COLUMN")]
     sort: Option<Column>,
-    /// At most so many
+    /// Maximum number of streams
     #[arg(long, value_name = "N")]
     top: Option<usize>,
-    /// What to show of each, with commas between
+    /// Columns to show, separated by commas
     #[arg(long, value_name = "COLUMN,...", value_delimiter = ',')]
     columns: Vec<Column>,
 }

@@ -454,10 +454,10 @@ fn completions_and_man_pages_are_generated() {
         assert!(man.join(page).exists(), "{page}");
     }
     for (page, says) in [
-        ("ddpctl-get.1", "The file, made anew"),
+        ("ddpctl-get.1", "Output file; created or truncated"),
         ("ddpctl-ping.1", "rping"),
-        ("ddpctl-fetch-add.1", "What is added"),
-        ("ddpctl-compare-swap.1", "What the memory must hold"),
+        ("ddpctl-fetch-add.1", "Value to add"),
+        ("ddpctl-compare-swap.1", "Expected value"),
         ("ddpd.8", ".TH ddpd 8"),
         ("ddpd.8", "ddpd\\-check(8)"),
         ("ddpd.8", ".SH SIGNALS\n"),

@@ -58,7 +58,7 @@ impl Report {
         configs: impl IntoIterator<Item = &'c Config>,
     ) -> Report {
         let limits = std::fs::read_to_string(root.join("proc/self/limits")).unwrap_or_default();
-        // An unknown limit counts as unlimited, so that no capability is listed without need.
+        // An unknown limit is assumed to be unlimited, so that no capability is listed without need.
         let limit = locked_memory_limit(&limits).unwrap_or(None);
         let (mut required, mut optional) = (Capabilities::default(), Capabilities::default());
         let mut count = |needs: &[Need]| {

@@ -18,18 +18,18 @@ use crate::capabilities::Report;
 /// Exit code for errors of the command line or of a configuration file.
 pub const EXIT_CONFIG: u8 = 2;
 
-/// Serves memory to DDP peers through DPDK ports.
+/// Serve memory to DDP peers through DPDK ports.
 #[derive(Debug, Parser)]
 #[command(
     name = "ddpd",
     disable_version_flag = true,
     args_conflicts_with_subcommands = true,
-    after_help = "Exit codes: 0 ended as asked, 1 failed while running, 2 the command line, a \
-                  configuration file or the machine does not fit.\nSignals: TERM and INT drain and \
-                  end, HUP reads the configuration again."
+    after_help = "Exit codes: 0 ended on request, 1 failed while running, 2 the command line, a configuration \
+                  file or the machine is unsuitable.\nSignals: TERM and INT drain and exit, HUP reloads the \
+                  configuration."
 )]
 pub struct Args {
-    /// Configuration file; several make several appliances in one process
+    /// Configuration file; may be repeated, for several appliances in one process
     #[arg(long = "config", short = 'c', value_name = "FILE")]
     pub config: Vec<PathBuf>,
     /// Log filter instead of management.log, such as debug or info,control=debug
@@ -38,29 +38,29 @@ pub struct Args {
     /// Print the versions of ddpd and libdpdk, the commit and the features
     #[arg(long, short = 'V')]
     pub version: bool,
-    /// What else to do
+    /// Command to run instead of an appliance
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
-/// What else `ddpd` can do.
+/// The commands of `ddpd`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Report everything that is wrong with configuration files, and what this machine lacks for them
+    /// Report all errors of configuration files, and what this machine lacks for them
     Check {
-        /// The files; several are checked as the appliances of one process
+        /// Configuration files; several are checked as the appliances of one process
         #[arg(value_name = "FILE", required_unless_present = "config")]
         files: Vec<PathBuf>,
-        /// The same, as ddpd itself takes it
+        /// Same as FILE, as an option like that of ddpd itself
         #[arg(long = "config", short = 'c', value_name = "FILE")]
         config: Vec<PathBuf>,
-        /// Only the files: say nothing of devices, hugepages and permissions
+        /// Check only the files, not devices, hugepages and permissions
         #[arg(long)]
         no_machine: bool,
-        /// Only print which capabilities the ports need, each and together, with lines for a unit of systemd
+        /// Only print the capabilities that the ports require, each and together, with lines for a systemd unit
         #[arg(long, conflicts_with = "no_machine")]
         capabilities: bool,
-        /// With --capabilities: print an object
+        /// With --capabilities: print JSON, one object
         #[arg(long, requires = "capabilities")]
         json: bool,
     },
@@ -68,7 +68,8 @@ pub enum Command {
     Schema,
     /// Print the OpenAPI description of the management API
     Openapi,
-    /// Examine this host for configuration files, or for none: what is slow, wrong or missing, why, and its remedy
+    /// Examine this host, with or without configuration files: report what is slow, wrong or missing, why, and the
+    /// remedy
     #[command(
         after_help = "Exit codes: 0 no errors were found, 1 there are errors, 2 a configuration file cannot \
                             be read. Nothing is changed."
@@ -77,10 +78,10 @@ pub enum Command {
         /// Configuration file; several are examined as the appliances of one process
         #[arg(long = "config", short = 'c', value_name = "FILE")]
         config: Vec<PathBuf>,
-        /// The same, as check takes it
+        /// Same as --config, as arguments like those of check
         #[arg(value_name = "FILE")]
         files: Vec<PathBuf>,
-        /// Print a list of objects
+        /// Print JSON, a list of objects
         #[arg(long)]
         json: bool,
         /// Print the remedies as a shell script in which every command is commented out
@@ -100,7 +101,7 @@ pub enum DoctorFormat {
     Script,
 }
 
-/// Version, commit and features; `dpdk` is libdpdk's version, where it is known.
+/// Returns version, commit and features. `dpdk`: libdpdk's version, if known.
 pub fn version(dpdk: Option<&str>) -> String {
     build_info::text(dpdk)
 }

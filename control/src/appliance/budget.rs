@@ -2,17 +2,17 @@
 //!
 //! ```text
 //!   0                                                       ceiling
-//!   | buffers and streams (fixed) | regions | jobs |   free   |
+//!   | buffers and streams, reserved | regions | jobs |  free  |
 //! ```
 //!
-//! The ceiling is `limits.memory`, or a share of the machine's memory. Reserved at the start: the bounds of the
-//! workers' buffers, and the memory of `limits.streams` streams. If both exceed half of the ceiling, the buffers'
-//! bounds are lowered, but not below an eighth of the ceiling together. A region or job is charged before its memory is
-//! mapped. The charge ends with the last handle to the memory.
+//! The ceiling is `limits.memory`, or a share of the machine's memory without packet pools. Reserved from the start:
+//! the bounds of the workers' buffers, and the memory of `limits.streams` streams per worker. If both exceed half of
+//! the ceiling, the buffers' bounds are lowered, but not below an eighth of the ceiling together. A region or job is
+//! charged before its memory is mapped. The charge ends with the last handle to the memory.
 //!
 //! A region is charged with its whole size, because its memory is populated at once: private memory, or a memory file
-//! if it is shared. Regions in reserved hugepages are not charged: the machine's memory excludes these pages. Packet
-//! pools are subtracted from it beforehand. The program itself is not counted.
+//! if it is shared. Regions in reserved hugepages are not charged: the machine's memory excludes these pages. The
+//! program itself is not counted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,15 +33,15 @@ const MIB: u64 = 1 << 20;
 /// Memory available to the appliances of this process.
 #[derive(Clone, Debug)]
 pub struct HostMemory {
-    /// Memory that the process may use, and where the number comes from.
+    /// Memory that the process may use, and the source of that number.
     pub machine: MachineMemory,
-    /// Part of it that packet pools use, bytes.
+    /// Part of that memory used by packet pools, bytes.
     pub pools: u64,
     /// Number of appliances in the process.
     pub appliances: u64,
 }
 
-/// What memory is charged for.
+/// Purpose of charged memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChargeKind {
     /// Memory of a region.
@@ -213,7 +213,7 @@ impl Budget {
         self.0.buffers.saturating_add(self.0.streams.load(Ordering::Relaxed))
     }
 
-    /// Returns a description of where the ceiling comes from.
+    /// Describes the source of the ceiling.
     fn source(&self, configured: bool) -> String {
         match &self.0.host_memory {
             Some(HostMemory { machine, pools, appliances }) if !configured => {
@@ -256,7 +256,7 @@ impl Buffers {
     }
 }
 
-/// Returns the memory of the maximum number of streams of all workers, without their buffers.
+/// Returns the bytes that all workers need for `limits.streams` streams each, buffers excluded.
 fn stream_bytes(limits: &Limits, workers: usize) -> u64 {
     u64::from(limits.streams).saturating_mul(workers as u64).saturating_mul(STREAM_BYTES)
 }

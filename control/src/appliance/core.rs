@@ -205,7 +205,7 @@ impl Core {
         self.drain_step(now);
     }
 
-    /// Returns true if every worker has stopped or died.
+    /// Returns true if every worker has stopped or panicked.
     pub fn is_stopped(&self) -> bool {
         matches!(self.env.phase, Phase::Stopping { stopped_workers } if stopped_workers >= self.env.workers())
     }
@@ -565,7 +565,7 @@ impl Core {
         self.drain_timeout(now);
     }
 
-    /// Continues the request of a ticket to which no answer is outstanding.
+    /// Runs the continuation of a ticket that all its workers have answered.
     fn resume(&mut self, complete: Complete<Continuation>, now: Instant) {
         let Complete { continuation: then, result } = complete;
         match then {

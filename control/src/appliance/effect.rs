@@ -7,7 +7,7 @@ use ddp::{Access, Qn, Source, Stag, StreamId, TaggedOffset};
 
 use super::pending::{SinkOwner, Task};
 
-/// A request.
+/// A request of a job to another part.
 pub(super) enum Effect {
     /// Opens a stream for a task. `start_key`: with the draft's Start Keys.
     Open { spec: Box<ConnectSpec>, task: Task, start_key: bool },

@@ -1,4 +1,4 @@
-//! Endpoint configurations for the layers below, made from the configuration file and from connect requests.
+//! Endpoint configurations for the layers below, derived from the configuration file and from connect requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -185,7 +185,7 @@ fn sctp_config(section: &SctpSection, recorder: bool) -> sctp::Config {
 }
 
 fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
-    // Exhaustive pattern without `..`: an option that is not used here does not compile.
+    // Exhaustive pattern without `..`: an unused new key is a compile error.
     let MpaSection { revision_0, revision_1, revision_2, markers, crc, private_data_limit: _ } =
         section.mpa;
     EndpointConfig {
@@ -195,8 +195,7 @@ fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
                 draft: revision_0,
                 zero: revision_0,
                 one: revision_1,
-                // A listener for bare DDP accepts revision 2 in order to reject it with a reason:
-                // the peer speaks RDMAP.
+                // A bare DDP listener parses revision 2, which only RDMAP peers use, to reject them with a reason.
                 two: revision_2 || section.ulp == Ulp::Ddp && revision_1,
             },
             peer: section.ulp.rdmap().map_or(mpa::Peer::Standard, |rdmap| rdmap.peer),
@@ -243,8 +242,8 @@ pub fn connect_endpoint(
 /// Maximum interval of probes to a silent peer with an exclusive region, and their number.
 const KEEPALIVE_PROBES: (Duration, u8) = (Duration::from_secs(10), 5);
 
-/// Returns true if one of these regions may be exclusive to one stream. Regions that the file does not declare count as
-/// such.
+/// Returns true if one of these regions may be exclusive to one stream. Regions that the file does not declare are
+/// assumed to be exclusive.
 pub(super) fn is_exclusive(config: &Config, regions: &[String]) -> bool {
     let is_shared = |name: &String| {
         let region = config.regions.iter().find(|region| region.name == *name);
@@ -253,13 +252,14 @@ pub(super) fn is_exclusive(config: &Config, regions: &[String]) -> bool {
     !regions.iter().all(is_shared)
 }
 
-/// Returns true if the listener's streams use an exclusive region. Pieces of a region do not count, because no other
-/// stream waits for them.
+/// Returns true if the listener's streams use an exclusive region. Pieces of a region are not exclusive in this sense,
+/// because no other stream waits for them.
 fn has_exclusive_region(config: &Config, section: &ListenerSection) -> bool {
     !section.has_slots() && is_exclusive(config, &section.regions)
 }
 
-/// Returns TCP's configuration. Keepalive is enabled if the stream's end releases an exclusive region.
+/// Returns TCP's configuration. The peer of a stream with an exclusive region is probed after at most
+/// `limits.exclusive_keepalive` of silence, unless that is off.
 fn tcp_config_with_keepalive(config: &Config, is_exclusive: bool) -> tcp::Config {
     let recorder = config.management.recorder;
     let tcp = tcp::Config { recorder, ..tcp_config(&config.tcp) };

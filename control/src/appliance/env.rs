@@ -49,7 +49,7 @@ impl Context {
     }
 }
 
-/// Where a region or a listener was declared.
+/// Origin of a region or a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
     Configuration,
@@ -62,14 +62,14 @@ pub(super) enum Phase {
     /// No new streams are accepted. Jobs, then streams, end until the deadline.
     Draining {
         deadline: Instant,
-        /// True once the workers have received the command to drain.
+        /// True once the command to drain is queued for the workers.
         drain_sent: bool,
         /// Number of workers without streams.
         drained_workers: usize,
     },
-    /// The workers have received the command to stop.
+    /// The command to stop is queued for the workers.
     Stopping {
-        /// Number of workers that have stopped or died.
+        /// Number of workers that have stopped or panicked.
         stopped_workers: usize,
     },
 }
@@ -283,7 +283,7 @@ impl Env {
         self.loading.remove(&id).map(|(loading, _)| loading)
     }
 
-    /// Returns a number that is unique in this process.
+    /// Returns a number that this appliance has not used since its start.
     pub(super) fn allocate_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1

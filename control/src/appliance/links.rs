@@ -1,8 +1,8 @@
 //! Link states of ports: reports changes, and ends the streams of a port whose link stays down too long.
 //!
 //! Some drivers do not report changes, so links are polled at [`POLL_INTERVAL`]. TCP alone would detect a lost link
-//! late: a sender after `tcp.user_timeout`, a receiver never (RFC 9293 §3.8.4: keepalives are off by default), with its
-//! region bound to an unreachable peer. Streams end after the port's `link_down_timeout`.
+//! late: a sender after `tcp.user_timeout`, a receiver never (RFC 9293 §3.8.4: keepalives are off by default). The
+//! receiver's region would stay bound to an unreachable peer. Streams end after the port's `link_down_timeout`.
 //!
 //! The same poll detects faults of a port's Linux interface; see [`device_faults`](super::device_faults).
 
@@ -31,7 +31,7 @@ pub(super) struct Links {
 
 #[derive(Clone, Default)]
 struct Link {
-    /// When the link went down; `None` if it is up or was not polled yet.
+    /// Time at which the link went down; `None` if it is up or was not polled yet.
     down_since: Option<Instant>,
     /// True if the link has been down for at least the port's `link_down_timeout`.
     lost: bool,
@@ -42,7 +42,7 @@ struct Link {
 }
 
 impl Links {
-    /// Creates the link states. All links count as up until they are polled.
+    /// Creates the link states. All links are considered up until they are polled.
     pub(super) fn new(ports: usize, now: Instant) -> Links {
         Links { poll_at: now, links: vec![Link::default(); ports] }
     }

@@ -1,5 +1,5 @@
 //! The loader thread creates memory: mapping, populating and reading a file would block the control thread too long. A
-//! large request runs on a separate thread, so that other requests do not wait for it.
+//! large request, or a read from a pipe, runs on a separate thread, so that other requests do not wait for it.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -141,7 +141,8 @@ pub struct LoadResult {
     pub result: Result<LoadedMemory, String>,
 }
 
-/// Handle to the loader thread. Dropping it cancels all requests and waits for the thread's current one.
+/// Handle to the loader thread. Dropping it cancels all requests, and waits until the loader thread has answered the
+/// queued ones. It does not wait for the separate threads of large requests and pipes.
 #[derive(Debug)]
 pub struct Loader {
     /// Watches of the requests in progress. Finished ones are removed with the next request.
@@ -288,8 +289,8 @@ fn map_window(source: SourceFile, budget: &Budget, watch: &Watch) -> Result<Load
     Ok(LoadedMemory { source, ..map_charged(&config, charge, len, watch)? })
 }
 
-/// Returns the result of tasks that create nothing. Its memory is not charged, so these tasks succeed even when the
-/// ceiling is reached.
+/// Returns the result of tasks that create no memory. Its placeholder of one byte is not charged, so these tasks
+/// succeed even when the ceiling is reached.
 fn empty_result() -> Result<LoadedMemory, String> {
     let backing = Backing::Anonymous;
     let config = MemoryConfig { backing, len: 1, remote_write: true, lock: false };
@@ -357,8 +358,8 @@ fn fill(memory: &Memory, bytes: &Range<u64>, pattern: &[u8], watch: &Watch) -> R
     Ok(())
 }
 
-/// Creates a region's memory. It always counts as changing, even if peers may not write: it is cleared, and Reads and
-/// atomic operations store their results in it.
+/// Creates a region's memory. It is always configured as changing, even if peers may not write: it is cleared, and
+/// Reads and atomic operations store their results in it.
 fn region(
     section: &RegionSection,
     budget: &Budget,

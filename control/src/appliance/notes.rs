@@ -45,7 +45,7 @@ impl Cause {
     }
 }
 
-/// Most hosts with a note at a time.
+/// Maximum number of hosts with a note at a time.
 const MAX_CHECKSUM_HOSTS: usize = 8;
 
 /// All notes, oldest first.
@@ -55,7 +55,7 @@ pub(super) struct Notes(Vec<Note>);
 struct Note {
     cause: Cause,
     sentence: String,
-    /// When the note expires, if it does.
+    /// Expiry of the note, if any.
     expires_at: Option<Instant>,
 }
 

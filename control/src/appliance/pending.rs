@@ -1,5 +1,5 @@
-//! Pending operations of the control thread: what happens when workers answer ([`Continuation`], [`Post`]), and when
-//! memory is ready ([`Loading`]).
+//! Pending operations of the control thread: continuations after workers' answers ([`Continuation`], [`Post`]), and
+//! when memory is ready ([`Loading`]).
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -19,8 +19,9 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Number to which a region is bound while no stream may use it. No worker assigns it.
 pub(super) const NO_STREAM: StreamId = StreamId(u64::MAX);
 
-/// State of a request that waits for workers. It is resumed when all workers with its ticket have answered. `Connected`
-/// and `Posted` wait for one worker's event other than `Done`.
+/// State of a request that waits for workers. It is resumed when all workers with its ticket have answered. The comment
+/// of a variant describes the state if none has refused. `Connected` and `Posted` wait for one worker's event other
+/// than `Done`.
 pub(super) enum Continuation {
     RegionAdded {
         name: String,
@@ -67,7 +68,7 @@ pub(super) enum Continuation {
     SinkRemoved {
         stag: ddp::Stag,
     },
-    /// Nothing follows.
+    /// No action.
     Ignore,
     /// The regions of an active open are bound: its command can be sent.
     ConnectReady(Box<ConnectPlan>),
@@ -82,12 +83,12 @@ pub(super) enum Continuation {
         query: StreamsQuery,
         found: StreamList,
     },
-    /// The port's workers have started to capture.
+    /// The port's workers have started capturing.
     CaptureBegun {
         port: String,
         answer: Responder,
     },
-    /// The port's workers have stopped to capture.
+    /// The port's workers have stopped capturing.
     CaptureEnded {
         answer: Option<Responder>,
     },

@@ -11,7 +11,6 @@
 //! by the peer, an operator, a drain or the idle time-out. The worker holds back responses and closes until then
 //! ([`hold_confirmations`](ddp::StreamConfig::hold_confirmations)). Confirmations of one stream are sent in order, the
 //! close last.
-//! given in order, the close last.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -27,7 +26,7 @@ pub(super) const MAX_WAIT: Duration = Duration::from_secs(600);
 /// Interval of the checks for progress of the file writer.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a peer waits for.
+/// Signal that tells a peer that all its data was stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Confirmation {
     /// The response to the peer's Read of 0 bytes.

@@ -12,7 +12,7 @@ use super::counters::port_counters;
 pub struct PortView {
     /// Handle of the open port.
     pub port: Port,
-    /// Its section of the configuration.
+    /// The port's section of the configuration.
     pub section: PortSection,
 }
 
@@ -89,7 +89,8 @@ impl PortView {
     }
 }
 
-/// Returns how TCP checksums are computed, of the two directions the less trustworthy way.
+/// Returns the site of TCP checksums: `trusted` if they are skipped in one direction, `offload` if the device computes
+/// them in both, else `software`.
 pub(super) fn checksum_owner(port: &Port) -> &'static str {
     let sums = port.info().checksums;
     match (sums.rx_tcp, sums.tx_tcp) {

@@ -1,6 +1,6 @@
 //! The appliances of one process: they share one EAL and start and end together.
 //!
-//! A failure at the start occurs before any appliance serves, and returns one sentence. All resources are then closed.
+//! If an appliance cannot start, those started before it are ended, and the start returns one sentence.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

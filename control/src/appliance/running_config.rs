@@ -50,7 +50,8 @@ impl ValueLines {
         lines
     }
 
-    /// Updates the lines after a reload of `file`. A value of `running` that equals the file's counts as from the file.
+    /// Updates the lines after a reload of `file`. A value of `running` that equals the file's is attributed to the
+    /// file.
     pub(super) fn update(&mut self, running: &Config, file: &Config) {
         let file_tables = file.to_tables(Secrets::InClear);
         let mut lines = HashMap::new();
@@ -192,7 +193,7 @@ impl RunningConfig {
         let section = table.section.split('.').next().unwrap_or_default();
         match (section, key, self.api_change(table)) {
             ("region" | "listener", _, Some(ApiChange::Added)) => When::Api,
-            // The revocation of access changes this key, too.
+            // A call that revokes access also changes `clear_between_peers`.
             ("region", Some("access" | "clear_between_peers"), Some(ApiChange::Access)) => {
                 When::Api
             }

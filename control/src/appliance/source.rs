@@ -1,8 +1,9 @@
 //! Sources of a put: a regular file (sparse or not), a pipe, or the client's input. They are read in pieces.
 //!
-//! The loader thread reads a regular file at offsets; the job fails if the file has grown or shrunk by its last piece.
-//! A file with a wrong length, as in `/proc` and `/sys`, is read like a pipe. A pipe is read in order, each piece by a
-//! separate thread, because a pipe may stay empty indefinitely. That thread ends with the job.
+//! The loader thread reads a regular file at offsets. The job fails if the file becomes shorter while it is read, or is
+//! longer after its last piece. A file with a wrong length, as in `/proc` and `/sys`, is read like a pipe. A pipe or
+//! the client's input is read in order, each piece by a separate thread, because it may stay empty indefinitely. That
+//! thread ends with the job.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, FileTypeExt};
@@ -177,7 +178,7 @@ impl Fill {
             let wait = if read_len == 0 { &CHECK_INTERVAL } else { &LINGER_TIME };
             let mut fds = [PollFd::new(self.source.file(), PollFlags::IN)];
             match poll(&mut fds, Some(wait)) {
-                // A pipe without a writer yet would read as its end: poll until it has one.
+                // Reading a pipe that has no writer yet would return its end, so it is polled until it has one.
                 Ok(0) if read_len > 0 => break,
                 Ok(0) if Arc::strong_count(&self.source) == 1 => return Err("given up".into()),
                 Ok(0) | Err(Errno::INTR) => continue,

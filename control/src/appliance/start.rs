@@ -96,7 +96,7 @@ fn link_config(impairment: &Impairment) -> Result<link::Config, link::ConfigErro
         None => Loss::None,
     };
     let rate = impairment.rate.and_then(NonZeroU64::new);
-    let queue = impairment.queue;
+    let queue_bytes = impairment.queue;
     Ok(link::Config {
         seed: impairment.seed,
         loss,
@@ -106,13 +106,12 @@ fn link_config(impairment: &Impairment) -> Result<link::Config, link::ConfigErro
         },
         delay: impairment.delay,
         jitter: impairment.jitter,
-        // The configuration counts frames, the link bytes: every frame counts as full-sized.
-        rate: rate.map(|bits_per_second| Rate { bits_per_second, queue_bytes: queue * 1518 }),
+        rate: rate.map(|bits_per_second| Rate { bits_per_second, queue_bytes }),
         mark_bytes: None,
         duplicate: Probability::new(impairment.duplicate)?,
         corrupt: Probability::new(impairment.corrupt)?,
         black_holes: Vec::new(),
-        max_frames: (impairment.queue as usize).max(1),
+        max_frames: link::Config::DEFAULT_MAX_FRAMES,
     })
 }
 
@@ -174,5 +173,22 @@ fn worker_limits(config: &Config, buffers: &Buffers) -> Limits {
         keep_bytes: bytes(buffers.kept),
         window_bytes: bytes(limits.windows_per_worker),
         ..defaults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_of_the_slow_link_is_in_bytes() {
+        let port = "[[port]]\nname = \"p\"\nkind = \"ring\"\nlink = \"l\"\n\
+                    [port.impair]\nrate = \"10 Mbit/s\"\nqueue = \"64 KiB\"\n";
+        let document =
+            config::Document::parse(std::path::Path::new("t.toml"), port).expect("a valid file");
+        let impairment = document.config.ports[0].impair.as_ref().expect("an impaired port");
+        let link = link_config(impairment).unwrap();
+        assert_eq!(link.rate.map(|rate| rate.queue_bytes), Some(64 << 10));
+        assert_eq!(link.max_frames, link::Config::DEFAULT_MAX_FRAMES);
     }
 }

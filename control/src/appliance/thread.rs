@@ -67,7 +67,7 @@ pub struct Driver {
     loader: Loader,
     signals: Receiver<Signal>,
     waker: Waker,
-    /// When suppressed log lines are reported next.
+    /// Time of the next report of suppressed log lines.
     report_at: Option<Instant>,
     /// Sent once, when the workers have set up the configuration.
     set_up: Option<Sender<()>>,
@@ -91,7 +91,7 @@ impl Driver {
         let (sender, signals) = channel();
         let control = Control { signals: sender, waker: waker.clone() };
         let set_up = Some(set_up);
-        let (report_at, told) = (None, None);
+        let (report_at, last_reported) = (None, None);
         let driver = Driver {
             core,
             dataplane,
@@ -102,7 +102,7 @@ impl Driver {
             report_at,
             set_up,
             manager: place,
-            last_reported: told,
+            last_reported,
         };
         (driver, control)
     }
@@ -190,7 +190,7 @@ impl Driver {
             return;
         }
         let outline = self.core.outline();
-        if self.last_reported.is_none_or(|(told, again)| told != outline || now >= again) {
+        if self.last_reported.is_none_or(|(reported, due)| reported != outline || now >= due) {
             self.manager.service.update(self.manager.appliance, self.core.state(), now);
             self.last_reported = Some((outline, now + notify::STATUS_INTERVAL));
         }
@@ -246,7 +246,7 @@ impl Driver {
         match polled {
             Ok(_) | Err(Errno::INTR) => programs,
             Err(error) => {
-                // Without poll only polling by time remains: sleep, do not spin.
+                // poll failed, so events are checked at an interval instead of in a busy loop.
                 tracing::error!("poll: {error}");
                 std::thread::sleep(FULL_RETRY);
                 true

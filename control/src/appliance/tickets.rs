@@ -22,7 +22,7 @@ struct PendingTicket<T> {
 /// The continuation of a ticket that all workers have answered.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Complete<T> {
-    /// What to do after all answers.
+    /// Action after all answers.
     pub continuation: T,
     /// The first failure reported by a worker, if any.
     pub result: Result<(), String>,
@@ -35,7 +35,7 @@ impl<T> Default for Tickets<T> {
 }
 
 impl<T> Tickets<T> {
-    /// Issues a ticket for the answers of `workers` workers, at least one.
+    /// Issues a ticket for `workers` answers, at least one. A worker answers each of its commands with the ticket.
     pub fn issue(&mut self, workers: usize, continuation: T) -> u64 {
         debug_assert!(workers > 0, "a ticket that nobody answers never completes");
         let ticket = self.next;

@@ -28,62 +28,124 @@ type NodePages = (Option<u16>, Vec<Pages>);
 /// Page size of regions, bytes.
 const REGION_PAGE: u64 = 2 << 20;
 
+/// Demand for hugepages, bytes.
+#[derive(Clone, Copy)]
+struct Demand {
+    /// Packet pools of all appliances; 0 with `hugepages = "never"`.
+    pools: u64,
+    /// Regions with `backing = "hugepages"`.
+    regions: u64,
+}
+
+/// Free hugepages, bytes.
+#[derive(Clone, Copy)]
+struct Free {
+    /// Pages of all sizes on all nodes.
+    total: u64,
+    /// Pages of all sizes on the node of `numa_node`; equal to `total` without this key.
+    on_node: u64,
+    /// Pages of [`REGION_PAGE`] bytes on all nodes.
+    for_regions: u64,
+}
+
+/// Compares the demand of the configurations with the free hugepages. [`severity`] has the rules. Without a
+/// configuration, reports whether any hugepage is free.
 pub(super) fn check(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
-    let nodes = match nodes(host) {
-        Ok(nodes) => nodes,
-        Err(why) => return found.push(HUGEPAGES.unknown(why)),
-    };
-    let shown: Vec<String> = nodes.iter().map(describe_node).collect();
-    let shown = shown.join("; ");
-    let sum = |fits: &dyn Fn(&Pages) -> bool, number: Option<u16>| {
-        let here = nodes.iter().filter(|(node, _)| number.is_none() || *node == number);
-        let pages = here.flat_map(|(_, pages)| pages).filter(|pages| fits(pages));
-        pages.fold(0u64, |sum, pages| sum.saturating_add(pages.free.saturating_mul(pages.size)))
-    };
-    let Some(first) = subject.configs.first() else {
-        return found.push(match sum(&|_| true, None) {
-            0 => {
-                add_command(HUGEPAGES.note(format!("none is free: {shown}")), &nodes, None, 1 << 30)
-            }
-            free => HUGEPAGES.ok(format!("{} are free: {shown}", show_size(free))),
-        });
-    };
-    let regions = subject.configs.iter().flat_map(|config| &config.regions);
-    let regions = regions.filter(|region| region.backing == Backing::Hugepages);
-    let regions = regions.filter_map(|region| region.size).fold(0u64, u64::saturating_add);
+    let finding = nodes(host).and_then(|nodes| match subject.configs.first() {
+        Some(first) => compare(&nodes, subject, first),
+        None => Ok(report_free(&nodes)),
+    });
+    found.push(finding.unwrap_or_else(|error| HUGEPAGES.unknown(error)));
+}
+
+/// Returns the finding without a configuration.
+fn report_free(nodes: &[NodePages]) -> Finding {
+    let shown = describe_nodes(nodes);
+    match free_bytes(nodes, None, None) {
+        0 => add_command(HUGEPAGES.note(format!("none is free: {shown}")), nodes, None, 1 << 30),
+        free => HUGEPAGES.ok(format!("{} are free: {shown}", show_size(free))),
+    }
+}
+
+/// Returns the finding for the configurations of `subject`. `first` has the process's memory settings.
+fn compare(nodes: &[NodePages], subject: &Subject, first: &Config) -> Result<Finding, Unknown> {
     let memory = &first.memory;
-    let pools = match pool_bytes(&subject.configs) {
-        _ if memory.hugepages == Hugepages::Never => 0,
-        Ok(pools) => pools,
-        Err(why) => return found.push(HUGEPAGES.unknown(why)),
+    let demand = Demand {
+        pools: match memory.hugepages {
+            Hugepages::Never => 0,
+            Hugepages::Auto | Hugepages::Require => pool_bytes(&subject.configs)?,
+        },
+        regions: region_bytes(&subject.configs),
     };
-    let needed = pools.saturating_add(regions);
     let node = memory.numa_node.map(u16::from);
-    let (free, on_node) = (sum(&|_| true, None), sum(&|_| true, node));
-    let region_free = sum(&|pages| pages.size == REGION_PAGE, None);
-    let seen = format!(
-        "{} wanted ({} for packet buffers, {} for regions): {shown}",
-        show_size(needed),
-        show_size(pools),
-        show_size(regions)
-    );
-    let severity = match memory.hugepages {
-        _ if regions > region_free => Severity::Error,
-        Hugepages::Require if free < needed => Severity::Error,
-        _ if free < needed && !subject.pci_addresses().is_empty() => Severity::Warning,
-        _ if free < needed => Severity::Note,
-        _ if on_node < pools => Severity::Warning,
-        _ => return found.push(HUGEPAGES.ok(seen)),
+    let free = Free {
+        total: free_bytes(nodes, None, None),
+        on_node: free_bytes(nodes, node, None),
+        for_regions: free_bytes(nodes, None, Some(REGION_PAGE)),
     };
-    let here = if node.is_some() { on_node } else { free };
-    let missing = needed.saturating_sub(here).max(regions.saturating_sub(region_free));
-    found.push(add_command(HUGEPAGES.finding(severity, seen), &nodes, node, missing));
+    let seen = format!(
+        "{} wanted ({} for packet buffers, {} for regions): {}",
+        show_size(demand.total()),
+        show_size(demand.pools),
+        show_size(demand.regions),
+        describe_nodes(nodes)
+    );
+    let has_pci_port = !subject.pci_addresses().is_empty();
+    let severity = severity(demand, free, memory.hugepages, has_pci_port);
+    if severity == Severity::Ok {
+        return Ok(HUGEPAGES.ok(seen));
+    }
+    let missing_on_node = demand.total().saturating_sub(free.on_node);
+    let missing_for_regions = demand.regions.saturating_sub(free.for_regions);
+    let missing = missing_on_node.max(missing_for_regions);
+    Ok(add_command(HUGEPAGES.finding(severity, seen), nodes, node, missing))
+}
+
+/// Returns the severity of a shortage:
+///
+/// - an error if the regions exceed the free pages of 2 MiB, or with `hugepages = "require"` if the total demand
+///   exceeds all free pages;
+/// - a warning if the total demand exceeds all free pages and a port is a PCI device, or if the node of `numa_node` has
+///   too few for the pools;
+/// - a note if the total demand exceeds all free pages otherwise.
+fn severity(demand: Demand, free: Free, hugepages: Hugepages, has_pci_port: bool) -> Severity {
+    let total_exceeded = free.total < demand.total();
+    if demand.regions > free.for_regions || (hugepages == Hugepages::Require && total_exceeded) {
+        Severity::Error
+    } else if total_exceeded {
+        if has_pci_port { Severity::Warning } else { Severity::Note }
+    } else if free.on_node < demand.pools {
+        Severity::Warning
+    } else {
+        Severity::Ok
+    }
+}
+
+impl Demand {
+    fn total(self) -> u64 {
+        self.pools.saturating_add(self.regions)
+    }
 }
 
 /// Returns the bytes of all packet pools. The appliances of a process share one EAL.
 fn pool_bytes(configs: &[Config]) -> Result<u64, Unknown> {
     let configs: Vec<&Config> = configs.iter().collect();
     Ok(u64::from(eal_config(&configs)?.memory_mib) << 20)
+}
+
+/// Returns the bytes of all regions in hugepages.
+fn region_bytes(configs: &[Config]) -> u64 {
+    let regions = configs.iter().flat_map(|config| &config.regions);
+    let regions = regions.filter(|region| region.backing == Backing::Hugepages);
+    regions.filter_map(|region| region.size).fold(0, u64::saturating_add)
+}
+
+/// Returns the bytes in free hugepages, on `node` and of `page_size` bytes, if given.
+fn free_bytes(nodes: &[NodePages], node: Option<u16>, page_size: Option<u64>) -> u64 {
+    let nodes = nodes.iter().filter(|(number, _)| node.is_none() || *number == node);
+    let pages = nodes.flat_map(|(_, pages)| pages);
+    let pages = pages.filter(|pages| page_size.is_none_or(|size| pages.size == size));
+    pages.fold(0, |sum, pages| sum.saturating_add(pages.free.saturating_mul(pages.size)))
 }
 
 /// Adds the command that reserves enough 2 MiB pages for `missing` further bytes, on `node` or else on the first node.
@@ -100,6 +162,11 @@ fn add_command(finding: Finding, nodes: &[NodePages], node: Option<u16>, missing
         }
         None => finding,
     }
+}
+
+fn describe_nodes(nodes: &[NodePages]) -> String {
+    let nodes: Vec<String> = nodes.iter().map(describe_node).collect();
+    nodes.join("; ")
 }
 
 fn describe_node((node, pages): &NodePages) -> String {
@@ -131,7 +198,8 @@ fn pages(host: &Host, directory: &str) -> Result<Vec<Pages>, Unknown> {
     for name in host.names(directory)? {
         let kib = name.strip_prefix("hugepages-").and_then(|name| name.strip_suffix("kB"));
         let size = kib.and_then(|kib| kib.parse::<u64>().ok()?.checked_mul(1024));
-        let size = size.ok_or_else(|| format!("{directory} has {name}, of no size"))?;
+        let size =
+            size.ok_or_else(|| format!("cannot parse the page size of {directory}/{name}"))?;
         let directory = format!("{directory}/{name}");
         let free = host.number(&format!("{directory}/free_hugepages"))?;
         let total = host.number(&format!("{directory}/nr_hugepages"))?;

@@ -30,7 +30,7 @@ pub(super) struct Job<M> {
     pub(super) flushes: Vec<u64>,
     /// True unless the policy is never to sync.
     pub(super) syncs: bool,
-    /// True if the open file has written bytes that the policy must make durable.
+    /// True if bytes written to the open file are not synced, but the policy requires a sync.
     pub(super) unsynced: bool,
     /// Bytes written by earlier jobs since the last sync.
     pub(super) unsynced_bytes: u64,

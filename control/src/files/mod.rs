@@ -1,7 +1,7 @@
 //! Writes regions and message queues to files on a separate thread.
 //!
 //! Workers place bytes in memory and never access a file. The control thread handles deliveries and must not wait for a
-//! disk: it marks ranges as dirty or queues messages, and this module's thread writes and syncs them. Dirty ranges are
+//! disk. It marks ranges as dirty or queues messages; this module's thread writes and syncs them. Dirty ranges are
 //! coalesced and bounded ([`ranges`]). Queued messages are bounded by the caller, which posts a new receive buffer for
 //! the peer only after [`Report::Appended`].
 //!
@@ -294,7 +294,7 @@ impl<M> Shared<M> {
 #[derive(Debug)]
 struct State<M> {
     files: BTreeMap<FileId, Slot<M>>,
-    /// Directories below which files are opened again; `None` disables it.
+    /// Directories below which moved files are opened again; `None`: they are not opened again.
     directories: Option<Arc<Directories>>,
     stop: bool,
 }

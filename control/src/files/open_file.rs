@@ -58,8 +58,8 @@ impl OpenFile {
     }
 }
 
-/// Returns true if the name refers to another file, or to none. A name that cannot be resolved for other reasons counts
-/// as unchanged.
+/// Returns true if the name refers to another file, or to none. A name that cannot be resolved for other reasons is
+/// considered unchanged.
 fn is_replaced(file: &File, path: &Path) -> io::Result<bool> {
     let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino());
     match std::fs::metadata(path) {

@@ -1,3 +1,5 @@
+//! Writes of regions and messages to files: ranges, syncs by policy, retries, and faults.
+
 use std::sync::Mutex;
 
 use super::*;

@@ -60,7 +60,7 @@ struct KernelSettings {
 }
 
 /// Creates the TAPs of a configuration. `macs` are the link-layer addresses of its ports. Must be called before the
-/// process gives up capabilities and system calls.
+/// process drops capabilities and restricts its system calls.
 ///
 /// # Errors
 /// One sentence: the request that the kernel refused, or a misplaced address.
@@ -101,7 +101,7 @@ fn create_tap(
     device: Option<&str>,
     mac: [u8; 6],
 ) -> Result<SharedInterface, String> {
-    // Before the TAP exists: the kernel would answer for an address of another device there.
+    // Checked before the TAP exists: the kernel would answer on it for an address of another device.
     if let Some(sentence) = find_misplaced_address(section, name)? {
         return Err(sentence);
     }

@@ -20,7 +20,7 @@ const MAX_QUEUED: usize = 16;
 /// The life-cycle stage of an appliance.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stage {
-    /// The workers have not yet received the configuration.
+    /// The workers have not yet set up the configured regions and listeners.
     #[default]
     Starting,
     /// The appliance accepts streams.

@@ -75,8 +75,8 @@ impl Socket {
     }
 }
 
-/// Opens a socket for `name`. For an abstract name it is connected now, because the sandbox later denies it. A path is
-/// resolved for each message, because the manager may replace its socket.
+/// Opens a socket for `name`. With an abstract name it is connected now, because the sandbox later denies connect(2). A
+/// path is resolved for each message, because the manager may replace its socket.
 fn open(name: &OsStr) -> io::Result<(UnixDatagram, Option<SocketAddr>)> {
     let socket = UnixDatagram::unbound()?;
     socket.set_nonblocking(true)?;

@@ -177,7 +177,7 @@ fn stuck_thread_is_named() {
     let stuck = words(watchdog.check(at(10)));
     let sentence = "appliance a: worker 1 has made no progress for 5.0 s; its last turn was 1";
     assert_eq!(stuck, [sentence]);
-    // A thread that had turned before the feed of the others is not stuck.
+    // The turns before the failed check suffice for the other threads, because there was no feed since.
     turn(&[1]);
     assert_eq!(watchdog.check(at(11)), []);
     turn(&[0, 1]);

@@ -2,8 +2,9 @@
 //!
 //! A separate thread checks them at half the manager's interval (`WATCHDOG_USEC`). It feeds the watchdog if every
 //! worker and every control thread has made a turn of its loop since the last feed. An idle worker still turns, and
-//! each check wakes the control threads. Otherwise the thread logs each stuck thread once and checks more often: if all
-//! turn again in time, it feeds the watchdog. It takes no lock and sends no request, so no other thread can block it.
+//! each check wakes the control threads. If a thread is stuck, it is logged once, and the checks become more frequent:
+//! the watchdog is fed as soon as all threads turn again. The checks and the feed take no lock and send no request, so
+//! no other thread can block them.
 
 use std::fmt;
 use std::process;
@@ -69,7 +70,7 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// Counts a turn. `stopping`: the workers have received the command to stop.
+    /// Counts a turn. `stopping`: the workers are being stopped, so that their turns are not checked any more.
     pub fn count_turn(&self, stopping: bool) {
         self.turns.fetch_add(1, Ordering::Relaxed);
         self.stopping.store(stopping, Ordering::Relaxed);
@@ -147,7 +148,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Returns a watchdog that counts as fed at `now`.
+    /// Returns a watchdog that is considered fed at `now`.
     pub fn new(watched: Vec<WatchedAppliance>, now: Instant) -> Watchdog {
         let seen = |turns| TurnObservation { turns_at_feed: turns, turns, observed_at: now };
         let watched = watched.into_iter().map(|watched| {
@@ -160,7 +161,7 @@ impl Watchdog {
         Watchdog { watched: watched.collect() }
     }
 
-    /// Returns the threads without a turn since the last feed. If there are none, the check counts as a feed.
+    /// Returns the threads without a turn since the last feed. If there are none, the check is recorded as a feed.
     pub fn check(&mut self, now: Instant) -> Vec<Stuck> {
         let mut stuck = Vec::new();
         for (watched, control, workers) in &mut self.watched {

@@ -36,7 +36,7 @@ pub(super) fn install_base(ports: &Ports) -> Result<(), String> {
     apply_filter_all_threads(&compile(none, SeccompAction::Allow, action)?).map_err(refused)
 }
 
-/// Restricts the calling worker further, to the system calls of its kinds of port.
+/// Restricts the calling thread further, to the system calls of these kinds of port.
 ///
 /// # Errors
 /// A sentence: the kernel refuses the filter.
@@ -140,12 +140,12 @@ fn masked_eq(mask: u64) -> SeccompCmpOp {
     SeccompCmpOp::MaskedEq(mask)
 }
 
-/// Compares a 32-bit argument.
+/// Returns a rule that matches if this condition on a 32-bit argument holds.
 fn rule_32(argument: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompRule, String> {
     rule_all(&[(argument, op, value)])
 }
 
-/// Compares several 32-bit arguments; all must match.
+/// Returns a rule that matches if all these conditions on 32-bit arguments hold.
 fn rule_all(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, String> {
     let conditions = conditions.iter().map(|(argument, op, value)| {
         SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, op.clone(), *value)
@@ -154,7 +154,7 @@ fn rule_all(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, Strin
     rule.map_err(|error| error.to_string())
 }
 
-/// Compares a 64-bit argument.
+/// Returns a rule that matches if this condition on a 64-bit argument holds.
 fn rule_64(argument: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompRule, String> {
     let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Qword, op, value);
     let rule = condition.and_then(|condition| SeccompRule::new(vec![condition]));

@@ -1,4 +1,4 @@
-//! The sandbox: the process gives up privileges to limit the damage of an exploited bug.
+//! The sandbox: the process drops privileges to limit the damage of an exploited bug.
 //!
 //! Capabilities, no-new-privileges, Landlock and seccomp are attributes of threads, inherited from the creator. DPDK
 //! creates threads, hence this order:
@@ -25,7 +25,7 @@ use port_kind::MemifRole;
 
 use config::{Config, LogFormat, PortKind, SandboxMode};
 
-/// Sandbox of the process: what its threads may do.
+/// Sandbox of the process: the rights of its threads.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     enabled: bool,
@@ -95,7 +95,8 @@ impl Sandbox {
         }
     }
 
-    /// Restricts the calling worker to the system calls of its kinds of port. Without the base filter it does nothing.
+    /// Restricts the calling thread, a worker or the pump of a shared interface, to the system calls of these kinds of
+    /// port. Without the base filter it does nothing.
     pub fn filter_worker(&self, kinds: &[PortKind]) {
         if !self.enabled || !state::state().seccomp {
             return;

@@ -40,7 +40,7 @@ fn needed_capabilities(
         let ports = config.ports.iter().flat_map(|port| port_needs(root, &port.kind)).copied();
         for need in ports.chain(process_needs(config, limit)) {
             for capability in [Some(need.capability), need.alternative].into_iter().flatten() {
-                // The alternative only if the capability itself is missing.
+                // The alternative is kept only if the capability itself is missing.
                 if own.has(capability) {
                     kept = kept.with(capability);
                     break;

@@ -17,7 +17,7 @@ static STATE: Mutex<SandboxState> = Mutex::new(SandboxState {
 /// The sandbox of this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxState {
-    /// True if unneeded capabilities and new privileges were given up.
+    /// True if unneeded capabilities were dropped and new privileges are forbidden.
     pub entered: bool,
     /// Names of the kept capabilities.
     pub capabilities: Vec<String>,
@@ -25,7 +25,7 @@ pub struct SandboxState {
     pub landlock: u32,
     /// True if the base filter is in force in all threads.
     pub seccomp: bool,
-    /// Number of workers with the narrower filter.
+    /// Number of threads with the narrower filter: workers, and pumps of shared interfaces.
     pub workers: u32,
 }
 

@@ -12,8 +12,8 @@
 //! | rping | the server of librdmacm's rping |
 //! | perftest | the server of `ib_{write,read,send}_{bw,lat} -R` |
 //!
-//! Not here: memory and STags, and posting the operations. Each stream of rping and perftest has a [`Slot`], a part of
-//! the listener's region with its own STag.
+//! Not included: memory and STags, and posting the operations. Each stream of rping and perftest has a [`Slot`], a part
+//! of the listener's region with its own STag.
 
 pub mod perftest;
 pub mod ping;
@@ -100,7 +100,8 @@ pub enum Action {
     },
     /// Lets the stream send before it has received anything. The program's other stream shows that the peer is ready.
     AllowSend,
-    /// Ends the stream, because its peer violates the service's protocol. One sentence.
+    /// Ends the stream, because its peer violates the service's protocol or misses its time-out. Contains the reason,
+    /// one sentence.
     End(String),
 }
 
@@ -118,7 +119,8 @@ pub struct AcceptedStream {
     pub reads: bool,
 }
 
-/// Returns how the worker serves such streams. Echo and sink are served by the worker alone.
+/// Returns how the worker serves the streams of a listener with this service. Echo and sink are served by the worker
+/// alone.
 pub(crate) fn worker_service(kind: ServiceKind) -> dataplane::Service {
     match kind {
         ServiceKind::Echo => dataplane::Service::Echo,
@@ -141,7 +143,7 @@ pub(crate) fn slot_access(kind: ServiceKind) -> Access {
 /// The service of one listener.
 #[derive(Debug)]
 pub enum Service {
-    /// Region, echo and sink: posts nothing.
+    /// Region, echo and sink: no operations.
     Passive,
     /// rping's server, per stream.
     Rping(HashMap<StreamId, Rping>),

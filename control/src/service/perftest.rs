@@ -7,8 +7,8 @@
 //!
 //! ```text
 //!   1  16  version, such as "6.06"                5  56  before the data stream is opened
-//!   2   4  cycle buffer                           6  56  after it
-//!   3   4  cache line                             7  56  where its memory is, and 8, 9, 10 once more
+//!   2   4  cycle buffer                           6  56  after the data stream is opened
+//!   3   4  cache line                             7  56  the client's memory, repeated in 8, 9 and 10
 //!   4   2  MTU                                   ..      reports and the end: echoed
 //! ```
 //!
@@ -17,8 +17,8 @@
 //! | traffic | program |
 //! |---|---|
 //! | Writes, or Reads, on the data stream | bandwidth of Writes; bandwidth or latency of Reads: no action |
-//! | Sends, the client's address is not page-aligned | bandwidth of Sends: their number is written there as a credit |
-//! | Sends, the address is page-aligned | latency of Sends: each is answered by one like it |
+//! | Sends, the client's address is not page-aligned | bandwidth of Sends: their number is written to it, as a credit |
+//! | Sends, the address is page-aligned | latency of Sends: the server sends each one back |
 //! | ten control messages, then silence | latency of Writes: the server writes first, then answers each Write |
 //!
 //! *Pairing data and control streams.* The server delays its answers to message 5, so that only one client of a host
@@ -92,7 +92,7 @@ struct Control {
     delayed: Option<Vec<u8>>,
     /// The client's advertised memory.
     memory: Option<RemoteBuffer>,
-    /// When silence on the data stream identifies the write latency test.
+    /// Time at which silence on the data stream identifies the write latency test.
     idle_deadline: Option<Instant>,
 }
 
@@ -100,7 +100,7 @@ struct Control {
 struct Opening {
     /// Number of the last stream opened before; the data stream has a higher one.
     opened_after: u64,
-    /// When the opening expires.
+    /// Expiry of the opening.
     deadline: Instant,
 }
 
@@ -149,7 +149,7 @@ impl Perftest {
                 conn.role = Role::Control(Control { messages: 1, ..Control::default() });
                 let peer = conn.peer;
                 answer(stream, bytes, out);
-                // One candidate less for the data stream of another client.
+                // This stream is no longer a candidate for the data stream of another client.
                 self.send_delayed_answers(peer, now, out);
             }
             (Role::Unknown, Input::Received(_)) => {
@@ -176,7 +176,7 @@ impl Perftest {
             let sentence = "perftest: its control stream has ended".to_owned();
             out.push_back((data, Action::End(sentence)));
         }
-        // Other clients of this host need not wait for this one's data stream any more.
+        // Other clients at the peer's address no longer wait for this client's data stream.
         self.send_delayed_answers(conn.peer, now, out);
     }
 
@@ -192,7 +192,7 @@ impl Perftest {
         self.expire_idle_timers(now, out);
     }
 
-    /// Ends clients that did not open their data stream in time. The next client of their host continues.
+    /// Ends clients that did not open their data stream in time. The next client at their address continues.
     fn expire_openings(&mut self, now: Instant, out: &mut Actions) {
         let mut expired = Vec::new();
         for (&id, conn) in &mut self.conns {

@@ -54,14 +54,14 @@ pub struct Times {
 }
 
 impl Ping {
-    /// Creates a run of `count` rounds of `size` bytes, both at least 1. The slot has at least 2 `size` bytes.
+    /// Creates a run of `count` rounds of `size` bytes, both at least 1. The slot has at least 2 · `size` bytes.
     pub fn new(slot: Slot, size: u32, count: u32) -> Ping {
         let times = Vec::with_capacity(count as usize);
         Ping { slot, size, count, round: 0, began_at: None, sink_sent: false, times }
     }
 
-    /// Returns the data of this round, different for each round. It is a C string, because rping's server copies back
-    /// the bytes up to the first zero.
+    /// Returns the data of this round: characters that differ from those of the 57 rounds before, and a final zero.
+    /// rping's server copies back the bytes up to the first zero, so the data is a C string.
     pub fn pattern(&self) -> Vec<u8> {
         let letter = |at: u32| b'A' + (at.wrapping_mul(31).wrapping_add(self.round) % 58) as u8;
         (0..self.size).map(|at| if at + 1 < self.size { letter(at) } else { 0 }).collect()

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!  client                                                    here
-//!    | -- Send: address, STag, bytes of its source ---------> |
+//!    | -- Send: address, STag, length of its source ---------> |
 //!    | <------------------------------- Read of the source --- |
-//!    | <------------------------- Send of 16 bytes: go on --- |
-//!    | -- Send: address, STag, bytes of its sink -----------> |
-//!    | <---------------------- Write of the same bytes to it --- |
-//!    | <------------------------ Send of 16 bytes: look --- |      and again
+//!    | <-------------------- Send of 16 bytes: source read --- |
+//!    | -- Send: address, STag, length of its sink -----------> |
+//!    | <----------------- Write of these bytes to the sink --- |
+//!    | <------------------- Send of 16 bytes: data written --- |      (next round)
 //! ```
 
 use ddp::Stag;

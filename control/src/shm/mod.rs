@@ -1,12 +1,12 @@
 //! Shared regions for local programs: attachment, and reports of deliveries.
 //!
-//! A program connects to the appliance's attach socket, names a shared-memory object and receives three descriptors:
-//! the region (a sealed memory file), its completion ring ([`dataplane::memory::ring`]) and an eventfd of its own.
-//! `docs/shared-memory.md` describes every byte. The program is attached until the connection closes. End-of-file means
-//! that the region or the appliance has ended.
+//! A program connects to the appliance's attach socket, and names a shared-memory object. It receives three
+//! descriptors: the region (a sealed memory file), its completion ring ([`dataplane::memory::ring`]) and an eventfd of
+//! its own. `docs/shared-memory.md` describes every byte. The program is attached until the connection closes.
+//! End-of-file means that the region or the appliance has ended.
 //!
-//! All calls run on the control thread and never block: the control thread is the only producer of completion rings.
-//! Connections are bounded. If all are in use, a new connection evicts the oldest one that is not attached.
+//! All calls run on the control thread, which is the only producer of completion rings. They never block. Connections
+//! are bounded. If all are in use, a new connection evicts the oldest one that is not attached.
 
 mod message;
 #[cfg(test)]
@@ -70,7 +70,7 @@ pub struct Server {
 pub struct ShmCounters {
     /// Programs that attached.
     pub attached: u64,
-    /// Refused requests, and connections closed because all were in use.
+    /// Refused or failed requests, and connections closed because all were in use.
     pub refused: u64,
     /// Connections closed because their request was not complete within 10 s.
     pub expired: u64,

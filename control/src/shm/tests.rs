@@ -1,3 +1,5 @@
+//! Local programs that attach to a shared region, and faulty or hostile ones.
+
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 

@@ -10,12 +10,16 @@
 /// Maximum number of entries of one dump.
 const SPAN: u64 = 1 << 20;
 
-/// Counts ages and dumps of one kind of entry.
+/// Source of order numbers for entries of one kind (policies or SAs), larger for newer ones, and counter of dumps.
 #[derive(Debug, Default)]
 pub(crate) struct AgeCounter {
+    /// Order number of the newest entry that the monitor has sent; at least `base`.
     newest: u64,
+    /// Order numbers below this one, down to `base - SPAN + 1`, are those of the current dump.
     base: u64,
+    /// Number of new entries in the current dump, at most `SPAN - 1`.
     listed: u64,
+    /// Number of dumps begun.
     dumps: u32,
 }
 
@@ -35,7 +39,8 @@ impl AgeCounter {
         self.dumps += 1;
     }
 
-    /// Returns the age of a new entry: the dump's next one with `of_dump`, else one sent by the monitor.
+    /// Returns the age of an entry seen for the first time. With `of_dump` the entry is the next one that the dump
+    /// lists, and older than those listed before. Otherwise the monitor sent it, and it is the newest.
     pub(crate) fn next_age(&mut self, of_dump: bool) -> Age {
         let order = match of_dump {
             true => {
@@ -50,7 +55,7 @@ impl AgeCounter {
         Age { order, dump: self.dumps }
     }
 
-    /// Returns the age of a changed entry: its order is kept, and it counts as seen.
+    /// Returns the age of a changed entry: same order number, seen in the current dump.
     pub(crate) fn mark_seen(&self, age: Age) -> Age {
         Age { dump: self.dumps, ..age }
     }

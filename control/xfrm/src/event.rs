@@ -46,7 +46,7 @@ pub enum SequenceState {
     },
     /// Sequence numbers received before.
     Inbound {
-        /// Highest number; 0 if none was received. All numbers up to it count as received.
+        /// Highest number; 0 if none was received. All numbers up to it are considered received.
         highest: u64,
         /// Packets of the anti-replay window, 64 to 4096.
         window: u16,
@@ -105,7 +105,7 @@ pub enum Event {
         /// The last permitted sequence number.
         last: u64,
     },
-    /// A policy or SA cannot be applied as the kernel has it. Reported once for each reason.
+    /// A policy or SA cannot be applied as the kernel has it. Reported once, and again if the reason changes.
     Refused {
         /// Kind of the refused entry.
         kind: RefusedKind,
@@ -137,7 +137,7 @@ pub struct PolicyInfo {
     pub index: u32,
     /// Required SAs; empty if none are required.
     pub templates: String,
-    /// Reason why the policy is not applied as the kernel has it, if so.
+    /// Reason why the policy is not applied as in the kernel, if any.
     pub refused: Option<String>,
 }
 
@@ -160,7 +160,7 @@ pub struct SaInfo {
     pub tunnel: bool,
     /// Algorithms, as the kernel names them.
     pub algorithm: String,
-    /// Reason why the SA is not used, if so.
+    /// Reason why the SA is not used, if any.
     pub refused: Option<String>,
 }
 

@@ -1,8 +1,8 @@
 //! Parses a datagram of the kernel into messages.
 //!
 //! The types of netlink-packet-xfrm parse fixed parts and attributes. Its message types are not used for parsing: they
-//! index without a length check, and if a late attribute is malformed they free the keys of an earlier one without
-//! wiping them. Only the attributes used here are parsed; the others are skipped.
+//! index without a length check, and they free the keys of an attribute without wiping them if a later attribute is
+//! malformed. Only the attributes used here are parsed; the others are skipped.
 
 use netlink_packet_core::{NLM_F_DUMP_INTR, NLM_F_MULTIPART};
 use netlink_packet_core::{NetlinkBuffer, NlaBuffer, NlasIterator, Parseable as _};
@@ -26,7 +26,7 @@ const XFRMA_SA_DIR: u16 = 33;
 
 const ALIGNMENT: usize = 4;
 
-/// One netlink message.
+/// A netlink message of the kernel.
 pub(crate) struct Message {
     /// Sequence number of the answered request; in a monitor message, of the request that caused the change.
     pub(crate) sequence: u32,

@@ -13,7 +13,7 @@ use crate::request::{self, Request};
 use crate::sa::{SaKey, Usage};
 use crate::sas::{SaMessage, Sas};
 
-/// Maximum number of waiting requests for SAs. Lost ones are no error: the data plane repeats its requests.
+/// Maximum number of waiting requests for SAs. A lost request is not an error: the data plane repeats it.
 const MAX_WANTED: usize = 64;
 
 /// Parameters of the mirror.
@@ -81,7 +81,7 @@ pub struct Mirror {
     synced: bool,
     /// True if the kernel refused the last dump.
     dump_refused: bool,
-    /// True if policies or SAs have changed since events were last made.
+    /// True if policies or SAs have changed since events were last generated.
     has_changes: bool,
     counts: MirrorCounters,
 }
@@ -292,7 +292,7 @@ impl Mirror {
                 hard && self.sas.remove(&key, events)
             }
             Body::SasFlushed(protocol) => self.sas.flush(protocol, events),
-            // Without the changed policies and SAs themselves: a new dump is needed.
+            // Neither message contains the changed policies and SAs, so a new dump is needed.
             Body::Migrated | Body::Overrun => true,
             Body::Acknowledged(code) => {
                 self.handle_ack(message.sequence, code);

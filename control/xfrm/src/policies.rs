@@ -105,7 +105,7 @@ impl Policies {
         }
     }
 
-    /// Removes an expired policy. Returns the same as [`delete`](Self::delete).
+    /// Removes a policy that has expired or was deleted. Returns the same as [`delete`](Self::delete).
     pub(crate) fn remove_expired(
         &mut self,
         info: &UserPolicyInfo,

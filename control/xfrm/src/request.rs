@@ -1,4 +1,4 @@
-//! Messages to the kernel.
+//! XFRM messages to the kernel: dumps, acquires, expired lifetimes, and sequence numbers.
 
 use ipsec::policy::Flow;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST};
@@ -115,8 +115,8 @@ pub(crate) fn update_state(sa: &Sa, numbers: SequenceNumbers, used: Option<Usage
     Request { message, flags: NLM_F_REPLACE }
 }
 
-/// Returns the replay state. All numbers up to the highest count as received; the window itself remains in the data
-/// plane.
+/// Returns the replay state. All numbers up to the highest are reported as received; the window itself remains in the
+/// data plane.
 fn replay_attribute(
     kernels: &ReplayState,
     SequenceNumbers { sent, received }: SequenceNumbers,

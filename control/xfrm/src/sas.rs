@@ -574,8 +574,8 @@ impl SaEntry {
         true
     }
 
-    /// Returns the sequence numbers to report. Pending ones count as sent, so that a later message does not revert an
-    /// earlier reservation.
+    /// Returns the sequence numbers to report. Pending ones are reported as sent, so that a later message does not
+    /// revert an earlier reservation.
     fn reported_numbers(&self) -> SequenceNumbers {
         let sent = self
             .pending

@@ -5,8 +5,8 @@
 //!  producer   put something into the ring ; must_ring: fence ; armed?
 //! ```
 //!
-//! Either fence comes first in the order of all SeqCst fences: either the producer sees `armed`, or the
-//! consumer sees the new entry in the ring. Not here: the descriptor on which the consumer sleeps.
+//! All SeqCst fences have one total order. If the consumer's fence is first, the producer sees `armed`; otherwise the
+//! consumer's poll sees the new entry in the ring. Not included: the descriptor on which the consumer sleeps.
 //! `tests/doorbell.rs` tries all interleavings (`RUSTFLAGS="--cfg loom" cargo test -p base --test doorbell`).
 
 #[cfg(loom)]
@@ -43,8 +43,8 @@ impl Doorbell {
         self.armed.load(Ordering::Relaxed)
     }
 
-    /// Checks the flag after an entry was put into the ring. Returns whether the caller must wake the consumer.
-    /// Of several concurrent callers, all may have to.
+    /// Checks the flag after an entry was put into the ring. Returns whether the caller must wake the consumer. Several
+    /// concurrent callers may all receive true.
     #[inline]
     pub fn must_ring(&self) -> bool {
         fence(Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Numbers of a protocol error.
+//! Numbers of a protocol error: layer, type and code.
 
 use core::fmt;
 

@@ -1,7 +1,7 @@
 //! Explanations for operators: what a name in a counter, an event or a note means, its usual cause and the remedy.
 //! `ddpctl explain` and `docs/reasons.md` are generated from them.
 
-/// Explains one name.
+/// Explanation of one name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Explanation {
     /// Stable name, `snake_case`.
@@ -14,8 +14,8 @@ pub struct Explanation {
     pub remedy: &'static str,
 }
 
-/// Declares an enum without fields whose values each have an [`Explanation`]: the doc comment is the meaning. Name, cause
-/// and remedy are in the attribute `explain`. Generates `ALL`, `explanation` and `name`.
+/// Declares an enum without fields whose values each have an [`Explanation`]: the doc comment is the meaning. Name,
+/// cause and remedy are in the attribute `explain`. Generates `ALL`, `explanation` and `name`.
 ///
 /// ```
 /// base::explained! {

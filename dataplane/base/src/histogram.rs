@@ -2,8 +2,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// `BOUNDS` bounds, the first of which is `FIRST`; values above the last are counted separately. Written by one
-/// thread with relaxed stores, read by any.
+/// Histogram with `BOUNDS` bounds, the first of which is `FIRST`; values above the last are counted separately. Written
+/// by one thread with relaxed stores, read by any.
 #[derive(Debug)]
 pub struct Histogram<const FIRST: u64, const BOUNDS: usize> {
     counts: [AtomicU64; BOUNDS],
@@ -11,7 +11,7 @@ pub struct Histogram<const FIRST: u64, const BOUNDS: usize> {
     sum: AtomicU64,
 }
 
-/// Nanoseconds, from 1 microsecond to 16 seconds.
+/// Histogram of durations, nanoseconds, with bounds from 1 µs to 16.8 s.
 pub type Durations = Histogram<1000, 25>;
 
 /// Snapshot of a histogram.

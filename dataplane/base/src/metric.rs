@@ -1,7 +1,7 @@
 //! Descriptors of counters: name, kind, unit and help. The API, `ddpctl` and the metrics are derived from them.
 //! A new counter is one line where it is counted or shown.
 
-/// Describes one counter.
+/// Description of one counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Descriptor {
     /// Stable name, `snake_case`.

@@ -15,8 +15,8 @@ pub fn counted_are<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> 
     format!("{} {verb}", counted(number, noun))
 }
 
-/// Returns `3 s`, `0.25 s`, rounded to hundredths. Rounding hides the short part of a
-/// time-out that has passed in processing.
+/// Returns `3 s`, `0.25 s`, rounded to hundredths. Rounding hides the few milliseconds of a time-out that processing
+/// has used.
 pub fn seconds(time: Duration) -> String {
     let hundredths = (time.as_millis() + 5) / 10;
     let (whole, part) = (hundredths / 100, hundredths % 100);

@@ -1,8 +1,8 @@
 //! Monotonic time for protocol code, which does not read a clock: the worker passes `now` to it, tests pass
 //! virtual time.
 //!
-//! [`Instant`] is a point, [`Nanos`] a span. Code that runs per packet computes with [`Nanos`]; configuration and timers
-//! use [`Duration`]. Sums saturate at the last point or the longest span, differences at zero.
+//! [`Instant`] is a point, [`Nanos`] a span. Code that runs per packet computes with [`Nanos`]; configuration and
+//! timers use [`Duration`]. Sums saturate at the last point or the longest span, differences at zero.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Div, Mul, Sub};
@@ -13,7 +13,7 @@ use core::time::Duration;
 pub struct Instant(u64);
 
 impl Instant {
-    /// The origin.
+    /// Origin of the time scale: 0 ns.
     pub const ZERO: Instant = Instant(0);
 
     /// Returns the point `nanos` nanoseconds after the origin.

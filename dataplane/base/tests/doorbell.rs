@@ -1,4 +1,4 @@
-//! All interleavings of a consumer that goes to sleep and of producers that add entries to its ring: the consumer never
+//! All interleavings of a consumer before its sleep and of producers that add entries to its ring. The consumer never
 //! sleeps while the ring has an entry and no producer wakes it. Ring and descriptor are counters; the descriptor's is
 //! ordered by a lock, as in the kernel.
 

@@ -1,5 +1,5 @@
-//! Times of this crate and of the code that it replaces, in alternating slices, for bytes that begin at 2 mod 64 as an
-//! FPDU does: medians in nanoseconds, and the median of the ratios old/new with its 95 % interval (order statistics).
+//! Times of this crate and of the code that it replaces, in alternating slices. The bytes begin at 2 mod 64, as an FPDU
+//! does. Prints medians in nanoseconds, and the median of the ratios old/new with its 95 % interval (order statistics).
 //!
 //! `cargo run --release -p crc32c --example paired [PAIRS]`
 #![allow(clippy::print_stdout)]
@@ -13,7 +13,7 @@ use crc32c::{Digest, Engine, Inserts, Path, Sum, Target};
 const LENGTHS: [usize; 15] =
     [16, 32, 48, 64, 96, 128, 144, 192, 224, 230, 320, 1448, 1460, 4096, 8948];
 
-/// Bytes of one slice of either side.
+/// Bytes processed per slice, by either side.
 const SLICE_LEN: usize = 1 << 16;
 
 fn main() {
@@ -137,7 +137,7 @@ fn print_row<A, B>(name: &str, len: usize, pairs: usize, old: impl Fn() -> A, ne
     );
 }
 
-/// Nanoseconds of a call.
+/// Returns the nanoseconds per call.
 fn nanos_per_call<T>(calls: usize, call: impl Fn() -> T) -> f64 {
     let start = Instant::now();
     for _ in 0..calls {
@@ -146,7 +146,7 @@ fn nanos_per_call<T>(calls: usize, call: impl Fn() -> T) -> f64 {
     start.elapsed().as_nanos() as f64 / calls as f64
 }
 
-/// The instruction below 384 bytes, `crc-fast` from there on.
+/// Uses the instruction below 384 bytes, `crc-fast` from there on.
 #[inline(never)]
 fn baseline_crc(bytes: &[u8]) -> u32 {
     if bytes.len() < 384 {
@@ -157,7 +157,7 @@ fn baseline_crc(bytes: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
-/// As `dataplane` computes the Internet checksum: the compiler's vectors, wide from 128 bytes on.
+/// Computes the Internet checksum as `dataplane` does: the compiler's vectors, wide from 128 bytes on.
 fn sum() -> fn(&[u8]) -> u64 {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     fn sum_simd(bytes: &[u8]) -> u64 {

@@ -1,9 +1,9 @@
 //! CRC32c by carry-less multiplication in 256-bit registers, optionally with the copy and the sum of the same
 //! bytes. For CPUs with VPCLMULQDQ and without AVX-512. [`crate::avx512`] describes the method.
 //!
-//! There are no masked loads. At the head the odd bytes are moved up in a lane of 16 bytes. Eight lanes are a
-//! step of the loop. The remaining lanes, and the accumulators, are multiplied by the factors that move each to
-//! the position of the last lane:
+//! AVX2 has no masked byte loads. The head, the first 1 to 16 bytes, is moved up to the end of a lane of 16 bytes. A
+//! step of the loop takes eight lanes. The remaining lanes, and the accumulators, are multiplied by the factors that
+//! move each to the position of the last lane:
 //!
 //! ```text
 //!   |0 0 0 h h h|lane 1| ... |lane 7|   |8 lanes| ... |8 lanes|   |0 to 7 lanes|   |last lane|
@@ -15,7 +15,7 @@ use crate::pass::{MAX_SUM_LEN, Pass, factors, message_sum, reduce};
 
 const LANE: usize = 16;
 const VECTOR: usize = 32;
-/// Four accumulators.
+/// Bytes of a step of the loop: four accumulators of 32 bytes.
 const STEP: usize = 4 * VECTOR;
 
 /// True if this CPU has the features that the functions here are compiled for.
@@ -49,8 +49,8 @@ impl Pass for Avx2 {
         let state = !crc;
         let mut sums = Sums::new();
 
-        // Lanes from the second on, which are inside the message. The bytes that a lane shares with the head
-        // are copied again, and summed here only.
+        // Loads lane `at`, 1 or above, and with `COPY` copies it: the lane is inside the message. Lane 1 shares `lead`
+        // bytes with the first load. They are copied twice, and summed once, here.
         let one = |at: usize| {
             // SAFETY: the lane is inside the message.
             let lane = unsafe { _mm_loadu_si128(from.add(at * LANE).cast()) };
@@ -76,13 +76,14 @@ impl Pass for Avx2 {
             // SAFETY: as above, for writing.
             unsafe { _mm_storeu_si128(dst.cast(), first) };
         }
-        // SAFETY: at most 15 bytes before the last 16 of the table.
+        // SAFETY: the table has 32 bytes, and the load of 16 begins at `LANE - lead`, at most 16.
         let up = unsafe { _mm_loadu_si128(SHIFT_UP_SHUFFLES.as_ptr().add(LANE - lead).cast()) };
         let second = one(1);
         if SUM {
             sums.add(_mm256_set_m128i(second, _mm_shuffle_epi8(first, up)), 0);
         }
-        // The state is added to the first four bytes; its rest behind a shorter head is added to the next lane.
+        // The state is XORed into the first four bytes of the message. Its part behind a shorter head goes into the
+        // next lane.
         let head = _mm_shuffle_epi8(_mm_xor_si128(first, _mm_cvtsi32_si128(state as i32)), up);
         let in_head = LANE - lead;
         let over = if in_head < 4 { state >> (8 * in_head) } else { 0 };
@@ -99,7 +100,7 @@ impl Pass for Avx2 {
         let last = lanes - 1;
         let mut at = 8;
         while at + 8 <= last {
-            // One after the other: sixteen registers cannot hold four more vectors.
+            // Loads one vector at a time: sixteen registers cannot hold four more.
             for (i, acc) in acc.iter_mut().enumerate() {
                 let new = two(at + 2 * i);
                 if SUM {
@@ -113,7 +114,7 @@ impl Pass for Avx2 {
         // Each lane is moved by its distance to the last one.
         let left = last - at;
         let place = |lane: usize| {
-            // SAFETY: `lane` is at most 8 + 6 of the 16, and at least 8 - 7.
+            // SAFETY: the load takes two of the 16 entries, and `lane` is 1 to 14.
             unsafe { _mm256_loadu_si256(LAST_LANE_FACTORS.as_ptr().add(lane).cast()) }
         };
         let zero = _mm256_setzero_si256();
@@ -134,7 +135,7 @@ impl Pass for Avx2 {
         if SUM {
             sums.add(_mm256_set_m128i(end, single), 1);
         }
-        // Zero, or the lane before the last.
+        // `single` is the lane before the last, or zero.
         let by = _mm256_set_epi64x(0, 0, LANE_FACTORS[1] as i64, LANE_FACTORS[0] as i64);
         let onto = _mm256_inserti128_si256::<1>(zero, end);
         b = _mm256_xor_si256(b, fold_onto(_mm256_zextsi128_si256(single), by, onto));
@@ -144,7 +145,7 @@ impl Pass for Avx2 {
     }
 }
 
-/// Returns `acc` moved by the distance of `factors`, with `addend` added.
+/// Returns `acc` moved by the distance of `factors`, XOR `addend`.
 #[target_feature(enable = "avx2,vpclmulqdq")]
 #[inline]
 fn fold_onto(acc: __m256i, factors: __m256i, addend: __m256i) -> __m256i {
@@ -189,7 +190,7 @@ impl Sums {
     }
 }
 
-/// Shuffles: the one that moves bytes up by `n` and fills with zeros begins at `16 - n`.
+/// Shuffle masks: the mask at offset `16 - n` moves bytes up by `n` and fills with zeros.
 static SHIFT_UP_SHUFFLES: [i8; 2 * LANE] = {
     let mut up = [-1; 2 * LANE];
     let mut i = 0;

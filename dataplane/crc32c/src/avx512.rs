@@ -2,16 +2,16 @@
 //! Generic Polynomials Using PCLMULQDQ Instruction" (Intel, 2009). Optionally with the copy and the sum of the
 //! same bytes.
 //!
-//! Zeros in front of a message do not change its CRC before the initial value is added. So the odd bytes are at
-//! the head, loaded with a mask, and the last vector ends with the message: there is no tail.
+//! Zeros in front of a message do not change its CRC before the initial value is added. So a partial vector is at the
+//! head, loaded with a mask, and the last vector ends with the message: there is no tail.
 //!
 //! ```text
 //!   |0 0 0 h h h h h|vector 1|vector 2| ... |vector k-1|     64 bytes each
 //!          ^ the state is added to the first 4 bytes of the message
 //! ```
 //!
-//! Four accumulators, 256 bytes apart per step. The first step takes as many vectors as leave a multiple of
-//! four; unused accumulators begin as zero. At the end one multiplication moves each 128-bit lane to the
+//! Four accumulators, which each step moves by 256 bytes. The first step takes 1 to 4 vectors, so that a multiple of
+//! four remains; unused accumulators begin as zero. At the end one multiplication moves each 128-bit lane to the
 //! position of the last, and the CRC instruction reduces their sum.
 
 mod inserting;
@@ -68,8 +68,8 @@ impl Pass for Avx512 {
         let state = !crc;
         let mut sums = Sums::new();
 
-        // SAFETY: the mask leaves the bytes from `lead` on, which are the first of the message, at most all of
-        // it.
+        // SAFETY: the mask selects the bytes from `lead` on: the first `VECTOR - lead` of the message, which has at
+        // least so many.
         let head = unsafe { _mm512_maskz_loadu_epi8(mask, src.cast()) };
         if COPY {
             // SAFETY: as above, for writing.
@@ -88,8 +88,8 @@ impl Pass for Avx512 {
             vector
         };
 
-        // The state is added to the first four bytes; its rest behind a shorter head is added to the next
-        // vector.
+        // The state is XORed into the first four bytes of the message. Its part behind a shorter head goes into the
+        // next vector.
         let head = _mm512_xor_si512(head, _mm512_maskz_expand_epi8(mask, scalar(state)));
         let in_head = VECTOR - lead;
         let mut over = scalar(if in_head < 4 { state >> (8 * in_head) } else { 0 });
@@ -113,7 +113,7 @@ impl Pass for Avx512 {
             }
         }
         if SUM {
-            // The head is already counted, without the state.
+            // The head is already summed, without the state.
             if at == 2 {
                 sums.add::<0>(acc[3]);
             } else if at == 3 {
@@ -149,7 +149,7 @@ impl Pass for Avx512 {
     }
 }
 
-/// Moves the accumulators by one step and adds its four vectors; `factors` is [`step_factors`].
+/// Moves the accumulators by one step and adds the step's vectors `new`. `factors` is [`step_factors`].
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 #[inline]
 fn step(acc: Lanes, factors: __m512i, new: Lanes) -> Lanes {
@@ -168,7 +168,7 @@ fn step_factors() -> __m512i {
     _mm512_broadcast_i32x4(lane(STEP_FACTORS))
 }
 
-/// Returns the CRC when the whole message is in the accumulators.
+/// Returns the CRC of a message that the accumulators cover completely.
 #[target_feature(enable = "avx512f,avx512vl,vpclmulqdq,pclmulqdq,sse4.2")]
 #[inline]
 fn reduce_lanes(acc: Lanes) -> u32 {
@@ -184,7 +184,7 @@ fn reduce_lanes(acc: Lanes) -> u32 {
     reduce(half)
 }
 
-/// Returns `acc` moved by the distance of `factors`, with `addend` added.
+/// Returns `acc` moved by the distance of `factors`, XOR `addend`.
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 #[inline]
 fn fold_onto(acc: __m512i, factors: __m512i, addend: __m512i) -> __m512i {
@@ -260,7 +260,8 @@ impl Sums {
 /// Factors for one step of the loop.
 const STEP_FACTORS: [u64; 2] = factors(4 * 512);
 
-/// Factors by accumulator and lane, to the last lane of the last accumulator, whose own factors are zero.
+/// Factors, by accumulator and lane, that move a lane to the last lane of the last accumulator. Those of the last lane
+/// are zero.
 static LAST_LANE_FACTORS: [[[u64; 2]; 4]; 4] = {
     let mut all = [[[0; 2]; 4]; 4];
     let mut i = 0;

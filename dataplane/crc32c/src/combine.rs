@@ -6,7 +6,7 @@ use crate::Engine;
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 /// x^0, reflected.
 const ONE: u32 = 1 << 31;
-/// Most bytes of one step.
+/// Maximum number of bytes of one step.
 const MAX_SHIFT_LEN: usize = 0xffff;
 
 /// Returns the CRC32c of a concatenation: `front` is the CRC of the first bytes, `back` that of the last `len`.
@@ -39,8 +39,8 @@ fn shift(crc: u32, len: usize) -> u32 {
     multiply(multiply(multiply(crc, *low), *high), X_POW_64)
 }
 
-/// Powers of x, reflected, that move by bytes. Each is divided by x^32, the factor by which [`multiply_x32`]
-/// multiplies.
+/// Powers of x, reflected: factors that move a CRC by a number of bytes. Each is divided by x^32, the factor by which
+/// [`multiply_x32`] multiplies.
 struct Powers {
     /// Factors for the lower 8 bits of a number of bytes.
     low: [u32; 256],
@@ -125,7 +125,7 @@ mod tests {
         multiply(multiply(multiply(crc, POWERS.low[len & 0xff]), POWERS.high[len >> 8]), X_POW_64)
     }
 
-    /// For every length, also on a CPU without the instructions.
+    /// Compares the path of this CPU, and the products without its instructions, at every length.
     #[test]
     fn combined_crc_equals_crc_of_concatenation() {
         let bytes: Vec<u8> = (0..140_000_u32).map(|i| (i * 7 + i / 251) as u8).collect();

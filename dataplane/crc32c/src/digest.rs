@@ -7,9 +7,9 @@ use crate::{Engine, MAX_INSERTING_LEN, MIN_CLMUL_LEN, Sum, update, update_number
 
 /// CRC32c, and optionally the Internet checksum, of the bytes so far.
 ///
-/// Stored in one number, so that it is always stored and loaded whole. A load of a value stored in parts waits
-/// until all earlier stores have reached the cache, among them those to a packet's lines, which another core
-/// may own.
+/// Packed into one `u64`, so that store-to-load forwarding works. A load that spans several stores stalls until they
+/// have left the store buffer. They wait there for earlier stores, among them those to a packet's cache lines, which
+/// another core may own.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest(u64);
 
@@ -120,14 +120,14 @@ impl<'a> Target<'a> {
         Target { to, inserts, digest }
     }
 
-    /// True if a copy to `len` bytes with inserted words, and its digest, take one pass on this CPU. Otherwise
-    /// it is correct but not faster.
+    /// True if this CPU copies into `len` bytes, inserts words and computes the digest in one pass. Otherwise a target
+    /// [`with_inserts`](Self::with_inserts) is correct, but not faster than separate steps.
     #[inline]
     pub fn inserts_in_one_pass(len: usize) -> bool {
         (MIN_CLMUL_LEN..=MAX_INSERTING_LEN).contains(&len) && Engine::best().can_insert()
     }
 
-    /// Returns the bytes of the source.
+    /// Returns the length of the source, bytes.
     #[inline]
     pub fn source_len(&self) -> usize {
         self.inserts.source_len(self.to.len())
@@ -146,7 +146,7 @@ impl<'a> Target<'a> {
     #[inline]
     pub fn copy(&mut self, from: &[u8]) {
         assert_eq!(from.len(), self.source_len(), "a copy has the length of its source");
-        // SAFETY: the lengths are equal, and a borrowed slice is not in one that is borrowed mutably.
+        // SAFETY: the lengths are equal, and a shared borrow does not overlap a mutable one.
         unsafe { self.copy_from(from.as_ptr()) }
     }
 

@@ -5,7 +5,7 @@ use core::fmt;
 /// Words of four bytes in a copy, one every [`INTERVAL`](Self::INTERVAL) bytes. Each has two zero bytes and a 16-bit
 /// number, most significant byte first, which grows by [`INTERVAL`](Self::INTERVAL) from word to word.
 ///
-/// Stored in one number for the same reason as a [`Digest`](crate::Digest).
+/// Packed into one `u64` for the same reason as a [`Digest`](crate::Digest).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Inserts(u64);
 
@@ -17,7 +17,7 @@ impl Inserts {
     /// No words, in a copy of any length.
     pub(crate) const NONE: Inserts = Inserts::new(u32::MAX, 0);
 
-    /// Returns words of which the first begins at offset `first` of the copy, with this number.
+    /// Returns words to insert: the first at offset `first` of the copy and with this number.
     #[inline]
     pub const fn new(first: u32, number: u16) -> Inserts {
         Inserts((first as u64) << 16 | number as u64)
@@ -29,7 +29,7 @@ impl Inserts {
         (self.0 >> 16) as usize
     }
 
-    /// Returns the bytes of the source for a copy of `len` bytes.
+    /// Returns the length of the source for a copy of `len` bytes.
     #[inline]
     pub fn source_len(self, len: usize) -> usize {
         let behind = len.saturating_sub(self.first_offset());
@@ -37,7 +37,7 @@ impl Inserts {
         len - Self::LEN * whole - part.min(Self::LEN)
     }
 
-    /// Returns the first word as it is in memory.
+    /// Returns the next word to insert; its `to_le_bytes` are the bytes in the copy.
     #[inline]
     pub(crate) fn first_word(self) -> u32 {
         let [high, low] = (self.0 as u16).to_be_bytes();

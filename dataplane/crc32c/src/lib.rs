@@ -42,7 +42,7 @@ use crc_fast::CrcAlgorithm;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Path {
-    /// The CPU's CRC instruction, 8 bytes at a time (`crc32c-hw`). Fastest to start.
+    /// The CPU's CRC instruction, 8 bytes at a time (`crc32c-hw`). Fastest for short runs: it has no set-up.
     Instruction = 1,
     /// Carry-less multiplication by `crc-fast`, which has its own dispatch.
     Clmul = 2,
@@ -65,7 +65,7 @@ impl Path {
     /// All paths.
     pub const ALL: [Path; 4] = [Path::Instruction, Path::Clmul, Path::Avx2, Path::Avx512];
 
-    /// Returns the bytes from which on the path is faster than the instruction; measured by
+    /// Returns the length in bytes from which on the path is faster than the instruction; measured by
     /// `examples/paired.rs`.
     const fn break_even_len(self) -> usize {
         match self {
@@ -150,7 +150,7 @@ impl Engine {
     #[inline]
     pub fn copy_crc(self, crc: u32, from: &[u8], to: &mut [u8]) -> u32 {
         assert_eq!(from.len(), to.len(), "a copy has the length of its source");
-        // SAFETY: the lengths are equal, and a borrowed slice is not in one that is borrowed mutably.
+        // SAFETY: the lengths are equal, and a shared borrow does not overlap a mutable one.
         unsafe { self.copy_from::<false>(crc, Sum::default(), from.as_ptr(), to).0 }
     }
 
@@ -161,7 +161,7 @@ impl Engine {
     #[inline]
     pub fn copy_crc_sum(self, crc: u32, sum: Sum, from: &[u8], to: &mut [u8]) -> (u32, Sum) {
         assert_eq!(from.len(), to.len(), "a copy has the length of its source");
-        // SAFETY: the lengths are equal, and a borrowed slice is not in one that is borrowed mutably.
+        // SAFETY: the lengths are equal, and a shared borrow does not overlap a mutable one.
         unsafe { self.copy_from::<true>(crc, sum, from.as_ptr(), to) }
     }
 

@@ -5,16 +5,16 @@ use core::arch::x86_64::*;
 use crate::combine::power;
 use crate::sum::{Sum, fold};
 
-/// Most bytes of one pass with a sum: the sum of so many words stays below 2^32.
+/// Maximum number of bytes of one pass with a sum: the sum of so many words stays below 2^32.
 pub(crate) const MAX_SUM_LEN: usize = 1 << 16;
 
 /// An engine with one pass over bytes.
 pub(crate) trait Pass {
-    /// Fewest bytes of a pass.
+    /// Minimum bytes of a pass.
     const MIN_LEN: usize;
 
-    /// Returns the CRC, and with `SUM` the folded sum of little-endian words, of `len` bytes, which with `COPY`
-    /// are copied.
+    /// Returns the CRC of `len` bytes, and with `SUM` the folded sum of their little-endian words. With `COPY` it
+    /// copies the bytes.
     ///
     /// # Safety
     /// The CPU supports the features that the engine is compiled for; `len` is at least [`MIN_LEN`](Self::MIN_LEN),
@@ -28,8 +28,7 @@ pub(crate) trait Pass {
     ) -> (u32, u16);
 }
 
-/// Returns CRC32c, and with `SUM` the sum, of `len` bytes, at least [`Pass::MIN_LEN`], which with `COPY` are
-/// copied.
+/// Returns the CRC32c, and with `SUM` the sum, of `len` bytes, at least [`Pass::MIN_LEN`]. With `COPY` it copies them.
 ///
 /// # Safety
 /// The CPU supports the features that the engine is compiled for; `from` may be read and, with `COPY`, `to` written for
@@ -59,12 +58,13 @@ pub(crate) unsafe fn run<P: Pass, const COPY: bool, const SUM: bool>(
     (crc, sum)
 }
 
-/// Returns the bytes of the next pass with a sum. The remainder is empty or at least [`Pass::MIN_LEN`].
+/// Returns the length of the next pass with a sum. The remainder is empty or at least [`Pass::MIN_LEN`] bytes.
 fn pass_len<P: Pass>(left: usize) -> usize {
     if left <= MAX_SUM_LEN { left } else { MAX_SUM_LEN.min(left - P::MIN_LEN) }
 }
 
-/// Returns the CRC of a message that was moved into the last lane; `lanes` are two parts of it to be added.
+/// Returns the CRC of a message from two 128-bit remainders, both moved to the position of its last 16 bytes. XORs them
+/// and reduces the result with the CRC instruction.
 #[target_feature(enable = "avx2,sse4.2")]
 #[inline]
 pub(crate) fn reduce(lanes: __m256i) -> u32 {
@@ -81,7 +81,7 @@ pub(crate) fn message_sum(words: u64, lead: usize) -> u16 {
     if lead % 2 == 1 { words.swap_bytes() } else { words }
 }
 
-/// Returns the factors that move a lane by `bits`: of its first and of its last 8 bytes.
+/// Returns the factors that move a lane by `bits`: one for its first and one for its last 8 bytes.
 pub(crate) const fn factors(bits: u32) -> [u64; 2] {
     // The product of two reflected values is one bit short, which the shift compensates. Reduction by the CRC
     // instruction multiplies by x^32.

@@ -57,8 +57,8 @@ fn engines() -> impl Iterator<Item = Engine> {
     Path::ALL.into_iter().filter_map(Engine::with_path)
 }
 
-/// Calls `case` with every length and alignment, and with the CRC of that many bytes after `crc`. The bytes are
-/// the same for every alignment.
+/// Calls `case` with bytes of every length and alignment, the alignment, and the expected CRC of these bytes behind
+/// `crc`. The content is the same for every alignment.
 fn for_each_case(crc: u32, mut case: impl FnMut(&[u8], usize, u32)) {
     let plain = noise(MAX_LEN, 7);
     let mut expected = vec![crc];
@@ -145,7 +145,7 @@ fn copy_is_exact_at_every_length_and_alignment() {
     }
 }
 
-/// Returns a copy of `len` bytes with inserted words, made byte by byte, and the bytes taken from the source.
+/// Returns a reference copy, made byte by byte: `len` bytes with inserted words, and the number of source bytes in it.
 fn copy_with_words(source: &[u8], len: usize, first: usize, number: u16) -> (Vec<u8>, usize) {
     let (mut copy, mut at) = (Vec::new(), 0);
     for i in 0..len {
@@ -241,7 +241,7 @@ fn target_filled_at_once_or_in_pieces_is_equal() {
     }
 }
 
-/// For any split, in two and in many pieces, and any path for each piece.
+/// Splits the bytes into two or many pieces at any places, with any path for each piece.
 #[test]
 fn crc_of_split_bytes_matches_whole_on_every_path() {
     let bytes = noise(1500, 11);

@@ -21,10 +21,10 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! `flags` bit 0: the sender's stream is bare DDP, bit 1: it is RDMAP; neither: not stated. Other bits, and
-//! `reserved`, are sent as zero and ignored on receipt. `access` bit 0: the peer may write, bit 1: the peer may
-//! read, bit 2: the peer may do atomics. Bit 3: another stream has the region (then there are no rights and the
-//! STag is 0). Other bits are ignored. A receiver refuses another version.
+//! `flags` bit 0: the sender's stream is bare DDP, bit 1: it is RDMAP; neither or both: not stated. Other bits, and
+//! `reserved`, are sent as zero and ignored on receipt. `access` bit 0: the peer may write, bit 1: the peer may read,
+//! bit 2: the peer may do atomics. Bit 3: another stream has the region (then there are no rights and the STag is 0).
+//! Other bits are ignored. A receiver refuses another version.
 
 use core::ops::Range;
 
@@ -61,9 +61,9 @@ mod field {
 pub const HEADER_LEN: usize = field::COUNT.end;
 /// Bytes of one region without its name.
 pub const ENTRY_LEN: usize = field::LEN.end;
-/// Longest region name, bytes.
+/// Maximum length of a region's name, bytes.
 pub const MAX_NAME: usize = 64;
-/// Most private data an MPA frame carries, bytes (RFC 5044 §7.1.1).
+/// Maximum length of an MPA frame's private data, bytes (RFC 5044 §7.1.1).
 pub const MAX_PRIVATE_DATA: usize = wire::mpa::MAX_PRIVATE_DATA;
 
 const MAGIC: [u8; 4] = *b"DDPA";
@@ -78,7 +78,7 @@ pub struct Advertised {
     pub stag: u32,
     /// Tagged offset of the region's first byte.
     pub base_to: u64,
-    /// Bytes in the region.
+    /// Length of the region, bytes.
     pub len: u64,
     /// The peer may write.
     pub remote_write: bool,
@@ -115,7 +115,7 @@ pub fn is_name(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
 }
 
-/// Returns the bytes of an advertisement of regions with these names.
+/// Returns the length of an advertisement of regions with these names, bytes.
 pub fn encoded_len<'a>(names: impl IntoIterator<Item = &'a str>) -> usize {
     names.into_iter().fold(HEADER_LEN, |sum, name| sum + ENTRY_LEN + name.len())
 }

@@ -6,7 +6,8 @@
 //! zeroed.
 //!
 //! Peers share the bytes so that none can exhaust them (RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1): a peer gets one more
-//! buffer only if the remainder is at least as large as its new total; within the share of a peer, its streams likewise.
+//! buffer only if the remainder is at least as large as its new total. The streams of a peer divide its share by the
+//! same rule.
 //!
 //! ```text
 //!   one greedy peer       |#################|                 |   leaves half
@@ -21,9 +22,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Most spare buffers that are not longer than [`LONG`].
+/// Maximum number of spare buffers that are not longer than [`LONG`].
 const MAX_SHORT: usize = 64;
-/// Most bytes of spare [`LONG`] buffers.
+/// Maximum size of all spare [`LONG`] buffers, bytes.
 const MAX_LONG_BYTES: usize = 4 << 20;
 /// Capacity in bytes above which a buffer is long. Long buffers are reused for long messages only. Fresh pages from
 /// the system for each would cost more than the copy of the bytes, and a short message must not pin a long buffer.
@@ -173,7 +174,7 @@ impl BufferPool {
         self.refused_full
     }
 
-    /// Returns the number of buffers refused because the stream or its peer has its share, although enough
+    /// Returns the number of buffers refused because the stream or its peer has used up its share, although enough
     /// bytes were left.
     pub fn refused_share(&self) -> u64 {
         self.refused_share
@@ -259,7 +260,8 @@ impl BufferPool {
         self.spare.take(len)
     }
 
-    /// Returns a complete message, copied out of a long buffer if it is short.
+    /// Returns a complete message. If it fills at most half of a long buffer, it is copied, and the long buffer is kept
+    /// for reuse.
     pub(crate) fn compact(&mut self, data: Vec<u8>) -> Vec<u8> {
         if data.capacity() <= LONG || data.len() > data.capacity() / 2 {
             return data;

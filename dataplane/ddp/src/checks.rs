@@ -3,9 +3,10 @@
 //! `rdmap::checks`.
 //!
 //! ```text
-//!   at arrival:           DDP's checks -> access_needed, admit  -> [in order: advance] -> placement
-//!   order reaches it:     advance -> [untagged message complete: delivered]
-//!   order reaches error:  on_error_reached
+//!   at arrival:               DDP's checks -> access_needed, admit -> [in order: advance] -> placement
+//!   all earlier segments
+//!   have arrived:             advance -> [untagged message complete: on_delivered]
+//!   the same, of an error:    on_error_reached
 //! ```
 
 use core::convert::Infallible;
@@ -58,8 +59,8 @@ pub trait UlpChecks: Debug {
     /// The ULP rejects the segment; it is not placed.
     fn admit(&self, header: &HeaderRepr, len: u32) -> Result<(), Reject<Self::Code>>;
 
-    /// Checks a tagged segment that [`admit`](Self::admit) has accepted, when the order reaches it. A segment
-    /// that arrives in order is not placed yet.
+    /// Checks a tagged segment that [`admit`](Self::admit) has accepted, when all earlier segments have arrived. A
+    /// segment that arrives in order is not placed yet.
     ///
     /// # Errors
     /// The segment is not the expected one.
@@ -72,7 +73,7 @@ pub trait UlpChecks: Debug {
     /// first byte of its header as received; `len`: its payload bytes.
     fn on_delivered(&mut self, header: &UntaggedRepr, control: u8, len: u32);
 
-    /// Notifies the ULP that the order has reached an error that it found. Called at most once.
+    /// Notifies the ULP that all segments before an error that it found have arrived. Called at most once.
     fn on_error_reached(&mut self, error: UlpError<Self::Code>);
 }
 

@@ -67,16 +67,16 @@ pub struct StreamConfig {
     pub queues: Vec<QueueConfig>,
     /// DDP version.
     pub version: VersionPolicy,
-    /// Most records of segments beyond a gap, about 40 bytes each. Further segments are refused.
+    /// Maximum number of records of segments beyond a gap, about 40 bytes each. Further segments are refused.
     pub max_ooo_records: usize,
-    /// Most messages posted and not yet acknowledged.
+    /// Maximum number of messages posted and not yet acknowledged.
     pub max_posts: usize,
     /// True to report deliveries of tagged messages as [`Event::TaggedDelivered`](crate::Event). They are
     /// counted in any case. A ULP that ignores these events runs faster without them.
     pub tagged_events: bool,
-    /// True if the ULP stores received data and confirms it: the LLP does not do so by itself. An idle time-out is
-    /// reported instead of closing the stream. Data that arrives after this end's close ends the stream with a local
-    /// error. For RDMAP's Reads of no bytes see
+    /// True if the ULP stores received data and confirms it by its close: the LLP never closes by itself. An idle
+    /// time-out is reported instead of closing the stream. Data that arrives after this end's close ends the stream
+    /// with a local error. For RDMAP's zero-length Reads see
     /// [`rdmap::Config::hold_confirmations`](crate::rdmap::Config::hold_confirmations).
     pub hold_confirmations: bool,
 }

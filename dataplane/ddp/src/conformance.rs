@@ -52,9 +52,9 @@ pub trait Pair: Sized {
     /// True when the LLP places segments beyond a gap.
     const PLACES_OUT_OF_ORDER: bool;
 
-    /// Returns a pair of which both ends may send. Each has a region of at least 256 KiB of zeros that the
-    /// other may write, from TO 0 on. Each has a message queue of at least 32 buffers of at least 4096 bytes,
-    /// which are reposted. An end whose peer closes stays open until it is closed.
+    /// Returns a pair whose ends may both send. Each has a region of at least 256 KiB of zeros that the other may
+    /// write, from TO 0 on. Each has a message queue of at least 32 buffers of at least 4096 bytes, which are reposted.
+    /// An end whose peer closes stays open until it is closed.
     fn new() -> Self;
     /// Returns the STag of both regions.
     fn stag(&self) -> Stag;
@@ -72,7 +72,7 @@ pub trait Pair: Sized {
     fn mulpdu(&self, side: Side) -> usize;
     /// Changes the path from that end so that its MULPDU is at most `mulpdu`.
     fn limit_mulpdu(&mut self, side: Side, mulpdu: usize);
-    /// Lets the LLP send everything that it may at once; not all of it arrives yet.
+    /// Lets the LLP send all that it may send now. Some of it is still in flight afterwards.
     fn start(&mut self);
     /// Runs until the LLP has nothing to send (or retransmit), but not until it times out a half-open end.
     /// After [`cut`](Self::cut), runs until the LLP has failed.

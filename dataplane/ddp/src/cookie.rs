@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Identifies a posted message or operation; its completion carries it.
+/// Identifier of a posted message or operation; its completion carries it.
 ///
 /// Every record of a posted message holds a cookie, so it has 64 bits only. The reserved values are private to
 /// this type; [`poster`](Self::poster) returns the poster of a value.

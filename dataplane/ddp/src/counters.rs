@@ -17,7 +17,7 @@ pub struct Counters {
     pub segments_refused: u64,
     /// Segments ignored: beyond an error, after the end, or duplicate.
     pub segments_ignored: u64,
-    /// Most records of segments beyond a gap at one time.
+    /// Maximum number of records of segments beyond a gap at one time.
     pub ooo_records_max: u64,
     /// Tagged messages delivered.
     pub tagged_delivered: u64,
@@ -29,7 +29,7 @@ pub struct Counters {
     pub segments_sent: u64,
     /// Payload bytes of the sent segments.
     pub sent_bytes: u64,
-    /// Messages acknowledged whole.
+    /// Messages acknowledged completely.
     pub messages_sent: u64,
     /// Messages that were not sent, or not completely.
     pub messages_flushed: u64,

@@ -55,7 +55,7 @@ pub struct Depths {
 }
 
 impl Depths {
-    /// No Reads either way, as with bare DDP.
+    /// No Reads in either direction, as with bare DDP.
     pub const NONE: Depths = Depths { ird: 0, ord: 0 };
 }
 
@@ -162,7 +162,8 @@ pub fn build_reply(
         let (offered, needed) = (request.ird, enhanced.required_ord);
         return Err(NegotiationError::InsufficientIrd { offered, needed });
     }
-    // RFC 6581 §9.1: at most the initiator's IRD; 0x3FFF leaves ours unchanged and is echoed.
+    // RFC 6581 §9.1: our ORD is at most the initiator's IRD, our IRD at most its ORD. 0x3FFF leaves our value unchanged
+    // and is echoed.
     let (ord, reply_ord) = limit_depth(local.ord, request.ird);
     let (mut ird, mut reply_ird) = limit_depth(local.ird, request.ord);
     let (mut rtr, mut readiness) = (None, Readiness::ClientServer);

@@ -102,8 +102,8 @@ impl HoldBudget {
         }
     }
 
-    /// Returns the bytes in order that a peer is always granted when it is the only one, regardless of its
-    /// bytes beyond gaps.
+    /// Returns the bytes in order that a peer is always granted while no other peer and no TCP stream holds bytes,
+    /// regardless of its own bytes beyond gaps.
     pub fn guaranteed_bytes(&self) -> u64 {
         self.limit / 4
     }

@@ -8,7 +8,7 @@
 //!  2  error code
 //!  3  H: bytes of DDP header that follow, 0 to 18
 //!  4  length of the wrong DDP segment in bytes, 32 bits, big-endian; 0 if not known
-//!  8  the wrong segment's DDP header as it came, H bytes
+//!  8  the wrong segment's DDP header as received, H bytes
 //! ```
 //!
 //! Bytes behind the header are ignored. Layer, type and code are those of an RDMAP Terminate (RFC 5040 §4.8).

@@ -3,9 +3,9 @@
 //!
 //! Sans-IO: bytes and time come in, bytes and events go out. This crate names no particular lower layer.
 //!
-//! A [`Stream`] is one DDP stream. Its LLP hands received ULPDUs to [`Stream::sink`] and pulls ULPDUs
-//! to send out of it as a [`llp::UlpduSource`]; its ULP posts messages and polls events. Call
-//! [`Stream::poll_event`] until it returns `None` after every call from the LLP.
+//! A [`Stream`] is one DDP stream. Its LLP hands received ULPDUs to [`Stream::sink`] and pulls ULPDUs to send out of it
+//! as a [`llp::UlpduSource`]; its ULP posts messages and polls events. After every call from the LLP, call
+//! [`Stream::poll_event`] until it returns `None`.
 #![forbid(unsafe_code)]
 
 pub mod advert;

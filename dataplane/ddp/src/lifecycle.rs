@@ -136,7 +136,7 @@ impl FinalError {
 /// Pending actions of an endpoint at the end of its stream.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct PendingActions {
-    /// Act on the peer's close, received behind data that the ULP has refused so far.
+    /// Act on the peer's close, received behind data that DDP has refused so far.
     pub peer_close: bool,
     /// Close this direction, once posted messages may be sent.
     pub close: bool,
@@ -286,7 +286,8 @@ impl<L: LowerReason> Lifecycle<L> {
         }
     }
 
-    /// Records this end's close: data that arrives from now on is unconfirmed.
+    /// Records this end's close. Data is unconfirmed if it arrives after this call, or after an earlier
+    /// [`begin_confirmation`](Self::begin_confirmation).
     pub fn record_local_close<M: RegionMemory>(&mut self, stream: &Ulp<M>) {
         self.transient_mut().confirmed.get_or_insert(stream.delivery_count());
     }
@@ -311,14 +312,14 @@ impl<L: LowerReason> Lifecycle<L> {
         self.clear_deadline();
     }
 
-    /// Fails the stream as [`fail`](Self::fail) does, for an error, which replaces the reason of a graceful
-    /// close in progress.
+    /// Fails the stream as [`fail`](Self::fail) does, for an error. The error replaces an earlier reason, such as that
+    /// of a graceful close in progress.
     pub fn fail_by_error(&mut self, reason: CloseReason<L>) {
         self.transient = None;
         self.fail(reason);
     }
 
-    /// Sets the reason of the end, unless one is set: the first cause counts.
+    /// Sets the reason of the end, unless an earlier one is set.
     pub fn set_first_reason(&mut self, reason: CloseReason<L>) {
         self.transient_mut().reason.get_or_insert(reason);
     }

@@ -1,8 +1,8 @@
 //! The interface between DDP and its lower layers (LLPs): RFC 5041 §3's eleven requirements as traits.
 //!
-//! Upward, the LLP passes a ULPDU, its length, its order key, the point up to which the order is complete, and
-//! the stream's end. Downward, the LLP pulls: it requests the next ULPDU of at most MULPDU bytes when it may
-//! send. Markers, CRCs, segments and chunks stay in the LLP.
+//! Upward, the LLP passes a ULPDU, its length, its order key, the key below which no ULPDU is missing, and the stream's
+//! end. Downward, the LLP pulls: it requests the next ULPDU of at most MULPDU bytes when it may send. Markers, CRCs,
+//! segments and chunks stay in the LLP.
 //!
 //! ```text
 //!  receive                                   send
@@ -35,7 +35,7 @@ impl<'a> Ulpdu<'a> {
         Ulpdu { pieces, len: pieces.iter().map(|p| p.len()).sum() }
     }
 
-    /// Returns the bytes in the ULPDU (RFC 5041 §3 (7)).
+    /// Returns the length of the ULPDU, bytes (RFC 5041 §3 (7)).
     pub fn len(&self) -> usize {
         self.len
     }
@@ -91,9 +91,9 @@ impl<'a> Ulpdu<'a> {
 pub trait UlpduSink {
     /// Hands over one whole ULPDU whose digest the LLP has verified (RFC 5041 §3 (4), (6), (7)).
     ///
-    /// Keys may arrive in any order. A key is repeated only after [`Refused`](Disposition::Refused), and no key
-    /// is below the last [`order_complete`](Self::order_complete) (§3 (11)). DDP remembers errors: it reports
-    /// an error when the order reaches it, and ignores ULPDUs at and beyond the first one.
+    /// Keys may arrive in any order. A key is repeated only after [`Refused`](Disposition::Refused), and no key is
+    /// below the last [`order_complete`](Self::order_complete) (§3 (11)). DDP records errors: it reports an error when
+    /// all earlier ULPDUs have arrived, and ignores ULPDUs at and beyond the first error.
     ///
     /// A ULPDU whose key equals the last `order_complete` is in order: it is delivered at once and leaves no
     /// record.
@@ -103,8 +103,8 @@ pub trait UlpduSink {
     /// Reports that every ULPDU with a key below `before` has been handed over and not refused. `before` never
     /// decreases.
     ///
-    /// On the in-order path the LLP calls it after each ULPDU with the key of the next one (for MPA: the stream
-    /// offset after the FPDU's CRC), so that the next one is recognised as in order.
+    /// On the in-order path the LLP calls it after each ULPDU with the key of the next one, which is then recognised as
+    /// in order. With MPA this key is the stream offset after the FPDU's CRC.
     fn order_complete(&mut self, before: OrderKey);
 }
 
@@ -122,8 +122,8 @@ pub enum Disposition {
     Refused,
 }
 
-/// Most sent bytes of which one flow may keep copies, because their source may change. Valid for one call that
-/// sends.
+/// Maximum number of sent bytes of which one flow may keep copies, because their source may change. Valid for one call
+/// that sends.
 #[derive(Clone, Copy, Debug)]
 pub struct KeepLimit {
     limit: u64,
@@ -163,7 +163,7 @@ impl KeepLimit {
     }
 }
 
-/// Identifies one ULPDU to its source: the message, and the offset of the payload in it.
+/// Identifier of one ULPDU for its source: the message, and the offset of the payload in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UlpduToken {
     /// The message, numbered by the source; wraps.
@@ -190,7 +190,7 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Returns the bytes of the ULPDU, header included.
+    /// Returns the length of the ULPDU, header included, bytes.
     pub fn len(&self) -> usize {
         self.header.len() + self.payload_len
     }

@@ -11,7 +11,7 @@ use wire::crc32c::Target;
 /// by copy and never by reference. Offsets are bytes from the start of the region. The caller has
 /// checked the bounds; an implementation checks them again and panics rather than touch other memory.
 pub trait RegionMemory: Clone + 'static {
-    /// Returns the bytes in the region.
+    /// Returns the length of the region, bytes.
     fn len(&self) -> u64;
 
     /// True when the region has no bytes.

@@ -12,11 +12,11 @@ use crate::error::DdpError;
 pub enum Source<M> {
     /// `len` bytes of a region from `offset` on.
     Region {
-        /// The region.
+        /// Handle of the region.
         memory: M,
-        /// Offset of the first byte in it.
+        /// Offset of the first byte from the start of the region's memory.
         offset: u64,
-        /// Bytes.
+        /// Length, bytes.
         len: u32,
     },
     /// Bytes that do not change.
@@ -24,7 +24,7 @@ pub enum Source<M> {
 }
 
 impl<M> Source<M> {
-    /// Returns the bytes of the message.
+    /// Returns the length of the message, bytes.
     pub fn len(&self) -> u64 {
         match self {
             Source::Region { len, .. } => u64::from(*len),
@@ -61,7 +61,7 @@ pub enum Message<M> {
         to: TaggedOffset,
         /// RsvdULP, carried unmodified in every segment.
         rsvd_ulp: u8,
-        /// The bytes.
+        /// Source of the message's bytes.
         source: Source<M>,
         /// Carried by the message's completion.
         cookie: Cookie,
@@ -72,7 +72,7 @@ pub enum Message<M> {
         qn: Qn,
         /// RsvdULP, carried unmodified in every segment.
         rsvd_ulp: [u8; 5],
-        /// The bytes.
+        /// Source of the message's bytes.
         source: Source<M>,
         /// Carried by the message's completion.
         cookie: Cookie,
@@ -166,7 +166,7 @@ pub enum Event {
 pub enum Failure {
     /// The LLP lost the connection or reported a fatal error of its own.
     LlpLost,
-    /// A segment came after the peer's LLP had closed its direction (RFC 5041 §6.2.1).
+    /// A segment arrived after the peer's LLP had closed its direction (RFC 5041 §6.2.1).
     DataAfterClose,
     /// The ULP aborted the stream.
     Aborted,

@@ -5,7 +5,7 @@ use core::time::Duration;
 /// Default of [`EndpointPolicy::half_closed_timeout`].
 pub const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How streams end. Part of each LLP's endpoint configuration.
+/// Rules for the end of streams. Part of each LLP's endpoint configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndpointPolicy {
     /// Longest wait of a teardown for the peer without progress. Then the LLP ends the stream. The wait

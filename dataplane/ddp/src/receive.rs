@@ -7,8 +7,8 @@
 //!   and delivered, ignored      placed, delivered    record each    at or beyond it
 //! ```
 //!
-//! A segment is validated, then (in order) its position in its message is checked, then it is placed. Beyond a
-//! gap it is placed and leaves a [`Record`]. Its position in its message is checked when the order reaches it.
+//! A segment is validated, then (in order) its position in its message is checked, then it is placed. Beyond a gap it
+//! is placed and leaves a [`Record`]. Its position in its message is checked when all earlier segments have arrived.
 
 use arrayvec::ArrayVec;
 use base::{Blank, Lazy, LazyDeque};
@@ -82,7 +82,7 @@ enum State {
     Stopped,
 }
 
-/// An error found at arrival, with its key in the order.
+/// An error found at arrival, with the order key of its segment.
 #[derive(Clone, Debug)]
 struct OrderedError<E> {
     key: OrderKey,
@@ -177,13 +177,13 @@ impl<E: Copy> Receiver<E> {
         self.state == State::PeerClosed
     }
 
-    /// True when an error was found, whether the order has reached it or not.
+    /// True when an error was found, even if earlier segments are missing.
     #[inline]
     pub(crate) fn has_error(&self) -> bool {
         self.error.is_some()
     }
 
-    /// Records the peer's close. Returns whether it came within a message, or `None` if receiving had already
+    /// Records the peer's close. Returns true if the close interrupts a message, and `None` if receiving had already
     /// ended.
     pub(crate) fn on_peer_closed(&mut self) -> Option<bool> {
         if self.state != State::Open {
@@ -333,7 +333,8 @@ impl<E: Copy> Receiver<E> {
         self.state == State::Open && self.error.is_none() && self.records.is_empty()
     }
 
-    /// Advances the order to `before`. Returns true if [`deliver_in_order`](Self::deliver_in_order) may have work.
+    /// Records that all segments with keys below `before` have arrived. Returns true if
+    /// [`deliver_in_order`](Self::deliver_in_order) may have work.
     #[inline]
     pub(crate) fn advance_order(&mut self, before: OrderKey) -> bool {
         self.order = self.order.max(before);
@@ -524,7 +525,7 @@ impl<E: Copy> Receiver<E> {
         env.events.push_back(Event::UntaggedDelivered { qn, msn, data, rsvd_ulp });
     }
 
-    /// Delivers messages up to the order or to an error, and reports the error when the order reaches it.
+    /// Delivers messages before the first gap or error, and reports the error when all earlier segments have arrived.
     #[inline]
     pub(crate) fn deliver_in_order<M, C: UlpChecks<Code = E>>(&mut self, env: &mut Env<'_, M, C>) {
         if self.records.is_empty() && self.error.is_none() {

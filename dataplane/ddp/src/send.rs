@@ -360,7 +360,7 @@ impl<M: RegionMemory> Sender<M> {
         (self.unsent as usize) < self.queue.len()
     }
 
-    /// Returns how many bytes of the current message, which is not complete, the LLP has received.
+    /// Returns how many bytes of the current, incomplete message have been handed to the LLP.
     pub(crate) fn current_sent(&self) -> u32 {
         self.queue.get(self.unsent as usize).map_or(0, |posted| posted.sent)
     }
@@ -599,7 +599,7 @@ fn flush(posted: &Posted, events: &mut LazyDeque<Event>, counters: &mut Counters
     counters.messages_flushed += 1;
 }
 
-/// Returns the header and payload bytes of the message's next segment.
+/// Returns the lengths of header and payload of the message's next segment, bytes.
 #[inline]
 fn segment_size(posted: &Posted, mulpdu: usize) -> (usize, u32) {
     let header = match posted.destination {

@@ -124,7 +124,7 @@ pub enum StagError {
     ToRange {
         /// TO of the first byte.
         base_to: TaggedOffset,
-        /// Bytes.
+        /// Length of the range, bytes.
         len: u64,
     },
     /// Not all bytes are in the memory.
@@ -132,9 +132,9 @@ pub enum StagError {
     OutOfMemory {
         /// Offset of the first byte.
         offset: u64,
-        /// Bytes.
+        /// Length of the range, bytes.
         len: u64,
-        /// Bytes of the memory.
+        /// Length of the memory, bytes.
         memory_len: u64,
     },
 }
@@ -153,7 +153,7 @@ pub struct StagTable<M> {
 #[derive(Clone, Debug)]
 struct Slot<M> {
     entry: StagEntry<M>,
-    /// Invalidated by the peer; stays in the table until it is removed.
+    /// True once the peer has invalidated the STag, which stays in the table until it is removed.
     invalidated: Cell<bool>,
 }
 

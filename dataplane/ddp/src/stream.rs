@@ -152,8 +152,8 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.sender.post(message)
     }
 
-    /// Posts a message as [`post`](Self::post) does, with a borrowed region. The region handle is cloned only
-    /// if the message posted last is from another region.
+    /// Posts a message as [`post`](Self::post) does, with a borrowed region. The region handle is cloned only if the
+    /// preceding message from a region is from another one.
     #[inline]
     pub fn post_borrowed(&mut self, message: Message<&M>) -> Result<(), PostError> {
         self.sender.post(message)
@@ -176,7 +176,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.sender.post_last(message, finish, &mut self.events, &mut self.counters)
     }
 
-    /// Returns how many bytes of the current message, which is not complete, the LLP has received.
+    /// Returns how many bytes of the current, incomplete message have been handed to the LLP.
     pub(crate) fn current_sent(&self) -> u32 {
         self.sender.current_sent()
     }

@@ -193,7 +193,7 @@ impl<M: RegionMemory> Ulp<M> {
     /// # Errors
     /// The errors of [`post`](Self::post).
     #[inline]
-    pub fn post_lent(&mut self, message: Message<&M>) -> Result<(), PostError> {
+    pub fn post_borrowed(&mut self, message: Message<&M>) -> Result<(), PostError> {
         match self {
             Ulp::Ddp(stream) => stream.post_borrowed(message),
             Ulp::Rdmap(_) => Err(PostError::OtherUlp),
@@ -336,7 +336,7 @@ impl<M: RegionMemory> Ulp<M> {
         matches!(self, Ulp::Rdmap(_))
     }
 
-    /// Returns the peer's error, once the order has reached it. The stream then reports the error to the peer
+    /// Returns the peer's error, once all earlier segments have arrived. The stream then reports the error to the peer
     /// and closes.
     pub fn error(&self) -> Option<rdmap::Error> {
         match self {

@@ -36,8 +36,8 @@ impl WindowBudget {
         self.refused
     }
 
-    /// Grows a window, which has grown by `grown` bytes, by `increase` bytes. Returns false if the stream's total
-    /// growth would exceed the rest of the budget.
+    /// Grows a window, which has grown by `grown` bytes, by `increase` bytes. Returns false if its total growth would
+    /// exceed the budget left afterwards.
     #[must_use]
     pub fn widen(&mut self, grown: u64, increase: u64) -> bool {
         let remaining = self.limit.saturating_sub(self.used);

@@ -5,9 +5,9 @@
 //!  large packet   | headers' |----------> payload |-----------> payload |------> payl |
 //! ```
 //!
-//! A large packet has a buffer of its own for its headers; the rest is the payload of the frames. It is made when
-//! it is offered to the device, and taken apart if the device does not accept it: frames that wait for a device
-//! are never merged.
+//! A large packet has a buffer of its own for its headers; the rest is the payload of the frames. Frames are merged
+//! when they are offered to the device, and separated again if the device does not accept the packet: frames that wait
+//! for a device are never merged.
 
 use arrayvec::ArrayVec;
 use dpdk_sys as sys;
@@ -15,7 +15,7 @@ use dpdk_sys as sys;
 use crate::mbuf::Mbuf;
 use crate::types::{LargePacket, Segmentation};
 
-/// Most packets offered at a time.
+/// Maximum number of packets per call of `ddpd_tx_burst`.
 const MAX_PACKETS: usize = 32;
 
 /// Consecutive offers without an accepted packet after which a frame is offered unmerged. A device may never
@@ -31,15 +31,15 @@ pub struct BurstResult {
     pub large: usize,
 }
 
-/// Merges a queue's frames into large packets.
+/// State for merging a queue's frames into large packets.
 #[derive(Debug)]
 pub(crate) struct Coalescer {
     /// The device's segmentation; a vhost-user frontend negotiates its own.
     pub(crate) device_segmentation: Segmentation,
-    /// True once the device refused a packet that should be valid: it gets no more large packets.
+    /// True once the driver refused to prepare a large packet: no more are offered to it.
     refused: bool,
-    /// Consecutive offers without an accepted packet. While above 0, a single packet is offered before others are
-    /// made.
+    /// Consecutive offers without an accepted packet. While above 0, a single packet is offered first, and others only
+    /// after it was accepted.
     empty_bursts: u32,
 }
 
@@ -61,7 +61,7 @@ impl Coalescer {
     /// others are unchanged.
     ///
     /// # Safety
-    /// The frames are valid and the caller's, and the queue is valid.
+    /// The caller owns the frames, which are valid. The queue is valid.
     pub(crate) unsafe fn burst(
         &mut self,
         port: u16,
@@ -80,7 +80,7 @@ impl Coalescer {
             let mut offers = ArrayVec::<Offer, MAX_PACKETS>::new();
             let mut next = sent.frames;
             while next < count && heads.len() < limit {
-                // SAFETY: guaranteed by the caller; the frames from `next` on are not part of a packet.
+                // SAFETY: guaranteed by the caller; the frames from `next` on are not part of a large packet.
                 let (head, offer) = unsafe {
                     let rest = std::slice::from_raw_parts(frames.add(next), count - next);
                     match unmerged {
@@ -101,7 +101,7 @@ impl Coalescer {
             let mut at = sent.frames;
             for (head, offer) in heads[usize::from(taken)..].iter().zip(rejected) {
                 if offer.frames > 1 {
-                    // SAFETY: the packet was made of these frames, and the driver did not take it.
+                    // SAFETY: the packet consists of these frames, and the driver did not accept it.
                     unsafe { split(*head, frames.add(at), *offer) };
                 }
                 at += usize::from(offer.frames);
@@ -119,7 +119,7 @@ impl Coalescer {
     /// Merges the first of `frames` into a large packet if possible, else returns the first frame alone.
     ///
     /// # Safety
-    /// The frames are the caller's, and are not used before the packet is taken apart.
+    /// The caller owns the frames, and does not use them before the packet is sent or [`split`].
     unsafe fn packet(
         &mut self,
         port: u16,
@@ -144,12 +144,12 @@ impl Coalescer {
         }
         let head = head.into_raw();
         let first = frames.as_ptr().cast_mut();
-        // SAFETY: each of the frames is one buffer with that many header bytes, and the caller's; `Mbuf` is a
-        // transparent pointer.
+        // SAFETY: the caller owns the frames. `is_mergeable` has checked that each is a single segment with at least
+        // `offer.headers` bytes. `Mbuf` is a transparent pointer.
         unsafe { sys::ddpd_mbuf_join(head, first.cast(), offer.frames, offer.headers) };
         // SAFETY: the packet is valid.
         if !segmentation.virtio && unsafe { sys::ddpd_tx_prepare(port, queue, head) } == 0 {
-            // SAFETY: it was just made of them.
+            // SAFETY: the packet consists of these frames, and was not offered to the driver.
             unsafe { split(head, first, offer) };
             self.refused = true;
             return plain;
@@ -158,7 +158,7 @@ impl Coalescer {
     }
 }
 
-/// Aborts on a panic, after which frames that are parts of packets would be freed twice.
+/// Guard that aborts on a panic, after which frames that are parts of packets would be freed twice.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
@@ -176,10 +176,10 @@ fn is_mergeable(frame: &Mbuf, packet: &LargePacket) -> bool {
     frame.segments() == 1 && frame.data().len() >= packet.headers.len()
 }
 
-/// Takes a large packet apart.
+/// Separates a large packet into its frames again, and frees its header buffer.
 ///
 /// # Safety
-/// It was made of the frames from `first` on, and the driver does not own it.
+/// The packet consists of the frames from `first` on, and the driver does not own it.
 unsafe fn split(head: *mut sys::rte_mbuf, first: *mut Mbuf, offer: Offer) {
     // SAFETY: guaranteed by the caller; `Mbuf` is a transparent pointer.
     unsafe { sys::ddpd_mbuf_part(head, first.cast(), offer.frames, offer.headers) }

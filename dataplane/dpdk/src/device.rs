@@ -26,7 +26,7 @@ pub struct Device {
     handle: Handle,
     /// Arguments of a virtual device.
     args: String,
-    /// Sockets of the process from before the device was made, by family.
+    /// Sockets that were open before the device was created, inode by descriptor: `AF_PACKET`, `AF_XDP`.
     sockets_before: [BTreeMap<RawFd, u64>; 2],
 }
 
@@ -122,7 +122,7 @@ impl Device {
         Ok((StartedDevice { handle, pool }, rx, tx))
     }
 
-    /// Sets the device up. Returns the descriptor on which an idle worker can wait.
+    /// Sets the device up. Returns the kind of descriptor on which an idle worker can wait.
     fn set_up(&mut self, config: &DeviceConfig, pool: &Mempool) -> Result<IdleFd, Error> {
         let port = self.handle.port();
         let name = self.handle.name().to_owned();
@@ -138,7 +138,7 @@ impl Device {
             self.handle.watch_frontends(config.queues)?;
         }
         if let Some(rss) = &config.rss {
-            // SAFETY: as many entries as are passed.
+            // SAFETY: the table has the passed number of entries.
             let code =
                 unsafe { sys::ddpd_port_reta(port, rss.table.as_ptr(), rss.table.len() as u16) };
             check(format!("device {name} refuses the RSS table"), code)?;
@@ -157,7 +157,7 @@ impl Device {
         self.handle.start(config.reconnect)
     }
 
-    /// Returns the segmentation by the device itself.
+    /// Returns the segmentation that the device itself performs.
     fn segmentation(&self, config: &DeviceConfig) -> Segmentation {
         if !(config.tx.tcp_segmentation && config.tx.multi_segments) {
             return Segmentation::NONE;
@@ -170,7 +170,8 @@ impl Device {
         Segmentation { ipv4: true, ipv6, segments, virtio: false }
     }
 
-    /// Returns a descriptor per queue, or `None` if its assignment is uncertain.
+    /// Returns the descriptor of each queue. `None`: no descriptor exists yet, or the assignment to queues is
+    /// uncertain.
     fn idle_fds(&self, config: &DeviceConfig) -> Vec<Option<RawFd>> {
         let queues = config.queues;
         let new = match config.idle {
@@ -202,7 +203,7 @@ pub(crate) fn sockets_by_queue(mut new: Vec<(RawFd, u64)>, queues: u16) -> Vec<O
     new.into_iter().map(|(fd, _)| Some(fd)).collect()
 }
 
-/// Makes a device and returns DPDK's number of it. The caller holds the lock of devices.
+/// Creates a device and returns its port number. The caller holds the lock of devices.
 pub(crate) fn hotplug_add(bus: &str, name: &str, args: &str) -> Result<u16, Error> {
     log::clear_recent();
     let failure = || format!("device {name} ({}) cannot be made", log::redact_secrets(args));
@@ -228,7 +229,7 @@ pub(crate) fn enable_multicast(port: u16, config: &DeviceConfig) {
     }
 }
 
-/// Sets up a device that is not started.
+/// Configures a device that is not started: queues, offloads, RSS key and MTU.
 pub(crate) fn configure(
     handle: &Handle,
     config: &DeviceConfig,
@@ -279,7 +280,7 @@ pub(crate) fn configure(
 
 const ENOTSUP: c_int = 95;
 
-/// A started device. It stays open as long as this value or one of its queues.
+/// A started device, open as long as this value or one of its queues exists.
 #[derive(Clone)]
 pub struct StartedDevice {
     pub(crate) handle: Arc<Handle>,

@@ -1,7 +1,7 @@
 //! DPDK's environment (EAL): started once per process, and never stopped. DPDK could stop it, but would unmap its
 //! memory while its interrupt thread may still use it.
 //!
-//! The environment makes the thread that starts it the "main lcore". That is a temporary thread, made for this
+//! The environment makes the thread that starts it the "main lcore". That is a temporary thread, created for this
 //! purpose: no thread of the caller is pinned, renamed or registered. Workers register themselves after they have
 //! pinned themselves.
 
@@ -36,7 +36,7 @@ pub struct EalConfig {
     pub extra: Vec<String>,
     /// Lines of DPDK's log at this level or worse go to `log`.
     pub log_level: LogLevel,
-    /// Receiver of these lines. Any thread may call it, never under a lock of DPDK's own queues.
+    /// Receiver of these lines. Any thread may call it, but never while it holds a lock of DPDK's queues.
     pub log: fn(LogLevel, &str),
 }
 
@@ -64,7 +64,7 @@ struct Inner {
     registered: AtomicUsize,
     /// Retired pools: without owner, with buffers that may still be in use.
     retired: Mutex<Vec<Pool>>,
-    /// Serialises making and removal of devices, which DPDK does not.
+    /// Serialises creation and removal of devices, which DPDK does not.
     devices: Mutex<()>,
 }
 
@@ -83,7 +83,7 @@ pub fn version() -> &'static str {
     version.to_str().unwrap_or("DPDK")
 }
 
-/// Year and month of the release whose headers the bindings were made from.
+/// Year and month of the release whose headers the bindings were generated from.
 const HEADERS: (u32, u32) = (sys::DDPD_HEADERS_YEAR, sys::DDPD_HEADERS_MONTH);
 
 /// Refuses a libdpdk of another release than the headers, since the layout of its structures may differ. Only the
@@ -136,12 +136,12 @@ impl Eal {
         })))
     }
 
-    /// Returns true if its memory is in hugepages.
+    /// Returns true if the memory of pools and rings is in hugepages.
     pub fn has_hugepages(&self) -> bool {
         self.0.hugepages
     }
 
-    /// Returns one sentence on the kind of its memory and the reason.
+    /// Returns one sentence: the kind of memory of pools and rings, and the reason.
     pub fn statement(&self) -> &str {
         &self.0.statement
     }
@@ -150,9 +150,9 @@ impl Eal {
     /// At most 127 threads can be registered at a time.
     pub fn register_thread(&self) -> Result<ThreadRegistration, Error> {
         log::clear_recent();
-        // Counted before the first call that can fill a cache, uncounted after the last one.
+        // The count includes a thread before it can fill a cache, and until it no longer can.
         self.0.registered.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: may be called by any thread, once or again.
+        // SAFETY: may be called by any thread, also repeatedly.
         if unsafe { sys::rte_thread_register() } != 0 {
             self.0.registered.fetch_sub(1, Ordering::SeqCst);
             // SAFETY: reads a number of this thread.
@@ -177,14 +177,14 @@ impl Eal {
         self.0.sweep();
     }
 
-    /// Locks making and removal of devices.
+    /// Locks creation and removal of devices.
     pub(crate) fn lock_devices(&self) -> DeviceLock<'_> {
         let guard = self.0.devices.lock().unwrap_or_else(PoisonError::into_inner);
         log::set_quiet(true);
         DeviceLock { _guard: guard }
     }
 
-    /// Locks making and removal of devices, unless locked already.
+    /// Locks creation and removal of devices, unless locked already.
     pub(crate) fn try_lock_devices(&self) -> Option<DeviceLock<'_>> {
         let guard = self.0.devices.try_lock().ok()?;
         log::set_quiet(true);
@@ -192,7 +192,7 @@ impl Eal {
     }
 }
 
-/// Lock of making and removal of devices. The log is quiet while it is held.
+/// Lock of creation and removal of devices. The log is quiet while it is held.
 pub(crate) struct DeviceLock<'a> {
     _guard: MutexGuard<'a, ()>,
 }
@@ -261,6 +261,7 @@ impl Drop for ThreadRegistration {
     }
 }
 
+/// Calls `rte_eal_init`. The calling thread becomes the main lcore.
 fn init(args: Vec<CString>) -> Result<(), EalError> {
     let count = args.len() as c_int;
     // DPDK keeps pointers to its arguments and permutes the array, so both are leaked.
@@ -271,14 +272,15 @@ fn init(args: Vec<CString>) -> Result<(), EalError> {
     // SAFETY: reads a number of this thread.
     let errno = unsafe { sys::ddpd_errno() };
     log::capture_xdp();
-    if code >= 0 {
-        // SAFETY: the environment has been started, and this is called once.
-        let advised = unsafe { sys::ddpd_leave_out_of_core_dumps() };
-        check("leaving packet buffers out of core dumps", advised).map_err(EalError::Init)?;
-    }
-    check("rte_eal_init", if code < 0 { -errno.max(1) } else { 0 })
-        .map(|_| ())
-        .map_err(EalError::Init)
+    check("rte_eal_init", if code < 0 { -errno.max(1) } else { 0 }).map_err(EalError::Init)?;
+    exclude_from_core_dumps()
+}
+
+/// Excludes the memory of packet buffers from core dumps. To be called once, after the start.
+fn exclude_from_core_dumps() -> Result<(), EalError> {
+    // SAFETY: the environment has been started, and this is called once.
+    let advised = unsafe { sys::ddpd_leave_out_of_core_dumps() };
+    check("leaving packet buffers out of core dumps", advised).map(|_| ()).map_err(EalError::Init)
 }
 
 fn arguments(config: &EalConfig, hugepages: bool) -> Vec<String> {
@@ -305,8 +307,7 @@ fn arguments(config: &EalConfig, hugepages: bool) -> Vec<String> {
     args
 }
 
-/// Returns the processors that this process may use, in DPDK's list format; all that the format can name if
-/// unknown.
+/// Returns the processors that this process may use, in DPDK's list format; `0` if unknown.
 fn allowed_cpus() -> String {
     std::fs::read_to_string("/proc/self/status")
         .ok()

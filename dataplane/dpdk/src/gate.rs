@@ -1,5 +1,5 @@
-//! Excludes queues from a driver: memif's while its device is restarted or memory shared with its peer is unmapped,
-//! and `af_packet`'s while its device is made again. Each poll of a queue passes a [`Gate`].
+//! Excludes queues from a driver: memif's while its device is restarted or memory shared with its peer is unmapped, and
+//! `af_packet`'s while its device is recreated. Each poll of a queue passes a [`Gate`].
 //!
 //! Only a device that reconnects (a client) is restarted. A new connection gets [5 s](MAX_LINK_DOWN_CHECKS) to come up:
 //! the server may be starting, and its driver ends its process (`rte_panic`) if a connection is closed before the
@@ -51,8 +51,8 @@ impl Gate {
         self.checks_left.store(0, Ordering::Relaxed);
     }
 
-    /// Processes a link that is down: stops a started device after [`MAX_LINK_DOWN_CHECKS`] checks, and starts a
-    /// stopped device, which fails without a peer.
+    /// Handles a check that found no link. If the link has been up, a started device is restarted at once, otherwise
+    /// after [`MAX_LINK_DOWN_CHECKS`] checks. The start fails without a peer; the next check repeats it.
     pub(crate) fn handle_link_down(&self, port: u16) {
         let checks_left = self.checks_left.load(Ordering::Relaxed);
         if checks_left > 0 {

@@ -2,10 +2,10 @@
 //! drop.
 //!
 //! For a device that reconnects (a memif client), an alarm in the environment's interrupt thread checks the link every
-//! quarter of a second: its driver does not retry after it has found no peer or has lost the peer. The driver detects a
-//! lost peer in the same thread, so the two never run at the same time.
+//! quarter of a second. The driver itself does not reconnect if it finds no peer or loses the peer. The driver detects
+//! a lost peer in the same thread, so the two never run at the same time.
 //!
-//! An `af_packet` device may be removed and made again while its queues are in use, see [`crate::recreate`].
+//! An `af_packet` device may be recreated while its queues are in use, see [`crate::recreate`].
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
@@ -32,7 +32,7 @@ pub(crate) const AF_XDP: c_int = 44;
 
 const ENOTSUP: c_int = 95;
 
-/// DPDK's number of a device that could not be made again.
+/// DPDK's number of a device that could not be recreated.
 pub(crate) const NO_PORT: u16 = u16::MAX;
 
 /// Interval in microseconds at which the link of a device that reconnects is checked.
@@ -40,8 +40,8 @@ const INTERVAL_US: u64 = 250_000;
 
 /// A device of DPDK, closed and removed on drop. Queues share it.
 pub(crate) struct Handle {
-    /// DPDK's number of the device, which changes when it is made again; [`NO_PORT`] while there is none. Stable
-    /// while the gate is passed.
+    /// DPDK's number of the device, which changes when it is recreated; [`NO_PORT`] while there is none. Stable while
+    /// the gate is passed.
     port: AtomicU16,
     name: String,
     started: bool,
@@ -57,15 +57,15 @@ pub(crate) struct Handle {
     sctp_rules: SctpRules,
     /// True if the driver works in the interrupt thread, and must be started, stopped and removed there.
     on_interrupt_thread: bool,
-    /// Arguments of a device that can be made again.
+    /// Arguments of a device that can be recreated.
     recipe: Option<Recipe>,
 }
 
-/// Excludes workers from the driver.
+/// Exclusion of workers from the driver.
 enum Guard {
     Open,
-    /// For a device whose driver works in the interrupt thread, or that can be made again. Contains whether the
-    /// device is started.
+    /// For a device whose driver works in the interrupt thread, or that can be recreated. Contains whether the device
+    /// is started.
     Gate(Arc<Gate>),
     /// For a vhost-user port. Contains the connected frontend.
     Vhost(Box<Vhost>),
@@ -89,7 +89,7 @@ impl Handle {
         }
     }
 
-    /// Stores the recipe of a device that can be made again. The device is not started yet.
+    /// Stores the recipe of a device that can be recreated. The device is not started yet.
     pub(crate) fn set_recipe(&mut self, recipe: Recipe) {
         self.recipe = Some(recipe);
     }
@@ -224,7 +224,7 @@ impl Handle {
         self.port.load(Ordering::Relaxed)
     }
 
-    /// Sets the device's number after its removal or remake. The gate is closed.
+    /// Sets the device's number after its removal or recreation. The gate is closed.
     pub(crate) fn set_port(&self, port: u16) {
         self.port.store(port, Ordering::Relaxed);
     }
@@ -276,7 +276,7 @@ impl Handle {
         }
     }
 
-    /// Restarts a device whose link is down. While other devices are being made it waits for the next alarm.
+    /// Restarts a device whose link is down. While another device is created or removed, leaves this to the next alarm.
     fn reconnect(&self) {
         let Some(gate) = self.gate() else { return };
         if self.link().up {

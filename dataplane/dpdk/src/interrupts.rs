@@ -1,8 +1,8 @@
 //! Execution of work on the environment's interrupt thread.
 //!
-//! The memif driver does half of its work there (connections, lost peers) and does not synchronise it with a
-//! device that is started, stopped or removed on another thread: 22.11 then frees memory twice. On the interrupt
-//! thread the two are serialised.
+//! The memif driver does half of its work there (connections, lost peers). It does not synchronise this work with the
+//! start, stop or removal of the device on another thread: 22.11 then frees memory twice. On the interrupt thread the
+//! two are serialised.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -51,9 +51,9 @@ unsafe extern "C" fn on_alarm<F: FnOnce() -> T, T>(job: *mut c_void) {
     unsafe { run_job::<F, T>(job) };
 }
 
-/// Runs and frees `job`, which `run` made.
+/// Runs and frees `job`, which `run` created.
 unsafe fn run_job<F: FnOnce() -> T, T>(job: *mut c_void) {
-    // SAFETY: made by `Box::into_raw` in `run`, which gave up its ownership.
+    // SAFETY: created by `Box::into_raw` in `run`, which gave up its ownership.
     let Job { work, result_sender: done } = *unsafe { Box::from_raw(job.cast::<Job<F, T>>()) };
     let result = work();
     // The receiver waits.

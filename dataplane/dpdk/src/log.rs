@@ -1,9 +1,9 @@
 //! DPDK's log: silent by default, with the messages before a failure kept for the error.
 //!
-//! DPDK writes to one stream of the process, from any thread. Lines at warning level or worse go into a short
-//! list, which [`Error`](crate::Error) takes. Lines that the chosen level admits go to the sink of
-//! [`EalConfig`](crate::EalConfig). While a device is made or removed, drivers report errors about optional
-//! features: those lines count as details, and appear in the error if the device fails.
+//! DPDK writes to one stream of the process, from any thread. Lines at warning level or worse are added to a short
+//! list, which [`Error`](crate::Error) takes. Lines that the chosen level admits are passed to the sink of
+//! [`EalConfig`](crate::EalConfig). While a device is created or removed, drivers report errors about optional
+//! features: those lines have level debug for the sink, and appear in the error if the device fails.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -62,7 +62,7 @@ static STATE: Mutex<State> = Mutex::new(State { sink: None, recent: VecDeque::ne
 
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Sets whether further messages count as details.
+/// Sets whether further lines are passed to the sink at level debug.
 pub(crate) fn set_quiet(quiet: bool) {
     QUIET.store(quiet, Ordering::Relaxed);
 }
@@ -80,7 +80,7 @@ pub(crate) fn capture(level: LogLevel, sink: Sink) -> c_int {
 /// Redirects the standard error output of libbpf and libxdp, if the AF_XDP driver is present. Called after
 /// [`capture`], once drivers are loaded.
 pub(crate) fn capture_xdp() {
-    // SAFETY: `emit` was given before; the libraries stay loaded, as their driver does.
+    // SAFETY: `capture` has passed `emit` to the shim; the libraries stay loaded, as their driver does.
     unsafe { dpdk_sys::ddpd_log_capture_xdp() }
 }
 

@@ -5,8 +5,8 @@
 //!  |<------ headroom ------>|<-------- data, data_len ------->|<-- tailroom -->|
 //! ```
 //!
-//! The data path uses buffers of one segment: pools are sized so that a frame fits. [`Mbuf::linearize`] joins a
-//! chain that a driver makes nevertheless.
+//! The data path uses buffers of one segment: pools are sized so that a frame fits. [`Mbuf::linearize`] joins a chain
+//! that a driver delivers nevertheless.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -87,7 +87,7 @@ impl Mbuf {
         self.len() == 0
     }
 
-    /// Returns the number of segments in the chain: 1 for buffers made by this crate.
+    /// Returns the number of segments in the chain: 1 for buffers allocated by this crate.
     pub fn segments(&self) -> u16 {
         // SAFETY: the offset is that of the u16 field `nb_segs`.
         unsafe { self.field(sys::DDPD_MBUF_NB_SEGS) }

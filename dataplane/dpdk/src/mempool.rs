@@ -63,8 +63,8 @@ struct Inner {
 }
 
 impl Mempool {
-    /// Most buffers in a registered thread's cache. Pools are sized for this many more per queue. The cache is
-    /// small, since buffers that alternate between two threads occupy the CPU caches of both.
+    /// Maximum number of buffers in a registered thread's cache. Pools are sized for this many more per queue. The
+    /// cache is small, since buffers that alternate between two threads occupy the CPU caches of both.
     pub const CACHE: u32 = 64;
 
     /// Creates a pool and touches all its bytes, so that no later use faults.
@@ -109,8 +109,8 @@ impl Mempool {
     pub fn alloc_bulk<const N: usize>(&self, out: &mut ArrayVec<Mbuf, N>) -> bool {
         let old = out.len();
         let room = N - old;
-        // SAFETY: `Mbuf` is a transparent pointer, so the spare room is an array of pointers that the
-        // call fills whole or not at all; the length is set only after success.
+        // SAFETY: `Mbuf` is a transparent pointer, so the spare room is an array of pointers. The call fills all of it
+        // or none; the length is set only after success.
         unsafe {
             let at = out.as_mut_ptr().add(old).cast();
             if sys::ddpd_mbuf_alloc_bulk(self.raw(), at, room as u32) != 0 {

@@ -1,4 +1,4 @@
-//! Unmapping of shared memory waits for the workers' bursts.
+//! Delays the unmapping of shared memory until the workers' bursts have ended.
 //!
 //! The memif driver unmaps the memory of a disconnected peer in the interrupt thread, without regard to workers.
 //! An access by a worker in the middle of a burst would end the process. The driver marks the port as
@@ -50,7 +50,7 @@ pub(crate) fn is_guarded() -> bool {
     theirs == ours as *mut c_void
 }
 
-/// Unmaps memory. In the interrupt thread it first waits for the bursts that have begun, elsewhere for none.
+/// Unmaps memory. The interrupt thread first waits for the bursts that have begun, other threads do not wait.
 ///
 /// # Safety
 ///

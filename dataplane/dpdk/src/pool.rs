@@ -1,10 +1,10 @@
-//! A C pool by its pointer, owned by [`crate::Mempool`] and, once retired, by the environment.
+//! Handle of a DPDK mempool (`rte_mempool`). [`crate::Mempool`] owns the pool, and once it is retired the environment.
 
 use std::ptr::NonNull;
 
 use dpdk_sys as sys;
 
-/// A C pool and its number of buffers.
+/// Pointer of a DPDK mempool, and its number of buffers.
 #[derive(Clone, Copy)]
 pub(crate) struct Pool {
     raw: NonNull<sys::rte_mempool>,
@@ -18,7 +18,7 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// Wraps a pool made by DPDK with `buffers` buffers.
+    /// Wraps a pool created by DPDK with `buffers` buffers.
     pub(crate) fn new(raw: NonNull<sys::rte_mempool>, buffers: u32) -> Pool {
         Pool { raw, buffers }
     }

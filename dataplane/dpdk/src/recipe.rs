@@ -1,4 +1,5 @@
-//! State needed to make an `af_packet` device again: its arguments, its set-up, and copies of its sockets.
+//! State needed to recreate an `af_packet` device: its arguments, its set-up, and copies of its sockets. An idle worker
+//! polls a copy, which keeps its descriptor number when the device is recreated.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,10 +1,10 @@
 //! Rebinding of packet sockets after the Linux interface under an `af_packet` device was recreated, or moved to
 //! another network namespace and back.
 //!
-//! The kernel unbinds the sockets of such an interface for good, and a member of a fanout group cannot be bound a
-//! second time. So DPDK's device is removed and made again with the same arguments and the same pool, behind a
-//! closed [`Gate`](crate::gate::Gate). Its queues stay valid: they read DPDK's number of the device from the
-//! handle in each burst. An idle worker polls a descriptor of ours, which is redirected to the new socket.
+//! The kernel unbinds the sockets of such an interface permanently, and a member of a fanout group cannot be bound a
+//! second time. So DPDK's device is removed and recreated with the same arguments and the same pool, behind a closed
+//! [`Gate`](crate::gate::Gate). Its queues stay valid: they read DPDK's number of the device from the handle in each
+//! burst. An idle worker polls a descriptor of ours, which is redirected to the new socket.
 
 use std::os::fd::AsFd;
 
@@ -31,9 +31,8 @@ impl StartedDevice {
             && recipe.sockets().iter().all(|fd| host::is_bound_to(fd.as_fd(), index))
     }
 
-    /// Removes an `af_packet` device and makes it again under the same name: its sockets are bound to the
-    /// interface that has the name now. Workers receive and send no frames meanwhile. The device's counters
-    /// restart at 0.
+    /// Removes an `af_packet` device and recreates it under the same name. Its sockets are then bound to the interface
+    /// that has the name now. Workers receive and send no frames meanwhile. The device's counters restart at 0.
     ///
     /// # Errors
     /// The device is of another kind, or DPDK or the kernel refuses. There is no device then, the queues receive

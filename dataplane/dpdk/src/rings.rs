@@ -10,7 +10,7 @@ use crate::error::Error;
 /// The rings of a pair, shared by its two devices. Freed with the last of them, with their frames.
 pub(crate) struct Rings(Vec<NonNull<sys::rte_ring>>);
 
-// SAFETY: the rings are made for one producer and one consumer each, which are the queues over them; this value
+// SAFETY: the rings were created for one producer and one consumer each, which are the queues over them; this value
 // only keeps and finally frees them.
 unsafe impl Send for Rings {}
 // SAFETY: as above; nothing is done through a shared reference.
@@ -19,7 +19,7 @@ unsafe impl Sync for Rings {}
 impl Rings {
     /// Creates `count` rings of `slots` frames, whose names begin with `name`.
     pub(crate) fn new(name: &str, count: u16, slots: u32) -> Result<Rings, Error> {
-        // If one ring cannot be made, the drop frees those made before.
+        // If one ring cannot be created, the drop frees the earlier ones.
         let mut rings = Rings(Vec::new());
         for i in 0..count {
             rings.0.push(ring(&format!("{name}_{i}"), slots)?);

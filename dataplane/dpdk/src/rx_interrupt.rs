@@ -1,7 +1,7 @@
 //! The receive interrupt of a queue: an epoll descriptor that contains it, and whether it is enabled.
 //!
-//! Kinds of interrupts (VFIO, UIO, verbs, virtual devices) differ in their acknowledgement, which DPDK
-//! implements. So its descriptor is never read here, but cleared by `rte_epoll_wait` without waiting.
+//! Kinds of interrupts (VFIO, UIO, verbs, virtual devices) differ in their acknowledgement, which DPDK implements. So
+//! the interrupt's descriptor is never read here, but cleared by `rte_epoll_wait` without waiting.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -28,17 +28,17 @@ pub struct DeviceInfo {
     pub driver: String,
     /// NUMA node, if it has one.
     pub numa: Option<u32>,
-    /// Most buffers of a packet to be sent.
+    /// Maximum number of buffers of a sent packet.
     pub max_tx_segments: u16,
-    /// Most receive queues.
+    /// Maximum number of receive queues.
     pub max_rx_queues: u16,
-    /// Most send queues.
+    /// Maximum number of send queues.
     pub max_tx_queues: u16,
     /// Longest frame in bytes that the driver reports to receive; many virtual devices report too little.
     pub max_rx_packet: u32,
     /// Largest MTU in bytes.
     pub max_mtu: u16,
-    /// Smallest room of a receive buffer in bytes.
+    /// Minimum size of a receive buffer, bytes.
     pub min_rx_buffer: u32,
     /// Entries of the RSS redirection table, 0 without one.
     pub reta_size: u16,
@@ -87,7 +87,7 @@ pub struct Segmentation {
     pub ipv4: bool,
     /// Supported over IPv6.
     pub ipv6: bool,
-    /// Most segments of one packet.
+    /// Maximum number of segments of one packet.
     pub segments: u16,
     /// Headers as a virtio frontend requires: IPv4's checksum filled in, and the length included in the
     /// pseudo-header's sum (virtio 1.2 §5.1.6.2). A device fills in the former itself and requires the latter
@@ -106,7 +106,7 @@ impl Segmentation {
     }
 }
 
-/// Most bytes of headers of a large packet.
+/// Maximum length of a large packet's headers, bytes.
 pub const LARGE_HEADERS: usize = 128;
 
 /// A packet that a device segments.
@@ -132,9 +132,9 @@ const MIN_L3_LEN: [u16; 2] = [20, 40];
 const MIN_L4_LEN: u16 = 20;
 
 impl LargePacket {
-    /// Returns the bytes of the TCP header. Returns `None` if no device could segment the packet: the lengths
-    /// contradict its headers, or there is nothing to cut. Within [`LARGE_HEADERS`] the lengths fit the fields of
-    /// an `rte_mbuf` (7, 9 and 8 bits).
+    /// Returns the length of the TCP header, bytes. `None` if no device could segment the packet: the lengths
+    /// contradict its headers, segments would be empty, or it has fewer than two frames. Within [`LARGE_HEADERS`] the
+    /// lengths fit the fields of an `rte_mbuf` (7, 9 and 8 bits).
     pub(crate) fn l4_len(&self) -> Option<u16> {
         let ip = self.l2_len.checked_add(self.l3_len)?;
         let l4_len = (self.headers.len() as u16).checked_sub(ip)?;
@@ -194,7 +194,7 @@ pub struct DeviceConfig {
     pub idle: IdleFd,
     /// Start even without a peer, and retry while the link is down (memif clients).
     pub reconnect: bool,
-    /// Restrict files and sockets that the driver makes to this process's user.
+    /// Restrict files and sockets that the driver creates to this process's user.
     pub private_files: bool,
 }
 

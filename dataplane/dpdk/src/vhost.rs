@@ -6,14 +6,13 @@
 //! frontend's descriptor is never read, because it could be of any kind.
 //!
 //! DPDK frees a frontend in its vhost thread, without regard to other threads that request notifications
-//! (`rte_eth_dev_rx_intr_enable` would use it after that). In addition, 22.11's `net_vhost` waits for bursts with
-//! a store and a load that the processor may reorder, so that a burst may access unmapped memory (seen once in
-//! some thousand frontends). So a worker uses its queue under a lock, which the vhost thread takes when a
-//! frontend connects or disconnects. A worker does not wait for the lock, and treats the queue as without a
-//! frontend.
+//! (`rte_eth_dev_rx_intr_enable` would use it after that). In addition, 22.11's `net_vhost` waits for bursts with a
+//! store and a load that the processor may reorder. A burst may then access unmapped memory (seen once in some thousand
+//! frontends). So a worker uses its queue under a lock, which the vhost thread takes when a frontend connects or
+//! disconnects. A worker does not wait for the lock, and treats the queue as without a frontend.
 //!
-//! The frontend's negotiated features are read under the same lock: large packets are made only for the frontend
-//! that supports them, and none is left for the next one.
+//! The frontend's negotiated features are read under the same lock: packets are merged only for a frontend that
+//! supports them, and never remain for the next one.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;

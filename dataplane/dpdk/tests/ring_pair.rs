@@ -1,5 +1,5 @@
-//! Two devices connected by rings: frames arrive whole and in order, both ways, on every queue. Frames without room
-//! stay with the sender. Pools and rings are freed with their last user, in any order of drops.
+//! Two devices connected by rings: frames arrive whole and in order, in both directions, on every queue. Frames without
+//! room stay with the sender. Pools and rings are freed with their last user, in any order of drops.
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! A device with receive interrupts wakes the thread that waits on its queue's descriptor, each time. A device without
-//! them starts without. The device is a virtio port, connected to a vhost-user port of this process.
+//! receive interrupts starts, too, and cannot wake the thread. The device is a virtio port, connected to a vhost-user
+//! port of this process.
 
 mod common;
 

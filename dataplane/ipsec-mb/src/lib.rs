@@ -1,5 +1,5 @@
-//! AES-GCM by libIPSec_MB (Intel's Multi-Buffer Crypto for IPsec library), a dependency of libdpdk on x86-64
-//! anyway. The module uses the library's direct interface, which processes one packet per call, synchronously.
+//! AES-GCM by libIPSec_MB (Intel's Multi-Buffer Crypto for IPsec library), on which libdpdk depends on x86-64. The
+//! module uses the library's direct interface, which processes one packet per call, synchronously.
 //!
 //! A short packet takes about a third of the time that other libraries need (docs/performance.md). Nothing is
 //! allocated after [`AesGcm::new`].
@@ -25,7 +25,7 @@ pub const NONCE: usize = 12;
 /// Bytes of a tag.
 pub const TAG: usize = 16;
 
-/// A function of the library, which is there.
+/// A function of the library, not null.
 type PrepareFn = unsafe extern "C" fn(*const std::ffi::c_void, *mut gcm_key_data);
 /// See [`PrepareFn`].
 type CryptFn = unsafe extern "C" fn(
@@ -112,7 +112,8 @@ impl std::fmt::Debug for AesGcm {
 }
 
 impl AesGcm {
-    /// Expands a key of 16 or 32 bytes. `None` for other lengths, and where the CPU lacks AES or carry-less multiplication.
+    /// Expands a key of 16 or 32 bytes. `None` for other lengths, and where the CPU lacks AES-NI or carry-less
+    /// multiplication.
     pub fn new(key: &[u8]) -> Option<AesGcm> {
         let [short, long] = *library()?;
         let Functions { prepare, seal, open } = match key.len() {
@@ -146,8 +147,8 @@ impl AesGcm {
         let mut context = Context([0; 16]);
         let mut tag = [0; TAG];
         let (bytes, len) = (data.as_mut_ptr(), data.len() as u64);
-        // SAFETY: every pointer is valid for its length, the context is as large and aligned as the library's, and data may be
-        // worked on in place.
+        // SAFETY: every pointer is valid for its length, the context is as large and aligned as the library's, and the
+        // library permits equal input and output buffers.
         unsafe {
             call(
                 &*self.key,
@@ -172,12 +173,12 @@ impl Drop for AesGcm {
     fn drop(&mut self) {
         let len = size_of::<gcm_key_data>();
         let data: *mut gcm_key_data = &mut *self.key;
-        // SAFETY: it is ours, and all of it is bytes.
+        // SAFETY: the context is ours and consists of bytes.
         unsafe { std::slice::from_raw_parts_mut(data.cast::<u8>(), len) }.zeroize();
     }
 }
 
-/// Room for the library's context of a call, in words, which are wiped faster than bytes.
+/// The library's `gcm_context_data` of one call. An array of `u64`, because `zeroize` wipes words faster than bytes.
 #[repr(C, align(64))]
 struct Context([u64; 16]);
 

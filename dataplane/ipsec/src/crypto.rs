@@ -72,7 +72,7 @@ impl Algorithm {
         Self::NullHmacSha1,
     ];
 
-    /// Returns the bytes of the IV in each packet.
+    /// Returns the length of the IV in each packet, bytes.
     pub const fn iv_len(self) -> usize {
         match self {
             Self::NullHmacSha256 | Self::NullHmacSha1 => 0,
@@ -81,7 +81,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the bytes of the ICV.
+    /// Returns the length of the ICV, bytes.
     pub const fn icv_len(self) -> usize {
         match self {
             Self::AesCbc128HmacSha1 | Self::AesCbc256HmacSha1 | Self::NullHmacSha1 => 12, // RFC 2404 §2
@@ -106,7 +106,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the bytes of the HMAC key (RFC 4868 §2.1.1, RFC 2404 §3); 0 without HMAC.
+    /// Returns the length of the HMAC key, bytes (RFC 4868 §2.1.1, RFC 2404 §3); 0 without HMAC.
     pub const fn auth_key_len(self) -> usize {
         match self {
             Self::AesCbc128HmacSha256 | Self::AesCbc256HmacSha256 | Self::NullHmacSha256 => 32,

@@ -1,4 +1,4 @@
-//! The encapsulation (RFC 4303). Packets are sealed and opened in place, in a buffer with free space before and behind
+//! ESP encapsulation (RFC 4303). Packets are sealed and opened in place, in a buffer with free space before and behind
 //! them. Allocates no memory.
 
 use std::net::IpAddr;

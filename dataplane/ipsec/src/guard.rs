@@ -1,4 +1,4 @@
-//! One worker's part of IPsec: the policies, its own SAs, and which worker owns each other SA.
+//! One worker's part of IPsec: the policies, its own SAs, and the owner of each other SA.
 //!
 //! Every packet in clear is matched against the list of policies, in both directions. A packet that a policy protects
 //! is sent with the newest SA of its protection, and accepted only from an SA of that protection. An SA has one owner:
@@ -45,7 +45,7 @@ pub struct Protection(pub u16);
 /// Shortest time between two requests for a missing SA, or for more sequence numbers.
 const REQUEST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Identifies an SA in a data plane; never reused.
+/// Identifier of an SA in a data plane; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SaId(pub u64);
 
@@ -196,7 +196,7 @@ impl Guard {
         }
     }
 
-    /// Removes an SA. Returns true if this worker had it, or its owner's identity.
+    /// Removes an SA. Returns true if it was recorded here, as this worker's or as another worker's.
     pub fn remove(&mut self, id: SaId, direction: Direction) -> bool {
         match direction {
             Direction::In => self.remove_inbound(id),

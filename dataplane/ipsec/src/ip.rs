@@ -22,7 +22,7 @@ pub const IPV4_HEADER: usize = 20;
 /// Bytes of an IPv6 header without extension headers.
 pub const IPV6_HEADER: usize = 40;
 
-/// Most IPv6 extension headers that are followed.
+/// Maximum number of IPv6 extension headers that are followed.
 const MAX_EXTENSIONS: usize = 8;
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;

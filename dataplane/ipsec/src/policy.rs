@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use crate::ip::{self, SCTP, TCP, UDP, UpperLayer, Visibility};
 use crate::sa::UDP_HEADER;
 
-/// Most policies of one database. A look-up, once per flow, may compare all of them.
+/// Maximum number of policies of one database. A look-up, once per flow, may compare all of them.
 pub const MAX_POLICIES: usize = 1024;
 
 const ICMP: u8 = 1;
@@ -34,7 +34,7 @@ const ND_TYPES: RangeInclusive<u8> = 133..=137;
 /// would not forward neighbour discovery to us.
 const MLD_TYPES: [u8; 4] = [130, 131, 132, 143];
 
-/// Selects packets that match all fields (RFC 4301 §4.4.1.1).
+/// Selector of packets, which must match all fields (RFC 4301 §4.4.1.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     /// Our addresses.
@@ -69,7 +69,8 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Returns the flow of a packet, which comes from the peer if `inbound`, else from us; see [`Flow::parse_with_visibility`].
+    /// Returns the flow of a packet, which comes from the peer if `inbound`, else from us. See
+    /// [`Flow::parse_with_visibility`].
     #[inline]
     pub fn parse(packet: &[u8], inbound: bool) -> Option<Flow> {
         Flow::parse_with_visibility(packet, inbound).map(|(flow, _)| flow)
@@ -126,7 +127,7 @@ impl Selector {
         ports && self.matches_fragment(flow, Visibility::Whole)
     }
 
-    /// Matches all but the ports, which only a packet's first fragment has. If the protocol is hidden, it is not
+    /// True if all fields match except the ports, which only a packet's first fragment has. A hidden protocol is not
     /// compared.
     fn matches_fragment(&self, flow: &Flow, visibility: Visibility) -> bool {
         let hidden = visibility == Visibility::Hidden;
@@ -172,7 +173,7 @@ pub enum Direction {
     Out,
 }
 
-/// One policy.
+/// A policy of a security policy database (RFC 4301 §4.4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy<T> {
     /// Direction of the packets (RFC 4301 §4.4.1: SPD-I, SPD-O); `None`: both.
@@ -238,9 +239,9 @@ pub enum PolicyError {
 /// Treatment of packets that match no policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unmatched {
-    /// Packets from peers pass.
+    /// True if unmatched packets from peers pass.
     pub inbound: bool,
-    /// Packets to peers pass.
+    /// True if unmatched packets to peers pass.
     pub outbound: bool,
 }
 
@@ -300,8 +301,8 @@ impl<T: PartialEq> Spd<T> {
         if errors.is_empty() { Ok(Spd { policies, unmatched }) } else { Err(errors) }
     }
 
-    /// Returns a list that another holder of policies has checked; some of its policies may match no packet. Policies
-    /// beyond [`MAX_POLICIES`] are omitted, and then unmatched packets are dropped.
+    /// Returns a list without the checks of [`new`](Self::new), for policies of the kernel; some of them may match no
+    /// packet. Policies beyond [`MAX_POLICIES`] are omitted, and then unmatched packets are dropped.
     pub fn from_checked(mut policies: Vec<Policy<T>>, unmatched: Unmatched) -> Spd<T> {
         let is_complete = policies.len() <= MAX_POLICIES;
         policies.truncate(MAX_POLICIES);

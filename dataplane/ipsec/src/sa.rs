@@ -25,7 +25,8 @@ pub struct Tunnel {
     pub ttl: u8,
     /// DSCP of outer packets; `None` copies the inner packet's.
     pub dscp: Option<u8>,
-    /// RFC 6040 §4.1: true copies ECN outwards (normal mode), false sends Not-ECT (compatibility mode).
+    /// True to copy ECN to the outer header (normal mode, RFC 6040 §4.1) and to apply the outer mark to the inner
+    /// packet on exit (§4.2). False to send Not-ECT (compatibility mode) and to ignore the outer mark.
     pub ecn: bool,
     /// DF bit of outer IPv4 packets.
     pub fragments: Fragments,
@@ -65,7 +66,7 @@ pub struct Encapsulation {
 pub struct Lifetime {
     /// Bytes of packets before encryption.
     pub bytes: Option<u64>,
-    /// Packets.
+    /// Number of packets.
     pub packets: Option<u64>,
     /// Time of expiry.
     pub until: Option<Instant>,
@@ -132,13 +133,13 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Returns the bytes between the IP header and the protected part: UDP, ESP header and IV.
+    /// Returns the number of bytes between the IP header and the protected part: UDP, ESP header and IV.
     pub(crate) fn overhead_before(&self) -> usize {
         let udp = if self.udp { UDP_HEADER } else { 0 };
         udp + ESP_HEADER + self.algorithm.iv_len()
     }
 
-    /// Returns the bytes of the outer header.
+    /// Returns the length of the outer header, bytes.
     pub(crate) fn outer_len(&self) -> usize {
         match self.mode {
             Mode::Transport => 0,
@@ -152,7 +153,7 @@ impl Shape {
         (len + TRAILER).next_multiple_of(self.algorithm.block())
     }
 
-    /// Returns the bytes that sealing adds at the front of a packet.
+    /// Returns the number of bytes that sealing adds at the front of a packet.
     pub fn headroom(&self) -> usize {
         self.overhead_before() + self.outer_len()
     }
@@ -196,7 +197,7 @@ impl From<&Parameters> for Shape {
 pub struct Use {
     /// Bytes of packets before encryption.
     pub bytes: u64,
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
 }
 
@@ -344,8 +345,8 @@ impl Outbound {
         self.sequence
     }
 
-    /// Permits sequence numbers up to `last`, until the next call. Higher ones remain reserved for later users of the
-    /// keys.
+    /// Permits sequence numbers up to `last`, until the next call. Higher ones remain unused, so that a later owner of
+    /// the SA can continue after `last`.
     pub fn reserve(&mut self, last: u64) {
         self.reserved = last;
     }

@@ -1,4 +1,4 @@
-//! The encapsulation: a sealed packet opens to the original, and no other packet opens.
+//! ESP encapsulation: a sealed packet opens to the original, and no other packet opens.
 use std::net::IpAddr;
 
 use base::Instant;

@@ -22,8 +22,8 @@ pub struct Config {
     pub jitter: Duration,
     /// Rate and queue of a slow link; `None`: unlimited.
     pub rate: Option<Rate>,
-    /// Marks a frame that finds more bytes than this waiting in front of the slow link, if it can be marked
-    /// ([`Frame::mark`](crate::Frame::mark)). Congestion is signalled before the queue is full.
+    /// Length of the slow link's queue, bytes, above which an arriving frame is marked if possible
+    /// ([`Frame::mark`](crate::Frame::mark)). Congestion is signalled before the queue is full. `None`: no marks.
     pub mark_bytes: Option<u64>,
     /// Probability that a frame arrives twice.
     pub duplicate: Probability,
@@ -31,7 +31,7 @@ pub struct Config {
     pub corrupt: Probability,
     /// Periods in which all frames are lost.
     pub black_holes: Vec<BlackHole>,
-    /// Most frames inside at one time (at least 1); a further one is dropped and counted.
+    /// Maximum number of frames inside at one time, at least 1. A further one is dropped and counted.
     pub max_frames: usize,
 }
 
@@ -82,7 +82,7 @@ pub enum Loss {
 pub struct BurstLoss {
     /// Transition from the good state to the bad one, per frame.
     pub good_to_bad: Probability,
-    /// Transition from the bad state to the good one, per frame; its inverse is the mean burst in frames.
+    /// Transition from the bad state to the good one, per frame; its inverse is the mean length of a bad state, frames.
     pub bad_to_good: Probability,
     /// Loss in the good state, usually [`Probability::NEVER`].
     pub loss_in_good: Probability,
@@ -104,8 +104,8 @@ pub struct Reorder {
 pub struct Rate {
     /// Bits per second.
     pub bits_per_second: NonZeroU64,
-    /// Most waiting bytes, the frame in transmission included. A frame that finds the link idle always passes;
-    /// one that does not fit is dropped (tail drop).
+    /// Maximum number of waiting bytes, the frame in transmission included. A frame that finds the link idle always
+    /// passes; one that does not fit is dropped (tail drop).
     pub queue_bytes: u64,
 }
 

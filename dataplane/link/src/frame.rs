@@ -1,9 +1,9 @@
 //! Interface of a frame to a link. Implementations: plain bytes in simulations, packet buffers in the
 //! appliance.
 
-/// A frame that can travel over a [`FaultyLink`](crate::FaultyLink).
+/// A frame that a [`FaultyLink`](crate::FaultyLink) carries.
 pub trait Frame: Sized {
-    /// Returns the bytes of the frame, which a slow link counts.
+    /// Returns the length of the frame, bytes, which determines its transmission time on a slow link.
     fn len(&self) -> usize;
 
     /// True when the frame has no bytes.

@@ -11,7 +11,7 @@
 //!
 //! A long queue may mark frames ([`Config::mark_bytes`]) before it drops any.
 //!
-//! Not here: re-segmentation and changes of the MTU, which depend on TCP (the `sim` crate has them).
+//! Not included: re-segmentation and changes of the MTU, which depend on TCP (the `sim` crate has them).
 //!
 //! Invariants: at most [`Config::max_frames`] frames are inside. Every offered frame, and every duplicate, is
 //! delivered, counted as lost, or still inside. Without [`Config::reorder`] the order is kept.
@@ -88,13 +88,13 @@ pub struct Counters {
     pub reordered: u64,
     /// Extra copies scheduled for delivery.
     pub duplicated: u64,
-    /// Copies that the frame type refused to make, or for which there was no room.
+    /// Duplicates not created, because the frame type refused a copy or the link was full.
     pub duplicates_refused: u64,
     /// Frames with one flipped bit.
     pub corrupted: u64,
     /// Frames marked because the queue was long.
     pub marked: u64,
-    /// Most frames inside at one time.
+    /// Maximum number of frames inside at one time.
     pub frames_max: u64,
 }
 

@@ -1,3 +1,5 @@
+//! Each fault alone with its configured rate, and invariants of any configuration.
+
 use core::num::NonZeroU64;
 use core::time::Duration;
 

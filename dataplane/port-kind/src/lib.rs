@@ -32,8 +32,8 @@ pub fn data_room(mtu: u16) -> u16 {
     (usize::from(mtu) + FRAME_OVERHEAD).next_multiple_of(1024).clamp(2048, MAX_DATA_ROOM) as u16
 }
 
-/// Most buffers that a memif can share: DPDK's driver counts them in 16 bits. That many buffers of the largest
-/// room fit into the 4 GiB that a memif descriptor can address.
+/// Maximum number of buffers that a memif can share: DPDK's driver counts them in 16 bits. That many buffers of the
+/// largest room fit into the 4 GiB that a memif descriptor can address.
 pub const MEMIF_MAX_BUFFERS: u32 = 1 << 16;
 const _: () =
     assert!((MEMIF_MAX_BUFFERS as u64) * (MAX_DATA_ROOM as u64) < u32::MAX as u64 - (8 << 20));
@@ -59,7 +59,7 @@ pub enum PortKind {
         device: String,
         /// First device queue to use, from 0.
         first_queue: u16,
-        /// Use copy mode even if the driver supports zero-copy.
+        /// True to use copy mode even if the driver supports zero-copy.
         force_copy: bool,
     },
     /// A Linux interface through packet sockets.
@@ -284,8 +284,8 @@ impl PortKind {
         }
     }
 
-    /// Returns how many buffers the port allocates for both sides, besides its own pool. Only a memif client has
-    /// such buffers: its transmit descriptors count for both directions.
+    /// Returns the number of buffers that the port allocates for both sides, besides its own pool. Only a memif client
+    /// has such buffers: one per transmit descriptor in each direction.
     pub fn shared_buffers(&self, queues: u16, tx_descriptors: u16) -> u32 {
         match self {
             Self::Memif { role: MemifRole::Client, .. } => {

@@ -1,7 +1,7 @@
 //! Checks the capture files of a `pcap` port before DPDK's `net_pcap` opens them.
 //!
-//! The driver reports only that a device cannot be made, so these checks find the reason. A reason is the end of
-//! a sentence and names the remedy.
+//! The driver reports only that a device cannot be created, so these checks find the reason. A reason is the end of a
+//! sentence and names the remedy.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;

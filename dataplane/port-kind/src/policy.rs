@@ -110,7 +110,8 @@ pub struct LocalPorts {
 }
 
 impl LocalPorts {
-    /// Fewest ports of a range. With n workers only about one port in n steers the answers to the right worker.
+    /// Minimum number of ports of a range. With n workers only about one port in n steers the answers to the right
+    /// worker.
     pub const MIN_COUNT: u32 = 64;
 
     /// Returns the range, or `None` if it has fewer than [`LocalPorts::MIN_COUNT`] ports or contains port 0.

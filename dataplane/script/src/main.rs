@@ -15,18 +15,18 @@ use script::session::{Addresses, PlayError, Session};
 use sim::dialogue;
 use sim::dialogue::script::Script;
 
-/// Plays packet dialogues against another host, through a port: what a script sends is sent, what it
-/// expects the host must send, in time.
+/// Play packet dialogues against another host, through a port. The packets that a script sends are sent to the host,
+/// and the host must send the packets that the script expects, in time.
 ///
-/// Scripts that need the host to do something by itself (connect, write, close) or to be set otherwise than
-/// it is are skipped, with the reason. The form of the scripts is in dataplane/sim/dialogues/README.md.
+/// Scripts that require an action of the host itself (connect, write, close), or settings that it does not have, are
+/// skipped, with the reason. dataplane/sim/dialogues/README.md describes the format of scripts.
 #[derive(Debug, Parser)]
 #[command(
     name = "ddp-script",
     version,
-    after_help = "Exit codes: 0 nothing failed, 1 a script failed, 2 the command line, a file or the port \
-                  is wrong.\nThe tester's address must not be one of the kernel's: it would reset the \
-                  connections.\n\nExample, a veth whose end vs has no address, the host behind it:\n  \
+    after_help = "Exit codes: 0 no script failed, 1 a script failed, 2 the command line, a file or the port \
+                  is invalid.\nThe tester's address must not be an address of the kernel, which would reset the \
+                  connections.\n\nExample with the host behind a veth whose end vs has no address:\n  \
                   ddp-script --port af_packet:vs --address 192.0.2.2 --to 192.0.2.1:7 --takes bytes \
                   dataplane/sim/dialogues/rfc5961-attacks"
 )]
@@ -34,23 +34,23 @@ struct Args {
     /// Scripts, or directories of scripts
     #[arg(required_unless_present = "man", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The port: af_packet:DEVICE, af_xdp:DEVICE, tap:DEVICE, pci:ADDRESS or memif:SOCKET (client)
+    /// Port to use: af_packet:DEVICE, af_xdp:DEVICE, tap:DEVICE, pci:ADDRESS or memif:SOCKET (client)
     #[arg(long, value_name = "KIND:WHERE", required_unless_present = "man", value_parser = parse_port_kind)]
     port: Option<PortKind>,
-    /// The tester's address, of nobody else on the port's link
+    /// Address of the tester, unused on the port's link
     #[arg(long, value_name = "IP", required_unless_present = "man")]
     address: Option<IpAddr>,
-    /// The tested host; with a port number, the only service that is tested
+    /// Host to test; with a port number, the only service to test
     #[arg(long, value_name = "HOST[:PORT]", required_unless_present = "man", value_parser = parse_target)]
     to: Option<(IpAddr, Option<u16>)>,
-    /// What the service at --to makes of bytes: "bytes" reads any and keeps the connection, "mpa" is an
-    /// MPA responder, "sctp" takes sessions of RFC 5043, "nothing" does not listen
+    /// Protocol of the service at --to: "bytes" reads any bytes and keeps the connection open, "mpa" is an MPA
+    /// responder, "sctp" accepts sessions of RFC 5043, "nothing" does not listen
     #[arg(long, default_value = "bytes", conflicts_with = "host")]
     takes: ServiceProtocol,
-    /// How that service is set, in the words of the scripts' `set` lines; may be repeated
+    /// Setting of that service, as in the `set` lines of scripts; may be repeated
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "host", value_parser = parse_setting)]
     has: Vec<(String, String)>,
-    /// Description of the host: its services, their settings, and where it is known to differ (TOML)
+    /// File that describes the host (TOML): its services, their settings, and known deviations
     #[arg(long, value_name = "FILE")]
     host: Option<PathBuf>,
     /// Router to the host, if it is on another link
@@ -59,25 +59,25 @@ struct Args {
     /// Hardware address of the port
     #[arg(long, value_name = "MAC", value_parser = parse_mac)]
     mac: Option<[u8; 6]>,
-    /// Largest IP packet of the link, in bytes
+    /// Largest IP packet of the link, bytes
     #[arg(long, default_value_t = 1500)]
     mtu: u16,
-    /// How far times may be off: a share of the time since the line before, and a constant
+    /// Tolerance of times: a share of the time since the previous line, plus a constant
     #[arg(long, value_name = "N%+Nms", default_value = "20%+20ms")]
     tolerance: Tolerance,
-    /// How long a line with time * waits, in seconds
+    /// Longest wait for a line with time *, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     patience: u64,
-    /// Leave scripts out that take longer, in seconds
+    /// Skip scripts that take longer, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     longest: u64,
-    /// Play a script that fails again, up to so many times in all: for machines that are busy
+    /// Attempts per script, for busy machines: a script that fails is played again
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10))]
     attempts: u32,
     /// Print all segments of every script
     #[arg(long, short)]
     verbose: bool,
-    /// Write the man page into this directory, and do nothing else
+    /// Write the man page to this directory, and do nothing else
     #[arg(long, value_name = "DIRECTORY")]
     man: Option<PathBuf>,
 }
@@ -186,7 +186,7 @@ fn script_name(path: &Path) -> String {
     }
 }
 
-/// Plays the scripts and counts results.
+/// Player of the scripts, with counts of the results.
 struct Runner<'a> {
     args: &'a Args,
     host: Host,

@@ -34,7 +34,7 @@ pub struct Tolerance {
 }
 
 impl Default for Tolerance {
-    /// 20 % + 20 ms, and ten seconds for `*`.
+    /// Returns 20 % + 20 ms, and ten seconds for `*`.
     fn default() -> Self {
         Tolerance {
             percent: 20,
@@ -62,7 +62,7 @@ impl std::str::FromStr for Tolerance {
     }
 }
 
-/// Summary of a dialogue that was played to its end and met.
+/// Summary of a dialogue whose lines were all met.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlaySummary {
     /// Number of skipped `event` and `check` lines.

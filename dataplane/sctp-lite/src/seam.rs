@@ -69,7 +69,7 @@ pub trait MessageSink {
     fn free_space(&self) -> u32;
 }
 
-/// Identifies a user message to its source.
+/// Identifier of a user message for its source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MessageRef {
     /// Stream identifier.

@@ -125,7 +125,7 @@ impl Dumbbell {
         Ok(self.flows.iter().zip(before).map(|(flow, b)| bytes(flow) - b).collect())
     }
 
-    /// Counters of the shared link.
+    /// Returns the counters of the shared link.
     pub fn bottleneck(&self) -> &link::Counters {
         self.bottleneck.counters()
     }

@@ -53,18 +53,18 @@ pub trait End: Debug {
     fn stream_count(&self) -> usize;
     /// Queues a message for posting on this stream.
     fn send(&mut self, stream: usize, message: Message<VecMemory>);
-    /// Tagged messages delivered so far: offset in the region, and length.
+    /// Returns the tagged messages delivered so far: offset in the region, and length.
     fn delivered(&self, stream: usize) -> Vec<(u64, u64)>;
-    /// Untagged messages delivered so far.
+    /// Returns the untagged messages delivered so far.
     fn received(&self, stream: usize) -> Vec<&[u8]>;
-    /// Cookies of completely acknowledged messages, in order. The cookie of the last message is left out.
+    /// Returns the cookies of completely acknowledged messages, in order, without the cookie of the last message.
     fn sent(&self, stream: usize) -> Vec<Cookie>;
 
     /// Returns the bytes of the region.
     fn region(&self) -> Vec<u8>;
     /// True if no byte outside the region was written.
     fn is_guard_untouched(&self) -> bool;
-    /// Bytes of untagged buffers and of held pieces in use: zero after the connection has ended.
+    /// Returns the bytes of untagged buffers and of held pieces in use: zero after the connection has ended.
     fn in_use(&self) -> (u64, u64);
 
     /// True if no connection was opened, in either direction.

@@ -325,12 +325,12 @@ impl Host {
         self.endpoint.as_ref().filter(|e| !e.is_done()).and_then(Endpoint::poll_timeout)
     }
 
-    /// All events so far.
+    /// Returns all events so far.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// Tagged messages delivered so far: offset in the region, and length.
+    /// Returns the tagged messages delivered so far: offset in the region, and length.
     pub fn delivered(&self) -> Vec<(u64, u64)> {
         let tagged = |event: &Event| match event {
             Event::Ddp(ddp::Event::TaggedDelivered { to, len, .. }) => {
@@ -341,7 +341,7 @@ impl Host {
         self.events.iter().filter_map(tagged).collect()
     }
 
-    /// Untagged messages delivered so far.
+    /// Returns the untagged messages delivered so far.
     pub fn received(&self) -> Vec<&[u8]> {
         let untagged = |event: &'_ Event| match event {
             Event::Ddp(ddp::Event::UntaggedDelivered { qn, .. }) => *qn == QUEUE,
@@ -357,7 +357,7 @@ impl Host {
             .collect()
     }
 
-    /// Cookies of completely acknowledged messages, in order. The cookie of the last message is left out.
+    /// Returns the cookies of completely acknowledged messages, in order, without the cookie of the last message.
     pub fn sent(&self) -> Vec<Cookie> {
         let cookies = |event: &Event| match event {
             Event::Ddp(ddp::Event::Sent { cookie, messages }) if *cookie != LAST_MESSAGE_COOKIE => {
@@ -376,7 +376,7 @@ impl Host {
         })
     }
 
-    /// State of the stream; `None` before a connection exists.
+    /// Returns the state of the stream; `None` before a connection exists.
     pub fn state(&self) -> Option<State> {
         self.endpoint.as_ref().map(Endpoint::state)
     }
@@ -386,12 +386,12 @@ impl Host {
         self.endpoint.as_ref().is_some_and(Endpoint::is_done)
     }
 
-    /// Counters of the stream; zero before a connection exists.
+    /// Returns the counters of the stream; zero before a connection exists.
     pub fn stats(&self) -> EndpointStats {
         self.endpoint.as_ref().map(Endpoint::stats).unwrap_or_default()
     }
 
-    /// The endpoint; `None` before a connection exists.
+    /// Returns the endpoint; `None` before a connection exists.
     pub fn endpoint(&self) -> Option<&Endpoint<VecMemory>> {
         self.endpoint.as_ref()
     }
@@ -401,7 +401,7 @@ impl Host {
         &self.config
     }
 
-    /// Reasons of dropped segments, in order.
+    /// Returns the reasons of dropped segments, in order.
     pub fn drops(&self) -> &[tcp::DropReason] {
         &self.drops
     }
@@ -420,7 +420,8 @@ impl Host {
         outside.copied().all(|byte| byte == 0)
     }
 
-    /// Bytes of untagged buffers in use, and bytes held plus window growth: zero after the stream has ended.
+    /// Returns the bytes of untagged buffers in use, and bytes held plus window growth: zero after the stream has
+    /// ended.
     pub fn in_use(&self) -> (u64, u64) {
         (self.buffers.in_use(), self.hold.used() + self.hold.windows().used())
     }

@@ -73,7 +73,7 @@ impl Middlebox {
         self.counters
     }
 
-    /// Expiry of the held segment, the time at which to call [`expire`](Self::expire).
+    /// Returns the expiry of the held segment: the time at which to call [`expire`](Self::expire).
     pub fn next_time(&self) -> Option<Instant> {
         self.held_segment.as_ref().map(|(until, _)| *until)
     }

@@ -73,12 +73,12 @@ impl StartFrame {
 }
 
 impl Stream {
-    /// All bytes built so far.
+    /// Returns all bytes built so far.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Number of bytes built so far.
+    /// Returns the number of bytes built so far.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }

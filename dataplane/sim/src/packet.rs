@@ -40,7 +40,7 @@ pub struct Packet {
 }
 
 impl Frame for Packet {
-    /// Bytes on the wire, which determine the serialization time on a slow link.
+    /// Returns the bytes on the wire, which determine the serialization time on a slow link.
     fn len(&self) -> usize {
         self.bytes.len() + IP_HEADER + ETHERNET
     }

@@ -237,22 +237,22 @@ impl Path {
         self.link.set_config(config);
     }
 
-    /// Counters of the path.
+    /// Returns the counters of the path.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Counters of the link.
+    /// Returns the counters of the link.
     pub fn link_counters(&self) -> &link::Counters {
         self.link.counters()
     }
 
-    /// Counters of ESP; zero without ESP.
+    /// Returns the counters of ESP; zero without ESP.
     pub fn esp_counters(&self) -> esp::Counters {
         self.esp.as_ref().map(Esp::counters).unwrap_or_default()
     }
 
-    /// Counters of the middlebox.
+    /// Returns the counters of the middlebox.
     pub fn middlebox_counters(&self) -> middlebox::Counters {
         self.middlebox.counters()
     }

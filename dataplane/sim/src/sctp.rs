@@ -150,7 +150,7 @@ impl SctpHost {
         }
     }
 
-    /// The endpoint; `None` before an association exists.
+    /// Returns the endpoint; `None` before an association exists.
     pub fn endpoint(&self) -> Option<&Endpoint<VecMemory>> {
         self.endpoint.as_ref()
     }
@@ -169,12 +169,12 @@ impl SctpHost {
         self.hold.windows()
     }
 
-    /// Reason for the end of the association, if it has ended.
+    /// Returns the reason for the end of the association, if it has ended.
     pub fn close_reason(&self) -> Option<&CloseReason> {
         self.close_reason.as_ref()
     }
 
-    /// Reasons of dropped packets, in order.
+    /// Returns the reasons of dropped packets, in order.
     pub fn drops(&self) -> &[DropReason] {
         &self.drops
     }

@@ -224,7 +224,7 @@ impl Segment {
         })
     }
 
-    /// Number of sequence numbers that the segment occupies (RFC 9293 §3.4).
+    /// Returns the number of sequence numbers that the segment occupies (RFC 9293 §3.4).
     pub fn sequence_len(&self) -> u32 {
         self.payload.len() as u32
             + u32::from(self.flags.has(Flags::SYN))

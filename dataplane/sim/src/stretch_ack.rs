@@ -46,7 +46,7 @@ impl Stretch {
         Stretch { config, held: None, last_ack: None }
     }
 
-    /// Expiry of the held packet.
+    /// Returns the expiry of the held packet.
     pub fn next_time(&self) -> Option<Instant> {
         self.held.as_ref().map(|(until, _)| *until)
     }

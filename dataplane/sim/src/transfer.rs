@@ -221,7 +221,7 @@ pub struct Times {
     pub second_half: Duration,
 }
 
-/// Same as [`run`]; also returns the durations.
+/// Does the same as [`run`], and returns the durations.
 ///
 /// # Errors
 /// The phase that stalled or the violated invariant, with the state of both ends.

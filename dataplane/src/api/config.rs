@@ -48,12 +48,12 @@ pub struct WorkerConfig {
     pub id: WorkerId,
     /// CPU core that the thread is pinned to; `None` leaves the choice to the scheduler.
     pub core: Option<usize>,
-    /// Whether an idle worker polls or sleeps.
+    /// Behaviour of an idle worker: polls or sleeps.
     pub idle: Idle,
 }
 
-/// A listener. Every worker has it. The worker that receives the SYN or the returned cookie owns the stream.
-#[derive(Clone, Debug)]
+/// A listener, installed on every worker. The worker that receives the SYN or the returned cookie owns the stream.
+#[derive(Clone, PartialEq, Debug)]
 pub struct ListenerConfig {
     /// Identifies the listener in commands and events.
     pub id: ListenerId,
@@ -97,7 +97,7 @@ pub struct Limits {
     pub half_open_per_peer: u32,
     /// Maximum number of accepted streams per peer.
     pub streams_per_peer: u32,
-    /// When SYNs are answered with cookies (RFC 4987 §3.6).
+    /// Condition under which SYNs are answered with cookies (RFC 4987 §3.6).
     pub syn_cookies: SynCookieMode,
     /// Maximum number of neighbour cache entries per interface.
     pub neighbours: usize,
@@ -110,11 +110,12 @@ pub struct Limits {
     pub keep_bytes: usize,
     /// Maximum total growth of all receive windows, in bytes.
     pub window_bytes: usize,
-    /// Maximum number of resets per second for segments without a stream.
+    /// Maximum number of resets per second for segments without a stream. Answers to SCTP packets without an
+    /// association, except to INITs, share this limit. One peer gets 1/4 of it.
     pub resets_per_second: u32,
     /// Maximum number of INIT ACKs per second to addresses that may be forged. One peer gets 1/32 of it.
     pub inits_per_second: u32,
-    /// Maximum number of ICMP messages sent per second.
+    /// Maximum number of echo replies sent per second and, separately, of ICMP errors accepted per second.
     pub icmp_per_second: u32,
     /// Maximum number of packets in reassembly.
     pub reassembly_packets: usize,

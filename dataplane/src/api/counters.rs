@@ -16,7 +16,7 @@ macro_rules! counters {
             $($(#[doc = $of])+ pub $group: $type,)+
             /// Frames and segments dropped, by reason.
             pub drops: Drops,
-            /// Frames per receive call of a port, up to a burst.
+            /// Frames per receive burst of a port.
             pub burst_frames: Histogram<1, 7>,
             /// Nanoseconds from the first packet of a stream, or from the command to open it, until messages can flow.
             pub handshake_nanoseconds: Durations,
@@ -45,31 +45,31 @@ macro_rules! counters {
 counters! {
     /// The worker's loop and its rings to and from the control thread.
     run: RunCounters {
-        /// Turns of the worker's loop.
+        /// Iterations of the worker's loop.
         turns: Counter,
-        /// Turns that found nothing to do.
+        /// Iterations without work.
         idle_turns: Counter,
-        /// Nanoseconds spent in turns in which there was something to do.
+        /// Time spent in iterations with work, nanoseconds.
         busy_nanoseconds: Counter Nanoseconds,
-        /// Times the worker slept.
+        /// Times that the worker slept.
         sleeps: Counter,
-        /// Timers that fired.
+        /// Expired timers.
         timers: Counter,
-        /// Commands taken.
+        /// Commands received from the control thread.
         commands: Counter,
-        /// Events given.
+        /// Events sent to the control thread.
         events: Counter,
-        /// Turns in which no commands were taken because the event ring was nearly full.
+        /// Iterations that read no commands because the event ring was nearly full.
         event_stalls: Counter,
-        /// Times that a stream was paused because the control thread had not taken its events.
+        /// Streams paused because the control thread had not read their events.
         event_waits: Counter,
-        /// Streams that are paused for that.
+        /// Streams paused at present because the control thread has not read their events.
         streams_waiting: Gauge,
-        /// Events that wait for room in the event ring.
+        /// Events waiting for room in the event ring.
         events_waiting: Gauge,
-        /// Messages complete of loads that the worker makes itself.
+        /// Completed messages of benchmark loads that the worker generates.
         load_messages: Counter,
-        /// Bytes of those.
+        /// Bytes of the completed messages of benchmark loads.
         load_bytes: Counter Bytes,
     }
     /// Frames from and to ports and other workers.
@@ -82,195 +82,197 @@ counters! {
         tx_frames: Counter,
         /// Bytes sent, Ethernet headers included.
         tx_bytes: Counter Bytes,
-        /// Times that a port's transmit ring was full and streams had to wait.
+        /// Times that streams had to wait because a port's transmit ring was full.
         tx_stalls: Counter,
-        /// Times that a port had no packet buffer to send with.
+        /// Times that a port had no packet buffer for sending.
         tx_no_buffer: Counter,
-        /// Frames, and ICMP errors, sent on to the worker that owns their flow.
+        /// Frames and ICMP errors forwarded to the worker that owns their flow.
         mesh_out: Counter,
-        /// Frames, and ICMP errors, that came from other workers.
+        /// Frames and ICMP errors received from other workers.
         mesh_in: Counter,
-        /// Announcements of neighbours sent on to other workers.
+        /// Neighbour announcements forwarded to other workers.
         mesh_news_out: Counter,
-        /// Announcements of neighbours that came from other workers.
+        /// Neighbour announcements received from other workers.
         mesh_news_in: Counter,
-        /// Announcements of neighbours not sent on to other workers because of the rate limit.
+        /// Neighbour announcements not forwarded to other workers because of the rate limit.
         mesh_news_limited: Counter,
         /// Messages to other workers lost because their ring was full.
         mesh_full: Counter,
-        /// Resets, ABORTs and INIT ACKs not sent because of the rate limit, for packets that are counted already.
+        /// Resets, ABORTs and INIT ACKs not sent because of the rate limit. The packets they would answer are counted
+        /// elsewhere.
         answers_limited: Counter,
-        /// Answers, and last segments of streams, not sent: there was no packet buffer, or no room in the transmit ring.
+        /// Answers and last segments of streams not sent: no packet buffer, or no room in the transmit ring.
         answers_lost: Counter,
     }
     /// Neighbours, fragments, ICMP and path MTUs.
     ip: IpCounters {
         /// Address resolutions started.
         neighbour_solicitations: Counter,
-        /// Address resolutions without an answer.
+        /// Address resolutions that failed without an answer.
         neighbour_failures: Counter,
         /// ARP replies and neighbour advertisements sent.
         neighbour_answers: Counter,
-        /// Questions, answers and announcements of neighbours taken in, from the wire or from other workers.
+        /// Neighbour solicitations, answers and announcements accepted, from the wire or from other workers.
         neighbour_claims: Counter,
-        /// Neighbours known.
+        /// Entries of the neighbour cache.
         neighbours: Gauge,
-        /// Packets sent in fragments: of a size that the path had carried before.
+        /// Packets sent in fragments: their size had been within an earlier path MTU.
         tx_cut: Counter,
-        /// Fragments kept, or used up, without being the one that made their packet whole.
+        /// Fragments stored or consumed without completing a packet.
         fragments: Counter,
-        /// Packets put together from fragments.
+        /// Packets reassembled from fragments.
         reassembled: Counter,
-        /// Packets of which not all fragments came in time.
+        /// Reassemblies that timed out.
         reassembly_timeouts: Counter,
-        /// Packets given up for others because there was no room.
+        /// Incomplete packets evicted for others for lack of room.
         reassembly_evicted: Counter,
-        /// Bytes that unfinished packets take.
+        /// Memory of incomplete packets.
         reassembly_bytes: Gauge Bytes,
         /// Echo requests answered.
         echo_replies: Counter,
-        /// Queries for multicast groups (MLD) that are answered.
+        /// MLD queries for multicast groups that are answered.
         group_queries: Counter,
-        /// Path MTU reductions taken from ICMP.
+        /// Path MTU reductions by ICMP.
         path_mtu_updates: Counter,
-        /// ICMP errors taken in: about a segment or a packet that is under way.
+        /// ICMP errors accepted: about a segment or packet in flight.
         icmp_errors: Counter,
-        /// Reports of a smaller path MTU that wait until the segment they are about is lost.
+        /// Packet Too Big messages stored until the segment they concern is lost.
         path_mtu_remembered: Counter,
-        /// ICMP errors about streams, noted and no more: only a reset ends them.
+        /// ICMP errors about streams that were only recorded. They do not end a stream.
         icmp_soft_errors: Counter,
-        /// Peers whose path MTU is remembered.
+        /// Peers with a stored path MTU.
         path_mtus: Gauge,
     }
-    /// Frames for and of the host's kernel, on interfaces that share their port with it.
+    /// Frames to and from the host's kernel, on interfaces that share their port with it.
     host: HostCounters {
-        /// Frames that were not for this worker and went to the host.
+        /// Frames passed to the host only.
         host_frames: Counter,
-        /// Bytes of those, Ethernet headers included.
+        /// Bytes of frames passed to the host only, Ethernet headers included.
         host_bytes: Counter Bytes,
-        /// Frames that this worker took itself and the host got as well: what neighbours and routers say of themselves.
+        /// Frames processed by the worker and copied to the host: neighbour and router announcements.
         host_copies: Counter,
-        /// Copies of those that the host did not get because its ring was full, or a burst had given as many as it may.
+        /// Copies for the host lost because its ring was full or the budget of the burst used up.
         host_copies_lost: Counter,
-        /// Frames for the host that its kernel did not take.
+        /// Frames for the host that its kernel did not accept.
         host_lost: Counter,
-        /// Frames of the host sent; they are in tx_frames too.
+        /// Frames of the host sent; `tx_frames` includes them.
         host_sent: Counter,
-        /// Frames of the host not sent: too long or too short, the ring to the worker was full, or no packet buffer.
+        /// Frames of the host not sent: too long or too short, a full ring to the worker, or no packet buffer.
         host_sent_lost: Counter,
     }
-    /// IPsec.
+    /// IPsec: packets sealed and opened, and frames not sent.
     ipsec: IpsecCounters {
-        /// Packets sealed.
+        /// Packets sealed with ESP.
         ipsec_sealed: Counter,
-        /// Bytes of those before they were sealed, IP headers included.
+        /// Bytes of sealed packets before sealing, IP headers included.
         ipsec_sealed_bytes: Counter Bytes,
-        /// Packets opened.
+        /// Packets opened from ESP.
         ipsec_opened: Counter,
-        /// Bytes of those after they were opened, IP headers included.
+        /// Bytes of opened packets after opening, IP headers included.
         ipsec_opened_bytes: Counter Bytes,
-        /// Datagrams that keep the ports of NATs, received (RFC 3948 §2.3).
+        /// NAT keepalives received (RFC 3948 §2.3).
         nat_keepalives_in: Counter,
-        /// The same, sent.
+        /// NAT keepalives sent (RFC 3948 §2.3).
         nat_keepalives_out: Counter,
-        /// Reports of routers about ESP that were taken: the path carries less.
+        /// Path MTU reductions by ICMP errors about ESP.
         ipsec_path_mtu_updates: Counter,
-        /// Frames not sent because there was no SA for them, and none came in time.
+        /// Frames not sent because there was no SA in time.
         unsent_no_sa: Counter,
-        /// Frames not sent because a policy drops them, or none names them.
+        /// Frames not sent because a policy discards them, or no policy selects them.
         unsent_policy: Counter,
-        /// Frames not sent because their stream requires more protection than they would have had (listener's `require`).
+        /// Frames not sent because their stream requires more protection than they would have had (`require` of the
+        /// listener).
         unsent_not_protected: Counter,
-        /// Frames not sent because they would have been longer than the MTU once sealed.
+        /// Frames not sent because they would exceed the MTU after sealing.
         unsent_too_long: Counter,
-        /// Frames not sent because they could not be sealed: the SA is over, or has no sequence numbers left.
+        /// Frames not sent because they could not be sealed: the SA has expired or has no sequence numbers left.
         unsent_refused: Counter,
-        /// Reports to the host's kernel that a frame of its is too long once it is sealed.
+        /// Packet Too Big messages to the host's kernel about its frames, which would be too long after sealing.
         host_too_long: Counter,
-        /// Frames of the host not sent because its kernel had sealed them by an SA of this appliance.
+        /// Frames of the host not sent because its kernel had already sealed them with an SA of this appliance.
         unsent_twice: Counter,
-        /// Frames of the host not sent because they are neither IP nor ARP, LLDP or EAPOL, or have two tags: no policy can be
-        /// applied to them.
+        /// Frames of the host not sent because no policy applies to them: neither IP nor ARP, LLDP or EAPOL, or two
+        /// tags.
         unsent_unclassified: Counter,
-        /// Frames of other workers, and those that keep the ports of NATs, not sent because the transmit ring was full.
+        /// Frames of other workers and NAT keepalives not sent because the transmit ring was full.
         unsent_full: Counter,
-        /// Frames sent on to the worker that has their SA, to be sealed there, and reports to the worker of a flow whose frame was too
-        /// long for that.
+        /// Frames forwarded to the worker with their SA for sealing, and Packet Too Big messages to the worker of a
+        /// flow.
         mesh_seal_out: Counter,
-        /// The same, from other workers.
+        /// Frames received from other workers for sealing, and Packet Too Big messages from them.
         mesh_seal_in: Counter,
-        /// Notices of IPsec past their rate limit, or lost because the control thread did not keep up.
+        /// IPsec notices lost: above the rate limit, or because the control thread was too slow.
         ipsec_notices_lost: Counter,
     }
     /// Streams of TCP and SCTP.
     streams: StreamCounters {
-        /// Segments that streams took, SYNs that began one included. Those that they refused are counted as dropped.
+        /// Segments accepted by streams, SYNs of new streams included. Refused ones are counted as dropped.
         segments: Counter,
         /// Resets sent for segments without a stream.
         resets_sent: Counter,
-        /// SYNs answered with a cookie.
+        /// SYNs answered with a SYN cookie.
         cookies_sent: Counter,
-        /// Cookies that came back and made a stream.
+        /// Returned cookies that created a stream.
         cookies_accepted: Counter,
-        /// Acknowledgements without a stream that brought no good cookie, while cookies were about.
+        /// Acknowledgements without a stream and without a valid cookie, while cookies were in use.
         cookies_failed: Counter,
-        /// Half-open streams evicted for a peer with a cookie.
+        /// Half-open streams evicted for a peer with a valid cookie.
         half_open_evicted: Counter,
         /// Streams in TIME-WAIT evicted for new ones.
         time_wait_recycled: Counter,
-        /// Streams accepted by the control thread or opened by it.
+        /// Streams that the control thread accepted or opened.
         streams_established: Counter,
         /// Streams in all states.
         streams: Gauge,
-        /// Streams between SYN and the control thread's knowledge of them.
+        /// Half-open streams: from the SYN, or a returned SCTP cookie, until their request is reported to the control
+        /// thread.
         half_open: Gauge,
     }
-    /// SCTP associations.
+    /// Packets, handshakes and sessions of SCTP associations.
     sctp: SctpCounters {
-        /// Packets that associations took. Those that they refused, or of which they refused something, are counted as
-        /// dropped.
+        /// Packets accepted by associations. Packets refused entirely or in part are counted as dropped.
         sctp_packets: Counter,
         /// SCTP associations in all states.
         associations: Gauge,
-        /// SCTP associations that came up, opened from here or by peers.
+        /// SCTP associations established, opened by the appliance or by peers.
         associations_up: Counter,
-        /// SCTP associations without a stream that were aborted, most of them while they shut down, because their peer
-        /// or the worker had as many as it may.
+        /// SCTP associations without a stream that were aborted, mostly during shutdown, because their peer or the
+        /// worker had reached its limit.
         associations_evicted: Counter,
-        /// INITs answered with a cookie, of which nothing is kept.
+        /// INITs answered with a cookie, without local state.
         sctp_cookies_sent: Counter,
-        /// Cookies of SCTP that came back too late, or were no cookies of ours.
+        /// SCTP cookies that were returned too late, or not issued here.
         sctp_cookies_failed: Counter,
-        /// Sessions refused because the worker, the listener or the peer has as many streams as it may.
+        /// Sessions refused because the worker, the listener or the peer has reached its maximum number of streams.
         sessions_refused: Counter,
-        /// Streams opened anew because the association that they were to share ended before the peer answered.
+        /// Streams reopened because the association that they were to share ended before the peer answered.
         sessions_reopened: Counter,
-        /// ABORTs and SHUTDOWN COMPLETEs sent for SCTP packets without an association.
+        /// ABORTs, SHUTDOWN COMPLETEs and Stale Cookie errors sent for SCTP packets without an association.
         sctp_aborts_sent: Counter,
     }
-    /// Bytes that are held, kept or in use, and their bounds.
+    /// Memory for data that is held, kept or in use, and its limits.
     memory: MemoryCounters {
-        /// Bytes that streams hold because they cannot be located yet.
+        /// Received bytes held in buffers because they cannot be placed yet.
         held_bytes: Gauge Bytes,
-        /// The most that has been held at a time.
+        /// Maximum of `held_bytes`.
         held_bytes_max: Maximum Bytes,
-        /// Memory for what was sent and is kept until it is acknowledged, because its source may change.
+        /// Memory of data kept for retransmission, because its source may change.
         kept_bytes: Gauge Bytes,
-        /// The most that has been kept at a time.
+        /// Maximum of `kept_bytes`.
         kept_bytes_max: Maximum Bytes,
-        /// Times that a stream or association sent nothing because as much was kept for it or its peer as may be.
+        /// Times that a stream or association sent nothing because it or its peer had reached the limit of kept data.
         keep_waits: Counter,
-        /// Bytes by which receive windows have grown.
+        /// Memory by which receive windows have grown.
         window_bytes: Gauge Bytes,
-        /// Times that a receive window did not grow because others had grown by as much as may be.
+        /// Times that a receive window did not grow because the limit for all windows was reached.
         window_refusals: Counter,
-        /// Bytes of untagged receive buffers in use.
+        /// Memory of untagged receive buffers in use.
         untagged_bytes: Gauge Bytes,
-        /// The most that has been in use at a time.
+        /// Maximum of `untagged_bytes`.
         untagged_bytes_max: Maximum Bytes,
-        /// Untagged buffers refused because too few bytes were left.
+        /// Untagged buffers refused because the worker's limit was reached.
         untagged_refused_full: Counter,
-        /// Untagged buffers refused because a stream or its peer already had its share of the bytes.
+        /// Untagged buffers refused because a stream or its peer had used up its share.
         untagged_refused_share: Counter,
     }
 }

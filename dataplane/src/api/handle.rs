@@ -44,7 +44,7 @@ pub enum StartError {
     Attachment {
         /// Index of the port in the configuration.
         port: usize,
-        /// What is wrong with the attachment.
+        /// Fault of the attachment.
         reason: &'static str,
     },
     /// An interface refers to a port that does not exist.
@@ -56,7 +56,7 @@ pub enum StartError {
     /// An event descriptor or a thread could not be created.
     #[error("cannot make {what}: {error}")]
     System {
-        /// What could not be created.
+        /// Kind of the object that could not be created.
         what: &'static str,
         /// The system's error.
         error: std::io::Error,
@@ -236,7 +236,7 @@ impl Drop for Dataplane {
     }
 }
 
-/// How a worker's thread ended.
+/// End of a worker's thread, with the message of a panic.
 #[derive(Debug, Default)]
 pub(crate) struct Exit {
     ended: AtomicBool,

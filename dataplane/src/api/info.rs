@@ -45,6 +45,6 @@ pub struct NeighbourInfo {
     pub address: IpAddr,
     /// Link-layer address of the neighbour, if known.
     pub mac: Option<[u8; 6]>,
-    /// Name of the state: incomplete, reachable, stale, delay or probe (RFC 4861 §7.3.2).
+    /// Name of the state: incomplete, reachable, stale, delay or probe (RFC 4861 §7.3.2), or failed.
     pub state: &'static str,
 }

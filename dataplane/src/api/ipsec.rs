@@ -15,7 +15,7 @@ use crate::ids::WorkerId;
 /// Policies and SAs, the same for all workers.
 #[derive(Debug)]
 pub struct IpsecConfig {
-    /// The policies, which also determine what happens to packets that match none.
+    /// The policies, with the action for packets that match none.
     pub policies: Spd<Protection>,
     /// Owner of the SAs of each [`Protection`], by index.
     pub owners: Vec<WorkerId>,

@@ -22,7 +22,7 @@ pub struct Load {
     pub count: u64,
     /// Maximum number of outstanding messages; 0 means 1. The limit of the stream also applies.
     pub depth: u32,
-    /// When messages are posted.
+    /// Schedule of the posts.
     pub pace: Pace,
     /// True to record the time from post to completion also for messages without an answer.
     pub timed: bool,

@@ -38,7 +38,7 @@ pub enum Command {
     },
     /// Changes IPsec policies or SAs. Answered by [`Event::Done`].
     Sa {
-        /// The change.
+        /// Change of policies or SAs.
         change: SaChange,
         /// Identifies the answer.
         ticket: Ticket,
@@ -49,11 +49,11 @@ pub enum Command {
         ticket: Ticket,
     },
     /// Removes a region from the worker's replica of the STag table. From now on this worker places no data in it.
-    /// Answered by [`Event::Done`], once all messages that are sent from the region are acknowledged.
+    /// Answered by [`Event::Done`], once no post or load uses the region any more.
     RemoveStag {
         /// Region to remove.
         stag: Stag,
-        /// What happens to messages that are being sent from the region.
+        /// Treatment of messages that are being sent from the region.
         removal: SourceRemoval,
         /// Identifies the answer.
         ticket: Ticket,
@@ -253,15 +253,15 @@ pub enum Command {
         /// Present MAC address of the port.
         mac: [u8; 6],
     },
-    /// Refuses new streams and closes established ones. Streams that hold confirmations
-    /// ([`ddp::StreamConfig::set_hold_confirmations`]) continue until [`Close`](Self::Close). [`Event::Drained`]
-    /// follows when no stream is left.
+    /// Refuses new streams, aborts those that are being opened, and closes established ones. Streams that hold
+    /// confirmations ([`ddp::StreamConfig::set_hold_confirmations`]) continue until [`Close`](Self::Close).
+    /// [`Event::Drained`] follows when no stream and no association is left.
     Drain,
     /// Resets all streams and ends the thread. [`Event::Stopped`] is the last event.
     Stop,
 }
 
-/// What happens to messages that are being sent from a removed region.
+/// Treatment of messages that are being sent from a removed region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SourceRemoval {
     /// They are sent; the removal waits for their acknowledgement.
@@ -277,13 +277,15 @@ pub enum Service {
     /// The control thread receives Sends and Immediate Data ([`Event::Received`], [`Event::Immediate`]) and reposts
     /// their buffers. It receives events of bare DDP's tagged messages, but none of RDMAP's Writes, Reads and atomics.
     Control,
-    /// Like `Control`, with an event for each RDMAP Write and atomic as well ([`Event::TaggedDelivered`]).
+    /// Like `Control`, with an event for each RDMAP Write with payload and each atomic as well
+    /// ([`Event::TaggedDelivered`]).
     Region,
     /// The worker returns each Send as a Send and Immediate Data as Immediate Data; with bare DDP, on the message
-    /// queue. The control thread receives only events of invalidated STags.
+    /// queue. Of the messages, the control thread receives only the invalidation of an STag and bare DDP's last
+    /// message.
     Echo,
-    /// The worker discards Sends and Immediate Data and reposts their buffers. The control thread receives only events
-    /// of invalidated STags.
+    /// The worker discards Sends and Immediate Data and reposts their buffers. The control thread receives the same as
+    /// with `Echo`.
     Sink,
 }
 
@@ -325,11 +327,11 @@ pub struct Connect {
 pub enum StreamSelection {
     /// All streams and all associations.
     All,
-    /// One stream.
+    /// The stream with this number.
     Stream(StreamId),
     /// All associations.
     Associations,
-    /// One association.
+    /// The association with this number.
     Association(StreamId),
 }
 
@@ -478,7 +480,7 @@ pub enum Event {
         /// Layer, type and code, with the expected and the received value.
         error: rdmap::Error,
     },
-    /// The stream's one Terminate was sent or received. [`Event::Closed`] follows.
+    /// A Terminate was sent or received, at most one in each direction. [`Event::Closed`] follows.
     Terminated {
         /// Terminated stream.
         stream: StreamId,
@@ -578,7 +580,7 @@ pub enum Event {
     Recordings {
         /// Ticket of the command; `None` if this is not an answer.
         ticket: Option<Ticket>,
-        /// The recordings.
+        /// Recordings; with a ticket those of the requested streams that are live.
         recordings: Vec<Recording>,
     },
     /// Answers [`Command::ListNeighbours`].

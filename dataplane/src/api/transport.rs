@@ -13,7 +13,7 @@ use super::association::AssociationStats;
 use crate::ids::Transport;
 
 /// Parameters of a listener or connect, for all layers of its streams.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum EndpointConfig {
     /// Parameters of TCP, MPA and DDP.
     Tcp(Arc<tcp_lite::endpoint::EndpointConfig>),
@@ -22,7 +22,7 @@ pub enum EndpointConfig {
 }
 
 /// Parameters of SCTP associations and their sessions.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct SctpConfig {
     /// Parameters of SCTP associations.
     pub sctp: Arc<sctp_lite::sctp::Config>,
@@ -81,7 +81,7 @@ impl StreamParams {
         }
     }
 
-    /// Returns Read depths and ready-to-receive message, if negotiated (RFC 6581 §9).
+    /// Returns the negotiated Read depths and the end that sends first (RFC 6581 §9); `None` if not negotiated.
     pub fn agreed(&self) -> Option<Agreement> {
         match self {
             StreamParams::Tcp(params) => params.agreed,
@@ -140,7 +140,7 @@ impl StreamStats {
     }
 }
 
-/// Why a stream has ended: the first cause, without its consequences.
+/// Why a stream has ended: the first cause.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason {
     /// Stream over TCP.

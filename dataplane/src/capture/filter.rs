@@ -8,8 +8,8 @@
 //!              | "vlan" NUMBER | "in" | "out" | "dropped"
 //! ```
 //!
-//! Mixing `and` and `or` requires parentheses: `tcpdump` gives both the same precedence, other languages do not. Length
-//! and depth of an expression are bounded.
+//! Mixing `and` and `or` requires parentheses: `tcpdump` gives both the same precedence, other languages do not. Also
+//! accepted are `&&`, `||`, `!`, `inbound` and `outbound`. Length and depth of an expression are bounded.
 
 use std::net::SocketAddr;
 
@@ -44,7 +44,7 @@ enum Node {
     Flow(StreamFilter),
 }
 
-/// Address or port of a packet that a test examines.
+/// End of a packet whose address or port a test examines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Endpoint {
     Source,
@@ -62,7 +62,7 @@ impl Endpoint {
     }
 }
 
-/// Matches the frames of one stream, or of the association that carries it, in both directions.
+/// Filter for the frames of one stream, or of the association that carries it, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamFilter {
     /// Transport of the stream. SCTP in UDP also matches (RFC 6951).
@@ -121,7 +121,8 @@ impl Filter {
         Filter(Node::And(vec![Node::Flow(stream), self.0]))
     }
 
-    /// Returns true if a frame matches that has these headers, this direction, and was dropped or not.
+    /// Returns true if the filter matches a frame with these headers and this direction. `dropped`: the frame was
+    /// dropped.
     pub(super) fn matches(&self, headers: &Headers, direction: Direction, dropped: bool) -> bool {
         self.0.matches(headers, direction, dropped)
     }

@@ -8,7 +8,7 @@
 //! creates the ring and touches its pages. The [`Reader`] frees the ring's memory and must outlive the tap. The tap has
 //! a clock of its own, because workers have no wall clock.
 //!
-//! Not captured are frames that the device itself drops. A frame whose flow another worker owns is recorded where it
+//! Frames that the device itself drops are not captured. A frame whose flow another worker owns is recorded where it
 //! arrives, without its result at the other worker.
 
 mod filter;
@@ -36,16 +36,16 @@ const HEADER: usize = 24;
 /// Direction of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
-    /// The port received it.
+    /// Received by the port.
     In,
-    /// The port sent it.
+    /// Sent by the port, or queued to be sent.
     Out,
 }
 
 /// Result of processing a frame, as far as its worker knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// The worker has processed the frame, or the device has accepted it.
+    /// The worker has processed the received frame, or has offered the frame to the device.
     Passed,
     /// The worker dropped the frame for the reason at this index of [`Drops::iter`].
     Dropped(u16),
@@ -216,8 +216,8 @@ impl Tap {
         }
     }
 
-    /// Holds a received frame before it is processed. Call [`release`](Self::release) afterwards, or hold the frame
-    /// again later.
+    /// Holds a received frame before it is processed. Call [`release`](Self::release) afterwards. An unmatched frame,
+    /// which is processed later, is held again then.
     pub(crate) fn hold(&mut self, frame: &[u8], drops: &Drops) {
         self.hold_frame(frame);
         let counts = drops.iter().map(|drop| drop.count);
@@ -236,8 +236,8 @@ impl Tap {
         }
     }
 
-    /// Records the held frame after it was processed. A drop count that has changed since [`hold`](Self::hold) is its
-    /// result.
+    /// Records the held frame after it was processed. Its result is the drop reason whose count has changed since
+    /// [`hold`](Self::hold), if any.
     pub(crate) fn release(&mut self, drops: &Drops, forwarded: bool) {
         TapCounters::add(&self.counters.seen);
         if self.held.bytes.is_empty() {
@@ -290,7 +290,7 @@ fn push(
     true
 }
 
-/// Copies a slice to two consecutive ones. Returns the number of bytes copied to the second.
+/// Copies a slice into two others, of which the first is filled first. Returns the number of bytes in the second.
 fn copy(from: &[u8], first: &mut [u8], second: &mut [u8]) -> usize {
     let (a, b) = from.split_at(from.len().min(first.len()));
     first[..a.len()].copy_from_slice(a);

@@ -263,7 +263,7 @@ fn dropped_filter_matches_only_dropped_frames() {
 }
 
 proptest! {
-    /// Arbitrary frames and expressions: none makes the parsers panic.
+    /// No frame and no expression makes the parsers panic.
     #[test]
     fn any_filter_and_frame_does_not_panic(frame in prop::collection::vec(any::<u8>(), 0..200), text in "[ a-z0-9().!&|:/]{0,60}") {
         let headers = Headers::parse(&frame);

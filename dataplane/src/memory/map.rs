@@ -23,16 +23,16 @@ use super::{MemoryError, ProgressCallback};
 /// Bytes of a reserved hugepage. Lengths in reserved hugepages are rounded up to this.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Bytes from the begin of a copied piece to the begin of the prefetch that follows the copy. For a longer piece
-/// the prefetch begins at its end.
+/// Bytes from the beginning of a copied piece to the beginning of the prefetch that follows the copy. For a longer
+/// piece the prefetch begins at its end.
 ///
 /// The memory behind a piece is most often copied next, so each copy prefetches as many bytes as the piece has.
 /// For small pieces the gap between piece and prefetch was prefetched by earlier pieces of the same or a
 /// preceding message. If there were none, the gap is not prefetched.
 const PREFETCH_DISTANCE: usize = 4096;
 
-/// Most bytes prefetched for one piece. The CPU stalls when all of its few fill buffers are in use. Its own prefetcher
-/// loads the rest of a long copy.
+/// Maximum number of bytes prefetched for one piece. The CPU stalls when all of its few fill buffers are in use. Its
+/// own prefetcher loads the rest of a long copy.
 const MAX_PREFETCH: usize = 1536;
 
 /// Mappings of at least this many bytes do not stay in a core's caches while peers fill them, so long pieces are
@@ -126,7 +126,7 @@ impl Mapping {
     }
 
     /// Locks present and future pages. If the limit forbids it, adds a statement and returns false. Call it before the
-    /// pages are populated, because it is short only then.
+    /// pages are populated: the kernel then has no present pages to visit.
     pub(super) fn lock(&self, statements: &mut Vec<String>) -> bool {
         called(KernelCall::Lock, self.len);
         // SAFETY: the range is this mapping, which stays mapped; locking changes no byte.
@@ -162,9 +162,9 @@ impl Mapping {
                 stream::copy(bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len())
             };
         }
-        // SAFETY: the destination lies inside the mapping, checked above; `bytes` cannot overlap it, because no
-        // slice of a mapping is ever made. Other copies may race: bytes have no invalid values, and no
-        // caller relies on an atomic copy.
+        // SAFETY: the destination lies inside the mapping, checked above; `bytes` cannot overlap it, because no slice
+        // of a mapping is ever created. Other copies may race: bytes have no invalid values, and no caller relies on an
+        // atomic copy.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len());
         }
@@ -193,8 +193,8 @@ impl Mapping {
     /// If the bytes do not lie inside the mapping.
     pub(super) fn read(&self, at: usize, out: &mut [u8]) {
         assert!(out.len() <= self.len && at <= self.len - out.len());
-        // SAFETY: the source lies inside the mapping, checked above; `out` cannot overlap it, because no
-        // slice of a mapping is ever made. Other copies may race, as in `write`.
+        // SAFETY: the source lies inside the mapping, checked above; `out` cannot overlap it, because no slice of a
+        // mapping is ever created. Other copies may race, as in `write`.
         unsafe {
             ptr::copy_nonoverlapping(self.start.as_ptr().add(at), out.as_mut_ptr(), out.len());
         }

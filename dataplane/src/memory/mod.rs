@@ -1,10 +1,11 @@
 //! Region memory: the memory that peers write to and read from.
 //!
-//! A [`Memory`] is a handle on one mapping, cheap to clone and shared by all workers' replicas of the STag table.
-//! The mapping is freed with the last handle. It is pre-faulted when it is made, so that a worker never faults,
-//! and locked as far as the limit allows. [`Memory::statements`] lists requested properties that are missing. The
-//! mapping never grows, shrinks or moves. Pages are populated and freed piece by piece, and large memory is freed
-//! on a thread of its own, so that the rest of the process is not blocked.
+//! A [`Memory`] is a handle on one mapping, cheap to clone and shared by all workers' replicas of the STag table. The
+//! mapping is freed with the last handle. It is pre-faulted when it is created, so that a worker does not fault, and
+//! locked as far as the limit allows. One exception: a local program can punch holes into shared memory. A worker's next
+//! access to such a page is a fault, and finds zeros. [`Memory::statements`] lists requested properties that are missing.
+//! The mapping never grows, shrinks or moves. Pages are populated and freed piece by piece, and large memory is freed on
+//! a thread of its own, so that the rest of the process is not blocked.
 //!
 //! Peers, local programs and other workers may access the same bytes at the same time. So there are no references
 //! into a mapping except to atomics, only copies through raw pointers, with both ends checked first.
@@ -61,7 +62,7 @@ pub struct MemoryConfig {
     /// True if peers may write to it, or if it is a sink of Reads and atomics. Bytes of such a region, and of a
     /// `Shared` one, can change while a message is being sent from it.
     pub remote_write: bool,
-    /// Lock the pages in memory (`mlock`).
+    /// True to lock the pages in memory (`mlock`).
     pub lock: bool,
 }
 
@@ -74,7 +75,7 @@ pub enum MemoryError {
     /// The length exceeds the address space.
     #[error("a region of {len} bytes is larger than this machine can address")]
     TooLarge {
-        /// Bytes requested.
+        /// Requested length, bytes.
         len: u64,
     },
     /// The machine has too little memory.
@@ -82,7 +83,7 @@ pub enum MemoryError {
         "{len} bytes of memory are not to be had (available: {available}); make the region smaller or add memory"
     )]
     NoMemory {
-        /// Bytes requested.
+        /// Requested length, bytes.
         len: u64,
         /// Available bytes (`MemAvailable` of `/proc/meminfo`).
         available: u64,
@@ -96,7 +97,7 @@ pub enum MemoryError {
     /// The file of a staged region cannot be read.
     #[error("the file {path} cannot be read: {error}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The system's error.
         error: std::io::Error,
@@ -106,7 +107,7 @@ pub enum MemoryError {
         "the file {path} has {file_len} bytes, more than the region's {len}; make the region larger"
     )]
     FileTooLong {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Length of the file in bytes.
         file_len: u64,
@@ -119,7 +120,7 @@ pub enum MemoryError {
          /proc and /sys; copy it first"
     )]
     FileTooShort {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Length in bytes from its metadata.
         file_len: u64,
@@ -143,7 +144,7 @@ pub enum MemoryError {
 /// preparation.
 type ProgressCallback<'a> = &'a mut dyn FnMut(u64) -> Result<(), MemoryError>;
 
-/// Progress of a preparation. The bytes of the region and those of a staged file both count.
+/// Progress of a preparation. Includes the bytes of the region and those of a staged file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// Bytes of work done.
@@ -265,7 +266,7 @@ impl Memory {
         &self.0.statements
     }
 
-    /// Returns true if `offset..offset + len` lies inside.
+    /// Returns true if `offset..offset + len` lies inside the memory.
     pub fn contains(&self, offset: u64, len: u64) -> bool {
         offset.checked_add(len).is_some_and(|end| end <= self.0.len)
     }
@@ -378,12 +379,12 @@ impl RegionMemory for Memory {
     }
 }
 
-/// Messages of at least this many bytes are gathered and copied as one. On some CPUs memcpy copies that many bytes with
-/// a string instruction, which fills lines without fetching them first. That saves more than the additional copy in the
-/// first-level cache costs. It does not for shorter copies, nor with non-temporal stores.
+/// Payloads of at least this many bytes in several pieces are gathered and copied as one. On some CPUs memcpy copies
+/// that many bytes with a string instruction, which fills lines without fetching them first. That saves more than the
+/// additional copy in the first-level cache costs. Shorter copies and non-temporal stores gain nothing.
 const MIN_GATHER_LEN: usize = 8192;
 
-/// Most bytes that are gathered: one jumbo frame.
+/// Maximum number of bytes that are gathered: one jumbo frame.
 const MAX_GATHER_LEN: usize = 9216;
 
 impl Memory {
@@ -395,7 +396,7 @@ impl Memory {
         let mut at = offset;
         for piece in pieces {
             if whole.try_extend_from_slice(piece).is_err() {
-                // `pieces` may have more bytes than the message's announced length.
+                // `pieces` may have more bytes than the `len` that selected this path.
                 self.write(at, &whole);
                 at += whole.len() as u64;
                 whole.clear();

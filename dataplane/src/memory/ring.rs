@@ -75,15 +75,15 @@ impl Kind {
 /// A record of the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// The event.
+    /// Kind of the event.
     pub kind: Kind,
     /// The RsvdULP byte of the message (RFC 5041 §4.2).
     pub rsvd_ulp: u8,
-    /// The STag that was written through.
+    /// STag that the peer named.
     pub stag: u32,
     /// Offset of the first byte from the start of the region.
     pub offset: u64,
-    /// Bytes delivered.
+    /// Number of bytes delivered.
     pub len: u64,
     /// Number of the stream, as in `ddpctl streams list`.
     pub stream: u64,
@@ -299,7 +299,7 @@ fn read(words: &impl WordAccess, capacity: u64, number: u64) -> Option<Completio
     })
 }
 
-/// Packs bits 0..32 STag, 32..48 kind, 48..56 RsvdULP.
+/// Packs the STag into bits 0..32, the kind into bits 32..48 and RsvdULP into bits 48..56.
 fn kind_and_stag(record: &Completion) -> u64 {
     u64::from(record.stag) | u64::from(record.kind as u16) << 32 | u64::from(record.rsvd_ulp) << 48
 }
@@ -358,7 +358,7 @@ impl WordAccess for SharedMap {
 
 impl Drop for SharedMap {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new` with this length and nothing borrows it any more.
+        // SAFETY: the mapping was created in `new` with this length and nothing borrows it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "munmap of a whole mapping cannot fail");
     }

@@ -65,7 +65,7 @@ proptest! {
         prop_assert_eq!(read_all(&memory), model);
     }
 
-    /// Any number of pieces, however they are copied.
+    /// Pieces of any number and length are written consecutively, by each copy path.
     #[test]
     fn pieces_are_written_consecutively(
         offset in 0u64..500,
@@ -113,7 +113,7 @@ fn large_region_behaves_like_small_one() {
         }
         same(at, len);
     }
-    // Directly before the end; no byte behind is written.
+    // Directly before the end. No byte behind the region is written.
     large.write(large.len() - 9007, &bytes);
     let mut end = vec![0; 9007];
     large.read(large.len() - 9007, &mut end);

@@ -1,7 +1,7 @@
-//! Model of the rings between two threads under all interleavings: a worker's mesh, commands and events. The ring
-//! follows the algorithm of `rtrb` 0.4, in which either end caches the other's index, written here with the atomics of
-//! loom. The end of a worker follows `WorkerHandle::poll` and `Exit`. The model does not include the wake-up of a
-//! sleeping reader.
+//! Model of the rings between two threads, of a worker's mesh, commands and events, under all interleavings with at
+//! most three preemptions. The ring follows the algorithm of `rtrb` 0.4, in which either end caches the other's index,
+//! written here with the atomics of loom. The end of a worker follows `WorkerHandle::poll` and `Exit`. The model does
+//! not include the wake-up of a sleeping reader.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -99,7 +99,7 @@ impl Reader {
         Some(message)
     }
 
-    /// Like `WorkerHandle::poll`: pushed messages precede the end.
+    /// Polls as `WorkerHandle::poll` does: pushed messages precede the end.
     fn poll(&mut self) {
         if self.finished {
             return;

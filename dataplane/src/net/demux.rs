@@ -1,11 +1,11 @@
 //! Demultiplexing of frames: Ethernet, VLAN, IPv4 and IPv6 headers. Changes no bytes. Returns the kind of packet or the
 //! drop reason.
 //!
-//! IPv4 options that forbid processing ([`super::options`]) are refused: by [`local_ip_offset`] for policies, and here
-//! for packets to our addresses. Packets of other protocols and addresses may be the host's, whose kernel has its own
+//! Packets to our addresses whose IPv4 options forbid processing ([`super::options`]) are dropped. [`local_ip_offset`]
+//! excludes them from policies. Packets of other protocols and addresses may be the host's, whose kernel has its own
 //! rules.
 //!
-//! Fragments of TCP and SCTP (also in UDP) are returned for [`super::reassembly`]. Other fragments are dropped
+//! Fragments of the protocols that [`super::reassembly`] supports are returned for it. Other fragments are dropped
 //! ([`DropReason::Fragment`]), except atomic fragments (RFC 6946). At most [`MAX_EXTENSIONS`] IPv6 extension headers
 //! are followed. SCTP itself verifies its checksum.
 
@@ -26,8 +26,9 @@ use super::reassembly::Fragment;
 use crate::checksum;
 use crate::drops::DropReason;
 
-/// Most IPv6 extension headers followed in one packet, and most options in each.
+/// Maximum number of IPv6 extension headers followed in one packet.
 pub const MAX_EXTENSIONS: usize = 8;
+/// A header with this many options, padding included, is dropped.
 const MAX_OPTIONS: usize = 16;
 
 const ETHERNET: usize = 14;
@@ -55,11 +56,11 @@ pub enum Kind {
     Arp(Range<usize>),
     /// A TCP segment whose checksum is correct, or need not be verified.
     Tcp {
-        /// The peer.
+        /// Address and port of the peer.
         source: SocketAddr,
         /// One of our addresses.
         destination: SocketAddr,
-        /// The segment.
+        /// Range of the segment in the frame.
         segment: Range<usize>,
     },
     /// An SCTP packet to one of our addresses. Its checksum is not verified yet.
@@ -68,7 +69,7 @@ pub enum Kind {
         source: SocketAddr,
         /// One of our addresses, with the SCTP port.
         destination: SocketAddr,
-        /// The packet, from its common header on.
+        /// Range of the packet in the frame, from its common header on.
         packet: Range<usize>,
         /// The peer's UDP port if encapsulated in UDP (RFC 6951).
         udp: Option<u16>,
@@ -77,22 +78,22 @@ pub enum Kind {
     Fragment(Fragment),
     /// An ICMPv4 message with a correct checksum, to one of our addresses.
     Icmp4 {
-        /// The sender.
+        /// Source address.
         source: Ipv4Addr,
         /// One of our addresses.
         destination: Ipv4Addr,
-        /// The message.
+        /// Range of the message in the frame.
         message: Range<usize>,
     },
     /// An ICMPv6 message with a correct checksum, to one of our addresses or groups.
     Icmp6 {
-        /// The sender; may be unspecified.
+        /// Source address; may be unspecified.
         source: Ipv6Addr,
         /// One of our addresses or groups.
         destination: Ipv6Addr,
         /// Hop limit on arrival.
         hop_limit: u8,
-        /// The message.
+        /// Range of the message in the frame.
         message: Range<usize>,
     },
 }
@@ -124,9 +125,9 @@ pub fn demux(
     slow_path(frame, port, check, interfaces)
 }
 
-/// Returns the offset of the IP packet in a frame that a host with these interfaces processes. It is addressed to the
-/// interface's link-layer address or a group, on one of its VLANs, with an intact IPv4 header. IPsec policies do not
-/// apply to other hosts' frames.
+/// Returns the offset of the IP packet in a frame that a host with these interfaces processes: the destination is the
+/// interface's link-layer address or a group, the VLAN is the interface's, and an IPv4 header is intact. `None` for all
+/// other frames: IPsec policies do not apply to them.
 pub fn local_ip_offset(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<usize> {
     let link = Link::read(frame).ok()?;
     let at = link.ip_offset()?;
@@ -161,7 +162,7 @@ pub fn is_reassembled_here(frame: &[u8], port: usize, interfaces: &[Interface]) 
     parsed.is_ok_and(|packet| matches!(packet.kind, Kind::Fragment(_)))
 }
 
-/// The slow path. Inlined into the fast path's caller, which saves 25 instructions per frame.
+/// Slow path: parses any frame. Inlined into the fast path's caller, which saves 25 instructions per frame.
 #[inline(always)]
 fn slow_path(
     frame: &[u8],
@@ -189,7 +190,7 @@ fn slow_path(
     Ok(Packet { interface: index, source_mac: link.source, kind })
 }
 
-/// The fast path: an unfragmented TCP segment in IPv4 without VLAN tag and options, from another host to one of our
+/// Fast path: parses an unfragmented TCP segment in IPv4 without VLAN tag and options, from another host to one of our
 /// addresses. Returns `None` for all other frames and for errors, for which the slow path returns the reason.
 #[inline]
 fn fast_path(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<Packet> {

@@ -86,9 +86,9 @@ fn extra_header_len(path: &Path) -> usize {
     if path.is_v6() { FRAGMENT_HEADER } else { 0 }
 }
 
-/// Generates fragment identifications: one counter of all packets that this worker fragments, plus a secret offset for
-/// each pair of addresses. So a host cannot predict the identifications sent to another one (RFC 7739 §5). It can see
-/// how many packets were fragmented between two packets to itself.
+/// Generator of fragment identifications: one counter of all packets that this worker fragments, plus a secret offset
+/// for each pair of addresses. So a host cannot predict the identifications sent to another one (RFC 7739 §5). It can
+/// see how many packets were fragmented between two packets to itself.
 ///
 /// For a pair of addresses a value repeats after the worker has fragmented 2^16 packets to any hosts, over IPv6 after
 /// 2^32. Over IPv4 that can be within the time in which RFC 6864 §4.3 requires it to be unique. Then only SCTP's

@@ -62,8 +62,9 @@ const fn clear_bytes(mask: &mut Mask, at: usize, len: usize) {
 static MASKS: [[Mask; 2]; 2] = [[ipv4_mask(14), ipv4_mask(18)], [ipv6_mask(14), ipv6_mask(18)]];
 
 /// Returns the range of the TCP segment or SCTP packet in `frame` if its headers equal those of `last`; interface and
-/// flow are then equal, too. `last` is a frame, or a reassembled packet behind a frame's headers. It contains a segment
-/// or packet of the same protocol at `start`. `None`: the frame must be parsed in full, which also finds errors.
+/// flow are then equal, too. `last` is the previous frame, or a reassembled packet with its Ethernet and IP headers,
+/// and contains a segment or packet of the same protocol at `start`. `None`: the frame must be parsed in full, which
+/// also reports errors.
 pub fn predicted_segment(frame: &[u8], last: &[u8], start: usize) -> Option<Range<usize>> {
     let (frame_head, last_head) = (frame.first_chunk::<WINDOW>()?, last.first_chunk::<WINDOW>()?);
     let tagged = last_head[12..14] == [0x81, 0];

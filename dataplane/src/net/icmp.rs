@@ -24,7 +24,7 @@ pub struct Report {
     pub interface: usize,
     /// Our end of the flow.
     pub local: SocketAddr,
-    /// The peer.
+    /// The peer's end of the flow.
     pub remote: SocketAddr,
     /// The quoted part of the packet that proves its origin.
     pub quote: Quote,
@@ -64,7 +64,7 @@ pub enum Unreachable {
     /// The host does not support the protocol.
     #[error("the peer reports by ICMP that it does not support this protocol")]
     Protocol,
-    /// No listener.
+    /// The port has no listener.
     #[error("the peer reports by ICMP that the port has no listener")]
     Port,
     /// A filter on the path prohibits the packet.
@@ -79,7 +79,7 @@ impl Unreachable {
     }
 }
 
-/// Least MTU in bytes that a router may report (RFC 791 §3.2; RFC 8200 §5). The transport applies its own minimum.
+/// Minimum MTU in bytes that a router may report (RFC 791 §3.2; RFC 8200 §5). The transport applies its own minimum.
 const MIN_MTU_V4: u16 = 68;
 const MIN_MTU_V6: u16 = 1280;
 const HOP_LIMIT: u8 = 64;
@@ -195,8 +195,8 @@ pub fn parse_v6(index: usize, interface: &Interface, message: &[u8]) -> Result<I
     parse_report(index, interface, local, remote, protocol, &inner[at..], trouble)
 }
 
-/// Checks a reported MTU. It is ignored if the packet did not exceed it, or if it is not below the interface's (RFC
-/// 5927 §7.2).
+/// Checks a reported MTU. Accepts it only if it is at least `min`, below the interface's MTU, and below `sent`, the
+/// length of the packet (RFC 5927 §7.2).
 fn check_reported_mtu(
     interface: &Interface,
     mtu: u32,
@@ -277,14 +277,14 @@ fn initiate_tag(packet: &[u8]) -> Option<u32> {
     }
 }
 
-/// Most quoted bytes of a packet in a report, so that the report fits every path MTU (RFC 1812 §4.3.2.3, RFC 4443
-/// §2.4).
+/// Maximum number of quoted bytes of a packet in a report, so that the report has at most 576 bytes (RFC 1812
+/// §4.3.2.3).
 const QUOTED_V4: usize = 548;
-/// As [`QUOTED_V4`], over IPv6.
+/// As [`QUOTED_V4`], for at most 1280 bytes over IPv6 (RFC 4443 §2.4).
 const QUOTED_V6: usize = 1232;
 
-/// Writes a packet-too-big report to our own host, as a router would that informs the sender of `packet` of the path
-/// MTU (RFC 1191 §4, RFC 4443 §3.2). Its source is the packet's destination.
+/// Writes a packet-too-big report to our own host, like a router's report of the path MTU to the sender of `packet`
+/// (RFC 1191 §4, RFC 4443 §3.2). Its source is the packet's destination.
 pub fn write_packet_too_big(
     interface: &Interface,
     packet: &[u8],

@@ -130,8 +130,8 @@ impl Interface {
             || self.addresses.iter().any(|net| net.contains(&address))
     }
 
-    /// Returns the next hop for `destination`: itself if it is on the link, otherwise the gateway of the longest
-    /// matching route.
+    /// Returns the next hop for `destination`: itself if it is on the link, otherwise the gateway of the route with the
+    /// longest matching prefix.
     pub fn next_hop(&self, destination: IpAddr) -> Option<IpAddr> {
         if self.is_on_link(destination) {
             return Some(destination);

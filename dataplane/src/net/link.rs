@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Demultiplexing, IPsec and the host's port all use this parser, so that they interpret a frame in the same way. Not
-//! supported: 802.1ad and other outer tags, second tags, and IEEE 802.3 lengths with LLC or SNAP. Such frames have an
-//! unknown EtherType.
+//! supported: second tags, which are an error; 802.1ad and other outer tags, and IEEE 802.3 lengths with LLC or SNAP,
+//! which are unknown EtherTypes.
 
 use smoltcp::wire::{EthernetFrame, EthernetProtocol};
 
@@ -78,7 +78,8 @@ impl Link {
     }
 }
 
-/// Returns the offset of the IP packet in `frame`; `None` if its EtherType is another.
+/// Returns the offset of the IP packet in `frame`; `None` if the link-layer header is invalid or its EtherType is
+/// neither IPv4's nor IPv6's.
 pub fn find_ip(frame: &[u8]) -> Option<usize> {
     Link::read(frame).ok()?.ip_offset()
 }

@@ -39,8 +39,8 @@ use self::presence::Presence;
 use self::rate_limit::RateLimit;
 use crate::drops::DropReason;
 
-/// Most ARP replies, neighbour advertisements and answers to group queries per second: enough for every host of a large
-/// link, too few to saturate it.
+/// Maximum number of ARP replies, neighbour advertisements and answers to group queries per second: enough for every
+/// host of a large link, too few to saturate it.
 const MAX_ANSWERS_PER_SECOND: u32 = 10_000;
 
 /// The worker's interfaces with their neighbours, and the rate limits of answers.
@@ -241,8 +241,8 @@ impl Stack {
         neighbours.chain(self.presence.poll_timeout()).min()
     }
 
-    /// Retransmits solicitations and calls `failed` with interface and address of neighbours that do not answer.
-    /// Returns the number of solicitations.
+    /// Sends solicitations, probes, announcements and multicast group reports that are due. Calls `failed` with
+    /// interface and address of neighbours that do not answer. Returns the number of solicitations.
     pub fn poll(
         &mut self,
         now: Instant,

@@ -14,12 +14,14 @@
 //! old one is probed at once and, without an answer, resolved again. So a moved address costs a few seconds, and a
 //! forged ARP reply has no effect.
 //!
-//! Packets are not queued here: streams are polled for segments only once the next hop is known. Sans-IO:
-//! [`NeighbourCache::resolve`] and [`NeighbourCache::poll`] return the solicitations to send.
+//! A failed entry stays until it is evicted. After one second it can be resolved again. Packets are not queued here:
+//! streams are polled for segments only once the next hop is known. Sans-IO: [`NeighbourCache::resolve`] and
+//! [`NeighbourCache::poll`] return the solicitations to send.
 //!
-//! Bounds: the number of entries. At most a quarter of them are incomplete, and at most half are *unsolicited*: hosts
-//! that solicited our address and to which no packet was ever sent. A new unsolicited entry evicts only unsolicited
-//! ones, and neighbours of streams are pinned. So no flood evicts neighbours in use.
+//! The number of entries is bounded. No new resolution starts while a quarter of the capacity is incomplete, and at
+//! most half of the entries are *unsolicited*: hosts that solicited our address and to which no packet was ever sent. A
+//! new unsolicited entry evicts only unsolicited ones, and neighbours of streams are pinned. So no flood evicts
+//! neighbours in use.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -40,9 +42,9 @@ const DELAY: Duration = Duration::from_secs(5);
 const RETRANS: Duration = Duration::from_secs(1);
 /// MAX_MULTICAST_SOLICIT and MAX_UNICAST_SOLICIT.
 const MAX_SOLICITS: u8 = 3;
-/// Least interval of failed resolutions of one address.
+/// Minimum interval between failed resolutions of one address.
 const FAILURE_HOLD: Duration = Duration::from_secs(1);
-/// Least interval of scans of all entries.
+/// Minimum interval between scans of all entries.
 const SCAN: Duration = Duration::from_millis(10);
 /// Entries examined to find one to evict.
 const MAX_EVICT_SCAN: usize = 16;
@@ -305,7 +307,7 @@ impl NeighbourCache {
         self.next_deadline
     }
 
-    /// Performs one step that is due and returns its action. The caller repeats it until it returns `None`.
+    /// Performs one step that is due and returns its action. The caller repeats the call until it returns `None`.
     pub fn poll(&mut self, now: Instant) -> Option<Action> {
         if self.scan_index.is_none() {
             if self.next_deadline.is_none_or(|next| next > now) {

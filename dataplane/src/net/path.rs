@@ -1,4 +1,5 @@
-//! The headers in front of a flow's segments, written once and patched per frame.
+//! Headers in front of a flow's segments, written once and patched per frame. Choice of the site, worker or device,
+//! that computes each checksum of a sent packet. Single IP packets without a flow.
 //!
 //! ```text
 //!  | Ethernet 14 | VLAN 4, if any | IPv4 20 or IPv6 40 | TCP segment ...
@@ -21,14 +22,20 @@ use crate::port::ChecksumSite;
 use port_kind::policy::IpFields;
 use wire::crc32c::Sum;
 
-/// Most bytes of headers in front of a segment: Ethernet, VLAN tag, IPv6.
-pub const MAX_HEADERS: usize = 14 + 4 + 40;
-/// Most bytes of headers in front of a segment over IPv4.
-const V4_HEADERS: usize = 14 + 4 + 20;
+const ETHERNET_LEN: usize = 14;
+const VLAN_TAG_LEN: usize = 4;
+/// Length of an IPv4 header without options, bytes.
+const IPV4_HEADER_LEN: usize = 20;
+const IPV6_HEADER_LEN: usize = 40;
+
+/// Maximum length of the headers in front of a segment, bytes: Ethernet, VLAN tag, IPv6.
+pub const MAX_HEADERS: usize = ETHERNET_LEN + VLAN_TAG_LEN + IPV6_HEADER_LEN;
+/// As [`MAX_HEADERS`], over IPv4.
+const V4_HEADERS: usize = ETHERNET_LEN + VLAN_TAG_LEN + IPV4_HEADER_LEN;
 
 /// Offset of the checksum in a TCP header (RFC 9293 §3.1).
 const TCP_CHECKSUM: core::ops::Range<usize> = 16..18;
-/// Bytes of a TCP header without options.
+/// Length of a TCP header without options, bytes.
 const TCP_HEADER_LEN: u16 = 20;
 const IPV4_PROTOCOL: usize = 9;
 const IPV6_PROTOCOL: usize = 6;
@@ -39,7 +46,7 @@ const IPV4_TTL: usize = 8;
 const IPV6_HOP_LIMIT: usize = 7;
 const HOP_LIMIT: u8 = 64;
 
-/// Assignment of the checksums of sent packets.
+/// Sites that compute the checksums of a sent packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TxChecksum {
     /// True if the device fills in IPv4's header checksum, false if the worker does.
@@ -58,15 +65,15 @@ impl TxChecksum {
         sctp: ChecksumSite::Software,
     };
 
-    /// Returns the assignment for TCP segments, without SCTP's: a frame can request one protocol's checksum only.
+    /// Returns the sites for TCP segments, without that of SCTP: a frame can request one protocol's checksum only.
     #[must_use]
     #[inline]
     pub fn for_tcp(self) -> TxChecksum {
         TxChecksum { sctp: ChecksumSite::Skipped, ..self }
     }
 
-    /// Returns the assignment for SCTP packets, encapsulated in UDP or not. A device that fills in SCTP's checksum does
-    /// not parse UDP.
+    /// Returns the sites for SCTP packets, encapsulated in UDP or not. A device that fills in SCTP's checksum does not
+    /// parse UDP.
     #[must_use]
     pub fn for_sctp(self, in_udp: bool) -> TxChecksum {
         let sctp = if in_udp { ChecksumSite::Software } else { self.sctp };
@@ -191,6 +198,8 @@ impl Path {
         self
     }
 
+    /// Calls [`set_fields`](Self::set_fields) out of line, so that an unchanged path costs
+    /// [`with_fields`](Self::with_fields) one test only.
     #[inline(never)]
     fn set_other_fields(&mut self, fields: IpFields) {
         self.set_fields(fields);
@@ -270,22 +279,22 @@ impl Path {
         self.headers.bytes_mut()[..6].copy_from_slice(&mac);
     }
 
-    /// Returns the bytes in front of a segment.
+    /// Returns the length of the headers in front of a segment, bytes.
     pub fn header_len(&self) -> usize {
         self.len.into()
     }
 
-    /// Returns the bytes of the Ethernet header, its VLAN tag included.
+    /// Returns the length of the Ethernet header with its VLAN tag, bytes.
     pub fn l2_len(&self) -> usize {
         self.l3.into()
     }
 
-    /// Returns the bytes of the IP header.
+    /// Returns the length of the IP header, bytes.
     pub fn l3_len(&self) -> usize {
         usize::from(self.len - self.l3)
     }
 
-    /// Returns the header bytes that an MTU includes: the IP header and the fixed TCP header.
+    /// Returns the length of the headers that an MTU includes, bytes: the IP header and the fixed TCP header.
     pub fn tcp_headers(&self) -> u16 {
         self.l3_len() as u16 + TCP_HEADER_LEN
     }
@@ -295,13 +304,13 @@ impl Path {
         matches!(self.headers, Headers::V6(_))
     }
 
-    /// Returns the bytes of the largest segment, TCP header included, in IP packets of `mtu` bytes.
+    /// Returns the maximum length of a segment, TCP header included, in IP packets of `mtu` bytes.
     pub fn segment_limit(&self, mtu: u16) -> usize {
         usize::from(mtu) - self.l3_len()
     }
 
-    /// Completes `frame`: space for the headers, then a TCP segment with a zero checksum. `ect`: send as ECN-capable
-    /// (RFC 3168 §5). `sum`: the segment's ones' complement sum, if known.
+    /// Writes the headers and checksums of `frame`, which has space for the headers, then a TCP segment with a zero
+    /// checksum. `ect`: send as ECN-capable (RFC 3168 §5). `sum`: the segment's ones' complement sum, if known.
     pub fn finish(&self, frame: &mut [u8], checksums: TxChecksum, ect: bool, sum: Option<Sum>) {
         self.finish_ip(frame, checksums, ect);
         let at = self.header_len();
@@ -320,7 +329,7 @@ impl Path {
         frame[at..][TCP_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Completes the headers of `frame`: space for the headers, then a complete payload.
+    /// Writes the headers of `frame`, which has space for them in front of a complete payload.
     pub fn finish_ip(&self, frame: &mut [u8], checksums: TxChecksum, ect: bool) {
         let at = self.header_len();
         frame[..at].copy_from_slice(&self.headers.bytes()[..at]);
@@ -378,12 +387,12 @@ pub fn write_ethernet(
     ethernet.set_src_addr(EthernetAddress(interface.mac));
     let Some(vlan) = interface.vlan else {
         ethernet.set_ethertype(protocol);
-        return 14;
+        return ETHERNET_LEN;
     };
     ethernet.set_ethertype(EthernetProtocol::Unknown(0x8100));
     frame[14..16].copy_from_slice(&vlan.to_be_bytes());
     frame[16..18].copy_from_slice(&u16::from(protocol).to_be_bytes());
-    18
+    ETHERNET_LEN + VLAN_TAG_LEN
 }
 
 /// The fields of the IP header that [`write_ip_frame`] does not derive itself.
@@ -421,15 +430,15 @@ pub fn write_ip_frame(
         (IpAddr::V4(s), IpAddr::V4(d)) => {
             let mut ip = Ipv4Packet::new_unchecked(&mut frame[l3..]);
             ip.set_version(4);
-            ip.set_header_len(20);
-            ip.set_total_len((20 + len) as u16);
+            ip.set_header_len(IPV4_HEADER_LEN as u8);
+            ip.set_total_len((IPV4_HEADER_LEN + len) as u16);
             ip.set_dont_frag(true);
             ip.set_hop_limit(hop_limit);
             ip.set_next_header(protocol);
             ip.set_src_addr(s);
             ip.set_dst_addr(d);
             ip.fill_checksum();
-            20
+            IPV4_HEADER_LEN
         }
         (IpAddr::V6(s), IpAddr::V6(d)) => {
             let mut ip = Ipv6Packet::new_unchecked(&mut frame[l3..]);
@@ -439,9 +448,9 @@ pub fn write_ip_frame(
             ip.set_hop_limit(hop_limit);
             ip.set_src_addr(s);
             ip.set_dst_addr(d);
-            40
+            IPV6_HEADER_LEN
         }
-        // Both addresses come from the packet being answered, so they have the same family.
+        // All callers pass addresses of the same family.
         _ => 0,
     };
     fill(&mut frame[l3 + header_len..][..len]);

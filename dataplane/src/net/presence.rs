@@ -1,6 +1,5 @@
-//! Presence on a link: announcing the interface's addresses, detecting other hosts that use them (RFC 5227;
-//! duplicate address detection of RFC 4862 §5.4), and reporting the multicast groups that neighbour discovery
-//! needs ([`groups`]).
+//! Presence on a link. Announces the interface's addresses, detects other hosts that use them (RFC 5227; duplicate
+//! address detection of RFC 4862 §5.4), and reports the multicast groups of neighbour discovery ([`groups`]).
 //!
 //! Addresses are static and used at once. RFC 5227 §2.1 and RFC 4862 §5.4 require a host to wait for seconds at each
 //! start; this host sends the probes while it uses the addresses. A conflict is reported to the operator while it
@@ -23,8 +22,8 @@ pub use self::mld::is_query;
 
 /// Rounds of probes (RFC 5227 §1.1: PROBE_NUM).
 const PROBE_NUM: u8 = 3;
-/// Least interval of two rounds of probes after the start. A random time up to the same length is added (PROBE_MIN,
-/// PROBE_MAX).
+/// Minimum interval between two rounds of probes after the start. A random time up to the same length is added
+/// (PROBE_MIN, PROBE_MAX).
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Rounds of announcements (RFC 4861 §10: MAX_NEIGHBOR_ADVERTISEMENT). IPv4 has two (RFC 5227 §1.1:
 /// ANNOUNCE_NUM).
@@ -32,8 +31,8 @@ const ANNOUNCEMENTS: u8 = 3;
 const ANNOUNCEMENTS_V4: u8 = 2;
 /// Interval of announcements (RFC 5227 §1.1: ANNOUNCE_INTERVAL; RFC 4861 §7.2.6: at least RetransTimer).
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
-/// Interval after a conflict of probes, of announcements that defend the address, and of reports of the conflict (RFC
-/// 5227 §1.1: DEFEND_INTERVAL).
+/// Interval after a conflict of probes, of announcements that defend an IPv4 address, and of reports of the conflict
+/// (RFC 5227 §1.1: DEFEND_INTERVAL).
 const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Actions due on the links, by interface index.
@@ -58,7 +57,8 @@ struct Link {
     started: MaybeInstant,
     /// State of the multicast group reports.
     groups: MldState,
-    /// Addresses in conflict. The time is that of the last report, when the address was also defended.
+    /// Addresses in conflict, each with the time of the last report. An IPv4 address was defended at that time, too
+    /// (RFC 5227 §2.4).
     conflicts: Vec<(IpAddr, Instant)>,
     jitter: Jitter,
 }
@@ -151,7 +151,7 @@ impl Presence {
         true
     }
 
-    /// Processes an MLD query. It is answered later, if `may_answer` allows.
+    /// Processes an MLD query. The answer is sent later, if `may_answer` allows.
     ///
     /// # Errors
     /// The message is not a valid query, is for other groups, or exceeds the rate limit.

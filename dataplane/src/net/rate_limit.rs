@@ -3,7 +3,6 @@
 //! A rate limit shared by all peers is a side channel. By counting the answers to itself, an attacker learns whether
 //! another address, perhaps a forged one, was answered, too (CVE-2016-5696 on TCP's challenge ACKs). So each peer has
 //! its own limit, by a keyed hash of its address (over IPv6 of its /64), and the common limit is randomised.
-//! randomised.
 
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
@@ -17,7 +16,7 @@ use siphasher::sip::SipHasher13;
 pub struct RateLimit {
     /// Nanoseconds of credit per event; zero if no event is allowed.
     cost: u64,
-    /// Most nanoseconds of credit.
+    /// Maximum credit, nanoseconds.
     depth: u64,
     credit: u64,
     updated: Instant,
@@ -87,7 +86,7 @@ impl PeerLimit {
         }
     }
 
-    /// Returns true if [`take`](Self::take) would return false for every peer: the common credit is below the least
+    /// Returns true if [`take`](Self::take) would return false for every peer: the common credit is below the minimum
     /// cost of an event.
     #[inline]
     pub fn is_exhausted(&self, now: Instant) -> bool {

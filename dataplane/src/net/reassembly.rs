@@ -4,13 +4,13 @@
 //! ```text
 //!  0        8                                          total
 //!  | piece | piece      |   hole   | piece            |
-//!    the first one brings the headers     the last one brings the end
+//!    the first one has the headers        the last one has the end
 //! ```
 //!
-//! Invariants: packets and bytes are bounded, and one peer (a /64 of IPv6) has at most a quarter of either. Every
-//! packet is freed at its time-out, complete or not. If the limit is reached, the oldest packet is evicted. Overlapping
-//! fragments are never merged: the whole packet is discarded, with all its later fragments (RFC 5722, here for IPv4,
-//! too). A duplicate fragment is not an overlap (RFC 8200 §4.5).
+//! Invariants: packets and bytes are bounded, and one peer (a /64 of IPv6) has at most a quarter of either. A packet is
+//! freed when it is complete, at the latest at its time-out. If a limit is reached, the oldest packets are evicted.
+//! Overlapping fragments are never merged: the whole packet is discarded, with all its later fragments (RFC 5722, here
+//! for IPv4, too). A duplicate fragment is not an overlap (RFC 8200 §4.5).
 //!
 //! The cost per fragment is independent of the number of packets and fragments: packets and peers are found by
 //! keyed hashes, and their sizes are counted as they change.
@@ -35,7 +35,7 @@ use crate::drops::DropReason;
 /// Reassembly time-out of a packet.
 pub const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Most fragments of a packet: enough for the longest one in fragments of 576 bytes.
+/// Maximum number of fragments of a packet: enough for the longest one in fragments of 576 bytes.
 const MAX_FRAGMENTS: usize = 128;
 /// Stale queue entries tolerated before compaction, if the packet limit is smaller.
 const MIN_STALE_ENTRIES: usize = 16;
@@ -60,7 +60,7 @@ const CE: u8 = 3;
 /// A fragment, as [`demux`](super::demux::demux) finds it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fragment {
-    /// The sender.
+    /// Source address of the packet.
     pub source: IpAddr,
     /// One of our addresses.
     pub destination: IpAddr,
@@ -146,7 +146,7 @@ struct Packet {
     cost: usize,
     /// Bytes of data received.
     received: usize,
-    /// The first fragment's frame up to the payload.
+    /// Link and IP header of the first fragment. Excludes IPv6's fragment header.
     head: Option<Box<[u8]>>,
     /// Fragments by offset, without overlap.
     fragments: Vec<(usize, Box<[u8]>)>,

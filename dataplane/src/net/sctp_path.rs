@@ -75,23 +75,23 @@ impl SctpPath {
         self.path.set_mac(mac);
     }
 
-    /// Returns the bytes in front of an SCTP packet.
+    /// Returns the length of the headers in front of an SCTP packet, bytes.
     pub fn header_len(&self) -> usize {
         self.path.header_len() + self.udp_len()
     }
 
-    /// Returns the header bytes that an MTU includes.
+    /// Returns the length of the headers that an MTU includes, bytes: IP, and UDP if encapsulated.
     pub fn mtu_overhead(&self) -> usize {
         self.path.l3_len() + self.udp_len()
     }
 
-    /// Returns the bytes of the largest SCTP packet in IP packets of `mtu` bytes.
+    /// Returns the maximum length of an SCTP packet in IP packets of `mtu` bytes.
     pub fn packet_limit(&self, mtu: u16) -> usize {
         self.path.segment_limit(mtu).saturating_sub(self.udp_len())
     }
 
-    /// Completes `frame`: space for the headers, then an SCTP packet. Its checksum is present unless the device fills
-    /// it in.
+    /// Writes the headers of `frame`, which has space for them in front of an SCTP packet. The packet's checksum is
+    /// present unless the device fills it in.
     pub fn finish(&self, frame: &mut [u8], checksums: TxChecksum) {
         if let Some(UdpPorts { local, remote }) = self.udp {
             let datagram = &mut frame[self.path.header_len()..];
@@ -112,7 +112,7 @@ impl SctpPath {
         self.path.finish_ip(frame, checksums, false);
     }
 
-    /// Returns the assignment of a packet's checksums.
+    /// Returns the sites that compute a packet's checksums.
     pub fn checksum_offload(&self, checksums: TxChecksum) -> TxChecksum {
         checksums.for_sctp(self.udp.is_some())
     }

@@ -204,7 +204,7 @@ fn echo_is_answered_byte_for_byte_up_to_the_rate_limit() {
     }
 }
 
-/// Returns a report that a packet of 1500 bytes from 10.0.0.2 (or its IPv6 equivalent) port 7 was too big.
+/// Returns a report that a packet of 1480 bytes, or 1500 over IPv6, from port 7 of host 2 was too big.
 fn too_big(v6: bool, mtu: u32) -> Vec<u8> {
     report(v6, mtu, IpProtocol::Tcp, &[0, 7, 0, 8, 1, 2, 3, 4])
 }

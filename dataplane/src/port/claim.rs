@@ -2,8 +2,8 @@
 //! ports on one interface would both answer. For AF_XDP the kernel refuses a second socket.
 //!
 //! A claim is a packet socket (packet(7)) with a private protocol number, bound to the interface. The kernel lists it
-//! in `/proc/net/packet` for all processes of the network namespace, including those of other users and containers. It
-//! closes it when the process ends. Opening a claim requires `CAP_NET_RAW`, as the port does. Abstract socket names and
+//! in `/proc/net/packet` for all processes of the network namespace, including those of other users and containers. A
+//! claim ends with its process. Opening a claim requires `CAP_NET_RAW`, as the port does. Abstract socket names and
 //! lock files that several users can open are unsuitable: an unprivileged user could hold them.
 
 use std::fs;
@@ -93,8 +93,8 @@ fn other_claim(listed: &str, own: u64) -> Option<SocketEntry> {
     claims().find(|claim| claim.interface == interface && claim.inode != own)
 }
 
-/// Describes the process that holds a claim. It is the user if `/proc` does not show the process's descriptors: for
-/// other users' processes, and in the sandbox.
+/// Describes the process that holds a claim, or its user if `/proc` does not show the process's descriptors: for other
+/// users' processes, and in the sandbox.
 fn describe_holder(claim: &SocketEntry) -> String {
     match process_by_inode(claim.inode) {
         Some(pid) if pid == std::process::id() => "another port of this process".into(),

@@ -1,5 +1,5 @@
-//! The Linux interface under a port. It may change while the port is open: the host's administrator, a container
-//! runtime or a reloaded driver deletes, recreates or renames it, or changes its address, MTU and state.
+//! The Linux interface under a port. It may change while the port is open. The host's administrator, a container
+//! runtime or a reloaded driver may delete, recreate or rename it, or change its address, MTU and state.
 //!
 //! [`Port::view`] compares the interface with the one that the port is bound to. An `af_packet` port can be
 //! [bound again](Port::rebind). The drivers of `af_xdp` and `tap` do not return all of their buffers and queues,
@@ -100,8 +100,8 @@ fn interface_name(kind: &PortKind) -> Option<&str> {
 }
 
 impl Port {
-    /// Polls the state of link and interface, and publishes the link's to the queues. While the link is down, queues
-    /// drop frames that the device does not accept.
+    /// Polls the state of link and interface, and publishes the link's state to the queues. While the link is down,
+    /// queues drop frames that the device does not accept.
     pub fn view(&self) -> DeviceView {
         let view = match interface_name(&self.info.kind) {
             Some(name) => self.view_interface(name),
@@ -177,7 +177,7 @@ impl Port {
         };
         let mut claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
         if self.has_claim {
-            *claim = None; // its own is not to be found as another port's
+            *claim = None; // the port's own claim must not be found as another port's
             *claim = Some(claim::claim_interface(&self.info.name, name)?);
         }
         self.device.recreate().map_err(|error| PortError::Device { port: port(), error })?;

@@ -8,7 +8,7 @@ pub enum PortError {
     /// An event descriptor that wakes a sleeping worker of a ring port could not be created.
     #[error("port {port:?}: an event descriptor cannot be made: {error}")]
     Descriptor {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// The system's error.
         error: rustix::io::Errno,
@@ -16,7 +16,7 @@ pub enum PortError {
     /// The kind or the device does not support the MTU.
     #[error("port {port:?}: MTU {mtu} is not possible: {why} carries {min} to {max} bytes")]
     Mtu {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// The requested MTU in bytes.
         mtu: u16,
@@ -32,7 +32,7 @@ pub enum PortError {
         "port {port:?}: MTU {mtu} is more than the {interface_mtu} of interface {interface}; lower the port's or run `ip link set {interface} mtu {mtu}`"
     )]
     InterfaceMtu {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// The requested MTU in bytes.
         mtu: u16,
@@ -46,7 +46,7 @@ pub enum PortError {
         "port {port:?}: interface {interface} has MTU {interface_mtu}, and AF_XDP carries at most {max}; run `ip link set {interface} mtu {max}` or less, or use kind = \"af_packet\""
     )]
     InterfaceMtuForXdp {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// Linux's name of the interface.
         interface: String,
@@ -60,11 +60,11 @@ pub enum PortError {
         "port {port:?}: {queues} queues are out of reach: it has 1 to {max}; let fewer workers use it"
     )]
     Queues {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// The requested number of queues.
         queues: u16,
-        /// Most queues.
+        /// Maximum number of queues.
         max: u16,
     },
     /// The two ends of a ring have different numbers of queues.
@@ -72,7 +72,7 @@ pub enum PortError {
         "port {port:?}: it has {queues} queues and the other end of link {link:?} has {other}; give both ends as many workers"
     )]
     RingQueues {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// Name of the ring pair.
         link: String,
@@ -86,7 +86,7 @@ pub enum PortError {
         "port {port:?}: {descriptors} descriptors are impossible: a power of two from 64 to 16384 is needed"
     )]
     Descriptors {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// The requested number of descriptors.
         descriptors: u16,
@@ -97,17 +97,17 @@ pub enum PortError {
          workers use it"
     )]
     MemifBuffers {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// Buffers of all queues and both directions.
         shared: u32,
-        /// Most buffers.
+        /// Maximum number of buffers.
         max: u32,
     },
     /// An impairment is configured for a port other than a ring.
     #[error("port {port:?}: only a port of kind \"ring\" can be impaired; remove its impair table")]
     Impair {
-        /// The port.
+        /// Name of the port.
         port: String,
     },
     /// The Linux interface does not exist.
@@ -115,7 +115,7 @@ pub enum PortError {
         "port {port:?}: there is no network interface {interface} here; `ip link` lists those that are"
     )]
     NoInterface {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// Linux's name of the interface.
         interface: String,
@@ -125,7 +125,7 @@ pub enum PortError {
         "port {port:?}: there is an interface {interface} already; choose another name for the tap"
     )]
     InterfaceExists {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// Linux's name of the interface.
         interface: String,
@@ -135,7 +135,7 @@ pub enum PortError {
         "port {port:?}: interface {interface} is used by {holder}; stop that one or choose another interface"
     )]
     InterfaceTaken {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// Linux's name of the interface.
         interface: String,
@@ -146,21 +146,21 @@ pub enum PortError {
     /// unusable file.
     #[error("port {port:?}: {value:?} cannot be used as its {key}: {why}")]
     Value {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// The configuration key.
         key: &'static str,
         /// The rejected value.
         value: String,
-        /// The reason.
+        /// Reason, as text.
         why: String,
     },
     /// A driver's argument list cannot contain the secret. The message hides its value.
     #[error("port {port:?}: its secret cannot be used: {why}")]
     Secret {
-        /// The port.
+        /// Name of the port.
         port: String,
-        /// The reason.
+        /// Reason, as text.
         why: &'static str,
     },
     /// A privilege is missing.
@@ -168,7 +168,7 @@ pub enum PortError {
         "port {port:?}: {what} needs {capability}; run as root, or grant it with AmbientCapabilities= or setcap"
     )]
     NoPermission {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// The action that requires the privilege.
         what: &'static str,
@@ -180,7 +180,7 @@ pub enum PortError {
         "port {port:?}: there is no AF_XDP socket to be had on interface {interface}: another socket or XDP program holds its queues (`ip link show {interface}` names the program), or its driver has not so many of them: {error}"
     )]
     Xdp {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// Linux's name of the interface.
         interface: String,
@@ -190,21 +190,21 @@ pub enum PortError {
     /// Another process or port uses the resource.
     #[error("port {port:?}: {what} is in use; {remedy}")]
     Busy {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// The device, socket or interface.
         what: String,
-        /// The remedy.
+        /// Remedy, one clause.
         remedy: &'static str,
     },
     /// The directory of a memif's or vhost-user port's socket cannot be used.
     #[error("port {port:?}: the directory of socket {} cannot be used: {why}", socket.display())]
     Socket {
-        /// The port.
+        /// Name of the port.
         port: String,
-        /// The socket.
+        /// Path of the socket.
         socket: PathBuf,
-        /// The reason.
+        /// Reason, as text.
         why: String,
     },
     /// The memory is too small for the packet buffers.
@@ -212,7 +212,7 @@ pub enum PortError {
         "port {port:?}: {mib} MiB of packet buffers do not fit into DPDK's memory; give it more (memory.size, or hugepages), or the port fewer descriptors: {error}"
     )]
     NoMemory {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// MiB needed.
         mib: u64,
@@ -224,7 +224,7 @@ pub enum PortError {
         "port {port:?}: PCI device {address} cannot be used: it must exist and be bound to vfio-pci (`dpdk-devbind.py -b vfio-pci {address}`), or have a driver that DPDK shares (mlx5): {error}"
     )]
     Pci {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// PCI address of the device.
         address: String,
@@ -234,7 +234,7 @@ pub enum PortError {
     /// Another DPDK call failed.
     #[error("port {port:?}: {error}")]
     Device {
-        /// The port.
+        /// Name of the port.
         port: String,
         /// DPDK's error.
         error: dpdk::Error,

@@ -34,13 +34,13 @@ pub(super) fn data_room(config: &PortConfig) -> DataRoom {
     }
 }
 
-/// Returns the bytes of one frame slot of a packet socket's ring.
+/// Returns the length of one frame slot of a packet socket's ring, bytes.
 fn packet_frame(mtu: u16) -> usize {
     let need = usize::from(mtu) + FRAME_OVERHEAD + PACKET_RING_HEADER;
     if need <= PAGE { need.next_power_of_two().max(2048) } else { need.next_multiple_of(1024) }
 }
 
-/// Returns the bytes of one block of a packet socket's ring: whole pages that hold whole frame slots.
+/// Returns the length of one block of a packet socket's ring, bytes: whole pages that hold whole frame slots.
 fn packet_block(frame: usize) -> usize {
     (1..).map(|n| n * frame).find(|bytes| bytes.is_multiple_of(PAGE)).expect("frames are KiB")
 }
@@ -220,8 +220,8 @@ fn check_socket(
     if !serves || ours.contains(socket) || std::fs::symlink_metadata(socket).is_err() {
         return Ok(());
     }
-    // A socket that is being served must stay. It refuses a stream connection with another error. The leftover of a
-    // killed process refuses the connection and is removed.
+    // A socket that is being served must stay: the connection succeeds, or fails with another error because the types
+    // differ. The leftover of a killed process refuses the connection and is removed.
     match UnixStream::connect(socket) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused && is_socket(socket) => {
             std::fs::remove_file(socket).map_err(|error| refuse(error.to_string()))

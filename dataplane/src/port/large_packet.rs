@@ -1,5 +1,5 @@
-//! Merges consecutive TCP segments of one flow into a large packet. The device cuts it into the same segments, byte for
-//! byte.
+//! Merges consecutive TCP segments of one flow into a large packet. The device cuts it into the same segments; only the
+//! IPv4 identification and the header checksum may differ.
 //!
 //! ```text
 //!  segments       seq 0, n bytes | seq n, n bytes | seq 2n, m <= n bytes, PSH or FIN
@@ -19,9 +19,10 @@ use dpdk::{LARGE_HEADERS, LargePacket, Segmentation};
 
 use crate::checksum;
 
-/// Least payload bytes of merged segments. Some devices do not cut smaller ones.
+/// Minimum payload length of merged segments, bytes. Some devices do not segment into smaller ones.
 const MIN_SEGMENT: usize = 256;
-/// Most bytes of a large packet with its headers. Length fields have 16 bits, and devices have limits near that.
+/// Maximum length of a large packet with its headers, bytes. Length fields have 16 bits, and devices have limits near
+/// that.
 const MAX_BYTES: usize = 65_535;
 
 const TCP: u8 = 6;

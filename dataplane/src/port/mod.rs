@@ -144,7 +144,7 @@ pub struct PortInfo {
     pub queues: u16,
     /// Assignment of each checksum.
     pub checksums: Checksums,
-    /// Device or frontend that cuts large packets into segments, if either does.
+    /// Device or frontend that segments large packets, if either does.
     pub segmenter: Option<Segmenter>,
     /// Queue of each flow, by RSS hash.
     pub rss: RssTable,
@@ -373,7 +373,7 @@ impl Port {
         }
     }
 
-    /// Returns the device's own counters, those that the driver supports. Counters of the queues are separate:
+    /// Returns the device's own counters, as far as the driver supports them. Counters of the queues are separate:
     /// [`queue_counters`](Self::queue_counters).
     pub fn device_stats(&self) -> Result<DeviceStats, dpdk::Error> {
         self.device.stats()
@@ -419,8 +419,8 @@ impl PortConfig {
         }
     }
 
-    /// Returns the bytes of the port's packet buffers. [`dpdk::EalConfig::memory_mib`] must suffice for those of all
-    /// ports.
+    /// Returns the memory of the port's packet buffers, bytes. [`dpdk::EalConfig::memory_mib`] must suffice for that of
+    /// all ports.
     pub fn pool_bytes(&self) -> u64 {
         // Headers of the packet buffer and of the mempool element, rounded up to cache lines, with padding for memory
         // channels.
@@ -541,7 +541,7 @@ fn checksums(config: &PortConfig, device: &DeviceInfo, statements: &mut Vec<Stri
     }
 }
 
-/// Returns the part that cuts large packets. Device and frontend both require `checksum = "offload"`, because the
+/// Returns the device or frontend that segments large packets, if any. Both require `checksum = "offload"`, because the
 /// worker does not compute checksums of the segments.
 fn choose_segmenter(
     config: &PortConfig,
@@ -556,7 +556,7 @@ fn choose_segmenter(
         PortKind::VhostUser { .. } => {
             (wanted && device.tx.multi_segments).then_some(Segmenter::Frontend)
         }
-        // The TAP driver cuts in software (librte_gso), which serves as a reference in tests.
+        // The TAP driver segments in software (librte_gso), which serves as a reference in tests.
         PortKind::Pci { .. } | PortKind::Tap { .. } if wanted => {
             let sums = [checksums.tx_ip, checksums.tx_tcp] == [ChecksumSite::Device; 2];
             let is_able = sums && device.tx.tcp_segmentation && device.tx.multi_segments;

@@ -16,10 +16,10 @@ use super::ring::RingWakes;
 use super::shared::{QueueCounters, SharedQueueState};
 use crate::capture::Tap;
 
-/// Most frames that one [`PortQueue::rx_burst`] returns.
+/// Maximum number of frames that one [`PortQueue::rx_burst`] returns.
 pub const BURST: usize = 32;
 
-/// Most bytes of a buffer that are prefetched.
+/// Maximum number of bytes of a buffer that are prefetched.
 const MAX_PREFETCH: usize = 1536;
 
 /// Distance of the prefetch, in buffers ahead of their use.
@@ -51,11 +51,11 @@ pub struct PortQueue {
     shared: Arc<SharedQueueState>,
     /// The capture, while one runs.
     capture: Option<QueueCapture>,
-    /// Device or frontend that cuts large packets. `None`: frames are not merged.
+    /// Device or frontend that segments large packets. `None`: frames are not merged.
     segmenter: Option<Segmenter>,
 }
 
-/// The device or frontend that cuts large packets into segments.
+/// The device or frontend that segments large packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segmenter {
     /// The device, which also fills in TCP checksums. Only frames with a TCP checksum request are merged.
@@ -65,7 +65,7 @@ pub enum Segmenter {
 }
 
 impl PortQueue {
-    /// Most frames that are pending for the device.
+    /// Maximum number of frames that are pending for the device.
     pub const PENDING: usize = 256;
     /// Buffers that are taken from the pool at a time.
     pub const ALLOC_BATCH: usize = 32;
@@ -296,7 +296,7 @@ impl PortQueue {
             self.pending_bytes = left;
         }
         if !self.pending.is_empty() && self.shared.device_link_is_down() {
-            // Frames for the previous peer are of no use to the next one, and other ports and streams need the buffers.
+            // Frames for the previous peer are useless to the next one, and other ports and streams need the buffers.
             self.counters.tx_dropped += self.pending.len() as u64;
             self.pending.clear();
             self.pending_bytes = 0;
@@ -320,7 +320,7 @@ impl PortQueue {
     }
 }
 
-/// Offers all frames to the device, merged into large packets if the device or the frontend cuts these.
+/// Offers all frames to the device, merged into large packets if the device or the frontend segments these.
 fn burst<const N: usize>(
     device: &mut TxQueue,
     pending: &mut ArrayVec<Mbuf, N>,

@@ -22,8 +22,8 @@ impl QueueCapture {
     }
 
     /// Records the pending frames that were not offered before. The device owns the frames that it accepts, so they are
-    /// recorded before the offer; as dropped while the link is down. Frames merged into a large packet are recorded as
-    /// separate segments, as on the wire.
+    /// recorded before the offer. While the link is down they are recorded as dropped. Frames merged into a large
+    /// packet are recorded as separate segments, as on the wire.
     #[cold]
     pub(super) fn record(&mut self, pending: &[Mbuf], shared: &SharedQueueState) {
         let fate = if shared.device_link_is_down() { Fate::LinkDown } else { Fate::Passed };
@@ -43,7 +43,7 @@ impl QueueCapture {
         self.tap.record(Direction::Out, Fate::QueueFull, frame.data());
     }
 
-    /// Resets the capture after all pending frames were dropped.
+    /// Resets the number of recorded frames after all pending frames were dropped.
     pub(super) fn mark_cleared(&mut self) {
         self.recorded = 0;
     }

@@ -6,8 +6,8 @@ use dpdk::{DeviceInfo, Rss, SctpRules};
 use super::{PortConfig, PortKind};
 use crate::steering::SYMMETRIC_KEY;
 
-/// Drivers that interpret "only the destination address" as "without ports". All SCTP packets to one local address
-/// would arrive on one queue. Without a rule they are distributed.
+/// Drivers that interpret "only the destination address" as "without ports". With a rule, all SCTP packets to one local
+/// address would arrive on one queue. Without a rule they are distributed.
 const DRIVERS_WITHOUT_PORTS: [&str; 2] = ["net_ice", "net_iavf"];
 
 /// Entries of a software-only table.
@@ -59,7 +59,9 @@ pub(super) fn choose_rss(
     // A longer key repeats the 40 bytes. The hash input of a TCP flow does not reach the repetition.
     let key = SYMMETRIC_KEY.iter().copied().cycle().take(device.hash_key_len.into()).collect();
     let queues = round_robin_table(device.reta_size.into(), config.queues);
-    // RSS alone does not select an association's owner, which is the same for all addresses of the peer.
+    // The owner of an association depends on the local address and both ports, not on the peer's address, so the RSS
+    // hash of the whole flow may select another queue. Rules in the device steer SCTP packets by the hash of these
+    // fields alone.
     let sctp_rules = !DRIVERS_WITHOUT_PORTS.iter().any(|driver| device.driver.starts_with(driver));
     let rss = Rss { key, table: queues.clone(), sctp_rules };
     (Some(rss), RssTable { queues, in_device: true, sctp_rules: false })
@@ -94,8 +96,7 @@ mod tests {
     use super::*;
     use crate::port::PortConfig;
 
-    /// Returns the rule request to `device`, the resulting `sctp_rules` after its answer, and the statements of the
-    /// latter.
+    /// Returns the rule request to `device`, and the resulting `sctp_rules` and statements after the device's answer.
     fn choose_and_apply(
         config: &PortConfig,
         device: &DeviceInfo,

@@ -1,3 +1,5 @@
+//! The timer wheel against a sorted map, and its limits.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;

@@ -162,7 +162,7 @@ pub(in crate::worker) type Arrivals<F> = ArrayVec<Arrival<F>, BURST>;
 
 /// Header prediction within a burst: appends a frame whose headers match those of the last arrival on the same port.
 /// Flow and owner are then the same and are not looked up. Returns any other frame. `check` is the state of the TCP
-/// checksum; `strength` is the frame's IPsec protection; `sctp` tells who verifies SCTP checksums.
+/// checksum; `strength` is the frame's IPsec protection; `sctp` is the verifier of SCTP checksums.
 #[inline]
 pub(in crate::worker) fn push_if_predicted<F: Frame>(
     port: usize,
@@ -213,8 +213,8 @@ pub(in crate::worker) fn push_if_predicted<F: Frame>(
     None
 }
 
-/// Returns true if the ports at the offset of SCTP without UDP equal those of `last`. In a flood the ports differ: the
-/// comparison of headers is skipped.
+/// Returns true if the ports at the offset of SCTP without UDP equal those of `last`. In a flood from many ports, this
+/// check saves the comparison of the headers.
 #[inline]
 fn has_same_ports<F: Frame>(frame: &Packet<F>, last: &Arrival<F>) -> bool {
     let ports = |bytes: &[u8]| bytes.get(last.span.start..)?.first_chunk::<4>().copied();

@@ -4,8 +4,9 @@
 //! that tests run it on byte vectors in virtual time. [`thread`] adds the CPU core, the clock and the sleep.
 //!
 //! ```text
-//!  one turn   commands -> mesh -> ports: parse+hash | look up | input -> timers -> neighbours
-//!                      -> streams that may send, round robin -> transmit rings -> events, mesh, wake-ups
+//!  one turn   commands, lists -> mesh -> ports: parse+hash | look up | input -> connections that may send
+//!             -> timers, paced loads, neighbours -> carriers that may send, round robin -> transmit rings
+//!             -> events, mesh, wake-ups
 //! ```
 //!
 //! A burst is processed in stages, so that the table look-ups of its frames overlap. Each stream with data or an
@@ -322,8 +323,8 @@ impl<Io: PortIo> Core<Io> {
         self.ports().all(PortIo::can_wake)
     }
 
-    /// Returns the round-trip time of the stream or association served last, the shorter of both; `None` before a
-    /// measurement.
+    /// Returns the shorter of the round-trip times of the connection and of the association that were served last;
+    /// `None` before a measurement.
     pub(crate) fn round_trip(&mut self) -> Option<Duration> {
         let schedules = &self.env.schedules;
         let connection = self.streams.get_mut(schedules.get(CarrierKind::Connection).last());
@@ -443,8 +444,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Sends the solicitations that are due, and fails streams whose next hop did not answer. Returns true if there was
-    /// either.
+    /// Sends the solicitations that are due, and fails streams whose next hop did not answer. Returns true if a
+    /// solicitation was sent or a next hop has failed.
     fn poll_neighbours(&mut self, now: Instant) -> bool {
         // The size of the neighbour caches bounds this loop. Every failure is handled: a stream that is left out would
         // wait forever.

@@ -31,13 +31,13 @@ const MIN_PAYLOAD: usize = HEADER_LEN + 536;
 
 /// Keys of hashes whose input unknown hosts control.
 pub(super) struct NetworkKeys {
-    /// For the limit on resets per peer.
+    /// Key for the limit on resets per peer.
     pub(super) resets: [u8; 16],
-    /// For the limit on INIT ACKs per peer.
+    /// Key for the limit on INIT ACKs per peer.
     pub(super) inits: [u8; 16],
-    /// For fragments in reassembly.
+    /// Key for the hashes of reassembly.
     pub(super) fragments: [u8; 16],
-    /// For the IP identifications of fragments.
+    /// Key for the IP identifications of fragments.
     pub(super) identifications: [u8; 16],
 }
 
@@ -202,7 +202,7 @@ impl Network {
             && self.strength(transport, flow, udp).is_some_and(|has| has >= min_strength)
     }
 
-    /// See [`Guard::guarantees`]; false without IPsec. For SCTP in UDP, `udp` has the ports of the flow.
+    /// Returns [`Guard::guarantees`] for a flow; false without IPsec. For SCTP in UDP, `udp` has the ports of the flow.
     pub(super) fn ensures_strength(
         &mut self,
         transport: Transport,
@@ -214,8 +214,8 @@ impl Network {
         self.guard.as_mut().is_some_and(|guard| guard.guarantees(&flow, min_strength))
     }
 
-    /// Returns the minimum IPsec protection of a locally opened stream. It is any protection if policies protect the
-    /// flow now, so that the stream never continues in clear; else none. For SCTP in UDP, `udp` has the ports of the
+    /// Returns the minimum IPsec protection of a locally opened stream: any protection if policies protect the flow
+    /// now, so that the stream never continues in clear; otherwise none. For SCTP in UDP, `udp` has the ports of the
     /// flow.
     pub(super) fn connect_strength(
         &mut self,
@@ -287,7 +287,7 @@ impl Network {
         self.stack.handle_claim(interface, claim, now)
     }
 
-    /// Takes one message to the other workers from the rate limit. Returns false if the limit is reached.
+    /// Takes a token of the rate limit on messages to the other workers. Returns false if the limit is reached.
     pub(super) fn may_forward_claim(&mut self, now: Instant) -> bool {
         self.claim_limit.take(now)
     }
@@ -308,12 +308,12 @@ impl Network {
         self.stack.resolve(path.interface(), path.next_hop(), now, &mut self.outbox)
     }
 
-    /// RFC 4861 §7.3.1: records forward progress, which confirms that the path's next hop is reachable.
+    /// Records forward progress, which confirms that the path's next hop is reachable (RFC 4861 §7.3.1).
     pub(super) fn confirm(&mut self, path: &Path, now: Instant) {
         self.stack.interfaces[path.interface()].neighbours.confirm(path.next_hop(), now);
     }
 
-    /// RFC 9293 §3.8.3 R1: requests a probe of the path's next hop after several retransmissions.
+    /// Requests a probe of the path's next hop after several retransmissions (RFC 9293 §3.8.3 R1).
     pub(super) fn verify_next_hop(&mut self, path: &Path, now: Instant) {
         self.stack.interfaces[path.interface()].neighbours.suspect(path.next_hop(), now);
     }
@@ -363,14 +363,14 @@ impl Network {
         self.path_mtus.learn(peer, mtu, now);
     }
 
-    /// Retransmits due solicitations. Calls `failed` with interface and address of each neighbour that did not answer.
-    /// Returns the number of solicitations sent.
+    /// Sends due solicitations, probes, announcements and multicast group reports. Calls `failed` with interface and
+    /// address of each neighbour that did not answer. Returns the number of solicitations sent.
     #[inline]
     pub(super) fn poll(&mut self, now: Instant, failed: impl FnMut(usize, IpAddr)) -> u64 {
         self.stack.poll(now, &mut self.outbox, failed)
     }
 
-    /// Returns the earliest deadline of neighbour resolution and reassembly.
+    /// Returns the earliest due time of [`poll`](Self::poll) and [`expire_reassembly`](Self::expire_reassembly).
     #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let timers = [self.stack.poll_timeout(), self.reassembly.poll_timeout()];
@@ -431,7 +431,7 @@ impl Network {
     }
 }
 
-/// Converts a flow to the form that IPsec policies select by. For SCTP in UDP, it has the UDP ports.
+/// Converts a flow to the form that IPsec policies select by. For SCTP in UDP, the result has the UDP ports.
 fn policy_flow(transport: Transport, flow: &FlowKey, udp: Option<UdpPorts>) -> policy::Flow {
     let (local, remote) = (flow.local, flow.remote);
     let (protocol, ports) = match (transport, udp) {

@@ -17,7 +17,7 @@ pub(crate) struct PortSlot<Io: PortIo> {
     pub(crate) io: PortQueues<Io>,
     /// Properties common to all workers.
     pub(crate) facts: Arc<PortProperties>,
-    /// Frames received by a poll for input, to be processed in the next turn.
+    /// Received frames that are not processed yet. A poll for input keeps them for the next turn.
     received: ArrayVec<Io::Frame, BURST>,
 }
 

@@ -106,9 +106,9 @@ fn add_sa<F: Frame>(
     added.map_err(CommandError::Sa)
 }
 
-/// Returns true if policies allow a received frame to be passed to the host's kernel: an IP packet whose flow
-/// [`Core::admit`] has looked up, or a protocol to which policies do not apply. The kernel has its own parser, which
-/// must not find a different packet in the frame.
+/// Returns true if policies allow a received frame to be passed to the host's kernel. It must be an IP packet whose
+/// flow [`Core::admit`] has looked up, or of a protocol to which policies do not apply. The kernel has its own parser,
+/// which must not find a different packet in the frame.
 #[cold]
 pub(super) fn is_classified(frame: &[u8]) -> bool {
     let Ok(link) = Link::read(frame) else { return false };
@@ -141,8 +141,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Admits a frame from the wire, or an ESP frame for an SA of this worker. Opens a protected packet. Classifies
-    /// packets that pass.
+    /// Admits a frame from the wire, or an ESP frame that another worker has forwarded. Opens a protected packet.
+    /// Classifies packets that pass.
     #[inline(never)]
     pub(super) fn admit(
         &mut self,

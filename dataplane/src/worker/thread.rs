@@ -60,8 +60,8 @@ impl Dataplane {
         Dataplane::start_confined(config, ports, eal, |_| ())
     }
 
-    /// Like [`Dataplane::start`]. Each worker's thread calls `confine` once it is pinned and registered, before its
-    /// first turn, to drop privileges that a worker does not need.
+    /// Starts the workers as [`Dataplane::start`] does. Each worker's thread calls `confine` once it is pinned and
+    /// registered, before its first turn, to drop privileges that a worker does not need.
     ///
     /// # Errors
     /// As for [`Dataplane::start`].

@@ -12,7 +12,7 @@ use dataplane::port::{Mbuf, Port, PortConfig, PortFactory, PortQueue, RxBatch};
 use dpdk::{Eal, EalConfig, Hugepages, LogLevel};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Ports in ordinary memory, as any user may have them.
+/// Creates ports in ordinary memory, without privileges.
 pub(crate) fn ports() -> PortFactory {
     let config = EalConfig {
         hugepages: Hugepages::Never,
@@ -24,7 +24,7 @@ pub(crate) fn ports() -> PortFactory {
     PortFactory::new(Eal::start(&config).expect("the environment starts without privileges"))
 }
 
-/// The same port with fewer buffers, if they are so large that the usual number does not fit into the tests' memory.
+/// Reduces the buffers of a port with a large MTU, so that they fit into the tests' memory.
 pub(crate) fn with_fewer_buffers(config: PortConfig) -> PortConfig {
     if config.mtu <= 9000 {
         return config;
@@ -38,7 +38,8 @@ pub(crate) fn assert_no_leak(port: &Port, free: u32) {
     assert!(port.free_buffers() + held >= free, "{} of {free}", port.free_buffers());
 }
 
-/// True for root. Others fail, unless a variable allows it: then the test is left out, audibly.
+/// Returns true for root. Otherwise fails, unless `DDPD_TEST_UNPRIVILEGED` is set; the test is then skipped with a
+/// message.
 pub(crate) fn has_privileges(test: &str) -> bool {
     if rustix::process::geteuid().is_root() {
         return true;
@@ -51,7 +52,7 @@ pub(crate) fn has_privileges(test: &str) -> bool {
     false
 }
 
-/// A network namespace that this thread, and threads that it makes, are in. Removed on drop.
+/// A network namespace of this thread and the threads that it creates. Removed on drop.
 pub(crate) struct Netns(String);
 
 impl Netns {
@@ -142,7 +143,7 @@ pub(crate) fn send(queue: &mut PortQueue, bytes: &[u8]) {
     queue.flush();
 }
 
-/// True when the queue's descriptor polls readable within the time.
+/// Returns true if the queue's descriptor polls readable within the time.
 pub(crate) fn readable(queue: &PortQueue, wait: Duration) -> bool {
     let fd = queue.fd().expect("this kind has a descriptor");
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
@@ -155,14 +156,14 @@ pub(crate) fn drain(queue: &mut PortQueue) {
     while queue.rx_burst(now(), &mut RxBatch::new()) > 0 {}
 }
 
-/// Takes one burst and counts the frames that `predicate` says yes to.
+/// Takes one burst and counts the frames for which `predicate` returns true.
 pub(crate) fn take(queue: &mut PortQueue, predicate: impl Fn(&[u8]) -> bool) -> usize {
     let mut batch = RxBatch::new();
     queue.rx_burst(now(), &mut batch);
     batch.iter().filter(|frame| predicate(frame.data())).count()
 }
 
-/// The only queue of a port.
+/// Returns the only queue of a port.
 pub(crate) fn only_queue(port: &mut Port) -> PortQueue {
     let mut queues = port.take_queues();
     assert_eq!(queues.len(), 1);
@@ -178,7 +179,7 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Tells the kernel on `interface` where the port's address is.
+    /// Adds the port's address to the kernel's neighbour table of `interface`.
     pub(crate) fn new(
         interface: &str,
         kernel: Ipv4Addr,
@@ -200,8 +201,8 @@ impl Exchange {
         assert_eq!(&frame.data()[42..], payload);
     }
 
-    /// True when a frame from the port comes to a socket of the kernel. For interfaces that have just
-    /// come up: the kernel may still be busy with that and drop the first frames.
+    /// Returns true if a frame from the port reaches a socket of the kernel. For interfaces that have just come up: the
+    /// kernel may still drop the first frames.
     #[allow(dead_code)]
     pub(crate) fn reaches_kernel(&self, queue: &mut PortQueue) -> bool {
         let socket = UdpSocket::bind((self.kernel, 0)).unwrap();
@@ -222,7 +223,7 @@ impl Exchange {
         socket
     }
 
-    /// An Ethernet frame with UDP over IPv4 from port 7, with no UDP checksum.
+    /// Returns an Ethernet frame with UDP over IPv4 from port 7, without UDP checksum.
     fn frame(&self, to: u16, payload: &[u8]) -> Vec<u8> {
         let udp_len = (8 + payload.len()) as u16;
         let mut ip = [0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -239,12 +240,12 @@ impl Exchange {
     }
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that differ by position.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 256) as u8).collect()
 }
 
-/// What this process is to do, if it is the child of a test.
+/// Returns the role of this process, if it is the child of a test.
 pub(crate) fn role() -> Option<String> {
     std::env::var("DDPD_TEST_ROLE").ok()
 }
@@ -283,12 +284,12 @@ impl Drop for Peer {
     }
 }
 
-/// As a child: what the parent handed over.
+/// Returns the argument that the parent passed to this child process.
 pub(crate) fn argument() -> String {
     std::env::var("DDPD_TEST_ARGUMENT").expect("a child has one")
 }
 
-/// As a child: prints a line, at once.
+/// Prints a line for the parent, unbuffered.
 pub(crate) fn print_line(what: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{what}").and_then(|()| out.flush()).expect("the parent listens");

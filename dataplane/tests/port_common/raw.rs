@@ -17,7 +17,7 @@ pub(crate) const MEMORY: u64 = 16 << 20;
 pub(crate) const USERSPACE_BASE: u64 = 0x10_0000_0000;
 /// Entries of a ring.
 pub(crate) const RING_SIZE: u16 = 256;
-/// Index of the ring that the port fills, and of the ring that the frontend sends on.
+/// Indices of the rings: to the frontend, and from it.
 pub(crate) const TO_FRONTEND: u64 = 0;
 pub(crate) const FROM_FRONTEND: u64 = 1;
 /// Bytes of virtio's header before a frame.
@@ -108,7 +108,7 @@ impl Raw {
         Raw { memory, frontend, avail: [0; 2], taken: 0, _events: events }
     }
 
-    /// Returns when everything that was asked of the port has been done.
+    /// Waits until the port has processed all previous requests.
     pub(crate) fn settle(&self) {
         self.frontend.get_features().unwrap();
     }
@@ -135,7 +135,7 @@ impl Raw {
         self.memory.write_all_at(&avail.to_le_bytes(), base + 2).unwrap();
     }
 
-    /// Frames in the buffers at `first`, one per descriptor, available at once.
+    /// Sends frames from the buffers at `first`, one per descriptor, all made available together.
     pub(crate) fn send(&mut self, first: u16, frames: &[&[u8]]) {
         let heads: Vec<u16> = (first..).take(frames.len()).collect();
         for (&head, frame) in heads.iter().zip(frames) {
@@ -148,17 +148,17 @@ impl Raw {
         self.publish(FROM_FRONTEND, &heads);
     }
 
-    /// Buffers for what the port sends.
+    /// Offers buffers for the frames that the port sends.
     pub(crate) fn offer(&mut self, count: u16) {
         self.offer_from(0, count);
     }
 
-    /// The same with the descriptors from `first` on.
+    /// Offers buffers, with the descriptors from `first` on.
     pub(crate) fn offer_from(&mut self, first: u16, count: u16) {
         self.offer_sized(4096, first, count);
     }
 
-    /// The same with buffers of so many bytes.
+    /// Offers buffers of `len` bytes, with the descriptors from `first` on.
     pub(crate) fn offer_sized(&mut self, len: u32, first: u16, count: u16) {
         let heads: Vec<u16> = (first..first + count).collect();
         for &head in &heads {
@@ -168,8 +168,8 @@ impl Raw {
         self.publish(TO_FRONTEND, &heads);
     }
 
-    /// What the port has put into buffers and was not taken: virtio's header, and the bytes, of several buffers where it
-    /// merged some.
+    /// Returns the packets that the port has written into buffers since the last call: virtio's header, and the bytes,
+    /// from several buffers if it merged them.
     pub(crate) fn packets(&mut self) -> Vec<([u8; HEADER], Vec<u8>)> {
         let end = self.used(TO_FRONTEND);
         let mut packets = Vec::new();
@@ -186,7 +186,7 @@ impl Raw {
                 self.memory.read_exact_at(&mut part, at).unwrap();
                 if bytes.is_empty() {
                     header.copy_from_slice(&part[..HEADER]);
-                    // DPDK counts only for frontends that merge.
+                    // DPDK sets `num_buffers` only for frontends with VIRTIO_NET_F_MRG_RXBUF.
                     left = u16::from_le_bytes([header[10], header[11]]).max(1);
                     part.drain(..HEADER);
                 }
@@ -199,7 +199,7 @@ impl Raw {
         packets
     }
 
-    /// Frames that the port has put into buffers.
+    /// Returns the index of the used ring: the number of chains that the port has used, modulo 2^16.
     pub(crate) fn used(&self, ring: u64) -> u16 {
         let mut index = [0; 2];
         self.memory.read_exact_at(&mut index, ring_at(ring) + USED + 2).unwrap();

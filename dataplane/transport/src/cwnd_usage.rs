@@ -1,5 +1,5 @@
-//! Usage of the congestion window: an unfilled window does not grow (RFC 7661 §4.3, RFC 9438 §5.8), and after
-//! a while it is reduced to the used part (RFC 2861 §3).
+//! Usage of the congestion window. An unfilled window does not grow (RFC 7661 §4.3, RFC 9438 §5.8), and is reduced to
+//! the used part after a while (RFC 2861 §3).
 
 use base::{Instant, Nanos};
 
@@ -24,8 +24,8 @@ impl CwndUsage {
         CwndUsage { limited: false, max_flight: 0, round_end, full_at }
     }
 
-    /// Notes that data was sent, or was held back by a full window (`limited`). `flight`: bytes in the
-    /// network now.
+    /// Notes that data was sent, or that a full window stopped transmission (`limited`). `flight`: bytes in the network
+    /// now.
     pub fn note(&mut self, now: Instant, limited: bool, flight: u64, una: ExtSeq, nxt: ExtSeq) {
         if una >= self.round_end || limited || (!self.limited && flight > self.max_flight) {
             self.limited = limited;

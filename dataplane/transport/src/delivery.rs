@@ -137,8 +137,7 @@ impl Delivery {
         (!waited).then(|| self.now.nanos_since(sent_at))
     }
 
-    /// RFC 8985 §6.2 step 2: true if the arrived copy of a retransmitted segment can be its last
-    /// transmission.
+    /// True if the arrived copy of a retransmitted segment can be its last transmission (RFC 8985 §6.2 step 2).
     fn may_be_last_transmission(&self, sent_at: Instant) -> bool {
         let echoes_earlier = self.echoed_ms.is_some_and(|ms| ms < sent_at.as_millis());
         !echoes_earlier && !self.is_within_min_rtt(sent_at)

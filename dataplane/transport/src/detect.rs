@@ -1,11 +1,11 @@
 //! RACK's search for losses among the records in flight (RFC 8985 §6.2 step 5), in sequence order.
 //!
-//! Records that were sent once are in the same order by time and by sequence number, so the search examines
-//! each of them once, from left to right: every record left of the edge has arrived, is lost, or was
-//! retransmitted. Retransmitted records are in a queue by time.
+//! Records sent once have the same order by time and by sequence number. The search therefore examines each of them
+//! once, from left to right: every record left of the edge has arrived, is lost, or was retransmitted. Retransmitted
+//! records are in a queue by time.
 //!
-//! The edge stops at the first record that is not due yet, where the next search begins; later records are
-//! due later. The search examines at most `MAX_LOOKAHEAD` of them, and the timer is set for the last.
+//! The edge stops at the first record that is not due yet; later records are due later. The next search begins there.
+//! The search examines at most `MAX_LOOKAHEAD` of them, and the timer is set for the last.
 
 use std::collections::VecDeque;
 
@@ -31,7 +31,7 @@ pub enum Fate {
 
 /// Records in flight by index, the oldest first.
 pub trait InFlight {
-    /// Returns the first record that the search has not passed.
+    /// Returns the index of the first record that the search has not passed.
     fn edge(&self) -> usize;
 
     /// Moves the edge to `index`, above zero: every record before it has arrived, is lost or was
@@ -47,8 +47,8 @@ pub trait InFlight {
     /// Returns the queue of retransmissions by time: the first number of each, and its transmission time.
     fn resend_queue(&mut self) -> &mut VecDeque<(ExtSeq, Instant)>;
 
-    /// Returns the record retransmitted at `at` that has not arrived, been lost or been sent since, and its
-    /// end.
+    /// Returns index and end of the record that begins at `start` and was retransmitted at `at`. `None` if it has
+    /// arrived, was lost or was sent again since.
     fn find_resent(&self, start: ExtSeq, at: Instant) -> Option<(usize, ExtSeq)>;
 
     /// Remembers a retransmission by its time. Drops finished ones at the front of the queue.
@@ -105,7 +105,7 @@ fn detect_lost_originals(records: &mut impl InFlight, criterion: LossCriterion) 
 
 fn detect_lost_resends(records: &mut impl InFlight, criterion: LossCriterion) -> Option<Instant> {
     let mut next_search_at = None;
-    // The first `n` entries wait, except those that have arrived meanwhile.
+    // The first `n` entries are not due yet, or finished but behind one that is not due.
     let mut n = 0;
     while let Some(&(start, at)) = records.resend_queue().get(n).filter(|_| n <= MAX_LOOKAHEAD) {
         let live = records.find_resent(start, at);

@@ -1,22 +1,21 @@
-//! One loss episode: the state before it, to undo it when it proves spurious (by timestamps: RFC 3522,
-//! RFC 4015; by D-SACK: RFC 3708; after a time-out: RFC 5682), and the reduction of the window.
+//! One loss episode: the reduction of the window, and the state before it. The episode is undone if it proves spurious
+//! (by timestamps: RFC 3522, RFC 4015; by D-SACK: RFC 3708; after a time-out: RFC 5682).
 //!
 //! # D-SACK
 //!
-//! A D-SACK, or a duplicate TSN of SCTP, reports data that arrived twice. It credits a range that was
-//! retransmitted in this episode, once. All other reports are ignored, because the network duplicates packets
-//! and a peer may report anything: data sent once, data retransmitted in an earlier episode, a block that
-//! covers more than was retransmitted, and a second report of the same range. When all retransmitted ranges
-//! are credited, the episode is undone (RFC 3708 §3 B.1), except
+//! A D-SACK, or a duplicate TSN of SCTP, reports data that arrived twice. It credits a range that was retransmitted in
+//! this episode, once. All other reports are ignored, because the network duplicates packets and a peer may report
+//! anything. Ignored are: data sent once, data retransmitted in an earlier episode, a block that covers more than was
+//! retransmitted, and a second report of the same range. When all retransmitted ranges are credited, the episode is
+//! undone (RFC 3708 §3 B.1), except
 //!
 //! - when a range was retransmitted more than once (A.3), or there were more ranges than are remembered;
-//! - when a retransmission may have been needed. If the network duplicates a retransmission that repaired a
-//!   loss, its D-SACK is the same as that of a needless one. The difference is when the range is first
-//!   reported as received. The report of the original is in flight when the retransmission leaves, and
-//!   arrives before the shortest round trip of the path has passed; the report of the retransmission arrives
-//!   after it. This is the rule of RFC 8985 §6.2 step 2, and a technique of the kind that RFC 3708 §3 A.4
-//!   allows as the alternative to not using D-SACK again on a connection. It covers A.1, and a peer that
-//!   receives a needed retransmission gains nothing by a forged D-SACK of it.
+//! - when a retransmission may have been needed. If the network duplicates a retransmission that repaired a loss, its
+//!   D-SACK is the same as that of a needless one. The difference is when the range is first reported as received. The
+//!   report of the original is in flight when the retransmission leaves, and arrives within the shortest round trip of
+//!   the path. The report of the retransmission arrives later. This is the rule of RFC 8985 §6.2 step 2. RFC 3708 §3
+//!   A.4 allows such a technique instead of not using D-SACK again on a connection. It covers A.1: a peer that receives
+//!   a needed retransmission gains nothing by a forged D-SACK of it.
 //!
 //! The cost: an original that arrives a round trip or more after its retransmission cannot be distinguished from a
 //! duplicate. Such an episode is undone only if timestamps or F-RTO prove it spurious.
@@ -36,8 +35,8 @@ use crate::prr::Prr;
 use crate::ranges::{Range, Ranges};
 use crate::seq::ExtSeq;
 
-/// Ranges that wait for their D-SACK, at most, 16 bytes each. An episode with more ranges is not undone by
-/// D-SACK.
+/// Maximum number of ranges per episode that await a D-SACK, 16 bytes each. An episode with more ranges is not undone
+/// by D-SACK.
 const MAX_AWAITING_DSACK: usize = 128;
 
 /// A loss episode, from the first sign of loss until it has ended and can no longer prove spurious.

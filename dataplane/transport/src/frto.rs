@@ -15,20 +15,20 @@ pub enum Frto {
     NewData,
 }
 
-/// Evidence of an acknowledgement after a time-out.
+/// Evidence that an acknowledgement after a time-out gives.
 #[derive(Clone, Copy, Debug)]
 pub struct AckEvidence {
     /// True if SND.UNA advanced.
     pub advanced: bool,
-    /// Everything sent before the time-out is acknowledged.
+    /// True if everything sent before the time-out is acknowledged.
     pub complete: bool,
-    /// A segment that was sent before the time-out and not retransmitted has just arrived.
+    /// True if this acknowledgement reports a segment that was sent before the time-out and not retransmitted.
     pub original: bool,
-    /// The acknowledgement is a duplicate, or SACKs something new.
+    /// True for a duplicate acknowledgement, and for one that SACKs new data.
     pub duplicate: bool,
-    /// New data can be sent now.
+    /// True if new data can be sent now.
     pub can_send_new: bool,
-    /// The peer uses SACK.
+    /// True if the peer uses SACK.
     pub sack: bool,
 }
 
@@ -45,8 +45,8 @@ pub enum Verdict {
     Genuine,
 }
 
-/// Returns the verdict by RFC 5682 §3.1 with SACK, §2.1 without. Without SACK, the caller sets `original` only for data
-/// that no retransmission can have made acknowledgeable.
+/// Returns the verdict by RFC 5682 §3.1 with SACK, §2.1 without. Without SACK, the caller sets `original` only if the
+/// acknowledgement covers no retransmitted segment.
 pub fn judge(state: Frto, seen: AckEvidence) -> Verdict {
     match state {
         Frto::Off => Verdict::Wait,

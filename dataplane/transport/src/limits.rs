@@ -1,5 +1,5 @@
-//! The causes that limit a sender and how long each did, to explain a slow stream, and the rate at which the
-//! peer acknowledges meanwhile.
+//! Causes that limit a sender, the time under each, and the rate at which the peer acknowledged meanwhile. They explain
+//! a slow stream.
 
 use core::num::NonZeroU32;
 
@@ -192,7 +192,7 @@ fn ticks(at: Instant) -> u32 {
 mod tests {
     use super::*;
 
-    /// The moment `ticks` ticks after an arbitrary start.
+    /// Returns the moment `ticks` ticks after an arbitrary start.
     fn at(ticks: u64) -> Instant {
         Instant::from_nanos((1000 + ticks) << TICK_SHIFT)
     }

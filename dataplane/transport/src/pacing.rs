@@ -1,12 +1,11 @@
-//! Pacing: segments are sent at a little more than the congestion window per round trip instead of all at
-//! once, in bursts of about a tenth of a millisecond, so that few segments meet a full queue together. When
-//! its timer is late, a flow sends the delayed data at once, at most that of a round trip: the queue has drained
-//! meanwhile.
+//! Pacing: segments are sent at a little more than the congestion window per round trip, instead of all at once. A
+//! burst lasts about a tenth of a millisecond, so that few segments meet a full queue together. When its timer is late,
+//! a flow sends the delayed data at once, at most that of a round trip: the queue has drained meanwhile.
 //!
-//! Where many streams share the port and the path itself is short, bursts are longer: losses are repaired
-//! soon, and bursts of one segment would require serving the stream once per segment. Where few streams share
-//! the port, bursts stay short, at most an eighth of the window: otherwise the stream would lose its share of
-//! a full queue to a flow that sends with each acknowledgement.
+//! Where many streams share the port and the path itself is short, bursts are longer. Losses are repaired soon there,
+//! and bursts of one segment would require serving the stream once per segment. Where few streams share the port,
+//! bursts are at most an eighth of the window. Otherwise the stream would lose its share of a full queue to a flow that
+//! sends with each acknowledgement.
 
 use base::{Instant, Nanos};
 
@@ -18,7 +17,8 @@ const SHORT_PATH_STEP: Nanos = Nanos::from_micros(200);
 const MIN_SEGMENTS: u64 = 10;
 /// Duration of a burst at the paced rate.
 const BURST_TIME: Nanos = Nanos::from_micros(100);
-/// Silence, without a wait for the timer, that a flow may catch up for.
+/// Pause without a wait for the timer up to which a flow keeps its schedule, and so catches up. A longer pause earns no
+/// credit.
 const MAX_IDLE_CREDIT: Nanos = Nanos::from_millis(1);
 /// Longest burst, bytes.
 const MAX_BURST: u64 = 64 * 1024;
@@ -55,7 +55,7 @@ pub struct Pace {
     pub rate: u64,
     /// Longest burst, bytes.
     pub burst: u64,
-    /// Lateness of the timer that a flow can catch up for without loss of rate: a round trip.
+    /// Maximum lateness of the timer for which a flow catches up: a round trip.
     pub max_lateness: Nanos,
 }
 
@@ -111,7 +111,8 @@ impl Pacer {
         self.catching_up = true;
     }
 
-    /// Records that sending pauses for another reason. The pause earns credit of at most [`MAX_IDLE_CREDIT`].
+    /// Records that sending pauses for another reason. The pause earns credit only if it is shorter than
+    /// [`MAX_IDLE_CREDIT`].
     pub fn on_pause(&mut self) {
         self.catching_up = false;
     }
@@ -124,7 +125,8 @@ impl Pacer {
             return;
         }
         let spacing = Nanos::new(sent.saturating_mul(1_000_000_000) / pace.rate);
-        // Data left unsent by a late timer follows at once; silence without a wait earns no credit.
+        // Data delayed by a late timer follows at once. A pause without a wait earns credit only up to
+        // `MAX_IDLE_CREDIT`.
         let late = if self.catching_up { pace.max_lateness } else { MAX_IDLE_CREDIT };
         let base = if self.next_at + late > now {
             self.next_at

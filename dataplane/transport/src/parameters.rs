@@ -7,15 +7,15 @@ use crate::congestion::CongestionControl;
 
 /// Configured parameters that TCP and SCTP have in common.
 pub trait Parameters {
-    /// Retransmission time-out before the first measurement (RFC 6298 §2.1; RFC 9260 §16, RTO.Initial).
+    /// Returns the retransmission time-out before the first measurement (RFC 6298 §2.1; RFC 9260 §16, RTO.Initial).
     fn initial_rto(&self) -> Duration;
-    /// Smallest retransmission time-out (RFC 6298 §2.4; RTO.Min).
+    /// Returns the smallest retransmission time-out (RFC 6298 §2.4; RTO.Min).
     fn min_rto(&self) -> Duration;
-    /// Largest retransmission time-out (RFC 6298 §2.5; RTO.Max).
+    /// Returns the largest retransmission time-out (RFC 6298 §2.5; RTO.Max).
     fn max_rto(&self) -> Duration;
-    /// The congestion controller.
+    /// Returns the congestion controller.
     fn congestion(&self) -> CongestionControl;
-    /// Send window, bytes: bounds the unacknowledged data and the congestion window.
+    /// Returns the send window, bytes: bounds the unacknowledged data and the congestion window.
     fn send_window(&self) -> u64;
 }
 

@@ -3,8 +3,8 @@
 //! ```text
 //!   floor          base             low                      high          limit
 //!     |-------------|----------------|------------------------|--------------|
-//!                   fallback in a    in use: seen to pass,    the largest    interface and peer
-//!                   black hole       or never objected to     worth a probe
+//!                   fallback in a    in use: known to pass,   the largest    interface and peer
+//!                   black hole       or not refuted yet       worth a probe
 //! ```
 //!
 //! The search is pure: it has no clock and no connection. All sizes are bytes of IP packet contents: the MTU
@@ -42,7 +42,7 @@ const MIN_GAP_DIVISOR: u16 = 8;
 
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
-/// Effect of a probe that arrived, or of a report, on the range.
+/// Effect of an arrived probe or a black hole on the size in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SizeChange {
     /// The size in use changed to this.
@@ -115,19 +115,19 @@ impl PmtuSearch {
         PmtuSearch { base: mtu, ..self }
     }
 
-    /// Size in use, bytes.
+    /// Returns the size in use, bytes.
     pub fn size(&self) -> u16 {
         self.low
     }
 
-    /// True if the path is known to carry the size in use, so that other connections may use it. False while
-    /// nothing is known, and after a black hole until a probe has arrived or was lost for its size: an
-    /// apparent black hole may be a peer that is temporarily unreachable.
+    /// True if the path is known to carry the size in use, so that other connections may use it. False while nothing is
+    /// known. Also false after a black hole, until a probe has arrived or was lost for its size: an apparent black hole
+    /// may be a peer that is temporarily unreachable.
     pub fn is_confirmed(&self) -> bool {
         self.confirmed
     }
 
-    /// Least accepted size, bytes.
+    /// Returns the minimum accepted size, bytes.
     pub fn floor(&self) -> u16 {
         self.floor
     }
@@ -145,7 +145,8 @@ impl PmtuSearch {
         self.high = self.high.min(self.limit);
     }
 
-    /// Sets the size that a trusted source reports for the path. Larger sizes are probed from `raise_at` on.
+    /// Sets the size that a router's report or another connection gives for the path. Larger sizes are probed from
+    /// `raise_at` on.
     pub fn set_size(&mut self, size: u16, raise_at: Instant) {
         self.low = size.min(self.limit);
         self.high = self.low;
@@ -217,7 +218,7 @@ impl PmtuSearch {
         }
     }
 
-    /// Processes a router's report that a probe did not pass, with the size that would (RFC 4821 §7.6.2).
+    /// Processes a router's report that a probe did not pass, and that packets of `size` bytes do (RFC 4821 §7.6.2).
     pub fn on_probe_too_big(&mut self, size: u16, raise_at: Instant) {
         self.losses = 0;
         self.confirmed = true;
@@ -273,7 +274,7 @@ mod tests {
         probes
     }
 
-    // RFC 4821 §7.3, §7.7: from the base up over the common sizes.
+    // RFC 4821 §7.3, §7.7: after a black hole the search starts at the base MTU and probes the common MTUs upwards.
     #[test]
     fn search_after_black_hole_probes_common_mtus() {
         for (mtu, found) in [(1500, 1500), (1400, 1400), (1420, 1400), (9000, 9000), (1100, 1024)] {

@@ -11,7 +11,7 @@ use crate::seq::ExtSeq;
 /// Recoveries without D-SACK after which the reordering window shrinks again (RFC 8985 §6.2 step 4).
 const REO_WND_PERSIST: u8 = 16;
 
-/// RACK.min_RTT is the shortest round trip of the last one to two such windows: a minute, in units of 2^26 ns.
+/// Window of RACK.min_RTT: one minute, in units of 2^26 ns. The minimum is that of the last one to two windows.
 const MIN_RTT_WINDOW: u32 = (60_000_000_000_u64 >> 26) as u32;
 
 /// The state of RACK (RFC 8985 §5.3).
@@ -94,12 +94,12 @@ impl Rack {
         }
     }
 
-    /// RACK.fack.
+    /// Returns RACK.fack.
     pub fn fack(&self) -> ExtSeq {
         self.track.fack
     }
 
-    /// RACK.min_RTT, once measured.
+    /// Returns RACK.min_RTT; `None` before the first measurement.
     pub fn min_rtt(&self) -> Option<Nanos> {
         self.min_rtt.get()
     }

@@ -38,7 +38,7 @@ impl Ranges {
         Ranges { ranges: Vec::new(), bytes: 0 }
     }
 
-    /// Number of ranges.
+    /// Returns the number of ranges.
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
@@ -48,7 +48,7 @@ impl Ranges {
         self.ranges.is_empty()
     }
 
-    /// Sum of the lengths.
+    /// Returns the sum of the lengths.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -155,7 +155,8 @@ impl Ranges {
         }
     }
 
-    /// Removes all numbers below `at`, which have arrived. Returns the new end of the contiguous part.
+    /// Advances the contiguous part to `at`, and over the range that contains `at`, if any. Removes all numbers below.
+    /// Returns the new end of the contiguous part.
     pub fn advance(&mut self, at: ExtSeq) -> ExtSeq {
         let end = self.containing(at).map_or(at, |r| r.end);
         self.remove_below(end);

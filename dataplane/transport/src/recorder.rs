@@ -1,9 +1,9 @@
 //! The flight recorder of one connection or association: its newest [`MAX_RECORDS`] rare events, with the headers
 //! of the segments that show them. Payload is never recorded.
 //!
-//! Without events the recorder takes eight bytes, and no time for a segment in order. Segments of the same kind within
-//! a minute share a record, which has the header of the first one and counts them. Reductions for marks also share a
-//! record: otherwise ECN would fill the recorder of every stream.
+//! Without events the recorder takes eight bytes, and no time for a segment in order. Consecutive retransmissions, or
+//! probes of one kind, share a record for a minute. It has the header of the first one and counts them. Reductions for
+//! marks also share a record: otherwise ECN would fill the recorder of every stream.
 //!
 //! ```text
 //!  | since the start: 48 bits, µs | kind: 8 | flags: 8 | number: 32 | answer: 32 | window: 16 | len: 16 | count: 32 |
@@ -13,9 +13,9 @@ use core::time::Duration;
 
 use base::{ErrorNumbers, Instant};
 
-/// Records kept, at most.
+/// Maximum number of records kept.
 pub const MAX_RECORDS: usize = 16;
-/// Records kept for the lifetime of the connection.
+/// Number of newest records kept for the lifetime of the connection.
 const MIN_RECORDS: usize = 2;
 /// Time after the newest record during which all records are kept.
 const RETENTION: Duration = Duration::from_secs(60);
@@ -88,7 +88,7 @@ kinds! {
 }
 
 impl Kind {
-    /// Origin of the record's header: the peer (`Some(true)`), this end (`Some(false)`), or no header
+    /// Returns the origin of the record's header: the peer (`Some(true)`), this end (`Some(false)`), or no header
     /// (`None`).
     pub const fn header_origin(self) -> Option<bool> {
         use Kind::*;
@@ -151,7 +151,7 @@ impl Record {
         Record::new(now, kind, stream, u32::from_be_bytes([0, layer, error_type, code]))
     }
 
-    /// Returns the numbers of a record made by [`from_error`](Self::from_error).
+    /// Returns the numbers of a record created by [`from_error`](Self::from_error).
     pub fn error_numbers(&self) -> ErrorNumbers {
         let [_, layer, error_type, code] = self.answer.to_be_bytes();
         ErrorNumbers { layer, error_type, code }
@@ -176,21 +176,21 @@ impl Record {
         Record { count, ..self }
     }
 
-    /// Returns the time after its first event during which the record is fresh. Its last counted event may
-    /// have occurred up to [`COALESCE_TIME`] later.
+    /// Returns the time after its first event during which this newest record keeps the recorder from shrinking. Its
+    /// last counted event may have occurred up to [`COALESCE_TIME`] later.
     fn retention(&self) -> Duration {
         let grew = self.kind().is_coalesced() && self.count > 1;
         if grew { COALESCE_TIME + RETENTION } else { RETENTION }
     }
 
-    /// Time of the event, to the microsecond.
+    /// Returns the time of the event, to the microsecond.
     pub fn at(&self) -> Instant {
         Instant::from_micros(self.time_kind_flags >> 16)
     }
 
-    /// Kind of the event.
+    /// Returns the kind of the event.
     pub fn kind(&self) -> Kind {
-        // The number is valid: records are made only from a `Kind`.
+        // The number is valid: records are created only from a `Kind`.
         Kind::ALL[usize::from((self.time_kind_flags >> 8) as u8)]
     }
 
@@ -205,7 +205,7 @@ impl Record {
             .find(|what| *what as u8 == self.flags())
     }
 
-    /// Flags of TCP's header, or type of SCTP's chunk.
+    /// Returns the flags of TCP's header, or the type of SCTP's chunk.
     pub fn flags(&self) -> u8 {
         self.time_kind_flags as u8
     }

@@ -79,14 +79,14 @@ pub enum NextSeg {
 /// Inputs to the choice of the next segment.
 #[derive(Clone, Copy, Debug)]
 pub struct NextSegInputs {
-    /// A full segment fits the congestion window, or nothing is in flight.
+    /// True if a full segment fits the congestion window, or nothing is in flight.
     pub cwnd_open: bool,
-    /// A retransmission is sent even if the congestion window is full: the first one of a recovery (RFC 6675 §5
+    /// True if a retransmission is sent even if the congestion window is full: the first one of a recovery (RFC 6675 §5
     /// (4.3)).
     pub resend_ignores_cwnd: bool,
-    /// A lost segment waits, within the peer's window.
+    /// True if a lost segment waits, within the peer's window.
     pub lost: bool,
-    /// New data waits, and the peer's window has room for it.
+    /// True if new data waits and the peer's window has room for it.
     pub new: bool,
     /// New segments that F-RTO may still send to test whether the time-out was spurious; retransmissions wait
     /// (RFC 5682 §2.1 step 2b).

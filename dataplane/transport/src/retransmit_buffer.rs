@@ -3,12 +3,14 @@
 //! The bytes are copied into blocks, one run after the other, and freed with their block: an allocation for
 //! each run costs more than the copy of a short run.
 //!
-//! Memory: a new block is four times as long as the bytes kept at that time, from 1 KiB to 64 KiB. It is no
-//! longer than the [limit](RetransmitBuffer::set_limit) allows, and never shorter than its run. Two consecutive blocks
-//! hold more than the first has room for. If runs are freed in order, the blocks except the last therefore
-//! take at most twice the bytes kept, plus the first block. As many blocks again may be spare: returning
-//! blocks to the allocator, to receive them again page by page, took longer than the copies. With nothing
-//! kept, at most 8 KiB remain.
+//! Length of a new block: four times the bytes kept at that time, from 1 KiB to 64 KiB. The
+//! [limit](RetransmitBuffer::set_limit) may shorten it, but not below the length of its run.
+//!
+//! Total memory: a block is added only for a run that does not fit the last block, so the bytes of two consecutive
+//! blocks exceed the capacity of the first one. If runs are freed in order, the blocks except the last therefore take
+//! at most twice the bytes kept, plus the first block. Up to as many blocks again are spare, since returning blocks to
+//! the allocator, to receive them again page by page, took longer than the copies. With nothing kept, at most 8 KiB
+//! remain.
 
 use std::collections::VecDeque;
 
@@ -22,7 +24,7 @@ const MAX_IDLE_BLOCK: usize = 8 << 10;
 /// Runs of bytes, each identified by a number: of its first byte in the stream, or of a message.
 #[derive(Clone, Debug, Default)]
 pub struct RetransmitBuffer {
-    /// In order of their numbers.
+    /// Kept runs, in order of their numbers.
     runs: VecDeque<Run>,
     /// New runs are appended to the last block.
     blocks: VecDeque<Block>,
@@ -43,7 +45,7 @@ pub struct RetransmitBuffer {
 pub struct MemoryUse {
     /// All memory, bytes.
     pub memory: u64,
-    /// `memory` without the room for more, bytes: to compare with a limit.
+    /// `memory` without spare blocks and the free end of the last block, bytes. Callers compare it with their limits.
     pub used: u64,
 }
 
@@ -57,7 +59,7 @@ impl MemoryUse {
         MemoryUse { memory: self.memory + other.memory, used: self.used + other.used }
     }
 
-    /// Returns the difference; `part` is contained in it.
+    /// Returns the difference; `part` must be contained in `self`.
     #[inline]
     pub fn minus(self, part: MemoryUse) -> MemoryUse {
         MemoryUse { memory: self.memory - part.memory, used: self.used - part.used }
@@ -101,7 +103,7 @@ impl RetransmitBuffer {
         self.bytes
     }
 
-    /// Returns the memory in use: nothing if no bytes are kept, though a block may remain allocated.
+    /// Returns the memory in use: zero if no bytes are kept, though a block may remain allocated.
     #[inline]
     pub fn memory_use(&self) -> MemoryUse {
         if self.bytes == 0 {

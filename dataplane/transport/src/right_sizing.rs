@@ -1,8 +1,8 @@
 //! Automatic growth of receive windows (dynamic right-sizing, Fisk and Feng 2001), for TCP and SCTP.
 //!
-//! A peer that may have a window in flight delivers at most a window in each round trip. While it delivers
-//! more than half of it, the window may be its limit, and doubles. In slow start, a window of twice the
-//! congestion window remains so. Only data accepted in order counts as delivered; refused data does not.
+//! A peer that may have a window in flight delivers at most a window in each round trip. While it delivers more than
+//! half of it, the window may be its limit, and doubles. In slow start, the window thus grows as fast as the congestion
+//! window and remains twice as large. Only data accepted in order counts as delivered; refused data does not.
 //!
 //! The round trip is the shortest one measured: a queue on the path makes it longer, and a window that
 //! followed it would fill the queue further.

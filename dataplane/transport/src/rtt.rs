@@ -24,7 +24,7 @@ pub struct RttEstimator {
     rto: u32,
     /// Doublings of the time-out.
     backoff: u8,
-    /// Time-outs in a row without progress.
+    /// Consecutive time-outs without progress.
     timeouts: u16,
 }
 
@@ -90,7 +90,7 @@ impl RttEstimator {
         self.timeouts = 0;
     }
 
-    /// Time-outs in a row without progress.
+    /// Returns the number of consecutive time-outs without progress.
     #[inline]
     pub(crate) fn consecutive_timeouts(&self) -> u16 {
         self.timeouts
@@ -109,14 +109,14 @@ impl RttEstimator {
         self.backoff = 0;
     }
 
-    /// SRTT, once measured.
+    /// Returns SRTT; `None` before the first measurement.
     pub fn srtt(&self) -> Option<Nanos> {
         self.measured.then(|| Nanos::new(self.srtt))
     }
 }
 
 impl RttEstimator {
-    /// RTTVAR; zero before the first measurement.
+    /// Returns RTTVAR; zero before the first measurement.
     #[inline]
     pub fn rttvar(&self) -> Nanos {
         Nanos::new(self.rttvar)

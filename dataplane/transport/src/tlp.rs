@@ -1,4 +1,4 @@
-//! Tail loss probes (RFC 8985 §7): when acknowledgements are overdue, one segment elicits one.
+//! Tail loss probes (RFC 8985 §7): one segment that elicits overdue acknowledgements.
 
 use base::Nanos;
 
@@ -11,8 +11,8 @@ use crate::seq::ExtSeq;
 /// several times that, and in slow start its queue grows meanwhile.
 const GRANULARITY: Nanos = Nanos::from_micros(500);
 
-/// The same where the peer may delay its acknowledgement, and the maximum time beyond a round trip that the
-/// variation adds.
+/// Minimum time beyond a round trip where the peer may delay its acknowledgement. Otherwise the maximum of four times
+/// the variation.
 const COARSE_GRANULARITY: Nanos = Nanos::from_millis(2);
 
 /// TLP.max_ack_delay (RFC 8985 §7.2): the longest delay of the acknowledgement of a lone segment.
@@ -44,8 +44,9 @@ impl FlightAmount {
     }
 }
 
-/// Returns TLP_calc_PTO of RFC 8985 §7.2, without the bound by the retransmission time-out: two round trips, or if
-/// more one round trip and four times its variation (as RFC 9002 §6.2.1), within bounds.
+/// Returns TLP_calc_PTO of RFC 8985 §7.2, without the bound by the retransmission time-out: two round trips, or one
+/// round trip plus four times its variation, within bounds, if that is longer (as RFC 9002 §6.2.1). A lone segment adds
+/// the maximum delay of its acknowledgement.
 pub fn probe_timeout(rtt: &RttEstimator, awaited: FlightAmount) -> Nanos {
     let Some(srtt) = rtt.srtt() else { return PTO_UNMEASURED };
     let least = match awaited {
@@ -77,9 +78,9 @@ pub struct TailLossProbe {
 pub struct TlpAck {
     /// SEG.ACK, or the number after the Cumulative TSN Ack.
     pub ack: ExtSeq,
-    /// The peer received twice all that the probe retransmitted.
+    /// True if a D-SACK reports exactly the data that the probe retransmitted.
     pub probe_twice: bool,
-    /// A duplicate without any SACK block.
+    /// True for a duplicate acknowledgement without any SACK block.
     pub bare_duplicate: bool,
 }
 
@@ -178,7 +179,7 @@ mod tests {
         tlp
     }
 
-    /// An estimator with so many equal samples that the variation is small.
+    /// Returns an estimator with so many equal samples that the variation is small.
     fn estimator_with_rtt(rtt: Nanos) -> RttEstimator {
         let mut estimator = RttEstimator::new(&TestParameters::default());
         (0..100).for_each(|_| estimator.sample(rtt, 1, &TestParameters::default()));

@@ -1,7 +1,7 @@
 //! CRC32c for iSCSI, MPA (RFC 5044 §4.4) and SCTP (RFC 9260 appendix A).
 //!
-//! The value is sent least significant byte first: the figures of RFC 5044 and of its draft show it, RFC 9260's
-//! sample code ends so, and the tests below and those of `sctp` pin it.
+//! The value is sent least significant byte first, as in the figures of RFC 5044 and of its draft and in RFC 9260's
+//! sample code. The tests below and those of `sctp` check this.
 //!
 //! The crate [`crc32c`](::crc32c) chooses the engine by CPU and length.
 

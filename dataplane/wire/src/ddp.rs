@@ -210,7 +210,7 @@ impl Control {
         self.0 & field::DV
     }
 
-    /// Returns the bytes of the header that begins with this byte.
+    /// Returns the length of the header that begins with this byte, bytes.
     pub const fn header_len(self) -> usize {
         if self.is_tagged() { TAGGED_HEADER_LEN } else { UNTAGGED_HEADER_LEN }
     }
@@ -286,7 +286,7 @@ impl<T: AsRef<[u8]>> UntaggedHeader<T> {
 /// Values of a tagged header (RFC 5041 §4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaggedRepr {
-    /// L.
+    /// L: true for the last segment of a message.
     pub last: bool,
     /// DV.
     pub version: DdpVersion,
@@ -332,7 +332,7 @@ impl TaggedRepr {
 /// Values of an untagged header (RFC 5041 §4.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UntaggedRepr {
-    /// L.
+    /// L: true for the last segment of a message.
     pub last: bool,
     /// DV.
     pub version: DdpVersion,
@@ -408,7 +408,7 @@ impl HeaderRepr {
         }
     }
 
-    /// Returns the bytes of the header.
+    /// Returns the length of the header, bytes.
     pub const fn len(&self) -> usize {
         match self {
             HeaderRepr::Tagged(_) => TAGGED_HEADER_LEN,
@@ -444,7 +444,7 @@ pub struct PackedHeader {
 }
 
 impl PackedHeader {
-    /// Returns the bytes of the header.
+    /// Returns the length of the header, bytes.
     #[inline]
     pub const fn len(&self) -> usize {
         self.len as usize

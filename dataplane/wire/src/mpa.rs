@@ -34,7 +34,7 @@ pub const START_KEY: [u8; 15] = *b"MPA ident frame";
 
 /// Bytes of a request or reply frame before its private data.
 pub const FRAME_HEADER_LEN: usize = 20;
-/// Most bytes of private data (RFC 5044 §7.1.1).
+/// Maximum length of private data, bytes (RFC 5044 §7.1.1).
 pub const MAX_PRIVATE_DATA: usize = 512;
 /// Bytes of a Start Key.
 pub const START_KEY_LEN: usize = 16;
@@ -190,7 +190,7 @@ impl<T: AsRef<[u8]>> Frame<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Frame<T> {
-    /// Writes the key.
+    /// Writes the Key field, 16 bytes: [`FrameKind::key`].
     pub fn set_key(&mut self, key: [u8; 16]) {
         be::put(self.0.as_mut(), 0, &key);
     }
@@ -241,13 +241,13 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Frame<T> {
 pub struct FrameRepr {
     /// Request or reply.
     pub kind: FrameKind,
-    /// M.
+    /// M: the sender of the frame requires markers in the data that it receives.
     pub markers: bool,
-    /// C.
+    /// C: the sender of the frame prefers CRCs.
     pub crc: bool,
-    /// R.
+    /// R: in a reply, the connection is rejected.
     pub reject: bool,
-    /// S.
+    /// S: enhanced set-up (RFC 6581 §6); a reserved bit before revision 2.
     pub enhanced: bool,
     /// Rev, any value: the start-up state machine decides.
     pub revision: u8,
@@ -278,7 +278,7 @@ impl FrameRepr {
         })
     }
 
-    /// Returns the bytes of the frame with its private data.
+    /// Returns the length of the frame with its private data, bytes.
     pub const fn len(&self) -> usize {
         FRAME_HEADER_LEN + self.private_data_len as usize
     }

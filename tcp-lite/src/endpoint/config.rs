@@ -8,7 +8,7 @@ use crate::mpa;
 use crate::tcp;
 
 /// Configuration of an [`Endpoint`](super::Endpoint), shared by its streams.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct EndpointConfig {
     /// Parameters of TCP.
     pub tcp: Arc<tcp::Config>,

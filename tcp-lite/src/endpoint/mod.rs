@@ -154,7 +154,7 @@ impl<M: RegionMemory> Endpoint<M> {
         Endpoint::new(config, conn, upper)
     }
 
-    /// Maximum bytes received before the request is decided. The SYN and ACK offers at most this window.
+    /// Maximum bytes received before the request is decided. The SYN-ACK offers at most this window.
     pub const STARTUP_WINDOW: u64 = upper::MAX_BACKLOG as u64;
 
     /// Opens passively, by a SYN cookie: see [`Connection::accept_cookie`].
@@ -210,7 +210,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Returns the memory of kept copies, bytes: unacknowledged data whose source may change.
+    /// Returns the memory of kept copies, bytes: unacknowledged FPDUs whose source may change, or that were cut.
     #[inline]
     pub fn kept_bytes(&self) -> u64 {
         self.upper.full().map_or(0, |full| full.sender.kept_memory())

@@ -18,16 +18,16 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.full_mut().ok_or(PostError::Closed)?.stream.post(message)
     }
 
-    /// Posts a message from a borrowed region: see [`ddp::Stream::post_lent`].
+    /// Posts a message from a borrowed region: see [`ddp::Stream::post_borrowed`].
     ///
     /// # Errors
     /// As [`post`](Self::post).
     #[inline]
-    pub fn post_lent(&mut self, message: Message<&M>) -> Result<(), PostError> {
+    pub fn post_borrowed(&mut self, message: Message<&M>) -> Result<(), PostError> {
         if self.state() != State::Established {
             return Err(PostError::Closed);
         }
-        self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_lent(message)
+        self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_borrowed(message)
     }
 
     /// Posts an RDMAP operation. Operations are performed in the order of posting.
@@ -69,7 +69,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Reports that an STag of the worker's table was invalidated. If a Read response from it is incomplete, ends the
+    /// Reports that an STag of the worker's table was revoked. If a Read response from it is incomplete, ends the
     /// stream with a Terminate and returns true.
     pub fn on_stag_revoked(&mut self, now: Instant, stag: Stag, cx: &mut Context<'_, M>) -> bool {
         let ended = self.upper.full_mut().is_some_and(|full| full.stream.on_stag_revoked(stag));

@@ -195,9 +195,9 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Fails the stream: sends the last message or the Terminate, then the FIN (RFC 5041 §7.1, RFC 5040 §6.2.1).
     ///
-    /// No error can be sent before the first FPDU, after our FIN, or if the policy turns it off. Then a reset replaces
-    /// both, because an orderly close would report a successful transfer to the peer (docs/protocol.md §6).
-    /// Unacknowledged data is retransmitted before the reset.
+    /// No error is sent after our FIN, by a responder before the peer's first FPDU, or if the policy turns it off. Then
+    /// a reset replaces both, because an orderly close would report a successful transfer to the peer (docs/protocol.md
+    /// §6). Unacknowledged data is retransmitted before the reset.
     pub(super) fn fail_with(
         &mut self,
         reason: CloseReason,
@@ -219,7 +219,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
         let (mut is_reported, mut in_flight) = (by_peer, false);
         if let Some(full) = self.upper.full_mut() {
-            // RFC 5044 §8: no FPDU is handed up after an error.
+            // RFC 5044 §8: no FPDU is passed to DDP after an error.
             full.receiver.discard(cx.hold);
             let may_send = wanted && full.may_send();
             is_reported |= may_send;

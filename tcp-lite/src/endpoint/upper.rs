@@ -151,7 +151,7 @@ impl<M: RegionMemory> FullOperation<M> {
         self.peer_ready = true;
     }
 
-    /// True once an FPDU has been handed up in order.
+    /// True once an FPDU has been passed to DDP in order.
     pub(super) fn has_handed_up_in_order(&self) -> bool {
         self.receiver.has_handed_up_in_order()
     }
@@ -401,7 +401,7 @@ impl SpanOutcome {
     }
 }
 
-/// Borrows [`Upper`] for one call into TCP.
+/// Borrow of [`Upper`] for one call into TCP.
 pub(super) struct UpperCall<'a, 'c, M: RegionMemory> {
     pub(super) upper: &'a mut Upper<M>,
     /// Context for received spans. With `None` they are refused.
@@ -417,7 +417,7 @@ pub(super) struct UpperCall<'a, 'c, M: RegionMemory> {
 }
 
 impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
-    /// Creates a call in which spans may be handed up.
+    /// Creates a call in which TCP may pass spans to MPA.
     pub(super) fn for_receive(upper: &'a mut Upper<M>, cx: &'a mut Context<'c, M>) -> Self {
         let (wants_sum, text_sum, text_crc) = (false, None, None);
         UpperCall {
@@ -471,7 +471,7 @@ impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
         }
     }
 
-    /// No-op: MPA notifies DDP as soon as it hands up an FPDU.
+    /// No-op: MPA notifies DDP as soon as it passes an FPDU to it.
     fn advance_in_order(&mut self, _now: Instant, _offset: u64) {}
 
     fn room(&self) -> u64 {

@@ -69,7 +69,7 @@ pub enum BadCrcPolicy {
     /// Ends the stream with MPA error 2.
     Error,
     /// Drops the segment as if it were lost, so that the peer retransmits it (allowed by RFC 5044 §8), at most
-    /// [`Config::bad_crc_tries`] times. If bytes of the FPDU are already acknowledged, it is an error at once, because
+    /// [`Config::bad_crc_tries`] times. Ends the stream at once if bytes of the FPDU are already acknowledged, because
     /// the peer does not retransmit them.
     Retransmit,
 }
@@ -99,9 +99,9 @@ pub struct Config {
     pub hold_limit: u32,
     /// Reaction to a wrong CRC in the next FPDU in order.
     pub on_bad_crc: BadCrcPolicy,
-    /// Number of retransmissions of the next FPDU in order, because of a wrong CRC, before it is an error (with
-    /// [`BadCrcPolicy::Retransmit`]). Also bounds the CRC work on FPDUs beyond a gap that fail or are refused:
-    /// `max_fpdu` bytes times this number, at least once.
+    /// Maximum number of retransmissions of the next FPDU in order because of wrong CRCs (with
+    /// [`BadCrcPolicy::Retransmit`]); a further wrong CRC ends the stream. Also bounds the CRC work on FPDUs beyond a
+    /// gap that fail or are refused: `max_fpdu` bytes times this number, at least once.
     pub bad_crc_tries: u8,
     /// Parameters that revision 2 negotiates besides the read depths.
     pub enhanced: Enhanced,

@@ -229,7 +229,7 @@ mod tests {
     }
 
     proptest! {
-        /// For any start, position and length.
+        /// Holds for any start, position and length.
         #[test]
         fn skip_agrees_with_a_byte_by_byte_walk(start in 0u64..5000, words in 0u64..600, n in 1u64..3000, markers: bool) {
             let framing = Framing::new(start, markers);

@@ -2,7 +2,8 @@
 
 use base::Instant;
 
-/// Limit per second and connection. A global limit would tell an attacker of one connection about another.
+/// Limit per second and connection. A global limit would be a side channel: an attacker's own connection would show the
+/// challenges of another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChallengeLimit {
     since: Instant,
@@ -14,7 +15,7 @@ impl ChallengeLimit {
         ChallengeLimit { since: now, sent: 0 }
     }
 
-    /// Returns true, and counts, if another challenge acknowledgement is allowed in this second.
+    /// Takes one challenge acknowledgement of this second's limit. Returns false if none is left.
     pub(crate) fn try_acquire(&mut self, now: Instant, per_second: u32) -> bool {
         if now.saturating_since(self.since).as_secs() >= 1 {
             *self = ChallengeLimit::new(now);

@@ -56,8 +56,8 @@ pub struct Limits {
     pub retransmission: Duration,
     /// R2 for SYN: at least 180 s by RFC 9293 §3.8.3 (MUST-23). An active open may use less.
     pub syn: Duration,
-    /// Retransmissions of a SYN and ACK before the connection is dropped. Until the peer answers, its address
-    /// may be forged (RFC 4987 §3.3).
+    /// Retransmissions of a SYN-ACK before the connection is dropped. Until the peer answers, its address may be forged
+    /// (RFC 4987 §3.3).
     pub syn_ack_retries: u32,
     /// Time limit of a closed peer window with data waiting, while the peer answers probes. `None`: no limit, as RFC
     /// 9293 §3.8.6.1 MUST-37 requires. A limit frees memory (RFC 6429 §4).
@@ -137,7 +137,7 @@ impl Default for AckConfig {
 }
 
 /// Parameters of a connection, shared by many and never changed.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// Bounds of the retransmission time-out.
     pub rto: Rto,

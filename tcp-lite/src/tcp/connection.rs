@@ -175,7 +175,7 @@ impl Connection {
         self.send.window.set(self.recv.irs(), self.send.una, window);
     }
 
-    /// Records that a SYN and ACK with this window was sent before the connection was created (SYN cookies).
+    /// Records that a SYN-ACK with this window was sent before the connection was created (SYN cookies).
     pub(super) fn mark_syn_ack_sent(&mut self, window: u16) {
         self.syn.due = false;
         self.syn.unmeasured = true;
@@ -217,8 +217,8 @@ impl Connection {
         self.delete(CloseReason::Aborted);
     }
 
-    /// Aborts with a reset also in CLOSING, LAST-ACK and TIME-WAIT, where RFC 9293 §3.10.5 sends none. The reset
-    /// prevents that the peer takes its data and FIN for delivered.
+    /// Aborts with a reset also in CLOSING, LAST-ACK and TIME-WAIT, where RFC 9293 §3.10.5 sends none. The reset keeps
+    /// the peer from taking its data and FIN as delivered.
     #[cold]
     pub fn abort_with_reset(&mut self, now: Instant) {
         if !matches!(self.state, State::Closed | State::SynSent) {
@@ -280,7 +280,7 @@ impl Connection {
         self.send.una.since(self.send.iss().plus(1))
     }
 
-    /// Returns the smoothed round-trip time, once measured.
+    /// Returns the smoothed round-trip time, `None` before the first measurement.
     pub fn srtt(&self) -> Option<std::time::Duration> {
         self.send.recovery.rtt().srtt().map(Into::into)
     }
@@ -397,7 +397,7 @@ impl Connection {
         }
     }
 
-    /// True if [`shrink`](Self::shrink) has nothing to free, records aside.
+    /// True if [`shrink`](Self::shrink) has nothing to free, except old records of the flight recorder.
     pub fn is_shrunk(&self) -> bool {
         self.send.outstanding.is_blank()
             && self.recv.is_shrunk()

@@ -47,11 +47,11 @@ const SACK_BIT: u32 = 1 << 4;
 const ECN_BIT: u32 = 1 << 5;
 const OPTIONS_MASK: u32 = 0x3f;
 
-/// Generates and checks cookies.
+/// Generator and verifier of SYN cookies.
 #[derive(Clone)]
 pub struct SynCookies {
     secret: [u8; 16],
-    /// Source of the timestamp offset, the same for connections opened without a cookie.
+    /// Source of the timestamp offset. Connections opened without a cookie have the same offset.
     isn_generator: IsnGenerator,
     /// Cached keys of the last even and the last odd period, with the period.
     keys: [Cell<Option<(u64, SipHasher13)>>; 2],
@@ -93,8 +93,8 @@ impl SynCookies {
         SynCookies { secret, isn_generator: starts, keys: Default::default() }
     }
 
-    /// Answers `syn`, a segment with SYN and neither ACK nor RST, with SYN and ACK. Returns false if the batch
-    /// is full. The answer is never retransmitted, and it is no longer than the longest SYN.
+    /// Answers `syn`, a segment with SYN and neither ACK nor RST, with a SYN-ACK. Returns false if the batch is full. The
+    /// answer is never retransmitted, and it is no longer than the longest SYN.
     pub fn answer(
         &self,
         config: &Config,
@@ -247,7 +247,7 @@ fn period_at(now: Instant) -> u64 {
     now.as_millis() / 1000 / PERIOD_SECS
 }
 
-/// Returns the window field of the SYN and ACK.
+/// Returns the window field of the SYN-ACK.
 fn syn_ack_window(config: &Config, room: u64) -> u16 {
     Receiver::syn_window(u64::from(config.receive_window), room)
 }

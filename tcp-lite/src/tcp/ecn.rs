@@ -101,7 +101,7 @@ impl Ecn {
         core::mem::take(&mut self.offered)
     }
 
-    /// Processes the ECN flags of the peer's SYN, or SYN and ACK.
+    /// Processes the ECN flags of the peer's SYN or SYN-ACK.
     pub(crate) fn negotiate(&mut self, syn: &Segment<'_>, wanted: bool) {
         let (ece, cwr) = (syn.flags.has(Flags::ECE), syn.flags.has(Flags::CWR));
         if syn.flags.has(Flags::ACK) {

@@ -68,7 +68,7 @@ impl transport::loss_recovery::Scoreboard for InFlight<'_> {
         self.board.pipe().saturating_sub(self.reno_sacked)
     }
 
-    /// RFC 5681 §3.2 (2): FlightSize without data sent by limited transmit.
+    /// Returns FlightSize without data sent by limited transmit (RFC 5681 §3.2 (2)).
     fn flight_at_loss(&self) -> u64 {
         let flight = self.flight();
         let limited = self.flight_before_dups.unwrap_or(flight);

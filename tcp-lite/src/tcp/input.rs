@@ -145,7 +145,7 @@ impl Connection {
         let mut syn = seg.flags.has(Flags::SYN);
         if self.state == State::SynReceived && syn && start == self.recv.irs() {
             if !seg.flags.has(Flags::ACK) {
-                self.syn.due = true; // our SYN and ACK was lost
+                self.syn.due = true; // our SYN-ACK was lost
                 let stamps = seg.options.timestamps.filter(|_| self.timestamps);
                 if let Some(stamps) =
                     stamps.filter(|&stamps| !self.recv.is_old_timestamp(stamps, now))
@@ -241,7 +241,7 @@ impl Connection {
         }
     }
 
-    /// Returns true, and counts, if the rate limit allows a challenge acknowledgement (RFC 5961 §7).
+    /// Takes one challenge acknowledgement of the rate limit (RFC 5961 §7). Returns false if none is left.
     fn may_challenge(&mut self, now: Instant) -> bool {
         let limit =
             self.stats.alloc_cold().challenge.get_or_insert_with(|| ChallengeLimit::new(now));
@@ -479,7 +479,7 @@ impl Connection {
         self.recv.restart_measurement(now);
     }
 
-    /// Processes the CE mark of a data segment, or its absence, before its data is handed up.
+    /// Processes the CE mark of a data segment, or its absence, before its data is passed to the upper layer.
     fn process_ce_mark(&mut self, seg: &Segment<'_>) {
         match self.ecn.on_data(seg) {
             EchoAction::NoAction => {}

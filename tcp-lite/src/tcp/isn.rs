@@ -70,7 +70,7 @@ impl From<SeqNumber> for InitialNumbers {
     }
 }
 
-/// Generates initial sequence numbers: a clock with ticks of 4 µs plus a keyed hash of the four-tuple.
+/// Generator of initial sequence numbers: a clock with ticks of 4 µs plus a keyed hash of the four-tuple.
 #[derive(Clone)]
 pub struct IsnGenerator {
     key: [u8; 16],

@@ -12,12 +12,12 @@ const IPV6_HEADER_LEN: u16 = 40;
 /// Result of a report that a packet was too big (ICMP).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TooBigOutcome {
-    /// The report was applied: segments are smaller from now on, or a probe is given up.
-    Believed,
+    /// The report was applied: segments are smaller from now on, or a probe is abandoned.
+    Applied,
     /// The report is stored, and applied if the reported segment is lost.
-    Remembered,
+    Stored,
     /// The reported size is not below the current one.
-    NoNews,
+    NotSmaller,
     /// The reported segment is not in flight: never sent, or already acknowledged.
     NotInFlight,
     /// The MTU is below the accepted minimum, or not below the size of the reported segment.

@@ -45,7 +45,7 @@ impl Connection {
             return self.on_probe_too_big(now, mss, payload);
         }
         if mss >= self.path.mss() {
-            return TooBigOutcome::NoNews;
+            return TooBigOutcome::NotSmaller;
         }
         if self.send.outstanding.board.len_at(seq).is_some_and(|len| usize::from(len) <= payload) {
             return TooBigOutcome::BadSize;
@@ -54,7 +54,7 @@ impl Connection {
         let (longest, lost) = (self.send.longest_acked(), self.send.outstanding.board.is_lost(seq));
         if usize::from(longest) <= payload || lost {
             self.apply_path_mss(now, mss);
-            return TooBigOutcome::Believed;
+            return TooBigOutcome::Applied;
         }
         self.path.discovery_mut().pending_report = Some(match self.path.pending_report() {
             Some((before, at)) => {
@@ -62,7 +62,7 @@ impl Connection {
             }
             None => (mss, seq.wire()),
         });
-        TooBigOutcome::Remembered
+        TooBigOutcome::Stored
     }
 
     /// Returns the MSS that the path is assumed to carry: MTU less IP and fixed TCP header.
@@ -70,8 +70,8 @@ impl Connection {
         self.path.mss()
     }
 
-    /// Returns the path's MSS if reports, probes or other streams confirm it. The guess after a black hole does not
-    /// count.
+    /// Returns the path's MSS if reports, probes or other streams confirm it. The guess after a black hole is not
+    /// confirmed.
     pub fn confirmed_path_mss(&self) -> Option<u16> {
         let search = &self.path.discovery.as_ref()?.search;
         search.is_confirmed().then(|| search.size())
@@ -79,14 +79,14 @@ impl Connection {
 
     fn on_probe_too_big(&mut self, now: Instant, mss: u16, payload: usize) -> TooBigOutcome {
         if payload < self.send.emss() {
-            return TooBigOutcome::NoNews;
+            return TooBigOutcome::NotSmaller;
         }
         let found = self.path.discovery_mut();
         found.probe = None;
         found.search.on_probe_too_big(mss, now + self.config.path_mtu.raise);
         let emss = self.send.emss();
         self.send.outstanding.board.mark_longer_lost(emss);
-        TooBigOutcome::Believed
+        TooBigOutcome::Applied
     }
 
     fn apply_path_mss(&mut self, now: Instant, mss: u16) {
@@ -142,7 +142,7 @@ impl Connection {
             self.stats.cold_stats().path_mtu.black_holes += 1;
             self.use_path_mss(now);
             // The shorter segment is new to the path, so the backoff of earlier time-outs does not apply (RFC 6298
-            // §5.5). At most twice in a row.
+            // §5.5). A black hole changes the size at most twice in a row: to the base, then to the minimum.
             self.send.recovery.rtt_mut().reset_backoff();
         }
     }
@@ -161,7 +161,7 @@ impl Connection {
             }
             ProbeFate::Lost(payload) => {
                 self.stats.cold_stats().path_mtu.probes_lost += 1;
-                // RFC 4821 §7.6.4: with other losses beside it, the size may not be the cause.
+                // RFC 4821 §7.6.4: with other losses at the same time, the size may not be the cause.
                 let alone = self.send.outstanding.state.phase() == Phase::Open
                     || self.send.outstanding.board.len() == 1;
                 let segments = self.send.recovery.cc().cwnd() / self.send.emss().max(1) as u64;

@@ -27,7 +27,7 @@ const MAX_OWED_DUP_ACKS: u8 = 8;
 /// the state at its end.
 const MAX_EARLIER_ACKS: usize = 4;
 
-/// Segments that are acknowledged at once after a gap was filled.
+/// Number of segments that are acknowledged at once after a gap was filled.
 const QUICK_ACKS: u8 = 16;
 
 /// The receive half of a connection.
@@ -280,7 +280,7 @@ impl Receiver {
         self.on_text_handed_up(now, start, came, stats)
     }
 
-    /// Updates acknowledgement state and counters after a segment's new bytes were handed up.
+    /// Updates acknowledgement state and counters after a segment's new bytes were passed to the upper layer.
     #[inline]
     fn on_text_handed_up(
         &mut self,
@@ -615,7 +615,7 @@ impl Receiver {
         u16::try_from(target.min(room)).unwrap_or(u16::MAX)
     }
 
-    /// Records the window that our SYN, or SYN and ACK, offered.
+    /// Records the window that our SYN or SYN-ACK offered.
     pub(crate) fn on_window_offered(&mut self, window: u16) {
         self.edge = self.edge.max(self.nxt.plus(u64::from(window)));
     }
@@ -631,7 +631,7 @@ impl Receiver {
     }
 
     /// Records that an acknowledgement was sent. `pure`: without data. Data segments have no SACK blocks, so they do
-    /// not count while there is a gap.
+    /// not replace a due acknowledgement while there is a gap or an unreported duplicate.
     pub(crate) fn on_ack_sent(&mut self, pure: bool) {
         if pure && let Some(apart) = self.out_of_order.get_mut() {
             apart.d_sack = None;

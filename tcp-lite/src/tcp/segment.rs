@@ -20,7 +20,7 @@ pub const HEADER_LEN: usize = 20;
 pub const TIMESTAMPS_LEN: usize = 12;
 /// Maximum length of the options of a header, in bytes.
 pub const MAX_OPTIONS_LEN: usize = 40;
-/// Maximum of SACK blocks in a segment (RFC 2018 §3).
+/// Maximum number of SACK blocks in a segment (RFC 2018 §3).
 pub const MAX_SACK_BLOCKS: usize = 4;
 
 const OPT_END: u8 = 0;
@@ -132,7 +132,7 @@ impl<'a> Segment<'a> {
         Ok(segment)
     }
 
-    /// Parses a segment in place, into a default `self`. To copy the result of [`parse`](Self::parse) would wait for
+    /// Parses a segment in place, into a default `self`. Copying the result of [`parse`](Self::parse) would wait for
     /// all earlier stores, those of the previous payload included.
     ///
     /// # Errors
@@ -227,8 +227,8 @@ fn data_offset(byte: u8) -> usize {
 /// Header of data segments without options other than timestamps, as [`Segment::emit`] writes it. Contains all fields
 /// except the sequence number and PSH, which differ within a run.
 ///
-/// The header stays in registers. If it were stored in memory, it would be read back in pieces of another size. Such a
-/// read waits for all earlier stores, those of the payload included.
+/// The header stays in registers. If it were stored in memory, it would be loaded in pieces of another size.
+/// Store-to-load forwarding fails for such a load: it waits for all earlier stores, those of the payload included.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataHeader {
     ports: u32,
@@ -390,7 +390,7 @@ impl Options {
     }
 
     /// Writes the options, each padded in front to a multiple of four. SACK-permitted replaces the padding of the
-    /// timestamps, so that a SYN and ACK is no longer than a SYN with the same options and layout.
+    /// timestamps, so that a SYN-ACK is no longer than a SYN with the same options and layout.
     fn emit(&self, out: &mut [u8]) {
         let mut at = 0;
         let mut put = |bytes: &[u8]| {

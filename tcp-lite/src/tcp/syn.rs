@@ -1,4 +1,4 @@
-//! Our SYN, or SYN and ACK, until it is acknowledged.
+//! Our SYN or SYN-ACK, until it is acknowledged.
 
 /// State of our SYN.
 #[derive(Clone, Copy, Debug)]
@@ -7,7 +7,7 @@ pub(super) struct Syn {
     pub(super) due: bool,
     /// True if the SYN was sent more than once.
     pub(super) lost: bool,
-    /// True if the time of transmission is unknown: the SYN and ACK was sent by a SYN cookie.
+    /// True if the time of transmission is unknown: the SYN-ACK was sent by a SYN cookie.
     pub(super) unmeasured: bool,
     /// Window field of the last transmission, unscaled.
     pub(super) window: u16,

@@ -38,45 +38,45 @@ pub(super) const ATTACKS: &[Attack] = &[
 ];
 
 /// Returns STag and base TO of a region from the API; a real attacker would have to guess them.
-fn stag(field: &AttackContext<'_>, region: &str) -> Result<(u32, u64)> {
-    testbed::region_stag(&field.target.client, region)
+fn stag(context: &AttackContext<'_>, region: &str) -> Result<(u32, u64)> {
+    testbed::region_stag(&context.target.client, region)
 }
 
 /// Sends Writes to STags near the existing ones, and to random STags.
-fn guess_stags(field: &mut AttackContext<'_>) -> Result<()> {
-    let (known, to) = stag(field, "prey")?;
+fn guess_stags(context: &mut AttackContext<'_>) -> Result<()> {
+    let (known, to) = stag(context, "prey")?;
     for n in 0..24u32 {
         let guess = match n {
             0 => 0,
             1..12 => known.wrapping_add(1 << (n - 1)),
-            _ => field.random.u32(..),
+            _ => context.random.u32(..),
         };
-        field.attempts += 1;
+        context.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_PORT)?;
         attacker.send_segment(&segments::tagged_segment(guess, to, true, &[0x66; 64]))?;
         match attacker.await_end()? {
             StreamEnd::Error((0x11, 0..=2)) => {}
-            end => field.report_violation(format!("STag {guess:#x}: {end:x?}")),
+            end => context.report_violation(format!("STag {guess:#x}: {end:x?}")),
         }
     }
     Ok(())
 }
 
 /// Writes to and reads from regions of other listeners, including those of the good peers.
-fn access_foreign_regions(field: &mut AttackContext<'_>) -> Result<()> {
+fn access_foreign_regions(context: &mut AttackContext<'_>) -> Result<()> {
     for region in ["tcp", "verbs", "sctp", "nobodys", "secret"] {
-        let (stag, to) = stag(field, region)?;
+        let (stag, to) = stag(context, region)?;
         let segments = vec![segments::tagged_segment(stag, to, true, &[0x66; 64])];
-        run_cases(field, VICTIM_PORT, &[ErrorCase { name: region, segments, error: (0x11, 2) }])?;
+        run_cases(context, VICTIM_PORT, &[ErrorCase { name: region, segments, error: (0x11, 2) }])?;
         let segments = vec![segments::write_segment(stag, to, true, &[0x66; 64])];
         run_cases(
-            field,
+            context,
             VICTIM_VERBS_PORT,
             &[ErrorCase { name: region, segments, error: (0x11, 2) }],
         )?;
         let segments = vec![segments::read_request(1, stag, to, 64)];
         run_cases(
-            field,
+            context,
             VICTIM_VERBS_PORT,
             &[ErrorCase { name: region, segments, error: (0x01, 3) }],
         )?;
@@ -84,8 +84,8 @@ fn access_foreign_regions(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-fn write_outside_region(field: &mut AttackContext<'_>) -> Result<()> {
-    let (stag, base) = stag(field, "prey")?;
+fn write_outside_region(context: &mut AttackContext<'_>) -> Result<()> {
+    let (stag, base) = stag(context, "prey")?;
     let size = REGION_LEN as u64;
     let tos = [
         ("behind the end", base + size, (0x11, 1)),
@@ -95,12 +95,12 @@ fn write_outside_region(field: &mut AttackContext<'_>) -> Result<()> {
     ];
     for (what, to, error) in tos {
         let segments = vec![segments::tagged_segment(stag, to, true, &[0x66; 64])];
-        run_cases(field, VICTIM_PORT, &[ErrorCase { name: what, segments, error }])?;
+        run_cases(context, VICTIM_PORT, &[ErrorCase { name: what, segments, error }])?;
     }
     if base > 0 {
         let segments = vec![segments::tagged_segment(stag, base - 1, true, &[0x66; 64])];
         run_cases(
-            field,
+            context,
             VICTIM_PORT,
             &[ErrorCase { name: "before the start", segments, error: (0x11, 1) }],
         )?;
@@ -110,7 +110,7 @@ fn write_outside_region(field: &mut AttackContext<'_>) -> Result<()> {
     let beyond = segments::tagged_segment(stag, base + size, true, &[0x66; 64]);
     let other = segments::tagged_segment(stag ^ 1, base, true, &[0x66; 64]);
     run_cases(
-        field,
+        context,
         VICTIM_PORT,
         &[
             ErrorCase {
@@ -123,21 +123,25 @@ fn write_outside_region(field: &mut AttackContext<'_>) -> Result<()> {
     )
 }
 
-fn write_to_readonly_region(field: &mut AttackContext<'_>) -> Result<()> {
-    let (stag, to) = stag(field, "readonly")?;
+fn write_to_readonly_region(context: &mut AttackContext<'_>) -> Result<()> {
+    let (stag, to) = stag(context, "readonly")?;
     let segments = vec![segments::tagged_segment(stag, to, true, &[0x66; 64])];
-    run_cases(field, VICTIM_PORT, &[ErrorCase { name: "bare", segments, error: (0x11, 0) }])?;
+    run_cases(context, VICTIM_PORT, &[ErrorCase { name: "bare", segments, error: (0x11, 0) }])?;
     let segments = vec![segments::write_segment(stag, to, true, &[0x66; 64])];
-    run_cases(field, VICTIM_VERBS_PORT, &[ErrorCase { name: "RDMAP", segments, error: (0x11, 0) }])
+    run_cases(
+        context,
+        VICTIM_VERBS_PORT,
+        &[ErrorCase { name: "RDMAP", segments, error: (0x11, 0) }],
+    )
 }
 
-fn read_writeonly_region(field: &mut AttackContext<'_>) -> Result<()> {
-    let (writeonly, to) = stag(field, "writeonly")?;
-    let (both, base) = stag(field, "prey-v")?;
+fn read_writeonly_region(context: &mut AttackContext<'_>) -> Result<()> {
+    let (writeonly, to) = stag(context, "writeonly")?;
+    let (both, base) = stag(context, "prey-v")?;
     let size = REGION_LEN as u64;
     let one = |what, segment, error| ErrorCase { name: what, segments: vec![segment], error };
     run_cases(
-        field,
+        context,
         VICTIM_VERBS_PORT,
         &[
             one(
@@ -163,10 +167,10 @@ fn read_writeonly_region(field: &mut AttackContext<'_>) -> Result<()> {
 }
 
 /// Sends four times IRD Read Requests at once, without receiving the responses.
-fn overrun_read_queue(field: &mut AttackContext<'_>) -> Result<()> {
-    let (stag, base) = stag(field, "prey-v")?;
+fn overrun_read_queue(context: &mut AttackContext<'_>) -> Result<()> {
+    let (stag, base) = stag(context, "prey-v")?;
     for _ in 0..3 {
-        field.attempts += 1;
+        context.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_VERBS_PORT)?;
         let burst: Vec<u8> = (0..4 * u32::from(IRD))
             .flat_map(|n| {
@@ -177,7 +181,7 @@ fn overrun_read_queue(field: &mut AttackContext<'_>) -> Result<()> {
         // RFC 5040 §8.2, figure 11: no buffer for the message.
         match attacker.await_end()? {
             StreamEnd::Error((0x12, 2)) => {}
-            end => field.report_violation(format!("four times IRD: {end:x?}")),
+            end => context.report_violation(format!("four times IRD: {end:x?}")),
         }
     }
     Ok(())
@@ -185,23 +189,23 @@ fn overrun_read_queue(field: &mut AttackContext<'_>) -> Result<()> {
 
 /// Sends Reads and does not receive the responses. The target must bound the memory for responses and free it with the
 /// stream.
-fn slow_reader(field: &mut AttackContext<'_>) -> Result<()> {
-    let (stag, base) = stag(field, "prey-v")?;
+fn slow_reader(context: &mut AttackContext<'_>) -> Result<()> {
+    let (stag, base) = stag(context, "prey-v")?;
     let mut all = Vec::new();
     for _ in 0..16 {
-        field.attempts += 1;
+        context.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_VERBS_PORT)?;
         for n in 0..u32::from(IRD) {
             attacker.send_segment(&segments::read_request(1 + n, stag, base, REGION_LEN as u32))?;
         }
         all.push(attacker);
     }
-    field.settle(Duration::from_millis(500));
+    context.settle(Duration::from_millis(500));
     Ok(())
 }
 
 /// Sends untagged messages that exceed their buffer, have a gap, or overlap.
-fn overrun_untagged_queue(field: &mut AttackContext<'_>) -> Result<()> {
+fn overrun_untagged_queue(context: &mut AttackContext<'_>) -> Result<()> {
     let (_, size) = UNTAGGED_BUFFERS;
     let first = |payload: &[u8], last| {
         segments::untagged_segment(UntaggedPosition { qn: 0, msn: 1, mo: 0 }, last, payload)
@@ -216,7 +220,7 @@ fn overrun_untagged_queue(field: &mut AttackContext<'_>) -> Result<()> {
         ]
     };
     run_cases(
-        field,
+        context,
         VICTIM_PORT,
         &[
             ErrorCase {
@@ -231,7 +235,7 @@ fn overrun_untagged_queue(field: &mut AttackContext<'_>) -> Result<()> {
     )
 }
 
-fn send_invalid_untagged_fields(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_invalid_untagged_fields(context: &mut AttackContext<'_>) -> Result<()> {
     let at = UntaggedPosition { qn: 0, msn: 1, mo: 0 };
     let one = |what, at: UntaggedPosition, error| ErrorCase {
         name: what,
@@ -245,7 +249,7 @@ fn send_invalid_untagged_fields(field: &mut AttackContext<'_>) -> Result<()> {
         segments::untagged_segment(at, true, b"x"),
     ];
     run_cases(
-        field,
+        context,
         VICTIM_PORT,
         &[
             one("queue 1", UntaggedPosition { qn: 1, ..at }, (0x12, 1)),
@@ -261,10 +265,10 @@ fn send_invalid_untagged_fields(field: &mut AttackContext<'_>) -> Result<()> {
 }
 
 /// Sends undefined opcodes, and an undefined RDMAP version.
-fn send_undefined_opcodes(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_undefined_opcodes(context: &mut AttackContext<'_>) -> Result<()> {
     let at = UntaggedPosition { qn: 0, msn: 1, mo: 0 };
     for opcode in [0x40u8 | 12, 0x40 | 15] {
-        field.attempts += 1;
+        context.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_SINK_PORT)?;
         attacker.send_segment(&segments::untagged_segment_with(
             [opcode, 0, 0, 0, 0],
@@ -275,25 +279,25 @@ fn send_undefined_opcodes(field: &mut AttackContext<'_>) -> Result<()> {
         match attacker.await_end()? {
             // RFC 5040 §4.8: remote operation error, invalid or unexpected opcode.
             StreamEnd::Error((0x02, 6)) => {}
-            end => field.report_violation(format!("opcode {}: {end:x?}", opcode & 15)),
+            end => context.report_violation(format!("opcode {}: {end:x?}", opcode & 15)),
         }
     }
     let segments = vec![segments::untagged_segment_with([0x83, 0, 0, 0, 0], at, true, b"x")];
     run_cases(
-        field,
+        context,
         VICTIM_SINK_PORT,
         &[ErrorCase { name: "RDMAP version 2", segments, error: (0x02, 5) }],
     )
 }
 
 /// Sends invalidations of a shared region, of another listener's region and of an unknown STag.
-fn invalidate_foreign_stags(field: &mut AttackContext<'_>) -> Result<()> {
-    let (shared, _) = stag(field, "prey-v")?;
-    let (secret, _) = stag(field, "secret")?;
+fn invalidate_foreign_stags(context: &mut AttackContext<'_>) -> Result<()> {
+    let (shared, _) = stag(context, "prey-v")?;
+    let (secret, _) = stag(context, "secret")?;
     for (what, stag) in
         [("a shared region", shared), ("another listener's", secret), ("nobody's", 77)]
     {
-        field.attempts += 1;
+        context.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_SINK_PORT)?;
         attacker.send_segment(&segments::rdmap_message(
             Opcode::SendInvalidate,
@@ -303,27 +307,27 @@ fn invalidate_foreign_stags(field: &mut AttackContext<'_>) -> Result<()> {
         ))?;
         let end = attacker.await_end()?;
         if !matches!(end, StreamEnd::Error(_)) {
-            field.report_violation(format!("Send with Invalidate of {what}: {end:x?}"));
+            context.report_violation(format!("Send with Invalidate of {what}: {end:x?}"));
         }
     }
     // No STag may have been invalidated.
     for region in ["prey-v", "secret"] {
-        check_stag_still_valid(field, region);
+        check_stag_still_valid(context, region);
     }
     Ok(())
 }
 
-fn check_stag_still_valid(field: &mut AttackContext<'_>, region: &str) {
-    if let Err(error) = stag(field, region) {
-        field.report_violation(format!("{region}: {error:#}"));
+fn check_stag_still_valid(context: &mut AttackContext<'_>, region: &str) {
+    if let Err(error) = stag(context, region) {
+        context.report_violation(format!("{region}: {error:#}"));
     }
 }
 
 /// Sends atomics to a region without the right for atomics (access read and write).
-fn send_atomics_without_right(field: &mut AttackContext<'_>) -> Result<()> {
-    let (stag, base) = stag(field, "prey-v")?;
+fn send_atomics_without_right(context: &mut AttackContext<'_>) -> Result<()> {
+    let (stag, base) = stag(context, "prey-v")?;
     for to in [base, base + 4, base + REGION_LEN as u64] {
-        field.attempts += 1;
+        context.attempts += 1;
         let request = AtomicRequestRepr {
             id: 7,
             stag: wire::Stag(stag),
@@ -339,37 +343,37 @@ fn send_atomics_without_right(field: &mut AttackContext<'_>) -> Result<()> {
         ))?;
         let end = attacker.await_end()?;
         if !matches!(end, StreamEnd::Error(_)) {
-            field.report_violation(format!("an atomic at {to}: {end:x?}"));
+            context.report_violation(format!("an atomic at {to}: {end:x?}"));
         }
     }
     Ok(())
 }
 
 /// Sends unsolicited Read Responses and Atomic Responses.
-fn send_unsolicited_responses(field: &mut AttackContext<'_>) -> Result<()> {
-    let (stag, base) = stag(field, "prey-v")?;
+fn send_unsolicited_responses(context: &mut AttackContext<'_>) -> Result<()> {
+    let (stag, base) = stag(context, "prey-v")?;
     let response = segments::tagged_segment_with(0x42, stag, base, true, &[0x66; 64]);
     let atomic = segments::rdmap_message(Opcode::AtomicResponse, None, 1, &[0; 12]);
     for (what, segment) in [("a Read Response", response), ("an Atomic Response", atomic)] {
-        field.attempts += 1;
+        context.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_VERBS_PORT)?;
         attacker.send_segment(&segment)?;
         let end = attacker.await_end()?;
         if !matches!(end, StreamEnd::Error(_)) {
-            field.report_violation(format!("{what} that nobody asked for: {end:x?}"));
+            context.report_violation(format!("{what} that nobody asked for: {end:x?}"));
         }
     }
     Ok(())
 }
 
 /// Sends a Terminate with reserved bits set, then Writes, which must not be placed.
-fn write_after_terminate(field: &mut AttackContext<'_>) -> Result<()> {
-    let (stag, base) = stag(field, "prey-v")?;
+fn write_after_terminate(context: &mut AttackContext<'_>) -> Result<()> {
+    let (stag, base) = stag(context, "prey-v")?;
     let path = format!("/v1/regions/prey-v/data?offset={}&length=64", REGION_LEN - 64);
-    let before = field.target.client.bytes(&path).context("the region")?;
+    let before = context.target.client.bytes(&path).context("the region")?;
     let bodies: [&[u8]; 4] = [&[0x20, 2, 1, 0], &[0x21, 1, 0, 0], &[0, 0, 0x1f, 0xff], &[0xff; 4]];
     for body in bodies {
-        field.attempts += 1;
+        context.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_VERBS_PORT)?;
         attacker.send_segment(&segments::rdmap_message(Opcode::Terminate, None, 1, body))?;
         attacker.send_segment(&segments::write_segment(
@@ -380,11 +384,11 @@ fn write_after_terminate(field: &mut AttackContext<'_>) -> Result<()> {
         ))?;
         let began = Instant::now();
         if attacker.await_end()? == StreamEnd::Open {
-            field.report_violation(format!("open {:?} after a Terminate", began.elapsed()));
+            context.report_violation(format!("open {:?} after a Terminate", began.elapsed()));
         }
     }
-    if field.target.client.bytes(&path)? != before {
-        field.report_violation("a Write behind a Terminate was placed");
+    if context.target.client.bytes(&path)? != before {
+        context.report_violation("a Write behind a Terminate was placed");
     }
     Ok(())
 }

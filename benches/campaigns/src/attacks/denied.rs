@@ -44,67 +44,67 @@ pub(super) const ATTACKS: &[Attack] = &[
 /// Frames per round.
 const ROUND: usize = 256;
 
-fn flood_denied_syns(field: &mut AttackContext<'_>) -> Result<()> {
-    field.flood(Profile::SynFlood, DENIED_NET, DENIED_PORT, ROUND)?;
-    check_no_answer(field);
+fn flood_denied_syns(context: &mut AttackContext<'_>) -> Result<()> {
+    context.flood(Profile::SynFlood, DENIED_NET, DENIED_PORT, ROUND)?;
+    check_no_answer(context);
     Ok(())
 }
 
-fn flood_denied_cookie_acks(field: &mut AttackContext<'_>) -> Result<()> {
-    field.flood(Profile::AckFlood, DENIED_NET, DENIED_PORT, ROUND)?;
-    check_no_answer(field);
+fn flood_denied_cookie_acks(context: &mut AttackContext<'_>) -> Result<()> {
+    context.flood(Profile::AckFlood, DENIED_NET, DENIED_PORT, ROUND)?;
+    check_no_answer(context);
     Ok(())
 }
 
-fn flood_denied_inits(field: &mut AttackContext<'_>) -> Result<()> {
-    field.flood(Profile::InitFlood, DENIED_NET, DENIED_SCTP_PORT, ROUND)?;
-    check_no_answer(field);
+fn flood_denied_inits(context: &mut AttackContext<'_>) -> Result<()> {
+    context.flood(Profile::InitFlood, DENIED_NET, DENIED_SCTP_PORT, ROUND)?;
+    check_no_answer(context);
     Ok(())
 }
 
-fn random_denied_source(field: &mut AttackContext<'_>) -> SocketAddr {
-    let address = Ipv4Addr::new(198, 20, field.random.u8(..), field.random.u8(1..255));
-    (address, field.random.u16(1024..)).into()
+fn random_denied_source(context: &mut AttackContext<'_>) -> SocketAddr {
+    let address = Ipv4Addr::new(198, 20, context.random.u8(..), context.random.u8(1..255));
+    (address, context.random.u16(1024..)).into()
 }
 
-fn flood_denied_cookie_echoes(field: &mut AttackContext<'_>) -> Result<()> {
+fn flood_denied_cookie_echoes(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let from = random_denied_source(field);
+        let from = random_denied_source(context);
         let to = testbed::target_address(DENIED_SCTP_PORT);
-        let tag = field.random.u32(1..);
-        sctp::send_packet(field, from, to, tag, |b| b.cookie_echo(&[n as u8; 64]))?;
+        let tag = context.random.u32(1..);
+        sctp::send_packet(context, from, to, tag, |b| b.cookie_echo(&[n as u8; 64]))?;
     }
-    check_no_answer(field);
+    check_no_answer(context);
     Ok(())
 }
 
-fn flood_denied_udp_inits(field: &mut AttackContext<'_>) -> Result<()> {
+fn flood_denied_udp_inits(context: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..ROUND {
-        let (from, to) = (random_denied_source(field), testbed::target_address(DENIED_SCTP_PORT));
+        let (from, to) = (random_denied_source(context), testbed::target_address(DENIED_SCTP_PORT));
         let peer = RawSctp {
             local: from,
             remote: to,
-            own_tag: field.random.u32(1..),
+            own_tag: context.random.u32(1..),
             peer_tag: 0,
             tsn: 1,
             last_tsn: 0,
         };
-        let ends = field.station.frame_ends(from.ip(), to.ip());
+        let ends = context.station.frame_ends(from.ip(), to.ip());
         let frame = build::udp_frame(&ends, from.port(), SCTP_UDP_PORT, &peer.build_init()?)?;
-        field.send_hostile(&frame)?;
+        context.send_hostile(&frame)?;
     }
-    check_no_answer(field);
+    check_no_answer(context);
     Ok(())
 }
 
 /// Reports a violation if the target sends any packet to [`DENIED_NET`] within 20 ms.
-fn check_no_answer(field: &mut AttackContext<'_>) {
+fn check_no_answer(context: &mut AttackContext<'_>) {
     let is_denied = |to: IpAddr| matches!(to, IpAddr::V4(to) if to.octets()[..2] == [198, 20]);
-    let answer = field.station.wait_answer(Duration::from_millis(20), |answer| {
+    let answer = context.station.wait_answer(Duration::from_millis(20), |answer| {
         is_denied(answer.destination).then_some((answer.destination, answer.protocol))
     });
     if let Some((to, protocol)) = answer {
-        field.report_violation(format!(
+        context.report_violation(format!(
             "the refused peer {to} got an answer of IP protocol {}",
             protocol.0
         ));

@@ -50,11 +50,11 @@ const ROUND: usize = 256;
 
 /// Returns what an ICMP error quotes: the IPv4 header and the first 8 bytes of payload of a packet from the target on
 /// the good stream.
-fn quote(field: &AttackContext<'_>, seq: u32, protocol: IpNumber) -> Result<Vec<u8>> {
-    let (target, peer) = (field.flow.source, field.flow.destination);
+fn quote(context: &AttackContext<'_>, seq: u32, protocol: IpNumber) -> Result<Vec<u8>> {
+    let (target, peer) = (context.flow.source, context.flow.destination);
     let mut header = TcpHeader::new(target.port(), peer.port(), seq, 1000);
     header.ack = true;
-    let ends = field.station.frame_ends(target.ip(), peer.ip());
+    let ends = context.station.frame_ends(target.ip(), peer.ip());
     let segment = build::tcp_segment(&ends, header, &[0; 64])?;
     let mut quoted = build::packet(ends.source, ends.destination, protocol, 64, None, &segment)?;
     quoted.truncate(28);
@@ -63,7 +63,7 @@ fn quote(field: &AttackContext<'_>, seq: u32, protocol: IpNumber) -> Result<Vec<
 
 /// Sends an ICMP message to the target.
 fn icmp(
-    field: &mut AttackContext<'_>,
+    context: &mut AttackContext<'_>,
     kind: u8,
     code: u8,
     rest: [u8; 4],
@@ -74,96 +74,101 @@ fn icmp(
     message.extend(quoted);
     let sum = dataplane::checksum::sum(&message);
     message[2..4].copy_from_slice(&(!sum).to_be_bytes());
-    field.attempts += 1;
+    context.attempts += 1;
     let router = [10, 77, 0, 254].into();
-    field.station.send_ip(router, testbed::TARGET_V4.into(), IpNumber::ICMP, None, &message)
+    context.station.send_ip(router, testbed::TARGET_V4.into(), IpNumber::ICMP, None, &message)
 }
 
 /// Sends destination unreachable messages that quote the stream's next sequence number, or a random one if `guess` is
 /// true.
-fn unreachable(field: &mut AttackContext<'_>, codes: &[u8], guess: bool) -> Result<()> {
+fn unreachable(context: &mut AttackContext<'_>, codes: &[u8], guess: bool) -> Result<()> {
     for n in 0..ROUND {
-        let at = field.victim_position()?;
-        let seq = if guess { field.random.u32(..) } else { at.snd_nxt };
-        let quoted = quote(field, seq, IpNumber::TCP)?;
-        icmp(field, 3, codes[n % codes.len()], [0; 4], &quoted)?;
+        let at = context.victim_position()?;
+        let seq = if guess { context.random.u32(..) } else { at.snd_nxt };
+        let quoted = quote(context, seq, IpNumber::TCP)?;
+        icmp(context, 3, codes[n % codes.len()], [0; 4], &quoted)?;
     }
     Ok(())
 }
 
-fn send_hard_errors(field: &mut AttackContext<'_>) -> Result<()> {
-    unreachable(field, &[2, 3], true)
+fn send_hard_errors(context: &mut AttackContext<'_>) -> Result<()> {
+    unreachable(context, &[2, 3], true)
 }
 
-fn send_hard_errors_with_next_seq(field: &mut AttackContext<'_>) -> Result<()> {
-    unreachable(field, &[2, 3], false)
+fn send_hard_errors_with_next_seq(context: &mut AttackContext<'_>) -> Result<()> {
+    unreachable(context, &[2, 3], false)
 }
 
-fn send_soft_errors(field: &mut AttackContext<'_>) -> Result<()> {
-    unreachable(field, &[0, 1, 5, 9, 10, 13], false)
+fn send_soft_errors(context: &mut AttackContext<'_>) -> Result<()> {
+    unreachable(context, &[0, 1, 5, 9, 10, 13], false)
 }
 
-fn send_source_quench(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_source_quench(context: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..ROUND {
-        let at = field.victim_position()?;
-        let quoted = quote(field, at.snd_nxt, IpNumber::TCP)?;
-        icmp(field, 4, 0, [0; 4], &quoted)?;
+        let at = context.victim_position()?;
+        let quoted = quote(context, at.snd_nxt, IpNumber::TCP)?;
+        icmp(context, 4, 0, [0; 4], &quoted)?;
     }
     Ok(())
 }
 
-fn send_false_pmtu(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_false_pmtu(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let at = field.victim_position()?;
-        let seq = if n % 2 == 0 { field.random.u32(..) } else { at.snd_nxt };
+        let at = context.victim_position()?;
+        let seq = if n % 2 == 0 { context.random.u32(..) } else { at.snd_nxt };
         let mtu: u16 = [0, 68, 296, 552, 576, 1400, 1500, 65_535][n / 2 % 8];
-        let quoted = quote(field, seq, IpNumber::TCP)?;
+        let quoted = quote(context, seq, IpNumber::TCP)?;
         let [high, low] = mtu.to_be_bytes();
-        icmp(field, 3, 4, [0, 0, high, low], &quoted)?;
+        icmp(context, 3, 4, [0, 0, high, low], &quoted)?;
     }
     Ok(())
 }
 
-fn send_redirects(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_redirects(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let at = field.victim_position()?;
-        let quoted = quote(field, at.snd_nxt, IpNumber::TCP)?;
-        icmp(field, 5, (n % 4) as u8, [10, 77, 0, 66], &quoted)?;
+        let at = context.victim_position()?;
+        let quoted = quote(context, at.snd_nxt, IpNumber::TCP)?;
+        icmp(context, 5, (n % 4) as u8, [10, 77, 0, 66], &quoted)?;
     }
     Ok(())
 }
 
 /// Sends an ICMPv6 message to the target.
-fn icmp_v6(field: &mut AttackContext<'_>, kind: Icmpv6Type, from: &str, body: &[u8]) -> Result<()> {
+fn icmp_v6(
+    context: &mut AttackContext<'_>,
+    kind: Icmpv6Type,
+    from: &str,
+    body: &[u8],
+) -> Result<()> {
     let from: IpAddr = from.parse()?;
     let (IpAddr::V6(source), target) = (from, testbed::TARGET_V6) else { anyhow::bail!("IPv6") };
     let header = Icmpv6Header::with_checksum(kind, source.octets(), target.octets(), body)?;
     let bytes = [&header.to_bytes()[..], body].concat();
-    let ends = field.station.frame_ends(from, target.into());
+    let ends = context.station.frame_ends(from, target.into());
     let hops = if matches!(kind, Icmpv6Type::PacketTooBig { .. }) { 64 } else { 255 };
     let packet =
         build::packet(ends.source, ends.destination, IpNumber::IPV6_ICMP, hops, None, &bytes)?;
-    field.send_hostile(&build::frame(&ends, &packet)?)
+    context.send_hostile(&build::frame(&ends, &packet)?)
 }
 
-fn send_false_pmtu_v6(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_false_pmtu_v6(context: &mut AttackContext<'_>) -> Result<()> {
     let peer: IpAddr = "fd77::3".parse()?;
     let target = SocketAddr::new(testbed::TARGET_V6.into(), testbed::VERBS_PORT);
     for n in 0..ROUND {
         let header =
-            TcpHeader::new(target.port(), field.random.u16(1024..), field.random.u32(..), 1);
-        let ends = field.station.frame_ends(target.ip(), peer);
+            TcpHeader::new(target.port(), context.random.u16(1024..), context.random.u32(..), 1);
+        let ends = context.station.frame_ends(target.ip(), peer);
         let segment = build::tcp_segment(&ends, header, &[0; 64])?;
         let quoted =
             build::packet(ends.source, ends.destination, IpNumber::TCP, 64, None, &segment)?;
         let mtu = [0, 68, 1279, 1280, 1400, 1500, 9000, u32::MAX][n % 8];
-        icmp_v6(field, Icmpv6Type::PacketTooBig { mtu }, "fd77::fe", &quoted)?;
+        icmp_v6(context, Icmpv6Type::PacketTooBig { mtu }, "fd77::fe", &quoted)?;
     }
     Ok(())
 }
 
 /// Sends router advertisements and redirects. The appliance must ignore them: its routes are configured.
-fn send_router_advertisements(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_router_advertisements(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (kind, body) = if n % 2 == 0 {
             // RFC 4861 §4.2: an MTU of 1280, and a prefix.
@@ -175,41 +180,41 @@ fn send_router_advertisements(field: &mut AttackContext<'_>) -> Result<()> {
         };
         let bytes5to8 = body.first_chunk::<4>().copied().context("a body")?;
         let kind = Icmpv6Type::Unknown { type_u8: kind, code_u8: 0, bytes5to8 };
-        icmp_v6(field, kind, "fe80::fe", &body[4..])?;
+        icmp_v6(context, kind, "fe80::fe", &body[4..])?;
     }
     Ok(())
 }
 
 /// Sends echo requests from the good peer to the broadcast address.
-fn send_broadcast_echoes(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_broadcast_echoes(context: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..ROUND {
         let mut message = vec![8, 0, 0, 0, 0, 1, 0, 1];
         message.resize(64, 7);
         let sum = dataplane::checksum::sum(&message);
         message[2..4].copy_from_slice(&(!sum).to_be_bytes());
-        let (from, broadcast) = (field.flow.destination.ip(), [10, 77, 0, 255].into());
-        field.attempts += 1;
-        field.station.send_ip(from, broadcast, IpNumber::ICMP, None, &message)?;
+        let (from, broadcast) = (context.flow.destination.ip(), [10, 77, 0, 255].into());
+        context.attempts += 1;
+        context.station.send_ip(from, broadcast, IpNumber::ICMP, None, &message)?;
     }
     Ok(())
 }
 
-fn echo(field: &mut AttackContext<'_>) -> Result<()> {
+fn echo(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let body = field.random.u8(..);
-        icmp(field, 8, 0, [0, 1, 0, n as u8], &[body; 1000])?;
+        let body = context.random.u8(..);
+        icmp(context, 8, 0, [0, 1, 0, n as u8], &[body; 1000])?;
     }
     Ok(())
 }
 
-fn flood(field: &mut AttackContext<'_>) -> Result<()> {
-    field.flood(Profile::IcmpFlood, "198.18.0.0/15", VICTIM_PORT, ROUND)
+fn flood(context: &mut AttackContext<'_>) -> Result<()> {
+    context.flood(Profile::IcmpFlood, "198.18.0.0/15", VICTIM_PORT, ROUND)
 }
 
-fn arp(field: &mut AttackContext<'_>) -> Result<()> {
-    field.flood(Profile::ArpFlood, "10.77.0.64/26", VICTIM_PORT, ROUND)
+fn arp(context: &mut AttackContext<'_>) -> Result<()> {
+    context.flood(Profile::ArpFlood, "10.77.0.64/26", VICTIM_PORT, ROUND)
 }
 
-fn nd(field: &mut AttackContext<'_>) -> Result<()> {
-    field.flood(Profile::NdFlood, "fd77::66:0/112", VICTIM_PORT, ROUND)
+fn nd(context: &mut AttackContext<'_>) -> Result<()> {
+    context.flood(Profile::NdFlood, "fd77::66:0/112", VICTIM_PORT, ROUND)
 }

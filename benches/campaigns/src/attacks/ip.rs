@@ -69,17 +69,17 @@ pub(super) const ATTACKS: &[Attack] = &[
 /// Fragments per round.
 const ROUND: usize = 512;
 
-fn flood_unfinished_fragments(field: &mut AttackContext<'_>) -> Result<()> {
-    field.flood(Profile::FragmentFlood, "fd98::/32", VICTIM_PORT, ROUND)
+fn flood_unfinished_fragments(context: &mut AttackContext<'_>) -> Result<()> {
+    context.flood(Profile::FragmentFlood, "fd98::/32", VICTIM_PORT, ROUND)
 }
 
-fn flood_unfinished_fragments_of_one_source(field: &mut AttackContext<'_>) -> Result<()> {
-    field.flood(Profile::FragmentFlood, "fd98::1/128", VICTIM_PORT, ROUND)
+fn flood_unfinished_fragments_of_one_source(context: &mut AttackContext<'_>) -> Result<()> {
+    context.flood(Profile::FragmentFlood, "fd98::1/128", VICTIM_PORT, ROUND)
 }
 
 /// Sends one fragment of a TCP segment.
 fn send_fragment(
-    field: &mut AttackContext<'_>,
+    context: &mut AttackContext<'_>,
     from: IpAddr,
     id: u32,
     offset: u16,
@@ -87,94 +87,94 @@ fn send_fragment(
     payload: &[u8],
 ) -> Result<()> {
     let to = if from.is_ipv4() { testbed::TARGET_V4.into() } else { testbed::TARGET_V6.into() };
-    field.attempts += 1;
+    context.attempts += 1;
     let fragment = FragmentFields { id, offset, more };
-    field.station.send_ip(from, to, IpNumber::TCP, Some(&fragment), payload)
+    context.station.send_ip(from, to, IpNumber::TCP, Some(&fragment), payload)
 }
 
 /// Returns a random IPv6 source address.
-fn random_source(field: &mut AttackContext<'_>) -> IpAddr {
-    let (net, host) = (field.random.u16(..), field.random.u16(1..));
+fn random_source(context: &mut AttackContext<'_>) -> IpAddr {
+    let (net, host) = (context.random.u16(..), context.random.u16(1..));
     Ipv6Addr::new(0xfd98, 0, 1, net, 0, 0, 0, host).into()
 }
 
 /// Sends each fragment from another address of one subscriber's /64. All addresses of a /64 must share the limit of one
 /// peer.
-fn flood_fragments_of_one_prefix(field: &mut AttackContext<'_>) -> Result<()> {
+fn flood_fragments_of_one_prefix(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let from = Ipv6Addr::new(0xfd96, 0, 0, 1, field.random.u16(..), 0, 0, 1 + n as u16);
-        let id = field.random.u32(..);
-        send_fragment(field, from.into(), id, 0, true, &[9; 64])?;
+        let from = Ipv6Addr::new(0xfd96, 0, 0, 1, context.random.u16(..), 0, 0, 1 + n as u16);
+        let id = context.random.u32(..);
+        send_fragment(context, from.into(), id, 0, true, &[9; 64])?;
     }
     Ok(())
 }
 
 /// Sends 20 middle fragments of one packet, as many as the target keeps, and then repeats them.
-fn repeat_fragments(field: &mut AttackContext<'_>) -> Result<()> {
-    let from = random_source(field);
-    let id = field.random.u32(..);
+fn repeat_fragments(context: &mut AttackContext<'_>) -> Result<()> {
+    let from = random_source(context);
+    let id = context.random.u32(..);
     for n in 0..20 {
-        send_fragment(field, from, id, 8 * (2 * n + 1), true, &[9; 64])?;
+        send_fragment(context, from, id, 8 * (2 * n + 1), true, &[9; 64])?;
     }
     for n in 0..ROUND as u16 {
-        send_fragment(field, from, id, 8 * (2 * (n % 20) + 1), true, &[9; 64])?;
+        send_fragment(context, from, id, 8 * (2 * (n % 20) + 1), true, &[9; 64])?;
     }
     Ok(())
 }
 
-fn send_overlapping_fragments(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_overlapping_fragments(context: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..ROUND / 4 {
-        let (from, id) = (random_source(field), field.random.u32(..));
-        send_fragment(field, from, id, 0, true, &[1; 64])?;
-        send_fragment(field, from, id, 4, true, &[2; 64])?;
-        send_fragment(field, from, id, 8, true, &[3; 8])?;
-        send_fragment(field, from, id, 4, false, &[4; 61])?;
+        let (from, id) = (random_source(context), context.random.u32(..));
+        send_fragment(context, from, id, 0, true, &[1; 64])?;
+        send_fragment(context, from, id, 4, true, &[2; 64])?;
+        send_fragment(context, from, id, 8, true, &[3; 8])?;
+        send_fragment(context, from, id, 4, false, &[4; 61])?;
     }
     Ok(())
 }
 
 /// Sends first fragments that end inside the TCP header, and later fragments that begin there.
-fn send_tiny_fragments(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_tiny_fragments(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let (from, id) = (random_source(field), field.random.u32(..));
+        let (from, id) = (random_source(context), context.random.u32(..));
         if n % 2 == 0 {
-            send_fragment(field, from, id, 0, true, &[1; 8])?;
+            send_fragment(context, from, id, 0, true, &[1; 8])?;
         } else {
-            send_fragment(field, from, id, 1, true, &[1; 64])?;
+            send_fragment(context, from, id, 1, true, &[1; 64])?;
         }
     }
     Ok(())
 }
 
 /// Sends fragments that end beyond 65,535 bytes, and fragments other than the last whose length is not a multiple of 8.
-fn send_oversized_datagrams(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_oversized_datagrams(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let (from, id) = (random_source(field), field.random.u32(..));
+        let (from, id) = (random_source(context), context.random.u32(..));
         if n % 2 == 0 {
-            send_fragment(field, from, id, 0x1fff, false, &[1; 1000])?;
+            send_fragment(context, from, id, 0x1fff, false, &[1; 1000])?;
         } else {
-            send_fragment(field, from, id, 64, true, &[1; 61])?;
+            send_fragment(context, from, id, 64, true, &[1; 61])?;
         }
     }
     Ok(())
 }
 
 /// Sends one packet in more fragments than the target keeps.
-fn send_too_many_fragments(field: &mut AttackContext<'_>) -> Result<()> {
-    let (from, id) = (random_source(field), field.random.u32(..));
+fn send_too_many_fragments(context: &mut AttackContext<'_>) -> Result<()> {
+    let (from, id) = (random_source(context), context.random.u32(..));
     for n in 0..ROUND as u16 {
-        send_fragment(field, from, id, 3 + 2 * n, true, &[n as u8; 8])?;
+        send_fragment(context, from, id, 3 + 2 * n, true, &[n as u8; 8])?;
     }
     Ok(())
 }
 
 /// Sends IPv4 headers with wrong fields, and IPv6 packets with chains of up to 20 destination options headers.
-fn send_malformed_headers(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_malformed_headers(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let from: IpAddr =
             if n % 2 == 0 { Ipv4Addr::new(198, 18, 0, 9).into() } else { "fd95::1".parse()? };
         let to = if from.is_ipv4() { testbed::TARGET_V4.into() } else { testbed::TARGET_V6.into() };
-        let ends = field.station.frame_ends(from, to);
+        let ends = context.station.frame_ends(from, to);
         // Destination options headers, each followed by another one (RFC 8200 §4.6).
         let mut body = [60, 0, 1, 4, 0, 0, 0, 0].repeat(20);
         let protocol = if from.is_ipv4() { 253 } else { 60 };
@@ -191,7 +191,7 @@ fn send_malformed_headers(field: &mut AttackContext<'_>) -> Result<()> {
             }
         }
         let frame = load::frames::build::frame(&ends, &packet)?;
-        field.send_hostile(&frame)?;
+        context.send_hostile(&frame)?;
     }
     Ok(())
 }

@@ -94,29 +94,29 @@ pub(super) const ATTACKS: &[Attack] = &[
 const ROUND: usize = 252;
 
 /// Returns a random address of the net that a policy protects, 198.19.0.0/16.
-fn random_protected_peer(field: &mut AttackContext<'_>) -> IpAddr {
-    Ipv4Addr::new(198, 19, field.random.u8(..), field.random.u8(1..255)).into()
+fn random_protected_peer(context: &mut AttackContext<'_>) -> IpAddr {
+    Ipv4Addr::new(198, 19, context.random.u8(..), context.random.u8(1..255)).into()
 }
 
 /// Returns, by `n % 3`, an unencrypted echo request, UDP datagram to a port of the host, or SYN to a listener.
-fn clear_packet(field: &mut AttackContext<'_>, n: usize) -> Result<Vec<u8>> {
-    let from = random_protected_peer(field);
-    let ends = field.station.frame_ends(from, testbed::TARGET_V4.into());
+fn clear_packet(context: &mut AttackContext<'_>, n: usize) -> Result<Vec<u8>> {
+    let from = random_protected_peer(context);
+    let ends = context.station.frame_ends(from, testbed::TARGET_V4.into());
     match n % 3 {
-        0 => echo(field, from, n as u16),
+        0 => echo(context, from, n as u16),
         1 => build::udp_frame(&ends, 9001, 9000, b"in clear"),
         _ => {
-            let mut header = TcpHeader::new(9001, VICTIM_PORT, field.random.u32(..), 64_000);
+            let mut header = TcpHeader::new(9001, VICTIM_PORT, context.random.u32(..), 64_000);
             header.syn = true;
             build::tcp_frame(&ends, header, &[])
         }
     }
 }
 
-fn send_in_clear(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_in_clear(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let frame = clear_packet(field, n)?;
-        field.send_hostile(&frame)?;
+        let frame = clear_packet(context, n)?;
+        context.send_hostile(&frame)?;
     }
     Ok(())
 }
@@ -141,10 +141,10 @@ const ETHERTYPE_REPLACEMENTS: [&[u8]; 4] = [
     &[0x65, 0x58],
 ];
 
-fn send_tagged_frames(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_tagged_frames(context: &mut AttackContext<'_>) -> Result<()> {
     const ETHERTYPE_OFFSET: usize = 12;
     for n in 0..ROUND {
-        let mut frame = clear_packet(field, n)?;
+        let mut frame = clear_packet(context, n)?;
         let which = n / 3 % (TAG_PREFIXES.len() + ETHERTYPE_REPLACEMENTS.len());
         match TAG_PREFIXES.get(which) {
             Some(headers) => {
@@ -155,75 +155,75 @@ fn send_tagged_frames(field: &mut AttackContext<'_>) -> Result<()> {
                 frame.splice(ETHERTYPE_OFFSET..ETHERTYPE_OFFSET + 2, headers.iter().copied());
             }
         }
-        field.send_hostile(&frame)?;
+        context.send_hostile(&frame)?;
     }
     Ok(())
 }
 
 /// Sends UDP datagrams from or to port 4500 that are not IKE: long enough for ESP in UDP, or too short.
-fn send_invalid_nat_t(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_invalid_nat_t(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let peer = random_protected_peer(field);
-        let ends = field.station.frame_ends(peer, testbed::TARGET_V4.into());
+        let peer = random_protected_peer(context);
+        let ends = context.station.frame_ends(peer, testbed::TARGET_V4.into());
         let (from, to, len) =
             [(4500, 4500, 64), (4500, 9000, 64), (9000, 4500, 64), (9000, 4500, 3)][n % 4];
-        let mut payload = load::frames::build::random_bytes(len, &mut field.random);
+        let mut payload = load::frames::build::random_bytes(len, &mut context.random);
         payload[0] |= 1;
         let frame = build::udp_frame(&ends, from, to, &payload)?;
-        field.send_hostile(&frame)?;
+        context.send_hostile(&frame)?;
     }
     Ok(())
 }
 
-fn send_unknown_spi(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_unknown_spi(context: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..ROUND {
-        let from = random_protected_peer(field);
-        let mut payload = build::random_bytes(80, &mut field.random);
+        let from = random_protected_peer(context);
+        let mut payload = build::random_bytes(80, &mut context.random);
         payload[0] |= 0x80;
-        field.attempts += 1;
+        context.attempts += 1;
         let esp = IpNumber::ENCAPSULATING_SECURITY_PAYLOAD;
-        field.station.send_ip(from, testbed::TARGET_V4.into(), esp, None, &payload)?;
+        context.station.send_ip(from, testbed::TARGET_V4.into(), esp, None, &payload)?;
     }
     Ok(())
 }
 
 /// Sends sealed packets with one bit flipped: in the two low bytes of the sequence number, the payload or the ICV.
-fn send_damaged_esp(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_damaged_esp(context: &mut AttackContext<'_>) -> Result<()> {
     const SPI_END: usize = build::ETHERNET_LEN + 20 + 4;
     let mut sealer = Sealer::new(DAMAGED_SA)?;
     for n in 0..ROUND {
-        let from = random_protected_peer(field);
-        let mut frame = sealer.seal_frame(&echo(field, from, n as u16)?)?;
+        let from = random_protected_peer(context);
+        let mut frame = sealer.seal_frame(&echo(context, from, n as u16)?)?;
         // From the two low bytes of the sequence number to the end of the frame.
-        let at = field.random.usize(SPI_END + 2..frame.len());
-        frame[at] ^= 1 << field.random.u8(..8);
-        field.send_hostile(&frame)?;
+        let at = context.random.usize(SPI_END + 2..frame.len());
+        frame[at] ^= 1 << context.random.u8(..8);
+        context.send_hostile(&frame)?;
     }
     Ok(())
 }
 
 /// Sends 64 valid packets, then each of them eight more times. Each must be opened only once.
-fn replay_esp(field: &mut AttackContext<'_>) -> Result<()> {
+fn replay_esp(context: &mut AttackContext<'_>) -> Result<()> {
     const PACKETS: u32 = 64;
     let mut sealer = Sealer::new(REPLAYED_SA)?;
     let mut sealed = Vec::new();
     for n in 0..PACKETS {
         let from = Ipv4Addr::new(198, 19, 1, n as u8).into();
-        sealed.push(sealer.seal_frame(&echo(field, from, n as u16)?)?);
+        sealed.push(sealer.seal_frame(&echo(context, from, n as u16)?)?);
     }
     for frame in &sealed {
-        field.station.send_frame(frame)?;
+        context.station.send_frame(frame)?;
     }
-    let first = count_answers(field);
+    let first = count_answers(context);
     for _ in 0..8 {
-        field.random.shuffle(&mut sealed);
+        context.random.shuffle(&mut sealed);
         for frame in &sealed {
-            field.send_hostile(frame)?;
+            context.send_hostile(frame)?;
         }
     }
-    let again = count_answers(field);
+    let again = count_answers(context);
     if first == 0 || again > 0 {
-        field.report_violation(format!(
+        context.report_violation(format!(
             "{first} of {PACKETS} packets were answered, and {again} of them again"
         ));
     }
@@ -231,9 +231,9 @@ fn replay_esp(field: &mut AttackContext<'_>) -> Result<()> {
 }
 
 /// Returns the number of ESP packets from the target within 100 ms.
-fn count_answers(field: &mut AttackContext<'_>) -> u32 {
+fn count_answers(context: &mut AttackContext<'_>) -> u32 {
     let mut count = 0;
-    let _: Option<()> = field.station.wait_answer(Duration::from_millis(100), |answer| {
+    let _: Option<()> = context.station.wait_answer(Duration::from_millis(100), |answer| {
         let esp = answer.protocol == IpNumber::ENCAPSULATING_SECURITY_PAYLOAD;
         count += u32::from(esp);
         None
@@ -242,75 +242,76 @@ fn count_answers(field: &mut AttackContext<'_>) -> u32 {
 }
 
 /// Sends SYNs from peers that no policy protects.
-fn send_syns_without_policy(field: &mut AttackContext<'_>) -> Result<()> {
-    field.flood(load::frames::Profile::SynFlood, "198.18.0.0/16", REQUIRED_PORT, ROUND)
+fn send_syns_without_policy(context: &mut AttackContext<'_>) -> Result<()> {
+    context.flood(load::frames::Profile::SynFlood, "198.18.0.0/16", REQUIRED_PORT, ROUND)
 }
 
 /// Sends SYNs from peers whose SA has integrity only.
-fn send_unencrypted_syns(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_unencrypted_syns(context: &mut AttackContext<'_>) -> Result<()> {
     let mut sealer = Sealer::new(WEAK_SA)?;
     // Sequence numbers continue across rounds.
-    sealer.resume(field.attempts);
+    sealer.resume(context.attempts);
     for _ in 0..ROUND {
-        let from = Ipv4Addr::new(198, 21, field.random.u8(..), field.random.u8(1..255)).into();
-        let ends = field.station.frame_ends(from, testbed::TARGET_V4.into());
-        let mut header = TcpHeader::new(9001, REQUIRED_PORT, field.random.u32(..), 64_000);
+        let from = Ipv4Addr::new(198, 21, context.random.u8(..), context.random.u8(1..255)).into();
+        let ends = context.station.frame_ends(from, testbed::TARGET_V4.into());
+        let mut header = TcpHeader::new(9001, REQUIRED_PORT, context.random.u32(..), 64_000);
         header.syn = true;
         let frame = sealer.seal_frame(&build::tcp_frame(&ends, header, &[])?)?;
-        field.send_hostile(&frame)?;
+        context.send_hostile(&frame)?;
     }
     Ok(())
 }
 
 /// Continues a stream of the strong SA under a weaker SA, and in clear. The target must not place a byte of it until
 /// the same segment arrives under the strong SA.
-fn continue_with_weaker_sa(field: &mut AttackContext<'_>) -> Result<()> {
+fn continue_with_weaker_sa(context: &mut AttackContext<'_>) -> Result<()> {
     let (mut strong, mut weak, mut back) =
         (Sealer::new(STRONG_SA)?, Sealer::new(WEAK_SA)?, Opener::new()?);
     // Above all sequence numbers of earlier attacks.
     weak.resume(1 << 24);
     let from = Ipv4Addr::new(198, 19, 2, 2).into();
-    let mut client = RawTcp::new(field, from, testbed::target_address(REQUIRED_PORT));
-    let syn = client.build_next_frame(field, make_syn, &[])?;
-    strong.seal_and_send(field, &syn)?;
-    let answer =
-        back.next_segment(field, &mut client).context("no answer to a SYN under the strong SA")?;
+    let mut client = RawTcp::new(context, from, testbed::target_address(REQUIRED_PORT));
+    let syn = client.build_next_frame(context, make_syn, &[])?;
+    strong.seal_and_send(context, &syn)?;
+    let answer = back
+        .next_segment(context, &mut client)
+        .context("no answer to a SYN under the strong SA")?;
     anyhow::ensure!(answer.syn && !answer.rst, "a SYN was answered by {answer:?}");
-    let request = client.build_next_frame(field, |_| {}, &segments::mpa_request(1))?;
-    strong.seal_and_send(field, &request)?;
+    let request = client.build_next_frame(context, |_| {}, &segments::mpa_request(1))?;
+    strong.seal_and_send(context, &request)?;
     let reply =
-        back.next_segment(field, &mut client).context("no MPA Reply under the strong SA")?;
+        back.next_segment(context, &mut client).context("no MPA Reply under the strong SA")?;
     anyhow::ensure!(!reply.rst, "a reset instead of an MPA Reply");
 
-    let (stag, to) = testbed::region_stag(&field.target.client, REQUIRED_REGION)?;
+    let (stag, to) = testbed::region_stag(&context.target.client, REQUIRED_REGION)?;
     let payload = [0xa5; 64];
     let fpdu = segments::fpdu(&segments::tagged_segment(stag, to, true, &payload));
-    let segment = client.build_next_frame(field, |_| {}, &fpdu)?;
+    let segment = client.build_next_frame(context, |_| {}, &fpdu)?;
     for _ in 0..64 {
         let weakly = weak.seal_frame(&segment)?;
-        field.send_hostile(&weakly)?;
-        field.send_hostile(&segment)?;
+        context.send_hostile(&weakly)?;
+        context.send_hostile(&segment)?;
     }
-    field.settle(Duration::from_millis(100));
-    if region_contents(field)? != [0; 64] {
-        field.report_violation("a segment by a weaker SA or in clear was placed");
+    context.settle(Duration::from_millis(100));
+    if region_contents(context)? != [0; 64] {
+        context.report_violation("a segment by a weaker SA or in clear was placed");
     }
-    strong.seal_and_send(field, &segment)?;
+    strong.seal_and_send(context, &segment)?;
     let until = Instant::now() + ANSWER_TIMEOUT;
-    while region_contents(field)? != payload {
+    while region_contents(context)? != payload {
         if Instant::now() > until {
-            field.report_violation(
+            context.report_violation(
                 "the segment is not placed by the strong SA either: it proves nothing",
             );
             break;
         }
-        field.settle(Duration::from_millis(10));
+        context.settle(Duration::from_millis(10));
     }
-    let reset = client.build_next_frame(field, |header| header.rst = true, &[])?;
-    strong.seal_and_send(field, &reset)
+    let reset = client.build_next_frame(context, |header| header.rst = true, &[])?;
+    strong.seal_and_send(context, &reset)
 }
 
-fn region_contents(field: &AttackContext<'_>) -> Result<Vec<u8>> {
+fn region_contents(context: &AttackContext<'_>) -> Result<Vec<u8>> {
     let path = format!("/v1/regions/{REQUIRED_REGION}/data?offset=0&length=64");
-    Ok(field.target.client.bytes(&path)?)
+    Ok(context.target.client.bytes(&path)?)
 }

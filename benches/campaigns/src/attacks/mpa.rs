@@ -25,10 +25,10 @@ pub(super) const ATTACKS: &[Attack] = &[
 
 /// Opens connections and sends no bytes. The target must close each after its start-up time-out of 1 s, and limit their
 /// number to one peer's share.
-fn open_silent_connections(field: &mut AttackContext<'_>) -> Result<()> {
+fn open_silent_connections(context: &mut AttackContext<'_>) -> Result<()> {
     let mut all = Vec::new();
     for _ in 0..40 {
-        field.attempts += 1;
+        context.attempts += 1;
         if let Ok(attacker) = Attacker::connect(VICTIM_PORT) {
             all.push(attacker);
         }
@@ -38,7 +38,7 @@ fn open_silent_connections(field: &mut AttackContext<'_>) -> Result<()> {
         if attacker.await_end_within(until.saturating_duration_since(Instant::now()))?
             == StreamEnd::Open
         {
-            field.report_violation(
+            context.report_violation(
                 "a connection without a request is open after 3 s, its time is 1 s",
             );
         }
@@ -47,23 +47,23 @@ fn open_silent_connections(field: &mut AttackContext<'_>) -> Result<()> {
 }
 
 /// Sends an MPA Request byte by byte, for longer than the start-up time-out of 1 s.
-fn send_request_slowly(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_request_slowly(context: &mut AttackContext<'_>) -> Result<()> {
     let mut attacker = Attacker::connect(VICTIM_PORT)?;
     let request = segments::mpa_request(1);
     let began = Instant::now();
     for byte in request {
-        field.attempts += 1;
+        context.attempts += 1;
         attacker.send(&[byte])?;
-        field.settle(Duration::from_millis(75));
+        context.settle(Duration::from_millis(75));
     }
     if attacker.read_reply()?.is_some_and(|reply| reply[16] & 0x20 == 0) {
-        field.report_violation(format!("a request of {:?} was accepted", began.elapsed()));
+        context.report_violation(format!("a request of {:?} was accepted", began.elapsed()));
     }
     Ok(())
 }
 
 /// Sends malformed requests, which must be refused.
-fn send_malformed_requests(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_malformed_requests(context: &mut AttackContext<'_>) -> Result<()> {
     let mut wrong_key = segments::mpa_request(1);
     wrong_key[0] ^= 1;
     let mut reply_key = segments::mpa_request(1);
@@ -81,17 +81,17 @@ fn send_malformed_requests(field: &mut AttackContext<'_>) -> Result<()> {
         ("TLS", [&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3][..], &[9; 500]].concat()),
     ];
     for (what, bytes) in cases {
-        field.attempts += 1;
+        context.attempts += 1;
         let mut attacker = Attacker::connect(VICTIM_PORT)?;
         attacker.send(&bytes)?;
         if let Some(reply) = attacker.read_reply()?
             && reply.get(16).is_none_or(|flags| flags & 0x20 == 0)
         {
-            field.report_violation(format!("{what} was accepted"));
+            context.report_violation(format!("{what} was accepted"));
         }
     }
     // A request of revision 2 without the IRD and ORD fields that its S flag announces.
-    field.attempts += 1;
+    context.attempts += 1;
     let mut attacker = Attacker::connect(VICTIM_VERBS_PORT)?;
     let mut request = segments::mpa_request(2);
     request[16] |= 0x10;
@@ -99,15 +99,15 @@ fn send_malformed_requests(field: &mut AttackContext<'_>) -> Result<()> {
     if let Some(reply) = attacker.read_reply()?
         && reply[16] & 0x20 == 0
     {
-        field.report_violation("S without IRD and ORD was accepted");
+        context.report_violation("S without IRD and ORD was accepted");
     }
     Ok(())
 }
 
 /// Flips one bit of an FPDU, each time at another place.
-fn flip_fpdu_bits(field: &mut AttackContext<'_>) -> Result<()> {
+fn flip_fpdu_bits(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..8 {
-        field.attempts += 1;
+        context.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_PORT)?;
         // A responder must not send FPDUs before it has received a valid one (RFC 5044 §7.1.2): start with one. It has
         // no payload, so its STag is not checked.
@@ -119,16 +119,16 @@ fn flip_fpdu_bits(field: &mut AttackContext<'_>) -> Result<()> {
         attacker.send(&fpdu)?;
         let end = attacker.await_end()?;
         if end != StreamEnd::Error((0x20, 2)) {
-            field.report_violation(format!("a wrong CRC: {end:x?}"));
+            context.report_violation(format!("a wrong CRC: {end:x?}"));
         }
     }
     Ok(())
 }
 
 /// Sends markers with wrong FPDU pointers to a listener that requests markers.
-fn send_wrong_markers(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_wrong_markers(context: &mut AttackContext<'_>) -> Result<()> {
     for pointer in [4u16, 8, 0x3ff, 0xffff] {
-        field.attempts += 1;
+        context.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_MARKERS_PORT)?;
         // The first marker precedes the first FPDU, and its pointer is 0. The FPDU's CRC covers it.
         let begin =
@@ -141,7 +141,7 @@ fn send_wrong_markers(field: &mut AttackContext<'_>) -> Result<()> {
         attacker.send(&with_recomputed_crc(bytes))?;
         let end = attacker.await_end()?;
         if !matches!(end, StreamEnd::Error((0x20, 2 | 3))) {
-            field.report_violation(format!("a marker that points to {pointer}: {end:x?}"));
+            context.report_violation(format!("a marker that points to {pointer}: {end:x?}"));
         }
     }
     Ok(())
@@ -156,24 +156,24 @@ fn with_recomputed_crc(mut fpdu: Vec<u8>) -> Vec<u8> {
 }
 
 /// Sends ULPDUs that are too short for a DDP header.
-fn send_short_ulpdus(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_short_ulpdus(context: &mut AttackContext<'_>) -> Result<()> {
     for len in [0usize, 1, 2, 13] {
-        field.attempts += 1;
+        context.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_PORT)?;
         let segment = segments::tagged_segment(1, 2, true, &[]);
         attacker.send_segment(&segment[..len])?;
         let end = attacker.await_end()?;
         if !matches!(end, StreamEnd::Error(_)) {
-            field.report_violation(format!("a ULPDU of {len} bytes: {end:x?}"));
+            context.report_violation(format!("a ULPDU of {len} bytes: {end:x?}"));
         }
     }
     Ok(())
 }
 
 /// Sends the first 1/8 to 7/8 of an FPDU and closes the connection.
-fn truncate_fpdu(field: &mut AttackContext<'_>) -> Result<()> {
+fn truncate_fpdu(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 1..8 {
-        field.attempts += 1;
+        context.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_PORT)?;
         let fpdu = segments::fpdu(&segments::tagged_segment(1, 2, true, &[7; 1000]));
         attacker.send(&fpdu[..fpdu.len() * n / 8])?;

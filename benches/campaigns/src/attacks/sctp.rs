@@ -69,19 +69,19 @@ pub(super) const ATTACKS: &[Attack] = &[
 /// Packets per round.
 const ROUND: usize = 256;
 
-fn flood_inits(field: &mut AttackContext<'_>) -> Result<()> {
-    field.flood(Profile::InitFlood, "198.18.0.0/15", VICTIM_SCTP_PORT, ROUND)
+fn flood_inits(context: &mut AttackContext<'_>) -> Result<()> {
+    context.flood(Profile::InitFlood, "198.18.0.0/15", VICTIM_SCTP_PORT, ROUND)
 }
 
-fn flood_inits_of_one_source(field: &mut AttackContext<'_>) -> Result<()> {
-    field.flood(Profile::InitFlood, "198.18.0.1/32", VICTIM_SCTP_PORT, ROUND)
+fn flood_inits_of_one_source(context: &mut AttackContext<'_>) -> Result<()> {
+    context.flood(Profile::InitFlood, "198.18.0.1/32", VICTIM_SCTP_PORT, ROUND)
 }
 
 type BuildResult = std::result::Result<(), wire::sctp::PacketFull>;
 
 /// Sends a packet between any two addresses.
 pub(super) fn send_packet(
-    field: &mut AttackContext<'_>,
+    context: &mut AttackContext<'_>,
     from: SocketAddr,
     to: SocketAddr,
     tag: u32,
@@ -92,73 +92,73 @@ pub(super) fn send_packet(
     let mut builder = PacketBuilder::new(&mut room, ports, Tag(tag));
     build(&mut builder)?;
     let len = builder.finish();
-    field.attempts += 1;
-    field.station.send_ip(from.ip(), to.ip(), IpNumber::SCTP, None, &room[..len])
+    context.attempts += 1;
+    context.station.send_ip(from.ip(), to.ip(), IpNumber::SCTP, None, &room[..len])
 }
 
 /// Returns the addresses of the good association: the peer's end, then the target's.
-fn association_addresses(field: &mut AttackContext<'_>) -> Result<(SocketAddr, SocketAddr)> {
-    field.station.receive();
-    let (peer, target, _) = field.station.association.context("no packet of the association")?;
+fn association_addresses(context: &mut AttackContext<'_>) -> Result<(SocketAddr, SocketAddr)> {
+    context.station.receive();
+    let (peer, target, _) = context.station.association.context("no packet of the association")?;
     Ok((peer, target))
 }
 
 /// Returns a random source address and the attacked listener's address.
-fn random_addresses(field: &mut AttackContext<'_>) -> (SocketAddr, SocketAddr) {
-    let from = Ipv4Addr::new(198, 18, field.random.u8(..), field.random.u8(1..255));
-    ((from, field.random.u16(1024..)).into(), testbed::target_address(VICTIM_SCTP_PORT))
+fn random_addresses(context: &mut AttackContext<'_>) -> (SocketAddr, SocketAddr) {
+    let from = Ipv4Addr::new(198, 18, context.random.u8(..), context.random.u8(1..255));
+    ((from, context.random.u16(1024..)).into(), testbed::target_address(VICTIM_SCTP_PORT))
 }
 
-pub(super) fn init_header(field: &mut AttackContext<'_>) -> InitHeader {
+pub(super) fn init_header(context: &mut AttackContext<'_>) -> InitHeader {
     InitHeader {
-        tag: Tag(field.random.u32(1..)),
+        tag: Tag(context.random.u32(1..)),
         a_rwnd: 100_000,
         outbound_streams: 10,
         inbound_streams: 10,
-        initial_tsn: Tsn(field.random.u32(..)),
+        initial_tsn: Tsn(context.random.u32(..)),
     }
 }
 
 pub(super) const ADAPTATION: Parameter<'static> = Parameter::Adaptation(ddp::ADAPTATION_DDP);
 
-fn send_blind_inits(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_blind_inits(context: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..ROUND {
-        let ((from, to), header) = (association_addresses(field)?, init_header(field));
-        send_packet(field, from, to, 0, |b| b.init(&header, &[ADAPTATION]))?;
+        let ((from, to), header) = (association_addresses(context)?, init_header(context));
+        send_packet(context, from, to, 0, |b| b.init(&header, &[ADAPTATION]))?;
     }
     Ok(())
 }
 
 /// Sends INITs from other hosts that list the good peer's address.
-fn send_inits_with_addresses(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_inits_with_addresses(context: &mut AttackContext<'_>) -> Result<()> {
     let peer = testbed::PEER_V4.octets();
     for n in 0..ROUND {
-        let ((from, to), header) = (random_addresses(field), init_header(field));
+        let ((from, to), header) = (random_addresses(context), init_header(context));
         let list = [ADAPTATION, Parameter::Ipv4(peer), Parameter::Ipv4([255; 4])];
-        send_packet(field, from, to, 0, |b| b.init(&header, &list[..2 + n % 2]))?;
+        send_packet(context, from, to, 0, |b| b.init(&header, &list[..2 + n % 2]))?;
     }
     Ok(())
 }
 
 /// Sends INITs with 10 to 299 unknown parameters that request a report. A full report would amplify.
-fn send_inits_with_unknown_parameters(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_inits_with_unknown_parameters(context: &mut AttackContext<'_>) -> Result<()> {
     // RFC 9260 §3.2.1: the two highest bits of the type mean "skip and report".
     let unknown = [0xc1, 0x11, 0, 4];
     let list = [Parameter::Unknown { bytes: &unknown, skip: true, report: true }; 300];
     for n in 0..ROUND {
-        let ((from, to), header) = (random_addresses(field), init_header(field));
+        let ((from, to), header) = (random_addresses(context), init_header(context));
         let mut with = vec![ADAPTATION];
         with.extend_from_slice(&list[..10 + n % 290]);
-        send_packet(field, from, to, 0, |b| b.init(&header, &with))?;
+        send_packet(context, from, to, 0, |b| b.init(&header, &with))?;
     }
     Ok(())
 }
 
 /// Sends INITs bundled with other chunks, which RFC 9260 §6.10 forbids.
-fn send_bundled_inits(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_bundled_inits(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let ((from, to), header) = (random_addresses(field), init_header(field));
-        send_packet(field, from, to, 0, |b| {
+        let ((from, to), header) = (random_addresses(context), init_header(context));
+        send_packet(context, from, to, 0, |b| {
             if n % 2 == 0 {
                 b.heartbeat(&[1; 8])?;
             }
@@ -170,26 +170,26 @@ fn send_bundled_inits(field: &mut AttackContext<'_>) -> Result<()> {
 }
 
 /// Returns a random tag; it equals the association's with probability 2^-32.
-fn random_tag(field: &mut AttackContext<'_>) -> u32 {
-    field.random.u32(..)
+fn random_tag(context: &mut AttackContext<'_>) -> u32 {
+    context.random.u32(..)
 }
 
-fn send_blind_aborts(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_blind_aborts(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let ((from, to), tag) = (association_addresses(field)?, random_tag(field));
+        let ((from, to), tag) = (association_addresses(context)?, random_tag(context));
         // With the T bit the tag must be that of the other direction (RFC 9260 §8.5.1 B).
-        send_packet(field, from, to, if n % 8 == 0 { 0 } else { tag }, |b| {
+        send_packet(context, from, to, if n % 8 == 0 { 0 } else { tag }, |b| {
             b.abort(n % 2 == 0, &[])
         })?;
     }
     Ok(())
 }
 
-fn send_blind_chunks(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_blind_chunks(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let ((from, to), tag, tsn) =
-            (association_addresses(field)?, random_tag(field), Tsn(field.random.u32(..)));
-        send_packet(field, from, to, tag, |b| match n % 7 {
+            (association_addresses(context)?, random_tag(context), Tsn(context.random.u32(..)));
+        send_packet(context, from, to, tag, |b| match n % 7 {
             0 => {
                 let header = DataHeader {
                     tsn,
@@ -214,40 +214,40 @@ fn send_blind_chunks(field: &mut AttackContext<'_>) -> Result<()> {
 }
 
 /// Sends invalid cookies, spoofed from the good peer and from other hosts.
-fn send_forged_cookies(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_forged_cookies(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (from, to) =
-            if n % 2 == 0 { association_addresses(field)? } else { random_addresses(field) };
-        let (tag, byte) = (random_tag(field), field.random.u8(..));
-        send_packet(field, from, to, tag, |b| b.cookie_echo(&[byte; 64][..8 * (1 + n % 8)]))?;
+            if n % 2 == 0 { association_addresses(context)? } else { random_addresses(context) };
+        let (tag, byte) = (random_tag(context), context.random.u8(..));
+        send_packet(context, from, to, tag, |b| b.cookie_echo(&[byte; 64][..8 * (1 + n % 8)]))?;
     }
     Ok(())
 }
 
 /// Sends the attacker's valid cookie from the good peer's address. Accepting it would restart the association.
-fn spoof_restart(field: &mut AttackContext<'_>) -> Result<()> {
-    let (peer, target) = association_addresses(field)?;
-    let mut own = RawSctp::new(field, [10, 77, 0, 80].into(), target);
-    let cookie = match own.request_cookie(field) {
+fn spoof_restart(context: &mut AttackContext<'_>) -> Result<()> {
+    let (peer, target) = association_addresses(context)?;
+    let mut own = RawSctp::new(context, [10, 77, 0, 80].into(), target);
+    let cookie = match own.request_cookie(context) {
         Ok(cookie) => cookie,
         // The rate limit of INIT ACKs may be exhausted.
-        Err(_) => return send_forged_cookies(field),
+        Err(_) => return send_forged_cookies(context),
     };
     for n in 0..32 {
         // The source is the peer's address with the peer's port or the attacker's.
         let from =
             SocketAddr::new(peer.ip(), if n % 2 == 0 { peer.port() } else { own.local.port() });
         let tag = if n % 4 < 2 { own.peer_tag } else { own.own_tag };
-        send_packet(field, from, target, tag, |b| b.cookie_echo(&cookie))?;
+        send_packet(context, from, target, tag, |b| b.cookie_echo(&cookie))?;
     }
     Ok(())
 }
 
-fn send_out_of_the_blue(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_out_of_the_blue(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let ((from, to), tag, tsn) =
-            (random_addresses(field), random_tag(field), Tsn(field.random.u32(..)));
-        send_packet(field, from, to, tag, |b| match n % 6 {
+            (random_addresses(context), random_tag(context), Tsn(context.random.u32(..)));
+        send_packet(context, from, to, tag, |b| match n % 6 {
             0 => b.shutdown_ack(),
             1 => b.cookie_ack(),
             2 => b.sack(SackHeader { cumulative: tsn, a_rwnd: 1 }, &[], &[]),
@@ -259,15 +259,15 @@ fn send_out_of_the_blue(field: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-fn send_bad_checksums(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_bad_checksums(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (from, to) =
-            if n % 2 == 0 { association_addresses(field)? } else { random_addresses(field) };
+            if n % 2 == 0 { association_addresses(context)? } else { random_addresses(context) };
         let own = RawSctp {
             local: from,
             remote: to,
-            own_tag: random_tag(field),
-            peer_tag: random_tag(field),
+            own_tag: random_tag(context),
+            peer_tag: random_tag(context),
             tsn: 1,
             last_tsn: 0,
         };
@@ -276,22 +276,22 @@ fn send_bad_checksums(field: &mut AttackContext<'_>) -> Result<()> {
         } else {
             own.build_packet(own.peer_tag, |b| b.abort(false, &[]))?
         };
-        bytes[8 + n % 4] ^= 1 << field.random.u32(..8);
-        field.attempts += 1;
-        field.station.send_ip(from.ip(), to.ip(), IpNumber::SCTP, None, &bytes)?;
+        bytes[8 + n % 4] ^= 1 << context.random.u32(..8);
+        context.attempts += 1;
+        context.station.send_ip(from.ip(), to.ip(), IpNumber::SCTP, None, &bytes)?;
     }
     Ok(())
 }
 
 /// Sends chunks whose length exceeds the packet or is shorter than a chunk header, and valid ones between.
-fn send_bad_chunk_lengths(field: &mut AttackContext<'_>) -> Result<()> {
+fn send_bad_chunk_lengths(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (from, to) =
-            if n % 2 == 0 { association_addresses(field)? } else { random_addresses(field) };
+            if n % 2 == 0 { association_addresses(context)? } else { random_addresses(context) };
         let mut bytes = Vec::new();
         bytes.extend(from.port().to_be_bytes());
         bytes.extend(to.port().to_be_bytes());
-        bytes.extend(random_tag(field).to_be_bytes());
+        bytes.extend(random_tag(context).to_be_bytes());
         bytes.extend([0; 4]);
         let kind = [chunk_type::INIT, chunk_type::DATA, chunk_type::SACK, 0xff, 0x7f][n % 5];
         let len: u16 = [0, 3, 4, 0xffff, 17][n / 5 % 5];
@@ -300,8 +300,8 @@ fn send_bad_chunk_lengths(field: &mut AttackContext<'_>) -> Result<()> {
         bytes.resize(12 + 4 * (1 + n % 9), 0);
         let sum = wire::sctp::checksum(&bytes);
         bytes[8..12].copy_from_slice(&sum);
-        field.attempts += 1;
-        field.station.send_ip(from.ip(), to.ip(), IpNumber::SCTP, None, &bytes)?;
+        context.attempts += 1;
+        context.station.send_ip(from.ip(), to.ip(), IpNumber::SCTP, None, &bytes)?;
     }
     Ok(())
 }

@@ -71,14 +71,14 @@ const ROUND: usize = 512;
 
 /// Sends a segment from the good peer's address; `stamps` is TSval and TSecr.
 fn send_forged_segment(
-    field: &mut AttackContext<'_>,
+    context: &mut AttackContext<'_>,
     seq: u32,
     ack: u32,
     stamps: Option<(u32, u32)>,
     change: impl FnOnce(&mut TcpHeader),
     payload: &[u8],
 ) -> Result<()> {
-    let (peer, target) = (field.flow.destination, field.flow.source);
+    let (peer, target) = (context.flow.destination, context.flow.source);
     let mut header = TcpHeader::new(peer.port(), target.port(), seq, 2000);
     header.acknowledgment_number = ack;
     change(&mut header);
@@ -87,24 +87,24 @@ fn send_forged_segment(
         header.set_options(&[TcpOptionElement::Noop, TcpOptionElement::Noop, stamp])?;
     }
     let frame =
-        build::tcp_frame(&field.station.frame_ends(peer.ip(), target.ip()), header, payload)?;
-    field.send_hostile(&frame)
+        build::tcp_frame(&context.station.frame_ends(peer.ip(), target.ip()), header, payload)?;
+    context.send_hostile(&frame)
 }
 
 /// Returns a sequence number in the window, at least 1.5 MB beyond RCV.NXT, so that the good peer's data do not reach
 /// it first.
-fn seq_in_window(field: &mut AttackContext<'_>, at: &StreamPosition) -> u32 {
-    at.rcv_nxt.wrapping_add(field.random.u32(1_500_000..3_000_000))
+fn seq_in_window(context: &mut AttackContext<'_>, at: &StreamPosition) -> u32 {
+    at.rcv_nxt.wrapping_add(context.random.u32(1_500_000..3_000_000))
 }
 
 /// Returns a sequence number outside of any possible window.
-fn seq_outside_window(field: &mut AttackContext<'_>, at: &StreamPosition) -> u32 {
-    at.rcv_nxt.wrapping_add(field.random.u32(0x2000_0000..0x6000_0000))
+fn seq_outside_window(context: &mut AttackContext<'_>, at: &StreamPosition) -> u32 {
+    at.rcv_nxt.wrapping_add(context.random.u32(0x2000_0000..0x6000_0000))
 }
 
 /// Returns an acknowledgement number far above SND.NXT.
-fn ack_out_of_range(field: &mut AttackContext<'_>, at: &StreamPosition) -> u32 {
-    at.snd_nxt.wrapping_add(field.random.u32(0x4000_0000..0x7000_0000))
+fn ack_out_of_range(context: &mut AttackContext<'_>, at: &StreamPosition) -> u32 {
+    at.snd_nxt.wrapping_add(context.random.u32(0x4000_0000..0x7000_0000))
 }
 
 /// Returns TSval and TSecr that the target accepts from the peer: its own two, swapped.
@@ -113,42 +113,42 @@ fn forged_timestamps(at: &StreamPosition) -> Option<(u32, u32)> {
 }
 
 fn round(
-    field: &mut AttackContext<'_>,
+    context: &mut AttackContext<'_>,
     mut one: impl FnMut(&mut AttackContext<'_>, &StreamPosition) -> Result<()>,
 ) -> Result<()> {
     for _ in 0..ROUND {
-        let at = field.victim_position()?;
-        one(field, &at)?;
+        let at = context.victim_position()?;
+        one(context, &at)?;
     }
     Ok(())
 }
 
-fn forge_rst(field: &mut AttackContext<'_>) -> Result<()> {
-    round(field, |field, at| {
-        let seq = seq_in_window(field, at);
-        send_forged_segment(field, seq, 0, None, |header| header.rst = true, &[])
+fn forge_rst(context: &mut AttackContext<'_>) -> Result<()> {
+    round(context, |context, at| {
+        let seq = seq_in_window(context, at);
+        send_forged_segment(context, seq, 0, None, |header| header.rst = true, &[])
     })
 }
 
-fn forge_rst_outside_window(field: &mut AttackContext<'_>) -> Result<()> {
-    round(field, |field, at| {
-        let seq = seq_outside_window(field, at);
-        send_forged_segment(field, seq, at.snd_nxt, None, |h| (h.rst, h.ack) = (true, true), &[])
+fn forge_rst_outside_window(context: &mut AttackContext<'_>) -> Result<()> {
+    round(context, |context, at| {
+        let seq = seq_outside_window(context, at);
+        send_forged_segment(context, seq, at.snd_nxt, None, |h| (h.rst, h.ack) = (true, true), &[])
     })
 }
 
-fn forge_syn(field: &mut AttackContext<'_>) -> Result<()> {
-    round(field, |field, at| {
-        let seq = seq_in_window(field, at);
-        send_forged_segment(field, seq, 0, forged_timestamps(at), |header| header.syn = true, &[])
+fn forge_syn(context: &mut AttackContext<'_>) -> Result<()> {
+    round(context, |context, at| {
+        let seq = seq_in_window(context, at);
+        send_forged_segment(context, seq, 0, forged_timestamps(at), |header| header.syn = true, &[])
     })
 }
 
-fn forge_data(field: &mut AttackContext<'_>) -> Result<()> {
-    round(field, |field, at| {
-        let (seq, ack) = (seq_in_window(field, at), ack_out_of_range(field, at));
+fn forge_data(context: &mut AttackContext<'_>) -> Result<()> {
+    round(context, |context, at| {
+        let (seq, ack) = (seq_in_window(context, at), ack_out_of_range(context, at));
         send_forged_segment(
-            field,
+            context,
             seq,
             ack,
             forged_timestamps(at),
@@ -158,11 +158,11 @@ fn forge_data(field: &mut AttackContext<'_>) -> Result<()> {
     })
 }
 
-fn forge_data_outside_window(field: &mut AttackContext<'_>) -> Result<()> {
-    round(field, |field, at| {
-        let (seq, ack) = (seq_outside_window(field, at), at.snd_nxt);
+fn forge_data_outside_window(context: &mut AttackContext<'_>) -> Result<()> {
+    round(context, |context, at| {
+        let (seq, ack) = (seq_outside_window(context, at), at.snd_nxt);
         send_forged_segment(
-            field,
+            context,
             seq,
             ack,
             forged_timestamps(at),
@@ -172,27 +172,27 @@ fn forge_data_outside_window(field: &mut AttackContext<'_>) -> Result<()> {
     })
 }
 
-fn forge_without_timestamp(field: &mut AttackContext<'_>) -> Result<()> {
-    round(field, |field, at| {
-        let (seq, ack) = (seq_in_window(field, at), at.snd_nxt);
-        send_forged_segment(field, seq, ack, None, |header| header.ack = true, &[0x5a; 900])
+fn forge_without_timestamp(context: &mut AttackContext<'_>) -> Result<()> {
+    round(context, |context, at| {
+        let (seq, ack) = (seq_in_window(context, at), at.snd_nxt);
+        send_forged_segment(context, seq, ack, None, |header| header.ack = true, &[0x5a; 900])
     })
 }
 
-fn forge_old_timestamp(field: &mut AttackContext<'_>) -> Result<()> {
-    round(field, |field, at| {
-        let (seq, ack) = (seq_in_window(field, at), at.snd_nxt);
+fn forge_old_timestamp(context: &mut AttackContext<'_>) -> Result<()> {
+    round(context, |context, at| {
+        let (seq, ack) = (seq_in_window(context, at), at.snd_nxt);
         let old =
             forged_timestamps(at).map(|(value, echo)| (value.wrapping_sub(0x1000_0000), echo));
-        send_forged_segment(field, seq, ack, old, |header| header.ack = true, &[0x5a; 900])
+        send_forged_segment(context, seq, ack, old, |header| header.ack = true, &[0x5a; 900])
     })
 }
 
-fn forge_ack_of_unsent_data(field: &mut AttackContext<'_>) -> Result<()> {
-    round(field, |field, at| {
-        let ack = at.snd_nxt.wrapping_add(field.random.u32(1 << 24..1 << 28));
+fn forge_ack_of_unsent_data(context: &mut AttackContext<'_>) -> Result<()> {
+    round(context, |context, at| {
+        let ack = at.snd_nxt.wrapping_add(context.random.u32(1 << 24..1 << 28));
         send_forged_segment(
-            field,
+            context,
             at.rcv_nxt,
             ack,
             forged_timestamps(at),
@@ -202,11 +202,11 @@ fn forge_ack_of_unsent_data(field: &mut AttackContext<'_>) -> Result<()> {
     })
 }
 
-fn forge_fin(field: &mut AttackContext<'_>) -> Result<()> {
-    round(field, |field, at| {
-        let (seq, ack) = (seq_in_window(field, at), ack_out_of_range(field, at));
+fn forge_fin(context: &mut AttackContext<'_>) -> Result<()> {
+    round(context, |context, at| {
+        let (seq, ack) = (seq_in_window(context, at), ack_out_of_range(context, at));
         send_forged_segment(
-            field,
+            context,
             seq,
             ack,
             forged_timestamps(at),
@@ -216,158 +216,158 @@ fn forge_fin(field: &mut AttackContext<'_>) -> Result<()> {
     })
 }
 
-fn syn_flood(field: &mut AttackContext<'_>) -> Result<()> {
-    field.flood(Profile::SynFlood, "198.18.0.0/15", VICTIM_PORT, ROUND)
+fn syn_flood(context: &mut AttackContext<'_>) -> Result<()> {
+    context.flood(Profile::SynFlood, "198.18.0.0/15", VICTIM_PORT, ROUND)
 }
 
-fn syn_flood_of_one_source(field: &mut AttackContext<'_>) -> Result<()> {
-    field.flood(Profile::SynFlood, "198.18.0.1/32", VICTIM_PORT, ROUND)
+fn syn_flood_of_one_source(context: &mut AttackContext<'_>) -> Result<()> {
+    context.flood(Profile::SynFlood, "198.18.0.1/32", VICTIM_PORT, ROUND)
 }
 
-fn syn_flood_of_one_prefix(field: &mut AttackContext<'_>) -> Result<()> {
-    field.flood(Profile::SynFlood, "fd98::/64", VICTIM_PORT, ROUND)
+fn syn_flood_of_one_prefix(context: &mut AttackContext<'_>) -> Result<()> {
+    context.flood(Profile::SynFlood, "fd98::/64", VICTIM_PORT, ROUND)
 }
 
-fn flood_unmatched(field: &mut AttackContext<'_>, profile: Profile) -> Result<()> {
-    field.flood(profile, "198.18.0.0/15", VICTIM_PORT, ROUND)
+fn flood_unmatched(context: &mut AttackContext<'_>, profile: Profile) -> Result<()> {
+    context.flood(profile, "198.18.0.0/15", VICTIM_PORT, ROUND)
 }
 
 /// Sends SYNs whose source is the target's own address and port.
-fn land(field: &mut AttackContext<'_>) -> Result<()> {
+fn land(context: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..ROUND {
-        let mut header = TcpHeader::new(VICTIM_PORT, VICTIM_PORT, field.random.u32(..), 1000);
+        let mut header = TcpHeader::new(VICTIM_PORT, VICTIM_PORT, context.random.u32(..), 1000);
         header.syn = true;
         let us = IpAddr::from(testbed::TARGET_V4);
-        let frame = build::tcp_frame(&field.station.frame_ends(us, us), header, &[])?;
-        field.send_hostile(&frame)?;
+        let frame = build::tcp_frame(&context.station.frame_ends(us, us), header, &[])?;
+        context.send_hostile(&frame)?;
     }
     Ok(())
 }
 
 /// Sends SYNs outside the window between a client's handshake and its MPA Request. The connection must survive.
-fn half_open(field: &mut AttackContext<'_>) -> Result<()> {
+fn half_open(context: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..8 {
         let mut client =
-            RawTcp::new(field, [10, 77, 0, 70].into(), testbed::target_address(VICTIM_PORT));
-        client.send_syn(field)?;
+            RawTcp::new(context, [10, 77, 0, 70].into(), testbed::target_address(VICTIM_PORT));
+        client.send_syn(context)?;
         for far in [0x8000_0000, 0xfff0_0000, 0x2000_0000] {
             let seq = client.snd_nxt.wrapping_add(far);
             let syn = client.build_frame(
-                field,
+                context,
                 |header| {
                     (header.syn, header.ack) = (true, false);
                     header.sequence_number = seq;
                 },
                 &[],
             )?;
-            field.send_hostile(&syn)?;
+            context.send_hostile(&syn)?;
         }
-        field.settle(Duration::from_millis(20));
-        client.send(field, |_| {}, &segments::mpa_request(1))?;
-        match client.next_segment(field, ANSWER_TIMEOUT) {
+        context.settle(Duration::from_millis(20));
+        client.send(context, |_| {}, &segments::mpa_request(1))?;
+        match client.next_segment(context, ANSWER_TIMEOUT) {
             Some(segment) if !segment.rst && !segment.payload.is_empty() => {}
             other => {
                 let what = other.map_or("nothing", |s| if s.rst { "a reset" } else { "no reply" });
-                field.report_violation(format!(
+                context.report_violation(format!(
                     "SYNs outside the window, then {what} for the MPA Request"
                 ));
             }
         }
-        client.send_reset(field)?;
+        client.send_reset(context)?;
     }
     Ok(())
 }
 
 /// Reopens a connection whose target side is in TIME-WAIT. The target's sequence numbers and timestamps must not go
 /// back (RFC 6191).
-fn time_wait(field: &mut AttackContext<'_>) -> Result<()> {
+fn time_wait(context: &mut AttackContext<'_>) -> Result<()> {
     // Ten times: a random initial sequence number would be below the previous one in half of the cases.
     for _ in 0..10 {
         let mut client =
-            RawTcp::new(field, [10, 77, 0, 71].into(), testbed::target_address(VICTIM_PORT));
-        client.open(field)?;
-        client.send(field, |_| {}, &segments::mpa_request(1))?;
-        if client.next_segment(field, ANSWER_TIMEOUT).is_none_or(|segment| segment.rst) {
-            field.report_violation("no MPA Reply");
+            RawTcp::new(context, [10, 77, 0, 71].into(), testbed::target_address(VICTIM_PORT));
+        client.open(context)?;
+        client.send(context, |_| {}, &segments::mpa_request(1))?;
+        if client.next_segment(context, ANSWER_TIMEOUT).is_none_or(|segment| segment.rst) {
+            context.report_violation("no MPA Reply");
             continue;
         }
         // An unknown STag: the target sends a Terminate and closes first.
         client.send(
-            field,
+            context,
             |_| {},
             &segments::fpdu(&segments::tagged_segment(0xdead_0001, 0, true, b"x")),
         )?;
-        field.attempts += 1;
+        context.attempts += 1;
         let mut closed = false;
-        while let Some(segment) = client.next_segment(field, ANSWER_TIMEOUT) {
-            client.send(field, |_| {}, &[])?;
+        while let Some(segment) = client.next_segment(context, ANSWER_TIMEOUT) {
+            client.send(context, |_| {}, &[])?;
             closed = segment.fin;
             if closed || segment.rst {
                 break;
             }
         }
         if !closed {
-            field.report_violation("the target does not close after an error");
+            context.report_violation("the target does not close after an error");
             continue;
         }
-        client.send(field, |header| header.fin = true, &[])?;
-        field.settle(Duration::from_millis(30));
+        client.send(context, |header| header.fin = true, &[])?;
+        context.settle(Duration::from_millis(30));
         let (echo, ack) = (client.ts_recent, client.rcv_nxt);
         let mut again =
             RawTcp { snd_nxt: client.snd_nxt.wrapping_add(100_000), rcv_nxt: 0, ..client };
         again.ts_val += 10;
-        match again.send_syn(field) {
+        match again.send_syn(context) {
             Ok(_) => {
                 if (again.ts_recent.wrapping_sub(echo) as i32) < 0 {
-                    field.report_violation(format!(
+                    context.report_violation(format!(
                         "TSval goes back from {echo} to {}",
                         again.ts_recent
                     ));
                 }
                 if (again.rcv_nxt.wrapping_sub(ack) as i32) <= 0 {
-                    field.report_violation(format!(
+                    context.report_violation(format!(
                         "sequence numbers go back from {ack} to {}",
                         again.rcv_nxt
                     ));
                 }
-                again.send_reset(field)?;
+                again.send_reset(context)?;
             }
-            Err(error) => field.report_violation(format!("in TIME-WAIT, {error:#}")),
+            Err(error) => context.report_violation(format!("in TIME-WAIT, {error:#}")),
         }
     }
     Ok(())
 }
 
 /// Opens streams from many addresses of one /64. Together they may have at most the share of one peer, 24.
-fn streams_of_64(field: &mut AttackContext<'_>) -> Result<()> {
+fn streams_of_64(context: &mut AttackContext<'_>) -> Result<()> {
     const PER_PEER: usize = 24;
     let remote = SocketAddr::new(testbed::TARGET_V6.into(), VICTIM_PORT);
     let mut open = Vec::new();
     for n in 0..2 * PER_PEER as u16 {
-        let from = Ipv6Addr::new(0xfd97, 0, 0, 1, n, field.random.u16(..), 0, 9);
-        let mut client = RawTcp::new(field, from.into(), remote);
-        field.attempts += 1;
-        if client.open(field).is_err() {
+        let from = Ipv6Addr::new(0xfd97, 0, 0, 1, n, context.random.u16(..), 0, 9);
+        let mut client = RawTcp::new(context, from.into(), remote);
+        context.attempts += 1;
+        if client.open(context).is_err() {
             continue;
         }
-        client.send(field, |_| {}, &segments::mpa_request(1))?;
-        let reply = client.next_segment(field, Duration::from_millis(300));
+        client.send(context, |_| {}, &segments::mpa_request(1))?;
+        let reply = client.next_segment(context, Duration::from_millis(300));
         if reply.is_some_and(|s| !s.rst && s.payload.get(16).is_some_and(|flags| flags & 0x20 == 0))
         {
             open.push(client);
         }
     }
     if open.len() > PER_PEER {
-        field.report_violation(format!(
+        context.report_violation(format!(
             "one /64 has {} streams, its share is {PER_PEER}",
             open.len()
         ));
     }
     if open.is_empty() {
-        field.report_violation("a peer has no stream at all");
+        context.report_violation("a peer has no stream at all");
     }
     for mut client in open {
-        client.send_reset(field)?;
+        client.send_reset(context)?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use super::appliances;
 use crate::lossy_cable::LossyCable;
 use crate::testbed::Environment;
 
-/// Injects random faults, and counts them by kind.
+/// Injector of random faults, counted by kind.
 pub(super) struct FaultInjector<'a> {
     environment: Environment<'a>,
     lossy: &'a LossyCable,

@@ -31,21 +31,21 @@ use crate::testbed::LocationArgs;
 /// The command line.
 #[derive(clap::Parser)]
 #[command(
-    about = "Streams of all kinds come and go with faults; afterwards everything is back where it was"
+    about = "Open and close streams of all kinds with faults, and check that all resources are freed"
 )]
 pub struct Arguments {
-    /// Minutes of streams and faults
+    /// Duration of streams and faults, in minutes
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
-    /// Of all that is random
+    /// Seed of all random choices
     #[arg(long, default_value_t = 5043)]
     seed: u64,
-    /// One JSON object instead of the table
+    /// Print one JSON object instead of the table
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     location: LocationArgs,
-    /// The other ends of those two devices, here
+    /// Other ends of the two devices, in this namespace
     #[arg(long, num_args = 2)]
     between: Vec<String>,
 }

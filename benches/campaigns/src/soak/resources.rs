@@ -41,7 +41,7 @@ impl Resources {
             }
         }
         for (name, n) in &stats.gauges {
-            gauges.insert(name.clone(), *n);
+            gauges.insert(name.to_string(), *n);
         }
         gauges.retain(|name, _| !name.ends_with("_max"));
         let free = |name: &str| -> u64 {

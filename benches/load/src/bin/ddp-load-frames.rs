@@ -13,23 +13,23 @@ use load::frames::{self, Mac, Plan, Profile, Stream};
 /// Default capture of the profile `pcap-replay`, recorded from a siw client.
 const SIW_CAPTURE: &[u8] = include_bytes!("../../captures/siw-write.pcap");
 
-/// Writes the frames of a load profile to a capture file, for generators that replay captures (pktgen -s 0:FILE,
+/// Write the frames of a load profile to a capture file, for generators that replay captures (pktgen -s 0:FILE,
 /// dpdk-testpmd with --vdev net_pcap0,rx_pcap=FILE,infinite_rx=1).
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// What to send.
+    /// Profile of the frames.
     profile: Profile,
-    /// The capture file.
+    /// Capture file to write.
     #[arg(long)]
     out: PathBuf,
-    /// Frames in the file.
+    /// Number of frames in the file.
     #[arg(long, default_value_t = 8192)]
     count: usize,
-    /// The same seed gives the same file.
+    /// Seed of the random values; the same seed gives the same file.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// All frames from the address of --source; ports stay random.
+    /// Send all frames from the address of --source; ports stay random.
     #[arg(long)]
     one_source: bool,
     /// MAC address of the frames' sender.
@@ -38,20 +38,20 @@ struct Args {
     /// MAC address of the appliance.
     #[arg(long, value_parser = parse_mac)]
     destination_mac: Mac,
-    /// Address or prefix from which sources are taken. The in-window profiles take the stream's REMOTE instead.
+    /// Address or prefix of the frames' sources. The in-window profiles use the stream's REMOTE instead.
     #[arg(long, value_parser = parse_source, required_unless_present = "stream")]
     source: Option<IpNet>,
     /// Address of the appliance and port of its listener.
     #[arg(long, required_unless_present = "stream")]
     destination: Option<SocketAddr>,
-    /// A live stream, for the in-window profiles: LOCAL:PORT,REMOTE:PORT,NEXT-SEQ,ACK[,TSVAL,TSECR], LOCAL being the
-    /// appliance's end, NEXT-SEQ what it expects next and ACK what it has sent.
+    /// Live stream for the in-window profiles: LOCAL:PORT,REMOTE:PORT,NEXT-SEQ,ACK[,TSVAL,TSECR]. LOCAL is the
+    /// appliance's end, NEXT-SEQ its RCV.NXT, and ACK the acknowledgement number to send, its SND.UNA.
     #[arg(long, value_parser = parse_stream)]
     stream: Option<Stream>,
-    /// Bytes from NEXT-SEQ to the stream's next MPA marker, where the peer sends markers.
+    /// Bytes from NEXT-SEQ to the stream's next MPA marker, if the peer sends markers.
     #[arg(long, requires = "stream", value_parser = clap::value_parser!(u16).range(..512))]
     marker: Option<u16>,
-    /// For pcap-replay: another capture than the built-in one of a siw client.
+    /// For pcap-replay: capture to use instead of the built-in one of a siw client.
     #[arg(long)]
     capture: Option<PathBuf>,
 }

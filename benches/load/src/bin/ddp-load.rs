@@ -18,7 +18,7 @@ use load::testbed::{Cores, Testbed};
 use load::{profile, report};
 
 #[derive(Parser)]
-#[command(about = "Loads an appliance with a packet generator and accounts for every frame")]
+#[command(about = "Load an appliance with a packet generator and account for every frame")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -26,29 +26,29 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Runs profiles, all of them unless some are named
+    /// Run profiles, by default all
     Run {
         /// Names of profiles
         profiles: Vec<String>,
         /// Directory of the profiles
         #[arg(long, default_value = "scripts/load.d")]
         directory: PathBuf,
-        /// Some profiles for 1.5 s each
+        /// Run some profiles for 1.5 s each
         #[arg(long, conflicts_with_all = ["profiles", "seconds"])]
         short: bool,
         #[command(flatten)]
         common: Common,
     },
-    /// Searches for the highest rate of frames of 64 to 1518 bytes
+    /// Search for the highest rate of frames of 64 to 1518 bytes
     Rfc2544 {
-        /// Only these sizes, bytes with frame check
+        /// Only these frame sizes, bytes with FCS
         sizes: Vec<u32>,
         #[command(flatten)]
         common: Common,
     },
-    /// Shows the results in docs/load-testing.md of the repository at this path
+    /// Publish the results in docs/load-testing.md of a repository
     Publish {
-        /// The repository
+        /// Path of the repository
         root: PathBuf,
         /// Directory with results.json and rfc2544.json
         #[arg(long, default_value = "target/load")]
@@ -58,22 +58,22 @@ enum Command {
 
 #[derive(clap::Args)]
 struct Common {
-    /// The program that makes load: dpdk-testpmd, which replays captures, or Pktgen-DPDK
+    /// Path of the load generator: dpdk-testpmd, which replays captures, or Pktgen-DPDK
     #[arg(long)]
     program: PathBuf,
-    /// The program is Pktgen-DPDK
+    /// Treat the load generator as Pktgen-DPDK
     #[arg(long)]
     pktgen: bool,
-    /// The appliance's program
+    /// Path of ddpd
     #[arg(long)]
     ddpd: PathBuf,
-    /// Seconds of each time, 5 by default, or trial, 10
+    /// Duration of each run, by default 5, or of each trial, by default 10, in seconds
     #[arg(long)]
     seconds: Option<f64>,
-    /// Where the results go
+    /// Directory for the results
     #[arg(long, default_value = "target/load")]
     out: PathBuf,
-    /// The cores of generator and appliance
+    /// Cores of the generator and the appliance
     #[arg(long, num_args = 2, default_values_t = [0, 1])]
     cores: Vec<usize>,
 }

@@ -27,16 +27,16 @@ pub const MAX_FRAME: usize = 1514;
 /// A MAC address.
 pub type Mac = [u8; 6];
 
-/// What a load sends.
+/// Profile of the frames of a load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Profile {
-    /// UDP datagrams and TCP segments to ports on which nothing listens, 64 bytes with FCS (IPv6: 66 and 78).
+    /// UDP datagrams and TCP segments to ports without a listener, 64 bytes with FCS (IPv6: 66 and 78).
     #[value(name = "line-64")]
     Line64,
-    /// The same, of 64, 594 and 1518 bytes with FCS as 7 : 4 : 1.
+    /// As line-64, with frames of 64, 594 and 1518 bytes with FCS as 7 : 4 : 1.
     #[value(name = "line-imix")]
     LineImix,
-    /// The same, of 1518 bytes with FCS.
+    /// As line-64, with frames of 1518 bytes with FCS.
     #[value(name = "line-1518")]
     Line1518,
     /// SYNs to the listener from random ports.
@@ -45,11 +45,11 @@ pub enum Profile {
     UnknownFlow,
     /// Segments of a live stream with random sequence numbers.
     InWindow,
-    /// Segments of a live stream with right sequence numbers and a wrong TCP checksum.
+    /// Segments of a live stream with the right sequence numbers and a wrong TCP checksum.
     InWindowChecksum,
-    /// Segments of a live stream with right sequence numbers and checksum and a wrong MPA CRC.
+    /// Segments of a live stream with the right sequence numbers and checksum and a wrong MPA CRC.
     InWindowCrc,
-    /// Segments of a live stream whose marker points to a wrong place; their CRC is right.
+    /// Segments of a live stream with a wrong MPA marker and the right CRC.
     InWindowMarker,
     /// ACKs without data to the listener's port.
     AckFlood,
@@ -59,15 +59,15 @@ pub enum Profile {
     FinFlood,
     /// Echo requests, and errors that quote segments of random flows.
     IcmpFlood,
-    /// ARP requests for the destination's address and replies that nobody asked for.
+    /// ARP requests for the destination's address, and unsolicited replies.
     ArpFlood,
-    /// Neighbour solicitations for the destination's address and advertisements that nobody asked for.
+    /// Neighbour solicitations for the destination's address, and unsolicited advertisements.
     NdFlood,
-    /// First and middle fragments of datagrams of which the rest never comes.
+    /// First and middle fragments of datagrams that are never complete.
     FragmentFlood,
     /// SCTP INITs to the listener's port.
     InitFlood,
-    /// What the client of a capture sent, each repetition as new flows.
+    /// Frames that the client of a capture sent; each repetition with new flows.
     PcapReplay,
 }
 

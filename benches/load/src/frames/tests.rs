@@ -1,3 +1,5 @@
+//! Tests of the profiles: valid frames with valid checksums, except for the intended defect of each profile.
+
 use etherparse::{
     ArpOperation, Icmpv4Type, Icmpv6Type, NetSlice, SlicedPacket, TransportSlice, icmpv4, icmpv6,
 };

@@ -5,8 +5,8 @@
 //! refusals are also limited in rate ([`LineQuota`]).
 //!
 //! The API's thread never waits for the disk: lines pass through bounded queues. A line about a change that finds its
-//! queue full, or a line that cannot be written, counts as lost. Lines contain no body, query or error message, because
-//! these may contain secrets.
+//! queue full, or a line that cannot be written, is counted as lost. Lines contain no body, query or error message,
+//! because these may contain secrets.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -101,7 +101,7 @@ fn open_append(path: &Path) -> io::Result<OpenFile> {
         return Err(io::Error::new(ErrorKind::InvalidInput, "it is no ordinary file"));
     }
     let len = metadata.len();
-    // A process that was killed may have left an incomplete line. If the end cannot be read, the line counts as
+    // A process that was killed may have left an incomplete line. If the end cannot be read, the line is considered
     // incomplete: an empty line does no harm.
     let torn = len > 0 && !ends_with_newline(path).unwrap_or(false);
     Ok(OpenFile { file, identity: file_id(&metadata), len, ends_torn: torn })

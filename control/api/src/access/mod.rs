@@ -185,7 +185,7 @@ impl AccessTally {
     pub fn refused(&self) -> Counters {
         let roles = [None, Some(Role::View), Some(Role::Operate)];
         let counts = self.refused.iter().map(|count| count.load(Ordering::Relaxed));
-        roles.map(|role| role_name(role).to_owned()).into_iter().zip(counts).collect()
+        roles.map(|role| role_name(role).into()).into_iter().zip(counts).collect()
     }
 
     /// Returns the number of lines that the audit file lacks after a full queue or a failed write.

@@ -54,7 +54,7 @@ impl LineQuota {
         LineQuota { buckets: HashMap::new(), last_report: now }
     }
 
-    /// True if a call of this user gets a line. The first call of a user always does.
+    /// True if a call of this user gets a line. The first call of a user with an own bucket always does.
     pub(super) fn admit(&mut self, uid: u32, now: Instant) -> bool {
         if self.buckets.is_empty() {
             self.last_report = now;

@@ -21,8 +21,8 @@ pub struct EventFilter {
 }
 
 impl EventFilter {
-    /// True if the ring can contain matching events. Other rings are not searched, and their lost events do not count
-    /// for this reader.
+    /// True if the ring can contain matching events. Other rings are not searched, and events lost from them are not
+    /// reported to this reader.
     pub(super) fn may_match_ring(&self, ring: Ring) -> bool {
         match ring {
             Ring::Errors => !self.messages,

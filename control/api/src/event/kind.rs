@@ -40,203 +40,206 @@ macro_rules! explained_events {
 }
 
 explained_events! {
-    /// What can happen. In JSON the member `event` names the kind.
+    /// Kinds of events. In JSON, the member `event` names the kind.
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
     #[serde(tag = "event", rename_all = "snake_case")]
     #[non_exhaustive]
     pub enum EventKind {
-        /// The appliance serves.
+        /// The appliance is in service.
         #[explain("started",
             cause = "The program started, or the service manager restarted it.",
-            remedy = "None. If it was not asked for, the log before it says why the last run ended.")]
+            remedy = "None. After an unexpected start, the log shows why the previous run ended.")]
         Started {
-            /// Its name.
+            /// Name of the appliance.
             appliance: String,
         },
-        /// It takes no new streams and waits for the others to end.
+        /// The appliance accepts no new streams and waits for the existing ones to end.
         #[explain("draining",
-            cause = "`ddpctl drain`, or the appliance stops.",
-            remedy = "`ddpctl undrain` takes new streams again, unless it stops.")]
+            cause = "`ddpctl drain`, or the appliance is stopping.",
+            remedy = "`ddpctl undrain` accepts new streams again, unless the appliance is stopping.")]
         Draining,
-        /// It takes new streams again.
+        /// The appliance accepts new streams again.
         #[explain("undrained",
             cause = "`ddpctl undrain`.",
             remedy = "None.")]
         Undrained,
-        /// The configuration was applied again.
+        /// The configuration file was reloaded.
         #[explain("reloaded",
             cause = "SIGHUP, `systemctl reload` or `ddpctl reload`.",
-            remedy = "None. `ddpctl reload --dry-run` names keys that still wait for a restart.")]
+            remedy = "None. `ddpctl reload --dry-run` lists keys that still need a restart.")]
         Reloaded {
-            /// What changed, one sentence each.
+            /// Applied changes, one sentence each.
             changes: Vec<String>,
         },
-        /// A stream is ready for messages.
+        /// A stream is established: messages can flow.
         #[explain("stream_established",
-            cause = "A peer connected, or `ddpctl connect`, `put`, `get` or `bench` opened it.",
+            cause = "A peer connected, or `ddpctl connect`, `put`, `get` or `bench` opened the stream.",
             remedy = "None.")]
         StreamEstablished {
-            /// The stream.
+            /// Number of the stream.
             stream: StreamId,
-            /// Its listener; none if it was opened from here.
+            /// Listener that accepted the stream. `null` if the appliance opened it.
             listener: Option<String>,
             /// Address and port of the peer.
             remote: String,
         },
-        /// A peer wanted an exclusive region that another stream has: it is advertised as busy to it.
+        /// A peer connected to an exclusive region that another stream holds. The region is advertised to it as busy.
         #[explain("region_busy",
-            cause = "A region without `shared` serves one stream at a time, and an earlier peer still has it, perhaps one \
-                     that has crashed.",
-            remedy = "`ddpctl streams close HOLDER` frees it at once. Set `shared = true` if several peers may write \
-                      together.")]
+            cause = "A region without `shared` serves one stream at a time. An earlier peer still holds it, perhaps \
+                     one that has crashed.",
+            remedy = "`ddpctl streams close HOLDER` frees the region at once. Set `shared = true` if several peers \
+                      may write at the same time.")]
         RegionBusy {
-            /// The region.
+            /// Name of the region.
             region: String,
-            /// The stream that has it; none while one is being opened.
+            /// Stream that holds the region. `null` while it is being opened.
             holder: Option<StreamId>,
-            /// Whole seconds since that stream was bound or last wrote.
+            /// Time since that stream was bound or last wrote to the region, whole seconds.
             idle_for: u64,
-            /// Address and port of the peer that wanted it.
+            /// Address and port of the peer that was refused the region.
             remote: String,
         },
-        /// A stream could not be opened from here.
+        /// An attempt of the appliance to open a stream failed.
         #[explain("stream_refused",
-            cause = "Nothing listens at the peer, it rejects us, or no packet reaches it.",
-            remedy = "The members `reason` and `hint` have the cause and what to do; then routes, firewalls and the \
-                      peer's listener.")]
+            cause = "The peer has no listener on the port, rejects the connection, or is unreachable.",
+            remedy = "`reason` and `hint` have the cause and the remedy. Then check routes, firewalls and the peer's \
+                      listener.")]
         StreamRefused {
-            /// None.
+            /// Always `null`: no listener is involved.
             listener: Option<String>,
             /// Address and port of the peer.
             remote: String,
-            /// Why, one sentence.
+            /// Reason of the failure, one sentence.
             reason: String,
-            /// What the operator can do.
+            /// Remedy for the operator. `null` if none is known.
             #[serde(default)]
             hint: Option<String>,
         },
-        /// A peer connected and did not become a stream: its handshake failed, or it was refused. Not all of a flood are
-        /// here; the counters have all.
+        /// A peer connected but did not become a stream: its handshake failed, or the appliance refused it. The events
+        /// are limited in rate; the counters include all failures.
         #[explain("handshake_failed",
-            cause = "A client of another protocol, a wrong port or ulp, a limit of the listener, a scanner or a health \
-                     check.",
-            remedy = "The members `stage`, `detail` and `hint` say which. `ddpctl explain REASON` has the refusals of \
+            cause = "A client of another protocol, a wrong port or ulp, a limit of the listener, a scanner or a \
+                     health check.",
+            remedy = "`stage`, `detail` and `hint` have the cause. `ddpctl explain REASON` explains the refusals of \
                       stage `admission`.")]
         HandshakeFailed {
-            /// The listener; none where nothing listens.
+            /// Name of the listener. `null` if none listens on the port.
             listener: Option<String>,
             /// `tcp` or `sctp`.
             transport: String,
-            /// Our address and port.
+            /// Local address and port.
             local: String,
             /// Address and port of the peer.
             remote: String,
-            /// The layer at which it ended: `tcp`, `mpa`, `sctp`, `session`, `ddp`, `rdmap`, or `admission` where this end
-            /// refused.
+            /// Layer of the failure: `tcp`, `mpa`, `sctp`, `session`, `ddp`, `rdmap`, or `admission` if the appliance
+            /// refused the stream.
             stage: String,
-            /// Why, a word that the counter has too.
+            /// Stable name of the reason, as in the counter.
             reason: String,
-            /// What was expected and seen, one sentence.
+            /// Expected and received values, one sentence.
             detail: String,
-            /// What the operator can do.
+            /// Remedy for the operator. `null` if none is known.
             hint: Option<String>,
-            /// Failures since the last of these events that have none.
+            /// Number of failures without an event since the last event of this kind.
             unreported: u64,
         },
-        /// A protocol error: layer, code, field, expected and seen are in the sentence.
+        /// The peer has violated a protocol. The error names layer, code, field, expected and received value.
         #[explain("stream_error",
-            cause = "The peer's program broke the protocol, a wrong STag, offset or queue first of all, or a checksum \
-                     failed on the way.",
-            remedy = "`ddpctl why STREAM` has the header, what was expected, and the key of the configuration that \
+            cause = "The peer's program has violated the protocol, usually with a wrong STag, offset or queue number, \
+                     or data were corrupted on the path.",
+            remedy = "`ddpctl why STREAM` shows the header, the expected value, and the configuration key that \
                       matters.")]
         StreamError {
-            /// The stream.
+            /// Number of the stream.
             stream: StreamId,
-            /// `tcp`, `mpa`, `ddp`, `rdmap`, or `service` where a peer's program is not the one it should be.
+            /// Layer of the error: `tcp`, `mpa`, `ddp`, `rdmap`, or `service` if the peer's program does not match the
+            /// listener's service.
             layer: String,
-            /// The code as the layer's document writes it, such as `1/02`.
+            /// Error code as in the specification of the layer, such as `1/02`.
             code: String,
-            /// What was expected and what was seen.
+            /// Field, expected and received value, one sentence.
             reason: String,
         },
-        /// RDMAP's Terminate was sent or received: the stream ends.
+        /// An RDMAP Terminate was sent or received. The stream ends.
         #[explain("terminated",
-            cause = "One end found an error of the other: access outside a region, a removed region, or too few buffers.",
-            remedy = "`ddpctl why STREAM` explains the code. With `by_peer` look for the cause in the peer's log, too.")]
+            cause = "One end has found an error of the other: access outside a region, a removed region, or too few \
+                     buffers.",
+            remedy = "`ddpctl why STREAM` explains the code. With `by_peer`, see the peer's log, too.")]
         Terminated {
-            /// The stream.
+            /// Number of the stream.
             stream: StreamId,
-            /// It came from the peer.
+            /// True if the peer sent the Terminate, false if the appliance did.
             by_peer: bool,
-            /// Layer, type and code in hexadecimal, such as `1/1/00`.
+            /// Layer, error type and error code in hexadecimal, such as `1/1/00`.
             code: String,
-            /// What it says.
+            /// Meaning of the code.
             reason: String,
         },
-        /// A peer has invalidated a region's STag; the region has another one from now on.
+        /// A peer has invalidated the STag of a region. The region has a new STag.
         #[explain("stag_invalidated",
             cause = "The peer sent Send with Invalidate, which ends its own access.",
-            remedy = "None: RDMA programs do so after each use. The peer takes the new STag from the next advertisement.")]
+            remedy = "None: RDMA programs invalidate after each use. The peer takes the new STag from the next \
+                      advertisement.")]
         StagInvalidated {
-            /// The region.
+            /// Name of the region.
             region: String,
         },
-        /// A job (`get`) has brought bytes of a peer into a region.
+        /// A job (`get`) has fetched bytes of a peer into a region.
         #[explain("region_fetched",
             cause = "`ddpctl get --into REGION`.",
             remedy = "None.")]
         RegionFetched {
-            /// The region.
+            /// Name of the region.
             region: String,
-            /// The first byte, from the region's start.
+            /// Offset of the first byte in the region, bytes.
             offset: u64,
-            /// Bytes.
+            /// Length in bytes.
             bytes: u64,
         },
-        /// A stream makes no progress: its tenth time-out in a row, or the last one before its limits end it. Once, until it
-        /// makes progress again.
+        /// A stream makes no progress: ten consecutive time-outs, or the last one before a time limit ends the stream.
+        /// Reported once, until the stream makes progress again.
         #[explain("stream_stalled",
-            cause = "The peer's host is gone, the path is cut, or the peer's program keeps its window closed.",
-            remedy = "Do what `hint` says; `ddpctl streams show STREAM` has the limit. The stream ends by itself at \
-                      `user_timeout` or `zero_window_timeout`.")]
+            cause = "The peer's host is down, the path is broken, or the peer's program keeps its window closed.",
+            remedy = "Follow `hint`. `ddpctl streams show STREAM` has the limiting cause. The stream ends by itself \
+                      at `user_timeout` or `zero_window_timeout`.")]
         StreamStalled {
-            /// The stream.
+            /// Number of the stream.
             stream: StreamId,
             /// Address and port of the peer.
             remote: String,
-            /// Time-outs in a row.
+            /// Consecutive time-outs.
             timeouts: u32,
-            /// Seconds since the peer acknowledged something new.
+            /// Time since the peer last acknowledged new data, seconds.
             seconds: u64,
-            /// What is awaited, one sentence.
+            /// Description of the stall, one sentence.
             reason: String,
-            /// What the operator can do.
+            /// Remedy for the operator.
             hint: String,
         },
-        /// A stream that had stalled makes progress again.
+        /// A stalled stream makes progress again.
         #[explain("stream_resumed",
-            cause = "The path or the peer works again.",
-            remedy = "None. Often the sign of a short outage: look at the switch and the link.")]
+            cause = "The path or the peer has recovered.",
+            remedy = "None. A short outage is the usual reason: check the switch and the link.")]
         StreamResumed {
-            /// The stream.
+            /// Number of the stream.
             stream: StreamId,
             /// Address and port of the peer.
             remote: String,
-            /// Seconds without progress.
+            /// Duration of the stall, seconds.
             seconds: u64,
         },
         /// A stream has ended.
         #[explain("stream_closed",
-            cause = "Either end closed it, or an error or a time-out ended it.",
-            remedy = "None if `reason` is a close in order. Else `ddpctl why STREAM`.")]
+            cause = "Either end closed the stream, or an error or a time-out ended it.",
+            remedy = "None after an orderly close. Else see `ddpctl why STREAM`.")]
         StreamClosed {
-            /// The stream.
+            /// Number of the stream.
             stream: StreamId,
-            /// Why, one sentence.
+            /// Reason of the end, one sentence.
             reason: String,
-            /// Bytes placed in regions and buffers.
+            /// Bytes placed in regions and untagged buffers.
             placed: u64,
-            /// Bytes sent and acknowledged.
+            /// Bytes sent that the peer's LLP has acknowledged.
             sent: u64,
         },
         /// A tagged message was delivered.
@@ -244,44 +247,44 @@ explained_events! {
             cause = "A peer's tagged message is complete in its region.",
             remedy = "None.")]
         TaggedDelivered {
-            /// The stream.
+            /// Number of the stream.
             stream: StreamId,
-            /// The region.
+            /// Name of the region.
             region: String,
-            /// Tagged offset of its first byte.
+            /// Tagged offset of the message's first byte.
             to: u64,
-            /// Its bytes.
+            /// Length of the message, bytes.
             len: u64,
         },
         /// An untagged message was delivered to a queue with `deliver_to = "events"`.
         #[explain("message",
             cause = "A peer sent an untagged message to a queue with `deliver_to = \"events\"`.",
-            remedy = "None. Under load deliver the queue to a file instead: the log of events is bounded.")]
+            remedy = "None. Under load, deliver the queue to a file instead: the event log is bounded.")]
         Message {
-            /// The stream.
+            /// Number of the stream.
             stream: StreamId,
-            /// The listener; none if the stream was opened from here.
+            /// Listener that accepted the stream. `null` if the appliance opened it.
             listener: Option<String>,
             /// Queue number.
             queue: u32,
             /// Message sequence number.
             msn: u32,
-            /// The peer's RsvdULP, 40 bits, not interpreted; 0 over RDMAP, to which it belongs.
+            /// RsvdULP field of the message, 40 bits, not interpreted. 0 over RDMAP, which uses the field itself.
             #[serde(default)]
             rsvd_ulp: u64,
-            /// The bytes, in base64.
+            /// Content of the message, in base64.
             #[serde(with = "bytes")]
             #[schemars(with = "crate::schema_shapes::Base64")]
             data: Vec<u8>,
         },
-        /// What peers may do with a region was changed, on every worker.
+        /// The rights of peers on a region were changed. All workers apply the change.
         #[explain("region_access",
             cause = "`ddpctl regions set-access`, or a reload with another `access`.",
             remedy = "None.")]
         RegionAccess {
-            /// Its name.
+            /// Name of the region.
             region: String,
-            /// What they may do now.
+            /// New rights: `rw`, `rwa` (with atomics), `r`, `w` or `-` (none).
             access: String,
         },
         /// A region was added.
@@ -289,15 +292,15 @@ explained_events! {
             cause = "`ddpctl regions add`, a reload, or the start.",
             remedy = "None.")]
         RegionAdded {
-            /// Its name.
+            /// Name of the region.
             region: String,
         },
-        /// A region was removed: no byte can be placed in it any more.
+        /// A region was removed. No byte can be placed in it any more.
         #[explain("region_removed",
             cause = "`ddpctl regions remove`, or a reload without it.",
-            remedy = "None. Peers that go on with its STag get an error and lose their stream.")]
+            remedy = "None. Peers that still use its STag get an error, and their streams end.")]
         RegionRemoved {
-            /// Its name.
+            /// Name of the region.
             region: String,
         },
         /// A listener was added.
@@ -305,7 +308,7 @@ explained_events! {
             cause = "`ddpctl listeners add`, a reload, or the start.",
             remedy = "None.")]
         ListenerAdded {
-            /// Its name.
+            /// Name of the listener.
             listener: String,
         },
         /// A listener was removed.
@@ -313,123 +316,127 @@ explained_events! {
             cause = "`ddpctl listeners remove`, or a reload without it.",
             remedy = "None. Its streams stay.")]
         ListenerRemoved {
-            /// Its name.
+            /// Name of the listener.
             listener: String,
         },
-        /// A port's link went up or down.
+        /// The link of a port went up or down.
         #[explain("link_changed",
-            cause = "A cable, a switch port or the peer of a memif, vhost-user or veth went away or came back.",
-            remedy = "With `up=false`: see `ip link` or the other process. `link_down_timeout` in `[[port]]` decides when \
-                      streams end.")]
+            cause = "A cable, a switch port, or the other end of a memif, vhost-user or veth port went down or came \
+                     up.",
+            remedy = "With `up=false`: see `ip link` or the other process. `link_down_timeout` in `[[port]]` \
+                      determines when streams end.")]
         LinkChanged {
-            /// The port.
+            /// Name of the port.
             port: String,
-            /// The new state.
+            /// True if the link is up.
             up: bool,
         },
-        /// Another host uses an address of ours. Told every ten seconds for as long as it does.
+        /// Another host uses an address of an interface. Repeated every ten seconds while it does.
         #[explain("address_conflict",
-            cause = "Another host, or another appliance, has the same address on this link; or the address is on the \
+            cause = "Another host, or another appliance, has the same address on this link, or the address is on the \
                      host's interface, too.",
             remedy = "Give one of them another address. `other` is the MAC address to look for in the switch.")]
         AddressConflict {
-            /// The interface.
+            /// Name of the interface.
             interface: String,
-            /// The address.
+            /// IP address in conflict.
             address: String,
-            /// The other host's link-layer address.
+            /// MAC address of the other host.
             other: String,
         },
-        /// A packet was dropped by IPsec in a way that RFC 4301 and RFC 4303 call auditable. At most 16 a second of each worker
-        /// are told; the counters have all.
+        /// IPsec dropped a packet in a way that RFC 4301 and RFC 4303 define as auditable. At most 16 events per second
+        /// and worker; the counters include all drops.
         #[explain("ipsec_dropped",
-            cause = "One end has restarted or lost an SA, the policies of the two ends differ, or a replay.",
-            remedy = "`ddpctl explain` has each `why` as a drop reason: `ipsec_...` and `esp_...`, of which `esp_replay` is \
-                      `too_old` and `duplicate`. Compare `ddpctl ipsec sas` with the peer's.")]
+            cause = "One end has restarted or lost an SA, the policies of the two ends differ, or packets are \
+                     replayed.",
+            remedy = "`ddpctl explain` explains each `why` as a drop reason `ipsec_...` or `esp_...`; `too_old` and \
+                      `duplicate` are `esp_replay`. Compare `ddpctl ipsec sas` with the peer's SAs.")]
         IpsecDropped {
-            /// Why: `unprotected`, `wrong_protection`, `policy_discarded`, `no_policy`, `unknown_spi`, `too_old`, `duplicate`,
-            /// `integrity`, `fragment`.
+            /// Reason: `unprotected`, `wrong_protection`, `policy_discarded`, `no_policy`, `unknown_spi`, `too_old`,
+            /// `duplicate`, `integrity`, `fragment`.
             why: String,
-            /// The SPI, if it came by ESP.
+            /// SPI of an ESP packet. `null` without ESP.
             spi: Option<u32>,
-            /// The sequence number as it stands in the packet, if it came by ESP.
+            /// Sequence number field of an ESP packet. `null` without ESP.
             sequence: Option<u32>,
-            /// Where it went; with the port, if there is one.
+            /// Destination address, with port if known.
             local: String,
-            /// Where it came from.
+            /// Source address, with port if known.
             remote: String,
         },
-        /// A packet is to be protected, and there is no SA for it. Told once a second at most for each policy.
+        /// A policy requires protection for a packet, but there is no SA. At most one event per second and policy.
         #[explain("ipsec_no_sa",
-            cause = "The IKE daemon does not run, cannot reach the peer, or failed to agree; with keys from files, an \
-                     `[[ipsec.sa]]` is missing.",
-            remedy = "See the log of the IKE daemon, and `ddpctl ipsec sas`. Until there is an SA the policy's packets \
-                      are dropped.")]
+            cause = "The IKE daemon does not run, cannot reach the peer, or failed to negotiate; with keys from \
+                     files, an `[[ipsec.sa]]` is missing.",
+            remedy = "See the log of the IKE daemon, and `ddpctl ipsec sas`. Without an SA the policy's packets are \
+                      dropped.")]
         IpsecNoSa {
-            /// The policy.
+            /// Name of the policy.
             policy: String,
-            /// The peer.
+            /// Address of the peer, with port if known.
             remote: String,
         },
-        /// The lifetime of an SA.
+        /// The state of an SA has changed.
         #[explain("ipsec_sa",
-            cause = "The IKE daemon added, renewed or removed it, or a lifetime has ended.",
-            remedy = "None for `added`, `removed` and `soft`. After `over` without a successor, see the IKE daemon, or \
-                      put new keys in place.")]
+            cause = "The IKE daemon added, renewed or removed the SA, or a lifetime has ended.",
+            remedy = "None for `added`, `removed` and `soft`. After `over` without a successor, see the IKE daemon, \
+                      or put new keys in place.")]
         IpsecSa {
-            /// Its SPI.
+            /// SPI of the SA.
             spi: u32,
             /// `in` or `out`.
             direction: String,
-            /// Its name in the configuration; empty if it does not stand there.
+            /// Name of the SA in the configuration. Empty if it is not configured.
             name: String,
-            /// `added` and `removed`, of those of the kernel; `soft`: it is to be replaced soon; `over`: it takes nothing more.
+            /// New state: `added` or `removed` (SAs of the kernel), `soft` (soft lifetime reached, to be rekeyed soon),
+            /// `over` (expired: hard lifetime or sequence numbers used up).
             state: String,
         },
-        /// A policy or an SA of the kernel is not served as it stands there. What such a policy protects is dropped.
+        /// A policy or SA of the kernel is not supported. Packets that such a policy protects are dropped.
         #[explain("ipsec_refused",
-            cause = "The IKE daemon negotiated what is not served here, such as AH, an algorithm, a mark or offload.",
-            remedy = "Change the proposal or the policy in the IKE daemon; docs/ipsec.md lists what is served.")]
+            cause = "The IKE daemon negotiated an unsupported feature, such as AH, an algorithm, a mark or offload.",
+            remedy = "Change the proposal or the policy in the IKE daemon; docs/ipsec.md lists the supported \
+                      features.")]
         IpsecRefused {
             /// `policy` or `sa`.
             what: String,
-            /// Its selector, or its SPI and addresses.
+            /// Selector of the policy, or SPI and addresses of the SA.
             name: String,
-            /// Why.
+            /// Reason, one sentence.
             reason: String,
         },
-        /// A bench has begun to load its streams.
+        /// A benchmark has started its load.
         #[explain("bench_started",
             cause = "`ddpctl bench`.",
-            remedy = "None. The result comes with `job_finished`.")]
+            remedy = "None. `job_finished` follows with the result.")]
         BenchStarted {
-            /// Its job.
+            /// Number of the job.
             job: u64,
-            /// `write`, `read`, `send`, `echo` or `connect`.
+            /// Operation: `write`, `read`, `send`, `echo` or `connect`.
             load: String,
             /// Address and port of the peer.
             remote: String,
-            /// Streams.
+            /// Number of streams.
             streams: u32,
         },
-        /// A job (`put`, `get`, `bench`) ended.
+        /// A job (`put`, `get`, `bench`) has ended.
         #[explain("job_finished",
             cause = "A `put`, `get` or `bench` has ended.",
-            remedy = "With `error`: `ddpctl why JOB` says what happened; then start it again.")]
+            remedy = "With `error`: `ddpctl why JOB` has the history. Remove the cause and start the job again.")]
         JobFinished {
-            /// The job.
+            /// Number of the job.
             job: u64,
-            /// What went wrong; none if it succeeded.
+            /// Reason of a failure, one sentence. `null` if the job has succeeded or was cancelled.
             error: Option<String>,
         },
-        /// Something the operator should know, such as a file that cannot be written.
+        /// A condition that needs the operator's attention, such as a file that cannot be written.
         #[explain("warning",
-            cause = "A file cannot be written, an interface has changed, a host sends no checksums, or a limit of the \
-                     machine.",
-            remedy = "The sentence has the remedy. What lasts is also a note of `ddpctl status`: `ddpctl explain` has the \
-                      notes.")]
+            cause = "A file cannot be written, an interface has changed, a host sends packets without checksums, or a \
+                     limit of the machine is reached.",
+            remedy = "The sentence has the remedy. A lasting condition is also a note of `ddpctl status`; `ddpctl \
+                      explain` explains the notes.")]
         Warning {
-            /// One sentence.
+            /// The condition, one sentence.
             message: String,
         },
     }

@@ -4,9 +4,9 @@
 //! |---|---|---|
 //! | changes | changes by the operator | the operator |
 //! | errors | errors and warnings | streams that fail |
-//! | attempts | peers that did not become streams | any host that reaches the port |
+//! | attempts | peers that connected but did not become streams | any host that reaches the port |
 //! | deliveries | messages and tagged messages | peers with a stream |
-//! | life | all other events | streams and jobs |
+//! | lifecycle | all other events | streams and jobs |
 //!
 //! Each ring keeps at most `max_events`, so that a flood of one class does not overwrite events of another. Only
 //! deliveries contain message data.
@@ -22,15 +22,15 @@ use tokio::sync::watch;
 use super::{Event, EventFilter, EventKind, Ring};
 use crate::StreamId;
 
-/// What a reader gets.
+/// A page of events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EventPage {
-    /// The events, oldest first.
+    /// Events, oldest first.
     pub events: Vec<Event>,
-    /// Pass this as `after` to read on.
+    /// Value of `after` for the next page.
     pub next: u64,
-    /// Events that were overwritten before this reader asked for them; where it wants only some classes of events, at
-    /// most so many of those.
+    /// Number of events that were overwritten before this page was read. With a filter for some classes of events, an
+    /// upper bound for these classes.
     pub lost: u64,
 }
 

@@ -15,22 +15,22 @@ pub use filter::EventFilter;
 pub use kind::EventKind;
 pub use log::{EventLog, EventPage};
 
-/// One entry of the log.
+/// An event of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
-    /// Counts from 1 without gaps.
+    /// Sequence number, from 1 without gaps.
     pub seq: u64,
-    /// Microseconds since 1970-01-01 UTC.
+    /// Time of the event, microseconds since 1970-01-01 UTC.
     pub time_us: u64,
-    /// How much it matters.
+    /// Severity of the event.
     #[serde(default)]
     pub severity: Severity,
-    /// What happened.
+    /// Kind of the event and its members.
     #[serde(flatten)]
     pub kind: EventKind,
 }
 
-/// How much an event matters, the least first.
+/// Severity of an event, in ascending order.
 #[derive(
     Clone,
     Copy,
@@ -47,21 +47,21 @@ pub struct Event {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// It is as it should be.
+    /// Normal operation.
     #[default]
     Info,
-    /// Something was refused or is missing; the appliance goes on.
+    /// A request was refused, or a resource is missing. The appliance continues.
     Warning,
     /// A stream or a job has failed.
     Error,
 }
 
 impl Severity {
-    /// All severities, with the words that operators use.
+    /// All severities, with their names.
     pub const ALL: [(&'static str, Severity); 3] =
         [("info", Severity::Info), ("warning", Severity::Warning), ("error", Severity::Error)];
 
-    /// Returns the severity's word.
+    /// Returns the severity's name.
     pub fn name(self) -> &'static str {
         Severity::ALL[self as usize].0
     }

@@ -5,9 +5,9 @@ use super::{Group, of_group};
 const BEGINNING: &str = "\
 # Drop reasons, notes and events
 
-Meaning, usual cause and remedy of each name that `ddpd` counts, reports or notes. `ddpctl explain NAME` prints the same, without an
-appliance, and takes a name as it is printed anywhere: `ip_checksum`, `net_ip_checksum`, `reason=\"net_ip_checksum\"`. The program's
-declarations are the source of this file; [operations.md](operations.md) goes from a symptom to a name.
+Meaning, usual cause and remedy of each name that `ddpd` counts, reports or notes. `ddpctl explain NAME` prints the same without an
+appliance. It accepts a name in every printed form: `ip_checksum`, `net_ip_checksum`, `reason=\"net_ip_checksum\"`. This file is
+generated from the program's declarations; [operations.md](operations.md) leads from a symptom to a name.
 ";
 
 /// Returns the document, in Markdown.

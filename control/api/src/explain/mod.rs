@@ -59,17 +59,18 @@ impl Group {
     fn place(self) -> &'static str {
         match self {
             Group::Drop | Group::TcpDrop | Group::SctpDrop => {
-                "Counted in frames or segments, for each worker: `dropped` of `ddpctl stats`, `drops` of `/v1/stats`, and \
-                 the metric `ddpd_drops_total` with the label `reason`. A capture has the reason as a comment of the frame."
+                "These drops are counted per worker, in frames or segments: `dropped` of `ddpctl stats`, `drops` of \
+                 `/v1/stats`, metric `ddpd_drops_total` with the label `reason`. A capture has the reason as the \
+                 comment of the frame."
             }
             Group::Refusal => {
-                "Counted in the metric `ddpd_handshake_failures_total` with the labels `stage=\"admission\"` and `reason`, and \
-                 in `failed handshakes` of `ddpctl stats`. The event `handshake_failed` has the same reason, the peer the \
-                 word and a sentence in the reject."
+                "Counted in the metric `ddpd_handshake_failures_total` with the labels `stage=\"admission\"` and \
+                 `reason`, and in `failed handshakes` of `ddpctl stats`. The event `handshake_failed` has the same \
+                 reason. The reject carries the reason and a sentence to the peer."
             }
             Group::Note => {
-                "Shown by `ddpctl status` and counted by `ddpctl top`. `/v1/status` has the sentences in `notes`, and their \
-                 kinds in `note_kinds`. A note goes with its cause."
+                "Shown by `ddpctl status` and counted by `ddpctl top`. `/v1/status` has the sentences in `notes`, and \
+                 their kinds in `note_kinds`. A note expires with its cause."
             }
             Group::Event => "The member `event` of `ddpctl events` and `/v1/events`.",
         }
@@ -119,7 +120,7 @@ pub struct Explained {
     pub group: Group,
     /// The name as it appears in output and metrics.
     pub name: String,
-    /// Meaning of the name.
+    /// Meaning of the reason, note or event, in whole sentences.
     pub meaning: &'static str,
     /// The usual cause.
     pub cause: &'static str,

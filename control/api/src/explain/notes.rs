@@ -4,51 +4,57 @@ base::explained! {
     /// Kind of a note.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum NoteKind {
-        /// A finding at the start, on hugepages, ports, or the limit of file descriptors. It stays until a restart.
+        /// A finding of the start about hugepages, ports, or the limit of file descriptors. The note lasts until a
+        /// restart.
         #[explain("at_start",
-            cause = "Fewer hugepages than wanted, a device that lacks an offload, or a machine whose limits are too small.",
-            remedy = "`ddpd doctor --config FILE` has each finding with its remedy as a command. Packet buffers in hugepages are \
-                      how it should be.")]
+            cause = "Too few hugepages, a device that lacks an offload, or machine limits that are too low.",
+            remedy = "`ddpd doctor --config FILE` has each finding with its remedy as a command. Packet buffers \
+                      should be in hugepages.")]
         AtStart,
-        /// The memory of a region is not locked, or not of the pages that its `backing` names. It goes with the region.
+        /// A region's memory is not locked, or does not have the pages that `backing` names. The note expires with the
+        /// region.
         #[explain("region_memory",
-            cause = "The limit of locked memory (`ulimit -l`, `LimitMEMLOCK=`) is below the size of the regions, or hugepages are \
-                     used up.",
-            remedy = "Raise `LimitMEMLOCK=` of the unit or reserve hugepages, and restart; else a write into the region may wait \
-                      for the disk.")]
+            cause = "The limit of locked memory (`ulimit -l`, `LimitMEMLOCK=`) is below the size of the regions, or \
+                     the hugepages are used up.",
+            remedy = "Raise `LimitMEMLOCK=` of the unit or reserve hugepages, and restart. Until then a write into \
+                      the region may wait for the disk.")]
         RegionMemory,
         /// The link of a port is down.
         #[explain("link_down",
-            cause = "A cable, transceiver or switch port, an interface that is set down, or the other process of a memif or \
-                     vhost-user port is not there.",
-            remedy = "`ip link set DEVICE up`, then look at the other end. `ddpctl ports` has the state of all links.")]
+            cause = "A defective cable, transceiver or switch port, an interface that is set down, or a memif or \
+                     vhost-user port without its other process.",
+            remedy = "`ip link set DEVICE up`, then check the other end. `ddpctl ports` has the state of all links.")]
         LinkDown,
         /// The Linux interface of a port has changed or disappeared.
         #[explain("device",
-            cause = "It was deleted, renamed, moved to another namespace, or set down; its MTU or link-layer address was changed.",
-            remedy = "The sentence has the command. An `af_packet` port is bound again by itself; the others need a restart of \
-                      ddpd when their interface was made again.")]
+            cause = "The interface was deleted, renamed, moved to another namespace, or set down, or its MTU or MAC \
+                     address was changed.",
+            remedy = "The sentence has the command. An `af_packet` port is bound again automatically; other ports \
+                      need a restart of ddpd after their interface was created again.")]
         Device,
-        /// A host's packets come without checksums. They are dropped, and its connections time out. The note expires when
-        /// no more arrive.
+        /// A host sends packets without checksums. They are dropped, and its connections time out. The note expires
+        /// when no more arrive.
         #[explain("unfinished_checksums",
-            cause = "The port's device is one end of a veth, and the host at the other end leaves checksums to a device that does \
-                     not fill them in.",
-            remedy = "`ethtool -K PEER tx off gso off tso off` in that host's network namespace, where PEER is its interface.")]
+            cause = "The port's device is one end of a veth, and the host at the other end leaves checksums to a \
+                     device that does not fill them in.",
+            remedy = "`ethtool -K PEER tx off gso off tso off` in that host's network namespace, where PEER is its \
+                      interface.")]
         UnfinishedChecksums,
-        /// Keys of the configuration file that were changed and wait for a restart.
+        /// Keys of the configuration file were changed and take effect only after a restart.
         #[explain("restart",
-            cause = "A reload applies regions, listeners and some other keys only.",
-            remedy = "`ddpctl reload --dry-run` names the keys. Restart ddpd, or take the changes back and reload.")]
+            cause = "A reload applies only regions, listeners and some other keys.",
+            remedy = "`ddpctl reload --dry-run` lists the keys. Restart ddpd, or revert the changes and reload.")]
         Restart,
         /// A file of a queue or a region cannot be written.
         #[explain("file",
             cause = "The disk is full, its quota is reached, or the file's directory was removed or made read-only.",
-            remedy = "Make room or mend the directory. The write is tried again every second, and the note goes when it succeeds.")]
+            remedy = "Free space or repair the directory. The write is retried every second; the note expires when it \
+                      succeeds.")]
         File,
-        /// Another host uses an address of an interface. The note expires when it is not seen any more.
+        /// Another host uses an address of an interface. The note expires when the conflict is no longer seen.
         #[explain("address_conflict",
-            cause = "Two hosts, or two appliances on one link, have the same address: peers reach one of them at random.",
+            cause = "Two hosts, or two appliances on one link, have the same address: peers reach one of them at \
+                     random.",
             remedy = "Give one of them another address; the note has the other's MAC address.")]
         AddressConflict,
         /// The operator has drained the appliance: new streams and jobs are refused.
@@ -58,9 +64,10 @@ base::explained! {
         Draining,
         /// Streams make no progress: their peers acknowledge nothing.
         #[explain("stalled",
-            cause = "The peer's host is gone or hangs, the path is cut, or its program keeps its window closed.",
-            remedy = "`ddpctl why STREAM` shows what was sent. The stream ends by itself, or with `ddpctl streams close STREAM \
-                      --abort`.")]
+            cause = "The peer's host is down or hangs, the path is broken, or the peer's program keeps its window \
+                     closed.",
+            remedy = "`ddpctl why STREAM` shows the history. The stream ends by itself, or with `ddpctl streams close \
+                      STREAM --abort`.")]
         Stalled,
     }
 }

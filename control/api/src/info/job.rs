@@ -7,120 +7,120 @@ use serde::{Deserialize, Serialize};
 
 use super::Counters;
 
-/// A transfer.
+/// A job: transfer or benchmark.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobInfo {
-    /// Its number.
+    /// Number of the job.
     pub id: u64,
     /// `put`, `get` or `bench`.
     pub kind: String,
-    /// The file; empty when a region of the appliance takes its place, or the client sends the bytes of a put.
+    /// Path of the file. Empty if a local region takes its place, or if the client sends the data of a put.
     pub file: PathBuf,
-    /// That region, into which bytes are got.
+    /// Local region into which a get fetches. Absent for a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// Address and port of the peer.
     pub remote: String,
-    /// How far it is.
+    /// Progress of the job.
     pub state: JobState,
-    /// Bytes to move; 0 until they are known. Of a pipe, those that it has given so far.
+    /// Bytes to transfer. 0 until known, and for a benchmark. For a pipe, the bytes read from it so far.
     pub total: u64,
-    /// Bytes that the peer's LLP has acknowledged, or that its responses have brought.
+    /// Bytes transferred: acknowledged by the peer's LLP, or received in its Read Responses.
     pub acknowledged: u64,
-    /// Seconds from the first byte to now or to the end.
+    /// Time from the first byte to now or to the end, seconds.
     pub seconds: f64,
-    /// What went wrong, one sentence.
+    /// Reason of a failure, one sentence. `null` if the job has not failed.
     pub error: Option<String>,
-    /// What can be done about it.
+    /// Remedy for the operator. `null` if none is known.
     #[serde(default)]
     pub hint: Option<String>,
-    /// The peer refused (rejected the connection or ended the stream with an error).
+    /// True if the peer refused: it rejected the connection or ended the stream with an error.
     #[serde(default)]
     pub refused: bool,
-    /// Counters of the stream, once it has ended: `retransmitted_bytes` and others.
+    /// Counters of the stream after its end, such as `retransmitted_bytes`. Empty before, and for a benchmark.
     #[serde(default)]
     pub counters: Counters,
-    /// Of a put that is done: the peer has confirmed that it has the bytes. Else its TCP or SCTP acknowledged them, and no
-    /// error came.
+    /// For a finished put: true if the peer has confirmed that it has the bytes. False if only its TCP or SCTP has
+    /// acknowledged them, and no error has arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirmed: Option<bool>,
-    /// What a bench is, and what it has found out.
+    /// Parameters and results of a benchmark. Absent for a transfer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bench: Option<Box<BenchInfo>>,
 }
 
-/// A bench, in its job.
+/// Parameters and results of a benchmark.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BenchInfo {
-    /// `write`, `read`, `send`, `echo` or `connect`.
+    /// Operation: `write`, `read`, `send`, `echo` or `connect`.
     pub load: String,
-    /// Streams.
+    /// Number of streams requested.
     pub streams: u32,
-    /// Of them, those that stand now.
+    /// Streams that are established at present.
     pub open: u32,
-    /// Bytes of each message.
+    /// Message size in bytes.
     pub size: u32,
-    /// Messages of each stream that are posted at a time.
+    /// Maximum number of outstanding messages per stream.
     pub depth: u32,
-    /// Microseconds for which messages are posted.
+    /// Duration of the load, microseconds.
     pub time_us: u64,
-    /// Messages a second that are wanted, of an open loop.
+    /// Requested messages per second of an open loop. `null` for a closed loop.
     pub rate: Option<u64>,
-    /// Messages that are complete; of `connect`, streams that stood.
+    /// Completed messages; for `connect`, streams established.
     pub messages: u64,
-    /// Messages that were posted and did not complete, and of an open loop those that were due and not posted.
+    /// Messages posted but never completed. For an open loop also messages that were due but not posted.
     pub unfinished: u64,
-    /// Messages a second.
+    /// Completed messages per second.
     pub messages_per_s: f64,
-    /// Gigabits of messages a second.
+    /// Goodput, gigabits of message data per second.
     pub gbit_per_s: f64,
-    /// Times of messages, once it has ended.
+    /// Latencies of the messages. `null` before the end, or if none was recorded.
     pub latency: Option<LatencyInfo>,
 }
 
-/// A distribution of times, nanoseconds, with three digits.
+/// Distribution of latencies, nanoseconds, with three significant digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LatencyInfo {
-    /// How many times.
+    /// Number of recorded latencies.
     pub count: u64,
-    /// The shortest.
+    /// Minimum, nanoseconds.
     pub min_ns: u64,
-    /// The mean.
+    /// Mean, nanoseconds.
     pub mean_ns: u64,
-    /// The median.
+    /// Median, nanoseconds.
     pub p50_ns: u64,
-    /// 9 of 10 took no longer.
+    /// 90th percentile, nanoseconds.
     pub p90_ns: u64,
-    /// 99 of 100.
+    /// 99th percentile, nanoseconds.
     pub p99_ns: u64,
-    /// 999 of 1000.
+    /// 99.9th percentile, nanoseconds.
     pub p999_ns: u64,
-    /// 9999 of 10000.
+    /// 99.99th percentile, nanoseconds.
     pub p9999_ns: u64,
-    /// The longest.
+    /// Maximum, nanoseconds.
     pub max_ns: u64,
 }
 
-/// How far a transfer is.
+/// Progress of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// The file is being opened, or memory is made.
+    /// The file is being opened, or memory allocated.
     #[default]
     Staging,
     /// The stream is being opened.
     Connecting,
-    /// Bytes are on their way.
+    /// The transfer or the load is in progress.
     Running,
-    /// Bytes are being written to the file.
+    /// The fetched bytes are being written to the file.
     Saving,
-    /// A bench posts no more and waits for what is posted, and for the end of its streams.
+    /// A benchmark posts no more messages. It waits for the outstanding ones and for the end of its streams.
     Stopping,
-    /// Everything is acknowledged.
+    /// Success: all bytes are acknowledged or received, or the benchmark has ended.
     Done,
-    /// It failed; see `error`.
+    /// The job has failed; see `error`.
     Failed,
-    /// It was cancelled.
+    /// The job was cancelled.
     Cancelled,
 }
 

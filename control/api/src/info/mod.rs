@@ -1,8 +1,9 @@
-//! The JSON objects that show the state of the appliance: what replies hold.
+//! The JSON objects of replies that show the state of the appliance.
 //!
 //! The JSON is stable: members may be added, never renamed or removed. Sizes are bytes, times
 //! microseconds unless the name says otherwise.
 
+mod counters;
 mod job;
 mod port;
 mod region;
@@ -10,6 +11,7 @@ mod stats;
 mod status;
 mod stream;
 
+pub use self::counters::*;
 pub use self::job::*;
 pub use self::port::*;
 pub use self::region::*;

@@ -5,84 +5,84 @@ use serde::{Deserialize, Serialize};
 
 use super::Counters;
 
-/// A port.
+/// A port: one Ethernet device of DPDK.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PortInfo {
-    /// Its name.
+    /// Name of the port.
     pub name: String,
-    /// Word of its kind, as in the configuration.
+    /// Kind of the port, as in the configuration.
     pub kind: String,
-    /// Device, address, socket, link or file, as configured.
+    /// Device, PCI address, socket, link or file, as configured.
     pub device: String,
-    /// DPDK's driver.
+    /// Name of the DPDK driver.
     pub driver: String,
-    /// Hardware address, `aa:bb:cc:dd:ee:ff`.
+    /// MAC address, `aa:bb:cc:dd:ee:ff`.
     pub mac: String,
-    /// Link is up.
+    /// True if the link is up.
     pub up: bool,
-    /// Megabits per second, if the device reports it.
+    /// Link speed, Mbit/s. `null` if the device does not report it.
     pub speed_mbps: Option<u32>,
-    /// Largest IP packet.
+    /// MTU: largest IP packet, bytes.
     pub mtu: u16,
-    /// Receive queues.
+    /// Number of receive queues.
     pub queues: u16,
-    /// Who computes checksums: `offload`, `software` or `trusted`.
+    /// Site of TCP checksums: `offload` (device), `software` or `trusted` (not verified).
     pub checksum: String,
-    /// What the device does (`rx-sctp-checksum`, `tx-tcp-checksum`, `sctp-rules`, ...).
+    /// Offloads in use, such as `rx-sctp-checksum`, `tx-tcp-checksum`, `sctp-rules`, `tcp-segmentation`.
     pub offloads: Vec<String>,
-    /// How flows come to workers: `rss` or `software`.
+    /// Distribution of flows to workers: `rss` (by the device) or `software`.
     pub steering: String,
-    /// Interfaces on it.
+    /// Interfaces on the port.
     pub interfaces: Vec<InterfaceInfo>,
-    /// Counters of the device and of our side of it.
+    /// Counters of the device, the queues, the impairment and the packet pool.
     pub counters: Counters,
 }
 
 /// An interface.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InterfaceInfo {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// 802.1Q tag.
+    /// VLAN ID of the 802.1Q tag. `null` for untagged frames.
     pub vlan: Option<u16>,
     /// Addresses with prefix lengths.
     pub addresses: Vec<String>,
-    /// Largest IP packet.
+    /// MTU: largest IP packet, bytes.
     pub mtu: u16,
-    /// Prefixes of peers that its listeners admit; empty: all that `deny` does not have.
+    /// Prefixes of peers that may connect. Empty: all that `deny` does not list.
     #[serde(default)]
     pub allow: Vec<String>,
-    /// Prefixes of peers that its listeners refuse.
+    /// Prefixes of peers that are refused.
     #[serde(default)]
     pub deny: Vec<String>,
-    /// Neighbours that are known now.
+    /// Entries of the neighbour cache.
     pub neighbours: Vec<NeighbourInfo>,
 }
 
 /// An entry of the neighbour cache.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NeighbourInfo {
-    /// Its address.
+    /// IP address of the neighbour.
     pub address: String,
-    /// Its hardware address, if resolved.
+    /// MAC address. `null` if not resolved.
     pub mac: Option<String>,
-    /// `incomplete`, `reachable`, `stale`, ...
+    /// State of RFC 4861 §7.3.2: `incomplete`, `reachable`, `stale`, ...
     pub state: String,
 }
 
 /// A worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerInfo {
-    /// Its number.
+    /// Number of the worker.
     pub id: u32,
-    /// The core it is pinned to.
+    /// CPU core to which the worker is pinned. `null` if it is not pinned.
     pub core: Option<u16>,
-    /// `poll` or `adaptive`.
+    /// Behaviour without work: `poll` or `adaptive`.
     pub idle: String,
-    /// Streams that it owns.
+    /// Streams of the worker, in all states.
     pub streams: u32,
-    /// Share of the last second in which it had work, 0 to 1, if known.
+    /// Share of the last second in which the worker was busy, 0 to 1. `null` before the first measurement.
     pub busy: Option<f64>,
-    /// Its counters.
+    /// Counters of the worker.
     pub counters: Counters,
 }

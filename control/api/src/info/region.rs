@@ -9,103 +9,104 @@ use crate::StreamId;
 /// A region.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RegionInfo {
-    /// Its name.
+    /// Name of the region.
     pub name: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// `anonymous`, `hugepages`, `shared-memory` or `file`.
+    /// Kind of memory: `anonymous`, `hugepages`, `shared-memory` or `file`.
     pub backing: String,
-    /// Name of the shared-memory object, or path of the file.
+    /// Name of the shared-memory object, or path of the file. `null` for other memory.
     pub path: Option<String>,
-    /// Percent of its memory that is ready, while that is being prepared; peers cannot reach it yet, and its removal ends the
-    /// preparation.
+    /// Percentage of the memory that is ready, while it is being prepared. Peers cannot access the region yet; removing
+    /// it ends the preparation.
     #[serde(default)]
     pub preparing: Option<u8>,
-    /// Steering tag, `0x` and eight hexadecimal digits; `-` while its memory is being prepared.
+    /// STag (steering tag), `0x` and eight hexadecimal digits. `-` while the memory is being prepared.
     pub stag: String,
     /// Tagged offset of the first byte, as a string of decimal digits (it may exceed 2^53).
     pub base_to: String,
-    /// `rw`, `rwa` (with atomics), `r`, `w` or `-`.
+    /// Rights of peers: `rw`, `rwa` (with atomics), `r`, `w` or `-` (none).
     pub access: String,
-    /// Several streams at a time may reach it.
+    /// True if several streams may access the region at a time.
     pub shared: bool,
-    /// The stream that has it for itself.
+    /// Stream to which the region is bound exclusively. `null` if it is unbound or the stream is being opened.
     pub bound_to: Option<StreamId>,
-    /// Seconds since it was bound to that stream.
+    /// Time since the region was bound, seconds. `null` if it is unbound.
     #[serde(default)]
     pub held_for: Option<f64>,
-    /// Seconds since that stream was bound or last wrote to it, whichever is later.
+    /// Time since the stream was bound or last wrote to the region, whichever is later; seconds. `null` if it is
+    /// unbound.
     #[serde(default)]
     pub idle_for: Option<f64>,
-    /// The bytes cannot be paged out.
+    /// True if the memory is locked, so that it cannot be paged out.
     pub locked: bool,
-    /// Listeners that advertise it.
+    /// Names of the listeners that advertise the region.
     pub listeners: Vec<String>,
-    /// Bytes that peers have placed in it.
+    /// Bytes that peers have placed in the region.
     pub placed: u64,
-    /// Tagged messages delivered to it.
+    /// Tagged messages delivered to the region.
     pub messages: u64,
-    /// Made from the configuration file; else through the API.
+    /// True if the region is from the configuration file, false if the API added it.
     pub configured: bool,
 }
 
 /// A listener.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListenerInfo {
-    /// Its name.
+    /// Name of the listener.
     pub name: String,
-    /// Its interface.
+    /// Name of the interface.
     pub interface: String,
     /// Addresses and port, `192.0.2.1:7471` or `[2001:db8::1]:7471`.
     pub addresses: Vec<String>,
     /// `tcp` or `sctp`.
     #[serde(default)]
     pub transport: Transport,
-    /// `ddp` or `rdmap`.
+    /// Protocol above DDP: `ddp` or `rdmap`.
     pub ulp: String,
-    /// With RDMAP, the word of its service, as in the configuration.
+    /// For RDMAP: name of the service, as in the configuration.
     #[serde(default)]
     pub service: Option<String>,
-    /// Streams that the service keeps something about.
+    /// Streams for which the service holds state.
     #[serde(default)]
     pub sessions: u64,
-    /// MPA revisions that it accepts.
+    /// MPA revisions that the listener accepts.
     pub revisions: Vec<u8>,
-    /// It asks for markers.
+    /// True if the listener requests markers.
     pub markers: bool,
-    /// It asks for CRCs.
+    /// True if the listener requests CRCs.
     pub crc: bool,
-    /// Regions that it advertises.
+    /// Names of the regions that the listener advertises.
     pub regions: Vec<String>,
-    /// Its untagged queues.
+    /// Untagged receive queues.
     pub queues: Vec<QueueInfo>,
-    /// Streams now.
+    /// Present number of streams.
     pub streams: u32,
-    /// Streams at most.
+    /// Maximum number of streams.
     pub max_streams: u32,
     /// Streams accepted since the start.
     pub accepted: u64,
     /// Streams refused since the start.
     pub refused: u64,
-    /// Made from the configuration file; else through the API.
+    /// True if the listener is from the configuration file, false if the API added it.
     pub configured: bool,
-    /// Prefixes of peers that it admits; empty: all that `deny` does not have. Its interface must admit them too.
+    /// Prefixes of peers that may connect. Empty: all that `deny` does not list. The interface must admit them, too.
     #[serde(default)]
     pub allow: Vec<String>,
-    /// Prefixes of peers that it refuses.
+    /// Prefixes of peers that are refused.
     #[serde(default)]
     pub deny: Vec<String>,
 }
 
-/// An untagged queue of a listener.
+/// An untagged receive queue of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueInfo {
-    /// Its number.
+    /// Queue number.
     pub qn: u32,
     /// Buffers per stream.
     pub buffers: u32,
-    /// Bytes per buffer.
+    /// Size of a buffer in bytes: the longest message.
     pub buffer_size: u32,
-    /// `events`, `file`, `echo` or `discard`.
+    /// Destination of the messages: `events`, `file`, `echo` or `discard`.
     pub deliver_to: String,
 }

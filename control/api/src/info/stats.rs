@@ -3,61 +3,56 @@
 use std::collections::BTreeMap;
 
 use base::histogram::Counts;
-use base::metric::Descriptor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Named numbers. Names are `snake_case` and stable.
-pub type Counters = BTreeMap<String, u64>;
+use super::Counters;
 
-/// All counters.
+/// All counters and gauges.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stats {
-    /// Per worker.
+    /// Counters of each worker.
     pub workers: Vec<WorkerStats>,
-    /// Per port.
+    /// Counters of each port.
     pub ports: Vec<PortStats>,
-    /// Of the control thread.
+    /// Counters of the control thread, and totals of all streams.
     pub control: Counters,
-    /// Of each listener, by its name.
+    /// Counters of each listener, by name.
     #[serde(default)]
     pub listeners: BTreeMap<String, Counters>,
-    /// Of each region, by its name.
+    /// Counters of each region, by name.
     #[serde(default)]
     pub regions: BTreeMap<String, Counters>,
-    /// Version of libdpdk, if known; the metrics show it, and in JSON the status.
+    /// Version of libdpdk, if known. Shown by the metrics; in JSON it is part of the status.
     #[serde(skip)]
     pub dpdk_version: Option<String>,
-    /// Values that go up and down: `streams`, `regions`, `region_memory`, `held`, ...
+    /// Gauges of the appliance: `streams`, `regions`, `region_memory`, `held_bytes`, ...
     pub gauges: Counters,
-    /// Peers that did not become streams, by listener and failure.
+    /// Peers that connected but did not become streams, by listener and failure.
     #[serde(default)]
     pub handshakes: Vec<HandshakeInfo>,
-    /// Calls of the API that a role did not allow, by the caller's: `none`, `view`, `operate`.
+    /// Calls of the API refused because of the caller's role, by that role: `none`, `view`, `operate`.
     #[serde(default)]
     pub api_refused: Counters,
-    /// Times and sizes by how often they were.
+    /// Histograms of times and sizes since the start.
     #[serde(default)]
     pub histograms: Vec<HistogramInfo>,
-    /// What the counters are; the metrics show it and JSON does not.
-    #[serde(skip)]
-    pub described: MetricDescriptors,
 }
 
-/// Values by how often they were, since the start.
+/// Histogram of values since the start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HistogramInfo {
     /// `handshake`, `echo`, `read` or `burst`.
     pub name: String,
     /// `seconds` or `frames`.
     pub unit: String,
-    /// What is measured, a sentence without its end.
+    /// Description of the measured value, without a full stop.
     pub help: String,
-    /// Upper bounds, themselves included, with the number of values up to each that are above the one before.
+    /// Pairs of upper bound (inclusive) and number of values in the bucket: above the previous bound, up to this one.
     pub buckets: Vec<(f64, u64)>,
-    /// Values above the last bound.
+    /// Number of values above the last bound.
     pub beyond: u64,
-    /// Sum of all values.
+    /// Sum of all values, in `unit`.
     pub sum: f64,
 }
 
@@ -85,51 +80,34 @@ impl HistogramInfo {
     }
 }
 
-/// How often handshakes of a listener's peers failed in one way.
+/// Number of failed handshakes of one kind with a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HandshakeInfo {
-    /// The listener; empty where nothing listened.
+    /// Name of the listener. Empty if none listened on the port, and for new listeners beyond 4096 counters.
     pub listener: String,
-    /// The layer at which they ended, as in the event `handshake_failed`.
+    /// Layer at which the handshakes failed, as in the event `handshake_failed`.
     pub stage: String,
-    /// Why.
+    /// Reason, as in the event `handshake_failed`.
     pub reason: String,
-    /// How often.
+    /// Number of failures.
     pub count: u64,
 }
 
-/// Descriptors of counters, by owner.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct MetricDescriptors {
-    /// Of workers.
-    pub worker: Vec<&'static Descriptor>,
-    /// Of ports.
-    pub port: Vec<&'static Descriptor>,
-    /// Of the control thread.
-    pub control: Vec<&'static Descriptor>,
-    /// Of listeners.
-    pub listener: Vec<&'static Descriptor>,
-    /// Of regions.
-    pub region: Vec<&'static Descriptor>,
-    /// Of [`Stats::gauges`].
-    pub gauges: Vec<&'static Descriptor>,
-}
-
-/// Counters of one worker.
+/// Counters and gauges of one worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerStats {
-    /// Its number.
+    /// Number of the worker.
     pub worker: u32,
-    /// What it did.
+    /// Counters of the worker, and totals of its streams.
     pub counters: Counters,
-    /// What goes up and down.
+    /// Gauges: present values, and maxima of the worker.
     #[serde(default)]
     pub gauges: Counters,
-    /// What it dropped, by reason.
+    /// Frames and segments dropped, by reason.
     pub drops: Counters,
-    /// Protocol errors, by `layer_code`.
+    /// Protocol errors that ended streams, by layer and code, such as `ddp_1_02`.
     pub errors: Counters,
-    /// Ends of streams, by reason.
+    /// Ended streams, by reason.
     #[serde(default)]
     pub ends: Counters,
 }
@@ -137,8 +115,8 @@ pub struct WorkerStats {
 /// Counters of one port.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PortStats {
-    /// Its name.
+    /// Name of the port.
     pub port: String,
-    /// What the device and our side of it counted; of impaired ports, what the impairment did.
+    /// Counters of the device, the queues, the impairment and the packet pool.
     pub counters: Counters,
 }

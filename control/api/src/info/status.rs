@@ -7,84 +7,84 @@ use serde::{Deserialize, Serialize};
 
 use crate::lossy_path;
 
-/// The appliance in a few numbers.
+/// Summary of the appliance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
-    /// Its name.
+    /// Name of the appliance.
     pub name: String,
-    /// Version of the program.
+    /// Version of `ddpd`.
     pub version: String,
-    /// Version of libdpdk, if known.
+    /// Version of libdpdk. `null` if unknown.
     pub dpdk_version: Option<String>,
-    /// The configuration file.
+    /// Path of the configuration file.
     #[serde(serialize_with = "lossy_path::serialize")]
     #[schemars(with = "PathBuf")]
     pub config: PathBuf,
-    /// Process number.
+    /// Process ID.
     pub pid: u32,
     /// `running` or `draining`.
     pub state: String,
-    /// Time since the start, seconds.
+    /// Time since the start of the appliance, seconds.
     pub uptime_seconds: f64,
-    /// Whether DPDK's pools lie in hugepages.
+    /// True if DPDK's packet pools are in hugepages.
     pub hugepages: bool,
-    /// Workers.
+    /// Number of workers.
     pub workers: u32,
-    /// Ports.
+    /// Number of ports.
     pub ports: u32,
-    /// Regions.
+    /// Number of regions.
     pub regions: u32,
-    /// Listeners.
+    /// Number of listeners.
     pub listeners: u32,
-    /// Streams that are established.
+    /// Number of established streams.
     pub streams: u32,
-    /// While it drains, streams that have not ended, those included that are being set up.
+    /// Streams that have not ended, those being set up included. `null` unless the appliance drains.
     #[serde(default)]
     pub streams_left: Option<u32>,
-    /// Memory in use, and its ceiling.
+    /// Memory in use and its limit.
     #[serde(default)]
     pub memory: MemoryInfo,
-    /// What the operator should know, one sentence each (no hugepages, memory not locked, ...).
+    /// Notes for the operator, one sentence each (no hugepages, memory not locked, ...).
     pub notes: Vec<String>,
-    /// The kind of each note, in the order of `notes`; `ddpctl explain` has its usual cause and the remedy.
+    /// Kind of each note, in the order of `notes`. `ddpctl explain` has its usual cause and remedy.
     #[serde(default)]
     pub note_kinds: Vec<String>,
-    /// Why ports neither receive nor send, one sentence each: `/readyz` fails as long as there is one.
+    /// Reasons why ports neither receive nor send, one sentence each. `/readyz` fails while there is one.
     #[serde(default)]
     pub unusable: Vec<String>,
-    /// What the process denies itself.
+    /// Sandbox of the process.
     #[serde(default)]
     pub sandbox: SandboxInfo,
 }
 
-/// What the process denies itself (`[management.sandbox]`).
+/// Restrictions of the process (`[management.sandbox]`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SandboxInfo {
-    /// It has no new privileges, and only these capabilities.
+    /// True if the process has dropped all capabilities except `capabilities`, and can gain no new privileges.
     pub privileges_dropped: bool,
-    /// Capabilities that it kept, such as `CAP_NET_RAW`.
+    /// Capabilities that the process has kept, such as `CAP_NET_RAW`.
     pub capabilities: Vec<String>,
-    /// Version of Landlock by which its files are restricted; 0 if they are not.
+    /// Version of the Landlock ABI that restricts file access. 0 if none does.
     pub landlock: u32,
-    /// System calls of all its threads are restricted.
+    /// True if a seccomp filter restricts the system calls of all threads.
     pub seccomp: bool,
-    /// Workers whose system calls are restricted further.
+    /// Number of workers with the narrower seccomp filter.
     pub confined_workers: u32,
 }
 
-/// Memory in use, and its ceiling. Bytes.
+/// Memory in use and its limit, bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryInfo {
-    /// No request takes more than this.
+    /// Limit of `in_use`. Requests that would exceed it are refused.
     pub ceiling: u64,
-    /// Of it: regions, jobs, workers' buffers and streams.
+    /// Memory in use or reserved: the sum of `regions`, `jobs` and `workers`.
     pub in_use: u64,
-    /// Regions, without those in reserved hugepages.
+    /// Memory of regions, except regions in reserved hugepages.
     pub regions: u64,
-    /// What jobs stage.
+    /// Staging memory of jobs.
     pub jobs: u64,
-    /// Set aside for the workers' buffers and for as many streams as they may have.
+    /// Reserved for the workers' buffers and for the maximum number of streams.
     pub workers: u64,
-    /// Where the ceiling is from: `limits.memory`, or what the machine has.
+    /// Origin of the limit: `limits.memory`, or the memory of the machine.
     pub source: String,
 }

@@ -9,149 +9,149 @@ use serde::{Deserialize, Serialize};
 use super::Counters;
 use crate::StreamId;
 
-/// A stream.
+/// A stream: one DDP stream over a TCP connection or an SCTP session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamInfo {
-    /// Its number.
+    /// Number of the stream.
     pub id: StreamId,
-    /// The worker that owns it.
+    /// Number of the worker that owns the stream.
     pub worker: u32,
-    /// Its listener; none if it was opened from here.
+    /// Listener that accepted the stream. `null` if the appliance opened it.
     pub listener: Option<String>,
-    /// Our address and port.
+    /// Local address and port.
     pub local: String,
-    /// The peer's.
+    /// Address and port of the peer.
     pub remote: String,
     /// `connecting`, `established`, `closing`, ...
     pub state: String,
     /// `tcp` or `sctp`.
     #[serde(default)]
     pub transport: Transport,
-    /// Over SCTP, the association that it is a session of; other sessions of it have the same.
+    /// Over SCTP: association that carries the stream. Other streams may share it.
     #[serde(default)]
     pub association: Option<StreamId>,
-    /// Longest ULPDU when it was established, bytes.
+    /// MULPDU: maximum length of an ULPDU when the stream was established, bytes. `null` before.
     #[serde(default)]
     pub mulpdu: Option<u32>,
-    /// What MPA agreed on, once it has; none over SCTP.
+    /// Negotiated MPA parameters. `null` over SCTP, and before the negotiation.
     pub mpa: Option<MpaInfo>,
-    /// Regions that the peer may reach.
+    /// Local regions that the peer may access.
     pub regions: Vec<String>,
-    /// Regions that the peer advertised (streams opened from here).
+    /// Regions that the peer has advertised. Only of streams that the appliance opened.
     pub peer_regions: Vec<PeerRegion>,
-    /// Time since it was established, seconds.
+    /// Time since the stream was established, seconds; before, since it was requested.
     pub age_seconds: f64,
-    /// Present state of its connection, or of its association; none while its worker does not know it.
+    /// Present state of the connection or association. `null` if the worker has not reported the stream yet.
     #[serde(default)]
     pub flow: Option<FlowInfo>,
-    /// Its counters.
+    /// Counters of the stream; over SCTP also those of its association.
     pub counters: Counters,
 }
 
-/// Present state of a TCP connection or an SCTP association: what `ss -ti` shows of a kernel's.
+/// Present state of a TCP connection or an SCTP association, as `ss -ti` shows it for the kernel's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowInfo {
-    /// Smoothed round trip (RFC 6298 §2), microseconds; none before one was measured.
+    /// Smoothed round-trip time (RFC 6298 §2), microseconds. `null` before the first measurement.
     pub rtt_us: Option<u64>,
-    /// Its variation, microseconds.
+    /// Round-trip time variation (RFC 6298 §2), microseconds. 0 before the first measurement.
     pub rttvar_us: u64,
-    /// The shortest round trip of the last minutes, microseconds.
+    /// Minimum round-trip time of the last minutes, microseconds. `null` before the first measurement.
     pub min_rtt_us: Option<u64>,
-    /// Retransmission time-out, microseconds.
+    /// Retransmission time-out, including the present back-off; microseconds.
     pub rto_us: u64,
     /// Congestion window, bytes.
     pub cwnd: u64,
-    /// Slow-start threshold, bytes; none before the first loss.
+    /// Slow-start threshold, bytes. `null` before the first loss.
     pub ssthresh: Option<u64>,
-    /// Bytes that are thought to be in the network.
+    /// Estimated bytes in flight: sent, and neither acknowledged nor considered lost.
     pub in_flight: u64,
-    /// Bytes per second at which bursts leave; none while they are not paced.
+    /// Pacing rate, bytes per second. `null` without pacing.
     pub pacing_rate: Option<u64>,
-    /// Bytes per second that the peer acknowledged, when it was last measured: over 10 ms or more in which something
-    /// else than the application was the limit.
+    /// Last measured rate at which the peer acknowledged, bytes per second, over at least 10 ms in which another cause
+    /// than the application was the limit. `null` before the first measurement.
     pub delivery_rate: Option<u64>,
-    /// Window that the peer offered last, bytes.
+    /// Last window advertised by the peer, bytes.
     pub peer_window: u64,
-    /// Window that was offered to the peer last, bytes.
+    /// Last window advertised to the peer, bytes.
     pub own_window: u64,
-    /// Bytes of the largest IP packet that the path is thought to carry.
+    /// Estimated path MTU: largest IP packet, bytes.
     pub path_mtu: u16,
-    /// What keeps it from sending more now: `application`, `peer_window`, `send_window`, `congestion_window`, `pacing`
-    /// or `port`.
+    /// Cause that limits the sender at present: `application`, `peer_window`, `send_window`, `congestion_window`,
+    /// `pacing`, `port` or `path` (retransmission time-outs).
     pub limited_by: String,
-    /// The share of its time for which each was the limit, 0 to 1.
+    /// Share of the lifetime in which each cause was the limit, 0 to 1.
     pub limited: BTreeMap<String, f64>,
 }
 
-/// An SCTP association (RFC 5043): streams over it are its sessions.
+/// An SCTP association (RFC 5043). Its sessions are streams.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AssociationInfo {
-    /// Its number, as [`StreamInfo::association`] has it.
+    /// Number of the association, as in [`StreamInfo::association`].
     pub id: StreamId,
-    /// The worker that owns it.
+    /// Number of the worker that owns the association.
     pub worker: u32,
-    /// Our address and SCTP port.
+    /// Local address and SCTP port.
     pub local: String,
-    /// The peer's.
+    /// Address and SCTP port of the peer.
     pub remote: String,
-    /// Where it goes in UDP (RFC 6951), our UDP port and the peer's.
+    /// Local and remote UDP port of SCTP in UDP (RFC 6951). `null` without UDP encapsulation.
     pub udp: Option<[u16; 2]>,
-    /// State of RFC 9260 §4.
+    /// State of the association (RFC 9260 §4).
     pub state: String,
-    /// Its streams now.
+    /// Present number of sessions.
     pub sessions: u32,
-    /// Streams at most: pairs of SCTP streams, 0 before they are agreed on.
+    /// Maximum number of sessions: pairs of SCTP streams. 0 before the handshake has negotiated it.
     pub streams: u16,
-    /// Bytes of the largest IP packet that the path is known to carry.
+    /// Estimated path MTU: largest IP packet, bytes.
     pub path_mtu: u16,
-    /// Smoothed round trip, microseconds; none before one was measured.
+    /// Smoothed round-trip time, microseconds. `null` before the first measurement.
     pub round_trip_us: Option<u64>,
-    /// Retransmission time-out, microseconds.
+    /// Retransmission time-out, including the present back-off; microseconds.
     pub rto_us: u64,
     /// Congestion window, bytes.
     pub cwnd: u64,
-    /// Bytes of DATA chunks that are thought to be in the network.
+    /// Estimated bytes of user data in flight.
     pub in_flight: u64,
-    /// The peer's window as last received, bytes.
+    /// Last window advertised by the peer, bytes.
     pub peer_window: u64,
-    /// Retransmissions and heartbeats in a row that went unanswered.
+    /// Consecutive retransmissions and heartbeats without an acknowledgement (RFC 9260 §8.1).
     pub unanswered: u32,
-    /// All of its present state; what stands above, too.
+    /// Complete state, including the values above.
     #[serde(default)]
     pub flow: FlowInfo,
-    /// Its counters, those of all of its sessions.
+    /// Counters of the association, all sessions together. The counters of DDP and RDMAP are those of the streams.
     pub counters: Counters,
 }
 
-/// What MPA agreed on.
+/// Negotiated MPA parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MpaInfo {
-    /// Revision.
+    /// MPA revision.
     pub revision: u8,
-    /// We send markers.
+    /// True if the appliance sends markers.
     pub markers_tx: bool,
-    /// The peer sends markers.
+    /// True if the peer sends markers.
     pub markers_rx: bool,
-    /// CRCs are checked.
+    /// True if CRCs are in use.
     pub crc: bool,
-    /// Longest ULPDU, bytes.
+    /// MULPDU: maximum length of an ULPDU, bytes.
     pub mulpdu: u32,
 }
 
 /// A region that a peer advertised.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PeerRegion {
-    /// Its name.
+    /// Name of the region.
     pub name: String,
-    /// Steering tag, `0x` and eight hexadecimal digits.
+    /// STag (steering tag), `0x` and eight hexadecimal digits.
     pub stag: String,
-    /// Tagged offset of the first byte, decimal digits.
+    /// Tagged offset of the first byte, as a string of decimal digits (it may exceed 2^53).
     pub base_to: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// `rw`, `r`, `w` or `-`.
+    /// Rights of this end: `rw`, `rwa` (with atomics), `r`, `w` or `-` (none).
     pub access: String,
-    /// Another stream has it for itself.
+    /// True if another stream holds the region exclusively.
     #[serde(default)]
     pub busy: bool,
 }

@@ -4,23 +4,23 @@
 //! |---|---|---|
 //! | `ddpd_build_info` | `version`, `dpdk` | the program |
 //! | `process_...` | | the process, by Prometheus' conventions |
-//! | `ddpd_worker_NAME` | `worker` | a worker's counters, and its values that go up and down |
+//! | `ddpd_worker_NAME` | `worker` | a worker's counters and gauges |
 //! | `ddpd_drops_total` | `worker`, `reason` | its drops |
 //! | `ddpd_protocol_errors_total` | `worker`, `error` | its protocol errors |
 //! | `ddpd_streams_ended_total` | `worker`, `reason` | ends of its streams |
-//! | `ddpd_handshake_failures_total` | `listener`, `stage`, `reason` | peers that did not become streams |
-//! | `ddpd_api_refused_total` | `role` | calls that the caller's role did not allow |
+//! | `ddpd_handshake_failures_total` | `listener`, `stage`, `reason` | failed handshakes of peers |
+//! | `ddpd_api_refused_total` | `role` | calls refused because of the caller's role |
 //! | `ddpd_port_NAME` | `port` | a port's counters |
 //! | `ddpd_listener_NAME` | `listener` | a listener's counters |
 //! | `ddpd_region_NAME` | `region` | a region's counters |
 //! | `ddpd_control_NAME` | | the control thread's counters |
 //! | `ddpd_NAME_seconds`, `ddpd_NAME_frames` | `le` | histograms, of all workers together |
-//! | `ddpd_NAME` | | values that go up and down |
+//! | `ddpd_NAME` | | the appliance's gauges |
 //!
-//! Names end with their unit (`_bytes`, `_seconds`), and counters with `_total`; the largest value there has been is a gauge.
+//! Names end with their unit (`_bytes`, `_seconds`), and counters with `_total`. Maxima are gauges.
 //! At most [`MAX_SERIES`] listeners and regions have series of their own; the others are summed under the label [`OTHERS_LABEL`].
 //!
-//! The registry is made for each scrape from one snapshot, so that all values are of one moment.
+//! A registry is built for each scrape from one snapshot, so that all values are of one moment.
 
 mod format;
 mod histogram;
@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
-use base::metric::{Descriptor, Unit};
+use base::metric::Unit;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -41,7 +41,7 @@ use prometheus_client::registry::{Metric, Registry};
 
 pub use self::format::Format;
 use self::names::MetricDescription;
-use crate::{Counters, HandshakeInfo, Stats, WorkerStats};
+use crate::{CounterName, Counters, HandshakeInfo, Stats, WorkerStats};
 
 /// Maximum number of listeners, and of regions, with their own series.
 pub const MAX_SERIES: usize = 200;
@@ -53,7 +53,6 @@ type CounterFamily = Family<Labels, Counter>;
 
 /// Returns the snapshot as text.
 pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
-    let described = &stats.described;
     let mut all = Registry::default();
     process::register(&mut all);
     let registry = all.sub_registry_with_prefix("ddpd");
@@ -67,32 +66,28 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
         .collect();
     let workers: Vec<(String, &Counters)> =
         counters.iter().map(|(worker, counters)| (worker.clone(), counters)).collect();
-    register_each(registry, "worker", &workers, &described.worker, true);
+    register_each(registry, "worker", &workers, true);
     let gauges: Vec<(String, &Counters)> =
         stats.workers.iter().map(|worker| (worker.worker.to_string(), &worker.gauges)).collect();
-    register_each(registry, "worker", &gauges, &described.worker, false);
+    register_each(registry, "worker", &gauges, false);
     let ports: Vec<(String, &Counters)> =
         stats.ports.iter().map(|port| (port.port.clone(), &port.counters)).collect();
-    register_each(registry, "port", &ports, &described.port, true);
-    for (owner, of, described) in [
-        ("listener", &stats.listeners, &described.listener),
-        ("region", &stats.regions, &described.region),
-    ] {
+    register_each(registry, "port", &ports, true);
+    for (owner, of) in [("listener", &stats.listeners), ("region", &stats.regions)] {
         let bounded = bound_series(of);
         let sources: Vec<(String, &Counters)> =
             bounded.iter().map(|(name, counters)| (name.clone(), counters)).collect();
-        register_each(registry, owner, &sources, described, true);
+        register_each(registry, owner, &sources, true);
     }
     for (name, &value) in &stats.control {
-        let meaning =
-            MetricDescription::describe("the control thread", name, &described.control, true);
+        let meaning = MetricDescription::describe("the control thread", name, true);
         register(registry, "control_", &meaning, &[(Vec::new(), value)]);
     }
     type CounterField = fn(&WorkerStats) -> &Counters;
     let by_name: [(&str, &str, &'static str, CounterField); 3] = [
         (
             "drops",
-            "Frames and segments dropped, by reason; `ddpctl explain REASON` says what one means",
+            "Frames and segments dropped, by reason; `ddpctl explain REASON` explains a reason",
             "reason",
             |worker| &worker.drops,
         ),
@@ -103,7 +98,8 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
         let family = CounterFamily::default();
         for worker in &stats.workers {
             for (of_what, &value) in of(worker) {
-                let labels = vec![("worker", worker.worker.to_string()), (label, of_what.clone())];
+                let labels =
+                    vec![("worker", worker.worker.to_string()), (label, of_what.to_string())];
                 family.get_or_create(&labels).inc_by(value);
             }
         }
@@ -115,13 +111,13 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
         let labels = vec![("listener", listener), ("stage", stage), ("reason", reason)];
         handshakes.get_or_create(&labels).inc_by(count);
     }
-    let sentence = "Peers that connected and did not become streams, by listener and reason";
+    let sentence = "Peers that connected but did not become streams, by listener and reason";
     registry.register("handshake_failures", sentence, handshakes);
     let refused = CounterFamily::default();
     for (role, &count) in &stats.api_refused {
-        refused.get_or_create(&vec![("role", role.clone())]).inc_by(count);
+        refused.get_or_create(&vec![("role", role.to_string())]).inc_by(count);
     }
-    let sentence = "Calls of the API that were refused because of the caller's role, by that role";
+    let sentence = "Calls of the API refused because of the caller's role, by that role";
     registry.register("api_refused", sentence, refused);
 
     for histogram in &stats.histograms {
@@ -129,7 +125,7 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
     }
 
     for (name, &value) in &stats.gauges {
-        let meaning = MetricDescription::describe("the appliance", name, &described.gauges, false);
+        let meaning = MetricDescription::describe("the appliance", name, false);
         register(registry, "", &meaning, &[(Vec::new(), value)]);
     }
     let mut text = String::new();
@@ -140,7 +136,7 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
 /// Returns a worker's counters. A gauge of the worker replaces its streams' counter of the same name: the maximum of
 /// the whole worker, not of a single stream.
 fn worker_counters(worker: &WorkerStats) -> Counters {
-    let own = |name: &String| worker.gauges.contains_key(name);
+    let own = |name: &CounterName| worker.gauges.contains_key(name);
     let counters = worker.counters.iter().filter(|(name, _)| !own(name));
     counters.map(|(name, value)| (name.clone(), *value)).collect()
 }
@@ -167,15 +163,14 @@ fn register_each(
     registry: &mut Registry,
     owner: &'static str,
     sources: &[(String, &Counters)],
-    described: &[&Descriptor],
     grows: bool,
 ) {
-    let mut names: Vec<&String> =
+    let mut names: Vec<&CounterName> =
         sources.iter().flat_map(|(_, counters)| counters.keys()).collect();
     names.sort();
     names.dedup();
     for name in names {
-        let meaning = MetricDescription::describe(owner, name, described, grows);
+        let meaning = MetricDescription::describe(owner, name, grows);
         let values: Vec<(Labels, u64)> = sources
             .iter()
             .filter_map(|(id, counters)| Some((vec![(owner, id.clone())], *counters.get(name)?)))
@@ -274,14 +269,16 @@ fn to_seconds(nanoseconds: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HistogramInfo, MetricDescriptors, PortStats};
+    use base::metric::Descriptor;
 
-    const RX_FRAMES: Descriptor = base::descriptor!(rx_frames, Counter, [], " Frames received.");
-    const BUSY: Descriptor =
-        base::descriptor!(busy_nanoseconds, Counter, [Nanoseconds], " Time with work.");
+    use crate::{HistogramInfo, PortStats};
+
+    const RX_FRAMES: &Descriptor = &base::descriptor!(rx_frames, Counter, [], " Frames received.");
+    const BUSY: &Descriptor =
+        &base::descriptor!(busy_nanoseconds, Counter, [Nanoseconds], " Time with work.");
 
     fn counters(list: &[(&str, u64)]) -> Counters {
-        list.iter().map(|&(name, value)| (name.to_owned(), value)).collect()
+        list.iter().map(|&(name, value)| (name.into(), value)).collect()
     }
 
     #[test]
@@ -290,7 +287,7 @@ mod tests {
             workers: vec![
                 WorkerStats {
                     worker: 0,
-                    counters: counters(&[("rx_frames", 7), ("kept_bytes_max", 5)]),
+                    counters: [(RX_FRAMES.into(), 7), ("kept_bytes_max".into(), 5)].into(),
                     gauges: counters(&[("neighbours", 3), ("kept_bytes_max", 6)]),
                     drops: counters(&[("bad_checksum", 2)]),
                     errors: counters(&[("ddp_1_02", 1)]),
@@ -298,12 +295,13 @@ mod tests {
                 },
                 WorkerStats {
                     worker: 1,
-                    counters: counters(&[
-                        ("rx_frames", 9),
-                        ("polls_total", 3),
-                        ("busy_nanoseconds", 1_500_000_000),
-                        ("held_bytes_max", 8),
-                    ]),
+                    counters: [
+                        (RX_FRAMES.into(), 9),
+                        ("polls_total".into(), 3),
+                        (BUSY.into(), 1_500_000_000),
+                        ("held_bytes_max".into(), 8),
+                    ]
+                    .into(),
                     ..WorkerStats::default()
                 },
             ],
@@ -330,10 +328,6 @@ mod tests {
                 .collect(),
             regions: [("inbox".to_owned(), counters(&[("placed_bytes", 11)]))].into(),
             dpdk_version: Some("DPDK 22.11".into()),
-            described: MetricDescriptors {
-                worker: vec![&RX_FRAMES, &BUSY],
-                ..MetricDescriptors::default()
-            },
         };
         let text = render(&stats, Format::OpenMetrics).unwrap();
         for line in [

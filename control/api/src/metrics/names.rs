@@ -1,7 +1,9 @@
 //! Names of metrics by Prometheus's conventions: base units as suffixes, each unit once.
 
-use base::metric::{Descriptor, Kind, Unit};
+use base::metric::{Kind, Unit};
 use prometheus_client::registry::Unit as Suffix;
+
+use crate::CounterName;
 
 /// Description of a value, from its descriptor or, without one, from its name.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,15 +17,10 @@ pub(super) struct MetricDescription {
 }
 
 impl MetricDescription {
-    /// Returns the description of `name`, a value of `owner`.
-    pub(super) fn describe(
-        owner: &str,
-        name: &str,
-        described: &[&Descriptor],
-        grows: bool,
-    ) -> MetricDescription {
-        let known = described.iter().find(|counter| counter.name == name);
-        let (unit, rises, help) = match known {
+    /// Returns the description of a value of `owner`. `grows`: a value without descriptor never decreases.
+    pub(super) fn describe(owner: &str, counter: &CounterName, grows: bool) -> MetricDescription {
+        let name: &str = counter;
+        let (unit, rises, help) = match counter.descriptor() {
             Some(counter) => {
                 let help = counter.help.trim_end_matches('.').to_owned();
                 (counter.unit, counter.kind == Kind::Counter, help)
@@ -65,7 +62,7 @@ mod tests {
     #[test]
     fn unit_suffix_is_appended_once() {
         let of = |name: &str, grows| {
-            let meaning = MetricDescription::describe("port", name, &[], grows);
+            let meaning = MetricDescription::describe("port", &name.into(), grows);
             (meaning.name, meaning.unit, meaning.is_monotonic)
         };
         assert_eq!(of("rx_frames", true), ("rx_frames".into(), Unit::Count, true));
@@ -77,9 +74,9 @@ mod tests {
         assert_eq!(of("link_lost_total", true), ("link_lost_all".into(), Unit::Count, true));
         assert_eq!(of("held_bytes_max", true), ("held_max".into(), Unit::Bytes, false));
         assert_eq!(of("region_memory", false), ("region_memory".into(), Unit::Count, false));
-        const BUSY: Descriptor =
-            base::descriptor!(busy_nanoseconds, Counter, [Nanoseconds], " Time with work.");
-        let busy = MetricDescription::describe("worker", "busy_nanoseconds", &[&BUSY], true);
+        const BUSY: &base::metric::Descriptor =
+            &base::descriptor!(busy_nanoseconds, Counter, [Nanoseconds], " Time with work.");
+        let busy = MetricDescription::describe("worker", &BUSY.into(), true);
         let expected = MetricDescription {
             name: "busy".into(),
             unit: Unit::Nanoseconds,

@@ -62,16 +62,16 @@ fn json<T: JsonSchema>() -> Content {
     Content::Json(SchemaGenerator::subschema_for::<T>)
 }
 
-/// What a followed line is.
+/// A line of a response with `follow=true`.
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[allow(dead_code, reason = "only its schema is used")]
 enum EventLine {
     /// An event.
     Event(Box<Event>),
-    /// So many events were overwritten before they could be sent.
+    /// Report of overwritten events.
     Lost {
-        /// How many.
+        /// Number of events overwritten before they could be sent.
         lost: u64,
     },
 }
@@ -102,31 +102,41 @@ pub(super) fn call_descriptions() -> Vec<CallDescription> {
 
 fn state_calls() -> Vec<CallDescription> {
     vec![
-        describe("GET /v1/status", "getStatus", "The appliance in a few numbers", json::<Status>()),
-        describe("GET /v1/ports", "listPorts", "Ports", json::<Vec<PortInfo>>()),
+        describe("GET /v1/status", "getStatus", "Summary of the appliance", json::<Status>()),
+        describe("GET /v1/ports", "listPorts", "Lists the ports", json::<Vec<PortInfo>>()),
         describe(
             "GET /v1/ports/{name}/capture",
             "capture",
-            "Captures frames of a port: a pcapng file that ends at `limit`, by DELETE, or when the client hangs up",
+            "Captures frames of a port to pcapng, until `limit`, DELETE or a disconnect",
             Content::Raw(&["application/x-pcapng"]),
         )
         .with_refusals(&[Conflict]),
         describe(
             "DELETE /v1/ports/{name}/capture",
             "endCapture",
-            "Ends the capture of a port; its client gets the rest",
+            "Ends the capture of a port; its client receives the rest",
             json::<Done>(),
         ),
-        describe("GET /v1/workers", "listWorkers", "Workers", json::<Vec<WorkerInfo>>()),
-        describe("GET /v1/stats", "getStats", "Counters", json::<Stats>()),
-        describe("GET /v1/events", "listEvents", "Events", events()),
-        describe("GET /v1/messages", "listMessages", "Events of the kind `message`", events()),
-        describe("GET /v1/why/{what}", "why", "What happened to a stream, a job or a peer", json::<Why>())
-            .with_refusals(&[BadRequest]),
+        describe("GET /v1/workers", "listWorkers", "Lists the workers", json::<Vec<WorkerInfo>>()),
+        describe("GET /v1/stats", "getStats", "Counters, gauges and histograms", json::<Stats>()),
+        describe("GET /v1/events", "listEvents", "Reads or follows events", events()),
+        describe(
+            "GET /v1/messages",
+            "listMessages",
+            "Reads or follows events of the kind `message`",
+            events(),
+        ),
+        describe(
+            "GET /v1/why/{what}",
+            "why",
+            "History of a stream, a job or a peer",
+            json::<Why>(),
+        )
+        .with_refusals(&[BadRequest]),
         describe(
             "GET /v1/metrics",
             "getMetrics",
-            "All counters for Prometheus, as OpenMetrics for readers that accept it",
+            "All metrics in the format of Prometheus, or OpenMetrics if the client accepts it",
             Content::Raw(&["text/plain", "application/openmetrics-text"]),
         ),
     ]
@@ -140,7 +150,7 @@ fn object_calls() -> Vec<CallDescription> {
         ("readRegion", "name", "/name"),
     ];
     vec![
-        describe("GET /v1/regions", "listRegions", "Regions", json::<Vec<RegionInfo>>()),
+        describe("GET /v1/regions", "listRegions", "Lists the regions", json::<Vec<RegionInfo>>()),
         describe("POST /v1/regions", "addRegion", "Registers a region", json::<RegionInfo>())
             .with_status(201)
             .with_refusals(&[NotFound, Conflict])
@@ -148,24 +158,29 @@ fn object_calls() -> Vec<CallDescription> {
         describe(
             "DELETE /v1/regions/{name}",
             "removeRegion",
-            "Deregisters a region, when every worker has forgotten its STag",
+            "Deregisters a region; answers when no worker accepts its STag any more",
             json::<Done>(),
         )
         .with_refusals(&[Conflict]),
         describe(
             "POST /v1/regions/{name}/access",
             "setRegionAccess",
-            "Changes what peers may do with a region",
+            "Changes the rights of peers on a region",
             json::<RegionInfo>(),
         )
         .with_refusals(&[Conflict]),
         describe(
             "GET /v1/regions/{name}/data",
             "readRegion",
-            "Bytes of a region as they are now",
+            "Reads bytes of a region",
             Content::Raw(&["application/octet-stream"]),
         ),
-        describe("GET /v1/listeners", "listListeners", "Listeners", json::<Vec<ListenerInfo>>()),
+        describe(
+            "GET /v1/listeners",
+            "listListeners",
+            "Lists the listeners",
+            json::<Vec<ListenerInfo>>(),
+        ),
         describe("POST /v1/listeners", "addListener", "Adds a listener", json::<ListenerInfo>())
             .with_status(201)
             .with_refusals(&[NotFound, Conflict])
@@ -173,36 +188,36 @@ fn object_calls() -> Vec<CallDescription> {
         describe(
             "DELETE /v1/listeners/{name}",
             "removeListener",
-            "Removes a listener; its streams stay",
+            "Removes a listener, but not its streams",
             json::<Done>(),
         )
         .with_refusals(&[Conflict]),
-        describe("GET /v1/streams", "listStreams", "Streams", json::<Vec<StreamInfo>>()),
-        describe("GET /v1/streams/{id}", "getStream", "A stream", json::<StreamInfo>()),
+        describe("GET /v1/streams", "listStreams", "Lists the streams", json::<Vec<StreamInfo>>()),
+        describe("GET /v1/streams/{id}", "getStream", "Shows a stream", json::<StreamInfo>()),
         describe("DELETE /v1/streams/{id}", "closeStream", "Closes a stream", json::<Done>())
             .with_refusals(&[Conflict, Timeout]),
         describe(
             "GET /v1/associations",
             "listAssociations",
-            "SCTP associations",
+            "Lists the SCTP associations",
             json::<Vec<AssociationInfo>>(),
         ),
         describe(
             "GET /v1/associations/{id}",
             "getAssociation",
-            "An SCTP association",
+            "Shows an SCTP association",
             json::<AssociationInfo>(),
         ),
         describe(
             "GET /v1/ipsec/sas",
             "listIpsecSas",
-            "Security associations of IPsec, without their keys",
+            "Lists the IPsec security associations, without their keys",
             json::<Vec<IpsecSaInfo>>(),
         ),
         describe(
             "GET /v1/ipsec/policies",
             "listIpsecPolicies",
-            "Policies of IPsec, in the order in which they are looked at",
+            "Lists the IPsec policies in the order of their evaluation",
             json::<Vec<IpsecPolicyInfo>>(),
         ),
     ]
@@ -217,7 +232,7 @@ fn transfer_calls() -> Vec<CallDescription> {
         describe(
             "POST /v1/put",
             "put",
-            "Sends a file, or the bytes of another call, into a peer's region",
+            "Writes a file, or the data of `sendInput`, into a peer's region",
             json::<JobInfo>(),
         )
         .with_status(202)
@@ -228,38 +243,38 @@ fn transfer_calls() -> Vec<CallDescription> {
         describe(
             "POST /v1/get",
             "get",
-            "Reads a peer's memory into a file or a region",
+            "Reads a peer's memory into a file or a region with RDMA Reads",
             json::<JobInfo>(),
         )
         .with_status(202)
         .with_refusals(PEER_ERRORS)
         .with_links(JOB_LINKS),
-        describe("POST /v1/ping", "ping", "Rounds of rping", json::<PingReport>())
+        describe("POST /v1/ping", "ping", "Measures round trips with rping", json::<PingReport>())
             .with_refusals(PEER_ERRORS),
         describe(
             "POST /v1/atomic",
             "atomic",
-            "An atomic operation on a peer's memory",
+            "Performs an atomic operation on a peer's memory",
             json::<AtomicDone>(),
         )
         .with_refusals(PEER_ERRORS),
-        describe("POST /v1/bench", "bench", "Loads a peer", json::<JobInfo>())
+        describe("POST /v1/bench", "bench", "Generates a load on a peer", json::<JobInfo>())
             .with_status(202)
             .with_refusals(PEER_ERRORS)
             .with_links(JOB_LINKS),
         describe(
             "GET /v1/jobs",
             "listJobs",
-            "Jobs, finished ones for a while",
+            "Lists the jobs, including recently finished ones",
             json::<Vec<JobInfo>>(),
         ),
-        describe("GET /v1/jobs/{id}", "getJob", "A job", json::<JobInfo>()),
-        describe("DELETE /v1/jobs/{id}", "cancelJob", "Gives a job up", json::<JobInfo>())
+        describe("GET /v1/jobs/{id}", "getJob", "Shows a job", json::<JobInfo>()),
+        describe("DELETE /v1/jobs/{id}", "cancelJob", "Cancels a job", json::<JobInfo>())
             .with_refusals(&[Conflict]),
         describe(
             "POST /v1/jobs/{id}/input",
             "sendInput",
-            "The bytes of a put without a file; a body that breaks off fails the job",
+            "Sends the data of a put without a file; a truncated body fails the job",
             json::<Done>(),
         )
         .with_refusals(&[Conflict]),
@@ -277,7 +292,7 @@ fn service_calls() -> Vec<CallDescription> {
         describe(
             "POST /v1/undrain",
             "undrain",
-            "Takes new streams and jobs again",
+            "Accepts new streams and jobs again",
             json::<Status>(),
         ),
         describe(
@@ -287,11 +302,11 @@ fn service_calls() -> Vec<CallDescription> {
             json::<ReloadReport>(),
         )
         .with_refusals(&[Conflict]),
-        describe("GET /v1/config", "getConfig", "What runs, key by key", json::<ConfigInfo>()),
+        describe("GET /v1/config", "getConfig", "Running configuration", json::<ConfigInfo>()),
         describe(
             "GET /v1/config/diff",
             "diffConfig",
-            "What differs from the file as it is now",
+            "Differences between the running configuration and the present file",
             json::<ConfigDiff>(),
         )
         .with_refusals(&[Conflict]),
@@ -302,8 +317,8 @@ fn service_calls() -> Vec<CallDescription> {
             json::<Saved>(),
         )
         .with_refusals(&[Conflict]),
-        describe("GET /v1/log", "getLog", "The log's filter", json::<LogInfo>()),
-        describe("POST /v1/log", "setLog", "Another filter from now on", json::<LogInfo>())
+        describe("GET /v1/log", "getLog", "State of the process's log", json::<LogInfo>()),
+        describe("POST /v1/log", "setLog", "Sets the log's filter", json::<LogInfo>())
             .with_refusals(&[Conflict]),
     ]
 }

@@ -45,10 +45,10 @@ pub fn openapi() -> Value {
             "title": "ddpd management API",
             "version": env!("CARGO_PKG_VERSION"),
             "license": {"name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT"},
-            "description": "JSON over HTTP/1.1 on the Unix socket `management.socket`. `x-role` is the role that a call takes; \
-                            the fields that name files of the host take `admin`. docs/api.md has units, meanings and rules.",
+            "description": "JSON over HTTP/1.1 on the Unix socket `management.socket`. `x-role` is the role that a call requires; \
+                            fields that name files of the host require `admin`. docs/api.md has units, meanings and rules.",
         },
-        "servers": [{"url": "http://ddpd", "description": "The Unix socket; the host's name has no meaning."}],
+        "servers": [{"url": "http://ddpd", "description": "The Unix socket; the host name is ignored."}],
         "paths": paths,
         "components": {"schemas": schemas},
     });
@@ -102,7 +102,7 @@ fn describe_operation(
     }
     if inputs.bytes {
         let content = json!({"application/octet-stream": {}});
-        // A request without a body counts as an input of no bytes.
+        // A request without a body is an input of no bytes.
         operation["requestBody"] = json!({"required": false, "content": content});
     }
     operation["responses"] = describe_responses(call, words, answers, error);

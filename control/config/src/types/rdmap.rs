@@ -51,9 +51,9 @@ pub struct RdmapSection {
 pub enum ServiceKind {
     /// Advertises its regions; peers write, read and do atomics.
     Region,
-    /// Sends every Send back.
+    /// Returns every Send.
     Echo,
-    /// Throws Sends away.
+    /// Discards Sends.
     Sink,
     /// The server of librdmacm's rping.
     Rping,

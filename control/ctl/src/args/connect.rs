@@ -1,26 +1,26 @@
-//! How a stream is opened.
+//! Arguments for opening a stream.
 
 use clap::{ArgAction, Args as ClapArgs, ValueEnum};
 
 use crate::url::Peer;
 use crate::values::on_off;
 
-/// MPA as we ask for it.
+/// MPA parameters to request.
 #[derive(Clone, Copy, Debug, ClapArgs)]
 pub struct MpaArgs {
-    /// MPA revision, by default 1, for rdmap:// 2; start-key is the form of revision 0 without request
-    /// frames and region names
+    /// MPA revision; by default 1, for rdmap:// 2. start-key is the form of revision 0 without request frames and
+    /// region names
     #[arg(long, value_enum)]
     pub mpa_rev: Option<MpaRev>,
-    /// Ask the peer for markers; by default on, for rdmap:// off
+    /// Request markers from the peer; by default on, for rdmap:// off
     #[arg(long, value_name = "on|off", value_parser = on_off, action = ArgAction::Set)]
     pub markers: Option<bool>,
-    /// Ask for CRCs; off only if the peer does not ask for them either
+    /// Request CRCs; off takes effect only if the peer does not request them either
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = on_off, action = ArgAction::Set)]
     pub crc: bool,
 }
 
-/// MPA's revisions.
+/// MPA revisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MpaRev {
     /// Request frames with revision 0
@@ -32,42 +32,42 @@ pub enum MpaRev {
     /// RFC 6581, for RDMAP
     #[value(name = "2")]
     Two,
-    /// The first draft's Start Key: no region names, needs --stag and --to
+    /// Start Key of the first draft: no region names, requires --stag and --to
     #[value(name = "start-key")]
     StartKey,
 }
 
-/// How a stream is opened.
+/// Options for opening a stream.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct ConnectOptions {
-    /// Interface of the appliance; by default the one with a route
+    /// Interface of the appliance; by default the one with a route to the peer
     #[arg(long)]
     pub interface: Option<String>,
-    /// With sctp://: SCTP in UDP (RFC 6951), to this UDP port of the peer, such as 9899
+    /// With sctp://: UDP port of the peer for SCTP in UDP (RFC 6951), such as 9899
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub udp_port: Option<u16>,
-    /// Differentiated services codepoint; by default the interface's
+    /// Differentiated services codepoint (DSCP), 0 to 63; by default the interface's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=63))]
     pub dscp: Option<u8>,
-    /// Time to live, or hop limit; by default the interface's
+    /// IPv4 TTL or IPv6 hop limit, 1 to 255; by default the interface's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     pub ttl: Option<u8>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub mpa: MpaArgs,
-    /// With rdmap://: Reads of the peer that we take at one time
+    /// With rdmap://: maximum number of the peer's outstanding RDMA Reads and atomics (IRD)
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub ird: u16,
-    /// With rdmap://: Reads and atomics that we issue at one time
+    /// With rdmap://: maximum number of our outstanding RDMA Reads and atomics (ORD)
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub ord: u16,
-    /// With rdmap://: the kind of peer: standard, siw, cxgb4, irdma or smb-direct
+    /// With rdmap://: kind of peer: standard, siw, cxgb4, irdma or smb-direct
     #[arg(long, value_name = "KIND", default_value = "standard")]
     pub peer_kind: String,
-    /// With rdmap://: the peer may send first (RFC 6581's peer-to-peer model)
+    /// With rdmap://: allow the peer to send first (peer-to-peer model of RFC 6581)
     #[arg(long)]
     pub peer_to_peer: bool,
-    /// With rdmap://: try MPA revision 1 when the peer closes the connection upon revision 2
+    /// With rdmap://: retry with MPA revision 1 if the peer closes the connection upon revision 2
     #[arg(long)]
     pub retry_rev1: bool,
 }
@@ -75,9 +75,9 @@ pub struct ConnectOptions {
 /// `ddpctl connect`.
 #[derive(Debug, ClapArgs)]
 pub struct Connect {
-    /// [tcp://|rdmap://|sctp://|rdmap+sctp://]HOST:PORT, an IPv6 address in brackets
+    /// Peer: [tcp://|rdmap://|sctp://|rdmap+sctp://]HOST:PORT, an IPv6 address in brackets
     pub peer: Peer,
-    /// A region that the peer may reach; may be repeated
+    /// Region that the peer may access; may be repeated
     #[arg(long = "region", value_name = "NAME")]
     pub regions: Vec<String>,
     #[command(flatten)]

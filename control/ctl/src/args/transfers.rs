@@ -1,4 +1,4 @@
-//! What moves bytes: operations of RDMAP, files, messages and load.
+//! Arguments of commands that move bytes: RDMAP operations, files, messages, load.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,9 +24,9 @@ pub struct ViaArgs {
 /// A place in a peer's memory.
 #[derive(Debug, ClapArgs)]
 pub struct RemoteArgs {
-    /// rdmap://HOST:PORT/REGION[@OFFSET], over SCTP rdmap+sctp://...; with --stag, rdmap://HOST:PORT
+    /// Peer and place: rdmap://HOST:PORT/REGION[@OFFSET], over SCTP rdmap+sctp://...; with --stag rdmap://HOST:PORT
     pub url: Url,
-    /// Steering tag of the place, instead of a region's name
+    /// Steering tag (STag) of the place, instead of a region's name
     #[arg(long, value_parser = stag, requires = "to")]
     pub stag: Option<u32>,
     /// Tagged offset of the place
@@ -40,19 +40,19 @@ pub struct Get {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub place: RemoteArgs,
-    /// The file, made anew
+    /// Output file; created or truncated
     #[arg(required_unless_present = "into", conflicts_with = "into")]
     pub file: Option<PathBuf>,
-    /// A region of the appliance instead of a file
+    /// Region of the appliance to fetch into, instead of a file
     #[arg(long, value_name = "REGION[@OFFSET]")]
     pub into: Option<RegionOffset>,
-    /// How many bytes; by default all that follow in the region
+    /// Number of bytes; by default all from OFFSET to the end of the region
     #[arg(long, value_parser = number)]
     pub length: Option<u64>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub verbs: ViaArgs,
-    /// Do not wait: print the job's number
+    /// Print the job's number instead of waiting for its end
     #[arg(long)]
     pub detach: bool,
 }
@@ -60,12 +60,12 @@ pub struct Get {
 /// `ddpctl ping`.
 #[derive(Debug, ClapArgs)]
 pub struct Ping {
-    /// [rdmap://|rdmap+sctp://]HOST:PORT of an rping server
+    /// Rping server: [rdmap://|rdmap+sctp://]HOST:PORT
     pub peer: Peer,
-    /// Rounds
+    /// Number of rounds
     #[arg(long, short, default_value_t = 10)]
     pub count: u32,
-    /// Bytes that the peer reads and writes in each, 1 to 65536
+    /// Bytes that the peer reads and writes per round, 1 to 65536
     #[arg(long, short, default_value_t = 64)]
     pub size: u32,
     #[command(flatten)]
@@ -76,32 +76,32 @@ pub struct Ping {
 /// `ddpctl bench`.
 #[derive(Debug, ClapArgs)]
 pub struct Bench {
-    /// What is done again and again
+    /// Operation to repeat
     #[arg(value_enum)]
     pub load: Load,
-    /// [tcp://|rdmap://|sctp://|rdmap+sctp://]HOST:PORT[/REGION[@OFFSET]]; of writes and reads, by default the only
-    /// region that the peer offers
+    /// Peer: [tcp://|rdmap://|sctp://|rdmap+sctp://]HOST:PORT[/REGION[@OFFSET]]; the region is for writes and reads, by
+    /// default the only one that the peer offers
     #[arg(long, value_name = "URL")]
     pub to: Url,
-    /// Streams, 1 to 256
+    /// Number of streams, 1 to 256
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub streams: u32,
-    /// Bytes of each message: of writes and reads up to 16MiB, of sends 1MiB, of echoes 64KiB
+    /// Bytes per message: up to 16MiB for write and read, 1MiB for send, 64KiB for echo
     #[arg(long, value_parser = size32, default_value = "64KiB")]
     pub size: u32,
-    /// Messages of each stream that are posted and not complete, 1 to 1024, of echoes 1 to 32
+    /// Outstanding messages per stream, 1 to 1024; for echo 1 to 32
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub depth: u32,
-    /// For how long, up to 1h
+    /// Duration, up to 1h
     #[arg(long, value_parser = humantime::parse_duration, default_value = "10s", value_name = "TIME")]
     pub time: Duration,
-    /// Open loop: so many messages a second of all streams together; times count from when each was due
+    /// Open loop: messages per second over all streams; latencies count from the time at which a message was due
     #[arg(long, value_name = "PER_S")]
     pub rate: Option<u64>,
-    /// With send and echo over tcp:// and sctp://: the peer's queue
+    /// With send and echo over tcp:// and sctp://: queue number at the peer
     #[arg(long, value_name = "QN", default_value_t = 0)]
     pub queue: u32,
-    /// What the peer is
+    /// Kind of peer
     #[arg(long, value_enum, default_value_t = LoadPeer::Appliance)]
     pub peer: LoadPeer,
     #[command(flatten)]
@@ -109,27 +109,27 @@ pub struct Bench {
     pub opening: ConnectOptions,
 }
 
-/// What `ddpctl bench` loads.
+/// Peer of `ddpctl bench`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LoadPeer {
     /// Another appliance
     Appliance,
-    /// The server of `ib_write_bw -R` (for write) or `ib_read_bw -R` (for read), started with `-s` of the same size
+    /// Server of `ib_write_bw -R` (for write) or `ib_read_bw -R` (for read), started with `-s` of the same size
     Perftest,
 }
 
-/// What `ddpctl bench` does again and again.
+/// Operation that `ddpctl bench` repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Load {
-    /// Writes into a region of the peer; a time is that to the acknowledgement
+    /// Write into a region of the peer; latencies are those until the acknowledgement
     Write,
-    /// RDMA Reads from a region of the peer
+    /// Read from a region of the peer with RDMA Reads
     Read,
-    /// Sends that the peer discards (service = "sink"); a time is that to the acknowledgement
+    /// Send messages that the peer discards (service = "sink"); latencies are those until the acknowledgement
     Send,
-    /// Sends that the peer sends back (service = "echo")
+    /// Send messages that the peer returns (service = "echo")
     Echo,
-    /// Open streams and reset them, --streams at a time; a time is that until a stream stands
+    /// Open streams and reset them, --streams at a time; latencies are those until the stream is established
     Connect,
 }
 
@@ -139,7 +139,7 @@ pub struct FetchAdd {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub place: RemoteArgs,
-    /// What is added
+    /// Value to add
     #[arg(value_parser = number)]
     pub add: u64,
     #[command(flatten)]
@@ -153,10 +153,10 @@ pub struct CompareSwap {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub place: RemoteArgs,
-    /// What the memory must hold
+    /// Expected value
     #[arg(value_parser = number)]
     pub compare: u64,
-    /// What it holds then
+    /// New value
     #[arg(value_parser = number)]
     pub swap: u64,
     #[command(flatten)]
@@ -167,15 +167,15 @@ pub struct CompareSwap {
 /// `ddpctl put`.
 #[derive(Debug, ClapArgs)]
 pub struct Put {
-    /// The file, sparse or not; a pipe (FIFO), or - for the standard input
+    /// File, sparse or not, or a pipe (FIFO); - for standard input
     pub file: PathBuf,
-    /// tcp://HOST:PORT/REGION[@OFFSET], for RDMAP rdmap://..., over SCTP sctp:// or rdmap+sctp://; with
-    /// --stag, tcp://HOST:PORT
+    /// Peer and place: tcp://HOST:PORT/REGION[@OFFSET], with RDMAP rdmap://..., over SCTP sctp:// or rdmap+sctp://;
+    /// with --stag tcp://HOST:PORT
     pub url: Url,
-    /// Over this host's kernel sockets, without an appliance
+    /// Use the kernel sockets of this host, without an appliance
     #[arg(long, conflicts_with_all = ["stream", "interface", "detach"])]
     pub kernel: bool,
-    /// Steering tag of the place, instead of a region's name
+    /// Steering tag (STag) of the place, instead of a region's name
     #[arg(long, value_parser = stag, requires = "to")]
     pub stag: Option<u32>,
     /// Tagged offset of the place
@@ -187,10 +187,10 @@ pub struct Put {
     /// Use this stream of the appliance instead of a new one
     #[arg(long, value_name = "ID", conflicts_with = "interface")]
     pub stream: Option<StreamId>,
-    /// Do not wait: print the job's number
+    /// Print the job's number instead of waiting for its end
     #[arg(long)]
     pub detach: bool,
-    /// With --kernel: the kernel's congestion control, such as cubic
+    /// With --kernel: congestion control of the kernel, such as cubic
     #[arg(long, requires = "kernel", value_name = "NAME")]
     pub congestion: Option<String>,
 }
@@ -198,18 +198,18 @@ pub struct Put {
 /// `ddpctl send`.
 #[derive(Debug, ClapArgs)]
 pub struct Send {
-    /// [tcp://|rdmap://|sctp://|rdmap+sctp://]HOST:PORT, or the number of a stream
+    /// Peer, [tcp://|rdmap://|sctp://|rdmap+sctp://]HOST:PORT, or number of a stream
     pub to: SendTo,
-    /// The message; without it and --file, the standard input
+    /// Message; by default standard input
     #[arg(conflicts_with = "file")]
     pub text: Option<String>,
-    /// The file with the message
+    /// File with the message
     #[arg(long)]
     pub file: Option<PathBuf>,
     /// Queue number
     #[arg(long, value_name = "QN", default_value_t = 0)]
     pub queue: u32,
-    /// Wait so long for a message back, and print it
+    /// Wait at most this long for a reply, and print it
     #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
     pub wait_reply: Option<Duration>,
     #[command(flatten)]
@@ -217,12 +217,12 @@ pub struct Send {
     pub opening: ConnectOptions,
 }
 
-/// Where a message goes.
+/// Destination of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SendTo {
-    /// On a new stream to this peer.
+    /// A new stream to this peer.
     Peer(Peer),
-    /// On this stream.
+    /// An existing stream.
     Stream(StreamId),
 }
 

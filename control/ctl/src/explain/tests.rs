@@ -17,8 +17,8 @@ fn a_name_is_explained_without_an_appliance() {
     assert_eq!((ran.exit, ran.err.as_str()), (Exit::Success, ""));
     assert_eq!(
         ran.out,
-        "net_ip_checksum (drop reason)\n  meaning: IPv4 header checksum is wrong.\n  usual cause: A link or a device that \
-         corrupts frames. `corrupt` in `[port.impair]` does the same on purpose.\n  remedy: Read the error counters of the \
+        "net_ip_checksum (drop reason)\n  meaning: The IPv4 header checksum is wrong.\n  usual cause: A link or a device \
+         that corrupts frames. `corrupt` in `[port.impair]` does so on purpose.\n  remedy: Check the error counters of the \
          device and the switch; replace the cable or the transceiver.\n  counted in: \
          ddpd_drops_total{reason=\"net_ip_checksum\"}\n"
     );

@@ -11,7 +11,7 @@ pub(super) fn ddpctl() -> String {
     let status = [
         (Exit::Success, "Done."),
         (Exit::Failed, "The operation failed, or its object does not exist."),
-        (Exit::Usage, "The command line, or what it asks for, is wrong."),
+        (Exit::Usage, "The command line or the request is invalid."),
         (Exit::Unreachable, "The appliance cannot be reached; with --kernel, the peer."),
         (
             Exit::Refused,
@@ -19,20 +19,20 @@ pub(super) fn ddpctl() -> String {
         ),
         (
             Exit::Unconfirmed,
-            "All bytes were acknowledged by the peer's TCP or SCTP, and their placement was not confirmed.",
+            "The peer's TCP or SCTP acknowledged all bytes, but their placement was not confirmed.",
         ),
-        (Exit::Silent, "The appliance accepts connections and does not answer."),
-        (Exit::TimedOut, "The time of --timeout is over."),
+        (Exit::Silent, "The appliance accepts connections but does not answer."),
+        (Exit::TimedOut, "The time limit of --timeout expired."),
     ];
     let mut status: Vec<(String, &str)> =
         status.into_iter().map(|(exit, text)| ((exit as u8).to_string(), text)).collect();
-    status.push(("128+N".into(), "Ended by signal N, as a shell shows it."));
+    status.push(("128+N".into(), "Ended by signal N, as a shell reports it."));
     pages(&[
         ("EXIT STATUS", status),
         (
             "EXAMPLES",
             items(&[
-                ("ddpctl status", "State, memory and notes of the appliance."),
+                ("ddpctl status", "Show state, memory and notes of the appliance."),
                 (
                     "ddpctl put file tcp://192.0.2.1:7471/inbox",
                     "Send a file into the region inbox of a peer.",
@@ -41,27 +41,24 @@ pub(super) fn ddpctl() -> String {
                     "ddpctl events --follow --severity warning",
                     "Watch refusals, errors and warnings.",
                 ),
-                ("ddpctl why 192.0.2.7", "What happened to the streams of a peer."),
+                ("ddpctl why 192.0.2.7", "Explain what happened to the streams of a peer."),
                 (
                     "ddpctl explain net_no_listener",
-                    "What a drop reason means, its usual cause and the remedy.",
+                    "Explain a drop reason: meaning, usual cause, remedy.",
                 ),
                 (
                     "ddpctl --json streams | jq '.[].remote'",
-                    "The peers of all streams, for scripts.",
+                    "Print the peers of all streams, for scripts.",
                 ),
             ]),
         ),
         (
             "ENVIRONMENT",
-            items(&[("DDPD_SOCKET", "The appliance's socket, unless --socket names one.")]),
+            items(&[("DDPD_SOCKET", "Path of the appliance's socket, unless --socket is given.")]),
         ),
         (
             "FILES",
-            items(&[(
-                config::DEFAULT_SOCKET,
-                "The socket of an appliance without management.socket.",
-            )]),
+            items(&[(config::DEFAULT_SOCKET, "Socket of an appliance without management.socket.")]),
         ),
     ]) + &see_also("ddpd(8), ddpd.toml(5)")
 }
@@ -72,16 +69,16 @@ pub(super) fn ddpd() -> String {
         (
             "EXIT STATUS",
             items(&[
-                ("0", "Ended as asked; of check and doctor: no errors were found."),
-                ("1", "Failed while running; of doctor: there are errors."),
-                ("2", "The command line, a configuration file or the machine does not fit."),
+                ("0", "Ended on request; for check and doctor: no errors were found."),
+                ("1", "Failed while running; for doctor: there are errors."),
+                ("2", "The command line, a configuration file or the machine is unsuitable."),
             ]),
         ),
         (
             "SIGNALS",
             items(&[
-                ("TERM, INT", "Drain and end; the second one ends at once."),
-                ("HUP", "Read the configuration again."),
+                ("TERM, INT", "Drain and exit; the second one aborts all streams."),
+                ("HUP", "Reload the configuration."),
             ]),
         ),
         (
@@ -89,27 +86,24 @@ pub(super) fn ddpd() -> String {
             items(&[
                 (
                     "ddpd check /etc/ddpd/ddpd.toml",
-                    "Report all that keeps an appliance from starting.",
+                    "Report all errors that keep an appliance from starting.",
                 ),
                 (
                     "ddpd doctor --config /etc/ddpd/ddpd.toml",
                     "Report also what makes it slow, with remedies.",
                 ),
-                ("ddpd --config /etc/ddpd/ddpd.toml", "Run it."),
+                ("ddpd --config /etc/ddpd/ddpd.toml", "Run the appliance."),
             ]),
         ),
         (
             "FILES",
             items(&[
-                ("/etc/ddpd/ddpd.toml", "The configuration that the unit ddpd.service names."),
+                ("/etc/ddpd/ddpd.toml", "Configuration named by the unit ddpd.service."),
                 (
                     config::DEFAULT_SOCKET,
-                    "The socket of the management API, unless management.socket names one.",
+                    "Socket of the management API, unless management.socket is set.",
                 ),
-                (
-                    "/var/lib/ddpd",
-                    "The state directory of the unit: files of regions and queues may lie there.",
-                ),
+                ("/var/lib/ddpd", "State directory of the unit, for files of regions and queues."),
             ]),
         ),
     ]) + &see_also("ddpctl(1), ddpd.toml(5)")

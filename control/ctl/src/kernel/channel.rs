@@ -164,7 +164,7 @@ impl Channel {
     }
 
     /// Replaces the content of `room` by the bytes of the next segment; none if there is nothing to send. The next call
-    /// counts these bytes as acknowledged, because the kernel has a copy.
+    /// treats these bytes as acknowledged, because the kernel has a copy.
     pub(super) fn poll_transmit(&mut self, room: &mut Vec<u8>, mss: usize) {
         room.clear();
         let startup = self.startup.output();

@@ -16,9 +16,9 @@ const READ_AHEAD: usize = 1 << 20;
 /// Memory of a region.
 #[derive(Clone, Debug)]
 pub enum KernelMemory {
-    /// In the memory of the process.
+    /// Memory of the process.
     Bytes(VecMemory),
-    /// In a file, read and written on demand.
+    /// A file, read and written on demand.
     File(Arc<FileMemory>),
 }
 

@@ -86,7 +86,7 @@ pub struct Report {
     pub to: u64,
     /// Length of the file, bytes.
     pub bytes: u64,
-    /// Time from the first FPDU to the peer's close.
+    /// Time from the start of Full Operation to the confirmed close.
     pub elapsed: Duration,
     /// FPDUs sent.
     pub fpdus: u64,
@@ -279,7 +279,7 @@ pub enum KernelError {
         /// The time limit.
         within: Duration,
     },
-    /// The source changed while it was sent.
+    /// The file became shorter while it was sent.
     #[error("the file became shorter while it was sent")]
     Truncated,
 }

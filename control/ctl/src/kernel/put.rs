@@ -262,7 +262,8 @@ impl Transfer {
         self.pipe.is_some() || self.posted < self.total || first
     }
 
-    /// Waits for the next bytes of a pipe and returns them. At the pipe's end, closes it and returns `None`.
+    /// Reads up to [`PIPE_MESSAGE`] bytes of a pipe; waits until they have arrived or the pipe ends. At the pipe's end,
+    /// closes it and returns `None`.
     fn read_pipe(&mut self) -> Result<Option<Vec<u8>>, KernelError> {
         let Some(pipe) = &mut self.pipe else { return Ok(None) };
         // One byte more than the room left, to detect a pipe longer than the region.

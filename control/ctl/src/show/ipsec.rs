@@ -95,7 +95,7 @@ pub(crate) fn ipsec_counters(stats: &Stats) -> Counters {
         for (reason, value) in &worker.drops {
             let name = reason.trim_start_matches("net_");
             if name.starts_with("ipsec_") || name.starts_with("esp_") {
-                *sums.entry(format!("drop_{name}")).or_default() += value;
+                *sums.entry(format!("drop_{name}").into()).or_default() += value;
             }
         }
     }
@@ -104,5 +104,5 @@ pub(crate) fn ipsec_counters(stats: &Stats) -> Counters {
 
 /// Returns a table of names and values.
 pub(crate) fn named_counters(counters: &Counters) -> String {
-    format_pairs(counters.iter().map(|(name, value)| (name.clone(), value.to_string())))
+    format_pairs(counters.iter().map(|(name, value)| (name.to_string(), value.to_string())))
 }

@@ -114,7 +114,7 @@ fn flow(flow: &FlowInfo) -> String {
 }
 
 fn counters(counters: &api::Counters) -> String {
-    format_pairs(counters.iter().map(|(name, value)| (name.clone(), value.to_string())))
+    format_pairs(counters.iter().map(|(name, value)| (name.to_string(), value.to_string())))
 }
 
 /// Formats microseconds in a suitable unit.

@@ -31,24 +31,25 @@ const INTERVALS: [Duration; 2] = [Duration::from_millis(200), Duration::from_sec
 /// `ddpctl top`.
 #[derive(Debug, ClapArgs)]
 pub struct Top {
-    /// Time between two looks, 200ms to 1m
+    /// Interval between samples, 200ms to 1m
     #[arg(long, value_name = "TIME", value_parser = interval, default_value = "1s")]
     interval: Duration,
-    /// The first view, by default streams; with --once the only one, by default all
+    /// First view, by default streams; with --once the only view, by default all
     #[arg(long, value_enum)]
     view: Option<View>,
-    /// Order: busiest, or a column as --once --json names it (rx_rate, rtt, ...); numbers from the largest, words from A
+    /// Sort order: busiest, or a column as named by --once --json (rx_rate, rtt, ...); numbers descending, text
+    /// ascending
     #[arg(long, value_name = "COLUMN", default_value = "busiest")]
     sort: String,
-    /// Only rows in which this text occurs
+    /// Only rows that contain this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter: String,
-    /// Look twice, print the tables with the rates of one interval, and end
+    /// Print the tables with the rates of one interval, and exit
     #[arg(long)]
     once: bool,
 }
 
-/// What is looked at.
+/// A view of `ddpctl top`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum View {
     /// Streams
@@ -57,7 +58,7 @@ enum View {
     Workers,
     /// Regions
     Regions,
-    /// Streams by the address of their peer
+    /// Streams grouped by peer address
     Peers,
     /// Ports
     Ports,

@@ -31,7 +31,7 @@ use crate::show;
 
 /// Longest delay before an answer or a signal is handled.
 const KEY_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Time after a signal at which the loop counts as stuck; longer than any iteration.
+/// Time after a signal at which the loop is considered stuck; longer than any iteration.
 const STUCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time after which an outstanding request is reported on the screen.
 const SILENCE_NOTICE: Duration = Duration::from_secs(2);

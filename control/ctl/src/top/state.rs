@@ -139,7 +139,8 @@ impl State {
         self.view_state().index.min(self.table.rows.len().saturating_sub(1))
     }
 
-    /// Returns what the next sample must include: true for the list of streams, and a single stream.
+    /// Returns the data that the next sample must include: the list of streams if true, and the stream of the overlay,
+    /// if any.
     pub(super) fn requested_data(&self) -> (bool, Option<StreamId>) {
         let stream = match self.overlay {
             Some(Overlay::Stream(id, _)) => Some(id),

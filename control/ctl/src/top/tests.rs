@@ -20,7 +20,7 @@ use super::state::{Action, State};
 use super::*;
 
 fn counters(list: &[(&str, u64)]) -> Counters {
-    list.iter().map(|&(name, value)| (name.to_owned(), value)).collect()
+    list.iter().map(|&(name, value)| (name.into(), value)).collect()
 }
 
 /// Returns a stream whose counters have these bytes, placed by and sent to the peer.

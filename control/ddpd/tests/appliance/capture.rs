@@ -1,5 +1,5 @@
-//! Captures of a running appliance: tshark reads the files, captures end as they should, and they block neither API nor
-//! workers.
+//! Captures of a running appliance: tshark reads the files; a capture ends at its limit, on request or with its client,
+//! and blocks neither the API nor the workers.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -35,36 +35,55 @@ fn values(ddpd: &Ddpd) -> Vec<(String, Vec<String>, Value)> {
     keys.collect()
 }
 
-#[test]
-fn saved_running_configuration_is_restored_at_start() {
-    let mut ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
-    let shown = ddpctl_ok(&ddpd, &["config", "show", "region"]);
-    assert!(shown.starts_with("[[region]]\nname = \"inbox\" "), "{shown}");
-    assert!(shown.contains("sink.toml:") && shown.contains("# default\n"), "{shown}");
-    assert!(
-        ddpctl_ok(&ddpd, &["config", "diff"])
-            .starts_with("the running configuration is the one in ")
-    );
-    // Sections are added as TOML.
+/// Fails if the running configuration of the sink differs from its file.
+fn assert_no_difference(ddpd: &Ddpd) {
+    let diff = ddpctl_ok(ddpd, &["config", "diff"]);
+    assert!(diff.starts_with("the running configuration is the one in "), "{diff}");
+}
+
+/// Adds region `api` and listener `late` to the running configuration, as TOML.
+fn add_sections(ddpd: &Ddpd) {
     let section = ddpd.path("section.toml");
     let name = section.to_str().unwrap();
-    std::fs::write(&section, "[[region]]\nname = \"api\"\nsize = \"64 KiB\"\naccess = \"r\"\n")
-        .unwrap();
-    ddpctl_ok(&ddpd, &["regions", "add", "--file", name]);
+    let region = "[[region]]\nname = \"api\"\nsize = \"64 KiB\"\naccess = \"r\"\n";
+    std::fs::write(&section, region).unwrap();
+    ddpctl_ok(ddpd, &["regions", "add", "--file", name]);
     let listener =
         "[[listener]]\nname = \"late\"\ninterface = \"i\"\nport = 7480\nregions = [\"api\"]\n";
     std::fs::write(&section, listener).unwrap();
-    ddpctl_ok(&ddpd, &["listeners", "add", name]);
-    let (exit, out, _) = ddpctl(&ddpd, &["config", "diff"]);
-    assert_eq!(exit, Exit::Failed);
-    assert!(out.contains("[[region]] api is running and not in "), "{out}");
-    // A reload adds the region. Each reload reports the key that needs a restart.
+    ddpctl_ok(ddpd, &["listeners", "add", name]);
+}
+
+/// Adds region `new` and a `[tcp]` key, which needs a restart, to the sink's file.
+fn change_file(ddpd: &Ddpd) {
     let file = ddpd.path("sink.toml");
     let dir = file.parent().unwrap();
     let more = format!(
         "{REGION}\n[[region]]\nname = \"new\"\nsize = 4096\naccess = \"r\"\n[tcp]\nsack = false\n"
     );
     std::fs::write(&file, config_text(dir, "sink", 1, "", &more)).unwrap();
+}
+
+#[test]
+fn added_sections_are_shown_as_a_difference() {
+    let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
+    let shown = ddpctl_ok(&ddpd, &["config", "show", "region"]);
+    assert!(shown.starts_with("[[region]]\nname = \"inbox\" "), "{shown}");
+    assert!(shown.contains("sink.toml:") && shown.contains("# default\n"), "{shown}");
+    assert_no_difference(&ddpd);
+    add_sections(&ddpd);
+    let (exit, out, _) = ddpctl(&ddpd, &["config", "diff"]);
+    assert_eq!(exit, Exit::Failed);
+    assert!(out.contains("[[region]] api is running and not in "), "{out}");
+    assert!(ddpd.end().0.success());
+}
+
+/// A reload adds the region of the file, keeps the one of the API, and reports the key that needs a restart each time.
+#[test]
+fn reload_does_what_its_dry_run_reports() {
+    let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
+    add_sections(&ddpd);
+    change_file(&ddpd);
     let dry = ddpctl_ok(&ddpd, &["reload", "--dry-run"]);
     assert!(
         dry.starts_with("now: region `new` added\nneeds a restart: [tcp] has changed"),
@@ -72,11 +91,19 @@ fn saved_running_configuration_is_restored_at_start() {
     );
     assert!(dry.contains("\nstays: region `api` was added by the API: it stays\n"), "{dry}");
     assert!(!ddpctl_ok(&ddpd, &["regions", "list"]).contains("new"));
-    let did = ddpctl_ok(&ddpd, &["reload"]);
-    assert_eq!(did, dry.replace("now: ", "applied: "));
+    let applied = ddpctl_ok(&ddpd, &["reload"]);
+    assert_eq!(applied, dry.replace("now: ", "applied: "));
     assert!(ddpctl_ok(&ddpd, &["reload"]).starts_with("needs a restart: [tcp] has changed"));
-    // The saved running configuration is checked and started.
-    let runs = values(&ddpd);
+    assert!(ddpd.end().0.success());
+}
+
+#[test]
+fn saved_running_configuration_is_restored_at_start() {
+    let mut ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
+    add_sections(&ddpd);
+    change_file(&ddpd);
+    ddpctl_ok(&ddpd, &["reload"]);
+    let running = values(&ddpd);
     let saved = ddpd.path("saved.toml");
     ddpctl_ok(&ddpd, &["config", "save", saved.to_str().unwrap()]);
     let (exit, _, err) = ddpctl(&ddpd, &["config", "save", saved.to_str().unwrap()]);
@@ -89,11 +116,8 @@ fn saved_running_configuration_is_restored_at_start() {
         .unwrap();
     assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stdout));
     ddpd.restart("saved.toml");
-    assert_eq!(values(&ddpd), runs);
-    assert!(
-        ddpctl_ok(&ddpd, &["config", "diff"])
-            .starts_with("the running configuration is the one in ")
-    );
+    assert_eq!(values(&ddpd), running);
+    assert_no_difference(&ddpd);
     assert!(ddpd.end().0.success());
 }
 

@@ -1,7 +1,5 @@
 //! RDMAP between two appliances: every verb of the client, with the services of the peer.
 
-use std::collections::BTreeMap;
-
 use api::{
     AtomicDone, Client, ClientError, EventKind, JobState, PingReport, RegionInfo, Sent, StreamInfo,
 };
@@ -73,8 +71,8 @@ fn wait_for_ends(ddpd: &Ddpd, n: usize) {
 }
 
 /// Returns the stream counters, summed over all workers.
-fn totals(ddpd: &Ddpd, client: &Client) -> BTreeMap<String, u64> {
-    let mut sums = BTreeMap::new();
+fn totals(ddpd: &Ddpd, client: &Client) -> api::Counters {
+    let mut sums = api::Counters::new();
     for worker in ddpd.stats(client).workers {
         for (name, value) in worker.counters {
             *sums.entry(name).or_default() += value;

@@ -43,7 +43,7 @@ pub(super) struct CaptureParams {
     pub(super) started_at: u64,
 }
 
-/// Encoder of the file. Holds the encoded bytes that were not taken yet.
+/// Encoder of the file, with the encoded bytes that were not taken yet.
 pub(super) struct CaptureFile {
     writer: PcapNgWriter<OutputBuffer>,
     started_at: u64,
@@ -132,7 +132,7 @@ impl CaptureFile {
         true
     }
 
-    /// Returns a comment about what happened to the frame, unless it was passed on.
+    /// Returns a comment about the fate of the frame, unless it was passed on.
     fn comment(&self, fate: Fate) -> Option<Cow<'static, str>> {
         Some(match fate {
             Fate::Passed => return None,

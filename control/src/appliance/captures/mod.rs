@@ -40,7 +40,7 @@ struct RunningCapture {
     /// Set by the thread when it needs no further frames.
     finished: Arc<AtomicBool>,
     thread: JoinHandle<()>,
-    /// True once the workers have received the command to remove their taps.
+    /// True once the workers have been commanded to remove their taps.
     ending: bool,
 }
 

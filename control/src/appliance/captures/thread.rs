@@ -15,7 +15,7 @@ use super::nanos_since_1970;
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum number of frames taken from each ring before they are sorted by time.
 const BATCH: usize = 1024;
-/// Bytes of the file above which they are sent to the client.
+/// Encoded bytes above which they are sent to the client while frames are still being taken.
 const CHUNK: usize = 64 << 10;
 
 /// Starts the thread. It ends when all readers have ended, and sets `finished` when it needs no further frames.
@@ -73,7 +73,7 @@ impl Capture {
         let taken = records.len();
         records.sort_by_key(|record| record.time);
         for record in records {
-            // Even without need for frames the rings are emptied.
+            // The rings are emptied even if no further frame is needed.
             if self.finished.load(Ordering::Relaxed) {
                 continue;
             }

@@ -113,7 +113,7 @@ fn find_route(
     }
 }
 
-/// How an interface reaches an address: prefix length (bits), and whether the address is on its link.
+/// Route of an interface to an address: prefix length (bits), and true if the address is on the interface's link.
 #[derive(Clone, Copy)]
 struct Route {
     prefix_len: u8,

@@ -126,7 +126,8 @@ impl Core {
         Ok(CheckedConnect { first, addresses, worker: self.next_worker(first.interface)?, pd })
     }
 
-    /// Returns the worker of the next stream on an interface: the workers of its port take turns.
+    /// Returns the worker of the next stream on an interface. Each finished open advances to the next worker of its
+    /// port.
     fn next_worker(&self, interface: InterfaceId) -> Result<WorkerId, ApiError> {
         let served = &self.env.context.interface_workers[usize::from(interface.0)];
         let turn = self.env.tally.connected + self.env.tally.connect_failed;

@@ -160,7 +160,7 @@ fn log_period(log: &EventPage) -> String {
     }
 }
 
-/// Returns true if `remote` is an address of host `ip`, and has `port` if that is given.
+/// Returns true if `remote` has address `ip`, and port `port` if given.
 fn is_peer(remote: &str, ip: IpAddr, port: Option<u16>) -> bool {
     let end: Option<SocketAddr> = remote.parse().ok();
     end.is_some_and(|end| end.ip() == ip && port.is_none_or(|port| port == end.port()))

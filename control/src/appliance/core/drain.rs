@@ -118,7 +118,7 @@ impl Core {
         tracing::error!("{message}");
         self.env.log.push(EventKind::Warning { message });
         self.stop();
-        // A dead worker answers nothing, so it counts as stopped.
+        // A panicked worker does not answer, so it is considered stopped.
         self.on_stopped();
     }
 }

@@ -129,7 +129,8 @@ impl Core {
 
     // --- messages ---
 
-    /// Passes the result of a message to the one who posted it.
+    /// Handles the result of a posted message. A task or a service receives it; after an echo the receive buffer is
+    /// reposted.
     pub(super) fn on_posted(&mut self, posted: Option<CompletedPost>, now: Instant) {
         let Some(CompletedPost { stream, post, result }) = posted else { return };
         match post {
@@ -273,7 +274,8 @@ impl Core {
         }
     }
 
-    /// Records the link state of port number `port` in the configuration.
+    /// Handles a link change of the port with this index in `config.ports`. Aborts the port's streams if the link has
+    /// been down too long.
     #[cfg(test)]
     pub(in crate::appliance) fn on_link(&mut self, port: usize, up: bool, now: Instant) {
         if self.links.on_link(&mut self.env, port, up, now) {

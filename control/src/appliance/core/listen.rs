@@ -1,4 +1,4 @@
-//! Listeners and their regions: added or changed, and started, in one step.
+//! Adds, changes and starts listeners. Their regions move to a common protection domain in the same step.
 
 use api::{ApiError, Responder};
 use config::ListenerSection;

@@ -186,9 +186,7 @@ impl Core {
         let mut all = Totals::default();
         per_worker.iter().for_each(|totals| all.merge(totals));
         let (mut control, all) = (self.control_counters(), all.counters());
-        for name in STREAM_TOTALS {
-            control.insert(name.into(), all.get(name).copied().unwrap_or(0));
-        }
+        control.extend(all.into_iter().filter(|(name, _)| STREAM_TOTALS.contains(&&**name)));
         counters::put_losses(&mut control, &ports);
         Stats {
             workers: self.worker_stats(per_worker),
@@ -201,7 +199,6 @@ impl Core {
             handshakes: self.env.handshakes.infos(),
             api_refused: self.env.context.access_tally.refused(),
             histograms: self.histograms(),
-            described: counters::descriptors(),
         }
     }
 
@@ -214,7 +211,9 @@ impl Core {
                 all.extend(growing);
                 let drops = counters.drops.iter();
                 let drops = drops
-                    .map(|DropCount { layer, reason, count }| (format!("{layer}_{reason}"), count))
+                    .map(|DropCount { layer, reason, count }| {
+                        (format!("{layer}_{reason}").into(), count)
+                    })
                     .collect();
                 let errors = totals.errors().clone();
                 let ends = totals.ends().clone();
@@ -233,20 +232,20 @@ impl Core {
         vec![
             HistogramInfo::seconds(
                 "handshake",
-                "From the first packet of a stream, or the command to open it, until messages can flow",
+                "Time from a stream's first packet or open command until messages can flow",
                 &handshakes,
             ),
             HistogramInfo::seconds(
                 "echo",
-                "From the post of a message to the message that came back, of requests that await one",
+                "Time from the post of a message to the echo, for requests that await one",
                 &echoes,
             ),
             HistogramInfo::seconds(
                 "read",
-                "From the post of a Read to its last byte, of gets",
+                "Time from the post of an RDMA Read to its completion, for gets",
                 &reads,
             ),
-            HistogramInfo::frames("burst", "Frames that a port gave a worker at once", &bursts),
+            HistogramInfo::frames("burst", "Frames per receive burst of a port", &bursts),
         ]
     }
 

@@ -15,7 +15,8 @@ impl Core {
         }
     }
 
-    /// Returns the state without the numbers of listeners and streams. It is cheap: every turn calls it.
+    /// Returns the stage and the state of reloads, without the numbers of listeners and streams. Cheap, because every
+    /// turn calls it.
     pub fn outline(&self) -> State {
         State {
             stage: self.stage(),
@@ -26,7 +27,7 @@ impl Core {
         }
     }
 
-    /// Returns the state.
+    /// Returns the stage, the numbers of listeners and streams, and the state of reloads.
     pub fn state(&self) -> State {
         let (listeners, streams) = (self.listeners.len(), self.streams.remaining());
         State { listeners, streams, ..self.outline() }

@@ -29,9 +29,9 @@ counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64
     streams_accepted: Counter = tally.accepted,
     /// Connections refused by a listener.
     streams_refused: Counter = tally.refused,
-    /// Streams opened from here.
+    /// Streams opened by the appliance.
     streams_opened: Counter = tally.connected,
-    /// Streams that could not be opened from here.
+    /// Streams that the appliance failed to open.
     streams_not_opened: Counter = tally.connect_failed,
     /// Tagged messages delivered.
     tagged_messages: Counter = tally.tagged_messages,
@@ -41,54 +41,57 @@ counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64
     untagged_messages: Counter = tally.untagged_messages,
     /// Bytes of untagged messages delivered.
     untagged_bytes: Counter Bytes = tally.untagged_bytes,
-    /// Untagged messages that went nowhere.
+    /// Untagged messages that were discarded or echoed, or whose queue has no file any more.
     untagged_discarded: Counter = tally.discarded,
-    /// Streams that ended with an error.
+    /// Protocol errors of peers; each ended its stream.
     stream_errors: Counter = tally.stream_errors,
-    /// Writes and syncs of files that failed; each is tried again.
+    /// Failed writes and syncs of files. Each is retried.
     file_errors: Counter = tally.file_errors,
-    /// Files that were opened again because their names led to another file or to none.
+    /// Files reopened because their names led to another file or to none.
     files_reopened: Counter = tally.files_reopened,
-    /// Streams that failed because a file does not have what their peers sent.
+    /// Streams aborted because the data of their peers could not be stored in a file.
     streams_not_stored: Counter = tally.streams_not_stored,
-    /// Events of workers that fit no stream or request.
+    /// Events of workers without a matching stream or request.
     unexpected_events: Counter = tally.unexpected_events,
     /// Local programs that attached to a region.
     programs_attached: Counter = shm.attached,
-    /// Local programs that were refused.
+    /// Requests of local programs refused, and connections refused because all were in use.
     programs_refused: Counter = shm.refused,
-    /// Completions given to local programs.
+    /// Completions published to local programs.
     completions: Counter = shm.completions,
-    /// Completions lost because a program did not read its ring.
+    /// Completions lost because a program read its ring too slowly.
     completions_lost: Counter = shm.lost,
-    /// Events in the log so far.
+    /// Events logged.
     events: Counter = events,
-    /// Lines that were left out of the log because one place wrote too many in a second; of all appliances of the process.
+    /// Log lines suppressed because one call site wrote too many in a second; all appliances of the process.
     log_lines_suppressed: Counter = crate::log_limit::suppressed(),
-    /// Lines that the API's audit file should have and does not have: it could not be written, or too many waited.
+    /// Lines missing in the API's audit file: the file could not be written, or the queue was full.
     audit_lines_lost: Counter = management.lines_lost(),
-    /// Calls without effect, refused or wrong, that the audit has only the number of: a user made too many.
+    /// Refused or invalid calls without a line in the audit file: a user made too many, or the queue was full. The file
+    /// has their number.
     audit_lines_left_out: Counter = management.lines_omitted(),
-    /// Connections to the API's socket that were closed at once, because all places had requests.
+    /// Connections to the API's socket closed at once, because all connections had requests in progress.
     api_connections_refused: Counter = management.api.counts().refused,
-    /// Connections to the API's socket that were closed: no request came in time, the client did not read, or a new one needed the place.
+    /// Connections to the API's socket closed because no request arrived in time, the client did not read, or a new
+    /// connection needed the place.
     api_connections_expired: Counter = management.api.counts().expired,
-    /// Failures of accept(2) at the API's socket, such as without a free descriptor.
+    /// Failures of accept(2) at the API's socket, such as no free file descriptor.
     api_accept_failures: Counter = management.api.counts().accept_failures,
-    /// Connections to `management.listen` that were closed at once, because all places had requests.
+    /// Connections to `management.listen` closed at once, because all connections had requests in progress.
     listen_connections_refused: Counter = management.observers.counts().refused,
-    /// Connections to `management.listen` that were closed: no request came in time, the client did not read, or a new one needed the place.
+    /// Connections to `management.listen` closed because no request arrived in time, the client did not read, or a new
+    /// connection needed the place.
     listen_connections_expired: Counter = management.observers.counts().expired,
     /// Failures of accept(2) at `management.listen`.
     listen_accept_failures: Counter = management.observers.counts().accept_failures,
-    /// Local programs that connected to the attach socket and sent no request in time.
+    /// Connections to the attach socket closed because no complete request arrived in time.
     programs_expired: Counter = shm.expired,
     /// Failures of accept(2) at the attach socket.
     programs_accept_failures: Counter = shm.accept_failures,
 }}
 
 counters! { LOSSES, fn put_losses(ports: &[api::PortStats]) {
-    /// Frames that impairments of all ports lost.
+    /// Frames lost in the impairments of all ports.
     frames_lost: Counter =
         ports.iter().filter_map(|port| port.counters.get("link_lost_total")).sum(),
 }}
@@ -108,40 +111,40 @@ pub(in crate::appliance) struct ObjectCounts {
 }
 
 counters! { GAUGES, fn put_gauges(now: &ObjectCounts) {
-    /// 1 while capabilities and new privileges are given up; of the whole process.
+    /// 1 if the process has dropped unneeded capabilities and can gain no new privileges.
     sandbox_privileges_dropped: Gauge = u64::from(now.sandbox.entered),
-    /// Version of Landlock by which the process's files are restricted; 0 if they are not.
+    /// Version of the Landlock ABI that restricts the process's file access. 0 if none does.
     sandbox_landlock: Gauge = u64::from(now.sandbox.landlock),
-    /// 1 while system calls of all threads are restricted.
+    /// 1 if a seccomp filter restricts the system calls of all threads.
     sandbox_seccomp: Gauge = u64::from(now.sandbox.seccomp),
-    /// Workers of the process whose system calls are restricted further.
+    /// Workers of the process with the narrower seccomp filter.
     sandbox_confined_workers: Gauge = u64::from(now.sandbox.workers),
-    /// Streams that are established.
+    /// Established streams.
     streams: Gauge = now.streams as u64,
-    /// 1 while no new streams are taken, because the appliance drains or ends.
+    /// 1 while no new streams are accepted, because the appliance drains or stops.
     draining: Gauge = u64::from(now.draining),
     /// SCTP associations.
     associations: Gauge = now.associations as u64,
     /// Regions.
     regions: Gauge = now.regions as u64,
-    /// Bytes of all regions.
+    /// Size of all regions.
     region_memory: Gauge Bytes = now.region_memory,
-    /// Bytes that regions, jobs, workers' buffers and streams may take together.
+    /// Limit of the memory of regions, jobs, workers' buffers and streams together.
     memory_ceiling: Gauge Bytes = now.memory.ceiling,
-    /// Bytes of it that are in use or set aside.
+    /// Memory in use or reserved, at most `memory_ceiling`.
     memory_in_use: Gauge Bytes = now.memory.in_use,
-    /// Bytes that jobs stage.
+    /// Staging memory of jobs.
     memory_jobs: Gauge Bytes = now.memory.jobs,
-    /// Bytes set aside for the workers' buffers and for streams.
+    /// Memory reserved for the workers' buffers and for streams.
     memory_workers: Gauge Bytes = now.memory.workers,
     /// Listeners.
     listeners: Gauge = now.listeners as u64,
-    /// Jobs that run.
+    /// Unfinished jobs.
     jobs: Gauge = now.jobs as u64,
-    /// Bytes that streams hold beyond a gap.
+    /// Received bytes held in buffers, because their FPDU is incomplete or not located.
     held_bytes: Gauge Bytes = now.held.held,
-    /// Bytes that streams hold and that cannot be located.
+    /// Held bytes whose FPDU boundaries are unknown.
     unlocatable_bytes: Gauge Bytes = now.held.unlocatable,
-    /// Bytes that are kept for retransmission.
+    /// Sent bytes kept in copies for retransmission.
     kept_bytes: Gauge Bytes = now.held.kept,
 }}

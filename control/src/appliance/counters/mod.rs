@@ -12,9 +12,9 @@ mod table;
 mod tcp;
 mod ulp;
 
-use api::{Counters, MetricDescriptors};
+use api::Counters;
 use base::ErrorNumbers;
-use base::metric::{Descriptor, Kind};
+use base::metric::Kind;
 use dataplane::{AssociationStats, CloseReason, Counters as WorkerCounters, StreamStats};
 use tcp_lite::mpa::MpaError;
 
@@ -42,11 +42,11 @@ pub(super) struct Totals {
 impl Totals {
     pub(super) fn add(&mut self, stats: &StreamStats, reason: &CloseReason) {
         self.sums.add_stream(stats);
-        *self.ends.entry(reason.name().to_owned()).or_default() += 1;
+        *self.ends.entry(reason.name().into()).or_default() += 1;
         // Lost, reset and closed connections have an error number, too (RFC 5044 §8, code 1). It is not counted as a
         // protocol error, because aborting clients cause it.
         if let Some(numbers) = reason.numbers().filter(|numbers| *numbers != CONNECTION_LOST) {
-            *self.errors.entry(error_name(reason.transport(), numbers)).or_default() += 1;
+            *self.errors.entry(error_name(reason.transport(), numbers).into()).or_default() += 1;
         }
     }
 
@@ -54,7 +54,7 @@ impl Totals {
         self.sums.add_association(stats);
     }
 
-    /// Returns the sums for changes.
+    /// Returns the sums, mutable.
     pub(super) fn sums_mut(&mut self) -> &mut Sums {
         &mut self.sums
     }
@@ -84,27 +84,6 @@ impl Totals {
     }
 }
 
-/// Counters of streams and associations.
-const STREAMS: [&[Descriptor]; 6] =
-    [tcp::TCP, ulp::DDP, ulp::RDMAP, sctp::SESSION, sctp::ASSOCIATION, HELD];
-
-/// Returns the descriptors of all counters, for the metrics.
-pub(super) fn descriptors() -> MetricDescriptors {
-    let streams = || STREAMS.into_iter().flatten();
-    MetricDescriptors {
-        worker: WorkerCounters::DESCRIPTORS.iter().chain(streams()).collect(),
-        port: [port::QUEUE, port::LINK, port::DEVICE, port::POOL].into_iter().flatten().collect(),
-        control: [control::CONTROL, control::LOSSES]
-            .into_iter()
-            .flatten()
-            .chain(streams())
-            .collect(),
-        listener: objects::LISTENER.iter().collect(),
-        region: objects::REGION.iter().collect(),
-        gauges: control::GAUGES.iter().collect(),
-    }
-}
-
 /// Returns all counters of a stream, over SCTP with those of its association.
 pub(super) fn stream_counters(stats: &StreamStats) -> Counters {
     match stats {
@@ -125,9 +104,9 @@ pub(super) fn live_counters(stats: &StreamStats) -> Counters {
 }
 
 counters! { HELD, fn put_held(held: &HeldBytes) {
-    /// Bytes held beyond a gap.
+    /// Received bytes held in a buffer, because their FPDU is incomplete or not located.
     held_bytes: Gauge Bytes = held.held,
-    /// Bytes held that cannot be located.
+    /// Held bytes whose FPDU boundaries are unknown.
     unlocatable_bytes: Gauge Bytes = held.unlocatable,
 }}
 
@@ -136,7 +115,7 @@ counters! { HELD, fn put_held(held: &HeldBytes) {
 pub(super) struct HeldBytes {
     /// Bytes received out of order that wait in a buffer.
     pub held: u64,
-    /// Those of them whose place is not known yet, because the FPDU's start is missing.
+    /// Part of `held` whose location is unknown, because the FPDU's start is missing.
     pub unlocatable: u64,
     /// Sent bytes that are kept for retransmission.
     pub kept: u64,
@@ -170,7 +149,7 @@ pub(super) fn worker_values(counters: &WorkerCounters) -> (Counters, Counters) {
     let (mut growing, mut gauges) = (Counters::new(), Counters::new());
     counters.for_each(|counter, value| {
         let out = if counter.kind == Kind::Counter { &mut growing } else { &mut gauges };
-        out.insert(counter.name.to_owned(), value);
+        out.insert(counter.into(), value);
     });
     (growing, gauges)
 }
@@ -219,22 +198,35 @@ mod tests {
         assert_eq!(ends(at(Fault::Crc { expected: 1, seen: 2 })), (4, 1));
     }
 
-    /// Counters named `bytes` have that unit, only maxima end in `_max`, and every counter is described.
+    /// Counters named `bytes` have that unit, only maxima end in `_max`, and every counter has a sentence of help.
     #[test]
     fn descriptor_unit_and_kind_match_counter_name() {
-        let described = descriptors();
-        for of in [&described.worker, &described.port, &described.control, &described.gauges] {
-            for counter in of {
-                let name = counter.name;
-                let bytes = name.contains("bytes");
-                assert!(!bytes || counter.unit == base::metric::Unit::Bytes, "{name}");
-                assert_eq!(counter.kind == Kind::Maximum, name.ends_with("_max"), "{name}");
-                assert!(counter.help.ends_with('.'), "{name}: {}", counter.help);
-            }
+        let tables = [
+            WorkerCounters::DESCRIPTORS,
+            tcp::TCP,
+            ulp::DDP,
+            ulp::RDMAP,
+            sctp::SESSION,
+            sctp::ASSOCIATION,
+            HELD,
+            port::QUEUE,
+            port::LINK,
+            port::DEVICE,
+            port::POOL,
+            control::CONTROL,
+            control::LOSSES,
+            control::GAUGES,
+        ];
+        for counter in tables.into_iter().flatten() {
+            let name = counter.name;
+            let bytes = name.contains("bytes");
+            assert!(!bytes || counter.unit == base::metric::Unit::Bytes, "{name}");
+            assert_eq!(counter.kind == Kind::Maximum, name.ends_with("_max"), "{name}");
+            assert!(counter.help.ends_with('.'), "{name}: {}", counter.help);
         }
         let of_a_stream = live_counters(&StreamStats::Tcp(EndpointStats::default()));
         for name in of_a_stream.keys() {
-            assert!(described.worker.iter().any(|counter| counter.name == name), "{name}");
+            assert!(name.descriptor().is_some(), "{name}");
         }
     }
 

@@ -5,9 +5,9 @@ use api::{ListenerInfo, RegionInfo};
 use super::table::counters;
 
 counters! { LISTENER, fn put_listener(info: &ListenerInfo) {
-    /// Streams now.
+    /// Present number of streams.
     streams: Gauge = info.streams.into(),
-    /// Streams at most.
+    /// Maximum number of streams.
     max_streams: Gauge = info.max_streams.into(),
     /// Streams accepted.
     accepted: Counter = info.accepted,
@@ -16,12 +16,12 @@ counters! { LISTENER, fn put_listener(info: &ListenerInfo) {
 }}
 
 counters! { REGION, fn put_region(info: &RegionInfo) {
-    /// Size.
+    /// Size of the region.
     size_bytes: Gauge Bytes = info.size,
-    /// Bytes that peers have placed in it.
+    /// Bytes that peers have placed in the region.
     placed_bytes: Counter Bytes = info.placed,
-    /// Tagged messages delivered to it.
+    /// Tagged messages delivered to the region.
     messages: Counter = info.messages,
-    /// One while a stream has it for itself, else zero.
+    /// 1 while a stream holds the region exclusively, else 0.
     bound: Gauge = info.bound_to.is_some().into(),
 }}

@@ -28,33 +28,33 @@ counters! { QUEUE, fn put_queue(queue: &QueueCounters) {
     rx_frames: Counter = queue.rx_frames,
     /// Bytes received.
     rx_bytes: Counter Bytes = queue.rx_bytes,
-    /// Frames received in several buffers that do not fit into one, and dropped.
+    /// Frames received in several buffers and dropped because they do not fit into one.
     rx_too_long: Counter = queue.rx_too_long,
     /// Frames that the device accepted for sending.
     tx_frames: Counter = queue.tx_frames,
     /// Bytes that the device accepted for sending.
     tx_bytes: Counter Bytes = queue.tx_bytes,
-    /// Frames dropped because the device took none and the queue in front of it was full or the link down.
+    /// Frames dropped because the device accepted none and the queue was full or the link down.
     tx_dropped: Counter = queue.tx_dropped,
-    /// Times that no packet buffer was free.
+    /// Failed allocations of packet buffers.
     no_buffer: Counter = queue.no_buffer,
-    /// Large packets of several frames each, which the device or the virtual machine cuts; frames and bytes are counted in
-    /// tx_frames and tx_bytes as they are on the wire.
+    /// Packets of several frames each, which the device or the virtual machine segments. Their frames and bytes are
+    /// counted in `tx_frames` and `tx_bytes` as on the wire.
     tx_large: Counter = queue.tx_large,
 }}
 
 counters! { LINK, fn put_link(link: &link::Counters) {
-    /// Frames that reached the impairment.
+    /// Frames offered to the impairment.
     link_offered: Counter = link.offered,
-    /// Frames that the impairment let through.
+    /// Frames delivered by the impairment.
     link_delivered: Counter = link.delivered,
-    /// Frames that the loss model took.
+    /// Frames lost by the loss model.
     link_lost: Counter = link.lost,
-    /// Frames lost to all impairments.
+    /// Frames lost in the impairment by any cause: loss model, black holes, full queue.
     link_lost_total: Counter = link.total_lost(),
     /// Frames delayed so that later ones may overtake them.
     link_reordered: Counter = link.reordered,
-    /// Extra copies made.
+    /// Duplicates made by the impairment.
     link_duplicated: Counter = link.duplicated,
     /// Frames with one flipped bit.
     link_corrupted: Counter = link.corrupted,
@@ -63,21 +63,21 @@ counters! { LINK, fn put_link(link: &link::Counters) {
 }}
 
 counters! { DEVICE, fn put_device(device: &DeviceStats) {
-    /// Frames received.
+    /// Frames received by the device.
     device_rx_frames: Counter = device.rx_frames,
-    /// Frames sent.
+    /// Frames sent by the device.
     device_tx_frames: Counter = device.tx_frames,
-    /// Frames that came while no descriptor was free.
+    /// Received frames lost because no descriptor was free.
     device_rx_missed: Counter = device.rx_missed,
-    /// Frames received damaged.
+    /// Damaged frames received.
     device_rx_errors: Counter = device.rx_errors,
-    /// Frames that could not be sent.
+    /// Frames that the device failed to send.
     device_tx_errors: Counter = device.tx_errors,
-    /// Times that the pool was empty.
+    /// Failed buffer allocations of the device on receive.
     device_rx_no_buffer: Counter = device.rx_no_buffer,
 }}
 
 counters! { POOL, fn put_pool(port: &Port) {
-    /// Packet buffers that are free, roughly.
+    /// Free packet buffers, approximately.
     buffers_free: Gauge = u64::from(port.free_buffers()),
 }}

@@ -24,96 +24,96 @@ pub(in crate::appliance) fn association_counters(stats: &AssociationStats) -> Co
 }
 
 counters! { SESSION, fn put_session(stats: &SessionStats) {
-    /// DDP segments taken.
+    /// DDP segments accepted.
     session_segments_in: Counter = stats.session.segments,
-    /// Session control messages taken.
+    /// Session control messages accepted.
     session_controls_in: Counter = stats.session.controls,
-    /// Bytes of DDP segments taken.
+    /// Bytes of DDP segments accepted.
     session_bytes_in: Counter Bytes = stats.session.bytes,
-    /// Messages not taken, because it was too early for them or DDP had no room: the peer sends them again.
+    /// Messages refused because they were too early or DDP had no room. The peer retransmits them.
     session_messages_refused: Counter = stats.session.refused,
-    /// Messages taken and thrown away, after the end.
+    /// Messages accepted and discarded after the end of the session.
     session_messages_ignored: Counter = stats.session.ignored,
-    /// DDP segments written for the first time.
+    /// DDP segments sent for the first time.
     session_segments_out: Counter = stats.session.tx.segments,
-    /// Session control messages written for the first time.
+    /// Session control messages sent for the first time.
     session_controls_out: Counter = stats.session.tx.controls,
-    /// Bytes of messages written again.
+    /// Bytes of messages retransmitted.
     session_bytes_retransmitted: Counter Bytes = stats.session.tx.retransmitted,
-    /// Most bytes kept for retransmission at any time.
+    /// Maximum bytes kept for retransmission.
     session_bytes_kept_max: Maximum Bytes = stats.session.tx.kept_max,
 }}
 
 counters! { ASSOCIATION, fn put_association(stats: &AssociationStats) {
-    /// Packets received that belong to the association.
+    /// Packets received with the verification tag of this end, or with a valid cookie.
     sctp_packets_in: Counter = stats.endpoint.sctp.packets_in,
     /// Packets sent.
     sctp_packets_out: Counter = stats.endpoint.sctp.packets_out,
-    /// INIT and COOKIE ECHO chunks sent again.
+    /// INIT and COOKIE ECHO chunks retransmitted.
     sctp_setups_retransmitted: Counter = stats.endpoint.sctp.setup_retransmitted,
-    /// SHUTDOWN and SHUTDOWN ACK chunks sent again.
+    /// SHUTDOWN and SHUTDOWN ACK chunks retransmitted.
     sctp_shutdowns_retransmitted: Counter = stats.endpoint.sctp.shutdown_retransmitted,
-    /// HEARTBEAT chunks received and answered.
+    /// HEARTBEAT chunks received for which a HEARTBEAT ACK was queued.
     sctp_heartbeats_in: Counter = stats.endpoint.sctp.heartbeats_in,
     /// HEARTBEAT chunks sent.
     sctp_heartbeats_out: Counter = stats.endpoint.sctp.heartbeats_out,
-    /// HEARTBEAT chunks of ours that were answered.
+    /// HEARTBEAT chunks that the peer acknowledged, path MTU probes excluded.
     sctp_heartbeats_answered: Counter = stats.endpoint.sctp.heartbeats_answered,
-    /// Causes in ERROR chunks received.
+    /// Error causes in ERROR chunks received.
     sctp_errors_in: Counter = stats.endpoint.sctp.errors_in,
     /// ERROR chunks sent.
     sctp_errors_out: Counter = stats.endpoint.sctp.errors_out,
     /// Chunks of unknown types received.
     sctp_unknown_chunks: Counter = stats.endpoint.sctp.unknown_chunks,
-    /// INITs answered while there was an association.
+    /// INITs answered by an existing association.
     sctp_inits_answered: Counter = stats.endpoint.sctp.inits_answered,
-    /// Answers, causes to report and last packets that were not sent for want of room.
+    /// Replies, error causes and last packets not sent for lack of room.
     sctp_unsent: Counter = stats.endpoint.sctp.unsent,
-    /// Times packets became smaller because the path carries less.
+    /// Reductions of the path MTU.
     sctp_path_mtu_reductions: Counter = stats.endpoint.sctp.path_mtu_reductions,
-    /// Times packets became larger again.
+    /// Increases of the path MTU.
     sctp_path_mtu_raises: Counter = stats.endpoint.sctp.path_mtu_raises,
-    /// Packets sent to find out whether the path carries their size.
+    /// Path MTU probes sent.
     sctp_path_mtu_probes: Counter = stats.endpoint.sctp.path_mtu_probes,
-    /// Probes of the path MTU that were not answered.
+    /// Path MTU probes that went unanswered.
     sctp_path_mtu_probes_lost: Counter = stats.endpoint.sctp.path_mtu_probes_lost,
-    /// Black holes found.
+    /// Path MTU black holes detected: large packets are lost without a report (RFC 8899 §4.3).
     sctp_path_mtu_black_holes: Counter = stats.endpoint.sctp.path_mtu_black_holes,
-    /// DATA chunks that were taken, fragments among them.
+    /// DATA chunks accepted, fragments included.
     sctp_chunks_in: Counter = stats.receive.chunks,
-    /// Bytes of user data in DATA chunks that were taken.
+    /// Bytes of user data in accepted DATA chunks.
     sctp_bytes_in: Counter Bytes = stats.receive.bytes,
-    /// DATA chunks that came again.
+    /// Duplicate DATA chunks received.
     sctp_chunks_duplicate: Counter = stats.receive.duplicates,
     /// DATA chunks dropped without acknowledgement.
     sctp_chunks_refused: Counter = stats.receive.refused,
-    /// DATA chunks that the upper layer did not take.
+    /// DATA chunks that the upper layer refused, a part of `sctp_chunks_refused`.
     sctp_chunks_not_taken: Counter = stats.receive.not_taken,
     /// DATA chunks for streams that do not exist.
     sctp_invalid_streams: Counter = stats.receive.invalid_streams,
-    /// Most ranges beyond a gap at a time.
+    /// Maximum number of out-of-order ranges.
     sctp_gaps_max: Maximum = stats.receive.gaps_max,
     /// DATA chunks sent for the first time.
     sctp_chunks_out: Counter = stats.send.chunks,
     /// Bytes of user data in DATA chunks sent for the first time.
     sctp_bytes_out: Counter Bytes = stats.send.bytes,
-    /// DATA chunks sent again.
+    /// DATA chunks retransmitted; over TCP, segments.
     retransmitted_segments: Counter = stats.send.retransmitted,
-    /// Bytes of user data sent again.
+    /// Bytes of user data retransmitted.
     retransmitted_bytes: Counter Bytes = stats.send.bytes_retransmitted,
-    /// Bytes of user data that were acknowledged.
+    /// Bytes of user data acknowledged.
     sctp_bytes_acknowledged: Counter Bytes = stats.send.bytes_acknowledged,
-    /// SACKs received.
+    /// SACKs received, outdated and invalid ones included.
     sctp_sacks_in: Counter = stats.send.sacks,
-    /// SACKs older than one that came before (RFC 9260 §6.2.1 D i).
+    /// Outdated SACKs: a lower cumulative TSN than an earlier one has (RFC 9260 §6.2.1 D i).
     sctp_old_sacks_in: Counter = stats.send.old_sacks,
-    /// SACKs that made no sense.
+    /// SACKs and SHUTDOWNs with an impossible acknowledgement.
     sctp_bad_sacks_in: Counter = stats.send.bad_sacks,
     /// Duplicate TSNs that the peer reported.
     sctp_duplicates_reported: Counter = stats.send.duplicates_reported,
-    /// Reports of duplicate TSNs about nothing that was sent again: duplicates of the network, or forged.
+    /// Reported duplicate TSNs that match no retransmission: duplicates by the network, or forged.
     sctp_duplicates_ignored: Counter = stats.send.duplicates_ignored,
-    /// DATA chunks that were considered lost.
+    /// DATA chunks marked as lost.
     sctp_chunks_lost: Counter = stats.send.lost,
     /// Fast recoveries.
     sctp_fast_recoveries: Counter = stats.send.fast_recoveries,
@@ -121,28 +121,28 @@ counters! { ASSOCIATION, fn put_association(stats: &AssociationStats) {
     sctp_timeouts: Counter = stats.send.timeouts,
     /// Tail loss probes sent.
     sctp_tail_loss_probes: Counter = stats.send.tail_loss_probes,
-    /// Tail losses that a probe repaired.
+    /// Tail losses repaired by a probe.
     sctp_tail_losses_repaired: Counter = stats.send.tail_losses_repaired,
-    /// Probes of a closed window.
+    /// Window probes sent.
     sctp_window_probes: Counter = stats.send.window_probes,
-    /// Loss episodes undone because all that was sent again had arrived before.
+    /// Loss episodes undone because duplicate reports showed that all retransmissions were unnecessary.
     sctp_undone_by_duplicates: Counter = stats.send.undone_by_duplicates,
-    /// Time-outs that F-RTO found spurious.
+    /// Time-outs that F-RTO found spurious (RFC 5682), undone.
     sctp_undone_by_frto: Counter = stats.send.undone_by_frto,
-    /// Times the peer took back what it had reported in Gap Ack Blocks.
+    /// Reneging events: the peer withdrew data reported in Gap Ack Blocks (RFC 9260 §6.2.1 D iii).
     sctp_reneged: Counter = stats.send.reneged,
-    /// Times that a burst waited by pacing.
+    /// Transmissions delayed by pacing.
     sctp_paced_waits: Counter = stats.send.paced_waits,
-    /// Sessions that the peer asked for.
+    /// Sessions requested by the peer.
     session_requests: Counter = stats.endpoint.adaptation.requests,
-    /// Initiates answered by a Terminate, because a bound was reached (RFC 5043 §6.4).
+    /// Initiates answered with a Terminate, because a limit was reached (RFC 5043 §6.4) or the association is closing.
     session_turned_away: Counter = stats.endpoint.adaptation.turned_away,
-    /// Sessions terminated because the peer's messages fit no legal sequence (RFC 5043 §6.1).
+    /// Sessions terminated because the peer's messages violate the legal sequences (RFC 5043 §6.1).
     session_illegal: Counter = stats.endpoint.adaptation.illegal,
-    /// Messages on streams without a session that begin none and are behind the beginning of one.
+    /// Messages on streams without a session that arrived before their Initiate; refused.
     session_early: Counter = stats.endpoint.adaptation.early_messages,
     /// Terminates on streams without a session.
     session_stray: Counter = stats.endpoint.adaptation.unmatched_terminates,
-    /// Messages on streams that have no counterpart in the other direction.
+    /// Messages on streams without a counterpart in the other direction; discarded.
     session_unpaired: Counter = stats.endpoint.adaptation.unpaired_messages,
 }}

@@ -83,7 +83,7 @@ impl Sums {
         let mut counters = Counters::new();
         for block in self.blocks() {
             for (counter, &value) in block.table.iter().zip(&block.values) {
-                MergeSink(&mut counters).put(counter.name, counter.kind, value);
+                MergeSink(&mut counters).put(counter, value);
             }
         }
         put_errors(&mut counters, self.ddp_errors, self.rdmap_errors);
@@ -120,7 +120,7 @@ impl Block {
     fn merge(&mut self, other: &Block) {
         let mut adder = Adder(self.values.iter_mut());
         for (counter, &value) in self.table.iter().zip(&other.values) {
-            adder.put(counter.name, counter.kind, value);
+            adder.put(counter, value);
         }
     }
 
@@ -138,11 +138,11 @@ impl Block {
 struct Adder<'a>(std::slice::IterMut<'a, u64>);
 
 impl CounterSink for Adder<'_> {
-    fn put(&mut self, name: &'static str, kind: Kind, value: u64) {
+    fn put(&mut self, counter: &'static Descriptor, value: u64) {
         let sum = self.0.next();
-        debug_assert!(sum.is_some(), "{name} is beyond its table");
+        debug_assert!(sum.is_some(), "{} is beyond its table", counter.name);
         if let Some(sum) = sum {
-            *sum = kind.merge(*sum, value);
+            *sum = counter.kind.merge(*sum, value);
         }
     }
 }

@@ -1,18 +1,17 @@
 //! The macro that declares tables of counters. A line has name, kind, unit (none for numbers of objects), help, and the
 //! source of the value.
 
-use base::metric::Kind;
-
 use api::Counters;
+use base::metric::Descriptor;
 
 /// Receives the values of a table's counters, in the table's order.
 pub(in crate::appliance) trait CounterSink {
-    fn put(&mut self, name: &'static str, kind: Kind, value: u64);
+    fn put(&mut self, counter: &'static Descriptor, value: u64);
 }
 
 impl CounterSink for Counters {
-    fn put(&mut self, name: &'static str, _: Kind, value: u64) {
-        self.insert(name.to_owned(), value);
+    fn put(&mut self, counter: &'static Descriptor, value: u64) {
+        self.insert(counter.into(), value);
     }
 }
 
@@ -20,9 +19,9 @@ impl CounterSink for Counters {
 pub(super) struct MergeSink<'a>(pub(super) &'a mut Counters);
 
 impl CounterSink for MergeSink<'_> {
-    fn put(&mut self, name: &'static str, kind: Kind, value: u64) {
-        let sum = self.0.entry(name.to_owned()).or_default();
-        *sum = kind.merge(*sum, value);
+    fn put(&mut self, counter: &'static Descriptor, value: u64) {
+        let sum = self.0.entry(counter.into()).or_default();
+        *sum = counter.kind.merge(*sum, value);
     }
 }
 
@@ -38,7 +37,8 @@ macro_rules! counters {
             sink: &mut impl crate::appliance::counters::table::CounterSink,
             $($source: $type),+
         ) {
-            $(sink.put(stringify!($name), base::metric::Kind::$kind, $value);)+
+            let values = [$($value),+];
+            $table.iter().zip(values).for_each(|(counter, value)| sink.put(counter, value));
         }
     };
 }

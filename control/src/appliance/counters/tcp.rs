@@ -19,37 +19,37 @@ counters! { TCP, fn put_tcp(stats: &EndpointStats) {
     tcp_segments_in: Counter = stats.tcp.segments_in,
     /// Segments sent, retransmissions and acknowledgements included.
     tcp_segments_out: Counter = stats.tcp.segments_out,
-    /// Bytes of the stream that the upper layer took, each once.
+    /// Bytes of the stream that the upper layer accepted, each once.
     tcp_bytes_in: Counter Bytes = stats.tcp.recv.bytes,
-    /// Bytes of the stream that the upper layer took beyond a gap.
+    /// Bytes of the stream that the upper layer accepted out of order.
     tcp_bytes_out_of_order: Counter Bytes = stats.tcp.recv.bytes_out_of_order,
-    /// Bytes received again after they had been taken.
+    /// Duplicate bytes received: the upper layer had accepted them before.
     tcp_bytes_duplicate: Counter Bytes = stats.tcp.recv.bytes_duplicate,
-    /// Bytes in the window that were not taken: by the upper layer or past the bound on ranges.
+    /// Bytes refused: by the upper layer, by the limit of out-of-order ranges, or outside the window.
     tcp_bytes_refused: Counter Bytes = stats.tcp.recv.bytes_refused,
     /// Bytes of the stream sent for the first time.
     tcp_bytes_out: Counter Bytes = stats.tcp.bytes_out,
-    /// Bytes cumulatively acknowledged by the peer.
+    /// Bytes cumulatively acknowledged by the peer, the FIN included.
     tcp_bytes_acknowledged: Counter Bytes = stats.tcp.bytes_acknowledged,
-    /// Segments sent again.
+    /// Segments retransmitted, probes included; over SCTP, DATA chunks.
     retransmitted_segments: Counter = stats.tcp.loss.segments_retransmitted,
-    /// Bytes sent again.
+    /// Payload bytes retransmitted.
     retransmitted_bytes: Counter Bytes = stats.tcp.loss.bytes_retransmitted,
-    /// Segments without data, SYN, FIN and RST, that only acknowledge.
+    /// Segments sent that only acknowledge: without data, SYN, FIN and RST.
     tcp_acks_out: Counter = stats.tcp.acks_out,
     /// Duplicate acknowledgements received (RFC 5681 §2).
     tcp_duplicate_acks_in: Counter = stats.tcp.loss.duplicate_acks_in,
-    /// Times loss recovery was entered without a time-out.
+    /// Fast recoveries: loss recovery entered without a time-out.
     tcp_fast_recoveries: Counter = stats.tcp.loss.fast_recoveries,
     /// Retransmission time-outs.
     tcp_timeouts: Counter = stats.tcp.loss.timeouts,
-    /// Segments found lost by time (RFC 8985 §6.2).
+    /// Segments that RACK found lost (RFC 8985 §6.2).
     tcp_segments_lost: Counter = stats.tcp.loss.segments_lost,
     /// Tail loss probes sent (RFC 8985 §7.3).
     tcp_tail_loss_probes: Counter = stats.tcp.loss.tail_loss_probes,
-    /// Losses of a last segment that a probe repaired (RFC 8985 §7.4.2).
+    /// Losses of the last segment repaired by a tail loss probe (RFC 8985 §7.4.2).
     tcp_tail_losses_repaired: Counter = stats.tcp.loss.tail_losses_repaired,
-    /// Time-outs that F-RTO showed to be spurious (RFC 5682), undone.
+    /// Time-outs that F-RTO found spurious (RFC 5682), undone.
     tcp_undone_by_frto: Counter = stats.tcp.loss.undone_by_frto,
     /// Recoveries and time-outs that timestamps showed to be spurious (RFC 3522), undone.
     tcp_undone_by_timestamp: Counter = stats.tcp.loss.undone_by_timestamp,
@@ -57,52 +57,52 @@ counters! { TCP, fn put_tcp(stats: &EndpointStats) {
     tcp_undone_by_d_sack: Counter = stats.tcp.loss.undone_by_d_sack,
     /// Acknowledgements with D-SACK received (RFC 2883).
     tcp_d_sacks_in: Counter = stats.tcp.loss.d_sacks_in,
-    /// Reports of D-SACK about nothing that was sent again: duplicates of the network, or forged.
+    /// D-SACKs that match no retransmission: duplicates by the network, or forged.
     tcp_d_sacks_ignored: Counter = stats.tcp.loss.d_sacks_ignored,
     /// Acknowledgements with D-SACK sent.
     tcp_d_sacks_out: Counter = stats.tcp.recv.d_sacks,
-    /// Times that a burst waited by pacing.
+    /// Bursts delayed by pacing.
     tcp_paced_waits: Counter = stats.tcp.paced_waits,
-    /// Probes of a closed window.
+    /// Window probes sent (RFC 9293 §3.8.6.1).
     tcp_window_probes: Counter = stats.tcp.window_probes,
-    /// Keepalive probes.
+    /// Keepalive probes sent (RFC 9293 §3.8.4).
     tcp_keepalive_probes: Counter = stats.tcp.keepalive_probes,
     /// Challenge acknowledgements sent (RFC 5961).
     tcp_challenge_acks: Counter = stats.tcp.challenge_acks,
-    /// Data segments that the network marked instead of dropping them (RFC 3168).
+    /// Data segments received with a CE mark (RFC 3168).
     tcp_ecn_marks_in: Counter = stats.tcp.recv.ecn_marks,
-    /// Times the congestion window was reduced because the peer echoed a mark (RFC 3168).
+    /// Reductions of the congestion window because the peer echoed a CE mark (RFC 3168).
     tcp_ecn_reductions: Counter = stats.tcp.ecn_reductions,
-    /// Times the path MTU shrank.
+    /// Reductions of the path MTU.
     tcp_path_mtu_reductions: Counter = stats.tcp.path_mtu.reductions,
-    /// Times the path MTU grew again.
+    /// Increases of the path MTU.
     tcp_path_mtu_raises: Counter = stats.tcp.path_mtu.raises,
-    /// Probes of the path MTU (RFC 4821).
+    /// Path MTU probes sent (RFC 4821).
     tcp_path_mtu_probes: Counter = stats.tcp.path_mtu.probes,
-    /// Probes of the path MTU that were lost.
+    /// Path MTU probes lost.
     tcp_path_mtu_probes_lost: Counter = stats.tcp.path_mtu.probes_lost,
-    /// Times that long segments vanished without a report (RFC 4821 §7.7).
+    /// Path MTU black holes detected: long segments are lost without an ICMP report (RFC 4821 §7.7).
     tcp_path_mtu_black_holes: Counter = stats.tcp.path_mtu.black_holes,
-    /// FPDUs handed up.
+    /// FPDUs delivered to DDP.
     mpa_fpdus_in: Counter = stats.mpa_rx.fpdus,
-    /// Most bytes held beyond a gap at any time.
+    /// Maximum of `held_bytes`.
     held_bytes_max: Maximum Bytes = stats.mpa_rx.held_max,
-    /// Most bytes at any time that could not be located beyond a gap.
+    /// Maximum of `unlocatable_bytes`.
     unlocatable_bytes_max: Maximum Bytes = stats.mpa_rx.unlocatable_max,
-    /// Bytes not taken, for want of room to hold them; the peer sends them again.
+    /// Bytes refused for lack of room. The peer retransmits them.
     mpa_bytes_refused: Counter Bytes = stats.mpa_rx.refused,
-    /// Segments dropped because an FPDU in them could not be verified: a wrong CRC, or a length that cannot be.
+    /// Segments dropped because an FPDU failed verification: wrong CRC or impossible length.
     mpa_bad_crc_dropped: Counter = stats.mpa_rx.bad_crc_dropped,
-    /// Segments that did not begin with an FPDU, as far as that was known when they came.
+    /// Segments that did not begin with an FPDU, if that was known on arrival: in order, or by a marker.
     mpa_alignment_lost: Counter = stats.mpa_rx.alignment_lost,
-    /// Bytes taken and thrown away after an error.
+    /// Bytes discarded after an error.
     mpa_bytes_discarded: Counter Bytes = stats.mpa_rx.discarded,
     /// FPDUs framed for the first time.
     mpa_fpdus_out: Counter = stats.mpa_tx.fpdus,
-    /// Segments that hold more than one FPDU.
+    /// Segments with more than one FPDU.
     mpa_segments_packed: Counter = stats.mpa_tx.packed,
-    /// Segments that begin or end inside an FPDU.
+    /// Segments that end inside an FPDU, or continue a cut one.
     mpa_segments_cut: Counter = stats.mpa_tx.cut,
-    /// Most bytes kept for retransmission at any time.
+    /// Maximum bytes kept for retransmission.
     mpa_bytes_kept_max: Maximum Bytes = stats.mpa_tx.kept_max,
 }}

@@ -24,22 +24,22 @@ pub(super) fn put_errors(
     let rdmap_errors = rdmap::ErrorCode::ALL.map(rdmap::ErrorCode::numbers).into_iter().zip(rdmap);
     for (numbers, count) in ddp_errors.chain(rdmap_errors).filter(|(_, count)| *count > 0) {
         let name = error_name(dataplane::Transport::Tcp, numbers);
-        counters.insert(format!("error_{name}"), count);
+        counters.insert(format!("error_{name}").into(), count);
     }
 }
 
 counters! { DDP, fn put_ddp(ddp: &ddp::Counters) {
-    /// Bytes placed in order.
+    /// Payload bytes placed in order.
     placed_in_order_bytes: Counter Bytes = ddp.placed_in_order_bytes,
-    /// Bytes placed beyond a gap.
+    /// Payload bytes placed out of order.
     placed_out_of_order_bytes: Counter Bytes = ddp.placed_out_of_order_bytes,
-    /// Segments taken, in order or not.
+    /// Segments accepted, in order or not.
     ddp_segments_in: Counter = ddp.segments_received,
-    /// Segments refused because a bound was reached; the peer sends them again.
+    /// Segments refused because a limit was reached. The peer retransmits them.
     ddp_segments_refused: Counter = ddp.segments_refused,
-    /// Segments ignored: beyond an error, after the end, or seen before.
+    /// Segments ignored: beyond an error, after the end, or duplicate.
     ddp_segments_ignored: Counter = ddp.segments_ignored,
-    /// Most records of segments beyond a gap at one time.
+    /// Maximum number of records of out-of-order segments.
     ddp_out_of_order_records_max: Maximum = ddp.ooo_records_max,
     /// Tagged messages delivered.
     ddp_tagged_delivered: Counter = ddp.tagged_delivered,
@@ -47,13 +47,13 @@ counters! { DDP, fn put_ddp(ddp: &ddp::Counters) {
     ddp_untagged_delivered: Counter = ddp.untagged_delivered,
     /// Bytes of delivered messages.
     delivered_bytes: Counter Bytes = ddp.delivered_bytes,
-    /// Segments given to the LLP for the first time.
+    /// Segments passed to the LLP for the first time.
     ddp_segments_out: Counter = ddp.segments_sent,
-    /// Bytes given to the LLP for the first time.
+    /// Payload bytes passed to the LLP for the first time.
     sent_bytes: Counter Bytes = ddp.sent_bytes,
-    /// Messages acknowledged whole.
+    /// Messages completely acknowledged.
     ddp_messages_sent: Counter = ddp.messages_sent,
-    /// Messages that were not sent, or not whole.
+    /// Messages flushed: not sent, or not completely.
     ddp_messages_flushed: Counter = ddp.messages_flushed,
 }}
 
@@ -64,27 +64,27 @@ counters! { RDMAP, fn put_rdmap(rdmap: &rdmap::Counters) {
     rdmap_immediates_in: Counter = rdmap.immediates_received,
     /// Writes delivered.
     rdmap_writes_in: Counter = rdmap.writes_received,
-    /// Bytes of Writes delivered.
+    /// Payload bytes of Writes delivered.
     rdmap_written_bytes: Counter Bytes = rdmap.written_bytes,
     /// Read Requests delivered.
     rdmap_reads_in: Counter = rdmap.reads_received,
-    /// Read Responses acknowledged whole.
+    /// Read Responses completely acknowledged.
     rdmap_reads_served: Counter = rdmap.reads_served,
-    /// Bytes of Read Responses acknowledged whole.
+    /// Payload bytes of acknowledged Read Responses.
     rdmap_read_bytes_served: Counter Bytes = rdmap.read_bytes_served,
-    /// Atomics done in our memory.
+    /// Atomics of the peer executed in local memory.
     rdmap_atomics_served: Counter = rdmap.atomics_served,
     /// STags that the peer has invalidated.
     rdmap_invalidations: Counter = rdmap.invalidations,
-    /// Our operations that completed.
+    /// Local operations completed.
     rdmap_completed: Counter = rdmap.completed,
-    /// Our operations that were flushed.
+    /// Local operations flushed.
     rdmap_flushed: Counter = rdmap.flushed,
-    /// Bytes that our Reads brought.
+    /// Payload bytes received by local Reads.
     rdmap_read_bytes: Counter Bytes = rdmap.read_bytes,
-    /// Times that a Read or atomic had to wait because ORD were outstanding.
+    /// Reads and atomics delayed because ORD requests were outstanding.
     rdmap_ord_waits: Counter = rdmap.ord_waits,
-    /// Most peers' requests at one time that awaited their response.
+    /// Maximum number of outstanding requests of the peer.
     rdmap_requests_max: Maximum = rdmap.requests_max,
     /// Terminates sent: 0 or 1.
     rdmap_terminates_out: Counter = rdmap.terminates_sent,

@@ -13,7 +13,7 @@ use super::{ENTRIES, EndContext};
 
 /// Number of first entries that are never dropped.
 const FIRST_ENTRIES: usize = 6;
-/// Maximum length of a sentence, bytes.
+/// Length to which a sentence is truncated, bytes, excluding the ellipsis.
 const MAX_SENTENCE: usize = 240;
 /// Maximum length of a header, bytes: DDP's and RDMAP's have at most 40.
 const MAX_HEADER: usize = 40;

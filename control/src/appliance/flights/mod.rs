@@ -1,12 +1,12 @@
 //! The flight recorder: events of each stream, and an archive of streams that did not end in order.
 //!
 //! The recorder is on unless `management.recorder` is false. A live stream has a few entries: its beginning, errors,
-//! and the ends of its directions. Consecutive deliveries share one entry, so idle and busy streams need about the
-//! same. Beyond [`ENTRIES`] entries in the middle are dropped and counted. The record of a stream that ends by an
-//! error, a Terminate, a reset or a time-out is archived. The archive is bounded in number and bytes; the oldest
-//! records are dropped first.
+//! and the ends of its directions. Consecutive deliveries share one entry, so idle and busy streams need about the same
+//! memory. If a stream has more than [`ENTRIES`], entries in the middle are dropped and counted. The record of a stream
+//! that ends by an error, a Terminate, a reset or a time-out is archived. The archive is bounded in number and bytes.
+//! The oldest record is dropped first; if the peer of the newest one has more than half of the records, its oldest.
 //!
-//! Headers of segments that DDP or RDMAP refused are recorded, payload is not. Entries are made from the workers'
+//! Headers of segments that DDP or RDMAP refused are recorded, payload is not. Entries are created from the workers'
 //! events. The workers record events of TCP and SCTP in a small ring per connection ([`dataplane::Record`]). They send
 //! the ring when a stream does not end in order, or on request.
 
@@ -49,7 +49,7 @@ pub(super) struct ArchiveBounds {
     pub bytes: usize,
 }
 
-/// What the control thread adds about the end of a stream.
+/// Facts about the end of a stream that the control thread adds.
 pub(super) struct EndContext<'a> {
     pub listener: Option<&'a str>,
     pub job: Option<u64>,
@@ -243,7 +243,7 @@ impl Flights {
     }
 }
 
-/// Returns true if the stream's peer is this host, at `port` if given.
+/// Returns true if the stream's peer has address `ip`, and port `port` if given.
 fn is_peer(flight: &Flight, ip: IpAddr, port: Option<u16>) -> bool {
     let end = flight.remote();
     end.ip() == ip && port.is_none_or(|port| port == end.port())

@@ -1,4 +1,4 @@
-//! Words that several parts of a record use.
+//! Texts for layers and times in records.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A worker's recording of a stream's connection, or of its association, as words and sentences.
+//! A worker's recording of a stream's connection, or of its association, and its conversion to event names and
+//! sentences.
 
 use std::time::{Duration, Instant};
 
@@ -69,7 +70,7 @@ impl WorkerRecording {
             == Some(Kind::WindowClosed)
     }
 
-    /// Returns what was awaited when the worker gave up the connection, if it did.
+    /// Returns the event that was awaited when the worker gave up the connection, if it did.
     pub(super) fn awaited(&self) -> Option<AwaitedEvent> {
         self.last(Kind::GaveUp)?.1.awaited_event()
     }
@@ -137,7 +138,7 @@ impl WorkerRecording {
         sentences
     }
 
-    /// Returns the word for a record, and details.
+    /// Returns the event name of a record, and details.
     pub(super) fn describe(&self, record: &Record) -> (&'static str, String) {
         let (number, answer, count) = (record.number, record.answer, record.count);
         match record.kind() {

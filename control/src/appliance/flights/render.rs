@@ -185,7 +185,7 @@ fn traffic_sentence(counters: &Counters) -> String {
     sentence + "."
 }
 
-/// Returns the word for an entry, and details.
+/// Returns the event name of an entry, and details.
 fn describe_entry(
     entry_kind: &EntryKind,
     after: impl Fn(Instant) -> Duration,

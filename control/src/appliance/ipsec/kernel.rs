@@ -244,7 +244,7 @@ impl Kernel {
         self.transmit();
     }
 
-    /// Returns what the policies with this protection require.
+    /// Returns the requirements of the policies with this protection.
     pub(in crate::appliance) fn protection(
         &self,
         protection: Protection,

@@ -38,7 +38,7 @@ pub struct Ipsec {
 pub(super) struct SaIdentity {
     pub(super) spi: u32,
     pub(super) direction: SaDirection,
-    /// Name from the configuration, or of the protection.
+    /// Name from the configuration. An SA of the kernel has the name of its protection.
     pub(super) name: String,
 }
 
@@ -128,7 +128,7 @@ impl Owners {
         }
     }
 
-    /// Returns an owner per protection; owners take turns.
+    /// Returns the owner of each protection. Owners are assigned round-robin.
     pub(super) fn assign_owners(&self, protections: usize) -> Vec<WorkerId> {
         (0..protections).map(|at| WorkerId(self.0[at % self.0.len()])).collect()
     }

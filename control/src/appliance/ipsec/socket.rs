@@ -86,7 +86,7 @@ impl Socket {
         let kernel = from.and_then(|from| SocketAddrNetlink::try_from(from).ok());
         let kernels = kernel.is_some_and(|from| from.pid() == 0);
         let taken = take(match whole > len || !kernels {
-            // A truncated datagram counts as lost. Datagrams from other processes are ignored.
+            // A truncated datagram is handled as lost. Datagrams from other processes are ignored.
             true if kernels => ReceiveOutcome::Lost,
             true => ReceiveOutcome::Datagram(&[]),
             false => ReceiveOutcome::Datagram(&self.buffer[..len]),

@@ -1,3 +1,5 @@
+//! SAs from files: sequence numbers across restarts, refused key files, and the start with kernel policies.
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 

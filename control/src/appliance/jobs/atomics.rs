@@ -150,9 +150,9 @@ impl Atomics {
     }
 }
 
-/// Checks the alignment: targets of atomic operations are 64-bit aligned (RFC 7306 §5). Only the peer can check a bare
-/// TO. In an advertised region the offset or the TO must be aligned: the region starts at aligned memory, or its TOs
-/// are addresses.
+/// Checks the alignment: targets of atomic operations are 64-bit aligned (RFC 7306 §5). TOs of an advertised region
+/// either are addresses or count from an aligned start. A target is therefore certainly misaligned only if neither its
+/// TO nor its offset is aligned. The peer checks a bare TO.
 fn check_alignment(target: &RemotePlace, to: u64) -> Result<(), ApiError> {
     match target {
         RemotePlace::Region { name, offset }

@@ -1,13 +1,15 @@
 //! Benches: the workers generate load on dedicated streams. One bench runs at a time.
 //!
 //! ```text
-//!  Connecting (streams are opened one after the other; writes and reads also need memory:
-//!      Staging (memory created with the first stream; its STag registered for each))
-//!    -> Running (the workers post on their own) -- time elapsed --> Stopping (posted messages complete,
-//!      streams are closed) -> Done
-//!      In Stopping, progress is checked every 5 s. Without progress, or after a minute, the run fails.
-//!  at any time: an error, DELETE, or an expired lease -> Stopping (streams are reset) -> Failed, Cancelled
+//!  Connecting -> [Staging -> Connecting ->] Running --time elapsed--> Stopping -> Done
+//!  any state --error--> Stopping -> Failed
+//!  any state --DELETE, expired lease--> Stopping -> Cancelled
 //! ```
+//!
+//! Connecting opens the streams one after the other. Staging creates the local memory of writes and reads; its STag is
+//! registered for each stream. In Running the workers post on their own. In Stopping posted messages complete, then the
+//! streams are closed. Progress is checked every 5 s; without progress, or after a minute, the run fails. After an
+//! error or a cancellation the streams are reset.
 //!
 //! The results are from the workers' reports at the end of the run. Until then the workers' counters show the progress.
 //!

@@ -39,7 +39,7 @@ pub(super) struct Job {
     pub(super) confirm: ConfirmState,
 }
 
-/// Whether the peer has confirmed the bytes of a put. An acknowledgement shows only that the peer's TCP or SCTP has
+/// State of the peer's confirmation of a put's bytes. An acknowledgement shows only that the peer's TCP or SCTP has
 /// them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ConfirmState {
@@ -72,7 +72,7 @@ pub(super) struct Fetch {
     pub(super) stag: Option<Stag>,
     /// Offset of the first byte in that memory.
     pub(super) offset: u64,
-    /// When the outstanding Reads were posted, oldest first.
+    /// Times at which the outstanding Reads were posted, oldest first.
     pub(super) posted: VecDeque<Instant>,
 }
 

@@ -16,8 +16,8 @@ pub(super) struct Limit {
 }
 
 impl Limits {
-    /// Adds the time limit of an operation, if it has one. Removes those of operations that are not in progress any
-    /// more (`goes_on`).
+    /// Adds the time limit of an operation, if it has one. First removes the limits of operations for which `goes_on`
+    /// is false.
     pub(super) fn add(
         &mut self,
         task: Task,

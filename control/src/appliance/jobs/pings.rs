@@ -3,7 +3,7 @@
 //! A ping has its own stream, and memory that is accessible only on this stream:
 //!
 //! ```text
-//!  Connect -> memory made -> AddStag -> rounds -> answer, Close, RemoveStag
+//!  Connect -> memory created -> AddStag -> rounds -> answer, Close, RemoveStag
 //! ```
 
 use std::collections::HashMap;

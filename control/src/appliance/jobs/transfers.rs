@@ -6,7 +6,7 @@
 //!
 //! The destination is checked before the source is read. A bounded window of the source is in memory
 //! ([`puts`](super::puts)); it does not change while its messages may be retransmitted. A bounded number of messages is
-//! outstanding. A message counts as transferred when the peer's LLP has acknowledged all of it.
+//! outstanding. A message is considered transferred when the peer's LLP has acknowledged all of it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -40,8 +40,8 @@ pub(super) const MAX_POSTED: usize = 16;
 pub(in crate::appliance) const INPUT_WAIT: Duration = Duration::from_secs(30);
 /// Maximum number of jobs in progress.
 const MAX_RUNNING: usize = 16;
-/// Maximum number of stored jobs, in progress or ended. A client that starts many jobs and asks late still finds their
-/// results.
+/// Maximum number of stored jobs, in progress or ended. A client that starts many jobs and queries them late still
+/// finds their results.
 const MAX_JOBS: usize = 512;
 
 /// Jobs in progress and recent ended ones.

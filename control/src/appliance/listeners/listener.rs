@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use api::{ApiError, ListenerInfo, QueueInfo};
 use config::directories::{OpenPurpose, PathError};
-use config::{Config, Delivery, Fsync, ListenerLimits, ListenerSection, QueueSection};
-use dataplane::{ListenerId, PeerFilter};
+use config::{Config, Delivery, Fsync, ListenerSection, QueueSection};
+use dataplane::{ListenerConfig, ListenerId};
 use ddp::PdId;
 
 use super::slots::Serving;
+use super::worker_config;
 use crate::appliance::env::{Env, Origin};
 use crate::appliance::limits::{Ledger, Limits};
 use crate::files::FileId;
@@ -28,8 +29,8 @@ pub(in crate::appliance) struct Listener {
     pub(super) accepted: u64,
     pub(super) refused: u64,
     pub(super) origin: Origin,
-    /// Peers that the workers admit at this listener.
-    pub(super) peers: Arc<PeerFilter>,
+    /// The workers' configuration of the listener.
+    pub(super) at_workers: Arc<ListenerConfig>,
 }
 
 impl Listener {
@@ -88,7 +89,11 @@ impl Listener {
         }
         self.pd = pd;
         self.files = files;
-        workers_config_differs(&old, &self.section).then(|| self.id())
+        let new = worker_config(env, &self.section, self.id());
+        // `SetPeers` updates the peers.
+        let peers = Arc::clone(&self.at_workers.peers);
+        let is_current = ListenerConfig { peers, ..new } == *self.at_workers;
+        (!is_current).then(|| self.id())
     }
 
     /// Describes the listener for the API.
@@ -196,35 +201,6 @@ fn service_differs(old: &ListenerSection, new: &ListenerSection) -> bool {
     service(old) != service(new)
         || old.has_slots()
             && (&old.regions, old.limits.streams) != (&new.regions, new.limits.streams)
-}
-
-/// Returns true if the workers must apply the difference.
-fn workers_config_differs(old: &ListenerSection, new: &ListenerSection) -> bool {
-    workers_keys(old) != workers_keys(new)
-}
-
-/// Returns the values that the workers' configuration of a listener is made of, without its peers.
-fn workers_keys(section: &ListenerSection) -> impl PartialEq {
-    // Exhaustive patterns without `..`: a new key does not compile until it is compared or left out here.
-    let ListenerSection {
-        name: _,
-        interface,
-        address,
-        port,
-        transport,
-        ip,
-        peers: _,
-        require,
-        ulp,
-        mpa,
-        regions: _,
-        queues: _,
-        limits,
-    } = section;
-    let ListenerLimits { streams: _, streams_per_peer: _, pending, startup_timeout, idle_timeout } =
-        limits;
-    let place = (interface, address, port, transport);
-    (place, (ip, require, ulp, mpa), (pending, startup_timeout, idle_timeout))
 }
 
 /// Accessors for tests.

@@ -157,8 +157,10 @@ impl Listeners {
     ) -> Result<Listener, ApiError> {
         let files = open_queue_files(env, &section, None)?;
         let serving = Serving::new(&section, region);
+        let id = self.allocate_id();
         Ok(Listener {
-            ids: vec![self.allocate_id()],
+            ids: vec![id],
+            at_workers: Arc::new(worker_config(env, &section, id)),
             section,
             pd,
             ledger: Ledger::default(),
@@ -167,7 +169,6 @@ impl Listeners {
             accepted: 0,
             refused: 0,
             origin,
-            peers: Arc::default(),
         })
     }
 
@@ -194,7 +195,9 @@ impl Listeners {
         moved: Vec<StagEntry<Memory>>,
         replaces: ListenerId,
     ) {
-        listener.ids.push(self.allocate_id());
+        let id = self.allocate_id();
+        listener.ids.push(id);
+        listener.at_workers = Arc::new(worker_config(env, &listener.section, id));
         self.start(env, listener, moved, Some(replaces), None);
     }
 
@@ -203,14 +206,13 @@ impl Listeners {
     pub(super) fn start(
         &mut self,
         env: &mut Env,
-        mut listener: Listener,
+        listener: Listener,
         moved: Vec<StagEntry<Memory>>,
         replaces: Option<ListenerId>,
         answer: Option<Responder>,
     ) {
         let name = listener.section.name.clone();
-        let config = Arc::new(worker_config(env, &listener));
-        listener.peers = Arc::clone(&config.peers);
+        let config = Arc::clone(&listener.at_workers);
         let mut steps: Vec<Box<dyn Fn(Ticket) -> Command>> = Vec::new();
         if let Some(listener) = replaces {
             steps.push(Box::new(move |ticket| Command::RemoveListener { listener, ticket }));
@@ -234,17 +236,21 @@ impl Listeners {
         env.broadcast_all(Continuation::ListenerAdded { name, answer }, &steps);
     }
 
-    /// Sends the admitted peers of listeners for which the workers have other ones. Returns the names of these
-    /// listeners; the workers answer with [`Continuation::PeersSet`].
+    /// Sends the admitted peers of each listener whose lists have changed. Returns the names of these listeners; the
+    /// workers answer with [`Continuation::PeersSet`].
     pub(super) fn send_peers(&mut self, env: &mut Env) -> Vec<String> {
         let mut sent = Vec::new();
         for (name, listener) in &mut self.listeners {
             let peers = peer_filter(&env.context.config, &listener.section);
-            if *listener.peers == peers {
+            if *listener.at_workers.peers == peers {
                 continue;
             }
-            listener.peers = Arc::new(peers);
-            let (id, peers) = (listener.id(), Arc::clone(&listener.peers));
+            let peers = Arc::new(peers);
+            let id = listener.id();
+            listener.at_workers = Arc::new(ListenerConfig {
+                peers: Arc::clone(&peers),
+                ..ListenerConfig::clone(&listener.at_workers)
+            });
             env.broadcast(Continuation::PeersSet { name: name.clone() }, |ticket| {
                 Command::SetPeers { listener: id, peers: Arc::clone(&peers), ticket }
             });
@@ -253,7 +259,7 @@ impl Listeners {
         sent
     }
 
-    /// Records that all workers listen. If one refused, the listener is removed.
+    /// Handles the workers' answers to a new or restarted listener. If one refused, the listener is removed.
     pub(super) fn on_added(
         &mut self,
         env: &mut Env,
@@ -342,11 +348,12 @@ impl Listeners {
     }
 }
 
-fn worker_config(env: &Env, listener: &Listener) -> ListenerConfig {
+/// Returns the workers' configuration of a listener under the running configuration.
+fn worker_config(env: &Env, section: &ListenerSection, id: ListenerId) -> ListenerConfig {
     let facts = &env.context;
-    let interface = facts.interface_named(&listener.section.interface);
+    let interface = facts.interface_named(&section.interface);
     let workers = env.workers() as u32;
-    listener_config(&facts.config, &listener.section, listener.id(), interface, workers)
+    listener_config(&facts.config, section, id, interface, workers)
 }
 
 /// Checks that the interface exists and has the section's address.
@@ -385,7 +392,7 @@ fn shared_region_error(name: &str, other: &str) -> String {
     )
 }
 
-/// Returns why a listener and another one cannot exist at the same time, if so.
+/// Returns the reason why two listeners cannot exist at the same time, if any.
 pub(super) fn conflict(section: &ListenerSection, other: &ListenerSection) -> Option<String> {
     let (name, port) = (&section.name, section.port);
     if same_endpoint(section, other) {

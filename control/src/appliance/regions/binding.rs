@@ -259,7 +259,8 @@ impl Regions {
         regions.filter(|region| region.is_exclusive()).map(|region| region.stag).collect()
     }
 
-    /// Binds exclusive regions to `stream` on all workers. `continuation` follows when all have done so.
+    /// Binds exclusive regions to `stream` on all workers. `continuation` follows when all have done so; without an
+    /// exclusive region nothing is sent, and it does not follow.
     pub(in crate::appliance) fn bind(
         &self,
         env: &mut Env,

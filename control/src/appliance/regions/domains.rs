@@ -14,7 +14,7 @@ use super::Regions;
 use crate::appliance::env::Env;
 use crate::appliance::pending::Continuation;
 
-/// Allocates domains, and stores those planned for the configured regions.
+/// Allocator of protection domains, and the domains planned for the configured regions.
 pub(super) struct Domains {
     planned: HashMap<String, PdId>,
     next: u32,

@@ -1,7 +1,7 @@
 //! Regions: registration, exclusive use by one stream, deregistration.
 //!
 //! ```text
-//!             memory made          all workers have it        RemoveStag sent      all released
+//!             memory created       all workers have it        RemoveStag sent      all released
 //!  (loading) ------------> Adding -----------------> Active ----------------> Removing --------------> freed
 //!                                                                            (file regions: Closing, until
 //!                                                                             the file is written)
@@ -291,7 +291,7 @@ impl Regions {
         })
     }
 
-    /// Records that all workers have the region. If one refused, the region is removed.
+    /// Handles the workers' answers to a new region. If one refused, the region is removed.
     pub(super) fn on_added(
         &mut self,
         env: &mut Env,
@@ -557,7 +557,7 @@ impl Regions {
     }
 }
 
-/// Returns the error if region `b` has the memory that `a` would use.
+/// Returns the error if region `b` has the resource that `a` would use.
 fn resource_conflict(a: &RegionSection, b: &RegionSection) -> Option<String> {
     let resource = match (&a.backing, &b.backing) {
         (Backing::SharedMemory { object }, Backing::SharedMemory { object: other })

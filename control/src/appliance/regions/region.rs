@@ -27,12 +27,14 @@ pub(in crate::appliance) struct Region {
     pub(super) state: RegionState,
     /// The stream to which an exclusive region is bound.
     pub(super) bound: Option<StreamId>,
-    /// When the stream was bound, and when it last wrote.
+    /// Time at which the stream was bound, and time of its last delivery to the region; equal before the first
+    /// delivery.
     pub(super) held_since: Option<(Instant, Instant)>,
-    /// Streams to which the region was advertised.
+    /// Streams that use the region: it was advertised to them, or they have a slot of it.
     pub(super) users: HashSet<StreamId>,
     pub(super) file: Option<FileId>,
-    /// True if a stream may have written to the region since it was created or cleared.
+    /// True once the region was bound to a stream whose peer may write, or a job has written to it. Never reset, so
+    /// that the region is cleared before each further peer.
     pub(super) written: bool,
     pub(super) placed: u64,
     pub(super) messages: u64,

@@ -49,7 +49,7 @@ impl ConnectConfigs {
     }
 }
 
-/// Returns the cached configuration for `kind`, or makes and caches it. A full cache drops its oldest entry.
+/// Returns the cached configuration for `kind`, or creates and caches it. A full cache drops its oldest entry.
 fn get_or_insert<K: PartialEq, C>(
     cache: &mut Vec<(K, Arc<C>)>,
     kind: K,

@@ -29,7 +29,7 @@ struct LiveTotals {
     live_counts: LiveCounts,
 }
 
-/// Numbers of live streams and associations.
+/// Number of live associations, and bytes held by live streams.
 #[derive(Clone, Copy, Default, Debug)]
 pub(in crate::appliance) struct LiveCounts {
     pub associations: usize,
@@ -96,7 +96,7 @@ impl StreamCounts {
         live.double_counted.get_mut(usize::from(id.worker()))
     }
 
-    /// Ends the count. Returns the totals per worker, and the numbers of live streams and associations.
+    /// Ends the count. Returns the totals per worker, and the gauges of live streams and associations.
     pub(super) fn finish(&mut self) -> (Vec<Totals>, LiveCounts) {
         let mut totals = self.ended.clone();
         let Some(LiveTotals { sums, double_counted: twice, live_counts: present, .. }) =

@@ -105,7 +105,7 @@ impl Streams {
             return;
         }
         match self.queue(id, qn).map_or(Delivery::Discard, |queue| queue.deliver_to.clone()) {
-            // The echo was posted by the caller.
+            // Callers handle echoes, so only messages to discard arrive here.
             Delivery::Discard | Delivery::Echo => {
                 env.tally.discarded += 1;
                 self.repost_buffer(env, id, qn);
@@ -240,7 +240,7 @@ impl Streams {
         }
     }
 
-    /// Ends a stream whose peer violates the service's protocol.
+    /// Closes a stream whose service cannot continue, and logs the reason.
     fn end_service(&mut self, env: &mut Env, id: StreamId, reason: String) {
         if self.streams.get(&id).is_none_or(|stream| stream.state == State::Closing) {
             return;
@@ -260,7 +260,7 @@ pub(in crate::appliance) struct UntaggedHeader {
     pub rsvd_ulp: [u8; 5],
 }
 
-/// Where a stream's messages are delivered, as configured for its listener.
+/// Destination of a stream's messages, as configured for its listener.
 #[derive(Clone, Copy)]
 pub(in crate::appliance) struct Destination<'a> {
     /// Name of the listener, if the stream has one.

@@ -46,7 +46,7 @@ pub(super) fn stream(
 fn flow(info: &dataplane::FlowInfo, age: Duration) -> FlowInfo {
     let limits = &info.limits;
     let times = limits.times.map(|time| Duration::from(time).as_secs_f64());
-    // Time without another limit counts as limited by the application.
+    // Time without another limit is attributed to the application.
     let others: f64 = times.iter().sum();
     let whole = age.as_secs_f64().max(others).max(1e-9);
     let share = |limit: Limit, time: f64| match limit {

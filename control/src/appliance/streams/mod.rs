@@ -50,7 +50,7 @@ use super::pending_confirmations::Confirmation;
 use crate::service::{AcceptedStream, Slot};
 
 /// Delay before the first FPDU to siw. A responding siw loses an FPDU that arrives while it moves the socket from
-/// start-up to Full Operation: the FPDU stays in the socket until another one arrives.
+/// start-up to Full Operation. The FPDU stays in the socket until another one arrives.
 const SETTLING_TIME: Duration = Duration::from_millis(50);
 
 pub(super) struct Streams {
@@ -208,7 +208,7 @@ impl Streams {
         self.streams.insert(id, Stream { listener, ..fresh });
     }
 
-    /// Moves a stream whose bindings all workers have to `Accepting`. Returns the parameters of the answer.
+    /// Moves a stream to `Accepting` after all workers have applied its bindings. Returns the parameters of the answer.
     pub(super) fn accept(&mut self, id: StreamId) -> Option<AcceptParams<'_>> {
         let stream = self.streams.get_mut(&id)?;
         if stream.state == State::Binding {
@@ -384,8 +384,8 @@ impl Streams {
         self.close_if_answered(env, id);
     }
 
-    /// Closes a half-closed stream if all answers are acknowledged and all messages are in their files. Reads of a
-    /// service do not count, because the peer cannot answer them any more.
+    /// Closes a half-closed stream if all answers are acknowledged and all messages are in their files. Outstanding
+    /// Reads of a service do not delay the close, because the peer cannot answer them any more.
     pub(super) fn close_if_answered(&mut self, env: &mut Env, id: StreamId) {
         let half_closed = |s: &&Stream| s.end.peer_closed && s.state == State::Established;
         let Some(stream) = self.streams.get(&id).filter(half_closed) else { return };
@@ -570,8 +570,8 @@ impl Streams {
         counting.add_listed(part, |id| streams.contains_key(&id));
     }
 
-    /// Ends the count when all workers have answered. Returns the totals per worker, and the numbers of live streams
-    /// and associations.
+    /// Ends the count when all workers have answered. Returns the totals per worker, and the gauges of live streams and
+    /// associations.
     pub(super) fn finish_counting(&mut self) -> (Vec<Totals>, LiveCounts) {
         self.counting.finish()
     }

@@ -23,7 +23,7 @@ pub(super) struct Stalls(BTreeMap<StreamId, StalledStream>);
 
 struct StalledStream {
     remote: SocketAddr,
-    /// When the stream last made progress.
+    /// Time of the stream's last progress.
     since: Instant,
     hint: String,
 }

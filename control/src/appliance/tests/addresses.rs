@@ -49,7 +49,7 @@ fn connect_spec(addresses: &[&str]) -> ConnectSpec {
     ConnectSpec { alternatives: addresses.collect(), ..ConnectSpec::to_remote(first) }
 }
 
-/// Returns the open that was sent to the workers since the last call, if any; at most one.
+/// Returns the open that was sent to the workers since the last call, if any. Panics if there are several.
 fn take_connect(bench: &mut Bench) -> Option<Box<Connect>> {
     let all = bench.acknowledge().into_iter().filter_map(|command| match command {
         Command::Connect(connect) => Some(connect),

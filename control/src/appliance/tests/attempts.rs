@@ -1,7 +1,7 @@
 //! Failed passive handshakes: event, hint, and counters.
 
 use api::{ConnectSpec, UlpChoice};
-use dataplane::{FailedHandshake, HandshakeCount, HandshakeFailure, Transport};
+use dataplane::{Connect, FailedHandshake, HandshakeCount, HandshakeFailure, Transport};
 use tcp_lite::mpa::StartupError;
 
 use super::*;
@@ -17,16 +17,32 @@ fn attempts(bench: &Bench) -> Vec<EventKind> {
     bench.logged_events(|kind| matches!(kind, EventKind::HandshakeFailed { .. }))
 }
 
+/// Takes all commands of the workers. Returns the private data of the first reject among them.
+fn take_reject(bench: &mut Bench) -> Option<Vec<u8>> {
+    bench.all_commands().into_iter().find_map(|command| match command {
+        Command::Reject { private_data, .. } => Some(private_data),
+        _ => None,
+    })
+}
+
+/// Takes all commands of the workers. Returns the first connect among them.
+fn take_connect(bench: &mut Bench) -> Option<Box<Connect>> {
+    bench.all_commands().into_iter().find_map(|command| match command {
+        Command::Connect(connect) => Some(connect),
+        _ => None,
+    })
+}
+
 /// Returns the handshake counters of `/v1/stats`: listener, stage, reason and count.
 fn handshake_counts(bench: &mut Bench) -> Vec<(String, String, String, u64)> {
-    let mut answer_of_stats = bench.call(Request::Stats);
+    let mut pending = bench.call(Request::Stats);
     for command in bench.all_commands() {
         if let Command::ListStreams { ticket, .. } = command {
             let (streams, associations, handshakes) = (vec![], vec![], vec![]);
             bench.event(Event::Streams { ticket, streams, associations, handshakes, last: true });
         }
     }
-    let Ok(Reply::Stats(stats)) = answer(&mut answer_of_stats) else { panic!() };
+    let Ok(Reply::Stats(stats)) = answer(&mut pending) else { panic!() };
     let all = stats.handshakes.into_iter();
     all.map(|info| (info.listener, info.stage, info.reason, info.count)).collect()
 }
@@ -57,7 +73,7 @@ fn failed_handshake_report_is_logged_with_hint() {
     bench.event(failed_event(None, 80, "tcp", "no_listener"));
     let events = attempts(&bench);
     let EventKind::HandshakeFailed {
-        listener: of,
+        listener: listener_name,
         local,
         remote,
         stage,
@@ -70,7 +86,7 @@ fn failed_handshake_report_is_logged_with_hint() {
         panic!()
     };
     assert_eq!(
-        (of.as_deref(), local.as_str(), remote.as_str()),
+        (listener_name.as_deref(), local.as_str(), remote.as_str()),
         (Some("in"), "10.0.0.1:7471", "10.0.0.9:1234")
     );
     assert_eq!((stage.as_str(), reason.as_str(), *unreported), ("mpa", "http", 3));
@@ -95,7 +111,7 @@ fn failed_handshake_names_listener_on_other_transport() {
 fn handshake_counts_are_summed_by_listener_name() {
     let mut bench = bench_with_listener();
     let listener = bench.listener("in");
-    let mut asked = bench.call(Request::Stats);
+    let mut pending = bench.call(Request::Stats);
     let http = HandshakeFailure::new("mpa", "http");
     for command in bench.all_commands() {
         if let Command::ListStreams { ticket, .. } = command {
@@ -105,7 +121,7 @@ fn handshake_counts_are_summed_by_listener_name() {
             bench.event(Event::Streams { ticket, streams, associations, handshakes, last: true });
         }
     }
-    drop(answer(&mut asked));
+    drop(answer(&mut pending));
     // Two workers report. Counts are added once only, not at each request.
     let expected = [("", 4), ("in", 10)]
         .map(|(listener, count)| (listener.into(), "mpa".into(), "http".into(), count));
@@ -166,11 +182,7 @@ fn reject_carries_reason_and_connect_reports_it() {
     bench.request_stream(1, "10.0.0.2");
     bench.all_commands();
     bench.request_stream(2, "10.0.0.3");
-    let reject = bench.all_commands().into_iter().find_map(|command| match command {
-        Command::Reject { private_data, .. } => Some(private_data),
-        _ => None,
-    });
-    let private_data = reject.unwrap();
+    let private_data = take_reject(&mut bench).unwrap();
     let text = "listener_full: the listener has reached its limit of 1 streams";
     assert_eq!(private_data, text.as_bytes());
 
@@ -178,13 +190,10 @@ fn reject_carries_reason_and_connect_reports_it() {
     let mut other = bench_with_listener();
     let spec = ConnectSpec::to_remote(remote("10.0.0.9"));
     let mut pending = other.call(Request::Connect(spec));
-    let connect = other.all_commands().into_iter().find_map(|command| match command {
-        Command::Connect(connect) => Some(connect),
-        _ => None,
-    });
+    let connect = take_connect(&mut other).unwrap();
     let rejected = CloseReason::RejectedByPeer { private_data, enhanced: None };
     let reason = dataplane::ConnectError::Closed(rejected.into());
-    other.event(Event::ConnectFailed { ticket: connect.unwrap().ticket, reason });
+    other.event(Event::ConnectFailed { ticket: connect.ticket, reason });
     let error = answer(&mut pending).unwrap_err();
     assert!(error.message.ends_with(&format!("rejected by the peer: {text}")), "{error}");
     assert_eq!(error.hint.as_deref(), Some(RefusalKind::ListenerFull.peer_hint()));
@@ -219,30 +228,26 @@ fn request(
 fn wrong_ulp_is_refused_by_name() {
     let rdmap = LISTENER.replace("\"ddp\"", "\"rdmap\"\nservice = \"sink\"");
     let (bare, verbs) = (format!("{}{LISTENER}", host!()), format!("{}{rdmap}", host!()));
-    let of = |ulp| advert::encode_for(ulp, &[]);
+    let advertisement = |ulp| advert::encode_for(ulp, &[]);
     let to_bare = "wrong_ulp: the listener speaks bare DDP, the peer RDMAP";
     let to_rdmap = "wrong_ulp: the listener speaks RDMAP, the peer bare DDP";
     let cases = [
         (&bare, Some(Revision::Two), true, vec![], Some(to_bare)),
         (&bare, Some(Revision::Two), false, vec![], Some(to_bare)),
-        (&bare, Some(Revision::One), false, of(UlpKind::Rdmap), Some(to_bare)),
+        (&bare, Some(Revision::One), false, advertisement(UlpKind::Rdmap), Some(to_bare)),
         (&bare, None, true, vec![], Some(to_bare)),
-        (&bare, None, false, of(UlpKind::Rdmap), Some(to_bare)),
-        (&bare, Some(Revision::One), false, of(UlpKind::Ddp), None),
+        (&bare, None, false, advertisement(UlpKind::Rdmap), Some(to_bare)),
+        (&bare, Some(Revision::One), false, advertisement(UlpKind::Ddp), None),
         (&bare, Some(Revision::One), false, vec![], None),
-        (&verbs, Some(Revision::One), false, of(UlpKind::Ddp), Some(to_rdmap)),
-        (&verbs, None, false, of(UlpKind::Ddp), Some(to_rdmap)),
+        (&verbs, Some(Revision::One), false, advertisement(UlpKind::Ddp), Some(to_rdmap)),
+        (&verbs, None, false, advertisement(UlpKind::Ddp), Some(to_rdmap)),
         (&verbs, Some(Revision::Two), true, vec![], None),
         (&verbs, Some(Revision::One), false, b"of a verbs program".to_vec(), None),
     ];
     for (text, revision, reads, private_data, refusal) in cases {
         let mut bench = bench_with(text);
         request(&mut bench, 1, revision, reads, private_data.clone());
-        let reject = bench.all_commands().into_iter().find_map(|command| match command {
-            Command::Reject { private_data, .. } => Some(private_data),
-            _ => None,
-        });
-        let reject = reject.map(|bytes| String::from_utf8(bytes).unwrap());
+        let reject = take_reject(&mut bench).map(|bytes| String::from_utf8(bytes).unwrap());
         assert_eq!(reject.as_deref(), refusal, "{revision:?} {private_data:?}");
         let named = attempts(&bench).iter().any(|kind| {
             matches!(kind, EventKind::HandshakeFailed { reason, .. } if reason == "wrong_ulp")
@@ -258,17 +263,10 @@ fn connect_detects_wrong_ulp_in_the_advertisement() {
         let mut bench = bench_with_listener();
         let spec = ConnectSpec { ulp: ours, ..ConnectSpec::to_remote(remote("10.0.0.9")) };
         let mut pending = bench.call(Request::Connect(spec));
-        let connect = bench.all_commands().into_iter().find_map(|command| match command {
-            Command::Connect(connect) => Some(connect),
-            _ => None,
-        });
-        let connect = connect.unwrap();
-        let said = (ours == UlpChoice::Ddp).then_some(UlpKind::Ddp);
-        assert_eq!(
-            advert::ulp(&connect.private_data),
-            said,
-            "verbs programs get what they always got"
-        );
+        let connect = take_connect(&mut bench).unwrap();
+        // The request states bare DDP only. With RDMAP its private data is unchanged, as verbs programs expect it.
+        let stated = (ours == UlpChoice::Ddp).then_some(UlpKind::Ddp);
+        assert_eq!(advert::ulp(&connect.private_data), stated);
         bench.event(Event::Established {
             stream: StreamId(1),
             ticket: Some(connect.ticket),

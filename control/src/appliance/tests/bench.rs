@@ -86,7 +86,7 @@ fn end_run_time(bench: &mut Bench, moved: u64) -> Vec<u64> {
 /// Answers a progress check with `moved` bytes on the run's stream.
 fn answer_progress_check(bench: &mut Bench, moved: u64) {
     let commands = bench.all_commands();
-    // Bytes on other streams do not count.
+    // Bytes on other streams are not progress of the run.
     report_progress(bench, &commands, moved, 1 << 40);
 }
 

@@ -58,7 +58,7 @@ fn close_commands(bench: &mut Bench) -> Vec<&'static str> {
     words.collect()
 }
 
-/// Waits until the file writer's reports cause such commands. Returns them.
+/// Waits until the file writer's reports cause commands for confirmations or the stream's end. Returns them.
 fn wait_for_close_commands(bench: &mut Bench) -> Vec<&'static str> {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {

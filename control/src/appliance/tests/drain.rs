@@ -142,7 +142,7 @@ fn operator_drain_refuses_new_streams_and_keeps_live_ones() {
         bench.event(second);
         let refused = reject_text(&bench.acknowledge()).expect("a reject");
         assert!(refused.starts_with("draining: "), "{refused}");
-        // A stream that is being rejected does not count.
+        // Neither number includes a stream that is being rejected.
         let status = bench.core.status(bench.now);
         assert_eq!((status.streams, status.streams_left), (1, Some(1)));
         assert_eq!(bench.core.listeners().len(), 1, "the listener stays");

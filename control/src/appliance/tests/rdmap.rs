@@ -9,8 +9,8 @@ use super::*;
 /// The stream that [`connected_bench`] opens.
 pub(super) const OPENED: StreamId = StreamId(5);
 
-/// Returns a core with a listener `in` with these keys, and a region `scratch` of 64 KiB, which makes four slots of 16
-/// KiB.
+/// Returns a bench with the regions `scratch` and `own` of 64 KiB, and a listener `in` with these keys. A service that
+/// uses `scratch` has four slots of 16 KiB, one per stream.
 pub(super) fn serving_bench(keys: &str) -> Bench {
     let text = format!(
         r#"

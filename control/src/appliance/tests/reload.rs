@@ -178,6 +178,36 @@ fn changed_port_replaces_listener_on_workers_in_order() {
     assert_eq!(bench.core.listeners()["in"].ledger().streams(), 0, "its streams are still counted");
 }
 
+/// RFC 9293 §3.8.4: keepalive is off, except for streams with an exclusive region, which a vanished peer would occupy.
+#[test]
+fn changed_regions_update_keepalive_on_workers() {
+    let shared_only = BASIC.replace(r#"["own", "common"]"#, r#"["common"]"#);
+    let extra = EXTRA_SECTIONS.split("[[listener]]").next().unwrap();
+    let with_extra =
+        format!("{shared_only}{extra}").replace(r#"["common"]"#, r#"["common", "extra"]"#);
+    let mut bench = bench_with(&shared_only);
+    let mut sent = |text: &str| {
+        std::fs::write(&bench.file, text).unwrap();
+        let mut pending = bench.start_reload();
+        let commands = bench.commands(0);
+        let keepalive = commands.iter().find_map(|command| match command {
+            Command::AddListener { listener, .. } => match &listener.endpoint {
+                EndpointConfig::Tcp(endpoint) => Some(endpoint.tcp.keepalive.is_some()),
+                EndpointConfig::Sctp(_) => None,
+            },
+            _ => None,
+        });
+        let tickets: Vec<Ticket> = commands.iter().filter_map(ticket).collect();
+        tickets.into_iter().for_each(|ticket| bench.acknowledge_ticket(ticket));
+        bench.acknowledge();
+        report(pending.try_recv().unwrap()).unwrap();
+        keepalive
+    };
+    assert_eq!(sent(BASIC), Some(true), "an exclusive region is added");
+    assert_eq!(sent(&shared_only), Some(false), "the exclusive region is removed");
+    assert_eq!(sent(&with_extra), None, "a read-only region is added: no change");
+}
+
 #[test]
 fn reload_keeps_api_additions() {
     let mut bench = bench();

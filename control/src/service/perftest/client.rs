@@ -2,9 +2,9 @@
 //! [`super`] describes the messages. Each is a Send, answered by a Send of the same length.
 //!
 //! ```text
-//!  1 to 4   version, cycle buffer, cache line, MTU       10        the load is over
-//!  5        then the data stream is opened               11 to 15  what came of it
-//!  6 to 9   where the memory is; then the load begins    16        the end
+//!  1 to 4   version, cycle buffer, cache line, MTU       10        end of the load
+//!  5        then the data stream is opened               11 to 15  results
+//!  6 to 9   memory of both ends; then the load begins    16        end of the exchange
 //! ```
 
 use super::{MEMORY_MESSAGE_LEN, RemoteBuffer, VERSION_MESSAGE_LEN, is_version, parse_memory};

@@ -1,3 +1,5 @@
+//! Dialogues with perftest clients, in virtual time.
+
 use super::*;
 
 const HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));

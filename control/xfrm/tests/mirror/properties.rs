@@ -53,7 +53,7 @@ fn mirror_with_entries() -> Mirror {
 fn truncated_messages_are_counted() {
     for sample in samples() {
         for len in 0..sample.len() {
-            // A truncated datagram, and below a message that is too short for its type: both count as malformed.
+            // A truncated datagram, and below a message that is too short for its type: both are counted as malformed.
             let mut mirror = mirror_with_entries();
             mirror.input(&sample[..len]);
             assert_eq!(mirror.counters().malformed, u64::from(len > 0));

@@ -114,7 +114,7 @@ fn inbound_spi_is_unique() {
     kernel.delete_sa(1);
     let events = kernel.run(&mut mirror);
     assert_eq!((removed_ids(&events).len(), added_sas(&events).len()), (1, 1));
-    // Outbound SPIs are chosen by the peer: an equal inbound SPI is no conflict.
+    // Outbound SPIs are chosen by the peer: an equal inbound SPI is not a conflict.
     let (_, _, events) = synced_mirror(tunnel(1, 1), [inbound(400, 1), outbound(400, 1)]);
     assert_eq!(added_sas(&events).len(), 2);
 }

@@ -8,8 +8,8 @@
 //!                 ^ the state is added to the first word of the message
 //! ```
 //!
-//! A step is 64 words, of which at most one is inserted, in every second step and at the same position. The
-//! source's bytes behind it lie 4 bytes before their position in the copy.
+//! A step has 64 words. From the first inserted word on, every second step has one, at the same position in the step.
+//! Source bytes behind an inserted word are read 4 bytes in front of their position in the copy.
 
 use core::arch::x86_64::*;
 
@@ -79,7 +79,7 @@ unsafe fn pass_at<const SUM: bool, const VECTOR_OF_WORD: usize>(
     let (mut sums, by) = (Sums::new(), step_factors());
 
     let first = lead / Inserts::LEN;
-    // SAFETY: the message has the bytes behind `lead`.
+    // SAFETY: the mask selects the words behind `lead`, which are in the message.
     let mut acc = unsafe { words.step::<true, VECTOR_OF_WORD>(!0 << first) };
     if SUM {
         sums.add_all(&acc);
@@ -102,10 +102,10 @@ unsafe fn pass_at<const SUM: bool, const VECTOR_OF_WORD: usize>(
 
 /// Remaining steps of the copy, and remaining words to insert.
 struct InsertingCopy {
-    /// Source of the next step, before the shift by a word in it.
+    /// Source of the next step's words up to its inserted word.
     from: *const u8,
     to: *mut u8,
-    /// Steps before the one with the next word.
+    /// Number of steps before the one with the next inserted word.
     steps_before_insert: usize,
     /// Bit of the inserted word in the mask of its vector.
     insert_mask: u16,

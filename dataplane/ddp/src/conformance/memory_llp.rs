@@ -9,7 +9,7 @@ use crate::rdmap::{self, WorkRequest};
 use crate::testing::STAG;
 use crate::*;
 
-/// Most units in flight.
+/// Maximum number of units in flight.
 const WINDOW: usize = 8;
 /// Rounds without an acknowledgement after which the connection is lost.
 const MAX_IDLE_ROUNDS: usize = 20;

@@ -29,7 +29,7 @@ pub trait LowerReason: Clone + PartialEq + Debug + Display {
     fn name(&self) -> &'static str;
 }
 
-/// Reason for the end of a stream. The first cause counts; its consequences do not replace it.
+/// Reason for the end of a stream: its first cause. Later errors do not replace it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason<L> {
     /// Closed gracefully, this end first.
@@ -93,7 +93,7 @@ impl<L> CloseReason<L> {
         matches!(self, CloseReason::LocalShutdown | CloseReason::PeerShutdown)
     }
 
-    /// Returns the error that the stream found, or the peer's Terminate, once the order has reached it.
+    /// Returns the stream's error or the peer's Terminate, once all earlier segments have arrived.
     #[inline]
     pub fn from_stream<M: RegionMemory>(stream: &Ulp<M>) -> Option<Self> {
         if let Some(error) = stream.error() {

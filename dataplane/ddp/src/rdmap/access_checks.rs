@@ -13,7 +13,8 @@ pub(crate) struct StreamIdentity {
     pub(crate) stream: StreamId,
 }
 
-/// Returns the entry of `len` bytes from `to` on, at least one, and their offset in its memory.
+/// Returns the STag's entry, which contains the `len` bytes (at least one) from `to` on, and their offset in its
+/// memory.
 pub(crate) fn locate<M: crate::memory::RegionMemory>(
     stags: &StagTable<M>,
     identity: StreamIdentity,

@@ -4,7 +4,7 @@
 //! them. When the segment is next in order (for one that arrives in order: before placement) it must belong to the
 //! oldest:
 //! ```text
-//!   reads, oldest first:  [====came====.......]  [..........]  [....]
+//!   reads, oldest first:  [==received==.......]  [..........]  [....]
 //!                          ^ the next segment     ^ beyond a gap also here
 //! ```
 
@@ -29,7 +29,7 @@ pub(crate) struct OutstandingRead {
     pub(crate) stag: Stag,
     pub(crate) to: TaggedOffset,
     pub(crate) len: u32,
-    /// Ranges received in order, counted from `to`.
+    /// Byte ranges of the segments processed in order, relative to `to`.
     pub(crate) received: Ranges,
 }
 
@@ -56,17 +56,20 @@ impl DeliveredSegment {
 
 type Reject = checks::Reject<ErrorCode>;
 
+/// RDMAP's part of the data sink: outstanding Reads, and the messages that have arrived in order.
 #[derive(Debug)]
 pub(crate) struct Checks {
     atomics: bool,
     immediate: bool,
     /// Opcode of the unfinished tagged message whose segments have arrived in order.
     tagged: Option<u8>,
+    /// Reads without a complete response, oldest first.
     reads: LazyDeque<OutstandingRead>,
     /// Reads whose response is complete, until it is delivered.
     completed_reads: LazyDeque<OutstandingRead>,
+    /// Last segments of delivered untagged messages that the stream has not processed yet, oldest first.
     delivered: LazyDeque<DeliveredSegment>,
-    /// An error found by RDMAP that the order has reached.
+    /// An error found by RDMAP, once all earlier segments have arrived.
     pub(crate) reached_error: Option<Box<Error>>,
 }
 
@@ -109,12 +112,12 @@ impl Checks {
         self.reads.drain(..).map(|read| read.operation)
     }
 
-    /// Returns the Read whose response was delivered.
+    /// Removes the Read whose response was delivered, and returns it.
     pub(crate) fn pop_completed_read(&mut self) -> Option<OutstandingRead> {
         self.completed_reads.pop_front()
     }
 
-    /// Returns the last segment of the delivered untagged message.
+    /// Removes the last segment of the delivered untagged message, and returns it.
     pub(crate) fn pop_delivered(&mut self) -> Option<DeliveredSegment> {
         self.delivered.pop_front()
     }

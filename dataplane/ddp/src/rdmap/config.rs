@@ -15,18 +15,18 @@ const _: () = assert!(TERMINATE_BUFFER as usize >= MAX_LEN);
 /// Parameters of an RDMAP stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Most requests of the peer (Reads and atomics together, RFC 7306 §5.2) that await their response. A
+    /// Maximum number of the peer's requests (Reads and atomics together, RFC 7306 §5.2) that await their response. A
     /// further request is answered with a Terminate.
     pub ird: u16,
-    /// Most outstanding requests of this end; further ones wait. With 0 no request can be posted.
+    /// Maximum number of outstanding requests of this end; further ones wait. With 0 no request can be posted.
     pub ord: u16,
     /// Receive buffers posted at the start, for Sends and Immediate Data.
     pub recv_buffers: u32,
-    /// Bytes of each buffer: the maximum length of a Send.
+    /// Size of each buffer, bytes: the maximum length of a Send.
     pub recv_size: u32,
-    /// Most operations posted and not complete.
+    /// Maximum number of operations posted and not complete.
     pub max_operations: usize,
-    /// Most responses sent and not acknowledged. Beyond that, responses to further requests wait.
+    /// Maximum number of responses sent and not acknowledged. Beyond that, responses to further requests wait.
     pub max_responses: usize,
     /// True to accept and send RFC 7306's atomics. Otherwise they are an unexpected opcode.
     pub atomics: bool,
@@ -39,19 +39,19 @@ pub struct Config {
     /// True if the peer is siw, whose Terminates have their own layout. With any other peer the bits that identify that
     /// layout are reserved, and ignored (RFC 5040 §4.8).
     pub siw: bool,
-    /// Same meaning as [`StreamConfig::hold_confirmations`]. In addition, a Read of no bytes is reported
-    /// ([`Event::ReadHeld`](crate::rdmap::Event::ReadHeld)) and answered when the ULP releases it, as are the
-    /// requests behind it (RFC 5040 §5.5 (20): in order). A close waits for it.
+    /// Same meaning as [`StreamConfig::hold_confirmations`]. In addition, a zero-length Read is reported
+    /// ([`Event::ReadHeld`](crate::rdmap::Event::ReadHeld)) and answered when the ULP releases it, as are the requests
+    /// behind it (RFC 5040 §5.5 (20): in order). A close waits for it.
     pub hold_confirmations: bool,
     /// DDP version, which determines the version of RDMAP.
     pub version: VersionPolicy,
-    /// Most records of segments beyond a gap, about 40 bytes each.
+    /// Maximum number of records of segments beyond a gap, about 40 bytes each.
     pub max_ooo_records: usize,
 }
 
 impl Default for Config {
-    /// Returns 16 requests each way, 64 buffers of 4096 bytes, 1024 operations, 256 responses, all of RFC 7306,
-    /// the rest as in bare DDP.
+    /// Returns 16 requests in each direction, 64 buffers of 4096 bytes, 1024 operations, 256 responses, all of RFC
+    /// 7306, the rest as in bare DDP.
     fn default() -> Self {
         let ddp = StreamConfig::default();
         Config {

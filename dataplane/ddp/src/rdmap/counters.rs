@@ -33,7 +33,7 @@ pub struct Counters {
     pub read_bytes: u64,
     /// Times that a Read or atomic had to wait because ORD requests were outstanding.
     pub ord_waits: u64,
-    /// Most requests of the peer awaiting their response at one time.
+    /// Maximum number of requests of the peer awaiting their response at one time.
     pub requests_max: u64,
     /// Terminates sent: 0 or 1.
     pub terminates_sent: u64,

@@ -112,7 +112,8 @@ pub struct RdmapError {
     pub code: ErrorCode,
     /// The wrong value.
     pub mismatch: Mismatch,
-    /// Header of the message's last segment; shorter, or empty if there is none.
+    /// Header of the segment in error, or of the last segment of the message in error. Empty if the error has no
+    /// segment.
     pub header: ArrayVec<u8, MAX_DDP_HEADER>,
     /// Bytes of that segment, header included.
     pub segment_len: u32,

@@ -14,11 +14,11 @@ use crate::rdmap::{Error, Terminate};
 /// [`Event::Flushed`], carries `cookie`.
 #[derive(Clone, Debug)]
 pub enum WorkRequest<M> {
-    /// Send, with Solicited Event, with Invalidate, or with both.
+    /// Send, optionally with Solicited Event, with Invalidate, or with both.
     Send {
-        /// The bytes.
+        /// Source of the message's bytes.
         source: Source<M>,
-        /// Requests an event at the receiver.
+        /// True to request an event at the receiver.
         solicited: bool,
         /// An STag of the peer to be invalidated by this message.
         invalidate: Option<Stag>,
@@ -31,7 +31,7 @@ pub enum WorkRequest<M> {
         stag: Stag,
         /// TO of the first byte.
         to: TaggedOffset,
-        /// The bytes.
+        /// Source of the message's bytes.
         source: Source<M>,
         /// Carried by the operation's completion.
         cookie: Cookie,
@@ -67,9 +67,9 @@ pub enum WorkRequest<M> {
     },
     /// Immediate Data, 8 bytes (RFC 7306 §6).
     Immediate {
-        /// The bytes.
+        /// The message's 8 bytes, not interpreted.
         data: [u8; IMMEDIATE_LEN],
-        /// Requests an event at the receiver.
+        /// True to request an event at the receiver.
         solicited: bool,
         /// Carried by the operation's completion.
         cookie: Cookie,
@@ -112,7 +112,7 @@ impl<M> WorkRequest<M> {
         }
     }
 
-    /// True for Reads and atomics, which occupy the peer's request queue and so count against ORD.
+    /// True for Reads and atomics, which occupy the peer's request queue and are limited by ORD.
     pub(crate) fn is_request(&self) -> bool {
         matches!(self, WorkRequest::Read { .. } | WorkRequest::Atomic { .. })
     }
@@ -145,7 +145,7 @@ pub enum Event {
     Received {
         /// Bytes of the Send.
         data: Vec<u8>,
-        /// The peer requests an event.
+        /// True if the peer requests an event.
         solicited: bool,
         /// The STag that the peer has invalidated. It is invalid in this worker's table already; the control
         /// thread must remove it everywhere.
@@ -155,7 +155,7 @@ pub enum Event {
     Immediate {
         /// The 8 bytes.
         data: [u8; IMMEDIATE_LEN],
-        /// The peer requests an event.
+        /// True if the peer requests an event.
         solicited: bool,
     },
     /// The zero-length Send by which an initiator signals that it is ready (RFC 6581 §8). It uses up no buffer

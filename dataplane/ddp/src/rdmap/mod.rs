@@ -1,9 +1,9 @@
 //! RDMAP (RFC 5040) and its extensions (RFC 7306) above DDP: Sends, Writes, Reads, atomics, Immediate
 //! Data and the Terminate that ends a stream.
 //!
-//! Sans-IO as DDP is, and above any LLP: a [`Stream`] wraps a DDP stream and has the same interface to the LLP.
-//! Its ULP posts [`WorkRequest`]s and polls [`Event`]s. Call [`Stream::poll_event`] until it returns `None`
-//! after every call from the LLP.
+//! Sans-IO as DDP is, and above any LLP: a [`Stream`] wraps a DDP stream and has the same interface to the LLP. Its ULP
+//! posts [`WorkRequest`]s and polls [`Event`]s. After every call from the LLP, call [`Stream::poll_event`] until it
+//! returns `None`.
 //!
 //! ```text
 //!   ULP --post--> operations --ORD--+                      +--> events --> ULP
@@ -15,7 +15,7 @@
 //! the LLP requests the next one. A long Read Response therefore delays its own stream only. Operations
 //! complete in the order in which they were posted (RFC 5040 §5.5 (15)).
 //!
-//! Not here: the negotiation of IRD and ORD (the LLP's start-up), and which program may post which operation.
+//! Not included: the negotiation of IRD and ORD (the LLP's start-up), and which program may post which operation.
 
 mod access_checks;
 mod checks;

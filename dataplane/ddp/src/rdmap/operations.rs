@@ -1,11 +1,10 @@
 //! The ULP's own operations, from the post to their completion in order (RFC 5040 §5.5 (13), (15)).
 //!
 //! ```text
-//!  number:  first ......... waiting ......... end
-//!           | with DDP or    | not yet given  |
-//!           | ended, behind  | to DDP         |
-//!           | one that has   |                |
-//!           | not            |                |
+//!  number:  first ............ first waiting ... end
+//!           | handed to DDP, or | not handed
+//!           | ended behind an   | to DDP
+//!           | unfinished one    |
 //! ```
 
 use base::LazyDeque;

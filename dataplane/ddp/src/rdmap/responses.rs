@@ -6,8 +6,7 @@
 //!                          no message yet         pulled by the LLP   at most `max_sent`
 //! ```
 //!
-//! A request occupies the request queue until its response has been handed to the LLP completely: before that
-//! the peer cannot send another within IRD.
+//! A request counts against IRD until its response has been handed to the LLP completely.
 
 use arrayvec::ArrayVec;
 use base::LazyDeque;
@@ -131,8 +130,8 @@ impl<M: RegionMemory> Responses<M> {
         self.sent.pop_back();
     }
 
-    /// Returns the first Read of this STag that still reads from its region. `current`: the last response handed to DDP
-    /// is not yet with the LLP completely.
+    /// Returns the oldest unfinished Read from this STag. `current`: true if the last response handed to DDP has not
+    /// been handed to the LLP completely.
     pub(crate) fn find_read(&self, stag: Stag, current: bool) -> Option<PendingRead> {
         let last = self.sent.back().filter(|_| current).and_then(|sent| match sent {
             SentResponse::Read { request, origin } => {

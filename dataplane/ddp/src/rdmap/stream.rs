@@ -315,7 +315,8 @@ impl<M: RegionMemory> Stream<M> {
         self.error.is_none() && self.peer_terminate.is_none() && self.ddp.failure().is_none()
     }
 
-    /// Returns the error that ended the stream at this end and was reported in a Terminate.
+    /// Returns the error that ended the stream at this end. A Terminate reports it to the peer, if this end can send
+    /// one.
     pub fn error(&self) -> Option<&Error> {
         self.error.as_deref()
     }
@@ -376,7 +377,7 @@ impl<M: RegionMemory> Stream<M> {
             return false;
         };
         if self.ended {
-            // A Terminate waits behind the response: neither is sent.
+            // The Terminate is queued behind the response: neither is sent.
             self.ddp.close_now();
             self.process_sent_events();
             return true;
@@ -396,7 +397,7 @@ impl<M: RegionMemory> Stream<M> {
     /// Reports the error to the peer (RFC 5040 §5.4, §6.2.1). Operations and responses not yet handed to DDP
     /// are flushed, and no message follows the Terminate.
     fn terminate(&mut self, error: Error, finish: u32, buffers: Option<&mut BufferPool>) {
-        // RFC 5040 §7.1 (4): only the first error counts.
+        // RFC 5040 §7.1 (4): only the first error is reported.
         if self.ended {
             return;
         }
@@ -483,8 +484,8 @@ impl<M: RegionMemory> Stream<M> {
         })
     }
 
-    /// Returns the next operation's message. RFC 5040 §6.1: at most ORD requests are outstanding; RFC 7306
-    /// §5.2: atomics count.
+    /// Returns the next operation's message. RFC 5040 §6.1: at most ORD requests are outstanding; RFC 7306 §5.2:
+    /// atomics are requests, too.
     fn next_operation(&mut self, version: DdpVersion) -> Option<Message<M>> {
         let waiting = self.operations.next_waiting()?;
         if waiting.is_request() && self.requests_outstanding() >= self.ord as usize {

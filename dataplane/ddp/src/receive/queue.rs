@@ -18,7 +18,7 @@ use crate::config::QueueConfig;
 use crate::error::{ErrorCode, Field, Mismatch};
 use crate::llp::OrderKey;
 
-/// Most buffers posted: half the number space, so that MSNs compare.
+/// Maximum number of posted buffers: half the number space, so that MSNs compare.
 const MAX_POSTED: u32 = i32::MAX as u32;
 
 #[derive(Debug)]
@@ -38,11 +38,11 @@ pub(super) struct Queue {
 struct Assembly {
     msn: Msn,
     data: Vec<u8>,
-    /// Ranges received in order.
+    /// Byte ranges of the segments processed in order.
     ranges: Ranges,
     /// Key of the segment with the Last flag, once it has arrived.
     last: Option<OrderKey>,
-    /// True if the buffer counts as in order in the pool.
+    /// True if the pool accounts the buffer as in order.
     in_order: bool,
 }
 
@@ -157,8 +157,8 @@ impl Queue {
         } else if msn.before(self.next) {
             return Err(self.msn_range(msn));
         } else if distance >= self.posted {
-            // A buffer may be posted by the time the order gets here. RFC 5041 §7.1 lets the LLP recover, and
-            // the segment is checked again when it is next in order.
+            // A buffer may be posted by the time all earlier segments have arrived. RFC 5041 §7.1 lets the LLP recover,
+            // and the segment is checked again when it is next in order.
             return Err(Reject::Refused);
         }
         Ok(())

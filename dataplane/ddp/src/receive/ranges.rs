@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-/// Ranges of one message that need no memory of the worker.
+/// Number of ranges of one message that need no memory of the worker.
 const FREE_RANGES: u32 = 64;
-/// Ranges for which each further [`STEP_BYTES`] of memory make room.
+/// Number of further ranges per [`STEP_BYTES`] of memory.
 const STEP_RANGES: u32 = 64;
-/// Most bytes of one range, in a tree whose nodes are half full.
+/// Maximum memory of one range, bytes: in a tree whose nodes are half full.
 const RANGE_BYTES: u32 = 32;
 /// Bytes of the worker's memory for [`STEP_RANGES`] more ranges.
 pub(crate) const STEP_BYTES: u32 = STEP_RANGES * RANGE_BYTES;
 
-/// Received bytes of one message, as ranges that neither touch nor overlap. A sender in increasing offset needs
-/// one.
+/// Received bytes of one message, as ranges that neither touch nor overlap. One range suffices if the sender uses
+/// increasing offsets.
 #[derive(Debug)]
 pub(crate) enum Ranges {
     /// One range; empty if start and end are equal.

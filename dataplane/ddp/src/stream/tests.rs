@@ -127,9 +127,8 @@ fn region_model(plans: &[Plan]) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    // RFC 5041 §5.2, §5.3, §5.4: for any messages, MULPDU, order of arrival, keys, and times at which the LLP
-    // reports the order. The region is as sent; deliveries are in order, complete, at most once and never too
-    // early.
+    // RFC 5041 §5.2, §5.3, §5.4: for any messages, MULPDU, order of arrival, keys, and times of `order_complete`, the
+    // region is as sent; deliveries are in order, complete, at most once and never too early.
     #[test]
     fn any_arrival_order_delivers_once_in_order(
         plans in proptest::collection::vec(plan(), 1..14),
@@ -172,8 +171,8 @@ proptest! {
         prop_assert_eq!(rig.pool.in_use(), 0);
     }
 
-    // For one segment in error anywhere, and any arrival order: everything before it is delivered, and the
-    // report follows directly. No byte of it, or of later arrivals beyond it, is placed.
+    // For one segment in error anywhere, and any arrival order: everything before it is delivered, and the report
+    // follows directly. No byte of the segment in error is placed, nor of segments beyond it that arrive later.
     #[test]
     fn error_at_any_position_ends_delivery_there(
         plans in proptest::collection::vec(plan(), 1..10),

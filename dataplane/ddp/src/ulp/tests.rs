@@ -184,12 +184,12 @@ fn posts_for_the_other_ulp_are_refused() {
     let message =
         || Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp: [0; 5], source: bytes(), cookie };
     assert_eq!(rdmap.ulp.post(message()), Err(PostError::OtherUlp));
-    let lent = || {
+    let borrowed = || {
         let (rsvd_ulp, source) = ([0; 5], Source::Bytes(b"x".as_slice().into()));
         Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp, source, cookie }
     };
-    assert_eq!(rdmap.ulp.post_lent(lent()), Err(PostError::OtherUlp));
-    assert_eq!((ddp.ulp.post_lent(lent()), ddp.ulp.outstanding()), (Ok(()), 1));
+    assert_eq!(rdmap.ulp.post_borrowed(borrowed()), Err(PostError::OtherUlp));
+    assert_eq!((ddp.ulp.post_borrowed(borrowed()), ddp.ulp.outstanding()), (Ok(()), 1));
     for end in [&mut ddp, &mut rdmap] {
         assert_eq!(end.ulp.post_buffers(MESSAGE_QUEUE, 1), Ok(()));
         assert_eq!(end.ulp.post_buffers(Qn(77), 1), Err(PostError::NoSuchQueue(77)));

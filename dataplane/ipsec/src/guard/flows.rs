@@ -54,9 +54,9 @@ impl Key {
         Key { local: number(&flow.local), remote: number(&flow.remote), ports_and_flags: rest }
     }
 
-    /// Returns the key of a common packet: TCP or SCTP, whole, without IP options or extension headers. `None`
-    /// for any other. Equal to the key of its [`Flow::parse_with_visibility`], but without an intermediate flow: writing that and
-    /// reading it back in wider words costs more than the rest.
+    /// Returns the key of a whole TCP or SCTP packet without IP options or extension headers, `None` for other packets.
+    /// The key is the same as that of the flow of [`Flow::parse_with_visibility`]. An intermediate [`Flow`], written by
+    /// field and read back in wider words, would cost more than the rest.
     #[inline]
     fn read(packet: &[u8], direction: Direction) -> Option<Key> {
         let (ends, protocol, ports, families) = match packet.first()? {
@@ -129,7 +129,8 @@ impl Flows {
         Flows { spd, cache: Box::new([(Key::FREE, Decision::Bypass); FLOWS]) }
     }
 
-    /// Returns the cached decision on a packet's flow if the packet is a common one. `None`: use [`Flows::decide`].
+    /// Returns the cached decision on the flow of a whole TCP or SCTP packet without IP options or extension headers.
+    /// `None` for other packets and on a cache miss: use [`Flows::decide`].
     #[inline]
     pub(super) fn look_up_cached(
         &self,

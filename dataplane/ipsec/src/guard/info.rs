@@ -8,9 +8,9 @@ use crate::sa::{Mode, Shape, Use};
 /// An SA without its keys, for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaInfo {
-    /// Identifier of the SA.
+    /// Identifier in the data plane, never reused.
     pub id: SaId,
-    /// SPI, the SA's name at its receiver.
+    /// SPI, which identifies the SA at its receiver.
     pub spi: u32,
     /// Direction of the SA's packets.
     pub direction: Direction,

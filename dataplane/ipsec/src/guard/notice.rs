@@ -8,9 +8,9 @@ use base::Instant;
 use super::{IpsecDrop, Protection, SaId};
 use crate::policy::Flow;
 
-/// Most pending notices. Further ones are only counted.
+/// Maximum number of pending notices. Further ones are only counted.
 const MAX_NOTICES: usize = 64;
-/// Most audit events of all kinds per second.
+/// Maximum number of audit events of all kinds per second.
 const MAX_AUDITS: u32 = 16;
 
 /// A notice to the control thread, or to an auditor (RFC 4301 §5.2, RFC 4303 §4).
@@ -27,7 +27,8 @@ pub enum Notice {
     SoftExpired(SaId),
     /// An SA has ended: its hard lifetime has expired, or its sequence numbers are exhausted.
     HardExpired(SaId),
-    /// Fewer than half of an SA's reserved sequence numbers are left, or none.
+    /// Fewer than half of an SA's reserved sequence numbers are left. Repeated, at most once per second, for packets
+    /// that find none left.
     SequencesLow(SaId),
     /// A packet was dropped for a reason that RFC 4301 and RFC 4303 call auditable.
     Audit {

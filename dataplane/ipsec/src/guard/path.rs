@@ -36,8 +36,8 @@ impl Guard {
         Some(state.weakest?.min(out))
     }
 
-    /// Returns true if no packet of a flow can be sent or accepted with less than this strength: policies require the
-    /// same protection in both directions, and no existing SA is weaker. A missing SA is no exception, because no
+    /// Returns true if no packet of a flow can be sent or accepted with less than this strength. Policies must require
+    /// the same protection in both directions, and no existing SA may be weaker. A missing SA is allowed, because no
     /// packet passes until one exists.
     pub fn guarantees(&mut self, flow: &Flow, min_strength: Strength) -> bool {
         let Some(protection) = self.protection(flow) else { return false };

@@ -2,7 +2,7 @@
 //! worker, it does not accept a packet twice.
 //!
 //! ```text
-//!   held by a guard --SA ends--> left --SA with the same SPI and keys--> held
+//!   held by a guard --SA ends--> released --SA with the same SPI and keys--> held
 //! ```
 //!
 //! A window has one holder. While one guard holds it, an SA with the same SPI and keys at another guard opens no
@@ -15,7 +15,7 @@ use crate::crypto::Fingerprint;
 use crate::replay::Window;
 use crate::sa::Parameters;
 
-/// Most windows of ended SAs kept; the oldest is dropped first.
+/// Maximum number of windows kept of ended SAs; the oldest is dropped first.
 const MAX_WINDOWS: usize = 4096;
 
 /// SPI and keys identify an SA. Addresses and ports do not: an update may change them (RFC 4555, RFC 3948 §3.1).

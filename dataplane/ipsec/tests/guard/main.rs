@@ -1,4 +1,4 @@
-//! What a worker does with packets: what comes out of one guard goes into another, and nothing else.
+//! Packets between two guards, called as a worker calls them: the output of one is the input of the other.
 
 mod hosts;
 mod sas;

@@ -1,4 +1,4 @@
-//! Which packets policies protect, let pass or drop.
+//! Selection by policies: packets protected, passed in clear or dropped.
 
 use std::time::Duration;
 
@@ -61,8 +61,8 @@ fn clear_fragment_passes_only_without_protecting_policy() {
         piece[6..8].copy_from_slice(&[0x20, 0]);
         piece
     };
-    // Reassembled packets are matched after reassembly. Other fragments are judged by any packet that they may belong
-    // to.
+    // Fragments that the worker reassembles are matched afterwards. Any other fragment is denied if a policy that
+    // protects or drops may match its packet (RFC 4301 §7.4).
     for (protocol, source, judged) in [
         (6, 2, Err(Denial::Unprotected.into())),
         (50, 2, Err(Denial::Unprotected.into())),
@@ -112,7 +112,8 @@ fn replaced_policies_apply_at_once_and_keep_sas() {
     assert_eq!(a.outbound_verdict(&beyond, NOW), Ok(OutboundVerdict::Clear));
 }
 
-/// An IPv6 packet to host 2 from `source`: these headers, each with the number of the one before it, then 8 bytes of TCP.
+/// Returns an IPv6 packet to host 2 with these extension headers, then `tail`. A header is its number and its bytes
+/// after the Next Header field.
 fn v6(headers: &[(u8, &[u8])], tail: &[u8]) -> Vec<u8> {
     let first = headers.first().map_or(6, |(kind, _)| *kind);
     let mut out = vec![0x60, 0, 0, 0, 0, 0, first, 64];

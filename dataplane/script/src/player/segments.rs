@@ -1,8 +1,8 @@
 //! TCP as a [`DialogueCodec`].
 //!
-//! Values adopted from the host: its initial sequence number from its SYN, and the private data of an MPA Reply if
-//! the script leaves them open, which shift the stream after it. If these are an advertisement of `docs/protocol.md`,
-//! its STag and base TO replace the script's STag 16 and TO 0.
+//! Values adopted from the host: its initial sequence number from its SYN, and the private data of an MPA Reply if the
+//! script leaves them open. Their length shifts the stream after them. If these are an advertisement of
+//! `docs/protocol.md`, its STag and base TO replace the script's STag 16 and TO 0.
 //!
 //! Permitted deviations from the script:
 //! - acknowledgements and window updates that the script does not list;

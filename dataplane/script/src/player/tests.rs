@@ -1,4 +1,4 @@
-//! TCP dialogues whose host the test plays, in virtual time.
+//! TCP dialogues in virtual time. The test acts as the host.
 
 mod sctp;
 

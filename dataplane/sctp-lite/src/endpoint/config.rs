@@ -7,7 +7,7 @@ use ddp::EndpointPolicy;
 use crate::session;
 
 /// Configuration of an [`Endpoint`](super::Endpoint). By default an association does not linger.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct EndpointConfig {
     /// Configuration of the sessions.
     pub session: session::Config,

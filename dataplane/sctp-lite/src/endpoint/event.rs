@@ -13,7 +13,7 @@ const LAYER_LLP: u8 = 2;
 /// Error type of the codes of RFC 6581 §8.
 const ETYPE_STARTUP: u8 = 0;
 
-/// Identifies a session within one association; the number is not reused before `serial` wraps.
+/// Identifier of a session within one association, not reused before `serial` wraps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionId {
     /// SCTP stream identifier, the same in both directions.
@@ -124,10 +124,12 @@ pub enum SctpReason {
         /// The adaptation indication received, if any.
         seen: Option<u32>,
     },
-    /// The Initiate was not answered in time, or no Initiate was received.
+    /// No answer in time: to the Initiate by the peer, to a request by the owner, or no ready-to-receive message
+    /// (RFC 6581 §9.2).
     AnswerTimeout,
     /// The peer answered the Initiate with a Terminate: it has no room for the session (RFC 5043 §6.4), or does not
-    /// support the enhanced form.
+    /// support the enhanced form. Also if the association has fewer streams than requested, and so not the stream of
+    /// the session.
     TurnedAway,
     /// The peer terminated the session before its Initiate was answered.
     Cancelled,
@@ -161,7 +163,7 @@ impl LowerReason for SctpReason {
     const CARRIER: &'static str = "SCTP association";
     const LINGER_TEXT: &'static str = "given up by this end: the peer did not terminate in time";
 
-    /// Layer 2 with the codes of RFC 6581 §8.
+    /// Returns layer 2 with the codes of RFC 6581 §8.
     fn numbers(&self) -> Option<ErrorNumbers> {
         match self {
             SctpReason::Unsuitable(why) => {

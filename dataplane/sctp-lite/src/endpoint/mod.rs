@@ -170,8 +170,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.check_empty();
     }
 
-    /// Processes a packet between the two ends; its checksum is verified. The result tells whether its tag was
-    /// verified, and why SCTP dropped it or one of its chunks.
+    /// Processes a packet between the two ends, whose checksum the caller has verified. The result tells whether its
+    /// tag was verified, and why SCTP dropped it or one of its chunks.
     pub fn input(
         &mut self,
         now: Instant,
@@ -198,7 +198,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Memory for copies of unacknowledged messages whose source may change or is closed, bytes.
+    /// Returns the memory for copies of unacknowledged messages whose source may change or is closed, bytes.
     pub fn kept(&self) -> u64 {
         self.upper.kept_bytes()
     }
@@ -316,7 +316,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.reject(now, session, private_data)
     }
 
-    /// Number of the session's ULP events that [`poll_event`](Self::poll_event) has not returned yet.
+    /// Returns the number of the session's ULP events that [`poll_event`](Self::poll_event) has not returned yet.
     pub fn pending_events(&self, session: SessionId) -> usize {
         self.upper.slot(session).map_or(0, |slot| slot.pending_events())
     }
@@ -421,8 +421,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.process_changes(cx);
     }
 
-    /// Sets the bytes in front of SCTP packets, IP header included. Needed only if they differ from a plain IP
-    /// header.
+    /// Sets the length of the headers in front of SCTP packets, bytes: IP, and UDP if SCTP is encapsulated. Needed only
+    /// if it differs from an IP header without options.
     pub fn set_headers(&mut self, bytes: u16) {
         self.association.set_headers(bytes);
     }
@@ -442,7 +442,7 @@ impl<M: RegionMemory> Endpoint<M> {
         is_new
     }
 
-    /// State of the association.
+    /// Returns the state of the association.
     pub fn state(&self) -> sctp::State {
         self.association.state()
     }
@@ -463,17 +463,17 @@ impl<M: RegionMemory> Endpoint<M> {
         self.config.policy.last_message
     }
 
-    /// The association under the sessions.
+    /// Returns the association under the sessions.
     pub fn association(&self) -> &Association {
         &self.association
     }
 
-    /// Verification tag of the peer's packets.
+    /// Returns the verification tag of the peer's packets.
     pub fn local_tag(&self) -> Tag {
         self.association.local_tag()
     }
 
-    /// Verification tag of this end's packets; `None` before the peer has sent it.
+    /// Returns the verification tag of this end's packets; `None` before the peer has sent it.
     pub fn peer_tag(&self) -> Option<Tag> {
         Some(self.association.peer_tag()).filter(|tag| *tag != Tag::NONE)
     }
@@ -488,32 +488,32 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.live_slots().map(|slot| slot.id)
     }
 
-    /// State of a session; `None` after its end.
+    /// Returns the state of a session; `None` after its end.
     pub fn session_state(&self, session: SessionId) -> Option<State> {
         self.upper.slot(session).map(|slot| slot.state())
     }
 
-    /// DDP stream of a session; `None` before the session is accepted.
+    /// Returns the DDP stream of a session; `None` before the session is accepted.
     pub fn stream(&self, session: SessionId) -> Option<&Ulp<M>> {
         Some(&self.upper.slot(session)?.accepted.as_ref()?.stream)
     }
 
-    /// Agreed parameters; `None` before the session is accepted.
+    /// Returns the agreed parameters; `None` before the session is accepted.
     pub fn params(&self, session: SessionId) -> Option<StreamParams> {
         self.upper.slot(session)?.params(self.upper.mulpdu())
     }
 
-    /// Counters of a live session.
+    /// Returns the counters of a live session.
     pub fn session_stats(&self, session: SessionId) -> Option<SessionStats> {
         self.upper.slot(session).map(|slot| slot.stats())
     }
 
-    /// Counters of the association.
+    /// Returns the counters of the association.
     pub fn stats(&self) -> EndpointStats {
         EndpointStats { sctp: *self.association.stats(), adaptation: self.upper.stats }
     }
 
-    /// Time of the last packet received from the peer with a valid tag.
+    /// Returns the time of the last packet received from the peer with a valid tag.
     pub fn idle_since(&self) -> Instant {
         self.association.last_received()
     }
@@ -534,10 +534,10 @@ impl<M: RegionMemory> Endpoint<M> {
             && self.empty_deadline.is_none()
     }
 
-    /// Processes all changes that a call caused.
+    /// Settles the sessions that a call changed, and processes the events of the association.
     fn process_changes(&mut self, cx: &mut Context<'_, M>) {
         let now = self.now;
-        // First the messages received over the association, then the events of the association itself.
+        // Received messages take effect before the events of the association.
         self.upper.settle_all(now, cx);
         if self.upper.take_abort() {
             self.association.abort(now, b"a session failed behind its Terminate");
@@ -545,7 +545,7 @@ impl<M: RegionMemory> Endpoint<M> {
         while let Some(event) = self.association.poll_event() {
             match event {
                 sctp::Event::Up { streams } => self.upper.on_up(now, streams),
-                // The sessions are already notified. New sessions count from here.
+                // The old sessions have already ended. `was_used` refers to the restarted association.
                 sctp::Event::Restarted { .. } => self.was_used = false,
                 sctp::Event::PeerShutdown => {
                     self.peer_shut_down_first = !self.upper.is_closing();

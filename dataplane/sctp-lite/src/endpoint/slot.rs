@@ -134,12 +134,12 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.push_event(SessionEvent::Request { private_data, enhanced }, env);
     }
 
-    /// State of the session.
+    /// Returns the state of the session.
     pub(super) fn state(&self) -> State {
         self.lifecycle.state()
     }
 
-    /// Time at which to call [`on_deadline`](Self::on_deadline).
+    /// Returns the time at which to call [`on_deadline`](Self::on_deadline).
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.lifecycle.deadline()
     }
@@ -162,7 +162,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.pending_events() >= most as usize && self.accepts_data()
     }
 
-    /// Number of ULP events that the owner has not taken.
+    /// Returns the number of ULP events that the owner has not taken.
     pub(super) fn pending_events(&self) -> usize {
         self.accepted.as_ref().map_or(0, |full| full.stream.pending_events())
     }
@@ -287,7 +287,7 @@ impl<M: RegionMemory> SessionSlot<M> {
     ) {
         let stream = Ulp::new_accepted(id, pd, env.peer, ulp, agreed, Stag(0));
         let mut full = Box::new(AcceptedSession { stream, agreed });
-        // Place 0 in the order was the Initiate or Accept; the first segment has place 1.
+        // The order key is the DDP-SSN: 0 was the Initiate or Accept, 1 is the first segment.
         full.stream.sink(cx.reborrow()).order_complete(OrderKey(1));
         self.accepted = Some(full);
     }
@@ -298,7 +298,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.push_event(SessionEvent::Established { private_data, params }, env);
     }
 
-    /// Agreed parameters; `None` before the session is accepted.
+    /// Returns the agreed parameters; `None` before the session is accepted.
     pub(super) fn params(&self, mulpdu: usize) -> Option<StreamParams> {
         let full = self.accepted.as_ref()?;
         let ddp_version = full.stream.version();
@@ -438,7 +438,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
         let Some(full) = &self.accepted else { return };
         if !self.lifecycle.is_receiving() {
-            // The error was posted but could not be sent in time.
+            // The session has already failed, and its error has not been sent yet.
             *env.abort_requested = true;
         } else if let Some(segment) = full.stream.abort_segment(ETYPE_STARTUP, CODE_LOCAL) {
             self.session.queue_final_segment(segment);
@@ -536,8 +536,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         if self.state() == State::Closed {
             return;
         }
-        // RFC 5043 §6.2: one Terminate suffices, this end's if acknowledged, or the peer's. After an ABORT the peer's is
-        // not enough, because the ABORT replaces the acknowledgement of this end's.
+        // RFC 5043 §6.2: one Terminate suffices: this end's if acknowledged, or the peer's. After an ABORT by the peer,
+        // the peer's Terminate is not enough: the peer may not have received this end's messages.
         let aborted = matches!(reason, CloseReason::Lower(SctpReason::PeerAbort { .. }));
         let enough = self.session.is_own_done() || self.session.is_peer_done() && !aborted;
         if self.state() == State::Closing && !(reason.is_graceful() || enough) {
@@ -549,7 +549,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.finish(env, cx);
     }
 
-    /// Ends the session because the peer began another one on its streams, so it has received all of this session.
+    /// Ends the session because the peer began another one on its streams. The peer has therefore received all messages
+    /// of this session.
     pub(super) fn on_superseded(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if self.state() == State::Closed {
             return;
@@ -579,7 +580,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Counters of the session's layers.
+    /// Returns the counters of the session's layers.
     pub(super) fn stats(&self) -> SessionStats {
         let session = self.session.stats();
         let Some(full) = &self.accepted else {

@@ -34,7 +34,7 @@ pub(super) use call::UpperCall;
 pub struct AdaptationStats {
     /// Sessions requested by the peer and reported to the owner.
     pub requests: u64,
-    /// Initiates answered with a Terminate, because a limit was reached (RFC 5043 §6.4).
+    /// Initiates answered with a Terminate, because a limit was reached (RFC 5043 §6.4) or the association is closing.
     pub turned_away: u64,
     /// Sessions terminated because the peer's messages violate the legal sequences (RFC 5043 §6.1).
     pub illegal: u64,
@@ -85,7 +85,8 @@ pub(super) struct Upper<M: RegionMemory> {
 #[derive(Debug, Default)]
 struct DirtySlots {
     slots: VecDeque<u16>,
-    /// Session that took the fast path in this packet and needs no settling; used to keep the order.
+    /// Stream of the session that took the fast path in this packet and needs no settling. Messages of other sessions
+    /// then take the slow path, so that sessions are settled in the order of their changes.
     fast_path_slot: Option<u16>,
     /// See [`Env::abort_requested`].
     abort_requested: bool,
@@ -125,7 +126,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Processes that the association is up, with `pairs` pairs of streams.
+    /// Processes the start of the association, with `pairs` pairs of streams.
     pub(super) fn on_up(&mut self, now: Instant, pairs: u16) {
         // RFC 5043 §8: like-numbered streams make a pair.
         self.pairs = pairs;
@@ -184,12 +185,12 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Memory for copies of unacknowledged messages whose source may change or is closed, bytes.
+    /// Returns the memory for copies of unacknowledged messages whose source may change or is closed, bytes.
     pub(super) fn kept_bytes(&self) -> u64 {
         self.kept.memory
     }
 
-    /// Number of live sessions.
+    /// Returns the number of live sessions.
     pub(super) fn live_count(&self) -> usize {
         self.live_sessions
     }
@@ -358,7 +359,7 @@ impl<M: RegionMemory> Upper<M> {
         Some(result)
     }
 
-    /// Same as [`with_slot`](Self::with_slot), but without the check for data to send. That check happens when the
+    /// Does the same as [`with_slot`](Self::with_slot), without the check for data to send. That check happens when the
     /// slot is settled, once per packet and before the next transmission.
     fn with_slot_unsettled<R>(
         &mut self,
@@ -405,8 +406,8 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Same as [`with_slot`](Self::with_slot), without settling later. Updates the timer and the queue of slots with
-    /// data to send.
+    /// Does the same as [`with_slot`](Self::with_slot), without settling later. Updates the timer and the queue of
+    /// slots with data to send.
     pub(super) fn with_slot_no_settle<R>(
         &mut self,
         stream: u16,
@@ -424,7 +425,7 @@ impl<M: RegionMemory> Upper<M> {
         Some(result)
     }
 
-    /// Calls `f` with a slot and updates its timer.
+    /// Calls `f` with a slot, and updates its timer and the totals of all slots.
     fn call_slot<R>(
         &mut self,
         stream: u16,
@@ -654,7 +655,7 @@ impl<M: RegionMemory> Upper<M> {
                 let id = self.next_session_id(stream);
                 let mut session = Session::new_failed(stream, max_segment);
                 let (message, ssn) = (Message::parse(received), Message::ssn(received));
-                // The message is discarded, but recorded in the order.
+                // The message is discarded; its DDP-SSN counts as received.
                 let _taken = session.receive(&message, ssn, None::<&mut ddp::UlpSink<'_, M>>);
                 self.insert_unreported(SessionSlot::new(id, session, State::Closed), now);
             }

@@ -23,11 +23,12 @@ use super::state::{State, Transition};
 use super::stats::Stats;
 use super::timers::{Timer, Timers};
 
-/// Bytes of an ABORT's Upper Layer Abort Reason that are sent or kept, at most.
+/// Maximum number of bytes of an ABORT's Upper Layer Abort Reason that are sent or kept.
 pub(super) const MAX_REASON: usize = 128;
 
 /// Time for which the last packet of an association waits for room and for the next hop's link-layer address. Address
-/// resolution fails after three seconds (RFC 4861 §10). If lost, the packet is not retransmitted (RFC 9260 §9.1).
+/// resolution fails after three seconds (RFC 4861 §10). A last packet that is lost is not retransmitted (RFC 9260
+/// §9.1).
 const LAST_PACKET_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Protocol violation of a peer that ends an association.
@@ -370,51 +371,52 @@ impl Association {
 
     // --- queries -----------------------------------------------------------------------------------
 
-    /// State of the association.
+    /// Returns the state of the association.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// True if the association is closed, all events are polled, and the last packet is sent or dropped. With calls
-    /// of [`handle_timeout`](Self::handle_timeout), this takes a bounded time after the end.
+    /// True if the association is closed, all events are polled, and the last packet is sent or dropped. If
+    /// [`handle_timeout`](Self::handle_timeout) is called when due, it becomes true within a bounded time after the
+    /// end.
     pub fn is_done(&self) -> bool {
         self.state == State::Closed
             && self.pending_replies.last_packet.is_none()
             && self.events.is_empty()
     }
 
-    /// Addresses and ports of the two ends.
+    /// Returns the addresses and ports of the two ends.
     pub fn ends(&self) -> &Ends {
         &self.identity.ends
     }
 
-    /// Verification tag of the peer's packets.
+    /// Returns the verification tag of the peer's packets.
     pub fn local_tag(&self) -> Tag {
         self.identity.local_tag
     }
 
-    /// Verification tag of this end's packets; [`Tag::NONE`] before the peer has sent it.
+    /// Returns the verification tag of this end's packets; [`Tag::NONE`] before the peer has sent it.
     pub fn peer_tag(&self) -> Tag {
         self.identity.peer_tag
     }
 
-    /// Pairs of streams; zero before they are negotiated.
+    /// Returns the number of stream pairs; zero before they are negotiated.
     pub fn streams(&self) -> u16 {
         self.streams
     }
 
-    /// Time of the last packet received from the peer with a valid tag.
+    /// Returns the time of the last packet received from the peer with a valid tag.
     pub fn last_received(&self) -> Instant {
         self.liveness.last_received
     }
 
-    /// Consecutive unanswered retransmissions and heartbeats (RFC 9260 §8.1).
+    /// Returns the number of consecutive unanswered retransmissions and heartbeats (RFC 9260 §8.1).
     pub fn error_count(&self) -> u32 {
         self.errors
     }
 
-    /// Largest packet that the path is known to carry, bytes. A longer packet, which retransmits a message from
-    /// before a reduction, is fragmented by IP (RFC 9260 §6.9).
+    /// Returns the largest packet that the path is known to carry, bytes. A longer packet, which retransmits a message
+    /// from before a reduction, is fragmented by IP (RFC 9260 §6.9).
     pub fn path_len(&self) -> usize {
         self.packet_len
     }
@@ -430,17 +432,17 @@ impl Association {
         (self.state != State::Closed).then(|| self.sender.stall(now, last)).flatten()
     }
 
-    /// Counters of the association.
+    /// Returns the counters of the association.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// The receive half.
+    /// Returns the receive half.
     pub fn receiver(&self) -> &Receiver {
         &self.receiver
     }
 
-    /// The send half.
+    /// Returns the send half.
     pub fn sender(&self) -> &Sender {
         &self.sender
     }

@@ -10,12 +10,13 @@ use super::receive::ReceiveConfig;
 use super::send::SendConfig;
 
 /// Smallest packet that a path is assumed to carry, bytes: one DATA chunk with a DDP-SSN and the minimum MULPDU
-/// (RFC 5043 §9). It equals the minimum IPv4 MTU of 576 minus the headers of IP and UDP.
+/// (RFC 5043 §9). It equals 576, the datagram length that every IPv4 host accepts (RFC 1122 §3.3.3), minus the headers
+/// of IP and UDP.
 pub const MIN_PACKET: usize = 12 + padded(16 + 2 + MIN_MESSAGE);
 const _: () = assert!(MIN_PACKET == 576 - 20 - 8);
 
 /// Parameters of an association. Shared by associations and immutable.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// Adaptation layer indication sent, and required of the peer (RFC 5061 §4.2.6).
     pub adaptation: u32,
@@ -39,8 +40,8 @@ pub struct Config {
     /// True to probe the path MTU (RFC 8899): detects black holes where routers send no reports, and raises a reduced
     /// size again.
     pub path_mtu_probing: bool,
-    /// Minimum path MTU accepted from a report for IPv4, bytes, 68 to 1280. A smaller report counts as this value.
-    /// The minimum for IPv6 is 1280.
+    /// Minimum path MTU accepted from a report for IPv4, bytes, 68 to 1280. A smaller report counts as this value. The
+    /// minimum for IPv6 is 1280. The packet size in use is never below [`MIN_PACKET`].
     pub min_path_mtu: u16,
     /// Time after which sizes that the path did not carry are probed again, at least 5 minutes (PMTU_RAISE_TIMER,
     /// RFC 8899 §5.1.1; RFC 1191 §6.3, RFC 8201 §4).

@@ -16,13 +16,13 @@ base::explained! {
         BadHeader,
         /// The checksum is wrong (RFC 9260 §6.8).
         #[explain("sctp_bad_checksum",
-            cause = "On a veth the peer leaves the CRC32c to a device that does not fill it in; its associations time out. \
-                     Seldom a device that corrupts frames, or a sender of the old Adler-32.",
+            cause = "On a veth the peer leaves the CRC32c to a device that does not fill it in; its associations time \
+                     out. Rarely a device that corrupts frames, or a sender of the old Adler-32.",
             remedy = "`ethtool -K PEER tx off` in the peer's network namespace, where PEER is its interface.")]
         BadChecksum,
         /// A chunk, parameter or cause whose length is wrong (RFC 9260 §3.2).
         #[explain("sctp_bad_chunk",
-            cause = "A fuzzer, or a peer whose SCTP is broken.",
+            cause = "A fuzzer, or a peer whose SCTP is defective.",
             remedy = "`ddpctl capture PORT --filter \"sctp and dropped\"` shows the chunk; update the peer.")]
         BadChunk,
         /// A verification tag that is not this association's (RFC 9260 §8.5).
@@ -32,8 +32,8 @@ base::explained! {
         BadTag,
         /// A packet of no association (RFC 9260 §8.4).
         #[explain("sctp_out_of_the_blue",
-            cause = "The association has ended here, or nothing listens on that port; a NAT that changed the peer's port \
-                     looks the same.",
+            cause = "The association has ended here, or nothing listens on that port; a NAT that changed the peer's \
+                     port looks the same.",
             remedy = "Compare port and transport with `ddpctl listeners`. Through a NAT use SCTP in UDP \
                       (`udp_encapsulation` in `[sctp]`).")]
         OutOfTheBlue,
@@ -42,16 +42,16 @@ base::explained! {
             cause = "The association ended while packets of the peer were in flight.",
             remedy = "None.")]
         Closed,
-        /// A chunk that is not valid in this state, or shares a packet although it must be alone.
+        /// A chunk that is invalid in the present state, or one that must be alone in its packet and is not.
         #[explain("sctp_unexpected_chunk",
-            cause = "Duplicates of handshake chunks that the network delayed, or a peer whose SCTP is broken.",
+            cause = "Duplicates of handshake chunks that the network delayed, or a peer whose SCTP is defective.",
             remedy = "None while it is rare.")]
         UnexpectedChunk,
         /// A chunk of an unknown type that ends its packet (RFC 9260 §3.2).
         #[explain("sctp_unknown_chunk",
             cause = "The peer uses an extension that is not supported here, such as I-DATA or authentication, without \
                      negotiating it.",
-            remedy = "Turn the extension off at the peer.")]
+            remedy = "Disable the extension at the peer.")]
         UnknownChunk,
         /// An INIT or INIT ACK with an illegal value or without a mandatory parameter (RFC 9260 §3.3.2, §3.3.3).
         #[explain("sctp_bad_init",
@@ -70,12 +70,12 @@ base::explained! {
         BadCookie,
         /// An expired cookie (RFC 9260 §5.1.5).
         #[explain("sctp_stale_cookie",
-            cause = "The way to the peer takes longer than the cookie's life, or a replayed cookie.",
+            cause = "The round-trip time exceeds the lifetime of the cookie, or a cookie was replayed.",
             remedy = "Raise `cookie_life` in `[sctp]` on paths with very long delays or much loss.")]
         StaleCookie,
         /// A SACK of data never sent, or an outdated one (RFC 9260 §6.2.1).
         #[explain("sctp_bad_sack",
-            cause = "Acknowledgements overtook each other on the path; one of data never sent ends the association.",
+            cause = "Reordered SACKs. A SACK of data never sent ends the association.",
             remedy = "None while it is rare.")]
         BadSack,
         /// A DATA chunk whose TSN is too far ahead for a Gap Ack Block.
@@ -83,22 +83,23 @@ base::explained! {
             cause = "The peer sends far ahead of a gap that has not been filled, or a forged TSN.",
             remedy = "None: the peer retransmits. Look for loss on the path if it grows.")]
         BeyondWindow,
-        /// A DATA chunk that would exceed the limit of ranges beyond gaps.
+        /// A DATA chunk that would exceed the limit of out-of-order ranges.
         #[explain("sctp_too_many_gaps",
             cause = "Heavy loss or reordering.",
             remedy = "Look for loss on the path; raise `held_per_stream` in `[limits]`.")]
         TooManyGaps,
         /// A DATA chunk while the window is closed (RFC 9260 §6.2).
         #[explain("sctp_window_closed",
-            cause = "The peer probes a window that is closed because a region or queue takes nothing, or it ignores the \
-                     window.",
-            remedy = "See what the stream waits for with `ddpctl streams show`; raise `receive_window_limit` in `[sctp]`.")]
+            cause = "The peer probes a window that is closed because a region or queue accepts no data, or the peer \
+                     ignores the window.",
+            remedy = "`ddpctl streams show` has the cause for which the stream waits; raise `receive_window_limit` in \
+                      `[sctp]`.")]
         WindowClosed,
         /// A fragment that exceeds the association's budget for fragments.
         #[explain("sctp_too_many_fragments",
-            cause = "Messages larger than a packet arrive with losses, so that their fragments wait for each other.",
-            remedy = "Raise the path MTU or lower the peer's message size, so that a DDP segment fits a packet; look for \
-                      loss.")]
+            cause = "Messages larger than a packet arrive with losses, so that fragments wait for others.",
+            remedy = "Raise the path MTU or lower the peer's message size, so that a DDP segment fits a packet; look \
+                      for loss.")]
         TooManyFragments,
         /// A fragment that exceeds the worker's budget for held bytes, or the peer's share of it.
         #[explain("sctp_hold_budget",
@@ -107,15 +108,16 @@ base::explained! {
         HoldBudget,
         /// A message that the upper layer refused.
         #[explain("sctp_not_taken",
-            cause = "DDP has no room for the message now: a queue without a buffer, or a bound of held bytes.",
-            remedy = "More `buffers` in `[[listener.queue]]`; else `held_per_stream` in `[limits]`. The peer retransmits.")]
+            cause = "DDP has no room for the message at present: a queue without a buffer, or the limit of held bytes.",
+            remedy = "More `buffers` in `[[listener.queue]]`; else `held_per_stream` in `[limits]`. The peer \
+                      retransmits.")]
         NotTaken,
         /// A DATA chunk that violates the protocol: the association was aborted.
         #[explain("sctp_violation",
-            cause = "The peer's SCTP is broken, or an attacker knows the verification tag.",
+            cause = "The peer's SCTP is defective, or an attacker knows the verification tag.",
             remedy = "`ddpctl why PEER` has the error; update the peer.")]
         Violation,
-        /// An INIT whose answer found no room: the peer retransmits it.
+        /// An INIT that could not be answered for lack of room. The peer retransmits it.
         #[explain("sctp_no_room",
             cause = "A flood of INITs, or a transmit ring without room.",
             remedy = "See `tx_dropped` and `no_buffer` of the port in `ddpctl stats`; raise `tx_descriptors`.")]

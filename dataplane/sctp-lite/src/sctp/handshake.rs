@@ -51,7 +51,7 @@ fn cookie_action(local: Tag, peer: Tag, ties: TieTags, cookie: &Cookie) -> Actio
 
 impl Association {
     /// Processes an INIT at an existing association or during its setup (RFC 9260 §5.2.1, §5.2.2). The association is
-    /// unchanged.
+    /// unchanged. In SHUTDOWN-ACK-SENT, the SHUTDOWN ACK is sent again instead of an INIT ACK (§9.2).
     ///
     /// An INIT cannot add addresses: the association uses only the source address of the peer's packets, and no
     /// address that an INIT lists.
@@ -222,7 +222,7 @@ impl Association {
         Ok(())
     }
 
-    /// Action B: both ends opened at the same time.
+    /// Action B: accepts the cookie of an association that both ends opened at the same time.
     fn on_collision(&mut self, now: Instant, cookie: &Cookie) -> Result<(), DropReason> {
         if self.state.is_opening() {
             self.apply_terms(&cookie.terms, now);

@@ -49,8 +49,8 @@ pub struct InputResult {
 }
 
 impl Association {
-    /// Processes a packet between the two ends; its checksum is verified. Call [`poll_transmit`](Self::poll_transmit)
-    /// at the end of a burst.
+    /// Processes a packet between the two ends, whose checksum the caller has verified. Call
+    /// [`poll_transmit`](Self::poll_transmit) at the end of a burst.
     pub fn input(
         &mut self,
         now: Instant,

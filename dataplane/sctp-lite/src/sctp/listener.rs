@@ -46,8 +46,8 @@ impl Listener {
         Listener { config, secrets }
     }
 
-    /// Processes a packet to the listener's port that belongs to no association. Its checksum is verified, and both
-    /// addresses are unicast. Replies if required and `tx` has room.
+    /// Processes a packet to the listener's port that belongs to no association. The caller has verified its checksum
+    /// and that both addresses are unicast. Replies if required and `tx` has room.
     pub fn input(
         &self,
         now: Instant,

@@ -1,8 +1,9 @@
 //! SCTP (RFC 9260), single-homed, without a send buffer, below the DDP adaptation.
 //!
-//! Messages are delivered on arrival, even if earlier ones are missing ([`MessageSink`](crate::seam::MessageSink));
-//! only their TSNs are kept. For transmission, the upper layer writes messages directly into the packet
-//! ([`MessageSource`](crate::seam::MessageSource)). For a retransmission it writes the same bytes again.
+//! Messages are delivered on arrival, even if earlier ones are missing ([`MessageSink`](crate::seam::MessageSink)).
+//! Only TSNs, and fragments of incomplete messages, are kept. For transmission, the upper layer writes messages
+//! directly into the packet ([`MessageSource`](crate::seam::MessageSource)). For a retransmission it writes the same
+//! bytes again.
 //!
 //! A [`Listener`] answers INITs without keeping state. An [`Association`] is sans-IO; its `upper` is both sink and
 //! source. Every call is legal at any time. The owner calls:
@@ -21,9 +22,9 @@
 //! A multihomed peer is tolerated, but only one of its addresses is used: the source of its first packet, or the
 //! address that this end connected to. Addresses in its INIT and INIT ACK are ignored.
 //!
-//! Not implemented: multiple paths (and so path verification and failover), ordered delivery, fragmentation
-//! on send, and all extensions except the adaptation layer indication (RFC 5061 §4.2.6) and PAD (RFC 4820),
-//! which probes the path.
+//! Not implemented: multiple paths (and so path verification and failover), ordered delivery, and fragmentation on
+//! send. Of the extensions only the adaptation layer indication (RFC 5061 §4.2.6) and PAD (RFC 4820), which probes the
+//! path, are implemented.
 
 mod association;
 mod config;

@@ -45,14 +45,15 @@ impl Association {
         }
     }
 
-    /// Sends the pending reply and the last packet, each in a packet of its own. Returns false if there is no room. A
-    /// packet that can never be sent is dropped, so that it does not block others.
+    /// Sends the pending reply, and the last packet of a closed association (an ABORT or SHUTDOWN COMPLETE), each in a
+    /// packet of its own. Returns false if there is no room. A packet that can never be sent is dropped, so that it
+    /// does not block others.
     fn send_single_chunk_packets(&mut self, now: Instant, tx: &mut impl TxBatch) -> bool {
         if self.send_reply(now, tx) == SendOutcome::NoRoom {
             return false;
         }
-        let Some(farewell) = &self.pending_replies.last_packet else { return true };
-        match farewell.send(&self.identity.ends, tx) {
+        let Some(last_packet) = &self.pending_replies.last_packet else { return true };
+        match last_packet.send(&self.identity.ends, tx) {
             SendOutcome::Sent => self.stats.packets_out += 1,
             SendOutcome::TooLong => self.stats.unsent += 1,
             SendOutcome::NoRoom => return false,
@@ -157,7 +158,8 @@ impl Association {
         self.timers.set(Timer::Setup, now + self.backed_off_rto());
     }
 
-    /// Returns the RTO, doubled for each retransmission of the handshake chunk (RFC 9260 §6.3.3; §5.1.6, §9.2).
+    /// Returns the RTO, doubled for each retransmission of the INIT, COOKIE ECHO, SHUTDOWN or SHUTDOWN ACK (RFC 9260
+    /// §6.3.3; §5.1.6, §9.2).
     pub(super) fn backed_off_rto(&self) -> Duration {
         (self.sender.rto() * (1 << self.handshake.attempts.min(16))).min(self.config.send.max_rto)
     }

@@ -28,14 +28,14 @@ use crate::seam::TxBatch;
 const PROBE_TIMER: Duration = Duration::from_secs(1);
 
 impl Association {
-    /// Sets the bytes in front of SCTP packets, IP header included. Needed only if they differ from a plain IP
-    /// header.
+    /// Sets the length of the headers in front of SCTP packets, bytes: IP, and UDP if SCTP is encapsulated. Needed only
+    /// if it differs from an IP header without options.
     pub fn set_headers(&mut self, bytes: u16) {
         self.path.headers_len = bytes;
     }
 
-    /// Sets the size in use to `len` bytes, found by the interface's MTU or by other associations. It is at least
-    /// [`MIN_PACKET`](super::MIN_PACKET) and `min_path_mtu` minus headers. Larger sizes are probed after
+    /// Sets the size in use to `len` bytes, known from the interface's MTU, a report or another association. It is at
+    /// least [`MIN_PACKET`](super::MIN_PACKET) and `min_path_mtu` minus headers. Larger sizes are probed after
     /// [`path_mtu_raise`](super::Config::path_mtu_raise).
     pub fn set_path_mtu(&mut self, now: Instant, len: usize) {
         let len = clamp_len(len).max(self.path.floor());

@@ -12,11 +12,11 @@ use crate::seam::TxBatch;
 /// Control chunks due to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct DueChunks {
-    /// INIT or COOKIE ECHO.
+    /// True if INIT or COOKIE ECHO is due.
     pub(super) setup: bool,
     pub(super) cookie_ack: bool,
     pub(super) heartbeat: bool,
-    /// SHUTDOWN or SHUTDOWN ACK.
+    /// True if SHUTDOWN or SHUTDOWN ACK is due.
     pub(super) shutdown: bool,
 }
 
@@ -30,7 +30,7 @@ impl DueChunks {
 pub(super) struct PendingReplies {
     /// Reply in a packet of its own, independent of the association's present state.
     pub(super) reply: Option<Box<Reply>>,
-    /// Last packet of a closed association.
+    /// Last packet of a closed association: an ABORT or SHUTDOWN COMPLETE.
     pub(super) last_packet: Option<Box<SingleChunkPacket>>,
     /// Error causes for an ERROR chunk.
     pub(super) causes: Causes,

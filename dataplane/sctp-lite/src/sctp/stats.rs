@@ -3,7 +3,7 @@
 /// Counters of an association. They never decrease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Packets received that belong to the association.
+    /// Packets received with this end's verification tag or a valid cookie.
     pub packets_in: u64,
     /// Packets sent.
     pub packets_out: u64,
@@ -15,7 +15,7 @@ pub struct Stats {
     pub heartbeats_out: u64,
     /// HEARTBEAT chunks of this end that the peer acknowledged; path MTU probes are not included.
     pub heartbeats_answered: u64,
-    /// HEARTBEAT chunks received and answered.
+    /// HEARTBEAT chunks received for which a HEARTBEAT ACK was queued.
     pub heartbeats_in: u64,
     /// Causes in ERROR chunks received.
     pub errors_in: u64,

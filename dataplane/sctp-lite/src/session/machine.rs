@@ -5,7 +5,7 @@
 //!  Initiating --- Initiate -------------->  Deciding
 //!      |       <-- Accept ----------------      |   \
 //!     Open     === segments ==============     Open   Reject, Terminate --> Over
-//!      |       <-- Terminate, both ways ->      |
+//!      |       <-- Terminate, both ends ->      |
 //!     Over                                     Over
 //! ```
 //!
@@ -15,8 +15,8 @@
 //! Sending (§6.6): the first message of this end must be acknowledged, or answered on the active side, before
 //! anything else is sent. Segments follow, and the Terminate is last.
 //!
-//! Receiving: each message is processed at the place of its DDP-SSN. A Terminate ends the peer's direction once all
-//! earlier messages have arrived.
+//! Receiving: a message is judged by its DDP-SSN, not by the order of arrival. A Terminate ends the peer's direction
+//! once all earlier messages have arrived.
 
 mod receive;
 
@@ -114,10 +114,11 @@ enum TerminateState {
     PendingAfterData,
     /// Due next.
     Pending,
+    /// Passed to SCTP, or never to be sent.
     Sent,
 }
 
-/// One session.
+/// A DDP session on a pair of streams (RFC 5043 §6).
 #[derive(Debug)]
 pub struct Session {
     phase: Phase,
@@ -363,7 +364,7 @@ impl Session {
         }
     }
 
-    /// Memory for kept messages.
+    /// Returns the memory for kept messages.
     #[inline]
     pub fn kept_memory(&self) -> MemoryUse {
         self.sender.kept_memory()
@@ -409,12 +410,12 @@ impl Session {
         self.order.next() > 1
     }
 
-    /// Number of messages accepted plus messages acknowledged. It grows while the peer responds.
+    /// Returns the number of accepted plus acknowledged messages, which grows while the peer responds.
     pub fn progress(&self) -> u64 {
         self.stats.segments + self.stats.controls + self.sender.acknowledged_count()
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> Stats {
         Stats { tx: self.sender.stats(), ..self.stats }
     }

@@ -84,12 +84,12 @@ impl Sender {
         }
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> SenderStats {
         SenderStats { kept: self.kept.bytes(), ..self.stats }
     }
 
-    /// Memory for kept messages.
+    /// Returns the memory for kept messages.
     #[inline]
     pub fn kept_memory(&self) -> MemoryUse {
         self.kept.memory_use()
@@ -112,7 +112,7 @@ impl Sender {
         self.records.is_empty()
     }
 
-    /// Number of acknowledged messages.
+    /// Returns the number of acknowledged messages.
     pub fn acknowledged_count(&self) -> u64 {
         self.base
     }
@@ -134,7 +134,7 @@ impl Sender {
         if !self.has_room() || SEGMENT_HEADER_LEN + next_len > out.len() {
             return None;
         }
-        // By reference: a move would read with wide loads bytes that were just written field by field.
+        // Borrowed: a move would read bytes just written field by field with wide loads, which stall.
         let next = source.next(mulpdu);
         let outgoing = next.as_ref()?;
         let (ssn, len) = (self.next_ssn(), SEGMENT_HEADER_LEN + outgoing.len());
@@ -152,7 +152,7 @@ impl Sender {
             header_len: outgoing.header.len() as u8,
             kept: false,
         };
-        // For the last segment at present, the poster waits for the acknowledgement.
+        // The poster of the last available segment waits for its acknowledgement.
         let following_len = source.next_len(mulpdu).map(|len| (SEGMENT_HEADER_LEN + len) as u16);
         let immediate = following_len.is_none() || self.records.len() + 1 >= MAX_OUTSTANDING;
         self.stats.segments += 1;
@@ -213,8 +213,9 @@ impl Sender {
         DdpSsn((self.base + self.records.len() as u64) as u16)
     }
 
-    /// Inlined so that its parts stay in registers. A record in memory would be written by field and read as a whole.
-    /// Such a load waits for all earlier stores, including those of the payload.
+    /// Adds the record of a message, and with `keep` a copy of it. Inlined so that its parts stay in registers. A
+    /// record in memory would be written by field and read as a whole. Such a load waits for all earlier stores,
+    /// including those of the payload.
     #[inline(always)]
     fn push_record(&mut self, record: Record, keep: Option<&[u8]>, len: usize) -> MessageRef {
         let at = self.base + self.records.len() as u64;
@@ -302,7 +303,7 @@ fn write(ssn: DdpSsn, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut 
     source.read_payload(outgoing.token, 0, write_headers(ssn, outgoing, out));
 }
 
-/// Same as `write`. Returns the CRC32c of the bytes if the copy computes it.
+/// Does the same as `write`. Returns the CRC32c of the bytes if the copy computes it.
 #[inline]
 fn write_digested(
     ssn: DdpSsn,

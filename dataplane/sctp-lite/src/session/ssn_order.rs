@@ -29,12 +29,12 @@ pub struct SsnOrder {
 }
 
 impl SsnOrder {
-    /// Number of the first message not received.
+    /// Returns the number of the first message not received.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Number after the highest message received.
+    /// Returns the number after the highest message received.
     pub fn end(&self) -> u64 {
         self.out_of_order.back().map_or(self.next, |range| range.end)
     }
@@ -44,7 +44,7 @@ impl SsnOrder {
         !self.out_of_order.is_empty()
     }
 
-    /// Returns the place of a message with this DDP-SSN.
+    /// Returns the DDP-SSN of a message extended to 64 bits.
     ///
     /// # Errors
     /// The DDP-SSN was received before, or is too far beyond `next` for all earlier ones to be outstanding
@@ -61,7 +61,7 @@ impl SsnOrder {
         Ok(at)
     }
 
-    /// Returns the place of a message with this DDP-SSN, if it is legal and [`mark_received`](Self::mark_received)
+    /// Returns the DDP-SSN of a message extended to 64 bits, if it is legal and [`mark_received`](Self::mark_received)
     /// has room for it.
     #[inline]
     pub fn extend_acceptable(&self, ssn: DdpSsn) -> Option<u64> {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     proptest! {
-        /// RFC 5043 §6.1: the place of a message depends on its DDP-SSN, not on the order of arrival.
+        /// RFC 5043 §6.1: the extended number of a message depends on its DDP-SSN, not on the order of arrival.
         #[test]
         fn any_arrival_order_extends_ssns_in_order(mut ssns in Just((0..200u64).collect::<Vec<_>>()).prop_shuffle(), n in 0usize..200) {
             ssns.truncate(n);

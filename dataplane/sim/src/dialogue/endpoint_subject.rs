@@ -293,7 +293,7 @@ impl Subject for EndpointSubject {
             hold: HoldBudget::new(setup.hold),
             memory,
             setup,
-            last_icmp: tcp::TooBigOutcome::NoNews,
+            last_icmp: tcp::TooBigOutcome::NotSmaller,
             events: VecDeque::new(),
         })
     }

@@ -72,12 +72,12 @@ impl Streams {
         Ok(())
     }
 
-    /// Bytes of the stream from the peer to the stack under test.
+    /// Returns the bytes of the stream from the peer to the stack under test.
     pub fn inbound(&self) -> &[u8] {
         self.inbound.bytes()
     }
 
-    /// Bytes of the stream from the stack under test to the peer.
+    /// Returns the bytes of the stream from the stack under test to the peer.
     pub fn outbound(&self) -> &[u8] {
         self.outbound.bytes()
     }

@@ -120,7 +120,7 @@ impl Subject for TcpSubject {
             v6,
             connection: None,
             user: up,
-            last_icmp: tcp::TooBigOutcome::NoNews,
+            last_icmp: tcp::TooBigOutcome::NotSmaller,
         })
     }
 

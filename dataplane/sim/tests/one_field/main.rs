@@ -2,8 +2,8 @@
 //! adaptation takes the values 0, its maximum, one more, one less, and each single-bit change. The CRC is computed
 //! over the changed bytes, so that the check of the field itself is reached.
 //!
-//! Checked for each value: no panic; writes only to memory that the peer may write; when the peer closes, the stream
-//! ends with a reason and its buffers are returned; a Terminate has the numbers of the reason; a second stream of the
+//! Checks for each value: no panic, and writes only to memory that the peer may write. When the peer closes, the stream
+//! ends with a reason and its buffers are returned. A Terminate has the numbers of the reason. A second stream of the
 //! same worker continues.
 //!
 //! `tcp.txt` and `sctp.txt` list the outcomes, one per line: the conversation, the field, the outcome, and the values

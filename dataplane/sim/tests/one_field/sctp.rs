@@ -143,7 +143,7 @@ impl Conversation {
             (Some((name, Some(numbers))), _) => format!("{name} {numbers}"),
             (Some((name, None)), _) => name.clone(),
             (None, Some(name)) => format!("{name}, no session"),
-            (None, None) => "no association".to_owned(), // nothing was made for it
+            (None, None) => "no association".to_owned(), // no association was created
         };
         if let Some(terminate) = terminate {
             let seen = ErrorNumbers::new(terminate[18] >> 4, terminate[18] & 15, terminate[19]);

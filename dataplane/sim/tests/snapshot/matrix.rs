@@ -78,7 +78,7 @@ impl Cell {
         self.limit_for(self.mss())
     }
 
-    /// Same as [`limit`](Self::limit), for packets with `mss` bytes of data.
+    /// Returns the same as [`limit`](Self::limit), for packets with `mss` bytes of data.
     pub(super) fn limit_for(&self, mss: usize) -> f64 {
         let payload = mss as f64 / (self.mtu + ETHERNET) as f64;
         let line = self.rate() as f64 * payload;

@@ -10,7 +10,7 @@ use super::Mapping;
 /// An implementation of the copy into or out of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyKernel {
-    /// The C library's memcpy, with a prefetch of the following bytes. The product's kernel.
+    /// The C library's memcpy, with a prefetch of the following bytes.
     LibraryPrefetch,
     /// The C library's memcpy without prefetch.
     Library,

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-/// Most bytes of one call, a multiple of the hugepage size. Zeroing them takes some milliseconds.
+/// Maximum number of bytes of one call, a multiple of the hugepage size. Zeroing them takes some milliseconds.
 pub(in crate::memory) const PIECE: usize = 16 << 20;
 
 /// Returns the pieces of `len` bytes, in ascending order.

@@ -1,7 +1,7 @@
 //! Copies with non-temporal stores, which fill memory without reading it into a cache first.
 //!
-//! On a store miss, the CPU reads the line before it changes it. If the placed bytes do not stay in a cache
-//! anyway, that read is wasted and delays the stores.
+//! On a store miss, the CPU first reads the line. If the placed bytes do not stay in a cache anyway, that read is
+//! wasted and delays the stores.
 //!
 //! Copied bytes are visible to other cores before any later store of this core, and the last byte after all others.
 //! Programs that poll the last byte must not rely on more than a memcpy guarantees; this copy guarantees at least that.
@@ -88,7 +88,7 @@ struct PartialLine {
 }
 
 impl PartialLine {
-    /// Returns the line; only its first `len` bytes are held ones.
+    /// Returns the line. Only its first `len` bytes are valid.
     #[inline]
     fn line(&self) -> &[u8] {
         &self.bytes[LINE..2 * LINE]
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Pieces of any length arrive as in a single copy, and no byte beside them is written.
+        /// Copied pieces of any length equal a single copy, and no byte outside of them is written.
         #[test]
         fn streamed_pieces_equal_single_copy(
             at in 0usize..130,

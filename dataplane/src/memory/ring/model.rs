@@ -1,6 +1,6 @@
 //! Model of the completion ring. loom tries the interleavings of its two ends and the values that the memory model
 //! permits a load to return. The production functions run on loom's atomics. Three records wrap a ring of two slots
-//! once. Modelled are two fields of a record and one byte of the region.
+//! once. Modelled are two fields of a record, and a counter that stands for the region's bytes.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

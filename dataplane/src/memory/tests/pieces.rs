@@ -7,7 +7,7 @@ use super::*;
 
 const LEN: u64 = 2 * PIECE as u64 + 5000;
 
-/// Reports the name of the thread that drops it.
+/// A value that reports the name of the thread that drops it.
 struct Charge(Sender<String>);
 
 impl Drop for Charge {

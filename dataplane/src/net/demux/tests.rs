@@ -1,3 +1,6 @@
+//! Classification of frames: VLANs, options and extension headers, malformed headers, and agreement of fast and slow
+//! path.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -166,7 +169,7 @@ fn malformed_headers_have_distinct_drop_reasons() {
     assert_eq!(with(6, &[3]), DropReason::BadSourceMac);
     assert_eq!(with(12, &[0x88, 0xcc]), DropReason::EtherType);
     assert_eq!(with(14, &[0x55]), DropReason::IpHeader);
-    // Fragments of protocols other than TCP are not reassembled.
+    // Fragments of ICMP, and of UDP without encapsulation, are not reassembled.
     assert_eq!(with(20, &[0x20, 0, 64, 1]), DropReason::Fragment);
     assert_eq!(with(20, &[0, 1, 64, 17]), DropReason::Fragment);
     assert_eq!(with(23, &[17]), DropReason::IpProtocol);

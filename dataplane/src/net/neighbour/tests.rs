@@ -1,3 +1,5 @@
+//! The states of a neighbour, unsolicited announcements, and eviction under floods.
+
 use super::*;
 
 const A: Mac = [2, 0, 0, 0, 0, 0xa];

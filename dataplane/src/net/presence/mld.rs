@@ -44,7 +44,7 @@ const MLDV2_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
 const QUERY: u8 = 130;
 const REPORT: u8 = 143;
 const REPORT_V1: u8 = 131;
-/// Bytes of a version 1 query or report, and least bytes of a version 2 query (RFC 3810 §8.1).
+/// Bytes of a version 1 query or report, and minimum bytes of a version 2 query (RFC 3810 §8.1).
 const V1_LEN: usize = 24;
 const QUERY_LEN: usize = 28;
 /// Offsets of the maximum response delay, in milliseconds, and of the group.

@@ -1,3 +1,5 @@
+//! Reassembly of fragments in any order, refused fragments, and bounds.
+
 use proptest::prelude::*;
 use smoltcp::wire::IpProtocol;
 
@@ -276,7 +278,7 @@ fn completed_packets_free_all_memory() {
     assert_eq!(r.poll_timeout(), None);
 }
 
-/// The longest packet in fragments of a path with an MTU of 576 bytes.
+/// A packet of the maximum MTU of a port, 65,280 bytes, in fragments of a path with an MTU of 576 bytes.
 #[test]
 fn longest_packet_reassembles_from_shortest_fragments() {
     const LEN: usize = 65_280 - 20;

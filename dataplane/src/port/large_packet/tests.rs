@@ -1,5 +1,5 @@
 //! A device that cuts a large packet returns the merged segments. The model of the device is [`segment`], which
-//! implements segmentation offload independently of [`plan`].
+//! implements segmentation offload independently of [`plan_large_packet`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -112,7 +112,7 @@ impl Spec {
         frame
     }
 
-    /// Returns true if it may be part of a large packet.
+    /// Returns true if the segment may be part of a large packet.
     fn is_mergeable(&self) -> bool {
         self.flags & !0x59 == 0
             && self.flags & 0x10 != 0
@@ -256,7 +256,7 @@ impl SplitMix64 {
     }
 }
 
-/// Number of changes that a segment may have relative to the one before it.
+/// Number of variants of [`change`], each a difference of a segment from the one before it.
 const CHANGES: u64 = 24;
 
 fn change(spec: &mut Spec, variant: u64) {
@@ -351,7 +351,7 @@ fn large_packets_stay_within_bounds() {
         std::iter::successors(Some(first), |spec| Some(spec.next())).take(count).collect::<Vec<_>>()
     };
     let usual = Spec::new(false, None, 1448);
-    // 45 of them are longer than 64 KiB with their headers.
+    // At most 45 of them fit: 46 would exceed 65,535 bytes with their headers.
     assert_eq!(merge_and_segment(&sequence(usual.clone(), 100), DEVICE), [45, 45, 10]);
     let jumbo = Spec::new(true, Some(5), 8948);
     assert_eq!(merge_and_segment(&sequence(jumbo, 16), VIRTIO), [7, 7, 2]);

@@ -164,8 +164,8 @@ impl<Io: PortIo> Core<Io> {
         env.make_ready(&mut found);
     }
 
-    /// Removes a region. From here on this worker places no data in it. `Done` is reported once no unacknowledged
-    /// message is sent from the region.
+    /// Removes a region. From here on this worker places no data in it. `Done` is reported once no post or load uses
+    /// the region any more.
     fn remove_stag(&mut self, stag: Stag, sources: SourceRemoval, ticket: Ticket, now: Instant) {
         let removed = self.env.tables.remove_stag(stag);
         self.revoke(stag, |_| true, now);
@@ -194,8 +194,8 @@ impl<Io: PortIo> Core<Io> {
         self.report_done(ticket, result);
     }
 
-    /// Binds a region to a stream that is being opened, if the region is bound to some stream in domain `pd`. Otherwise
-    /// the region was removed, or is shared by its domain now, since the connect was requested.
+    /// Binds a region to a stream that is being opened, if the region is bound to some stream in domain `pd`. Other
+    /// regions are skipped: they were removed, or are shared by their domain.
     pub(in crate::worker) fn bind_for_stream(
         &mut self,
         stag: Stag,
@@ -226,8 +226,9 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// RFC 5041 §8.3.1 (5), (6): each placement and each atomic operation checks the access rights. An RDMA Read is
-    /// checked at its start only. Revoking the right to read therefore terminates streams with a Read in progress.
+    /// Sets the access rights of peers to a region. Each placement and each atomic operation checks the rights, an RDMA
+    /// Read only at its start (RFC 5041 §8.3.1 (5), (6)). Revoking the right to read therefore terminates streams with
+    /// a Read in progress.
     fn set_access(&mut self, stag: Stag, access: Access, now: Instant) -> Result<(), CommandError> {
         let before = self.env.tables.set_access(stag, access)?;
         if before.remote_read() && !access.remote_read() {
@@ -359,7 +360,7 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// Records the source region of a posted message and makes the stream ready to send.
+    /// Records the region of a post and makes the stream ready to send.
     fn record_post(&mut self, stream: &mut Stream<'_>, region: Option<Stag>, ticket: Ticket) {
         if let Some(stag) = region {
             stream.conn.transient.sources.push_back((ticket, stag));

@@ -23,7 +23,7 @@ use crate::worker::{Core, Env, Phase};
 /// State of a stream that is paused until the control thread has read its events.
 const PAUSED: &str = "paused";
 
-/// What to do after the end of a stream over TCP.
+/// Action after the end of a stream over TCP.
 pub(in crate::worker) enum EndAction {
     /// Keep the connection in TIME-WAIT.
     TimeWait,
@@ -283,7 +283,7 @@ impl<Io: PortIo> Env<Io> {
         self.continue_load(stream, now);
     }
 
-    /// Releases the source region of a completed message. A pending removal of the region may then finish.
+    /// Releases the region of a completed post. A pending removal of the region may then finish.
     pub(in crate::worker) fn release_post_source(
         &mut self,
         stream: &mut Stream<'_>,

@@ -1,5 +1,5 @@
-//! Eviction by age when the tables are full. Evicted are streams in TIME-WAIT, which RFC 9293 §3.4.2 would keep, and
-//! associations that are shutting down.
+//! Eviction by age when the tables are full. The candidates are streams in TIME-WAIT, which RFC 9293 §3.4.2 would keep,
+//! and associations that are shutting down.
 
 use std::collections::VecDeque;
 

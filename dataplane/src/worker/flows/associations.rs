@@ -34,7 +34,7 @@ pub(in crate::worker) struct Associations {
     evictable: AgeQueue,
 }
 
-/// How a listener counts an association against its limits.
+/// Class of an association in its listener's limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) enum Accounting {
     /// Not counted: opened locally, or its sessions are counted.
@@ -58,7 +58,7 @@ pub(in crate::worker) struct Association {
     pub(in crate::worker) accounting: Accounting,
     /// True once queued for eviction by age.
     pub(in crate::worker) listed_evictable: bool,
-    /// True if the association was accepted and has had no session yet.
+    /// True if the association was accepted, has had no session yet, and was not reported as a failed handshake.
     pub(in crate::worker) awaits_session: bool,
     /// True if its streams were reported as stalled.
     pub(in crate::worker) stalled: bool,
@@ -91,12 +91,12 @@ impl Association {
         self.carrier.endpoint_mut()
     }
 
-    /// True until the handshake is complete.
+    /// Returns true until the handshake is complete.
     pub(in crate::worker) fn is_opening(&self) -> bool {
         self.endpoint().association().state().is_opening()
     }
 
-    /// Returns true without sessions, while the association shuts down or its last packet waits for room to be sent.
+    /// Returns true if the association has no sessions and either shuts down or waits to send its last packet.
     pub(in crate::worker) fn is_evictable(&self) -> bool {
         self.sessions.is_empty() && self.endpoint().state().is_closing()
     }
@@ -225,7 +225,7 @@ impl Associations {
         self.slab.find(name)
     }
 
-    /// Queues an association for eviction: it shuts down without a session.
+    /// Queues an association that shuts down without a session, for eviction.
     pub(in crate::worker) fn add_evictable(&mut self, name: StreamId) {
         let all = &self.slab;
         self.evictable.add(name, |name| all.find(name).is_some());

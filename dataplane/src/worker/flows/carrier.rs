@@ -66,7 +66,7 @@ pub(in crate::worker) trait CarrierEndpoint {
     /// Returns the endpoint's earliest timer.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Returns the bytes of memory for copies of sent data.
+    /// Returns the memory for copies of sent data, bytes.
     fn kept(&self) -> u64;
 
     /// Returns the number of bytes that the peer has acknowledged so far.

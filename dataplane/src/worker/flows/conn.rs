@@ -48,7 +48,7 @@ pub(in crate::worker) struct TransientState {
     pub(in crate::worker) opening: Option<PendingConnect>,
     /// Number of unacknowledged Echo answers.
     pub(in crate::worker) echo_count: EchoCount,
-    /// Posted messages that are sent from a region, in the order of posting.
+    /// Posts with a source or sink region, in the order of posting.
     pub(in crate::worker) sources: LazyDeque<(Ticket, Stag)>,
     /// Echo answers that the stream has not accepted yet, at most as many as it has receive buffers.
     pub(in crate::worker) answers: LazyDeque<Answer>,
@@ -163,7 +163,8 @@ pub(in crate::worker) enum Stage {
     Announced,
     /// Established: messages can be sent and received.
     Established,
-    /// The end was reported. A connection may remain in TIME-WAIT, or until its last segment is sent.
+    /// The end was reported, or a second attempt has replaced the stream. A connection may remain in TIME-WAIT, or
+    /// until its last segment is sent.
     Ended,
 }
 

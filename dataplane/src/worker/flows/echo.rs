@@ -44,7 +44,7 @@ impl EchoCount {
         self.unacknowledged <= self.buffers
     }
 
-    /// Counts an acknowledged answer.
+    /// Removes an acknowledged answer from the count.
     pub(in crate::worker) fn remove_answer(&mut self) {
         self.unacknowledged = self.unacknowledged.saturating_sub(1);
     }

@@ -2,11 +2,11 @@
 //! it. A peer that does not acknowledge determines how long the copies are kept. The send window bounds the copies of
 //! one stream or association; this budget bounds their sum.
 //!
-//! Peers share the budget by the rule of the untagged buffers ([`ddp::grant_limit`]): a peer, and a flow within its
-//! peer's share, gets more only while the unused rest is at least as large as what it then has. `ddp::BufferPool`
-//! reserves whole buffers before they are filled. Here a transmission gets a limit, and its copies are counted
-//! afterwards. A flow at its limit sends no more data that needs a copy until part of it is acknowledged. A flow
-//! without copies may always send one segment. The bound is therefore the budget plus one segment per flow.
+//! Peers share the budget by the rule of the untagged buffers ([`ddp::grant_limit`]): a peer gets more only while the
+//! remainder is at least as large as its new total. The flows of a peer divide its share by the same rule.
+//! `ddp::BufferPool` reserves whole buffers before they are filled. Here a transmission gets a limit, and its copies
+//! are counted afterwards. A flow at its limit sends no more data that needs a copy until part of it is acknowledged. A
+//! flow without copies may always send one segment. The bound is therefore the budget plus one segment per flow.
 //!
 //! Copies made for other reasons (an FPDU cut by a segment boundary, data left outstanding by a closing session) are
 //! counted and not refused; the send window bounds them. Memory is counted in whole blocks

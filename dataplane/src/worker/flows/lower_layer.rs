@@ -157,7 +157,7 @@ impl LowerLayerMut<'_> {
         message: Message<&Memory>,
     ) -> Result<(), PostError> {
         match self {
-            LowerLayerMut::Tcp(endpoint) => endpoint.post_lent(message),
+            LowerLayerMut::Tcp(endpoint) => endpoint.post_borrowed(message),
             LowerLayerMut::Sctp(endpoint, session) => endpoint.post(*session, message.cloned()),
         }
     }

@@ -1,5 +1,5 @@
 //! Frees empty allocations of idle streams: queues of segments in flight, of held and of awaited data. A stream that
-//! exchanges requests and replies needs them again soon, so they are freed only after [`IDLE_TIME`].
+//! exchanges requests and replies needs them again soon, so over TCP they are freed only after [`IDLE_TIME`].
 //!
 //! A cursor visits a thousandth of the slots per millisecond, at least one. The cost is thus spread evenly over time.
 

@@ -241,7 +241,7 @@ impl RunningLoad {
 
     fn can_post(&self) -> bool {
         let outstanding = self.posted - self.completed;
-        // A posted write must be followed by its notice. Otherwise its answer never comes.
+        // A posted write must be followed by its notice. Otherwise the peer never answers.
         self.notice_pending
             || (!self.stopping
                 && self.posted < self.load.count
@@ -324,8 +324,7 @@ impl RunningLoad {
         if fits { self.next_offset } else { 0 }
     }
 
-    /// Returns a random number below `bound`: splitmix64, scaled by multiplication. Bounds are far below 2^32 here, so
-    /// the bias is at most 2^-32.
+    /// Returns a random number below `bound`: splitmix64, scaled by multiplication. The bias is at most `bound` / 2^64.
     fn random_below(&mut self, bound: u64) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;

@@ -31,7 +31,7 @@ pub(in crate::worker) struct Schedules {
     shared: bool,
 }
 
-/// Number of streams and associations from which ports count as shared by many.
+/// Minimum number of streams and associations for [`Schedules::are_shared`].
 const MANY: usize = 64;
 
 impl Schedules {
@@ -63,7 +63,7 @@ impl Schedules {
         self.shared = carriers >= MANY;
     }
 
-    /// Returns true if many carriers share the ports.
+    /// Returns true if at least [`MANY`] carriers share the ports.
     #[inline]
     pub(in crate::worker) fn are_shared(&self) -> bool {
         self.shared

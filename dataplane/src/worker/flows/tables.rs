@@ -1,5 +1,5 @@
-//! The worker's state that endpoints borrow for a call: STags, receive buffers and budgets. Also counts the
-//! unacknowledged messages sent from each region.
+//! The worker's state that endpoints borrow for a call: STags, receive buffers and budgets. Also counts the uses of
+//! each region by posts and running loads.
 
 use ddp::{
     Access, BufferPool, HoldBudget, PdId, Stag, StagEntry, StagError, StagTable, StreamId,
@@ -21,7 +21,7 @@ pub(in crate::worker) struct Tables {
     hold_budget: HoldBudget,
     /// Budget for copies of sent data.
     keep_budget: KeepBudget,
-    /// Number of uses of each region as a source: unacknowledged messages and running loads.
+    /// Number of uses of each region: incomplete posts with the region as source or sink, and running loads.
     sources: HashMap<Stag, u32>,
     /// Regions already removed from `stags`, whose removal is reported once `sources` no longer has them.
     removals: Vec<(Stag, Ticket)>,
@@ -127,12 +127,12 @@ impl Tables {
         }
     }
 
-    /// Counts a message that is sent from a region.
+    /// Counts a post or a load that uses a region.
     pub(in crate::worker) fn add_source(&mut self, stag: Stag) {
         *self.sources.entry(stag).or_insert(0) += 1;
     }
 
-    /// Counts the end of a message that was sent from a region.
+    /// Removes a completed post or an ended load from a region's count.
     pub(in crate::worker) fn release_source(&mut self, stag: Stag) {
         if let Some(count) = self.sources.get_mut(&stag) {
             *count -= 1;
@@ -142,17 +142,17 @@ impl Tables {
         }
     }
 
-    /// Returns true while messages are being sent from a region.
+    /// Returns true while posts or loads use a region.
     pub(in crate::worker) fn is_source(&self, stag: Stag) -> bool {
         self.sources.contains_key(&stag)
     }
 
-    /// Defers the report of a region's removal until no message is sent from the region.
+    /// Defers the report of a region's removal until no post or load uses the region.
     pub(in crate::worker) fn defer_removal(&mut self, stag: Stag, ticket: Ticket) {
         self.removals.push((stag, ticket));
     }
 
-    /// Reports the removals of regions from which no message is sent any more.
+    /// Reports the removals of regions that no post or load uses any more.
     pub(in crate::worker) fn finish_removals(&mut self, control: &mut ControlLink) {
         let sources = &self.sources;
         self.removals.retain(|&(stag, ticket)| {

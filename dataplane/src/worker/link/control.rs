@@ -73,7 +73,7 @@ impl ControlLink {
         self.events.is_short()
     }
 
-    /// Returns true if no event is queued behind the ring.
+    /// Returns true if no event waits for room in the ring.
     pub(in crate::worker) fn is_flushed(&self) -> bool {
         self.events.is_flushed()
     }
@@ -139,7 +139,7 @@ impl ControlLink {
         self.open_streams += 1;
     }
 
-    /// Counts the end of a stream, reported or never announced.
+    /// Removes a stream from the count, when its end is reported or if it was never announced.
     pub(in crate::worker) fn remove_open_stream(&mut self) {
         self.open_streams -= 1;
     }

@@ -14,11 +14,12 @@
 //! | `Incoming` | a peer | the listener's credits, which the control thread grants |
 //! | `HandshakeFailed` | a peer, at any rate | a number per second; none while the ring is short of room |
 //! | `AddressConflict` | another host of the link | one in ten seconds for each address; none while the ring is short of room |
-//! | `UnfinishedChecksums` | a peer | one in ten seconds for each host; none while the ring is short of room |
+//! | `UnfinishedChecksums` | a peer | one for three packets in a row of a host; none while the ring is short of room |
+//! | `Ipsec` | policies, SAs, a peer | none while the ring is short of room |
 //! | `Established`, `ConnectFailed`, `Retrying` | `Accept`, `Connect` | one each for a stream or command |
 //! | `AssociationClosed` | a peer | one for an association; none is accepted while the ring is short of room |
 //! | `LoadDone`, `Done`, `Streams`, `Recordings`, `Neighbours` | commands | none is read while the ring is short of room |
-//! | `Confirming` | commands | one for a command; none is read while the ring is short of room |
+//! | `Confirming`, `Sas` | commands | one for a command; none is read while the ring is short of room |
 //! | `Drained`, `Stopped`, `Failed` | commands, a defect | one each |
 //!
 //! *Credit.* A stream may have [`MIN_CREDIT`] unread events in any case, and up to a quarter of the ring while more
@@ -63,9 +64,9 @@ pub(in crate::worker) struct EventQueue {
     pushed: bool,
     /// Number of events sent so far, which is also the number of the newest.
     sent: u64,
-    /// Number of the newest event that the control thread has read, as of the start of the turn. `room` below counts
-    /// the free ring entries without the reserve.
+    /// Number of the newest event that the control thread has read, as of the start of the turn.
     last_read: u64,
+    /// Free ring entries without the reserve.
     room: usize,
     /// Streams that wait for credit, without duplicates.
     waiting: Vec<WaitingStream>,
@@ -177,7 +178,7 @@ impl EventQueue {
         self.room == 0
     }
 
-    /// Returns true if no event is queued behind the ring.
+    /// Returns true if no event waits for room in the ring.
     pub(in crate::worker) fn is_flushed(&self) -> bool {
         self.backlog.is_empty()
     }
@@ -240,7 +241,7 @@ impl EventQueue {
             return None;
         }
         self.examined_at = self.last_read;
-        // The endpoints of resumed streams still hold their events, so these count until the next call.
+        // The endpoints of resumed streams still hold their events, so these are included until the next call.
         self.held = self.waiting.iter().map(|waiting| waiting.max_held as usize).sum();
         Some(core::mem::take(&mut self.waiting))
     }

@@ -17,7 +17,7 @@ const MAX_HEADERS_LEN: usize = 18 + ip::IPV6_HEADER + UDP_HEADER;
 /// Payload byte of a NAT keepalive (RFC 3948 §2.3).
 const KEEPALIVE_PAYLOAD: u8 = 0xff;
 
-/// SAs for which the worker sends keepalives. For other SAs the IKE daemon does.
+/// SAs for which the worker sends keepalives. The IKE daemon sends those of other SAs.
 #[derive(Default)]
 pub(super) struct Keepalives(HashMap<SaId, KeepaliveState>);
 

@@ -1,9 +1,10 @@
 //! Traffic shared with the host's kernel. If an interface shares its port, unmatched traffic goes to the kernel. The
 //! kernel's frames are sent from the port after those of streams.
 //!
-//! The worker processes: TCP and SCTP of its streams and associations, to the ports of listeners and to the local port
-//! range of opened streams; ICMP errors about these; echo requests; ARP requests and neighbour solicitations for its
-//! addresses. Announcements of neighbours and routers go to both. All other traffic goes to the kernel.
+//! The worker processes TCP and SCTP of its streams and associations, to the ports of listeners and to the local port
+//! range of opened streams. It also processes ICMP errors about these, echo requests, and ARP requests and neighbour
+//! solicitations for its addresses. Announcements of neighbours and routers, ARP requests for other addresses and MLD
+//! queries go to both. All other traffic goes to the kernel.
 
 use std::net::SocketAddr;
 
@@ -147,8 +148,8 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.counters().drops.count(reason);
     }
 
-    /// Returns true if an unmatched packet is for the kernel: its interface is shared, and its port is none of this
-    /// data plane.
+    /// Returns true if an unmatched packet is for the kernel: its interface is shared, and its local port is not one of
+    /// this data plane's.
     pub(in crate::worker) fn is_for_host(&self, arrival: &Arrival<Io::Frame>) -> bool {
         let transport = if arrival.is_sctp() { Transport::Sctp } else { Transport::Tcp };
         let interface = usize::from(arrival.flow.interface);

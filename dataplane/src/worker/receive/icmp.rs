@@ -19,8 +19,8 @@ const MIN_MTU_V4: u16 = 576;
 const MIN_MTU_V6: u16 = 1280;
 
 impl<Io: PortIo> Core<Io> {
-    /// Handles an ICMP error about a flow of this worker. It is accepted only if it quotes a segment or packet in
-    /// flight (RFC 5927 §4.1).
+    /// Handles an ICMP error about a flow of this worker. It is accepted only if it quotes a TCP sequence number in
+    /// flight (RFC 5927 §4.1) or the tag of an association (RFC 9260 §10).
     pub(in crate::worker) fn handle_icmp(&mut self, report: &Report, now: Instant) {
         match self.apply_icmp(report, now) {
             Ok(()) => self.env.control.counters().ip.icmp_errors.add(1),
@@ -62,8 +62,9 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// RFC 4301 §8.2.1: a smaller path MTU applies to all flows of the SA. A flow is notified when it sends a packet
-    /// that is too long. Errors of other kinds are ignored: ICMP must not end a protected stream (RFC 5042 §5.4.5).
+    /// Applies an ICMP error about ESP to its SA. A smaller path MTU applies to all flows of the SA (RFC 4301 §8.2.1).
+    /// A flow is notified when it sends a packet that is too long. Errors of other kinds are ignored: ICMP must not end
+    /// a protected stream (RFC 5042 §5.4.5).
     fn apply_icmp_to_esp(
         &mut self,
         report: &Report,
@@ -112,12 +113,12 @@ impl<Io: PortIo> Env<Io> {
         let carrier = stream.conn.lower.connection().ok_or(DropReason::IcmpNoStream)?;
         let counters = self.control.counters();
         match carrier.endpoint_mut().on_packet_too_big(now, mtu, seq) {
-            TooBigOutcome::Believed => {
+            TooBigOutcome::Applied => {
                 counters.ip.path_mtu_updates.add(1);
                 carrier.make_ready(stream.slot, self.schedules.get_mut(CarrierKind::Connection));
             }
-            TooBigOutcome::Remembered => counters.ip.path_mtu_remembered.add(1),
-            TooBigOutcome::NoNews => return Err(DropReason::IcmpNoNews),
+            TooBigOutcome::Stored => counters.ip.path_mtu_remembered.add(1),
+            TooBigOutcome::NotSmaller => return Err(DropReason::IcmpNoNews),
             TooBigOutcome::NotInFlight => return Err(DropReason::IcmpNotInFlight),
             TooBigOutcome::BadSize => return Err(DropReason::IcmpSize),
         }

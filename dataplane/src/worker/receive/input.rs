@@ -28,7 +28,8 @@ const STAGE_FRAMES: usize = 8;
 /// Distance, in frames, between the frame being processed and the one being prefetched.
 const PREFETCH_DISTANCE: usize = 2;
 
-/// Maximum bursts of a port per turn. A burst with at least `MIN_MATCHED` matched frames ends the turn's reception.
+/// Maximum bursts of a port per turn. A burst with at least `MIN_MATCHED` matched frames ends the port's reception for
+/// this turn.
 const MAX_BURSTS: usize = 4;
 const MIN_MATCHED: usize = BURST / 4;
 
@@ -72,7 +73,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Variant with IPsec. It is not inlined, so that other configurations do not pay for it.
+    /// Processes a burst with IPsec. Not inlined, so that other configurations do not pay for it.
     #[inline(never)]
     fn input_guarded_burst(
         &mut self,

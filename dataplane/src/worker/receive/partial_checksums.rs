@@ -19,10 +19,11 @@ use crate::worker::Env;
 
 /// Packets of one host within [`WINDOW`] that cause a report. A single connect retransmits its SYN often enough.
 const REPORT_THRESHOLD: u32 = 3;
-/// Window in which the packets are counted. A host is reported at most once per window.
+/// Window in which the packets are counted. A host is reported at most once per window, unless packets of another host
+/// arrive between its own.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Packet count of the host seen last.
+/// Packet count of the host seen last. A packet of another host restarts it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::worker) struct PartialChecksumMonitor(Option<PacketCount>);
 
@@ -48,18 +49,18 @@ impl PartialChecksumMonitor {
     }
 }
 
-/// Returns true if a TCP segment with a wrong checksum left it to a device. `addresses` is the sum of both addresses.
+/// Returns true if the wrong checksum of a TCP segment was left to a device. `addresses` is the sum of both addresses.
 pub(in crate::worker) fn has_partial_tcp_checksum(addresses: u16, segment: &[u8]) -> bool {
     let sum = checksum::pseudo_header_with_addresses(addresses, TCP, segment.len());
     segment.get(16..18) == Some(&sum.to_be_bytes())
 }
 
-/// Returns true if an SCTP packet with a wrong checksum left it to a device.
+/// Returns true if the wrong checksum of an SCTP packet was left to a device.
 pub(in crate::worker) fn has_partial_sctp_checksum(packet: &[u8]) -> bool {
     packet.get(8..12) == Some(&[0; 4])
 }
 
-/// Returns the sender of a frame dropped for a wrong checksum, if the frame is UDP that left it to a device.
+/// Returns the sender of a frame dropped for a wrong checksum, if it is a UDP checksum that was left to a device.
 pub(in crate::worker) fn partial_udp_checksum_source(frame: &[u8]) -> Option<IpAddr> {
     let packet = frame.get(link::find_ip(frame)?..)?;
     let upper = ip::upper_layer(packet).filter(|upper| upper.protocol == UDP)?;

@@ -29,7 +29,7 @@ use crate::worker::receive::partial_checksums;
 use crate::worker::transmit::packet_batch::PacketBatch;
 use crate::worker::{Core, Env, Phase};
 
-/// Where a packet came from.
+/// Origin of a received packet.
 #[derive(Clone, Copy)]
 pub(super) struct PacketOrigin {
     pub(super) flow: FlowKey,
@@ -268,7 +268,7 @@ impl<Io: PortIo> Core<Io> {
         };
         let mut packets = LimitedBatch { packets, limit, peer: (remote, now), refused: false };
         let arrived = match &cookie_listener {
-            Some(jar) => jar.input(now, &origin.ends(), packet, &mut packets),
+            Some(cookies) => cookies.input(now, &origin.ends(), packet, &mut packets),
             None => ListenerResult::Dropped(handle_out_of_the_blue(
                 &origin.ends(),
                 packet,
@@ -292,7 +292,7 @@ impl<Io: PortIo> Core<Io> {
                 self.env.control.counters().drops.count(DropReason::RateLimited);
             }
             ListenerResult::Dropped(reason) => {
-                self.env.control.counters().drops.count_sctp(reason);
+                self.env.count_sctp_drop(reason);
                 self.env.control.counters().sctp.sctp_aborts_sent.add(u64::from(answered));
                 if answered && begins_with_init(packet) && !protected {
                     let udp = self.associations.udp_ports(origin.udp);
@@ -367,11 +367,11 @@ impl<Io: PortIo> Core<Io> {
 /// Follow-up of a packet of an association.
 #[derive(Clone, Copy, Debug)]
 struct FollowUp {
-    /// The packet is not proven to be the peer's. Its answer is sent to the source of the packet.
+    /// True if the packet is not proven to be the peer's. Its answer is sent to the source of the packet.
     unverified: bool,
-    /// The association may have events to report.
+    /// True if the association may have events to report.
     has_events: bool,
-    /// The association is to send an acknowledgement now: too many packets are unacknowledged.
+    /// True if the association is to send an acknowledgement now: too many packets are unacknowledged.
     answer_now: bool,
 }
 
@@ -414,6 +414,15 @@ impl<Io: PortIo> Env<Io> {
         None
     }
 
+    /// Counts a packet that SCTP dropped, and its cookie if that is the reason.
+    fn count_sctp_drop(&self, reason: Refused) {
+        let counters = self.control.counters();
+        counters.drops.count_sctp(reason);
+        if matches!(reason, Refused::BadCookie | Refused::StaleCookie) {
+            counters.sctp.sctp_cookies_failed.add(1);
+        }
+    }
+
     /// Passes a packet to its association, unless protection or the peer lists forbid it.
     #[inline]
     fn input_sctp_packet(
@@ -442,7 +451,7 @@ impl<Io: PortIo> Env<Io> {
         let accepted = carrier.endpoint_mut().input(now, packet, cx);
         match accepted.result {
             Ok(()) => self.control.counters().sctp.sctp_packets.add(1),
-            Err(reason) => self.control.counters().drops.count_sctp(reason),
+            Err(reason) => self.count_sctp_drop(reason),
         }
         // RFC 6951 §5.4: the peer's UDP port is updated only after the verification tag was checked.
         if accepted.verified
@@ -471,7 +480,8 @@ fn begins_with(packet: &Packet<'_>, kind: u8) -> bool {
     first.is_some_and(|chunk| chunk.kind == kind)
 }
 
-/// Transmits answers to unknown senders within a rate limit. Packets that need no answer do not count against it.
+/// Batch that transmits answers to unknown senders within a rate limit. Packets that need no answer do not count
+/// against it.
 struct LimitedBatch<'a, 'b, Io: PortIo> {
     packets: PacketBatch<'a, Io>,
     limit: &'b mut PeerLimit,

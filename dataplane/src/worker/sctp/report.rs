@@ -81,7 +81,7 @@ impl<Io: PortIo> Core<Io> {
         if association.accounting == Accounting::Backlog {
             association.accounting = Accounting::Uncounted;
         } else {
-            // From here on the session counts instead of the association.
+            // From here on the session is counted instead of the association.
             self.uncount(slot);
             if self.reserve_place(listener, peer, stream, now).is_err() {
                 self.count_if_idle(slot);
@@ -92,7 +92,7 @@ impl<Io: PortIo> Core<Io> {
         self.insert_session(Session { association: slot, id, flow }, origin, now)
     }
 
-    /// RFC 5043 §6.4: answers a request that is not accepted with a Terminate.
+    /// Answers a request that is not accepted with a Terminate (RFC 5043 §6.4).
     fn refuse_session(&mut self, slot: u32, id: SessionId, now: Instant) {
         self.env.control.counters().sctp.sessions_refused.add(1);
         self.report_session_refused(slot, now);
@@ -107,9 +107,9 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Returns how to reopen a stream whose shared association ended before the peer answered. A peer that shuts down
-    /// has no answer in flight, because it waits until its own data are acknowledged (RFC 9260 §9.2). A peer that
-    /// aborts has discarded the request. The stream can thus be opened over another association.
+    /// Returns the parameters for reopening a stream whose shared association ended before the peer answered. A peer
+    /// that shuts down has no answer in flight, because it waits until its own data are acknowledged (RFC 9260 §9.2). A
+    /// peer that aborts has discarded the request. The stream can thus be opened over another association.
     fn take_session_retry(
         &mut self,
         stream: &mut Stream<'_>,

@@ -39,7 +39,8 @@ const RESOLVE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 impl<Io: PortIo> Core<Io> {
     /// Handles a segment without a stream; `mac` and `strength` are its source link-layer address and IPsec protection.
-    /// A SYN may open a stream. Its ISS is beyond `last`, the last sequence number of the flow's previous incarnation.
+    /// A SYN may open a stream. The ISS of this end is then beyond `last`, the last sequence number of the flow's
+    /// previous incarnation.
     pub(in crate::worker) fn open_or_refuse(
         &mut self,
         flow: FlowKey,
@@ -123,7 +124,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.report_failed_handshake(transport, flow, None, failure, detail, now);
     }
 
-    /// RFC 9293 §3.10.7.2: handles a SYN in LISTEN. Beyond a limit, the SYN is answered with a cookie, or dropped so
+    /// Handles a SYN in LISTEN (RFC 9293 §3.10.7.2). Beyond a limit, the SYN is answered with a cookie, or dropped so
     /// that the peer retransmits it.
     fn handle_syn(
         &mut self,
@@ -223,7 +224,7 @@ impl<Io: PortIo> Core<Io> {
         self.start_attempt(ConnectAttempt { connect: Box::new(connect), min_strength }, now);
     }
 
-    /// Like [`connect`](Self::connect), with a minimum IPsec protection.
+    /// Connects as [`connect`](Self::connect) does, with a minimum IPsec protection.
     pub(in crate::worker) fn start_attempt(
         &mut self,
         ConnectAttempt { mut connect, min_strength }: ConnectAttempt,
@@ -447,8 +448,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Removes a stream and releases its resources. The end of a stream that was announced to the control thread was
-    /// reported before.
+    /// Removes a stream and releases its resources. Reports a pending connect as failed. The caller has already
+    /// reported the end of an announced stream.
     pub(in crate::worker) fn remove_stream(&mut self, slot: u32) {
         let awaited = self.stream_mut(slot).map(|(stream, _)| stream.awaited_step());
         let Some(mut conn) = self.streams.remove(slot) else { return };
@@ -494,8 +495,8 @@ impl<Io: PortIo> Env<Io> {
     }
 
     /// Ends a stream for the control thread. Reports a pending connect with the event that `connect_failed` returns,
-    /// and posts with a source region as flushed. Returns true if the end of an announced or established stream remains
-    /// to be reported.
+    /// and posts with a region as flushed. Returns true if the end of an announced or established stream remains to be
+    /// reported.
     pub(in crate::worker) fn end_stream(
         &mut self,
         conn: &mut Conn,

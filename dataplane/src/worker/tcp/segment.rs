@@ -187,9 +187,8 @@ impl<Io: PortIo> Core<Io> {
 }
 
 /// Verifies a segment's checksum; `addresses` is the sum of source and destination address. Also returns the CRC of the
-/// text without its last four bytes, if the text looks like one FPDU and is so long that one pass for both costs less
-/// than two. The stream is not known here: the CRC is not used if the stream has no CRCs or the segment is out of
-/// order.
+/// text without its last four bytes, if the text looks like one FPDU and is long enough for a joint pass to pay. The
+/// stream is not known here: the CRC is not used if the stream has no CRCs or the segment is out of order.
 #[inline]
 fn verify_checksum(addresses: u16, bytes: &[u8]) -> Result<Option<u32>, DropReason> {
     let (crc, sum) = match Digest::is_one_pass(bytes.len()).then(|| split_fpdu(bytes)).flatten() {
@@ -218,9 +217,9 @@ fn split_fpdu(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 /// Follow-up of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::worker) struct FollowUp {
-    /// The stream has at least [`EVENT_BATCH`] events to report.
+    /// True if the stream has at least [`EVENT_BATCH`] events to report.
     has_events: bool,
-    /// The stream is to send an acknowledgement now: too many segments are unacknowledged.
+    /// True if the stream is to send an acknowledgement now: too many segments are unacknowledged.
     answer_now: bool,
 }
 
@@ -233,9 +232,9 @@ impl FollowUp {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Reads the segment of an arrival into `segment`, a new one. Verifies its checksum unless the device has done so;
-    /// `addresses` is the sum of both addresses. Returns false and counts the drop if the segment is malformed or its
-    /// checksum is wrong.
+    /// Reads the segment of an arrival into `segment`, which must be new. Verifies its checksum unless the device has
+    /// done so; `addresses` is the sum of both addresses. Returns false and counts the drop if the segment is malformed
+    /// or its checksum is wrong.
     #[inline]
     fn read_segment<'a>(
         &mut self,

@@ -79,7 +79,8 @@ impl<Io: PortIo> Core<Io> {
     ///
     /// # Errors
     /// The peer is refused before its cookie is verified; or the cookie is valid, but protection, a route or room is
-    /// missing. Missing protection is answered with a reset. In the other cases the peer retransmits.
+    /// missing, or the worker drains. Missing protection is answered with a reset. In the other cases the peer
+    /// retransmits.
     pub(in crate::worker) fn accept_cookie(
         &mut self,
         flow: FlowKey,

@@ -104,7 +104,7 @@ impl FrameSource {
             1 if live[12..14] == [8, 0] => {
                 let (kind, code) = [(3, 4), (3, 1), (3, 3), (11, 0)][noise.random_below(4)];
                 let mut quoted = live.clone();
-                // The quote belongs to another stream, or to another position in it.
+                // Changes the source port, the sequence number or tag, or a byte that is not quoted.
                 let at = [35, 39, 60][noise.random_below(3)];
                 quoted[at.min(live.len() - 1)] ^= 1;
                 (0, icmp_quoting_frame(kind, code, 1200 - noise.random_below(40) as u16, &quoted))
@@ -184,7 +184,7 @@ fn mixed_traffic_counts_every_frame_exactly_once() {
             seen.extend(handle.counters().drops.iter().filter(|d| d.count > 0).map(|d| d.reason));
         }
     }
-    // Each outcome of a frame has occurred.
+    // Each of these outcomes of a frame has occurred.
     for name in [
         "segments",
         "sctp_packets",
@@ -249,7 +249,7 @@ fn gauges(host: &Host) -> Vec<(&'static str, u64)> {
     all
 }
 
-/// Returns the cost of a message of several segments: frames of either host, and time.
+/// Returns the cost of a message of several segments: the frames that each host sends, and the time.
 fn message_cost(net: &mut Net, stream: ddp::StreamId) -> (u64, u64, Duration) {
     let sent = |net: &Net| [0, 1].map(|host: usize| net.hosts[host].count("tx_frames"));
     let (before, begin) = (sent(net), net.now);

@@ -65,7 +65,7 @@ struct LastSegment {
     stamps: Option<tcp::Timestamps>,
 }
 
-/// Returns the frames to send instead of a frame, given the sender's index and the frame.
+/// Function that returns the frames to send instead of a frame, given the sender's index and the frame.
 type Mangler = Box<dyn FnMut(usize, TestFrame) -> Vec<TestFrame>>;
 
 /// The hosts, the path between them and the clock.

@@ -30,7 +30,7 @@ const FLOOD: usize = 4000;
 /// Kind of flood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flood {
-    /// Tagged DDP messages without payload, for any STag.
+    /// Tagged DDP messages without payload.
     Ddp(Transport),
     /// RDMA Writes to a region, on a stream with the Region service.
     Rdmap(Transport),

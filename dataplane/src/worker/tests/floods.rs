@@ -271,7 +271,7 @@ fn damaged_frames_are_counted_and_open_no_stream() {
     e.check();
 }
 
-/// Takes the first `n` frames with text of the client off the wire.
+/// Loses the client's data segments, and returns the first `n` of them.
 fn take_text_frames(e: &mut EstablishedPair, n: usize) -> Vec<TestFrame> {
     let lost = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     let recorder = lost.clone();

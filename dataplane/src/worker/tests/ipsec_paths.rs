@@ -279,7 +279,7 @@ fn host_kernel_packets_of_a_shared_port_are_sealed() {
     net.run_until_idle();
     assert_eq!(net.hosts[0].count("ipsec_sealed"), sealed + 1);
     assert!(kernel_frames(&mut net).is_empty());
-    // A packet that is too long once sealed is reported like by a router.
+    // A packet that is too long once sealed is reported as a router would report it.
     net.hosts[0].kernel.as_mut().unwrap().push(&udp(1472));
     net.run_until_idle();
     assert_eq!(net.hosts[0].count("unsent_too_long"), 1);

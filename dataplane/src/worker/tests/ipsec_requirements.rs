@@ -93,7 +93,7 @@ struct Case {
     workers: u16,
     /// The address family selects the SAs' owner: those of IPv6 belong to the last worker.
     v6: bool,
-    /// The peer has no requirement and continues in clear.
+    /// True if the peer has no requirement and continues in clear.
     lenient: bool,
     cookies: bool,
 }

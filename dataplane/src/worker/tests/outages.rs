@@ -53,7 +53,7 @@ impl Variant {
         }
     }
 
-    /// Creates two hosts with a stream. Returns its names at both hosts.
+    /// Creates two hosts with a stream. Returns the stream's id at each host.
     fn open(self) -> (Net, StreamId, StreamId) {
         let mut net = self.net();
         let (here, there) = match self.sctp {

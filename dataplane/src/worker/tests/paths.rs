@@ -217,7 +217,7 @@ fn icmp_unreachable_does_not_end_an_established_stream() {
     net.wait_sent(0, ticket);
 }
 
-/// Connects to an address without a host. Each SYN is answered with this ICMP code.
+/// Connects over a path that loses each SYN and answers it with this ICMP code.
 fn connect_answered_by_icmp(code: u8) -> (ConnectError, usize) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     let syns = divert(&mut net, 40);

@@ -136,7 +136,7 @@ fn syn_cookie_of_a_refused_peer_opens_no_stream() {
         let mut net = net_with_listeners(SynCookieMode::Always, &Arc::default());
         let held: Rc<RefCell<Vec<Vec<u8>>>> = Rc::default();
         let recorder = held.clone();
-        // Holds back host 0's segments after its SYN.
+        // Holds back host 1's segments after its SYN.
         net.is_lost = Box::new(move |from, frame| {
             let at = if frame[12..14] == [8, 0] { 14 + 20 } else { 14 + 40 };
             let tcp = frame[if at == 34 { 23 } else { 20 }] == 6;
@@ -349,7 +349,7 @@ fn denying_a_peer_aborts_its_handshakes() {
     net.run_until_idle();
     let raw = RawSctpPeer { address: v4, host: 1, udp: false };
     let (tag, echo) = raw.cookie(&mut net, 9);
-    // Host 0 answers neighbour solicitations only.
+    // SCTP packets do not reach host 1, which would end the association.
     net.is_lost = Box::new(|from, frame| from == 1 && frame[12..14] == [8, 0] && frame[23] == 132);
     net.hosts[1].deliver(raw.frame(9, tag, &echo));
     net.run_until_idle();

@@ -81,7 +81,7 @@ impl Default for Settings {
     }
 }
 
-/// Creates two hosts with a stream. Returns its names at both hosts.
+/// Creates two hosts with a stream. Returns the stream's id at each host.
 fn open_pair(endpoint: EndpointConfig) -> (Net, StreamId, StreamId) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen_as(PORT, 100, 100, endpoint.clone());

@@ -1,5 +1,5 @@
-//! Streams over SCTP between workers: loss and reordering, several streams and workers, UDP encapsulation, and a close
-//! or abort by either side.
+//! Streams over SCTP between workers: loss, shared associations, several workers, UDP encapsulation, failed connects
+//! and rejects, a close or abort by either side, drain and stop, RDMAP, echo load, limits, and ICMP errors.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,14 +3,12 @@
 //!
 //! | attack | attacker | test |
 //! |---|---|---|
-//! | an INIT whose refusal exceeds the packet size | off-path, with ports |
-//! `blind_init_does_not_silence_an_association` |
+//! | an INIT with a refusal above the packet size | off-path | `blind_init_does_not_silence_an_association` |
 //! | such an INIT ACK | a server | `unacceptable_init_ack_leaves_no_association` |
 //! | an INIT from another UDP port | off-path, with ports | `a_blind_packet_does_not_move_the_udp_port` |
 //! | INITs with another host's address | any host | `init_ack_reflection_is_rate_limited_per_victim` |
 //! | associations without streams | a peer | `associations_without_streams_count_against_their_peer` |
-//! | fragmented messages that are never complete | many peers | `held_fragments_of_all_associations_stay_within_budget`
-//! |
+//! | incomplete messages | many peers | `held_fragments_of_all_associations_stay_within_budget` |
 
 use std::sync::Arc;
 use std::time::Duration;

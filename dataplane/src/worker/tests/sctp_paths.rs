@@ -337,8 +337,7 @@ fn path_mtu_below_sctp_minimum_stays_cached() {
     assert_eq!((stats.path_mtu_reductions, stats.path_mtu_black_holes), (1, 0));
 }
 
-// RFC 8899 §6.2.1.4, §4.6.2: a report about a probe ends the search at the reported size. A report of an MTU above the
-// probe's size is ignored.
+// RFC 8899 §6.2.1.4: a report about a probe bounds the search by the reported size. Probes are not fragmented.
 #[test]
 fn path_mtu_probes_are_not_fragmented_and_reports_end_search() {
     let (mut net, here) = VARIANTS[0].open(sctp::Config::default());

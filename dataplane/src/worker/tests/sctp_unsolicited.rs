@@ -94,6 +94,7 @@ fn expired_state_cookies_are_answered_within_limit() {
     }
     let answered = net.hosts[1].count("sctp_aborts_sent");
     assert!((1..=20).contains(&answered), "{answered}");
+    assert_eq!(net.hosts[1].count("sctp_cookies_failed"), 200);
     // The limit is exhausted, and peers with good cookies still connect.
     for _ in 0..5 {
         open(&mut net);

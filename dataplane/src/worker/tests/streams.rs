@@ -1,4 +1,5 @@
-//! The main function, from ARP to placed bytes, over each kind of network layer. Start and end of streams.
+//! Whole streams between two workers, from ARP to placed bytes, over IPv4, IPv6, VLANs and several MTUs. Start and end
+//! of streams.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

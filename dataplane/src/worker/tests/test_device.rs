@@ -93,7 +93,7 @@ impl Frame for TestFrame {
 }
 
 /// Returns the verdict of a device that verifies the checksums of unfragmented SCTP packets in neither UDP nor ESP. The
-/// verdict on all other packets is "bad", which a driver must ignore.
+/// verdict on all other packets is "bad", which the worker must ignore.
 pub(super) fn verdict(frame: &[u8]) -> RxChecksum {
     let at = if frame[12..14] == [0x81, 0] { 18 } else { 14 };
     let ip = &frame[at..];
@@ -110,7 +110,8 @@ pub(super) fn verdict(frame: &[u8]) -> RxChecksum {
     }
 }
 
-/// Device queues in vectors. `room` is the free space of the transmit ring, `buffers` that of the buffer pool.
+/// Device queues in vectors. `room` is the capacity of the transmit ring in frames. No buffer is free while it has
+/// `buffers` frames.
 #[derive(Debug)]
 pub(super) struct TestIo {
     pub(super) rx: VecDeque<TestFrame>,

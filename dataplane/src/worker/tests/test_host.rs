@@ -1,4 +1,4 @@
-//! Test hosts with several workers each, joined by a wire.
+//! Test hosts, each with one or more workers on one port.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -32,7 +32,7 @@ use crate::worker::{Core, CoreParts, PortSlot};
 pub(super) use super::test_device::*;
 pub(super) use super::test_net::*;
 
-/// How a device selects the receive queue of a frame.
+/// Receive queue that a device selects for a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rss {
     /// The queue that steering selects. Frames other than TCP arrive at the first queue.
@@ -41,7 +41,7 @@ pub(super) enum Rss {
     None,
 }
 
-/// Returns a device's verdict on the checksum above IP in a frame.
+/// Function that returns a device's verdict on the checksum above IP in a frame.
 type VerdictFn = Box<dyn FnMut(&[u8]) -> RxChecksum>;
 
 /// A host: workers on one port with one interface.

@@ -14,16 +14,16 @@ use super::test_host::*;
 use crate::api::{self, Command, Event, Service, Ticket};
 use crate::worker::Core;
 
-/// Returns whether a frame is lost, given the sender's index and the frame.
+/// Function that returns whether a frame is lost, given the sender's index and the frame.
 type LossFn = Box<dyn FnMut(usize, &[u8]) -> bool>;
 
-/// Hosts on a wire. A frame reaches the hosts that its destination address selects.
+/// Hosts on a wire. A frame reaches all hosts except the sender. Each accepts it by its destination address.
 pub(super) struct Net {
     pub(super) hosts: Vec<Host>,
     pub(super) now: Instant,
     /// Selects the frames that are lost.
     pub(super) is_lost: LossFn,
-    /// Duration of a turn that had something to do, zero by default.
+    /// Time by which `run_until` advances after a turn with work, zero by default.
     pub(super) turn_time: Duration,
 }
 
@@ -126,7 +126,7 @@ impl Net {
         while self.turn() {}
     }
 
-    /// Opens a stream from a worker of one host to a listener of another. Returns its names at both.
+    /// Opens a stream from a worker of one host to a listener of another. Returns the stream's id at each end.
     pub(super) fn open(
         &mut self,
         from: usize,

@@ -75,7 +75,7 @@ impl PortIo for IdlePort {
     }
 }
 
-/// A port to which a frame arrives between the last check for work and each sleep.
+/// A port at which a frame arrives between the last check for work and each sleep.
 struct LatePort {
     rest_count: Arc<AtomicU32>,
     arrived: bool,

@@ -31,13 +31,15 @@ const LAST_SEGMENT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(in crate::worker) enum ServeOutcome {
     /// The carrier has nothing more to send now.
     Done,
-    /// The carrier has used up its quota and may have more to send. It is requeued.
+    /// At least one packet was sent, and a further one was refused because of the quota, the ring or the pool. The
+    /// carrier is requeued.
     More,
-    /// The port's transmit ring is full or its buffer pool is empty. The carrier waits in the port's queue.
+    /// No packet was sent: the port's transmit ring is full or its buffer pool is empty. The carrier waits in the
+    /// port's queue.
     Blocked,
     /// The link-layer address of the carrier's next hop is being resolved.
     Waiting,
-    /// The carrier's next hop does not answer.
+    /// The carrier's next hop does not answer, or the neighbour cache is full.
     Unreachable,
 }
 

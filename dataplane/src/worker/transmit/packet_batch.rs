@@ -1,5 +1,5 @@
 //! Packets of one association, written in place. A packet is built behind room for headers in a packet buffer, then the
-//! headers are filled in. IP fragments packets that exceed the path MTU (RFC 9260 §6.9).
+//! headers are filled in. Packets that exceed the path MTU are sent in IP fragments (RFC 9260 §6.9).
 
 use base::Instant;
 use ipsec::strength::Strength;
@@ -21,7 +21,7 @@ use crate::worker::flows::flow_info::path_mtu;
 use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::transmit::segment_batch::reserve_payload;
 
-/// Writes the packets of one association into a port's transmit queue while the association is served.
+/// Batch of one association's packets, written into a port's transmit queue while the association is served.
 pub(in crate::worker) struct PacketBatch<'a, Io: PortIo> {
     io: &'a mut Io,
     path: &'a SctpPath,

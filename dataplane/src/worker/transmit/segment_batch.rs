@@ -16,7 +16,7 @@ use crate::port::ChecksumSite;
 use crate::worker::flows::carrier::{CarrierEndpoint, Refusal, TransmitContext, TransmitOutcome};
 use crate::worker::flows::schedule::CarrierKind;
 
-/// Writes the segments of one flow into a port's transmit queue while the flow is served.
+/// Batch of one flow's segments, written into a port's transmit queue while the flow is served.
 pub(in crate::worker) struct SegmentBatch<'a, Io: PortIo> {
     io: &'a mut Io,
     path: &'a Path,

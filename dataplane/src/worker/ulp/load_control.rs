@@ -12,7 +12,7 @@ use crate::worker::flows::running_load::RunningLoad;
 use crate::worker::{Core, Env};
 
 /// Maximum [`PaceTimers`](crate::worker::flows::running_load::PaceTimers) entries processed per turn. The others follow
-/// in the next turn, and their latencies show it.
+/// in the next turn, and their latencies include the delay.
 const MAX_DUE_POSTS: usize = 256;
 
 impl<Io: PortIo> Core<Io> {

@@ -5,7 +5,7 @@
 //! posted. When as many answers as there are buffers are unacknowledged, Echo reposts each further buffer only when an
 //! answer is acknowledged. A peer that does not acknowledge thus occupies at most twice the number of buffers. Answers
 //! for which the stream has no room wait here, at most as many as there are buffers. After the peer has closed, this
-//! end closes behind the last answer.
+//! end closes once the last answer is posted.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! The interface of a congestion controller: its inputs, and its outputs window, pacing rate and send
 //! quantum.
 //!
-//! Most methods of [`Controller`] have a default, which follows RFC 5681. A controller within this frame
-//! supplies how much the window [grows](Controller::increase) and to what it is
-//! [reduced](Controller::reduce). A controller outside of it sets [`LOSS_BASED`](Controller::LOSS_BASED) to
-//! false: then only the controller itself changes the window, and it implements [`pace`](Controller::pace).
+//! Most methods of [`Controller`] have a default, which follows RFC 5681. A loss-based controller supplies only how
+//! much the window [grows](Controller::increase) and to what it is [reduced](Controller::reduce). Any other controller
+//! sets [`LOSS_BASED`](Controller::LOSS_BASED) to false: then only the controller itself changes the window, and it
+//! implements [`pace`](Controller::pace).
 
 use core::fmt;
 
@@ -69,7 +69,7 @@ pub struct EcnEcho {
     pub nxt: ExtSeq,
     /// Bytes from SND.UNA to SEG.ACK.
     pub acked: u64,
-    /// ECE is set.
+    /// True if ECE is set.
     pub marked: bool,
 }
 
@@ -80,7 +80,7 @@ pub struct LostSegment {
     pub bytes: u64,
     /// Transmission time.
     pub sent_at: Instant,
-    /// Bytes in flight when it was sent; `None` if its run is no longer remembered.
+    /// Bytes in flight when it was sent, its run included; `None` if the run is no longer remembered.
     pub in_flight: Option<u64>,
 }
 
@@ -95,7 +95,7 @@ pub enum Cause {
     Timeout,
 }
 
-/// A congestion controller. Its `window`, passed to each method, bounds the bytes in flight.
+/// A congestion controller. The [`Window`], which bounds the bytes in flight, is stored by its caller.
 pub(super) trait Controller: Clone + fmt::Debug + Default {
     /// True if the controller requires every acknowledgement with [`PathSample`], every run and every lost segment.
     /// Transmit runs are then remembered for delivery-rate samples. Other controllers receive only

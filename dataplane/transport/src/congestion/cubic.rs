@@ -15,7 +15,7 @@ const BETA: f64 = 0.7;
 /// alpha_cubic: growth per round trip of Reno with CUBIC's decrease (RFC 9438 §4.3).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
-/// State between congestion events; blank before the first one and outside of congestion avoidance.
+/// State kept across congestion events; blank until the first one, or until congestion avoidance begins without one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cubic(Lazy<State>);
 
@@ -156,7 +156,7 @@ impl Epoch {
 
 #[cfg(test)]
 impl Cubic {
-    /// W_max.
+    /// Returns W_max.
     pub(super) fn w_max(&self) -> f64 {
         self.0.w_max
     }

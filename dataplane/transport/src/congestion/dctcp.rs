@@ -1,7 +1,7 @@
 //! DCTCP (RFC 8257), the sender: the window is reduced by half the fraction of bytes that met congestion.
 //! Growth and the reaction to loss are Reno's (§3.4, §3.5). TCP's `ecn` module implements the receiver.
 //!
-//! The window is reduced at the first echo in a window of data, with the estimate at that time, and not again
+//! The window is reduced at the first echo in a window of data, with the estimate at that time. It is not reduced again
 //! within that window (§3.3 step 9; RFC 3168 §6.1.2), as in Linux.
 
 use base::{Blank, Lazy};
@@ -70,7 +70,7 @@ impl Controller for Dctcp {
         }
     }
 
-    /// RFC 8257 §3.3 steps 1 to 8.
+    /// Counts acknowledged and marked bytes, and updates the estimate once per window (RFC 8257 §3.3 steps 1 to 8).
     fn on_echo(&mut self, echo: &EcnEcho) {
         let estimate = &mut self.0.estimate;
         estimate.acked += echo.acked;

@@ -113,7 +113,7 @@ controllers! { $
         Dctcp = "dctcp", dctcp::Dctcp;
     }
     tests {
-        /// By pacing rate alone.
+        /// Pacing rate alone, for tests.
         RateDriven, rate_driven::RateDriven;
     }
 }
@@ -168,13 +168,13 @@ impl Congestion {
 
     // --- queries ------------------------------------------------------------------------------------
 
-    /// Congestion window: bytes that may be in flight.
+    /// Returns the congestion window: bytes that may be in flight.
     #[inline]
     pub fn cwnd(&self) -> u64 {
         self.state.window.cwnd
     }
 
-    /// Slow-start threshold, bytes.
+    /// Returns the slow-start threshold, bytes.
     #[inline]
     pub fn ssthresh(&self) -> u64 {
         self.state.window.ssthresh
@@ -186,8 +186,8 @@ impl Congestion {
         self.state.window.in_slow_start()
     }
 
-    /// Send window: most bytes sent and not cumulatively acknowledged, SACKed or not. It bounds the state
-    /// kept for them even if the peer offers a larger window. At least two segments.
+    /// Returns the send window: the maximum number of bytes sent and not cumulatively acknowledged, SACKed or not. It
+    /// bounds the state kept for them even if the peer offers a larger window. At least two segments.
     #[inline]
     pub fn send_window(&self) -> u64 {
         self.state.window.send_window.into()
@@ -198,7 +198,7 @@ impl Congestion {
         self.state.window.paced
     }
 
-    /// Bytes of a full segment (SMSS).
+    /// Returns the bytes of a full segment (SMSS).
     pub(crate) fn smss(&self) -> u64 {
         self.state.window.smss()
     }
@@ -321,8 +321,8 @@ impl Congestion {
         self.state.window.cwnd = self.state.window.smss();
     }
 
-    /// Raises the window after a genuine time-out, when the new segments of F-RTO's test are in flight,
-    /// `pipe` bytes in all: the window must have room for a retransmission as well (RFC 5682 §2.1 step 3a).
+    /// Raises the window after a genuine time-out, when the new segments of F-RTO's test are in flight, `pipe` bytes in
+    /// all. The window must then have room for a retransmission, too (RFC 5682 §2.1 step 3a).
     pub fn on_genuine_timeout(&mut self, pipe: u64) {
         let window = &mut self.state.window;
         window.cwnd = window.cwnd.max((pipe + window.smss()).min(3 * window.smss()));

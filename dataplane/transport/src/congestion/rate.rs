@@ -1,6 +1,5 @@
-//! Delivery rate (draft-cheng-iccrg-delivery-rate-estimation §3), sampled per transmit run. All segments of
-//! one poll leave at the same time, so the transmission time identifies the run. The record of a segment
-//! needs only that time.
+//! Delivery rate (draft-cheng-iccrg-delivery-rate-estimation §3), sampled per transmit run. All segments of a run have
+//! the same transmission time, which identifies the run. The record of a segment needs only that time.
 //!
 //! ```text
 //!   runs   | sent at 1.0 | sent at 1.2 | sent at 1.3 |     delivery state at that time
@@ -14,7 +13,7 @@ use std::collections::VecDeque;
 
 use base::{Instant, Nanos};
 
-/// Runs remembered, at most. Segments of further runs give no sample.
+/// Maximum number of runs remembered. Segments of further runs give no sample.
 const MAX_RUNS: usize = 256;
 
 /// A transmit run: the segments that one poll of the sender sent, all at the same time.

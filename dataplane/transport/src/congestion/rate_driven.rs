@@ -1,7 +1,7 @@
-//! For tests only: a controller that runs on pacing rate alone. It sends at the highest delivery rate of the
-//! last round trips, in the manner of BBR: faster until the rate stops growing, slower until the resulting
-//! queue is drained, then slightly faster and slower in alternation. Losses, marks and time-outs do not change it,
-//! and its window is the whole send window.
+//! For tests only: a controller that runs on pacing rate alone. It sends at the highest delivery rate of the last round
+//! trips, in the manner of BBR. It sends faster until the rate stops growing, slower until the resulting queue is
+//! drained, then slightly faster and slower in alternation. Losses, marks and time-outs do not change it, and its
+//! window is the whole send window.
 //!
 //! It shows that the interface supports such a controller. It is not BBR: it does not keep the queue short in
 //! competition with other flows.
@@ -57,7 +57,7 @@ struct State {
 }
 
 impl State {
-    /// Estimated rate of the path, bytes per second.
+    /// Returns the estimated rate of the path, bytes per second.
     fn rate(&self) -> u64 {
         self.rates.iter().copied().max().unwrap_or(0)
     }
@@ -70,7 +70,7 @@ impl State {
         }
     }
 
-    /// Bandwidth-delay product: bytes in flight that fill the path without a queue.
+    /// Returns the bandwidth-delay product: bytes in flight that fill the path without a queue.
     fn bdp(&self) -> u64 {
         let rtt = u128::from(self.min_rtt.unwrap_or(FIRST_RTT).get());
         u64::try_from(u128::from(self.rate()) * rtt / 1_000_000_000).unwrap_or(u64::MAX)

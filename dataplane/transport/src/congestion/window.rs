@@ -4,7 +4,7 @@ use base::Lazy;
 
 use super::hystart::HyStart;
 
-/// Segments that one acknowledgement counts for in slow start, at most, without pacing: L of RFC 9406 §4.2.
+/// Maximum number of segments that one acknowledgement counts for in slow start without pacing: L of RFC 9406 §4.2.
 const UNPACED_SEGMENTS_PER_ACK: u64 = 8;
 
 /// Window and threshold, bytes.
@@ -14,7 +14,7 @@ pub(super) struct Window {
     pub(super) ssthresh: u64,
     pub(super) smss: u16,
     pub(super) send_window: u32,
-    /// Pacing spreads the data that an acknowledgement releases.
+    /// True if pacing spreads the data that an acknowledgement releases.
     pub(super) paced: bool,
     /// Minimum of the threshold, segments.
     pub(super) floor: u8,

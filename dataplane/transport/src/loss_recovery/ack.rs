@@ -38,17 +38,18 @@ pub struct Ack {
     pub echoed_ms: Option<u64>,
     /// The round-trip time by that timestamp, if usable (RFC 7323 §4.3).
     pub echoed_rtt: Option<Nanos>,
-    /// The peer received a retransmission of this episode twice ([`DsackOrigin::resent`]).
+    /// True if a D-SACK reports data that was retransmitted in this episode ([`DsackOrigin::resent`]).
     pub resent_twice: bool,
-    /// The peer received all that the tail loss probe retransmitted twice ([`DsackOrigin::probe`]).
+    /// True if a D-SACK reports exactly the data that the tail loss probe retransmitted: original and probe arrived
+    /// ([`DsackOrigin::probe`]).
     pub probe_twice: bool,
-    /// A duplicate acknowledgement without a SACK block (RFC 8985 §7.4.2).
+    /// True for a duplicate acknowledgement without a SACK block (RFC 8985 §7.4.2).
     pub bare_duplicate: bool,
-    /// A duplicate acknowledgement, or a report of newly received data (RFC 5682 §3.1).
+    /// True for a duplicate acknowledgement, and for a report of newly received data (RFC 5682 §3.1).
     pub duplicate: bool,
-    /// New data waits, and the peer's window has room for it.
+    /// True if new data waits and the peer's window has room for it.
     pub can_send_new: bool,
-    /// The peer uses SACK.
+    /// True if the peer uses SACK.
     pub sack: bool,
 }
 
@@ -81,9 +82,9 @@ impl Ack {
 /// twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DsackOrigin {
-    /// Data retransmitted in the present loss episode.
+    /// True if the report covers data retransmitted in the present loss episode.
     pub resent: bool,
-    /// Exactly what the tail loss probe retransmitted.
+    /// True if the report covers exactly the data that the tail loss probe retransmitted.
     pub probe: bool,
 }
 
@@ -251,8 +252,8 @@ impl LossRecovery {
         Some(undone)
     }
 
-    /// Sets the window in recovery and during a reduction. Returns the permission to raise it by other means.
-    /// `lost`: segments that this acknowledgement showed to be lost.
+    /// Sets the window in recovery and during a reduction. Returns the controller's permission to raise it. `lost`:
+    /// segments that this acknowledgement showed to be lost.
     pub fn adjust_window(
         &mut self,
         state: &FlightState,
@@ -362,8 +363,9 @@ impl LossRecovery {
             && !self.cc.needs_samples()
     }
 
-    /// Performs all steps for an acknowledgement of everything in flight without any further report: one segment of
-    /// `bytes`, sent once. Requires [`accepts_single_ack`](Self::accepts_single_ack). Afterwards nothing is in flight.
+    /// Performs all steps for a plain acknowledgement, without SACK block or ECN-Echo, of the only segment in flight,
+    /// which has `bytes` and was sent once. Requires
+    /// [`accepts_single_ack`](Self::accepts_single_ack). Afterwards nothing is in flight.
     #[inline]
     pub fn on_single_ack(
         &mut self,
@@ -399,10 +401,10 @@ impl LossRecovery {
         }
     }
 
-    /// Returns the acknowledged bytes that count for growth, until everything in flight at a time-out is
-    /// acknowledged. Only newly reported bytes count: the rest left the network before the time-out. A peer
-    /// without SACK does not distinguish them. In that case, and without pacing, one segment counts
-    /// (RFC 3465 §2.3).
+    /// Returns the acknowledged bytes that count for growth, until everything in flight at a time-out is acknowledged.
+    /// With SACK and pacing these are at most the newly reported bytes: the rest left the network before the time-out.
+    /// Without SACK the two are not distinguished. Without SACK or without pacing at most one segment counts (RFC 3465
+    /// §2.3).
     #[cold]
     pub(super) fn growth_bytes_after_timeout(&self, ack: &Ack) -> u64 {
         let most = if ack.sack && self.cc.is_paced() { ack.delivery.bytes } else { self.cc.smss() };

@@ -41,13 +41,13 @@ impl FlightState {
         }
     }
 
-    /// Phase of loss recovery.
+    /// Returns the phase of loss recovery.
     #[inline]
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Expiry of the reordering timer.
+    /// Returns the expiry of the reordering timer.
     #[inline]
     pub fn reorder_at(&self) -> Option<Instant> {
         self.reorder_at

@@ -1,6 +1,6 @@
-//! Loss recovery, shared by TCP and SCTP (RFC 5681, RFC 6675, RFC 8985, RFC 6937, RFC 5682): the effect of
-//! acknowledgements and time-outs on the congestion window, begin and end of loss episodes, and the undoing of spurious
-//! ones. Segments in flight are in a [`Scoreboard`], which each protocol implements.
+//! Loss recovery, shared by TCP and SCTP (RFC 5681, RFC 6675, RFC 8985, RFC 6937, RFC 5682). It applies
+//! acknowledgements and time-outs to the congestion window, begins and ends loss episodes, and undoes spurious ones.
+//! Segments in flight are in a [`Scoreboard`], which each protocol implements.
 //!
 //! For each acknowledgement the owner updates the scoreboard, then calls, in this order:
 //!
@@ -15,10 +15,10 @@
 //!  finish_ack                always
 //! ```
 //!
-//! Between acknowledgements it calls `on_sent`, `on_new_sent`, `on_resent` and `note_usage` for what it sends,
+//! Between acknowledgements it calls `on_sent`, `on_new_sent`, `on_resent` and `note_usage` for sent data,
 //! `on_reorder_timeout` and `on_timeout` for the two timers, and `on_marks` for an echoed ECN mark. Amounts are bytes.
 //!
-//! State that is needed only while something is in flight is in [`FlightState`], which an idle stream does not have.
+//! State needed only while data is in flight is in [`FlightState`], which an idle stream does not have.
 
 mod ack;
 mod flight_state;
@@ -67,26 +67,26 @@ impl LossRecovery {
 
     // --- queries -------------------------------------------------------------------------------------
 
-    /// Congestion control.
+    /// Returns the congestion control.
     #[inline]
     pub fn cc(&self) -> &Congestion {
         &self.cc
     }
 
-    /// Congestion control, mutable: for idle time, segment size and transmit runs. Losses go through this
-    /// type.
+    /// Returns congestion control for modification: idle time, segment size and transmit runs. Losses are reported to
+    /// [`LossRecovery`] instead.
     #[inline]
     pub fn cc_mut(&mut self) -> &mut Congestion {
         &mut self.cc
     }
 
-    /// Round-trip estimator.
+    /// Returns the round-trip estimator.
     #[inline]
     pub fn rtt(&self) -> &RttEstimator {
         &self.rtt
     }
 
-    /// Round-trip estimator, mutable: for measurements by handshake or heartbeat, and for timers that back
+    /// Returns the round-trip estimator for modification: measurements by handshake or heartbeat, and timers that back
     /// off.
     #[inline]
     pub fn rtt_mut(&mut self) -> &mut RttEstimator {
@@ -118,7 +118,7 @@ impl LossRecovery {
         self.cc.pace(smss, path)
     }
 
-    /// Time-outs in a row without progress.
+    /// Returns the number of consecutive time-outs without progress.
     #[inline]
     pub fn consecutive_timeouts(&self) -> u32 {
         self.rtt.consecutive_timeouts().into()
@@ -184,8 +184,8 @@ impl LossRecovery {
         self.rtt.on_unanswered();
     }
 
-    /// Records that the congestion window stopped the last attempt to send (`limited`) or that data was sent: RFC 2861
-    /// §3.2, RFC 7661 §4.3. An unused window is reduced to `least` segments at least.
+    /// Records the use of the congestion window after data was sent, or after a full window stopped transmission
+    /// (`limited`). An unused window is reduced, but not below `least` segments (RFC 2861 §3.2, RFC 7661 §4.3).
     pub fn note_usage(
         &mut self,
         state: &mut FlightState,

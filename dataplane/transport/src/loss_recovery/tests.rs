@@ -19,7 +19,7 @@ fn at(n: u64) -> ExtSeq {
     ExtSeq::initial(SeqNumber(0)).plus(n * SMSS)
 }
 
-/// Segments from `una` to ten; `FORCES` as in SCTP (true) or TCP (false).
+/// Segments from `una` to ten. `IGNORES_CWND`: as in SCTP (true) or TCP (false).
 struct Board<const IGNORES_CWND: bool> {
     una: u64,
     /// Segments that the next search finds lost.

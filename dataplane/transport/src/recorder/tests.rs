@@ -1,3 +1,5 @@
+//! Records of the flight recorder: encoding, coalescing, expiry and bounds.
+
 use super::*;
 
 fn at(micros: u64) -> Instant {

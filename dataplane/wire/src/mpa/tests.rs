@@ -136,7 +136,7 @@ fn first_bytes_distinguish_startup_forms() {
     assert_eq!(FirstBytes::parse(b"GET / HTTP/1.1\r\n"), None);
 }
 
-// RFC 5044 figures 5 and 6: a 42-byte ULPDU needs no pad, an FPDU of 48 bytes.
+// RFC 5044 figures 5 and 6: a 42-byte ULPDU needs no pad; its FPDU has 48 bytes.
 #[test]
 fn fpdu_sizes_match_figures() {
     assert_eq!((pad_len(42), fpdu_len(42)), (0, 48));

@@ -11,8 +11,8 @@
 //!
 //! Linux `siw` on little-endian machines swaps EType and Layer, and sets M, D and R as 0x01, 0x02 and 0x04 of byte 2.
 //! The RFC has reserved bits there, which are ignored on receipt. Only [`TerminateRepr::parse_siw`] reads them, and
-//! recognises the layout by its flags. Without any flag, the RFC's layout is assumed if its numbers are a defined
-//! error. Otherwise the swapped nibbles are, if theirs are.
+//! recognises the layout by its flags. Without any flag, siw's layout is assumed only if the swapped numbers are a
+//! defined error and the RFC's are not.
 
 use arrayvec::ArrayVec;
 use base::ErrorNumbers;

@@ -68,7 +68,7 @@ impl<'a> PacketBuilder<'a> {
         self.out.len() - self.len
     }
 
-    /// Returns the bytes of user data that one more DATA chunk can hold: a multiple of 4.
+    /// Returns the length of the user data that one more DATA chunk can hold, bytes: a multiple of 4.
     pub const fn max_data_len(&self) -> usize {
         self.remaining().saturating_sub(DATA_HEADER_LEN) & !3
     }

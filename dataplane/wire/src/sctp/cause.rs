@@ -147,14 +147,14 @@ impl<'a> Cause<'a> {
         }
     }
 
-    /// Returns the bytes that [`emit`](Self::emit) writes, pad included.
+    /// Returns the number of bytes that [`emit`](Self::emit) writes, pad included.
     pub fn padded_len(&self) -> usize {
         let (fixed, info) = self.parts();
         padded(PARAMETER_HEADER_LEN + fixed.map_or(0, |fixed| fixed.len()) + info.len())
     }
 
-    /// Writes the cause with its pad at the front of `out`, which has at least [`padded_len`](Self::padded_len)
-    /// bytes. Returns the bytes written.
+    /// Writes the cause with its pad at the front of `out`, which has at least [`padded_len`](Self::padded_len) bytes.
+    /// Returns the number of bytes written.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let (fixed, info) = self.parts();
         match fixed {

@@ -40,7 +40,7 @@ pub struct DataHeader {
     pub ppid: u32,
     /// I: the sender requests an immediate SACK.
     pub immediate: bool,
-    /// U: unordered.
+    /// U: the message is unordered.
     pub unordered: bool,
     /// B: the first fragment of a message, or all of it.
     pub begin: bool,
@@ -65,7 +65,7 @@ impl DataHeader {
             | flag(self.begin, field::BEGIN)
             | flag(self.end, field::END);
         let len = (DATA_HEADER_LEN + len) as u16;
-        // Assembled in registers and stored at once, so that a load soon afterwards is not delayed by store forwarding.
+        // Assembled in registers and stored at once, so that store-to-load forwarding works for a load soon afterwards.
         let head = u64::from(u16::from_be_bytes([chunk_type::DATA, flags])) << 48
             | u64::from(len) << 32
             | u64::from(self.tsn.0);

@@ -15,11 +15,11 @@ pub const ADAPTATION_DDP: u32 = 0x0000_0001;
 pub const PPID_SEGMENT: u32 = 16;
 /// Payload protocol identifier of session control messages.
 pub const PPID_CONTROL: u32 = 17;
-/// Bytes of a segment message before the DDP segment.
+/// Length of a segment message before the DDP segment, bytes.
 pub const SEGMENT_HEADER_LEN: usize = 2;
-/// Bytes of a session control message before its private data.
+/// Length of a session control message before its private data, bytes.
 pub const CONTROL_HEADER_LEN: usize = field::PRIVATE_DATA;
-/// Most bytes of private data, enhanced data included (RFC 5043 §5.2.3, RFC 6581 §7).
+/// Maximum length of private data, enhanced data included, bytes (RFC 5043 §5.2.3, RFC 6581 §7).
 pub const MAX_PRIVATE_DATA: usize = 512;
 /// Lower bound on the largest message of an association: a session control message with all its private data
 /// (RFC 5043 §9).
@@ -177,7 +177,7 @@ impl<'a> ControlRepr<'a> {
         Ok(ControlRepr { ssn: DdpSsn(be::u16(message, field::SSN)), function, private_data })
     }
 
-    /// Returns the bytes that [`emit`](Self::emit) writes.
+    /// Returns the number of bytes that [`emit`](Self::emit) writes.
     pub const fn wire_len(&self) -> usize {
         CONTROL_HEADER_LEN + self.private_data.len()
     }

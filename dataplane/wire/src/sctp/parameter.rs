@@ -1,5 +1,5 @@
-//! Parameters of INIT, INIT ACK and HEARTBEAT chunks (RFC 9260 §3.2.1). Supported extensions and adaptation layer
-//! indication are those of RFC 5061 §4.2.6, §4.2.7.
+//! Parameters of INIT, INIT ACK and HEARTBEAT chunks (RFC 9260 §3.2.1), with the adaptation layer indication and
+//! supported extensions of RFC 5061 §4.2.6, §4.2.7.
 
 use super::padded;
 use crate::be;
@@ -70,8 +70,8 @@ impl<'a> Tlv<'a> {
     }
 }
 
-/// Writes type, length, the value's pieces and pad at the front of `out`. Returns the bytes written. The caller has
-/// checked that they fit.
+/// Writes type, length, the value's pieces and pad at the front of `out`. Returns the number of bytes written. The
+/// caller has checked that they fit.
 pub(super) fn emit_tlv(kind: u16, pieces: &[&[u8]], out: &mut [u8]) -> usize {
     let mut at = PARAMETER_HEADER_LEN;
     for piece in pieces {
@@ -154,7 +154,7 @@ impl<'a> Parameter<'a> {
         })
     }
 
-    /// Returns the bytes that [`emit`](Self::emit) writes, pad included.
+    /// Returns the number of bytes that [`emit`](Self::emit) writes, pad included.
     pub fn padded_len(&self) -> usize {
         padded(match self {
             Parameter::EcnCapable => PARAMETER_HEADER_LEN,
@@ -171,8 +171,8 @@ impl<'a> Parameter<'a> {
         })
     }
 
-    /// Writes the parameter with its pad at the front of `out`, which has at least
-    /// [`padded_len`](Self::padded_len) bytes. Returns the bytes written.
+    /// Writes the parameter with its pad at the front of `out`, which has at least [`padded_len`](Self::padded_len)
+    /// bytes. Returns the number of bytes written.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         use parameter_type as t;
         match self {

@@ -5,9 +5,9 @@ use crate::be;
 
 /// Chunk types (RFC 9260 §3.2; PAD is RFC 4820's).
 pub mod chunk_type {
-    /// Payload data.
+    /// Payload data with its TSN.
     pub const DATA: u8 = 0;
-    /// Initiation.
+    /// Starts an association.
     pub const INIT: u8 = 1;
     /// Acknowledgement of INIT.
     pub const INIT_ACK: u8 = 2;
@@ -17,19 +17,19 @@ pub mod chunk_type {
     pub const HEARTBEAT: u8 = 4;
     /// Acknowledgement of HEARTBEAT.
     pub const HEARTBEAT_ACK: u8 = 5;
-    /// Abort.
+    /// Ends the association at once.
     pub const ABORT: u8 = 6;
-    /// Shutdown.
+    /// Starts the graceful close of the association; has the cumulative TSN.
     pub const SHUTDOWN: u8 = 7;
     /// Acknowledgement of SHUTDOWN.
     pub const SHUTDOWN_ACK: u8 = 8;
-    /// Operation error.
+    /// Error causes; the association continues.
     pub const ERROR: u8 = 9;
-    /// State cookie.
+    /// Carries the state cookie of the INIT ACK back.
     pub const COOKIE_ECHO: u8 = 10;
     /// Acknowledgement of COOKIE ECHO.
     pub const COOKIE_ACK: u8 = 11;
-    /// Shutdown complete.
+    /// Confirms SHUTDOWN ACK: the association has ended.
     pub const SHUTDOWN_COMPLETE: u8 = 14;
     /// Padding (RFC 4820).
     pub const PAD: u8 = 0x84;

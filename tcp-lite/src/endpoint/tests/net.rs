@@ -61,7 +61,7 @@ struct InFlightSegment {
     bytes: Vec<u8>,
 }
 
-/// Returns the fate of the `n`th segment of a side.
+/// Function that returns the fate of the `n`th segment of a side.
 type FateFn = dyn FnMut(Side, usize, &[u8]) -> Fate;
 
 /// Two hosts, and the path between them.

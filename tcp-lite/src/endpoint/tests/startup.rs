@@ -123,7 +123,7 @@ fn start_key_reject_closes_without_reply() {
     net.b.assert_no_state_left();
 }
 
-/// RFC 5044 §7.1.2 (4): neither an FPDU nor a marker before it has verified an FPDU.
+/// RFC 5044 §7.1.2 (4): a responder sends neither an FPDU nor a marker before it has verified an FPDU.
 #[test]
 fn responder_waits_for_the_first_fpdu() {
     let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
@@ -143,7 +143,7 @@ fn responder_waits_for_the_first_fpdu() {
     assert_eq!(net.a.up.received[20..], answer);
 }
 
-/// RFC 5044 §7.1.2 (3): nothing after the request before the reply.
+/// RFC 5044 §7.1.2 (3): the initiator sends nothing between its request and the reply.
 #[test]
 fn initiator_waits_for_the_reply() {
     let a = Node::initiator(EndpointConfig::default(), b"pd");

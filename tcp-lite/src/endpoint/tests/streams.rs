@@ -173,9 +173,9 @@ fn blocked_message_is_delivered_before_the_fin() {
     net.b.assert_no_state_left();
 }
 
-/// At most 1664 bytes without heap memory.
+/// An idle endpoint takes at most 1664 bytes, without heap memory.
 #[test]
-fn idle_endpoint_memory_is_below_1_kib() {
+fn idle_endpoint_needs_no_heap_and_at_most_1664_bytes() {
     assert!(size_of::<Endpoint<VecMemory>>() <= 1664, "{}", size_of::<Endpoint<VecMemory>>());
 }
 

@@ -7,9 +7,11 @@ use crate::endpoint::*;
 use crate::mpa::{self, Fault};
 use crate::tcp;
 use base::ErrorNumbers;
+use core::cell::Cell;
 use core::time::Duration;
 use ddp::last_message::LastMessage;
 use ddp::{Cookie, DdpVersion, ERROR_QUEUE, EndpointPolicy, ErrorCode, Stag, TaggedOffset};
+use std::rc::Rc;
 
 /// Returns a plain TCP program in Full Operation with an endpoint that has received the FPDUs of `good`, and their
 /// bytes.
@@ -21,6 +23,34 @@ fn raw_established(good: &[Vec<u8>]) -> (Net<Raw, Node>, Vec<u8>) {
     net.a.send_bytes(&bytes);
     net.run_for(Duration::from_millis(10));
     (net, bytes)
+}
+
+/// As [`raw_established`] with one FPDU, `good`. While the returned flag is set, the endpoint's packets with data are
+/// lost.
+fn lossy_raw_established(
+    config: EndpointConfig,
+    good: &[u8],
+) -> (Net<Raw, Node>, Vec<u8>, Rc<Cell<bool>>) {
+    let lossy = Rc::new(Cell::new(false));
+    let loses = lossy.clone();
+    let net = Net::new(Raw::connect(), Node::responder(config));
+    let mut net = net.with_fate(move |side, _, bytes| match side {
+        Side::B if loses.get() && has_payload(bytes) => Fate::Drop,
+        _ => Fate::Pass,
+    });
+    net.a.send_bytes(&request(0xc0, 1, &[]));
+    net.run_until(|net| net.b.is_established());
+    let bytes = fpdus(&[good.to_vec()]);
+    net.a.send_bytes(&bytes);
+    net.run_for(Duration::from_millis(10));
+    (net, bytes, lossy)
+}
+
+/// Returns an FPDU with a wrong CRC, which follows the FPDU `first`: a write of `good` at 0.
+fn bad_crc_fpdu(first: &[u8]) -> Vec<u8> {
+    let mut bad = fpdus(&[write(0, b"good"), write(8, b"wrong")]).split_off(first.len());
+    bad[20] ^= 1;
+    bad
 }
 
 fn write(to: u64, payload: &[u8]) -> Vec<u8> {
@@ -38,9 +68,7 @@ fn last_message(net: &Net<Raw, Node>) -> Option<LastMessage> {
 #[test]
 fn crc_error_sends_last_message_then_fin() {
     let (mut net, first) = raw_established(&[write(0, b"good")]);
-    let mut bad = fpdus(&[write(0, b"good"), write(8, b"wrong")]).split_off(first.len());
-    bad[20] ^= 1;
-    net.a.send_bytes(&bad);
+    net.a.send_bytes(&bad_crc_fpdu(&first));
     net.run_for(Duration::from_millis(100));
     assert_eq!(net.b.state(), Some(State::Failing));
     assert_eq!(last_message(&net), Some(LastMessage::llp(0, 2)));
@@ -119,18 +147,8 @@ fn error_before_an_fpdu_is_verified_resets() {
 #[test]
 fn error_behind_our_fin_resets() {
     for in_flight in [false, true] {
-        let lossy = std::rc::Rc::new(std::cell::Cell::new(false));
-        let loses = lossy.clone();
-        let b = Node::responder(EndpointConfig::default());
-        let mut net = Net::new(Raw::connect(), b).with_fate(move |side, _, bytes| match side {
-            Side::B if loses.get() && has_payload(bytes) => Fate::Drop,
-            _ => Fate::Pass,
-        });
-        net.a.send_bytes(&request(0xc0, 1, &[]));
-        net.run_until(|net| net.b.is_established());
-        let first = fpdus(&[write(0, b"good")]);
-        net.a.send_bytes(&first);
-        net.run_for(Duration::from_millis(10));
+        let (mut net, first, lossy) =
+            lossy_raw_established(EndpointConfig::default(), &write(0, b"good"));
         if in_flight {
             lossy.set(true);
             net.b.write(0, &[0xd7; 3000], 9);
@@ -138,11 +156,13 @@ fn error_behind_our_fin_resets() {
         let now = net.now;
         net.b.ep().shutdown(now);
         net.run_for(Duration::from_millis(10));
-        let mut bad = fpdus(&[write(0, b"good"), write(8, b"wrong")]).split_off(first.len());
-        bad[20] ^= 1;
-        net.a.send_bytes(&bad);
+        net.a.send_bytes(&bad_crc_fpdu(&first));
         net.run_for(Duration::from_millis(10));
-        assert_eq!(net.has_reset(Side::B), !in_flight, "what is out is sent again before");
+        assert_eq!(
+            net.has_reset(Side::B),
+            !in_flight,
+            "data in flight is retransmitted before the reset"
+        );
         lossy.set(false);
         net.run_for(Duration::from_secs(3));
         net.a.close();
@@ -188,8 +208,8 @@ fn ddp_error_sends_the_last_message() {
     assert_eq!(reason.numbers(), Some(ErrorNumbers::new(1, 1, 0)));
     let [(queue, bytes)] = &net.a.messages()[..] else { panic!("one message") };
     assert_eq!(*queue, ERROR_QUEUE);
-    let said = LastMessage::parse(bytes).expect("a last message");
-    assert_eq!(said.ddp_error(), Some(ErrorCode::InvalidStag));
+    let last_message = LastMessage::parse(bytes).expect("a last message");
+    assert_eq!(last_message.ddp_error(), Some(ErrorCode::InvalidStag));
     assert_eq!(net.a.reason(), Some(CloseReason::PeerShutdown));
     assert!(!net.has_reset(Side::A) && !net.has_reset(Side::B));
     net.a.assert_no_state_left();
@@ -279,26 +299,13 @@ fn error_during_graceful_close_sends_last_message() {
     net.b.assert_no_state_left();
 }
 
-/// Lost data that was in flight at the error is retransmitted unchanged, also without a last message: turned off by
-/// configuration, or not possible after our FIN.
+/// Lost data that was in flight at the error is retransmitted unchanged, even if no last message is sent: it is
+/// disabled by configuration, or our FIN has been sent.
 #[test]
 fn data_in_flight_at_an_error_is_retransmitted() {
     for (last_message, shutdown) in [(false, false), (true, true)] {
         let config = with_policy(EndpointPolicy { last_message, ..EndpointPolicy::default() });
-        let lossy = std::rc::Rc::new(std::cell::Cell::new(false));
-        let loses = lossy.clone();
-        let mut net =
-            Net::new(Raw::connect(), Node::responder(config)).with_fate(move |side, _, bytes| {
-                match side {
-                    Side::B if loses.get() && has_payload(bytes) => Fate::Drop,
-                    _ => Fate::Pass,
-                }
-            });
-        net.a.send_bytes(&request(0xc0, 1, &[]));
-        net.run_until(|net| net.b.is_established());
-        let first = fpdus(&[write(0, b"good")]);
-        net.a.send_bytes(&first);
-        net.run_for(Duration::from_millis(10));
+        let (mut net, first, lossy) = lossy_raw_established(config, &write(0, b"good"));
         lossy.set(true);
         net.b.write(0, &[0xd7; 3000], 9);
         if shutdown {
@@ -306,9 +313,7 @@ fn data_in_flight_at_an_error_is_retransmitted() {
             net.b.ep().shutdown(now);
         }
         net.run_for(Duration::from_millis(1));
-        let mut bad = fpdus(&[write(0, b"good"), write(8, b"wrong")]).split_off(first.len());
-        bad[20] ^= 1;
-        net.a.send_bytes(&bad);
+        net.a.send_bytes(&bad_crc_fpdu(&first));
         net.run_for(Duration::from_millis(10));
         assert_eq!(net.b.state(), Some(State::Failing));
         lossy.set(false);

@@ -15,7 +15,7 @@ use ddp::HoldBudget;
 
 /// Result of the fast path for a span.
 struct FastPathEnd {
-    /// All FPDUs before this stream offset were handed up.
+    /// All FPDUs before this stream offset were passed to DDP.
     offset: u64,
     /// End of the FPDU at `offset`, if the sink has refused it for lack of room.
     refused: Option<u64>,

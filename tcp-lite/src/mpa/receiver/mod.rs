@@ -46,7 +46,7 @@ const MIN_ROOM: u64 = 64 * 1024;
 pub struct Receiver {
     checks: Checks,
     on_bad_crc: BadCrcPolicy,
-    /// Maximum of retransmissions of an FPDU because of a wrong CRC.
+    /// Maximum number of retransmissions of an FPDU because of a wrong CRC.
     max_tries: u8,
     hold_limit: u32,
     /// Free bytes of the worker's hold budget after the last span. Saturates at `u32::MAX`, half of which exceeds any
@@ -62,8 +62,8 @@ pub struct Receiver {
     blocked: bool,
     pieces: Lazy<Pieces>,
     /// Number of FPDUs handed up.
-    /// Payload bytes placed in order.
     fpdus: u64,
+    /// Payload bytes placed in order.
     placed_in_order: u64,
     /// The other counters, allocated with the first count.
     stats: Lazy<ReceiverStats>,
@@ -305,8 +305,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the maximum of bytes beyond gaps that are verified to no effect. Above it, segments are refused and
-    /// faults are final.
+    /// Returns the budget for bytes of FPDUs beyond gaps that are verified and then fail, or are refused by the sink.
+    /// Above it, segments are refused and faults are final.
     fn verify_budget(&self) -> u32 {
         self.checks.max_fpdu.saturating_mul(u32::from(self.max_tries.max(1)))
     }

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use super::super::error::Fault;
 
-/// Totals of the FPDUs that one pass hands up.
+/// Totals of the FPDUs that DDP receives in one pass.
 #[derive(Clone, Copy, Default)]
 pub(super) struct HandUpTotals {
     pub(super) fpdus: u64,

@@ -20,9 +20,9 @@ struct Piece {
 
 #[derive(Clone, Debug)]
 enum PieceKind {
-    /// An island: all FPDUs up to `end` were handed up.
+    /// An island: all FPDUs up to `end` were passed to DDP.
     Placed { end: u64 },
-    /// Bytes of FPDUs that were not handed up. `located`: an FPDU is known to begin here, or in the located pieces
+    /// Bytes of FPDUs that were not passed to DDP. `located`: an FPDU is known to begin here, or in the located pieces
     /// directly before.
     Held { bytes: Vec<u8>, located: bool },
 }
@@ -75,7 +75,7 @@ impl Blank for Pieces {
 }
 
 impl Pieces {
-    /// True if equal to the blank value, capacity aside.
+    /// True if equal to the blank value, except for the capacity of the list.
     pub(super) fn is_unused(&self) -> bool {
         self.list.is_empty()
             && self.failed_verify_bytes == 0
@@ -278,7 +278,7 @@ impl Pieces {
         }
     }
 
-    /// Adds the FPDUs `from..to`, handed up beyond a gap, as an island. Merges it with adjacent islands.
+    /// Adds the FPDUs `from..to`, passed to DDP beyond a gap, as an island. Merges it with adjacent islands.
     pub(super) fn add_island(&mut self, from: u64, to: u64) {
         let at = self.list.partition_point(|piece| piece.start < from);
         let mut island = from..to;
@@ -301,8 +301,8 @@ impl Pieces {
             .insert(i, Piece { start: island.start, kind: PieceKind::Placed { end: island.end } });
     }
 
-    /// Removes the islands that follow `at` without a gap; everything before `at` was handed up. Returns their end, or
-    /// `at` without any.
+    /// Removes the islands that follow `at` without a gap; everything before `at` was passed to DDP. Returns their end,
+    /// or `at` without any.
     pub(super) fn absorb_islands(&mut self, mut at: u64) -> u64 {
         while let Some(Piece { start, kind: PieceKind::Placed { end } }) = self.list.front()
             && *start == at

@@ -5,7 +5,7 @@ use base::Blank;
 /// Counters of a [`Receiver`](super::Receiver), in bytes unless another unit is named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReceiverStats {
-    /// FPDUs handed up (number).
+    /// FPDUs passed to DDP (number).
     pub fpdus: u64,
     /// Payload placed in order.
     pub placed_in_order: u64,

@@ -70,7 +70,7 @@ impl Bench {
         self.taken[range].iter().all(|taken| !*taken)
     }
 
-    /// Returns the indices of the FPDUs that were handed up, in stream order.
+    /// Returns the indices of the FPDUs that were passed to DDP, in stream order.
     pub(super) fn handed_up(&self, stream: &Stream) -> Vec<usize> {
         let at = |i: &usize| START + stream.fpdus[*i].0 as u64;
         let up: Vec<usize> =
@@ -221,7 +221,7 @@ fn marker_locates_fpdu_before_its_header_arrives() {
     }
 }
 
-/// Before the first FPDU, after it, and after an error.
+/// The state is checked before the first FPDU, after it, and after an error.
 #[test]
 fn receiver_state_follows_first_fpdu_and_error() {
     let mut stream = stream(true, &[100, 100, 100]);
@@ -237,7 +237,7 @@ fn receiver_state_follows_first_fpdu_and_error() {
     assert_eq!(bench.receiver.room(), u64::MAX, "what is thrown away takes no room");
 }
 
-/// Counts that bound the CRC work stay; otherwise memory is freed.
+/// The counters that bound the CRC work are kept; otherwise memory is freed.
 #[test]
 fn shrink_keeps_bad_crc_counts() {
     let good = stream(true, &[1000, 1000]);
@@ -254,7 +254,7 @@ fn shrink_keeps_bad_crc_counts() {
     }
     bench.arrive(b[0]..b[1]);
     assert_eq!(bench.receiver.error().map(|e| e.code()), Some(2));
-    // Without such counts the memory is freed.
+    // If these counters are zero, the memory is freed.
     let mut bench = Bench::new(&good, &config);
     bench.arrive(b[1]..b[1] + 500).arrive(b[0]..b[1]).arrive(b[1] + 500..b[2]);
     assert!(!bench.receiver.pieces.is_blank());
@@ -347,7 +347,7 @@ fn hold_budget_of_worker_bounds_held_bytes() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2, 3]);
 }
 
-/// The head of an FPDU beyond a gap exceeds the hold limit. The FPDU before it is handed up.
+/// The head of an FPDU beyond a gap exceeds the hold limit. The FPDU before it is passed to DDP.
 #[test]
 fn located_tail_beyond_budget_is_refused_alone() {
     let stream = stream(true, &[1000, 1000, 1000]);
@@ -524,17 +524,18 @@ fn revision_zero_accepts_draft_fpduptr() {
     let mut bench = Bench::new(&draft, &Config::default());
     bench.arrive(b[1]..b[2]).arrive(b[2] + 8..b[3]).arrive(b[2]..b[2] + 8).arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&draft), [0, 1, 2]);
-    // Revision 0 also accepts the count of the RFC.
+    // Revision 0 also accepts FPDUPTR as the RFC defines it.
     let mut bench = Bench::new(&Stream { from_marker: true, ..rfc.clone() }, &Config::default());
     bench.arrive(b[1]..b[3]).arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&rfc), [0, 1, 2]);
-    // Revision 1 accepts the count of the RFC only.
+    // Revision 1 accepts FPDUPTR only as the RFC defines it.
     let mut bench = Bench::new(&Stream { from_marker: false, ..draft }, &Config::default());
     bench.arrive(b[0]..b[2]);
     assert_eq!(bench.receiver.error().map(|e| e.code()), Some(3));
 }
 
-/// At most 184 bytes without heap memory. Memory for held or placed bytes is freed when they are in order.
+/// The receiver takes at most 184 bytes, without heap memory. Memory for held or placed bytes is freed when they are in
+/// order.
 #[test]
 fn idle_receiver_memory_is_bounded() {
     assert!(size_of::<Receiver>() <= 184, "{}", size_of::<Receiver>());

@@ -129,7 +129,7 @@ fn lay_out<'a>(outgoing: &Outgoing, out: &'a mut [u8]) -> (&'a mut [u8], &'a mut
     (payload, field)
 }
 
-/// Writes the parts of an FPDU, and the markers between them, in order.
+/// Writer of the parts of an FPDU, and of the markers between them, in order.
 struct Writer<'a> {
     framing: Framing,
     /// Stream offset of the length field.
@@ -286,7 +286,8 @@ mod tests {
         }
     }
 
-    /// At every marker phase: equal FPDUs, and a sum, if any, covers their bytes.
+    /// `frame` and `write_with_markers` write equal FPDUs at every marker phase. If `frame` computes the Internet
+    /// checksum, it covers all bytes of the FPDU.
     #[test]
     fn one_pass_and_piecewise_markers_agree() {
         const START: u64 = 36;

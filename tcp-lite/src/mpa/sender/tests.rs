@@ -316,7 +316,7 @@ fn copy_computes_segment_checksum() {
     }
 }
 
-/// Only while data is in flight: an acknowledgement will then bring more window.
+/// The sender waits only while data is in flight, because an acknowledgement can then open the window.
 #[test]
 fn sender_waits_for_window_that_fits_next_fpdu() {
     let mut bench = Bench::new(true, 1448, Source::with_lens(&[4000]));
@@ -513,7 +513,7 @@ proptest! {
                     let room = room.min(emss);
                     let (data, idle) = (bench.sender.has_data(&bench.source), !bench.in_flight());
                     let n = bench.fill(room);
-                    // With nothing in flight any room must be used.
+                    // With nothing in flight, any room must be used.
                     prop_assert!(n > 0 || !data || !idle);
                 }
                 Step::Refill(a, b) if low < high => {

@@ -238,7 +238,7 @@ fn crcs_are_on_by_default() {
     assert!(Config::default().crc);
 }
 
-/// In any two pieces. Bytes after the frame are left as FPDUs.
+/// The frame arrives in any two pieces. Bytes after it are left as FPDUs.
 #[test]
 fn startup_frames_may_split_at_any_byte() {
     let frames = [request(0xc0, 1, b"private"), request(0x00, 0, &[]), DRAFT_MC.to_vec()];
@@ -384,7 +384,7 @@ fn captured_siw_startup_frames_are_parsed() {
 }
 
 proptest! {
-    /// For any bytes in any pieces; at most one frame is stored.
+    /// Any bytes arrive in any pieces; at most one frame is stored.
     #[test]
     fn random_startup_bytes_give_result_or_error(
         prefix in 0usize..21,

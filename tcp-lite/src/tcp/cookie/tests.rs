@@ -105,7 +105,7 @@ fn offered_options_survive_in_the_timestamp() {
     // 1400 is rounded down to 1380 of the table; then the timestamps are deducted.
     assert_eq!(info.emss, 1380 - 12);
     assert_eq!(info.srtt, None, "nobody measured the SYN");
-    // RFC 7323 §3.2: TSval does not run backwards from that of the SYN and ACK.
+    // RFC 7323 §3.2: TSval does not run backwards from that of the SYN-ACK.
     let mut batch = Batch::new(4);
     conn.poll_transmit(at(70_200), &mut up, &mut batch);
     conn.handle_timeout(at(71_000), &mut up);

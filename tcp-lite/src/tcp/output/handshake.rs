@@ -83,7 +83,7 @@ impl Connection {
         self.syn.lost |= self.timers.is_set(Timer::Retransmit);
         if reply {
             self.recv.on_window_offered(window);
-            self.recv.ack_now = false; // the SYN and ACK acknowledges
+            self.recv.ack_now = false; // the SYN-ACK acknowledges
         }
         if !self.timers.is_set(Timer::Retransmit) {
             self.send.last_sent = now;

@@ -185,7 +185,7 @@ fn straddling_segment_hands_up_only_new_bytes() {
     );
 }
 
-// RFC 9293 §3.10.7.4: a duplicate is not handed up. A partial one is trimmed.
+// RFC 9293 §3.10.7.4: a duplicate is not passed to the upper layer. A partial one is trimmed.
 #[test]
 fn duplicates_are_acknowledged_at_once() {
     let script = established(
@@ -255,7 +255,7 @@ fn partly_taken_segment_is_completed_by_resend() {
 }
 
 // At `max_ranges`, spans are refused before the upper layer sees them. Spans that touch a range or are in order are
-// still handed up.
+// still passed to the upper layer.
 #[test]
 fn out_of_order_ranges_are_bounded() {
     established(

@@ -204,7 +204,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    // For any segments and calls: state, answers, events, timers and data handed up.
+    // For any segments and calls: state, answers, events, timers and data passed to the upper layer.
     #[test]
     fn fast_path_and_slow_path_reach_the_same_state(
         (sack, timestamps, ecn, pushed) in any::<(bool, bool, bool, bool)>(),
@@ -375,10 +375,7 @@ fn ack_with_pending_path_mtu_report_takes_slow_path() {
         end.poll(Instant::ZERO);
         if reported {
             let seq = end.conn.send.una.wire();
-            assert_eq!(
-                end.conn.on_packet_too_big(Instant::ZERO, 700, seq),
-                TooBigOutcome::Remembered
-            );
+            assert_eq!(end.conn.on_packet_too_big(Instant::ZERO, 700, seq), TooBigOutcome::Stored);
         }
         end.answer(Instant::ZERO, &PREDICTED, true)
     };

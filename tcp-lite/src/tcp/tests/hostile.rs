@@ -1,4 +1,5 @@
-//! Arbitrary input: no panic, no byte handed up twice, all bounds hold. The upper layer checks the rules of the seam.
+//! Arbitrary input: no panic, no byte passed to the upper layer twice, all bounds hold. The upper layer checks the
+//! rules of the seam.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -187,7 +187,7 @@ fn newreno_recovers_without_sack() {
     assert_eq!(script.conn.stats().loss.duplicate_acks_in, 4);
 }
 
-// RFC 5681 §2: nor are acknowledgements with nothing in flight.
+// RFC 5681 §2: acknowledgements with data, with a new window, or with nothing in flight are not duplicates.
 #[test]
 fn acks_with_text_or_new_window_are_not_duplicates() {
     let script = with_ten_segments(

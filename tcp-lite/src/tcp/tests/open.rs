@@ -116,7 +116,7 @@ fn neither_syn_nor_reset_in_syn_sent_is_dropped() {
     );
 }
 
-// RFC 9293 §3.10.7.3, fourth: data on the SYN and ACK.
+// RFC 9293 §3.10.7.3, fourth: data on the SYN-ACK.
 #[test]
 fn text_on_the_syn_ack_is_taken() {
     active(

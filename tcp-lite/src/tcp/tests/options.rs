@@ -151,7 +151,7 @@ fn timestamp_echo_around_a_gap_follows_rfc_7323() {
     );
 }
 
-// RFC 7323 §5.3 R1: they are answered, in order or not.
+// RFC 7323 §5.3 R1: segments with an old timestamp are answered, in order or not.
 #[test]
 fn old_timestamps_are_dropped() {
     with_timestamps(
@@ -185,7 +185,7 @@ fn a_missing_timestamp_is_dropped_silently() {
     );
 }
 
-// RFC 7323 §5.5: then any timestamp is accepted.
+// RFC 7323 §5.5: after 24 days any timestamp is accepted.
 #[test]
 fn ts_recent_expires_after_24_days() {
     with_timestamps(

@@ -5,11 +5,11 @@
 //! ```text
 //!   < FLAGS SEQ:END(LEN) [ack N] win W [<OPTIONS>] [! REASON]   a segment arrives; REASON if it is dropped
 //!   <+ ...                                                      the same, inside a burst: no answer yet
-//!   > FLAGS SEQ:END(LEN) [ack N] [win W] [<OPTIONS>]            the connection sends; what is not given is
-//!                                                               not compared, except SACK blocks
-//!   write N | close | abort | mtu N | room N | batch N          what the owner does
-//!   take all | take A:B | take none                             what the upper layer takes of each span
-//!   state NAME | event NAME | got N | spans A:B ... | acked N | emss N | cwnd N   what must be true
+//!   > FLAGS SEQ:END(LEN) [ack N] [win W] [<OPTIONS>]            the connection sends; fields that are not given
+//!                                                               are not compared, except SACK blocks
+//!   write N | close | abort | mtu N | room N | batch N          actions of the owner
+//!   take all | take A:B | take none                             part of each span that the upper layer takes
+//!   state NAME | event NAME | got N | spans A:B ... | acked N | emss N | cwnd N   expected values
 //! ```
 //!
 //! Flags are `S F R P . U`, with `.` for ACK. Sequence numbers are relative: the SYN is 0, the first byte 1. Both

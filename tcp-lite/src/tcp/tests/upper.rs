@@ -62,7 +62,7 @@ impl Upper {
         (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
     }
 
-    /// Returns the spans handed up since the last call, as text.
+    /// Returns the spans received since the last call, as text.
     pub(super) fn take_spans(&mut self) -> String {
         let spans: Vec<_> =
             self.spans.drain(..).map(|s| format!("{}:{}", s.start, s.end)).collect();

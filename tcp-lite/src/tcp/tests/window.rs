@@ -331,7 +331,7 @@ fn probe_of_our_closed_window_has_its_ack_processed() {
     );
 }
 
-// RFC 9293 appendix A.2: their sequence number is the right edge of the peer's window, not SND.NXT.
+// RFC 9293 appendix A.2: the sequence number of acknowledgements is the right edge of the peer's window, not SND.NXT.
 #[test]
 fn acknowledgements_stay_in_a_closed_window() {
     established(

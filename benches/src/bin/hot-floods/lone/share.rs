@@ -1,11 +1,19 @@
-//! A stream on a flooded worker (responder). The other end is a second worker (initiator), whose turns are not counted.
+//! Share of a worker that a stream keeps under a flood. The flooded worker is the responder. The other end is a second
+//! worker (initiator), whose turns are not counted.
 //!
 //! In a mixed path, each segment of the stream is followed by [`FLOOD_RATIO`] frames of the flood, in full bursts. In a
 //! path of the flood alone, RSTs that match no stream replace the segments. The cost of a flood's frame depends on the
 //! number of such frames in a burst, because the worker examines only a few unmatched frames per burst.
+//!
+//! ```text
+//!  share = instructions per segment without a flood / (mixed - flood)
+//!  mixed:  instructions per segment with its frames of the flood
+//!  flood:  instructions of these frames alone
+//! ```
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +33,7 @@ use super::{FloodedWorker, FramePort, driven_worker, leak_frames};
 
 /// Frames of the flood per segment of the stream.
 pub(crate) const FLOOD_RATIO: usize = 4;
-/// Number of counted segments, or of RSTs that replace them.
+/// Number of counted segments, or with [`FrameMix::Flood`] of counted RSTs in their place.
 pub(crate) const FRAMES: usize = 512;
 
 /// Bursts per turn while few of their frames belong to streams.
@@ -41,8 +49,18 @@ const SOURCE: Stag = Stag(0x100);
 const SINK: Stag = Stag(0x200);
 /// Minimum length of a full frame. An SCTP packet with a message leaves free space for a SACK.
 const FULL_FRAME_LEN: usize = 1400;
-/// Time-out in turns; only a hang reaches it.
+/// Time-out, in turns; reached only by a hang.
 const MAX_TURNS: usize = 10_000;
+/// Time in which a full burst arrives, nanoseconds: 200 ns per frame.
+const BURST_NANOS: u64 = 6400;
+/// Byte ranges of the EtherType and of the destination of IPv4 in a frame.
+const ETHER_TYPE: Range<usize> = 12..14;
+const DESTINATION: Range<usize> = 30..34;
+/// EtherType of ARP.
+const ARP: [u8; 2] = [0x08, 0x06];
+
+/// Runs its argument. The caller's version counts the instructions.
+type Runner<'a> = &'a mut dyn FnMut(&mut dyn FnMut());
 
 /// Counted frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,10 +87,12 @@ pub(crate) const SHARE_PATHS: [(&str, Kind, FrameMix); 8] = [
     ("share-init", Kind::Init, FrameMix::Mixed),
 ];
 
-/// The two workers.
+/// Two workers with a stream between them.
 struct StreamPair {
     responder: FloodedWorker,
     initiator: DrivenWorker<FramePort>,
+    /// Address of the initiator.
+    initiator_address: IpAddr,
     /// Frames of the stream that are not passed to the responder yet.
     pending: VecDeque<&'static [u8]>,
     flood: &'static [&'static [u8]],
@@ -81,20 +101,15 @@ struct StreamPair {
     mixed: usize,
 }
 
-/// Runs a path. `counted` calls its argument and counts the instructions.
-pub(crate) fn run(
-    kind: Kind,
-    load: FrameMix,
-    counted: &mut dyn FnMut(&mut dyn FnMut()),
-) -> anyhow::Result<()> {
-    let mut pair = StreamPair::new(kind, load)?;
-    let direct: &mut dyn FnMut(&mut dyn FnMut()) = &mut |work| work();
+/// Runs a path.
+pub(crate) fn run(kind: Kind, mix: FrameMix, counted: Runner<'_>) -> anyhow::Result<()> {
+    let mut pair = StreamPair::new(kind, mix)?;
     for _ in 0..WARM_UP_TURNS {
-        pair.run_round(load, direct)?;
+        pair.run_round(mix, &mut |work| work())?;
     }
     let mut frames = 0;
     while frames < FRAMES {
-        frames += pair.run_round(load, counted)?;
+        frames += pair.run_round(mix, counted)?;
     }
     ensure!(frames == FRAMES, "{frames} frames were counted");
     let counters = pair.responder.worker.handle.counters();
@@ -103,47 +118,58 @@ pub(crate) fn run(
 }
 
 impl StreamPair {
-    fn new(kind: Kind, load: FrameMix) -> anyhow::Result<StreamPair> {
+    /// Opens the stream and starts a write on it. Returns once the congestion window is open.
+    fn new(kind: Kind, mix: FrameMix) -> anyhow::Result<StreamPair> {
         // The stream is over TCP with every kind of flood, except for `FrameMix::Association`.
-        let sctp = load == FrameMix::Association;
+        let sctp = mix == FrameMix::Association;
         let rig = RigConfig { sctp, ..RigConfig::default() };
-        let lone = FloodedWorker::new(if sctp { Kind::Init } else { Kind::Rst })?;
-        let product = EndConfig::new(&rig, Side::Initiator)?;
-        let asking = driven_worker(&product, lone.addresses.generator, lone.now)?;
-        let flood = leak_frames(lone.addresses.flood_frames(kind));
-        let resets = leak_frames(lone.addresses.flood_frames(Kind::Rst));
-        let waiting = VecDeque::new();
+        let responder = FloodedWorker::new(if sctp { Kind::Init } else { Kind::Rst })?;
+        let config = EndConfig::new(&rig, Side::Initiator)?;
+        let addresses = &responder.addresses;
         let mut pair = StreamPair {
-            responder: lone,
-            initiator: asking,
-            pending: waiting,
-            flood,
-            resets,
+            initiator: driven_worker(&config, addresses.generator, responder.now)?,
+            initiator_address: end_config::initiator_address(&rig, 0),
+            pending: VecDeque::new(),
+            flood: leak_frames(addresses.flood_frames(kind)),
+            resets: leak_frames(addresses.flood_frames(Kind::Rst)),
             mixed: 0,
+            responder,
         };
-        let flooded = EndConfig::new(&kind.adapt_rig(rig.clone()), Side::Responder)?;
-        if let Some(listener) = flooded.listener.filter(|_| kind == Kind::Init && !sctp) {
-            let listener = Arc::new(ListenerConfig { id: ListenerId(2), ..listener });
-            pair.command_responder(Command::AddListener { listener, ticket: Ticket(5) })?;
+        if kind == Kind::Init && !sctp {
+            pair.add_flooded_listener(&kind.adapt_rig(rig.clone()))?;
         }
-        let stream = pair.open_stream(&rig, &product)?;
+        let stream = pair.open_stream(&rig, &config)?;
+        pair.post_write(stream)?;
+        pair.open_window()?;
+        Ok(pair)
+    }
+
+    /// Adds the listener that the flood addresses, beside that of the stream.
+    fn add_flooded_listener(&mut self, rig: &RigConfig) -> anyhow::Result<()> {
+        let Some(listener) = EndConfig::new(rig, Side::Responder)?.listener else { return Ok(()) };
+        let listener = Arc::new(ListenerConfig { id: ListenerId(2), ..listener });
+        self.command_responder(Command::AddListener { listener, ticket: Ticket(5) })
+    }
+
+    /// Posts the write that is always in flight.
+    fn post_write(&mut self, stream: StreamId) -> anyhow::Result<()> {
         let memory = stable_region(u64::from(WRITE_LEN))?;
         let entry = stag_entry(SOURCE, Access::REMOTE_READ, &memory);
-        pair.command_initiator(Command::AddStag { entry, ticket: Ticket(3) })?;
+        self.command_initiator(Command::AddStag { entry, ticket: Ticket(3) })?;
         let source = Source::Region { memory, offset: 0, len: WRITE_LEN };
         let (stag, to, cookie) = (SINK, TaggedOffset(0), Cookie::user(0));
         let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie };
-        pair.command_initiator(Command::Post {
-            stream,
-            message,
-            region: Some(SOURCE),
-            ticket: Ticket(4),
-        })?;
+        let region = Some(SOURCE);
+        self.command_initiator(Command::Post { stream, message, region, ticket: Ticket(4) })
+    }
+
+    /// Exchanges frames until the stream's congestion window is open.
+    fn open_window(&mut self) -> anyhow::Result<()> {
         let mut frames = 0;
         for _ in 0..MAX_TURNS {
-            frames += pair.exchange();
+            frames += self.exchange();
             if frames >= OPENING_FRAMES {
-                return Ok(pair);
+                return Ok(());
             }
         }
         anyhow::bail!("the stream carries nothing")
@@ -159,8 +185,8 @@ impl StreamPair {
         Ok(())
     }
 
-    fn open_stream(&mut self, rig: &RigConfig, product: &EndConfig) -> anyhow::Result<StreamId> {
-        let accepted = EndConfig::new(rig, Side::Responder)?.ulps[0].clone();
+    fn open_stream(&mut self, rig: &RigConfig, config: &EndConfig) -> anyhow::Result<StreamId> {
+        let [responder_ulp, _] = EndConfig::new(rig, Side::Responder)?.ulps;
         let memory = end_config::allocate_region(u64::from(WRITE_LEN))?;
         let entry = stag_entry(SINK, Access::REMOTE_WRITE, &memory);
         self.command_responder(Command::AddStag { entry, ticket: Ticket(2) })?;
@@ -168,10 +194,10 @@ impl StreamPair {
             ip: Default::default(),
             ticket: Ticket(1),
             interface: InterfaceId(0),
-            local: Some(end_config::initiator_address(rig, 0)),
+            local: Some(self.initiator_address),
             remote: SocketAddr::new(end_config::side_address(rig, Side::Responder), PORT),
-            endpoint: product.connect.clone(),
-            ulp: product.ulps[1].clone(),
+            endpoint: config.connect.clone(),
+            ulp: config.ulps[1].clone(),
             service: Service::Sink,
             pd: PD,
             stags: Vec::new(),
@@ -182,19 +208,15 @@ impl StreamPair {
             self.exchange();
             while let Some(event) = self.responder.worker.handle.poll() {
                 if let Event::Incoming { stream, .. } = event {
-                    let (ulp, service) = (accepted.clone(), Service::Sink);
-                    let private_data = Vec::new();
                     self.command_responder(Command::Accept {
                         stream,
                         pd: PD,
-                        private_data,
-                        ulp,
-                        service,
+                        private_data: Vec::new(),
+                        ulp: responder_ulp.clone(),
+                        service: Service::Sink,
                     })?;
-                    self.command_responder(Command::Credits {
-                        listener: ListenerId(1),
-                        additional: 1,
-                    })?;
+                    let (listener, additional) = (ListenerId(1), 1);
+                    self.command_responder(Command::Credits { listener, additional })?;
                 }
             }
             while let Some(event) = self.initiator.handle.poll() {
@@ -225,79 +247,83 @@ impl StreamPair {
     /// Runs a turn of the initiator, one microsecond later.
     fn run_initiator(&mut self) {
         self.responder.now += Duration::from_micros(1);
-        if let Some(wire) = self.initiator.port(0) {
-            wire.keep_sent = true;
+        if let Some(port) = self.initiator.port(0) {
+            port.keep_sent = true;
         }
         self.initiator.turn(self.responder.now);
-        if let Some(wire) = self.initiator.port(0) {
-            self.pending.extend(wire.sent.drain(..).map(|frame| &*frame.leak()));
+        if let Some(port) = self.initiator.port(0) {
+            self.pending.extend(port.sent.drain(..).map(|frame| &*frame.leak()));
         }
     }
 
-    /// Runs a turn of the responder with these frames and passes its answers to the initiator.
-    fn run_responder(
-        &mut self,
-        frames: Vec<&'static [u8]>,
-        counted: &mut dyn FnMut(&mut dyn FnMut()),
-    ) {
-        self.responder.now += Duration::from_nanos(6400) * frames.len().div_ceil(BURST) as u32;
+    /// Runs a turn of the responder with these frames, and up to [`BURSTS_PER_TURN`] more while frames remain. Passes
+    /// its answers to the initiator.
+    fn run_responder(&mut self, frames: Vec<&'static [u8]>, counted: Runner<'_>) {
+        let bursts = frames.len().div_ceil(BURST) as u64;
+        self.responder.now += Duration::from_nanos(BURST_NANOS * bursts);
         let (worker, now) = (&mut self.responder.worker, self.responder.now);
-        if let Some(wire) = worker.port(0) {
-            (wire.remaining, wire.next_frame, wire.keep_sent) = (frames.len(), 0, true);
-            wire.frames = frames.leak();
+        if let Some(port) = worker.port(0) {
+            (port.remaining, port.next_frame, port.keep_sent) = (frames.len(), 0, true);
+            port.frames = frames.leak();
         }
         counted(&mut || {
             worker.turn(now);
             // A turn ends after a burst in which many frames belong to streams or half-open connections.
             for _ in 0..BURSTS_PER_TURN {
-                if worker.port(0).is_some_and(|wire| wire.remaining > 0) {
+                if worker.port(0).is_some_and(|port| port.remaining > 0) {
                     worker.turn(now);
                 }
             }
         });
-        let Some(wire) = worker.port(0) else { return };
-        let ours = |frame: &Vec<u8>| frame[12..14] == [8, 6] || frame[30..34] == [10, 9, 1, 1];
-        let back: Vec<Vec<u8>> = wire.sent.iter().filter(|frame| ours(frame)).cloned().collect();
-        wire.spare.append(&mut wire.sent);
-        for burst in back.chunks(BURST) {
-            if let Some(wire) = self.initiator.port(0) {
-                (wire.frames, wire.next_frame, wire.remaining) =
+        self.return_answers();
+    }
+
+    /// Passes the responder's ARP frames and packets for the initiator to the initiator. Its answers to the flood are
+    /// discarded.
+    fn return_answers(&mut self) {
+        let IpAddr::V4(initiator) = self.initiator_address else { return };
+        let address = initiator.octets();
+        let is_for_initiator =
+            |frame: &Vec<u8>| frame[ETHER_TYPE] == ARP || frame[DESTINATION] == address;
+        let Some(port) = self.responder.worker.port(0) else { return };
+        let answers: Vec<_> = port.sent.iter().filter(|f| is_for_initiator(f)).cloned().collect();
+        port.spare.append(&mut port.sent);
+        for burst in answers.chunks(BURST) {
+            if let Some(port) = self.initiator.port(0) {
+                (port.frames, port.next_frame, port.remaining) =
                     (leak_frames(burst.to_vec()), 0, burst.len());
             }
-            self.initiator.turn(now);
+            self.initiator.turn(self.responder.now);
         }
     }
 
-    /// Runs a turn with the maximum number of frames. Returns the number of segments, or of RSTs that replace them.
-    fn run_round(
-        &mut self,
-        load: FrameMix,
-        counted: &mut dyn FnMut(&mut dyn FnMut()),
-    ) -> anyhow::Result<usize> {
-        let alone = matches!(load, FrameMix::Stream | FrameMix::Association);
-        let many = if alone { BURST } else { BURSTS_PER_TURN * BURST };
-        let (mut frames, mut places) = (Vec::with_capacity(many), 0);
-        for _ in 0..many {
-            let at = self.mixed;
+    /// Runs one round: a burst of the stream's segments, or [`BURSTS_PER_TURN`] bursts mixed with flood frames. Returns
+    /// the number of frames that are not flood frames: segments, or with [`FrameMix::Flood`] the RSTs in their place.
+    fn run_round(&mut self, mix: FrameMix, counted: Runner<'_>) -> anyhow::Result<usize> {
+        let has_flood = !matches!(mix, FrameMix::Stream | FrameMix::Association);
+        let total = if has_flood { BURSTS_PER_TURN * BURST } else { BURST };
+        let (mut frames, mut segments) = (Vec::with_capacity(total), 0);
+        for _ in 0..total {
+            let index = self.mixed;
             self.mixed += 1;
-            if !alone && !at.is_multiple_of(FLOOD_RATIO + 1) {
-                frames.push(self.flood[at % self.flood.len()]);
+            if has_flood && !index.is_multiple_of(FLOOD_RATIO + 1) {
+                frames.push(self.flood[index % self.flood.len()]);
                 continue;
             }
-            places += 1;
-            frames.push(match load {
-                FrameMix::Flood => self.resets[at % self.resets.len()],
+            segments += 1;
+            frames.push(match mix {
+                FrameMix::Flood => self.resets[index % self.resets.len()],
                 FrameMix::Stream | FrameMix::Association | FrameMix::Mixed => {
                     self.next_segment()?
                 }
             });
         }
         self.run_responder(frames, counted);
-        let left = self.responder.worker.port(0).map_or(0, |wire| wire.remaining);
-        ensure!(left == 0, "{left} frames were not taken");
+        let left = self.responder.worker.port(0).map_or(0, |port| port.remaining);
+        ensure!(left == 0, "{left} frames were not received");
         while self.responder.worker.handle.poll().is_some() {}
         while self.initiator.handle.poll().is_some() {}
-        Ok(places)
+        Ok(segments)
     }
 
     /// Returns the next full frame of the stream.

@@ -1,8 +1,8 @@
-//! Differences between two configurations.
+//! Compares two configurations.
 
 use config::{self, Config, InterfaceSection, ListenerSection, PeerSection, RegionSection};
 
-/// Differences, by whether a reload applies them or they need a restart.
+/// Differences between two configurations: those that a reload applies, and those that need a restart.
 #[derive(Debug, Default, PartialEq)]
 pub(in crate::appliance) struct Difference {
     pub regions_added: Vec<RegionSection>,

@@ -60,11 +60,11 @@ enum Stage {
         /// Files of new regions that did not exist before the reload.
         new_files: Vec<ParentDirectory>,
     },
-    /// The workers have received the additions and changes.
+    /// The workers are applying the additions and changes.
     Applying {
         /// Additions and changes that the workers have not yet answered.
         awaited: HashSet<Addition>,
-        /// How to undo the steps performed so far, in their order.
+        /// Actions that undo the steps performed so far, in the order of the steps.
         done: Vec<Undo>,
     },
 }
@@ -80,7 +80,8 @@ pub(super) enum Addition {
 
 /// Reversal of one step.
 enum Undo {
-    Limits(Box<Config>),
+    /// Restores the running configuration.
+    Config(Box<Config>),
     AddRegion(String),
     AddListener(String),
     /// Restores a changed or removed listener.
@@ -232,11 +233,13 @@ impl Core {
     ) -> Result<(), ApiError> {
         let Stage::Applying { awaited, done } = &mut plan.stage else { return Ok(()) };
         self.env.set_directories(self.directories_of(&plan.config));
+        done.push(Undo::Config(Box::new(self.env.context.config.clone())));
         if plan.difference.limits_changed {
-            done.push(Undo::Limits(Box::new(self.env.context.config.clone())));
             self.env.context.config.apply_reload(&plan.config);
             self.env.budget.set_limits(&plan.config.limits);
         }
+        // Keepalive of a listener's streams depends on the regions that the listener names.
+        self.env.context.config.regions.extend(plan.difference.regions_added.iter().cloned());
         for name in &plan.steps.removed_first {
             done.extend(self.listeners.section_of(name).map(Undo::restore_listener));
             self.listeners.remove(&mut self.env, name, None);
@@ -261,12 +264,12 @@ impl Core {
         Ok(())
     }
 
-    /// Records that all workers have the admitted peers of a listener, or that one refused.
+    /// Handles the workers' answers to a change of a listener's admitted peers: all have applied it, or one refused.
     pub(super) fn on_peers_set(&mut self, listener: String, outcome: Result<(), String>) {
         self.on_addition_done(&Addition::Peers(listener), outcome);
     }
 
-    /// Records that all workers have a region or listener. If one refused, the addition has already been removed.
+    /// Handles the workers' answers to an addition or change. A refused addition has already been removed.
     pub(super) fn on_addition_done(&mut self, added: &Addition, outcome: Result<(), String>) {
         let Some(plan) = &mut self.reloads.plan else { return };
         let Stage::Applying { awaited, .. } = &mut plan.stage else { return };
@@ -331,7 +334,7 @@ impl Core {
         self.env.set_directories(self.env.context.config.directories());
         for step in done.into_iter().rev() {
             match step {
-                Undo::Limits(old) => {
+                Undo::Config(old) => {
                     self.env.context.config = *old;
                     self.env.budget.set_limits(&self.env.context.config.limits);
                 }

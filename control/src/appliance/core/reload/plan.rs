@@ -17,7 +17,7 @@ use crate::appliance::listeners::{check_advertisement, check_interface_of, confl
 use crate::appliance::loader::check_writable;
 use crate::appliance::regions::Regions;
 
-/// Those steps of a reload that can fail.
+/// Steps of a reload that can fail.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
     /// Removed listeners that block a changed or added listener.
@@ -212,7 +212,7 @@ impl Core {
     }
 }
 
-/// A predicted protection domain: an existing one, or the nth new one.
+/// A predicted protection domain: an existing one, or a new one, numbered for comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PredictedDomain {
     Existing(PdId),

@@ -1,4 +1,4 @@
-//! Limits of a bench.
+//! Limits of a bench: streams, depth, lengths, duration and rate.
 
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ const MAX_RATE: u64 = 1_000_000_000;
 pub(super) const GRACE_TIME: Duration = Duration::from_secs(5);
 /// Maximum wait at the end while bytes move: a slow path may have up to 1 GiB in flight.
 pub(super) const MAX_END_TIME: Duration = Duration::from_secs(60);
-/// Lease of a run. If its job is not requested for this long, the client counts as disconnected: the run is cancelled.
+/// Lease of a run. If its job is not requested for this long, the client is considered disconnected, and the run is
+/// cancelled.
 pub(super) const LEASE_TIME: Duration = Duration::from_secs(10);
 /// Time-out of an answer of a perftest server.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);

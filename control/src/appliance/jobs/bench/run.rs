@@ -30,13 +30,13 @@ pub(super) struct Run {
     pub(super) memory: Option<Memory>,
     /// Bytes used of local memory and of the peer's region.
     pub(super) window: u64,
-    /// When a client last requested the job: start of the lease.
+    /// Time of a client's last request about the job: start of the lease.
     pub(super) lease_renewed_at: Instant,
-    /// When the loads started.
+    /// Time at which the loads started.
     pub(super) started: Option<Instant>,
-    /// In `Running`: when posting ends. In `Stopping`: when the run fails unless bytes have moved.
+    /// In `Running`, the end of posting. In `Stopping`, the time at which the run fails unless bytes have moved.
     pub(super) deadline: Option<Instant>,
-    /// When a run in `Stopping` fails even if bytes move.
+    /// Time at which a run in `Stopping` fails even if bytes move.
     pub(super) end_deadline: Option<Instant>,
     /// Bytes moved at the last progress check in `Stopping`.
     pub(super) bytes_at_last_check: Option<u64>,
@@ -44,12 +44,13 @@ pub(super) struct Run {
     pub(super) baseline: (u64, u64),
     /// Number of streams being opened.
     pub(super) opening: u32,
-    /// When the next stream of `connect` is due, if it has a rate.
+    /// Time at which the next stream of `connect` is due, if the load has a rate.
     pub(super) next_open_at: Instant,
     pub(super) results: Results,
     /// Exchange with a perftest server.
     pub(super) perftest: Option<Client>,
-    /// When a refused open to a perftest server is retried, and until when. The server does not listen all the time.
+    /// Time of the next retry of a refused open to a perftest server, and time after which it is not retried. The
+    /// server does not listen all the time.
     pub(super) retry_at: Option<Instant>,
     pub(super) retry_until: Option<Instant>,
 }

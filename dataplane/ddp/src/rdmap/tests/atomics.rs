@@ -66,7 +66,7 @@ fn atomic_operand_uses_memory_byte_order() {
     assert_eq!(b.memory.to_vec()[..8], 0x0102_0304_0506_0709u64.to_ne_bytes());
 }
 
-// RFC 7306 §5.4 (3), (5): an atomic beyond a gap is executed when the order reaches it.
+// RFC 7306 §5.4 (3), (5): an atomic beyond a gap is executed when all earlier segments have arrived.
 #[test]
 fn out_of_order_atomic_is_not_executed() {
     let mut b = End::new();

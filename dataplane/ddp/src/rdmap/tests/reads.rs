@@ -147,7 +147,7 @@ fn read_without_access_is_remote_protection_error() {
     assert_eq!(b.sent_segments().len(), 1 + LEN.div_ceil(1486) as usize);
 }
 
-// RFC 5040 §5.5 (12), (17): a Read beyond a gap is served when the order reaches it.
+// RFC 5040 §5.5 (12), (17): a Read beyond a gap is served when all earlier segments have arrived.
 #[test]
 fn out_of_order_read_waits_for_order() {
     let mut b = End::new();

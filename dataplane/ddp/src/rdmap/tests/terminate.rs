@@ -194,7 +194,7 @@ fn short_unfinished_message_precedes_the_terminate() {
     }
 }
 
-// RFC 5040 §7.1 (4): only the first error counts; no data behind it is placed or delivered.
+// RFC 5040 §7.1 (4): only the first error is reported; no data behind it is placed or delivered.
 #[test]
 fn only_the_first_error_is_reported() {
     let mut b = End::new();

@@ -1,5 +1,5 @@
-//! Arrival out of order: placed at once, delivered in order and once (RFC 5041 §5.3, §5.4), errors
-//! reported when the order reaches them (§7.1).
+//! Arrival out of order: placed at once, delivered in order and once (RFC 5041 §5.3, §5.4), errors reported when all
+//! earlier segments have arrived (§7.1).
 
 use crate::llp::Disposition::{Ignored, Placed, Refused};
 use crate::testing::*;
@@ -21,7 +21,7 @@ fn segments_beyond_a_gap_are_placed_at_arrival_and_delivered_in_order() {
     assert_eq!((counters.placed_in_order_bytes, counters.ooo_records_max), (2, 2));
 }
 
-// Keys are not dense: the LLP reports up to which key the order is complete.
+// Keys are not dense: the LLP reports the key below which no segment is missing.
 #[test]
 fn order_complete_delivers_messages_below_the_key() {
     let mut rig = Rig::new();
@@ -39,8 +39,8 @@ fn order_complete_delivers_messages_below_the_key() {
     assert_eq!(rig.events(), [tagged_delivered(2, 1)]);
 }
 
-// RFC 5041 §7.1: the report has the header as it came, reserved bits too, whether the error is found at arrival or
-// when the order reaches the segment.
+// RFC 5041 §7.1: the report has the header as received, with its reserved bits, whether the error is found at arrival
+// or when all earlier segments have arrived.
 #[test]
 fn error_report_carries_the_header_as_received() {
     let cases = [
@@ -123,7 +123,7 @@ fn out_of_order_error_waits_for_order() {
     assert_eq!(rig.region(0, 7), b"012\0\x005\0");
 }
 
-// The order decides which of two errors counts, not the time of arrival.
+// Of two errors, the earlier in stream order is reported, whichever arrives first.
 #[test]
 fn an_earlier_error_replaces_a_later_one() {
     let mut rig = Rig::new();
@@ -151,7 +151,7 @@ fn an_error_is_reported_when_the_order_reaches_its_key() {
     assert_eq!(rig.events(), []);
 }
 
-// A record's position in its message is checked when the order reaches it.
+// A record's position in its message is checked when all earlier segments have arrived.
 #[test]
 fn an_error_found_in_order_discards_the_records_behind_it() {
     let mut rig = Rig::new();
@@ -192,7 +192,7 @@ fn the_first_segment_in_order_fixes_the_version() {
         let events = rig.events();
         assert!(matches!(&events[1], Event::Error(e) if e.code == ErrorCode::TaggedVersion));
     }
-    // The order decides, not the time of arrival.
+    // The first segment in stream order decides, not the first to arrive.
     let mut rig = Rig::with_config(adopt.clone());
     let _ = rig.input(1, &with_version(untagged(1, 0, true, b"b"), 0));
     assert_eq!(rig.stream.version(), None);

@@ -86,8 +86,7 @@ fn no_buffer_is_2_02() {
     assert_refused_with(&mut rig, 4, &untagged(5, 0, true, b"x"), ErrorCode::NoBuffer, mismatch);
 }
 
-// RFC 5041 §7.1 (2), (5): without a posted buffer a wrong MSN is still a wrong MSN; the last buffer is for its
-// message.
+// RFC 5041 §7.1 (2), (5): the MSN is checked before the buffers. Without a posted buffer a wrong MSN is 2/03, not 2/02.
 #[test]
 fn wrong_msn_without_a_buffer_is_2_03() {
     let mut rig = Rig::new();
@@ -176,7 +175,7 @@ fn a_message_longer_than_its_buffer_is_2_05() {
     assert_eq!(Rig::new().input(0, &untagged(1, 0, true, &[1; 256])), Placed(256));
 }
 
-// A hole in an untagged message: 2/04, in order and when the order reaches it.
+// A hole in an untagged message: 2/04, if the segment arrives in order, and if it waits for earlier ones.
 #[test]
 fn a_hole_in_a_message_is_2_04() {
     let mut rig = Rig::new();

@@ -1,4 +1,4 @@
-//! SCTP dialogues whose host the test plays, in virtual time. The scripts' encoder builds the host's packets.
+//! SCTP dialogues in virtual time. The test acts as the host; the scripts' encoder builds its packets.
 
 use sim::dialogue::chunks::Conversation;
 use sim::dialogue::received_packet::ReceivedPacket;

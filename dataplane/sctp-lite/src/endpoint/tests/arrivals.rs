@@ -8,7 +8,7 @@ use ddp::VecMemory;
 use proptest::prelude::*;
 use wire::sctp::ddp::PPID_SEGMENT;
 
-/// Two ends. `choices` selects the next delivery among the messages in flight.
+/// Two connected hosts. `choices` determines the order of delivery, the split into pieces and the acknowledgements.
 struct HostPair {
     hosts: [Host; 2],
     choices: Vec<u16>,

@@ -1,4 +1,5 @@
-//! All sessions of one end without SCTP below. The test delivers messages and makes acknowledgements.
+//! All sessions of one end without SCTP below, for tests of sessions: the test delivers messages and makes
+//! acknowledgements. Tests of whole associations use [`net`](super::net).
 
 use crate::endpoint::upper::{Upper, UpperCall};
 use crate::endpoint::*;
@@ -195,7 +196,8 @@ impl Host {
         self.settle();
     }
 
-    /// Processes the consequences of a call, and performs the owner's reactions.
+    /// Settles all sessions, records their events and reacts as an owner: accepts or rejects by `policy`, reposts
+    /// buffers, and with `closes` closes after the peer.
     pub(super) fn settle(&mut self) {
         let now = self.now;
         loop {

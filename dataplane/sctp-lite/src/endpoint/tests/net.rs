@@ -1,4 +1,5 @@
-//! Two hosts with whole associations and a faulty path between them, in virtual time.
+//! Two hosts with whole associations and a faulty path between them, in virtual time: for tests of chunks, timers, loss
+//! and the association's end. Tests of sessions alone use [`host`](super::host), which has no SCTP below.
 
 use super::host::{PD, Policy, region, stream_config};
 use crate::endpoint::*;
@@ -13,6 +14,9 @@ use wire::sctp::chunk_type;
 /// Length of an SCTP packet on a path with an MTU of 1500, bytes.
 pub(super) const PACKET: usize = 1480;
 
+/// Maximum number of packets that a host writes in one call.
+const MAX_BURST: usize = 32;
+
 /// Packets that a host has written.
 #[derive(Default)]
 pub(super) struct Tx {
@@ -22,7 +26,7 @@ pub(super) struct Tx {
 
 impl TxBatch for Tx {
     fn reserve_packet(&mut self, len: usize) -> Option<&mut [u8]> {
-        if self.packets.len() >= 32 {
+        if self.packets.len() >= MAX_BURST {
             return None;
         }
         self.room = vec![0; len];
@@ -395,11 +399,13 @@ impl Net {
         self.now = limit;
     }
 
+    /// Advances the time to the next arrival or timer, and processes all that is due then. Returns false if there is
+    /// none until `limit`.
     fn step(&mut self, limit: Instant) -> bool {
-        let flying = self.in_flight.iter().map(|f| f.at).min();
+        let arrival = self.in_flight.iter().map(|f| f.at).min();
         let timeout = |node: &Node| node.ep.as_ref().and_then(|ep| ep.poll_timeout());
         let timeouts = [timeout(&self.a), timeout(&self.b)];
-        let next = [flying, timeouts[0], timeouts[1]].into_iter().flatten().min();
+        let next = [arrival, timeouts[0], timeouts[1]].into_iter().flatten().min();
         let Some(next) = next.filter(|next| *next <= limit) else { return false };
         self.now = self.now.max(next);
         let now = self.now;
@@ -433,7 +439,7 @@ impl Net {
                     Side::A => self.a.transmit(self.now, &mut tx),
                     Side::B => self.b.transmit(self.now, &mut tx),
                 }
-                let full = tx.packets.len() >= 32;
+                let full = tx.packets.len() >= MAX_BURST;
                 tx.packets.into_iter().for_each(|bytes| self.send(side, bytes));
                 if !full {
                     break;

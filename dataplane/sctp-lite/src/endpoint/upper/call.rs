@@ -1,4 +1,4 @@
-//! The sessions of an association as SCTP calls them: source and sink of messages.
+//! Implementation of SCTP's message source and sink by the sessions of an association.
 
 use super::Upper;
 use crate::endpoint::Context;

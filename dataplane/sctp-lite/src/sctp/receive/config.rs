@@ -3,12 +3,12 @@
 use core::time::Duration;
 
 /// Parameters of the receive half of an association.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct ReceiveConfig {
     /// Initial a_rwnd, bytes, at least 1500 (RFC 9260 §3.3.2); also limited by the upper layer's free space.
     pub window: u32,
-    /// Maximum of the window, bytes. The window grows while the peer uses more than half of it per round trip. No
-    /// growth if not above `window`.
+    /// Maximum of the window, bytes. The window grows while the peer uses more than half of it per round trip. It does
+    /// not grow if this limit is not above `window`.
     pub window_limit: u32,
     /// Smallest advertised window, bytes. A smaller window is advertised as zero.
     pub min_window: u32,

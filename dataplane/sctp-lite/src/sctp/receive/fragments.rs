@@ -60,9 +60,9 @@ pub(super) struct Fragments {
 /// completed one.
 #[derive(Clone, Copy)]
 pub(super) struct ArrivedNeighbours {
-    /// The chunk with the previous TSN.
+    /// True if the chunk with the previous TSN has arrived.
     pub(super) before: bool,
-    /// The chunk with the next TSN.
+    /// True if the chunk with the next TSN has arrived.
     pub(super) after: bool,
 }
 
@@ -71,7 +71,7 @@ impl Fragments {
         self.by_tsn.is_empty()
     }
 
-    /// Bytes of kept fragments, overhead included.
+    /// Returns the bytes of kept fragments, overhead included.
     pub(super) fn held(&self) -> usize {
         self.held
     }

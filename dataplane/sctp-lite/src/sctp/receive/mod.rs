@@ -514,12 +514,12 @@ impl Receiver {
         self.window = window;
     }
 
-    /// Present a_rwnd without kept fragments, bytes.
+    /// Returns the present a_rwnd without kept fragments, bytes.
     pub fn max_window(&self) -> u32 {
         self.window
     }
 
-    /// The a_rwnd of the last SACK, bytes.
+    /// Returns the a_rwnd of the last SACK, bytes.
     pub fn last_advertised(&self) -> u32 {
         self.advertised
     }
@@ -537,7 +537,7 @@ impl Receiver {
         self.ack_at = None;
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> ReceiverStats {
         self.stats
     }
@@ -547,7 +547,7 @@ impl Receiver {
         self.fragments = Fragments::default();
     }
 
-    /// Bytes of kept fragments, overhead included.
+    /// Returns the bytes of kept fragments, overhead included.
     pub fn held(&self) -> usize {
         self.fragments.held()
     }

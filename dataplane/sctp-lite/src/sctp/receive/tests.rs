@@ -12,12 +12,12 @@ use super::*;
 const FIRST: u32 = u32::MAX - 20;
 const MS: Duration = Duration::from_millis(1);
 
-/// Accepts all messages or refuses all.
+/// A sink that accepts all messages or refuses all.
 struct Sink {
     messages: Vec<(u16, bool, Vec<u8>)>,
     refuse: bool,
     room: u32,
-    /// `None`: all fragments are held. `Some`: none is held, and this is the largest message that could be.
+    /// `None`: all fragments are held. `Some(n)`: no fragment is held, and `max_hold` returns `n` bytes.
     max_hold: Option<u64>,
 }
 
@@ -356,8 +356,8 @@ fn fragments_do_not_widen_the_window() {
     }
 }
 
-// RFC 9260 §6.9: an ordered message stays marked as such, and one refused at its last fragment is delivered after the
-// retransmission.
+// RFC 9260 §6.9: a reassembled ordered message is still marked as ordered. A message refused at its last fragment is
+// delivered after the retransmission.
 #[test]
 fn message_refused_at_last_fragment_is_retransmitted() {
     let mut side = side();

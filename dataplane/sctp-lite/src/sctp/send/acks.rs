@@ -15,7 +15,7 @@ use crate::seam::MessageSource;
 /// Maximum duplicate TSNs processed per SACK.
 const MAX_DUPLICATES: usize = 32;
 
-/// Number of consecutive SACKs without an earlier report after which the peer counts as reneging.
+/// Number of consecutive SACKs that withdraw an earlier report, after which the peer counts as reneging.
 const RENEGING_SACKS: u8 = 3;
 
 /// Effect of a SACK or a SHUTDOWN.
@@ -44,7 +44,7 @@ pub enum BadSack {
 #[derive(Clone, Copy, Default)]
 struct Blocks {
     newly_sacked: bool,
-    /// Number of TSNs in the blocks; `None` if the blocks are not sorted and disjoint.
+    /// Number of TSNs in the blocks; `None` if the blocks are not sorted, overlap or are adjacent.
     covered: Option<u64>,
     /// End of the highest block.
     top: ExtSeq,
@@ -206,8 +206,8 @@ impl Sender {
         }
     }
 
-    /// Processes duplicate TSNs, SCTP's D-SACK (RFC 2883): the chunk had arrived before. Only retransmitted TSNs
-    /// count (RFC 3708 §3 A).
+    /// Processes duplicate TSNs, SCTP's D-SACK (RFC 2883), which report chunks that arrived twice. Only retransmitted
+    /// TSNs count (RFC 3708 §3 A).
     fn on_duplicates(&mut self, tsns: impl Iterator<Item = Tsn>) -> DsackOrigin {
         let mut found = DsackOrigin::default();
         for tsn in tsns.take(MAX_DUPLICATES) {

@@ -5,11 +5,11 @@ use core::time::Duration;
 use transport::{CongestionControl, Parameters};
 
 /// Parameters of the send half of an association. Shared by associations and immutable.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct SendConfig {
     /// RTO.Initial (RFC 9260 §16).
     pub initial_rto: Duration,
-    /// RTO.Min; RFC 9260 §16 recommends one second. The default is that of most TCP implementations.
+    /// RTO.Min; RFC 9260 §16 recommends one second. The default is 200 ms, as in Linux TCP.
     pub min_rto: Duration,
     /// RTO.Max, at least 60 s (RFC 9260 §6.3.1 C7).
     pub max_rto: Duration,

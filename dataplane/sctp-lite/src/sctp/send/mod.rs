@@ -174,13 +174,13 @@ impl Sender {
         self.board.is_empty()
     }
 
-    /// Consecutive time-outs without progress, plus consecutive unanswered window probes.
+    /// Returns the number of consecutive time-outs without progress, plus that of consecutive unanswered window probes.
     pub fn timeouts_in_a_row(&self) -> u32 {
         self.recovery.consecutive_timeouts().saturating_add(self.peer_state.probes_unanswered)
     }
 
-    /// Consecutive unanswered time-outs: of window probes while the peer's window is closed, otherwise of
-    /// retransmissions.
+    /// Returns the number of consecutive unanswered time-outs: of window probes while the peer's window is closed,
+    /// otherwise of retransmissions.
     fn unanswered(&self) -> u32 {
         match self.probes_window() {
             true => self.peer_state.probes_unanswered,
@@ -211,72 +211,72 @@ impl Sender {
         self.recovery.rtt_mut().reset_backoff();
     }
 
-    /// Number of messages sent and not acknowledged.
+    /// Returns the number of messages sent and not acknowledged.
     pub fn in_flight(&self) -> usize {
         self.board.len()
     }
 
-    /// Longest message that a packet carries now, bytes.
+    /// Returns the longest message that a packet carries now, bytes.
     pub fn max_message(&self) -> usize {
         self.max_message
     }
 
-    /// The peer's window in its last SACK, or in its INIT or INIT ACK, bytes.
+    /// Returns the peer's window in its last SACK, or in its INIT or INIT ACK, bytes.
     pub fn peer_window(&self) -> u64 {
         self.a_rwnd
     }
 
-    /// Congestion window, bytes of DATA chunks.
+    /// Returns the congestion window, bytes of DATA chunks.
     pub fn cwnd(&self) -> u64 {
         self.recovery.cc().cwnd()
     }
 
-    /// Estimated bytes of DATA chunks in the network.
+    /// Returns the estimated bytes of DATA chunks in the network.
     pub fn pipe(&self) -> u64 {
         self.board.pipe()
     }
 
-    /// Shortest known round-trip time.
+    /// Returns the shortest known round-trip time.
     pub(super) fn base_rtt(&self) -> Option<Nanos> {
         self.recovery.base_rtt()
     }
 
-    /// Smoothed round-trip time; `None` before the first measurement.
+    /// Returns the smoothed round-trip time; `None` before the first measurement.
     pub fn srtt(&self) -> Option<Duration> {
         self.recovery.rtt().srtt().map(Duration::from)
     }
 
-    /// Variation of the round-trip time (RFC 6298 §2); zero before the first measurement.
+    /// Returns the variation of the round-trip time (RFC 6298 §2); zero before the first measurement.
     pub fn rttvar(&self) -> Duration {
         self.recovery.rtt().rttvar().into()
     }
 
-    /// Shortest round-trip time of the last minutes; `None` before the first measurement.
+    /// Returns the shortest round-trip time of the last minutes; `None` before the first measurement.
     pub fn min_rtt(&self) -> Option<Duration> {
         self.recovery.min_rtt().map(Duration::from)
     }
 
-    /// Slow-start threshold, bytes; `u64::MAX` before the first loss.
+    /// Returns the slow-start threshold, bytes; `u64::MAX` before the first loss.
     pub fn ssthresh(&self) -> u64 {
         self.recovery.cc().ssthresh()
     }
 
-    /// Pacing rate of bursts, bytes per second; `None` without pacing.
+    /// Returns the pacing rate of bursts, bytes per second; `None` without pacing.
     pub fn pacing_rate(&self) -> Option<u64> {
         self.pace().map(|pace| pace.rate)
     }
 
-    /// Present limit of the sender, and total time under each limit.
+    /// Returns the present limit of the sender, and total time under each limit.
     pub fn limits(&self, now: Instant) -> LimitInfo {
         self.history.limits.info(now)
     }
 
-    /// The RTO, also used by T1 and T2 and in the HEARTBEAT interval (RFC 9260 §8.3).
+    /// Returns the RTO, also used by T1 and T2 and in the HEARTBEAT interval (RFC 9260 §8.3).
     pub fn rto(&self) -> Duration {
         self.recovery.rtt().rto(&self.config).into()
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> SendStats {
         self.stats
     }
@@ -304,8 +304,8 @@ impl Sender {
         }
     }
 
-    /// Longest SCTP packet for the next call of [`write`](Self::write), bytes. It exceeds the path's limit if it
-    /// retransmits a message sent before the limit fell; IP must fragment this packet (RFC 9260 §6.9).
+    /// Returns the longest SCTP packet for the next call of [`write`](Self::write), bytes. It exceeds the path's limit
+    /// if it retransmits a message sent before the limit fell; IP must fragment this packet (RFC 9260 §6.9).
     pub fn packet_len(&self) -> usize {
         let retransmitted_len = self
             .next_retransmission()
@@ -321,12 +321,12 @@ impl Sender {
         self.round.pace = OnceCell::new();
     }
 
-    /// Bytes of DATA chunks in a full packet (PMDCS).
+    /// Returns the bytes of DATA chunks in a full packet (PMDCS).
     fn smss(&self) -> usize {
         self.packet_len.saturating_sub(COMMON_HEADER_LEN).max(DATA_HEADER_LEN + 4)
     }
 
-    /// Bytes of new data for which the peer has room (RFC 9260 §6.2.1 B, D ii).
+    /// Returns the bytes of new data for which the peer has room (RFC 9260 §6.2.1 B, D ii).
     fn rwnd(&self) -> u64 {
         self.a_rwnd.saturating_sub(self.board.outstanding())
     }

@@ -17,9 +17,9 @@ use crate::seam::MessageSource;
 /// Conditions at the end of a round of packets.
 #[derive(Clone, Copy)]
 struct RoundEnd {
-    /// The congestion window ended the round.
+    /// True if the congestion window ended the round.
     cwnd_limited: bool,
-    /// The source has more data.
+    /// True if the source has more data.
     has_data: bool,
 }
 
@@ -206,7 +206,8 @@ impl Sender {
     }
 
     /// True if the congestion window permits another packet. RFC 9260 §6.1 B: one packet may exceed the window. In
-    /// recovery (RFC 6937) and after a time-out (§7.2.3) the window is rounded to the nearest number of packets.
+    /// recovery (RFC 6937) and after a time-out (RFC 9260 §7.2.3) the window is rounded to the nearest number of
+    /// packets.
     fn cwnd_open(&self) -> bool {
         let pipe = self.board.pipe();
         let slack = if self.state.phase() == Phase::Open { 0 } else { self.smss() as u64 / 2 };
@@ -217,10 +218,10 @@ impl Sender {
         self.config.max_records.min(usize::from(u16::MAX))
     }
 
-    /// Returns the bytes of user data that may be sent for the first time now, without regard to the congestion
-    /// window. They are limited by the peer's window (RFC 9260 §6.1 A) and the send window. The latter is necessary
-    /// against a peer that acknowledges all chunks but the first in Gap Ack Blocks: this keeps the congestion window
-    /// and its own window open.
+    /// Returns the bytes of user data that may be sent for the first time now, without regard to the congestion window.
+    /// They are limited by the peer's window (RFC 9260 §6.1 A) and the send window. The send window is necessary
+    /// against a peer that reports all chunks but the first in Gap Ack Blocks: such SACKs keep both the congestion
+    /// window and the peer's window open.
     pub(super) fn sendable_bytes(&self) -> usize {
         if self.board.len() >= self.max_records() {
             return 0;

@@ -44,12 +44,12 @@ impl Record {
         self.marks & (SACKED | LOST | RETRANSMITTED) == 0 && self.sends == 1
     }
 
-    /// Length of the chunk with header and padding, bytes (RFC 9260 §7.2).
+    /// Returns the length of the chunk with header and padding, bytes (RFC 9260 §7.2).
     pub(super) fn chunk_len(&self) -> u64 {
         padded(DATA_HEADER_LEN + usize::from(self.len)) as u64
     }
 
-    /// Estimated bytes of the chunk in the network (RFC 6675 §4, SetPipe).
+    /// Returns the estimated bytes of the chunk in the network (RFC 6675 §4, SetPipe).
     pub(super) fn pipe_bytes(&self) -> u64 {
         if self.has_mark(SACKED) {
             return 0;
@@ -58,7 +58,7 @@ impl Record {
         copies * self.chunk_len()
     }
 
-    /// Bytes of user data that count against the peer's window (RFC 9260 §6.2.1).
+    /// Returns the bytes of user data that count against the peer's window (RFC 9260 §6.2.1).
     pub(super) fn outstanding_bytes(&self) -> u64 {
         if self.has_mark(SACKED) { 0 } else { u64::from(self.len) }
     }

@@ -53,7 +53,7 @@ impl Sender {
         self.note_count(now, Kind::Timeout, in_a_row, saturating_millis(self.rto()));
     }
 
-    /// Records that the association gives up: `awaited` did not occur in `errors` attempts.
+    /// Records that the association failed: `awaited` did not occur in `errors` attempts.
     #[cold]
     pub(in crate::sctp) fn note_give_up(
         &mut self,

@@ -33,9 +33,10 @@ impl Sender {
         self.recover(ack);
         let packets = ack.delivery.bytes.div_ceil(self.smss() as u64);
         if packets > 0 {
-            // RFC 9260 §6.1 D as if data were sent after each SACK, although several may arrive before. In slow start
-            // a SACK releases twice the data that it acknowledges. Without pacing, Max.Burst bounds this for a
-            // receiver that acknowledges many packets at once.
+            // Several SACKs may arrive before the next transmission, so the packets that they release add up, in
+            // addition to Max.Burst (RFC 9260 §6.1 D). A SACK releases as many packets as it acknowledges, in slow
+            // start twice as many. Only pacing spreads these, so without pacing it never releases more than it
+            // acknowledges.
             let grown = self.config.pacing && self.recovery.cc().in_slow_start();
             let released = packets << u32::from(grown);
             self.burst = self.burst.max(u64::from(self.config.max_burst)) + released;

@@ -95,7 +95,7 @@ impl Board {
         self.records.is_empty()
     }
 
-    /// Next TSN to send.
+    /// Returns the next TSN to send.
     pub(super) fn nxt(&self) -> ExtSeq {
         self.una.plus(self.records.len() as u64)
     }
@@ -104,7 +104,7 @@ impl Board {
         self.pipe
     }
 
-    /// Bytes of all chunks sent and not acknowledged.
+    /// Returns the bytes of all chunks sent and not acknowledged.
     pub(super) fn flight(&self) -> u64 {
         self.flight
     }
@@ -113,7 +113,7 @@ impl Board {
         self.outstanding
     }
 
-    /// Number of packets received beyond gaps: RACK.segs_sacked (RFC 8985 §5.2).
+    /// Returns the number of packets received beyond gaps: RACK.segs_sacked (RFC 8985 §5.2).
     pub(super) fn sacked_packets(&self) -> u64 {
         self.sacked_packets
     }
@@ -294,7 +294,7 @@ impl Board {
         (0..self.records.len()).rev().find(|i| !self.records[*i].has_mark(SACKED))
     }
 
-    /// The chunk at `index` was retransmitted now. A probe does not advance HighRxt.
+    /// Records that the chunk at `index` was retransmitted now. A probe does not advance HighRxt.
     pub(super) fn on_retransmitted(&mut self, index: usize, now: Instant, kind: Retransmission) {
         self.mark(index, |r| {
             r.marks = (r.marks | RETRANSMITTED) & !FIRST_IN_PACKET

@@ -160,7 +160,7 @@ impl Sender {
         }
     }
 
-    /// Schedules the tail loss probe or T3-rtx, whichever is due first.
+    /// Schedules the tail loss probe, no later than T3-rtx would expire; T3-rtx if no probe may be scheduled.
     fn schedule(&mut self, now: Instant) {
         if !self.may_schedule_probe() {
             return self.set(Kind::Rto, self.timers.rto_at);
@@ -176,8 +176,8 @@ impl Sender {
         self.timers.loss = Some(at);
     }
 
-    /// True if a tail loss probe may be scheduled (RFC 8985 §7.2): outside of recovery, with no chunk SACKed. A
-    /// closed window has its own probes.
+    /// True if a tail loss probe may be scheduled (RFC 8985 §7.2): outside of recovery, with no chunk SACKed or lost,
+    /// and no time-out since the last progress. A closed window has its own probes.
     fn may_schedule_probe(&self) -> bool {
         self.config.tail_loss_probe
             && self.state.phase() == Phase::Open

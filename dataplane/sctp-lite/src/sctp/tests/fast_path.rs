@@ -33,7 +33,7 @@ enum Step {
         sack: bool,
         heartbeat: bool,
     },
-    /// Packet whose last chunk is truncated by this many bytes; below, one with trailing bytes.
+    /// Packet whose last chunk is truncated by this many bytes.
     Truncated(usize),
     TrailingBytes(usize),
     Wait(u64),

@@ -64,7 +64,7 @@ pub(super) struct Upper {
     pub(super) refuse_every: usize,
     offered: usize,
     pub(super) room: u32,
-    /// True if requests for a larger window are granted; below, all requests.
+    /// True if requests for a larger window are granted.
     pub(super) grows_window: bool,
     pub(super) window_requests: Vec<(u64, u64)>,
 }

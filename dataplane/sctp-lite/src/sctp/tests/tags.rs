@@ -6,9 +6,9 @@ use wire::sctp::{Cause, PacketBuilder, Parameter, Tag};
 use super::rig::{PEER_TAG, PEER_TSN, Rig, STATES, data, packet, peer_header, push_data};
 use crate::sctp::{CloseReason, Config, DropReason, Event, State};
 
-/// Writes the chunks of a packet.
+/// Function that writes the chunks of a packet.
 type WriteFn<'a> = &'a dyn Fn(&mut PacketBuilder<'_>);
-/// Writes the chunks of a packet, with values that depend on the association.
+/// Function that writes the chunks of a packet, with values that depend on the association.
 type WriteWithRig<'a> = &'a dyn Fn(&Rig, &mut PacketBuilder<'_>);
 
 // RFC 9260 §8.5: in any state, a packet with another tag changes nothing.

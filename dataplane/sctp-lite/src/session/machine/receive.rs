@@ -1,5 +1,5 @@
-//! Effect of received messages on a session. Each message is checked by its place in the order and the phase of the
-//! session.
+//! Effect of received messages on a session. The DDP-SSN of a message and the phase of the session determine whether it
+//! is legal.
 
 use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
 use wire::sctp::ddp::{DdpSsn, Function, PPID_SEGMENT};
@@ -11,8 +11,9 @@ use super::{ArrivalResult, Phase, Session, SessionChange, TerminateState};
 use crate::seam::{MessageOutcome, ReceivedMessage};
 
 impl Session {
-    /// Processes a message of this pair of streams; `ssn` is its DDP-SSN, if it has one. `sink` takes the segments of
-    /// an accepted session. The caller has reported to it that the order below 1 is complete.
+    /// Processes a message of this pair of streams. `ssn`: its DDP-SSN, if the message is long enough to have one.
+    /// `sink`: receives the segments of an accepted session. The caller must have called its `order_complete` with key
+    /// 1, because the Initiate or Accept had key 0.
     pub fn receive(
         &mut self,
         message: &Result<Message<'_>, SessionError>,
@@ -45,7 +46,8 @@ impl Session {
         }
     }
 
-    /// Processes a message of a session that has not ended. Returns `None` if the message is too early.
+    /// Processes a message of a session that has not ended. Returns `None` if the message is refused: it is too early,
+    /// or there is no room for it.
     fn process(
         &mut self,
         message: &Message<'_>,
@@ -55,7 +57,8 @@ impl Session {
             session.terminate_state == TerminateState::Sent || session.is_peer_done()
         };
         if message.initiate().is_some() && ends(self) && !self.is_first_expected() {
-            // As in `discard`: an acknowledgement of the peer is missing, or this end is half-closed and still sends.
+            // The Initiate begins another session. It is refused, as in `discard`, until the peer has acknowledged all
+            // messages of this end and this end has sent its Terminate.
             return Ok(None);
         }
         let at = self.order.extend(message.ssn)?;
@@ -67,7 +70,8 @@ impl Session {
             return Ok(None);
         }
         match (self.phase, &message.body) {
-            // RFC 5043 §6.1: legality follows the order, so later messages are refused until the answer has arrived.
+            // RFC 5043 §6.1: legality depends on the earlier messages, so later ones are refused until the answer has
+            // arrived.
             (Phase::Initiating { .. } | Phase::Withdrawn { .. }, _) if at != 0 => Ok(None),
             (Phase::Initiating { .. } | Phase::Withdrawn { .. }, Body::Segment(_)) => {
                 Err(SessionError::EarlySegment)
@@ -165,9 +169,9 @@ impl Session {
         true
     }
 
-    /// Returns the segment in a message and its place in the order. `None` unless the session is accepted and not
-    /// ended by the peer, and the segment is legal. Then [`accept_segment`](Self::accept_segment) has the same effect
-    /// as [`receive`](Self::receive).
+    /// Returns the segment in a message and its DDP-SSN, extended to 64 bits. `None` unless the session is accepted and
+    /// not ended by the peer, and the segment is legal. For the returned segment,
+    /// [`accept_segment`](Self::accept_segment) has the same effect as [`receive`](Self::receive).
     #[inline]
     pub fn legal_segment<'a>(&self, received: &ReceivedMessage<'a>) -> Option<(u64, &'a [u8])> {
         let [message] = received.pieces else { return None };
@@ -220,7 +224,7 @@ impl Session {
         if self.is_peer_done() { SessionChange::PeerTerminated } else { SessionChange::Nothing }
     }
 
-    /// Discards a message after the end; only its place in the order is recorded.
+    /// Discards a message after the end; only its DDP-SSN is recorded.
     fn discard(
         &mut self,
         message: &Result<Message<'_>, SessionError>,

@@ -20,11 +20,11 @@ const ALL: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
 /// The groups of a host with [`TWO_ADDRESSES`], including that of its link-local address.
 const GROUPS: [&str; 2] = ["ff02::1:ff00:1", "ff02::1:ff00:aa"];
 const TWO_ADDRESSES: [&str; 2] = ["2001:db8::1", "2001:db8::aa"];
-/// Life of version 1 mode after a query with a delay of 2 s: two times 125 s, plus the delay (RFC 3810 §9.12).
+/// Duration of version 1 mode after a query with a delay of 2 s: two times 125 s, plus the delay (RFC 3810 §9.12).
 const V1_MODE_TIME: Duration = Duration::from_secs(252);
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Returns a query in a frame: type 130, with this delay.
+/// Returns a frame with an MLD query (type 130) of `len` bytes. `delay` is the maximum response delay in milliseconds.
 fn query(hop_limit: u8, source: Ipv6Addr, delay: u16, group: Ipv6Addr, len: usize) -> Vec<u8> {
     let other = Interface::with_addresses(None, OTHER_MAC, ["10.0.0.9", "2001:db8::9"]);
     let all: Ipv6Addr = "ff02::1".parse().unwrap();
@@ -136,7 +136,7 @@ fn query_is_answered_with_groups_within_its_delay() {
     assert_eq!(host.stack.poll_timeout(), None);
 }
 
-// RFC 3810 §6.2 (1): the earlier of two due times counts.
+// RFC 3810 §6.2 (1): the earlier of two due times applies.
 #[test]
 fn short_query_delay_is_met() {
     for len in [V2_QUERY_LEN, V1_QUERY_LEN] {

@@ -17,7 +17,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Returns an address on the link, or behind the gateway, from which no answer comes.
+/// Returns an address that does not answer, on the link or behind the gateway.
 fn random_source(scene: &Scene, n: usize) -> IpAddr {
     match scene.noise(n) {
         far if far & 1 == 0 => [198, 51, (far >> 8) as u8, (far >> 16) as u8].into(),
@@ -57,7 +57,7 @@ fn syn_flood_from_random_sources_lets_clients_connect() {
         let limits = Limits { syn_cookies: mode, ..limits() };
         let (mut scene, _) = run_under_attack(|| Scene::new(limits), forged_syns);
         assert_within_bounds(&scene, &limits);
-        // No amplification: one answer per SYN, and few retransmissions of half-open streams.
+        // No amplification: one cookie per SYN. A half-open stream sends its SYN ACK at most 6 times.
         let answers = scene.count("cookies_sent") + scene.count("half_open") * 6;
         assert!(answers <= scene.steps * RATE as u64 + 32 * 6);
         if mode == SynCookieMode::Never {
@@ -100,7 +100,8 @@ fn ack_and_rst_flood_gets_rate_limited_resets() {
     let limits = limits();
     let (scene, time) = run_under_attack(|| Scene::new(limits), attack);
     assert_within_bounds(&scene, &limits);
-    // The rate limit allows about a thousand resets per second, and a burst of a tenth of that.
+    // The rate limit allows a thousand resets per second, and a burst of a tenth of that. The bound has a margin of
+    // half.
     let max_resets = 1000.0 * time.as_secs_f64() * 1.5 + 250.0;
     assert!(scene.count("resets_sent") as f64 <= max_resets, "{}", scene.count("resets_sent"));
 }
@@ -148,7 +149,7 @@ fn rejected_streams_recycle_time_wait_slots() {
         || Scene::new(limits),
         |scene| {
             connect_at_interval(scene);
-            // A reject is closed by the victim first, whose end then enters TIME-WAIT.
+            // The victim closes a rejected connection first, so its end enters TIME-WAIT.
             if let Some(stream) = take_incoming(scene) {
                 let reject = Command::Reject { stream, private_data: Vec::new() };
                 scene.net.hosts[VICTIM].command(0, |_| reject);
@@ -249,7 +250,7 @@ fn neighbour_solicitation_flood_gets_bounded_answers() {
 fn forged_icmp_flood_changes_no_path_mtu_or_stream() {
     let attack = |scene: &mut Scene| {
         let message = |n: usize| {
-            // Hard errors, and "fragmentation needed" with a small MTU.
+            // Fragmentation needed with a small MTU, port and protocol unreachable, time exceeded, source quench.
             let (kind, code) = [(3, 4), (3, 3), (3, 2), (11, 0), (4, 0)][n % 5];
             let mut message = vec![kind, code, 0, 0, 0, 0, 2, 88];
             message

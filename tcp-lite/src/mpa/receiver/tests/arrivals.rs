@@ -159,7 +159,7 @@ proptest! {
         prop_assert_eq!(bench.stats().alignment_lost, 0);
     }
 
-    /// With CRCs, one damaged byte, in any order of arrival: its FPDU is not handed up.
+    /// With CRCs, the FPDU of a damaged byte is not handed up, in any order of arrival.
     #[test]
     fn damaged_byte_is_never_handed_up(arrival in arbitrary_arrivals(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
         prop_assume!(arrival.stream.crc);

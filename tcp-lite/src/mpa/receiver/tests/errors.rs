@@ -95,7 +95,7 @@ fn wrong_crc_in_order_may_be_dropped() {
     assert_eq!(error_code(&bench), Some((0, 2)), "its tail had been SACKed");
 }
 
-/// After `bad_crc_tries` drops it is error 2. Each FPDU has its own count.
+/// After `bad_crc_tries` drops a further wrong CRC is error 2. Each FPDU has its own count.
 #[test]
 fn wrong_crc_in_order_is_an_error_after_max_tries() {
     let good = stream(true, &[1000, 1000, 1000]);
@@ -127,7 +127,7 @@ fn wrong_crc_in_order_is_an_error_after_max_tries() {
 }
 
 /// The end of an FPDU of 60,000 bytes beyond a gap, otherwise complete, is received damaged repeatedly. Each time costs
-/// a CRC over the whole FPDU. Above the limit it is an error, reported when it is in order.
+/// a CRC over the whole FPDU. Above the limit the wrong CRC is an error, reported when the FPDU is in order.
 #[test]
 fn wrong_crc_beyond_a_gap_exhausts_verify_budget() {
     let good = stream(true, &[1000, 60_000, 1000]);

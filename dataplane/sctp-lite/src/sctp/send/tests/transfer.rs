@@ -46,7 +46,7 @@ impl Cell {
         }
     }
 
-    /// Bytes to send: enough for about forty losses, or sixteen bandwidth-delay products.
+    /// Returns the bytes to send: enough for about forty losses, or sixteen bandwidth-delay products.
     fn bytes(&self) -> u64 {
         let wanted = if self.loss_percent > 0.0 {
             (40.0 / (self.loss_percent / 100.0) * 1436.0) as u64

@@ -33,19 +33,24 @@ impl Interval {
             return None;
         }
         let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
-        let (n, mean, half) = mean_and_half_width(&logs)?;
-        Some(Interval { n, mean: mean.exp(), low: (mean - half).exp(), high: (mean + half).exp() })
+        let (mean, half) = mean_and_half_width(&logs)?;
+        Some(Interval {
+            n: logs.len(),
+            mean: mean.exp(),
+            low: (mean - half).exp(),
+            high: (mean + half).exp(),
+        })
     }
 }
 
 /// Returns the mean of differences with its interval. `None` for fewer than two, or if one is not finite.
 pub fn of_differences(differences: &[f64]) -> Option<Interval> {
-    let (n, mean, half) = mean_and_half_width(differences)?;
-    Some(Interval { n, mean, low: mean - half, high: mean + half })
+    let (mean, half) = mean_and_half_width(differences)?;
+    Some(Interval { n: differences.len(), mean, low: mean - half, high: mean + half })
 }
 
-/// Returns the number of values, their mean, and half the width of the interval.
-fn mean_and_half_width(values: &[f64]) -> Option<(usize, f64, f64)> {
+/// Returns the mean of the values, and half the width of its interval.
+fn mean_and_half_width(values: &[f64]) -> Option<(f64, f64)> {
     let n = values.len();
     if n < 2 || !values.iter().all(|value| value.is_finite()) {
         return None;
@@ -54,7 +59,7 @@ fn mean_and_half_width(values: &[f64]) -> Option<(usize, f64, f64)> {
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     let error = (squares / (n - 1) as f64 / n as f64).sqrt();
     // Beyond the table, its last entry is slightly too large, never too small.
-    Some((n, mean, T_QUANTILES[(n - 2).min(T_QUANTILES.len() - 1)] * error))
+    Some((mean, T_QUANTILES[(n - 2).min(T_QUANTILES.len() - 1)] * error))
 }
 
 #[cfg(test)]

@@ -87,11 +87,11 @@ pub fn targets(rows: &[Row]) -> Vec<Target> {
     list.targets
 }
 
-/// Returns the samples, true if they are noisy, and the reason if there are none.
-fn split_samples(found: Samples) -> (Vec<f64>, bool, Option<String>) {
+/// Returns the samples, and the reason if there are none.
+fn split_samples(found: Result<Samples, String>) -> (Samples, Option<String>) {
     match found {
-        Ok((samples, noisy)) => (samples, noisy, None),
-        Err(why) => (Vec::new(), false, Some(why)),
+        Ok(samples) => (samples, None),
+        Err(why) => (Samples::default(), Some(why)),
     }
 }
 
@@ -100,20 +100,26 @@ struct TargetList<'a> {
     targets: Vec<Target>,
 }
 
-/// Samples of one or two rows, one for each repetition, and true if a row is noisy. The error is the reason for their
-/// absence.
-type Samples = Result<(Vec<f64>, bool), String>;
+/// Samples of one or two rows.
+#[derive(Default)]
+struct Samples {
+    /// One value for each repetition.
+    values: Vec<f64>,
+    /// True if a row is noisy.
+    noisy: bool,
+}
 
 /// Returns the ratios of values with the same repetition number.
 pub fn ratios(of: &Row, by: &Row) -> Vec<f64> {
-    combine_runs(of, by, (None, None), |a, b| a / b)
+    combine_runs(of, by, None, None, |a, b| a / b)
 }
 
 /// Returns `form` of two rows' numbers for each repetition that both have.
 fn combine_runs(
     of: &Row,
     by: &Row,
-    (of_what, by_what): (Option<&str>, Option<&str>),
+    of_what: Option<&str>,
+    by_what: Option<&str>,
     form: fn(f64, f64) -> f64,
 ) -> Vec<f64> {
     let numbers = of.runs.iter().filter_map(|run| {
@@ -133,12 +139,17 @@ impl TargetList<'_> {
         }
     }
 
-    fn combine(&self, of: Metric<'_>, by: Metric<'_>, form: fn(f64, f64) -> f64) -> Samples {
+    fn combine(
+        &self,
+        of: Metric<'_>,
+        by: Metric<'_>,
+        form: fn(f64, f64) -> f64,
+    ) -> Result<Samples, String> {
         let (a, b) = (self.row(of.0)?, self.row(by.0)?);
-        let samples = combine_runs(a, b, (of.1, by.1), form);
-        match samples.is_empty() {
+        let values = combine_runs(a, b, of.1, by.1, form);
+        match values.is_empty() {
             true => Err("no repetition has both".into()),
-            false => Ok((samples, a.noisy || b.noisy)),
+            false => Ok(Samples { values, noisy: a.noisy || b.noisy }),
         }
     }
 
@@ -157,7 +168,7 @@ impl TargetList<'_> {
 
     /// Adds a ratio that is the value of a row, as for A/B cells.
     fn add_row_ratio(&mut self, name: &str, target: Option<f64>, row: &str) {
-        let found = self.row(row).map(|row| (row.values(None), row.noisy));
+        let found = self.row(row).map(|row| Samples { values: row.values(None), noisy: row.noisy });
         self.push(Kind::Ratio, name, "", target, false, found);
     }
 
@@ -188,9 +199,9 @@ impl TargetList<'_> {
         unit: &str,
         target: Option<f64>,
         at_most: bool,
-        found: Samples,
+        found: Result<Samples, String>,
     ) {
-        let (samples, noisy, why) = split_samples(found);
+        let (Samples { values: samples, noisy }, why) = split_samples(found);
         let interval = match kind {
             Kind::Difference => of_differences(&samples),
             _ => Interval::of_ratios(&samples),
@@ -218,12 +229,12 @@ impl TargetList<'_> {
     }
 
     /// Returns the samples of one row, multiplied by `scale`.
-    fn values(&self, of: Metric<'_>, scale: f64) -> Samples {
+    fn values(&self, of: Metric<'_>, scale: f64) -> Result<Samples, String> {
         let row = self.row(of.0)?;
-        let samples: Vec<f64> = row.values(of.1).iter().map(|value| value * scale).collect();
-        match samples.is_empty() {
+        let values: Vec<f64> = row.values(of.1).iter().map(|value| value * scale).collect();
+        match values.is_empty() {
             true => Err(format!("{} has no such number", of.0)),
-            false => Ok((samples, row.noisy)),
+            false => Ok(Samples { values, noisy: row.noisy }),
         }
     }
 
@@ -236,7 +247,7 @@ impl TargetList<'_> {
         bound: Option<f64>,
         of: Metric<'_>,
     ) {
-        let (samples, noisy, why) = split_samples(self.values(of, scale));
+        let (Samples { values: samples, noisy }, why) = split_samples(self.values(of, scale));
         let some = !samples.is_empty();
         let low = samples.iter().copied().fold(f64::MAX, f64::min);
         let high = samples.iter().copied().fold(f64::MIN, f64::max);
@@ -338,7 +349,7 @@ impl TargetList<'_> {
 
     /// Returns the protected rate relative to one core that processes clear text and encrypts in sequence, so that the
     /// two times per byte add up.
-    fn relative_to_clear_and_gcm(&self, mtu: u16) -> Samples {
+    fn relative_to_clear_and_gcm(&self, mtu: u16) -> Result<Samples, String> {
         let rows = [format!("esp-write-{mtu}"), format!("clear-write-{mtu}"), format!("gcm-{mtu}")];
         let [esp, clear, gcm] = [self.row(&rows[0])?, self.row(&rows[1])?, self.row(&rows[2])?];
         let sums = esp.runs.iter().filter_map(|run| {
@@ -347,10 +358,10 @@ impl TargetList<'_> {
             };
             Some(run.value / of(clear)? + run.value / of(gcm)?)
         });
-        let sums: Vec<f64> = sums.collect();
-        match sums.is_empty() {
+        let values: Vec<f64> = sums.collect();
+        match values.is_empty() {
             true => Err("no repetition has all three".into()),
-            false => Ok((sums, [esp, clear, gcm].iter().any(|row| row.noisy))),
+            false => Ok(Samples { values, noisy: [esp, clear, gcm].iter().any(|row| row.noisy) }),
         }
     }
 
@@ -513,7 +524,8 @@ mod tests {
         // A ratio without a target is not judged.
         assert_eq!((tail.target, tail.met), (None, None));
         let mut list = TargetList { rows: BTreeMap::new(), targets: Vec::new() };
-        list.push(Kind::Ratio, "x", "", Some(1.0), true, Ok((vec![0.5, 1.2, 0.8], false)));
+        let samples = Samples { values: vec![0.5, 1.2, 0.8], noisy: false };
+        list.push(Kind::Ratio, "x", "", Some(1.0), true, Ok(samples));
         assert!(list.targets[0].value.unwrap() < 1.0);
         assert_eq!(list.targets[0].met, Some(false));
     }

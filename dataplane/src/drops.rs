@@ -14,6 +14,17 @@ pub struct Drops {
     sctp: [Counter; sctp::DropReason::ALL.len()],
 }
 
+/// Count of one drop reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DropCount {
+    /// Layer that drops: `net`, `tcp` or `sctp`.
+    pub layer: &'static str,
+    /// Name of the reason, without the layer.
+    pub reason: &'static str,
+    /// Dropped frames, packets or segments.
+    pub count: u64,
+}
+
 impl Default for Drops {
     fn default() -> Self {
         Drops {
@@ -58,21 +69,29 @@ impl Drops {
         self.sctp[reason.index()].get()
     }
 
-    /// Returns layer (`net`, `tcp` or `sctp`), name and count of each reason.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
-        let stack = DropReason::ALL.iter().map(|&r| ("net", r.name(), self.get(r)));
-        let tcp = tcp::DropReason::ALL
-            .iter()
-            .map(|&r| ("tcp", r.name().trim_start_matches("tcp_"), self.get_tcp(r)));
-        let sctp = sctp::DropReason::ALL
-            .iter()
-            .map(|&r| ("sctp", r.name().trim_start_matches("sctp_"), self.get_sctp(r)));
+    /// Returns the count of each reason.
+    pub fn iter(&self) -> impl Iterator<Item = DropCount> + '_ {
+        let stack = DropReason::ALL.iter().map(|&r| DropCount {
+            layer: "net",
+            reason: r.name(),
+            count: self.get(r),
+        });
+        let tcp = tcp::DropReason::ALL.iter().map(|&r| DropCount {
+            layer: "tcp",
+            reason: r.name().trim_start_matches("tcp_"),
+            count: self.get_tcp(r),
+        });
+        let sctp = sctp::DropReason::ALL.iter().map(|&r| DropCount {
+            layer: "sctp",
+            reason: r.name().trim_start_matches("sctp_"),
+            count: self.get_sctp(r),
+        });
         stack.chain(tcp).chain(sctp)
     }
 
     /// Returns the sum of all counters.
     pub fn total(&self) -> u64 {
-        self.iter().map(|(.., n)| n).sum()
+        self.iter().map(|drop| drop.count).sum()
     }
 }
 

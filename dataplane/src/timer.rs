@@ -83,6 +83,16 @@ impl Place {
     }
 }
 
+/// A slot that contains timers.
+#[derive(Clone, Copy, Debug)]
+struct OccupiedSlot {
+    /// Tick at which the slot begins.
+    begin: u64,
+    level: usize,
+    /// Index within the level.
+    index: usize,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Level {
     occupied: u64,
@@ -149,17 +159,17 @@ impl TimerWheel {
 
     fn pop_due(&mut self, now: u64) -> Option<u32> {
         while self.due == NIL {
-            let Some((at, level, slot)) = self.next_slot() else {
+            let Some(OccupiedSlot { begin, level, index }) = self.next_slot() else {
                 self.no_expiry_before = u64::MAX;
                 return None;
             };
-            if at > now {
+            if begin > now {
                 self.elapsed = self.elapsed.max(now);
-                self.no_expiry_before = at;
+                self.no_expiry_before = begin;
                 return None;
             }
-            self.elapsed = self.elapsed.max(at);
-            self.empty_slot(level, slot);
+            self.elapsed = self.elapsed.max(begin);
+            self.empty_slot(level, index);
         }
         let token = self.due;
         self.unlink(token);
@@ -173,7 +183,7 @@ impl TimerWheel {
         if self.due != NIL {
             return Some(Instant::from_nanos(self.elapsed << TICK_BITS));
         }
-        self.next_slot().map(|(at, ..)| Instant::from_nanos(at << TICK_BITS))
+        self.next_slot().map(|slot| Instant::from_nanos(slot.begin << TICK_BITS))
     }
 
     /// Returns the number of timers set.
@@ -186,8 +196,8 @@ impl TimerWheel {
         self.armed == 0
     }
 
-    /// Returns the earliest occupied slot as tick at which it begins, level and index.
-    fn next_slot(&self) -> Option<(u64, usize, usize)> {
+    /// Returns the earliest occupied slot.
+    fn next_slot(&self) -> Option<OccupiedSlot> {
         // Timers of a lower level always precede those of a higher one, because they share the higher groups of bits
         // with `elapsed`.
         for (level, l) in self.levels.iter().enumerate() {
@@ -197,11 +207,12 @@ impl TimerWheel {
             let shift = SLOT_BITS * level as u32;
             let here = (self.elapsed >> shift) as u32 & (SLOTS as u32 - 1);
             let ahead = l.occupied.rotate_right(here).trailing_zeros();
-            let slot = (here + ahead) as usize % SLOTS;
+            let index = (here + ahead) as usize % SLOTS;
             let begin = ((self.elapsed >> shift) + u64::from(ahead)) << shift;
             // At the top level, the slot of `elapsed` may contain timers that are due one revolution later.
-            let wrapped = level == LEVELS - 1 && ahead == 0 && self.slot_is_later(level, slot);
-            return Some((if wrapped { begin + SPAN } else { begin }, level, slot));
+            let wrapped = level == LEVELS - 1 && ahead == 0 && self.slot_is_later(level, index);
+            let begin = if wrapped { begin + SPAN } else { begin };
+            return Some(OccupiedSlot { begin, level, index });
         }
         None
     }

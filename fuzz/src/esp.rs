@@ -69,7 +69,7 @@ fn build_guard(suite: &EspSetup) -> Guard {
     let mut guard = Guard::new(0, Spd::new(policies).unwrap(), [0]);
     let parameters = suite.parameters();
     guard.add_outbound(SaId(1), Protection(0), &parameters, None).unwrap();
-    guard.add_inbound(SaId(2), Protection(0), &parameters, (64, 0)).unwrap();
+    guard.add_inbound(SaId(2), Protection(0), &parameters, 64, 0).unwrap();
     guard
 }
 

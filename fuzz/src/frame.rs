@@ -4,6 +4,7 @@ use std::net::Ipv6Addr;
 
 use base::Instant;
 use dataplane::net::demux::{Kind, L4Check, demux};
+use dataplane::net::icmp::ReceivedIcmpv6;
 use dataplane::net::interface::Interface;
 use dataplane::net::neighbour::{Claim, ClaimKind};
 use dataplane::net::reassembly::{Outcome, Reassembly};
@@ -92,14 +93,10 @@ pub(crate) fn control_message(data: &[u8]) {
             }
         }
         1 => {
-            if let Ok(claim) = nd::input(
-                interface,
-                [2, 0, 0, 0, 0, 9],
-                (peer, us),
-                (255, message),
-                || true,
-                &mut out,
-            ) {
+            let received =
+                ReceivedIcmpv6 { source: peer, destination: us, hop_limit: 255, message };
+            let sender = [2, 0, 0, 0, 0, 9];
+            if let Ok(claim) = nd::input(interface, sender, &received, || true, &mut out) {
                 check_claim(interface, &claim);
             }
         }

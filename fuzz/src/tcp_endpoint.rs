@@ -248,7 +248,7 @@ impl End {
                 let stag = u32::from(fields.byte()) << 4;
                 let [a, b, c, d] = stag.to_be_bytes();
                 let rsvd = [rsvd, a, b, c, d];
-                let ulpdu = oracle::untagged(1, last, rsvd, (qn, msn, mo), fields.0);
+                let ulpdu = oracle::untagged(1, last, rsvd, qn, msn, mo, fields.0);
                 self.append(|stream| stream.fpdu(&ulpdu, Flaw::None));
             }
             4 => {

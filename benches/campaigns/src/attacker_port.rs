@@ -126,7 +126,8 @@ impl AttackerPort {
     /// Sends an IP packet to the appliance, as a fragment if `fragment` is given.
     pub(crate) fn send_ip(
         &mut self,
-        (source, destination): (IpAddr, IpAddr),
+        source: IpAddr,
+        destination: IpAddr,
         protocol: IpNumber,
         fragment: Option<&FragmentFields>,
         payload: &[u8],

@@ -46,6 +46,15 @@ struct Progress {
     failures: Mutex<Vec<String>>,
 }
 
+/// Transfers of one good peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfers {
+    /// Completed transfers.
+    pub(crate) completed: u64,
+    /// Time since the end of the last transfer, milliseconds.
+    pub(crate) silent_ms: u64,
+}
+
 /// Work of one good peer in a period.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct PeerWork {
@@ -110,8 +119,7 @@ impl GoodPeers {
                 random: fastrand::Rng::with_seed(5041 + index as u64),
             };
             let (over, hold, began) = (good.stop.clone(), good.pause.clone(), good.started_at);
-            good.threads
-                .push(std::thread::spawn(move || work.run(&progress, (&over, &hold), began)));
+            good.threads.push(std::thread::spawn(move || work.run(&progress, &over, &hold, began)));
         }
         Ok(good)
     }
@@ -140,12 +148,12 @@ impl GoodPeers {
         self.pause.store(false, Ordering::Relaxed);
     }
 
-    /// Returns each peer's name, completed transfers and milliseconds since its last transfer ended.
-    pub(crate) fn transfers(&self) -> Vec<(&'static str, u64, u64)> {
+    /// Returns the transfers of each peer.
+    pub(crate) fn transfers(&self) -> Vec<Transfers> {
         let now = self.started_at.elapsed().as_millis() as u64;
-        let each = self.peers.iter().map(|(name, peer)| {
-            let silent = now.saturating_sub(peer.last.load(Ordering::Relaxed));
-            (*name, peer.transfers.load(Ordering::Relaxed), silent)
+        let each = self.peers.iter().map(|(_, peer)| Transfers {
+            completed: peer.transfers.load(Ordering::Relaxed),
+            silent_ms: now.saturating_sub(peer.last.load(Ordering::Relaxed)),
         });
         each.collect()
     }
@@ -200,12 +208,7 @@ struct GoodPeer {
 }
 
 impl GoodPeer {
-    fn run(
-        mut self,
-        progress: &Progress,
-        (over, hold): (&AtomicBool, &AtomicBool),
-        began: Instant,
-    ) {
+    fn run(mut self, progress: &Progress, over: &AtomicBool, hold: &AtomicBool, began: Instant) {
         while !over.load(Ordering::Relaxed) {
             let rests = hold.load(Ordering::Relaxed);
             progress.paused.store(rests, Ordering::Relaxed);

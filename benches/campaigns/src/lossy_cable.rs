@@ -86,7 +86,7 @@ impl LossyCable {
         let passed = Arc::new(Mutex::new(FrameLog::default()));
         let (shared, record) = ((wanted.clone(), counted.clone(), over.clone()), passed.clone());
         let thread = Some(std::thread::spawn(move || {
-            forward(ends, &shared.0, (&shared.1, &record), &shared.2);
+            forward(ends, &shared.0, &shared.1, &record, &shared.2);
         }));
         Ok(LossyCable { config: wanted, counters: counted, log: passed, stop: over, thread })
     }
@@ -122,7 +122,8 @@ impl Drop for LossyCable {
 fn forward(
     mut ends: [CableEnd; 2],
     wanted: &Mutex<Config>,
-    (counted, passed): (&Mutex<[Counters; 2]>, &Mutex<FrameLog>),
+    counted: &Mutex<[Counters; 2]>,
+    passed: &Mutex<FrameLog>,
     over: &AtomicBool,
 ) {
     let began = Instant::now();

@@ -67,7 +67,7 @@ impl RawSctp {
 
     /// Sends a packet.
     pub(crate) fn send(&self, context: &mut AttackContext<'_>, packet: &[u8]) -> Result<()> {
-        context.station.send_ip((self.local.ip(), self.remote.ip()), IpNumber::SCTP, None, packet)
+        context.station.send_ip(self.local.ip(), self.remote.ip(), IpNumber::SCTP, None, packet)
     }
 
     /// Builds an INIT with 64 streams in each direction and DDP's adaptation indication.
@@ -121,23 +121,33 @@ impl RawSctp {
         Ok(())
     }
 
-    /// Sends one DATA chunk in its own packet, unordered as RFC 5043 §10 requires.
+    /// Sends one DATA chunk in its own packet, unordered as RFC 5043 §10 requires. The TSN is the association's next.
     pub(crate) fn send_data(
         &mut self,
         context: &mut AttackContext<'_>,
-        (stream, ppid): (u16, u32),
-        (begin, end): (bool, bool),
+        header: DataHeader,
         payload: &[u8],
     ) -> Result<()> {
         let tsn = Tsn(self.tsn);
         self.tsn = self.tsn.wrapping_add(1);
-        let header =
-            DataHeader { tsn, stream, ppid, unordered: true, begin, end, ..DataHeader::default() };
+        let header = DataHeader { tsn, unordered: true, ..header };
         let packet = self.build_packet(self.peer_tag, |b| {
             b.data_buffer()[..payload.len()].copy_from_slice(payload);
             b.push_data(&header, payload.len())
         })?;
         self.send(context, &packet)
+    }
+
+    /// Sends an unfragmented message in one packet.
+    pub(crate) fn send_message(
+        &mut self,
+        context: &mut AttackContext<'_>,
+        stream: u16,
+        ppid: u32,
+        payload: &[u8],
+    ) -> Result<()> {
+        let header = DataHeader { stream, ppid, begin: true, end: true, ..DataHeader::default() };
+        self.send_data(context, header, payload)
     }
 
     /// Sends a session control message.
@@ -151,7 +161,7 @@ impl RawSctp {
         let repr = ControlRepr { ssn: DdpSsn(ssn), function, private_data: &[] };
         let mut bytes = vec![0; repr.wire_len()];
         repr.emit(&mut bytes);
-        self.send_data(context, (stream, ddp::PPID_CONTROL), (true, true), &bytes)
+        self.send_message(context, stream, ddp::PPID_CONTROL, &bytes)
     }
 
     /// Sends a DDP segment with DDP-SSN `ssn`.
@@ -163,7 +173,7 @@ impl RawSctp {
         segment: &[u8],
     ) -> Result<()> {
         let bytes = [&ssn.to_be_bytes()[..], segment].concat();
-        self.send_data(context, (stream, ddp::PPID_SEGMENT), (true, true), &bytes)
+        self.send_message(context, stream, ddp::PPID_SEGMENT, &bytes)
     }
 
     /// Waits at most `time` for a message that `pick` accepts. Acknowledges all received DATA chunks.

@@ -11,7 +11,7 @@ use crate::attack_context::AttackContext;
 use crate::attacker_port::AttackerPort;
 use crate::attacks::{self, Attack};
 use crate::cable::Cable;
-use crate::good_peers::{GoodPeers, STALL_TIMEOUT_MS};
+use crate::good_peers::{GoodPeers, STALL_TIMEOUT_MS, Transfers};
 use crate::sample::{Sample, refusal_counters, unaccounted_frames};
 use crate::testbed::{self, Environment, GUARD_REGIONS, LocationArgs, TargetSetting, Testbed};
 use crate::verdict::{Observations, judge};
@@ -153,7 +153,7 @@ fn run_attacks(all: &[Attack], place: &Environment<'_>, arguments: &Arguments) -
     for setting in [TargetSetting::Plain, TargetSetting::Guarded] {
         let of: Vec<_> = all.iter().filter(|attack| attack.setting == setting).collect();
         if !of.is_empty() {
-            run_attack(setting, &of, place, arguments, (&mut station, &mut results))?;
+            run_attack(setting, &of, place, arguments, &mut station, &mut results)?;
         }
     }
     Ok(results)
@@ -165,7 +165,8 @@ fn run_attack(
     attacks: &[&Attack],
     place: &Environment<'_>,
     arguments: &Arguments,
-    (station, results): (&mut Option<AttackerPort>, &mut Results),
+    station: &mut Option<AttackerPort>,
+    results: &mut Results,
 ) -> Result<()> {
     let bed = Testbed::start(place, setting)?;
     // The port must be open before the good peers' streams start, to observe their sequence numbers.
@@ -312,10 +313,11 @@ impl AttackRun<'_> {
 
     /// Returns true if each good peer has completed two transfers since `first` or has stalled. The second transfer
     /// then began after `first`.
-    fn have_progressed(&self, first: &[(&'static str, u64, u64)]) -> bool {
-        let both = self.good.transfers().into_iter().zip(first);
-        both.into_iter()
-            .all(|((_, now, silent), (_, then, _))| now >= then + 2 || silent > STALL_TIMEOUT_MS)
+    fn have_progressed(&self, first: &[Transfers]) -> bool {
+        let mut both = self.good.transfers().into_iter().zip(first);
+        both.all(|(now, then)| {
+            now.completed >= then.completed + 2 || now.silent_ms > STALL_TIMEOUT_MS
+        })
     }
 
     /// Returns a sample with its number of unaccounted frames. Because a running worker may hold frames, sampling

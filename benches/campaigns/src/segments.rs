@@ -108,14 +108,14 @@ pub(crate) fn rdmap_message(
     untagged_segment_with(ulp, UntaggedPosition { qn, msn, mo: 0 }, true, payload)
 }
 
-/// Builds a Read Request of `size` bytes from `source` (STag, TO). Its sink is arbitrary.
-pub(crate) fn read_request(msn: u32, source: (u32, u64), size: u32) -> Vec<u8> {
+/// Builds a Read Request of `size` bytes from the STag `stag` at the tagged offset `to`. Its sink is arbitrary.
+pub(crate) fn read_request(msn: u32, stag: u32, to: u64, size: u32) -> Vec<u8> {
     let request = ReadRequestRepr {
         sink_stag: Stag(0x5151_0001),
         sink_to: TaggedOffset(0),
         size,
-        source_stag: Stag(source.0),
-        source_to: TaggedOffset(source.1),
+        source_stag: Stag(stag),
+        source_to: TaggedOffset(to),
     };
     rdmap_message(Opcode::ReadRequest, None, msn, &request.emit())
 }

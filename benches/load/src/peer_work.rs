@@ -65,7 +65,8 @@ impl TestFiles {
 pub fn run_peer(
     peer: &Appliance,
     target: &Appliance,
-    (name, net): (&str, u8),
+    name: &str,
+    net: u8,
     files: &TestFiles,
     time: Duration,
 ) -> anyhow::Result<PeerWork> {

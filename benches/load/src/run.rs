@@ -284,10 +284,10 @@ fn run_phase(
     let began = Instant::now();
     let (flooded, other, api) = std::thread::scope(|scope| {
         let flooded = scope.spawn(|| {
-            run_peer(&bed.flooded_peer, &bed.target, ("flooded", FLOODED_NET_OCTET), files, time)
+            run_peer(&bed.flooded_peer, &bed.target, "flooded", FLOODED_NET_OCTET, files, time)
         });
         let other = scope.spawn(|| {
-            run_peer(&bed.other_peer, &bed.target, ("other", OTHER_NET_OCTET), files, time)
+            run_peer(&bed.other_peer, &bed.target, "other", OTHER_NET_OCTET, files, time)
         });
         let api = scope.spawn(|| poll_api(&client, &over));
         let ended = (flooded.join(), other.join());

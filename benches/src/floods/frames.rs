@@ -151,6 +151,15 @@ fn random_host(n: u32) -> Ipv4Addr {
     Ipv4Addr::new(10, 9, 2 + (n % 250) as u8, 1 + (n >> 8) as u8 % 250)
 }
 
+/// Fields of a TCP header that differ between frames.
+struct TcpFields {
+    source_port: u16,
+    destination_port: u16,
+    seq: u32,
+    ack: u32,
+    flags: u8,
+}
+
 impl LinkAddresses {
     /// Returns the [`FLOOD_FRAMES`] frames of a flood.
     pub fn flood_frames(&self, kind: Kind) -> Vec<Vec<u8>> {
@@ -160,9 +169,11 @@ impl LinkAddresses {
     fn frame(&self, kind: Kind, n: u32) -> Vec<u8> {
         let (who, port) = (random_host(n), 1024 + hash(n) as u16 % 60_000);
         let seq = hash(n + FLOOD_FRAMES);
-        let tcp = |flags, text: &[u8]| self.tcp(who, (port, PORT), (seq, 9), flags, text);
-        let closed = |flags| self.tcp(who, (port, 9), (seq, 9), flags, &[]);
-        let ports = (LIVE_PORT, PORT);
+        let unmatched =
+            |flags| TcpFields { source_port: port, destination_port: PORT, seq, ack: 9, flags };
+        let tcp = |flags, text: &[u8]| self.tcp(who, unmatched(flags), text);
+        let closed =
+            |flags| self.tcp(who, TcpFields { destination_port: 9, ..unmatched(flags) }, &[]);
         match kind {
             Kind::Udp => self.ipv4(who, 17, &[4, 0, 0, 9, 0, 26, 0, 0].repeat(3)),
             Kind::Data => tcp(ACK, b"unknown"),
@@ -172,10 +183,8 @@ impl LinkAddresses {
                 frame.truncate(60);
                 frame
             }
-            Kind::Checksum => {
-                corrupt(self.tcp(STREAM_PEER, ports, (LIVE_SEQ + 1, 0), ACK, &[7; 6]), 50)
-            }
-            Kind::InWindow => self.tcp(STREAM_PEER, ports, (seq, hash(n)), ACK, &[7; 6]),
+            Kind::Checksum => corrupt(self.live_segment(LIVE_SEQ + 1, 0, ACK, &[7; 6]), 50),
+            Kind::InWindow => self.live_segment(seq, hash(n), ACK, &[7; 6]),
             Kind::Syn => tcp(SYN, &[]),
             Kind::SynClosed => closed(SYN),
             Kind::Ack => tcp(ACK, &[]),
@@ -202,7 +211,7 @@ impl LinkAddresses {
 
     /// Returns the SYN of the generator's stream.
     pub fn syn(&self) -> Vec<u8> {
-        self.tcp(STREAM_PEER, (LIVE_PORT, PORT), (LIVE_SEQ, 0), SYN, &[])
+        self.live_segment(LIVE_SEQ, 0, SYN, &[])
     }
 
     /// Returns the ACK that completes the handshake if `frame` is the worker's SYN-ACK, otherwise `None`.
@@ -210,7 +219,7 @@ impl LinkAddresses {
         let port = LIVE_PORT.to_be_bytes();
         let answer = frame.len() >= 54 && frame[12..14] == [8, 0] && frame[36..38] == port;
         let seq = u32::from_be_bytes(*frame.get(38..)?.first_chunk()?).wrapping_add(1);
-        let ack = || self.tcp(STREAM_PEER, (LIVE_PORT, PORT), (LIVE_SEQ + 1, seq), ACK, &[]);
+        let ack = || self.live_segment(LIVE_SEQ + 1, seq, ACK, &[]);
         (answer && frame[47] == SYN | ACK).then(ack)
     }
 
@@ -221,14 +230,15 @@ impl LinkAddresses {
     }
 
     fn ipv4(&self, from: Ipv4Addr, protocol: u8, payload: &[u8]) -> Vec<u8> {
-        self.ipv4_fragment(from, protocol, (0, 0x4000), payload)
+        self.ipv4_fragment(from, protocol, 0, 0x4000, payload)
     }
 
     fn ipv4_fragment(
         &self,
         from: Ipv4Addr,
         protocol: u8,
-        (id, cut): (u16, u16),
+        id: u16,
+        cut: u16,
         payload: &[u8],
     ) -> Vec<u8> {
         let mut header = vec![0x45, 0];
@@ -241,27 +251,27 @@ impl LinkAddresses {
         self.ethernet([8, 0], &[with_checksum(header, 10, 0), payload.to_vec()].concat())
     }
 
-    fn tcp(
-        &self,
-        from: Ipv4Addr,
-        ports: (u16, u16),
-        (seq, ack): (u32, u32),
-        flags: u8,
-        text: &[u8],
-    ) -> Vec<u8> {
+    /// Builds a segment of the generator's stream.
+    fn live_segment(&self, seq: u32, ack: u32, flags: u8, text: &[u8]) -> Vec<u8> {
+        let (source_port, destination_port) = (LIVE_PORT, PORT);
+        let fields = TcpFields { source_port, destination_port, seq, ack, flags };
+        self.tcp(STREAM_PEER, fields, text)
+    }
+
+    fn tcp(&self, from: Ipv4Addr, fields: TcpFields, text: &[u8]) -> Vec<u8> {
         let mut segment = Vec::new();
-        segment.extend(ports.0.to_be_bytes());
-        segment.extend(ports.1.to_be_bytes());
-        segment.extend(seq.to_be_bytes());
-        segment.extend(ack.to_be_bytes());
-        segment.extend([0x50, flags, 0x20, 0, 0, 0, 0, 0]);
+        segment.extend(fields.source_port.to_be_bytes());
+        segment.extend(fields.destination_port.to_be_bytes());
+        segment.extend(fields.seq.to_be_bytes());
+        segment.extend(fields.ack.to_be_bytes());
+        segment.extend([0x50, fields.flags, 0x20, 0, 0, 0, 0, 0]);
         segment.extend(text);
-        if flags & SYN != 0 {
+        if fields.flags & SYN != 0 {
             segment[12] = 0x60;
             segment.extend([2, 4, 5, 0xb4]);
         }
-        let addresses = (IpAddr::V4(from), IpAddr::V4(WORKER_ADDRESS));
-        let pseudo = checksum::pseudo_header(addresses.0, addresses.1, TCP, segment.len());
+        let (from_ip, worker) = (IpAddr::V4(from), IpAddr::V4(WORKER_ADDRESS));
+        let pseudo = checksum::pseudo_header(from_ip, worker, TCP, segment.len());
         self.ipv4(from, TCP, &with_checksum(segment, 16, pseudo))
     }
 
@@ -298,7 +308,7 @@ impl LinkAddresses {
     }
 
     fn fragment(&self, from: Ipv4Addr, id: u16) -> Vec<u8> {
-        self.ipv4_fragment(from, TCP, (id, 0x2000), &[9; 64])
+        self.ipv4_fragment(from, TCP, id, 0x2000, &[9; 64])
     }
 
     /// Builds an INIT with DDP's adaptation indication (RFC 9260 §3.3.2).

@@ -240,7 +240,8 @@ impl Client {
     /// requests the end of the capture and still receives the rest.
     pub fn capture(
         &self,
-        (path, query): (&str, &str),
+        path: &str,
+        query: &str,
         stop: &AtomicBool,
         mut part: impl FnMut(&[u8]) -> bool,
     ) -> Result<(), ClientError> {

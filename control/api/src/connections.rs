@@ -98,7 +98,8 @@ impl ConnectionTally {
 /// Serves until `closing` is true or its sender is dropped, then at most [`GRACE`] longer. `name`: the server's name in
 /// the log. Handlers can extract the `ConnectInfo` of their connection.
 pub(super) async fn serve<D: Acceptor>(
-    (name, door): (String, D),
+    name: String,
+    door: D,
     router: Router,
     limits: Limits,
     tally: &ConnectionTally,

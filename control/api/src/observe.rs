@@ -75,8 +75,8 @@ impl Observer {
             .spawn(move || {
                 runtime.block_on(async {
                     let listener = tokio::net::TcpListener::from_std(listener)?;
-                    let (door, router) = ((name, listener), router(requester));
-                    serve(door, router, LIMITS, &tally.observers, watching).await;
+                    let router = router(requester);
+                    serve(name, listener, router, LIMITS, &tally.observers, watching).await;
                     Ok(())
                 })
             })

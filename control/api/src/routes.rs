@@ -110,8 +110,7 @@ pub(super) fn route_table() -> Vec<RouteEntry> {
 /// Routes all calls, each with its role. All handlers are routed through this table.
 pub(super) fn router(app: App, access: Arc<Access>) -> Router {
     let calls = route_table();
-    let roles = calls.iter().map(|call| (call.method.clone(), call.path, call.role));
-    let gate = Gate::new(access, roles);
+    let gate = Gate::new(access, &calls);
     let routes =
         calls.into_iter().fold(Router::new(), |routes, call| routes.route(call.path, call.handler));
     routes
@@ -433,7 +432,7 @@ async fn read_events(app: App, query: EventQuery, messages: bool) -> RouteResult
     let filter = EventFilter { severity, stream, listener, since_us, messages, queue };
     let limit = limit.clamp(1, MAX_PAGE);
     if for_ever {
-        return Ok(follow_events(app, (after, limit), filter));
+        return Ok(follow_events(app, after, limit, filter));
     }
     let wait = Duration::from_millis(wait_ms).min(MAX_WAIT);
     let deadline = tokio::time::Instant::now() + wait;
@@ -456,7 +455,7 @@ async fn read_events(app: App, query: EventQuery, messages: bool) -> RouteResult
 }
 
 /// Streams one JSON object per line without end: events, and `{"lost": n}` where events were overwritten.
-fn follow_events(app: App, (after, limit): (u64, usize), filter: EventFilter) -> Response {
+fn follow_events(app: App, after: u64, limit: usize, filter: EventFilter) -> Response {
     let lines = stream::unfold((app, after, filter), move |(app, mut after, filter)| async move {
         let mut closing = app.closing();
         loop {

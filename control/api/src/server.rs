@@ -164,7 +164,7 @@ impl BoundServer {
                     let listener = listener.expect("taken once, here");
                     let listener = tokio::net::UnixListener::from_std(listener)?;
                     let door = ApiAcceptor::new(listener, Arc::clone(&access));
-                    serve((name, door), router(app, access), LIMITS, &tally.api, watching).await;
+                    serve(name, door, router(app, access), LIMITS, &tally.api, watching).await;
                     Ok(())
                 })
             })

@@ -42,22 +42,33 @@ pub fn file_text(config: &Config, file: &Path, text: &str) -> Result<String, Str
 pub(crate) fn render(tables: &[WrittenTable]) -> String {
     let mut text = String::new();
     for table in tables {
-        let keys = table.keys.iter().map(|(key, value)| (*key, value, None));
+        let keys =
+            table.keys.iter().map(|&(name, ref value)| RenderedKey { name, value, comment: None });
         render_table(&mut text, table.section, keys);
     }
     text
 }
 
-/// Appends a table with its keys to a text. A key's comment, if any, follows the key on its line.
+/// A key of a table for [`render_table`].
+pub struct RenderedKey<'k> {
+    /// Name of the key.
+    pub name: &'k str,
+    /// Value of the key. Keys whose value TOML cannot express are omitted.
+    pub value: &'k Json,
+    /// Comment that follows the key on its line.
+    pub comment: Option<String>,
+}
+
+/// Appends a table with its keys to a text.
 pub fn render_table<'k>(
     text: &mut String,
     section: &str,
-    keys: impl Iterator<Item = (&'k str, &'k Json, Option<String>)>,
+    keys: impl Iterator<Item = RenderedKey<'k>>,
 ) {
     let mut lines = String::new();
-    for (key, json, comment) in keys {
-        let Some(value) = json_to_toml(json) else { continue };
-        let line = format!("{key} = {value}");
+    for RenderedKey { name, value, comment } in keys {
+        let Some(value) = json_to_toml(value) else { continue };
+        let line = format!("{name} = {value}");
         lines += &match comment {
             Some(comment) => format!("{line:<38} # {comment}\n"),
             None => line + "\n",

@@ -26,7 +26,8 @@ pub struct Key {
 
 impl Key {
     pub(super) fn new<T: 'static>(
-        (section, name): (&'static str, &'static str),
+        section: &'static str,
+        name: &'static str,
         rule: &Rule<T>,
         default: String,
         reload: bool,
@@ -77,7 +78,7 @@ macro_rules! section {
                 let keys = vec![$({
                     let (rule, default): ($crate::rule::Rule<$type>, $type) = ($rule, $default);
                     $crate::keys::Key::new(
-                        ($path, stringify!($key)),
+                        $path, stringify!($key),
                         &rule,
                         rule.format(&default),
                         $crate::keys::reloads!($($reload)?),
@@ -140,7 +141,7 @@ macro_rules! keys {
         /// Returns the descriptors of the keys.
         pub(crate) fn $list() -> Vec<$crate::keys::Key> {
             vec![$($crate::keys::Key::new(
-                ($path, stringify!($key)),
+                $path, stringify!($key),
                 &$key(),
                 $default.to_owned(),
                 $reload,

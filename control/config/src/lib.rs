@@ -62,7 +62,7 @@ pub use check::unsaved_writes;
 pub use devices::MemorySection;
 #[cfg(test)]
 pub(crate) use edit::render;
-pub use edit::{file_text, json_to_toml, render_table, table_header};
+pub use edit::{RenderedKey, file_text, json_to_toml, render_table, table_header};
 pub use environment::FindMisplacedAddress;
 pub use errors::{ConfigError, ConfigErrors};
 pub use files::FilesSection;

@@ -84,7 +84,7 @@ pub(super) fn capture(
     let ended = {
         let out = &mut *output.out;
         let mut out = Some(out);
-        client.capture((&path, &query), &stop, |part| {
+        client.capture(&path, &query, &stop, |part| {
             let mut write = || -> io::Result<()> {
                 let sink = match &mut sink {
                     Some(sink) => sink,

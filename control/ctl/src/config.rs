@@ -8,7 +8,7 @@ use api::{
     ValueOrigin, When,
 };
 use clap::Subcommand;
-use config::{json_to_toml, render_table, table_header};
+use config::{RenderedKey, json_to_toml, render_table, table_header};
 use serde_json::{Value, json};
 
 use super::exit::{Exit, Failure};
@@ -92,9 +92,10 @@ fn show_config(
 }
 
 fn push_section(text: &mut String, section: &SectionInfo, info: &ConfigInfo) {
-    let keys = section.keys.iter().map(|key| {
-        let origin = format_origin(&key.origin, info);
-        (key.key.as_str(), &key.value, Some(origin))
+    let keys = section.keys.iter().map(|key| RenderedKey {
+        name: &key.key,
+        value: &key.value,
+        comment: Some(format_origin(&key.origin, info)),
     });
     render_table(text, &section.section, keys);
 }

@@ -14,12 +14,26 @@ use ddp::advert::is_name;
 
 use super::host::{Host, HostError};
 
-/// Schemes, each with its ULP and its transport.
-const SCHEMES: [(&str, UlpChoice, Transport); 4] = [
-    ("tcp://", UlpChoice::Ddp, Transport::Tcp),
-    ("rdmap://", UlpChoice::Rdmap, Transport::Tcp),
-    ("sctp://", UlpChoice::Ddp, Transport::Sctp),
-    ("rdmap+sctp://", UlpChoice::Rdmap, Transport::Sctp),
+/// A URL scheme.
+struct Scheme {
+    /// The scheme with `://`.
+    prefix: &'static str,
+    ulp: UlpChoice,
+    transport: Transport,
+}
+
+impl Scheme {
+    const fn new(prefix: &'static str, ulp: UlpChoice, transport: Transport) -> Self {
+        Scheme { prefix, ulp, transport }
+    }
+}
+
+/// All schemes; the first is that of an address without a scheme.
+static SCHEMES: [Scheme; 4] = [
+    Scheme::new("tcp://", UlpChoice::Ddp, Transport::Tcp),
+    Scheme::new("rdmap://", UlpChoice::Rdmap, Transport::Tcp),
+    Scheme::new("sctp://", UlpChoice::Ddp, Transport::Sctp),
+    Scheme::new("rdmap+sctp://", UlpChoice::Rdmap, Transport::Sctp),
 ];
 
 /// The address of a peer, and its protocols.
@@ -102,8 +116,8 @@ impl Peer {
     /// Returns the scheme of the peer's URL.
     pub fn scheme(&self) -> &'static str {
         let what = (self.ulp, self.transport);
-        let scheme = SCHEMES.iter().find(|scheme| (scheme.1, scheme.2) == what);
-        scheme.map_or(SCHEMES[0].0, |scheme| scheme.0)
+        let scheme = SCHEMES.iter().find(|scheme| (scheme.ulp, scheme.transport) == what);
+        scheme.unwrap_or(&SCHEMES[0]).prefix
     }
 
     /// Returns the peer's addresses. This host resolves names.
@@ -116,23 +130,23 @@ impl FromStr for Peer {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let (ulp, transport, rest) = match parse_scheme(text) {
+        let (scheme, rest) = match split_scheme(text) {
             Some(found) => found,
             None if text.contains("://") => return Err(UrlError::Scheme(text.to_owned())),
-            None => (UlpChoice::Ddp, Transport::Tcp, text),
+            None => (&SCHEMES[0], text),
         };
         match split_region(rest)? {
-            (authority, None) => parse_peer(authority, ulp, transport),
+            (authority, None) => parse_peer(authority, scheme),
             (_, Some(_)) => Err(UrlError::Path(text.to_owned())),
         }
     }
 }
 
-/// Splits off the scheme of a text. Returns its meaning and the rest.
-fn parse_scheme(text: &str) -> Option<(UlpChoice, Transport, &str)> {
-    SCHEMES.iter().find_map(|&(prefix, ulp, transport)| {
-        let (begin, rest) = text.split_at_checked(prefix.len())?;
-        begin.eq_ignore_ascii_case(prefix).then_some((ulp, transport, rest))
+/// Splits a text into its scheme and the rest.
+fn split_scheme(text: &str) -> Option<(&'static Scheme, &str)> {
+    SCHEMES.iter().find_map(|scheme| {
+        let (begin, rest) = text.split_at_checked(scheme.prefix.len())?;
+        begin.eq_ignore_ascii_case(scheme.prefix).then_some((scheme, rest))
     })
 }
 
@@ -153,7 +167,7 @@ fn split_region(text: &str) -> Result<(&str, Option<&str>), UrlError> {
     }
 }
 
-fn parse_peer(authority: &str, ulp: UlpChoice, transport: Transport) -> Result<Peer, UrlError> {
+fn parse_peer(authority: &str, scheme: &Scheme) -> Result<Peer, UrlError> {
     let no_port = || UrlError::NoPort(authority.to_owned());
     let (host, port) = match authority.rfind(']') {
         Some(at) => match authority[at + 1..].strip_prefix(':') {
@@ -170,22 +184,21 @@ fn parse_peer(authority: &str, ulp: UlpChoice, transport: Transport) -> Result<P
     let digits = port.bytes().all(|b| b.is_ascii_digit());
     let number = port.parse().ok().filter(|&port| digits && port > 0);
     let port = number.ok_or_else(|| UrlError::Port(port.to_owned()))?;
-    Ok(Peer { host, port, transport, ulp })
+    Ok(Peer { host, port, transport: scheme.transport, ulp: scheme.ulp })
 }
 
 impl FromStr for Url {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let (ulp, transport, rest) =
-            parse_scheme(text).ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
+        let (scheme, rest) = split_scheme(text).ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
         // A second scheme is an error.
-        if parse_scheme(rest).is_some() {
+        if split_scheme(rest).is_some() {
             return Err(UrlError::Scheme(rest.to_owned()));
         }
         let (authority, path) = split_region(rest)?;
         let region = path.map(parse_region).transpose()?;
-        Ok(Self { peer: parse_peer(authority, ulp, transport)?, region })
+        Ok(Self { peer: parse_peer(authority, scheme)?, region })
     }
 }
 

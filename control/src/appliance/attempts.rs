@@ -55,7 +55,7 @@ impl Env {
     ) {
         self.handshakes.count(attempt.listener, failure, 1);
         if let Some(unreported) = self.handshakes.report(now) {
-            self.log_attempt(attempt, failure, (detail, hint(failure)), unreported);
+            self.log_attempt(attempt, failure, detail, hint(failure), unreported);
         }
     }
 
@@ -77,14 +77,15 @@ impl Env {
             format!("listener `{name}` has this port over {}: use that", other.name())
         });
         let hint = elsewhere.as_deref().or(hint(failure));
-        self.log_attempt(&attempt, failure, (&failed.detail, hint), failed.unreported);
+        self.log_attempt(&attempt, failure, &failed.detail, hint, failed.unreported);
     }
 
     fn log_attempt(
         &mut self,
         attempt: &Attempt<'_>,
         failure: HandshakeFailure,
-        (detail, hint): (&str, Option<&str>),
+        detail: &str,
+        hint: Option<&str>,
         unreported: u64,
     ) {
         let Attempt { listener, transport, local, remote } = *attempt;

@@ -42,7 +42,7 @@ use ddp::rdmap::Outcome;
 use self::reload::ReloadPlan;
 use self::scrapes::Scrapes;
 use super::budget::Budget;
-use super::captures::Captures;
+use super::captures::{Captures, RequestedCapture};
 use super::env::{Context, Env, Origin, Phase};
 use super::flights::Flights;
 use super::ipsec::{Ipsec, Kernel};
@@ -219,7 +219,8 @@ impl Core {
             Request::Ports => self.list_ports(answer),
             Request::Capture { port, spec, sink } => {
                 let stream = spec.stream.and_then(|id| self.streams.filter_of(StreamId(id.0)));
-                self.captures.begin(&mut self.env, port, (spec, stream), sink, answer, now);
+                let requested = RequestedCapture { port, spec, stream };
+                self.captures.begin(&mut self.env, requested, sink, answer, now);
             }
             Request::EndCapture { port } => self.captures.end(&mut self.env, &port, answer),
             Request::Workers => answer.send(Ok(Reply::Workers(self.worker_infos()))),

@@ -64,8 +64,8 @@ pub fn accepted_ulp(
     match ulp.and_then(Ulp::rdmap) {
         None => (stream_config(queues, version).into(), Service::Control),
         Some(section) => {
-            let depths = (section.ird, section.ord);
-            (rdmap_config(depths, queues, version).into(), service::worker_service(section.service))
+            let config = rdmap_config(section.ird, section.ord, queues, version);
+            (config.into(), service::worker_service(section.service))
         }
     }
 }
@@ -75,7 +75,7 @@ pub fn opened_ulp(spec: &ConnectSpec, version: VersionPolicy) -> UlpConfig {
     match spec.ulp {
         UlpChoice::Ddp => stream_config(&active_open_queues(), version).into(),
         UlpChoice::Rdmap => {
-            rdmap_config((spec.rdmap.ird, spec.rdmap.ord), &active_open_queues(), version).into()
+            rdmap_config(spec.rdmap.ird, spec.rdmap.ord, &active_open_queues(), version).into()
         }
     }
 }
@@ -358,7 +358,8 @@ pub(super) fn tcp_config(section: &TcpSection) -> tcp::Config {
 
 /// Returns RDMAP's configuration for a stream with these queues.
 pub(super) fn rdmap_config(
-    (ird, ord): (u16, u16),
+    ird: u16,
+    ord: u16,
     queues: &[config::QueueSection],
     version: VersionPolicy,
 ) -> rdmap::Config {

@@ -107,7 +107,7 @@ impl Process {
             let name = config.name.clone();
             let (service, pulse) = (service.clone(), Arc::default());
             let place = ManagerHandle { service, appliance: at, pulse };
-            match start_one(config, opened, &ports, host_memory.clone(), (place, sandbox)) {
+            match start_one(config, opened, &ports, host_memory.clone(), place, sandbox) {
                 Ok(running) => process.running.push(running),
                 Err(error) => return Err(process.abort_start(&name, &error)),
             }
@@ -239,7 +239,8 @@ fn start_one(
     OpenResources { mut ports, shared_interfaces: shared, sockets }: OpenResources,
     all: &PortFactory,
     host_memory: Option<HostMemory>,
-    (place, sandbox): (ManagerHandle, &Sandbox),
+    place: ManagerHandle,
+    sandbox: &Sandbox,
 ) -> Result<RunningAppliance, String> {
     let management = config.management.clone();
     let Sockets { access, api, attach: shm } = sockets;

@@ -73,7 +73,7 @@ pub struct Driver {
     set_up: Option<Sender<()>>,
     manager: ManagerHandle,
     /// State last reported to the service manager, and when its numbers are due again.
-    last_reported: Option<((Stage, u64, bool), Instant)>,
+    last_reported: Option<(notify::State, Instant)>,
 }
 
 impl Driver {
@@ -112,7 +112,7 @@ impl Driver {
         let mut programs = true;
         while !self.core.is_stopped() {
             let now = Instant::now();
-            self.manager.pulse.count_turn(self.core.stage().0 == Stage::Stopping);
+            self.manager.pulse.count_turn(self.core.stage() == Stage::Stopping);
             let mut busy = self.take_events(now);
             busy |= self.take_requests(now);
             busy |= self.core.apply_kernel_changes(now);
@@ -189,10 +189,10 @@ impl Driver {
         if self.set_up.is_some() || !self.manager.service.has_manager() {
             return;
         }
-        let stage = self.core.stage();
-        if self.last_reported.is_none_or(|(reported, due)| reported != stage || now >= due) {
+        let outline = self.core.outline();
+        if self.last_reported.is_none_or(|(reported, due)| reported != outline || now >= due) {
             self.manager.service.update(self.manager.appliance, self.core.state(), now);
-            self.last_reported = Some((stage, now + notify::STATUS_INTERVAL));
+            self.last_reported = Some((outline, now + notify::STATUS_INTERVAL));
         }
     }
 

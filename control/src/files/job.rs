@@ -112,7 +112,7 @@ impl<M: RegionMemory> Job<M> {
     ) -> io::Result<()> {
         if let Some(memory) = &self.memory {
             while let Some(&(start, len)) = self.ranges.last() {
-                self.write_range(memory, (start, len), done, buffer, step)?;
+                self.write_range(memory, start, len, done, buffer, step)?;
                 done.written_bytes += len;
                 self.ranges.pop();
             }
@@ -140,7 +140,8 @@ impl<M: RegionMemory> Job<M> {
     fn write_range(
         &self,
         memory: &M,
-        (start, len): (u64, u64),
+        start: u64,
+        len: u64,
         done: &mut JobOutcome,
         buffer: &mut Vec<u8>,
         step: &dyn Fn(),

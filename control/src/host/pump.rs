@@ -27,7 +27,7 @@ pub(super) fn run(name: &str, device: &impl Device, mut end: HostEnd) {
     let (mut buffer, mut is_there) = (vec![0; MAX_FRAME], true);
     loop {
         let sent = to_kernel(device, &mut end);
-        let taken = is_there && from_kernel(name, device, &mut end, (&mut buffer, &mut is_there));
+        let taken = is_there && from_kernel(name, device, &mut end, &mut buffer, &mut is_there);
         if sent || taken {
             continue;
         }
@@ -59,7 +59,8 @@ fn from_kernel(
     name: &str,
     device: &impl Device,
     end: &mut HostEnd,
-    (buffer, is_present): (&mut [u8], &mut bool),
+    buffer: &mut [u8],
+    is_present: &mut bool,
 ) -> bool {
     for n in 0..BATCH {
         match device.receive(buffer) {

@@ -9,7 +9,7 @@ use netlink_packet_xfrm::{AcquireMessage, XfrmMessage};
 use crate::event::{Event, EventQueue, PolicyInfo, ProtectionInfo, SaId, SaInfo};
 use crate::message::{self, Body, Message};
 use crate::policies::Policies;
-use crate::request;
+use crate::request::{self, Request};
 use crate::sa::{SaKey, Usage};
 use crate::sas::{SaMessage, Sas};
 
@@ -168,7 +168,8 @@ impl Mirror {
             return Some(request::serialize(request, self.sequence, acknowledged));
         }
         let acquire = self.acquires.pop_front()?;
-        Some(request::serialize((XfrmMessage::Acquire(*acquire), 0), self.sequence, false))
+        let request = Request { message: XfrmMessage::Acquire(*acquire), flags: 0 };
+        Some(request::serialize(request, self.sequence, false))
     }
 
     /// Returns the oldest event.

@@ -15,18 +15,28 @@ use netlink_packet_xfrm::{
 use crate::policy::{KernelPolicy, SaRequirements};
 use crate::sa::{ReplayState, Sa, Usage};
 
-/// Requests the default policies: the treatment of packets that match no policy (Linux 5.14).
-pub(crate) fn get_defaults() -> (XfrmMessage, u16) {
-    (XfrmMessage::GetPolicyDefault(DefaultMessage::default()), 0)
+/// A message to the kernel.
+pub(crate) struct Request {
+    pub(crate) message: XfrmMessage,
+    /// Flags of the netlink header in addition to `NLM_F_REQUEST` and `NLM_F_ACK`.
+    pub(crate) flags: u16,
 }
 
-pub(crate) fn dump_policies() -> (XfrmMessage, u16) {
-    (XfrmMessage::GetPolicy(DelGetMessage::default()), NLM_F_DUMP)
+/// Requests the default policies: the treatment of packets that match no policy (Linux 5.14).
+pub(crate) fn get_defaults() -> Request {
+    let message = XfrmMessage::GetPolicyDefault(DefaultMessage::default());
+    Request { message, flags: 0 }
+}
+
+pub(crate) fn dump_policies() -> Request {
+    let message = XfrmMessage::GetPolicy(DelGetMessage::default());
+    Request { message, flags: NLM_F_DUMP }
 }
 
 /// Requests all SAs. The message has no fixed part: the kernel expects attributes there.
-pub(crate) fn dump_sas() -> (XfrmMessage, u16) {
-    (XfrmMessage::GetDumpSa(GetDumpMessage::default()), NLM_F_DUMP)
+pub(crate) fn dump_sas() -> Request {
+    let message = XfrmMessage::GetDumpSa(GetDumpMessage::default());
+    Request { message, flags: NLM_F_DUMP }
 }
 
 /// Returns an acquire message, which makes the daemons negotiate an SA. Built like the kernel's for its own packets
@@ -70,9 +80,9 @@ pub(crate) fn acquire(
 
 /// Reports the end of a lifetime. At a hard end the kernel deletes the SA. It notifies the daemons of soft and hard
 /// ends.
-pub(crate) fn expire(sa: &Sa, hard: bool) -> (XfrmMessage, u16) {
+pub(crate) fn expire(sa: &Sa, hard: bool) -> Request {
     let expire = UserExpire { state: sa.info, hard: hard.into() };
-    (XfrmMessage::Expire(ExpireMessage { expire }), 0)
+    Request { message: XfrmMessage::Expire(ExpireMessage { expire }), flags: 0 }
 }
 
 /// Sequence numbers of an SA, reported to the kernel.
@@ -86,11 +96,7 @@ pub(crate) struct SequenceNumbers {
 
 /// Sets the sequence numbers of an SA (net/xfrm/xfrm_user.c `xfrm_new_ae`), and with `used` its bytes and packets. The
 /// kernel then overwrites the whole current lifetime, including its times.
-pub(crate) fn update_state(
-    sa: &Sa,
-    numbers: SequenceNumbers,
-    used: Option<Usage>,
-) -> (XfrmMessage, u16) {
+pub(crate) fn update_state(sa: &Sa, numbers: SequenceNumbers, used: Option<Usage>) -> Request {
     let info = &sa.info;
     let sa_id = UserSaId {
         daddr: info.id.daddr,
@@ -105,7 +111,8 @@ pub(crate) fn update_state(
         let (add_time, use_time) = (of.add_time, of.use_time);
         XfrmAttrs::LifetimeBytes(Lifetime { bytes, packets, add_time, use_time })
     }));
-    (XfrmMessage::NewAsyncEvent(NewAsyncEventMessage { id, nlas }), NLM_F_REPLACE)
+    let message = XfrmMessage::NewAsyncEvent(NewAsyncEventMessage { id, nlas });
+    Request { message, flags: NLM_F_REPLACE }
 }
 
 /// Returns the replay state. All numbers up to the highest are reported as received; the window itself remains in the
@@ -135,11 +142,8 @@ fn replay_attribute(
 }
 
 /// Returns the bytes of a request. With `acknowledged` the kernel also answers if the request succeeds.
-pub(crate) fn serialize(
-    (message, flags): (XfrmMessage, u16),
-    sequence: u32,
-    acknowledged: bool,
-) -> Vec<u8> {
+pub(crate) fn serialize(request: Request, sequence: u32, acknowledged: bool) -> Vec<u8> {
+    let Request { message, flags } = request;
     let mut header = NetlinkHeader::default();
     header.flags = NLM_F_REQUEST | flags | if acknowledged { NLM_F_ACK } else { 0 };
     header.sequence_number = sequence;

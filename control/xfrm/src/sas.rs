@@ -14,14 +14,14 @@ use std::sync::Arc;
 use ipsec::crypto::Fingerprint;
 use ipsec::guard::Protection;
 use ipsec::policy::Direction;
+use netlink_packet_xfrm::UserSaInfo;
 use netlink_packet_xfrm::constants::{IPPROTO_AH, IPPROTO_COMP, IPPROTO_ESP};
-use netlink_packet_xfrm::{UserSaInfo, XfrmMessage};
 
 use crate::ages::{Age, AgeCounter};
 use crate::event::{Event, EventQueue, RefusedKind, SaId, SaInfo, SequenceState};
 use crate::message::Attributes;
 use crate::protections::Protections;
-use crate::request::{self, SequenceNumbers};
+use crate::request::{self, Request, SequenceNumbers};
 use crate::sa::{Sa, SaKey, Usage};
 
 /// Maximum number of mirrored SAs.
@@ -415,7 +415,7 @@ impl Sas {
     }
 
     /// Returns the next request, with the given netlink sequence number, and true if it needs an acknowledgement.
-    pub(crate) fn poll_transmit(&mut self, sequence: u32) -> Option<((XfrmMessage, u16), bool)> {
+    pub(crate) fn poll_transmit(&mut self, sequence: u32) -> Option<(Request, bool)> {
         loop {
             let request = self.requests.pop_front()?;
             let key = request.key();

@@ -68,7 +68,8 @@ impl<M: RegionMemory> Ulp<M> {
     /// names `rtr_stag`.
     pub fn new_accepted(
         id: StreamId,
-        (pd, peer): (PdId, PeerId),
+        pd: PdId,
+        peer: PeerId,
         mut config: UlpConfig,
         agreed: Option<Agreement>,
         rtr_stag: Stag,

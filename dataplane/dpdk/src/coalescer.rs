@@ -64,7 +64,8 @@ impl Coalescer {
     /// The caller owns the frames, which are valid. The queue is valid.
     pub(crate) unsafe fn burst(
         &mut self,
-        (port, queue): (u16, u16),
+        port: u16,
+        queue: u16,
         frames: *mut Mbuf,
         count: usize,
         segmentation: Segmentation,
@@ -84,7 +85,7 @@ impl Coalescer {
                     let rest = std::slice::from_raw_parts(frames.add(next), count - next);
                     match unmerged {
                         true => single_frame(rest),
-                        false => self.packet((port, queue), rest, segmentation, plan),
+                        false => self.packet(port, queue, rest, segmentation, plan),
                     }
                 };
                 heads.push(head);
@@ -121,7 +122,8 @@ impl Coalescer {
     /// The caller owns the frames, and does not use them before the packet is sent or [`split`].
     unsafe fn packet(
         &mut self,
-        (port, queue): (u16, u16),
+        port: u16,
+        queue: u16,
         frames: &[Mbuf],
         segmentation: Segmentation,
         plan: &mut impl FnMut(&[Mbuf], Segmentation) -> Option<LargePacket>,

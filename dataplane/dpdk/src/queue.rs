@@ -169,14 +169,13 @@ impl TxQueue {
         let (at, count) = (frames.as_mut_ptr(), frames.len());
         let (maker, queue) = (&mut self.coalescer, self.queue);
         self.device.poll_with_segmentation(queue, maker.device_segmentation, |port, how| {
-            let to = (port, queue);
             // SAFETY: as in `burst`.
             sent = unsafe {
                 if how.is_any() {
-                    maker.burst(to, at, count, how, &mut plan)
+                    maker.burst(port, queue, at, count, how, &mut plan)
                 } else {
                     let offered = count.min(u16::MAX as usize) as u16;
-                    let taken = sys::ddpd_tx_burst(to.0, to.1, at.cast(), offered);
+                    let taken = sys::ddpd_tx_burst(port, queue, at.cast(), offered);
                     BurstResult { frames: taken.into(), large: 0 }
                 }
             };

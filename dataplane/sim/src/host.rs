@@ -287,14 +287,8 @@ impl Host {
         match (syn, ack) {
             (true, false) if self.config.syn_cookies => {
                 // A full batch drops the SYN-ACK; the peer retransmits the SYN.
-                cookies.answer(
-                    &tcp,
-                    &tuple,
-                    (mss, Endpoint::<VecMemory>::STARTUP_WINDOW),
-                    segment,
-                    now,
-                    tx,
-                );
+                let offer = tcp::SynAckOffer { mss, room: Endpoint::<VecMemory>::STARTUP_WINDOW };
+                cookies.answer(&tcp, &tuple, offer, segment, now, tx);
                 true
             }
             (true, false) => {

@@ -143,7 +143,9 @@ pub fn untagged(
     version: u8,
     last: bool,
     rsvd: [u8; 5],
-    (qn, msn, mo): (u32, u32, u32),
+    qn: u32,
+    msn: u32,
+    mo: u32,
     payload: &[u8],
 ) -> Vec<u8> {
     let mut out = vec![u8::from(last) << 6 | version & 3];
@@ -169,7 +171,7 @@ mod tests {
     use super::*;
 
     fn rfc_5044_fpdu(qn: u32, msn: u32) -> Vec<u8> {
-        let mut ulpdu = untagged(1, true, [0x40, 0, 0, 0, 0], (qn, msn, 0), &[0; 24]);
+        let mut ulpdu = untagged(1, true, [0x40, 0, 0, 0, 0], qn, msn, 0, &[0; 24]);
         assert_eq!(ulpdu.len(), 42);
         ulpdu[0] = 0x41;
         ulpdu[1] = 0x43;
@@ -186,7 +188,7 @@ mod tests {
 
         let mut s = Stream { markers: true, crc: true, ..Stream::default() };
         // A first FPDU of 492 bytes: a marker of 4 bytes, and 488 bytes of length, ULPDU, pad and CRC.
-        s.fpdu(&untagged(1, true, [0x43, 0, 0, 0, 0], (0, 1, 0), &[0; 464]), Flaw::None);
+        s.fpdu(&untagged(1, true, [0x43, 0, 0, 0, 0], 0, 1, 0, &[0; 464]), Flaw::None);
         assert_eq!(s.len(), 492);
         s.fpdu(&rfc_5044_fpdu(0, 2), Flaw::None);
         assert_eq!(s.bytes()[512..516], [0, 0, 0, 20]);

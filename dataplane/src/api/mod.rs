@@ -38,6 +38,6 @@ pub use recording::{AwaitedEvent, MAX_RECORDINGS, Record, RecordKind, Recording}
 pub use transport::{CloseReason, EndpointConfig, Origin, SctpConfig, StreamParams, StreamStats};
 
 pub use crate::counter::Counter;
-pub use crate::drops::{DropReason, Drops};
+pub use crate::drops::{DropCount, DropReason, Drops};
 pub use crate::ids::{InterfaceId, ListenerId, PortId, Ticket, Transport, WorkerId};
 pub use crate::net::interface::InterfaceConfig;

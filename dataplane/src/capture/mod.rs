@@ -168,7 +168,7 @@ pub fn pair(filter: Arc<Filter>, snap: usize, ring: usize, clock: fn() -> u64) -
     let snap = snap.clamp(1, MAX_SNAP);
     let counters = Arc::new(TapCounters::default());
     let held = HeldFrame { headers: Headers::default(), time: 0, len: 0, bytes: vec![0; snap] };
-    let drops = Drops::default().iter().map(|(_, _, count)| count).collect();
+    let drops = Drops::default().iter().map(|drop| drop.count).collect();
     let (inside, of) = (false, counters.clone());
     let tap =
         Tap { ring: producer, filter, snap, counters: of, plaintext: inside, clock, held, drops };
@@ -210,7 +210,7 @@ impl Tap {
         if self.filter.matches(&Headers::parse(frame), direction, fate.is_drop()) {
             let bytes = &frame[..frame.len().min(self.snap)];
             let time = (self.clock)();
-            if !push(&mut self.ring, (time, direction, fate, frame.len()), bytes) {
+            if !push(&mut self.ring, time, direction, fate, frame.len(), bytes) {
                 TapCounters::add(&self.counters.lost);
             }
         }
@@ -220,7 +220,7 @@ impl Tap {
     /// which is processed later, is held again then.
     pub(crate) fn hold(&mut self, frame: &[u8], drops: &Drops) {
         self.hold_frame(frame);
-        let counts = drops.iter().map(|(_, _, count)| count);
+        let counts = drops.iter().map(|drop| drop.count);
         self.drops.iter_mut().zip(counts).for_each(|(before, now)| *before = now);
     }
 
@@ -243,7 +243,7 @@ impl Tap {
         if self.held.bytes.is_empty() {
             return;
         }
-        let counts = drops.iter().map(|(_, _, count)| count);
+        let counts = drops.iter().map(|drop| drop.count);
         let dropped = self.drops.iter().zip(counts).position(|(&before, now)| before != now);
         let fate = match dropped.map(u16::try_from) {
             Some(Ok(reason)) => Fate::Dropped(reason),
@@ -251,8 +251,8 @@ impl Tap {
             _ => Fate::Passed,
         };
         if self.filter.matches(&self.held.headers, Direction::In, fate.is_drop()) {
-            let facts = (self.held.time, Direction::In, fate, self.held.len);
-            if !push(&mut self.ring, facts, &self.held.bytes) {
+            let HeldFrame { time, len, ref bytes, .. } = self.held;
+            if !push(&mut self.ring, time, Direction::In, fate, len, bytes) {
                 TapCounters::add(&self.counters.lost);
             }
         }
@@ -269,7 +269,10 @@ impl std::fmt::Debug for Tap {
 /// Writes a frame and its header to the ring. Returns false if there is no room.
 fn push(
     ring: &mut Producer<u8>,
-    (time, direction, fate, len): (u64, Direction, Fate, usize),
+    time: u64,
+    direction: Direction,
+    fate: Fate,
+    len: usize,
     bytes: &[u8],
 ) -> bool {
     let mut header = [0; HEADER];

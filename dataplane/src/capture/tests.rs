@@ -241,7 +241,7 @@ fn held_frame_records_its_drop_reason() {
     let reason = Fate::Dropped(DropReason::NoStream as u16);
     assert_eq!(fates, [Fate::Passed, reason, Fate::Forwarded]);
     let named = drops.iter().nth(DropReason::NoStream as usize).unwrap();
-    assert_eq!((named.1, named.2), (DropReason::NoStream.name(), 1));
+    assert_eq!((named.reason, named.count), (DropReason::NoStream.name(), 1));
 }
 
 #[test]

@@ -59,7 +59,7 @@ pub fn input(
             return Err(DropReason::RateLimited);
         }
         // RFC 5227 §2.1.1: probes are answered, too. Their sender has no address yet.
-        write(interface, ArpOperation::Reply, target, (mac, sender), mac, out);
+        write(interface, ArpOperation::Reply, target, mac, sender, mac, out);
     }
     if sender.is_unspecified()
         || interface.is_broadcast(sender)
@@ -85,25 +85,26 @@ pub fn request(
     out: &mut Outbox,
 ) {
     let to = mac.unwrap_or(BROADCAST);
-    write(interface, ArpOperation::Request, source, ([0; 6], target), to, out);
+    write(interface, ArpOperation::Request, source, [0; 6], target, to, out);
 }
 
 /// Sends a probe for other users of our address (RFC 5227 §2.1.1).
 pub fn probe(interface: &Interface, address: Ipv4Addr, out: &mut Outbox) {
     let nobody = Ipv4Addr::UNSPECIFIED;
-    write(interface, ArpOperation::Request, nobody, ([0; 6], address), BROADCAST, out);
+    write(interface, ArpOperation::Request, nobody, [0; 6], address, BROADCAST, out);
 }
 
 /// Sends an announcement of our address (RFC 5227 §3).
 pub fn announce(interface: &Interface, address: Ipv4Addr, out: &mut Outbox) {
-    write(interface, ArpOperation::Request, address, ([0; 6], address), BROADCAST, out);
+    write(interface, ArpOperation::Request, address, [0; 6], address, BROADCAST, out);
 }
 
 fn write(
     interface: &Interface,
     operation: ArpOperation,
     source: Ipv4Addr,
-    (target_mac, target): (Mac, Ipv4Addr),
+    target_mac: Mac,
+    target: Ipv4Addr,
     to: Mac,
     out: &mut Outbox,
 ) {

@@ -238,6 +238,13 @@ fn is_invalid_source(source: Ipv4Addr, interface: &Interface) -> bool {
         || interface.has_v4_address(source)
 }
 
+/// Addresses in the IP header of a received packet, of one family.
+#[derive(Clone, Copy)]
+struct Addresses {
+    source: IpAddr,
+    destination: IpAddr,
+}
+
 fn parse_ipv4(
     frame: &[u8],
     at: usize,
@@ -268,7 +275,7 @@ fn parse_ipv4(
         options?; // policies were not applied to such a packet
     }
     let payload = at + header..at + usize::from(packet.total_len());
-    let addresses = (IpAddr::V4(source), IpAddr::V4(destination));
+    let addresses = Addresses { source: IpAddr::V4(source), destination: IpAddr::V4(destination) };
     if packet.more_frags() || packet.frag_offset() != 0 {
         let protocol = packet.next_header();
         if !is_reassembled(protocol, interface) {
@@ -276,8 +283,8 @@ fn parse_ipv4(
         }
         options?;
         return Ok(Kind::Fragment(Fragment {
-            source: addresses.0,
-            destination: addresses.1,
+            source: addresses.source,
+            destination: addresses.destination,
             protocol: protocol.into(),
             id: packet.ident().into(),
             offset: packet.frag_offset().into(),
@@ -330,7 +337,7 @@ fn parse_ipv6(
     }
     let end = at + packet.header_len() + usize::from(packet.payload_len());
     let chain = skip_extensions(&frame[..end], packet.next_header(), at + packet.header_len())?;
-    let addresses = (IpAddr::V6(source), IpAddr::V6(destination));
+    let addresses = Addresses { source: IpAddr::V6(source), destination: IpAddr::V6(destination) };
     let (protocol, begin) = match chain {
         ExtensionChain::Upper(protocol, begin) => (protocol, begin),
         // RFC 8200 §4.5. TCP and SCTP are unicast only.
@@ -340,8 +347,8 @@ fn parse_ipv6(
                 && is_reassembled(IpProtocol::from(protocol), interface) =>
         {
             return Ok(Kind::Fragment(Fragment {
-                source: addresses.0,
-                destination: addresses.1,
+                source: addresses.source,
+                destination: addresses.destination,
                 protocol,
                 id,
                 offset,
@@ -362,7 +369,7 @@ fn parse_ipv6(
         IpProtocol::Udp => parse_udp(frame, addresses, begin..end, interface),
         IpProtocol::Icmpv6 => {
             let message = &frame[begin..end];
-            if checksum::segment(addresses.0, addresses.1, ICMPV6, message) != 0 {
+            if checksum::segment(addresses.source, addresses.destination, ICMPV6, message) != 0 {
                 return Err(DropReason::L4Checksum);
             }
             let hop_limit = packet.hop_limit();
@@ -385,19 +392,19 @@ fn is_reassembled(protocol: IpProtocol, interface: &Interface) -> bool {
 
 fn parse_sctp(
     frame: &[u8],
-    (source, destination): (IpAddr, IpAddr),
+    addresses: Addresses,
     packet: Range<usize>,
 ) -> Result<Kind, DropReason> {
     let [s0, s1, d0, d1, ..] = frame[packet.clone()] else { return Err(DropReason::Truncated) };
-    let source = SocketAddr::new(source, u16::from_be_bytes([s0, s1]));
-    let destination = SocketAddr::new(destination, u16::from_be_bytes([d0, d1]));
+    let source = SocketAddr::new(addresses.source, u16::from_be_bytes([s0, s1]));
+    let destination = SocketAddr::new(addresses.destination, u16::from_be_bytes([d0, d1]));
     Ok(Kind::Sctp { source, destination, packet, udp: None })
 }
 
 /// Parses SCTP in UDP to the configured port (RFC 6951 §5.4). Other UDP is not supported.
 fn parse_udp(
     frame: &[u8],
-    addresses: (IpAddr, IpAddr),
+    addresses: Addresses,
     datagram: Range<usize>,
     interface: &Interface,
 ) -> Result<Kind, DropReason> {
@@ -411,8 +418,8 @@ fn parse_udp(
     // RFC 768: zero means no checksum. RFC 8200 §8.1: not allowed over IPv6.
     let unused = [c0, c1] == [0, 0];
     let wrong = match unused {
-        true => addresses.0.is_ipv6(),
-        false => checksum::segment(addresses.0, addresses.1, UDP, bytes) != 0,
+        true => addresses.source.is_ipv6(),
+        false => checksum::segment(addresses.source, addresses.destination, UDP, bytes) != 0,
     };
     if wrong {
         return Err(DropReason::L4Checksum);
@@ -428,17 +435,19 @@ fn parse_udp(
 
 fn parse_tcp(
     frame: &[u8],
-    (source, destination): (IpAddr, IpAddr),
+    addresses: Addresses,
     segment: Range<usize>,
     check: L4Check,
 ) -> Result<Kind, DropReason> {
     let bytes = &frame[segment.clone()];
     let [s0, s1, d0, d1, ..] = *bytes else { return Err(DropReason::Truncated) };
-    if check == L4Check::Unknown && checksum::segment(source, destination, TCP, bytes) != 0 {
+    if check == L4Check::Unknown
+        && checksum::segment(addresses.source, addresses.destination, TCP, bytes) != 0
+    {
         return Err(DropReason::L4Checksum);
     }
-    let source = SocketAddr::new(source, u16::from_be_bytes([s0, s1]));
-    let destination = SocketAddr::new(destination, u16::from_be_bytes([d0, d1]));
+    let source = SocketAddr::new(addresses.source, u16::from_be_bytes([s0, s1]));
+    let destination = SocketAddr::new(addresses.destination, u16::from_be_bytes([d0, d1]));
     Ok(Kind::Tcp { source, destination, segment })
 }
 

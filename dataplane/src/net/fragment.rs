@@ -106,7 +106,7 @@ impl IdentificationGenerator {
     }
 
     /// Returns the identification of the next packet from `source` to `destination`.
-    pub fn next(&mut self, (source, destination): (IpAddr, IpAddr)) -> u32 {
+    pub fn next(&mut self, source: IpAddr, destination: IpAddr) -> u32 {
         let mut bytes = [0; 32];
         for (out, address) in bytes.chunks_exact_mut(16).zip([source, destination]) {
             match address {
@@ -215,16 +215,17 @@ mod tests {
     // RFC 6864 §4.3, RFC 7739 §5
     #[test]
     fn identifications_differ_by_packet_host_and_worker() {
-        let ends = |n: u8| ([10, 0, 0, 1].into(), [10, 0, 0, n].into());
+        let us = IpAddr::from([10, 0, 0, 1]);
+        let peer = |n: u8| IpAddr::from([10, 0, 0, n]);
         let mut ids = IdentificationGenerator::new([1; 16]);
-        let seen: HashSet<_> = (0..60_000).map(|_| ids.next(ends(2)) as u16).collect();
+        let seen: HashSet<_> = (0..60_000).map(|_| ids.next(us, peer(2)) as u16).collect();
         assert_eq!(seen.len(), 60_000, "not twice in a row of packets to one host");
         let mut other = IdentificationGenerator::new([2; 16]);
         let (mut a, mut b) =
             (IdentificationGenerator::new([1; 16]), IdentificationGenerator::new([1; 16]));
-        let first = a.next(ends(2));
-        assert_ne!(first, b.next(ends(3)), "nor the same to all hosts");
-        assert_ne!(first, other.next(ends(2)), "nor of all workers");
+        let first = a.next(us, peer(2));
+        assert_ne!(first, b.next(us, peer(3)), "nor the same to all hosts");
+        assert_ne!(first, other.next(us, peer(2)), "nor of all workers");
     }
 
     // RFC 8200 §4.5: UDP is reassembled only on an interface that expects SCTP in it.

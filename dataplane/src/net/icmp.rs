@@ -1,7 +1,7 @@
 //! ICMP (RFC 792, RFC 4443) of a host. Answers echo requests, and reports errors about packets that may be ours. All
 //! other messages are dropped and counted.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ipsec::guard::NAT_PORT;
 use smoltcp::wire::{
@@ -11,6 +11,7 @@ use smoltcp::wire::{
 
 use super::interface::Interface;
 use super::neighbour::Mac;
+use super::path::IpHeader;
 use super::protocol::{ESP, ICMPV6, SCTP, UDP_HEADER};
 use super::{Outbox, path};
 use crate::checksum;
@@ -95,6 +96,19 @@ pub enum Icmp {
     Error(Report),
 }
 
+/// A received ICMPv6 message with the fields of its IPv6 header that neighbour discovery and MLD check.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceivedIcmpv6<'a> {
+    /// Source address.
+    pub source: Ipv6Addr,
+    /// Destination address.
+    pub destination: Ipv6Addr,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// The message from its type on. Its checksum is correct.
+    pub message: &'a [u8],
+}
+
 /// Parses an ICMPv4 message with a correct checksum.
 ///
 /// # Errors
@@ -139,8 +153,9 @@ pub fn parse_v4(index: usize, interface: &Interface, message: &[u8]) -> Result<I
             check_reported_mtu(interface, mtu.into(), sent.into(), MIN_MTU_V4)?
         }
     };
-    let ends = (ip.src_addr().into(), ip.dst_addr().into());
-    parse_report(index, interface, ends, (ip.next_header(), &inner[header..]), trouble)
+    let (local, remote) = (ip.src_addr().into(), ip.dst_addr().into());
+    let quoted = &inner[header..];
+    parse_report(index, interface, local, remote, ip.next_header(), quoted, trouble)
 }
 
 /// Parses an ICMPv6 message with a correct checksum, other than neighbour discovery.
@@ -176,8 +191,8 @@ pub fn parse_v6(index: usize, interface: &Interface, message: &[u8]) -> Result<I
             check_reported_mtu(interface, mtu, 40 + u32::from(ip.payload_len()), MIN_MTU_V6)?
         }
     };
-    let ends = (ip.src_addr().into(), ip.dst_addr().into());
-    parse_report(index, interface, ends, (protocol, &inner[at..]), trouble)
+    let (local, remote) = (ip.src_addr().into(), ip.dst_addr().into());
+    parse_report(index, interface, local, remote, protocol, &inner[at..], trouble)
 }
 
 /// Checks a reported MTU. Accepts it only if it is at least `min`, below the interface's MTU, and below `sent`, the
@@ -201,8 +216,10 @@ fn check_reported_mtu(
 fn parse_report(
     index: usize,
     interface: &Interface,
-    (local, remote): (IpAddr, IpAddr),
-    (protocol, bytes): (IpProtocol, &[u8]),
+    local: IpAddr,
+    remote: IpAddr,
+    protocol: IpProtocol,
+    bytes: &[u8],
     trouble: IcmpErrorKind,
 ) -> Result<Icmp, DropReason> {
     let (protocol, bytes) = match protocol {
@@ -271,7 +288,8 @@ const QUOTED_V6: usize = 1232;
 pub fn write_packet_too_big(
     interface: &Interface,
     packet: &[u8],
-    (local, remote): (IpAddr, IpAddr),
+    local: IpAddr,
+    remote: IpAddr,
     mtu: u16,
     out: &mut Vec<u8>,
 ) {
@@ -283,34 +301,26 @@ pub fn write_packet_too_big(
         IpAddr::V6(_) => (IpProtocol::Icmpv6, u8::from(Icmpv6Message::PktTooBig), 0, QUOTED_V6),
     };
     let quote = &packet[..packet.len().min(quoted)];
-    let addresses = (remote, local);
-    let protocol_and_ttl = (protocol, HOP_LIMIT);
-    path::write_ip_frame(
-        out,
-        interface,
-        interface.mac,
-        addresses,
-        protocol_and_ttl,
-        8 + quote.len(),
-        |message| {
-            message[..8].fill(0);
-            (message[0], message[1]) = (kind, code);
-            message[6..8].copy_from_slice(&mtu.to_be_bytes());
-            message[8..].copy_from_slice(quote);
-            let sum = match protocol {
-                IpProtocol::Icmp => !checksum::sum(message),
-                _ => checksum::segment(remote, local, ICMPV6, message),
-            };
-            message[2..4].copy_from_slice(&sum.to_be_bytes());
-        },
-    );
+    let header = IpHeader { source: remote, destination: local, protocol, hop_limit: HOP_LIMIT };
+    path::write_ip_frame(out, interface, interface.mac, header, 8 + quote.len(), |message| {
+        message[..8].fill(0);
+        (message[0], message[1]) = (kind, code);
+        message[6..8].copy_from_slice(&mtu.to_be_bytes());
+        message[8..].copy_from_slice(quote);
+        let sum = match protocol {
+            IpProtocol::Icmp => !checksum::sum(message),
+            _ => checksum::segment(remote, local, ICMPV6, message),
+        };
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+    });
 }
 
 /// Answers an echo request with its own bytes, to the link-layer address `mac`.
 pub fn write_echo_reply(
     interface: &Interface,
     mac: Mac,
-    (source, destination): (IpAddr, IpAddr),
+    source: IpAddr,
+    destination: IpAddr,
     request: &[u8],
     out: &mut Outbox,
 ) {
@@ -318,26 +328,17 @@ pub fn write_echo_reply(
         IpAddr::V4(_) => (IpProtocol::Icmp, u8::from(Icmpv4Message::EchoReply)),
         IpAddr::V6(_) => (IpProtocol::Icmpv6, u8::from(Icmpv6Message::EchoReply)),
     };
+    let header = IpHeader { source, destination, protocol, hop_limit: HOP_LIMIT };
     out.push_frame(interface.port, |bytes| {
-        let addresses = (source, destination);
-        let protocol_and_ttl = (protocol, HOP_LIMIT);
-        path::write_ip_frame(
-            bytes,
-            interface,
-            mac,
-            addresses,
-            protocol_and_ttl,
-            request.len(),
-            |m| {
-                m.copy_from_slice(request);
-                m[0] = kind;
-                m[2..4].fill(0);
-                let sum = match protocol {
-                    IpProtocol::Icmp => !checksum::sum(m),
-                    _ => checksum::segment(source, destination, ICMPV6, m),
-                };
-                m[2..4].copy_from_slice(&sum.to_be_bytes());
-            },
-        );
+        path::write_ip_frame(bytes, interface, mac, header, request.len(), |m| {
+            m.copy_from_slice(request);
+            m[0] = kind;
+            m[2..4].fill(0);
+            let sum = match protocol {
+                IpProtocol::Icmp => !checksum::sum(m),
+                _ => checksum::segment(source, destination, ICMPV6, m),
+            };
+            m[2..4].copy_from_slice(&sum.to_be_bytes());
+        });
     });
 }

@@ -54,8 +54,8 @@ impl Link {
         if source[0] & 1 != 0 {
             return Err(DropReason::BadSourceMac);
         }
-        let (vlan, protocol, payload) = parse_tag(frame, ethernet.ethertype())?;
-        Ok(Link { destination, source, vlan, protocol, payload })
+        let Payload { vlan, protocol, offset } = parse_tag(frame, ethernet.ethertype())?;
+        Ok(Link { destination, source, vlan, protocol, payload: offset })
     }
 
     /// Returns the index of the interface for frames with this VLAN on `port`.
@@ -84,14 +84,19 @@ pub fn find_ip(frame: &[u8]) -> Option<usize> {
     Link::read(frame).ok()?.ip_offset()
 }
 
-/// Returns the VLAN identifier, the EtherType behind the tag, and the offset of the payload.
+/// The payload behind the addresses and the tag, if any.
+struct Payload {
+    vlan: Option<u16>,
+    protocol: EthernetProtocol,
+    /// Offset in the frame.
+    offset: usize,
+}
+
+/// Parses the VLAN tag of a frame with EtherType `outer`, if that is a tag's.
 #[inline(always)]
-fn parse_tag(
-    frame: &[u8],
-    outer: EthernetProtocol,
-) -> Result<(Option<u16>, EthernetProtocol, usize), DropReason> {
+fn parse_tag(frame: &[u8], outer: EthernetProtocol) -> Result<Payload, DropReason> {
     if u16::from(outer) != VLAN {
-        return Ok((None, outer, ETHERNET));
+        return Ok(Payload { vlan: None, protocol: outer, offset: ETHERNET });
     }
     let tag = frame.get(ETHERNET..ETHERNET + TAG).ok_or(DropReason::Truncated)?;
     // IEEE 802.1Q §9.6: identifier 0 is a priority tag without a VLAN.
@@ -100,5 +105,6 @@ fn parse_tag(
     if inner == VLAN {
         return Err(DropReason::Vlan);
     }
-    Ok(((identifier != 0).then_some(identifier), inner.into(), ETHERNET + TAG))
+    let vlan = (identifier != 0).then_some(identifier);
+    Ok(Payload { vlan, protocol: inner.into(), offset: ETHERNET + TAG })
 }

@@ -32,7 +32,7 @@ use base::Instant;
 use smoltcp::wire::Icmpv6Message;
 
 use self::demux::{Kind, Packet};
-use self::icmp::{Icmp, Report};
+use self::icmp::{Icmp, ReceivedIcmpv6, Report};
 use self::interface::Interface;
 use self::neighbour::{Action, Claim, ClaimKind, ClaimOutcome, Mac, Resolution};
 use self::presence::Presence;
@@ -131,7 +131,7 @@ impl Stack {
     ) -> Result<Notice, DropReason> {
         let index = packet.interface;
         let interface = &self.interfaces[index];
-        let (icmp, addresses, message) = match &packet.kind {
+        let (icmp, local, remote, message) = match &packet.kind {
             Kind::Tcp { .. } | Kind::Sctp { .. } | Kind::Fragment(_) => {
                 return Err(DropReason::IpProtocol);
             }
@@ -143,26 +143,25 @@ impl Stack {
             Kind::Icmp4 { source, destination, message } => {
                 let message = &frame[message.clone()];
                 let icmp = icmp::parse_v4(index, interface, message)?;
-                (icmp, (IpAddr::V4(*destination), IpAddr::V4(*source)), message)
+                (icmp, IpAddr::V4(*destination), IpAddr::V4(*source), message)
             }
             Kind::Icmp6 { source, destination, hop_limit, message } => {
                 let message = &frame[message.clone()];
+                let received = ReceivedIcmpv6 {
+                    source: *source,
+                    destination: *destination,
+                    hop_limit: *hop_limit,
+                    message,
+                };
                 if message.first().is_some_and(|&t| Icmpv6Message::from(t).is_ndisc()) {
-                    let ends = (*source, *destination);
-                    let claim = nd::input(
-                        interface,
-                        packet.source_mac,
-                        ends,
-                        (*hop_limit, message),
-                        || self.answers.take(now),
-                        out,
-                    )?;
+                    let may_answer = || self.answers.take(now);
+                    let claim =
+                        nd::input(interface, packet.source_mac, &received, may_answer, out)?;
                     return Ok(self.claim_notice(index, claim, now, out));
                 }
                 if presence::is_query(message) {
-                    let from = (*source, *hop_limit);
-                    let may = || self.answers.take(now);
-                    self.presence.handle_query(index, interface, from, message, may, now)?;
+                    let may_answer = || self.answers.take(now);
+                    self.presence.handle_query(index, interface, &received, may_answer, now)?;
                     return Ok(Notice::Query);
                 }
                 // RFC 4443 §4.2: a reply to a multicast echo request is only a SHOULD; groups are not answered.
@@ -170,7 +169,7 @@ impl Stack {
                     return Err(DropReason::IcmpIgnored);
                 }
                 let icmp = icmp::parse_v6(index, interface, message)?;
-                (icmp, (IpAddr::V6(*destination), IpAddr::V6(*source)), message)
+                (icmp, IpAddr::V6(*destination), IpAddr::V6(*source), message)
             }
         };
         match icmp {
@@ -178,7 +177,7 @@ impl Stack {
             Icmp::Error(report) => Ok(Notice::Icmp(report)),
             Icmp::Echo if !self.icmp.take(now) => Err(DropReason::RateLimited),
             Icmp::Echo => {
-                icmp::write_echo_reply(interface, packet.source_mac, addresses, message, out);
+                icmp::write_echo_reply(interface, packet.source_mac, local, remote, message, out);
                 Ok(Notice::Echoed)
             }
         }

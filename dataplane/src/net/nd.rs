@@ -8,9 +8,10 @@ use smoltcp::wire::{
 };
 
 use super::Outbox;
+use super::icmp::ReceivedIcmpv6;
 use super::interface::{ALL_NODES, Interface, group_mac, solicited_node};
 use super::neighbour::{Claim, ClaimKind, Mac};
-use super::path;
+use super::path::{self, IpHeader};
 use super::protocol::ICMPV6;
 use crate::checksum;
 use crate::drops::DropReason;
@@ -26,14 +27,14 @@ const HOP_LIMIT: u8 = 255;
 pub fn input(
     interface: &Interface,
     sender: Mac,
-    (source, destination): (Ipv6Addr, Ipv6Addr),
-    (hop_limit, message): (u8, &[u8]),
+    received: &ReceivedIcmpv6<'_>,
     may_answer: impl FnOnce() -> bool,
     out: &mut Outbox,
 ) -> Result<Claim, DropReason> {
     // RFC 4861 §7.1.1, §7.1.2
-    let packet = Icmpv6Packet::new_checked(message).map_err(|_| DropReason::NeighbourDiscovery)?;
-    if hop_limit != HOP_LIMIT || packet.msg_code() != 0 {
+    let packet =
+        Icmpv6Packet::new_checked(received.message).map_err(|_| DropReason::NeighbourDiscovery)?;
+    if received.hop_limit != HOP_LIMIT || packet.msg_code() != 0 {
         return Err(DropReason::NeighbourDiscovery);
     }
     if !matches!(packet.msg_type(), Icmpv6Message::NeighborSolicit | Icmpv6Message::NeighborAdvert)
@@ -43,8 +44,7 @@ pub fn input(
     match NdiscRepr::parse(&packet).map_err(|_| DropReason::NeighbourDiscovery)? {
         NdiscRepr::NeighborSolicit { target_addr, lladdr } => {
             let mac = link_layer(lladdr.as_ref().map(|a| a.as_bytes()))?;
-            let ends = (source, destination);
-            handle_solicitation(interface, sender, ends, (target_addr, mac), may_answer, out)
+            handle_solicitation(interface, sender, received, target_addr, mac, may_answer, out)
         }
         NdiscRepr::NeighborAdvert { flags, target_addr, lladdr } => {
             let mac = link_layer(lladdr.as_ref().map(|a| a.as_bytes()))?;
@@ -59,7 +59,7 @@ pub fn input(
                     }),
                 };
             }
-            handle_advertisement(interface, destination, flags, target_addr, mac)
+            handle_advertisement(interface, received.destination, flags, target_addr, mac)
         }
         _ => Err(DropReason::IcmpIgnored),
     }
@@ -69,11 +69,13 @@ pub fn input(
 fn handle_solicitation(
     interface: &Interface,
     sender: Mac,
-    (source, destination): (Ipv6Addr, Ipv6Addr),
-    (target, mac): (Ipv6Addr, Option<Mac>),
+    received: &ReceivedIcmpv6<'_>,
+    target: Ipv6Addr,
+    mac: Option<Mac>,
     may_answer: impl FnOnce() -> bool,
     out: &mut Outbox,
 ) -> Result<Claim, DropReason> {
+    let ReceivedIcmpv6 { source, destination, .. } = *received;
     if target.is_multicast()
         || (source.is_unspecified() && (mac.is_some() || destination != solicited_node(target)))
     {
@@ -92,12 +94,12 @@ fn handle_solicitation(
         }
         // RFC 4862 §5.4.3: a host performs duplicate address detection for our address; RFC 4861
         // §7.2.4: the answer goes to all nodes.
-        advertise(interface, target, (ALL_NODES, group_mac(ALL_NODES)), false, out);
+        advertise(interface, target, ALL_NODES, group_mac(ALL_NODES), false, out);
         return Err(DropReason::NeighbourIgnored);
     }
     let target_mac = mac.or_else(|| interface.neighbours.get(source.into()));
     if let Some(mac) = target_mac {
-        advertise(interface, target, (source, mac), true, out);
+        advertise(interface, target, source, mac, true, out);
     }
     match mac {
         Some(mac) if interface.is_on_link(source.into()) => {
@@ -153,13 +155,14 @@ pub fn probe(interface: &Interface, address: Ipv6Addr, out: &mut Outbox) {
 
 /// Sends an announcement of our address to all nodes (RFC 4861 §7.2.6).
 pub fn announce(interface: &Interface, address: Ipv6Addr, out: &mut Outbox) {
-    advertise(interface, address, (ALL_NODES, group_mac(ALL_NODES)), false, out);
+    advertise(interface, address, ALL_NODES, group_mac(ALL_NODES), false, out);
 }
 
 fn advertise(
     interface: &Interface,
     target: Ipv6Addr,
-    (destination, to): (Ipv6Addr, Mac),
+    destination: Ipv6Addr,
+    to: Mac,
     solicited: bool,
     out: &mut Outbox,
 ) {
@@ -178,23 +181,16 @@ fn write(
     to: Mac,
     out: &mut Outbox,
 ) {
-    let addresses = (IpAddr::V6(source), IpAddr::V6(destination));
+    let (source, destination) = (IpAddr::V6(source), IpAddr::V6(destination));
+    let protocol = IpProtocol::Icmpv6;
+    let header = IpHeader { source, destination, protocol, hop_limit: HOP_LIMIT };
     out.push_frame(interface.port, |bytes| {
-        let len = repr.buffer_len();
-        path::write_ip_frame(
-            bytes,
-            interface,
-            to,
-            addresses,
-            (IpProtocol::Icmpv6, HOP_LIMIT),
-            len,
-            |m| {
-                repr.emit(&mut Icmpv6Packet::new_unchecked(&mut *m));
-                m[2..4].fill(0);
-                let sum = checksum::segment(addresses.0, addresses.1, ICMPV6, m);
-                m[2..4].copy_from_slice(&sum.to_be_bytes());
-            },
-        );
+        path::write_ip_frame(bytes, interface, to, header, repr.buffer_len(), |m| {
+            repr.emit(&mut Icmpv6Packet::new_unchecked(&mut *m));
+            m[2..4].fill(0);
+            let sum = checksum::segment(source, destination, ICMPV6, m);
+            m[2..4].copy_from_slice(&sum.to_be_bytes());
+        });
     });
 }
 

@@ -104,6 +104,17 @@ pub enum Resolution {
     Full,
 }
 
+/// An entry of the cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Neighbour {
+    /// IP address.
+    pub address: IpAddr,
+    /// Link-layer address, if known.
+    pub mac: Option<Mac>,
+    /// Name of the state (RFC 4861 §7.3.2).
+    pub state: &'static str,
+}
+
 /// An announcement by a neighbour: ARP, or a neighbour advertisement or solicitation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim {
@@ -317,9 +328,13 @@ impl NeighbourCache {
         None
     }
 
-    /// Returns address, link-layer address and state of each entry.
-    pub fn iter(&self) -> impl Iterator<Item = (IpAddr, Option<Mac>, &'static str)> + '_ {
-        self.entries.iter().map(|e| (e.address, e.state.has_mac().then_some(e.mac), e.state.name()))
+    /// Returns all entries.
+    pub fn iter(&self) -> impl Iterator<Item = Neighbour> + '_ {
+        self.entries.iter().map(|e| Neighbour {
+            address: e.address,
+            mac: e.state.has_mac().then_some(e.mac),
+            state: e.state.name(),
+        })
     }
 
     /// Returns the number of entries.

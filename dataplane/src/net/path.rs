@@ -395,16 +395,29 @@ pub fn write_ethernet(
     ETHERNET_LEN + VLAN_TAG_LEN
 }
 
+/// The fields of the IP header that [`write_ip_frame`] does not derive itself.
+#[derive(Clone, Copy, Debug)]
+pub struct IpHeader {
+    /// Source address, of the same family as `destination`.
+    pub source: IpAddr,
+    /// Destination address.
+    pub destination: IpAddr,
+    /// Protocol number of the payload, or the IPv6 next header.
+    pub protocol: IpProtocol,
+    /// TTL or hop limit.
+    pub hop_limit: u8,
+}
+
 /// Appends a complete IP packet with its Ethernet header to `out`. `fill` writes the payload of `len` bytes.
 pub fn write_ip_frame(
     out: &mut Vec<u8>,
     interface: &Interface,
     mac: Mac,
-    (source, destination): (IpAddr, IpAddr),
-    (protocol, hop_limit): (IpProtocol, u8),
+    header: IpHeader,
     len: usize,
     fill: impl FnOnce(&mut [u8]),
 ) {
+    let IpHeader { source, destination, protocol, hop_limit } = header;
     let begin = out.len();
     out.resize(begin + MAX_HEADERS + len, 0);
     let frame = &mut out[begin..];

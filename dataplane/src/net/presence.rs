@@ -8,11 +8,12 @@
 mod mld;
 
 use core::time::Duration;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use base::{Instant, MaybeInstant};
 
 use self::mld::{MldState, Query};
+use super::icmp::ReceivedIcmpv6;
 use super::interface::Interface;
 use super::{Outbox, arp, nd};
 use crate::drops::DropReason;
@@ -150,7 +151,7 @@ impl Presence {
         true
     }
 
-    /// Processes an MLD query; `from` is its source and hop limit. The answer is sent later, if `may_answer` allows.
+    /// Processes an MLD query. The answer is sent later, if `may_answer` allows.
     ///
     /// # Errors
     /// The message is not a valid query, is for other groups, or exceeds the rate limit.
@@ -159,13 +160,12 @@ impl Presence {
         &mut self,
         at: usize,
         interface: &Interface,
-        from: (Ipv6Addr, u8),
-        message: &[u8],
+        received: &ReceivedIcmpv6<'_>,
         may_answer: impl FnOnce() -> bool,
         now: Instant,
     ) -> Result<(), DropReason> {
         let link = self.links.get_mut(at).ok_or(DropReason::IcmpIgnored)?;
-        let query = Query::read(from, message)?;
+        let query = Query::read(received)?;
         if !may_answer() {
             return Err(DropReason::RateLimited);
         }

@@ -112,13 +112,29 @@ struct DeadlineEntry {
     deadline: Instant,
 }
 
-/// Packets and bytes of a peer.
+/// Accounted packets and bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Usage {
+    packets: usize,
+    bytes: usize,
+}
+
+impl Usage {
+    const NONE: Usage = Usage { packets: 0, bytes: 0 };
+}
+
+/// A peer with its hash.
+#[derive(Clone, Copy, Debug)]
+struct PeerKey {
+    hash: u64,
+    id: PeerId,
+}
+
 #[derive(Debug)]
 struct Peer {
     id: PeerId,
     hash: u64,
-    packets: usize,
-    bytes: usize,
+    usage: Usage,
 }
 
 #[derive(Debug)]
@@ -220,10 +236,11 @@ impl Reassembly {
         }
         let packet = self.packets.find_mut(hash, |p| p.key == key);
         let packet = packet.ok_or(DropReason::FragmentLimit)?;
-        let before = packet.cost;
+        let before = Usage { packets: 1, bytes: packet.cost };
         let added = packet.add(fragment, frame);
-        let (after, whole, serial) = (packet.cost, packet.is_complete(), packet.serial);
-        self.update_accounts(peer, (1, before), (1, after));
+        let after = Usage { packets: 1, bytes: packet.cost };
+        let (whole, serial) = (packet.is_complete(), packet.serial);
+        self.update_accounts(peer, before, after);
         added?;
         if !whole {
             return Ok((Outcome::Waiting, evicted));
@@ -263,22 +280,17 @@ impl Reassembly {
         self.bytes
     }
 
-    /// Returns the peer that sent a packet, with its hash.
-    fn peer(&self, source: IpAddr) -> (u64, PeerId) {
+    /// Returns the peer that sent a packet.
+    fn peer(&self, source: IpAddr) -> PeerKey {
         let id = PeerId::from_address(source);
-        (self.hasher.hash(&id.bytes()), id)
+        PeerKey { hash: self.hasher.hash(&id.bytes()), id }
     }
 
     /// Evicts the oldest packets until the new bytes fit. A peer past its share is refused, so that it cannot evict
     /// others.
-    fn make_room(
-        &mut self,
-        (peer, id): (u64, PeerId),
-        cost: usize,
-        one_more: bool,
-    ) -> Result<u64, DropReason> {
-        let of_peer = self.peers.find(peer, |p| p.id == id);
-        let (packets, bytes) = of_peer.map_or((0, 0), |p| (p.packets, p.bytes));
+    fn make_room(&mut self, peer: PeerKey, cost: usize, one_more: bool) -> Result<u64, DropReason> {
+        let of_peer = self.peers.find(peer.hash, |p| p.id == peer.id);
+        let Usage { packets, bytes } = of_peer.map_or(Usage::NONE, |p| p.usage);
         let too_many = one_more
             && (packets + 1) * PEER_SHARE_DIVISOR > self.max_packets.max(PEER_SHARE_DIVISOR);
         if too_many || (bytes + cost) * PEER_SHARE_DIVISOR > self.max_bytes {
@@ -297,7 +309,7 @@ impl Reassembly {
         Ok(evicted)
     }
 
-    fn start_packet(&mut self, key: Key, hash: u64, peer: (u64, PeerId), deadline: Instant) {
+    fn start_packet(&mut self, key: Key, hash: u64, peer: PeerKey, deadline: Instant) {
         self.serial += 1;
         let serial = self.serial;
         self.packets.insert_unique(hash, Packet::new(key, hash, serial), |p| p.hash);
@@ -307,26 +319,22 @@ impl Reassembly {
             self.deadlines.retain(|b| packets.find(b.hash, |p| p.serial == b.serial).is_some());
         }
         self.deadlines.push_back(DeadlineEntry { hash, serial, deadline });
-        self.update_accounts(peer, (0, 0), (1, PACKET_COST));
+        self.update_accounts(peer, Usage::NONE, Usage { packets: 1, bytes: PACKET_COST });
     }
 
     /// Updates the counts of packets and bytes, of the peer and of all peers.
-    fn update_accounts(
-        &mut self,
-        (hash, id): (u64, PeerId),
-        before: (usize, usize),
-        after: (usize, usize),
-    ) {
+    fn update_accounts(&mut self, peer: PeerKey, before: Usage, after: Usage) {
         if before == after {
             return;
         }
-        self.bytes = self.bytes - before.1 + after.1;
+        let PeerKey { hash, id } = peer;
+        self.bytes = self.bytes - before.bytes + after.bytes;
         let found = self.peers.entry(hash, |p| p.id == id, |p| p.hash);
-        let mut peer = found.or_insert(Peer { id, hash, packets: 0, bytes: 0 });
-        let peer = peer.get_mut();
-        peer.packets = peer.packets - before.0 + after.0;
-        peer.bytes = peer.bytes - before.1 + after.1;
-        if peer.packets == 0
+        let mut peer = found.or_insert(Peer { id, hash, usage: Usage::NONE });
+        let usage = &mut peer.get_mut().usage;
+        usage.packets = usage.packets - before.packets + after.packets;
+        usage.bytes = usage.bytes - before.bytes + after.bytes;
+        if usage.packets == 0
             && let Ok(gone) = self.peers.find_entry(hash, |p| p.id == id)
         {
             gone.remove();
@@ -337,7 +345,8 @@ impl Reassembly {
         let found = self.packets.find_entry(hash, |p| p.serial == serial).ok()?;
         let (packet, _) = found.remove();
         let peer = self.peer(packet.key.source);
-        self.update_accounts(peer, (1, packet.cost), (0, 0));
+        let used = Usage { packets: 1, bytes: packet.cost };
+        self.update_accounts(peer, used, Usage::NONE);
         Some(packet)
     }
 

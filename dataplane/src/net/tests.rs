@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::demux::{L4Check, demux};
 use super::icmp::{IcmpErrorKind, Quote};
 use super::neighbour::{ClaimKind, Mac};
+use super::path::IpHeader;
 use super::*;
 use crate::checksum;
 use crate::ids::{InterfaceId, PortId};
@@ -177,17 +178,10 @@ fn ping(host: &Host, v6: bool, len: usize) -> Vec<u8> {
     let protocol = if v6 { IpProtocol::Icmpv6 } else { IpProtocol::Icmp };
     let mut out = Vec::new();
     let interface = &host.stack.interfaces[0];
-    path::write_ip_frame(
-        &mut out,
-        interface,
-        mac(2),
-        (from, to),
-        (protocol, 64),
-        request.len(),
-        |p| {
-            p.copy_from_slice(&request);
-        },
-    );
+    let header = IpHeader { source: from, destination: to, protocol, hop_limit: 64 };
+    path::write_ip_frame(&mut out, interface, mac(2), header, request.len(), |p| {
+        p.copy_from_slice(&request);
+    });
     out
 }
 
@@ -220,17 +214,11 @@ fn report(v6: bool, mtu: u32, quoted: IpProtocol, quote: &[u8]) -> Vec<u8> {
     let a = Host::new(1, None);
     let (us, peer) = if v6 { (self::v6(2), self::v6(1)) } else { (v4(2), v4(1)) };
     let mut inner = Vec::new();
-    path::write_ip_frame(
-        &mut inner,
-        &a.stack.interfaces[0],
-        mac(1),
-        (us, peer),
-        (quoted, 64),
-        1460,
-        |p| {
-            p[..quote.len()].copy_from_slice(quote);
-        },
-    );
+    let interface = &a.stack.interfaces[0];
+    let header = IpHeader { source: us, destination: peer, protocol: quoted, hop_limit: 64 };
+    path::write_ip_frame(&mut inner, interface, mac(1), header, 1460, |p| {
+        p[..quote.len()].copy_from_slice(quote);
+    });
     let mut message = vec![if v6 { 2 } else { 3 }, if v6 { 0 } else { 4 }, 0, 0];
     message.extend(mtu.to_be_bytes());
     message.extend(&inner[14..14 + if v6 { 40 } else { 20 } + quote.len()]);
@@ -241,16 +229,11 @@ fn report(v6: bool, mtu: u32, quoted: IpProtocol, quote: &[u8]) -> Vec<u8> {
     };
     message[2..4].copy_from_slice(&sum.to_be_bytes());
     let mut out = Vec::new();
-    let protocol = (if v6 { IpProtocol::Icmpv6 } else { IpProtocol::Icmp }, 64);
-    path::write_ip_frame(
-        &mut out,
-        &a.stack.interfaces[0],
-        mac(2),
-        (peer, us),
-        protocol,
-        message.len(),
-        |p| p.copy_from_slice(&message),
-    );
+    let protocol = if v6 { IpProtocol::Icmpv6 } else { IpProtocol::Icmp };
+    let header = IpHeader { source: peer, destination: us, protocol, hop_limit: 64 };
+    path::write_ip_frame(&mut out, interface, mac(2), header, message.len(), |p| {
+        p.copy_from_slice(&message);
+    });
     out
 }
 
@@ -384,14 +367,14 @@ fn a_probe_for_our_address_is_answered_to_all_nodes() {
     let group = interface::solicited_node(target);
     let mut message = vec![135, 0, 0, 0, 0, 0, 0, 0];
     message.extend(target.octets());
-    let (from, to) = (Ipv6Addr::UNSPECIFIED.into(), group.into());
-    let sum = checksum::segment(from, to, protocol::ICMPV6, &message);
+    let (source, destination) = (Ipv6Addr::UNSPECIFIED.into(), group.into());
+    let sum = checksum::segment(source, destination, protocol::ICMPV6, &message);
     message[2..4].copy_from_slice(&sum.to_be_bytes());
     let mut frame = Vec::new();
     let a = Host::new(1, None);
-    let (mac, protocol) = (interface::group_mac(group), (IpProtocol::Icmpv6, 255));
-    let interface = &a.stack.interfaces[0];
-    path::write_ip_frame(&mut frame, interface, mac, (from, to), protocol, message.len(), |p| {
+    let (mac, interface) = (interface::group_mac(group), &a.stack.interfaces[0]);
+    let header = IpHeader { source, destination, protocol: IpProtocol::Icmpv6, hop_limit: 255 };
+    path::write_ip_frame(&mut frame, interface, mac, header, message.len(), |p| {
         p.copy_from_slice(&message);
     });
     assert_eq!(b.input(&frame), Err(DropReason::NeighbourIgnored));

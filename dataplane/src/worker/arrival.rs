@@ -8,6 +8,7 @@ use ipsec::strength::Strength;
 use crate::flow::{FlowHash, FlowKey};
 use crate::io::{BURST, Frame};
 use crate::mesh::{IpsecState, Message};
+use crate::net::demux::L4Check;
 use crate::net::ecn;
 use crate::net::header_prediction;
 use crate::net::neighbour::Mac;
@@ -41,15 +42,15 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// Returns whether software must verify a checksum that `by` is to verify; `None` if the device found it wrong.
+    /// Returns the state of a checksum that `by` is to verify; `None` if the device found it wrong.
     #[inline]
-    pub(in crate::worker) fn is_unverified(&self, by: ChecksumSite) -> Option<bool> {
+    pub(in crate::worker) fn l4_check(&self, by: ChecksumSite) -> Option<L4Check> {
         match by {
-            ChecksumSite::Skipped => Some(false),
-            ChecksumSite::Software => Some(true),
+            ChecksumSite::Skipped => Some(L4Check::Good),
+            ChecksumSite::Software => Some(L4Check::Unknown),
             ChecksumSite::Device => match self.checksum() {
-                RxChecksum::Good => Some(false),
-                RxChecksum::Unknown => Some(true),
+                RxChecksum::Good => Some(L4Check::Good),
+                RxChecksum::Unknown => Some(L4Check::Unknown),
                 RxChecksum::Bad => None,
             },
         }
@@ -90,6 +91,29 @@ impl<F: Frame> Packet<F> {
     }
 }
 
+/// A received packet and the IPsec protection under which it was received.
+pub(in crate::worker) struct Received<F> {
+    pub(in crate::worker) packet: Packet<F>,
+    pub(in crate::worker) strength: Strength,
+}
+
+impl<F> Received<F> {
+    /// Returns a packet that was received without IPsec.
+    #[inline]
+    pub(in crate::worker) fn in_clear(packet: Packet<F>) -> Self {
+        Received { packet, strength: Strength::CLEAR }
+    }
+}
+
+/// Whether a packet may be forwarded to the worker that owns its flow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::worker) enum Forwarding {
+    /// The packet was received from a port. Another worker may own its flow.
+    Allowed,
+    /// Another worker has forwarded the packet to this one.
+    Done,
+}
+
 /// A TCP segment or an SCTP packet between the stages of a burst.
 pub(in crate::worker) struct Arrival<F> {
     pub(in crate::worker) frame: Packet<F>,
@@ -116,15 +140,15 @@ pub(in crate::worker) enum ArrivalKind {
     Segment {
         /// True if a router marked the packet CE (RFC 3168).
         ce: bool,
-        /// True if software must verify the TCP checksum.
-        unverified: bool,
+        /// State of the TCP checksum.
+        check: L4Check,
     },
     /// An SCTP packet.
     Packet {
         /// The peer's UDP port, if encapsulated in UDP.
         udp: Option<u16>,
-        /// True if software must verify the CRC32c.
-        unverified: bool,
+        /// State of the CRC32c.
+        check: L4Check,
     },
 }
 
@@ -137,13 +161,14 @@ impl<F> Arrival<F> {
 pub(in crate::worker) type Arrivals<F> = ArrayVec<Arrival<F>, BURST>;
 
 /// Header prediction within a burst: appends a frame whose headers match those of the last arrival on the same port.
-/// Flow and owner are then the same and are not looked up. Returns any other frame. `unverified` applies to the TCP
+/// Flow and owner are then the same and are not looked up. Returns any other frame. `check` is the state of the TCP
 /// checksum; `strength` is the frame's IPsec protection; `sctp` is the verifier of SCTP checksums.
 #[inline]
 pub(in crate::worker) fn push_if_predicted<F: Frame>(
     port: usize,
     frame: Packet<F>,
-    (unverified, strength): (bool, Strength),
+    check: L4Check,
+    strength: Strength,
     sctp: ChecksumSite,
     arrivals: &mut Arrivals<F>,
 ) -> Option<Packet<F>> {
@@ -163,11 +188,11 @@ pub(in crate::worker) fn push_if_predicted<F: Frame>(
     let Some((flow, hash, source_mac, last, span)) = predicted else { return Some(frame) };
     let carries = match last {
         ArrivalKind::Segment { .. } => {
-            ArrivalKind::Segment { ce: ecn::is_marked(frame.bytes()), unverified }
+            ArrivalKind::Segment { ce: ecn::is_marked(frame.bytes()), check }
         }
         // `udp` is `None` here: encapsulated SCTP begins at another offset and does not match.
-        ArrivalKind::Packet { udp, .. } => match frame.is_unverified(sctp) {
-            Some(unverified) => ArrivalKind::Packet { udp, unverified },
+        ArrivalKind::Packet { udp, .. } => match frame.l4_check(sctp) {
+            Some(check) => ArrivalKind::Packet { udp, check },
             // The slow path drops the frame and counts it with all other bad checksums.
             None => return Some(frame),
         },

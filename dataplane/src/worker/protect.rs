@@ -19,7 +19,7 @@ use ipsec::strength::Strength;
 
 use self::keepalive::Keepalives;
 use self::protection_checks::ProtectionChecks;
-use self::waiting_frames::WaitingFrames;
+use self::waiting_frames::{WaitingFrame, WaitingFrames};
 use super::{Core, Env};
 use crate::api::{
     CommandError, DropReason, Event, IpsecConfig, SaChange, SaConfig, SaDirectionConfig, Ticket,
@@ -31,7 +31,7 @@ use crate::net::demux;
 use crate::net::icmp::{self, IcmpErrorKind, Quote, Report};
 use crate::net::interface::Interface;
 use crate::net::link::{self, Link};
-use crate::worker::arrival::{Arrivals, Packet};
+use crate::worker::arrival::{Arrivals, Forwarding, Packet, Received};
 
 const ETHER_TYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHER_TYPE_IPV6: [u8; 2] = [0x86, 0xdd];
@@ -39,7 +39,7 @@ const ETHER_TYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 /// A worker's state for sealing frames.
 pub(super) struct SealState<F> {
     /// Frames that wait for an SA, each with its minimum protection.
-    waiting_frames: WaitingFrames<(F, Strength)>,
+    waiting_frames: WaitingFrames<F>,
     keepalives: Keepalives,
     /// Checks of carriers that require protection.
     checks: ProtectionChecks,
@@ -94,7 +94,7 @@ fn add_sa<F: Frame>(
     let SaConfig { id, protection, ref parameters, direction_config: direction } = *sa;
     match direction {
         SaDirectionConfig::In { window, top } => {
-            guard.add_inbound(id, protection, parameters, (window, top)).map_err(CommandError::Sa)
+            guard.add_inbound(id, protection, parameters, window, top).map_err(CommandError::Sa)
         }
         SaDirectionConfig::Out { reserve, keepalive } => {
             guard.add_outbound(id, protection, parameters, reserve).map_err(CommandError::Sa)?;
@@ -135,7 +135,9 @@ impl<Io: PortIo> Core<Io> {
     ) {
         match self.env.network.is_guarded() {
             true => self.admit(port, packet, now, arrivals),
-            false => self.classify(port, (packet, Strength::CLEAR), now, true, arrivals),
+            false => {
+                self.classify(port, Received::in_clear(packet), now, Forwarding::Allowed, arrivals)
+            }
         }
     }
 
@@ -153,13 +155,15 @@ impl<Io: PortIo> Core<Io> {
         let (interfaces, guard) = self.env.network.interfaces_and_guard();
         let Some(guard) = guard else { return };
         let Some(at) = demux::local_ip_offset(packet.bytes(), port, interfaces) else {
-            return self.classify(port, (packet, Strength::CLEAR), now, true, arrivals);
+            let received = Received::in_clear(packet);
+            return self.classify(port, received, now, Forwarding::Allowed, arrivals);
         };
         let bytes = packet.bytes_mut();
         let end = bytes.len();
         let opened = match guard.inbound_verdict(&bytes[at..], now) {
             Ok(InboundVerdict::Clear) => {
-                return self.classify(port, (packet, Strength::CLEAR), now, true, arrivals);
+                let received = Received::in_clear(packet);
+                return self.classify(port, received, now, Forwarding::Allowed, arrivals);
             }
             Ok(InboundVerdict::Fragment) => {
                 let judged = match demux::is_reassembled_here(bytes, port, interfaces) {
@@ -168,7 +172,8 @@ impl<Io: PortIo> Core<Io> {
                 };
                 match judged {
                     Ok(()) => {
-                        return self.classify(port, (packet, Strength::CLEAR), now, true, arrivals);
+                        let received = Received::in_clear(packet);
+                        return self.classify(port, received, now, Forwarding::Allowed, arrivals);
                     }
                     Err(reason) => Err(reason),
                 }
@@ -189,7 +194,8 @@ impl<Io: PortIo> Core<Io> {
                 write_ether_type(&mut bytes[front..], at);
                 packet.cut(front, at + range.len());
                 self.capture_opened(port, packet.bytes());
-                self.classify(port, (packet, strength), now, true, arrivals);
+                let received = Received { packet, strength };
+                self.classify(port, received, now, Forwarding::Allowed, arrivals);
             }
             Err(refused) => counters.drops.count(drop_reason(refused)),
         }
@@ -199,10 +205,10 @@ impl<Io: PortIo> Core<Io> {
     #[inline(never)]
     pub(super) fn protect(&mut self, now: Instant) {
         for port in 0..self.env.ports.count() {
-            while let Some(frame) =
+            while let Some((frame, min_strength)) =
                 self.env.ports.get_mut(port).and_then(|slot| slot.io.take_held())
             {
-                self.protect_frame(port, frame, now, None);
+                self.protect_frame(port, frame, min_strength, now, None);
             }
         }
         let expired = self.env.seal_state.waiting_frames.expire(now);
@@ -217,7 +223,8 @@ impl<Io: PortIo> Core<Io> {
     fn protect_frame(
         &mut self,
         port: usize,
-        (mut frame, min_strength): (Io::Frame, Strength),
+        mut frame: Io::Frame,
+        min_strength: Strength,
         now: Instant,
         until: Option<Instant>,
     ) {
@@ -229,7 +236,8 @@ impl<Io: PortIo> Core<Io> {
             guard,
             interfaces,
             port,
-            (&mut frame, min_strength),
+            &mut frame,
+            min_strength,
             slot.io.tap(),
             now,
         ) {
@@ -239,18 +247,16 @@ impl<Io: PortIo> Core<Io> {
                 self.env.seal_state.keepalives.record_sent(
                     guard,
                     protection,
-                    (port, frame.bytes()),
+                    port,
+                    frame.bytes(),
                     now,
                 );
                 return slot.io.send_now(frame);
             }
             Ok(SealOutcome::Wait(protection)) => {
-                let until = until.unwrap_or(now + waiting_frames::MAX_WAIT);
-                if !self.env.seal_state.waiting_frames.push(
-                    protection,
-                    (port, (frame, min_strength)),
-                    until,
-                ) {
+                let expires_at = until.unwrap_or(now + waiting_frames::MAX_WAIT);
+                let waiting = WaitingFrame { protection, port, frame, min_strength, expires_at };
+                if !self.env.seal_state.waiting_frames.push(waiting) {
                     counters.ipsec.unsent_no_sa.add(1);
                 }
                 return;
@@ -286,7 +292,7 @@ impl<Io: PortIo> Core<Io> {
         frame: &Io::Frame,
         now: Instant,
     ) {
-        let TooLongReport { interface, mtu, addresses: ends, flow } = too_long;
+        let TooLongReport { interface, mtu, addresses: (local, remote), flow } = too_long;
         let shared = self.env.host.is_shared(interface);
         if let Some(report) = flow.filter(|report| !shared || self.quotes_our_flow(report)) {
             match self.env.ports.report_owner(port, &report).filter(|of| of.0 != self.env.index) {
@@ -301,15 +307,16 @@ impl<Io: PortIo> Core<Io> {
             let Some(at) = link::find_ip(frame.bytes()) else { return };
             let (mut report, packet) = (Vec::new(), &frame.bytes()[at..]);
             let here = self.env.network.interface(interface);
-            icmp::write_packet_too_big(here, packet, ends, mtu, &mut report);
+            icmp::write_packet_too_big(here, packet, local, remote, mtu, &mut report);
             self.env.report_to_host(interface, &report);
         }
     }
 
     /// Retries the waiting frames after a change of SAs or policies.
     fn retry_waiting(&mut self, now: Instant) {
-        for (port, frame, until) in self.env.seal_state.waiting_frames.take_all() {
-            self.protect_frame(port, frame, now, Some(until));
+        for waiting in self.env.seal_state.waiting_frames.take_all() {
+            let WaitingFrame { port, frame, min_strength, expires_at, .. } = waiting;
+            self.protect_frame(port, frame, min_strength, now, Some(expires_at));
         }
     }
 
@@ -408,7 +415,8 @@ fn seal_outgoing<F: Frame>(
     guard: &mut Guard,
     interfaces: &[Interface],
     port: usize,
-    (frame, min_strength): (&mut F, Strength),
+    frame: &mut F,
+    min_strength: Strength,
     tap: Option<&mut Tap>,
     now: Instant,
 ) -> Result<SealOutcome, IpsecDrop> {

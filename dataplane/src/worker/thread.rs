@@ -140,8 +140,7 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
             secret: *config.secret.expose(),
             ipsec: config.ipsec.clone(),
         };
-        let (thread, ready) =
-            spawn_worker(worker.clone(), parts, (clock, alone), register.clone())?;
+        let (thread, ready) = spawn_worker(worker.clone(), parts, clock, alone, register.clone())?;
         handle.attach(thread);
         // A sender that was dropped unused means that the thread panicked before it was ready. Its handle reports the
         // panic.
@@ -248,7 +247,8 @@ type StartResult = Receiver<Result<(), StartError>>;
 fn spawn_worker<Io: PortIo + Send + 'static>(
     worker: WorkerConfig,
     parts: CoreParts<Io>,
-    (clock, alone): (std::time::Instant, bool),
+    clock: std::time::Instant,
+    alone: bool,
     register: impl Fn(WorkerId) -> Result<Registration, String> + Send + 'static,
 ) -> Result<(JoinHandle<()>, StartResult), StartError> {
     let (ready, started) = sync_channel(1);
@@ -258,7 +258,7 @@ fn spawn_worker<Io: PortIo + Send + 'static>(
         .spawn(move || {
             let (wake, control) = (parts.link.wake.clone(), parts.link.control.clone());
             let exit = parts.link.exit.clone();
-            let body = || run_worker(&worker, parts, &wake, (clock, alone), register, &ready);
+            let body = || run_worker(&worker, parts, &wake, clock, alone, register, &ready);
             let ended = catch_unwind(AssertUnwindSafe(body));
             exit.end(ended.err().map(|panic| panic_message(&*panic)));
             control.notify();
@@ -271,7 +271,8 @@ fn run_worker<Io: PortIo>(
     worker: &WorkerConfig,
     parts: CoreParts<Io>,
     wake: &Wake,
-    (clock, alone): (std::time::Instant, bool),
+    clock: std::time::Instant,
+    alone: bool,
     register: impl Fn(WorkerId) -> Result<Registration, String>,
     ready: &SyncSender<Result<(), StartError>>,
 ) {

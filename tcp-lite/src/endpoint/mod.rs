@@ -166,8 +166,8 @@ impl<M: RegionMemory> Endpoint<M> {
         cookie: &tcp::Cookie,
         now: Instant,
     ) -> Self {
-        let tcp = config.tcp.clone();
-        let conn = Connection::accept_cookie(tcp, tuple, (mss, Self::STARTUP_WINDOW), cookie, now);
+        let offer = tcp::SynAckOffer { mss, room: Self::STARTUP_WINDOW };
+        let conn = Connection::accept_cookie(config.tcp.clone(), tuple, offer, cookie, now);
         let upper = Upper::responder(config.clone(), id, PeerId::from_address(tuple.remote.ip()));
         Endpoint::new(config, conn, upper)
     }

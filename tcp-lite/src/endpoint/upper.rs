@@ -289,7 +289,7 @@ impl<M: RegionMemory> Upper<M> {
         if let UlpConfig::Rdmap(config) = &mut ulp {
             config.siw = begin.config.mpa.peer == Peer::Siw;
         }
-        let stream = Ulp::new_accepted(begin.id, (pd, begin.peer), ulp, params.agreed, rtr_stag);
+        let stream = Ulp::new_accepted(begin.id, pd, begin.peer, ulp, params.agreed, rtr_stag);
         let mut full = Box::new(FullOperation {
             receiver: Receiver::new(&begin.config.mpa, &params, begin.received),
             sender: Sender::new(&params, self.prologue_len.into(), self.emss as usize),

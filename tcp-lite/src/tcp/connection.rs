@@ -475,8 +475,10 @@ impl Connection {
     #[inline(always)]
     pub(super) fn data_header(&self, now: Instant, flags: Flags, window: u16) -> DataHeader {
         let flags = flags.with(Flags::ACK).with(self.ecn.ack_flags());
+        let (src_port, dst_port) = self.ports();
         DataHeader::new(
-            self.ports(),
+            src_port,
+            dst_port,
             self.recv.nxt.wire(),
             flags,
             window,

@@ -76,6 +76,15 @@ pub struct Cookie {
     stamp: Option<u32>,
 }
 
+/// Sizes offered in a SYN-ACK.
+#[derive(Clone, Copy, Debug)]
+pub struct SynAckOffer {
+    /// MSS, as for [`Connection::accept`], bytes.
+    pub mss: u16,
+    /// Free space of the upper layer, bytes. It limits the window.
+    pub room: u64,
+}
+
 impl SynCookies {
     /// Creates the generator. `secret` comes from a good random source and is shared by all workers that may receive
     /// the acknowledgement. It must differ from the key of `starts`, which generates the ISNs of connections opened
@@ -84,14 +93,13 @@ impl SynCookies {
         SynCookies { secret, isn_generator: starts, keys: Default::default() }
     }
 
-    /// Answers `syn`, a segment with SYN and neither ACK nor RST, with a SYN-ACK. `mss` as for [`Connection::accept`];
-    /// `room`: free space of the upper layer, bytes. Returns false if the batch is full. The answer is never
-    /// retransmitted, and it is no longer than the longest SYN.
+    /// Answers `syn`, a segment with SYN and neither ACK nor RST, with a SYN-ACK. Returns false if the batch is full. The
+    /// answer is never retransmitted, and it is no longer than the longest SYN.
     pub fn answer(
         &self,
         config: &Config,
         tuple: &FourTuple,
-        (mss, room): (u16, u64),
+        offer: SynAckOffer,
         syn: &Segment<'_>,
         now: Instant,
         tx: &mut impl TxBatch,
@@ -112,9 +120,9 @@ impl SynCookies {
                 true => Flags::SYN.with(Flags::ACK).with(Flags::ECE),
                 false => Flags::SYN.with(Flags::ACK),
             },
-            window: syn_ack_window(config, room),
+            window: syn_ack_window(config, offer.room),
             options: Options {
-                mss: Some(mss),
+                mss: Some(offer.mss),
                 window_scale: stamps.and(kept.window_scale).map(|_| config.window_shift()),
                 sack_permitted: stamps.is_some() && kept.sack,
                 timestamps: stamps.map(|s| Timestamps {
@@ -206,11 +214,11 @@ impl SynCookies {
 impl Connection {
     /// Opens passively by a cookie. The connection is in the state after [`accept`](Self::accept) and its answer. The
     /// caller passes the segment with the cookie to [`input`](Self::input) next, which makes the connection
-    /// ESTABLISHED. `mss` and `room` as for [`SynCookies::answer`].
+    /// ESTABLISHED. `offer` as for [`SynCookies::answer`].
     pub fn accept_cookie(
         config: Arc<Config>,
         tuple: FourTuple,
-        (mss, room): (u16, u64),
+        offer: SynAckOffer,
         cookie: &Cookie,
         now: Instant,
     ) -> Connection {
@@ -227,8 +235,8 @@ impl Connection {
             },
             ..Segment::default()
         };
-        let window = syn_ack_window(&config, room);
-        let mut conn = Connection::accept(config, tuple, cookie.start, mss, &syn, now);
+        let window = syn_ack_window(&config, offer.room);
+        let mut conn = Connection::accept(config, tuple, cookie.start, offer.mss, &syn, now);
         conn.mark_syn_ack_sent(window);
         conn
     }

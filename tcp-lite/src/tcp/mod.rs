@@ -58,7 +58,7 @@ pub use config::{
     AckConfig, Config, CongestionControl, Extensions, Keepalive, Limits, PathMtuConfig, Rto,
 };
 pub use connection::{CloseReason, Connection, Event};
-pub use cookie::{Cookie, SynCookies};
+pub use cookie::{Cookie, SynAckOffer, SynCookies};
 pub use drop_reason::DropReason;
 pub use isn::{FourTuple, InitialNumbers, IsnGenerator};
 pub use path_mtu::TooBigOutcome;

@@ -481,10 +481,10 @@ impl Connection {
         }
         let mut sent = SendOutcome::Declined;
         if self.state.may_send() && up.has_data() {
-            let before = self.probe_baseline();
+            let (start, fin_sent) = self.probe_baseline();
             sent = self.send_new(now, self.new_data_room(), up, tx);
             if sent == SendOutcome::Sent {
-                self.note_new_probe(now, Kind::TailProbe, before);
+                self.note_new_probe(now, Kind::TailProbe, start, fin_sent);
             }
         }
         let mut again = None;
@@ -519,11 +519,11 @@ impl Connection {
         let sent = match self.send.outstanding.board.head() {
             Some(head) => self.write_retransmission(now, head, self.send.emss(), true, up, tx),
             None if up.has_data() && self.state.may_send() => {
-                let before = self.probe_baseline();
+                let (start, fin_sent) = self.probe_baseline();
                 let sent = self.write_new(now, 1, false, up, tx);
                 if sent == SendOutcome::Sent {
                     self.loss_timer_after_send(now);
-                    self.note_new_probe(now, Kind::WindowProbe, before);
+                    self.note_new_probe(now, Kind::WindowProbe, start, fin_sent);
                 }
                 sent
             }
@@ -543,7 +543,7 @@ impl Connection {
 
     /// Records a probe of new data, which may include the FIN. `start`, `fin_sent`: the state before it.
     #[cold]
-    fn note_new_probe(&mut self, now: Instant, kind: Kind, (start, fin_sent): (ExtSeq, bool)) {
+    fn note_new_probe(&mut self, now: Instant, kind: Kind, start: ExtSeq, fin_sent: bool) {
         let fin = self.send.fin_sent && !fin_sent;
         let len = self.send.nxt.since(start) as usize - usize::from(fin);
         let (seq, ack) = (start.wire(), self.recv.nxt.wire());

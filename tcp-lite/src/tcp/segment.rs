@@ -243,7 +243,8 @@ pub(super) struct DataHeader {
 impl DataHeader {
     #[inline(always)]
     pub(super) fn new(
-        (src_port, dst_port): (u16, u16),
+        src_port: u16,
+        dst_port: u16,
         ack: SeqNumber,
         flags: Flags,
         window: u16,

@@ -74,7 +74,7 @@ fn access_foreign_regions(context: &mut AttackContext<'_>) -> Result<()> {
             VICTIM_VERBS_PORT,
             &[ErrorCase { name: region, segments, error: (0x11, 2) }],
         )?;
-        let segments = vec![segments::read_request(1, (stag, to), 64)];
+        let segments = vec![segments::read_request(1, stag, to, 64)];
         run_cases(
             context,
             VICTIM_VERBS_PORT,
@@ -146,26 +146,22 @@ fn read_writeonly_region(context: &mut AttackContext<'_>) -> Result<()> {
         &[
             one(
                 "a Read of what is only written",
-                segments::read_request(1, (writeonly, to), 64),
+                segments::read_request(1, writeonly, to, 64),
                 (0x01, 2),
             ),
             one(
                 "a Read of an unknown STag",
-                segments::read_request(1, (both ^ 0x55, base), 64),
+                segments::read_request(1, both ^ 0x55, base, 64),
                 (0x01, 0),
             ),
             one(
                 "a Read beyond the end",
-                segments::read_request(1, (both, base + size - 1), 64),
+                segments::read_request(1, both, base + size - 1, 64),
                 (0x01, 1),
             ),
-            one("a Read of 4 GiB", segments::read_request(1, (both, base), u32::MAX), (0x01, 1)),
-            one(
-                "a Read that wraps",
-                segments::read_request(1, (both, u64::MAX - 3), 64),
-                (0x01, 4),
-            ),
-            one("a Read Request in MSN 2", segments::read_request(2, (both, base), 64), (0x12, 3)),
+            one("a Read of 4 GiB", segments::read_request(1, both, base, u32::MAX), (0x01, 1)),
+            one("a Read that wraps", segments::read_request(1, both, u64::MAX - 3, 64), (0x01, 4)),
+            one("a Read Request in MSN 2", segments::read_request(2, both, base, 64), (0x12, 3)),
         ],
     )
 }
@@ -178,7 +174,7 @@ fn overrun_read_queue(context: &mut AttackContext<'_>) -> Result<()> {
         let mut attacker = Attacker::start(VICTIM_VERBS_PORT)?;
         let burst: Vec<u8> = (0..4 * u32::from(IRD))
             .flat_map(|n| {
-                segments::fpdu(&segments::read_request(1 + n, (stag, base), REGION_LEN as u32))
+                segments::fpdu(&segments::read_request(1 + n, stag, base, REGION_LEN as u32))
             })
             .collect();
         attacker.send(&burst)?;
@@ -200,11 +196,7 @@ fn slow_reader(context: &mut AttackContext<'_>) -> Result<()> {
         context.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_VERBS_PORT)?;
         for n in 0..u32::from(IRD) {
-            attacker.send_segment(&segments::read_request(
-                1 + n,
-                (stag, base),
-                REGION_LEN as u32,
-            ))?;
+            attacker.send_segment(&segments::read_request(1 + n, stag, base, REGION_LEN as u32))?;
         }
         all.push(attacker);
     }

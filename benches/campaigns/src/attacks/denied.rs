@@ -69,9 +69,10 @@ fn random_denied_source(context: &mut AttackContext<'_>) -> SocketAddr {
 
 fn flood_denied_cookie_echoes(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let ends = (random_denied_source(context), testbed::target_address(DENIED_SCTP_PORT));
+        let from = random_denied_source(context);
+        let to = testbed::target_address(DENIED_SCTP_PORT);
         let tag = context.random.u32(1..);
-        sctp::send_packet(context, ends, tag, |b| b.cookie_echo(&[n as u8; 64]))?;
+        sctp::send_packet(context, from, to, tag, |b| b.cookie_echo(&[n as u8; 64]))?;
     }
     check_no_answer(context);
     Ok(())

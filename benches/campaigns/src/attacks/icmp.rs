@@ -75,8 +75,8 @@ fn icmp(
     let sum = dataplane::checksum::sum(&message);
     message[2..4].copy_from_slice(&(!sum).to_be_bytes());
     context.attempts += 1;
-    let ends = ([10, 77, 0, 254].into(), testbed::TARGET_V4.into());
-    context.station.send_ip(ends, IpNumber::ICMP, None, &message)
+    let router = [10, 77, 0, 254].into();
+    context.station.send_ip(router, testbed::TARGET_V4.into(), IpNumber::ICMP, None, &message)
 }
 
 /// Sends destination unreachable messages that quote the stream's next sequence number, or a random one if `guess` is
@@ -192,9 +192,9 @@ fn send_broadcast_echoes(context: &mut AttackContext<'_>) -> Result<()> {
         message.resize(64, 7);
         let sum = dataplane::checksum::sum(&message);
         message[2..4].copy_from_slice(&(!sum).to_be_bytes());
-        let ends = (context.flow.destination.ip(), [10, 77, 0, 255].into());
+        let (from, broadcast) = (context.flow.destination.ip(), [10, 77, 0, 255].into());
         context.attempts += 1;
-        context.station.send_ip(ends, IpNumber::ICMP, None, &message)?;
+        context.station.send_ip(from, broadcast, IpNumber::ICMP, None, &message)?;
     }
     Ok(())
 }

@@ -81,13 +81,15 @@ fn flood_unfinished_fragments_of_one_source(context: &mut AttackContext<'_>) -> 
 fn send_fragment(
     context: &mut AttackContext<'_>,
     from: IpAddr,
-    (id, offset, more): (u32, u16, bool),
+    id: u32,
+    offset: u16,
+    more: bool,
     payload: &[u8],
 ) -> Result<()> {
     let to = if from.is_ipv4() { testbed::TARGET_V4.into() } else { testbed::TARGET_V6.into() };
     context.attempts += 1;
     let fragment = FragmentFields { id, offset, more };
-    context.station.send_ip((from, to), IpNumber::TCP, Some(&fragment), payload)
+    context.station.send_ip(from, to, IpNumber::TCP, Some(&fragment), payload)
 }
 
 /// Returns a random IPv6 source address.
@@ -102,7 +104,7 @@ fn flood_fragments_of_one_prefix(context: &mut AttackContext<'_>) -> Result<()> 
     for n in 0..ROUND {
         let from = Ipv6Addr::new(0xfd96, 0, 0, 1, context.random.u16(..), 0, 0, 1 + n as u16);
         let id = context.random.u32(..);
-        send_fragment(context, from.into(), (id, 0, true), &[9; 64])?;
+        send_fragment(context, from.into(), id, 0, true, &[9; 64])?;
     }
     Ok(())
 }
@@ -112,10 +114,10 @@ fn repeat_fragments(context: &mut AttackContext<'_>) -> Result<()> {
     let from = random_source(context);
     let id = context.random.u32(..);
     for n in 0..20 {
-        send_fragment(context, from, (id, 8 * (2 * n + 1), true), &[9; 64])?;
+        send_fragment(context, from, id, 8 * (2 * n + 1), true, &[9; 64])?;
     }
     for n in 0..ROUND as u16 {
-        send_fragment(context, from, (id, 8 * (2 * (n % 20) + 1), true), &[9; 64])?;
+        send_fragment(context, from, id, 8 * (2 * (n % 20) + 1), true, &[9; 64])?;
     }
     Ok(())
 }
@@ -123,10 +125,10 @@ fn repeat_fragments(context: &mut AttackContext<'_>) -> Result<()> {
 fn send_overlapping_fragments(context: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..ROUND / 4 {
         let (from, id) = (random_source(context), context.random.u32(..));
-        send_fragment(context, from, (id, 0, true), &[1; 64])?;
-        send_fragment(context, from, (id, 4, true), &[2; 64])?;
-        send_fragment(context, from, (id, 8, true), &[3; 8])?;
-        send_fragment(context, from, (id, 4, false), &[4; 61])?;
+        send_fragment(context, from, id, 0, true, &[1; 64])?;
+        send_fragment(context, from, id, 4, true, &[2; 64])?;
+        send_fragment(context, from, id, 8, true, &[3; 8])?;
+        send_fragment(context, from, id, 4, false, &[4; 61])?;
     }
     Ok(())
 }
@@ -136,9 +138,9 @@ fn send_tiny_fragments(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (from, id) = (random_source(context), context.random.u32(..));
         if n % 2 == 0 {
-            send_fragment(context, from, (id, 0, true), &[1; 8])?;
+            send_fragment(context, from, id, 0, true, &[1; 8])?;
         } else {
-            send_fragment(context, from, (id, 1, true), &[1; 64])?;
+            send_fragment(context, from, id, 1, true, &[1; 64])?;
         }
     }
     Ok(())
@@ -149,9 +151,9 @@ fn send_oversized_datagrams(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (from, id) = (random_source(context), context.random.u32(..));
         if n % 2 == 0 {
-            send_fragment(context, from, (id, 0x1fff, false), &[1; 1000])?;
+            send_fragment(context, from, id, 0x1fff, false, &[1; 1000])?;
         } else {
-            send_fragment(context, from, (id, 64, true), &[1; 61])?;
+            send_fragment(context, from, id, 64, true, &[1; 61])?;
         }
     }
     Ok(())
@@ -161,7 +163,7 @@ fn send_oversized_datagrams(context: &mut AttackContext<'_>) -> Result<()> {
 fn send_too_many_fragments(context: &mut AttackContext<'_>) -> Result<()> {
     let (from, id) = (random_source(context), context.random.u32(..));
     for n in 0..ROUND as u16 {
-        send_fragment(context, from, (id, 3 + 2 * n, true), &[n as u8; 8])?;
+        send_fragment(context, from, id, 3 + 2 * n, true, &[n as u8; 8])?;
     }
     Ok(())
 }

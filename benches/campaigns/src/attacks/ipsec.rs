@@ -182,7 +182,7 @@ fn send_unknown_spi(context: &mut AttackContext<'_>) -> Result<()> {
         payload[0] |= 0x80;
         context.attempts += 1;
         let esp = IpNumber::ENCAPSULATING_SECURITY_PAYLOAD;
-        context.station.send_ip((from, testbed::TARGET_V4.into()), esp, None, &payload)?;
+        context.station.send_ip(from, testbed::TARGET_V4.into(), esp, None, &payload)?;
     }
     Ok(())
 }

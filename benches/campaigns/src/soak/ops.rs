@@ -269,7 +269,7 @@ impl Worker {
         let (stag, base) = testbed::region_stag(&self.target, &slot_region(self.thread))?;
         let mut reader = self.open_reader()?;
         for n in 0..READS {
-            reader.send_segment(&segments::read_request(1 + n, (stag, base), REGION_LEN as u32))?;
+            reader.send_segment(&segments::read_request(1 + n, stag, base, REGION_LEN as u32))?;
         }
         std::thread::sleep(Duration::from_millis(self.random.u64(100..1500)));
         let (mut at, mut sum) = (0, 0);

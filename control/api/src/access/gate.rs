@@ -11,20 +11,31 @@ use super::audit::PendingCall;
 use super::{Access, Caller, Role};
 use crate::ErrorKind;
 use crate::error::Failure;
+use crate::routes::RouteEntry;
 
 /// The required role of each call, and the access rights of callers.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     access: Arc<Access>,
-    /// Method, path pattern, required role.
-    calls: Arc<[(Method, &'static str, Role)]>,
+    calls: Arc<[RequiredRole]>,
+}
+
+/// The role that a call requires.
+#[derive(Debug)]
+struct RequiredRole {
+    method: Method,
+    /// Pattern of the path.
+    path: &'static str,
+    role: Role,
 }
 
 impl Gate {
-    pub(crate) fn new(
-        access: Arc<Access>,
-        calls: impl Iterator<Item = (Method, &'static str, Role)>,
-    ) -> Gate {
+    pub(crate) fn new(access: Arc<Access>, routes: &[RouteEntry]) -> Gate {
+        let calls = routes.iter().map(|route| RequiredRole {
+            method: route.method.clone(),
+            path: route.path,
+            role: route.role,
+        });
         Gate { access, calls: calls.collect() }
     }
 
@@ -34,8 +45,9 @@ impl Gate {
         let Some(path) = path else { return Role::View };
         // The handlers of GET also answer HEAD.
         let method = if method == Method::HEAD { &Method::GET } else { method };
-        let known = self.calls.iter().find(|(m, p, _)| m == method && *p == path.as_str());
-        known.map_or(Role::View, |(_, _, role)| *role)
+        let known =
+            self.calls.iter().find(|call| call.method == method && call.path == path.as_str());
+        known.map_or(Role::View, |call| call.role)
     }
 }
 

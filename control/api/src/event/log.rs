@@ -164,13 +164,13 @@ impl LogState {
                 page.events.push(kept.event.clone());
             }
         }
-        page.lost = self.count_lost((after, page.next), wanted());
+        page.lost = self.count_lost(after, page.next, wanted());
         page
     }
 
     /// Returns the number of overwritten events after `from` and up to `to` in the wanted rings. Exact if no other ring
     /// lost events in that range, else an upper bound.
-    fn count_lost(&self, (from, to): (u64, u64), wanted: impl Iterator<Item = Ring>) -> u64 {
+    fn count_lost(&self, from: u64, to: u64, wanted: impl Iterator<Item = Ring>) -> u64 {
         let kept = self.rings.iter().map(|ring| ring.count_between(from, to)).sum::<u64>();
         let of_all = (to - from).saturating_sub(kept);
         let rings = wanted.map(|ring| &self.rings[ring as usize]);

@@ -29,7 +29,7 @@ pub fn openapi() -> Value {
     let mut paths = Map::new();
     for call in table() {
         let words = words.iter().find(|words| describes(words, &call));
-        let operation = describe_operation(&call, words, (&mut requests, &mut answers), &error);
+        let operation = describe_operation(&call, words, &mut requests, &mut answers, &error);
         let path = paths.entry(call.path).or_insert_with(|| json!({}));
         path[call.method.as_str().to_lowercase()] = operation;
     }
@@ -72,7 +72,8 @@ fn schema_generator(contract: Contract) -> SchemaGenerator {
 fn describe_operation(
     call: &RouteEntry,
     words: Option<&CallDescription>,
-    (requests, answers): (&mut SchemaGenerator, &mut SchemaGenerator),
+    requests: &mut SchemaGenerator,
+    answers: &mut SchemaGenerator,
     error: &Schema,
 ) -> Value {
     let Some(words) = words else {

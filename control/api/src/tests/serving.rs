@@ -53,7 +53,7 @@ impl BoundedServer {
                     .route("/", get(|| async { "served" }))
                     .route("/large", get(|| async { vec![b'x'; 64 << 20] }))
                     .route("/never", get(never));
-                serve(("test".into(), listener), router, limits, &counted, watching).await;
+                serve("test".into(), listener, router, limits, &counted, watching).await;
             });
         });
         BoundedServer { address, tally, waiting, closing, thread: Some(thread) }
@@ -184,13 +184,13 @@ fn accept_backs_off_without_descriptors() {
     let places = ConnectionBounds { total: 4, reserved: 0, per_peer: 4 };
     let limits =
         Limits { connections: places, header_timeout: LONG_TIMEOUT, write_timeout: LONG_TIMEOUT };
-    let door = ("test".to_owned(), FailingAcceptor(Arc::clone(&accepts)));
+    let acceptor = FailingAcceptor(Arc::clone(&accepts));
     runtime().block_on(async {
         let end = async {
             tokio::time::sleep(Duration::from_millis(200)).await;
             closing.send_replace(true);
         };
-        tokio::join!(serve(door, Router::new(), limits, &tally, watching), end);
+        tokio::join!(serve("test".into(), acceptor, Router::new(), limits, &tally, watching), end);
     });
     // Accepts after 0, 10, 30, 70, 150 and 310 ms.
     let accepts = accepts.load(Ordering::Relaxed);

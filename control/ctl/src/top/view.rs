@@ -71,14 +71,15 @@ fn draw_top(frame: &mut Frame<'_>, area: Rect, state: &State) {
 fn draw_rates(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let halves = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]);
     let [rx, tx] = halves.areas(area);
-    draw_rate(frame, rx, ("rx", state.totals.rx), &state.rx);
-    draw_rate(frame, tx, ("tx", state.totals.tx), &state.tx);
+    draw_rate(frame, rx, "rx", state.totals.rx, &state.rx);
+    draw_rate(frame, tx, "tx", state.totals.tx, &state.tx);
 }
 
 fn draw_rate(
     frame: &mut Frame<'_>,
     area: Rect,
-    (name, rate): (&str, Option<f64>),
+    name: &str,
+    rate: Option<f64>,
     history: &VecDeque<u64>,
 ) {
     let parts = [Constraint::Length(RATE_WIDTH), Constraint::Min(0), Constraint::Length(1)];

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::io::Write;
 use std::time::Duration;
 
-use dataplane::Counters;
 use dataplane::capture::{Direction, Fate, Record};
+use dataplane::{Counters, DropCount};
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
@@ -95,7 +95,8 @@ impl CaptureFile {
         };
         write(&mut writer, interface);
         let drops = Counters::default();
-        let reasons = drops.drops.iter().map(|(layer, reason, _)| format!("{layer}_{reason}"));
+        let reasons = drops.drops.iter();
+        let reasons = reasons.map(|DropCount { layer, reason, .. }| format!("{layer}_{reason}"));
         let left = about.limit.saturating_sub(writer.get_ref().0.len() as u64 + STATISTICS_RESERVE);
         CaptureFile {
             reasons: reasons.collect(),

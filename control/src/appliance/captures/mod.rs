@@ -47,6 +47,15 @@ struct RunningCapture {
 /// Taps, each with the number of its worker.
 type Taps = Vec<(u16, Box<capture::Tap>)>;
 
+/// A capture as requested.
+pub(super) struct RequestedCapture {
+    /// Name of the port.
+    pub port: String,
+    pub spec: CaptureSpec,
+    /// Filter of the requested stream, if that exists.
+    pub stream: Option<StreamFilter>,
+}
+
 /// A validated request.
 struct CaptureRequest {
     port: PortId,
@@ -55,19 +64,18 @@ struct CaptureRequest {
 }
 
 impl Captures {
-    /// Starts a capture. The answer follows when every worker of the port has its tap. `stream`: the filter for the
-    /// requested stream, if that exists.
+    /// Starts a capture. The answer follows when every worker of the port has its tap.
     pub(super) fn begin(
         &mut self,
         env: &mut Env,
-        name: String,
-        (spec, stream): (CaptureSpec, Option<StreamFilter>),
+        requested: RequestedCapture,
         sink: CaptureSink,
         answer: Responder,
         now: Instant,
     ) {
-        match self.start_capture(env, &name, (&spec, stream), sink, now) {
+        match self.start_capture(env, &requested, sink, now) {
             Ok((port, taps)) => {
+                let RequestedCapture { port: name, spec, .. } = requested;
                 tracing::info!("port {name}: a capture begins, filter `{}`", spec.filter);
                 let ticket =
                     env.issue_to(taps.len(), Continuation::CaptureBegun { port: name, answer });
@@ -82,13 +90,13 @@ impl Captures {
     fn start_capture(
         &mut self,
         env: &Env,
-        name: &str,
-        spec: (&CaptureSpec, Option<StreamFilter>),
+        requested: &RequestedCapture,
         sink: CaptureSink,
         now: Instant,
     ) -> Result<(PortId, Taps), ApiError> {
-        let CaptureRequest { port, workers, filter } = self.check(env, name, spec)?;
-        let (spec, filter) = (spec.0, Arc::new(filter));
+        let CaptureRequest { port, workers, filter } = self.check(env, requested)?;
+        let RequestedCapture { port: name, spec, .. } = requested;
+        let filter = Arc::new(filter);
         let pairs = workers.iter().map(|_| {
             capture::pair(filter.clone(), spec.snap as usize, capture::RING_BYTES, nanos_since_1970)
         });
@@ -122,14 +130,10 @@ impl Captures {
         Ok((port, workers.into_iter().zip(taps.into_iter().map(Box::new)).collect()))
     }
 
-    fn check(
-        &self,
-        env: &Env,
-        name: &str,
-        (spec, stream): (&CaptureSpec, Option<StreamFilter>),
-    ) -> Result<CaptureRequest, ApiError> {
+    fn check(&self, env: &Env, requested: &RequestedCapture) -> Result<CaptureRequest, ApiError> {
+        let RequestedCapture { port: name, spec, stream } = requested;
         let ports = &env.context.config.ports;
-        let at = ports.iter().position(|section| section.name == name).ok_or_else(|| {
+        let at = ports.iter().position(|section| section.name == *name).ok_or_else(|| {
             let names: Vec<&str> = ports.iter().map(|section| section.name.as_str()).collect();
             let names = names.join(", ");
             ApiError::not_found(format!(
@@ -157,7 +161,7 @@ impl Captures {
         }
         let filter = Filter::parse(&spec.filter)
             .map_err(|error| ApiError::bad_request(error.to_string()))?;
-        let filter = match (spec.stream, stream) {
+        let filter = match (spec.stream, *stream) {
             (None, _) => filter,
             (Some(_), Some(stream)) => filter.and_stream(stream),
             (Some(id), None) => {

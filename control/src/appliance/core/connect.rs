@@ -26,6 +26,16 @@ use crate::appliance::streams::{StreamAddresses, needs_settling};
 
 /// Maximum time-out of a request: one day.
 const MAX_TIMEOUT: Duration = Duration::from_secs(86_400);
+
+/// Result of the checks of an active open.
+struct CheckedConnect {
+    first: Candidate,
+    /// The addresses after the first.
+    addresses: Addresses,
+    worker: WorkerId,
+    pd: PdId,
+}
+
 impl Core {
     /// Opens a stream that belongs to no job (`Purpose::Keep`).
     pub(super) fn connect(&mut self, spec: ConnectSpec, answer: Responder, now: Instant) {
@@ -40,8 +50,8 @@ impl Core {
         start_key: bool,
         now: Instant,
     ) {
-        match self.plan(&spec) {
-            Ok((first, addresses, worker, pd)) => {
+        match self.check_connect(&spec) {
+            Ok(CheckedConnect { first, addresses, worker, pd }) => {
                 let regions = spec.regions.clone();
                 let stores = self.regions.any_has_file(&regions);
                 let Candidate { remote, interface } = first;
@@ -101,11 +111,8 @@ impl Core {
         );
     }
 
-    /// Checks an open. Returns the first address, the others, the worker and the protection domain.
-    fn plan(
-        &mut self,
-        spec: &ConnectSpec,
-    ) -> Result<(Candidate, Addresses, WorkerId, PdId), ApiError> {
+    /// Checks an active open and selects its first address and its worker.
+    fn check_connect(&mut self, spec: &ConnectSpec) -> Result<CheckedConnect, ApiError> {
         self.env.check_not_draining()?;
         if self.streams.len() as u64 >= u64::from(self.env.context.config.limits.streams) {
             return Err(ApiError::unavailable(
@@ -116,7 +123,7 @@ impl Core {
         let mut addresses = order_addresses(&self.env.context, &self.links, spec)?;
         let first = addresses.pop().ok_or_else(|| ApiError::internal("the peer has no address"))?;
         let pd = self.regions.domain_of(&spec.regions, self.env.now)?;
-        Ok((first, addresses, self.next_worker(first.interface)?, pd))
+        Ok(CheckedConnect { first, addresses, worker: self.next_worker(first.interface)?, pd })
     }
 
     /// Returns the worker of the next stream on an interface. Each finished open advances to the next worker of its
@@ -195,8 +202,7 @@ impl Core {
         let error = down.unwrap_or_else(|| connect_error(&plan.spec, &reason));
         self.log_refused_connect(&plan.spec, &error);
         plan.addresses.fail(&error);
-        if let Some(next) = self.next_address(&mut plan, &reason) {
-            (plan.spec.remote, plan.interface, plan.worker) = next;
+        if self.select_next_address(&mut plan, &reason) {
             return self.send_connect(plan);
         }
         let ConnectPlan { spec, purpose, addresses, .. } = plan;
@@ -205,19 +211,17 @@ impl Core {
         self.refuse_connect(purpose, error, now);
     }
 
-    /// Returns the next address, interface and worker of the same open, if another attempt makes sense. The regions
-    /// stay reserved.
-    fn next_address(
-        &self,
-        plan: &mut ConnectPlan,
-        reason: &ConnectError,
-    ) -> Option<(SocketAddr, InterfaceId, WorkerId)> {
+    /// Selects the next address of the same open, if another attempt makes sense. Returns true if there is one. The
+    /// regions stay reserved.
+    fn select_next_address(&self, plan: &mut ConnectPlan, reason: &ConnectError) -> bool {
         let is_abandoned = matches!(&plan.purpose, Purpose::Keep(answer) if answer.is_abandoned());
         if is_final(reason) || is_abandoned || self.env.check_not_draining().is_err() {
-            return None;
+            return false;
         }
-        let Candidate { remote, interface } = plan.addresses.pop()?;
-        Some((remote, interface, self.next_worker(interface).ok()?))
+        let Some(Candidate { remote, interface }) = plan.addresses.pop() else { return false };
+        let Ok(worker) = self.next_worker(interface) else { return false };
+        (plan.spec.remote, plan.interface, plan.worker) = (remote, interface, worker);
+        true
     }
 
     /// Aborts a stream that a peer of the other ULP has accepted, before any data is sent.

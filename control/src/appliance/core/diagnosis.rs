@@ -11,6 +11,7 @@ use dataplane::Command;
 use ddp::StreamId;
 
 use super::Core;
+use crate::appliance::flights::ArchiveBounds;
 use crate::appliance::pending::Continuation;
 
 /// Maximum number of a peer's attempts in a reply: the newest.
@@ -71,11 +72,13 @@ impl Core {
         }
     }
 
-    /// Returns the recorder's bounds: number of ended streams, and bytes.
-    pub(super) fn recorder_bounds(&self) -> (usize, usize) {
+    /// Returns the limits of the flight recorder's archive.
+    pub(super) fn recorder_bounds(&self) -> ArchiveBounds {
         let management = &self.env.context.config.management;
-        let size = usize::try_from(management.recorder_size).unwrap_or(usize::MAX);
-        (management.recorder_streams as usize, size)
+        ArchiveBounds {
+            streams: management.recorder_streams as usize,
+            bytes: usize::try_from(management.recorder_size).unwrap_or(usize::MAX),
+        }
     }
 
     fn log(&self) -> EventPage {

@@ -14,7 +14,7 @@ use crate::appliance::attempts::Attempt;
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::{Env, api_id};
 use crate::appliance::flights::EndContext;
-use crate::appliance::jobs::Jobs;
+use crate::appliance::jobs::{CompletedMessage, Jobs};
 use crate::appliance::links::link_down_sentence;
 use crate::appliance::pending::{
     AfterPost, Post, Purpose, StreamsQuery, TakenSlot, Task, stream_ended_error,
@@ -62,7 +62,7 @@ impl Core {
             }
             Effect::Write { stream, stag, to, source, task, bytes } => {
                 let post = Post::Task { task, bytes };
-                self.streams.write(&mut self.env, stream, (stag, to), source, post);
+                self.streams.write(&mut self.env, stream, stag, to, source, post);
             }
             Effect::Post { stream, request, region, task, bytes } => {
                 let post = Post::Task { task, bytes };
@@ -136,10 +136,8 @@ impl Core {
         match post {
             Post::Echo { qn } => self.streams.repost_buffer(&mut self.env, stream, Qn(qn)),
             Post::Task { task, bytes } => {
-                let done = (task, bytes);
-                self.with_jobs(now, |jobs, env, out| {
-                    jobs.on_posted(env, stream, done, result, now, out);
-                });
+                let completed = CompletedMessage { task, stream, bytes, result };
+                self.with_jobs(now, |jobs, env, out| jobs.on_posted(env, completed, now, out));
             }
             Post::Service(after) => self.on_service_posted(stream, after, result, now),
         }
@@ -330,7 +328,7 @@ impl Core {
             in_order: ended.in_order,
         };
         let bounds = self.recorder_bounds();
-        self.flights.on_ended(id, (reason, stats), &ending, bounds, now);
+        self.flights.on_ended(id, reason, stats, &ending, bounds, now);
         if ended.never_established {
             let listener = listener.and_then(|listener| self.listeners.name_of(listener));
             let (transport, local) = (reason.transport(), ended.local);

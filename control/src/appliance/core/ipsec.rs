@@ -15,7 +15,7 @@ use ipsec::policy::{Action, Flow, Selector, Spd, Unmatched};
 use xfrm::PolicyInfo;
 
 use super::Core;
-use crate::appliance::ipsec::{Kernel, Owners, protections};
+use crate::appliance::ipsec::{Kernel, Owners, SaIdentity, protections};
 use crate::appliance::pending::Continuation;
 
 /// Returns address and port, such as `192.0.2.1:4791`; the address alone if the flow has no ports.
@@ -68,7 +68,7 @@ impl Core {
 
     fn log_sa_event(&mut self, id: SaId, state: &str) {
         // The SA may have been deleted since.
-        let Some((spi, direction, name)) = self.env.ipsec.sa(id) else { return };
+        let Some(SaIdentity { spi, direction, name }) = self.env.ipsec.sa(id) else { return };
         let direction = direction_name(direction).to_owned();
         tracing::info!("ipsec: SA {name} {spi:#010x} {direction}: {state}");
         self.env.log.push(EventKind::IpsecSa { spi, direction, name, state: state.to_owned() });

@@ -20,8 +20,8 @@ impl Core {
         answer: Option<Responder>,
     ) -> Result<(), ListenerError> {
         match self.make_listener(section, origin) {
-            Ok((listener, moved, pd)) => {
-                let entries = self.regions.reassign(&moved, pd);
+            Ok((listener, moved)) => {
+                let entries = self.regions.reassign(&moved, listener.pd());
                 self.listeners.start(&mut self.env, listener, entries, None, answer);
                 Ok(())
             }
@@ -29,20 +29,20 @@ impl Core {
         }
     }
 
-    /// Checks the section and opens its files. Returns the listener, the regions that must change their protection
-    /// domain, and that domain.
+    /// Checks the section and opens its files. Returns the listener, and the regions that must move to its protection
+    /// domain.
     fn make_listener(
         &mut self,
         section: ListenerSection,
         origin: Origin,
-    ) -> Result<(Listener, Vec<String>, PdId), ApiError> {
+    ) -> Result<(Listener, Vec<String>), ApiError> {
         self.listeners.check_addition(&self.env, &section)?;
         let (pd, moved) = self.domain_for(&section)?;
         self.regions.check_pieces(&section)?;
         self.regions.check_files(&section)?;
         let region = self.divided_region_len(&section);
         let listener = self.listeners.make(&mut self.env, section, pd, region, origin)?;
-        Ok((listener, moved, pd))
+        Ok((listener, moved))
     }
 
     fn domain_for(&mut self, section: &ListenerSection) -> Result<(PdId, Vec<String>), ApiError> {

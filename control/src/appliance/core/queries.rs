@@ -9,7 +9,7 @@ use api::{
     StreamInfo, WorkerInfo, WorkerStats,
 };
 use base::histogram::Counts;
-use dataplane::{Command, NeighbourInfo, StreamSelection};
+use dataplane::{Command, DropCount, NeighbourInfo, StreamSelection};
 use ddp::StreamId;
 
 use super::Core;
@@ -209,9 +209,11 @@ impl Core {
                 let mut all = totals.counters();
                 let (growing, gauges) = counters::worker_values(counters);
                 all.extend(growing);
-                let reasons = counters.drops.iter();
-                let drops = reasons
-                    .map(|(layer, reason, count)| (format!("{layer}_{reason}").into(), count))
+                let drops = counters.drops.iter();
+                let drops = drops
+                    .map(|DropCount { layer, reason, count }| {
+                        (format!("{layer}_{reason}").into(), count)
+                    })
                     .collect();
                 let errors = totals.errors().clone();
                 let ends = totals.ends().clone();

@@ -40,6 +40,15 @@ pub(super) struct Flights {
     bytes: usize,
 }
 
+/// Limits of the archive of ended streams.
+#[derive(Clone, Copy)]
+pub(super) struct ArchiveBounds {
+    /// Maximum number of records.
+    pub streams: usize,
+    /// Maximum size of all records, bytes.
+    pub bytes: usize,
+}
+
 /// Facts about the end of a stream that the control thread adds.
 pub(super) struct EndContext<'a> {
     pub listener: Option<&'a str>,
@@ -136,9 +145,10 @@ impl Flights {
     pub(super) fn on_ended(
         &mut self,
         stream: StreamId,
-        (reason, stats): (&CloseReason, &StreamStats),
+        reason: &CloseReason,
+        stats: &StreamStats,
         ending: &EndContext<'_>,
-        bounds: (usize, usize),
+        bounds: ArchiveBounds,
         now: Instant,
     ) {
         let Some(mut flight) = self.live.remove(&stream) else { return };
@@ -151,8 +161,8 @@ impl Flights {
         self.bytes += flight.bytes();
         let peer = flight.remote().ip();
         self.archive.push_back(flight);
-        if self.archive.len() > bounds.0 {
-            self.evict_from_peer(peer, bounds.0);
+        if self.archive.len() > bounds.streams {
+            self.evict_from_peer(peer, bounds.streams);
         }
         self.trim(bounds);
     }
@@ -169,9 +179,9 @@ impl Flights {
         }
     }
 
-    /// Drops the oldest records until the archive has at most `streams` records and `bytes` bytes.
-    pub(super) fn trim(&mut self, (streams, bytes): (usize, usize)) {
-        while self.archive.len() > streams || self.bytes > bytes {
+    /// Drops the oldest records until the archive is within its bounds.
+    pub(super) fn trim(&mut self, bounds: ArchiveBounds) {
+        while self.archive.len() > bounds.streams || self.bytes > bounds.bytes {
             let Some(oldest) = self.archive.pop_front() else { break };
             self.bytes -= oldest.bytes();
         }
@@ -214,10 +224,22 @@ impl Flights {
         self.live[&id].bytes()
     }
 
-    /// Returns the number of live and of archived records, and the archive's bytes.
+    /// Returns the number of live records.
     #[cfg(test)]
-    pub(super) fn archive_size(&self) -> (usize, usize, usize) {
-        (self.live.len(), self.archive.len(), self.bytes)
+    pub(super) fn live_count(&self) -> usize {
+        self.live.len()
+    }
+
+    /// Returns the number of archived records.
+    #[cfg(test)]
+    pub(super) fn archived_count(&self) -> usize {
+        self.archive.len()
+    }
+
+    /// Returns the archive's bytes.
+    #[cfg(test)]
+    pub(super) fn archive_bytes(&self) -> usize {
+        self.bytes
     }
 }
 

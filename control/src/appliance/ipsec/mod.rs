@@ -34,6 +34,14 @@ pub struct Ipsec {
     kernel: Option<Kernel>,
 }
 
+/// Identity of an SA, for events.
+pub(super) struct SaIdentity {
+    pub(super) spi: u32,
+    pub(super) direction: SaDirection,
+    /// Name from the configuration. An SA of the kernel has the name of its protection.
+    pub(super) name: String,
+}
+
 #[derive(Debug)]
 struct StaticSa {
     section: SaSection,
@@ -181,13 +189,18 @@ impl Ipsec {
         self.kernel.as_ref()
     }
 
-    /// Returns SPI, direction and name of an SA. An SA of the kernel has the name of its protection.
-    pub(super) fn sa(&self, id: SaId) -> Option<(u32, SaDirection, String)> {
+    /// Returns the identity of an SA.
+    pub(super) fn sa(&self, id: SaId) -> Option<SaIdentity> {
         if let Some(kernel) = &self.kernel {
             let sa = kernel.sa(id)?;
-            return Some((sa.spi, sa.direction, kernel.name(sa.protection).unwrap_or_default()));
+            let name = kernel.name(sa.protection).unwrap_or_default();
+            return Some(SaIdentity { spi: sa.spi, direction: sa.direction, name });
         }
-        self.section(id).map(|section| (section.spi, section.direction, section.name.clone()))
+        self.section(id).map(|section| SaIdentity {
+            spi: section.spi,
+            direction: section.direction,
+            name: section.name.clone(),
+        })
     }
 
     /// Returns the kernel's socket to poll, if used.

@@ -39,6 +39,15 @@ use crate::appliance::env::Env;
 use crate::appliance::loader::LoadedMemory;
 use crate::appliance::pending::stream_ended_error;
 
+/// An established stream for a run.
+pub(super) struct OpenedStream<'a> {
+    pub(super) stream: StreamId,
+    /// Start of its open.
+    pub(super) since: Instant,
+    /// Regions that the peer advertised.
+    pub(super) regions: &'a [Advertised],
+}
+
 /// The current run and recent ended ones, by job number.
 #[derive(Default)]
 pub(super) struct Benches {
@@ -117,12 +126,12 @@ impl Benches {
     pub(super) fn begin(
         &mut self,
         env: &mut Env,
-        (id, since): (u64, Instant),
-        stream: StreamId,
-        regions: &[Advertised],
+        id: u64,
+        opened: OpenedStream<'_>,
         now: Instant,
         out: &mut Effects,
     ) {
+        let OpenedStream { stream, since, regions } = opened;
         let run = self.runs.get_mut(&id).filter(|run| run.ending.is_none());
         // The run has ended meanwhile.
         let Some(run) = run else { return out.push(Effect::Close { stream, abort: true }) };

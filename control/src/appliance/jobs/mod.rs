@@ -32,7 +32,7 @@ use ddp::rdmap::Outcome;
 use ddp::{Qn, Stag, StreamId};
 
 use self::atomics::Atomics;
-use self::bench::Benches;
+use self::bench::{Benches, OpenedStream};
 use self::limits::{Limit, Limits};
 use self::pings::Pings;
 use self::sends::Sends;
@@ -43,6 +43,15 @@ use super::effect::Effects;
 use super::env::Env;
 use super::loader::LoadedMemory;
 use super::pending::{SinkOwner, Task};
+
+/// A message of a task that was completed or has failed.
+pub(super) struct CompletedMessage {
+    pub task: Task,
+    pub stream: StreamId,
+    /// Bytes of a job that the message carries.
+    pub bytes: u64,
+    pub result: Result<Outcome, ApiError>,
+}
 
 /// Operations of all kinds, and their time limits.
 #[derive(Default)]
@@ -193,7 +202,8 @@ impl Jobs {
             Task::Ping(id) => self.pings.begin(env, id, stream),
             Task::Atomic(id) => self.atomics.begin(id, stream, regions, now, out),
             Task::Bench(id, since) => {
-                self.benches.begin(env, (id, since), stream, regions, now, out);
+                let opened = OpenedStream { stream, since, regions };
+                self.benches.begin(env, id, opened, now, out);
             }
         }
     }
@@ -229,12 +239,11 @@ impl Jobs {
     pub(super) fn on_posted(
         &mut self,
         env: &mut Env,
-        stream: StreamId,
-        (task, bytes): (Task, u64),
-        result: Result<Outcome, ApiError>,
+        completed: CompletedMessage,
         now: Instant,
         out: &mut Effects,
     ) {
+        let CompletedMessage { task, stream, bytes, result } = completed;
         match task {
             Task::Job(id) => {
                 self.transfers.on_posted(env, id, bytes, result.map(drop), now, out);

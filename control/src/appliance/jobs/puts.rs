@@ -35,12 +35,8 @@ impl Transfers {
         while let Some(fill) = next_fill(job) {
             env.load(LoadTask::Fill(fill), Loading::Fill { job: id });
         }
-        while let Some((memory, stream, at, len)) = next_message(job) {
-            let source = Source::Region { memory, offset: at, len: len as u32 };
-            let to = TaggedOffset(job.remote_start.1.wrapping_add(job.posted));
-            let (stag, task) = (job.remote_start.0, Task::Job(id));
-            job.advance(len);
-            out.push(Effect::Write { stream, stag, to, source, task, bytes: len });
+        while let Some(write) = next_write(id, job) {
+            out.push(write);
         }
     }
 
@@ -120,15 +116,19 @@ fn next_fill(job: &mut Job) -> Option<Fill> {
     Some(Fill { source, memory, memory_offset: at, file_offset: from, len })
 }
 
-/// Returns the next message: memory, stream, offset in the memory, and length in bytes.
-fn next_message(job: &mut Job) -> Option<(dataplane::memory::Memory, ddp::StreamId, u64, u64)> {
+/// Returns the write of the next message of job `id`, if one may be posted.
+fn next_write(id: u64, job: &mut Job) -> Option<Effect> {
     if job.outstanding >= MAX_POSTED {
         return None;
     }
     let (stream, memory) = (job.stream?, job.memory.clone()?);
     let Work::Put(staging) = &mut job.work else { return None };
     let (at, len) = staging.ready.pop_front()?;
-    Some((memory, stream, at, len))
+    let source = Source::Region { memory, offset: at, len: len as u32 };
+    let to = TaggedOffset(job.remote_start.1.wrapping_add(job.posted));
+    let (stag, task) = (job.remote_start.0, Task::Job(id));
+    job.advance(len);
+    Some(Effect::Write { stream, stag, to, source, task, bytes: len })
 }
 
 fn full_error(target: &RemotePlace, done: u64, capacity: u64) -> String {

@@ -39,6 +39,11 @@ impl Listener {
         self.ids.last().copied().unwrap_or(ListenerId(0))
     }
 
+    /// Returns the protection domain of the listener's streams.
+    pub(in crate::appliance) fn pd(&self) -> PdId {
+        self.pd
+    }
+
     pub(super) fn limits(&self) -> Limits {
         let limits = &self.section.limits;
         Limits { streams: limits.streams, streams_per_peer: limits.streams_per_peer }
@@ -207,10 +212,6 @@ impl Listener {
 
     pub(in crate::appliance) fn section(&self) -> &ListenerSection {
         &self.section
-    }
-
-    pub(in crate::appliance) fn pd(&self) -> PdId {
-        self.pd
     }
 
     pub(in crate::appliance) fn ledger(&self) -> &Ledger {

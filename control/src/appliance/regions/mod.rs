@@ -33,6 +33,7 @@ use ddp::{Access, PdId, Stag, StreamId, advert};
 use self::domains::Domains;
 pub(super) use self::region::preparing_info;
 use self::region::{Region, RegionState};
+pub(super) use self::sections::DeclaredRegion;
 pub(super) use self::stream_memory::Sink;
 use super::env::{Env, Origin};
 use super::loader::{LARGE_REQUEST, LoadTask, LoadedMemory};
@@ -172,12 +173,8 @@ impl Regions {
         // RFC 5042 §6.3.6: the same bytes must not have a second STag.
         let known =
             self.regions.values().map(|region| &region.section).chain(self.loading_sections());
-        if let Some((kind, thing, other)) =
-            known.into_iter().find_map(|r| shared_resource(section, r))
-        {
-            return Err(ApiError::conflict(format!(
-                "{kind} `{thing}` belongs to region `{other}`"
-            )));
+        if let Some(sentence) = known.into_iter().find_map(|r| resource_conflict(section, r)) {
+            return Err(ApiError::conflict(sentence));
         }
         if self.regions.len() as u64 >= u64::from(limits.regions) {
             return Err(ApiError::unavailable(format!(
@@ -560,22 +557,20 @@ impl Regions {
     }
 }
 
-/// Returns the resource that both regions would use: its kind and name, and the name of region `b`.
-fn shared_resource<'a>(
-    a: &RegionSection,
-    b: &'a RegionSection,
-) -> Option<(&'static str, String, &'a str)> {
-    match (&a.backing, &b.backing) {
+/// Returns the error if region `b` has the resource that `a` would use.
+fn resource_conflict(a: &RegionSection, b: &RegionSection) -> Option<String> {
+    let resource = match (&a.backing, &b.backing) {
         (Backing::SharedMemory { object }, Backing::SharedMemory { object: other })
             if object == other =>
         {
-            Some(("shared-memory object", object.clone(), &b.name))
+            format!("shared-memory object `{object}`")
         }
         (Backing::File { path, .. }, Backing::File { path: other, .. }) if path == other => {
-            Some(("file", path.display().to_string(), &b.name))
+            format!("file `{}`", path.display())
         }
-        _ => None,
-    }
+        _ => return None,
+    };
+    Some(format!("{resource} belongs to region `{}`", b.name))
 }
 
 fn completion(

@@ -7,15 +7,22 @@ use super::Regions;
 use super::region::Region;
 use crate::appliance::env::Origin;
 
+/// A live region as configured.
+pub(in crate::appliance) struct DeclaredRegion<'a> {
+    pub(in crate::appliance) section: &'a RegionSection,
+    pub(in crate::appliance) origin: Origin,
+    /// True if peers have the full access of the section.
+    pub(in crate::appliance) has_full_access: bool,
+}
+
 impl Regions {
-    /// Returns the sections of all live regions, with their origin, and true if peers have the section's full access.
-    pub(in crate::appliance) fn declared(
-        &self,
-    ) -> impl Iterator<Item = (&RegionSection, Origin, bool)> {
+    /// Returns all live regions.
+    pub(in crate::appliance) fn declared(&self) -> impl Iterator<Item = DeclaredRegion<'_>> {
         let live = self.regions.values().filter(|region| region.is_live());
-        live.map(|region| {
-            let whole = region.access == Region::max_access(&region.section);
-            (&region.section, region.origin, whole)
+        live.map(|region| DeclaredRegion {
+            section: &region.section,
+            origin: region.origin,
+            has_full_access: region.access == Region::max_access(&region.section),
         })
     }
 

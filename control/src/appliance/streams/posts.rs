@@ -123,7 +123,8 @@ impl Streams {
         &mut self,
         env: &mut Env,
         id: StreamId,
-        (stag, to): (Stag, TaggedOffset),
+        stag: Stag,
+        to: TaggedOffset,
         source: Source<Memory>,
         post: Post,
     ) {

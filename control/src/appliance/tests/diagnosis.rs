@@ -127,7 +127,9 @@ fn streams_that_ended_in_order_and_rejected_ones_are_not_kept() {
     bench.close_stream(1, CloseReason::PeerShutdown);
     let error = bench.diagnose(ExplainSubject::Stream(ApiStream(1))).unwrap_err();
     assert_eq!(error.message, "stream 0000000000000001 ended: closed by the peer");
-    assert_eq!(bench.core.flights().archive_size(), (0, 0, 0));
+    assert_eq!(bench.core.flights().live_count(), 0);
+    assert_eq!(bench.core.flights().archived_count(), 0);
+    assert_eq!(bench.core.flights().archive_bytes(), 0);
 }
 
 #[test]
@@ -275,8 +277,9 @@ fn the_archive_is_bounded_and_keeps_the_newest() {
         bench.accept_stream(id, PEER);
         bench.close_stream(id, timeout());
     }
-    let (live, archived, bytes) = bench.core.flights().archive_size();
-    assert_eq!((live, archived), (0, 256));
+    assert_eq!(bench.core.flights().live_count(), 0);
+    assert_eq!(bench.core.flights().archived_count(), 256);
+    let bytes = bench.core.flights().archive_bytes();
     assert!(bytes <= 1 << 20, "{bytes}");
     assert!(bench.diagnose(ExplainSubject::Stream(ApiStream(144))).is_err());
     assert_eq!(bench.flight(145).stream, ApiStream(145));
@@ -557,7 +560,7 @@ fn one_peers_records_evict_no_other_peers() {
         bench.accept_stream(id, PEER);
         bench.close_stream(id, timeout());
     }
-    assert_eq!(bench.core.flights().archive_size().1, 4);
+    assert_eq!(bench.core.flights().archived_count(), 4);
     bench.flight(1);
     bench.flight(20);
 }
@@ -570,7 +573,7 @@ fn the_archive_has_the_bounds_of_the_configuration_and_can_be_off() {
         bench.accept_stream(id, PEER);
         bench.close_stream(id, timeout());
     }
-    assert_eq!(bench.core.flights().archive_size().1, 3);
+    assert_eq!(bench.core.flights().archived_count(), 3);
     assert!(bench.diagnose(ExplainSubject::Stream(ApiStream(6))).is_err());
     bench.flight(7);
 
@@ -580,7 +583,8 @@ fn the_archive_has_the_bounds_of_the_configuration_and_can_be_off() {
         bench.accept_stream(id, PEER);
         bench.close_stream(id, timeout());
     }
-    let (_, archived, bytes) = bench.core.flights().archive_size();
+    let flights = bench.core.flights();
+    let (archived, bytes) = (flights.archived_count(), flights.archive_bytes());
     assert!(archived < 200 && archived > 20 && bytes <= 64 << 10, "{archived}, {bytes}");
     bench.flight(200);
 
@@ -591,13 +595,15 @@ fn the_archive_has_the_bounds_of_the_configuration_and_can_be_off() {
         bench.close_stream(id, timeout());
     }
     bench.reload(&text_of(4)).unwrap();
-    assert_eq!(bench.core.flights().archive_size().1, 4);
+    assert_eq!(bench.core.flights().archived_count(), 4);
     bench.flight(6);
 
     let mut bench = bench_with(&format!("{BASIC}\n[management]\nrecorder = false\n"));
     bench.accept_stream(1, PEER);
     bench.close_stream(1, timeout());
-    assert_eq!(bench.core.flights().archive_size(), (0, 0, 0));
+    assert_eq!(bench.core.flights().live_count(), 0);
+    assert_eq!(bench.core.flights().archived_count(), 0);
+    assert_eq!(bench.core.flights().archive_bytes(), 0);
     let error = bench.diagnose(ExplainSubject::Stream(ApiStream(1))).unwrap_err();
     assert!(error.hint.unwrap().contains("recorder = true"));
 }

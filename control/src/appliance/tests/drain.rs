@@ -127,7 +127,7 @@ fn operator_drain_refuses_new_streams_and_keeps_live_ones() {
         let Ok(Reply::Status(status)) = answer(&mut pending) else { panic!() };
         assert_eq!((status.state.as_str(), status.streams_left), ("draining", Some(1)));
         assert!(status.notes[0].contains("1 stream is left"), "{:?}", status.notes);
-        assert_eq!(bench.core.stage().0, crate::notify::Stage::Draining);
+        assert_eq!(bench.core.stage(), crate::notify::Stage::Draining);
         let peer = |id| Event::Incoming {
             stream: StreamId(id),
             listener: bench.listener("in"),

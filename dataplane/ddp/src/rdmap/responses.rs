@@ -45,6 +45,15 @@ pub(crate) enum SentResponse {
     Atomic,
 }
 
+/// A Read that still reads from its region.
+#[derive(Debug)]
+pub(crate) struct PendingRead {
+    pub(crate) request: ReadRequestRepr,
+    pub(crate) origin: RequestSegment,
+    /// True if its response was handed to DDP.
+    pub(crate) begun: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct Responses<M> {
     waiting: LazyDeque<Response<M>>,
@@ -121,26 +130,23 @@ impl<M: RegionMemory> Responses<M> {
         self.sent.pop_back();
     }
 
-    /// Returns the oldest unfinished Read from this STag, the segment of its request, and whether its response has
-    /// begun. `current`: true if the last response handed to DDP has not been handed to the LLP completely.
-    pub(crate) fn find_read(
-        &self,
-        stag: Stag,
-        current: bool,
-    ) -> Option<(ReadRequestRepr, RequestSegment, bool)> {
+    /// Returns the oldest unfinished Read from this STag. `current`: true if the last response handed to DDP has not
+    /// been handed to the LLP completely.
+    pub(crate) fn find_read(&self, stag: Stag, current: bool) -> Option<PendingRead> {
         let last = self.sent.back().filter(|_| current).and_then(|sent| match sent {
-            SentResponse::Read { request, origin } => Some((*request, origin.clone(), true)),
+            SentResponse::Read { request, origin } => {
+                Some(PendingRead { request: *request, origin: origin.clone(), begun: true })
+            }
             SentResponse::Atomic => None,
         });
         let waiting = self.waiting.iter().filter_map(|response| match response {
             Response::Read { request, request_segment: origin, .. } => {
-                Some((*request, origin.clone(), false))
+                Some(PendingRead { request: *request, origin: origin.clone(), begun: false })
             }
             Response::Atomic(_) => None,
         });
-        let matches_stag = |(request, ..): &(ReadRequestRepr, RequestSegment, bool)| {
-            request.source_stag == stag && request.size > 0
-        };
+        let matches_stag =
+            |read: &PendingRead| read.request.source_stag == stag && read.request.size > 0;
         last.into_iter().chain(waiting).find(matches_stag)
     }
 

@@ -19,7 +19,7 @@ use crate::memory::RegionMemory;
 use crate::message::{Failure, Message, Source};
 use crate::rdmap::access_checks::StreamIdentity;
 use crate::rdmap::operations::{Operations, OutstandingAtomic};
-use crate::rdmap::responses::{Response, Responses};
+use crate::rdmap::responses::{PendingRead, Response, Responses};
 use crate::rdmap::{
     Checks, Config, Counters, Error, ErrorCode, Event, RdmapError, Terminate, WorkRequest,
 };
@@ -372,7 +372,8 @@ impl<M: RegionMemory> Stream<M> {
     /// §4.8). Returns whether there was one.
     fn terminate_reads(&mut self, stag: Stag, buffers: Option<&mut BufferPool>) -> bool {
         let current = self.current_is_response && self.ddp.has_unsent();
-        let Some((request, origin, begun)) = self.responses.find_read(stag, current) else {
+        let Some(PendingRead { request, origin, begun }) = self.responses.find_read(stag, current)
+        else {
             return false;
         };
         if self.ended {

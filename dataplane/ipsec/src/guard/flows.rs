@@ -48,8 +48,9 @@ impl Key {
             | flag(direction == Direction::Out, Key::OUT)
             | flag(flow.ike, Key::IKE)
             | Key::USED;
-        let ports = flow.ports.unwrap_or_default();
-        let rest = Key::pack_rest(ports, flow.protocol, flow.icmp.unwrap_or_default(), flags);
+        let (local, remote) = flow.ports.unwrap_or_default();
+        let icmp = flow.icmp.unwrap_or_default();
+        let rest = Key::pack_rest(local, remote, flow.protocol, icmp, flags);
         Key { local: number(&flow.local), remote: number(&flow.remote), ports_and_flags: rest }
     }
 
@@ -88,16 +89,17 @@ impl Key {
         let [source, destination] = ends;
         let &[s0, s1, d0, d1] = ports;
         let (from, to) = (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1]));
-        let (local, remote, ports, way) = match direction {
-            Direction::Out => (source, destination, (from, to), Key::OUT),
-            Direction::In => (destination, source, (to, from), 0),
+        let (local, remote, local_port, remote_port, way) = match direction {
+            Direction::Out => (source, destination, from, to, Key::OUT),
+            Direction::In => (destination, source, to, from, 0),
         };
-        let rest = Key::pack_rest(ports, protocol, 0, families | Key::HAS_PORTS | Key::USED | way);
+        let flags = families | Key::HAS_PORTS | Key::USED | way;
+        let rest = Key::pack_rest(local_port, remote_port, protocol, 0, flags);
         Some(Key { local, remote, ports_and_flags: rest })
     }
 
     #[inline]
-    fn pack_rest((local, remote): (u16, u16), protocol: u8, icmp: u8, flags: u64) -> u64 {
+    fn pack_rest(local: u16, remote: u16, protocol: u8, icmp: u8, flags: u64) -> u64 {
         u64::from(local) << 48
             | u64::from(remote) << 32
             | u64::from(protocol) << 24
@@ -145,7 +147,7 @@ impl Flows {
         let key = Key::new(flow, direction);
         let slot = key.slot();
         let (known, decision) = self.cache[slot];
-        if known == key { decision } else { self.look_up(flow, direction, (key, slot)) }
+        if known == key { decision } else { self.look_up(flow, direction, key, slot) }
     }
 
     #[inline(never)]
@@ -153,7 +155,8 @@ impl Flows {
         &mut self,
         flow: &Flow,
         direction: Direction,
-        (key, place): (Key, usize),
+        key: Key,
+        place: usize,
     ) -> Decision<Protection> {
         let decision = match self.spd.decide(flow, direction) {
             Decision::Protect(&protection) => Decision::Protect(protection),

@@ -41,7 +41,8 @@ impl Guard {
         id: SaId,
         protection: Protection,
         parameters: &Parameters,
-        (window, top): (u16, u64),
+        window: u16,
+        top: u64,
     ) -> Result<(), SaError> {
         let Some(protected) = self.protections.get(usize::from(protection.0)) else {
             return Err(SaError::Protection(protection.0));

@@ -114,9 +114,9 @@ pub(crate) fn pair(mode: impl Fn(u8, u8) -> Mode) -> (Guard, Guard) {
     let (mut a, mut b) = (guard(0, [0, 0]), guard(0, [0, 0]));
     let (there, back) = (parameters(1001, mode(1, 2)), parameters(1002, mode(2, 1)));
     a.add_outbound(id(&there), STRONG, &there, None).unwrap();
-    b.add_inbound(id(&there), STRONG, &there, (64, 0)).unwrap();
+    b.add_inbound(id(&there), STRONG, &there, 64, 0).unwrap();
     b.add_outbound(id(&back), STRONG, &back, None).unwrap();
-    a.add_inbound(id(&back), STRONG, &back, (64, 0)).unwrap();
+    a.add_inbound(id(&back), STRONG, &back, 64, 0).unwrap();
     (a, b)
 }
 

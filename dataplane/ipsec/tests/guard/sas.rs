@@ -66,7 +66,7 @@ fn newest_sa_sends_and_older_ones_still_receive() {
     let (mut a, mut b) = pair(transport);
     let old = send(&mut a, &packet(6, 1, 2, 100), NOW).unwrap();
     let next = parameters(3001, Mode::Transport);
-    b.add_inbound(id(&next), STRONG, &next, (64, 0)).unwrap();
+    b.add_inbound(id(&next), STRONG, &next, 64, 0).unwrap();
     a.add_outbound(id(&next), STRONG, &next, None).unwrap();
     let new = send(&mut a, &packet(6, 1, 2, 100), NOW).unwrap();
     assert_eq!(new[20..24], 3001u32.to_be_bytes());
@@ -86,7 +86,7 @@ fn packet_of_other_workers_sa_is_passed_to_it() {
     let (mut a, _) = pair(transport);
     let mut b = guard(1, [0, 0]);
     let forward = parameters(1001, Mode::Transport);
-    b.add_inbound(id(&forward), STRONG, &forward, (64, 0)).unwrap();
+    b.add_inbound(id(&forward), STRONG, &forward, 64, 0).unwrap();
     let backward = parameters(1002, Mode::Transport);
     b.add_outbound(id(&backward), STRONG, &backward, None).unwrap();
     let sealed = send(&mut a, &packet(6, 1, 2, 100), NOW).unwrap();
@@ -139,7 +139,7 @@ fn resumed_receiver_refuses_replayed_numbers() {
     let first: Vec<_> =
         (0..100).map(|_| send(&mut a, &packet(6, 1, 2, 60), NOW).unwrap()).collect();
     let mut b = guard(0, [0, 0]);
-    b.add_inbound(id(&forward), STRONG, &forward, (64, 90)).unwrap();
+    b.add_inbound(id(&forward), STRONG, &forward, 64, 90).unwrap();
     for (n, sealed) in (1..).zip(&first) {
         let taken = receive(&mut b, sealed, NOW);
         // Below the window, a low half is extended to a number 2^32 higher (RFC 4303 appendix A2.2), and the ICV does
@@ -198,13 +198,13 @@ fn flow_strength_is_that_of_weakest_sa() {
     let strong = parameters_of(1001, Algorithm::AesGcm256);
     a.add_outbound(id(&strong), STRONG, &strong, None).unwrap();
     assert_eq!(a.strength(&flow), None);
-    a.add_inbound(id(&strong), STRONG, &strong, (64, 0)).unwrap();
+    a.add_inbound(id(&strong), STRONG, &strong, 64, 0).unwrap();
     assert_eq!(a.strength(&flow), Some(Strength::from_bits(256)));
     for (spi, algorithm, bits) in
         [(1002, Algorithm::AesGcm128, 128), (1003, Algorithm::NullHmacSha256, 0)]
     {
         let weaker = parameters_of(spi, algorithm);
-        a.add_inbound(id(&weaker), STRONG, &weaker, (64, 0)).unwrap();
+        a.add_inbound(id(&weaker), STRONG, &weaker, 64, 0).unwrap();
         assert_eq!(a.strength(&flow), Some(Strength::from_bits(bits)));
     }
     let udp = Flow::parse(&packet(17, 1, 2, 40), false).unwrap();
@@ -277,7 +277,7 @@ fn readded_sa_with_same_keys_refuses_replays() {
         workers.iter_mut().for_each(|worker| worker.share_windows(windows.clone()));
         let forward = parameters(1001, Mode::Transport);
         for worker in &mut workers {
-            worker.add_inbound(SaId(1), STRONG, &forward, (64, 0)).unwrap();
+            worker.add_inbound(SaId(1), STRONG, &forward, 64, 0).unwrap();
         }
         let clear = packet(6, 1, 2, 100);
         let mut sealed = || send(&mut sender, &clear, NOW).unwrap();
@@ -293,7 +293,7 @@ fn readded_sa_with_same_keys_refuses_replays() {
             worker.set_policies(Spd::new(list.clone()).unwrap(), [0, owner]);
         }
         let add = |worker: &mut Guard| {
-            worker.add_inbound(SaId(2), OTHER, &forward, (1024, 7)).unwrap();
+            worker.add_inbound(SaId(2), OTHER, &forward, 1024, 7).unwrap();
         };
         if late {
             add(&mut workers[1]);
@@ -320,7 +320,7 @@ fn readded_sa_with_same_keys_refuses_replays() {
         worker.remove(SaId(2), Direction::In);
         let keys = Keys::new(vec![8; 20], Vec::new());
         let renewed = Parameters { keys, ..parameters(1001, Mode::Transport) };
-        worker.add_inbound(SaId(3), OTHER, &renewed, (64, 0)).unwrap();
+        worker.add_inbound(SaId(3), OTHER, &renewed, 64, 0).unwrap();
         let mut sender = guard(0, [0, 0]);
         sender.add_outbound(SaId(3), STRONG, &renewed, None).unwrap();
         let sealed = send(&mut sender, &clear, NOW).unwrap();
@@ -345,9 +345,9 @@ fn flow_guarantee_holds_unless_policy_or_sa_is_weaker() {
         // Without an SA no packet passes, so the guarantee holds.
         assert!(a.guarantees(&flow, least));
         a.add_outbound(id(&strong), STRONG, &strong, None).unwrap();
-        a.add_inbound(id(&strong), STRONG, &strong, (64, 0)).unwrap();
+        a.add_inbound(id(&strong), STRONG, &strong, 64, 0).unwrap();
         assert!(a.guarantees(&flow, least));
-        a.add_inbound(id(&weak), STRONG, &weak, (64, 0)).unwrap();
+        a.add_inbound(id(&weak), STRONG, &weak, 64, 0).unwrap();
         assert!(!a.guarantees(&flow, least) && a.guarantees(&flow, Strength::from_bits(128)));
         a.remove(id(&weak), Direction::In);
         a.add_outbound(id(&weak), STRONG, &weak, None).unwrap();

@@ -45,9 +45,9 @@ impl TcpCodec {
             }
             None => peer_iss,
         };
-        let isses = (peer_iss ^ 0x5555_5555, peer_iss);
+        let iss = peer_iss ^ 0x5555_5555;
         Ok(TcpCodec {
-            exchange: Exchange::new(streams, isses, ports, Strictness::IgnoreWindow),
+            exchange: Exchange::new(streams, iss, peer_iss, ports, Strictness::IgnoreWindow),
             synchronized: false,
             acknowledged: (0, 0),
         })

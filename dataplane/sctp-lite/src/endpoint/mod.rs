@@ -42,6 +42,7 @@ use crate::seam::TxBatch;
 use crate::session::PrivateDataTooLong;
 use base::{Instant, MaybeInstant};
 use ddp::{PdId, PeerId, RegionMemory, StreamId, Ulp};
+use slot::AcceptedStream;
 use std::sync::Arc;
 use thiserror::Error;
 use transport::recorder::Record;
@@ -295,7 +296,8 @@ impl<M: RegionMemory> Endpoint<M> {
         cx: &mut Context<'_, M>,
     ) -> Result<(), AnswerError> {
         self.now = now;
-        self.upper.accept(now, session, (id, pd, private_data, ulp.into()), cx)?;
+        let answer = AcceptedStream { id, pd, private_data, ulp: ulp.into() };
+        self.upper.accept(now, session, answer, cx)?;
         self.process_changes(cx);
         Ok(())
     }

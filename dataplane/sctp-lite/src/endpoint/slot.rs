@@ -19,6 +19,15 @@ const ETYPE_STARTUP: u8 = 0;
 /// RFC 6581 §8: local catastrophic error.
 const CODE_LOCAL: u8 = 5;
 
+/// The stream for which a request is accepted.
+pub(super) struct AcceptedStream<'a> {
+    pub(super) id: StreamId,
+    pub(super) pd: PdId,
+    /// Private data of the Accept.
+    pub(super) private_data: &'a [u8],
+    pub(super) ulp: UlpConfig,
+}
+
 /// The parts of the endpoint that a slot uses.
 pub(super) struct Env<'a> {
     pub(super) config: &'a EndpointConfig,
@@ -170,13 +179,11 @@ impl<M: RegionMemory> SessionSlot<M> {
     /// Accepts the request. If the Read limits of the two ends do not match, the request is rejected instead.
     pub(super) fn accept(
         &mut self,
-        id: StreamId,
-        pd: PdId,
-        private_data: &[u8],
-        ulp: UlpConfig,
+        answer: AcceptedStream<'_>,
         env: &mut Env<'_>,
         cx: &mut Context<'_, M>,
     ) {
+        let AcceptedStream { id, pd, private_data, ulp } = answer;
         let (mut reply, mut agreed) = (None, None);
         match self
             .requested
@@ -278,7 +285,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         env: &Env<'_>,
         cx: &mut Context<'_, M>,
     ) {
-        let stream = Ulp::new_accepted(id, (pd, env.peer), ulp, agreed, Stag(0));
+        let stream = Ulp::new_accepted(id, pd, env.peer, ulp, agreed, Stag(0));
         let mut full = Box::new(AcceptedSession { stream, agreed });
         // The order key is the DDP-SSN: 0 was the Initiate or Accept, 1 is the first segment.
         full.stream.sink(cx.reborrow()).order_complete(OrderKey(1));

@@ -15,14 +15,14 @@ mod segment;
 
 use super::config::EndpointConfig;
 use super::event::{CloseReason, SctpReason, SessionId};
-use super::slot::{Env, SessionSlot, requested_enhanced};
+use super::slot::{AcceptedStream, Env, SessionSlot, requested_enhanced};
 use super::{AnswerError, Context, Event, OpenError, State};
 use crate::seam::{MessageOutcome, MessageRef, ReceivedMessage};
 use crate::session::{
     ArrivalResult, Message, PrivateDataTooLong, Session, UnmatchedMessage, mulpdu,
 };
 use base::Instant;
-use ddp::{OpenRequest, PdId, PeerId, RegionMemory, StreamId, UlpConfig};
+use ddp::{OpenRequest, PeerId, RegionMemory, StreamId};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use transport::retransmit_buffer::MemoryUse;
@@ -292,14 +292,11 @@ impl<M: RegionMemory> Upper<M> {
         &mut self,
         now: Instant,
         session: SessionId,
-        answer: (StreamId, PdId, &[u8], UlpConfig),
+        answer: AcceptedStream<'_>,
         cx: &mut Context<'_, M>,
     ) -> Result<(), AnswerError> {
-        let (id, pd, private_data, ulp) = answer;
-        self.check_deciding(session, private_data)?;
-        self.with_slot(session.stream, now, |slot, env| {
-            slot.accept(id, pd, private_data, ulp, env, cx);
-        });
+        self.check_deciding(session, answer.private_data)?;
+        self.with_slot(session.stream, now, |slot, env| slot.accept(answer, env, cx));
         Ok(())
     }
 

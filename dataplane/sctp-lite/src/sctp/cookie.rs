@@ -72,7 +72,8 @@ pub struct Cookie {
 pub(super) fn issue(
     secrets: &Secrets,
     ends: &Ends,
-    (now, life): (Instant, Duration),
+    now: Instant,
+    life: Duration,
     terms: &NegotiatedTerms,
     ties: TieTags,
 ) -> [u8; COOKIE_LEN] {
@@ -179,7 +180,7 @@ mod tests {
     }
 
     fn issue_at(now: Instant) -> [u8; COOKIE_LEN] {
-        issue(&secrets(), &ends(), (now, LIFE), &terms(), TieTags { local: 5, peer: 6 })
+        issue(&secrets(), &ends(), now, LIFE, &terms(), TieTags { local: 5, peer: 6 })
     }
 
     // RFC 9260 §5.1.3: the returned cookie restores all terms, with its staleness.

@@ -290,8 +290,8 @@ impl Association {
                 let after = self.on_acknowledged(now, acknowledged);
                 if self.transition_to(Transition::PeerShutdown) {
                     if self.sender.has_records() {
-                        let shutdown = (chunk_type::SHUTDOWN, cumulative);
-                        self.sender.note_answer(now, Kind::FinReceived, shutdown);
+                        let kind = Kind::FinReceived;
+                        self.sender.note_answer(now, kind, chunk_type::SHUTDOWN, cumulative);
                     }
                     self.timers.set(Timer::Guard, now + self.config.shutdown_guard);
                     self.push_event(Event::PeerShutdown);

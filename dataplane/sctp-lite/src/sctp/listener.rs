@@ -273,7 +273,7 @@ impl InitAck {
         now: Instant,
         tx: &mut impl TxBatch,
     ) -> SendOutcome {
-        let cookie = cookie::issue(secrets, ends, (now, self.cookie_life), &self.terms, self.ties);
+        let cookie = cookie::issue(secrets, ends, now, self.cookie_life, &self.terms, self.ties);
         let mut parameters: SmallVec<[Parameter<'_>; 8]> = SmallVec::new();
         // RFC 9260 §5.1 B, §3.3.3.1.1; RFC 5043 §11.1.
         parameters.push(Parameter::StateCookie(&cookie));

@@ -37,7 +37,8 @@ impl Exchange {
     /// Creates the state before the first segment.
     pub fn new(
         streams: Streams,
-        (iss, peer_iss): (u32, u32),
+        iss: u32,
+        peer_iss: u32,
         ports: (u16, u16),
         rigour: Strictness,
     ) -> Exchange {

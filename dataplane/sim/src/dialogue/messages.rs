@@ -105,7 +105,7 @@ pub(super) fn user_message(args: &Args) -> Result<Option<Vec<u8>>, String> {
                 None => pattern_bytes(mo.into(), len),
             };
             let (qn, msn) = (args.number("qn", 0)? as u32, args.number("msn", 1)? as u32);
-            message.extend(oracle::untagged(version, last, [0; 5], (qn, msn, mo), &payload));
+            message.extend(oracle::untagged(version, last, [0; 5], qn, msn, mo, &payload));
         }
         name => {
             let known = FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, code)| *code);

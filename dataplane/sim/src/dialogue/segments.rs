@@ -68,7 +68,8 @@ pub(super) fn play<S: Subject>(script: &Script) -> Result<(), ScriptError> {
         subject: S::new(&Settings(rest), &streams)?,
         exchange: Exchange::new(
             streams,
-            (numbers[0], numbers[1]),
+            numbers[0],
+            numbers[1],
             (PEER_PORT, LOCAL_PORT),
             Strictness::Exact,
         ),

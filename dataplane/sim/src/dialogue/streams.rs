@@ -200,7 +200,9 @@ fn append(stream: &mut Stream, kind: &str, args: &Args) -> Result<(), String> {
                 args.number("ver", 1)? as u8,
                 args.switch("last", true)?,
                 [rsvd[3], rsvd[4], rsvd[5], rsvd[6], rsvd[7]],
-                (args.number("qn", 0)? as u32, args.number("msn", 1)? as u32, mo as u32),
+                args.number("qn", 0)? as u32,
+                args.number("msn", 1)? as u32,
+                mo as u32,
                 &payload,
             );
             stream.fpdu(&ulpdu, parse_flaw(args)?);

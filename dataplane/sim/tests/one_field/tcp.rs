@@ -59,11 +59,11 @@ fn stream(markers: bool, crc: bool) -> oracle::Stream {
 
 pub(crate) fn send(control: u8, msn: u32, stag: u32, payload: &[u8]) -> Vec<u8> {
     let [a, b, c, d] = stag.to_be_bytes();
-    oracle::untagged(1, true, [0x40 | control, a, b, c, d], (0, msn, 0), payload)
+    oracle::untagged(1, true, [0x40 | control, a, b, c, d], 0, msn, 0, payload)
 }
 
 fn request(control: u8, qn: u32, msn: u32, payload: &[u8]) -> Vec<u8> {
-    oracle::untagged(1, true, [0x40 | control, 0, 0, 0, 0], (qn, msn, 0), payload)
+    oracle::untagged(1, true, [0x40 | control, 0, 0, 0, 0], qn, msn, 0, payload)
 }
 
 fn read_request() -> Vec<u8> {
@@ -269,14 +269,14 @@ impl Conversation {
     fn first(&self) -> Vec<u8> {
         match self.setting.rdmap {
             true => send(3, 1, 0, b"first"),
-            false => oracle::untagged(1, true, [0; 5], (0, 1, 0), b"first"),
+            false => oracle::untagged(1, true, [0; 5], 0, 1, 0, b"first"),
         }
     }
 
     fn last(&self, msn: u32) -> Vec<u8> {
         match self.setting.rdmap {
             true => send(3, msn, 0, b"last"),
-            false => oracle::untagged(1, true, [0; 5], (0, msn, 0), b"last"),
+            false => oracle::untagged(1, true, [0; 5], 0, msn, 0, b"last"),
         }
     }
 
@@ -449,7 +449,7 @@ fn conversations() -> Vec<Conversation> {
     let bare = Setting { name: "bare DDP", rdmap: false, ..RDMAP };
     for setting in [bare, Setting { name: "bare DDP, markers", markers: true, ..bare }] {
         let tagged = oracle::tagged(1, true, 0, OPEN.0, 16, &[9; 64]);
-        let untagged = oracle::untagged(1, true, [0; 5], (0, 2, 0), &[1; 40]);
+        let untagged = oracle::untagged(1, true, [0; 5], 0, 2, 0, &[1; 40]);
         let step = Step::Ulpdu { bytes: tagged, fields: bare_ddp(fields::TAGGED), next_msn: 2 };
         all.push(Conversation { name: "ddp tagged", setting, post: Post::Nothing, step });
         let step = Step::Ulpdu { bytes: untagged, fields: bare_ddp(fields::UNTAGGED), next_msn: 3 };

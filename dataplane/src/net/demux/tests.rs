@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ids::InterfaceId;
-use crate::net::path::write_ip_frame;
+use crate::net::path::{IpHeader, write_ip_frame};
 use crate::net::tests::config;
 use smoltcp::wire::Ipv6Packet;
 
@@ -23,13 +23,14 @@ fn our_interfaces() -> [Interface; 2] {
 /// Returns a frame from the peer with this payload behind the IP header.
 fn frame(vlan: Option<u16>, v6: bool, protocol: IpProtocol, payload: &[u8]) -> Vec<u8> {
     let peer = interface(vlan, PEER, 2);
-    let addresses = if v6 {
+    let (source, destination) = if v6 {
         ("2001:db8::2".parse().unwrap(), "2001:db8::1".parse().unwrap())
     } else {
         ([10, 0, 0, 2].into(), [10, 0, 0, 1].into())
     };
     let mut out = Vec::new();
-    write_ip_frame(&mut out, &peer, US, addresses, (protocol, 64), payload.len(), |p| {
+    let header = IpHeader { source, destination, protocol, hop_limit: 64 };
+    write_ip_frame(&mut out, &peer, US, header, payload.len(), |p| {
         p.copy_from_slice(payload);
     });
     out

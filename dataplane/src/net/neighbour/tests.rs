@@ -30,7 +30,7 @@ fn claim(
 const ANSWER: ClaimKind = ClaimKind::Answer { overrides: true };
 
 fn state(cache: &NeighbourCache, n: u16) -> &'static str {
-    cache.iter().find(|(a, ..)| *a == ip(n)).map_or("none", |(.., s)| s)
+    cache.iter().find(|found| found.address == ip(n)).map_or("none", |found| found.state)
 }
 
 /// Returns a cache that has resolved neighbour 1 to `A` at time 0.

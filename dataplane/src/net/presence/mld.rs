@@ -24,7 +24,9 @@ use smoltcp::wire::IpProtocol;
 use super::Jitter;
 use crate::checksum;
 use crate::drops::DropReason;
+use crate::net::icmp::ReceivedIcmpv6;
 use crate::net::interface::{Interface, group_mac, solicited_node};
+use crate::net::path::IpHeader;
 use crate::net::protocol::ICMPV6;
 use crate::net::{Outbox, path};
 
@@ -177,11 +179,9 @@ pub(super) struct Query {
 }
 
 impl Query {
-    /// Parses a query with this source and hop limit (RFC 3810 §6.2, §8.1).
-    pub(super) fn read(
-        (source, hop_limit): (Ipv6Addr, u8),
-        message: &[u8],
-    ) -> Result<Query, DropReason> {
+    /// Parses a query and checks its source and hop limit (RFC 3810 §6.2, §8.1).
+    pub(super) fn read(received: &ReceivedIcmpv6<'_>) -> Result<Query, DropReason> {
+        let ReceivedIcmpv6 { source, hop_limit, message, .. } = *received;
         let older = message.len() == V1_LEN;
         let on_link = hop_limit == 1 && source.is_unicast_link_local();
         if !on_link || !(older || message.len() >= QUERY_LEN) {
@@ -242,12 +242,13 @@ fn send_report_v1(interface: &Interface, group: Ipv6Addr, out: &mut Outbox) {
 /// alert (RFC 3810 §5).
 fn send(interface: &Interface, destination: Ipv6Addr, mut message: Vec<u8>, out: &mut Outbox) {
     let Some(source) = addresses(interface).find(Ipv6Addr::is_unicast_link_local) else { return };
-    let ends = (IpAddr::V6(source), IpAddr::V6(destination));
-    let sum = checksum::segment(ends.0, ends.1, ICMPV6, &message);
-    message[2..4].copy_from_slice(&sum.to_be_bytes());
     let (to, len) = (group_mac(destination), ROUTER_ALERT.len() + message.len());
+    let (source, destination) = (IpAddr::V6(source), IpAddr::V6(destination));
+    let sum = checksum::segment(source, destination, ICMPV6, &message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let header = IpHeader { source, destination, protocol: IpProtocol::HopByHop, hop_limit: 1 };
     out.push_frame(interface.port, |bytes| {
-        path::write_ip_frame(bytes, interface, to, ends, (IpProtocol::HopByHop, 1), len, |p| {
+        path::write_ip_frame(bytes, interface, to, header, len, |p| {
             let (alert, rest) = p.split_at_mut(ROUTER_ALERT.len());
             alert.copy_from_slice(&ROUTER_ALERT);
             rest.copy_from_slice(&message);

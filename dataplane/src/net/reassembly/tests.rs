@@ -7,7 +7,7 @@ use super::*;
 use crate::ids::InterfaceId;
 use crate::net::demux::{Kind, L4Check, demux};
 use crate::net::interface::Interface;
-use crate::net::path::write_ip_frame;
+use crate::net::path::{IpHeader, write_ip_frame};
 use crate::net::protocol::TCP;
 use crate::net::tests::config;
 
@@ -23,8 +23,8 @@ fn packet(vlan: Option<u16>, v6: bool, peer: u8, len: usize) -> Vec<u8> {
     let pick = |i: &Interface| i.addresses().find(|a| a.is_ipv6() == v6).unwrap();
     let (source, destination) = (pick(&sender), pick(&interface(vlan, 1)));
     let mut out = Vec::new();
-    let ends = (source, destination);
-    write_ip_frame(&mut out, &sender, [2, 0, 0, 0, 0, 1], ends, (IpProtocol::Tcp, 64), len, |p| {
+    let header = IpHeader { source, destination, protocol: IpProtocol::Tcp, hop_limit: 64 };
+    write_ip_frame(&mut out, &sender, [2, 0, 0, 0, 0, 1], header, len, |p| {
         for (i, byte) in p.iter_mut().enumerate() {
             *byte = (i * 7 + i / 256) as u8;
         }

@@ -11,6 +11,7 @@ use crate::api::{
 };
 use crate::io::PortIo;
 use crate::memory::Memory;
+use crate::net::neighbour::Neighbour;
 use crate::worker::flows::conn::{Stage, Stream};
 use crate::worker::flows::echo::EchoCount;
 use crate::worker::flows::lower_layer::{AnswerError, LowerLayerMut};
@@ -302,7 +303,7 @@ impl<Io: PortIo> Core<Io> {
     fn list_neighbours(&mut self, ticket: Ticket) {
         let interfaces = self.env.network.interfaces().iter();
         let neighbours = interfaces.flat_map(|i| {
-            i.neighbours.iter().map(|(address, mac, state)| NeighbourInfo {
+            i.neighbours.iter().map(|Neighbour { address, mac, state }| NeighbourInfo {
                 interface: InterfaceId(i.id.0),
                 address,
                 mac,

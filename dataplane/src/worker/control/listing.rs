@@ -31,6 +31,14 @@ struct ListRequest {
     next_slot: u32,
 }
 
+/// Part of a list, reported in one turn.
+struct ListPart {
+    streams: Vec<StreamInfo>,
+    associations: Vec<AssociationInfo>,
+    /// True if the list is then complete.
+    last: bool,
+}
+
 impl ListRequests {
     #[inline]
     pub(in crate::worker) fn is_empty(&self) -> bool {
@@ -68,25 +76,24 @@ impl<Io: PortIo> Core<Io> {
     #[inline(never)]
     pub(in crate::worker) fn continue_list(&mut self, now: Instant) -> bool {
         let Some(mut listing) = self.list_requests.0.pop_front() else { return false };
-        let (streams, associations, last) = match listing.selection {
-            StreamSelection::Stream(id) => (
-                self.streams
-                    .find_stream(id)
-                    .and_then(|at| self.stream_info(at, now))
-                    .into_iter()
-                    .collect(),
-                Vec::new(),
-                true,
-            ),
+        let part = match listing.selection {
+            StreamSelection::Stream(id) => {
+                let found = self.streams.find_stream(id);
+                let info = found.and_then(|at| self.stream_info(at, now));
+                let streams = info.into_iter().collect();
+                ListPart { streams, associations: Vec::new(), last: true }
+            }
             StreamSelection::Association(name) => {
                 let found = self.associations.find_by_name(name);
                 let info = found.and_then(|at| self.associations.info(at, now));
-                (Vec::new(), info.into_iter().collect(), true)
+                let associations = info.into_iter().collect();
+                ListPart { streams: Vec::new(), associations, last: true }
             }
             StreamSelection::All | StreamSelection::Associations => {
                 self.collect_part(&mut listing, now)
             }
         };
+        let ListPart { streams, associations, last } = part;
         let handshakes = if last { self.env.control.take_handshake_counts() } else { Vec::new() };
         if last || !streams.is_empty() || !associations.is_empty() {
             let ticket = listing.ticket;
@@ -104,24 +111,20 @@ impl<Io: PortIo> Core<Io> {
         true
     }
 
-    fn collect_part(
-        &self,
-        listing: &mut ListRequest,
-        now: Instant,
-    ) -> (Vec<StreamInfo>, Vec<AssociationInfo>, bool) {
+    fn collect_part(&self, listing: &mut ListRequest, now: Instant) -> ListPart {
         let mut streams = Vec::new();
         if !listing.streams_done {
             (streams, listing.streams_done) = listing
                 .collect_slots(self.streams.slot_count() as u32, |at| self.stream_info(at, now));
             if !listing.streams_done {
-                return (streams, Vec::new(), false);
+                return ListPart { streams, associations: Vec::new(), last: false };
             }
             listing.next_slot = 0;
         }
         let places = self.associations.slot_count() as u32;
         let (associations, last) =
             listing.collect_slots(places, |at| self.associations.info(at, now));
-        (streams, associations, last)
+        ListPart { streams, associations, last }
     }
 
     /// Returns the stream in a slot as listed for operators; `None` if it is vacant or has ended.

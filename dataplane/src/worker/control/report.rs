@@ -403,14 +403,13 @@ impl<Io: PortIo> Env<Io> {
             "local_abort" => self.abort_failure(listener, &conn.lower.flow()),
             _ => failure,
         };
-        let endpoint = (conn.lower.transport(), &conn.lower.flow());
-        let (listener, now) = (Some(listener), self.now);
         self.control.report_failed_handshake(
-            endpoint,
-            listener,
+            conn.lower.transport(),
+            &conn.lower.flow(),
+            Some(listener),
             failure,
             || detail.to_string(),
-            now,
+            self.now,
         );
     }
 

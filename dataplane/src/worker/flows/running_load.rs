@@ -107,7 +107,8 @@ impl RunningLoad {
         ticket: Ticket,
         load: Load,
         rdmap: bool,
-        (memory, offset): (Option<Memory>, u64),
+        memory: Option<Memory>,
+        offset: u64,
         seed: u64,
         now: Instant,
     ) -> Self {

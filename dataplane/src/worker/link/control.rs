@@ -148,7 +148,8 @@ impl ControlLink {
     #[cold]
     pub(in crate::worker) fn report_failed_handshake(
         &mut self,
-        (transport, flow): (Transport, &FlowKey),
+        transport: Transport,
+        flow: &FlowKey,
         listener: Option<ListenerId>,
         failure: HandshakeFailure,
         detail: impl FnOnce() -> String,

@@ -44,7 +44,8 @@ impl Keepalives {
         &mut self,
         guard: &Guard,
         protection: Protection,
-        (port, frame): (usize, &[u8]),
+        port: usize,
+        frame: &[u8],
         now: Instant,
     ) {
         if self.0.is_empty() {

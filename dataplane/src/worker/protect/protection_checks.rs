@@ -28,7 +28,12 @@ const UNPROTECTED_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum slots checked per turn in a round, and maximum carriers ended per turn.
 const MAX_SLOTS_PER_TURN: usize = 64;
 
-type CarrierName = (CarrierKind, StreamId);
+/// A connection or an association of one worker.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct CarrierName {
+    kind: CarrierKind,
+    id: StreamId,
+}
 
 /// Checks of one worker's carriers that require protection.
 #[derive(Default)]
@@ -130,8 +135,8 @@ impl<Io: PortIo> Core<Io> {
             let connection = self.streams.get(place).map(|conn| conn.id);
             let association = self.associations.name(place);
             let names = [
-                connection.map(|id| (CarrierKind::Connection, id)),
-                association.map(|id| (CarrierKind::Association, id)),
+                connection.map(|id| CarrierName { kind: CarrierKind::Connection, id }),
+                association.map(|id| CarrierName { kind: CarrierKind::Association, id }),
             ];
             for name in names.into_iter().flatten() {
                 if let Some(is_protected) = self.is_protected(name) {
@@ -148,7 +153,8 @@ impl<Io: PortIo> Core<Io> {
 
     /// Returns true if policies and SAs allow a carrier's packets only with the protection that it requires. Returns
     /// `None` if the carrier requires none or has ended.
-    fn is_protected(&mut self, (kind, id): CarrierName) -> Option<bool> {
+    fn is_protected(&mut self, name: CarrierName) -> Option<bool> {
+        let CarrierName { kind, id } = name;
         let (transport, flow, udp, min_strength) = match kind {
             CarrierKind::Connection => {
                 let conn = self.streams.get(self.streams.find_stream(id)?)?;
@@ -170,7 +176,8 @@ impl<Io: PortIo> Core<Io> {
     }
 
     #[cold]
-    fn end_unprotected(&mut self, (kind, id): CarrierName, now: Instant) {
+    fn end_unprotected(&mut self, name: CarrierName, now: Instant) {
+        let CarrierName { kind, id } = name;
         match kind {
             CarrierKind::Connection => {
                 let Some((mut stream, env)) = self.find(id) else { return };

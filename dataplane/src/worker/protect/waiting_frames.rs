@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use base::Instant;
 use ipsec::guard::Protection;
+use ipsec::strength::Strength;
 
 /// Maximum waiting frames per worker, and per protection.
 const MAX_FRAMES: usize = 64;
@@ -15,11 +16,15 @@ pub(super) const MAX_WAIT: Duration = Duration::from_secs(2);
 /// Waiting frames of a worker, oldest first.
 pub(super) struct WaitingFrames<F>(VecDeque<WaitingFrame<F>>);
 
-struct WaitingFrame<F> {
-    protection: Protection,
-    port: usize,
-    frame: F,
-    expires_at: Instant,
+/// A frame that waits for an SA.
+pub(super) struct WaitingFrame<F> {
+    pub(super) protection: Protection,
+    pub(super) port: usize,
+    pub(super) frame: F,
+    /// Minimum strength with which the frame is to be sealed.
+    pub(super) min_strength: Strength,
+    /// End of the wait.
+    pub(super) expires_at: Instant,
 }
 
 impl<F> WaitingFrames<F> {
@@ -28,24 +33,18 @@ impl<F> WaitingFrames<F> {
     }
 
     /// Adds a frame, unless a limit is reached. Returns whether it was added.
-    pub(super) fn push(
-        &mut self,
-        protection: Protection,
-        (port, frame): (usize, F),
-        until: Instant,
-    ) -> bool {
-        let count = self.0.iter().filter(|waiter| waiter.protection == protection).count();
+    pub(super) fn push(&mut self, waiting: WaitingFrame<F>) -> bool {
+        let count = self.0.iter().filter(|other| other.protection == waiting.protection).count();
         let room = self.0.len() < MAX_FRAMES && count < MAX_FRAMES_PER_PROTECTION;
         if room {
-            self.0.push_back(WaitingFrame { protection, port, frame, expires_at: until });
+            self.0.push_back(waiting);
         }
         room
     }
 
-    /// Removes and returns all frames, each with its port and the end of its wait.
-    pub(super) fn take_all(&mut self) -> impl Iterator<Item = (usize, F, Instant)> + use<F> {
-        let all = std::mem::take(&mut self.0);
-        all.into_iter().map(|waiter| (waiter.port, waiter.frame, waiter.expires_at))
+    /// Removes and returns all frames.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = WaitingFrame<F>> + use<F> {
+        std::mem::take(&mut self.0).into_iter()
     }
 
     /// Drops expired frames. Returns their number.
@@ -67,24 +66,29 @@ impl<F> WaitingFrames<F> {
 mod tests {
     use super::*;
 
+    fn waiting(protection: u16, frame: u16, expires_at: Instant) -> WaitingFrame<u16> {
+        let (protection, min_strength) = (Protection(protection), Strength::CLEAR);
+        WaitingFrame { protection, port: 0, frame, min_strength, expires_at }
+    }
+
     #[test]
     fn waiting_frames_are_bounded_in_number_and_time() {
-        let mut waiting = WaitingFrames::new();
+        let mut frames = WaitingFrames::new();
         let until = Instant::from_millis(2000);
         for n in 0..1000 {
-            let protection = Protection(n % 10);
-            let kept = waiting.push(protection, (0, n), until + Duration::from_millis(n.into()));
+            let expires_at = until + Duration::from_millis(n.into());
+            let kept = frames.push(waiting(n % 10, n, expires_at));
             assert_eq!(kept, n < MAX_FRAMES as u16, "{n}");
         }
-        assert_eq!(waiting.poll_timeout(), Some(until));
-        assert_eq!(waiting.expire(until), 1);
+        assert_eq!(frames.poll_timeout(), Some(until));
+        assert_eq!(frames.expire(until), 1);
         // A protection at its limit leaves room for others.
-        let room = (0..).take_while(|n| waiting.push(Protection(0), (0, *n), until)).count();
+        let room = (0..).take_while(|n| frames.push(waiting(0, *n, until))).count();
         assert_eq!(room, 1);
-        assert_eq!(waiting.take_all().count(), MAX_FRAMES);
-        let room = (0..).take_while(|n| waiting.push(Protection(0), (0, *n), until)).count();
+        assert_eq!(frames.take_all().count(), MAX_FRAMES);
+        let room = (0..).take_while(|n| frames.push(waiting(0, *n, until))).count();
         assert_eq!(room, MAX_FRAMES_PER_PROTECTION);
-        assert_eq!(waiting.expire(until), MAX_FRAMES_PER_PROTECTION as u64);
-        assert_eq!(waiting.poll_timeout(), None);
+        assert_eq!(frames.expire(until), MAX_FRAMES_PER_PROTECTION as u64);
+        assert_eq!(frames.poll_timeout(), None);
     }
 }

@@ -39,7 +39,7 @@ impl<Io: PortIo> Core<Io> {
     ) -> Result<(), DropReason> {
         match report.quote {
             Quote::Tcp(seq) => self.apply_icmp_to_connection(report, SeqNumber(seq), now),
-            Quote::Esp(spi, sequence) => self.apply_icmp_to_esp(report, (spi, sequence), now),
+            Quote::Esp(spi, sequence) => self.apply_icmp_to_esp(report, spi, sequence, now),
             quote => self.apply_icmp_to_association(report, quote, now),
         }
     }
@@ -68,7 +68,8 @@ impl<Io: PortIo> Core<Io> {
     fn apply_icmp_to_esp(
         &mut self,
         report: &Report,
-        (spi, sequence): (u32, u32),
+        spi: u32,
+        sequence: u32,
         now: Instant,
     ) -> Result<(), DropReason> {
         let guard = self.env.network.guard().ok_or(DropReason::IcmpNoStream)?;

@@ -15,8 +15,10 @@ use crate::net::demux::{self, Kind, L4Check, demux};
 use crate::net::ecn;
 use crate::net::icmp::Quote;
 use crate::net::neighbour::{Claim, ClaimOutcome};
-use crate::net::reassembly::{Fragment, Outcome};
-use crate::worker::arrival::{Arrival, ArrivalKind, Arrivals, Packet, push_if_predicted};
+use crate::net::reassembly::Outcome;
+use crate::worker::arrival::{
+    Arrival, ArrivalKind, Arrivals, Forwarding, Packet, Received, push_if_predicted,
+};
 use crate::worker::receive::host::Recipient;
 use crate::worker::{Core, MAX_MESSAGES};
 
@@ -116,13 +118,8 @@ impl<Io: PortIo> Core<Io> {
                 }
             } else {
                 for frame in frames.by_ref().take(STAGE_FRAMES) {
-                    self.classify(
-                        port,
-                        (Packet::Frame(frame), Strength::CLEAR),
-                        now,
-                        true,
-                        &mut arrivals,
-                    );
+                    let received = Received::in_clear(Packet::Frame(frame));
+                    self.classify(port, received, now, Forwarding::Allowed, &mut arrivals);
                 }
             }
             matched +=
@@ -205,35 +202,35 @@ impl<Io: PortIo> Core<Io> {
         match cover {
             IpsecState::Sealed => self.admit(port, packet, now, arrivals),
             IpsecState::Passed(strength) => {
-                self.classify(port, (packet, strength), now, false, arrivals)
+                let received = Received { packet, strength };
+                self.classify(port, received, now, Forwarding::Done, arrivals)
             }
         }
     }
 
-    /// First stage: parses the headers of a packet and computes its flow hash. `strength` is the IPsec protection under
-    /// which it was received. Packets other than TCP and SCTP are handled at once. If `may_forward`, a packet of
-    /// another worker's flow is forwarded to that worker.
+    /// First stage: parses the headers of a packet and computes its flow hash. Packets other than TCP and SCTP are
+    /// handled at once. If `forwarding` allows, a packet of another worker's flow is forwarded to that worker.
     #[inline]
     pub(in crate::worker) fn classify(
         &mut self,
         port: usize,
-        (frame, strength): (Packet<Io::Frame>, Strength),
+        received: Received<Io::Frame>,
         now: Instant,
-        may_forward: bool,
+        forwarding: Forwarding,
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
+        let Received { packet: frame, strength } = received;
         let Some(slot) = self.env.ports.get(port) else {
             return self.env.control.counters().drops.count(DropReason::NoPort);
         };
         // Only the headers are read here. The last stage verifies a segment's checksum.
         let sctp = slot.facts.rx_sctp_checksum;
-        let unverified = match frame.is_unverified(slot.facts.rx_checksum) {
-            Some(unverified) => unverified,
-            None if self.is_not_tcp(port, frame.bytes()) => true,
+        let check = match frame.l4_check(slot.facts.rx_checksum) {
+            Some(check) => check,
+            None if self.is_not_tcp(port, frame.bytes()) => L4Check::Unknown,
             None => return self.env.control.counters().drops.count(DropReason::L4Checksum),
         };
-        let Some(frame) = push_if_predicted(port, frame, (unverified, strength), sctp, arrivals)
-        else {
+        let Some(frame) = push_if_predicted(port, frame, check, strength, sctp, arrivals) else {
             return;
         };
         let packet = match demux(frame.bytes(), port, L4Check::Good, self.env.network.interfaces())
@@ -247,16 +244,15 @@ impl<Io: PortIo> Core<Io> {
         };
         match packet.kind {
             Kind::Tcp { .. } => {
-                let frame = (frame, strength);
-                self.classify_segment(port, &packet, frame, unverified, may_forward, arrivals);
+                let received = Received { packet: frame, strength };
+                self.classify_segment(port, &packet, received, check, forwarding, arrivals);
             }
-            Kind::Sctp { source, destination, .. } => {
-                let (ends, frame) = ((source, destination), (frame, strength));
-                self.classify_sctp(port, &packet, ends, frame, may_forward, arrivals);
+            Kind::Sctp { .. } => {
+                let received = Received { packet: frame, strength };
+                self.classify_sctp(port, &packet, received, forwarding, arrivals);
             }
-            Kind::Fragment(ref fragment) => {
-                let origin = (port, packet.interface);
-                self.classify_fragment(origin, fragment, frame, now, may_forward, arrivals);
+            Kind::Fragment(_) => {
+                self.classify_fragment(port, &packet, frame, now, forwarding, arrivals);
             }
             _ => self.input_control_packet(port, &packet, &frame, now),
         }
@@ -276,15 +272,16 @@ impl<Io: PortIo> Core<Io> {
         &mut self,
         port: usize,
         found: &demux::Packet,
-        (frame, strength): (Packet<Io::Frame>, Strength),
-        unverified: bool,
-        may_forward: bool,
+        received: Received<Io::Frame>,
+        check: L4Check,
+        forwarding: Forwarding,
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
+        let Received { packet: frame, strength } = received;
         let Kind::Tcp { source, destination, ref segment } = found.kind else { return };
         let Some(slot) = self.env.ports.get(port) else { return };
         let facts = &slot.facts;
-        if may_forward && facts.steering.single_worker().is_none() {
+        if forwarding == Forwarding::Allowed && facts.steering.single_worker().is_none() {
             let owner = match frame.hash().filter(|_| facts.device_hash) {
                 Some(hash) => facts.steering.owner_of_hash(hash),
                 None => facts.steering.owner(source, destination),
@@ -308,7 +305,7 @@ impl<Io: PortIo> Core<Io> {
         };
         let (span, source_mac) = (segment.clone(), found.source_mac);
         let ce = ecn::is_marked(frame.bytes());
-        let carries = ArrivalKind::Segment { ce, unverified };
+        let carries = ArrivalKind::Segment { ce, check };
         let (port, slot) = (port as u16, None);
         arrivals.push(Arrival {
             frame,
@@ -324,23 +321,23 @@ impl<Io: PortIo> Core<Io> {
         });
     }
 
-    /// Passes a fragment, received on a port and an interface, to reassembly. The packet passes through the stages once
-    /// its last fragment has arrived.
+    /// Passes a fragment to reassembly. The packet passes through the stages once its last fragment has arrived.
     fn classify_fragment(
         &mut self,
-        (port, interface): (usize, usize),
-        fragment: &Fragment,
+        port: usize,
+        found: &demux::Packet,
         frame: Packet<Io::Frame>,
         now: Instant,
-        may_forward: bool,
+        forwarding: Forwarding,
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
+        let Kind::Fragment(ref fragment) = found.kind else { return };
         let Some(slot) = self.env.ports.get(port) else { return };
         let (source, destination) = (fragment.source, fragment.destination);
         // Fragments have no ports, so the owner of the address pair receives all fragments of a packet.
         let (source, destination) = (SocketAddr::new(source, 0), SocketAddr::new(destination, 0));
         let steering = &slot.facts.steering;
-        if may_forward && steering.single_worker().is_none() {
+        if forwarding == Forwarding::Allowed && steering.single_worker().is_none() {
             let owner = steering.owner(source, destination);
             if owner.0 != self.env.index {
                 // Fragments inside tunnels are refused, so this one arrived in clear.
@@ -348,7 +345,7 @@ impl<Io: PortIo> Core<Io> {
                 return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
             }
         }
-        match self.env.network.reassemble(interface, fragment, frame.bytes(), now) {
+        match self.env.network.reassemble(found.interface, fragment, frame.bytes(), now) {
             Ok((outcome, evicted)) => {
                 self.env.control.counters().ip.reassembly_evicted.add(evicted);
                 match outcome {

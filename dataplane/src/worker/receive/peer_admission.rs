@@ -43,8 +43,14 @@ impl<Io: PortIo> Core<Io> {
     ) {
         let Some((listener, refusal)) = self.peer_refusal(transport, flow) else { return };
         let failure = HandshakeFailure::new("admission", "peer_refused");
-        let (endpoint, detail) = ((transport, flow), || refusal.to_string());
-        self.env.control.report_failed_handshake(endpoint, Some(listener), failure, detail, now);
+        self.env.control.report_failed_handshake(
+            transport,
+            flow,
+            Some(listener),
+            failure,
+            || refusal.to_string(),
+            now,
+        );
     }
 
     /// Returns true if the listener of an accepted association refuses this address of its peer.

@@ -45,9 +45,9 @@ impl<Io: PortIo> Core<Io> {
                 (HandshakeFailure::new("sctp", "bad_init"), detail.to_owned())
             }
         };
-        let endpoint = (Transport::Sctp, &origin.flow);
         self.env.control.report_failed_handshake(
-            endpoint,
+            Transport::Sctp,
+            &origin.flow,
             Some(listener.id),
             failure,
             || detail,
@@ -71,8 +71,14 @@ impl<Io: PortIo> Core<Io> {
             _ => ("draining", "the worker takes no new sessions".to_owned()),
         };
         let failure = HandshakeFailure::new("admission", reason);
-        let endpoint = (Transport::Sctp, &flow);
-        self.env.control.report_failed_handshake(endpoint, listener, failure, || detail, now);
+        self.env.control.report_failed_handshake(
+            Transport::Sctp,
+            &flow,
+            listener,
+            failure,
+            || detail,
+            now,
+        );
     }
 
     /// Reports an association that shuts down without having had a session. The shutdown itself may take minutes.
@@ -137,8 +143,14 @@ impl<Io: PortIo> Core<Io> {
             }
             _ => failure,
         };
-        let endpoint = (Transport::Sctp, &flow);
-        self.env.control.report_failed_handshake(endpoint, listener, failure, detail, now);
+        self.env.control.report_failed_handshake(
+            Transport::Sctp,
+            &flow,
+            listener,
+            failure,
+            detail,
+            now,
+        );
     }
 }
 

@@ -1,6 +1,6 @@
 //! Received SCTP packets: for an association, for a listener's handshake, or out of the blue (RFC 9260 §8.4).
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use base::Instant;
@@ -15,14 +15,14 @@ use crate::api::{ConnectError, DropReason, EndpointConfig, IpFields, Transport};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::mesh::IpsecState;
-use crate::net::demux::{self, Kind};
+use crate::net::demux::{self, Kind, L4Check};
 use crate::net::icmp::{IcmpErrorKind, Quote, Report, Unreachable};
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 use crate::net::rate_limit::PeerLimit;
 use crate::net::sctp_path::SctpPath;
 use crate::port::ChecksumSite;
-use crate::worker::arrival::{Arrival, ArrivalKind, Arrivals, Packet as Carried};
+use crate::worker::arrival::{Arrival, ArrivalKind, Arrivals, Forwarding, Received};
 use crate::worker::flows::associations::Association;
 use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::receive::partial_checksums;
@@ -55,21 +55,21 @@ impl<Io: PortIo> Core<Io> {
         &mut self,
         port: usize,
         found: &demux::Packet,
-        (source, destination): (SocketAddr, SocketAddr),
-        (frame, strength): (Carried<Io::Frame>, Strength),
-        may_forward: bool,
+        received: Received<Io::Frame>,
+        forwarding: Forwarding,
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
-        let Kind::Sctp { ref packet, udp, .. } = found.kind else { return };
+        let Kind::Sctp { source, destination, ref packet, udp } = found.kind else { return };
+        let Received { packet: frame, strength } = received;
         let Some(slot) = self.env.ports.get(port) else { return };
         // Devices verify neither packets in UDP nor reassembled packets.
         let verifier =
             if udp.is_some() { ChecksumSite::Software } else { slot.facts.rx_sctp_checksum };
-        let Some(unverified) = frame.is_unverified(verifier) else {
+        let Some(check) = frame.l4_check(verifier) else {
             return self.env.control.counters().drops.count_sctp(Refused::BadChecksum);
         };
         let steering = &slot.facts.steering;
-        if may_forward && steering.single_worker().is_none() {
+        if forwarding == Forwarding::Allowed && steering.single_worker().is_none() {
             let owner = steering.owner_by_ports(source, destination);
             if owner.0 != self.env.index {
                 let message = frame.into_message(port, IpsecState::Passed(strength));
@@ -82,7 +82,7 @@ impl<Io: PortIo> Core<Io> {
         let follows = same.is_some();
         let hash = same.map_or_else(|| self.associations.flows().hash(&flow), |last| last.hash);
         let (span, source_mac) = (packet.clone(), found.source_mac);
-        let carries = ArrivalKind::Packet { udp, unverified };
+        let carries = ArrivalKind::Packet { udp, check };
         let (port, slot) = (port as u16, None);
         arrivals.push(Arrival {
             frame,
@@ -296,7 +296,7 @@ impl<Io: PortIo> Core<Io> {
                 self.env.control.counters().sctp.sctp_aborts_sent.add(u64::from(answered));
                 if answered && begins_with_init(packet) && !protected {
                     let udp = self.associations.udp_ports(origin.udp);
-                    self.report_not_protected(Transport::Sctp, (&origin.flow, udp), now);
+                    self.report_not_protected(Transport::Sctp, &origin.flow, udp, now);
                 } else if answered && begins_with_init(packet) {
                     self.report_init_refused(&origin, listener.as_deref(), packet, reason, now);
                 }
@@ -394,9 +394,9 @@ impl<Io: PortIo> Env<Io> {
         &mut self,
         arrival: &'a Arrival<Io::Frame>,
     ) -> Option<(PacketOrigin, Packet<'a>)> {
-        let ArrivalKind::Packet { udp, unverified } = arrival.kind else { return None };
+        let ArrivalKind::Packet { udp, check } = arrival.kind else { return None };
         let refused = match Packet::new(&arrival.frame.bytes()[arrival.span.clone()]) {
-            Ok(packet) if !unverified || packet.checksum_ok() => {
+            Ok(packet) if check == L4Check::Good || packet.checksum_ok() => {
                 let Arrival { flow, source_mac: mac, strength, .. } = *arrival;
                 return Some((PacketOrigin { flow, mac, udp, strength }, packet));
             }

@@ -11,7 +11,7 @@ use wire::sctp::Packet;
 
 use super::input::PacketOrigin;
 use crate::api::{
-    Connect, ConnectError, DropReason, EndpointConfig, Event, ListenerConfig, ListenerId,
+    Connect, ConnectError, DropReason, EndpointConfig, Event, IpFields, ListenerConfig, ListenerId,
     SctpConfig, Transport,
 };
 use crate::flow::FlowKey;
@@ -84,7 +84,8 @@ impl<Io: PortIo> Core<Io> {
         &mut self,
         connect: Connect,
         config: Arc<SctpConfig>,
-        (interface_index, local): (usize, IpAddr),
+        interface_index: usize,
+        local: IpAddr,
         min_strength: Strength,
         now: Instant,
     ) -> Result<(), ConnectError> {
@@ -108,20 +109,8 @@ impl<Io: PortIo> Core<Io> {
             None => {
                 let local = self.choose_port(Transport::Sctp, interface_index, local, remote);
                 let local = local.ok_or(ConnectError::NoPort)?;
-                let udp = self.associations.udp_ports(config.udp);
-                if config.udp.is_some() && udp.is_none() {
-                    return Err(ConnectError::NoUdpPort);
-                }
-                let path = self.env.network.sctp_path(interface_index, local, remote, udp, now);
-                let (path, room) = path.ok_or(ConnectError::NoRoute)?;
-                let path = (path.with_fields(ip), room);
-                self.open_association(
-                    (interface_index, local, remote),
-                    config,
-                    path,
-                    (stream, open),
-                    now,
-                )?
+                let flow = FlowKey { interface: interface_index as u16, local, remote };
+                self.open_association(flow, config, ip, stream, open, now)?
             }
         };
         self.require_strength(CarrierKind::Association, Some(association), min_strength);
@@ -181,12 +170,21 @@ impl<Io: PortIo> Core<Io> {
 
     fn open_association(
         &mut self,
-        (interface, local, remote): (usize, SocketAddr, SocketAddr),
+        flow: FlowKey,
         config: Arc<SctpConfig>,
-        (path, room): (SctpPath, usize),
-        (stream, open): (ddp::StreamId, OpenRequest),
+        ip: IpFields,
+        stream: ddp::StreamId,
+        open: OpenRequest,
         now: Instant,
     ) -> Result<(u32, SessionId), ConnectError> {
+        let FlowKey { interface, local, remote } = flow;
+        let udp = self.associations.udp_ports(config.udp);
+        if config.udp.is_some() && udp.is_none() {
+            return Err(ConnectError::NoUdpPort);
+        }
+        let path = self.env.network.sctp_path(interface.into(), local, remote, udp, now);
+        let (path, room) = path.ok_or(ConnectError::NoRoute)?;
+        let path = path.with_fields(ip);
         self.evict_for_open(now);
         self.associations.vacancy().ok_or(ConnectError::TooManyStreams)?;
         let secrets = self.associations.secrets();
@@ -195,9 +193,8 @@ impl<Io: PortIo> Core<Io> {
         let (endpoint, id) =
             Endpoint::connect(sctp, endpoint, secrets, ends, room, now, stream, open)
                 .map_err(ConnectError::Session)?;
-        let key = FlowKey { interface: interface as u16, local, remote };
-        let min_strength = self.env.network.connect_strength(Transport::Sctp, &key, path.udp());
-        let at = self.insert_association(key, endpoint, path, now);
+        let min_strength = self.env.network.connect_strength(Transport::Sctp, &flow, path.udp());
+        let at = self.insert_association(flow, endpoint, path, now);
         self.require_strength(CarrierKind::Association, Some(at), min_strength);
         if let Some(association) = self.associations.get_mut(at) {
             association.connect_config = Some(config);

@@ -38,13 +38,14 @@ const PORT_TRIES: u32 = 4096;
 const RESOLVE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 impl<Io: PortIo> Core<Io> {
-    /// Handles a segment without a stream; `from` is its source link-layer address and IPsec protection. A SYN may open
-    /// a stream. The ISS of this end is then beyond `last`, the last sequence number of the flow's previous
-    /// incarnation.
+    /// Handles a segment without a stream; `mac` and `strength` are its source link-layer address and IPsec protection.
+    /// A SYN may open a stream. The ISS of this end is then beyond `last`, the last sequence number of the flow's
+    /// previous incarnation.
     pub(in crate::worker) fn open_or_refuse(
         &mut self,
         flow: FlowKey,
-        from: (Mac, Strength),
+        mac: Mac,
+        strength: Strength,
         segment: &Segment<'_>,
         last: Option<SeqNumber>,
         now: Instant,
@@ -53,10 +54,10 @@ impl<Io: PortIo> Core<Io> {
         let outcome = if flags.has(Flags::SYN) {
             match flags.intersects(Flags::ACK.with(Flags::RST).with(Flags::FIN)) {
                 true => Err(DropReason::NoStream),
-                false => self.handle_syn(flow, from, segment, last, now),
+                false => self.handle_syn(flow, mac, strength, segment, last, now),
             }
         } else if flags.has(Flags::ACK) && !flags.has(Flags::RST) {
-            match self.accept_cookie((flow, from.1), segment, now) {
+            match self.accept_cookie(flow, strength, segment, now) {
                 Ok(true) => Ok(()),
                 Ok(false) => Err(DropReason::NoStream),
                 Err(reason) => Err(reason),
@@ -73,13 +74,13 @@ impl<Io: PortIo> Core<Io> {
             reason,
             DropReason::NoStream | DropReason::NoListener | DropReason::NotProtected
         );
-        let refused = answered && self.send_reset(&flow, from.0, segment, now);
+        let refused = answered && self.send_reset(&flow, mac, segment, now);
         match reason {
             DropReason::NoListener if refused => {
                 self.report_no_listener(Transport::Tcp, &flow, now)
             }
             DropReason::NotProtected if refused => {
-                self.report_not_protected(Transport::Tcp, (&flow, None), now)
+                self.report_not_protected(Transport::Tcp, &flow, None, now)
             }
             DropReason::PeerRefused if flags.has(Flags::SYN) => {
                 self.report_peer_refused(Transport::Tcp, &flow, now);
@@ -93,7 +94,8 @@ impl<Io: PortIo> Core<Io> {
     pub(in crate::worker) fn report_not_protected(
         &mut self,
         transport: Transport,
-        (flow, udp): (&FlowKey, Option<UdpPorts>),
+        flow: &FlowKey,
+        udp: Option<UdpPorts>,
         now: Instant,
     ) {
         let interface = self.env.network.interface(usize::from(flow.interface)).id;
@@ -106,7 +108,7 @@ impl<Io: PortIo> Core<Io> {
             Some(0) => "IPsec protects the stream's integrity, but does not encrypt it".to_owned(),
             Some(bits) => format!("IPsec encrypts the stream with keys of {bits} bits"),
         };
-        self.env.control.report_failed_handshake((transport, flow), listener, failure, detail, now);
+        self.env.control.report_failed_handshake(transport, flow, listener, failure, detail, now);
     }
 
     /// Reports a handshake that was refused because no listener matches.
@@ -119,7 +121,7 @@ impl<Io: PortIo> Core<Io> {
     ) {
         let failure = HandshakeFailure::new(transport.name(), "no_listener");
         let detail = || format!("nothing listens on {} over {}", flow.local, transport.name());
-        self.env.control.report_failed_handshake((transport, flow), None, failure, detail, now);
+        self.env.control.report_failed_handshake(transport, flow, None, failure, detail, now);
     }
 
     /// Handles a SYN in LISTEN (RFC 9293 §3.10.7.2). Beyond a limit, the SYN is answered with a cookie, or dropped so
@@ -127,7 +129,8 @@ impl<Io: PortIo> Core<Io> {
     fn handle_syn(
         &mut self,
         flow: FlowKey,
-        (mac, strength): (Mac, Strength),
+        mac: Mac,
+        strength: Strength,
         segment: &Segment<'_>,
         last: Option<SeqNumber>,
         now: Instant,
@@ -153,11 +156,11 @@ impl<Io: PortIo> Core<Io> {
             return Err(DropReason::StreamLimit);
         }
         if self.always_sends_cookies() {
-            return self.send_cookie((endpoint, listener.ip), &flow, mac, segment, now);
+            return self.send_cookie(endpoint, listener.ip, &flow, mac, segment, now);
         }
-        match self.accept((&listener, endpoint), flow, segment, last, now) {
+        match self.accept(&listener, endpoint, flow, segment, last, now) {
             Err(reason) if self.answers_with_cookie(&listener, &flow, reason) => {
-                self.send_cookie((endpoint, listener.ip), &flow, mac, segment, now)
+                self.send_cookie(endpoint, listener.ip, &flow, mac, segment, now)
             }
             outcome => outcome,
         }
@@ -165,7 +168,8 @@ impl<Io: PortIo> Core<Io> {
 
     fn accept(
         &mut self,
-        (listener, config): (&ListenerConfig, &Arc<endpoint::EndpointConfig>),
+        listener: &ListenerConfig,
+        config: &Arc<endpoint::EndpointConfig>,
         flow: FlowKey,
         segment: &Segment<'_>,
         last: Option<SeqNumber>,
@@ -264,13 +268,7 @@ impl<Io: PortIo> Core<Io> {
             EndpointConfig::Tcp(endpoint) => Arc::clone(endpoint),
             EndpointConfig::Sctp(config) => {
                 let config = Arc::clone(config);
-                return self.connect_over_sctp(
-                    connect,
-                    config,
-                    (interface_index, local),
-                    least,
-                    now,
-                );
+                return self.connect_over_sctp(connect, config, interface_index, local, least, now);
             }
         };
         let stream = self.vacancy(now).ok_or(ConnectError::TooManyStreams)?;

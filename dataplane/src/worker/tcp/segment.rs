@@ -10,6 +10,7 @@ use crate::api::DropReason;
 use crate::checksum;
 use crate::flow::FlowKey;
 use crate::io::PortIo;
+use crate::net::demux::L4Check;
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 use crate::net::protocol::TCP;
@@ -60,8 +61,8 @@ impl<Io: PortIo> Core<Io> {
                 let last = carrier.endpoint().connection().snd_nxt();
                 self.report_all(slot, now);
                 self.remove_stream(slot);
-                let from = (arrival.source_mac, arrival.strength);
-                self.open_or_refuse(arrival.flow, from, &segment, Some(last), now);
+                let Arrival { flow, source_mac, strength, .. } = *arrival;
+                self.open_or_refuse(flow, source_mac, strength, &segment, Some(last), now);
                 return at + 1;
             }
             let follow_up = self.env.input_segment(slot, conn, &segment, now);
@@ -87,8 +88,8 @@ impl<Io: PortIo> Core<Io> {
         if self.is_for_host(arrival) {
             return self.env.send_to_host(arrival.flow.interface.into(), arrival.frame.bytes());
         }
-        let from = (arrival.source_mac, arrival.strength);
-        self.open_or_refuse(arrival.flow, from, &segment, None, now);
+        let Arrival { flow, source_mac, strength, .. } = *arrival;
+        self.open_or_refuse(flow, source_mac, strength, &segment, None, now);
     }
 
     /// Handles a segment that was unmatched at its look-up. It is examined if it may open a stream, within the budget
@@ -241,10 +242,10 @@ impl<Io: PortIo> Env<Io> {
         arrival: &'a Arrival<Io::Frame>,
         addresses: u16,
     ) -> bool {
-        let ArrivalKind::Segment { ce, unverified } = arrival.kind else { return false };
+        let ArrivalKind::Segment { ce, check } = arrival.kind else { return false };
         let bytes = &arrival.frame.bytes()[arrival.span.clone()];
         segment.ce = ce;
-        if unverified {
+        if check == L4Check::Unknown {
             match verify_checksum(addresses, bytes) {
                 Ok(text_crc) => segment.text_crc = text_crc,
                 Err(reason) => {

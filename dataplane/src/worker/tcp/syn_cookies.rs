@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::Instant;
 use ipsec::strength::Strength;
 use tcp_lite::endpoint::{Endpoint, EndpointConfig};
-use tcp_lite::tcp::{FourTuple, Segment};
+use tcp_lite::tcp::{FourTuple, Segment, SynAckOffer};
 
 use crate::api::{
     DropReason, EndpointConfig as OverTransport, IpFields, ListenerConfig, SynCookieMode, Transport,
@@ -44,7 +44,8 @@ impl<Io: PortIo> Core<Io> {
     /// forged SYN is hardly amplified.
     pub(in crate::worker) fn send_cookie(
         &mut self,
-        (endpoint, ip): (&EndpointConfig, IpFields),
+        endpoint: &EndpointConfig,
+        ip: IpFields,
         flow: &FlowKey,
         mac: Mac,
         syn: &Segment<'_>,
@@ -62,10 +63,10 @@ impl<Io: PortIo> Core<Io> {
         let checksum = slot.facts.tx_checksum;
         let mut batch =
             SegmentBatch::new(&mut slot.io, &path, checksum, 1, self.env.control.counters());
-        let (config, room) = (&endpoint.tcp, Endpoint::<Memory>::STARTUP_WINDOW);
+        let offer = SynAckOffer { mss, room: Endpoint::<Memory>::STARTUP_WINDOW };
         let tuple = FourTuple { local, remote };
         let cookies = self.env.admission.cookies_mut();
-        if !cookies.codec().answer(config, &tuple, (mss, room), syn, now, &mut batch) {
+        if !cookies.codec().answer(&endpoint.tcp, &tuple, offer, syn, now, &mut batch) {
             return Err(DropReason::TxFull);
         }
         cookies.note_sent(now);
@@ -82,7 +83,8 @@ impl<Io: PortIo> Core<Io> {
     /// retransmits.
     pub(in crate::worker) fn accept_cookie(
         &mut self,
-        (flow, strength): (FlowKey, Strength),
+        flow: FlowKey,
+        strength: Strength,
         segment: &Segment<'_>,
         now: Instant,
     ) -> Result<bool, DropReason> {

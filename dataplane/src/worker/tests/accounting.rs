@@ -16,7 +16,7 @@ use super::sctp_frames::{init, sctp_frame_in as sctp_frame};
 use super::test_host::*;
 use crate::api::Limits;
 use crate::checksum;
-use crate::net::path;
+use crate::net::path::{self, IpHeader};
 
 const PORT: u16 = 4791;
 
@@ -39,9 +39,10 @@ impl TestRng {
 pub(super) fn ip_packet(from: u8, protocol: IpProtocol, bytes: &[u8]) -> TestFrame {
     let host = Host::new(&Plan::new(from));
     let interface = host.cores[0].env.network.interface(0);
-    let (mac, ends) = ([2, 0, 0, 0, 0, 2], (v4(from), v4(2)));
+    let mac = [2, 0, 0, 0, 0, 2];
+    let header = IpHeader { source: v4(from), destination: v4(2), protocol, hop_limit: 64 };
     let mut out = Vec::new();
-    path::write_ip_frame(&mut out, interface, mac, ends, (protocol, 64), bytes.len(), |p| {
+    path::write_ip_frame(&mut out, interface, mac, header, bytes.len(), |p| {
         p.copy_from_slice(bytes);
     });
     TestFrame::new(out)
@@ -180,7 +181,7 @@ fn mixed_traffic_counts_every_frame_exactly_once() {
         let net = run_flood(workers, limits, 256, seed);
         for handle in net.hosts.iter().flat_map(|host| &host.handles) {
             handle.counters().for_each(|c, n| seen.extend((n > 0).then_some(c.name)));
-            seen.extend(handle.counters().drops.iter().filter(|d| d.2 > 0).map(|d| d.1));
+            seen.extend(handle.counters().drops.iter().filter(|d| d.count > 0).map(|d| d.reason));
         }
     }
     // Each of these outcomes of a frame has occurred.

@@ -39,7 +39,7 @@ use tcp_lite::tcp::{self, Segment};
 use super::test_host::*;
 use crate::api::{Event, Limits};
 use crate::checksum;
-use crate::net::path;
+use crate::net::path::{self, IpHeader};
 use crate::net::protocol::TCP;
 
 const PORT: u16 = 4791;
@@ -192,7 +192,8 @@ impl Scene {
         let interface = self.forger.cores[0].env.network.interface(0);
         let mut out = Vec::new();
         let mac = [2, 0, 0, 0, 0, 2];
-        path::write_ip_frame(&mut out, interface, mac, (from, v4(2)), (protocol, 64), len, fill);
+        let header = IpHeader { source: from, destination: v4(2), protocol, hop_limit: 64 };
+        path::write_ip_frame(&mut out, interface, mac, header, len, fill);
         TestFrame::new(out)
     }
 

@@ -55,7 +55,7 @@ fn drop_reasons(net: &Net, records: &[Record]) -> Vec<Option<&'static str>> {
     let name = |fate| match fate {
         Fate::Dropped(reason) => {
             let drops = &net.hosts[1].handles[0].counters().drops;
-            Some(drops.iter().nth(reason.into()).unwrap().1)
+            Some(drops.iter().nth(reason.into()).unwrap().reason)
         }
         _ => None,
     };
@@ -130,7 +130,7 @@ fn captured_drop_carries_its_reason() {
     all.sort_unstable();
     let mut counted: Vec<&str> = Vec::new();
     for (before, after) in before.iter().zip(drops(&net)) {
-        counted.extend(std::iter::repeat_n(after.1, (after.2 - before.2) as usize));
+        counted.extend(std::iter::repeat_n(after.reason, (after.count - before.count) as usize));
     }
     counted.sort_unstable();
     assert_eq!(all, counted);

@@ -14,7 +14,7 @@ use crate::api::{
     self, Command, Connect, Event, InterfaceId, SctpConfig, Service, Ticket, Transport,
 };
 use crate::memory::Memory;
-use crate::net::path::write_ip_frame;
+use crate::net::path::{IpHeader, write_ip_frame};
 use crate::worker::link::event_queue::{EVENT_BATCH, MIN_CREDIT};
 
 const FLOODER: usize = 0;
@@ -168,10 +168,9 @@ fn arp_and_echo_requests() -> [TestFrame; 2] {
     let host = Host::new(&Plan::new(3));
     let (interface, to) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 2]);
     let mut frame = Vec::new();
-    let (ends, protocol) = ((v4(3), v4(2)), (IpProtocol::Icmp, 64));
-    write_ip_frame(&mut frame, interface, to, ends, protocol, echo.len(), |p| {
-        p.copy_from_slice(&echo)
-    });
+    let protocol = IpProtocol::Icmp;
+    let header = IpHeader { source: v4(3), destination: v4(2), protocol, hop_limit: 64 };
+    write_ip_frame(&mut frame, interface, to, header, echo.len(), |p| p.copy_from_slice(&echo));
     [TestFrame::new(arp), TestFrame::new(frame)]
 }
 

@@ -11,7 +11,7 @@ use super::sctp_frames::{init, sctp_frame_in};
 use super::test_host::*;
 use crate::api::{Command, ConnectError, Event};
 use crate::checksum;
-use crate::net::path;
+use crate::net::path::{self, IpHeader};
 use crate::net::protocol::TCP;
 use smoltcp::wire::IpProtocol;
 
@@ -52,21 +52,14 @@ pub(super) fn forged_from_address(
         text_crc: None,
     };
     let (source, destination) = (from.0, if from.0.is_ipv4() { v4(2) } else { v6(2) });
-    let (len, ends) = (segment.wire_len(), (source, destination));
+    let header = IpHeader { source, destination, protocol: IpProtocol::Tcp, hop_limit: 64 };
+    let (len, mac) = (segment.wire_len(), [2, 0, 0, 0, 0, 2]);
     let mut out = Vec::new();
-    path::write_ip_frame(
-        &mut out,
-        interface,
-        [2, 0, 0, 0, 0, 2],
-        ends,
-        (IpProtocol::Tcp, 64),
-        len,
-        |p| {
-            segment.emit(p);
-            let sum = checksum::segment(source, destination, TCP, p);
-            p[16..18].copy_from_slice(&sum.to_be_bytes());
-        },
-    );
+    path::write_ip_frame(&mut out, interface, mac, header, len, |p| {
+        segment.emit(p);
+        let sum = checksum::segment(source, destination, TCP, p);
+        p[16..18].copy_from_slice(&sum.to_be_bytes());
+    });
     TestFrame::new(out)
 }
 

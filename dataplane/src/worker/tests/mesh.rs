@@ -10,6 +10,7 @@ use super::floods::forged_segment;
 use super::test_host::*;
 use crate::api::Event;
 use crate::flow::FlowKey;
+use crate::net::demux::L4Check;
 use crate::port::ChecksumSite;
 use crate::worker::arrival::{Arrival, ArrivalKind, Arrivals, Packet, push_if_predicted};
 
@@ -128,7 +129,7 @@ fn header_prediction_requires_the_same_port() {
         hash: host.cores[0].streams.flows().hash(&flow),
         span: 34..58,
         source_mac: [2, 0, 0, 0, 0, 1],
-        kind: ArrivalKind::Segment { ce: false, unverified: true },
+        kind: ArrivalKind::Segment { ce: false, check: L4Check::Unknown },
         same_flow: false,
         slot: None,
         strength: Strength::CLEAR,
@@ -138,7 +139,8 @@ fn header_prediction_requires_the_same_port() {
         push_if_predicted(
             0,
             Packet::Frame(frame.clone()),
-            (true, Strength::CLEAR),
+            L4Check::Unknown,
+            Strength::CLEAR,
             ChecksumSite::Software,
             &mut arrivals
         )
@@ -149,7 +151,8 @@ fn header_prediction_requires_the_same_port() {
         push_if_predicted(
             1,
             Packet::Frame(frame),
-            (true, Strength::CLEAR),
+            L4Check::Unknown,
+            Strength::CLEAR,
             ChecksumSite::Software,
             &mut arrivals
         )

@@ -11,7 +11,7 @@ use super::test_host::*;
 use crate::api::{ConnectError, Event, InterfaceId};
 use crate::checksum;
 use crate::net::icmp::Unreachable;
-use crate::net::path;
+use crate::net::path::{self, IpHeader};
 use crate::worker::flows::lower_layer::LowerLayer;
 
 const PORT: u16 = 4791;
@@ -68,18 +68,12 @@ pub(super) fn icmp_quoting(kind: u8, code: u8, mtu: u16, quoted: &[u8]) -> TestF
     message[2..4].copy_from_slice(&sum.to_be_bytes());
     let host = Host::new(&Plan::new(2));
     let (interface, mac) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 1]);
-    let (mut out, ends) = (Vec::new(), (v4(2), v4(1)));
-    path::write_ip_frame(
-        &mut out,
-        interface,
-        mac,
-        ends,
-        (IpProtocol::Icmp, 64),
-        message.len(),
-        |p| {
-            p.copy_from_slice(&message);
-        },
-    );
+    let protocol = IpProtocol::Icmp;
+    let header = IpHeader { source: v4(2), destination: v4(1), protocol, hop_limit: 64 };
+    let mut out = Vec::new();
+    path::write_ip_frame(&mut out, interface, mac, header, message.len(), |p| {
+        p.copy_from_slice(&message);
+    });
     TestFrame::new(out)
 }
 

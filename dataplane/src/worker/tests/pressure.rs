@@ -6,6 +6,7 @@ use ddp::{Access, RegionMemory, Stag};
 
 use super::test_host::*;
 use crate::api::Event;
+use crate::net::path::{IpHeader, write_ip_frame};
 use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::transmit::prefetch::PREFETCH_THRESHOLD;
 
@@ -149,18 +150,11 @@ fn packet_too_big_about_a_segment_in_flight_lowers_the_mss() {
         let host = Host::new(&Plan::new(2));
         let mut out = Vec::new();
         let (interface, mac) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 1]);
-        let protocol = (smoltcp::wire::IpProtocol::Icmp, 64);
-        crate::net::path::write_ip_frame(
-            &mut out,
-            interface,
-            mac,
-            (v4(2), v4(1)),
-            protocol,
-            message.len(),
-            |p| {
-                p.copy_from_slice(&message);
-            },
-        );
+        let protocol = smoltcp::wire::IpProtocol::Icmp;
+        let header = IpHeader { source: v4(2), destination: v4(1), protocol, hop_limit: 64 };
+        write_ip_frame(&mut out, interface, mac, header, message.len(), |p| {
+            p.copy_from_slice(&message);
+        });
         TestFrame::new(out)
     };
     // RFC 5927 §4.1: an error about a segment that is not in flight is ignored.

@@ -13,7 +13,7 @@ use super::test_host::*;
 use crate::api::{Event, SctpConfig};
 use crate::checksum;
 use crate::memory::Memory;
-use crate::net::path;
+use crate::net::path::{self, IpHeader};
 use crate::net::protocol::ICMPV6;
 use crate::worker::flows::lower_layer::LowerLayer;
 
@@ -88,12 +88,16 @@ fn too_big_report(mtu: u16, frame: &[u8]) -> TestFrame {
     message.extend(&frame[14..][..if v6 { 1000 } else { 20 + 32 }]);
     let host = Host::new(&Plan::new(2));
     let (interface, mac) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 1]);
-    let ends = if v6 { (self::v6(2), self::v6(1)) } else { (v4(2), v4(1)) };
+    let (source, destination) = if v6 { (self::v6(2), self::v6(1)) } else { (v4(2), v4(1)) };
     let protocol = if v6 { IpProtocol::Icmpv6 } else { IpProtocol::Icmp };
     let mut out = Vec::new();
-    path::write_ip_frame(&mut out, interface, mac, ends, (protocol, 64), message.len(), |p| {
+    let header = IpHeader { source, destination, protocol, hop_limit: 64 };
+    path::write_ip_frame(&mut out, interface, mac, header, message.len(), |p| {
         p.copy_from_slice(&message);
-        let sum = if v6 { checksum::segment(ends.0, ends.1, ICMPV6, p) } else { !checksum::sum(p) };
+        let sum = match v6 {
+            true => checksum::segment(source, destination, ICMPV6, p),
+            false => !checksum::sum(p),
+        };
         p[2..4].copy_from_slice(&sum.to_be_bytes());
     });
     TestFrame::new(out)

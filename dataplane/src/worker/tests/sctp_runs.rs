@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use ddp::{Access, RegionMemory, Stag, StreamId};
-use ipsec::strength::Strength;
 use proptest::prelude::*;
 use wire::crc32c;
 
@@ -11,7 +10,8 @@ use super::sctp::{PORT, config};
 use super::test_host::*;
 use crate::api::EndpointConfig;
 use crate::memory::Memory;
-use crate::worker::arrival::{ArrivalKind, Arrivals, Packet};
+use crate::net::demux::L4Check;
+use crate::worker::arrival::{ArrivalKind, Arrivals, Forwarding, Packet, Received};
 
 const SOURCE: Stag = Stag(1);
 const SINK: Stag = Stag(2);
@@ -116,13 +116,8 @@ impl ThreeHosts {
         for stage in frames.chunks(if alone { 1 } else { 8 }) {
             let (mut arrivals, mut unmatched) = (Arrivals::new(), Arrivals::new());
             for frame in stage {
-                core.classify(
-                    0,
-                    (Packet::Frame(frame.clone()), Strength::CLEAR),
-                    now,
-                    true,
-                    &mut arrivals,
-                );
+                let received = Received::in_clear(Packet::Frame(frame.clone()));
+                core.classify(0, received, now, Forwarding::Allowed, &mut arrivals);
             }
             core.look_up_and_input(&mut arrivals, &[], &mut unmatched, now);
             unmatched.iter().for_each(|arrival| core.input_unmatched_arrival(arrival, now));
@@ -243,18 +238,13 @@ fn packets_with_equal_headers_are_predicted() {
     let core = &mut three.net.hosts[1].cores[0];
     let mut arrivals = Arrivals::new();
     for frame in frames.iter().take(4) {
-        core.classify(
-            0,
-            (Packet::Frame(frame.clone()), Strength::CLEAR),
-            three.net.now,
-            true,
-            &mut arrivals,
-        );
+        let received = Received::in_clear(Packet::Frame(frame.clone()));
+        core.classify(0, received, three.net.now, Forwarding::Allowed, &mut arrivals);
     }
     for (at, arrival) in arrivals.iter().enumerate() {
         assert_eq!(arrival.same_flow, at > 0);
         assert_eq!((arrival.flow, arrival.hash), (arrivals[0].flow, arrivals[0].hash));
         assert_eq!(arrival.span, 34..frames[at].0.len());
-        assert!(matches!(arrival.kind, ArrivalKind::Packet { udp: None, unverified: true }));
+        assert!(matches!(arrival.kind, ArrivalKind::Packet { udp: None, check: L4Check::Unknown }));
     }
 }

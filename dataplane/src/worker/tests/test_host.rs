@@ -414,8 +414,8 @@ impl Host {
         let mut total = 0;
         for handle in &self.handles {
             handle.counters().for_each(|c, value| total += if c.name == name { value } else { 0 });
-            total +=
-                handle.counters().drops.iter().filter(|d| d.1 == name).map(|d| d.2).sum::<u64>();
+            let drops = handle.counters().drops.iter().filter(|d| d.reason == name);
+            total += drops.map(|d| d.count).sum::<u64>();
         }
         total
     }

@@ -110,7 +110,8 @@ impl<'a, Io: PortIo> PacketBatch<'a, Io> {
             fill_checksum(&mut frame.bytes_mut()[path.header_len()..]);
         }
         self.path.finish(frame.bytes_mut(), TxChecksum::SOFTWARE);
-        let id = ids.next(path.addresses());
+        let (source, destination) = path.addresses();
+        let id = ids.next(source, destination);
         let whole = frame.bytes();
         let mtu = self.path.mtu_overhead() + self.max_unfragmented;
         for piece in fragment::fragments(path, whole.len() - path.header_len(), mtu) {

@@ -103,7 +103,7 @@ impl<Io: PortIo> Env<Io> {
         let params = params.filter(|_| stream.conn.stage == Stage::Established);
         let params = params.ok_or(PostFailure::Refused(PostError::Closed))?;
         let rdmap = params.ulp() != UlpKind::Ddp;
-        let source = match load.kind.window() {
+        let (memory, offset) = match load.kind.window() {
             None => (None, 0),
             Some(window) => {
                 let entry = self.tables.stag(window.local).ok_or(PostFailure::NoRegion)?;
@@ -121,7 +121,8 @@ impl<Io: PortIo> Env<Io> {
             }
         };
         let seed = u64::from(stream.slot) + 1;
-        stream.conn.load = Some(Box::new(RunningLoad::new(ticket, load, rdmap, source, seed, now)));
+        stream.conn.load =
+            Some(Box::new(RunningLoad::new(ticket, load, rdmap, memory, offset, seed, now)));
         self.continue_load(stream, now);
         Ok(())
     }

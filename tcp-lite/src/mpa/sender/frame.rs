@@ -84,7 +84,7 @@ fn write_one_pass(
     out: &mut [u8],
     sum: &mut Option<Sum>,
 ) {
-    let (payload, pad, field) = lay_out(outgoing, out);
+    let (payload, field) = lay_out(outgoing, out);
     let mut digest = Digest::new(sum.is_some());
     outgoing.header.digest_after_length(outgoing.len() as u16, &mut digest);
     let mut target = match markers {
@@ -93,6 +93,7 @@ fn write_one_pass(
     };
     source.read_digested(outgoing.token, 0, &mut target);
     let mut digest = target.into_digest();
+    let pad = pad_len(outgoing.len());
     if pad > 0 {
         digest.add(&[0; 3][..pad]);
     }
@@ -104,7 +105,7 @@ fn write_one_pass(
 /// Writes an FPDU without markers in two passes: for a short payload, or without CRC.
 #[inline]
 fn write_plain(crc: bool, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8]) {
-    let (payload, ..) = lay_out(outgoing, out);
+    let (payload, _) = lay_out(outgoing, out);
     if !payload.is_empty() {
         source.read_payload(outgoing.token, 0, payload);
     }
@@ -114,12 +115,9 @@ fn write_plain(crc: bool, outgoing: &Outgoing, source: &impl UlpduSource, out: &
 }
 
 /// Writes length, header and pad of an FPDU that fills `out` and whose markers, if any, are in the payload. Returns the
-/// payload's slice, the length of the pad, and the CRC field.
+/// payload's slice and the CRC field.
 #[inline(always)]
-fn lay_out<'a>(
-    outgoing: &Outgoing,
-    out: &'a mut [u8],
-) -> (&'a mut [u8], usize, &'a mut [u8; CRC_LEN]) {
+fn lay_out<'a>(outgoing: &Outgoing, out: &'a mut [u8]) -> (&'a mut [u8], &'a mut [u8; CRC_LEN]) {
     let len = outgoing.len();
     let (out, field) = out.split_last_chunk_mut().expect("room for the CRC");
     let (length, rest) = out.split_at_mut(LENGTH_LEN);
@@ -128,7 +126,7 @@ fn lay_out<'a>(
     outgoing.header.write(header);
     let (payload, pad) = rest.split_at_mut(rest.len() - pad_len(len));
     pad.fill(0);
-    (payload, pad.len(), field)
+    (payload, field)
 }
 
 /// Writer of the parts of an FPDU, and of the markers between them, in order.

@@ -8,6 +8,7 @@ use crate::tcp::{Event, State};
 
 const LOCAL_MSS: u16 = 1460;
 const ROOM: u64 = 16 * 1024;
+const OFFER: SynAckOffer = SynAckOffer { mss: LOCAL_MSS, room: ROOM };
 
 fn tuple(port: u16) -> FourTuple {
     FourTuple { local: ([10, 0, 0, 1], 4791).into(), remote: ([10, 0, 0, 2], port).into() }
@@ -44,8 +45,7 @@ impl Host {
     /// Returns the answer to a SYN, encoded.
     fn answer(&self, port: u16, syn: &Segment<'_>, now: Instant) -> Vec<u8> {
         let mut batch = Batch::new(1);
-        let both = (LOCAL_MSS, ROOM);
-        assert!(self.cookies.answer(&self.config, &tuple(port), both, syn, now, &mut batch));
+        assert!(self.cookies.answer(&self.config, &tuple(port), OFFER, syn, now, &mut batch));
         batch.segments.pop().unwrap()
     }
 
@@ -90,9 +90,8 @@ fn offered_options_survive_in_the_timestamp() {
     let first: Vec<u8> = (0..12).map(Upper::byte).collect();
     let ack = reply(&bytes, 1001, &first);
     let cookie = host.check(5, &ack, at(70_200)).unwrap();
-    let both = (LOCAL_MSS, ROOM);
     let mut conn =
-        Connection::accept_cookie(host.config.clone(), tuple(5), both, &cookie, at(70_200));
+        Connection::accept_cookie(host.config.clone(), tuple(5), OFFER, &cookie, at(70_200));
     let mut up = Upper::default();
     conn.input(at(70_200), &ack, &mut up).unwrap();
     // The acknowledgement carries data of the upper layer.
@@ -171,8 +170,7 @@ fn cookie_syn_ack_is_no_longer_than_the_syn() {
     let syn = syn(all_options(7));
     assert!(host.answer(5, &syn, at(0)).len() <= syn.wire_len());
     let mut full = Batch::new(0);
-    let both = (LOCAL_MSS, ROOM);
-    assert!(!host.cookies.answer(&host.config, &tuple(5), both, &syn, at(0), &mut full));
+    assert!(!host.cookies.answer(&host.config, &tuple(5), OFFER, &syn, at(0), &mut full));
 }
 
 proptest! {
@@ -230,14 +228,7 @@ fn later_incarnation_has_later_timestamps() {
             match conn {
                 Some(mut conn) => conn.poll_transmit(now, &mut Upper::default(), &mut batch),
                 None => {
-                    assert!(cookies.answer(
-                        &config,
-                        &tuple,
-                        (LOCAL_MSS, ROOM),
-                        &syn,
-                        now,
-                        &mut batch
-                    ))
+                    assert!(cookies.answer(&config, &tuple, OFFER, &syn, now, &mut batch))
                 }
             }
             let val = val(&batch);

@@ -186,7 +186,7 @@ fn data_header_equals_emitted_segment_header() {
         let mut head = vec![0xff; end];
         let Segment { src_port, dst_port, seq, ack, flags, window, .. } = segment;
         for (flags, push) in [(flags, false), (flags, true), (Flags::ACK, true)] {
-            let header = DataHeader::new((src_port, dst_port), ack, flags, window, timestamps);
+            let header = DataHeader::new(src_port, dst_port, ack, flags, window, timestamps);
             head.fill(0xff);
             let fields = header.write(seq, push, &mut head);
             assert_eq!(head, whole[..end]);

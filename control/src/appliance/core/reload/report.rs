@@ -8,6 +8,7 @@ use config::{self, Config};
 use super::Difference;
 use crate::appliance::core::Core;
 use crate::appliance::env::Origin;
+use crate::appliance::regions::DeclaredRegion;
 use crate::appliance::running_config::{ApiChange, RunningConfig};
 
 impl Core {
@@ -15,10 +16,10 @@ impl Core {
     pub(super) fn running_from_file(&self) -> Config {
         let running = &self.env.context.config;
         let is_from_file = |origin: Origin| origin == Origin::Configuration;
-        let regions = self.regions.declared().filter(|(_, origin, _)| is_from_file(*origin));
+        let regions = self.regions.declared().filter(|region| is_from_file(region.origin));
         let listeners = self.listeners.declared().filter(|(_, origin)| is_from_file(*origin));
         Config {
-            regions: regions.map(|(section, ..)| section.clone()).collect(),
+            regions: regions.map(|region| region.section.clone()).collect(),
             listeners: listeners.map(|(section, _)| section.clone()).collect(),
             ..running.clone()
         }
@@ -29,8 +30,8 @@ impl Core {
         let mut config = self.env.context.config.clone();
         let mut running = Vec::new();
         let mut by_api = std::collections::HashMap::new();
-        for (section, origin, as_declared) in self.regions.declared() {
-            let change = match (origin, as_declared) {
+        for DeclaredRegion { section, origin, has_full_access } in self.regions.declared() {
+            let change = match (origin, has_full_access) {
                 (Origin::Api, _) => Some(ApiChange::Added),
                 (Origin::Configuration, false) => Some(ApiChange::Access),
                 (Origin::Configuration, true) => None,

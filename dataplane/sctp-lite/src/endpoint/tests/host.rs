@@ -150,7 +150,7 @@ impl Host {
 
     pub(super) fn accept(&mut self, session: SessionId, private_data: &[u8]) {
         let (now, id, ulp) = (self.now, self.id(), self.ulp.clone());
-        let answer = (id, PD, private_data, ulp);
+        let answer = AcceptedStream { id, pd: PD, private_data, ulp };
         self.with_context(|upper, cx| upper.accept(now, session, answer, cx)).expect("a request");
         self.settle();
     }

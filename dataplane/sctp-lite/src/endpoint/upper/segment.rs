@@ -26,9 +26,9 @@ impl<M: RegionMemory> Upper<M> {
         if slot.state() != State::Established || slot.paused_max_events.is_some() {
             return None;
         }
-        let segment = slot.session.legal_segment(received)?;
+        let (at, segment) = slot.session.legal_segment(received)?;
         let full = slot.accepted.as_mut()?;
-        let taken = slot.session.accept_segment(segment, &mut full.stream.sink(cx.reborrow()));
+        let taken = slot.session.accept_segment(at, segment, &mut full.stream.sink(cx.reborrow()));
         let sound = full.stream.is_sound();
         let answers = full.stream.may_answer() && !slot.ready && slot.has_data();
         if !slot.has_event_turn {

@@ -238,7 +238,7 @@ impl Sender {
     fn on_window_change(&mut self, now: Instant, sack: &Sack<'_>) {
         let opened = sack.header.a_rwnd > 0;
         let kind = if opened { Kind::WindowOpened } else { Kind::WindowClosed };
-        self.note_answer(now, kind, (chunk_type::SACK, sack.header.cumulative));
+        self.note_answer(now, kind, chunk_type::SACK, sack.header.cumulative);
         if !opened {
             return;
         }

@@ -300,7 +300,7 @@ impl Sender {
             Retransmission::Probe => Kind::TailProbe,
             Retransmission::First | Retransmission::Bundled => Kind::Resent,
         };
-        self.note_chunk(now, event, (chunk_type::DATA, header.tsn.0), len);
+        self.note_chunk(now, event, chunk_type::DATA, header.tsn.0, len);
         if !self.recovery.is_settled() {
             let sends = self.board.records[index].sends;
             self.recovery.on_resent(now, single_tsn(self.board.tsn(index)), sends);
@@ -435,7 +435,7 @@ impl Sender {
         let mut chunks = self.fill_with_new(now, 0, packet, source);
         if chunks > 0 {
             let len = self.board.records[self.board.len() - chunks].len;
-            self.note_chunk(now, Kind::TailProbe, (chunk_type::DATA, tsn), len.into());
+            self.note_chunk(now, Kind::TailProbe, chunk_type::DATA, tsn, len.into());
         }
         let mut resent_range = None;
         if chunks == 0
@@ -473,7 +473,7 @@ impl Sender {
             self.round.needs_timer |= written.is_some();
             if let Some(NewChunk { len, .. }) = written {
                 let len = len.into();
-                self.note_chunk(now, Kind::WindowProbe, (chunk_type::DATA, tsn), len);
+                self.note_chunk(now, Kind::WindowProbe, chunk_type::DATA, tsn, len);
             }
             written.is_some()
         } else {

@@ -71,7 +71,8 @@ impl Sender {
         &mut self,
         now: Instant,
         kind: Kind,
-        (chunk, tsn): (u8, u32),
+        chunk: u8,
+        tsn: u32,
         len: usize,
     ) {
         self.record(Record::new(now, kind, tsn, 0).with_header(chunk, self.window(), len));
@@ -83,7 +84,8 @@ impl Sender {
         &mut self,
         now: Instant,
         kind: Kind,
-        (chunk, cumulative): (u8, Tsn),
+        chunk: u8,
+        cumulative: Tsn,
     ) {
         self.record(Record::new(now, kind, 0, cumulative.0).with_header(chunk, self.window(), 0));
     }

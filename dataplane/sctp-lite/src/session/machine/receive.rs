@@ -189,7 +189,8 @@ impl Session {
     #[inline]
     pub fn accept_segment(
         &mut self,
-        (at, segment): (u64, &[u8]),
+        at: u64,
+        segment: &[u8],
         sink: &mut impl UlpduSink,
     ) -> MessageOutcome {
         if self.deliver(at, Ulpdu::new(&[segment]), sink) {

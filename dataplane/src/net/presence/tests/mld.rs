@@ -1,10 +1,12 @@
 //! A host that receives group queries of both versions.
 
+use std::net::Ipv6Addr;
+
 use smoltcp::wire::Icmpv6Message;
 
 use super::*;
 use crate::checksum;
-use crate::net::path;
+use crate::net::path::{self, IpHeader};
 use crate::net::protocol::ICMPV6;
 
 /// A hop-by-hop header with a router alert for MLD, before ICMPv6.
@@ -30,12 +32,13 @@ fn query(hop_limit: u8, source: Ipv6Addr, delay: u16, group: Ipv6Addr, len: usiz
     message.truncate(len);
     message[0] = 130;
     message[4..6].copy_from_slice(&delay.to_be_bytes());
-    let ends = (IpAddr::V6(source), IpAddr::V6(all));
-    let sum = checksum::segment(ends.0, ends.1, ICMPV6, &message);
+    let (source, destination) = (IpAddr::V6(source), IpAddr::V6(all));
+    let sum = checksum::segment(source, destination, ICMPV6, &message);
     message[2..4].copy_from_slice(&sum.to_be_bytes());
     let mut frame = Vec::new();
-    let (kind, len) = ((IpProtocol::HopByHop, hop_limit), ROUTER_ALERT.len() + len);
-    path::write_ip_frame(&mut frame, &other, group_mac(all), ends, kind, len, |p| {
+    let header = IpHeader { source, destination, protocol: IpProtocol::HopByHop, hop_limit };
+    let len = ROUTER_ALERT.len() + len;
+    path::write_ip_frame(&mut frame, &other, group_mac(all), header, len, |p| {
         p[..8].copy_from_slice(&ROUTER_ALERT);
         p[8..].copy_from_slice(&message);
     });

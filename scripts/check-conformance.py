@@ -4,10 +4,10 @@
 A row is a table line; its last cell holds tests as `crate: path::to::test` (several, separated by
 commas), a script as `scripts/NAME ...`, or a reason that starts with "Not met:", "Not ours:" or "ULP:".
 
-A test is named with its whole path: modules and function, as `cargo test` prints it; for a file in `tests/`
-the file's name comes first. The function has `#[test]`, or a macro of the same file makes it with one. A
-dialogue of `sim` is named by its file, with its directory (`rfc5681-recovery::name`) where the file's name
-alone is ambiguous.
+A test has its whole path: modules and function, as `cargo test` prints it; for a file in `tests/` preceded
+by the file's name. The function has `#[test]`, or is generated with it by a macro of the same file. A
+dialogue of `sim` has the name of its file, with the directory (`rfc5681-recovery::name`) where the file's
+name alone is ambiguous.
 
 usage: check-conformance.py docs/conformance
 """
@@ -39,7 +39,7 @@ CRATES = {
 }
 REASONS = ("Not met:", "Not ours:", "ULP:", "Out of scope:")
 
-# What may hold braces or `fn` that are no code. A lifetime ('a) is no character.
+# Comments, strings and characters, which may contain braces or `fn`. A lifetime ('a) is not a character.
 NO_CODE = re.compile(
     r"""//[^\n]*|/\*.*?\*/|b?r(?P<hashes>\#*)".*?"(?P=hashes)|b?"(?:\\.|[^"\\])*"|b?'(?:\\.[^']*|[^'\\])'""", re.S
 )
@@ -47,7 +47,7 @@ TOKEN = re.compile(r"\bmod\s+(\w+)\s*\{|#\[test\]|\bfn\s+(\w+)|\bmacro_rules!\s*
 
 
 def closing(text, at):
-    """Where the bracket at `at` is closed."""
+    """Returns the position of the bracket that closes the one at `at`."""
     pairs, depth = {"{": "}", "(": ")"}, 0
     opened = text[at]
     for i in range(at, len(text)):
@@ -58,7 +58,8 @@ def closing(text, at):
 
 
 def test_macro(body):
-    """For a macro that makes tests: a pattern that finds their names in its arguments."""
+    """Returns, for the body of a macro that generates tests, the pattern of its arguments and the variables with the names of
+    the tests."""
     names = re.findall(r"#\[test\]\s*fn\s+\$(\w+)", body)
     matcher = re.search(r"\$\((.*?)\)\s*[;,]?\s*[*+]", body, re.S)
     if not names or not matcher:
@@ -74,7 +75,7 @@ def test_macro(body):
 
 
 def tests_of(text):
-    """Paths, inside the file's module, of all tests in the text of a Rust file."""
+    """Returns the paths of all tests in the text of a Rust file, relative to the file's module."""
     text = NO_CODE.sub(lambda found: '""' if found.group().lstrip("b").startswith(('"', "r")) else " ", text)
     found, macros, modules, depth, marked, at = [], {}, [], 0, False, 0
     while token := TOKEN.search(text, at):
@@ -114,7 +115,7 @@ def tests_of(text):
 
 
 def crate_tests(root, cache={}):
-    """Paths of all tests of one crate."""
+    """Returns the paths of all tests of a crate."""
     if root not in cache:
         tests, root_path = set(), pathlib.Path(root)
         for directory in ("src", "tests"):
@@ -128,7 +129,7 @@ def crate_tests(root, cache={}):
 
 
 def dialogues(root):
-    """Names of all dialogue files: alone where no other has it, and with their directory."""
+    """Returns the names of all dialogue files: with their directory, and also without it if the name is unique."""
     files = list(pathlib.Path(root).rglob("*.script"))
     alone = [path.stem for path in files]
     named = {f"{path.parent.name}::{path.stem}" for path in files}
@@ -136,7 +137,7 @@ def dialogues(root):
 
 
 def problem_with(name):
-    """What is wrong with a test's or script's name, if anything."""
+    """Returns the error in a test's or script's name, or None."""
     if name.startswith("scripts/"):
         return None if pathlib.Path(name.split()[0]).exists() else f"{name} does not exist"
     crate, _, test = name.partition(":")

@@ -8,7 +8,7 @@ import json
 import sys
 import tomllib
 
-# Which crates of the workspace each one may use (normal dependencies).
+# Crates of the workspace that each crate may use (normal dependencies).
 MAY_USE = {
     "base": set(),
     "reasons": {"base"},
@@ -28,7 +28,7 @@ MAY_USE = {
     "dataplane": {
         "base", "reasons", "wire", "ddp", "link", "tcp-lite", "sctp-lite", "port-kind", "dpdk", "ipsec",
     },
-    # Tests another host: our own stack, which sim has under test, is no part of it.
+    # Plays dialogues against another host. It uses sim for parsing and encoding, not for the stack under test.
     "script": {"base", "wire", "sim", "dataplane", "dpdk"},
     "unix-users": set(),
     "xfrm": {"base", "ipsec"},
@@ -46,7 +46,7 @@ MAY_USE = {
 
 
 def acceptable(expression, allowed):
-    """True when some alternative of an SPDX expression needs only allowed licences."""
+    """True if an alternative of the SPDX expression needs only allowed licences."""
     expression = expression.replace("/", " OR ").replace("(", " ( ").replace(")", " ) ")
     words, names = [], {}
     tokens = expression.split()
@@ -70,7 +70,8 @@ def acceptable(expression, allowed):
 
 CRATES_IO = "registry+https://github.com/rust-lang/crates.io-index"
 
-# All of deny.toml that this script can check; another key would claim what is not checked.
+# Keys of deny.toml that this script checks, with the supported values (None: any). Other keys are errors, as they would not
+# be checked.
 CHECKED = {
     "licenses": {"allow": None},
     "bans": {"wildcards": "deny", "allow-wildcard-paths": True},
@@ -79,7 +80,7 @@ CHECKED = {
 
 
 def unchecked(policy):
-    """Keys of deny.toml, with their values, that nothing here enforces."""
+    """Yields an error for each key or value of deny.toml that this script does not check."""
     for section, keys in policy.items():
         for key, value in keys.items():
             known = CHECKED.get(section, {})

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Finds circles of modules: groups of sibling modules that use each other, directly or through others.
+"""Finds module cycles: groups of sibling modules that use each other, directly or indirectly.
 
 usage: check-modules.py [--all] DIRECTORY...
 
-A DIRECTORY is a module with its children (`dataplane/src/worker`) or a crate's `src`. A module stands for all that
-is below it, so that two siblings form a circle, too, when only their children use each other. What a parent and its
-child use of each other does not count, nor do tests. An import through a parent (`super::X`, where the parent has
-`use self::child::X`) counts as one of the child. Circles are listed with the lines that make them (--all: every
-line), and the exit code is 1.
+A DIRECTORY is a module with its children (`dataplane/src/worker`) or a crate's `src`. A module includes all modules
+below it: two siblings form a cycle, too, if only their children use each other. Uses between a parent and its child,
+and uses in tests, are ignored. An import through a parent (`super::X`, where the parent has `use self::child::X`)
+counts as an import from the child. Prints each cycle with some of the lines that cause it (--all: every line), and
+exits with 1 if there is one.
 """
 
 import re
@@ -25,7 +25,7 @@ def blank(match):
 
 
 def without_inline_tests(text):
-    """The text with the bodies of `#[cfg(test)] mod x { }` blanked, and the names of test modules in files."""
+    """Returns the text with blanked bodies of `#[cfg(test)] mod x { }`, and the names of test modules in files of their own."""
     files = set()
     while (found := TEST_MOD.search(text)) is not None:
         end = found.end()
@@ -92,7 +92,7 @@ class Crate:
                     self.read((*path, name), child)
 
     def absolute(self, path, names):
-        """The path from the crate's root, or None where another crate is meant."""
+        """Returns the path from the crate's root; None for a path into another crate."""
         first, at = names[0], path
         if first == "crate":
             return names[1:]
@@ -104,7 +104,7 @@ class Crate:
                 at = at[:-1]
                 names.pop(0)
             return (*at, *names)
-        # Rust 2018: a child module by its name.
+        # A child module may be named without `self` (Rust 2018).
         return (*path, *names) if (*path, first) in self.modules else None
 
     def own_imports(self, path):
@@ -114,7 +114,7 @@ class Crate:
                     yield bound, target
 
     def module_of(self, target, depth=0):
-        """The module that holds what a path names, through the imports of the modules on the way."""
+        """Returns the module that defines the item at a path, following imports of the modules in the path."""
         at = ()
         for i, name in enumerate(target):
             if (*at, name) in self.modules:
@@ -127,7 +127,7 @@ class Crate:
         return at
 
     def edges(self):
-        """(from, to, file, line) of everything that one module uses of another."""
+        """Yields (from, to, file, line) for each use of a module by a module."""
         for path, (file, text) in self.modules.items():
             for match in USE.finditer(text):
                 line = text.count("\n", 0, match.start()) + 1
@@ -141,7 +141,7 @@ class Crate:
 
 
 def components(graph):
-    """Strongly connected components of more than one node (Tarjan)."""
+    """Returns the strongly connected components of more than one node (Tarjan)."""
     index, low, stack, on, found = {}, {}, [], set(), []
 
     def visit(node):
@@ -208,7 +208,7 @@ def main():
             for group in components(graph):
                 bad += 1
                 inside = {p: w for p, w in pairs.items() if p[0] in group and p[1] in group}
-                print(f"circle in {'/'.join((str(src.parent.name), *parent))}: {', '.join(group)}")
+                print(f"cycle in {'/'.join((str(src.parent.name), *parent))}: {', '.join(group)}")
                 for (a, b), where in sorted(inside.items()):
                     shown = where if show_all else where[:2]
                     lines = ", ".join(f"{f.relative_to(src)}:{n}" for f, n in shown)

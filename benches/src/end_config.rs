@@ -353,7 +353,7 @@ buffers = 256
     fn benchmark_configuration_equals_ddpd_configuration() {
         let mut ddpd = parse_config(DDPD).unwrap();
         let ours = EndConfig::new(&plain(), Side::Responder).unwrap();
-        // Name and text differ with the file.
+        // `name` and `source` depend on the file and are not compared.
         ddpd.name.clone_from(&ours.config.name);
         ddpd.source.clone_from(&ours.config.source);
         assert_eq!(debug(&ours.config), debug(&ddpd));

@@ -207,7 +207,7 @@ pub struct EndpointPair {
     pub receiver: PairEnd,
     outbound: SegmentBatch,
     inbound: SegmentBatch,
-    /// Held so that its memory is not counted as an endpoint's when that is dropped.
+    /// Held so that [`drop_endpoints`](Self::drop_endpoints) does not count its memory as an endpoint's.
     _config: Arc<EndpointConfig>,
 }
 

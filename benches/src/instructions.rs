@@ -141,8 +141,8 @@ fn build_key(engine: &str) -> String {
 
 type PathUnits = Vec<(String, (u64, String))>;
 
-/// Runs `hot` under valgrind. The list of paths is also made there, because the CPU features that valgrind reports
-/// select the CRC engine.
+/// Runs `hot` under valgrind, also to list its paths: the list names the CRC engine, which is selected by the CPU
+/// features that valgrind reports.
 fn valgrind(hot: &Path, tool: &[&str], argument: &str) -> anyhow::Result<std::process::Output> {
     let output = Command::new("valgrind")
         .args(tool)

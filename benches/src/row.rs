@@ -27,7 +27,7 @@ pub struct Row {
     pub extra: BTreeMap<String, f64>,
     /// Completed repetitions. Repetitions of different rows with the same number were measured in direct succession.
     pub runs: Vec<Repetition>,
-    /// Latency distribution of the last repetition; empty for other rows.
+    /// Latency distribution of the last repetition; empty if the row measures no latencies.
     pub latency: Quantiles,
     /// Reason why the row did not run, as a sentence.
     pub not_run: Option<String>,

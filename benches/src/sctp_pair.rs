@@ -201,7 +201,8 @@ impl SctpPair {
         endpoint.post(session, message).expect("there is room for a message");
     }
 
-    /// Exchanges one burst in each direction. Returns false if neither endpoint had anything to send.
+    /// Exchanges one burst in each direction and advances the time: by 10 µs, or if nothing was sent to 10 µs after a
+    /// timer that expires within 150 ms. Returns false if nothing was sent and no such timer is set.
     pub fn exchange_bursts(&mut self) -> bool {
         self.send_burst();
         self.deliver_burst();

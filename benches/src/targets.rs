@@ -50,8 +50,8 @@ pub struct Target {
     pub unit: String,
     /// One ratio or value for each repetition.
     pub samples: Vec<f64>,
-    /// Geometric mean of ratios, mean of differences and values, worst of counts, median of figures; `None` if not
-    /// measured.
+    /// Geometric mean of ratios and values, arithmetic mean of differences, worst of counts, median of figures. The
+    /// first sample if a kind with an interval has none; `None` if not measured.
     pub value: Option<f64>,
     /// Lower end of the 95 % interval, or the minimum sample of kinds without an interval.
     pub low: Option<f64>,

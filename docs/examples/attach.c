@@ -4,8 +4,9 @@
  *     cc -std=c11 -Wall -Wextra -O2 -o attach attach.c
  *     ./attach /run/ddpd/ddpd.sock.attach OBJECT [COUNT]
  *
- * Ends after COUNT completions, or when the region or the appliance is gone. shared-memory.md describes
- * all that is used here. Both ends are on one machine; the layouts are little-endian.
+ * Ends after COUNT completions, or when the region is removed or the appliance ends.
+ * docs/shared-memory.md describes the complete interface. The layouts are little-endian, as are the
+ * supported machines.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -66,7 +67,7 @@ static int connect_to(const char *path)
 	return fd;
 }
 
-/* Asks for the object; receives the reply and three descriptors. */
+/* Requests the object, and receives the reply and three descriptors: region, ring, eventfd. */
 static struct attached attach_to(const char *path, const char *object)
 {
 	struct attached a = { .connection = connect_to(path) };
@@ -107,14 +108,14 @@ static struct attached attach_to(const char *path, const char *object)
 	a.capacity = word(reply + 32);
 	a.event = fds[2];
 	a.region = mmap(NULL, a.region_len, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
-	/* The ring cannot be mapped writable: it is sealed. */
+	/* The ring is sealed against writing: a writable mapping fails. */
 	a.ring = mmap(NULL, SLOTS + a.capacity * SLOT, PROT_READ, MAP_SHARED, fds[1], 0);
 	if (a.region == MAP_FAILED || a.ring == MAP_FAILED)
 		fail("mmap");
 	return a;
 }
 
-/* Prints record n; 0 if it was overwritten meanwhile. */
+/* Prints record n. Returns 1, or 0 if the record was overwritten before it was read. */
 static int print_record(const struct attached *a, uint64_t n)
 {
 	size_t at = SLOTS + (n % a->capacity) * SLOT;
@@ -177,7 +178,7 @@ int main(int argc, char **argv)
 			{ .fd = a.connection, .events = POLLIN },
 		};
 
-		/* Reset before the ring is looked at: what comes later sets it again. */
+		/* The eventfd is reset before the ring is read, so that later completions set it again. */
 		if (read(a.event, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
 			fail("eventfd");
 		while (seen < count
@@ -186,7 +187,7 @@ int main(int argc, char **argv)
 			if (next < oldest) {
 				lost = oldest - next;
 				printf("lost %" PRIu64 " completions: too slow\n", lost);
-				/* So that it shows in `ddpctl stats`; optional. */
+				/* Optional: reports the loss to the appliance, visible in `ddpctl stats`. */
 				if (write(a.connection, &lost, sizeof lost) < 0)
 					open = 0;
 				next = oldest;
@@ -199,7 +200,7 @@ int main(int argc, char **argv)
 			return 0;
 		if (poll(fds, 2, -1) < 0 && errno != EINTR)
 			fail("poll");
-		/* Once more round the loop for what came before the end. */
+		/* The appliance has closed the connection: the last completions are read before the end. */
 		if (fds[1].revents)
 			open = 0;
 	}

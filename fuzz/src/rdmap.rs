@@ -38,7 +38,8 @@ pub(crate) fn rdmap(data: &[u8]) {
     end.check();
 }
 
-/// Checks that parsed headers are written unchanged, in all defined bits.
+/// Checks parsed headers: a header without reserved bits is written with the same bytes, any other is equal after it
+/// is written and parsed again.
 fn check_headers(data: &[u8]) {
     if let Ok(repr) = ReadRequestRepr::parse(data) {
         assert_eq!(repr.emit(), data[..28]);

@@ -124,7 +124,7 @@ impl MessageSource for Upper {
         let len = (self.messages_left * 100 % 1000 + 1) as u16;
         let out = out.get_mut(..usize::from(len)).filter(|_| self.messages_left > 0)?;
         out.fill(self.messages_left as u8);
-        // Every second message has its CRC.
+        // Every second message is returned with its CRC.
         let crc = self.messages_left.is_multiple_of(2).then(|| crc32c::update(0, out));
         self.messages_left -= 1;
         let message = MessageRef { stream: 0, len, tag: u64::from(self.messages_left) };
@@ -187,7 +187,8 @@ pub(crate) fn packet(tag: Tag, chunks: &[u8]) -> Vec<u8> {
 }
 
 /// Passes packets to an association. The input is one byte of configuration, then the chunks of packets. Each packet is
-/// preceded by its length and by the time until it arrives, the square of the byte in ms. Configuration:
+/// preceded by its length and by the time until it arrives, the square of the byte in ms. The two low bits of the time
+/// also select the verification tag. Configuration:
 ///
 /// ```text
 ///   bit 0: opened locally    bit 1: shuts down    bit 2: no free space for its last packet

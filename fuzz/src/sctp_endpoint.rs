@@ -4,8 +4,8 @@
 //! Input: one byte of configuration, then records
 //!
 //! ```text
-//!   how (1)   bits 0, 1: 0 a message with the next TSN; 1 the same, the TSN behind it left out, to come with
-//!             the next such record; 2 any chunks; 3 time passes, 10 ms for each of its bytes
+//!   how (1)   bits 0, 1: 0 a message with the TSN skipped before, else with the next TSN; 1 a message after one
+//!             skipped TSN; 2 any chunks; 3 time passes, 10 ms for each byte of the record
 //!             bit 2: 1 session control, 0 a segment    bits 3 to 5: stream
 //!             bit 6: all sent TSNs are acknowledged    bit 7: a message is posted to each session
 //!   length (1)
@@ -56,7 +56,7 @@ struct End {
     hold: HoldBudget,
     secret: VecMemory,
     now: Instant,
-    /// Next TSN of the peer, and `skipped_tsn`, which may be sent later.
+    /// Next TSN of the peer. `skipped_tsn` is an earlier one that was not sent yet.
     next_tsn: Tsn,
     skipped_tsn: Option<Tsn>,
     /// Newest TSN that the endpoint sent.

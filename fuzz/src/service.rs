@@ -3,8 +3,9 @@
 //! Input: one byte (bit 0: 1 rping, 0 perftest), then records
 //!
 //! ```text
-//!   what (1)    bits 0, 1: stream    bits 2 to 4: 0, 1 a Send of those bytes; 2 a Write of as many bytes as the first
-//!               says; 3 a Read is done; 4 a Write is done; 5 the stream opens; 6 it ends; 7 so many 100 ms pass
+//!   what (1)    bits 0, 1: stream    bits 2 to 4: 0, 1 a Send with these bytes; 2 a Write, whose length is the first
+//!               byte; 3 a Read is done; 4 a Write is done; 5 the stream opens; 6 the stream ends; 7 time passes,
+//!               100 ms times the first byte
 //!   length (1)
 //!   that many bytes
 //! ```
@@ -19,7 +20,7 @@ use ddp::{Stag, StreamId};
 
 /// Length of each stream's memory, bytes.
 const SLOT: u64 = 8192;
-/// Maximum number of actions from one input: an answer for each stream, and its companions.
+/// Maximum number of actions that one input causes, on all streams.
 const ACTIONS: usize = 16;
 
 pub(crate) fn service(data: &[u8]) {
@@ -48,7 +49,7 @@ struct Host {
     service: Service,
     now: Instant,
     open_streams: BTreeSet<StreamId>,
-    /// Identifier of each place's stream; identifiers are not reused.
+    /// Identifier of the stream at each of the four places, open or opened next. Identifiers are not reused.
     next_ids: [u64; 4],
 }
 

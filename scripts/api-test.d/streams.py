@@ -1,4 +1,4 @@
-"""The calls whose answers have no end: followed events, and a capture. Run by scripts/api-test in schemathesis's environment.
+"""Tests the calls with endless responses: followed events, and a capture. scripts/api-test runs it in schemathesis's environment.
 
 usage: streams.py DESCRIPTION SOCKET PEER-SOCKET
 """
@@ -43,7 +43,7 @@ def main():
     seen = []
     while "region_added" not in seen:
         text = lines.fp.readline().strip()
-        # The lengths of chunks are between the lines.
+        # Raw chunked encoding: lengths of chunks are on lines of their own.
         if text.startswith(b"{"):
             event = json.loads(text)
             line.validate(event)
@@ -59,7 +59,7 @@ def main():
         status, stream = call(peer, "POST", "/v1/connect", {"remote": "10.77.0.1:7471"})
         assert status == 201, stream
         assert call(peer, "DELETE", f"/v1/streams/{stream['id']}?abort=true")[0] == 200
-    # It ends by itself when it is full, else by this.
+    # Ends the capture, unless it has reached its limit (404).
     status, answer = call(own, "DELETE", "/v1/ports/link/capture")
     assert status in (200, 404), answer
     content = frames.read()

@@ -1,4 +1,5 @@
-"""Loaded by schemathesis: requests go to the appliance's Unix socket, and what would hold a run up or leave its directory does not."""
+"""Hooks of schemathesis: requests go to the appliance's Unix socket. Calls that never return and paths outside of the test's
+directory are changed."""
 
 import os
 import socket
@@ -17,13 +18,13 @@ def connection(_address, timeout=10, *_args, **_kwargs):
     return end
 
 
-# For requests, and for schemathesis's own look whether the server is still there.
+# The first is for requests, the second for schemathesis's check that the server is up.
 urllib3.util.connection.create_connection = connection
 socket.create_connection = connection
 
 
 def inside(value):
-    """The same with absolute paths below the directory of the test."""
+    """Returns the value with absolute paths moved below the directory of the test."""
     if isinstance(value, dict):
         return {key: below(item) if key in ("file", "path") else inside(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -40,12 +41,12 @@ def below(value):
 @schemathesis.hook
 def before_call(_context, case, _kwargs):
     query = case.query if isinstance(case.query, dict) else {}
-    # Followed events and a capture of a port that is there have no end: streams.py reads these.
+    # Followed events and the capture of an existing port never end; streams.py tests them.
     if query.get("follow") in (True, "true"):
         query["follow"] = "false"
     if case.path.endswith("/capture") and case.method == "GET":
         case.path_parameters["name"] = "not-" + str(case.path_parameters.get("name"))
-    # A long poll that takes as long as it says.
+    # A long poll may take its whole wait_ms.
     if str(query.get("wait_ms", "")).isdigit():
         query["wait_ms"] = min(int(query["wait_ms"]), 20)
     if case.body is not None and isinstance(case.body, (dict, list)):
@@ -54,5 +55,5 @@ def before_call(_context, case, _kwargs):
 
 @schemathesis.check
 def removed_is_gone(context, response, case):
-    """Instead of use_after_free: DELETE gives a job up, and what became of it can still be read."""
+    """Replaces use_after_free: DELETE cancels a job, whose result can still be read."""
     return None if case.path.startswith("/v1/jobs/") else use_after_free(context, response, case)

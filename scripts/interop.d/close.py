@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A plain socket program that sends its last message and its FIN at once (RFC 5041 §6.2.1).
+"""Opens streams over kernel sockets and sends the last message and the FIN in one segment (RFC 5041 §6.2.1).
 
     interop.d/close.py HOST PORT KIND COUNT
 
-KIND: `ddp` or `rdmap`: each of COUNT streams gets the echo of its message, then the FIN. `bad-crc`: each of them
-gets a reset (docs/protocol.md §6). Prints one line, and ends with 1 if a stream differs.
+KIND `ddp` or `rdmap`: each of COUNT streams must receive the echo of its message, then a FIN. KIND `bad-crc`: each must
+receive a reset (docs/protocol.md §6). Prints one line, and exits with 1 if a stream ends otherwise.
 """
 
 import socket
@@ -19,7 +19,7 @@ def fpdu(ulpdu, crc):
 
 
 def untagged(rsvd_ulp):
-    """T = 0, L = 1, DV = 1; QN 0, MSN 1, MO 0."""
+    """Returns an untagged segment with MESSAGE: T 0, L 1, DV 1, QN 0, MSN 1, MO 0."""
     return b"\x41" + rsvd_ulp + bytes(4) + (1).to_bytes(4, "big") + bytes(4) + MESSAGE
 
 
@@ -34,7 +34,7 @@ def exactly(stream, count):
 
 
 def one(host, port, kind):
-    """One stream; how it ends."""
+    """Runs one stream. Returns a description of its end."""
     with socket.create_connection((host, port), timeout=20) as stream:
         crc = kind == "bad-crc"
         stream.sendall(b"MPA ID Req Frame" + bytes([0x40 if crc else 0, 1, 0, 0]))
@@ -42,7 +42,7 @@ def one(host, port, kind):
         exactly(stream, int.from_bytes(reply[18:], "big"))
         if reply[16] & 0x20:
             return "the request is rejected"
-        # The FIN is in the segment of the message.
+        # TCP_CORK holds the message back, so that it is sent in one segment with the FIN.
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
         rsvd_ulp = b"\x43" + bytes(4) if kind == "rdmap" else bytes(5)
         stream.sendall(fpdu(untagged(rsvd_ulp), b"\xde\xad\xbe\xef" if crc else bytes(4)))

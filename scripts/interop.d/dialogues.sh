@@ -6,7 +6,7 @@
 #   10.78.0.2, no address of the kernel   serve-kernel.toml: ddpctl serve-kernel over the kernel's sockets
 #                                         ddpd.toml: ddpd on af_packet, no address of the kernel
 #
-# One pair of namespaces per description; all are played at the same time.
+# Each host description has its own pair of namespaces. All hosts are tested in parallel.
 
 [ "$(id -u)" -eq 0 ] || die "dialogues: needs root, to make network namespaces"
 
@@ -27,7 +27,7 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 143' TERM
 
-# make_net INDEX: two namespaces and a cable, without offloads that would leave checksums out.
+# make_net INDEX: creates two namespaces and a veth pair without offloads, so that frames have checksums.
 make_net() {
     local a=${tag}a$1 b=${tag}b$1 end
     ip netns add "$a"
@@ -35,7 +35,7 @@ make_net() {
     ip link add v netns "$a" type veth peer name v netns "$b"
     for end in "$a" "$b"; do
         ip netns exec "$end" ethtool -K v tx off rx off gso off tso off gro off >/dev/null
-        # Nobody but the two ends speaks.
+        # No packets other than those of the dialogues.
         ip netns exec "$end" sh -c "echo 1 >/proc/sys/net/ipv6/conf/v/disable_ipv6"
         ip netns exec "$end" ip link set v up
     done
@@ -69,7 +69,7 @@ start_serve-kernel() { # INDEX
     done
 }
 
-# listener PORT MARKERS CRC
+# listener PORT MARKERS CRC: prints the section of a listener.
 listener() {
     cat <<END
 
@@ -133,7 +133,7 @@ END
     run_in "$1" ddpd '^ready' "$ddpd" --config "$work/ddpd.toml"
 }
 
-# The appliance is what is shipped.
+# The tested appliance is the release build.
 build_programs
 campaign_program ddp-script
 
@@ -141,7 +141,7 @@ testers=()
 for i in "${!hosts[@]}"; do
     make_net "$i"
     "start_${hosts[i]}" "$i"
-    # A machine that runs other tests besides may be late; what is wrong is wrong five times.
+    # A busy machine may cause delays, so a dialogue fails only after five attempts.
     ip netns exec "${tag}a$i" "$program" --port af_packet:v --address 10.78.0.2 --to 10.78.0.1 \
         --host "$dialogues/${hosts[i]}.toml" --attempts 5 --tolerance "${INTEROP_TOLERANCE:-20%+100ms}" \
         ${INTEROP_VERBOSE:+--verbose} "$dialogues" \

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Part of scripts/interop ipsec-ike: keys for tshark, and ESP's sequence numbers.
+"""Part of scripts/interop ipsec-ike: keys for tshark, and a check of ESP's sequence numbers.
 
-usage: interop.d/esp.py keys FILE      SAs as `ip xfrm monitor` prints them, as options (-o) of tshark
-       interop.d/esp.py numbers FILE   a capture (pcap, Ethernet): fails when two packets of ESP with other content have
-                                     one SPI and sequence number
+usage: interop.d/esp.py keys FILE      converts the SAs in the output of `ip xfrm monitor` to options (-o) of tshark
+       interop.d/esp.py numbers FILE   fails if a capture (pcap, Ethernet) has two different ESP packets with the same
+                                     SPI and sequence number
 """
 import re
 import struct
 import sys
 
-# As tshark calls them.
+# The kernel's names of algorithms, with tshark's names.
 ENCRYPTION = {"rfc4106(gcm(aes))": "AES-GCM with 16 octet ICV [RFC4106]", "cbc(aes)": "AES-CBC [RFC3602]", "ecb(cipher_null)": "NULL"}
 INTEGRITY = {"hmac(sha256)": "HMAC-SHA-256-128 [RFC4868]", "hmac(sha1)": "HMAC-SHA-1-96 [RFC2404]"}
 
 
 def keys(text):
-    """One line of each SA that was made or updated."""
+    """Returns one option for each SA that was added or updated."""
     seen = {}
     for block in re.split(r"\n(?=\S)", text):
         head = re.search(r"(?:^|\s)src (\S+) dst (\S+)\s+proto esp spi (0x[0-9a-f]+)", block)
@@ -33,7 +33,7 @@ def keys(text):
 
 
 def frames(data):
-    """The frames of a pcap, as they are."""
+    """Yields the frames of a pcap file."""
     order = {0xA1B2C3D4: "<", 0xD4C3B2A1: ">", 0xA1B23C4D: "<", 0x4D3CB2A1: ">"}[struct.unpack_from("<I", data)[0]]
     at = 24
     while at + 16 <= len(data):
@@ -43,7 +43,7 @@ def frames(data):
 
 
 def esp(frame):
-    """(destination, packet of ESP) of an unfragmented packet, else None."""
+    """Returns (destination, ESP packet) for an unfragmented ESP packet, otherwise None."""
     kind = frame[12:14]
     if kind == b"\x08\x00":
         header, total = (frame[14] & 15) * 4, struct.unpack_from(">H", frame, 16)[0]

@@ -1,6 +1,6 @@
-# Part of scripts/interop: what the suites with a guest share: the directory, the namespace with its bridge, the one
-# ddpd that is tested, and the results. Sourced; the sourcing script sets `suite`, its name, before, and has `config`,
-# which prints ddpd's configuration, and `row`.
+# Part of scripts/interop: common functions of the suites with a guest, for the work directory, the namespace with its bridge,
+# the tested ddpd, and the results. Sourced. The sourcing script first sets `suite` to its name. It also defines the functions
+# `config`, which prints ddpd's configuration, and `row`.
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # repo, ddpd, ddpctl and suite come from scripts/interop and its parts
 #
@@ -9,7 +9,7 @@
 work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-$suite.XXXXXX")
 ns=$suite$$
 mtu=1500 rows=0 failed=0
-# Processes that `cleanup` stops. The last two are of some suites.
+# Processes that `cleanup` stops; only some suites use the last two.
 ddpd_pid='' capture_pid='' serve_pid='' vhost_pid=''
 
 # shellcheck source=scripts/siw-guest/guest.sh
@@ -28,10 +28,10 @@ in_ns() { ip netns exec "$ns" "$@"; }
 api_socket=$work/ddpd.sock
 api() { timeout 60 "$ddpctl" --socket "$api_socket" "$@"; }
 
-# The number of the last event.
+# newest: prints the number of the last event.
 newest() { api --json events --after 0 | tail -n 1 | jq .seq; }
 
-# The namespace; links take frames of 9000 bytes.
+# make_bridge: creates the namespace with its links, which are down.
 make_bridge() {
     ip netns add "$ns"
     in_ns ip link add br0 type bridge
@@ -41,7 +41,7 @@ make_bridge() {
     for link in plug guest0; do in_ns ip link set "$link" master br0; done
 }
 
-# Separate from the making, because what an interface may do with addresses is settled before it is up.
+# links_up: sets MTU 9000 and the links up. Separate from make_bridge, because sysctls for addresses precede the link being up.
 links_up() {
     for link in wire plug guest0 br0; do in_ns ip link set "$link" mtu 9000 up; done
 }
@@ -60,7 +60,7 @@ stop_ddpd() {
 
 # start_capture ARGUMENTS...: runs tcpdump in the namespace with these arguments.
 start_capture() {
-    # Not by in_ns: the process to end must be tcpdump itself.
+    # Without in_ns, so that the recorded pid is that of tcpdump.
     launch "$work/tcpdump" ip netns exec "$ns" tcpdump --immediate-mode -q -U "$@"
     capture_pid=$launched
     started 30 "$work/tcpdump" "listening on" || die "tcpdump did not start"
@@ -72,7 +72,8 @@ stop_capture() {
     capture_pid=''
 }
 
-# api_row CASE EXPECTED JQ ARGUMENTS...: ddpctl ends well; JQ says what is shown of its JSON. Fails with a bad row.
+# api_row CASE EXPECTED JQ ARGUMENTS...: runs ddpctl. The row is good if it succeeds, and shows its JSON output filtered by JQ.
+# Fails if the row is bad.
 api_row() {
     local name=$1 expected=$2 filter=$3 code=0
     shift 3
@@ -85,7 +86,8 @@ api_row() {
     fi
 }
 
-# finish VERSIONS: writes $work/rows.json, with what was run, to target/interop-SUITE.json. Fails if a row is bad.
+# finish VERSIONS: writes the rows ($work/rows.json), date, commit, parts, MTUs and versions to target/interop-SUITE.json. Fails if
+# a row is bad.
 finish() {
     local results=$repo/target/interop-$suite.json
     mkdir -p "${results%/*}"

@@ -7,13 +7,13 @@
 #   ddpd on eth0 (af_packet), ESP by ddpd ── bridge br0 ──  eth0
 #   10.77.0.1, fd77::1                                      10.77.0.2, fd77::2
 #
-# charon in guest a installs its SAs and policies in that guest's kernel, and sends IKE through the TAP and ddpd; ddpd
-# mirrors them (`[ipsec] keys = "kernel"`) and does ESP itself. Everything that passes guest b's device is captured:
-# nothing may be in clear, no number may be used twice under one key, and tshark, with the keys from guest b's kernel, must
-# decrypt every frame.
+# charon in guest a installs its SAs and policies in that guest's kernel, and sends IKE through the TAP and ddpd. ddpd mirrors
+# the SAs and policies (`[ipsec] keys = "kernel"`) and processes ESP itself. All frames of guest b's device are captured: none
+# may be unprotected, no sequence number may be used twice with a key, and tshark must decrypt every frame with the keys
+# from guest b's kernel.
 #
-# IKE_LAB_KERNEL=1: no ddpd, ESP by guest a's kernel and kernel sockets in its place: checks the lab itself.
-# IKE_ONLY='AUTH MODE FAMILY': one combination (cert or psk, transport or tunnel, 4 or 6). IKE_CASES: some of its parts.
+# IKE_LAB_KERNEL=1: replaces ddpd by guest a's kernel (ESP and sockets), which tests the set-up itself.
+# IKE_ONLY='AUTH MODE FAMILY': only one combination (cert or psk, transport or tunnel, 4 or 6). IKE_CASES: only some cases.
 
 [ "$(id -u)" -eq 0 ] || die "ipsec-ike: needs root, for a network namespace and taps"
 for program in tshark tcpdump python3; do
@@ -25,12 +25,12 @@ ns=ike$$
 short=${IPSEC_SHORT:-}
 kernel=${IKE_LAB_KERNEL:-}
 capture_pid='' rows=0 failed=0 starts=0
-# The combination that runs, and what is asked of its CHILD_SAs.
+# Parameters of the current combination.
 auth='' mode='' family='' combination='' rekey=1h encap=no
 front='' back='' front_url='' back_url=''
 kept=$target/interop-ipsec-ike-bad
 
-# Transfers that last are fed a chunk a second, so that their length is that of time and not of the machine.
+# Long transfers send one chunk of this many bytes per second, so that their duration does not depend on the machine.
 chunk=131072 short_bytes=1000003
 
 # shellcheck source=scripts/siw-guest/guest.sh
@@ -51,7 +51,7 @@ trap cleanup EXIT
 
 # --- guests ---
 
-# on GUEST SECONDS COMMAND: runs it there; its output is in $work/out.
+# on GUEST SECONDS COMMAND: runs the command in the guest; its output is in $work/out.
 on() {
     guest_use "$1"
     local code=0
@@ -60,7 +60,7 @@ on() {
     return "$code"
 }
 
-# must GUEST SECONDS COMMAND: what the lab cannot do without.
+# must GUEST SECONDS COMMAND: as `on`; a failure ends the suite.
 must() { on "$@" || die "guest $1: $3: $(tail -n 5 "$work/out")"; }
 
 share() { echo "$work/guest-$1/share"; }
@@ -86,14 +86,14 @@ boot() {
     done
 }
 
-# Programs, certificates, the configuration of strongSwan that does not change, and a net below charon's policies: while it does
-# not run, nothing passes in clear.
+# prepare: installs programs, certificates, the common configuration of strongSwan, and policies of lower priority than charon's
+# that block unprotected packets while charon does not run.
 prepare() {
     local name
     cp "$work/ddpctl" "$work/ddpd" "$(share a)/"
     cp "$work/ddpctl" "$(share b)/"
     [ -z "$kernel" ] || must a 10 "/usr/bin/ip addr add fd77::1/64 dev eth0 nodad"
-    # The appliance's link-local address stands on the TAP, too.
+    # eth0 must have no link-local address, because the appliance has it, too.
     [ -n "$kernel" ] || must a 10 "echo 1 >/proc/sys/net/ipv6/conf/eth0/disable_ipv6"
     must b 10 "/usr/bin/ip addr add fd77::2/64 dev eth0 nodad"
     head -c "$short_bytes" /dev/urandom >"$(share a)/short"
@@ -109,7 +109,7 @@ prepare() {
     for name in a b; do must "$name" 20 ". /host/lab.sh; install_certificates $name"; done
 }
 
-# Sourced by commands in the guests.
+# guest_script: prints the functions that commands in the guests source.
 guest_script() {
     cat <<'END'
 PATH=/tmp/bin:/usr/sbin:/usr/bin
@@ -119,20 +119,20 @@ install_lab() {
         mkdir -p /etc/swanctl/$directory
     done
     cp /host/strongswan.conf /etc/
-    # devtmpfs has neither.
+    # devtmpfs lacks these links.
     ln -sfn /proc/self/fd /dev/fd
     ln -sf fd/0 /dev/stdin
     for program in ddpctl ddpd; do
         [ ! -e /host/$program ] || cp /host/$program /tmp/bin/ && chmod 755 /tmp/bin/$program
     done
-    # Below what charon installs, and with other selectors: of two policies with the same one the kernel keeps the last. The
-    # appliance has policies of its own for that.
+    # Policies of lower priority than charon's. Their selectors differ from charon's, because the kernel keeps only the last of
+    # two policies with the same selector. In guest a, the appliance's own policies block unprotected packets.
     [ "$1" = a ] || for net in 10.77.0.0/24 fd77::/64; do
         for direction in in out; do
             ip xfrm policy add src $net dst $net dir $direction action block priority 4000000000
         done
     done
-    # Each SA with its keys, as it is made.
+    # Records each SA with its keys when it is installed.
     (ip xfrm monitor SA >>/tmp/keys 2>&1 </dev/null 3<&- &)
 }
 ip() { /usr/bin/ip "$@"; }
@@ -159,7 +159,7 @@ start_charon() {
         [ $n -lt 300 ] || { tail -n 5 /tmp/charon.out /tmp/charon.log; return 1; }
     done
 }
-# end_charon SIGNAL
+# end_charon SIGNAL: sends the signal to charon and waits for its end.
 end_charon() {
     pid=$(cat /run/charon.pid 2>/dev/null) || return 0
     kill -$1 $pid
@@ -173,11 +173,11 @@ end_charon() {
     rm -f /run/charon.pid /run/charon.vici
 }
 load() { swanctl --load-all; }
-# made_sas: how many CHILD_SAs charon has installed since it started.
+# made_sas: prints the number of CHILD_SAs in the log of charon.
 made_sas() { grep -o 'CHILD_SA peer{[0-9]*} established' /tmp/charon.log | sort -u | wc -l; }
-# spis: of the kernel's SAs, without what waits for keys.
+# spis: prints the SPIs of the kernel's SAs, without larval ones, which have no keys yet.
 spis() { ip xfrm state | awk '$3 == "spi" { spi = $4 } $1 == "aead" || $1 == "enc" { print "spi " spi }' | sort; }
-# feed: the long file, a chunk a second.
+# feed COUNT SIZE: prints COUNT chunks of the long file, of SIZE bytes each, one per second.
 feed() {
     i=0
     while [ $i -lt $1 ]; do
@@ -191,7 +191,7 @@ END
 
 strongswan_conf() {
     local program
-    # The plugins that are needed, of those that Debian loads.
+    # Only the necessary plugins of Debian's default.
     cat <<'END'
 charon {
     load = random nonce x509 revocation constraints pubkey pkcs1 pkcs8 pem openssl hmac kdf sha1 sha2 aes gcm kernel-netlink socket-default vici
@@ -201,7 +201,7 @@ charon {
     retransmit_base = 1.5
     plugins {
         kernel-netlink {
-            # The kernel asks again so soon, when nobody answered.
+            # Seconds after which the kernel repeats an ACQUIRE without an answer.
             xfrm_acq_expires = 5
         }
     }
@@ -221,7 +221,7 @@ END
     done
 }
 
-# swanctl_conf a|b
+# swanctl_conf a|b: prints swanctl.conf of a guest for the current combination.
 swanctl_conf() {
     local here=$front there=$back other=b
     [ "$1" = a ] || here=$back there=$front other=a
@@ -313,7 +313,7 @@ local_ports = "20000-29999"
 [ipsec]
 keys = "kernel"
 
-# While charon does not run.
+# Policies for the time in which charon does not run.
 [[ipsec.policy]]
 name = "v4"
 remote = "10.77.0.0/24"
@@ -348,10 +348,10 @@ END
     printf '\n[[listener.queue]]\nqn = 0\nbuffers = 64\nbuffer_size = "1 MiB"\n'
 }
 
-# listener NAME PORT REGION KEYS
+# listener NAME PORT REGION KEYS: prints the section of a listener.
 listener() { printf '\n[[listener]]\nname = "%s"\ninterface = "front"\nport = %s\nregions = ["%s"]\n%s\n' "$1" "$2" "$3" "$4"; }
 
-# start_ddpd: in IKE_LAB_KERNEL, nothing.
+# start_ddpd: starts ddpd in guest a, except with IKE_LAB_KERNEL.
 start_ddpd() {
     [ -z "$kernel" ] || return 0
     starts=$((starts + 1))
@@ -363,7 +363,7 @@ start_ddpd() {
     fi
 }
 
-# end_ddpd SIGNAL
+# end_ddpd SIGNAL: sends the signal to ddpd and waits for its end.
 end_ddpd() {
     on a 30 "kill -$1 \$(pidof ddpd); n=0; while pidof ddpd; do sleep 0.1; n=\$((n + 1)); [ \$n -lt 250 ] || exit 1; done" ||
         die "ddpd does not end in guest a"
@@ -371,7 +371,7 @@ end_ddpd() {
 
 # --- rows ---
 
-# row CASE RESULT
+# row CASE RESULT: prints a row, which is good if RESULT is `ok`.
 row() {
     rows=$((rows + 1))
     printf '%-28s %-52s %s\n' "$combination" "$1" "$2"
@@ -380,7 +380,7 @@ row() {
     keep_bad
 }
 
-# keep_bad: what there is to know of a bad row.
+# keep_bad: saves the state of both guests and of ddpd for a bad row.
 keep_bad() {
     local dir=$kept/row$rows name
     mkdir -p "$dir"
@@ -396,7 +396,7 @@ keep_bad() {
     say "more of the bad row is in $dir"
 }
 
-# check CASE COMMAND...: the row is good when the command succeeds.
+# check CASE COMMAND...: the row is good if the command succeeds.
 check() {
     local name=$1
     shift
@@ -405,7 +405,8 @@ check() {
 
 # --- transfers ---
 
-# Each begins, and is ended by its own end_; LONG is a number of seconds, or nothing for the short file.
+# Each begin_ function starts a transfer; its end_ function waits for it and compares. SECONDS is the duration with the long
+# file; without it the short file is sent.
 to_a_tag='' to_b_tag='' tags=0
 
 # begin_to_a [SECONDS]: guest b puts over kernel sockets to the appliance.
@@ -470,7 +471,7 @@ put_to_b() { begin_to_b '' && end_to_b ''; }
 
 begin_capture() {
     must b 10 ": >/tmp/keys"
-    # Not by in_ns: the process to end must be tcpdump itself.
+    # Without in_ns, so that the recorded pid is that of tcpdump.
     launch "$work/tcpdump" ip netns exec "$ns" tcpdump --immediate-mode -B 65536 -q -U -i guest-b -w "$work/wire.pcap"
     capture_pid=$launched
     started 30 "$work/tcpdump" "listening on" || die "tcpdump did not start"
@@ -508,7 +509,7 @@ check_wire() {
 
 # --- one combination ---
 
-# configure: both guests get the configuration of now, with no SA left of the one before.
+# configure: loads the current configuration in both guests and removes all earlier SAs.
 configure() {
     local name
     for name in a b; do
@@ -517,7 +518,7 @@ configure() {
     done
 }
 
-# combine AUTH MODE FAMILY CASES
+# combine AUTH MODE FAMILY CASES: runs the cases of one combination.
 combine() {
     auth=$1 mode=$2 family=$3
     combination="$auth, $mode, IPv$family"
@@ -543,7 +544,7 @@ case_both_ways() {
     check_mirror
 }
 
-# The appliance has the SAs of its kernel, and no others.
+# check_mirror: checks that the appliance has the SAs of its kernel, and no others.
 check_mirror() {
     [ -z "$kernel" ] || return 0
     local theirs ours
@@ -557,14 +558,14 @@ check_mirror() {
     fi
 }
 
-# rping and perftest need the appliance.
+# rping and perftest need the services of the appliance.
 case_verbs() {
     [ -z "$kernel" ] || return 0
     check "rping" on b 90 "rping -c -a $front -v -V -C 20 -S 5000 >/tmp/rping && [ \$(grep -c '^ping data' /tmp/rping) = 20 ]"
     [ "$family" = 6 ] || check "ib_send_bw" on b 90 "ib_send_bw -R -s 65536 -n 5 -p 18515 -F $front"
 }
 
-# sas_made: of guest b's charon.
+# sas_made: prints the number of CHILD_SAs of guest b's charon.
 sas_made() {
     on b 10 ". /host/lab.sh; made_sas" || true
     cat "$work/out"
@@ -581,7 +582,7 @@ case_rekey() {
     check "put to a while CHILD_SAs are replaced" end_to_a "$seconds"
     check "put to b while CHILD_SAs are replaced" end_to_b "$seconds"
     after=$(sas_made)
-    # How many there are in that time is up to the guests, which a busy machine slows down.
+    # The exact number depends on the speed of the guests.
     if [ $((after - before)) -ge 2 ]; then
         row "CHILD_SAs made meanwhile: $((after - before))" ok
     else
@@ -591,7 +592,7 @@ case_rekey() {
     configure
 }
 
-# during CASE COMMAND...: both ways are busy; the command runs after 3 s; no stream ends, no byte is lost.
+# during CASE COMMAND...: runs the command 3 s after the start of transfers in both directions, which must succeed.
 during() {
     local name=$1 seconds=10
     shift
@@ -612,7 +613,7 @@ case_delete() {
     done
 }
 
-# The cable is out for longer than DPD takes.
+# The link is down for longer than dead peer detection takes.
 case_dpd() { during "DPD" unplug 16; }
 
 unplug() {
@@ -625,7 +626,7 @@ unplug() {
         row "a gives the dead peer up" ok
     fi
     in_ns ip link set guest-b up
-    # So that SAs are there when TCP, which waits longer each time, comes back to it.
+    # Creates SAs before TCP's next retransmission, whose interval has grown.
     on b 20 "ping -c 4 $front" || true
 }
 
@@ -635,7 +636,7 @@ case_restarts() {
         during "charon of $name restarts" must "$name" 60 ". /host/lab.sh; end_charon TERM && start_charon && load"
     done
     during "charon of a is killed" must a 60 ". /host/lab.sh; end_charon KILL && start_charon && load"
-    # The SAs of the killed one are nobody's now.
+    # Removes the SAs of the killed charon, which its successor does not manage.
     configure
 }
 
@@ -644,7 +645,7 @@ spis_of() {
     cat "$work/out"
 }
 
-# Its streams end; the SAs go on.
+# ddpd is replaced: its streams end, and the SAs continue.
 case_ddpd() {
     [ -z "$kernel" ] || return 0
     local signal before after
@@ -654,7 +655,7 @@ case_ddpd() {
         sleep 3
         before=$(spis_of b)
         end_ddpd "$signal"
-        # Nobody answers its peer before: the next ddpd, which does not know it, resets it.
+        # The next ddpd resets the stream, which it does not have. Until then the peer receives no answer.
         start_ddpd
         guest_use b
         if guest_end "$to_a_tag" 180 >"$work/out"; then

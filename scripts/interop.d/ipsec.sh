@@ -5,8 +5,8 @@
 #   namespace:  ddpd on veth (af_packet, 10.77.0.1, fd77::1) ── bridge ── tap ── guest: siw, kernel sockets, ESP by
 #               `ip xfrm` (10.77.0.2, fd77::2); in a tunnel the same addresses are inside and outside
 #
-# Each combination of algorithm, mode, sequence numbers, UDP and family gets new keys and a new ddpd. Everything that
-# passes is captured: nothing may be in clear, and tshark, which has the keys, must decrypt every frame.
+# Each combination of algorithm, mode, sequence numbers, UDP and family has new keys and a new ddpd. All frames are captured:
+# none may be unprotected, and tshark must decrypt every frame with the keys.
 
 [ "$(id -u)" -eq 0 ] || die "ipsec: needs root, for a network namespace and a tap"
 command -v tshark >/dev/null || die "ipsec: needs tshark (scripts/setup)"
@@ -15,15 +15,15 @@ suite=ipsec
 # shellcheck source=scripts/interop.d/guest.sh
 . "$repo/scripts/interop.d/guest.sh"
 
-# SHORT: a few combinations, for CI.
+# With --short: a few combinations, for CI.
 short=${IPSEC_SHORT:-}
-# The combination that runs.
+# Parameters of the current combination.
 algorithm='' mode='' esn='' udp='' family=''
 file_bytes=400000
 
-# --- what both ends are told ---
+# --- configuration of both ends ---
 
-# key_bytes ALGORITHM: of encryption with its salt, and of authentication.
+# key_bytes ALGORITHM: prints the key lengths for encryption, salt included, and for authentication, bytes.
 key_bytes() {
     case $1 in
     aes128gcm16 | aes128gmac) echo 20 0 ;;
@@ -40,7 +40,8 @@ key_bytes() {
 
 random_hex() { od -An -v -tx1 -N"$1" /dev/urandom | tr -d ' \n'; }
 
-# new_keys DIRECTION: $work/DIRECTION.key for ddpd; the same in DIRECTION.encryption and DIRECTION.integrity.
+# new_keys DIRECTION: writes new keys to $work/DIRECTION.key for ddpd, and separately to DIRECTION.encryption and
+# DIRECTION.integrity.
 new_keys() {
     local lengths
     read -ra lengths <<<"$(key_bytes "$algorithm")"
@@ -53,7 +54,7 @@ new_keys() {
     done
 }
 
-# xfrm_algorithm DIRECTION: as `ip xfrm state` takes it.
+# xfrm_algorithm DIRECTION: prints algorithm and keys as arguments of `ip xfrm state`.
 xfrm_algorithm() {
     local encryption integrity
     encryption=0x$(cat "$work/$1.encryption") integrity=0x$(cat "$work/$1.integrity")
@@ -69,7 +70,7 @@ xfrm_algorithm() {
     esac
 }
 
-# The guest's SAs and policies, as one shell program.
+# guest_xfrm: prints a shell program that installs the guest's SAs and policies.
 guest_xfrm() {
     local here=$back there=$front extra='' encap=''
     [ -z "$esn" ] || extra='flag esn'
@@ -84,7 +85,7 @@ set -e
 /usr/bin/ip xfrm policy add src $here dst $there dir out priority 2 tmpl src $here dst $there proto esp mode $mode
 /usr/bin/ip xfrm policy add src $there dst $here dir in priority 2 tmpl src $there dst $here proto esp mode $mode
 END
-    # The socket that takes ESP in UDP passes, as IKE daemons have it pass. Without addresses it would be IPv4 alone.
+    # Bypasses the socket for ESP in UDP, as IKE daemons do. A policy without addresses would be for IPv4 only.
     if [ -n "$udp" ]; then
         local any=0.0.0.0/0
         [ "$family" = 4 ] || any=::/0
@@ -218,14 +219,14 @@ END
 
 # --- rows ---
 
-# row CASE RESULT
+# row CASE RESULT: prints a row, which is good if RESULT is `ok`.
 row() {
     rows=$((rows + 1))
     [ "$2" = ok ] || failed=$((failed + 1))
     printf '%-62s %-34s %s\n' "$combination" "$1" "$2"
 }
 
-# in_guest CASE SECONDS COMMAND
+# in_guest CASE SECONDS COMMAND: the row is good if the command succeeds in the guest.
 in_guest() {
     local code=0
     guest_run "$2" "$3" >"$work/guest.out" || code=$?
@@ -240,7 +241,7 @@ in_guest() {
 
 begin_capture() { start_capture -B 65536 -i guest0 -w "$work/wire.pcap"; }
 
-# tshark's names of the algorithm; it has no GMAC.
+# tshark_words: prints tshark's names of the algorithms for encryption and integrity; fails for GMAC, which tshark lacks.
 tshark_words() {
     local sha
     case $algorithm in *sha256) sha='HMAC-SHA-256-128 [RFC4868]' ;; *) sha='HMAC-SHA-1-96 [RFC2404]' ;; esac
@@ -252,7 +253,7 @@ tshark_words() {
     esac
 }
 
-# sa_line SOURCE DESTINATION SPI DIRECTION
+# sa_line SOURCE DESTINATION SPI DIRECTION: prints the option of tshark for an SA.
 sa_line() {
     local words encryption integrity name=IPv4
     words=$(tshark_words)
@@ -264,7 +265,7 @@ sa_line() {
 
 check_wire() {
     local clear esp inside
-    # Neither TCP nor a ping in clear, either way.
+    # No unprotected TCP or ping in either direction.
     clear=$(tshark -r "$work/wire.pcap" -Y '(tcp or icmp) and not esp' -T fields -e frame.number 2>/dev/null | wc -l)
     if [ "$clear" -eq 0 ]; then row "nothing in clear" ok; else row "nothing in clear" "BAD: $clear frames"; fi
     esp=$(tshark -r "$work/wire.pcap" -Y esp -T fields -e frame.number 2>/dev/null | wc -l)
@@ -284,7 +285,7 @@ check_wire() {
 
 # --- one combination ---
 
-# combine ALGORITHM MODE ESN UDP FAMILY [more]: rows of it; `more`: perftest too.
+# combine ALGORITHM MODE ESN UDP FAMILY [more]: runs all cases of a combination; with `more` also perftest.
 combine() {
     algorithm=$1 mode=$2 esn='' udp='' family=$5
     [ "$3" = - ] || esn=true
@@ -318,7 +319,7 @@ combine() {
     check_counters
 }
 
-# compare CASE [FILE]
+# compare CASE [FILE]: the row is good if the region begins with the file.
 compare() {
     if api regions read box --length "$file_bytes" --output "$work/box.bin" >/dev/null && cmp -s "$work/box.bin" "${2:-$guest_dir/share/file}"; then
         row "$1" ok
@@ -343,7 +344,7 @@ from_here() {
 check_counters() {
     local bad
     bad=$(api --json ipsec counters | jq -c 'with_entries(select(.value > 0 and (.key | test("^(drop_|unsent_)"))))')
-    # A neighbour's multicast reports may find no policy.
+    # A neighbour's multicast reports may match no policy.
     bad=$(jq -c 'del(.drop_ipsec_no_policy)' <<<"$bad")
     if [ "$bad" = '{}' ]; then row "nothing refused" ok; else row "nothing refused" "BAD: $bad"; fi
 }
@@ -364,7 +365,7 @@ GUEST_NO_IPV6=0 guest_boot "$ns" guest0 10.77.0.2/24 1500
 guest_prepare
 
 if [ -n "${IPSEC_ONLY:-}" ]; then
-    # One combination, for whoever looks for a fault.
+    # One combination with additional output, for debugging.
     read -ra only <<<"$IPSEC_ONLY"
     combine "${only[@]}"
     guest_run 20 "cat /proc/net/xfrm_stat | grep -v ' 0$'; /usr/bin/ip -s xfrm state" || true

@@ -26,7 +26,7 @@ in_a() { ip netns exec "$a" "$@"; }
 in_b() { ip netns exec "$b" "$@"; }
 api() { "$ddpctl" --socket "$work/a.sock" "$@"; }
 
-# make_net MTU: two namespaces and a cable, without offloads that would hide what is on the wire.
+# make_net MTU: creates two namespaces and a veth pair without offloads, so that frames are as on a wire.
 make_net() {
     ip netns del "$a" 2>/dev/null || true
     ip netns del "$b" 2>/dev/null || true
@@ -35,7 +35,7 @@ make_net() {
     ip link add "v$a" netns "$a" type veth peer name "v$b" netns "$b"
     in_a ethtool -K "v$a" tx off rx off gso off tso off gro off >/dev/null
     in_b ethtool -K "v$b" tx off rx off gso off tso off gro off >/dev/null
-    # The appliance answers for its addresses, the kernel of A has none.
+    # The kernel of A has no addresses, so that only the appliance answers.
     in_a sh -c "echo 1 >/proc/sys/net/ipv6/conf/v$a/disable_ipv6"
     in_b ip address add 10.77.0.2/24 dev "v$b"
     in_b ip address add fd77::2/64 dev "v$b" nodad
@@ -43,7 +43,7 @@ make_net() {
     in_b ip link set "v$b" mtu "$1" up
 }
 
-# listener PORT MARKERS CRC
+# listener PORT MARKERS CRC: prints the section of a listener.
 listener() {
     cat <<END
 
@@ -58,7 +58,7 @@ crc = $3
 END
 }
 
-# config KIND MTU: one region; one listener for each of markers and CRC asked for or not.
+# config KIND MTU: prints a configuration with one region, a listener for each combination of markers and CRC, and one for RDMAP.
 config() {
     cat <<END
 name = "interop"
@@ -124,7 +124,7 @@ stop_ddpd() {
     ddpd_pid=""
 }
 
-# Two files take turns, so that a transfer that places nothing cannot look good.
+# Two different files alternate, so that a transfer that places nothing is detected.
 file() { echo "$work/file$((rows % 2)).bin"; }
 
 row() { # what... verdict
@@ -132,7 +132,7 @@ row() { # what... verdict
     printf '%-10s %5s %-5s %-10s %-8s %-4s %9s  %s\n' "$@"
 }
 
-# verdict: compares the region with the file.
+# verdict: compares the region with the file, and prints the result.
 verdict() {
     if api regions read sink --length "$bytes" --output - 2>"$work/read.err" | cmp -s "$(file)" -; then
         echo ok
@@ -141,7 +141,7 @@ verdict() {
     fi
 }
 
-# to_appliance KIND MTU HOST REVISION PORT MARKERS CRC: put --kernel, compare.
+# to_appliance KIND MTU HOST REVISION PORT MARKERS CRC: puts a file over kernel sockets to the appliance, and compares.
 to_appliance() {
     local kind=$1 mtu=$2 host=$3 revision=$4 port=$5 markers=$6 crc=$7 place=() url rate='-' result
     url="tcp://$host:$port/sink"
@@ -152,7 +152,7 @@ to_appliance() {
     fi
     if in_b "$ddpctl" --json put --kernel --mpa-rev "$revision" --markers "$markers" --crc "$crc" \
         "${place[@]}" "$(file)" "$url" >"$work/put.json" 2>"$work/put.err"; then
-        # The parameters must be those that were asked for, or the row would prove something else.
+        # The negotiated parameters must be those of the row.
         if jq -e --arg m "$markers" --arg c "$crc" \
             '.mpa.markers_tx == ($m == "on") and .mpa.crc == ($c == "on")' "$work/put.json" >/dev/null; then
             result=$(verdict)
@@ -169,7 +169,7 @@ to_appliance() {
 
 family() { case $1 in \[*) echo IPv6 ;; *) echo IPv4 ;; esac }
 
-# from_appliance KIND MTU HOST REVISION MARKERS CRC: the appliance opens the stream to kernel sockets.
+# from_appliance KIND MTU HOST REVISION MARKERS CRC: puts a file from the appliance to kernel sockets, and compares.
 from_appliance() {
     local kind=$1 mtu=$2 host=$3 revision=$4 markers=$5 crc=$6 result=ok rate='-'
     rm -f "$work/served.bin"
@@ -193,7 +193,7 @@ from_appliance() {
     row "$kind" "$mtu" "$(family "$host")" "$revision" "$markers" "$crc" "$rate" "$result"
 }
 
-# closes_at_once KIND MTU: a plain socket program whose last message and FIN come at once has its answer, or a reset.
+# closes_at_once KIND MTU: checks that a peer whose last message and FIN are in one segment receives the answer, or a reset.
 closes_at_once() {
     local kind=$1 mtu=$2 how port result
     for how in ddp:7474 rdmap:7476 bad-crc:7473; do
@@ -206,7 +206,7 @@ closes_at_once() {
     done
 }
 
-# check_capture: with markers off and revision 1 tshark must find DDP, and nothing malformed.
+# check_capture: checks that tshark finds DDP and good CRCs, and nothing malformed, without markers and with revision 1.
 check_capture() {
     local result=ok segments malformed wrong_crc
     rm -f "$work/cap.pcap"
@@ -227,7 +227,7 @@ check_capture() {
     row "$1" "$2" "$(family "$3")" tshark off - - "$result: $segments frames with DDP, $malformed malformed, $wrong_crc wrong CRCs"
 }
 
-# suite KIND MTU
+# suite KIND MTU: all cases on one kind of port.
 suite() {
     local kind=$1 mtu=$2 host revision
     make_net "$mtu"

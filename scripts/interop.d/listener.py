@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Accepts connections, reads and ignores what comes, and never closes first; for scripts/interop.
+"""Accepts connections, discards received bytes, and never closes a connection; for scripts/interop.
 
 usage: interop.d/listener.py ADDRESS PORT     prints "ready"; ends with SIGTERM
 """
@@ -19,7 +19,7 @@ def main():
     print("ready", flush=True)
     ready = selectors.DefaultSelector()
     ready.register(listener, selectors.EVENT_READ)
-    half_closed = []  # their FIN has come; ours waits for the end of the program
+    half_closed = []  # peers that have sent a FIN; held open until the program ends
     while True:
         for key, _ in ready.select():
             if key.fileobj is listener:

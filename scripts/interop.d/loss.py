@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Part of scripts/interop: the appliance's TCP beside the kernel's under the same losses.
+"""Part of scripts/interop: compares the appliance's TCP with the kernel's under equal losses.
 
     namespace a: ddpd (10.78.1.2)  ----+
     namespace s: kernel sender     ----+---- namespace m: router, drops 1 frame in N ---- (each other)
@@ -9,27 +9,27 @@
     namespace c: kernel sender     ----+
        (10.78.4.2), for --control
 
-Every role moves the same file with the same program logic: MPA with CRC over one stream. What differs is
-whose TCP sends and whose receives:
+Every role transfers the same file in the same way: MPA with CRC over one stream. The roles differ in the TCP of sender and
+receiver:
 
-    kernel     s -> r    kernel sockets on both sides (CUBIC): the yardstick
-    sender     a -> r    our sender, the kernel's receiver
-    receiver   s -> a    the kernel's sender, our receiver
+    kernel     s -> r    kernel sockets on both sides (CUBIC): the reference
+    sender     a -> r    the appliance sends, the kernel receives
+    receiver   s -> a    the kernel sends, the appliance receives
 
-The router drops every N-th data frame of the sender (nftables `numgen inc`), so that the pattern
-repeats. Segmentation offloads are off everywhere. The roles take turns; medians and spreads are over the
-rounds. After that one stream of ours and one of the kernel's share a link of a fixed rate (tbf) to r.
+The router drops every N-th data frame of the sender (nftables `numgen inc`), so that the pattern repeats. Segmentation
+offloads are off everywhere. The roles alternate; medians and spreads are over the rounds. Then a stream of the appliance
+and one of the kernel share a link of a fixed rate (tbf) to r.
 
-While they share it, every packet takes about --distance-us to the queue, with a jitter of its own. Without that the
-kernel's sender answers an acknowledgement in the interrupt in which the queue released the acknowledged frame, and
-fills its place in the queue before any sender that must be woken could: even a kernel's flow behind a program that only
-forwards its frames then has 0.28 to 0.49 of the link beside another kernel's.
+On the shared link, every packet takes about --distance-us to the queue, with jitter. Without this delay the kernel's sender
+responds to an acknowledgement in the interrupt in which the queue released the acknowledged frame, and fills the free place
+in the queue before any sender that must be woken. A kernel's flow through a program that only forwards its frames then has
+only 0.28 to 0.49 of the link when it competes with another kernel's flow.
 
-Then every device hands its frames to one CPU (RPS). A veth otherwise hands them to the CPU that sends them, so that a flow
-whose sender moves to another CPU is reordered; a round in which the kernel counted that fails. With --control the same
-is measured with a kernel's flow in our place.
+Also, each device passes its frames to one CPU (RPS). Otherwise a veth passes them to the CPU of the sender, and a flow whose
+sender moves to another CPU is reordered. A round in which the kernel counts reordering fails. With --control a kernel's flow
+replaces the appliance's.
 
-Prints tables, or JSON with --json. Fails when a transfer fails or its bytes differ, never for a rate.
+Prints tables, or JSON with --json. Fails if a transfer fails or its bytes differ, not for a low rate.
 """
 
 import argparse
@@ -56,7 +56,7 @@ ROLES = ("kernel", "sender", "receiver")
 HOSTS = {"a": 1, "s": 2, "r": 3, "c": 4}
 STALL = 30.0
 CLONE_NEWNET, TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x40000000, 0x400454CA, 0x0001, 0x1000
-# What the kernel's sender counts when frames of its flow overtook each other.
+# Counters of reordering in the kernel's sender.
 REORDERED = ("TCPSACKReorder", "TCPRenoReorder", "TCPTSReorder")
 
 
@@ -69,11 +69,11 @@ def gateway(host):
 
 
 class Failed(Exception):
-    """A transfer or a comparison went wrong."""
+    """A transfer or a comparison failed."""
 
 
 class Net:
-    """The four namespaces. Everything is removed by close()."""
+    """The namespaces of router and hosts. close() removes them."""
 
     def __init__(self, mtu):
         self.tag = f"ddl{os.getpid()}"
@@ -108,12 +108,12 @@ class Net:
             self.run(host, "ip", "address", "add", f"{address(host)}/24", "dev", "wire0")
             self.run(host, "ip", "route", "add", "default", "via", gateway(host))
             self.run(host, "sysctl", "-qw", "net.ipv4.tcp_no_metrics_save=1")
-        # The appliance answers for its addresses, the kernel of its namespace has none.
+        # The kernel of the appliance's namespace has no addresses.
         self.run("a", "sysctl", "-qw", "net.ipv6.conf.wire0.disable_ipv6=1")
         self.run("m", "sysctl", "-qw", "net.ipv4.ip_forward=1")
 
     def loss(self, host, one_in):
-        """Drops every `one_in`-th data frame that comes from `host`; counts them."""
+        """Makes the router drop and count every `one_in`-th data frame from `host`; None: no frame."""
         self.run("m", "nft", "flush", "ruleset")
         if one_in is None:
             return
@@ -131,16 +131,16 @@ class Net:
         return sum(c["packets"] for c in counters)
 
     def bottleneck(self, mbit, latency_ms):
-        """Everything to r passes one queue of a fixed rate."""
+        """Limits the link to r to a fixed rate, with one queue."""
         self.run("m", "tc", "qdisc", "replace", "dev", "to-r", "root", "tbf", "rate", f"{mbit}mbit",
                  "burst", "32kb", "latency", f"{latency_ms}ms")
 
     def in_order(self, host, device):
-        """One CPU takes all frames of the device, from whichever CPU they come."""
+        """Passes all frames that the device receives to one CPU."""
         self.run(host, "sh", "-c", f"echo 1 >/sys/class/net/{device}/queues/rx-0/rps_cpus")
 
     def kernel_sender(self, host):
-        """Counters of the TCP of this host's kernel."""
+        """Returns the TCP counters of the host's kernel."""
         lines = self.run(host, "cat", "/proc/net/netstat").splitlines()
         rows = zip(lines[::2], lines[1::2])
         return {name: int(n) for names, values in rows for name, n in zip(names.split()[1:], values.split()[1:])}
@@ -167,8 +167,8 @@ class Net:
 
 
 class Distance:
-    """Between the senders and the queue: each packet takes `micros`, up to half more or less by chance, and none overtakes
-    another of its flow. A process of the router carries them from one tun device to another."""
+    """Delay between the senders and the queue: `micros` for each packet, plus or minus up to half at random, without reordering
+    within a flow. A process of the router forwards the packets from one tun device to another."""
 
     def __init__(self, net, micros):
         self.net, self.micros = net, micros
@@ -193,7 +193,7 @@ class Distance:
     BOUND = 10000
 
     def device(self, name):
-        """A tun device of this name in the router's namespace."""
+        """Creates a tun device in the router's namespace. Returns its descriptor."""
         libc = ctypes.CDLL(None, use_errno=True)
         with open("/proc/self/ns/net", "rb") as here, open(f"/run/netns/{self.net.name('m')}", "rb") as there:
             if libc.setns(there.fileno(), CLONE_NEWNET) != 0:
@@ -226,7 +226,7 @@ class Distance:
                 os.write(sink, heapq.heappop(waiting)[2])
 
     def close(self):
-        """The devices, and the routes over them, end with the process."""
+        """Ends the process, and with it the devices and the routes over them."""
         os.kill(self.pid, signal.SIGTERM)
         os.waitpid(self.pid, 0)
         self.net.run("m", "ip", "rule", "del", "iif", "far1", "lookup", "7")
@@ -237,7 +237,7 @@ class Bench:
         self.args, self.net, self.work = args, net, work
         self.ctl = [args.ddpctl, "--socket", str(work / "a.sock"), "--json"]
         self.children = []
-        # Two files take turns, so that a transfer that places nothing cannot look good.
+        # Two different files alternate, so that a transfer that places nothing is detected.
         self.files = [self.make_file(n, args.mib) for n in (0, 1)]
         self.turn = 0
 
@@ -327,7 +327,7 @@ socket = "{self.work}/a.sock"
         return child
 
     def put(self, host, file, url):
-        """The command that sends `file`: through the appliance (a) or over kernel sockets."""
+        """Returns the command that sends `file`, through the appliance (host a) or over kernel sockets."""
         kernel = [] if host == "a" else ["--kernel", "--congestion", "cubic", "--timeout", "300s"]
         return [*self.ctl, "put", *kernel, "--markers", self.args.markers, str(file), url]
 
@@ -337,7 +337,7 @@ socket = "{self.work}/a.sock"
             raise Failed(f"{what}: {done.stdout.strip() or done.stderr.strip()}")
 
     def transfer(self, role, one_in):
-        """One file in one role; its Gbit/s as its sender saw it."""
+        """Transfers a file in one role and compares it. Returns the rate measured by the sender, Gbit/s."""
         self.turn ^= 1
         file = self.files[self.turn]
         source = "a" if role == "sender" else "s"
@@ -372,8 +372,8 @@ socket = "{self.work}/a.sock"
         return results
 
     def share(self, ours="a"):
-        """One stream of ours and one of the kernel's through one queue; bytes that reached r by then. With `ours` = "c"
-        a stream of another kernel is in our place."""
+        """Runs a stream of the appliance and one of the kernel through one queue. Returns the bytes of each that reached r.
+        With `ours` = "c", a stream of another kernel replaces the appliance's."""
         self.net.loss("a", None)
         self.net.run("r", "nft", "flush", "ruleset")
         self.net.bottleneck(self.args.mbit, 10)
@@ -381,7 +381,7 @@ socket = "{self.work}/a.sock"
             self.net.in_order(host, "wire0")
             self.net.in_order("m", f"to-{host}")
         self.net.count_arrivals(ours)
-        # More than either can send in the time; a hole, that takes no disk.
+        # A sparse file, longer than either can send in the time.
         mib = int(self.args.mbit * self.args.share_seconds / 8) + 1
         file = self.work / "long.bin"
         with file.open("wb") as out:
@@ -472,9 +472,9 @@ def main():
     args = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("loss: needs root, to make network namespaces")
-    # What else runs on the machine takes cores from our sender and from the distance, not from the kernel's interrupts.
+    # Other programs would take cores from the appliance and from Distance, but not from the kernel's interrupts.
     os.nice(-15)
-    # What is made is removed then, too.
+    # SIGTERM also removes the namespaces.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     work = Path(tempfile.mkdtemp(prefix="ddpd-loss."))
     net = Net(args.mtu)

@@ -4,13 +4,13 @@
 #
 #   ddpd a (memif server, 10.78.0.1, region inbox-a) ── shared memory ── ddpd b (memif client, 10.78.0.2, inbox-b)
 #
-# Files go both ways. Then each side is killed with SIGKILL in the middle of a transfer, once while it
-# receives and once while it sends; the other side must report the loss, free everything and serve the
-# process that takes the dead one's place.
+# Files are transferred in both directions. Then each side is killed by SIGKILL during a transfer, once while it receives
+# and once while it sends. The other side must report the loss, free all resources and serve the process that replaces the
+# killed one.
 
-# A transfer that is killed must last long enough to be hit.
+# Size of the file of an interrupted transfer, which must last until the kill, MiB.
 kill_mib=$((mib < 256 ? 256 : mib))
-# Seconds in which a loss must be known and everything free, and without progress that make a stall.
+# Seconds in which a loss must be reported and all resources freed; seconds without progress after which a transfer has stalled.
 loss_limit=5 stall_limit=30
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-memif.XXXXXX")
@@ -40,7 +40,7 @@ seconds_since() { # MICROSECONDS
     printf '%d.%02d s' $(((${EPOCHREALTIME/./} - $1) / 1000000)) $(((${EPOCHREALTIME/./} - $1) / 10000 % 100))
 }
 
-# config SIDE: the distribution's file with its paths in the work directory, and room for the files.
+# config SIDE: prints the configuration of configs/ with paths in the work directory and regions large enough for the files.
 config() {
     sed -e "s#\"memif.sock\"#\"$work/memif.sock\"#" \
         -e "s#\"memif-$1.sock\"#\"$work/$1.sock\"#" \
@@ -55,7 +55,7 @@ start() { # SIDE
     started "$stall_limit" "$work/$1" '^ready' || die "ddpd $1 did not start"
 }
 
-# links_are_up: both, and they stay so: a client that came upon half a server tries again.
+# links_are_up: succeeds if both links stay up for half a second. A client that connects to a server during its start reconnects.
 links_are_up() {
     for _ in 1 2 3 4 5 6; do
         port_is_up a && port_is_up b || return 1
@@ -66,14 +66,14 @@ links_are_up() {
 port_is_up() { api "$1" --json ports | jq -e '.[0].up' >/dev/null; }
 newest_event() { api "$1" --json events | tail -n 1 | jq .seq; }
 
-# gauges SIDE: what a stream takes while it lives; the same words before and after it.
+# gauges SIDE: prints the gauges of resources that a stream uses, and the number of free packet buffers.
 gauges() {
     api "$1" --json stats | jq -c '[.gauges | .streams, .jobs, .held_bytes, .kept_bytes, .unlocatable_bytes],
         .ports[0].counters.buffers_free'
 }
 
-# is_free SIDE GAUGES: no stream, no region in use, gauges and packet buffers as they were, but for those
-# that a queue keeps ready to be filled, 32 at most.
+# is_free SIDE GAUGES: succeeds if no stream exists, no region is in use, and gauges and free packet buffers have their earlier
+# values GAUGES. Up to 32 buffers may differ, because a receive queue holds empty ones.
 is_free() {
     [ "$(api "$1" --json streams list | jq length)" = 0 ] &&
         api "$1" --json regions list | jq -e 'all(.bound_to == null)' >/dev/null &&
@@ -89,7 +89,7 @@ begin_put() {
     put_pid=$!
 }
 
-# end_put FROM: waits for it as long as it gets on; its exit code, 124 for a stall.
+# end_put FROM: waits for the transfer while it makes progress. Returns its exit code, or 124 if it has stalled.
 end_put() {
     local seen='' now moved=$SECONDS code=0
     while kill -0 "$put_pid" 2>/dev/null; do
@@ -107,10 +107,10 @@ end_put() {
     return "$code"
 }
 
-# transfer CASE FROM: a file to the other side; region and file there are compared, byte by byte.
+# transfer CASE FROM: puts a file to the other side, and compares the region and the region's file with it, byte by byte.
 transfer() {
     local from=$2 to=${other[$2]} bytes=$((mib * 1024 * 1024)) code=0 result=ok detail file
-    # Two files take turns, so that a transfer that places nothing cannot look good.
+    # Two different files alternate, so that a transfer that places nothing is detected.
     transfers=$((transfers + 1))
     file=$work/file$((transfers / 2 % 2)).bin
     begin_put "$from" "$file"
@@ -128,14 +128,14 @@ transfer() {
     row "$1" "file $from to $to" "$result" "$detail"
 }
 
-# loss_case VICTIM SENDER: the victim is killed while the sender sends; then another takes its place.
+# loss_case VICTIM SENDER: kills the victim while the sender sends, checks the other side, and starts a replacement.
 loss_case() {
     local victim=$1 sender=$2 survivor=${other[$1]} receiver=${other[$2]} name after seen killed
     if [ "$victim" = "$sender" ]; then name="${role[$1]} killed, sending"; else name="${role[$1]} killed, receiving"; fi
     after=$(gauges "$survivor")
     seen=$(newest_event "$survivor")
     begin_put "$sender" "$work/long.bin"
-    # Eight messages of the transfer have arrived: it is under way.
+    # The transfer is in progress once eight messages have arrived.
     api "$receiver" events --follow --after "$(newest_event "$receiver")" --count 8 >/dev/null || true
     kill -KILL "${pid[$victim]}"
     killed=${EPOCHREALTIME/./}
@@ -160,7 +160,7 @@ loss_case() {
     transfer "$name" "$victim"
 }
 
-# check_loss CASE SURVIVOR SEEN KILLED: the events name the link and why the stream ended.
+# check_loss CASE SURVIVOR SEEN KILLED: checks that events after SEEN report the link's loss as the reason for the stream's end.
 check_loss() {
     local delay
     lost() {
@@ -180,7 +180,7 @@ check_loss() {
     fi
 }
 
-# check_put CASE VICTIM SENDER: the failure is reported to the transfer's requester.
+# check_put CASE VICTIM SENDER: checks that ddpctl reports the failure of the transfer.
 check_put() {
     local code=0 message
     end_put "$3" || code=$?
@@ -196,7 +196,7 @@ check_put() {
     fi
 }
 
-# check_nobody CASE SURVIVOR: with nobody at the other end a transfer fails, and soon.
+# check_nobody CASE SURVIVOR: checks that a transfer fails, and does not hang, without a process at the other end.
 check_nobody() {
     local code=0 began=${EPOCHREALTIME/./}
     begin_put "$2" "$work/file0.bin"
@@ -211,7 +211,7 @@ check_nobody() {
 build_programs
 say "making files of $mib MiB"
 real_file "$work/file0.bin" "$mib"
-# A hole, that takes no disk: nobody looks at what has come of it.
+# A sparse file, whose transfer is not compared.
 truncate -s "${kill_mib}M" "$work/long.bin"
 # Every byte differs from that of the first file.
 tr '\000-\377' '\001-\377\000' <"$work/file0.bin" >"$work/file1.bin"

@@ -3,8 +3,8 @@
 
 usage: interop.d/publish.py siw|sctp RESULTS.json DOCUMENT.md
 
-Replaces the text between the two marks of the document and keeps the rest. A run without some parts or MTUs, or
-with bad rows, is refused: the document shows one whole run.
+Replaces the text between the two marks of the document. Refuses a run that lacks parts or MTUs or has bad rows, because the
+document shows one whole run.
 """
 
 import json
@@ -46,7 +46,7 @@ def refuse(sentence):
 
 
 def check(kind, run):
-    """Refuses a run that is not full or has bad rows."""
+    """Exits if the run is not full or has bad rows."""
     for key in ("date", "commit", "parts", "mtus"):
         if key not in run:
             refuse(f"the results have no `{key}`: run scripts/interop {kind} again")
@@ -58,10 +58,10 @@ def check(kind, run):
 
 
 def table(rows):
-    """One line per case, a column per MTU; cases in the order in which they were run."""
+    """Returns a table with one line per case and one column per MTU; cases in the order of the run."""
     cases, times = {}, {}
     for row in rows:
-        # A repeated case is a row of its own.
+        # A repeated case has a line of its own.
         again = (row["case"], row["mtu"])
         times[again] = times.get(again, 0) + 1
         key = (row["case"], times[again])

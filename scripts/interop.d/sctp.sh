@@ -5,8 +5,8 @@
 #   namespace:  ddpd on veth (af_packet, 10.77.0.1, fd77::1) ── bridge (usrsctp, 10.77.0.3, fd77::3) ── tap ── guest
 #               with Linux's SCTP (10.77.0.2)
 #
-# Both peers run scripts/sctp-peer. We know of no other implementation of RFC 5043. They are first run against
-# each other: errors there are not the appliance's.
+# Both peers run scripts/sctp-peer, because no other implementation of RFC 5043 is known. The peers are first tested with each
+# other, to find errors that are not the appliance's.
 
 [ "$(id -u)" -eq 0 ] || die "sctp: needs root, for a network namespace, a tap and raw sockets"
 
@@ -27,7 +27,7 @@ make_net() {
     in_ns ip address add fd77::3/64 dev br0 nodad
 }
 
-# row CASE EXPECTED SEEN RESULT
+# row CASE EXPECTED SEEN RESULT: prints and stores a row, which is good if RESULT is `ok`.
 row() {
     rows=$((rows + 1))
     [ "$4" = ok ] || failed=$((failed + 1))
@@ -40,12 +40,12 @@ compare() { # CASE FILE FILE
     if cmp -s "$2" "$3"; then row "$1" "the same" "the same" ok; else row "$1" "the same" "others" "BAD: they differ"; fi
 }
 
-# --- the two peers, driven alike ---
+# --- common interface of the two peers ---
 #
-# peer_run WORDS...          runs sctp-peer to its end, output in $work/peer.out; its status is returned
-# peer_begin WORDS...        starts it as a server
-# peer_end                   waits for the server, its status is returned
-# $files                     where the peer sees $share
+# peer_run WORDS...          runs sctp-peer with output in $work/peer.out; returns its status
+# peer_begin WORDS...        starts sctp-peer as a server
+# peer_end                   waits for the server; returns its status
+# $files                     path of $share for the peer
 
 share='' files='' peer_runs=0
 
@@ -81,7 +81,7 @@ peer_end() {
     if [ "$peer" = kernel ]; then
         guest_end "serve$peer_runs" 60 >"$work/serve.out" || code=$?
     elif [ -n "$serve_pid" ]; then
-        # Nobody will connect to it any more when the guest is dead.
+        # If the guest has died, no client connects, and the server does not end.
         wait_until 60 eval "guest_died || ! kill -0 $serve_pid" || true
         ! kill -0 "$serve_pid" 2>/dev/null || stop_pid "$serve_pid"
         wait "$serve_pid" || code=$?
@@ -99,7 +99,8 @@ use_peer() { # kernel | usrsctp
     if [ "$peer" = kernel ]; then address=10.77.0.2 files=/host; else address=10.77.0.3 files=$share; fi
 }
 
-# peer_row CASE EXPECTED PATTERN WORDS...: the peer's run ends well; the last line that matches PATTERN is shown.
+# peer_row CASE EXPECTED PATTERN WORDS...: runs sctp-peer. The row is good if it succeeds and prints a line that matches PATTERN,
+# and shows the last one.
 peer_row() {
     local name=$1 expected=$2 pattern=$3 code=0 seen
     shift 3
@@ -119,12 +120,12 @@ begin_capture() {
     start_capture -i "$1" -s 0 -w "$work/wire.pcap" 'proto 132 or udp port 9899'
 }
 
-# end_capture CASE: tshark knows every chunk, and every checksum is good.
+# end_capture CASE: the row is good if tshark finds no error in the capture, and all checksums are correct.
 end_capture() {
     local marks wrong segments control indications
     stop_capture
     shark() { tshark -n -o sctp.checksum:TRUE -o "udp.check_checksum:TRUE" -d udp.port==9899,sctp -r "$work/wire.pcap" "$@" 2>/dev/null; }
-    # One case sends what is no DDP; tshark takes it for something else.
+    # One case sends a message with PPID 99, which tshark parses as another protocol.
     marks=$(shark -Y '(_ws.malformed || _ws.expert.severity == error || _ws.unreassembled) && !(sctp.data_payload_proto_id == 99)' | wc -l)
     wrong=$(shark -Y 'sctp.checksum.status == "Bad" || udp.checksum.status == "Bad"' | wc -l)
     segments=$(shark -Y 'sctp.data_payload_proto_id == 16 && sctp.data_u_bit == 1' | wc -l)
@@ -138,7 +139,8 @@ end_capture() {
     [ -z "${SCTP_KEEP:-}" ] || cp "$work/wire.pcap" "$SCTP_KEEP/$label-$mtu.pcap"
 }
 
-# served_row CASE EXPECTED PATTERN: the server has ended well; the last line that matches PATTERN is shown.
+# served_row CASE EXPECTED PATTERN: waits for the server. The row is good if it succeeds and printed a line that matches PATTERN,
+# and shows the last one.
 served_row() {
     local code=0 seen
     peer_end || code=$?
@@ -152,7 +154,7 @@ served_row() {
 
 # --- 1: the two peers against each other ---
 
-# between SERVER CLIENT: a file and echoes over several streams, then every kind of end.
+# between SERVER CLIENT: tests the peers with each other: a file and echoes over several streams, then each kind of end.
 between() {
     local server=$1 client=$2 at
     serve() {
@@ -193,7 +195,7 @@ between() {
     served_row "the server's end" "shut down" "shut down"
     serve
     peer_row "the client vanishes" "vanishes" "vanishes" port=5555 connect "$at" 7600 open:0 vanish
-    # usrsctp's INIT ACK to who begins anew lacks the indication.
+    # In a restart, usrsctp's INIT ACK lacks the indication.
     peer_row "and begins anew" "done" "shutdown: done" trust=1 port=5555 connect "$at" 7600 open:0 shutdown
     peer=$server
     served_row "the server's end" "a restart" "begun anew"
@@ -260,7 +262,7 @@ set_mtu() {
         die "the appliance does not answer"
 }
 
-# saw CASE PATTERN AFTER: an event behind AFTER matches.
+# saw CASE PATTERN AFTER: the row is good if an event after number AFTER matches PATTERN.
 saw() {
     local seen=''
     wait_until 30 eval "api --json events --after $3 | grep -E -q '$2'" || true
@@ -277,7 +279,7 @@ region_is() { # CASE FILE
     compare "$1" "$2" "$work/box.bin"
 }
 
-# Another file each time, so that a transfer that places nothing cannot look good.
+# other_file: changes every byte of the file, so that a transfer that places nothing is detected.
 other_file() {
     tr '\000-\377' '\001-\377\000' <"$share/file" >"$share/file.new"
     mv "$share/file.new" "$share/file"
@@ -296,7 +298,7 @@ peer_connects() {
     other_file
     peer_row "RDMA Write and Read" "read" "^read [0-9]" rdmap=1 "size=$file_len" connect 10.77.0.1 7472 open:3 \
         "write:$files/file:box" "read:3:$files/file:box" close:3 shutdown
-    # Without a session the appliance shuts the association down.
+    # Sessions overlap, because the appliance shuts down an association without a session.
     peer_row "sessions one after the other" "done" "shutdown: done" connect 10.77.0.1 7471 \
         open:7 open:0 echo:0:10 close:0 open:1 echo:1:10 close:1 open:2 echo:2:10 close:2 open:3 echo:3:10 close:3 open:0 echo:0:10 close:0 close:7 shutdown
     if [ "$peer" = usrsctp ]; then
@@ -331,13 +333,13 @@ peer_errs() {
     seq=$(newest)
     peer_row "the peer shuts down with a session open" "shut down" "is shut down" connect 10.77.0.1 7471 open:0 send:0:10 shutdown
     seq=$(newest)
-    # Without a program that speaks SCTP the host's kernel would say so, and that ends the association sooner.
+    # Suppresses the host's ICMP error for a protocol without a program, which would end the association earlier.
     in_ns nft -f - <<<'table inet silence { chain out { type filter hook output priority 0; icmp code prot-unreachable drop; }; }'
     peer_row "the peer vanishes" "vanishes" "vanishes" port=5555 connect 10.77.0.1 7471 open:0 "write:$files/file:box" vanish
     peer_row "and begins anew" "wrote" "^wrote" port=5555 connect 10.77.0.1 7471 open:0 "write:$files/file:box" close:0 shutdown
     saw "the appliance knows" 'restarted by the peer' "$seq"
     in_ns nft delete table inet silence
-    # shellcheck disable=SC2016 # when it is polled
+    # shellcheck disable=SC2016 # wait_until expands it
     if wait_until 30 eval '[ "$(api --json streams list | jq length)" = 0 ]'; then
         row "nothing is left" "no stream" "no stream" ok
     else
@@ -345,10 +347,10 @@ peer_errs() {
     fi
 }
 
-# from_here CASE EXPECTED JQ ARGUMENTS...: as api_row; the suite goes on after a bad row.
+# from_here CASE EXPECTED JQ ARGUMENTS...: as api_row, but a bad row does not end the suite.
 from_here() { api_row "$@" || true; }
 
-# fails_here CASE PATTERN ARGUMENTS...: ddpctl fails, and says why.
+# fails_here CASE PATTERN ARGUMENTS...: the row is good if ddpctl fails and its error matches PATTERN.
 fails_here() {
     local name=$1 pattern=$2 code=0 said
     shift 2
@@ -396,7 +398,7 @@ appliance_connects() {
         fails_here "the peer: $how in the middle" "peer|answer|lost" put "$share/file" "$url/inbox"
         peer_end || true
     done
-    # What was posted before the SHUTDOWN still goes out (RFC 9260 §9.2): all of it arrives, or there is an error.
+    # Data posted before the SHUTDOWN is still sent (RFC 9260 §9.2). Either all bytes arrive, or the put fails.
     serve "dump=$files/dump" after=500000 then=shutdown
     if api put "$share/file" "$url/inbox" >"$work/api.out" 2>&1; then
         peer_end || true
@@ -408,7 +410,7 @@ appliance_connects() {
     fails_here "nobody listens" "refused|no answer|ICMP" put "$share/file" "$url/inbox"
 }
 
-# Ends a server that nobody connects to any more.
+# kill_serve: ends a server to which no client connects.
 kill_serve() {
     if [ "$peer" = kernel ]; then
         guest_run 10 "killall sctp-peer-kernel" >/dev/null || true
@@ -421,15 +423,15 @@ kill_serve() {
 
 guest_prepare() { guest_run 20 "modprobe sctp" || guest_died || die "the guest has no SCTP"; }
 
-# cases PART MTU: everything of a peer and the appliance.
+# cases PART MTU: all cases of a peer and the appliance.
 cases() {
     set_mtu "$2"
     use_peer "$1"
-    # Behind the cable: a capture at the appliance's own end does not see what it sends.
+    # Captures at the other end of the veth pair; a capture at the appliance's end lacks the frames that it sends.
     begin_capture plug
     peer_connects
     appliance_connects
-    # What the MTU does not touch is done once.
+    # Cases that do not depend on the MTU run once.
     [ "$2" = 9000 ] || peer_errs
     end_capture "the wire"
 }
@@ -439,7 +441,7 @@ build_programs
 versions=$(head -n 1 "$("$repo/scripts/siw-guest/build.sh")/versions")
 versions+=$(printf '\nusrsctp %s' "$(dpkg-query -W -f '${Version}' libusrsctp-dev)")
 make_net
-# The guest's SCTP over UDP wants an IPv6 socket, too.
+# The guest's SCTP over UDP also needs an IPv6 socket.
 GUEST_NO_IPV6=0
 guest_boot "$ns" guest0 10.77.0.2/24 1500
 share=$guest_dir/share

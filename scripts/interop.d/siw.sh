@@ -5,8 +5,8 @@
 #   namespace:  ddpd on veth (af_packet, 10.77.0.1) ── bridge ── tap ── guest with siw (10.77.0.2)
 #               another ddpd (vhost-user, 10.78.0.1) ── the guest's memory ── its second interface (10.78.0.2)
 #
-# Each row is a case with what was expected and what was seen. Numbers of wrong uses are layer/type/code of
-# the Terminate, read from the wire.
+# Each row has a case, the expected and the observed result. Results of protocol errors are layer/type/code of the Terminate,
+# read from a capture.
 
 [ "$(id -u)" -eq 0 ] || die "siw: needs root, for a network namespace and a tap"
 
@@ -14,17 +14,17 @@ suite=siw
 # shellcheck source=scripts/interop.d/guest.sh
 . "$repo/scripts/interop.d/guest.sh"
 
-# Cases run as part of parts; SIW_PARTS leaves some out.
+# Parts, each a group of cases; SIW_PARTS selects some.
 parts=${SIW_PARTS:-server perf client vhost wrong cycle dctcp}
 mtus=${SIW_MTUS:-1500 9000}
-# Emulation is slow: enough to show behaviour.
+# Iterations of perftest: few, because emulation is slow.
 iterations=${SIW_ITERATIONS:-20}
-# What there is to know of a bad row: output, the guest's log, the appliance's events.
+# Directory for details of bad rows: output, the guest's log, the appliance's events.
 bad_dir=$repo/target/interop-siw-bad
 congestion=cubic
-# Addresses of the appliance that is tested and of the guest.
+# Addresses of the tested appliance and of the guest.
 front=10.77.0.1 back=10.77.0.2
-# MTU of the appliance on a vhost-user port.
+# MTU of the ddpd with a vhost-user port; empty before its start.
 vhost_mtu=''
 
 make_net() {
@@ -33,7 +33,7 @@ make_net() {
     links_up
 }
 
-# listener NAME PORT SERVICE KEYS...
+# listener NAME PORT SERVICE KEYS...: prints the section of a listener.
 listener() {
     printf '\n[[listener]]\nname = "%s"\ninterface = "front"\nport = %s\nulp = "rdmap"\nservice = "%s"\npeer = "siw"\n' \
         "$1" "$2" "$3"
@@ -41,7 +41,7 @@ listener() {
     printf '%s\n' "$@"
 }
 
-# region NAME SIZE KEYS...
+# region NAME SIZE KEYS...: prints the section of a region.
 region() {
     printf '\n[[region]]\nname = "%s"\nsize = "%s"\n' "$1" "$2"
     shift 2
@@ -51,7 +51,7 @@ region() {
 config() { config_of af_packet 'device = "wire"' "$front" "$work/ddpd.sock"; }
 config_vhost() { config_of vhost-user "socket = \"$work/vhost-user.sock\"" 10.78.0.1 "$work/vhost.sock"; }
 
-# config_of KIND KEY ADDRESS SOCKET
+# config_of KIND KEY ADDRESS SOCKET: prints a configuration.
 config_of() {
     cat <<END
 name = "siw"
@@ -109,16 +109,16 @@ END
     done
 }
 
-# Sizes of ib_write_lat beyond the 4096 that a server can do without being configured.
+# Message sizes of ib_write_lat above 4096 bytes, for which a listener needs `message_size`.
 big_lat="65536 1048576"
 
-# set_mtu MTU: both ends speak it; siw takes it from its device when it is made.
+# set_mtu MTU: sets the MTU of both ends. siw reads the MTU of its device when its link is added.
 set_mtu() {
     mtu=$1
     stop_ddpd
     guest_prepare
     start_ddpd
-    # The machine runs on meanwhile, and connects to the new one.
+    # The guest keeps running, and its device reconnects to the new ddpd.
     if with_vhost && [ "$vhost_mtu" != "$mtu" ]; then
         stop_vhost
         start_vhost
@@ -135,7 +135,7 @@ guest_prepare() {
 
 with_vhost() { case " $parts " in *" vhost "*) ;; *) return 1 ;; esac; }
 
-# Before the guest: QEMU waits for the socket of its backend.
+# start_vhost: starts the ddpd with a vhost-user port. It precedes the guest, because QEMU waits for the socket.
 start_vhost() {
     vhost_mtu=$mtu
     config_vhost >"$work/vhost.toml"
@@ -149,7 +149,7 @@ stop_vhost() {
     vhost_pid=''
 }
 
-# row CASE EXPECTED SEEN RESULT
+# row CASE EXPECTED SEEN RESULT: prints and stores a row, which is good if RESULT is `ok`.
 row() {
     rows=$((rows + 1))
     if [ "$4" != ok ]; then
@@ -161,7 +161,7 @@ row() {
         '{part: $part, case: $case, mtu: ($mtu | tonumber), expected: $expected, seen: $seen, good: ($result == "ok")}' >>"$work/rows.json"
 }
 
-# keep_bad: into a directory of the row's number.
+# keep_bad: saves the details of a bad row in a directory with the row's number.
 keep_bad() {
     local dir=$bad_dir/row$rows
     mkdir -p "$dir"
@@ -171,7 +171,7 @@ keep_bad() {
     say "more of the bad row is in $dir"
 }
 
-# A dead ddpd is one bad row, not every one that follows.
+# revive_ddpd: restarts a ddpd that has ended, with one bad row, so that the following cases can succeed.
 revive_ddpd() {
     if kill -0 "$ddpd_pid" 2>/dev/null; then return; fi
     row "ddpd" "runs" "has ended" "BAD: $(tail -n 3 "$work/ddpd.err" | tr '\n' ' ')"
@@ -184,7 +184,8 @@ revive_vhost() {
     start_vhost
 }
 
-# in_guest CASE EXPECTED SECONDS COMMAND [PATTERN]: the command ends well; PATTERN is what is shown of its output.
+# in_guest CASE EXPECTED SECONDS COMMAND [PATTERN]: the row is good if the command succeeds in the guest. It shows the last line
+# of output that matches PATTERN.
 in_guest() {
     local code=0 seen
     guest_run "$3" "$4" >"$work/guest.out" || code=$?
@@ -198,7 +199,7 @@ in_guest() {
     fi
 }
 
-# from_here CASE EXPECTED JQ ARGUMENTS...: as api_row; after a bad row ddpd is revived.
+# from_here CASE EXPECTED JQ ARGUMENTS...: as api_row, but restarts an ended ddpd after a bad row.
 from_here() {
     api_row "$@" && return
     revive_ddpd
@@ -206,7 +207,7 @@ from_here() {
     return 1
 }
 
-# --- 1: the guest's programs use the appliance ---
+# --- 1: programs of the guest as clients of the appliance ---
 
 server_cases() {
     local size
@@ -228,7 +229,7 @@ server_cases() {
     in_guest "Send to the event log" "delivered" 20 "siwverbs client $front 7471 send:77 open:100" "done"
 }
 
-# perf PROGRAM SIZE PORT: one run of perftest's client.
+# perf PROGRAM SIZE [PORT]: runs a client of perftest.
 perf() {
     local program=$1 size=$2 port=${3:-18515} n=$iterations
     [ "$size" -lt 65536 ] || n=5
@@ -245,10 +246,10 @@ perf_cases() {
     for size in $big_lat; do perf ib_write_lat "$size" $((18500 + ${#size})); done
 }
 
-# --- 2: the appliance uses servers in the guest ---
+# --- 2: the appliance as client of servers in the guest ---
 
-# The guest's verbs server. One that has died is a bad row of its own, with its output, and gets a successor:
-# the cases that follow fail by themselves only.
+# The guest's verbs server. A server that has ended gives a bad row with its output and is replaced, so that the following
+# cases can succeed.
 servers=0 served=0
 server_begin() {
     servers=$((servers + 1)) served=0
@@ -260,7 +261,7 @@ server_begin() {
 server_has_ended() { [ -e "$guest_dir/share/serve$servers.rc" ]; }
 server_is_done() { server_has_ended || [ "$(grep -c '^served' "$guest_dir/share/serve$servers.out")" -ge "$served" ]; }
 
-# to_server CASE EXPECTED JQ ARGUMENTS...: as from_here; then the server is done with the connection.
+# to_server CASE EXPECTED JQ ARGUMENTS...: as from_here, then waits until the server has finished the connection.
 to_server() {
     local name=$1 code=0
     from_here "$@" || code=$?
@@ -281,7 +282,7 @@ server_end() {
     fi
 }
 
-# ping_server SIZE: librdmacm's rping as the server, one for each size.
+# ping_server SIZE: pings an rping server (librdmacm) of this size.
 ping_server() {
     local tag=rping$part$mtu$1
     guest_begin "$tag" 60 "rping -s -a $back -p 7174 -C 20 -S $1 -V"
@@ -321,7 +322,7 @@ client_cases() {
     server_end
 }
 
-# The same through the guest's memory, with all that its driver leaves to the device.
+# vhost_cases: the same over the vhost-user port, with the offloads of the guest's driver.
 vhost_cases() {
     local front=10.78.0.1 back=10.78.0.2 api_socket=$work/vhost.sock size program
     # shellcheck disable=SC2016 # wait_until's eval expands it
@@ -339,8 +340,8 @@ vhost_cases() {
     if [ "$mtu" = 1500 ]; then bench_cases; fi
 }
 
-# What the guest's driver took of what the device offers: bit 0, it leaves checksums to it; 1, it takes frames without;
-# 15, a received frame may be spread over buffers.
+# offloads: checks that the guest's driver has accepted the device's features: transmit checksum offload (bit 0), receive
+# checksum offload (bit 1), mergeable receive buffers (bit 15).
 offloads() {
     local bits
     bits=$(guest_run 10 "cat /sys/class/net/eth1/device/features" | tail -n 1 || true)
@@ -351,7 +352,7 @@ offloads() {
     fi
 }
 
-# bench_server PROGRAM LOAD SIZE: perftest's own server, loaded by the appliance's workers.
+# bench_server PROGRAM LOAD SIZE: loads a server of perftest by `ddpctl bench`.
 bench_server() {
     local tag=$1-$part$mtu-$3 line
     guest_begin "$tag" 60 "exec $1 -R -s $3 -F"
@@ -378,11 +379,12 @@ compare() { # CASE FILE FILE
     if cmp -s "$2" "$3"; then row "$1" "the same" "the same" ok; else row "$1" "the same" "others" "BAD: they differ"; fi
 }
 
-# --- 3: wrong uses ---
+# --- 3: protocol errors ---
 
 begin_capture() { start_capture -i guest0 -w "$1" 'tcp and host 10.77.0.1'; }
 
-# wrong CASE LAYER/TYPE/CODE PORT OPS...: the guest errs; the appliance's Terminate on the wire says how.
+# wrong CASE LAYER/TYPE/CODE PORT OPS...: the guest makes an error. The row is good if the captured Terminate of the appliance and
+# its event log have these numbers.
 wrong() {
     local name=$1 expected=$2 port=$3 seen said good='' before
     shift 3
@@ -399,7 +401,7 @@ wrong() {
 }
 
 wrong_cases() {
-    # Somebody else, who must not notice.
+    # Another stream, which must continue.
     guest_begin "other$mtu" 200 "siwverbs client 10.77.0.1 7475 echo:100 $(printf 'open:1000 echo:100 %.0s' 1 2 3 4 5 6 7 8 9 10)"
     wrong "Write: bad STag" 1/1/00 7471 region:box badput:64
     wrong "Write: out of bounds" 1/1/01 7471 region:box pastput:64
@@ -409,7 +411,7 @@ wrong_cases() {
     wrong "Read: no right" 0/1/02 7471 region:blind get:64
     wrong "Send: longer than the buffer" 1/2/05 7471 trysend:1025
     wrong "Send: no buffer posted" 1/2/02 7472 trysend:10
-    # rdma-core 44 names STag 0, which is not the connection's to end.
+    # rdma-core 44 sends STag 0, which this stream must not invalidate.
     wrong "Send with Invalidate: not an own STag" 0/1/09 7473 trysendinv:1
     after_invalidation
     if guest_end "other$mtu" 60 >"$work/other.out"; then
@@ -420,7 +422,7 @@ wrong_cases() {
     too_many_reads
 }
 
-# Over plain TCP: no verbs program of this guest can name the STag.
+# after_invalidation: uses plain TCP, because the guest's verbs programs cannot send the STag.
 after_invalidation() {
     local seen
     in_ns ip address add 10.77.0.3/24 dev br0 2>/dev/null || true
@@ -432,12 +434,12 @@ after_invalidation() {
     fi
 }
 
-# The driver keeps to what was negotiated; with revision 1 nothing is, and it issues as many as it is configured to.
+# too_many_reads: uses MPA revision 1. Without negotiation of IRD and ORD the driver issues as many Reads as it is configured to.
 too_many_reads() {
     guest_run 30 'rdma link delete siw0; rmmod siw; insmod /knobs/siw.ko mpa_version=1; rdma link add siw0 type siw netdev eth0' \
         >"$work/knobs.out" || die "the guest does not load the driver with knobs: $(cat "$work/knobs.out")"
     wrong "Read: more at once than allowed" 1/2/02 7472 ord=64 region:box gets:64
-    # What follows is the driver's ordinary work, in other modes.
+    # Regular operation in other modes of the driver.
     local part=server
     in_guest "MPA revision 1" "every byte" 40 "siwverbs client 10.77.0.1 7471 write:/host/file read:/host/file" compared
     guest_run 30 'echo 2 >/sys/module/siw/parameters/mpa_version; echo 1 >/sys/module/siw/parameters/peer_to_peer' >/dev/null || true
@@ -448,11 +450,11 @@ too_many_reads() {
         die "the guest does not load its own driver again"
 }
 
-# --- 4: nothing is left behind ---
+# --- 4: all resources are released ---
 
 resident() { awk '/^VmRSS/ { print $2 }' "/proc/$ddpd_pid/status"; }
 
-# left: what should be as before: streams, sessions, STags in use, packet buffers.
+# left: prints the resources that must return to their earlier values: streams, sessions and gauges.
 left() {
     api --json listeners | jq -c 'map([.streams, .sessions])'
     api --json stats | jq -c '.gauges | del(.uptime, .events)'
@@ -474,9 +476,9 @@ cycle_cases() {
     fi
 }
 
-# --- 5: DCTCP at both ends, with marks ---
+# --- 5: DCTCP at both ends, with ECN marks ---
 
-# One packet in four of those that can be marked is, both ways.
+# make_marks: marks one in four ECN-capable packets in both directions.
 make_marks() {
     in_ns nft delete table bridge marks 2>/dev/null || true
     in_ns nft -f - <<'END'
@@ -507,7 +509,7 @@ dctcp_cases() {
     else
         row "DCTCP: marks in, reductions for echoes" "some" "${marks:-none}, ${reductions:-none}" "BAD: none"
     fi
-    # Echoed mark by mark, the kernel's estimate falls from 1024 towards a quarter of it; with ECE until CWR it stays up.
+    # If the appliance echoes each mark, the kernel's estimate falls from 1024 towards 256. With ECE until CWR it stays high.
     guest_begin "dctcp$mtu" 60 "siwverbs client 10.77.0.1 7471 write:/host/file write:/host/file write:/host/file"
     alpha=$(guest_run 30 "while [ ! -e /host/dctcp$mtu.rc ]; do ss -tin dst 10.77.0.1 | grep -o 'alpha:[0-9]*'; sleep 0.2; done" |
         tail -n 1 || true)
@@ -544,7 +546,7 @@ for value in $mtus; do
     guest_attempt set_mtu "$value"
     for part in $parts; do
         case $value:$part in
-        # What the MTU does not touch is done once.
+        # Cases that do not depend on the MTU run once.
         9000:wrong | 9000:cycle | 9000:dctcp) ;;
         *) guest_attempt "${part}_cases" ;;
         esac

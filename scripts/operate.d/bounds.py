@@ -1,4 +1,4 @@
-"""Clients that take what others need: connections, descriptors, lines of the audit file."""
+"""Clients that exhaust shared resources: connections, descriptors, lines of the audit file."""
 
 import json
 import os
@@ -13,14 +13,14 @@ import urllib.request
 from operate import PATIENCE, LeftOut, expect, free_port, situation, until
 from own import Ddpd, text
 
-# No user has it, and it is not the overflow user's.
+# Unused user number, other than that of the overflow user (65534).
 VIEWER = 61235
 HALF = b"GET /metrics HTTP/1.1\r\nhost:"
 
 
 def connected(family, address, sent=b""):
     client = socket.socket(family)
-    # A time-out would make the socket non-blocking: a full queue would be an error.
+    # The time-out is set after connect. With it the socket is non-blocking, and connect fails on a full backlog.
     client.connect(address)
     client.settimeout(PATIENCE)
     client.sendall(sent)
@@ -32,7 +32,7 @@ def counters(address):
         return dict(re.findall(r"^ddpd_control_(\w+)_total ([0-9]+)$", answer.read().decode(), re.M))
 
 
-@situation("hundreds of idle clients of the metrics, the API and the attach socket keep nobody out, and are counted by name")
+@situation("hundreds of idle clients of the metrics, the API and the attach socket: other clients are served; idle ones are closed or refused, and counted")
 def idle_clients(on):
     port, directory = free_port(), on.directory / "idle"
     more = f'[management.listen]\naddress = "127.0.0.1:{port}"\n'
@@ -42,7 +42,7 @@ def idle_clients(on):
             idle += [connected(socket.AF_UNIX, str(directory / name)) for _ in range(300)]
         expect(ddpd.json("a", "status")["state"] == "running", "it does not run")
         seen = counters(port)
-        # One address has 16 places of the metrics; the owner has 256 of the API; the attach socket has 64.
+        # Limits of connections: 16 per address for metrics, 256 for the owner of the API, 64 for the attach socket.
         for name, least in (("listen_connections_expired", 380), ("api_connections_expired", 40), ("programs_refused", 230)):
             expect(int(seen.get(name, 0)) >= least, f"{name}: {seen.get(name)}")
         for client in idle:
@@ -50,7 +50,7 @@ def idle_clients(on):
         return f"{seen['listen_connections_expired']} of 400 metrics clients, {seen['api_connections_expired']} of 300 API clients closed"
 
 
-@situation("a limit of descriptors that is too small for the configuration is a note; without a free one nobody spins, and it passes")
+@situation("a limit of descriptors that is too low for the configuration: a note; without a free descriptor no thread spins, and the appliance recovers")
 def no_descriptors(on):
     if not shutil.which("prlimit"):
         raise LeftOut("there is no prlimit")
@@ -95,7 +95,7 @@ for _ in range(200):
 """
 
 
-@situation("ten thousand refused calls push no change out of the audit file: it has each change, FILE.refused the refusals and how many it leaves out")
+@situation("ten thousand refused calls: the audit file keeps every change; FILE.refused has the refusals and the number of omitted ones")
 def refusals_and_changes(on):
     if os.geteuid() != 0:
         raise LeftOut("only root can be another user")

@@ -1,4 +1,4 @@
-"""What runs and what the file says; a process that does not answer; the log; files that cannot be written."""
+"""Running configuration and file; a process that does not answer; the log; files that cannot be written."""
 
 import json
 import os
@@ -14,7 +14,7 @@ name = "box"
 size = "64 KiB"
 access = "w"
 """
-# Without files.paths a file that the configuration names itself may be a device.
+# Files in the configuration may be devices, also without files.paths.
 QUEUE = """
 [files]
 [[listener]]
@@ -31,11 +31,11 @@ path = "/dev/full"
 
 
 def alone(on, name, more=REGION):
-    """Two appliances, of which the first is looked at."""
+    """Starts two appliances. The situation is that of the first, `a`."""
     return Ddpd(on, on.directory / name, {"a": text("a", 1, more=more), "b": text("b", 2)})
 
 
-@situation("a file that was changed and not applied: config diff names the key and exits with 1; after a reload with 0")
+@situation("a changed configuration file: config diff names the key and exits with 1; after a reload it exits with 0")
 def changed_file(on):
     with alone(on, "changed") as ddpd:
         file = ddpd.directory / "a.toml"
@@ -52,7 +52,7 @@ def changed_file(on):
         return out.splitlines()[0]
 
 
-@situation("a file that is wrong: the reload is refused with file, line and key, and what ran goes on")
+@situation("a wrong configuration file: the reload is refused with file, line and key, and the running configuration is unchanged")
 def wrong_file(on):
     with alone(on, "wrong") as ddpd:
         file = ddpd.directory / "a.toml"
@@ -63,7 +63,7 @@ def wrong_file(on):
         return err.strip()
 
 
-@situation("a change that needs a restart: the reload says so, and a note in the status does until it is taken back")
+@situation("a change that needs a restart: the reload says so, and so does a note in the status until the change is reverted")
 def needs_restart(on):
     with alone(on, "restart") as ddpd:
         file = ddpd.directory / "a.toml"
@@ -79,7 +79,7 @@ def needs_restart(on):
         return note
 
 
-@situation("a misspelt key: ddpd check exits with 2 and names file, line and the keys there are")
+@situation("a misspelt key: ddpd check exits with 2 and names file, line and the valid keys")
 def misspelt_key(on):
     file = on.directory / "misspelt.toml"
     file.write_text(text("a", 1, more=REGION.replace("size =", "sise =")))
@@ -89,7 +89,7 @@ def misspelt_key(on):
     return said.strip().splitlines()[0]
 
 
-@situation("what runs is saved to a file that ddpd check takes")
+@situation("the running configuration is saved to a file that ddpd check accepts")
 def saved(on):
     with alone(on, "saved") as ddpd:
         expect(ddpd.ctl("a", "regions", "add", "more", "--size", "4KiB")[0] == 0, "the region is not added")
@@ -101,11 +101,11 @@ def saved(on):
         return out.strip()
 
 
-@situation("a daemon that is stopped: exit 6 after --timeout, with what may be the matter; it answers when it goes on")
+@situation("a ddpd stopped by SIGSTOP: exit 6 after --timeout, with possible causes; after SIGCONT ddpd answers")
 def stopped_daemon(on):
     with alone(on, "stopped") as ddpd:
         ddpd.process.send_signal(signal.SIGSTOP)
-        # Threads of it may run until the kernel says so.
+        # Waits until all threads have stopped.
         os.waitpid(ddpd.process.pid, os.WUNTRACED)
         code, _, err = ddpd.ctl("a", "--timeout", "1s", "status")
         ddpd.process.send_signal(signal.SIGCONT)
@@ -114,7 +114,7 @@ def stopped_daemon(on):
         return err.strip()
 
 
-@situation("every error of --json is JSON on standard error, those of the command line too")
+@situation("every error with --json is JSON on standard error, also errors of the command line")
 def json_errors(on):
     seen = []
     for arguments in (["regions", "remove", "absent"], ["streams", "show", "nonsense"], ["nonsense"]):
@@ -125,7 +125,7 @@ def json_errors(on):
     return ", ".join(seen)
 
 
-@situation("the log's filter is changed at run time; a refused request is in it with the reason")
+@situation("the log filter is changed at run time; a refused request is logged with the reason")
 def log_filter(on):
     with alone(on, "log") as ddpd:
         expect(ddpd.ctl("a", "regions", "remove", "absent")[0] != 0, "it was removed")
@@ -139,11 +139,11 @@ def log_filter(on):
         return line.split("INFO ", 1)[-1]
 
 
-@situation("a file for messages on a full disk: a note, a counter, and the end of the stream whose message is not stored")
+@situation("a queue's file on a full disk: a note, a counter, and the end of the stream whose message is not stored")
 def unwritable_file(on):
     with alone(on, "unwritable", more=QUEUE) as ddpd:
         stream = ddpd.json("b", "connect", "tcp://10.79.0.1:7471")["id"]
-        # It may have been acknowledged before the disk was asked.
+        # The message may have been acknowledged before the write to the disk (exit 5).
         code, _, err = ddpd.ctl("b", "send", stream, "to be kept")
         expect(code in (4, 5), f"exit {code}: {err.strip()}")
         until(lambda: ddpd.ctl("b", "streams", "show", stream)[0] != 0, "the stream stands")
@@ -154,7 +154,7 @@ def unwritable_file(on):
         return note
 
 
-@situation("SIGTERM: it drains, and ends with exit 0")
+@situation("SIGTERM: ddpd drains, and exits with 0")
 def drained(on):
     with alone(on, "drained") as ddpd:
         ddpd.process.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Streams that do not come to be, or end; hosts that speak something else."""
+"""Streams that are not established, or end; hosts that use other protocols."""
 
 import contextlib
 import os
@@ -28,20 +28,20 @@ pending = {streams}
 
 
 def pair(on, name, access="w", streams=4, more=""):
-    """Two appliances that a ring joins: `a` listens, `b` does not."""
+    """Starts two appliances joined by a ring: `a` with a listener, `b` without."""
     listens = LISTENER.format(access=access, streams=streams)
     return Ddpd(on, on.directory / name, {"a": text("a", 1, more=more + listens), "b": text("b", 2)})
 
 
 def failed(on, of, reason):
-    """The last attempt that failed for this reason."""
+    """Waits for an event handshake_failed with this reason, and returns the last one."""
     def seen():
         found = [event for event in events(on, of, "handshake_failed") if event["reason"] == reason]
         return found and found[-1]
     return until(seen, f"no handshake_failed with the reason {reason}")
 
 
-@situation("connect to a port at which nobody listens: exit 4 and a hint; at the other end handshake_failed with a hint")
+@situation("connect to a port without a listener: exit 4 and a hint; at the other end handshake_failed with a hint")
 def nobody_listens(on):
     code, _, err = on.ctl("connect", "tcp://10.77.0.1:7")
     expect(code == 4 and "refused by the peer" in err and "hint: nothing listens there" in err, f"exit {code}: {err.strip()}")
@@ -50,14 +50,14 @@ def nobody_listens(on):
     return err.splitlines()[0]
 
 
-@situation("connect to an address that no host has: exit 1 and a hint, within its time")
+@situation("connect to an address without a host: exit 1 and a hint, within the time-out")
 def no_such_host(on):
     code, _, err = on.ctl("connect", "tcp://10.77.0.99:7471")
     expect(code == 1 and "no answer to address resolution" in err and "hint: " in err, f"exit {code}: {err.strip()}")
     return err.splitlines()[0]
 
 
-@situation("the wrong ULP is named at both ends, with what to change")
+@situation("the wrong ULP: both ends name it, with the remedy")
 def wrong_ulp(on):
     code, _, err = on.ctl("get", "rdmap://10.77.0.1:7471/inbox", "got.bin")
     expect(code == 4 and "wrong_ulp" in err and "hint: use the other scheme" in err, f"exit {code}: {err.strip()}")
@@ -66,7 +66,7 @@ def wrong_ulp(on):
     return event["detail"]
 
 
-@situation("put to a region that the peer does not offer: exit 4, and those it offers")
+@situation("put to a region that the peer does not offer: exit 4, and the offered regions")
 def no_such_region(on):
     (on.directory / "small.bin").write_bytes(bytes(1000))
     code, _, err = on.ctl("put", "small.bin", "tcp://10.77.0.1:7471/outbox")
@@ -74,7 +74,7 @@ def no_such_region(on):
     return err.strip()
 
 
-@situation("put to a region that peers may only read: exit 4, and the right that is missing")
+@situation("put to a region that peers may only read: exit 4, and the missing right")
 def not_writable(on):
     with pair(on, "readable", access="r") as ddpd:
         (on.directory / "small.bin").write_bytes(bytes(1000))
@@ -83,7 +83,7 @@ def not_writable(on):
         return err.strip()
 
 
-@situation("a listener with all the streams it may have: exit 4 with listener_full; the event and the counter have it")
+@situation("a listener at its limit of streams: exit 4 with listener_full, an event and a counter")
 def full_listener(on):
     with pair(on, "full", streams=1) as ddpd:
         ddpd.json("b", "connect", "tcp://10.79.0.1:7471")
@@ -96,7 +96,7 @@ def full_listener(on):
         return err.splitlines()[0]
 
 
-@situation("a listener that was removed takes no more streams; those it had go on")
+@situation("a removed listener accepts no streams; its open streams continue")
 def removed_listener(on):
     with pair(on, "removed") as ddpd:
         stream = ddpd.json("b", "connect", "tcp://10.79.0.1:7471")["id"]
@@ -108,14 +108,14 @@ def removed_listener(on):
         return err.splitlines()[0]
 
 
-@situation("send to a queue that the peer does not have: exit 4 with DDP's error, and not 0")
+@situation("send to a queue that the peer does not have: exit 4 with DDP's error")
 def unknown_queue(on):
     code, _, err = on.ctl("send", "--queue", "99", "tcp://10.77.0.1:7471", "hello")
     expect(code == 4 and "error 2/01" in err, f"exit {code}: {err.strip()}")
     return err.splitlines()[0]
 
 
-@situation("send on a stream of bare DDP that goes on: exit 5, acknowledged and not confirmed; alone on its stream it is confirmed")
+@situation("send on an open stream of bare DDP: exit 5, acknowledged and not confirmed; send on a stream of its own: confirmed")
 def unconfirmed(on):
     stream = on.json("connect", "tcp://10.77.0.1:7471")["id"]
     code, _, err = on.ctl("send", stream, "hello")
@@ -126,7 +126,7 @@ def unconfirmed(on):
     return out.strip()
 
 
-@situation("seventy deliveries evict no warning: events keeps those that matter in a ring of their own")
+@situation("seventy deliveries evict no warning: events keeps warnings in a separate ring")
 def kept_events(on):
     on.ctl("connect", "tcp://10.77.0.1:9")
     stream = on.json("connect", "tcp://10.77.0.1:7471")["id"]
@@ -140,8 +140,8 @@ def kept_events(on):
 
 @contextlib.contextmanager
 def beside_kernel(on, name):
-    """An appliance on a tap interface of a network namespace; gives it and what runs a program there. The kernel's end is
-    10.79.0.2."""
+    """Runs an appliance on a tap interface in a network namespace. Yields the appliance, the command prefix that runs a
+    program in the namespace, and the interface. The kernel's address is 10.79.0.2."""
     if os.geteuid() != 0 or not shutil.which("ip"):
         raise LeftOut("needs root and ip(8), for a network namespace with a tap interface")
     space, device = f"ddpd-operate-{os.getpid()}", f"dop{os.getpid() % 100000}"
@@ -187,7 +187,7 @@ def client(on, name, kind, reason):
         return f"{event['detail']}; {event['hint']}"
 
 
-@situation("an HTTP client on the port: handshake_failed names HTTP, and what to do")
+@situation("an HTTP client on the port: handshake_failed names HTTP and the remedy")
 def http_client(on):
     return client(on, "http", "http", "http")
 
@@ -197,16 +197,16 @@ def tls_client(on):
     return client(on, "tls", "tls", "tls")
 
 
-@situation("a port scanner: handshake_failed says that it left before its request; no protocol error")
+@situation("a port scanner: handshake_failed says that it closed before its request; no protocol error is counted")
 def scanner(on):
     return client(on, "scan", "scan", "closed")
 
 
-@situation("another host with the appliance's address: a note and an event name its link-layer address; the note goes with it")
+@situation("another host with the appliance's address: a note and an event name its link-layer address; the note ends with the conflict")
 def duplicate_address(on):
     with beside_kernel(on, "duplicate") as (ddpd, inside, device):
         subprocess.run([*inside, "ip", "addr", "add", "10.79.0.1/24", "dev", device], check=True)
-        # The kernel answers for it when it is asked.
+        # The kernel answers ARP requests for the address, but does not announce it.
         subprocess.run([*inside, sys.executable, "-c", ARP, device], check=True, timeout=PATIENCE)
         def notes():
             return [note for note in ddpd.json("a", "status")["notes"] if "10.79.0.1 is also used by the host" in note]
@@ -217,7 +217,7 @@ def duplicate_address(on):
         return note
 
 
-# A gratuitous ARP request of the interface for 10.79.0.1.
+# Sends a gratuitous ARP request for 10.79.0.1 on the interface.
 ARP = """
 import socket, sys
 raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
@@ -227,7 +227,7 @@ raw.send(b"\\xff" * 6 + mac + bytes.fromhex("08060001080006040001") + mac + addr
 """
 
 
-@situation("a second process on the same interface: exit 2, and the process that has it")
+@situation("a second process on the same interface: exit 2, and the process that uses it")
 def taken_interface(on):
     with beside_kernel(on, "interface") as (_, inside, device):
         port = f'kind = "af_packet"\ndevice = "{device}"\n'
@@ -242,7 +242,7 @@ def taken_interface(on):
             return sentence
 
 
-# A user without privileges: holds abstract names, and tries the sockets by which ddpd claims (of packets, and of XFRM's groups).
+# An unprivileged user that holds abstract names and tries to open the sockets by which ddpd claims: packet sockets and XFRM groups.
 SQUATTER = """
 import os, socket, sys
 os.setgroups([]); os.setgid(12345); os.setuid(12345)
@@ -263,7 +263,7 @@ sys.stdin.read()
 """
 
 
-@situation("a user without privileges cannot hold an interface or the kernel's SAs; a second ddpd with them: exit 2, and who has them")
+@situation("an unprivileged user cannot claim an interface or the kernel's SAs; a second ddpd that claims them: exit 2, and the process that holds them")
 def names_held_by_a_user(on):
     with beside_kernel(on, "squatted") as (_, inside, device):
         command = [*inside, sys.executable, "-c", SQUATTER, device]
@@ -274,7 +274,7 @@ def names_held_by_a_user(on):
             port = f'kind = "af_packet"\ndevice = "{device}"\n'
             first = text("c", 3, port=port, more='[ipsec]\nkeys = "kernel"\n')
             with Ddpd(on, on.directory / "squatted", {"c": first}, wrap=inside) as holder:
-                # On a device of its own, with the same SAs.
+                # A second ddpd on another device, which claims the same SAs.
                 second = text("d", 4, port='kind = "ring"\nlink = "x"\n', more='[ipsec]\nkeys = "kernel"\n')
                 third = text("e", 5, port='kind = "ring"\nlink = "x"\n')
                 for name, of in (("d", second), ("e", third)):
@@ -290,7 +290,7 @@ def names_held_by_a_user(on):
             squatter.wait()
 
 
-@situation("a peer that `deny` names gets no answer, and an event names the list; a reload that allows it lets it connect")
+@situation("a peer in `deny` gets no answer, and an event names the list; after a reload that allows the peer it connects")
 def peers_that_may_connect(on):
     directory = on.directory / "peers"
     listens = LISTENER.format(access="w", streams=4).replace("port = 7471", 'port = 7471\ndeny = ["10.79.0.2/32"]')
@@ -308,7 +308,7 @@ def peers_that_may_connect(on):
     return refused["detail"]
 
 
-@situation("a name with an address that the appliance cannot reach and one that it can: the stream stands; else each is named")
+@situation("a name with a reachable and an unreachable address: the stream opens; if no address is reachable, the error names each")
 def name_with_two_addresses(on):
     hosts = on.directory / "two-addresses.hosts"
     hosts.write_text("fd09::2 dual\n10.79.0.1 dual\n")
@@ -331,7 +331,7 @@ def name_with_two_addresses(on):
         return err.splitlines()[0]
 
 
-@situation("a link-local address: the zone chooses the interface; without, one interface is enough, and of several each is named")
+@situation("a link-local address: the zone selects the interface; without a zone, the only interface is used, or the error names each")
 def zones(on):
     two = """
 [[port]]

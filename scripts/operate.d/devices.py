@@ -1,4 +1,4 @@
-"""Interfaces of Linux under a port that change while the appliance runs, and a veth peer that leaves checksums to a device."""
+"""Changes of Linux interfaces of a port while the appliance runs, and a veth peer with checksum offload."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ CONNECT = 'import socket; socket.create_connection(("10.79.0.1", 7471), {timeout
 
 
 class Cable:
-    """A veth pair in a network namespace of its own: `device` for the appliance, `kernel` for its peer."""
+    """A network namespace with a veth pair: `device` of the appliance, and `kernel` of its peer."""
 
     def __init__(self, name):
         self.space, self.device = f"ddpd-{name}-{os.getpid()}", f"dvc{os.getpid() % 100000}"
@@ -38,7 +38,7 @@ class Cable:
 
 @contextlib.contextmanager
 def appliance(on, name, offload=False, more=""):
-    """An appliance on a cable."""
+    """Runs an appliance on a veth pair. Yields the appliance and the pair."""
     if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("ethtool"):
         raise LeftOut("needs root, ip(8) and ethtool(8), for a network namespace with a veth pair")
     cable = Cable(name)
@@ -54,11 +54,11 @@ def appliance(on, name, offload=False, more=""):
 
 
 def note(ddpd, part):
-    """The note with these words, or None."""
+    """Returns the note that contains `part`, or None."""
     return next((note for note in ddpd.json("a", "status")["notes"] if part in note), None)
 
 
-@situation("an interface that is deleted takes the port down, with a note; made again it works, with its new address")
+@situation("a deleted interface takes the port down, with a note; with a recreated interface the port works, with its new address")
 def device_made_again(on):
     with appliance(on, "again") as (ddpd, cable):
         expect(cable.connects(), "no connection at the start")
@@ -84,7 +84,7 @@ try:
 except urllib.error.HTTPError as error:
     print(error.code, error.read().decode())
 """
-# Kind of port, keys of its interface, what its note says of an interface that is gone and of one that was made again.
+# Kind of port, keys of its interface, text of the notes for a deleted and for a recreated interface.
 LASTING = {
     "af_xdp": ("af_xdp", "", "a port of kind af_xdp cannot be bound again", "was made again"),
     "tap": ("tap", "", "restart ddpd, which makes it again", "delete that one and restart ddpd, which makes its own"),
@@ -94,7 +94,7 @@ LASTING = {
 
 
 def made_again(on, which):
-    """The sentence of a port whose interface was made again, which a restart mends."""
+    """Recreates the interface of a port and restarts ddpd. Returns the note before the restart."""
     kind, keys, gone, again = LASTING[which]
     cable, port = Cable(which), free_port()
     subprocess.run(["ip", "netns", "add", cable.space], check=True)
@@ -134,14 +134,14 @@ def made_again(on, which):
         subprocess.run(["ip", "netns", "del", cable.space], check=True)
 
 
-@situation("an interface under an af_xdp, a tap or a shared port that is made again: the port stays down; a note and /readyz say so, with the remedy, which mends it")
+@situation("a recreated interface of an af_xdp, tap or shared port: the port stays down; a note and /readyz say so, with the remedy, which works")
 def device_lost(on):
     if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("ethtool"):
         raise LeftOut("needs root, ip(8) and ethtool(8), for a network namespace with a veth pair")
     return "; ".join(made_again(on, which) for which in LASTING)
 
 
-@situation("a veth peer with checksum offload is named in a note, with the command that mends it")
+@situation("a veth peer with checksum offload: a note names it and the command that fixes it")
 def unfinished_checksums(on):
     with appliance(on, "checksums", offload=True) as (ddpd, cable):
         expect(not cable.connects(5), "a connection without checksums")
@@ -154,7 +154,7 @@ def unfinished_checksums(on):
         return found
 
 
-# The kernel leaves the checksum of the UDP to the device; what is in it is not looked at.
+# Sends UDP datagrams whose checksum the kernel leaves to the device. Their payload is irrelevant.
 DATAGRAM = """
 import socket
 peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -163,7 +163,7 @@ for _ in range(3):
 """
 
 
-@situation("SCTP in UDP of a veth peer with checksum offload is named in the same note")
+@situation("SCTP over UDP from a veth peer with checksum offload: the same note")
 def unfinished_checksums_in_udp(on):
     with appliance(on, "udp-checksums", offload=True, more="[sctp]\nudp_encapsulation = 9899\n") as (ddpd, cable):
         cable.run(sys.executable, "-c", DATAGRAM)

@@ -40,7 +40,7 @@ def server(directory):
     return text("server", 1, more=SERVES.format(directory=directory) + "".join(listeners))
 
 
-@situation("a queue's file that is rotated or removed: the next message is in a file of its name, SIGHUP makes it at once, and it is reported")
+@situation("a queue's file that is rotated or removed: the next message or a reload creates it again; a counter and an event report it")
 def rotated(on):
     directory = on.directory / "rotated"
     directory.mkdir(exist_ok=True)
@@ -65,7 +65,7 @@ def rotated(on):
         return events(on, directory / "server", "warning")[-1]["message"]
 
 
-@situation("a full disk: nothing is confirmed that is not in a file, over TCP and SCTP, of DDP and RDMAP; note, event and counters")
+@situation("a full disk: only stored messages are confirmed, over TCP and SCTP, with DDP and RDMAP; note, event and counters")
 def full_disk(on):
     directory = on.directory / "full"
     (directory / "mnt").mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def full_disk(on):
         return told[0]
 
 
-@situation("an operator closes a stream before its peer does: the file has all messages first, over TCP and SCTP, of DDP and RDMAP")
+@situation("an operator closes a stream before its peer does: all its messages are stored, over TCP and SCTP, with DDP and RDMAP")
 def closed_first(on):
     directory = on.directory / "closed-first"
     directory.mkdir(exist_ok=True)
@@ -103,7 +103,7 @@ def closed_first(on):
             expect(code == 0, err)
             stream = ddpd.json("client", "streams", "list")[-1]["id"]
             for number in range(3):
-                # Bare DDP confirms a message by the stream's end alone.
+                # Bare DDP confirms messages only by the end of the stream.
                 _, _, err = ddpd.ctl("client", "send", str(stream), f"message {number}")
                 expect(err == "" or "are acknowledged" in err, err)
             code, _, err = ddpd.ctl("server", "streams", "close", str(ddpd.json("server", "streams", "list")[-1]["id"]))
@@ -115,7 +115,7 @@ def closed_first(on):
         return "three messages in each file, and streams closed in order"
 
 
-@situation("a large region: its preparation is listed, status answers meanwhile, and its removal ends it")
+@situation("a large region: its preparation is listed, status answers meanwhile, and the region's removal ends the preparation")
 def large_region(on):
     directory = on.directory / "large"
     with Ddpd(on, directory, {"large": text("large", 1), "client": text("client", 2)}) as ddpd:
@@ -130,7 +130,7 @@ def large_region(on):
         code, _, err = ddpd.ctl("large", "regions", "remove", "late")
         expect(code == 0, err)
         out, err = adding.communicate(timeout=60)
-        # It may have been ready before the removal came.
+        # The region may have been ready before its removal.
         expect(adding.returncode == 0 or "was removed while its memory was prepared" in json.loads(err)["message"], err)
         expect(not listed(), "it is still listed")
         expect(ddpd.json("large", "status")["memory"]["regions"] == 0, "its memory is still charged")

@@ -1,4 +1,4 @@
-"""Captures on port kinds that are no ring, and DPDK's own telemetry."""
+"""Captures on kinds of ports other than rings, and DPDK's telemetry."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ FIELDS = ["-T", "fields", "-e", "frame.interface_name", "-e", "ip.src", "-e", "i
 
 @contextlib.contextmanager
 def captured(ddpd, of):
-    """Captures TCP at an appliance's port; gives the lines of tshark afterwards."""
+    """Captures TCP at an appliance's port. Yields a list, which has the fields of each frame after the capture."""
     file, lines = ddpd.directory / "port.pcapng", []
     command = [ddpd.on.programs / "ddpctl", "--socket", f"{of}.sock", "capture", "p", "--filter", "tcp", "-w", file]
     with subprocess.Popen(command, cwd=ddpd.directory, stdout=subprocess.PIPE, text=True) as capture:
@@ -35,7 +35,7 @@ def captured(ddpd, of):
 
 
 def both_ways(lines, peer):
-    """The SYN of each end, and data of the peer, at the port `p`."""
+    """Checks that the capture at port `p` has the SYN of each end, and data of the peer."""
     here = "10.79.0.1"
     expect(["p", peer, here] in [line[:3] for line in lines if line[3] in ("1", "True")], f"no SYN of the peer: {lines}")
     expect(["p", here, peer] in [line[:3] for line in lines if line[3] in ("1", "True")], f"no SYN of ours: {lines}")
@@ -63,7 +63,7 @@ def captured_af_packet(on):
                         ["addr", "add", "10.79.0.2/24", "dev", "kernel"],
                         ["link", "set", device, "up"], ["link", "set", "kernel", "up"]):
             subprocess.run([*inside, "ip", *command], check=True)
-        # The kernel leaves checksums to a device, and this one is a wire.
+        # Without checksum offload: a veth pair computes no checksums.
         subprocess.run([*inside, "ethtool", "-K", "kernel", "tx", "off"], check=True, stdout=subprocess.DEVNULL)
         port = f'kind = "af_packet"\ndevice = "{device}"\n'
         of = text("a", 1, port=port, more=LISTENER.format(access="w", streams=4))
@@ -88,7 +88,7 @@ def captured_memif(on):
             return both_ways(lines, "10.79.0.2")
 
 
-@situation("with management.dpdk_telemetry DPDK's socket answers with the device's counters; without it there is none")
+@situation("with management.dpdk_telemetry DPDK's socket returns the device's counters; without it there is no socket")
 def telemetry(on):
     def places(ddpd):
         runtime = pathlib.Path("/var/run/dpdk" if os.geteuid() == 0 else os.environ.get("XDG_RUNTIME_DIR", "/tmp") + "/dpdk")

@@ -1,4 +1,4 @@
-"""Regions that are taken, peers that are killed, and the ceiling of memory."""
+"""Regions in use, killed peers, and memory limits."""
 
 import contextlib
 import json
@@ -41,7 +41,7 @@ port = 7471
 ulp = "rdmap"
 regions = ["box"]
 """
-# Two processes of one host; the loss of the link alone does not end a stream.
+# A memif port of two processes on one host.
 MEMIF = """
 kind = "memif"
 socket = "memif.sock"
@@ -51,11 +51,11 @@ link_down_timeout = "{timeout}"
 
 
 def region(on, name, of):
-    """The region as `regions list` shows it."""
+    """Returns the region's entry of `regions list`."""
     return next(region for region in on.json("regions", "list", of=of) if region["name"] == name)
 
 
-@situation("a region that another stream has: exit 4 and region_busy; the holder is in regions list and the event; closing it frees it")
+@situation("a region in use by another stream: exit 4 and region_busy; regions list and the event name the holder; closing the holder frees the region")
 def taken_region(on):
     on.json("connect", "tcp://10.77.0.1:7471")
     (on.directory / "small.bin").write_bytes(bytes(1000))
@@ -72,12 +72,12 @@ def taken_region(on):
     return err.strip()
 
 
-@situation("a peer that is killed keeps its region until the keepalive has found it out, and then another has it")
+@situation("a killed peer holds its region until the keepalive detects the loss; then another stream can use it")
 def killed_peer(on):
     return killed(on, "off", "no answer")
 
 
-@situation("a peer on a memif that is killed frees its region at once: the link is lost")
+@situation("a killed peer on a memif frees its region at once, because the link is lost")
 def killed_peer_memif(on):
     return killed(on, "0 s", "the link of port `p` is down")
 
@@ -113,13 +113,13 @@ def killed(on, timeout, reason):
 
 
 def beyond(ddpd, of, size):
-    """Adds a region that cannot be; returns the sentence."""
+    """Adds a region that must be refused. Returns the error."""
     code, _, err = ddpd.ctl(of, "regions", "add", "big", "--size", size)
     expect(code == 1 and ddpd.lives(), f"exit {code}, the appliance {'lives' if ddpd.lives() else 'ended'}: {err.strip()}")
     return err.strip()
 
 
-@situation("regions add --size 12GiB beyond limits.memory: exit 1 with the numbers, nothing is allocated, and what fits is taken")
+@situation("regions add --size 12GiB above limits.memory: exit 1 with the numbers, nothing is allocated, and a region that fits is added")
 def oversized_region(on):
     with Ddpd(on, on.directory / "small", {"small": text("small", 1, more=SHORT), "other": text("other", 2)}) as ddpd:
         sentence = beyond(ddpd, "small", "12GiB")
@@ -134,7 +134,7 @@ def oversized_region(on):
 
 @contextlib.contextmanager
 def cgroup(limit):
-    """A control group with a limit of memory, of version 2 or 1: its directory and the limit's file."""
+    """Creates a control group (version 2 or 1) with a memory limit. Yields its directory and the file of the limit."""
     own = {}
     for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -166,7 +166,7 @@ def cgroup(limit):
     raise LeftOut(f"no control group can be made: {why}")
 
 
-@situation("under a cgroup of 1 GiB regions add --size 12GiB: exit 1, the cgroup is named, and the process lives on with what fits")
+@situation("under a cgroup of 1 GiB regions add --size 12GiB: exit 1, the cgroup is named, and the process continues and adds a region that fits")
 def oversized_region_cgroup(on):
     with cgroup(1 << 30) as (group, file):
         wrap = ["sh", "-c", f'echo $$ > "{group}/cgroup.procs" && exec "$@"', "sh"]
@@ -182,7 +182,7 @@ def oversized_region_cgroup(on):
             return sentence
 
 
-@situation("put of a file that is larger than the region: exit 1 with both sizes, before anything is read or sent")
+@situation("put of a file that is larger than the region: exit 1 with both sizes, before a byte is read or sent")
 def put_too_large(on):
     with open(on.directory / "large.bin", "wb") as file:
         file.truncate((256 << 20) + 1)
@@ -193,7 +193,7 @@ def put_too_large(on):
     return err.strip()
 
 
-@situation("put of a pipe writes it to its end; one with more than the region takes fails and says that the region is full")
+@situation("put of a pipe sends all its bytes; with more bytes than the region holds, it fails and says that the region is full")
 def put_pipe(on):
     content = os.urandom(3_000_001)
 
@@ -214,7 +214,7 @@ def put_pipe(on):
     return err
 
 
-@situation("get to a full disk: exit 1, the file and the reason; the appliance goes on")
+@situation("get to a full disk: exit 1, the file and the reason; the appliance continues")
 def disk_full(on):
     directory = on.directory / "disk"
     (directory / "mnt").mkdir(parents=True, exist_ok=True)

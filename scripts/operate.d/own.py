@@ -1,4 +1,4 @@
-"""Appliances of a situation's own, and what every file of situations needs."""
+"""Appliances of single situations, and common functions of the situations."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ from operate import Bad, until
 
 
 def text(name, host, port='kind = "ring"\nlink = "own"\n', more=""):
-    """A configuration."""
+    """Returns a configuration."""
     return f"""
 name = "{name}"
 [memory]
@@ -28,7 +28,7 @@ socket = "{name}.sock"
 
 
 class Ddpd:
-    """A process of its own. `wrap`: what starts it. Files may lie below the situations' directory."""
+    """A ddpd process of one situation. `wrap`: command that starts it. Files below the situations' directory are permitted."""
 
     def __init__(self, on, directory, texts, wrap=()):
         self.on, self.directory = on, directory
@@ -53,7 +53,7 @@ class Ddpd:
         self.kill()
 
     def kill(self):
-        """As a crash does it: nothing is sent any more."""
+        """Kills ddpd as a crash does: it sends nothing more."""
         self.process.kill()
         self.process.wait()
 

@@ -1,4 +1,4 @@
-"""Peers and links that do not answer: what is said, when, and how soon a command ends."""
+"""Peers and links that do not answer: messages, their time, and time-outs of commands."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from devices import appliance, note
 from operate import expect, situation, until
 from own import events
 
-# The tenth time-out comes soon.
+# Short retransmission time-outs, so that the tenth expires soon.
 SOON = '[tcp]\nmin_rto = "20 ms"\n'
 SILENT = """
 import socket, time
@@ -32,7 +32,7 @@ def timed(ddpd, *arguments):
     return code, err, time.monotonic() - began
 
 
-@situation("a put while the link is down, also before it was up for the first time: refused at once, with what to do")
+@situation("put while the link is down, also before it was ever up: refused at once, with the remedy")
 def link_down_at_a_put(on):
     with appliance(on, "linkless") as (ddpd, cable):
         cable.run("ip", "link", "set", "kernel", "down")
@@ -48,7 +48,7 @@ def link_down_at_a_put(on):
         return seen[0]
 
 
-@situation("--timeout of a connect: no such address, nobody who speaks MPA; and of a stopped daemon: exit 7 or 6 in time")
+@situation("--timeout without a host at the address, or without an MPA Reply: exit 7 in time; with a stopped ddpd: exit 6 in time")
 def timeouts_of_commands(on):
     with appliance(on, "silent") as (ddpd, cable):
         server = subprocess.Popen([*cable.inside, "python3", "-c", SILENT], stdout=subprocess.PIPE, text=True)
@@ -79,7 +79,7 @@ def timeouts_of_commands(on):
         return seen[1]
 
 
-@situation("a peer that is gone in a transfer: stream_stalled, a note, limited by path; back again, stream_resumed and no note")
+@situation("a peer that vanishes during a transfer: stream_stalled, a note, limited by path; after its return stream_resumed, and no note")
 def peer_gone_in_a_transfer(on):
     with appliance(on, "gone", more=SOON) as (ddpd, cable):
         kernel = [*cable.inside, on.programs / "ddpctl", "serve-kernel", "10.79.0.2:7472", "--size", "1GiB"]

@@ -1,4 +1,4 @@
-"""Who may do what, which files may be named, and taking the appliance out of service."""
+"""Roles, permitted files, and drain."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from connections import LISTENER
 from operate import PATIENCE, LeftOut, expect, situation
 from own import Ddpd, text
 
-# No user has it, and it is not the overflow user's.
+# Unused user number, other than that of the overflow user (65534).
 VIEWER = 61234
 ROLES = f"""
 [management.access]
@@ -17,13 +17,13 @@ socket_group = "{VIEWER}"
 """
 
 
-@situation("a call that the caller has no role for: exit 1, the role that it takes and the key that would give it; what it may is done")
+@situation("a call without the required role: exit 1, the role and the key that grants it; permitted calls succeed")
 def role_refused(on):
     if os.geteuid() != 0:
         raise LeftOut("only root can be another user")
     directory = on.directory / "roles"
     with Ddpd(on, directory, {"a": text("a", 1, more=ROLES), "b": text("b", 2)}) as ddpd:
-        # Only the way to the socket and to the program, for the other user.
+        # The other user may traverse the directory to the socket and the program, but not list it.
         on.directory.chmod(0o711)
         program = directory / "ddpctl"
         shutil.copy(on.programs / "ddpctl", program)
@@ -44,7 +44,7 @@ def role_refused(on):
         return said.splitlines()[0]
 
 
-@situation("a path outside files.paths: put and get say where files may lie, and nothing is opened or made; put - takes the standard input")
+@situation("a path outside files.paths: put and get name the permitted paths, and no file is opened or created; put - reads standard input")
 def file_outside(on):
     listens = LISTENER.format(access="rw", streams=4).replace("regions =", 'ulp = "rdmap"\nregions =')
     directory = on.directory / "outside"
@@ -72,7 +72,7 @@ def file_outside(on):
         return said.strip().splitlines()[0]
 
 
-@situation("drain refuses new streams and jobs, leaves those that are there, and says how many; undrain takes new ones again")
+@situation("drain refuses new streams and jobs, keeps the existing ones and reports their number; undrain accepts new ones again")
 def drain_and_undrain(on):
     listens = LISTENER.format(access="w", streams=4)
     with Ddpd(on, on.directory / "drain", {"a": text("a", 1, more=listens), "b": text("b", 2)}) as ddpd:

@@ -1,4 +1,4 @@
-"""Standard streams: what ddpctl reads itself, for users who may not name files, and readers that go."""
+"""Standard streams of ddpctl: input that it reads itself, for users who may not name files, and readers that close."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from connections import LISTENER
 from operate import PATIENCE, LeftOut, expect, situation, until
 from own import Ddpd, text
 
-# No user has it, and it is not the overflow user's.
+# Unused user number, other than that of the overflow user (65534).
 OPERATOR = 61235
 ROLES = f"""
 [management.access]
@@ -22,14 +22,14 @@ TO = "tcp://10.79.0.1:7471/inbox"
 
 
 class Operator:
-    """Another user than ddpd's, who may reach its socket and no more."""
+    """A user other than ddpd's, who has access to its socket only."""
 
     def __init__(self, on, directory):
         self.directory = directory
         self.home = directory / "home"
         self.home.mkdir(mode=0o700)
         os.chown(self.home, OPERATOR, OPERATOR)
-        # Only the way to the socket and to the program.
+        # This user may traverse the directories to the socket and the program, but not list them.
         on.directory.chmod(0o711)
         directory.chmod(0o711)
         self.program = directory / "ddpctl"
@@ -43,7 +43,7 @@ class Operator:
         return subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=PATIENCE, **options)
 
 
-@situation("put - by a user with the role operate: a file of its own that ddpd may not name, no FIFO, \"standard input\" in the jobs; killed, it fails")
+@situation("put - by a user with the role operate: sends a file that ddpd may not open, creates no FIFO, is \"standard input\" in the jobs, and fails if ddpctl is killed")
 def standard_input(on):
     if os.geteuid() != 0:
         raise LeftOut("only root can be another user")
@@ -86,13 +86,13 @@ def as_operator(ddpd, operator):
     return put.stdout.strip()
 
 
-@situation("a reader that goes ends ddpctl and ddpd by SIGPIPE without a word; a full device is a sentence and exit 1")
+@situation("a closed reader ends ddpctl and ddpd by SIGPIPE without a message; a full device: a message and exit 1")
 def reader_gone(on):
     commands = (["ddpctl", "metrics"], ["ddpctl", "--json", "stats", "--all"], ["ddpctl", "events", "--follow"], ["ddpd", "openapi"])
     for program, *arguments in commands:
         options = {"cwd": on.directory, "stderr": subprocess.PIPE, "text": True, "env": {**os.environ, "DDPD_SOCKET": "demo.sock"}}
         ran = subprocess.Popen([on.programs / program, *arguments], stdout=subprocess.PIPE, **options)
-        # The first byte, as `head -c 1` takes it.
+        # Reads one byte and closes the pipe, as `head -c 1` does.
         os.read(ran.stdout.fileno(), 1)
         ran.stdout.close()
         said = ran.stderr.read()

@@ -1,4 +1,4 @@
-"""ddpctl top in a terminal of 80 columns and 24 lines, which tmux has."""
+"""ddpctl top in a terminal of tmux with 80 columns and 24 lines."""
 
 import contextlib
 import itertools
@@ -23,11 +23,11 @@ def child_of(process):
 
 
 class Terminal:
-    """A shell in a tmux of its own; nothing else is on its socket."""
+    """A shell in a tmux server of its own."""
 
     def __init__(self, on, directory):
         self.socket = f"operate-{os.getpid()}-{next(NUMBERS)}"
-        # The socket's path must be short.
+        # The directory of the socket must be short, because paths of Unix sockets are limited.
         self.environment = {**os.environ, "TMUX_TMPDIR": str(on.directory), "LC_ALL": "C.UTF-8"}
         self.environment.pop("TMUX", None)
         self.gone = False
@@ -43,7 +43,7 @@ class Terminal:
             self.kill()
 
     def kill(self):
-        """The terminal goes, as when its window is closed."""
+        """Ends the terminal, as if its window were closed."""
         self.tmux("kill-server")
         self.gone = True
 
@@ -64,16 +64,16 @@ class Terminal:
         self.keys("Enter")
 
     def modes(self):
-        """The terminal's, which raw mode changes."""
+        """Returns the terminal modes, which raw mode changes."""
         tty = self.tmux("display-message", "-p", "#{pane_tty}").strip()
         return subprocess.run(["stty", "-F", tty, "-a"], capture_output=True, text=True, timeout=PATIENCE).stdout
 
     def child(self):
-        """The process that the shell runs."""
+        """Returns the pid of the process that the shell runs."""
         return child_of(self.tmux("display-message", "-p", "#{pane_pid}").strip())
 
     def threads(self):
-        """Those of the process that the shell runs, if there is one, and what they wait for."""
+        """Returns name and wait state of each thread of the process that the shell runs, if there is one."""
         try:
             tasks = pathlib.Path(f"/proc/{self.child()}/task").iterdir()
             return [[(task / name).read_text().strip() for name in ("comm", "wchan", "syscall")] for task in tasks]
@@ -81,7 +81,7 @@ class Terminal:
             return f"no process: {error}"
 
     def shows(self, pattern, what):
-        """Waits for a screen that has it; the screen."""
+        """Waits until the screen matches the pattern. Returns the screen."""
         def seen():
             lines = self.lines()
             return re.search(pattern, "\n".join(lines), re.M) and lines
@@ -91,8 +91,8 @@ class Terminal:
             raise Bad("\n".join([str(error), *self.lines()])) from error
 
     def is_as_before(self, after):
-        """The shell is back, the screen is that of before, and the modes are."""
-        # With its next prompt: what is typed before that stands in front of it.
+        """Checks that the shell has its earlier screen and terminal modes again."""
+        # Waits for the next prompt, because earlier input would be echoed before it.
         self.shows(rf"\A{PROMPT} .*ddpctl(?s:.*)^{PROMPT}$", f"{after}: the screen of the shell is not back")
         self.keys("-l", "echo rc=$?")
         self.keys("Enter")
@@ -105,12 +105,12 @@ class Terminal:
 
 @contextlib.contextmanager
 def traffic(on):
-    """Puts, one after the other, each long enough for two looks."""
+    """Runs consecutive puts, each long enough for two samples of top."""
     stop = threading.Event()
 
     def put():
         while not stop.is_set():
-            # One that does not end is of no interest here.
+            # A put that exceeds the time-out is ignored.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 on.ctl("put", "top.bin", "tcp://10.77.0.1:7471/inbox")
     with open(on.directory / "top.bin", "wb") as file:
@@ -125,7 +125,7 @@ def traffic(on):
 
 
 def details(terminal):
-    """Whether Enter shows a stream that is still there."""
+    """Returns true if Enter shows the details of a stream, false if the stream has ended."""
     terminal.keys("Enter")
     lines = terminal.shows(r"^limited_by |there is no stream|^none$", "Enter shows nothing")
     if any(line.startswith("limited_by ") for line in lines):
@@ -135,7 +135,7 @@ def details(terminal):
     return False
 
 
-@situation("top shows streams with their rates at 80x24, keys change what it shows, and the terminal is as it was afterwards")
+@situation("top shows streams with their rates at 80x24, keys change the display, and the terminal is restored at the end")
 def top(on):
     with traffic(on), Terminal(on, on.directory) as terminal:
         terminal.run(on.programs / "ddpctl", "--socket", "demo-peer.sock", "top", "--interval", "500ms")
@@ -153,10 +153,10 @@ def top(on):
         terminal.shows(r"^PORT▼", "no order by the first column")
         terminal.keys("Tab")
         terminal.shows(r"^[0-9a-f]{16} ", "no streams again")
-        # Streams come and end with the files: the one of the row may be gone.
+        # Each put has its own stream, so the selected one may have ended.
         until(lambda: details(terminal), "no details of a stream")
         terminal.keys("Escape")
-        # Before the next key: Escape and a key at once are another key.
+        # Waits before the next key, because Escape directly followed by a key is read as another key.
         terminal.shows(r"^q quit", "no way back")
         terminal.keys("/", "n", "o", "n", "e", "Enter")
         terminal.shows(r'  0.*, with "none"', "no filter")
@@ -175,7 +175,7 @@ def top(on):
     return " ".join(row.split())
 
 
-@situation("top says for how long an appliance has not answered, goes on when it does, and ends in order by SIGTERM")
+@situation("top shows for how long an appliance has not answered, continues when it answers, and restores the terminal on SIGTERM")
 def top_silence(on):
     directory = on.directory / "silent"
     link = 'kind = "ring"\nlink = "silent"\n'
@@ -199,9 +199,9 @@ def top_silence(on):
     return lines[2]
 
 
-@situation("top ends when its terminal is closed, and when only the terminal's end is left of it")
+@situation("top ends when its terminal is closed, with and without a SIGHUP")
 def top_gone(on):
-    # In a session of its own it gets no SIGHUP: what is left is the end of the input.
+    # With setsid top receives no SIGHUP, only the end of its input.
     for session in ([], ["setsid", "--wait"]):
         with Terminal(on, on.directory) as terminal:
             terminal.run(*session, on.programs / "ddpctl", "--socket", "demo-peer.sock", "top")

@@ -1,4 +1,4 @@
-/* See llp.h. Compiled with USRSCTP for usrsctp, without for Linux's sockets. */
+/* Implements llp.h: with USRSCTP defined over usrsctp, otherwise over Linux's sockets. */
 #include "llp.h"
 
 #include <arpa/inet.h>
@@ -28,10 +28,10 @@ struct llp {
 	handle socket;
 	int ended, closing, peer_shuts, lost_connecting;
 	uint8_t message[MESSAGE_MAX];
-	size_t length;		/* of the part of a message that is there */
+	size_t length;		/* received bytes of an incomplete message */
 };
 
-/* --- what differs --- */
+/* --- differences between the two stacks --- */
 
 #ifdef USRSCTP
 
@@ -184,14 +184,14 @@ static void write_number(const char *path, int number)
 	if (!f || fprintf(f, "%d\n", number) < 0 || fclose(f)) fail("cannot write %s", path);
 }
 
-/* The kernel keeps the ports of RFC 6951 per host. */
+/* In Linux the UDP ports of RFC 6951 are settings of the namespace. */
 void llp_start(const struct llp_options *o)
 {
 	write_number("/proc/sys/net/sctp/udp_port", o->encapsulation);
 	write_number("/proc/sys/net/sctp/encap_port", o->encapsulation);
 }
 
-/* The kernel would report the program's end; without a device it cannot. */
+/* Closes while the device is down, so that the kernel's ABORT is not sent. */
 void llp_vanish(struct llp *l)
 {
 	struct ifreq device = { .ifr_name = "eth0" };
@@ -211,7 +211,7 @@ void llp_stop(void) {}
 
 #endif
 
-/* --- what is the same --- */
+/* --- common code --- */
 
 void fail(const char *format, ...)
 {
@@ -261,7 +261,7 @@ static void set_options(handle s, const struct llp_options *o)
 	int on = 1;
 
 	if (set_option(s, SCTP_INITMSG, &init, sizeof init)) fail("SCTP_INITMSG");
-	/* RFC 5043 §11.1; neither stack sends the parameter unasked. */
+	/* RFC 5043 §11.1: both stacks send the parameter only if it is set. */
 	if (o->indication >= 0 && set_option(s, SCTP_ADAPTATION_LAYER, &adaptation, sizeof adaptation)) fail("SCTP_ADAPTATION_LAYER");
 	if (set_option(s, SCTP_RECVRCVINFO, &on, sizeof on)) fail("SCTP_RECVRCVINFO");
 	if (set_option(s, SCTP_NODELAY, &on, sizeof on)) fail("SCTP_NODELAY");
@@ -295,7 +295,7 @@ struct llp *llp_connect(const struct llp_options *o)
 	set_options(l->socket, o);
 	own_length = parse_address(o->from ? o->from : any, o->local_port, &own);
 	if ((o->from || o->local_port) && bind_to(l->socket, (struct sockaddr *)&own, own_length)) fail("bind");
-	/* Its failure is reported by an event, too. */
+	/* A failure is also reported by an event. */
 	if (connect_to(l->socket, (struct sockaddr *)&peer, length)) l->lost_connecting = errno ? errno : -1;
 	if (set_nonblocking(l->socket)) fail("non-blocking");
 	return l;
@@ -359,7 +359,7 @@ static struct llp_event ended(struct llp *l, enum llp_kind kind)
 	return e;
 }
 
-/* The association is over and no notification said how. */
+/* Returns the event for an association that has ended without a notification. */
 static struct llp_event silent_end(struct llp *l, int error)
 {
 	if (error == ECONNRESET || error == ECONNABORTED || error == ECONNREFUSED || error == EPIPE) return ended(l, LLP_ABORTED);
@@ -399,7 +399,7 @@ static struct llp_event notified(struct llp *l, const union sctp_notification *n
 	case SCTP_CANT_STR_ASSOC:
 		return ended(l, l->lost_connecting == ETIMEDOUT ? LLP_LOST : LLP_ABORTED);
 	default:
-		/* The flag says whose; a time-out has none of either stack's causes. */
+		/* A lost association is an ABORT, except after a time-out. */
 		return ended(l, n->sn_assoc_change.sac_error == ETIMEDOUT ? LLP_LOST : LLP_ABORTED);
 	}
 }
@@ -423,7 +423,7 @@ struct llp_event llp_event(struct llp *l, int ms)
 			continue;
 		}
 		if (n < 0) return silent_end(l, l->lost_connecting > 0 ? l->lost_connecting : errno);
-		/* The end of what can be read; the state of the association may still change. */
+		/* End of file without a notification. */
 		if (n == 0 && !(flags & MSG_NOTIFICATION)) return silent_end(l, l->lost_connecting);
 		l->length += n;
 		if (!(flags & MSG_EOR)) continue;

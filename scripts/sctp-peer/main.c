@@ -1,28 +1,27 @@
 /*
- * A peer that speaks DDP over SCTP (RFC 5043) with somebody else's SCTP: Linux's or usrsctp's. For
- * scripts/interop sctp.
+ * A peer for DDP over SCTP (RFC 5043) on another SCTP stack: Linux's or usrsctp. For scripts/interop sctp.
  *
- *   sctp-peer [KEY=VALUE]... connect ADDRESS PORT OP...   one association, its operations in order
+ *   sctp-peer [KEY=VALUE]... connect ADDRESS PORT OP...   opens an association and runs the operations in order
  *   sctp-peer [KEY=VALUE]... serve ADDRESS PORT           accepts sessions, with region "inbox" as private data
  *
- * Keys: indication=N or none (1), streams=N (16), encapsulation=PORT (RFC 6951), from=ADDRESS and port=N (a
- * client's own), size=N (of the inbox, 4 MiB), segment=N (largest message sent; more than a packet carries
- * makes fragments), message=N (bytes of a tagged message, 20000), rdmap=1 (RFC 5040 above), echo=1, fill=FILE, trust=1
- * (a peer without the indication, too);
- * of a server besides: count=N (associations, 1), dump=FILE (the inbox, after each association), reject=TEXT,
- * text=TEXT (instead of the advertisement), after=N then=shutdown, abort or vanish (when N bytes are placed).
+ * Keys: indication=N or none (1), streams=N (16), encapsulation=PORT (RFC 6951), from=ADDRESS and port=N (local address
+ * and port of a client), size=N (length of the inbox, 4 MiB), segment=N (length of the largest message sent; a message
+ * longer than a packet is fragmented), message=N (length of a tagged message, 20000), rdmap=1 (RDMAP, RFC 5040), echo=1,
+ * fill=FILE (contents of the inbox), trust=1 (also accepts a peer without the indication);
+ * only for a server: count=N (number of associations, 1), dump=FILE (writes the inbox after each association),
+ * reject=TEXT, text=TEXT (replaces the advertisement), after=N then=shutdown, abort or vanish (once N bytes are placed).
  *
- * Operations, which succeed or end the program with status 1; S is a stream:
- *   open:S[:TEXT]    a session, accepted            refused:S:reject  refused:S:terminate  refused:S:end
- *   write:FILE:REGION   the file, its messages in turn over all open sessions
- *   read:S:FILE:REGION  (RDMAP) the region's first bytes are the file
- *   echo:S:N         an untagged message of N bytes comes back
- *   send:S:N         one that does not
- *   close:S          Terminate, and the peer's         closed:S   the peer's first
- *   pastwrite:S:REGION  beyond the region; the last message (DDP) or Terminate (RDMAP) comes
- *   raw:S:PPID:HEX   a message as it is                 ordered:S:PPID:HEX
- *   shutdown abort   ends the association               vanish   without a word
- *   ended:HOW        the peer ends it: shut, aborted, lost       open?    it stands
+ * Operations; a failed one ends the program with status 1. S is a stream:
+ *   open:S[:TEXT]    opens a session                 refused:S:reject  refused:S:terminate  refused:S:end
+ *   write:FILE:REGION   writes the file, with its messages alternating over all open sessions
+ *   read:S:FILE:REGION  (RDMAP) reads the region's first bytes, which must be the file
+ *   echo:S:N         sends an untagged message of N bytes and waits for its echo
+ *   send:S:N         sends an untagged message of N bytes
+ *   close:S          sends a Terminate and waits for the peer's     closed:S   waits for the peer's Terminate first
+ *   pastwrite:S:REGION  writes beyond the region; expects the last message (DDP) or a Terminate (RDMAP)
+ *   raw:S:PPID:HEX   sends a message unchanged          ordered:S:PPID:HEX   the same, ordered
+ *   shutdown abort   ends the association               vanish   ends the program without notifying the peer
+ *   ended:HOW        waits for the peer's end: shut, aborted, lost   open?    fails if the association has ended
  */
 #include "session.h"
 
@@ -83,7 +82,7 @@ static struct peer *new_peer(struct llp *llp)
 	return p;
 }
 
-/* Turns until the condition holds; it is a failure when it does not in time or the association ends. */
+/* Handles events until the condition holds. Fails after a time-out, or if the association ends. */
 #define until(p, condition, what) do { \
 	long give_up = now_ms() + PATIENCE; \
 	while (!(condition)) { \
@@ -292,7 +291,7 @@ static int client(int n, char **words)
 	struct peer *p = new_peer(llp_connect(&options));
 	int bad;
 
-	/* What the handshake brought; RFC 5043 §11.1 refuses a peer without the indication. */
+	/* RFC 5043 §11.1: a peer without the adaptation indication is refused. */
 	while (!p->end && p->indication < 0 && peer_turn(p, 2000)) ;
 	if (!p->end && p->indication != 1 && !trust) fail("the peer has not announced DDP");
 	for (int i = 0; i < n; i++) operation(p, words[i]);

@@ -1,4 +1,4 @@
-/* See session.h. */
+/* Implements session.h. */
 #include "session.h"
 
 #include <ctype.h>
@@ -65,7 +65,7 @@ void peer_free(struct peer *p)
 	free(p);
 }
 
-/* A stream's next session begins with DDP-SSN 0 (RFC 5043 §6.1). */
+/* Resets the state for the stream's next session, which begins with DDP-SSN 0 (RFC 5043 §6.1). */
 static void begin(struct session *s)
 {
 	for (int k = 0; k < HELD; k++) free(s->held[k].data);
@@ -94,14 +94,14 @@ static void queue(struct peer *p, int stream, uint32_t ppid, const void *data, s
 	p->last = &w->next;
 }
 
-/* Sends what waits; 1 when nothing is left. */
+/* Sends waiting messages. Returns 1 if none is left. */
 static int send_waiting(struct peer *p)
 {
 	while (p->first) {
 		struct waiting *w = p->first;
 		int sent;
 
-		/* RFC 5043 §6.6: nothing may overtake the Accept. */
+		/* RFC 5043 §6.6: no segment may overtake the Accept. */
 		if (w->ppid == PPID_SEGMENT && p->sessions[w->stream] && !p->sessions[w->stream]->may_send && !p->end) return 0;
 		sent = p->end ? -1 : llp_send(p->llp, w->stream, w->ppid, 1, w->data, w->length);
 		if (!sent) return 0;
@@ -284,7 +284,7 @@ static void asked(struct peer *p, int stream, int function, const uint8_t *data,
 
 	keep_private(p, stream, enhanced ? "Enhanced Initiate" : "Initiate", data, length);
 	if (enhanced) {
-		/* RFC 6581 §9: the responder's IRD and ORD; the initiator's, the other way round, suit it. */
+		/* RFC 6581 §9: the responder's IRD is the initiator's ORD, its ORD the initiator's IRD. */
 		if (length < 4) return wrong(p, "Enhanced Initiate without IRD and ORD");
 		memcpy(private, data + 2, 2);
 		memcpy(private + 2, data, 2);
@@ -405,7 +405,7 @@ static void segment(struct peer *p, int stream, const uint8_t *data, size_t leng
 	struct session *s = session_of(p, stream);
 
 	if (s->state != OPEN || s->peer_ended) {
-		/* What a rejected or ended session still brings is no more than late. */
+		/* After a local reject or end, late segments are not an error. */
 		if (s->state == IDLE || s->peer_ended) wrong(p, "a segment in state %d", s->state);
 		return;
 	}
@@ -423,7 +423,7 @@ static void arrived(struct peer *p, const struct llp_event *e)
 	if (e->length < 4 || (e->ppid != PPID_SEGMENT && e->ppid != PPID_CONTROL)) return wrong(p, "PPID %u, %zu bytes", e->ppid, e->length);
 	if (e->stream >= p->streams) return wrong(p, "stream %u", e->stream);
 	s = session_of(p, e->stream);
-	/* The next session on this stream. */
+	/* An Initiate with DDP-SSN 0 begins the next session on this stream. */
 	if (s->state >= REJECTED && e->ppid == PPID_CONTROL && !get16(e->data) &&
 	    (get16(e->data + 2) == INITIATE || get16(e->data + 2) == ENHANCED_INITIATE)) begin(s);
 	h = &s->held[get16(e->data) % HELD];
@@ -471,7 +471,7 @@ int peer_turn(struct peer *p, int ms)
 		printf("SHUTDOWN from the peer\n");
 		break;
 	case LLP_RESTARTED:
-		/* Its sessions are gone with the association that it has forgotten. */
+		/* The restart has ended all sessions. */
 		for (int i = 0; i < p->streams; i++)
 			if (p->sessions[i]) begin(p->sessions[i]);
 		printf("the peer has begun anew\n");

@@ -1,6 +1,6 @@
 /*
- * RFC 5043 sessions and DDP segments over one association, as plain as they can be: nothing is placed before its
- * DDP-SSN's turn, and whatever the peer does against the text is printed as "WRONG" and counted.
+ * RFC 5043 sessions and DDP segments over one association, in a simple implementation: segments are placed in the order
+ * of their DDP-SSNs. Violations of the RFC by the peer are printed as "WRONG" and counted.
  */
 #ifndef SESSION_H
 #define SESSION_H
@@ -25,42 +25,42 @@ struct held { uint8_t *data; size_t length; uint32_t ppid; };
 struct session {
 	enum session_state state;
 	int active;
-	int we_ended, peer_ended;	/* a Terminate was sent, has come */
-	int may_send;			/* the peer has our Initiate or Accept for sure */
+	int we_ended, peer_ended;	/* a Terminate was sent, was received */
+	int may_send;			/* the peer has received our Initiate or Accept */
 	uint16_t ssn_tx, ssn_rx;
 	uint32_t msn_tx[3];
 	struct held held[HELD];
 	uint8_t private[PRIVATE_MAX];
 	size_t private_length;
-	uint8_t untagged[UNTAGGED_MAX];	/* the message of queue 0 that is coming */
+	uint8_t untagged[UNTAGGED_MAX];	/* incomplete message of queue 0 */
 	size_t untagged_length;
-	uint8_t answer[UNTAGGED_MAX];	/* the last whole one */
+	uint8_t answer[UNTAGGED_MAX];	/* last complete message of queue 0 */
 	size_t answer_length;
 	unsigned answers;
 	uint64_t placed, responses_done;
-	uint8_t last_message[64];	/* what came in queue 2 */
+	uint8_t last_message[64];	/* message of queue 2 */
 	size_t last_message_length;
 	struct region regions[REGIONS_MAX];
 	int regions_length;
 };
 
-/* What waits for room to be sent. */
+/* Message that waits for space in the send buffer. */
 struct waiting { struct waiting *next; uint16_t stream; uint32_t ppid; size_t length; uint8_t data[]; };
 
 struct peer {
 	struct llp *llp;
 	struct session *sessions[STREAMS_MAX];
 	int streams;
-	/* how it is to behave */
+	/* configuration */
 	int serving, echo, rdmap;
 	const char *reject, *text;
-	size_t segment;			/* largest user message that is sent; 0: what a packet carries */
+	size_t segment;			/* length of the largest sent user message; 0: as fits a packet */
 	uint8_t *inbox;
 	size_t inbox_length;
-	/* what came */
-	enum llp_kind end;		/* LLP_NOTHING while the association stands */
+	/* received from the peer */
+	enum llp_kind end;		/* LLP_NOTHING while the association exists */
 	int shutting;
-	long indication;		/* -1: none has come */
+	long indication;		/* adaptation code point; -1: none received */
 	int wrong;
 	uint64_t placed;
 	unsigned opened, ended;
@@ -69,16 +69,16 @@ struct peer {
 
 struct peer *peer_make(struct llp *llp, int streams, size_t inbox_length);
 void peer_free(struct peer *p);
-/* Handles what comes within ms, at most one event; sends what waits. 0 when nothing came. */
+/* Handles at most one event within ms milliseconds, and sends waiting messages. Returns 0 without an event. */
 int peer_turn(struct peer *p, int ms);
 struct session *session_of(struct peer *p, int stream);
 void session_control(struct peer *p, int stream, int function, const void *private, size_t length);
 void session_initiate(struct peer *p, int stream, const void *private, size_t length);
 void session_terminate(struct peer *p, int stream);
-/* One tagged message; opcode only matters to RDMAP. */
+/* Sends a tagged message. Bare DDP ignores the opcode. */
 void send_tagged(struct peer *p, int stream, int opcode, uint32_t stag, uint64_t to, const uint8_t *data, size_t length);
 void send_untagged(struct peer *p, int stream, int opcode, int queue, const uint8_t *data, size_t length);
-/* Sends as it is; waits for room. */
+/* Sends a message unchanged; waits for space in the send buffer. */
 void send_raw(struct peer *p, int stream, uint32_t ppid, const void *data, size_t length);
 void flush(struct peer *p);
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Lists the MPA frames and FPDUs in a capture of iWARP over TCP, with what a dissector does not show: whether
-each FPDU begins a TCP segment, whether its CRC is right, and the content of a Terminate (RFC 5040 section 4.8).
+"""Lists the MPA frames and FPDUs in a capture of iWARP over TCP, with details that dissectors do not show: whether
+each FPDU begins a TCP segment, whether its CRC is right, and the contents of a Terminate (RFC 5040 section 4.8).
 
 usage: fpdus.py FILE.pcap [PORT] [--terminates]
 
---terminates prints only those, one a line: source port, destination port, layer/type/code in hexadecimal.
-Without markers only; retransmissions are passed over.
+--terminates prints only Terminates, one per line: source port, destination port, layer/type/code in hexadecimal.
+Only for streams without markers; retransmissions are skipped.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def terminate(ulpdu):
 
 
 class Direction:
-    """The bytes of one direction of a connection, in order."""
+    """Bytes of one direction of a connection, in order."""
 
     def __init__(self, ends, seq):
         self.ends, self.next, self.data, self.begins = ends, seq, b"", {}
@@ -104,7 +104,7 @@ class Direction:
         return taken
 
     def messages(self):
-        """Yields where each MPA frame or FPDU begins, and its bytes."""
+        """Yields the position of each MPA frame or FPDU, and its bytes."""
         while True:
             start, have = self.at, len(self.data)
             if self.started:

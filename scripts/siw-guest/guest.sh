@@ -1,24 +1,24 @@
-# The guest of scripts/interop siw, from the outside. Sourced.
+# Controls the guest of scripts/interop from the host. Sourced.
 # shellcheck shell=bash
-# shellcheck disable=SC2154 # repo and work come from who sources it
+# shellcheck disable=SC2154 # the sourcing script sets repo and work
 #
-#   guest_boot NS TAP IP/LEN MTU     boots it (TCG, about 5 s); its network is TAP in namespace NS. With GUEST_VHOST=SOCKET
-#                                    it has a second interface, eth1, at a vhost-user backend that listens there
-#   guest_start ..., guest_ready     the same in two steps, for two guests that boot at once
-#   guest_run SECONDS COMMAND        runs a shell command there, prints its output, returns its status
-#   guest_begin TAG SECONDS COMMAND  starts one in the background; one TAG is used once
-#   guest_end TAG SECONDS            waits for it, prints its output, returns its status
-#   guest_halt                       ends it
-#   guest_use NAME                   what follows is about the guest NAME: for suites with more than one
-#   guest_died                       succeeds when it has ended by itself
-#   guest_attempt COMMAND...         runs a part of a suite; when the guest dies in it, boots another guest and
-#                                    runs the part again, without the rows of the first time
+#   guest_boot NS TAP IP/LEN MTU     boots the guest (TCG, about 5 s) with the network interface TAP in namespace NS. With
+#                                    GUEST_VHOST=SOCKET the guest has a second interface, eth1, on this vhost-user backend
+#   guest_start ..., guest_ready     the same in two steps, so that two guests boot at the same time
+#   guest_run SECONDS COMMAND        runs a shell command in the guest, prints its output, returns its status
+#   guest_begin TAG SECONDS COMMAND  starts a command in the background; each TAG is used once
+#   guest_end TAG SECONDS            waits for the command, prints its output, returns its status
+#   guest_halt                       ends the guest
+#   guest_use NAME                   selects the guest of the following calls, in suites with several guests
+#   guest_died                       succeeds if the guest has ended by itself
+#   guest_attempt COMMAND...         runs a part of a suite. If the guest dies meanwhile, boots another guest and repeats the
+#                                    part, without the rows of the first attempt
 #
-# A command that is not over in time is ended in the guest and counts as status 124; a guest that died as 125.
-# Before guest_boot: GUEST_IMAGE (initrd), GUEST_MEMORY (768M), GUEST_MAC (52:54:00:77:00:02), GUEST_WORDS (for the kernel's
+# A command that exceeds its time is ended in the guest and has status 124; after a guest's death the status is 125.
+# Set before guest_boot: GUEST_IMAGE (initrd), GUEST_MEMORY (768M), GUEST_MAC (52:54:00:77:00:02), GUEST_WORDS (for the kernel's
 # command line).
-# Linux's SCTP was seen once to panic in the emulated machine while usrsctp was its peer. The console of a guest that
-# died is shown, and kept in target/guest-console-N. More than two deaths make a suite fail.
+# Linux's SCTP once panicked in the emulated machine with usrsctp as its peer. The console of a dead guest is printed, and
+# kept in target/guest-console-N. A suite fails after more than two deaths.
 
 guest_dir='' guest_pid='' guest_bell='' guest_runs=0 guest_deaths=0 guest_args=() guest_name=''
 declare -A guest_others=()
@@ -40,19 +40,19 @@ guest_start() {
     image=$("$repo/scripts/siw-guest/build.sh" "${GUEST_IMAGE:-initrd}") || die "there is no guest"
     guest_dir=$work/guest${guest_name:+-$guest_name}
     mkdir -p "$guest_dir/share"
-    # Of a guest before this one.
+    # Files of an earlier guest.
     rm -f "$guest_dir"/bell.* "$guest_dir/share/ready" "$guest_dir"/share/*.{rc,out,part,sh,command}
     mkfifo "$guest_dir/bell.in" "$guest_dir/bell.out"
-    # Without offloads, so that real segments with real checksums leave it.
+    # Without offloads, so that the guest sends segments with checksums.
     local plain=csum=off,gso=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off
     plain+=,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off
-    # An emulated timer on a busy host fails the check that the kernel would stop at.
+    # no_timer_check: with an emulated timer on a busy host the check can fail, and the kernel would stop.
     local words="console=ttyS0 quiet panic=-1 no_timer_check mitigations=off audit=0 ipv6.disable=${GUEST_NO_IPV6:-1}"
     words+=" GUEST_IP=$address GUEST_MTU=$mtu ${GUEST_WORDS:-}"
     local extra=()
     if [ -n "${GUEST_VHOST:-}" ]; then
-        # Its memory is shared, and what it can offload is what the backend offers. QEMU 7.2 without KVM crashes when a
-        # vhost device with MSI-X starts: it has no vectors.
+        # Shared memory, and all offloads of the backend. vectors=0 disables MSI-X, because QEMU 7.2 without KVM crashes when a
+        # vhost device with MSI-X starts.
         extra=(-object "memory-backend-memfd,id=ram,size=${GUEST_MEMORY:-768M},share=on" -machine memory-backend=ram
             -chardev "socket,id=vhost,path=$GUEST_VHOST,reconnect=1" -netdev vhost-user,id=vhost,chardev=vhost
             -device virtio-net-pci,netdev=vhost,mac=52:54:00:78:00:02,host_mtu=9000,vectors=0,romfile=)
@@ -84,10 +84,10 @@ guest_ready() {
 
 guest_begin() {
     local tag=$1 limit=$2 command=$3
-    # Output and exit code of an earlier command with this tag are not this one's.
+    # Removes output and exit code of an earlier command with this tag.
     rm -f "$guest_dir/share/$tag".{rc,out,part}
     printf '%s\n' "$command" >"$guest_dir/share/$tag.command"
-    # busybox's timeout ends with the status of what it ended.
+    # busybox's timeout returns the status of the ended command (143), not 124.
     cat >"$guest_dir/share/$tag.sh" <<END
 timeout $limit sh /host/$tag.command
 code=\$?
@@ -114,7 +114,7 @@ guest_end() {
 
 guest_run() {
     guest_runs=$((guest_runs + 1))
-    # In a subshell the number is not counted on.
+    # A subshell does not increment guest_runs of its parent, so the tag also has the pid.
     local tag=run$guest_runs.$BASHPID
     guest_begin "$tag" "$1" "$2"
     guest_end "$tag" "$1"
@@ -132,7 +132,7 @@ guest_attempt() {
         [ "$guest_deaths" -le 2 ] || die "the guest's kernel died $guest_deaths times"
         guest_halt
         guest_boot "${guest_args[@]}"
-        # The suite's own.
+        # Defined by the suite.
         guest_prepare
         say "again: $*"
         rows=$rows_before failed=$failed_before
@@ -141,7 +141,7 @@ guest_attempt() {
     done
 }
 
-# guest_report: counts the death, keeps the console and shows what matters of it.
+# guest_report: counts a death of the guest, saves its console and prints the relevant lines.
 guest_report() {
     local console
     guest_deaths=$((guest_deaths + 1))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes to a region after having invalidated its STag, over plain TCP: rdma-core 44 leaves the STag out of
-siw's Send with Invalidate, so no verbs program of the guest can.
+"""Invalidates the STag of a region and then writes to the region, over plain TCP. Verbs programs of the guest cannot do
+this, because rdma-core 44 does not pass the STag of a Send with Invalidate to siw.
 
 usage: invalidate.py ADDRESS PORT
 
-Prints what comes back: layer/type/code of a Terminate, or what else happened.
+Prints layer/type/code of the received Terminate, or a description of another outcome.
 """
 
 import socket

@@ -1,4 +1,4 @@
-/* Stops one thread of a process as a debugger does, and keeps it stopped: a thread that makes no turn any more.
+/* Stops one thread of a process by ptrace until it is killed. It simulates a worker that makes no progress.
  *
  * usage: freeze PROCESS THREAD-NAME
  */
@@ -57,7 +57,7 @@ int main(int argc, char **argv)
 	}
 	printf("frozen: %s\n", argv[2]);
 	fflush(stdout);
-	/* Until the thread is killed. */
+	/* Waits until the thread is killed. */
 	while (waitpid(thread, &status, __WALL) >= 0 && !WIFEXITED(status) && !WIFSIGNALED(status))
 		;
 	return 0;

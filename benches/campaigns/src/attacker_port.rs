@@ -76,8 +76,8 @@ pub(crate) struct AttackerPort {
     /// The newest answers, at most [`MAX_INBOX`].
     pub(crate) inbox: VecDeque<Answer>,
     watch: StreamWatch,
-    /// Newest observed SCTP association: the good peer's end, the appliance's, and the verification
-    /// tag towards the good peer.
+    /// Newest observed SCTP association: addresses and ports of the good peer and of the appliance, and the
+    /// verification tag of packets to the good peer.
     pub(crate) association: Option<(SocketAddr, SocketAddr, u32)>,
     /// Declared after the queue: the device closes when both are dropped.
     _port: Port,

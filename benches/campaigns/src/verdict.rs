@@ -189,7 +189,7 @@ mod tests {
                 .contains("stood still")
         );
         assert!(only_violation(|seen| seen.good[0].bytes = 0).contains("moved nothing"));
-        // Slow but progressing peers are not judged.
+        // A slow peer that makes progress is not a violation.
         let mut seen = clean_observations();
         (seen.good[0].longest_ms, seen.good[0].bytes) = (STALL_TIMEOUT_MS, 1);
         assert_eq!(judge(&RULE, &seen), Vec::<String>::new());

@@ -377,7 +377,7 @@ fn send_or_drop(queue: &mut TxQueue, frames: &mut Burst) -> u64 {
 /// pause ends.
 fn raise_thread_priority() {
     let own = rustix::thread::gettid();
-    // Without the privilege the mixer runs later, and the frames lost for it are counted.
+    // Without the privilege the mixer may run late. Frames that are lost because of this are counted.
     let _ = rustix::process::setpriority_process(Some(own), -19);
 }
 

@@ -29,7 +29,7 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Completed work of one good peer.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PeerWork {
-    /// Files that were due.
+    /// Number of file transfers that ran.
     pub files_due: u64,
     /// Files of [`FILE_LEN`] bytes that the appliance acknowledged.
     pub files: u64,

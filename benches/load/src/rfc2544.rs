@@ -211,8 +211,8 @@ fn test_frame(size: u32) -> anyhow::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Simulates the trials of an appliance that receives `most` frames per second, whose generator sends at most
-    /// `made` frames per second.
+    /// Simulates the trials of an appliance that receives at most `most` frames per second, with a generator that
+    /// sends at most `made`.
     fn run(most: f64, made: f64) -> Vec<Trial> {
         let mut trials = Vec::new();
         while let Some(rate) = next_rate(0.0, &trials) {

@@ -160,7 +160,8 @@ fn add_latencies(latency: &Histogram<u64>, row: &mut Row) {
 /// Duration of the closed-loop calibration, relative to the cell's time.
 const CALIBRATION_SHARE: f64 = 0.5;
 
-/// Maximum time in which a worker starts a load and allocates its histogram. No message is due before.
+/// Maximum time that a worker needs to start the load of one stream and to allocate its histogram. No message is due
+/// before all loads have started.
 const START_BOUND: Duration = Duration::from_micros(250);
 
 /// Measures the maximum rate in a closed loop, then the latency in an open loop at a percentage of that rate. In the

@@ -91,7 +91,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.paired_repetitions().min(5), tasks }
     }
 
-    /// The initiator polls in both cases, so that only the responder differs.
+    /// Returns the cells of a responder that polls and of one that sleeps when idle. The initiator always polls.
     pub(super) fn adaptive(&self) -> Group {
         let (name, title) = ("adaptive", "A worker that sleeps when idle, beside one that polls");
         let mut tasks = Vec::new();

@@ -34,7 +34,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.unpaired_repetitions(), tasks }
     }
 
-    /// Returns region and ring sizes that fit in a cache and that exceed it.
+    /// Returns writes to regions and over rings of growing size, from sizes that fit in a cache to larger ones.
     pub(super) fn stream_growth(&self) -> Group {
         let (name, title) = ("footprint", "Goodput by region size and by ring slots");
         let regions: &[u64] = if self.options.quick { &[1, 64] } else { &[1, 4, 16, 64, 256] };
@@ -50,7 +50,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: 1, tasks: regions.chain(slots).collect() }
     }
 
-    /// One repetition each, because the set-up takes most of the time.
+    /// Returns the cells of large regions. Each has one repetition, because the set-up takes most of the time.
     pub(super) fn large_regions(&self) -> Group {
         let (name, title) = ("large", "Large regions: registration, and writes at MTU 9000");
         let sizes: &[u64] = if self.options.quick { &[16, 256] } else { &[16, 256, 4096] };

@@ -23,7 +23,7 @@ use crate::path::{self, Path};
 
 /// Length of a message, bytes.
 const MESSAGE: u64 = 64 * 1024;
-/// Messages queued and not yet posted per client.
+/// Number of messages that each client keeps queued, so that it always has data to send.
 const BACKLOG: usize = 8;
 
 /// Configuration of a flow.

@@ -39,7 +39,7 @@ struct Outcome {
     /// Rate of each flow, Mbit/s.
     shares: Vec<f64>,
     jain: f64,
-    /// Packets dropped by the queue; below, packets marked.
+    /// Packets that the queue dropped; `marked`: packets that it marked.
     dropped: u64,
     marked: u64,
 }

@@ -67,7 +67,8 @@ fn rate<S: Setup>(host: S, server: S, rtt: Duration, preempted: Duration) -> f64
 }
 
 fn compare<S: Setup>(title: &str, host: impl Fn(bool) -> S) {
-    // Without 10 ms at 20 ms: HyStart++ takes these pauses for a queue and ends slow start (RFC 9406), paced or not.
+    // Pauses of 10 ms at a round-trip time of 20 ms are omitted: HyStart++ takes them for a queue and ends slow start
+    // (RFC 9406), with and without pacing.
     for (rtt, lost) in [(1, 4), (1, 10), (1, 20), (20, 4), (20, 20)] {
         let [paced, unpaced] =
             [true, false].map(|pacing| rate(host(pacing), host(pacing), ms(rtt), ms(lost)));

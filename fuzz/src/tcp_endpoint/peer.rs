@@ -5,8 +5,8 @@ use tcp_lite::tcp::{Flags, Segment, Timestamps};
 use super::{End, Fields, LOCAL, MSS, REMOTE};
 
 impl End {
-    /// Returns a segment of the peer. `ack` is relative to all received bytes; a window of 0 stands
-    /// for the largest.
+    /// Passes a segment of the peer to the endpoint, with `len` bytes from offset `from` of the peer's stream. `ack` is
+    /// relative to the end of the received bytes. `window` is 0 for a window field of 65,535, and n for 16 (n - 1).
     pub(super) fn input_segment(
         &mut self,
         flags: Flags,

@@ -14,11 +14,11 @@ use super::{HOLD, LOCAL, MSS, REMOTE};
 /// Configuration bits of both ends.
 #[derive(Clone, Copy)]
 pub(super) struct Setup {
-    /// Bit 0: opened from here; 1: RDMAP; 2, 3: MPA's revision; 4: markers; 5: no CRC; 6: after a
-    /// bad CRC a retransmission is requested; 7: no last message.
+    /// Bit 0: the endpoint is the initiator; 1: RDMAP; 2, 3: MPA revision; 4: markers; 5: no CRC; 6: a bad CRC drops
+    /// the segment, so that the peer retransmits it; 7: no last message.
     pub(super) stream_flags: u8,
-    /// Bit 0: no time stamps; 1: no SACK; 2: ECN; 3: numbers wrap; 4: the input begins with the start-up frame; 5: an
-    /// MSS of 536; 6: pacing; 7: the request is rejected.
+    /// Bit 0: no timestamps; 1: no SACK; 2: ECN; 3: sequence numbers wrap; 4: the start-up frame is part of the input;
+    /// 5: MSS of 536; 6: pacing; 7: the request is rejected.
     pub(super) tcp_flags: u8,
 }
 
@@ -81,7 +81,7 @@ impl Setup {
         StreamConfig { queues, max_ooo_records: 16, ..StreamConfig::default() }.into()
     }
 
-    /// Returns the first bytes of a conforming peer.
+    /// Returns the start-up frame of a conforming peer.
     pub(super) fn start_frame(self) -> Vec<u8> {
         let revision = self.revision();
         let private_data = match revision {

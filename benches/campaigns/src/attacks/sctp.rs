@@ -17,7 +17,7 @@ use crate::verdict::Expectation;
 
 const INIT: &[&str] =
     &["sctp_cookies_sent", "drop:net_rate_limited", "drop:net_overload", "drop:sctp_*"];
-// An INIT for an existing association is answered by the association.
+// The good association answers an INIT with its own addresses and ports, and counts it in `sctp_packets`.
 const INIT_PACKET_COUNTERS: &[&str] =
     &["sctp_packets", "sctp_cookies_sent", "drop:net_*", "drop:sctp_*"];
 // Overload is expected, too: of a full burst the target examines only a few unmatched packets.

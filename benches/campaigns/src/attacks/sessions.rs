@@ -75,7 +75,8 @@ fn send_data_beyond_window(context: &mut AttackContext<'_>) -> Result<()> {
     let first = association.tsn;
     for n in 0..300u32 {
         context.attempts += 1;
-        // Distances from the first TSN: far beyond the window, old, twice near the first one, 100,000 TSNs ahead.
+        // Offsets from the first TSN, to which `n` is added: far beyond the window, 65,536 behind, twice 3 ahead, and
+        // 100,000 ahead.
         association.tsn = first
             .wrapping_add([0x7000_0000, 0xffff_0000, 3, 3, 100_000][n as usize % 5])
             .wrapping_add(n);
@@ -85,7 +86,7 @@ fn send_data_beyond_window(context: &mut AttackContext<'_>) -> Result<()> {
     association.send_abort(context)
 }
 
-/// Sends packets with as many HEARTBEATs as fit. No answer may be longer than its packet.
+/// Sends packets of 30 HEARTBEATs each. The bytes of all answers are limited by the rule of the attack.
 fn send_many_heartbeats(context: &mut AttackContext<'_>) -> Result<()> {
     let association = open_association(context, 111, VICTIM_SCTP_PORT)?;
     for _ in 0..200 {
@@ -185,7 +186,8 @@ fn open_idle_associations(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends a message in 100 separate ranges, more than 64. All are valid, so the target must accept the message.
+/// Sends a message in 100 separate ranges; more than 64 take memory of the worker. All are valid, so the target must
+/// accept the message.
 fn send_many_ranges(context: &mut AttackContext<'_>) -> Result<()> {
     let mut association = open_association(context, 116, VICTIM_SCTP_PORT)?;
     if !association.open_session(context, 0)? {

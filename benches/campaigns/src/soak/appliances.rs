@@ -56,7 +56,8 @@ pub(crate) fn target_config(place: &Environment<'_>, streams: u32) -> String {
         + &service_sections()
 }
 
-/// Returns the sections of a configuration file up to the interface's name.
+/// Returns a configuration file without services. Its last section is the interface, to which the caller appends the
+/// addresses.
 ///
 /// The time-outs exceed every silence that the faults cause. An association ends after 8 retransmissions that double
 /// from 20 ms, about 10 s; a connection ends after 5 s. Loss bursts are counted in frames: on a quiet cable these are

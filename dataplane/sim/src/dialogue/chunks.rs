@@ -28,7 +28,7 @@ const KINDS: [(&str, u8); 15] = [
     ("COOKIE_ACK", 11),
     ("SHUTDOWN_COMPLETE", 14),
     ("PAD", 0x84),
-    // Any other: `CHUNK type=N flags=N hex=DIGITS`.
+    // Any other type: `CHUNK type=N flags=N hex=DIGITS`.
     ("CHUNK", 0xff),
 ];
 const ADAPTATION: u16 = 0xc006;

@@ -62,7 +62,7 @@ const ARP: [u8; 2] = [0x08, 0x06];
 /// Runs its argument. The caller's version counts the instructions.
 type Runner<'a> = &'a mut dyn FnMut(&mut dyn FnMut());
 
-/// Counted frames.
+/// Frames whose instructions are counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameMix {
     /// Frames of the TCP stream only.

@@ -11,6 +11,7 @@ use wire::crc32c::{Digest, Inserts};
 
 use super::*;
 
+mod maps;
 mod pieces;
 
 fn config(backing: Backing, len: u64) -> MemoryConfig {
@@ -393,7 +394,7 @@ fn regions_are_left_out_of_core_dumps() {
         Backing::Staged { path: path.clone() },
     ] {
         let memory = Memory::new(&config(backing.clone(), 3 << 20)).unwrap();
-        let start = memory.0.mapping.start_address();
+        let start = memory.0.mapping.address();
         for at in [start, start + (3 << 20) - 1] {
             let flags = flags_at(at);
             assert!(flags.split_whitespace().any(|flag| flag == "dd"), "{backing:?}: {flags}");

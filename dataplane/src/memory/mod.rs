@@ -92,8 +92,8 @@ pub enum MemoryError {
     },
     /// The process would have too many mappings.
     #[error(
-        "the memory takes {number} mappings, and {in_use} of {bound} are in use (vm.max_map_count allows no more): remove \
-         regions, or raise vm.max_map_count (sysctl -w) and restart"
+        "memory mappings: {number} more needed, and {in_use} of the {bound} that vm.max_map_count leaves to regions and jobs \
+         are in use: remove regions, or raise vm.max_map_count (sysctl -w) and restart"
     )]
     TooManyMaps {
         /// Mappings requested.

@@ -85,8 +85,8 @@ fn bound_refuses_memory_before_it_is_mapped() {
     let held = [len; 2].map(|len| prepare(&maps, Backing::Anonymous, len, true).unwrap());
     take_calls();
     let refused = prepare(&maps, shared.clone(), len, true).unwrap_err().to_string();
-    let expected = "the memory takes 2 mappings, and 2 of 3 are in use (vm.max_map_count allows no more): remove regions, \
-                    or raise vm.max_map_count (sysctl -w) and restart";
+    let expected = "memory mappings: 2 more needed, and 2 of the 3 that vm.max_map_count leaves to regions and jobs are in \
+                    use: remove regions, or raise vm.max_map_count (sysctl -w) and restart";
     assert_eq!(refused, expected);
     assert_eq!(maps.check(len, SHARED_MAPS).unwrap_err().to_string(), expected);
     assert_eq!((take_calls(), maps.in_use()), (vec![], 2));

@@ -57,8 +57,8 @@ impl MapLimit {
         let needed = u64::from(regions) * SHARED_REGION_MAPS;
         (needed > self.bound()).then(|| {
             format!(
-                "is {regions}, which may take {needed} memory mappings (two per region in shared memory, one per other region of \
-                 more than 16 KiB), but {}; or lower it",
+                "is {regions}, which may take {needed} memory mappings (two per region in shared memory, one per other \
+                 region of more than 16 KiB), but {}; or lower it",
                 self.shortage(needed)
             )
         })

@@ -16,6 +16,7 @@ use super::document::Document;
 use super::errors::{ConfigError, SectionSpan};
 use super::machine::{Findings, Machine, MachineFinding, check_parent_writable};
 use super::management::OverflowIds;
+use super::maps::check_maps;
 use super::memory::{MachineMemory, machine_memory_at};
 use super::ports;
 use super::types::*;
@@ -55,6 +56,7 @@ impl Document {
         check_file_directories(self, &mut findings);
         check_locked_memory(&machine, self, &mut findings);
         check_machine_memory(root, self, &mut findings);
+        check_maps(&machine, self, &mut findings);
         check_management_socket(self, &mut findings);
         check_roles(root, self, &mut findings);
         if let Some(file) = &self.config.management.audit.file {

@@ -24,6 +24,7 @@ mod key_values;
 mod keys;
 mod machine;
 mod management;
+mod maps;
 mod memory;
 mod network;
 mod objects;
@@ -72,6 +73,7 @@ pub use ipsec::{
 pub use keys::Key;
 pub use machine::MachineFinding;
 pub use management::{AccessIds, AccessSection, AuditSection, Member, MemberIds, OverflowIds};
+pub use maps::{MapLimit, REGIONS_PER_MAP, SHARED_REGION_MAPS, SMALL_REGION, region_maps};
 pub use memory::{MachineMemory, free_hugepage_bytes, machine_memory};
 pub use reference::{render_example, render_man};
 pub use rule::Shape;

@@ -171,7 +171,9 @@ section! {
         /// Maximum number of accepted streams of one peer (an IPv4 address or a /64 of IPv6), per worker and over all
         /// listeners. Without the key there is no limit.
         streams_per_peer: Option<u32> = integer_rule(1, 10_000_000).optional(), or None;
-        /// Maximum number of regions.
+        /// Maximum number of regions. Regions and jobs may also take at most three quarters of the memory mappings that
+        /// `vm.max_map_count` allows the process: a region takes one, and two in shared memory. 64 locked regions of about
+        /// one size up to 16 KiB share one, except in shared memory or hugepages.
         [reload] regions: u32 = integer_rule(1, 1_000_000), or 1024;
         /// Idle time after which the peer of a stream with an exclusive region is probed, by TCP keepalive or SCTP
         /// heartbeat, unless `tcp.keepalive` or `sctp.heartbeat` is shorter. The regions of a crashed peer are freed in

@@ -13,6 +13,8 @@
 //! A region is charged with its whole size, because its memory is populated at once: private memory, or a memory file
 //! if it is shared. Regions in reserved hugepages are not charged: the machine's memory excludes these pages. The
 //! program itself is not counted.
+//!
+//! The mappings of regions and jobs are bounded, too ([`Maps`]), for all appliances of the process together.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use api::MemoryInfo;
 use config::{Limits, MachineMemory, show_size};
+use dataplane::memory::{self, Maps};
 
 /// Ceiling without `limits.memory`, in percent of this appliance's share of the machine's memory.
 const DEFAULT_PERCENT: u64 = 75;
@@ -28,6 +31,12 @@ const DEFAULT_PERCENT: u64 = 75;
 /// fail repeatedly may need up to 14 KiB: 32 events with sentences of 240 bytes.
 const STREAM_BYTES: u64 = 4096;
 const PAGE: u64 = 4096;
+// `ddpd check` predicts the number of mappings.
+const _: () = assert!(
+    config::SMALL_REGION == memory::SMALL_MEMORY
+        && config::REGIONS_PER_MAP == memory::SLOTS
+        && config::SHARED_REGION_MAPS == memory::SHARED_MAPS
+);
 const MIB: u64 = 1 << 20;
 
 /// Memory available to the appliances of this process.
@@ -50,9 +59,12 @@ pub enum ChargeKind {
     Job,
 }
 
-/// The ceiling and the charged bytes. Clones share them; any thread may use them.
+/// The ceiling and the charged bytes, and the bound of mappings. Clones share them; any thread may use them.
 #[derive(Clone, Debug)]
-pub struct Budget(Arc<Inner>);
+pub struct Budget {
+    inner: Arc<Inner>,
+    maps: Maps,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -91,7 +103,7 @@ impl Budget {
     /// ceiling.
     pub fn new(host_memory: Option<HostMemory>, limits: &Limits, workers: usize) -> Budget {
         let (ceiling, by_key) = ceiling(host_memory.as_ref(), limits.memory);
-        Budget(Arc::new(Inner {
+        let inner = Arc::new(Inner {
             workers,
             buffers: scaled(limits, workers, ceiling / 2).total(workers),
             streams: AtomicU64::new(stream_bytes(limits, workers)),
@@ -100,12 +112,13 @@ impl Budget {
             configured: by_key.into(),
             charged: AtomicU64::new(0),
             regions: AtomicU64::new(0),
-        }))
+        });
+        Budget { inner, maps: Maps::default() }
     }
 
     /// Creates a budget without a ceiling, for tests and benchmarks.
     pub fn unlimited() -> Budget {
-        Budget(Arc::new(Inner {
+        let inner = Arc::new(Inner {
             host_memory: None,
             workers: 0,
             buffers: 0,
@@ -114,12 +127,23 @@ impl Budget {
             configured: true.into(),
             charged: AtomicU64::new(0),
             regions: AtomicU64::new(0),
-        }))
+        });
+        Budget { inner, maps: Maps::default() }
+    }
+
+    /// Bounds the mappings of regions and jobs. The bound is the process's: its appliances share `maps`.
+    pub fn with_maps(self, maps: Maps) -> Budget {
+        Budget { maps, ..self }
+    }
+
+    /// Returns the mappings of regions and jobs.
+    pub fn maps(&self) -> &Maps {
+        &self.maps
     }
 
     /// Returns the bounds of one worker's buffers, and a sentence if they are lower than configured.
     pub fn buffers(&self, limits: &Limits, workers: usize) -> (Buffers, Option<String>) {
-        let half = self.0.ceiling.load(Ordering::Relaxed) / 2;
+        let half = self.inner.ceiling.load(Ordering::Relaxed) / 2;
         let (requested, granted) = (Buffers::from_limits(limits), scaled(limits, workers, half));
         let note = (granted != requested).then(|| {
             let streams = stream_bytes(limits, workers);
@@ -137,7 +161,7 @@ impl Budget {
 
     /// Applies new limits: ceiling and number of streams. Existing charges remain.
     pub fn set_limits(&self, limits: &Limits) {
-        let inner = &self.0;
+        let inner = &self.inner;
         let (bytes, by_key) = ceiling(inner.host_memory.as_ref(), limits.memory);
         inner.ceiling.store(bytes, Ordering::Relaxed);
         inner.configured.store(by_key, Ordering::Relaxed);
@@ -153,9 +177,10 @@ impl Budget {
     ) -> Result<(), OverBudget> {
         let mut used = self.info();
         if let Some(limits) = limits {
-            let (bytes, by_key) = ceiling(self.0.host_memory.as_ref(), limits.memory);
+            let (bytes, by_key) = ceiling(self.inner.host_memory.as_ref(), limits.memory);
             (used.ceiling, used.source) = (bytes, self.source(by_key));
-            let workers = self.0.buffers.saturating_add(stream_bytes(limits, self.0.workers));
+            let workers =
+                self.inner.buffers.saturating_add(stream_bytes(limits, self.inner.workers));
             used.in_use = (used.in_use - used.workers).saturating_add(workers);
             used.workers = workers;
         }
@@ -176,7 +201,7 @@ impl Budget {
         requested: u64,
     ) -> Result<Charge, OverBudget> {
         let bytes = round_to_pages(requested);
-        let inner = &self.0;
+        let inner = &self.inner;
         let fits = |charged: u64| {
             let sum = charged.checked_add(bytes)?;
             let ceiling = inner.ceiling.load(Ordering::Relaxed);
@@ -194,7 +219,7 @@ impl Budget {
 
     /// Returns the budget as the API shows it.
     pub fn info(&self) -> MemoryInfo {
-        let inner = &self.0;
+        let inner = &self.inner;
         let charged = inner.charged.load(Ordering::Relaxed);
         let regions = inner.regions.load(Ordering::Relaxed).min(charged);
         let workers = self.reserved_bytes();
@@ -210,12 +235,12 @@ impl Budget {
 
     /// Returns the bytes reserved for the workers' buffers and streams.
     fn reserved_bytes(&self) -> u64 {
-        self.0.buffers.saturating_add(self.0.streams.load(Ordering::Relaxed))
+        self.inner.buffers.saturating_add(self.inner.streams.load(Ordering::Relaxed))
     }
 
     /// Describes the source of the ceiling.
     fn source(&self, configured: bool) -> String {
-        match &self.0.host_memory {
+        match &self.inner.host_memory {
             Some(HostMemory { machine, pools, appliances }) if !configured => {
                 let less = match pools {
                     0 => String::new(),
@@ -302,7 +327,7 @@ fn round_to_pages(bytes: u64) -> u64 {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let inner = &self.budget.0;
+        let inner = &self.budget.inner;
         if self.kind == ChargeKind::Region {
             inner.regions.fetch_sub(self.bytes, Ordering::Relaxed);
         }

@@ -273,9 +273,9 @@ pub fn load(
         LoadTask::Clear(all) => {
             let zeros = vec![0; COPY_CHUNK];
             all.iter().try_for_each(|(memory, bytes)| fill(memory, bytes, &zeros, watch))?;
-            empty_result()
+            Ok(empty_result())
         }
-        LoadTask::Free(_) => empty_result(),
+        LoadTask::Free(_) => Ok(empty_result()),
     }
 }
 
@@ -286,16 +286,13 @@ fn map_window(source: SourceFile, budget: &Budget, watch: &Watch) -> Result<Load
     let backing = Backing::Anonymous;
     let config = MemoryConfig { backing, len: window, remote_write: false, lock: true };
     let source = Some(Arc::new(source));
-    Ok(LoadedMemory { source, ..map_charged(&config, charge, len, watch)? })
+    Ok(LoadedMemory { source, ..map_charged(&config, budget, charge, len, watch)? })
 }
 
-/// Returns the result of tasks that create no memory. Its placeholder of one byte is not charged, so these tasks
-/// succeed even when the ceiling is reached.
-fn empty_result() -> Result<LoadedMemory, String> {
-    let backing = Backing::Anonymous;
-    let config = MemoryConfig { backing, len: 1, remote_write: true, lock: false };
-    let memory = Memory::new(&config).map_err(|error| error.to_string())?;
-    Ok(LoadedMemory { memory, len: 1, file: None, source: None })
+/// Returns the result of tasks that create no memory. It takes neither bytes nor a mapping, so these tasks succeed even
+/// when the ceiling is reached.
+fn empty_result() -> LoadedMemory {
+    LoadedMemory { memory: Memory::empty(), len: 0, file: None, source: None }
 }
 
 fn anonymous(
@@ -307,7 +304,7 @@ fn anonymous(
     let charge = charge(budget, ChargeKind::Job, "memory of a job", len)?;
     let backing = Backing::Anonymous;
     let config = MemoryConfig { backing, len: len.max(1), remote_write, lock: true };
-    map_charged(&config, charge, len, watch)
+    map_charged(&config, budget, charge, len, watch)
 }
 
 fn charge(budget: &Budget, kind: ChargeKind, purpose: &str, len: u64) -> Result<Charge, String> {
@@ -317,16 +314,18 @@ fn charge(budget: &Budget, kind: ChargeKind, purpose: &str, len: u64) -> Result<
 /// Maps memory that was charged. The charge ends with the memory.
 fn map_charged(
     config: &MemoryConfig,
+    budget: &Budget,
     charge: Charge,
     len: u64,
     watch: &Watch,
 ) -> Result<LoadedMemory, String> {
-    let memory = map_memory(config, watch)?;
+    let memory = map_memory(config, budget, watch)?;
     Ok(LoadedMemory { memory: memory.with_charge(charge), len, file: None, source: None })
 }
 
-fn map_memory(config: &MemoryConfig, watch: &Watch) -> Result<Memory, String> {
-    Memory::prepare(config, &mut |at| watch.update(at)).map_err(|error| error.to_string())
+fn map_memory(config: &MemoryConfig, budget: &Budget, watch: &Watch) -> Result<Memory, String> {
+    Memory::prepare(config, budget.maps(), &mut |at| watch.update(at))
+        .map_err(|error| error.to_string())
 }
 
 /// Bytes copied at once.
@@ -381,7 +380,7 @@ fn region(
             }
             let charge = charged(len)?;
             let (len, config) = staging_config(path, len, true);
-            let loaded = map_charged(&config, charge, len, watch)?;
+            let loaded = map_charged(&config, budget, charge, len, watch)?;
             // If the file was truncated meanwhile, the end of the region would be zeros.
             let now = file.metadata().map_err(|error| open_error(path, &error))?.len();
             if section.size.is_none() && now != len {
@@ -397,9 +396,9 @@ fn region(
     let reserved = backing == Backing::Huge && len <= config::free_hugepage_bytes();
     let config = MemoryConfig { backing, len, remote_write: true, lock: true };
     if !reserved {
-        return map_charged(&config, charged(len)?, len, watch);
+        return map_charged(&config, budget, charged(len)?, len, watch);
     }
-    let memory = map_memory(&config, watch)?;
+    let memory = map_memory(&config, budget, watch)?;
     // Another process may have taken the hugepages meanwhile; ordinary memory is charged.
     let memory = if memory.is_huge() { memory } else { memory.with_charge(charged(len)?) };
     Ok(LoadedMemory { memory, len, file: None, source: None })

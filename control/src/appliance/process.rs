@@ -9,9 +9,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use api::{self, Access, AccessTally, EventLog, Observer, Server};
-use config::{self, Config, RegionSection};
+use config::{self, Config, MapLimit, RegionSection};
 use dataplane::eal::{self, Eal};
-use dataplane::memory::Memory;
+use dataplane::memory::{Maps, Memory};
 use dataplane::port::{Port, PortFactory};
 use dataplane::{Dataplane, InterfaceId, WorkerId};
 
@@ -102,12 +102,12 @@ impl Process {
         // The workers, which have narrower filters, do not run yet.
         sandbox.filter_all();
         let mut process = Process { running: Vec::new() };
-        let host_memory = host_memory(&references, ports.eal())?;
+        let host = HostLimits::read(&references, ports.eal())?;
         for (at, (config, opened)) in configs.into_iter().zip(opened).enumerate() {
             let name = config.name.clone();
             let (service, pulse) = (service.clone(), Arc::default());
             let place = ManagerHandle { service, appliance: at, pulse };
-            match start_one(config, opened, &ports, host_memory.clone(), place, sandbox) {
+            match start_one(config, opened, &ports, host.clone(), place, sandbox) {
                 Ok(running) => process.running.push(running),
                 Err(error) => return Err(process.abort_start(&name, &error)),
             }
@@ -192,6 +192,22 @@ fn open_ports(config: &Config, ports: &PortFactory) -> Result<Vec<Port>, String>
     Ok(opened)
 }
 
+/// Limits that the machine sets to this process, shared by its appliances.
+#[derive(Clone)]
+struct HostLimits {
+    memory: Option<HostMemory>,
+    map_limit: MapLimit,
+    /// Mappings of regions and jobs, at most the bound of `map_limit`.
+    maps: Maps,
+}
+
+impl HostLimits {
+    fn read(configs: &[&Config], eal: &Eal) -> Result<HostLimits, String> {
+        let (memory, map_limit) = (host_memory(configs, eal)?, MapLimit::read());
+        Ok(HostLimits { memory, map_limit, maps: Maps::new(map_limit.bound()) })
+    }
+}
+
 /// Returns the memory available to the appliances; `None` if it cannot be determined.
 fn host_memory(configs: &[&Config], eal: &Eal) -> Result<Option<HostMemory>, String> {
     // Without hugepages the pools use ordinary memory. Memory shared through memif is always ordinary.
@@ -238,7 +254,7 @@ fn start_one(
     config: Config,
     OpenResources { mut ports, shared_interfaces: shared, sockets }: OpenResources,
     all: &PortFactory,
-    host_memory: Option<HostMemory>,
+    host: HostLimits,
     place: ManagerHandle,
     sandbox: &Sandbox,
 ) -> Result<RunningAppliance, String> {
@@ -246,7 +262,7 @@ fn start_one(
     let Sockets { access, api, attach: shm } = sockets;
     let waker = Waker::new().map_err(|error| format!("no event descriptor: {error}"))?;
     let workers = config.workers.len();
-    let budget = Budget::new(host_memory, &config.limits, workers);
+    let budget = Budget::new(host.memory, &config.limits, workers).with_maps(host.maps);
     let regions = load_regions(&config, &budget)?;
     let wake = waker.clone();
     let writer = Writer::<Memory>::start("files", move || wake.wake())
@@ -257,6 +273,10 @@ fn start_one(
     let (requester, inbox) = api::channel().map_err(|error| format!("no queue: {error}"))?;
     let log = EventLog::new(config.limits.events as usize, config.limits.event_memory);
     let (buffers, note) = budget.buffers(&config.limits, workers);
+    let maps_note = host.map_limit.region_limit_note(config.limits.regions);
+    let maps_note = maps_note.map(|note| format!("limits.regions {note}"));
+    maps_note.iter().for_each(|note| tracing::warn!("{}: {note}", config.name));
+    let notes = note.into_iter().chain(maps_note).collect();
     let (protection, ipsec) = ipsec::start(&config)?;
     let mut dataplane_config = start::dataplane_config(&config, &buffers)?;
     dataplane_config.ipsec = protection;
@@ -272,7 +292,7 @@ fn start_one(
     let observers_tally = access.tally();
     // The workers have their own copies of the keys.
     drop(dataplane_config);
-    let parts = CoreParts { log: log.clone(), writer, shm, budget, note, access_tally, ipsec };
+    let parts = CoreParts { log: log.clone(), writer, shm, budget, notes, access_tally, ipsec };
     let setup = setup(config, ports, &dataplane, all.eal(), parts);
     let control: Arc<Pulse> = Arc::clone(&place.pulse);
     let (appliance, workers) = (name.clone(), setup.counters.clone());
@@ -311,8 +331,8 @@ struct CoreParts {
     writer: Writer<Memory>,
     shm: shm::Server,
     budget: Budget,
-    /// Sentence about bounds of buffers that the memory ceiling lowered.
-    note: Option<String>,
+    /// Sentences about buffers that the memory ceiling lowered, and about `limits.regions`.
+    notes: Vec<String>,
     access_tally: Arc<AccessTally>,
     ipsec: Ipsec,
 }
@@ -332,7 +352,7 @@ fn setup(
         let of = |statement: &String| format!("port {}: {statement}", port.info().name);
         notes.extend(port.info().statements.iter().map(of));
     }
-    notes.extend(parts.note);
+    notes.extend(parts.notes);
     notes.extend(descriptors::shortage().map(str::to_owned));
     let sections = config.ports.clone();
     let views = ports.into_iter().zip(sections);

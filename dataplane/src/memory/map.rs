@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 
 use self::pieces::{KernelCall, called, pieces};
+use super::maps::{Permit, Slot};
 use super::{MemoryError, ProgressCallback};
 
 /// Bytes of a reserved hugepage. Lengths in reserved hugepages are rounded up to this.
@@ -49,6 +50,17 @@ pub(super) struct Mapping {
     start: NonNull<u8>,
     /// Bytes mapped, at least those requested.
     len: usize,
+    hold: Hold,
+}
+
+/// Resources of a mapping, released after it is unmapped.
+enum Hold {
+    /// None: an empty mapping, or one that is not counted.
+    Nothing,
+    /// A mapping of its own, counted.
+    Counted { _permit: Permit },
+    /// A part of a slab. Its pages are freed, and the slab stays mapped.
+    Part { _slot: Slot },
 }
 
 // SAFETY: the mapping belongs to the value and not to a thread; the pointer is valid until drop.
@@ -62,7 +74,7 @@ impl Mapping {
     pub(super) fn anonymous(len: usize) -> Result<Mapping, MemoryError> {
         let mapping =
             Mapping::map_anonymous(len, MapFlags::PRIVATE).map_err(|e| allocation_error(len, e))?;
-        mapping.advise_huge();
+        mapping.advise(Advice::LinuxHugepage);
         Ok(mapping)
     }
 
@@ -94,7 +106,36 @@ impl Mapping {
 
     /// Returns an empty mapping.
     pub(super) fn empty() -> Mapping {
-        Mapping { start: NonNull::dangling(), len: 0 }
+        Mapping { start: NonNull::dangling(), len: 0, hold: Hold::Nothing }
+    }
+
+    /// Maps a slab: private zeroed memory in ordinary pages, because each slot has pages of its own. No page is present
+    /// yet.
+    pub(super) fn slab(len: usize) -> Result<Mapping, MemoryError> {
+        let mapping =
+            Mapping::map_anonymous(len, MapFlags::PRIVATE).map_err(|e| allocation_error(len, e))?;
+        mapping.advise(Advice::LinuxNoHugepage);
+        Ok(mapping)
+    }
+
+    /// Attaches the permit, which is returned after the memory is unmapped.
+    pub(super) fn with_permit(mut self, permit: Permit) -> Mapping {
+        self.hold = Hold::Counted { _permit: permit };
+        self
+    }
+
+    /// Returns the `len` bytes at `at` of this slab, which stays mapped until `slot` is dropped. `at` is a multiple of
+    /// the page size, and no other slot has a page of these bytes.
+    pub(super) fn slot(&self, at: usize, len: usize, slot: Slot) -> Mapping {
+        assert!(len <= self.len && at <= self.len - len);
+        // SAFETY: `at` lies inside the mapping, checked above.
+        let start = unsafe { self.start.add(at) };
+        Mapping { start, len, hold: Hold::Part { _slot: slot } }
+    }
+
+    /// Returns the address of the first byte.
+    pub(super) fn address(&self) -> usize {
+        self.start.as_ptr() as usize
     }
 
     /// Returns the mapped bytes.
@@ -121,13 +162,16 @@ impl Mapping {
         }
         .map_err(|e| allocation_error(len, e))?;
         let mapping = Mapping::from_raw(start, len);
-        mapping.advise_huge();
+        mapping.advise(Advice::LinuxHugepage);
         Ok((mapping, fd))
     }
 
     /// Locks present and future pages. If the limit forbids it, adds a statement and returns false. Call it before the
-    /// pages are populated: the kernel then has no present pages to visit.
+    /// pages are populated: the kernel then has no present pages to visit. Slabs are locked before they have slots.
     pub(super) fn lock(&self, statements: &mut Vec<String>) -> bool {
+        if let Hold::Part { .. } = self.hold {
+            return true;
+        }
         called(KernelCall::Lock, self.len);
         // SAFETY: the range is this mapping, which stays mapped; locking changes no byte.
         let locked = unsafe {
@@ -237,11 +281,6 @@ impl Mapping {
         }
     }
 
-    #[cfg(test)]
-    pub(super) fn start_address(&self) -> usize {
-        self.start.as_ptr() as usize
-    }
-
     fn map_anonymous(len: usize, flags: MapFlags) -> Result<Mapping, Errno> {
         // SAFETY: no address is requested, so no existing mapping is replaced.
         let start =
@@ -252,7 +291,7 @@ impl Mapping {
     fn from_raw(start: *mut c_void, len: usize) -> Mapping {
         let start =
             NonNull::new(start.cast()).expect("the kernel maps nothing at address 0 unasked");
-        let mapping = Mapping { start, len };
+        let mapping = Mapping { start, len, hold: Hold::Nothing };
         mapping.exclude_from_core_dumps();
         mapping
     }
@@ -266,12 +305,10 @@ impl Mapping {
         debug_assert!(advised.is_ok(), "{advised:?}");
     }
 
-    /// Requests transparent hugepages. A kernel without them refuses, which is harmless.
-    fn advise_huge(&self) {
+    /// Advises for or against transparent hugepages. A kernel without them refuses, which is harmless.
+    fn advise(&self, advice: Advice) {
         // SAFETY: the range is this mapping; the advice changes how it is backed and no byte.
-        let advised = unsafe {
-            rustix::mm::madvise(self.start.as_ptr().cast(), self.len, Advice::LinuxHugepage)
-        };
+        let advised = unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.len, advice) };
         debug_assert!(matches!(advised, Ok(()) | Err(Errno::INVAL)), "{advised:?}");
     }
 
@@ -324,8 +361,33 @@ impl Mapping {
     }
 }
 
+impl Mapping {
+    /// Frees the pages of a slot; its bytes are zero when they are present again.
+    fn free_pages(&self) {
+        // SAFETY: the range is this slot's, which ends within its last page; no pointer into it is left, and no other
+        // slot has a byte of these pages.
+        let freed = unsafe {
+            let start = self.start.as_ptr().cast();
+            rustix::mm::madvise(start, self.len, Advice::LinuxDontneedLocked)
+        };
+        if freed.is_err() {
+            self.zero();
+        }
+    }
+
+    /// Zeroes the bytes. Kernels before Linux 5.18 do not free locked pages of a mapping: they stay until the slab is
+    /// unmapped.
+    pub(super) fn zero(&self) {
+        // SAFETY: the bytes are this mapping's, and no other access to them exists.
+        unsafe { self.start.as_ptr().write_bytes(0, self.len) };
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if let Hold::Part { .. } = self.hold {
+            return self.free_pages();
+        }
         // Unmapping from the end keeps the rest one contiguous range.
         for piece in pieces(self.len).rev() {
             called(KernelCall::Unmap, piece.len());

@@ -6,6 +6,7 @@
 //! access to such a page is a fault, and finds zeros. [`Memory::statements`] lists requested properties that are missing.
 //! The mapping never grows, shrinks or moves. Pages are populated and freed piece by piece, and large memory is freed on
 //! a thread of its own, so that the rest of the process is not blocked.
+//! Small memory is a part of a mapping, and the number of mappings is bounded ([`Maps`]).
 //!
 //! Peers, local programs and other workers may access the same bytes at the same time. So there are no references
 //! into a mapping except to atomics, only copies through raw pointers, with both ends checked first.
@@ -15,6 +16,7 @@
 
 mod free_thread;
 mod map;
+mod maps;
 pub mod ring;
 #[cfg(test)]
 mod tests;
@@ -30,6 +32,7 @@ use ddp::memory::{AtomicError, RegionMemory};
 use free_thread::MemoryResources;
 pub use map::kernel::CopyKernel;
 use map::{MIN_STREAMED_LEN, Mapping};
+pub use maps::{Maps, SHARED_MAPS, SLOTS, SMALL_MEMORY};
 use wire::crc32c::Target;
 
 /// Backing of a region.
@@ -87,6 +90,19 @@ pub enum MemoryError {
         len: u64,
         /// Available bytes (`MemAvailable` of `/proc/meminfo`).
         available: u64,
+    },
+    /// The process would have too many mappings.
+    #[error(
+        "memory mappings: {number} more needed, and {in_use} of the {bound} that vm.max_map_count leaves to regions and jobs \
+         are in use: remove regions, or raise vm.max_map_count (sysctl -w) and restart"
+    )]
+    TooManyMaps {
+        /// Mappings requested.
+        number: u64,
+        /// Mappings in use.
+        in_use: u64,
+        /// Maximum number of mappings.
+        bound: u64,
     },
     /// The name of the memory file is invalid.
     #[error("the shared memory name {name:?} is too long or holds a NUL byte")]
@@ -171,22 +187,37 @@ struct Inner {
 }
 
 impl Memory {
-    /// Prepares a region without progress reports or cancellation; see [`prepare`](Self::prepare).
+    /// Prepares a region without progress reports, cancellation or bound of mappings; see [`prepare`](Self::prepare).
     ///
     /// # Errors
     /// As [`prepare`](Self::prepare).
     pub fn new(config: &MemoryConfig) -> Result<Memory, MemoryError> {
-        Memory::prepare(config, &mut |_| true)
+        Memory::prepare(config, &Maps::default(), &mut |_| true)
+    }
+
+    /// Returns memory of 0 bytes, which takes no mapping.
+    pub fn empty() -> Memory {
+        Memory(Arc::new(Inner {
+            mapping: Mapping::empty(),
+            len: 0,
+            stable: false,
+            shared: None,
+            locked: false,
+            huge: false,
+            statements: Vec::new(),
+            charge: OnceLock::new(),
+        }))
     }
 
     /// Maps, locks, pre-faults and fills the memory. Blocks, for seconds if it is large: never call it on a
     /// worker. `go_on` is called for each piece of at most 16 MiB; the preparation ends when it returns false.
     ///
     /// # Errors
-    /// The memory is not available, the file cannot be read, or `go_on` has ended it
+    /// The memory is not available, `maps` is at its bound, the file cannot be read, or `go_on` has ended it
     /// ([`MemoryError::Cancelled`]).
     pub fn prepare(
         config: &MemoryConfig,
+        maps: &Maps,
         go_on: &mut dyn FnMut(Progress) -> bool,
     ) -> Result<Memory, MemoryError> {
         let len = checked_len(config.len)?;
@@ -203,19 +234,8 @@ impl Memory {
             false => Err(MemoryError::Cancelled),
         };
         let mut statements = Vec::new();
-        let reserved = match config.backing {
-            Backing::Huge => Mapping::huge(len, &mut go_on, &mut statements)?,
-            _ => None,
-        };
-        let populated = reserved.is_some();
-        let (mapping, shared) = match (reserved, &config.backing) {
-            (Some(mapping), _) => (mapping, None),
-            (None, Backing::Shared { name }) => {
-                let (mapping, fd) = Mapping::shared(name, len)?;
-                (mapping, Some(fd))
-            }
-            (None, _) => (Mapping::anonymous(len)?, None),
-        };
+        let Mapped { mapping, shared, populated } =
+            map(config, len, maps, &mut go_on, &mut statements)?;
         let locked = config.lock && mapping.lock(&mut statements);
         if !populated {
             mapping.prefault(&mut go_on)?;
@@ -416,6 +436,48 @@ impl fmt::Debug for Memory {
             .field("shared", &self.0.shared.is_some())
             .finish()
     }
+}
+
+/// A new mapping of a region.
+struct Mapped {
+    mapping: Mapping,
+    /// The memory file of `Shared` memory.
+    shared: Option<OwnedFd>,
+    /// True if all pages are present: the mapping is in reserved hugepages.
+    populated: bool,
+}
+
+/// Maps the memory, as a slot of a slab if it is small, private and locked.
+fn map(
+    config: &MemoryConfig,
+    len: usize,
+    maps: &Maps,
+    go_on: ProgressCallback<'_>,
+    statements: &mut Vec<String>,
+) -> Result<Mapped, MemoryError> {
+    let (number, may_share) = match config.backing {
+        Backing::Shared { .. } => (SHARED_MAPS, false),
+        Backing::Huge => (1, false),
+        Backing::Anonymous | Backing::Staged { .. } => (1, config.lock),
+    };
+    if may_share && let Some(mapping) = maps.take_slot(len)? {
+        return Ok(Mapped { mapping, shared: None, populated: false });
+    }
+    let permit = maps.permit(number)?;
+    let reserved = match config.backing {
+        Backing::Huge => Mapping::huge(len, go_on, statements)?,
+        _ => None,
+    };
+    let populated = reserved.is_some();
+    let (mapping, shared) = match (reserved, &config.backing) {
+        (Some(mapping), _) => (mapping, None),
+        (None, Backing::Shared { name }) => {
+            let (mapping, fd) = Mapping::shared(name, len)?;
+            (mapping, Some(fd))
+        }
+        (None, _) => (Mapping::anonymous(len)?, None),
+    };
+    Ok(Mapped { mapping: mapping.with_permit(permit), shared, populated })
 }
 
 fn checked_len(len: u64) -> Result<usize, MemoryError> {

@@ -310,3 +310,55 @@ fn a_disk_without_room_for_its_regions_is_a_note() {
         "{note}"
     );
 }
+
+/// 64 small regions share a mapping; a larger one has its own, one in shared memory two.
+#[test]
+fn mappings_beyond_max_map_count_are_reported_with_remedy() {
+    let machine = Machine::new();
+    machine.file("proc/self/status", ALL_CAPABILITIES);
+    machine.file("proc/sys/vm/max_map_count", "12\n");
+    let regions = |number, key: &str| {
+        let one = |n| format!("[[region]]\nname = \"r{n}\"\naccess = \"w\"\n{key}\n");
+        (0..number).map(one).collect::<String>()
+    };
+    let limit = |number: u32, regions: String| {
+        machine.finds(&format!("{RING}{regions}[limits]\nregions = {number}\n")).join("\n")
+    };
+    assert_eq!(limit(4, regions(4, "size = \"16 KiB\"")), "");
+    let large = "size = \"17 KiB\"";
+    assert!(!limit(9, regions(9, large)).contains("the regions take"));
+    assert_eq!(
+        limit(10, regions(10, large)),
+        "5: region: the regions take at least 10 memory mappings, but 9 are allowed, three quarters of vm.max_map_count \
+         (12): sysctl -w vm.max_map_count=14"
+    );
+    let shared = |number| {
+        let one = |n| {
+            format!(
+                "[[region]]\nname = \"s{n}\"\naccess = \"w\"\nsize = 1\nbacking = \"shared-memory\"\nobject = \"o{n}\"\n"
+            )
+        };
+        (0..number).map(one).collect::<String>()
+    };
+    assert_eq!(limit(4, shared(4)), "");
+    assert!(limit(5, shared(5)).contains("the regions take at least 10 memory mappings"));
+    let small = limit(600, regions(9 * 64, "size = 4096"));
+    assert!(small.starts_with("note: ") && !small.contains("the regions take"), "{small}");
+    assert!(limit(600, regions(9 * 64 + 1, "size = 4096")).contains("at least 10 memory"));
+}
+
+#[test]
+fn limit_of_regions_above_max_map_count_is_noted() {
+    let machine = Machine::new();
+    let text = format!("{RING}[limits]\nregions = 1000000\n");
+    assert_eq!(
+        machine.finds(&text),
+        [
+            "note: 6: limits.regions: is 1000000, which may take 2000000 memory mappings (two per region in shared memory, one \
+          per other region of more than 16 KiB), but 49148 are allowed, three quarters of vm.max_map_count (65530): sysctl -w \
+          vm.max_map_count=2666667; or lower it"
+        ]
+    );
+    machine.file("proc/sys/vm/max_map_count", "2666667\n");
+    assert_eq!(machine.finds(&text), [""; 0]);
+}

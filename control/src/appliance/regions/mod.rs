@@ -24,7 +24,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use api::{ApiError, EventKind, RegionInfo, Reply, Responder};
-use config::{Backing, Limits, ListenerSection, RegionSection, access_word, free_hugepage_bytes};
+use config::{
+    Backing, Limits, ListenerSection, RegionSection, access_word, free_hugepage_bytes, region_maps,
+};
 use dataplane::memory::ring::{Completion, Kind, Producer};
 use dataplane::{Command, SourceRemoval};
 use ddp::RegionMemory as _;
@@ -183,6 +185,8 @@ impl Regions {
             )));
         }
         self.check_memory(limits, section.size.unwrap_or(0))?;
+        let maps = env.budget.maps().check(section.size.unwrap_or(0), region_maps(section));
+        maps.map_err(|error| ApiError::unavailable(format!("region `{name}`: {error}")))?;
         let counted = Regions::charged_len(section);
         if counted == 0 {
             return Ok(());

@@ -54,7 +54,7 @@ use std::time::{Duration, Instant};
 
 use api::{ApiError, Call, EventFilter, EventKind, EventLog, Reply, Request, Responder};
 use config::{self, Config, Document, MachineMemory, RegionSection};
-use dataplane::memory::Memory;
+use dataplane::memory::{Maps, Memory};
 use dataplane::{
     Command, Counters, EndpointConfig, Event, InterfaceId, ListenerId, StreamParams,
     StreamSelection, StreamStats, Ticket, WorkerId,
@@ -125,13 +125,18 @@ fn bench_with(text: &str) -> Bench {
 
 /// Returns a core whose workers have not answered any command yet.
 fn fresh_bench(text: &str) -> Bench {
+    bench_with_maps(text, Maps::default())
+}
+
+/// Returns a core like [`fresh_bench`]'s, whose regions and jobs may take the mappings of `maps`.
+fn bench_with_maps(text: &str, maps: Maps) -> Bench {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("ddpd.toml");
     let text = text.replace("DIR", dir.path().to_str().unwrap());
     std::fs::write(&file, &text).unwrap();
     config::directories::use_temporary_directory();
     let config = Document::parse(&file, &text).unwrap().config;
-    let budget = Budget::new(Some(host_memory()), &config.limits, WORKERS);
+    let budget = Budget::new(Some(host_memory()), &config.limits, WORKERS).with_maps(maps);
     let files = config.directories();
     let load = |section: &RegionSection| {
         let wanted = LoadTask::Region(section.clone());

@@ -1,6 +1,8 @@
-//! Regions whose memory is being created: progress, removal, and the end of the appliance.
+//! Regions whose memory is being created: progress, removal, refusal for lack of mappings, and the end of the appliance.
 
 use api::{ErrorKind, RegionInfo};
+use config::Backing;
+use ddp::RegionMemory as _;
 
 use super::super::loader::{LARGE_REQUEST, Load};
 use super::regions::{remove, section};
@@ -97,4 +99,70 @@ fn region_removal_is_answered_after_memory_is_freed() {
     let loaded = loader::load(&LoadTask::Scratch(1), &bench.budget, &load.files, &load.watch);
     bench.core.handle_loaded(LoadResult { id: load.id, result: loaded }, bench.now);
     assert!(answer(&mut removed).is_ok());
+}
+
+// A small region needs no mapping while others of its size have room; a larger or shared one always does.
+#[test]
+fn regions_beyond_the_bound_of_mappings_are_refused() {
+    let mut bench = bench_with_maps(BASIC, Maps::new(4));
+    bench.acknowledge();
+    let add = |bench: &mut Bench, section: RegionSection| {
+        let mut pending = bench.call(Request::AddRegion(section));
+        bench.load_all();
+        bench.acknowledge();
+        answer(&mut pending).map(drop).map_err(|error| (error.error, error.message))
+    };
+    let shared = |name: &str| RegionSection {
+        backing: Backing::SharedMemory { object: format!("ddpd-{name}") },
+        ..section(name, 4096)
+    };
+    // The configuration's two regions take two of the four.
+    assert_eq!(bench.budget.maps().in_use(), 2);
+    add(&mut bench, shared("a")).unwrap();
+    for refused in [shared("b"), section("b", 64 << 10)] {
+        let number = config::region_maps(&refused);
+        let sentence = format!(
+            "region `b`: memory mappings: {number} more needed, and 4 of the 4 that vm.max_map_count leaves to regions and jobs \
+             are in use: remove regions, or raise vm.max_map_count (sysctl -w) and restart"
+        );
+        let mut pending = bench.call(Request::AddRegion(refused));
+        let error = answer(&mut pending).unwrap_err();
+        assert_eq!((error.error, error.message), (ErrorKind::Unavailable, sentence));
+        assert!(bench.core.poll_load().is_none(), "nothing is mapped");
+    }
+    assert_eq!(bench.budget.maps().in_use(), 4);
+    let mut removed = bench.call(remove("a", false));
+    bench.acknowledge();
+    assert!(answer(&mut removed).is_ok());
+    assert_eq!(bench.budget.maps().in_use(), 2);
+    for number in 0..config::REGIONS_PER_MAP {
+        add(&mut bench, section(&format!("small{number}"), 4096)).unwrap();
+    }
+    let in_use = bench.budget.maps().in_use();
+    assert_eq!(in_use, 3, "the limit of locked memory leaves no room for a slab");
+}
+
+/// The regions fit one by one, but not together.
+#[test]
+fn reload_beyond_the_bound_of_mappings_changes_nothing() {
+    let mut bench = bench_with_maps(BASIC, Maps::new(4));
+    bench.acknowledge();
+    let region =
+        |name| format!("[[region]]\nname = \"{name}\"\nsize = \"64 KiB\"\naccess = \"r\"\n");
+    let two = format!("{BASIC}{}{}", region("a"), region("b"));
+    let error = bench.reload(&format!("{two}{}", region("c"))).unwrap_err();
+    assert!(error.message.contains("4 of the 4 that vm.max_map_count"), "{error}");
+    assert_eq!((regions(&mut bench).len(), bench.budget.maps().in_use()), (2, 2));
+    bench.reload(&two).unwrap();
+    assert_eq!((regions(&mut bench).len(), bench.budget.maps().in_use()), (4, 4));
+}
+
+// A region is cleared for its next peer even if no mapping is left.
+#[test]
+fn tasks_without_memory_take_no_mapping() {
+    let bench = bench_with_maps(BASIC, Maps::new(2));
+    let files = std::sync::Arc::new(bench.core.env().context.config.directories());
+    let load = |task| loader::load(&task, &bench.budget, &files, &Watch::default());
+    assert!(load(LoadTask::Scratch(1 << 20)).is_err());
+    assert_eq!(load(LoadTask::Clear(Vec::new())).unwrap().memory.len(), 0);
 }

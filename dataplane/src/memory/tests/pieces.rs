@@ -78,7 +78,9 @@ fn cancelled_preparation_stops_after_piece_and_frees_memory() {
     let content = Content::new("cancelled");
     for backing in content.backings() {
         take_calls();
-        let error = Memory::prepare(&config(backing.clone(), LEN), &mut |at| at.done == 0);
+        let error = Memory::prepare(&config(backing.clone(), LEN), &Maps::default(), &mut |at| {
+            at.done == 0
+        });
         assert!(matches!(error, Err(MemoryError::Cancelled)), "{backing:?}: {error:?}");
         let calls = take_calls();
         assert!(bytes_of_calls(&calls, KernelCall::Populate) <= PIECE, "{backing:?}: {calls:?}");
@@ -94,7 +96,7 @@ fn progress_reaches_total_including_file_bytes() {
     let content = Content::new("progress");
     let mut seen = Vec::new();
     let [_, _, _, staged] = content.backings();
-    let memory = Memory::prepare(&config(staged, LEN), &mut |at| {
+    let memory = Memory::prepare(&config(staged, LEN), &Maps::default(), &mut |at| {
         seen.push(at);
         true
     });

@@ -93,8 +93,8 @@ impl SynCookies {
         SynCookies { secret, isn_generator: starts, keys: Default::default() }
     }
 
-    /// Answers `syn`, a segment with SYN and neither ACK nor RST, with a SYN-ACK. Returns false if the batch is full. The
-    /// answer is never retransmitted, and it is no longer than the longest SYN.
+    /// Answers `syn`, a segment with SYN and neither ACK nor RST, with a SYN-ACK. Returns false if the batch is full.
+    /// The answer is never retransmitted, and it is no longer than the longest SYN.
     pub fn answer(
         &self,
         config: &Config,

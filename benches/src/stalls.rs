@@ -24,7 +24,7 @@ pub struct Stalls {
     pub name: String,
     /// Group of the plan.
     pub group: String,
-    /// The two cores.
+    /// Numbers of the two measured cores.
     pub cores: [usize; 2],
     /// Seconds of the measurement.
     pub seconds: f64,

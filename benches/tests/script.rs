@@ -13,7 +13,8 @@ fn find_tool(name: &str) -> PathBuf {
     })
 }
 
-/// Returns the script's reason when it runs as user `user` with only these tools.
+/// Runs `scripts/bench --why-no-veth` as `user` with only `tools` in PATH. Returns the reason why it would create no veth
+/// pair; empty if it would.
 fn no_veth_reason(user: u32, tools: &[&str]) -> String {
     let bin = tempfile::tempdir().unwrap();
     for tool in ["bash", "dirname"] {

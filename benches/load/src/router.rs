@@ -16,7 +16,7 @@ pub const ROUTER_V6: Ipv6Addr = Ipv6Addr::new(0xfd80, 0, 0, 0, 0, 0, 0, 0xfe);
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 
-/// A router with its hardware address.
+/// Simulated router, which answers requests for its hardware address.
 #[derive(Clone, Copy, Debug)]
 pub struct Router {
     /// Source MAC address of the answers.

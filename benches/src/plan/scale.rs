@@ -100,7 +100,8 @@ impl Plan<'_> {
                 tasks.push(Task::Cell(self.lengthen_cell(cell)));
             }
         }
-        // About the rate that remains at 1 % loss, evenly spaced. It shows the cost of fewer frames per turn alone.
+        // A lossless link limited to about the goodput at 1 % loss, with evenly spaced frames: the cost of fewer frames
+        // per turn, without that of loss.
         let (delay_us, rate_mbit, queue) = (50, 1000, 400_000);
         let impairment = Impairment { delay_us, rate_mbit, queue, ..Impairment::default() };
         let rig = RigConfig { markers: true, impairment, ..self.default_rig() };

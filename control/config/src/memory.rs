@@ -73,8 +73,8 @@ fn cgroup_limits(machine: &Machine) -> Vec<MachineMemory> {
     found
 }
 
-/// Adds the limits in `file` of a group and all its ancestors. In a container the path may be the host's and not exist;
-/// the files of the mount itself are then the container's.
+/// Adds the limits in `file` of a control group and its ancestors, up to the root of `mount`. In a container, `path` may
+/// be relative to the host's root and not exist below `mount`. The root of `mount` is then the container's group.
 fn add_cgroup_limits(
     machine: &Machine,
     mount: &str,

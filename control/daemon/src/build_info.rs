@@ -17,7 +17,7 @@ fn commit() -> &'static str {
     option_env!("DDPD_COMMIT").unwrap_or("not known to this build")
 }
 
-/// Returns version, libdpdk's version if known, commit and features, one line each.
+/// Returns three lines: version (with that of libdpdk, if known), commit, and features.
 pub(crate) fn text(dpdk: Option<&str>) -> String {
     let dpdk = dpdk.map(|dpdk| format!(" ({dpdk})")).unwrap_or_default();
     let instructions: Vec<&str> =

@@ -78,7 +78,7 @@ pub enum Command {
         /// Configuration file; several are examined as the appliances of one process
         #[arg(long = "config", short = 'c', value_name = "FILE")]
         config: Vec<PathBuf>,
-        /// Same as --config, as arguments like those of check
+        /// Configuration files, equivalent to --config
         #[arg(value_name = "FILE")]
         files: Vec<PathBuf>,
         /// Print JSON, a list of objects

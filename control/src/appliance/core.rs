@@ -171,8 +171,8 @@ impl Core {
         Ok(core)
     }
 
-    /// Returns the queued commands for one worker, oldest first. The caller leaves those that do not fit into the
-    /// worker's ring.
+    /// Returns the queued commands for one worker, oldest first. Commands that do not fit into the worker's ring must
+    /// stay in the queue.
     pub fn commands(&mut self, worker: usize) -> &mut VecDeque<Command> {
         self.env.commands(worker)
     }

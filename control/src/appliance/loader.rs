@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use super::budget::{Budget, Charge, ChargeKind};
 use super::source::{Fill, SourceFile, window_len};
 
-/// A task of the loader.
+/// A task that would block the control thread: creation of memory, or work on a file.
 #[derive(Clone, Debug)]
 pub enum LoadTask {
     /// Create a region's memory.

@@ -22,7 +22,7 @@ impl OpenFile {
     /// `unsynced`, the previous file is synced first.
     ///
     /// # Errors
-    /// The previous file cannot be synced, or the new one cannot be opened. Nothing must be written then.
+    /// The previous file cannot be synced, or the new one cannot be opened. The caller must not write to the file then.
     pub(super) fn reopen_if_moved(
         &mut self,
         files: &Directories,

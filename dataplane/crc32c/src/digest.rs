@@ -54,7 +54,7 @@ impl Digest {
         (self.0 & SUMMED != 0).then(sum)
     }
 
-    /// Adds existing bytes.
+    /// Adds `bytes`, without a copy.
     #[inline]
     pub fn add(&mut self, bytes: &[u8]) {
         *self = Digest::from_parts(

@@ -24,8 +24,8 @@ pub struct Enhanced {
     pub peer_to_peer: bool,
     /// Ready-to-receive messages that this end sends or accepts.
     pub rtr: RtrSet,
-    /// Read Requests that a responder must be able to issue at once. A request with a lower IRD is rejected
-    /// (RFC 6581 §9.1).
+    /// As responder, minimum ORD: Read Requests that this end must be able to have outstanding. A request with a lower
+    /// IRD is rejected (RFC 6581 §9.1).
     pub required_ord: u16,
 }
 

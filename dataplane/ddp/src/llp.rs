@@ -64,7 +64,7 @@ impl<'a> Ulpdu<'a> {
         done
     }
 
-    /// Returns the first piece.
+    /// Returns the first piece, `None` if the ULPDU is empty.
     #[inline]
     pub(crate) fn front_piece(&self) -> Option<&'a [u8]> {
         self.pieces.first().copied()

@@ -40,7 +40,7 @@ pub enum UlpEvent {
 pub enum Ulp<M> {
     /// Bare DDP.
     Ddp(Box<Stream<M>>),
-    /// RDMAP.
+    /// RDMAP over DDP (RFC 5040).
     Rdmap(Box<rdmap::Stream<M>>),
 }
 

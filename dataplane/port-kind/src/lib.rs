@@ -26,8 +26,8 @@ pub const FRAME_OVERHEAD: usize = 18;
 /// headroom in 16 bits.
 pub const MAX_DATA_ROOM: usize = 65_344;
 
-/// Returns the bytes of a packet buffer for frames of this MTU, unless the port's kind requires another size. The
-/// result is rounded up to whole KiB, because some drivers count in KiB, and is 2048 to [`MAX_DATA_ROOM`].
+/// Returns the room of a packet buffer for frames of this MTU, bytes: whole KiB, because some drivers count in KiB, from
+/// 2048 to [`MAX_DATA_ROOM`]. Some kinds of port require another size.
 pub fn data_room(mtu: u16) -> u16 {
     (usize::from(mtu) + FRAME_OVERHEAD).next_multiple_of(1024).clamp(2048, MAX_DATA_ROOM) as u16
 }

@@ -125,7 +125,7 @@ base::explained! {
             remedy = "None for such traffic. For SCTP in UDP set `udp_encapsulation` in `[sctp]` to the same port at \
                       both ends.")]
         IpProtocol,
-        /// The TCP or ICMP checksum is wrong.
+        /// The TCP or ICMP checksum is wrong, or the UDP checksum of SCTP in UDP.
         #[explain("l4_checksum",
             cause = "On a veth or a virtual machine's interface, the peer leaves checksums to a device that does not \
                      fill them in: its connections time out. Rarely a device that corrupts frames.",

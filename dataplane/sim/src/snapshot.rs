@@ -40,7 +40,7 @@ pub fn columns<T: AsRef<str>>(widths: &[usize], cells: &[T]) -> String {
 /// Returns `f(number, item)` for each item, in the order of items. `threads` threads share the work.
 ///
 /// # Panics
-/// `f` panics.
+/// If `f` panics.
 pub fn parallel_map<T: Sync, R: Send>(
     threads: usize,
     items: &[T],

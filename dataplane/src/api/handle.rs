@@ -24,7 +24,8 @@ const STOP_RETRY_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 }
 pub struct Dataplane {
     /// The control thread's end of each worker; `workers[i]` is that of `WorkerId(i)`.
     pub workers: Vec<WorkerHandle>,
-    /// The host's ends of the interfaces that are shared with its kernel, for the threads that serve them.
+    /// Host ends of the interfaces shared with the host's kernel, one per interface. The caller serves each on its own
+    /// thread.
     pub hosts: Vec<HostEnd>,
     interface_workers: Vec<Vec<WorkerId>>,
     wake: Arc<Wake>,

@@ -54,7 +54,7 @@ pub enum SizeChange {
 /// Fallback size after a black hole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fallback {
-    /// The base, which nearly all paths carry.
+    /// The base MTU (RFC 4821 §7.7), which nearly all paths carry.
     Base,
     /// The minimum that every host accepts.
     Minimum,

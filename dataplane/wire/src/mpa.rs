@@ -200,22 +200,22 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Frame<T> {
         *flags = if on { *flags | mask } else { *flags & !mask };
     }
 
-    /// Writes M.
+    /// Sets or clears the M bit (markers, RFC 5044 §7.1.1).
     pub fn set_markers(&mut self, on: bool) {
         self.set_flag(field::MARKERS, on);
     }
 
-    /// Writes C.
+    /// Sets or clears the C bit (CRC, RFC 5044 §7.1.1).
     pub fn set_crc(&mut self, on: bool) {
         self.set_flag(field::CRC, on);
     }
 
-    /// Writes R.
+    /// Sets or clears the R bit (reject, RFC 5044 §7.1.1).
     pub fn set_reject(&mut self, on: bool) {
         self.set_flag(field::REJECT, on);
     }
 
-    /// Writes S.
+    /// Sets or clears the S bit (enhanced set-up, RFC 6581 §9).
     pub fn set_enhanced(&mut self, on: bool) {
         self.set_flag(field::ENHANCED, on);
     }

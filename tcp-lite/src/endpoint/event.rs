@@ -45,7 +45,7 @@ pub enum Event {
 /// Negotiated parameters of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamParams {
-    /// Form and revision of MPA.
+    /// MPA revision, with the first draft distinct from revision 0.
     pub revision: Revision,
     /// Protocol above MPA: bare DDP or RDMAP.
     pub ulp: UlpKind,

@@ -33,8 +33,8 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Posts an RDMAP operation. Operations are performed in the order of posting.
     ///
     /// # Errors
-    /// Refused before Full Operation, after a close and on a bare DDP stream; further the errors of
-    /// [`ddp::rdmap::Stream::post`].
+    /// [`PostError::Closed`] before Full Operation and after a close, [`PostError::OtherUlp`] on a bare DDP stream, and
+    /// the errors of [`ddp::rdmap::Stream::post`].
     pub fn post_rdmap(&mut self, request: WorkRequest<M>) -> Result<(), PostError> {
         if self.state() != State::Established {
             return Err(PostError::Closed);

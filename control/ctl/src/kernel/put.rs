@@ -442,7 +442,10 @@ impl Transfer {
         self.map_error(ready)
     }
 
-    /// Returns the time by which progress must be made.
+    /// Returns the earlier of the progress time-out and the overall deadline.
+    ///
+    /// # Errors
+    /// One of them has passed.
     fn next_deadline(&self, during: &'static str) -> Result<Instant, KernelError> {
         let (now, until) = (Instant::now(), self.last_progress + self.timeout);
         match self.deadline {

@@ -184,7 +184,7 @@ impl Core {
         );
     }
 
-    /// Accepts the stream once all workers have applied its bindings.
+    /// Sends the Accept of the stream. All workers have applied its bindings, if it has any.
     pub(super) fn accept(&mut self, id: StreamId) {
         let Some(accepted) = self.streams.accept(id) else { return };
         let mut advertised = self.regions.advertised(accepted.regions);

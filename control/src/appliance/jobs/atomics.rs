@@ -22,7 +22,7 @@ pub(super) struct Atomics {
     next: u64,
 }
 
-/// An operation in progress.
+/// An atomic operation of an API client that awaits its response.
 struct PendingAtomic {
     answer: Responder,
     target: RemotePlace,

@@ -25,7 +25,7 @@ pub(super) struct Staging {
     pub(super) filling: u64,
     /// Pieces that are read but not posted: offset in the memory, and length in bytes.
     pub(super) ready: VecDeque<(u64, u64)>,
-    /// True if nothing more is to be read.
+    /// True if no further piece will be requested.
     pub(super) ended: bool,
     /// Error of a pipe with more bytes than the destination, one sentence.
     pub(super) excess: Option<String>,
@@ -42,7 +42,8 @@ impl Staging {
         self.capacity = capacity;
     }
 
-    /// Returns true if all pieces are read and posted.
+    /// Returns true if no further piece will be requested and none waits to be posted. Pieces of a file may still be
+    /// read.
     pub(super) fn is_done(&self) -> bool {
         self.ended && self.ready.is_empty()
     }

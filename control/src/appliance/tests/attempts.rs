@@ -264,7 +264,8 @@ fn connect_detects_wrong_ulp_in_the_advertisement() {
         let spec = ConnectSpec { ulp: ours, ..ConnectSpec::to_remote(remote("10.0.0.9")) };
         let mut pending = bench.call(Request::Connect(spec));
         let connect = take_connect(&mut bench).unwrap();
-        // The request states bare DDP only. With RDMAP its private data is unchanged, as verbs programs expect it.
+        // Only for bare DDP does the request announce the ULP. With RDMAP the private data is unchanged, as verbs
+        // programs expect.
         let stated = (ours == UlpChoice::Ddp).then_some(UlpKind::Ddp);
         assert_eq!(advert::ulp(&connect.private_data), stated);
         bench.event(Event::Established {

@@ -105,7 +105,7 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// An error of the peer above DDP.
+/// A protocol error of the peer, detected by RDMAP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RdmapError {
     /// Error number.

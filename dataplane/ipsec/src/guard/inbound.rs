@@ -99,7 +99,7 @@ impl Guard {
         }
     }
 
-    /// Retries to take the window for a packet of a pending SA; another worker may have released it.
+    /// Retries `take_window` for a packet of a pending SA, since another worker may have released the anti-replay window.
     #[cold]
     pub(super) fn retry_window(
         &mut self,

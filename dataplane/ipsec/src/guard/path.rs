@@ -12,7 +12,8 @@ use crate::strength::Strength;
 
 /// Age at which a path MTU reported by a router expires (RFC 1191 §6.3, RFC 8201 §4).
 const PATH_MTU_AGE: Duration = Duration::from_secs(600);
-/// Number of an SA's last packets. A router's report is trusted only if it quotes one of them.
+/// Window of quoted sequence numbers, packets. A router's report is trusted only if the packet that it quotes is among the
+/// last ones of the SA.
 const QUOTE_WINDOW: u64 = 1 << 16;
 
 impl Guard {

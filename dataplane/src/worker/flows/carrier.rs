@@ -319,7 +319,8 @@ impl<E: CarrierEndpoint> Carrier<E> {
         retries
     }
 
-    /// Returns true if a retry is planned.
+    /// Returns true if the next hop is to be resolved again, or a last packet without room is to be dropped, at a set
+    /// time.
     pub(in crate::worker) fn has_planned_retry(&self) -> bool {
         self.retry_at.get().is_some()
     }

@@ -494,9 +494,9 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// Ends a stream for the control thread. Reports a pending connect with the event that `connect_failed` returns,
-    /// and posts with a region as flushed. Returns true if the end of an announced or established stream remains to be
-    /// reported.
+    /// Ends a stream for the control thread. A pending connect is reported by the event that `connect_failed` returns.
+    /// Pending posts from regions are reported as flushed. Returns true if the caller must still report the end of an
+    /// announced or established stream.
     pub(in crate::worker) fn end_stream(
         &mut self,
         conn: &mut Conn,

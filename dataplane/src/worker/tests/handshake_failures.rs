@@ -273,8 +273,8 @@ fn association_without_adaptation_or_session_is_reported() {
         // The association comes up, but no Initiate follows.
         for (abort, failure) in [(false, "timeout"), (true, "reset")] {
             let mut net = net_over_sctp(to, config());
-            // The DATA chunk with the Initiate is lost. So is the ABORT that the peer sends when its attempts are used
-            // up, unless `abort`.
+            // Drops the DATA chunk with the Initiate. Without `abort`, also drops the ABORT that host 0 sends when its
+            // attempts are used up.
             net.is_lost = Box::new(move |from, frame| {
                 let chunk = first_chunk_type(frame);
                 from == 0 && (chunk == Some(0) || !abort && chunk == Some(6))

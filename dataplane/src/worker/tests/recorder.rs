@@ -279,7 +279,7 @@ fn closed_window_records_probes_and_reopening() {
     assert!(opened.window > 0 && opened.at() > probe.at());
 }
 
-/// Carries frames between two hosts `times` times, every `time`. `change` is applied to each frame.
+/// Delivers the frames of both hosts to each other, `times` times, `time` apart. `change` is applied to each frame.
 fn carry_frames(
     net: &mut Net,
     time: Duration,

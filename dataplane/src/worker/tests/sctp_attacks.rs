@@ -343,7 +343,7 @@ fn run_without_room(net: &mut Net, time: Duration, mut done: impl FnMut(&mut Hos
     panic!("it takes more than {time:?}");
 }
 
-// A port that accepts no more frames keeps no association: last packets are dropped after a time, and a drain
+// Associations are freed even while the transmit ring is full: last packets are dropped after a time limit, and a drain
 // completes.
 #[test]
 fn full_transmit_ring_does_not_retain_associations() {

@@ -235,7 +235,7 @@ impl Opcode {
 }
 
 impl Operation {
-    /// Returns the opcode.
+    /// Returns the opcode of a descriptor with this operation.
     pub fn opcode(&self) -> Opcode {
         match self {
             Operation::Send { .. } => Opcode::Send,

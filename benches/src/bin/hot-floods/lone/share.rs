@@ -101,7 +101,7 @@ struct StreamPair {
     mixed: usize,
 }
 
-/// Runs a path.
+/// Runs a path: the warm-up, then [`FRAMES`] frames in rounds that `counted` runs.
 pub(crate) fn run(kind: Kind, mix: FrameMix, counted: Runner<'_>) -> anyhow::Result<()> {
     let mut pair = StreamPair::new(kind, mix)?;
     for _ in 0..WARM_UP_TURNS {

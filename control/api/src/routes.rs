@@ -14,7 +14,7 @@ use futures_util::stream;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::access::{Access, Caller, Gate, Role, guard};
+use super::access::{Access, Caller, Gate, RequiredRole, Role, guard};
 use super::app::{App, Json, Params, PathParam, RouteResult};
 use super::call_inputs::{CallInputs, Route, delete, get, post};
 use super::capture;
@@ -110,7 +110,12 @@ pub(super) fn route_table() -> Vec<RouteEntry> {
 /// Routes all calls, each with its role. All handlers are routed through this table.
 pub(super) fn router(app: App, access: Arc<Access>) -> Router {
     let calls = route_table();
-    let gate = Gate::new(access, &calls);
+    let roles = calls.iter().map(|call| RequiredRole {
+        method: call.method.clone(),
+        path: call.path,
+        role: call.role,
+    });
+    let gate = Gate::new(access, roles);
     let routes =
         calls.into_iter().fold(Router::new(), |routes, call| routes.route(call.path, call.handler));
     routes

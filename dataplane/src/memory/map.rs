@@ -2,6 +2,7 @@
 //! are bytes. Each copy asserts that it lies inside the mapping, in release builds too.
 
 pub(super) mod kernel;
+pub(super) mod maps;
 pub(super) mod pieces;
 mod stream;
 
@@ -17,8 +18,8 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 
+use self::maps::{Permit, Slot};
 use self::pieces::{KernelCall, called, pieces};
-use super::maps::{Permit, Slot};
 use super::{MemoryError, ProgressCallback};
 
 /// Bytes of a reserved hugepage. Lengths in reserved hugepages are rounded up to this.

@@ -16,7 +16,6 @@
 
 mod free_thread;
 mod map;
-mod maps;
 pub mod ring;
 #[cfg(test)]
 mod tests;
@@ -31,8 +30,8 @@ use arrayvec::ArrayVec;
 use ddp::memory::{AtomicError, RegionMemory};
 use free_thread::MemoryResources;
 pub use map::kernel::CopyKernel;
+pub use map::maps::{Maps, SHARED_MAPS, SLOTS, SMALL_MEMORY};
 use map::{MIN_STREAMED_LEN, Mapping};
-pub use maps::{Maps, SHARED_MAPS, SLOTS, SMALL_MEMORY};
 use wire::crc32c::Target;
 
 /// Backing of a region.

@@ -11,7 +11,6 @@ use super::audit::PendingCall;
 use super::{Access, Caller, Role};
 use crate::ErrorKind;
 use crate::error::Failure;
-use crate::routes::RouteEntry;
 
 /// The required role of each call, and the access rights of callers.
 #[derive(Clone, Debug)]
@@ -22,20 +21,15 @@ pub(crate) struct Gate {
 
 /// The role that a call requires.
 #[derive(Debug)]
-struct RequiredRole {
-    method: Method,
+pub(crate) struct RequiredRole {
+    pub(crate) method: Method,
     /// Pattern of the path.
-    path: &'static str,
-    role: Role,
+    pub(crate) path: &'static str,
+    pub(crate) role: Role,
 }
 
 impl Gate {
-    pub(crate) fn new(access: Arc<Access>, routes: &[RouteEntry]) -> Gate {
-        let calls = routes.iter().map(|route| RequiredRole {
-            method: route.method.clone(),
-            path: route.path,
-            role: route.role,
-        });
+    pub(crate) fn new(access: Arc<Access>, calls: impl Iterator<Item = RequiredRole>) -> Gate {
         Gate { access, calls: calls.collect() }
     }
 

@@ -27,7 +27,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use config::{AccessSection, AuditSection};
 
-pub(super) use self::gate::{Gate, guard};
+pub(super) use self::gate::{Gate, RequiredRole, guard};
 pub(super) use self::peer::ApiAcceptor;
 pub(super) use self::roles::SocketMode;
 

@@ -21,8 +21,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::MemoryError;
-use super::map::Mapping;
+use super::Mapping;
+use crate::memory::MemoryError;
 
 /// Maximum length in bytes of memory that shares a mapping; one page if pages are longer.
 pub const SMALL_MEMORY: u64 = 16 << 10;
@@ -64,13 +64,13 @@ struct Slab {
 }
 
 /// Mappings that count as in use until it is dropped.
-pub(super) struct Permit {
+pub(in crate::memory) struct Permit {
     maps: Maps,
     number: u64,
 }
 
 /// A slot in use. Dropping it frees the slot; its pages must have been freed.
-pub(super) struct Slot {
+pub(in crate::memory) struct Slot {
     maps: Maps,
     class: usize,
     /// Address of the slab.
@@ -107,7 +107,7 @@ impl Maps {
     ///
     /// # Errors
     /// [`MemoryError::TooManyMaps`]; nothing is counted.
-    pub(super) fn permit(&self, number: u64) -> Result<Permit, MemoryError> {
+    pub(in crate::memory) fn permit(&self, number: u64) -> Result<Permit, MemoryError> {
         let bound = self.0.bound;
         let fits = |in_use: u64| in_use.checked_add(number).filter(|&sum| sum <= bound);
         let counted = self.0.in_use.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
@@ -122,7 +122,7 @@ impl Maps {
     ///
     /// # Errors
     /// All slots are in use, and a further slab cannot be mapped.
-    pub(super) fn take_slot(&self, len: usize) -> Result<Option<Mapping>, MemoryError> {
+    pub(in crate::memory) fn take_slot(&self, len: usize) -> Result<Option<Mapping>, MemoryError> {
         let Some(class) = class_of(len) else { return Ok(None) };
         if let Some(taken) = self.take_free_slot(&mut self.slabs()[class], class, len) {
             return Ok(Some(taken));

@@ -183,7 +183,8 @@ mod tests {
     #[test]
     fn queue_of_the_slow_link_is_in_bytes() {
         let port = "[[port]]\nname = \"p\"\nkind = \"ring\"\nlink = \"l\"\n\
-                    [port.impair]\nrate = \"10 Mbit/s\"\nqueue = \"64 KiB\"\n";
+                    [port.impair]\nrate = \"10 Mbit/s\"\nqueue = \"64 KiB\"\n\
+                    [[interface]]\nname = \"i\"\nport = \"p\"\naddresses = [\"10.0.0.1/24\"]\n";
         let document =
             config::Document::parse(std::path::Path::new("t.toml"), port).expect("a valid file");
         let impairment = document.config.ports[0].impair.as_ref().expect("an impaired port");

@@ -76,9 +76,9 @@ impl Core {
         };
         let pd = changed.pd;
         match listener.change(&mut self.env, section, changed) {
-            Some(replaces) => {
+            Some(config) => {
                 let entries = self.regions.reassign(&moved, pd);
-                self.listeners.restart(&mut self.env, listener, entries, replaces);
+                self.listeners.restart(&mut self.env, listener, config, entries);
                 Ok(true)
             }
             None => {

@@ -73,13 +73,13 @@ impl Listener {
         service_differs(&self.section, section)
     }
 
-    /// Applies a changed section. If the workers must apply the change, returns the number to replace.
+    /// Applies a changed section. Returns the workers' new configuration if they must apply the change.
     pub(in crate::appliance) fn change(
         &mut self,
         env: &mut Env,
         section: ListenerSection,
         changed: PreparedChange,
-    ) -> Option<ListenerId> {
+    ) -> Option<ListenerConfig> {
         let PreparedChange { pd, files, region } = changed;
         let unused = self.files.values().filter(|f| !files.values().any(|k| k == *f));
         unused.for_each(|&file| env.writer.close(file));
@@ -92,8 +92,8 @@ impl Listener {
         let new = worker_config(env, &self.section, self.id());
         // `SetPeers` updates the peers.
         let peers = Arc::clone(&self.at_workers.peers);
-        let is_current = ListenerConfig { peers, ..new } == *self.at_workers;
-        (!is_current).then(|| self.id())
+        let is_current = ListenerConfig { peers, ..new.clone() } == *self.at_workers;
+        (!is_current).then_some(new)
     }
 
     /// Describes the listener for the API.

@@ -187,17 +187,17 @@ impl Listeners {
         self.listeners.insert(listener.section.name.clone(), listener);
     }
 
-    /// Starts a changed listener under a new number, which replaces `replaces`.
+    /// Starts a changed listener with the configuration that [`Listener::change`] returned, under a new number.
     pub(super) fn restart(
         &mut self,
         env: &mut Env,
         mut listener: Listener,
+        config: ListenerConfig,
         moved: Vec<StagEntry<Memory>>,
-        replaces: ListenerId,
     ) {
-        let id = self.allocate_id();
+        let (replaces, id) = (listener.id(), self.allocate_id());
         listener.ids.push(id);
-        listener.at_workers = Arc::new(worker_config(env, &listener.section, id));
+        listener.at_workers = Arc::new(ListenerConfig { id, ..config });
         self.start(env, listener, moved, Some(replaces), None);
     }
 
@@ -245,12 +245,8 @@ impl Listeners {
             if *listener.at_workers.peers == peers {
                 continue;
             }
-            let peers = Arc::new(peers);
-            let id = listener.id();
-            listener.at_workers = Arc::new(ListenerConfig {
-                peers: Arc::clone(&peers),
-                ..ListenerConfig::clone(&listener.at_workers)
-            });
+            let (id, peers) = (listener.id(), Arc::new(peers));
+            Arc::make_mut(&mut listener.at_workers).peers = Arc::clone(&peers);
             env.broadcast(Continuation::PeersSet { name: name.clone() }, |ticket| {
                 Command::SetPeers { listener: id, peers: Arc::clone(&peers), ticket }
             });

@@ -105,7 +105,7 @@ impl<F> Received<F> {
     }
 }
 
-/// Whether a packet may be forwarded to the worker that owns its flow.
+/// Permission to forward a packet to the worker that owns its flow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::worker) enum Forwarding {
     /// The packet was received from a port. Another worker may own its flow.

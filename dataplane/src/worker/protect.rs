@@ -135,9 +135,7 @@ impl<Io: PortIo> Core<Io> {
     ) {
         match self.env.network.is_guarded() {
             true => self.admit(port, packet, now, arrivals),
-            false => {
-                self.classify(port, Received::in_clear(packet), now, Forwarding::Allowed, arrivals)
-            }
+            false => self.classify_in_clear(port, packet, now, arrivals),
         }
     }
 
@@ -155,15 +153,13 @@ impl<Io: PortIo> Core<Io> {
         let (interfaces, guard) = self.env.network.interfaces_and_guard();
         let Some(guard) = guard else { return };
         let Some(at) = demux::local_ip_offset(packet.bytes(), port, interfaces) else {
-            let received = Received::in_clear(packet);
-            return self.classify(port, received, now, Forwarding::Allowed, arrivals);
+            return self.classify_in_clear(port, packet, now, arrivals);
         };
         let bytes = packet.bytes_mut();
         let end = bytes.len();
         let opened = match guard.inbound_verdict(&bytes[at..], now) {
             Ok(InboundVerdict::Clear) => {
-                let received = Received::in_clear(packet);
-                return self.classify(port, received, now, Forwarding::Allowed, arrivals);
+                return self.classify_in_clear(port, packet, now, arrivals);
             }
             Ok(InboundVerdict::Fragment) => {
                 let judged = match demux::is_reassembled_here(bytes, port, interfaces) {
@@ -172,8 +168,7 @@ impl<Io: PortIo> Core<Io> {
                 };
                 match judged {
                     Ok(()) => {
-                        let received = Received::in_clear(packet);
-                        return self.classify(port, received, now, Forwarding::Allowed, arrivals);
+                        return self.classify_in_clear(port, packet, now, arrivals);
                     }
                     Err(reason) => Err(reason),
                 }

@@ -118,8 +118,7 @@ impl<Io: PortIo> Core<Io> {
                 }
             } else {
                 for frame in frames.by_ref().take(STAGE_FRAMES) {
-                    let received = Received::in_clear(Packet::Frame(frame));
-                    self.classify(port, received, now, Forwarding::Allowed, &mut arrivals);
+                    self.classify_in_clear(port, Packet::Frame(frame), now, &mut arrivals);
                 }
             }
             matched +=
@@ -206,6 +205,18 @@ impl<Io: PortIo> Core<Io> {
                 self.classify(port, received, now, Forwarding::Done, arrivals)
             }
         }
+    }
+
+    /// Classifies a packet from a port that no policy protects.
+    #[inline]
+    pub(in crate::worker) fn classify_in_clear(
+        &mut self,
+        port: usize,
+        packet: Packet<Io::Frame>,
+        now: Instant,
+        arrivals: &mut Arrivals<Io::Frame>,
+    ) {
+        self.classify(port, Received::in_clear(packet), now, Forwarding::Allowed, arrivals);
     }
 
     /// First stage: parses the headers of a packet and computes its flow hash. Packets other than TCP and SCTP are

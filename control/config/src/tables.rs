@@ -58,11 +58,11 @@ pub(super) mod port {
         /// Largest IP packet, bytes. At most 65,280 for `ring`, `memif` and `vhost-user`, 3498 for `af_xdp`, 9000 for
         /// the others. Each packet buffer of the port has room for one.
         mtu: u16 = integer_rule(MIN_MTU, MAX_MTU), "1500";
-        /// Where checksums are computed and verified. `offload`: by the device if it supports this, else by the worker.
+        /// Site that computes and verifies checksums. `offload`: by the device if it supports this, else by the worker.
         /// `software`: by the worker. `trusted`: as `software`, but not at all for TCP; only for ports whose frames do
         /// not leave the host.
         checksum: ChecksumMode = word_rule(&ChecksumMode::NAMES), "\"offload\"";
-        /// Where TCP data is segmented. `software`: by the worker. `offload`: by a device with TSO (`pci`) or by the
+        /// Site that segments TCP data. `software`: by the worker. `offload`: by a device with TSO (`pci`) or by the
         /// virtual machine (`vhost-user`) if it supports this and `checksum` is `offload`, else by the worker.
         segmentation: SegmentationMode = word_rule(&SegmentationMode::NAMES),
             "\"offload\" for kind \"vhost-user\", else \"software\"";

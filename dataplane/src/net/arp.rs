@@ -90,8 +90,8 @@ pub fn request(
 
 /// Sends a probe for other users of our address (RFC 5227 §2.1.1).
 pub fn probe(interface: &Interface, address: Ipv4Addr, out: &mut Outbox) {
-    let nobody = Ipv4Addr::UNSPECIFIED;
-    write(interface, ArpOperation::Request, nobody, [0; 6], address, BROADCAST, out);
+    let unspecified = Ipv4Addr::UNSPECIFIED;
+    write(interface, ArpOperation::Request, unspecified, [0; 6], address, BROADCAST, out);
 }
 
 /// Sends an announcement of our address (RFC 5227 §3).

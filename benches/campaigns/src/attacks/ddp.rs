@@ -295,7 +295,7 @@ fn invalidate_foreign_stags(context: &mut AttackContext<'_>) -> Result<()> {
     let (shared, _) = stag(context, "prey-v")?;
     let (secret, _) = stag(context, "secret")?;
     for (what, stag) in
-        [("a shared region", shared), ("another listener's", secret), ("nobody's", 77)]
+        [("a shared region", shared), ("another listener's", secret), ("an unknown STag", 77)]
     {
         context.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_SINK_PORT)?;
@@ -354,13 +354,13 @@ fn send_unsolicited_responses(context: &mut AttackContext<'_>) -> Result<()> {
     let (stag, base) = stag(context, "prey-v")?;
     let response = segments::tagged_segment_with(0x42, stag, base, true, &[0x66; 64]);
     let atomic = segments::rdmap_message(Opcode::AtomicResponse, None, 1, &[0; 12]);
-    for (what, segment) in [("a Read Response", response), ("an Atomic Response", atomic)] {
+    for (what, segment) in [("Read Response", response), ("Atomic Response", atomic)] {
         context.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_VERBS_PORT)?;
         attacker.send_segment(&segment)?;
         let end = attacker.await_end()?;
         if !matches!(end, StreamEnd::Error(_)) {
-            context.report_violation(format!("{what} that nobody asked for: {end:x?}"));
+            context.report_violation(format!("unsolicited {what}: {end:x?}"));
         }
     }
     Ok(())

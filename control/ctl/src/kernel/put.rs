@@ -445,7 +445,7 @@ impl Transfer {
     /// Returns the earlier of the progress time-out and the overall deadline.
     ///
     /// # Errors
-    /// One of them has passed.
+    /// The deadline or the time-out has passed.
     fn next_deadline(&self, during: &'static str) -> Result<Instant, KernelError> {
         let (now, until) = (Instant::now(), self.last_progress + self.timeout);
         match self.deadline {

@@ -54,7 +54,7 @@ pub enum Completed {
 /// Data that a message carried beside its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Carried {
-    /// None.
+    /// No further data.
     Nothing,
     /// The STag of this side that the message invalidated.
     Invalidated(u32),

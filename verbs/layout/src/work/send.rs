@@ -89,7 +89,7 @@ pub enum Operation {
         compare: u64,
         /// Value to store if equal.
         swap: u64,
-        /// Where the original value goes.
+        /// Local buffer for the original value.
         result: AtomicResult,
     },
     /// Atomic fetch and add (RFC 7306 §5) of 64 bits.
@@ -98,7 +98,7 @@ pub enum Operation {
         remote: Remote,
         /// Value to add.
         add: u64,
-        /// Where the original value goes.
+        /// Local buffer for the original value.
         result: AtomicResult,
     },
     /// Immediate Data (RFC 7306 §6). A Write with immediate data is a Write and this.

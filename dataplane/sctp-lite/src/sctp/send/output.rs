@@ -219,7 +219,7 @@ impl Sender {
     }
 
     /// Returns the bytes of user data that may be sent for the first time now, without regard to the congestion window.
-    /// They are limited by the peer's window (RFC 9260 §6.1 A) and the send window. The send window is necessary
+    /// The peer's window (RFC 9260 §6.1 A) and the send window limit them. The send window is necessary
     /// against a peer that reports all chunks but the first in Gap Ack Blocks: such SACKs keep both the congestion
     /// window and the peer's window open.
     pub(super) fn sendable_bytes(&self) -> usize {

@@ -27,6 +27,7 @@ MAY_USE = {
     "dpdk": {"dpdk-sys", "port-kind"},
     "dataplane": {
         "base", "reasons", "wire", "ddp", "link", "tcp-lite", "sctp-lite", "port-kind", "dpdk", "ipsec",
+        "verbs-layout",
     },
     # Plays dialogues against another host. It uses sim for parsing and encoding, not for the stack under test.
     "script": {"base", "wire", "sim", "dataplane", "dpdk"},
@@ -42,6 +43,7 @@ MAY_USE = {
     },
     "ddpd": {"standard", "config", "control", "daemon", "dataplane"},
     "verbs-layout": set(),
+    "verbs-session": set(),
 }
 
 

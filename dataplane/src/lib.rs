@@ -16,6 +16,7 @@ mod ids;
 #[allow(unsafe_code)]
 pub mod memory;
 pub mod port;
+mod signal;
 mod wake;
 mod worker;
 
@@ -44,14 +45,17 @@ pub mod eal {
 
 pub use api::{
     AssociationInfo, AssociationStats, AwaitedEvent, CloseReason, Command, CommandError,
-    CommandRingFull, Connect, ConnectError, ConnectStage, CounterKind, Counters, Dataplane,
-    DataplaneConfig, DropCount, DropReason, EndpointConfig, Event, FailedHandshake, FlowInfo,
-    HandshakeCount, HandshakeFailure, Idle, InterfaceConfig, InterfaceId, IpFields, IpsecConfig,
-    IpsecDrop, IpsecNotice, Limit, LimitInfo, Limits, ListenerConfig, ListenerId, Load, LoadKind,
-    LoadReport, MAX_LATENCY_NANOS, MAX_RECORDINGS, NeighbourInfo, Order, Origin, Pace, PeerFilter,
-    PeerListOwner, PeerLists, PeerRefusal, PeerRule, PortAttachment, PortId, PostFailure,
-    Protection, Record, RecordKind, Recording, ReplayWindows, Route, SaChange, SaConfig,
-    SaDirection, SaDirectionConfig, SaId, SaInfo, SctpConfig, Secret, Service, SourceRemoval,
-    Stall, StartError, StreamInfo, StreamParams, StreamSelection, StreamStats, SynCookieMode,
-    Ticket, Transport, Window, WorkerConfig, WorkerHandle, WorkerId,
+    CommandRingFull, CompletionQueueConfig, Connect, ConnectError, ConnectStage, CounterKind,
+    Counters, Dataplane, DataplaneConfig, DropCount, DropReason, EndpointConfig, Event,
+    FailedHandshake, FlowInfo, HandshakeCount, HandshakeFailure, Idle, InterfaceConfig,
+    InterfaceId, IpFields, IpsecConfig, IpsecDrop, IpsecNotice, Limit, LimitInfo, Limits,
+    ListenerConfig, ListenerId, Load, LoadKind, LoadReport, MAX_LATENCY_NANOS, MAX_QUEUE_PAIRS,
+    MAX_RECORDINGS, NeighbourInfo, Order, Origin, Pace, PeerFilter, PeerListOwner, PeerLists,
+    PeerRefusal, PeerRule, PortAttachment, PortId, PostFailure, ProgramConfig, ProgramEvent,
+    ProgramId, Protection, QueuePairConfig, QueuePairError, QueuePairId, Record, RecordKind,
+    Recording, ReplayWindows, Route, SaChange, SaConfig, SaDirection, SaDirectionConfig, SaId,
+    SaInfo, SctpConfig, Secret, Service, SourceRemoval, Stall, StartError, StreamInfo,
+    StreamParams, StreamSelection, StreamStats, SynCookieMode, Ticket, Transport, Window,
+    WorkerConfig, WorkerHandle, WorkerId,
 };
+pub use signal::Signal;

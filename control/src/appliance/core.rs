@@ -425,6 +425,8 @@ impl Core {
             | Event::Completed { .. }
             | Event::RdmapError { .. }
             | Event::Terminated { .. } => self.on_rdmap(event, now),
+            // No program is registered yet.
+            Event::Program(_) => {}
             Event::Drained => self.on_drained(),
             Event::Stopped => self.on_stopped(),
             Event::LoadDone { stream, ticket, report } => self.with_jobs(now, |jobs, _, out| {

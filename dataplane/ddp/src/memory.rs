@@ -72,6 +72,12 @@ pub trait RegionMemory: Clone + 'static {
     /// is local, not remotely writable and not mapped writable by another program. Such a source needs
     /// no send buffer.
     fn is_stable(&self) -> bool;
+
+    /// True when bytes may be written. Of other memory a table refuses entries with the right to write or to do atomics,
+    /// and the caller never makes it a sink.
+    fn is_writable(&self) -> bool {
+        true
+    }
 }
 
 /// Reasons to refuse an atomic operation.

@@ -32,6 +32,9 @@ pub enum ConnectError {
     /// SCTP in UDP is requested, but no local UDP port is configured for it.
     #[error("this end has no UDP port for SCTP")]
     NoUdpPort,
+    /// The QP of the stream is not registered at this worker, or has a stream already.
+    #[error("the QP is not registered, or has a stream already")]
+    QueuePair,
     /// The worker is draining.
     #[error("the worker is draining")]
     Draining,
@@ -113,6 +116,15 @@ pub enum CommandError {
     /// The worker has no queue of the port.
     #[error("the worker has no queue of this port")]
     NoPort,
+    /// The program is not registered at this worker, or its number is in use.
+    #[error("no such program, or its number is in use")]
+    Program,
+    /// The completion queue is not registered at this worker, its number is in use, or QPs use it.
+    #[error("no such completion queue, its number is in use, or QPs use it")]
+    CompletionQueue,
+    /// The QP is not registered at this worker, or its number is in use or too high.
+    #[error("no such QP, or its number is in use or too high")]
+    QueuePair,
     /// The dataplane was started without IPsec.
     #[error("there is no IPsec")]
     NoIpsec,

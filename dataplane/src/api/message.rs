@@ -19,6 +19,9 @@ use super::info::{NeighbourInfo, StreamInfo};
 use super::ipsec::{IpsecNotice, SaChange, SaInfo};
 use super::load::{Load, LoadReport};
 use super::peers::PeerFilter;
+use super::program::{
+    CompletionQueueConfig, ProgramConfig, ProgramEvent, ProgramId, QueuePairConfig, QueuePairId,
+};
 use super::recording::Recording;
 use super::transport::{CloseReason, EndpointConfig, StreamParams, StreamStats};
 use crate::capture::Tap;
@@ -173,6 +176,52 @@ pub enum Command {
         /// Stream that may send; ignored if it has ended.
         stream: StreamId,
     },
+    /// Registers a local program. Answered by [`Event::Done`].
+    AddProgram {
+        /// The program, with its doorbells at this worker.
+        program: Box<ProgramConfig>,
+        /// Identifies the answer.
+        ticket: Ticket,
+    },
+    /// Removes a local program, its QPs and its CQs. Streams of its QPs are reset. Answered by [`Event::Done`]: from then
+    /// on this worker touches neither the queues nor, through its QPs, the memory of the program.
+    RemoveProgram {
+        /// Program to remove.
+        program: ProgramId,
+        /// Identifies the answer.
+        ticket: Ticket,
+    },
+    /// Registers a completion queue. Answered by [`Event::Done`].
+    AddCompletionQueue {
+        /// The queue at this worker.
+        queue: Box<CompletionQueueConfig>,
+        /// Identifies the answer.
+        ticket: Ticket,
+    },
+    /// Removes a completion queue that no QP of this worker uses. Answered by [`Event::Done`].
+    RemoveCompletionQueue {
+        /// Program that owns the CQ.
+        program: ProgramId,
+        /// Number of the CQ.
+        number: u32,
+        /// Identifies the answer.
+        ticket: Ticket,
+    },
+    /// Registers a QP, before the [`Connect`](Self::Connect) or [`Accept`](Self::Accept) of its stream. Answered by
+    /// [`Event::Done`].
+    AddQueuePair {
+        /// The QP with its queues.
+        pair: Box<QueuePairConfig>,
+        /// Identifies the answer.
+        ticket: Ticket,
+    },
+    /// Removes a QP. Its stream is reset. Posts that are not complete have no completion. Answered by [`Event::Done`].
+    RemoveQueuePair {
+        /// QP to remove.
+        id: QueuePairId,
+        /// Identifies the answer.
+        ticket: Ticket,
+    },
     /// Starts a load on a stream. Always answered by [`Event::LoadDone`].
     Load {
         /// Stream that runs the load; at most one at a time.
@@ -287,6 +336,9 @@ pub enum Service {
     /// The worker discards Sends and Immediate Data and reposts their buffers. The control thread receives the same as
     /// with `Echo`.
     Sink,
+    /// The queue pair of a local program. The control thread receives the events of the stream's start and end, none of
+    /// messages. Requires RDMAP.
+    Program(QueuePairId),
 }
 
 /// Parameters of a connect.
@@ -618,6 +670,8 @@ pub enum Event {
         /// Resumed stream.
         stream: StreamId,
     },
+    /// An event about a local program. At most one for each QP and each CQ.
+    Program(ProgramEvent),
     /// Answers [`Command::Drain`]: no stream or association is left.
     Drained,
     /// Answers [`Command::Stop`]: the thread ends.

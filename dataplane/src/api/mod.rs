@@ -12,6 +12,7 @@ mod ipsec;
 mod load;
 mod message;
 mod peers;
+mod program;
 mod recording;
 mod transport;
 
@@ -34,6 +35,10 @@ pub use message::{Command, Connect, Event, Service, SourceRemoval, StreamSelecti
 pub use peers::{PeerFilter, PeerListOwner, PeerLists, PeerRefusal, PeerRule};
 pub use port_kind::Secret;
 pub use port_kind::policy::{Idle, IpFields, LocalPorts, Route, SynCookieMode};
+pub use program::{
+    CompletionQueueConfig, MAX_QUEUE_PAIRS, ProgramConfig, ProgramEvent, ProgramId,
+    QueuePairConfig, QueuePairError, QueuePairId,
+};
 pub use recording::{AwaitedEvent, MAX_RECORDINGS, Record, RecordKind, Recording};
 pub use transport::{CloseReason, EndpointConfig, Origin, SctpConfig, StreamParams, StreamStats};
 

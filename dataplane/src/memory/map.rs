@@ -8,7 +8,8 @@ mod stream;
 
 use std::ffi::c_void;
 use std::io::Error;
-use std::os::fd::{AsFd, OwnedFd};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,6 +18,7 @@ use wire::crc32c::Target;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
+use verbs_layout::Word;
 
 use self::maps::{Permit, Slot};
 use self::pieces::{KernelCall, called, pieces};
@@ -165,6 +167,52 @@ impl Mapping {
         let mapping = Mapping::from_raw(start, len);
         mapping.advise(Advice::LinuxHugepage);
         Ok((mapping, fd))
+    }
+
+    /// Maps parts of a program's arena one after the other: the first byte of each part follows the last of the one
+    /// before. No page is made present. Offsets and lengths of `parts` are multiples of the page size and lie within the
+    /// file, whose size is sealed.
+    pub(super) fn view(
+        file: BorrowedFd<'_>,
+        parts: &[Range<u64>],
+        writable: bool,
+    ) -> Result<Mapping, MemoryError> {
+        let len = parts.iter().map(|part| part.end - part.start).sum::<u64>() as usize;
+        // SAFETY: no address is requested, so no existing mapping is replaced. The range has no access rights.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(
+                ptr::null_mut(),
+                len,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        };
+        let mapping = Mapping::from_raw(start.map_err(|e| allocation_error(len, e))?, len);
+        let rights = if writable { read_write() } else { ProtFlags::READ };
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        let mut at = 0;
+        for part in parts {
+            let len = (part.end - part.start) as usize;
+            // SAFETY: `at..at + len` lies inside the new range, whose length is the sum of all parts; only this part of it
+            // is replaced. The file is sealed, so no access inside the mapping passes its end.
+            unsafe {
+                let place = mapping.start.as_ptr().add(at).cast();
+                rustix::mm::mmap(place, len, rights, flags, file, part.start)
+            }
+            .map_err(|e| allocation_error(len, e))?;
+            at += len;
+        }
+        mapping.exclude_from_core_dumps();
+        Ok(mapping)
+    }
+
+    /// Returns the mapped memory as words that this process and a program access atomically.
+    pub(super) fn words(&self) -> &[Word] {
+        let start = self.start.as_ptr().cast::<Word>();
+        // SAFETY: these words lie inside the mapping, which outlives the reference, and a mapping is page-aligned. They are
+        // atomics, so that writes of the program do not break the shared reference. No region memory is made of a mapping
+        // that holds queues, so this process does not copy to it by pointer.
+        unsafe { std::slice::from_raw_parts(start, self.len / size_of::<Word>()) }
     }
 
     /// Locks present and future pages. If the limit forbids it, adds a statement and returns false. Call it before the
@@ -336,13 +384,33 @@ impl Mapping {
         on_progress(self.len as u64)
     }
 
-    fn populate_piece(&self, at: usize, len: usize) -> Result<(), MemoryError> {
-        called(KernelCall::Populate, len);
-        // SAFETY: the range is a part of this mapping; populating for writing changes no byte.
-        let populated = unsafe {
-            let start = self.start.as_ptr().add(at).cast();
-            rustix::mm::madvise(start, len, Advice::LinuxPopulateWrite)
+    /// Makes every page of a view present, so that no later access faults unless the program frees pages. Other
+    /// processes may use the bytes meanwhile.
+    pub(super) fn prefault_view(
+        &self,
+        writable: bool,
+        on_progress: ProgressCallback<'_>,
+    ) -> Result<(), MemoryError> {
+        let advice = match writable {
+            true => Advice::LinuxPopulateWrite,
+            false => Advice::LinuxPopulateRead,
         };
+        for piece in pieces(self.len) {
+            on_progress(piece.start as u64)?;
+            self.advise_populate(piece.start, piece.len(), advice)
+                .map_err(|error| allocation_error(self.len, error))?;
+        }
+        on_progress(self.len as u64)
+    }
+
+    fn advise_populate(&self, at: usize, len: usize, advice: Advice) -> Result<(), Errno> {
+        called(KernelCall::Populate, len);
+        // SAFETY: the range is a part of this mapping; populating changes no byte.
+        unsafe { rustix::mm::madvise(self.start.as_ptr().add(at).cast(), len, advice) }
+    }
+
+    fn populate_piece(&self, at: usize, len: usize) -> Result<(), MemoryError> {
+        let populated = self.advise_populate(at, len, Advice::LinuxPopulateWrite);
         match populated {
             Ok(()) => Ok(()),
             // Kernels before Linux 5.14 lack MADV_POPULATE_WRITE.
@@ -406,11 +474,11 @@ fn read_write() -> ProtFlags {
     ProtFlags::READ | ProtFlags::WRITE
 }
 
-fn system_error(action: &'static str, error: Errno) -> MemoryError {
+pub(super) fn system_error(action: &'static str, error: Errno) -> MemoryError {
     MemoryError::System { what: action, error: Error::from(error) }
 }
 
-fn allocation_error(len: usize, error: Errno) -> MemoryError {
+pub(super) fn allocation_error(len: usize, error: Errno) -> MemoryError {
     match error {
         Errno::NOMEM | Errno::FAULT | Errno::FBIG => {
             MemoryError::NoMemory { len: len as u64, available: available_memory().unwrap_or(0) }

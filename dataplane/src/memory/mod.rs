@@ -14,8 +14,10 @@
 //! All `unsafe` code of the crate is in this module. Left out: access rights of peers (`ddp`), and writing a
 //! staged file back (`control`).
 
+mod arena;
 mod free_thread;
 mod map;
+mod queue_area;
 pub mod ring;
 #[cfg(test)]
 mod tests;
@@ -26,12 +28,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+pub use arena::{Arena, ViewConfig};
 use arrayvec::ArrayVec;
 use ddp::memory::{AtomicError, RegionMemory};
 use free_thread::MemoryResources;
 pub use map::kernel::CopyKernel;
 pub use map::maps::{Maps, SHARED_MAPS, SLOTS, SMALL_MEMORY};
 use map::{MIN_STREAMED_LEN, Mapping};
+pub use queue_area::{CompletionProducer, DoorbellScanner, QueueArea, QueueError, RingConsumer};
+use verbs_layout::session::AreaError;
 use wire::crc32c::Target;
 
 /// Backing of a region.
@@ -142,6 +147,24 @@ pub enum MemoryError {
         /// Bytes read before the end.
         read: u64,
     },
+    /// The range of a program's arena is not within it.
+    #[error("bytes {start} to {end} are not whole pages within an arena of {len} bytes")]
+    ArenaRange {
+        /// First byte.
+        start: u64,
+        /// Byte behind the last one.
+        end: u64,
+        /// Length of the arena in bytes.
+        len: u64,
+    },
+    /// The length of an area of queues is refused.
+    #[error("an area of {len} bytes for queues: {error}")]
+    QueueArea {
+        /// Requested length, bytes.
+        len: u64,
+        /// The layout's error.
+        error: AreaError,
+    },
     /// The caller cancelled the preparation.
     #[error("cancelled while its memory was prepared")]
     Cancelled,
@@ -176,6 +199,8 @@ struct Inner {
     mapping: Mapping,
     len: u64,
     stable: bool,
+    /// False for a view that only the program writes to.
+    writable: bool,
     shared: Option<OwnedFd>,
     locked: bool,
     /// True if the mapping is in reserved hugepages.
@@ -200,6 +225,7 @@ impl Memory {
             mapping: Mapping::empty(),
             len: 0,
             stable: false,
+            writable: true,
             shared: None,
             locked: false,
             huge: false,
@@ -244,9 +270,17 @@ impl Memory {
         }
         let huge = populated;
         let stable = shared.is_none() && !config.remote_write;
-        let (len, charge) = (config.len, OnceLock::new());
-        let inner = Inner { mapping, len, stable, shared, locked, huge, statements, charge };
-        Ok(Memory(Arc::new(inner)))
+        Ok(Memory(Arc::new(Inner {
+            mapping,
+            len: config.len,
+            stable,
+            writable: true,
+            shared,
+            locked,
+            huge,
+            statements,
+            charge: OnceLock::new(),
+        })))
     }
 
     /// Attaches `charge`, which is dropped after the last handle is dropped and the memory unmapped. Memory has
@@ -395,6 +429,10 @@ impl RegionMemory for Memory {
 
     fn is_stable(&self) -> bool {
         self.0.stable
+    }
+
+    fn is_writable(&self) -> bool {
+        self.0.writable
     }
 }
 

@@ -48,6 +48,7 @@ pub(super) fn is_final(reason: &ConnectError) -> bool {
                 | CloseReason::Sctp(Ended::RejectedByPeer { .. })
         ) | ConnectError::TooManyStreams
             | ConnectError::NoUdpPort
+            | ConnectError::QueuePair
             | ConnectError::Draining
             | ConnectError::PrivateData(_)
             | ConnectError::Session(_)

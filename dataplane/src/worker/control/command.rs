@@ -83,6 +83,14 @@ impl<Io: PortIo> Core<Io> {
                     env.make_ready(&mut stream);
                 }
             }
+            Command::AddProgram { ticket, .. }
+            | Command::RemoveProgram { ticket, .. }
+            | Command::AddCompletionQueue { ticket, .. }
+            | Command::RemoveCompletionQueue { ticket, .. }
+            | Command::AddQueuePair { ticket, .. }
+            | Command::RemoveQueuePair { ticket, .. } => {
+                self.report_done(ticket, Err(CommandError::Program));
+            }
             Command::Load { stream, load, ticket } => self.start_load(stream, load, ticket, now),
             Command::StopLoad { stream } => self.stop_load(stream, now),
             Command::Close { stream, abort } => {

@@ -10,12 +10,12 @@ use tcp_lite::tcp::State;
 use super::recorder::record_session_error;
 use crate::api::{
     CloseReason, Connect, ConnectError, Event, HandshakeFailure, InterfaceId, ListenerId,
-    PostFailure, RecordKind, Service, StreamInfo, StreamParams, StreamStats, Ticket,
+    PostFailure, RecordKind, StreamInfo, StreamParams, StreamStats, Ticket,
 };
 use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::worker::flows::associations::{Association, Associations};
-use crate::worker::flows::conn::{Conn, Stage, Stream};
+use crate::worker::flows::conn::{Conn, ServiceKind, Stage, Stream};
 use crate::worker::flows::listeners::AcceptProgress;
 use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::{Core, Env, Phase};
@@ -201,10 +201,10 @@ impl<Io: PortIo> Env<Io> {
         let (id, service) = (stream.conn.id, stream.conn.service);
         let event = match event {
             ddp::Event::TaggedDelivered { stag, to, len, rsvd_ulp } => match service {
-                Service::Control | Service::Region => {
+                ServiceKind::Control | ServiceKind::Region | ServiceKind::Program => {
                     Event::TaggedDelivered { stream: id, stag, to, len, rsvd_ulp }
                 }
-                Service::Echo | Service::Sink => return,
+                ServiceKind::Echo | ServiceKind::Sink => return,
             },
             ddp::Event::UntaggedDelivered { qn, msn, data, rsvd_ulp } => {
                 match self.handle_untagged(stream, qn, data, rsvd_ulp, now) {

@@ -22,10 +22,32 @@ pub(in crate::worker) struct Conn {
     pub(in crate::worker) stage: Stage,
     pub(in crate::worker) created_at: Instant,
     /// Service that handles received messages.
-    pub(in crate::worker) service: Service,
+    pub(in crate::worker) service: ServiceKind,
     pub(in crate::worker) transient: Lazy<TransientState>,
     /// Load generator on this stream.
     pub(in crate::worker) load: Option<Box<RunningLoad>>,
+}
+
+/// [`Service`] of a stream in one byte. The QP of a program is in the [`TransientState`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::worker) enum ServiceKind {
+    Control,
+    Region,
+    Echo,
+    Sink,
+    Program,
+}
+
+impl From<Service> for ServiceKind {
+    fn from(service: Service) -> ServiceKind {
+        match service {
+            Service::Control => ServiceKind::Control,
+            Service::Region => ServiceKind::Region,
+            Service::Echo => ServiceKind::Echo,
+            Service::Sink => ServiceKind::Sink,
+            Service::Program(_) => ServiceKind::Program,
+        }
+    }
 }
 
 // An idle stream may take 1024 bytes in all, tables and boxed state included.
@@ -184,7 +206,7 @@ impl Conn {
                 AcceptInfo::NONE
             }
         };
-        let (stage, service) = (Stage::Starting, Service::Control);
+        let (stage, service) = (Stage::Starting, ServiceKind::Control);
         Conn {
             id,
             lower,

@@ -20,6 +20,7 @@
 //! | `AssociationClosed` | a peer | one for an association; none is accepted while the ring is short of room |
 //! | `LoadDone`, `Done`, `Streams`, `Recordings`, `Neighbours` | commands | none is read while the ring is short of room |
 //! | `Confirming`, `Sas` | commands | one for a command; none is read while the ring is short of room |
+//! | `Program` | a local program | one for each QP and each CQ |
 //! | `Drained`, `Stopped`, `Failed` | commands, a defect | one each |
 //!
 //! *Credit.* A stream may have [`MIN_CREDIT`] unread events in any case, and up to a quarter of the ring while more

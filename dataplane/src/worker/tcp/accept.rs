@@ -368,7 +368,7 @@ impl<Io: PortIo> Core<Io> {
         if let Some(conn) =
             self.streams.find_stream(stream).and_then(|slot| self.streams.get_mut(slot))
         {
-            conn.service = service;
+            conn.service = service.into();
             if service == Service::Echo {
                 conn.transient.echo_count = echoed;
             }

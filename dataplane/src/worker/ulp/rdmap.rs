@@ -18,7 +18,7 @@ use crate::api::{Event, RecordKind, Service, Ticket};
 use crate::io::PortIo;
 use crate::worker::Env;
 use crate::worker::control::recorder::record_session_error;
-use crate::worker::flows::conn::{Conn, Stream};
+use crate::worker::flows::conn::{Conn, ServiceKind, Stream};
 use crate::worker::flows::echo::Answer;
 use crate::worker::flows::running_load::SEND_QUEUE;
 
@@ -38,10 +38,10 @@ impl<Io: PortIo> Env<Io> {
                 return;
             }
             RdmapEvent::Received { data, solicited, invalidated } => match service {
-                Service::Control | Service::Region => {
+                ServiceKind::Control | ServiceKind::Region | ServiceKind::Program => {
                     Event::Received { stream: id, data, solicited, invalidated }
                 }
-                Service::Echo | Service::Sink => {
+                ServiceKind::Echo | ServiceKind::Sink => {
                     self.serve_message(stream, SEND_QUEUE, || {
                         let source = Source::Bytes(Arc::from(data.as_slice()));
                         let (invalidate, cookie) = (None, Cookie::SERVICE);
@@ -55,10 +55,10 @@ impl<Io: PortIo> Env<Io> {
                 }
             },
             RdmapEvent::Immediate { data, solicited } => match service {
-                Service::Control | Service::Region => {
+                ServiceKind::Control | ServiceKind::Region | ServiceKind::Program => {
                     Event::Immediate { stream: id, data, solicited }
                 }
-                Service::Echo | Service::Sink => {
+                ServiceKind::Echo | ServiceKind::Sink => {
                     return self.serve_message(stream, SEND_QUEUE, || {
                         let cookie = Cookie::SERVICE;
                         Answer::Rdmap(WorkRequest::Immediate { data, solicited, cookie })
@@ -67,13 +67,13 @@ impl<Io: PortIo> Env<Io> {
             },
             RdmapEvent::WriteDelivered { stag, to, len } => match service {
                 // The STag of an RDMA Write without payload was not checked.
-                Service::Region if len > 0 => {
+                ServiceKind::Region if len > 0 => {
                     Event::TaggedDelivered { stream: id, stag, to, len, rsvd_ulp: 0 }
                 }
                 _ => return,
             },
             RdmapEvent::AtomicServed { stag, to } => match service {
-                Service::Region => {
+                ServiceKind::Region => {
                     Event::TaggedDelivered { stream: id, stag, to, len: 8, rsvd_ulp: 0 }
                 }
                 _ => return,
@@ -136,7 +136,7 @@ impl<Io: PortIo> Env<Io> {
             return None;
         }
         let service = stream.conn.service;
-        if !matches!(service, Service::Echo | Service::Sink) || qn == ERROR_QUEUE {
+        if !matches!(service, ServiceKind::Echo | ServiceKind::Sink) || qn == ERROR_QUEUE {
             return Some(data);
         }
         self.serve_message(stream, qn, || {
@@ -151,7 +151,7 @@ impl<Io: PortIo> Env<Io> {
 
     /// Serves a message of an Echo or Sink stream. `answer` is called only for Echo.
     fn serve_message(&mut self, stream: &mut Stream<'_>, qn: Qn, answer: impl FnOnce() -> Answer) {
-        if stream.conn.service == Service::Echo {
+        if stream.conn.service == ServiceKind::Echo {
             stream.conn.transient.answers.push_back(answer());
             return self.post_answers(stream);
         }
@@ -163,7 +163,7 @@ impl<Io: PortIo> Env<Io> {
     /// posted (RFC 5041 §6.2.1). The control thread closes other streams.
     #[cold]
     pub(in crate::worker) fn handle_peer_close(&mut self, stream: &mut Stream<'_>, now: Instant) {
-        if !matches!(stream.conn.service, Service::Echo | Service::Sink) {
+        if !matches!(stream.conn.service, ServiceKind::Echo | ServiceKind::Sink) {
             return;
         }
         if !stream.conn.transient.answers.is_empty() {

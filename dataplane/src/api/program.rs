@@ -1,0 +1,147 @@
+//! Local programs at a worker: their queues, as the control thread registers them, and events about them.
+//!
+//! The program posts operations by shared memory, and the worker serves them ([`verbs_layout`]); the control thread is not
+//! involved. A queue pair (QP) is registered at the worker of its stream, before the [`Command::Connect`] or
+//! [`Command::Accept`] whose [`Service`] names it. The completion queues of a QP are registered before it.
+//!
+//! [`Command::Connect`]: crate::Command::Connect
+//! [`Command::Accept`]: crate::Command::Accept
+//! [`Service`]: crate::Service
+
+use std::sync::Arc;
+
+use ddp::PdId;
+use verbs_layout::completion::CompletionError;
+use verbs_layout::doorbell;
+use verbs_layout::ring::RingError;
+use verbs_layout::work::DescriptorError;
+
+use crate::memory::{CompletionProducer, DoorbellScanner, RingConsumer};
+use crate::signal::Signal;
+
+/// A local program, numbered by the control thread. A number is not reused within a run.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ProgramId(pub u32);
+
+/// A queue pair of a program.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct QueuePairId {
+    /// Program that owns the QP.
+    pub program: ProgramId,
+    /// Number of the QP, unique within its program, below [`MAX_QUEUE_PAIRS`].
+    pub number: u32,
+}
+
+/// Maximum number of QPs of a program: each has two doorbells.
+pub const MAX_QUEUE_PAIRS: u32 = doorbell::QUEUES / 2;
+
+impl QueuePairId {
+    /// Returns the doorbell of the send queue.
+    pub const fn send_doorbell(self) -> u32 {
+        2 * self.number
+    }
+
+    /// Returns the doorbell of the receive queue.
+    pub const fn receive_doorbell(self) -> u32 {
+        2 * self.number + 1
+    }
+}
+
+/// A program at one worker.
+#[derive(Debug)]
+pub struct ProgramConfig {
+    /// Number of the program.
+    pub id: ProgramId,
+    /// Doorbells of the program's queues at this worker.
+    pub doorbells: DoorbellScanner,
+    /// The program's wake-ups of this worker. The program sends them only while the worker sleeps.
+    pub wake: Signal,
+    /// Maximum number of doorbells and descriptors that the worker processes in a turn, at least 1. Others wait.
+    pub budget: u32,
+}
+
+/// A completion queue (CQ) at one worker. A program's CQ has one ring for each worker.
+#[derive(Debug)]
+pub struct CompletionQueueConfig {
+    /// Program that owns the CQ.
+    pub program: ProgramId,
+    /// Number of the CQ, unique within its program.
+    pub number: u32,
+    /// Queue to which this worker writes.
+    pub queue: CompletionProducer,
+    /// Channel for requested notifications, shared by the CQs of the channel; `None` if the program polls.
+    pub channel: Option<Arc<Signal>>,
+}
+
+/// A QP at the worker of its stream.
+#[derive(Debug)]
+pub struct QueuePairConfig {
+    /// Number of the QP.
+    pub id: QueuePairId,
+    /// Protection domain of the QP. Its posts may use memory regions of this domain.
+    pub pd: PdId,
+    /// Send queue (SQ).
+    pub sends: RingConsumer,
+    /// Maximum number of posted operations that are not complete, at least 1. Descriptors beyond it stay in the SQ.
+    pub max_sends: u32,
+    /// Receive queue (RQ).
+    pub receives: RingConsumer,
+    /// Maximum number of posted receives that are not complete, at least 1. Descriptors beyond it stay in the RQ.
+    pub max_receives: u32,
+    /// CQ of the send queue.
+    pub send_completions: u32,
+    /// CQ of the receive queue.
+    pub receive_completions: u32,
+    /// True to keep copies of sent data, for a program that may change a source before its completion.
+    pub copy_sources: bool,
+}
+
+/// An event about a program that is not a completion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProgramEvent {
+    /// A QP cannot continue. Its stream ends with a Terminate or a reset, and its posts are flushed.
+    QueuePairFailed {
+        /// The QP.
+        id: QueuePairId,
+        /// Why it failed.
+        reason: QueuePairError,
+    },
+    /// A CQ cannot be used further. Its QPs have failed.
+    CompletionQueueFailed {
+        /// Program that owns the CQ.
+        program: ProgramId,
+        /// Number of the CQ.
+        number: u32,
+        /// Why it failed.
+        reason: CompletionError,
+    },
+}
+
+/// Reason why a QP failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum QueuePairError {
+    /// The program broke the rules of the SQ.
+    #[error("send queue: {0}")]
+    SendQueue(RingError),
+    /// The program broke the rules of the RQ.
+    #[error("receive queue: {0}")]
+    ReceiveQueue(RingError),
+    /// A descriptor of the SQ is invalid.
+    #[error("send request: {0}")]
+    SendDescriptor(DescriptorError),
+    /// A descriptor of the RQ is invalid.
+    #[error("receive request: {0}")]
+    ReceiveDescriptor(DescriptorError),
+    /// An SGE of a send request is not within a memory region of the QP's domain, or lacks the right to be written.
+    #[error("send request: an SGE is not within a memory region with the needed right")]
+    SendProtection,
+    /// An SGE of a receive request is not within a writable memory region of the QP's domain.
+    #[error("receive request: an SGE is not within a writable memory region")]
+    ReceiveProtection,
+    /// The stream cannot perform the operation.
+    #[error("the operation cannot be performed on this stream")]
+    Operation,
+    /// A CQ of the QP has failed.
+    #[error("a completion queue of the QP has failed")]
+    CompletionQueue,
+}

@@ -1,0 +1,69 @@
+//! Wake-ups between a worker and a local program: a pair of connected sockets, one end each.
+//!
+//! Not an eventfd: both sides would share one file description, and with it its flags. A program that clears `O_NONBLOCK`
+//! and drains or fills the counter would block the worker. Calls on a socket state for themselves that they do not wait.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+
+/// Bytes read by one [`Signal::drain`]. A program that sends more only keeps the worker awake.
+const MAX_DRAINED: usize = 512;
+
+/// This process's end of a pair.
+#[derive(Debug)]
+pub struct Signal(OwnedFd);
+
+impl Signal {
+    /// Creates a pair: this process's end, and the end that is passed to the program.
+    ///
+    /// # Errors
+    /// The system makes no sockets.
+    pub fn pair() -> Result<(Signal, OwnedFd), Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        Ok((Signal(ours), theirs))
+    }
+
+    /// Makes the program's end readable. Never waits.
+    pub fn notify(&self) {
+        // A full buffer is readable, and a program that has closed its end needs no notification.
+        let _ = rustix::net::send(&self.0, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+
+    /// Consumes the program's wake-ups. Never waits. Returns false once the program has closed its end.
+    pub fn drain(&self) -> bool {
+        let mut bytes = [0; MAX_DRAINED];
+        match rustix::net::recv(&self.0, &mut bytes, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => false,
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => true,
+            Err(_) => false,
+        }
+    }
+}
+
+impl AsFd for Signal {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_never_wait_and_report_the_end() {
+        let (ours, theirs) = Signal::pair().unwrap();
+        assert!(ours.drain(), "nothing was sent");
+        // A program may clear O_NONBLOCK of its own end and never read: more signals than a buffer holds.
+        rustix::io::ioctl_fionbio(&theirs, false).unwrap();
+        (0..100_000).for_each(|_| ours.notify());
+        assert_eq!(rustix::net::send(&theirs, &[0; 1000], SendFlags::empty()), Ok(1000));
+        assert!(ours.drain() && ours.drain() && ours.drain(), "512 bytes each");
+        drop(theirs);
+        ours.notify();
+        assert!(!ours.drain());
+    }
+}

@@ -10,7 +10,7 @@ use crate::worker::flows::streams::Streams;
 const MAX_STEPS: u32 = 4;
 /// Streams of a queue that are prefetched at the same time: one at each step, and the one being served.
 const PREFETCH_STREAMS: usize = MAX_STEPS as usize + 1;
-/// Maximum number of streams for which nothing is prefetched: their state stays in the second-level cache.
+/// Up to this number of streams, nothing is prefetched: their state stays in the second-level cache.
 pub(in crate::worker) const PREFETCH_THRESHOLD: usize = 256;
 
 impl Streams {

@@ -174,7 +174,7 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// Handles the acknowledgement of the oldest `answers` answers of an Echo.
+    /// Handles the acknowledgement of the oldest `answers` answers of an Echo stream.
     pub(in crate::worker) fn acknowledge_answers(&mut self, stream: &mut Stream<'_>, answers: u32) {
         for _ in 0..answers {
             let Some(pending) = stream.conn.transient.get_mut() else { break };
@@ -225,7 +225,7 @@ impl<Io: PortIo> Env<Io> {
 }
 
 impl Service {
-    /// Disables the events that the service does not use.
+    /// Disables the tagged delivery events of bare DDP for Echo and Sink, which do not use them.
     pub(in crate::worker) fn configure(self, ulp: &mut UlpConfig) {
         if let (Service::Echo | Service::Sink, UlpConfig::Ddp(config)) = (self, ulp) {
             config.tagged_events = false;

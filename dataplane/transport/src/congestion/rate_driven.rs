@@ -28,7 +28,7 @@ const BURST: Nanos = Nanos::from_micros(100);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Phase {
-    /// The rate grows by at least a quarter within three rounds.
+    /// Lasts until the rate has not grown by a quarter for three rounds.
     #[default]
     Startup,
     Drain,
@@ -36,7 +36,7 @@ enum Phase {
     Cycle(usize),
 }
 
-/// Boxed: the other controllers take eight bytes per stream.
+/// The state is boxed, because the other controllers take eight bytes per stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RateDriven(Box<State>);
 
@@ -123,7 +123,7 @@ impl Controller for RateDriven {
         }
     }
 
-    /// Keeps the measurements.
+    /// Keeps the measurements: a spurious loss episode does not affect them.
     fn undo(&mut self, _prior: &Self) {}
 
     fn pace(&self, window: &Window, smss: u64, PacedPath { srtt, .. }: PacedPath) -> Option<Pace> {
@@ -149,8 +149,8 @@ mod tests {
     const MS: fn(u64) -> Instant = Instant::from_millis;
     const SMSS: u64 = 1000;
 
-    /// Ten runs in flight of 10 kB each, one per millisecond, each acknowledged ten milliseconds later: 10
-    /// MB/s.
+    /// Returns a congestion state after 100 runs of 10 kB, one per millisecond. Each run is acknowledged ten
+    /// milliseconds later: 10 MB/s.
     fn congestion_with_samples() -> Congestion {
         let mut c = Congestion::new(CongestionControl::RateDriven, 1 << 20, SMSS as usize, 10);
         assert!(c.needs_samples());

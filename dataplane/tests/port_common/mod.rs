@@ -202,8 +202,8 @@ impl Exchange {
         assert_eq!(&frame.data()[42..], payload);
     }
 
-    /// Returns true if a frame from the port reaches a socket of the kernel. For interfaces that have just come up: the
-    /// kernel may still drop the first frames.
+    /// Returns true if a frame from the port reaches a socket of the kernel within 200 ms. Used for interfaces that
+    /// have just come up, because the kernel may still drop the first frames.
     #[allow(dead_code)]
     pub(crate) fn reaches_kernel(&self, queue: &mut PortQueue) -> bool {
         let socket = UdpSocket::bind((self.kernel, 0)).unwrap();

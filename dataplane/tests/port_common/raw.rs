@@ -13,7 +13,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 /// Length of the shared memory in bytes. Guest addresses begin at 0.
 pub(crate) const MEMORY: u64 = 16 << 20;
-/// The frontend's virtual address of the memory. Addresses of rings are relative to this address space.
+/// The frontend's virtual address of the memory. Ring addresses are given in this address space.
 pub(crate) const USERSPACE_BASE: u64 = 0x10_0000_0000;
 /// Number of entries of a ring.
 pub(crate) const RING_SIZE: u16 = 256;

@@ -245,7 +245,7 @@ mod tests {
         assert_eq!((records.lost.len(), records.edge), (0, 0));
     }
 
-    // RFC 8985 §6.2: retransmissions are lost by the time of the last transmission.
+    // RFC 8985 §6.2: the time of the last transmission decides whether a retransmitted record is lost.
     #[test]
     fn resent_record_is_lost_by_its_last_transmission_time() {
         let fates = vec![Fate::LostOrRetransmitted; 5];

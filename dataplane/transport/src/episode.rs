@@ -24,7 +24,8 @@
 //! Then D-SACKs are proof if all of them are credited (A.4) and none came with the first report of its range
 //! (A.1).
 //!
-//! Users box an episode, because a connection without losses has none. Memory is bounded by [`MAX_AWAITING_DSACK`].
+//! An episode is stored in a `Box`, because a connection without losses has none. Memory is bounded by
+//! [`MAX_AWAITING_DSACK`].
 
 use base::Instant;
 

@@ -8,10 +8,8 @@
 //! | attack | attacker | test |
 //! |---|---|---|
 //! | blind resets, SYNs, text | off-path, knows ports and window | [`blind`] |
-//! | challenge ACKs exhausted | off-path, knows ports and window |
-//! `blind::exhausted_challenge_acks_leave_other_streams_theirs` |
-//! | acknowledgements of data never sent | off-path, knows ports and window |
-//! `blind::blind_optimistic_acks_are_dropped` |
+//! | challenge ACKs exhausted | off-path, knows the window | `blind::exhausted_challenge_acks_leave_other_streams_theirs` |
+//! | acknowledgements of data never sent | off-path, knows the window | `blind::blind_optimistic_acks_are_dropped` |
 //! | SYN flood: half-open streams, cookies | any host, forged addresses | [`floods`] |
 //! | half-open and idle streams | a peer, its own address | `floods::handshakes_without_mpa_request_are_bounded_per_peer` |
 //! | streams in TIME-WAIT | a peer, its own address | `floods::rejected_streams_recycle_time_wait_slots` |

@@ -192,7 +192,7 @@ fn a_port_without_a_listener_is_reported_for_both_transports() {
         let refused = wait_failed_handshake(&mut net);
         assert_eq!(refused.failure, HandshakeFailure::new("tcp", "no_listener"));
         assert_eq!((refused.listener, refused.local), (None, wrong));
-        // The client follows its refused SYN with ECN by a SYN without ECN, which is refused and reported too.
+        // The client follows its refused SYN with ECN by a SYN without ECN, which is refused too.
         net.run_until_idle();
         let is_report = |e: &Event| matches!(e, Event::HandshakeFailed(_)).then_some(());
         while net.hosts[1].take_event(is_report).is_some() {}

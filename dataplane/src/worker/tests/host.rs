@@ -34,7 +34,7 @@ fn net(change: impl Fn(&mut Plan)) -> Net {
     let mut net = Net::new(&plans);
     net.hosts[1].listen(PORT);
     net.hosts[1].listen_as(SCTP_PORT, 100, 100, config());
-    // The first host's announcements end in this time as well.
+    // Waits until the announcements of both hosts' addresses have ended.
     net.advance(Duration::from_secs(5));
     take_kernel_frames(&mut net);
     net

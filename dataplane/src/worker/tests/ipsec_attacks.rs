@@ -301,7 +301,7 @@ fn rewrap(frame: &mut Vec<u8>) {
     update_ip_length(frame);
 }
 
-/// Records at most [`MAX_RECORDED`] sealed frames of each host. The attacker withholds one frame in `withholds`.
+/// Records at most [`MAX_RECORDED`] sealed frames of each host. The attacker drops one in `withholds` frames, or none.
 fn record_sealed_frames(net: &mut Net, withholds: Option<u64>) -> RecordedFrames {
     let seen = RecordedFrames::default();
     let (recorder, mut rng) = (seen.clone(), Rng::new(9));

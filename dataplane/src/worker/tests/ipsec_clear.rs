@@ -93,7 +93,7 @@ fn reaches_kernel(net: &mut Net, frame: &[u8]) -> bool {
     std::iter::from_fn(|| end.pop()).count() > 0
 }
 
-/// Returns the frames that are sent for a frame of the second host's kernel.
+/// Passes a frame of the second host's kernel to its worker. Returns the frames that the host then sends.
 fn frames_sent_for(net: &mut Net, frame: &[u8]) -> Vec<Vec<u8>> {
     let seen = Rc::new(RefCell::new(Vec::new()));
     let recorder = seen.clone();

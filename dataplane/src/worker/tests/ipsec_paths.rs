@@ -1,5 +1,5 @@
-//! Effects of SAs on other parts: frames that wait for an SA, NAT ports, path MTUs, listeners that require protection,
-//! and the host's kernel on a shared port.
+//! Interaction of IPsec with other functions: frames that wait for an SA, NAT ports, path MTUs, listeners that require
+//! protection, and the host's kernel on a shared port.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

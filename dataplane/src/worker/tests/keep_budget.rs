@@ -71,7 +71,7 @@ fn copies_of_sent_data_stay_within_budget_and_all_arrive() {
         let (max_kept, waits) = transfer(endpoint, BUDGET);
         assert!(max_kept <= BUDGET as u64 + 4 * SEGMENT, "{max_kept}");
         assert!(waits > 0);
-        // With a larger budget more bytes are kept. So the smaller budget has limited the flows.
+        // With a larger budget more bytes are kept: the smaller budget has limited the flows.
         let (max_kept, waits) = transfer(endpoint, 64 << 20);
         assert!(max_kept > BUDGET as u64 + 4 * SEGMENT && waits == 0, "{max_kept} {waits}");
     }

@@ -193,7 +193,7 @@ fn a_load_stops_on_command() {
     let report = s.wait_report(ticket);
     assert_eq!(report.failure, None);
     assert!(report.messages > 8 && report.bytes == report.messages * 1000, "{report:?}");
-    // The stream then accepts another load.
+    // After the stop, the stream accepts another load.
     s.run(LoadKind::Write(window(LEN as u64)), 10, 10, 1);
 }
 

@@ -18,10 +18,10 @@ const PORT: u16 = 4791;
 const SINK: Stag = Stag(9);
 const SOURCE: Stag = Stag(8);
 
-/// Frames taken off the wire.
+/// Recorded frames.
 pub(super) type TakenFrames = Rc<RefCell<Vec<Vec<u8>>>>;
 
-/// Takes the first host's IPv4 frames of more than `len` bytes off the wire.
+/// Records the first host's IPv4 frames of more than `len` bytes. These frames are lost.
 pub(super) fn divert(net: &mut Net, len: usize) -> TakenFrames {
     let taken = TakenFrames::default();
     let recorder = taken.clone();

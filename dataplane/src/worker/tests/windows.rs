@@ -80,7 +80,7 @@ fn receive_windows_of_many_streams_stay_within_budget() {
         let (max_growth, refusals) = transfer(endpoint, budget);
         assert!(max_growth > budget as u64 / 4 && max_growth <= budget as u64, "{max_growth}");
         assert!(refusals > 0);
-        // With a larger budget the windows grow more. So the smaller budget has limited them.
+        // With a larger budget the windows grow more: the smaller budget has limited them.
         let (max_growth, _) = transfer(endpoint, 64 << 20);
         assert!(max_growth > budget as u64, "{max_growth}");
     }

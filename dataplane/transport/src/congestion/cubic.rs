@@ -1,7 +1,7 @@
 //! CUBIC (RFC 9438). Windows are in segments and times in seconds, as in the RFC.
 //!
-//! A congestion event reduces from the congestion window, not from the bytes in flight (§4.6). An unused
-//! window does not grow, and is reduced (RFC 7661, RFC 2861).
+//! A congestion event reduces the congestion window in proportion to its size, not to the bytes in flight (§4.6). An
+//! unused window does not grow, and is reduced (RFC 7661, RFC 2861).
 
 use base::{Blank, Instant, Lazy};
 

@@ -4,15 +4,15 @@ use base::{Blank, Nanos};
 
 use crate::seq::ExtSeq;
 
-/// MIN_RTT_THRESH and MAX_RTT_THRESH in microseconds, and MIN_RTT_DIVISOR (RFC 9406 §4.2).
+/// MIN_RTT_THRESH and MAX_RTT_THRESH in microseconds, and MIN_RTT_DIVISOR (RFC 9406 §4.3).
 const MIN_THRESHOLD: u32 = 4_000;
 const MAX_THRESHOLD: u32 = 16_000;
 const DIVISOR: u32 = 8;
-/// N_RTT_SAMPLE: samples of a round before its minimum is compared (RFC 9406 §4.2).
+/// N_RTT_SAMPLE: samples of a round before its minimum is compared (RFC 9406 §4.3).
 const SAMPLES: u8 = 8;
-/// CSS_GROWTH_DIVISOR: divisor of the growth in conservative slow start (RFC 9406 §4.2).
+/// CSS_GROWTH_DIVISOR: divisor of the growth in conservative slow start (RFC 9406 §4.3).
 const GROWTH_DIVISOR: u64 = 4;
-/// CSS_ROUNDS: maximum rounds of conservative slow start (RFC 9406 §4.2).
+/// CSS_ROUNDS: maximum rounds of conservative slow start (RFC 9406 §4.3).
 const ROUNDS: u8 = 5;
 
 /// Mode of slow start.

@@ -32,7 +32,7 @@ pub struct Run {
 /// A delivery-rate sample, taken at an acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RateSample {
-    /// Bytes delivered in `interval`, the segments of the newest run acknowledged among them.
+    /// Bytes delivered in `interval`.
     pub delivered: u64,
     /// The longer of the time to send these bytes and the time to acknowledge them.
     pub interval: Nanos,
@@ -58,7 +58,7 @@ impl RateSample {
 #[derive(Clone, Copy, Debug)]
 struct SentRun {
     sent_at: Instant,
-    /// Begin of the sending interval: the transmission time of the run acknowledged last before this one was sent, or
+    /// Begin of the sending interval: the transmission time of the newest run acknowledged before this one was sent, or
     /// of this run if nothing was in flight.
     first_at: Instant,
     /// Bytes delivered before the run, and the time of the last delivery.

@@ -106,7 +106,7 @@ fn d_sack_of_needed_resend_is_no_proof() {
 }
 
 // RFC 3708 §3 A.2, A.4: before the first RTT measurement D-SACKs are proof, until one reports data that was not
-// retransmitted: the network duplicates.
+// retransmitted. Such a D-SACK shows that the network duplicates packets.
 #[test]
 fn d_sacks_before_first_rtt_are_proof_if_all_are_credited() {
     let mut e = episode();

@@ -136,7 +136,7 @@ pub(crate) fn wait_until(condition: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Sends a frame with these bytes.
+/// Sends a frame with these bytes. Panics if no buffer is free.
 pub(crate) fn send(queue: &mut PortQueue, bytes: &[u8]) {
     let mut frame = queue.alloc().expect("a free buffer");
     frame.append(bytes.len()).expect("it fits").copy_from_slice(bytes);
@@ -164,7 +164,7 @@ pub(crate) fn take(queue: &mut PortQueue, predicate: impl Fn(&[u8]) -> bool) -> 
     batch.iter().filter(|frame| predicate(frame.data())).count()
 }
 
-/// Returns the only queue of a port.
+/// Returns the queue of a port that has exactly one.
 pub(crate) fn only_queue(port: &mut Port) -> PortQueue {
     let mut queues = port.take_queues();
     assert_eq!(queues.len(), 1);

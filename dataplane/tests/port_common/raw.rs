@@ -23,7 +23,7 @@ pub(crate) const FROM_FRONTEND: u64 = 1;
 /// Length of virtio's header before a frame, in bytes.
 pub(crate) const HEADER: usize = 12;
 
-/// Flags of a descriptor.
+/// Descriptor flags VIRTQ_DESC_F_NEXT, _WRITE and _INDIRECT.
 pub(crate) const NEXT: u16 = 1;
 pub(crate) const WRITE: u16 = 2;
 pub(crate) const INDIRECT: u16 = 4;
@@ -39,7 +39,7 @@ pub(crate) fn ring_at(ring: u64) -> u64 {
     ring * 0x4000
 }
 
-/// A connected frontend.
+/// A frontend that is connected to the port's vhost-user socket.
 pub(crate) struct Raw {
     pub(crate) memory: File,
     pub(crate) frontend: Frontend,

@@ -334,7 +334,8 @@ fn paused_stream_that_ends_delivers_all_its_events() {
     }
 }
 
-/// Associations without a stream cause events too. New associations are refused while the event ring is short of room.
+/// Peers that open associations in quick succession cause events, even if no stream is accepted. New associations are
+/// refused while the event ring is short of room.
 #[test]
 fn short_lived_associations_do_not_fill_the_event_ring() {
     let mut net = scene(RING);

@@ -21,7 +21,7 @@ pub(super) const PORT: u16 = 4791;
 const TCP: u8 = 6;
 const SCTP: u8 = 132;
 
-/// IPsec protection of the hosts.
+/// IPsec parameters of all SAs of the hosts: algorithm, tunnel or transport mode, with or without UDP encapsulation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Suite {
     pub(super) algorithm: Algorithm,

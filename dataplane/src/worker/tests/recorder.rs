@@ -58,7 +58,8 @@ impl TestTransport {
         }
     }
 
-    /// Returns true if the frame contains data.
+    /// Returns true if the frame contains a large part of a message: more than 300 bytes, and for SCTP a DATA chunk
+    /// first.
     fn is_data(self, frame: &[u8]) -> bool {
         match self {
             TestTransport::Tcp => frame.len() > 300,

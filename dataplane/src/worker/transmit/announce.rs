@@ -10,7 +10,7 @@ use crate::net::path::Path;
 use crate::worker::{Core, PortSlot};
 
 impl<Io: PortIo> Core<Io> {
-    /// Announces the interfaces of all ports.
+    /// Announces the addresses of all interfaces on whose port this worker has the first queue.
     pub(in crate::worker) fn announce_all(&mut self, now: Instant) {
         for at in 0..self.env.network.interfaces().len() {
             self.announce(at, now);

@@ -22,7 +22,7 @@ const CARRIER_QUOTA: usize = 32;
 /// the last carrier served may exceed it.
 const MAX_FRAMES_PER_PASS: u64 = 256;
 
-/// Time that a stream's last segment waits for free space in the transmit ring. Without space, the stream is removed: a
+/// Time that a stream's last segment waits for free space in the transmit ring. After that, the stream is removed: a
 /// lost reset is not retransmitted either.
 const LAST_SEGMENT_TIMEOUT: Duration = Duration::from_secs(5);
 

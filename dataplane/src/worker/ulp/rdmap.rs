@@ -23,7 +23,8 @@ use crate::worker::flows::echo::Answer;
 use crate::worker::flows::running_load::SEND_QUEUE;
 
 impl<Io: PortIo> Env<Io> {
-    /// Handles an RDMAP event of a stream.
+    /// Handles an RDMAP event of a stream. The stream's load or service consumes it, or it is reported to the control
+    /// thread.
     pub(in crate::worker) fn handle_rdmap_event(
         &mut self,
         stream: &mut Stream<'_>,

@@ -122,7 +122,7 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
     let clock = std::time::Instant::now();
     // Queried before any thread is pinned: a pinned thread would count a single CPU only.
     let alone = std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
-    // Dropped on an error below, which stops the threads that were started so far.
+    // On an error below, its drop stops the threads that were started so far.
     let mut dataplane = Dataplane::new(handles, config, control);
     dataplane.hosts = host_ends;
     let parts = links.into_iter().zip(meshes).zip(queues.into_iter().zip(hosts));

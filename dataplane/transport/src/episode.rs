@@ -43,7 +43,7 @@ const MAX_AWAITING_DSACK: usize = 128;
 /// A loss episode, from the first sign of loss until it has ended and can no longer prove spurious.
 #[derive(Clone, Debug)]
 pub struct Episode {
-    /// Congestion control before the episode.
+    /// The state of congestion control before the episode.
     pub prior: CongestionState,
     /// The proportional reduction (RFC 6937).
     pub prr: Prr,
@@ -55,7 +55,7 @@ pub struct Episode {
     pub by_timeout: bool,
     /// SND.NXT when the episode ended. No D-SACK for it can come once this is acknowledged.
     pub end_point: Option<ExtSeq>,
-    /// True if the episode was undone.
+    /// True once the episode was undone. It is not undone again.
     undone: bool,
     /// Time of the first retransmission.
     first_resent: Option<Instant>,

@@ -93,7 +93,7 @@ fn second_peer_is_served(
     }
 }
 
-/// Peers are killed while both sides transfer frames and the driver unmaps the shared memory.
+/// Peers are killed while both sides transfer frames. The driver then unmaps the shared memory.
 fn killed_peers_do_no_harm(port: &mut Port, queue: &mut PortQueue, role: &str, argument: &str) {
     let clients = std::env::var("DDPD_MEMIF_KILLS").map_or(8, |n| n.parse().expect("a number"));
     let kills = if role == "client" { clients } else { clients / 4 };

@@ -151,7 +151,8 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Consumes an untagged message if the stream's load awaits it. Returns false if it does not.
+    /// Counts an untagged message as the answer that the stream's load awaits, and reposts its receive buffer. Returns
+    /// false if the load awaits none.
     pub(in crate::worker) fn take_load_answer(
         &mut self,
         stream: &mut Stream<'_>,

@@ -1,5 +1,4 @@
-//! The interface of a congestion controller: its inputs, and its outputs window, pacing rate and send
-//! quantum.
+//! The interface of a congestion controller: its inputs, and its outputs, which are window, pacing rate and burst.
 //!
 //! Most methods of [`Controller`] have a default, which follows RFC 5681. A loss-based controller supplies only how
 //! much the window [grows](Controller::increase) and to what it is [reduced](Controller::reduce). Any other controller

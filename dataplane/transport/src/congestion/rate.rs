@@ -129,7 +129,7 @@ impl Sampler {
         self.first_at = run.sent_at;
         let sending = run.sent_at.nanos_since(run.first_at);
         let interval = sending.max(now.nanos_since(run.delivered_at));
-        // §3.3: an interval below a round trip (acknowledgements bunched together) does not measure the path.
+        // Draft §3.3: an interval below a round trip (acknowledgements bunched together) does not measure the path.
         if interval == Nanos::ZERO || min_rtt.is_some_and(|rtt| interval < rtt) {
             return None;
         }

@@ -1,6 +1,6 @@
 //! A vhost-user port with a hand-written frontend (crate `vhost`). Tests rings with descriptors that loop, leave the
-//! memory or are out of range, frontends that disconnect during a burst, and many reconnects while a worker polls,
-//! sends and sleeps. The port survives, leaks no buffers, and serves the next frontend.
+//! memory or are out of range, and frontends that disconnect during a burst. Frontends also reconnect many times while
+//! a worker polls, sends and sleeps. The port survives, leaks no buffers, and serves the next frontend.
 //!
 //! `DDPD_VHOST_RECONNECTS`: number of reconnects (default 300). Not tested: a frontend that shrinks its memory file,
 //! which ends the process (docs/guide.md).

@@ -3,11 +3,11 @@
 //!
 //! # D-SACK
 //!
-//! A D-SACK, or a duplicate TSN of SCTP, reports data that arrived twice. It credits a range that was retransmitted in
-//! this episode, once. All other reports are ignored, because the network duplicates packets and a peer may report
-//! anything. Ignored are: data sent once, data retransmitted in an earlier episode, a block that covers more than was
-//! retransmitted, and a second report of the same range. When all retransmitted ranges are credited, the episode is
-//! undone (RFC 3708 §3 B.1), except
+//! A D-SACK, or a duplicate TSN of SCTP, reports data that arrived twice. A range that was retransmitted in this
+//! episode is credited by its first such report. All other reports are ignored, because the network duplicates packets
+//! and a peer may report anything. Ignored are reports of data sent once, of data retransmitted in an earlier episode,
+//! of a block that covers more than was retransmitted, and of a range already credited. When all retransmitted ranges
+//! are credited, the episode is undone (RFC 3708 §3 B.1), except
 //!
 //! - when a range was retransmitted more than once (A.3), or there were more ranges than are remembered;
 //! - when a retransmission may have been needed. If the network duplicates a retransmission that repaired a loss, its

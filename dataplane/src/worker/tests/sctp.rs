@@ -208,7 +208,7 @@ fn connect_reopens_when_its_shared_association_ends() {
     assert!(turns > 3 && retried > 0, "{turns} turns, {retried} crossed");
 }
 
-/// The peer was killed and restarted: it does not know the association that a new stream would share.
+/// The peer was killed and restarted: it has no state of the association that a new stream would share.
 #[test]
 fn connect_reopens_after_a_peer_restart() {
     let mut net = pair();

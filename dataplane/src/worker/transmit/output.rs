@@ -1,7 +1,7 @@
 //! The transmit half of a turn. Carriers (TCP connections and SCTP associations) that may have something to send are
-//! served round robin, each up to a quota of segments, while the transmit rings have free space. A carrier that finds
-//! its ring full moves to the port's queue, which is not polled until the ring has free space. The cost of a turn does
-//! not grow with the number of blocked carriers.
+//! served round robin while the transmit rings have free space. Each may send up to a quota of segments. A carrier that
+//! finds its ring full moves to the port's queue, which is not polled until the ring has free space. The cost of a turn
+//! does not grow with the number of blocked carriers.
 
 use std::time::Duration;
 

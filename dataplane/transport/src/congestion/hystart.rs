@@ -122,8 +122,8 @@ mod tests {
         growth
     }
 
-    // RFC 9406 §4.2: slow start becomes conservative when round trips grow by an eighth, at least 4 ms. It is over five
-    // rounds later.
+    // RFC 9406 §4.2: slow start becomes conservative when round trips grow by an eighth, at least 4 ms. Five rounds
+    // later slow start is over.
     #[test]
     fn growing_round_trips_end_slow_start() {
         let mut h = HyStart::default();

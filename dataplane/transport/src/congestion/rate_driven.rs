@@ -1,10 +1,10 @@
-//! For tests only: a controller that runs on pacing rate alone. It sends at the highest delivery rate of the last round
-//! trips, in the manner of BBR. It sends faster until the rate stops growing, slower until the resulting queue is
-//! drained, then slightly faster and slower in alternation. Losses, marks and time-outs do not change it, and its
-//! window is the whole send window.
+//! For tests only: a controller that sets only a pacing rate. The controller sends at the highest delivery rate of the
+//! last round trips, in the manner of BBR. It sends faster until the rate stops growing, slower until the resulting
+//! queue is drained, then slightly faster and slower in alternation. Losses, marks and time-outs do not change the
+//! rate, and the window is the whole send window.
 //!
-//! It shows that the interface supports such a controller. It is not BBR: it does not keep the queue short in
-//! competition with other flows.
+//! The controller shows that the interface supports rate-based control. It is not BBR: it does not keep the queue short
+//! in competition with other flows.
 
 use base::{Instant, Nanos};
 

@@ -6,11 +6,11 @@
 pub struct Explanation {
     /// Stable name, `snake_case`.
     pub name: &'static str,
-    /// Meaning, from the doc comment of the value.
+    /// Meaning, from the doc comment of the enum value.
     pub meaning: &'static str,
     /// The usual cause.
     pub cause: &'static str,
-    /// Action of the operator.
+    /// Action that the operator should take.
     pub remedy: &'static str,
 }
 

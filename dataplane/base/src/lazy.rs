@@ -78,7 +78,7 @@ impl<T: Blank> DerefMut for Lazy<T> {
     }
 }
 
-/// A queue that takes eight bytes until it is first borrowed mutably, which allocates it.
+/// A queue in eight bytes. The `VecDeque` behind it is allocated when it is first borrowed mutably.
 #[derive(Clone)]
 #[expect(clippy::box_collection, reason = "eight bytes instead of 32")]
 pub struct LazyDeque<T>(pub(crate) Option<Box<VecDeque<T>>>);

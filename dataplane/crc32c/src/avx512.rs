@@ -12,7 +12,7 @@
 //!
 //! There are four accumulators. Each step moves them by 256 bytes. The first step takes 1 to 4 vectors, so that a
 //! multiple of four remains; unused accumulators begin as zero. At the end one multiplication moves each 128-bit lane
-//! to the position of the last, and the CRC instruction reduces their XOR sum.
+//! to the position of the last, and the CRC instruction reduces the XOR of all lanes.
 
 mod inserting;
 

@@ -147,7 +147,7 @@ impl<'a> Target<'a> {
     #[inline]
     pub fn copy(&mut self, from: &[u8]) {
         assert_eq!(from.len(), self.source_len(), "a copy has the length of its source");
-        // SAFETY: the lengths are equal, and a shared borrow does not overlap a mutable one.
+        // SAFETY: the lengths are equal, and a shared slice does not overlap a mutable one.
         unsafe { self.copy_from(from.as_ptr()) }
     }
 
@@ -173,7 +173,7 @@ impl<'a> Target<'a> {
     }
 
     /// # Safety
-    /// As for [`copy_from`](Self::copy_from).
+    /// [`source_len`](Self::source_len) bytes may be read at `from`, and do not overlap the target.
     #[inline]
     unsafe fn copy_and_digest<const SUM: bool>(
         &mut self,

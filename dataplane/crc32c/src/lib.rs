@@ -77,8 +77,8 @@ impl Path {
 }
 
 /// A path that this CPU supports. Its methods use this path for every length, except that the instruction handles fewer
-/// bytes than the minimum of [`Path::Avx2`] (144) and [`Path::Avx512`] (4). Outside of tests and benchmarks the free
-/// functions are faster.
+/// bytes than the minimum of [`Path::Avx2`] (144) and [`Path::Avx512`] (4). Code other than tests and benchmarks should
+/// call the free functions, which choose the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Engine(Path);
 

@@ -91,7 +91,7 @@ unsafe fn pass_at<const SUM: bool, const VECTOR_OF_WORD: usize>(
         *vector = _mm512_xor_si512(*vector, state);
     }
     for _ in 1..steps {
-        // SAFETY: every step but the first is inside the message.
+        // SAFETY: all steps after the first are completely inside the message.
         let new = unsafe { words.step::<false, VECTOR_OF_WORD>(!0) };
         if SUM {
             sums.add_all(&new);
@@ -101,7 +101,7 @@ unsafe fn pass_at<const SUM: bool, const VECTOR_OF_WORD: usize>(
     (reduce_lanes(acc), if SUM { message_sum(sums.total().into(), lead) } else { 0 })
 }
 
-/// State of the copy: the next step, and the next word to insert.
+/// State of the copy: positions of the next step, and the next word to insert.
 struct InsertingCopy {
     /// Source of the first word of the next step.
     from: *const u8,
@@ -143,8 +143,8 @@ impl InsertingCopy {
             }
             let (from, to) = (from.wrapping_add(i * VECTOR), to.wrapping_add(i * VECTOR));
             let behind = from.wrapping_sub(Inserts::LEN);
-            // SAFETY: the masks leave words of the message only, at their position or, behind the inserted
-            // word, one word before it. Without a mask the whole vector is inside the message.
+            // SAFETY: with `FIRST`, the masks select only words inside the message; without it, the whole vector is
+            // inside. Words behind the inserted word are read one word earlier, where the source has them.
             unsafe {
                 *vector = if !has_word || i < VECTOR_OF_WORD {
                     load::<FIRST>(inside, from)

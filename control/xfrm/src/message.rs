@@ -162,7 +162,8 @@ pub(crate) struct Algo {
 }
 
 impl Algo {
-    /// Returns `None` if the key is shorter than its declared length. The key is wiped in any case.
+    /// Returns an algorithm whose name and key have no trailing padding. `None` if the key is shorter than its declared
+    /// length; the key is wiped also in this case.
     fn new(name: &[u8], icv_bits: u32, key_bits: u32, key: Vec<u8>) -> Option<Algo> {
         let mut key = Zeroizing::new(key);
         let bytes = (key_bits as usize).div_ceil(8);

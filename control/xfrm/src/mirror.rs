@@ -62,7 +62,7 @@ struct Dump {
     step: DumpStep,
     /// Netlink sequence number of the request, once it is sent.
     request: Option<u32>,
-    /// True once the first answer has arrived.
+    /// True once the first message of the answer has arrived.
     has_answer: bool,
     /// True if the dump must be repeated after its end.
     repeat: bool,

@@ -71,7 +71,7 @@ pub(crate) struct SaRequirements {
 /// Result of the translation of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Translation {
-    /// The policy has no effect on our packets.
+    /// The policy has no effect on the data plane's packets.
     Ignored,
     /// The policy is not in the data plane's list, for this reason.
     Skipped(String),
@@ -90,8 +90,8 @@ pub(crate) struct KernelPolicy {
 }
 
 impl KernelPolicy {
-    /// Returns `None` for policies that do not apply to all packets to or from this host: those of another type or
-    /// direction, and those of a single socket.
+    /// Returns the policy in the mirror's form. `None` for policies that do not apply to all packets to or from this
+    /// host: those of another type or direction, and those of a single socket.
     pub(crate) fn new(info: UserPolicyInfo, attributes: Attributes) -> Option<KernelPolicy> {
         let direction = match info.direction {
             XFRM_POLICY_IN => Direction::In,

@@ -81,7 +81,7 @@ pub(crate) struct Sa {
 }
 
 impl Sa {
-    /// Returns `None` for an SA that is still being negotiated.
+    /// Translates the content of a message about an SA. Returns `None` for an SA that is still being negotiated.
     pub(crate) fn translate(info: UserSaInfo, mut attributes: Attributes) -> Option<Sa> {
         if info.id.spi == 0
             || (info.id.proto == IPPROTO_ESP && algorithm::has_no_algorithm(&attributes))

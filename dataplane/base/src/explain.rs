@@ -1,4 +1,4 @@
-//! Explanations for operators: what a name in a counter, an event or a note means, its usual cause and the remedy.
+//! Explanations for operators of the names in counters, events and notes: the meaning, the usual cause and the remedy.
 //! `ddpctl explain` and `docs/reasons.md` are generated from them.
 
 /// Explanation of one name.

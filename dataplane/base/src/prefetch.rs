@@ -12,8 +12,8 @@ const MAX_QUEUE_BYTES: usize = 512;
 /// A type whose allocations can be prefetched.
 pub trait Prefetch {
     /// Calls `hint` with the address and the size in bytes of each allocation at `steps` pointers from `self`. Step 0
-    /// is the allocations that `self` points to, step 1 those that they point to, and so on. Reads the allocations of
-    /// earlier steps, but none of those passed to `hint`.
+    /// passes the allocations that `self` points to, step 1 those that these point to, and so on. Reads the allocations
+    /// of earlier steps, but none of those passed to `hint`.
     fn prefetch(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize));
 }
 

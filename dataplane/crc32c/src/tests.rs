@@ -81,7 +81,7 @@ fn crc_matches_check_value_on_every_path() {
     for engine in engines() {
         assert_eq!(engine.update(0, b"123456789"), 0xe306_9283, "{engine:?}");
         assert_eq!(engine.update(0, &[]), 0);
-        // RFC 7143 appendix A.4.
+        // Test vector of RFC 7143 appendix A.4: 32 bytes of zeros.
         assert_eq!(engine.update(0, &[0; 32]), 0x8a91_36aa);
     }
 }

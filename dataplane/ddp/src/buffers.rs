@@ -134,7 +134,7 @@ pub struct BufferPool {
     high_water: u64,
     refused_full: u64,
     refused_share: u64,
-    /// Peers that have reserved bytes.
+    /// Bytes reserved by each peer; peers without bytes have no entry.
     peers: HashMap<PeerId, Usage>,
     spare: SpareBuffers,
 }

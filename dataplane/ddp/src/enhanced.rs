@@ -55,7 +55,7 @@ pub struct Depths {
 }
 
 impl Depths {
-    /// No Reads in either direction, as with bare DDP.
+    /// IRD and ORD 0: no Reads in either direction, as with bare DDP.
     pub const NONE: Depths = Depths { ird: 0, ord: 0 };
 }
 

@@ -1,4 +1,4 @@
-//! DDP errors of a peer, with the numbers of RFC 5041 §7.2.
+//! DDP errors of a peer, with the numbers of RFC 5041 §7.2, and reasons to refuse a post.
 
 use core::fmt;
 

@@ -42,7 +42,7 @@ pub enum State {
     Deciding,
     /// The request is accepted, and the initiator's ready-to-receive message is expected (RFC 6581 §9.2).
     Readying,
-    /// Both ends may send segments.
+    /// The start-up is complete: segments are sent and received.
     Established,
     /// A graceful close is in progress: received data is still placed.
     Closing,
@@ -196,7 +196,7 @@ impl<L: LowerReason> Lifecycle<L> {
         self.transient.as_ref()?.deadline
     }
 
-    /// True while received data goes to the ULP.
+    /// True while received segments are passed to DDP.
     #[inline]
     pub fn is_receiving(&self) -> bool {
         matches!(self.state, State::Readying | State::Established | State::Closing)

@@ -463,8 +463,8 @@ fn messages_older_than_dump_do_not_keep_unlisted_policies() {
     let (mut kernel, mut mirror, _) = synced_mirror([], []);
     kernel.set_policy(outbound_policy());
     kernel.add_sa(inbound(256, 1));
-    // Both entries are deleted, and the deletion messages are lost. ENOBUFS is reported before the datagrams that wait
-    // in the socket.
+    // Both entries are deleted, and the deletion messages are lost. The socket reports ENOBUFS before it returns the
+    // datagrams that wait in it, which are then out of date.
     kernel.policies.clear();
     kernel.sas.clear();
     mirror.request_dump();

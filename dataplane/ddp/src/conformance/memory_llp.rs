@@ -142,7 +142,7 @@ impl End {
     /// Receives a unit. Returns the acknowledgement to send, if any.
     fn receive(&mut self, unit: Unit) -> Option<Unit> {
         match unit {
-            // RFC 5041 §3 (6)
+            // RFC 5041 §3 (6): a unit with a wrong CRC is dropped.
             Unit::Data { bytes, crc, .. } if crc32c(&bytes) != crc => None,
             Unit::Data { key, bytes, .. } => self.on_data(key, &bytes),
             Unit::Fin { key } => {
@@ -219,7 +219,7 @@ impl End {
             }
             self.events.extend(event);
         }
-        // RFC 5041 §3 (10)
+        // RFC 5041 §3 (10): the connection ends with its only stream.
         if self.peer_fin && self.fin.is_some_and(|(_, acked)| acked) {
             self.shut_down();
         }

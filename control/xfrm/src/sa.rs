@@ -118,8 +118,8 @@ impl Sa {
     }
 
     /// Takes from `before` the values that XFRM_MSG_UPDSA does not change in the kernel, even if the message contains
-    /// them: keys, sequence numbers and use (net/xfrm/xfrm_state.c `xfrm_state_update`). Returns false, without keys,
-    /// if either SA is refused.
+    /// them: keys, sequence numbers and use (net/xfrm/xfrm_state.c `xfrm_state_update`). Returns false, and takes no
+    /// keys, if either SA is refused.
     pub(crate) fn keep_unchanged_values(&mut self, before: &mut Sa) -> bool {
         self.info.lifetime_cur = before.info.lifetime_cur;
         self.replay = before.replay.clone();

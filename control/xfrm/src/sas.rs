@@ -241,8 +241,8 @@ impl Sas {
         }
     }
 
-    /// Removes from the data plane all SAs that have changed or serve another protection than before. Returns the SAs
-    /// for [`Sas::add_to_dataplane`], the oldest first.
+    /// Removes from the data plane all SAs whose properties, direction or protection have changed. Returns the SAs for
+    /// [`Sas::add_to_dataplane`], the oldest first.
     pub(crate) fn assign_services(
         &mut self,
         protections: &Protections,

@@ -1,8 +1,8 @@
 //! IP addresses in text, for the command line, the API, the configuration and filters.
 //!
-//! IPv6 addresses have a form of RFC 4291 §2.2, IPv4 addresses four decimal numbers. Refused are forms of IPv4 that
-//! programs interpret differently, and IPv4-mapped addresses, which packets do not carry. The error names the form.
-//! Only [`parse_socket`] accepts a zone (RFC 4007 §11), and only as a number; other callers must remove it.
+//! IPv6 addresses have a form of RFC 4291 §2.2, IPv4 addresses four decimal numbers. Forms of IPv4 that programs
+//! interpret differently are refused, and so are IPv4-mapped addresses, which packets do not carry. The error names the
+//! form. Only [`parse_socket`] accepts a zone (RFC 4007 §11), and only as a number; other callers must remove it.
 
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

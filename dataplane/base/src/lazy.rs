@@ -4,7 +4,7 @@ use core::fmt;
 use core::ops::{Deref, DerefMut};
 use std::collections::VecDeque;
 
-/// A part of a stream's state with a shared value that stands for it while it is not allocated.
+/// A part of a stream's state that has a shared static value for all streams in which it is not allocated.
 pub trait Blank: Clone + 'static {
     /// Returns the shared blank value.
     fn blank() -> &'static Self;
@@ -78,7 +78,7 @@ impl<T: Blank> DerefMut for Lazy<T> {
     }
 }
 
-/// A queue in eight bytes. The `VecDeque` behind it is allocated when it is first borrowed mutably.
+/// A queue that takes eight bytes in its owner. Its `VecDeque` is allocated when it is first borrowed mutably.
 #[derive(Clone)]
 #[expect(clippy::box_collection, reason = "eight bytes instead of 32")]
 pub struct LazyDeque<T>(pub(crate) Option<Box<VecDeque<T>>>);

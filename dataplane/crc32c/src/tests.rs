@@ -242,7 +242,7 @@ fn target_filled_at_once_or_in_pieces_is_equal() {
     }
 }
 
-/// The CRC and sum of bytes split at any place equal those of the whole, with any path for each piece.
+/// The CRC and sum of bytes that are split at any place, or into pieces of any equal length, equal those of the whole.
 #[test]
 fn crc_of_split_bytes_matches_whole_on_every_path() {
     let bytes = noise(1500, 11);

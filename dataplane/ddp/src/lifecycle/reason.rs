@@ -95,7 +95,8 @@ impl<L> CloseReason<L> {
         matches!(self, CloseReason::LocalShutdown | CloseReason::PeerShutdown)
     }
 
-    /// Returns the stream's error or the peer's Terminate as a reason; `None` before all earlier segments have arrived.
+    /// Returns the stream's error or the peer's Terminate as a reason; `None` if there is neither, or if earlier
+    /// segments are still missing.
     #[inline]
     pub fn from_stream<M: RegionMemory>(stream: &Ulp<M>) -> Option<Self> {
         if let Some(error) = stream.error() {

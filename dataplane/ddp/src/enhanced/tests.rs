@@ -82,8 +82,8 @@ fn rtr_read_raises_responders_ird_to_one() {
     assert_eq!(reply.ird, 0);
 }
 
-/// RFC 6581 §9.2: "at least one RTR indication option", for any configuration: A = 1 never comes with B = C = D
-/// = 0.
+/// RFC 6581 §9.2: "at least one RTR indication option". In any configuration, a frame with flag A set has at least one
+/// of the flags B, C and D.
 #[test]
 fn negotiation_always_offers_an_rtr_message() {
     let all = [READ, WRITE, SEND, RtrSet::ALL, RtrSet::default()];

@@ -137,7 +137,7 @@ pub enum Event {
     },
     /// The peer's LLP has acknowledged all bytes of one or more posted messages (RFC 5041 §5.4).
     ///
-    /// Consecutive messages with the same cookie are reported together until the event is polled.
+    /// Consecutive messages with the same cookie share one event, unless the event was polled in between.
     Sent {
         /// Cookie of the messages.
         cookie: Cookie,

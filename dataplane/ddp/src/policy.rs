@@ -1,4 +1,4 @@
-//! The operator's settings for the lifecycle of streams, of one listener or one active open, over any LLP.
+//! The operator's settings for the lifecycle of the streams of a listener or of an active open, over any LLP.
 
 use core::time::Duration;
 
@@ -14,8 +14,8 @@ pub struct EndpointPolicy {
     /// Time without packets from the peer after which its streams and their connection or association are closed.
     /// `None`: no time-out.
     pub idle_timeout: Option<Duration>,
-    /// Maximum time without progress until the ULP closes, after the peer has closed its direction. Meanwhile the ULP's
-    /// answers are still sent (RFC 5041 §6.2.1). After it the stream is aborted. `None`: no bound.
+    /// Maximum time without progress between the peer's close of its direction and the ULP's close. Meanwhile the ULP's
+    /// answers are still sent (RFC 5041 §6.2.1). Afterwards the stream is aborted. `None`: no bound.
     pub half_closed_timeout: Option<Duration>,
     /// True to report the peer's error to it, by bare DDP's last message or by RDMAP's Terminate.
     pub last_message: bool,

@@ -82,7 +82,7 @@ enum State {
     Stopped,
 }
 
-/// An error found at arrival, with the order key of its segment.
+/// An error found by DDP or its ULP, with the order key of its segment.
 #[derive(Clone, Debug)]
 struct OrderedError<E> {
     key: OrderKey,
@@ -277,8 +277,8 @@ impl<E: Copy> Receiver<E> {
         }
         let mut bytes = [0; MAX_DDP_HEADER];
         let seen = ulpdu.copy_prefix(&mut bytes);
-        // `segment` is written once and read in place. A copy of it would wait for all earlier stores, among them those
-        // of the previous payload.
+        // For speed, `segment` is written once and read in place. Copying it would wait for all earlier stores, among
+        // them those of the previous payload.
         let taken = match parse(&bytes[..seen], ulpdu.len()) {
             Ok(header) => {
                 let len = (ulpdu.len() - header.len()) as u32;

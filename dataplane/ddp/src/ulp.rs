@@ -400,9 +400,9 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Returns a segment with a last message (bare DDP) or a Terminate (RDMAP) for an LLP error with these numbers. For
-    /// an LLP that ends the stream at once: the stream and its posted messages do not change. `None` before the version
-    /// is determined.
+    /// Returns a segment with a last message (bare DDP) or a Terminate (RDMAP) for an LLP error with these numbers.
+    /// Meant for an LLP that ends the stream at once. The stream and its posted messages do not change. `None` before
+    /// the version is determined.
     pub fn abort_segment(&self, error_type: u8, code: u8) -> Option<Box<[u8]>> {
         let version = self.version()?;
         let message = match self {

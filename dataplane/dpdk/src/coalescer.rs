@@ -184,6 +184,6 @@ fn is_mergeable(frame: &Mbuf, packet: &LargePacket) -> bool {
 /// # Safety
 /// The packet consists of the frames from `first` on, and the driver does not own it.
 unsafe fn split(head: *mut sys::rte_mbuf, first: *mut Mbuf, offer: Offer) {
-    // SAFETY: guaranteed by the caller; `Mbuf` is a transparent pointer.
+    // SAFETY: the caller guarantees the packet and its frames; `Mbuf` is a transparent pointer.
     unsafe { sys::ddpd_mbuf_part(head, first.cast(), offer.frames, offer.headers) }
 }

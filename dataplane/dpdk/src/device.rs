@@ -238,8 +238,8 @@ pub(crate) fn configure(
     pool: &Mempool,
 ) -> Result<(), Error> {
     let (port, name) = (handle.port(), handle.name());
-    // Includes SCTP: without an SCTP flow rule, packets are at least spread, so that one worker does not receive all of
-    // them.
+    // The hash includes SCTP: without an SCTP flow rule, packets are at least spread, so that one worker does not
+    // receive all of them.
     let functions = sys::DDPD_RSS_IPV4
         | sys::DDPD_RSS_IPV6
         | sys::DDPD_RSS_TCP4
@@ -283,7 +283,7 @@ pub(crate) fn configure(
 
 const ENOTSUP: c_int = 95;
 
-/// A started device. Stays open as long as this value, a clone, or one of its queues exists.
+/// A started device, which stays open as long as this value, a clone, or one of its queues exists.
 #[derive(Clone)]
 pub struct StartedDevice {
     pub(crate) handle: Arc<Handle>,

@@ -64,7 +64,7 @@ struct Inner {
     registered: AtomicUsize,
     /// Retired pools: no owner is left, but buffers may still be in use.
     retired: Mutex<Vec<Pool>>,
-    /// Serialises creation and removal of devices: DPDK does not.
+    /// Serialises creation and removal of devices, because DPDK does not.
     devices: Mutex<()>,
 }
 

@@ -82,7 +82,7 @@ pub enum StartError {
     /// The device's pool of packet buffers cannot be created, usually for lack of memory.
     #[error("{0}")]
     Pool(Error),
-    /// The device or its driver refuses.
+    /// The device or its driver refuses the set-up or the start.
     #[error("{0}")]
     Device(Error),
 }

@@ -32,8 +32,8 @@ impl Gate {
         Gate { started: RwLock::new(true), ..Gate::new() }
     }
 
-    /// Runs `poll` if the device is started, and prevents its stop meanwhile. Otherwise, or while its state is changed,
-    /// returns `None`.
+    /// Runs `poll` if the device is started; the device is not stopped meanwhile. Returns `None` if the device is
+    /// stopped or its state is being changed.
     pub(crate) fn pass<T>(&self, poll: impl FnOnce() -> T) -> Option<T> {
         match self.started.try_read() {
             Ok(started) if *started => Some(poll()),
@@ -54,8 +54,9 @@ impl Gate {
         self.checks_left.store(0, Ordering::Relaxed);
     }
 
-    /// Handles a check that found no link. Restarts the device at once if the link has been up, otherwise after
-    /// [`MAX_LINK_DOWN_CHECKS`] checks. Without a peer the start fails, and the next check repeats it.
+    /// Handles a check that found no link. Starts a stopped device. Restarts a started device, at once if the link has
+    /// been up, otherwise after [`MAX_LINK_DOWN_CHECKS`] checks. Without a peer the start fails, and the next check
+    /// repeats it.
     pub(crate) fn handle_link_down(&self, port: u16) {
         let checks_left = self.checks_left.load(Ordering::Relaxed);
         if checks_left > 0 {

@@ -1,4 +1,4 @@
-//! RDMAP's errors of a peer, and the Terminate for every error of every layer (RFC 5040 §4.8, §7).
+//! Errors of a peer that RDMAP detects, and the Terminate for every error of every layer (RFC 5040 §4.8, §7).
 
 use core::fmt;
 
@@ -19,7 +19,7 @@ pub enum ErrorCode {
     InvalidStag,
     /// 1/01: bytes outside the region.
     BaseOrBounds,
-    /// 1/02: the region's access rights do not allow it.
+    /// 1/02: the region's access rights do not allow the access.
     AccessRights,
     /// 1/03: the STag belongs to another protection domain or is bound to another stream.
     StagNotAssociated,

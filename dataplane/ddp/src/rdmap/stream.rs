@@ -29,7 +29,7 @@ use crate::stream::Context;
 
 mod inbound;
 
-/// Maximum number of unsent bytes with which a begun message is completed before a Terminate. A longer rest is cut,
+/// A begun message is completed before a Terminate if at most this many of its bytes are unsent. Otherwise it is cut,
 /// although peers do not expect one message within another.
 const MAX_FINISH_BYTES: u32 = 256 * 1024;
 
@@ -462,7 +462,8 @@ impl<M: RegionMemory> Stream<M> {
         let Some((message, is_response)) = first.or_else(last) else { return };
         self.current_is_response = is_response;
         self.response_next = !is_response;
-        // Operations were checked at their post and requests at their delivery, so a failure is an error of this end.
+        // Operations were checked when they were posted, and requests when they were delivered. So a failure is an
+        // error of this end.
         if self.ddp.post(message).is_err() {
             self.terminate_locally();
         }
@@ -589,8 +590,8 @@ impl<M: RegionMemory> UlpduSink for Sink<'_, M> {
     }
 }
 
-/// Marks `out` as unstable if it is a Read Response. The LLP retransmits it from a copy, because the region may change
-/// or be removed.
+/// Marks `out` as unstable if it is a Read Response. The LLP then retransmits from its own copy, because the region may
+/// change or be removed.
 fn mark_unstable(mut out: Outgoing) -> Outgoing {
     out.stable &= !(out.header.control().is_tagged() && is_response(out.header.rsvd_ulp()));
     out

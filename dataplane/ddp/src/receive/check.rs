@@ -19,7 +19,7 @@ pub(super) fn parse<E>(bytes: &[u8], segment_len: usize) -> Result<HeaderRepr, R
         let control = Control(bytes.first().copied().unwrap_or(0));
         let mismatch = match error {
             HeaderError::Version(dv) => Mismatch::new(Field::Version, dv.into(), 0, 1),
-            // RFC 5041 has no error number for a segment shorter than its header. Such bytes are no segment of any
+            // RFC 5041 has no error number for a segment shorter than its header. Such bytes are not a segment of any
             // version, so the version error applies.
             HeaderError::Truncated(_) | HeaderError::WrongModel => Mismatch::new(
                 Field::SegmentLength,

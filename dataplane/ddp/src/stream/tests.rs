@@ -127,8 +127,8 @@ fn region_model(plans: &[Plan]) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    // RFC 5041 §5.2, §5.3, §5.4: afterwards the region is as sent, and deliveries are in order, complete, at most once
-    // and never too early. For any messages, MULPDU, order of arrival, keys, and times of `order_complete`.
+    // RFC 5041 §5.2, §5.3, §5.4: for any messages, MULPDU, order of arrival, keys, and times of `order_complete`, the
+    // region is as sent afterwards. Deliveries are in order, complete, at most once and never too early.
     #[test]
     fn any_arrival_order_delivers_once_in_order(
         plans in proptest::collection::vec(plan(), 1..14),

@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// Kernel bug "FPDU length underflow": with a ULPDU shorter than the header of its opcode, the length of its rest
+/// Kernel bug "FPDU length underflow": for a ULPDU shorter than the header of its opcode, the computed remaining length
 /// wrapped. Tests all lengths below the header's, for every opcode.
 #[test]
 fn a_ulpdu_shorter_than_the_header_of_its_opcode_is_refused() {
@@ -22,7 +22,7 @@ fn a_ulpdu_shorter_than_the_header_of_its_opcode_is_refused() {
             assert_eq!(shape(&b.sent_segments()), [(Opcode::Terminate, true)]);
         }
     }
-    // A whole DDP header, and a truncated RDMAP header behind it.
+    // A whole DDP header is followed by a truncated RDMAP header.
     let request = untagged(Opcode::ReadRequest, 1, 1, &read_request(STAG, 0, 4).emit());
     for len in 18..request.len() {
         let mut b = End::new();

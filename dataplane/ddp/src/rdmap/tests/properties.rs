@@ -116,8 +116,8 @@ fn deliveries(plans: &[Plan]) -> Vec<Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    // RFC 5040 §5.5: all operations of both ends are executed once, in order, with every byte. Any operations, MULPDU,
-    // losses and order of arrival.
+    // RFC 5040 §5.5: for any operations, MULPDU, losses and order of arrival, all operations of both ends are executed
+    // once, in order, with every byte.
     #[test]
     fn loss_and_reordering_do_not_change_the_result(
         plans in proptest::collection::vec(plan(), 1..24),

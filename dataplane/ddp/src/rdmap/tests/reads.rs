@@ -10,7 +10,7 @@ fn response(at: u64, last: bool, data: &[u8]) -> Vec<u8> {
     tagged(Opcode::ReadResponse, SINK, at, last, data)
 }
 
-/// Returns a requester with these Reads outstanding, one after the other into its sink from `BASE` on.
+/// Returns a requester with Reads of these lengths outstanding, one after the other into its sink from `BASE` on.
 fn reader(lens: &[u32]) -> End {
     let mut a = End::new();
     let mut at = 0;

@@ -70,7 +70,7 @@ fn sends_of_all_kinds_are_delivered_in_order() {
     b.stream.post_buffers(1).unwrap();
     b.input(&untagged(Opcode::ImmediateSolicited, 0, 5, b"abcdefgh"));
     assert_eq!(b.events(), [Event::Immediate { data: *b"abcdefgh", solicited: true }]);
-    // All buffers are used up, so DDP finds an error.
+    // All buffers are used up, so DDP rejects the Send.
     b.input(&untagged(Opcode::Send, 0, 6, b""));
     assert_eq!(b.terminate_numbers(), (1, 2, 2));
 }
@@ -107,8 +107,8 @@ fn rdmap_reserved_bits_are_not_checked() {
     assert_eq!(b.events(), [received(b"x")]);
 }
 
-// RFC 5040 §4.1, RFC 7306 §4.1: every untagged message that does not invalidate ignores its reserved bits and
-// Invalidate STag. RFC 7306 §5.2.1: unused fields of an Atomic Request are ignored too.
+// RFC 5040 §4.1, RFC 7306 §4.1: in every untagged message that does not invalidate, reserved bits and the Invalidate
+// STag are ignored. RFC 7306 §5.2.1: so are the unused fields of an Atomic Request.
 #[test]
 fn invalidate_stag_of_plain_send_is_ignored() {
     let noisy = |opcode: Opcode, qn, payload: &[u8]| {
@@ -169,7 +169,7 @@ fn invalidate_stag_of_plain_send_is_ignored() {
     assert_eq!(no_error(&mut a, Opcode::AtomicResponse), [done]);
 }
 
-// RFC 5040 §7.2 (2), figure 4: each opcode is valid on one queue only, or only tagged.
+// RFC 5040 §7.2 (2), figure 4: each opcode is valid either on one queue or in tagged messages.
 #[test]
 fn opcode_on_wrong_queue_is_unexpected() {
     for bits in 0..16u8 {

@@ -166,7 +166,8 @@ fn a_terminate_is_the_last_message() {
     );
 }
 
-// RFC 5040 §7.1 (2): the Terminate is the next message. A begun message is completed first, unless its rest is long.
+// RFC 5040 §7.1 (2): the Terminate is the next message. A begun message is completed first, unless too many of its
+// bytes are unsent.
 #[test]
 fn short_unfinished_message_precedes_the_terminate() {
     for (len, finished) in [(3000, true), (400_000, false)] {

@@ -33,7 +33,7 @@ fn order_complete_delivers_messages_below_the_key() {
     assert_eq!(rig.events(), []);
     rig.complete_order(341);
     assert_eq!(rig.events(), [tagged_delivered(1, 1)]);
-    // The next segment is in order: its message is delivered at once, and it leaves no record.
+    // The next segment is in order: its message is delivered at once, and the segment leaves no record.
     rig.complete_order(500);
     let _ = rig.input(500, &tagged(2, true, b"c"));
     assert_eq!(rig.events(), [tagged_delivered(2, 1)]);

@@ -101,7 +101,7 @@ fn wrong_msn_without_a_buffer_is_2_03() {
     assert_eq!(rig.error().code, ErrorCode::MsnRange);
 }
 
-// RFC 5041 §5.1.2: the ULP adds buffers to a queue at any time.
+// RFC 5041 §5.1.2: the ULP may add buffers to a queue at any time.
 #[test]
 fn posted_buffers_are_used() {
     let mut rig = Rig::new();

@@ -1,4 +1,4 @@
-//! Finds libdpdk, builds the shim with the compiler that has its headers, and generates the bindings.
+//! Finds libdpdk, compiles the C shim against its headers, and generates the bindings.
 
 use std::env;
 use std::path::PathBuf;
@@ -7,7 +7,8 @@ use std::process::exit;
 /// Oldest DPDK release that the shim compiles against.
 const MIN_RELEASE: &str = "22.11";
 
-/// Headers that identify a header directory of DPDK: one of the common directory, one of the architecture's own.
+/// Headers that identify DPDK's header directories: the first is in the common one, the second in the architecture's
+/// own.
 const HEADERS: [&str; 2] = ["rte_version.h", "rte_build_config.h"];
 
 /// DPDK functions that need no shim: not inline, and without structures in their signatures.
@@ -31,8 +32,8 @@ const FUNCTIONS: &[&str] = &[
     "rte_eth_dev_rx_intr_disable",
 ];
 
-/// Libraries that have these functions, and those that the shim calls. The EAL loads drivers. `net_ring` and
-/// `net_vhost` are linked, because the shim calls their functions.
+/// Libraries of these functions, and of the functions that the shim calls, among them those of the drivers `net_ring`
+/// and `net_vhost`. The EAL loads all other drivers at run time.
 const LIBRARIES: &[&str] = &[
     "rte_net_ring",
     "rte_net_vhost",
@@ -96,7 +97,7 @@ fn main() {
         println!("cargo:rustc-link-search=native={}", path.display());
     }
     for library in LIBRARIES {
-        // Since 23.11 rte_log is a separate library.
+        // Since release 23.11 rte_log is a separate library.
         if *library != "rte_log" || dpdk.libs.iter().any(|l| l == "rte_log") {
             println!("cargo:rustc-link-lib={library}");
         }
@@ -105,8 +106,8 @@ fn main() {
 
 /// Returns paths whose modification time or existence changes when libdpdk is upgraded.
 ///
-/// Header files do not qualify: a package keeps the times of its build, often before our last build. Header directories
-/// do, because an installation renames each file into them. So does the library under its full name
+/// Header files do not qualify: they keep the times of the package's build, often before our last build. Header
+/// directories do, because an installation renames each file into them. So does the library under its full name
 /// (`librte_eal.so.25.0`), which the next release does not have.
 fn rerun_paths(dpdk: &pkg_config::Library) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = dpdk
@@ -125,8 +126,8 @@ fn rerun_paths(dpdk: &pkg_config::Library) -> Vec<PathBuf> {
     paths
 }
 
-/// Returns the compiler flags of libdpdk as pkg-config prints them. `pkg_config`'s parsed form leaves out `-march`,
-/// which the headers need.
+/// Returns the compiler flags of libdpdk as pkg-config prints them. The `pkg_config` crate's parsed form leaves out
+/// `-march`, which the headers need.
 fn cflags() -> Vec<String> {
     let program = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".into());
     let output = std::process::Command::new(program)
@@ -157,7 +158,7 @@ fn fail_without_dpdk(error: &pkg_config::Error) -> ! {
 }
 
 fn fail(sentence: &str) -> ! {
-    // Cargo prints this line and fails; a status other than 0 would bury it under the script's output.
+    // Cargo prints this line and fails. With a status other than 0, the message would be lost in the script's output.
     println!("cargo::error={sentence}");
     exit(0)
 }

@@ -215,7 +215,8 @@ fn invalid_configurations_are_refused(netns: &Netns, ports: &PortFactory) {
     drop(ports.open(&config("afs", 1500)).unwrap());
 }
 
-/// An interface has one port per network namespace. An unprivileged user cannot claim it.
+/// An interface has one port, unless a further port has `shares_interface`. An unprivileged user cannot block an
+/// interface by claiming its name first.
 fn second_claim_is_refused(netns: &Netns, ports: &PortFactory) {
     let address = Ipv4Addr::new(10, 77, 13, 1);
     netns.veth("afc", 1500, address);

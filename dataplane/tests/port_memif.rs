@@ -1,5 +1,5 @@
-//! Two processes joined by a memif exchange frames at MTU 1500, 9000 and 65,280. If one is killed, also during a burst,
-//! the other detects it and serves the next one. Both roles, server and client, are tested.
+//! Two processes connected by a memif exchange frames at MTU 1500, 9000 and 65,280. If one is killed, also during a
+//! burst, the other detects it and serves the next peer. Both roles, server and client, are tested.
 //!
 //! `DDPD_MEMIF_KILLS`: the number of clients killed during bursts (default 8). A quarter as many servers are killed,
 //! because after each a client may wait 5 s.
@@ -93,7 +93,7 @@ fn second_peer_is_served(
     }
 }
 
-/// Peers are killed while both sides transfer frames. The driver unmaps the shared memory.
+/// Peers are killed while both sides transfer frames. The driver then unmaps the shared memory.
 fn killed_peers_do_no_harm(port: &mut Port, queue: &mut PortQueue, role: &str, argument: &str) {
     let clients = std::env::var("DDPD_MEMIF_KILLS").map_or(8, |n| n.parse().expect("a number"));
     let kills = if role == "client" { clients } else { clients / 4 };
@@ -133,7 +133,7 @@ fn memif_processes_exchange_frames() {
             }
         }
     }
-    // Two pairs of one process may share a socket. Sockets of other processes and other files are not removed.
+    // Two memif ports of one process may share a socket. Sockets of other processes and other files are not removed.
     let socket = directory.join("shared");
     let first = ports.open(&config(&socket, MemifRole::Server, 1500)).unwrap();
     let mut second = config(&socket, MemifRole::Server, 1500);

@@ -1,5 +1,5 @@
-//! A worker reads frames from a capture file and writes its answers to another: a neighbour sends an ARP request and an
-//! echo request. Requires no privileges and no hugepages.
+//! A worker reads an ARP request and an echo request of a neighbour from a capture file, and writes its answers to
+//! another file. Requires no privileges and no hugepages.
 
 mod port_common;
 

@@ -1,4 +1,4 @@
-//! Ring ports with the same link name are joined. Frames pass whole, in order and without a copy. An impaired end
+//! Ring ports with the same link name are connected. Frames pass whole, in order and without a copy. An impaired end
 //! loses, corrupts, duplicates and delays received frames, reproducibly. Configuration errors are reported.
 
 mod port_common;
@@ -72,7 +72,7 @@ fn largest_frames_pass(ports: &PortFactory) {
     };
     let (mut a, mut b) = (ports.open(&large("a")).unwrap(), ports.open(&large("b")).unwrap());
     let (mut from, mut to) = (port_common::only_queue(&mut a), port_common::only_queue(&mut b));
-    // With the bytes of a VLAN tag.
+    // The longest frame: MTU, Ethernet header and VLAN tag.
     let bytes = port_common::pattern(usize::from(MAX_MTU) + FRAME_OVERHEAD);
     port_common::send(&mut from, &bytes);
     let got = port_common::receive(&mut to, |_| true);
@@ -124,7 +124,7 @@ fn full_ring_drops_are_counted(ports: &PortFactory) {
     });
     assert_eq!(from.pending(), 0);
 
-    // An exhausted pool is counted, and recovers.
+    // An allocation from an exhausted pool is counted, and succeeds again once buffers are freed.
     let mut hoard = Vec::new();
     while let Some(buffer) = from.alloc() {
         hoard.push(buffer);
@@ -135,7 +135,8 @@ fn full_ring_drops_are_counted(ports: &PortFactory) {
     assert!(from.alloc().is_some());
 }
 
-/// Sends frames numbered from 0 to `count - 1`. Returns the numbers of those that arrive, in order of arrival.
+/// Sends frames numbered from 0 to `count - 1` to an impaired end. Returns the numbers of those that arrive, in order
+/// of arrival.
 fn arrivals(ports: &PortFactory, name: &str, impair: link::Config, count: u32) -> Vec<u32> {
     let mut a = ports.open(&config("a", name)).unwrap();
     let mut b = ports.open(&PortConfig { impair: Some(impair), ..config("b", name) }).unwrap();
@@ -212,7 +213,7 @@ fn corruption_and_duplicates_are_counted(ports: &PortFactory) {
     assert_eq!(batch[0].data(), batch[1].data());
     assert_ne!(batch[0].data().as_ptr(), batch[1].data().as_ptr());
 
-    // A full batch is not changed, and no frame is lost.
+    // A full batch is left unchanged, and no frame is lost.
     for _ in 0..BURST {
         port_common::send(&mut from, &[0; 10]);
     }

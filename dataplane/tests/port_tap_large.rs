@@ -13,7 +13,7 @@ use port_common::Netns;
 
 /// Payload bytes of a segment. With all headers it fits the driver's MTU.
 const LEN: usize = 1400;
-/// Offset of the TCP header.
+/// Offset of the TCP header in a frame.
 const L4: usize = 34;
 
 /// Returns segments with the checksum fields that offload requires: IPv4 0, TCP the pseudo-header's sum.

@@ -1,6 +1,6 @@
-//! Large packets of a vhost-user port. A frontend that negotiated TSO receives them whole, with a virtio header;
-//! another receives segments with checksums. Frames pending while the frontend changes are sent in the form for the
-//! next one.
+//! Large packets of a vhost-user port. A frontend that negotiated TSO receives them whole, with a virtio header.
+//! Another frontend receives segments with checksums. Frames that are pending while the frontend changes are sent in
+//! the form that the next frontend negotiated.
 
 mod port_common;
 #[path = "port_common/raw.rs"]
@@ -16,13 +16,13 @@ use dataplane::port::{
 use raw::Raw;
 use vhost::VhostBackend;
 
-/// VIRTIO_NET_F_GUEST_TSO4.
+/// Feature bit VIRTIO_NET_F_GUEST_TSO4.
 const TSO4: u64 = 1 << 7;
-/// VIRTIO_NET_F_GUEST_TSO6.
+/// Feature bit VIRTIO_NET_F_GUEST_TSO6.
 const TSO6: u64 = 1 << 8;
-/// VIRTIO_NET_F_MRG_RXBUF.
+/// Feature bit VIRTIO_NET_F_MRG_RXBUF.
 const MERGED: u64 = 1 << 15;
-/// With VIRTIO_NET_F_GUEST_CSUM: all features for large packets.
+/// All feature bits for large packets: those above and VIRTIO_NET_F_GUEST_CSUM.
 const LARGE: u64 = 1 << 1 | TSO4 | TSO6 | MERGED;
 /// Payload bytes of a segment.
 const EMSS: usize = 1448;
@@ -94,7 +94,7 @@ fn assert_large_packet(header: &[u8], packet: &[u8], frames: &[Vec<u8>]) {
     let v6 = frames[0][l2] >> 4 == 6;
     let l4 = l2 + if v6 { 40 } else { 20 };
     let end = l4 + 32;
-    // Virtio 1.2 §5.1.6: VIRTIO_NET_HDR_F_NEEDS_CSUM; VIRTIO_NET_HDR_GSO_TCPV4 or _TCPV6.
+    // Virtio 1.2 §5.1.6: flags VIRTIO_NET_HDR_F_NEEDS_CSUM, gso_type VIRTIO_NET_HDR_GSO_TCPV4 or _TCPV6.
     assert_eq!(header[..2], [1, if v6 { 4 } else { 1 }]);
     assert_eq!(
         [2, 4, 6, 8].map(|at| read_u16(header, at)),
@@ -109,8 +109,8 @@ fn assert_large_packet(header: &[u8], packet: &[u8], frames: &[Vec<u8>]) {
     if !v6 {
         assert_eq!(checksum::sum(&packet[l2..l4]), 0xffff, "IPv4's checksum");
     }
-    // Virtio 1.2 §5.1.6.2: the sum from csum_start on, with the pseudo-header's in the checksum field, results in the
-    // correct checksum. A kernel that forwards the packet relies on it.
+    // Virtio 1.2 §5.1.6.2: the checksum field has the sum of the pseudo-header. The sum from csum_start on then results
+    // in the correct checksum. A kernel that forwards the packet relies on it.
     let (at, frame) = (l4 + 16, &frames[0]);
     let sum = !checksum::sum(&packet[l4..]);
     let mut filled = packet.to_vec();
@@ -119,7 +119,7 @@ fn assert_large_packet(header: &[u8], packet: &[u8], frames: &[Vec<u8>]) {
     let pseudo =
         checksum::pseudo_header_with_addresses(checksum::sum(addresses), 6, packet.len() - l4);
     assert_eq!(checksum::add(pseudo, checksum::sum(&filled[l4..])), 0xffff, "TCP's checksum");
-    // All other bytes are those of the first segment, and PSH is that of the last.
+    // All other bytes are those of the first segment, and the flags are those of the last.
     assert_eq!(packet[..l2], frame[..l2]);
     assert_eq!(packet[l4..l4 + 13], frame[l4..l4 + 13]);
     assert_eq!(packet[l4 + 13], frames[frames.len() - 1][l4 + 13]);
@@ -190,7 +190,7 @@ fn large_packets_reach_frontend(test: &mut Fixture, socket: &Path) {
     port_common::assert_no_leak(&test.port, free);
 }
 
-/// A frontend with fewer features receives the segments as written.
+/// A frontend with fewer features receives the segments unchanged.
 fn unnegotiated_gso_sends_segments(test: &mut Fixture, socket: &Path, features: u64, v6: bool) {
     let mut raw = test.connect(socket, features);
     raw.offer(255);
@@ -204,7 +204,8 @@ fn unnegotiated_gso_sends_segments(test: &mut Fixture, socket: &Path, features: 
     test.disconnect(raw);
 }
 
-/// Frames that a frontend did not take are sent to the next one in its form, or dropped and counted.
+/// Frames that a frontend did not take are sent to the next one as large packets or segments, as it negotiated. Without
+/// a next one they are dropped and counted.
 fn pending_frames_follow_frontend(test: &mut Fixture, socket: &Path) {
     let frames = segments(false, false, 100, EMSS);
     let free = test.port.free_buffers();
@@ -249,7 +250,7 @@ fn pending_frames_follow_frontend(test: &mut Fixture, socket: &Path) {
     port_common::assert_no_leak(&test.port, free);
 }
 
-/// Too little ring space for a large packet delays all of it; with enough space it is sent whole.
+/// A large packet waits while the ring has too little space for it. With enough space it is sent whole.
 fn full_ring_delays_large_packet(test: &mut Fixture, socket: &Path) {
     let frames = segments(true, false, 44, EMSS);
     let mut raw = test.connect(socket, LARGE);
@@ -267,7 +268,7 @@ fn full_ring_delays_large_packet(test: &mut Fixture, socket: &Path) {
     test.disconnect(raw);
 }
 
-/// A ring that can never hold a large packet receives segments.
+/// A ring whose buffers can never hold a large packet receives segments instead.
 fn small_buffers_get_segments(test: &mut Fixture, socket: &Path) {
     let frames = segments(false, false, 44, EMSS);
     let mut raw = test.connect(socket, LARGE);
@@ -312,7 +313,7 @@ fn large_packets_go_only_to_gso_frontends() {
     assert_eq!(test.port.info().segmenter, None);
     unnegotiated_gso_sends_segments(&mut test, &socket, LARGE, false);
     drop(test);
-    // Without checksum offload, workers send segments.
+    // Without checksum offload, the port merges no segments into large packets.
     for checksum in [ChecksumMode::Software, ChecksumMode::Trusted] {
         let kind = PortKind::VhostUser { socket: socket.clone() };
         let port = ports.open(&PortConfig { checksum, ..PortConfig::new("v", kind) }).unwrap();

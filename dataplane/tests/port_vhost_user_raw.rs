@@ -1,6 +1,6 @@
 //! A vhost-user port with a hand-written frontend (crate `vhost`). Tests rings with descriptors that loop, leave the
-//! memory or are out of range, frontends that disconnect during a burst, and many reconnects while a worker polls,
-//! sends and sleeps. The port survives, leaks no buffers, and serves the next frontend.
+//! memory or are out of range, and frontends that disconnect during a burst. Frontends also reconnect many times while
+//! a worker polls, sends and sleeps. The port survives, leaks no buffers, and serves the next frontend.
 //!
 //! `DDPD_VHOST_RECONNECTS`: number of reconnects (default 300). Not tested: a frontend that shrinks its memory file,
 //! which ends the process (docs/guide.md).
@@ -92,7 +92,7 @@ fn hostile_chains() -> Vec<HostileChain> {
     ]
 }
 
-/// Virtio headers with impossible offload requests.
+/// Returns virtio headers with impossible offload requests.
 fn hostile_headers() -> Vec<[u8; HEADER]> {
     let header = |flags: u8, gso: u8, len: u16, size: u16, start: u16, offset: u16| {
         let mut bytes = [0; HEADER];
@@ -186,7 +186,7 @@ fn assert_survives(port: &Port, queue: &mut PortQueue, socket: &Path) {
     let mut raw = Raw::connect(socket);
     raw.settle();
     port_common::wait_until("the frontend is there", || port.link().up);
-    // A TCP frame over IPv4, and an empty one.
+    // The test frames: TCP over IPv4, the same frame cut to 20 bytes, and an empty frame.
     let mut tcp = port_common::pattern(60);
     tcp[12..14].copy_from_slice(&[8, 0]);
     tcp[14..34]
@@ -207,7 +207,7 @@ fn assert_survives(port: &Port, queue: &mut PortQueue, socket: &Path) {
     assert_serves(port, queue, socket);
 }
 
-/// A worker: polls, sends, and sleeps until the frontend kicks.
+/// Runs a worker that polls, sends frames back, and sleeps until the frontend kicks, at most 50 µs.
 fn run_worker(queue: &mut PortQueue, stop: &AtomicBool, seen: &AtomicU64) {
     let mut round = 0u32;
     while !stop.load(Ordering::Relaxed) {
@@ -238,7 +238,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Frontends disconnect at random points of their work.
+/// Frontends disconnect at different points: before or after start-up, with and without buffers, during a burst.
 fn reconnect_randomly(port: &Port, queue: &mut PortQueue, socket: &Path, times: u32) {
     let (stop, seen) = (AtomicBool::new(false), AtomicU64::new(0));
     let free = port.free_buffers();

@@ -55,7 +55,7 @@ impl Case {
     }
 }
 
-/// One of the two dataplanes.
+/// One of the two dataplanes, with the events that it has reported and its ports.
 struct Endpoint {
     dataplane: Dataplane,
     events: Vec<Event>,

@@ -1,9 +1,9 @@
 //! A mirror of the Linux kernel's IPsec policies and SAs (XFRM) for the data plane, sans-IO.
 //!
-//! IKE daemons such as strongSwan install policies and SAs in the kernel, but the data plane alone encrypts and sends.
-//! A [`Mirror`] reads the messages of a netlink socket (protocol `NETLINK_XFRM`, groups SA, POLICY, EXPIRE and MIGRATE)
-//! and turns them into [`Event`]s. In return it reports to the kernel, and through the kernel to the daemons, the SAs
-//! that are needed, their use, and their end.
+//! IKE daemons such as strongSwan install policies and SAs in the kernel, but only the data plane encrypts and sends
+//! packets. A [`Mirror`] reads the messages of a netlink socket (protocol `NETLINK_XFRM`, groups SA, POLICY, EXPIRE and
+//! MIGRATE) and turns them into [`Event`]s. In return it requests missing SAs, and reports the use and the end of SAs.
+//! These reports go to the kernel, which notifies the daemons.
 //!
 //! ```text
 //!   kernel -- input -------->          -- poll_event ------------------> data plane
@@ -13,14 +13,14 @@
 //! After each call, the caller calls [`Mirror::poll_transmit`] and [`Mirror::poll_event`] until both return
 //! `None`. All requests go to one socket, which belongs to the mirror for its lifetime.
 //!
-//! Not supported: AH, IPComp, BEET and IPTFS; XFRM interfaces, devices, marks and security labels; SAs that a network
-//! card serves. Such SAs are not used. Such policies drop their packets if they select packets of ours; otherwise they
-//! are left out (see [`Event::Refused`]). Policies of forwarded packets and of single sockets are ignored. Packets are
-//! checked against the selector of the policy only, not that of the SA. The kernel times lifetimes in seconds.
-//! Lifetimes of policies in packets or bytes are ignored.
+//! Not supported: AH, IPComp, BEET and IPTFS; XFRM interfaces, devices, marks and security labels; SAs offloaded to a
+//! network card. SAs with such a property are not used. Policies with such a property drop their packets if they can
+//! select packets of the data plane; otherwise they are left out (see [`Event::Refused`]). Policies for forwarded
+//! packets and for single sockets are ignored. Packets are checked against the selector of the policy only, not that of
+//! the SA. The kernel enforces lifetimes in seconds. Lifetimes of policies in packets or bytes are ignored.
 //!
-//! Keys are in the messages about SAs, in the mirror while the kernel has the SA, and in [`Event::AddSa`]. All copies
-//! are wiped when they are freed, and `Debug` does not print them.
+//! Keys are stored in the messages about SAs, in the mirror while the kernel has the SA, and in [`Event::AddSa`]. All
+//! copies are wiped when they are freed, and `Debug` does not print them.
 #![forbid(unsafe_code)]
 
 mod ages;

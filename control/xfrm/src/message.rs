@@ -1,8 +1,8 @@
 //! Parses a datagram of the kernel into messages.
 //!
 //! The types of netlink-packet-xfrm parse fixed parts and attributes. Its message types are not used for parsing: they
-//! index without a length check, and they free the keys of an attribute without wiping them if a later attribute is
-//! malformed. Only the attributes used here are parsed; the others are skipped.
+//! index the bytes without a length check, and if an attribute is malformed they free the keys of earlier ones without
+//! wiping them. Only the attributes used here are parsed; the others are skipped.
 
 use netlink_packet_core::{NLM_F_DUMP_INTR, NLM_F_MULTIPART};
 use netlink_packet_core::{NetlinkBuffer, NlaBuffer, NlasIterator, Parseable as _};
@@ -21,18 +21,18 @@ use zeroize::Zeroizing;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLMSG_OVERRUN: u16 = 4;
-/// Attribute that netlink-packet-xfrm lacks. A `u8`: 1 is in, 2 is out.
+/// Attribute with the direction of an SA, a `u8`: 1 is in, 2 is out. netlink-packet-xfrm lacks it.
 const XFRMA_SA_DIR: u16 = 33;
 
 const ALIGNMENT: usize = 4;
 
-/// A netlink message of the kernel.
+/// A netlink message from the kernel.
 pub(crate) struct Message {
     /// Sequence number of the answered request; in a monitor message, of the request that caused the change.
     pub(crate) sequence: u32,
     /// True for a message of a dump.
     pub(crate) is_dump: bool,
-    /// True if a change has interrupted the dump.
+    /// True if policies or SAs changed during the dump (`NLM_F_DUMP_INTR`), so that the dump may be incomplete.
     pub(crate) interrupted: bool,
     pub(crate) body: Body,
 }
@@ -45,12 +45,12 @@ pub(crate) enum Body {
     PolicyDeleted(UserPolicyId, Attributes),
     /// A policy has expired.
     PolicyExpired(Box<UserPolicyExpire>, Attributes),
-    /// All policies of this type were deleted.
+    /// All policies of the type in the attributes were deleted.
     PoliciesFlushed(Attributes),
     /// Treatment of packets that match no policy.
     Defaults(UserPolicyDefault),
     /// An SA exists. With `update` the message repeats the daemon's request, not the kernel's state: its sequence
-    /// numbers may be lower.
+    /// numbers may be lower than the kernel's.
     Sa { info: Box<UserSaInfo>, update: bool, attributes: Attributes },
     /// An SA was deleted.
     SaDeleted(UserSaId, Attributes),
@@ -103,7 +103,7 @@ pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<Message, 
 }
 
 fn parse_body(kind: u16, bytes: &[u8]) -> Option<Body> {
-    /// Splits the fixed part from the attributes that follow it.
+    /// Parses the fixed part, the first `$len` bytes, as `$of`, and the rest as attributes.
     macro_rules! split {
         ($of:ty, $len:expr) => {{
             let (fixed, rest) = bytes.split_at_checked($len)?;
@@ -141,7 +141,7 @@ fn parse_body(kind: u16, bytes: &[u8]) -> Option<Body> {
         XFRM_MSG_FLUSHSA => Body::SasFlushed(*bytes.first()?),
         XFRM_MSG_MIGRATE => Body::Migrated,
         NLMSG_ERROR => Body::Acknowledged(parse_error_code(bytes)?),
-        // Old kernels send no error code.
+        // Old kernels send NLMSG_DONE without an error code.
         NLMSG_DONE => Body::Done(parse_error_code(bytes).unwrap_or(0)),
         NLMSG_OVERRUN => Body::Overrun,
         _ => Body::Other,
@@ -162,7 +162,8 @@ pub(crate) struct Algo {
 }
 
 impl Algo {
-    /// Returns `None` if the key is shorter than its declared length. The key is wiped in any case.
+    /// Returns an algorithm whose name and key have no trailing padding. `None` if the key is shorter than its declared
+    /// length; the key is wiped also in this case.
     fn new(name: &[u8], icv_bits: u32, key_bits: u32, key: Vec<u8>) -> Option<Algo> {
         let mut key = Zeroizing::new(key);
         let bytes = (key_bits as usize).div_ceil(8);
@@ -175,7 +176,7 @@ impl Algo {
     }
 }
 
-/// The attributes used here.
+/// The attributes of a policy or SA that the mirror uses.
 #[derive(Default)]
 pub(crate) struct Attributes {
     pub(crate) aead: Option<Algo>,
@@ -210,7 +211,7 @@ impl Attributes {
         Some(all)
     }
 
-    /// Parses one attribute. XFRMA_ALG_AUTH is skipped: the kernel also sends XFRMA_ALG_AUTH_TRUNC.
+    /// Parses one attribute. XFRMA_ALG_AUTH is skipped: the kernel sends the same key also in XFRMA_ALG_AUTH_TRUNC.
     fn read_attribute(&mut self, attribute: &NlaBuffer<&[u8]>) -> Option<()> {
         let kind = attribute.kind();
         match kind {

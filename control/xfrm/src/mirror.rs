@@ -19,10 +19,10 @@ const MAX_WANTED: usize = 64;
 /// Parameters of the mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MirrorConfig {
-    /// Minimum anti-replay window in packets. A larger window of the kernel is used instead. Both are limited to 64 to
+    /// Minimum anti-replay window in packets. The larger of this and the kernel's window is used, limited to 64 to
     /// 4096.
     pub min_window: u16,
-    /// Sequence numbers of an outbound SA that one reservation requests; at least 1.
+    /// Sequence numbers that one reservation requests for an outbound SA; 0 counts as 1.
     pub chunk: u64,
 }
 
@@ -60,9 +60,9 @@ enum DumpStep {
 #[derive(Debug)]
 struct Dump {
     step: DumpStep,
-    /// Sequence number of the request, once it is sent.
+    /// Netlink sequence number of the request, once it is sent.
     request: Option<u32>,
-    /// True once the first answer has arrived.
+    /// True once the first message of the answer has arrived.
     has_answer: bool,
     /// True if the dump must be repeated after its end.
     repeat: bool,
@@ -76,10 +76,10 @@ pub struct Mirror {
     sas: Sas,
     acquires: VecDeque<Box<AcquireMessage>>,
     events: EventQueue,
-    /// Sequence number of the last request.
+    /// Netlink sequence number, incremented by each [`Mirror::poll_transmit`].
     sequence: u32,
     synced: bool,
-    /// True if the kernel refused the last dump.
+    /// True from a dump that the kernel refused to the next complete one.
     dump_refused: bool,
     /// True if policies or SAs have changed since events were last generated.
     has_changes: bool,
@@ -104,9 +104,9 @@ impl Mirror {
         }
     }
 
-    /// Requests all policies and SAs of the kernel. To be called at the start, once the socket has joined its groups,
-    /// and whenever messages were lost (ENOBUFS). Unchanged entries cause no event; entries that the dump does not list
-    /// are removed. Reservations whose acknowledgement may be lost are requested again.
+    /// Requests all policies and SAs of the kernel. The caller calls this at the start, once the socket has joined its
+    /// groups, and whenever messages were lost (ENOBUFS). Unchanged entries cause no event; entries that the dump does
+    /// not list are removed. Reservations whose acknowledgement may be lost are requested again.
     pub fn request_dump(&mut self) {
         self.sas.retry_reservations();
         self.has_changes = true;
@@ -118,7 +118,7 @@ impl Mirror {
         }
     }
 
-    /// Repeats a dump that the kernel refused. To be called periodically.
+    /// Repeats a dump that the kernel refused. The caller calls this periodically.
     pub fn retry(&mut self) {
         if self.dump_refused && self.dump.step == DumpStep::Idle {
             self.request_dump();
@@ -193,20 +193,20 @@ impl Mirror {
     }
 
     /// Reports that an SA has reached its lifetime in bytes or packets, or (with `hard`) that its sequence numbers are
-    /// used up. The kernel notifies the daemons. At a hard end it deletes the SA: [`Event::RemoveSa`] follows.
+    /// used up. The kernel notifies the daemons. At a hard end the kernel deletes the SA: [`Event::RemoveSa`] follows.
     pub fn expire(&mut self, id: SaId, hard: bool) {
         self.sas.expire(id, hard);
     }
 
     /// Reports the use of an SA in the data plane since [`Event::AddSa`]: packets, bytes, and the highest sequence
-    /// number. The number of an outbound SA is not sent, because the kernel has the last reserved one. `now` is Unix
-    /// time in seconds. A call replaces earlier ones that are not sent yet.
+    /// number. For an outbound SA `sequence` is ignored, because the kernel already has the last reserved number. `now`
+    /// is Unix time in seconds. A report replaces earlier ones of the same SA that are not sent yet.
     pub fn report_usage(&mut self, id: SaId, packets: u64, bytes: u64, sequence: u64, now: u64) {
         self.sas.report_usage(id, Usage { bytes, packets }, sequence, now);
     }
 
-    /// Reserves the next sequence numbers of an outbound SA: [`Event::Reserved`] follows, or a warning. No
-    /// effect if all sequence numbers are reserved.
+    /// Reserves the next sequence numbers of an outbound SA: [`Event::Reserved`] follows, or a warning. No effect while
+    /// a reservation of the SA is pending, or if all its sequence numbers are reserved.
     pub fn reserve_sequence(&mut self, id: SaId) {
         self.sas.reserve_sequence(id, self.config.chunk);
     }
@@ -358,7 +358,7 @@ impl Mirror {
     }
 
     fn handle_failure(&mut self, code: i32) {
-        // Reported once, not for each retry.
+        // The failure is reported once, not for each retry.
         if !std::mem::replace(&mut self.dump_refused, true) {
             let error = std::io::Error::from_raw_os_error(code.wrapping_neg());
             self.events.warn(format!("the kernel does not list its policies and SAs: {error}"));

@@ -30,7 +30,7 @@ pub(crate) struct Policies {
     unselected: Unmatched,
     /// Policies left out since the last dump began.
     pub(crate) left_out: u64,
-    /// True if policies were left out: the list is incomplete.
+    /// True if policies were left out, so that the list is incomplete.
     overflow: bool,
     pub(crate) protections: Protections,
     /// The last reported list.
@@ -90,7 +90,7 @@ impl Policies {
         self.entries.insert(key, PolicyEntry { policy: kernel, reading, age, action, refused });
     }
 
-    /// Deletes a policy. Returns true if a dump may now find room for a policy that was left out.
+    /// Deletes a policy. Returns true if policies were left out and there is room again: a new dump lists them.
     pub(crate) fn delete(&mut self, id: &UserPolicyId, attributes: &Attributes) -> bool {
         match &attributes.policy {
             Some(info) => self.remove_expired(info, attributes),
@@ -131,7 +131,7 @@ impl Policies {
         };
     }
 
-    /// Rebuilds the list. Returns it if it has changed, and reports refusals.
+    /// Rebuilds the data plane's list and reports refusals. Returns the list as [`Event::Policies`] if it has changed.
     pub(crate) fn refresh_list(&mut self, events: &mut EventQueue) -> Option<Event> {
         let mut entries: Vec<&mut PolicyEntry> = self.entries.values_mut().collect();
         entries.sort_by_key(|entry| entry.sort_key());
@@ -144,8 +144,7 @@ impl Policies {
         for entry in entries {
             let (policy, refused) = entry.resolve_action(&mut self.protections);
             let policy = policy.map(|mut policy| {
-                // A policy that was left out may require protection or discard of packets that this policy would let
-                // pass.
+                // A policy that was left out may protect or discard packets that this policy would let pass.
                 if self.overflow && policy.action == Action::Bypass {
                     policy.action = Action::Discard;
                 }
@@ -212,8 +211,8 @@ impl Policies {
 }
 
 impl PolicyEntry {
-    /// Returns the sort key. The kernel applies the matching policy with the lowest priority number, among equal ones
-    /// the oldest.
+    /// Returns the sort key. The kernel applies the matching policy with the lowest priority number; among equal
+    /// numbers, the oldest.
     fn sort_key(&self) -> (u32, u64) {
         (self.policy.info.priority, self.age.order)
     }
@@ -225,7 +224,8 @@ impl PolicyEntry {
         }
     }
 
-    /// Returns the policy for the data plane, with the number of its protection, and the reason if it is refused.
+    /// Returns the policy for the data plane, with the number of its protection, and the reason if the policy is
+    /// refused.
     fn resolve_action(
         &self,
         protections: &mut Protections,

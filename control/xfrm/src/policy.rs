@@ -14,7 +14,7 @@ use netlink_packet_xfrm::{
 
 use crate::message::Attributes;
 
-/// ICMPv6 types that the data plane's policy database always lets pass.
+/// ICMPv6 types of neighbor and multicast listener discovery, which the data plane's policy database always lets pass.
 const ND_TYPES: [RangeInclusive<u16>; 3] = [130..=132, 133..=137, 143..=143];
 /// Protocols whose ports the data plane's policy database reads: TCP, UDP, DCCP, SCTP.
 const PORT_PROTOCOLS: [u8; 4] = [IPPROTO_TCP, IPPROTO_UDP, IPPROTO_DCCP, IPPROTO_SCTP];
@@ -42,7 +42,8 @@ impl PolicyKey {
     }
 }
 
-/// Properties common to an SA and the policy template that it serves. Equal for both directions of a CHILD_SA.
+/// Properties that an SA has in common with the policy template that it serves. They are equal for both directions of a
+/// CHILD_SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SaEndpoints {
     pub(crate) reqid: u32,
@@ -70,11 +71,11 @@ pub(crate) struct SaRequirements {
 /// Result of the translation of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Translation {
-    /// The policy has no effect on our packets.
+    /// The policy has no effect on the data plane's packets.
     Ignored,
     /// The policy is not in the data plane's list, for this reason.
     Skipped(String),
-    /// The policy is in the data plane's list. `refused`: the reason if it is not applied as the kernel has it.
+    /// The policy is in the data plane's list. `refused` is the reason if this entry differs from the kernel's policy.
     Listed { selector: Selector, action: Action<SaRequirements>, refused: Option<String> },
 }
 
@@ -89,8 +90,8 @@ pub(crate) struct KernelPolicy {
 }
 
 impl KernelPolicy {
-    /// Returns `None` for a policy that does not apply to packets to or from this host: another type or direction, or
-    /// the policy of a socket.
+    /// Returns the policy in the mirror's form. `None` for policies that do not apply to all packets to or from this
+    /// host: those of another type or direction, and those of a single socket.
     pub(crate) fn new(info: UserPolicyInfo, attributes: Attributes) -> Option<KernelPolicy> {
         let direction = match info.direction {
             XFRM_POLICY_IN => Direction::In,
@@ -119,7 +120,8 @@ impl KernelPolicy {
         if self.if_id != 0 {
             return Translation::Skipped(format!("it is of XFRM interface {}", self.if_id));
         }
-        // The device may be the appliance's TAP: a policy that protects or drops applies to all devices.
+        // The device may be the appliance's TAP, so a policy that protects or drops is applied as if it were for all
+        // devices.
         if selector.ifindex != 0
             && self.templates.is_empty()
             && self.info.action != XFRM_POLICY_BLOCK
@@ -135,7 +137,7 @@ impl KernelPolicy {
         };
         let (action, mut refused) = match self.translate_action(local, remote) {
             Ok(action) => (action, None),
-            // A policy that protects must never let packets pass in clear.
+            // A policy that requires protection must never let packets pass in the clear.
             Err(reason) => (Action::Discard, Some(reason)),
         };
         let protocol = Some(selector.proto).filter(|protocol| *protocol != 0);
@@ -145,7 +147,8 @@ impl KernelPolicy {
             PortSelector::Unsupported(reason) if action == Action::Bypass => {
                 return Translation::Skipped(reason);
             }
-            // Extended to all ports of the protocol: the policy may drop more than the kernel's, never less.
+            // Extended to all ports of the protocol: the entry may drop more packets than the kernel's policy, never
+            // fewer.
             PortSelector::Unsupported(reason) => {
                 refused.get_or_insert(reason);
                 ((ANY_PORT, ANY_PORT), Action::Discard)
@@ -271,7 +274,7 @@ fn translate_ports(selector: &KernelSelector) -> PortSelector {
     if source.1 == 0 && destination.1 == 0 {
         return PortSelector::Ranges { source: ANY_PORT, destination: ANY_PORT };
     }
-    // For ICMP, the selector has type and code in the fields of ports.
+    // For ICMP, the port fields of the selector contain type and code.
     if matches!(selector.proto, IPPROTO_ICMP | IPPROTO_ICMPV6) {
         let whole = source.1 == u16::MAX && selector.proto == IPPROTO_ICMPV6;
         return match whole && ND_TYPES.iter().any(|types| types.contains(&source.0)) {
@@ -347,7 +350,8 @@ fn translate_template(
     Ok(SaRequirements { endpoints: ends, spi: template.id.spi })
 }
 
-/// Returns one end of a transport mode SA. Packets keep their addresses, so the ends are the addresses of the selector.
+/// Returns one endpoint of a transport mode SA. Packets keep their addresses, so the endpoint is the selector's only
+/// address, and a template address must equal it.
 fn transport_endpoint(template: IpAddr, net: IpNet, whose: &str) -> Result<IpAddr, String> {
     if net.prefix_len() != net.max_prefix_len() {
         return Err(format!("transport mode with {whose} network {net}: only one host each"));

@@ -1,4 +1,4 @@
-//! Numbers of protections, which link policies to SAs.
+//! Numbers of protections, which link policies to SAs. A protection is a pair of endpoints, a mode and a reqid.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,7 +25,7 @@ pub(crate) struct Protections {
 
 impl Protections {
     /// Assigns numbers to all required protections. Existing protections keep their numbers. A new one gets the lowest
-    /// free number, preferably one that was not in use just before.
+    /// free number, preferably one that no protection had before this call.
     pub(crate) fn assign_numbers(&mut self, wanted: &[SaEndpoints]) {
         let before = std::mem::take(&mut self.required);
         let keep = |ends: &SaEndpoints| before.get(ends).map(|asked| asked.protection.0);
@@ -80,7 +80,8 @@ impl Protections {
         self.required.get(ends).is_some_and(|asked| asked.spis[direction as usize] == [spi])
     }
 
-    /// Returns the protection that an SA with this SPI serves.
+    /// Returns the protection that an SA with these endpoints and this SPI serves. `None` if all policies of this
+    /// direction require other SPIs.
     pub(crate) fn for_sa(
         &self,
         ends: &SaEndpoints,

@@ -1,4 +1,4 @@
-//! XFRM messages to the kernel: dumps, acquires, expired lifetimes, and sequence numbers.
+//! XFRM messages to the kernel: dumps, acquires, expired lifetimes, sequence numbers and use.
 
 use ipsec::policy::Flow;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST};
@@ -33,14 +33,14 @@ pub(crate) fn dump_policies() -> Request {
     Request { message, flags: NLM_F_DUMP }
 }
 
-/// Requests all SAs. The message has no fixed part: the kernel expects attributes there.
+/// Requests all SAs. The message has no fixed part: the kernel expects attributes directly after the netlink header.
 pub(crate) fn dump_sas() -> Request {
     let message = XfrmMessage::GetDumpSa(GetDumpMessage::default());
     Request { message, flags: NLM_F_DUMP }
 }
 
-/// Returns an acquire message, which makes the daemons negotiate an SA. Built like the kernel's for its own packets
-/// (net/xfrm/xfrm_state.c `xfrm_init_tempstate`): from the policy, with a selector that matches only this flow.
+/// Returns an acquire message, which makes the daemons negotiate an SA. Like the acquires of the kernel itself
+/// (net/xfrm/xfrm_state.c `xfrm_init_tempstate`) it contains the policy and a selector that matches only this flow.
 pub(crate) fn acquire(
     policy: &KernelPolicy,
     wants: &SaRequirements,
@@ -78,8 +78,7 @@ pub(crate) fn acquire(
     AcquireMessage { acquire, nlas }
 }
 
-/// Reports the end of a lifetime. At a hard end the kernel deletes the SA. It notifies the daemons of soft and hard
-/// ends.
+/// Reports the end of a lifetime. The kernel notifies the daemons, and at a hard end it also deletes the SA.
 pub(crate) fn expire(sa: &Sa, hard: bool) -> Request {
     let expire = UserExpire { state: sa.info, hard: hard.into() };
     Request { message: XfrmMessage::Expire(ExpireMessage { expire }), flags: 0 }
@@ -94,8 +93,8 @@ pub(crate) struct SequenceNumbers {
     pub(crate) received: u64,
 }
 
-/// Sets the sequence numbers of an SA (net/xfrm/xfrm_user.c `xfrm_new_ae`), and with `used` its bytes and packets. The
-/// kernel then overwrites the whole current lifetime, including its times.
+/// Sets the sequence numbers of an SA (net/xfrm/xfrm_user.c `xfrm_new_ae`), and with `used` its bytes and packets. With
+/// `used` the kernel overwrites the whole current lifetime, so the message repeats its times.
 pub(crate) fn update_state(sa: &Sa, numbers: SequenceNumbers, used: Option<Usage>) -> Request {
     let info = &sa.info;
     let sa_id = UserSaId {
@@ -115,8 +114,8 @@ pub(crate) fn update_state(sa: &Sa, numbers: SequenceNumbers, used: Option<Usage
     Request { message, flags: NLM_F_REPLACE }
 }
 
-/// Returns the replay state. All numbers up to the highest are reported as received; the window itself remains in the
-/// data plane.
+/// Returns the replay state to report. Its bitmap marks all numbers up to the highest as received; the actual window
+/// remains in the data plane.
 fn replay_attribute(
     kernels: &ReplayState,
     SequenceNumbers { sent, received }: SequenceNumbers,
@@ -128,7 +127,7 @@ fn replay_attribute(
             seq: received as u32,
             bitmap: window,
         }),
-        // The kernel refuses a bitmap whose length differs from its own.
+        // The kernel refuses a bitmap whose length differs from that of its own.
         ReplayState::Esn(of) => XfrmAttrs::ReplayStateEsn(ReplayEsn {
             bmp_len: of.bmp_len,
             oseq: sent as u32,

@@ -42,7 +42,8 @@ impl SaKey {
     }
 }
 
-/// Sequence numbers as the kernel has them: 32 bits, or 64 bits with a window of any size.
+/// Sequence numbers in the kernel's form: `Legacy` has 32-bit numbers and a 32-bit bitmap, `Esn` has 64-bit numbers and
+/// a bitmap of any size. The kernel also uses `Esn` for large windows without ESN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReplayState {
     Legacy(Replay),
@@ -61,7 +62,7 @@ pub(crate) struct SaProperties {
     ecn: bool,
     dscp: Option<u8>,
     fragments: Fragments,
-    /// Source and destination UDP ports of packets, in the kernel's order.
+    /// Source and destination UDP port of the SA's packets.
     encapsulation: Option<(u16, u16)>,
     lifetime: LifetimeConfig,
     /// The kernel's anti-replay window, in packets.
@@ -80,7 +81,7 @@ pub(crate) struct Sa {
 }
 
 impl Sa {
-    /// Returns `None` for an SA that is still being negotiated.
+    /// Translates the content of a message about an SA. Returns `None` for an SA that is still being negotiated.
     pub(crate) fn translate(info: UserSaInfo, mut attributes: Attributes) -> Option<Sa> {
         if info.id.spi == 0
             || (info.id.proto == IPPROTO_ESP && algorithm::has_no_algorithm(&attributes))
@@ -98,7 +99,7 @@ impl Sa {
         Some(Sa { info, algorithm, translation: reading, replay })
     }
 
-    /// True if all properties except keys, algorithm and use are equal.
+    /// True if all properties except keys, algorithm and use are equal. Refused SAs are compared by the reason.
     pub(crate) fn has_same_properties(&self, other: &Sa) -> bool {
         match (&self.translation, &other.translation) {
             (Ok((facts, _)), Ok((others, _))) => facts == others,
@@ -107,18 +108,18 @@ impl Sa {
         }
     }
 
-    /// True if the keys are equal: both SAs then use one sequence of numbers.
+    /// True if algorithm and keys are equal: both SAs then share one sequence number space.
     pub(crate) fn has_same_keys(&self, other: &Sa) -> bool {
         match (&self.translation, &other.translation) {
             (Ok((_, suite)), Ok((_, others))) => suite == others,
-            // The mirror keeps no keys of a refused SA.
+            // The mirror keeps no keys of a refused SA: two refused SAs are taken for the same.
             (a, b) => a.is_err() == b.is_err(),
         }
     }
 
-    /// Restores the fields that XFRM_MSG_UPDSA does not change in the kernel, even if the message contains them: keys,
-    /// sequence numbers and use (net/xfrm/xfrm_state.c `xfrm_state_update`). Returns false if there are no keys to
-    /// keep.
+    /// Takes from `before` the values that XFRM_MSG_UPDSA does not change in the kernel, even if the message contains
+    /// them: keys, sequence numbers and use (net/xfrm/xfrm_state.c `xfrm_state_update`). Returns false, and takes no
+    /// keys, if either SA is refused.
     pub(crate) fn keep_unchanged_values(&mut self, before: &mut Sa) -> bool {
         self.info.lifetime_cur = before.info.lifetime_cur;
         self.replay = before.replay.clone();
@@ -131,7 +132,7 @@ impl Sa {
         }
     }
 
-    /// Returns the last sequence number sent or reserved, as the kernel has it.
+    /// Returns the last sequence number that the kernel has recorded as sent.
     pub(crate) fn sent_sequence(&self) -> u64 {
         match &self.replay {
             ReplayState::Legacy(replay) => u64::from(replay.oseq),
@@ -139,7 +140,7 @@ impl Sa {
         }
     }
 
-    /// Returns the highest received sequence number, as the kernel has it.
+    /// Returns the highest received sequence number that the kernel has recorded.
     pub(crate) fn received_sequence(&self) -> u64 {
         match &self.replay {
             ReplayState::Legacy(replay) => u64::from(replay.seq),
@@ -241,11 +242,11 @@ fn translate_properties(
     })
 }
 
-/// Returns the reason to refuse an SA that has an unsupported property.
+/// Returns the reason to refuse an SA with an unsupported property; `None` if there is none.
 ///
-/// Ignored are XFRM_STATE_DECAP_DSCP (the inner DSCP stays as the peer sent it, RFC 4301 §5.1.2), XFRM_STATE_ALIGN4 (AH
-/// only), XFRM_STATE_AF_UNSPEC (always the case here), XFRM_STATE_ICMP (ICMP errors are protected like other packets)
-/// and XFRM_SA_XFLAG_OSEQ_MAY_WRAP (our numbers never wrap, RFC 4303 §3.3.3).
+/// Five flags are ignored: XFRM_STATE_DECAP_DSCP (the inner DSCP stays as the peer sent it, RFC 4301 §5.1.2),
+/// XFRM_STATE_ALIGN4 (AH only), XFRM_STATE_AF_UNSPEC (always the case here), XFRM_STATE_ICMP (ICMP errors are protected
+/// like other packets) and XFRM_SA_XFLAG_OSEQ_MAY_WRAP (our numbers never wrap, RFC 4303 §3.3.3).
 fn unsupported_property(info: &UserSaInfo, attributes: &Attributes) -> Option<String> {
     let LifetimeConfig { soft_use_expires_seconds, hard_use_expires_seconds, .. } =
         info.lifetime_cfg;
@@ -282,7 +283,7 @@ pub(crate) struct Usage {
 }
 
 impl SaProperties {
-    /// Returns the endpoints of the protection that the SA serves in this direction.
+    /// Returns the endpoints, mode and reqid of the protection that the SA serves if it has this direction.
     pub(crate) fn endpoints(&self, direction: Direction) -> SaEndpoints {
         let (local, remote) = match direction {
             Direction::Out => (self.source, self.destination),
@@ -291,7 +292,7 @@ impl SaProperties {
         SaEndpoints { reqid: self.reqid, tunnel: self.tunnel, local, remote }
     }
 
-    /// Returns the highest sequence number: 2^64 - 1 with ESN, else 2^32 - 1.
+    /// Returns the last sequence number that the SA may use: 2^64 - 1 with ESN, else 2^32 - 1.
     pub(crate) fn last_sequence(&self) -> u64 {
         if self.esn { u64::MAX } else { u64::from(u32::MAX) }
     }
@@ -304,7 +305,7 @@ impl SaProperties {
         window as u16
     }
 
-    /// Returns the parameters for the data plane.
+    /// Returns the parameters for the data plane. The lifetimes are what `used` leaves of the kernel's limits.
     pub(crate) fn parameters(
         &self,
         suite: &Suite,
@@ -328,7 +329,7 @@ impl SaProperties {
         let lifetime = |bytes, packets| Lifetime {
             bytes: left(bytes, used.bytes),
             packets: left(packets, used.packets),
-            // The kernel's own timers end the SA.
+            // The kernel's timers enforce lifetimes in seconds.
             until: None,
         };
         let of = &self.lifetime;

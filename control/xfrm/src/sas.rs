@@ -4,8 +4,8 @@
 //! keys therefore continues with higher numbers (RFC 4106 §2).
 //!
 //! ```text
-//!   sent before | first … last: may be used |  first … last: pending  |
-//!                                           ^reserved                 ^recorded as sent once acknowledged
+//!   sent before | reserved: may be used | pending: may be used once the kernel acknowledges |
+//!                 first …          last   first …                                     last
 //! ```
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -26,13 +26,14 @@ use crate::sa::{Sa, SaKey, Usage};
 
 /// Maximum number of mirrored SAs.
 pub const MOST_SAS: usize = 4096;
-/// Maximum number of waiting requests of one SA: sequence numbers, use, and the soft and hard end of its lifetime.
+/// Maximum number of waiting requests of one SA: one each for sequence numbers, use, soft end and hard end of its
+/// lifetime.
 const REQUESTS_PER_SA: usize = 4;
 
 /// Maximum number of ended SAs whose sequence numbers are remembered.
 const MAX_REMOVED: usize = MOST_SAS;
 
-/// SPI and keys of an SA. Addresses are not included: a daemon that moves an SA changes them.
+/// SPI and keys of an SA. Addresses are not included: they change if a daemon moves the SA (MOBIKE).
 type SaFingerprint = (u32, Fingerprint);
 
 /// Direction and protection that an SA serves in the data plane.
@@ -46,7 +47,7 @@ pub(crate) struct SaService {
 enum SaStage {
     /// No policy requires the SA, or it is refused.
     Waiting,
-    /// The first sequence numbers are being reserved.
+    /// The SA waits for the reservation of its first sequence numbers.
     Reserving(SaId, SaService),
     /// The data plane has the SA.
     Serving(SaId, SaService),
@@ -66,17 +67,17 @@ struct PendingReservation {
 struct SaEntry {
     sa: Sa,
     age: Age,
-    /// True if the kernel's last sent number is known: see [`Sas::needs_dump`].
+    /// True if the kernel's last sent number is known; see [`Sas::needs_dump`].
     sent_number_known: bool,
     stage: SaStage,
-    /// True if the SA has changed so that the data plane must replace it.
+    /// True if properties of the SA have changed, so that the data plane must replace it.
     changed: bool,
     refused: Option<String>,
     reserved_sequence: u64,
     pending: Option<PendingReservation>,
     received_sequence: u64,
     usage: Usage,
-    /// Use before the SA was added to the data plane.
+    /// Use until the SA was added to the data plane.
     usage_before: Usage,
     /// True if a report of the use is queued.
     report_queued: bool,
@@ -99,11 +100,11 @@ pub(crate) struct Sas {
     next_id: u64,
     /// The outbound SA selected for sending, by protection.
     selected: HashMap<u16, SaId>,
-    /// Ended outbound SAs, with the last reserved sequence number. A daemon that moves an SA deletes it and adds it
-    /// again with numbers that it has read before, possibly after it has removed the policies.
+    /// Ended SAs that have reserved sequence numbers, with the last reserved one. A daemon that moves an SA deletes it,
+    /// and adds it again with sequence numbers that it has read earlier. It may remove the policies before.
     removed: VecDeque<(SaFingerprint, u64)>,
     pub(crate) ages: AgeCounter,
-    /// True if outbound SAs need another dump before they are used: they are only known from an update, which does not
+    /// True if an outbound SA needs another dump before it is used: it is known only from an update, which does not
     /// contain the kernel's last sent number.
     pub(crate) needs_dump: bool,
     /// SAs left out since the last dump began.
@@ -113,7 +114,7 @@ pub(crate) struct Sas {
     in_flight: HashMap<u32, SaKey>,
 }
 
-/// Properties of a message that reports an SA.
+/// Origin of a message that reports an SA.
 #[derive(Clone, Copy)]
 pub(crate) struct SaMessage {
     /// True if the message changes an existing SA.
@@ -138,7 +139,8 @@ impl Sas {
         }
     }
 
-    /// Requests reservations again whose acknowledgements may have been lost.
+    /// Repeats requests for reservations whose acknowledgements may have been lost. SAs in [`SaStage::Failed`] become
+    /// candidates again.
     pub(crate) fn retry_reservations(&mut self) {
         self.in_flight.clear();
         let mut again = Vec::new();
@@ -207,7 +209,7 @@ impl Sas {
         self.entries.insert(key, entry);
     }
 
-    /// Deletes an SA. Returns true if a dump may now find room for an SA that was left out.
+    /// Deletes an SA. Returns true if SAs were left out and there is room again: a new dump lists them.
     pub(crate) fn remove(&mut self, key: &SaKey, events: &mut EventQueue) -> bool {
         self.remember_removed(key, events);
         self.has_room()
@@ -239,8 +241,8 @@ impl Sas {
         }
     }
 
-    /// Removes SAs whose service has changed from the data plane. Returns the SAs to add, the oldest first: see
-    /// [`Sas::add_to_dataplane`].
+    /// Removes from the data plane all SAs whose properties, direction or protection have changed. Returns the SAs for
+    /// [`Sas::add_to_dataplane`], the oldest first.
     pub(crate) fn assign_services(
         &mut self,
         protections: &Protections,
@@ -275,7 +277,8 @@ impl Sas {
         begin.into_iter().map(|(_, key, service)| (key, service)).collect()
     }
 
-    /// Selects SAs for sending whose SPI policies require again, although other SAs were added later.
+    /// Selects for sending each outbound SA whose SPI is the only one that its policies require, even if another SA was
+    /// added later.
     fn select_named(&mut self, protections: &Protections, events: &mut EventQueue) {
         for entry in self.entries.values() {
             let SaStage::Serving(id, service @ SaService { direction: Direction::Out, .. }) =
@@ -292,7 +295,8 @@ impl Sas {
         }
     }
 
-    /// Adds these SAs to the data plane; outbound ones after their first sequence numbers are reserved.
+    /// Adds the SAs `begin` to the data plane. Outbound ones follow later, once their first sequence numbers are
+    /// reserved.
     pub(crate) fn add_to_dataplane(
         &mut self,
         begin: Vec<(SaKey, SaService)>,
@@ -364,8 +368,8 @@ impl Sas {
         ));
     }
 
-    /// Records the use in the data plane since the SA was added, and its highest sequence number, for a report to the
-    /// kernel.
+    /// Records the use since the SA was added to the data plane, and its highest sequence number, and queues a report
+    /// to the kernel.
     pub(crate) fn report_usage(&mut self, id: SaId, used: Usage, sequence: u64, now: u64) {
         let Some((key, entry)) = self.find(id) else { return };
         let SaStage::Serving(_, service) = entry.stage else { return };
@@ -385,7 +389,7 @@ impl Sas {
         }
     }
 
-    /// Queues a report that a lifetime has ended, unless this end or the hard end was reported.
+    /// Queues a report that a lifetime has ended, unless the same end or the hard end was already reported.
     pub(crate) fn expire(&mut self, id: SaId, hard: bool) {
         let Some((key, entry)) = self.find(id) else { return };
         let reported = entry.expire_reported[usize::from(hard)] || entry.expire_reported[1];
@@ -520,8 +524,8 @@ impl SaEntry {
         }
     }
 
-    /// Returns the service of the SA, or the reason why it is refused. `spis` contains the SPIs of preceding inbound
-    /// SAs.
+    /// Returns the service of the SA, or the reason why the SA is refused. `spis` contains the SPIs of the inbound SAs
+    /// before it, which must be unique.
     fn find_service(
         &self,
         protections: &Protections,
@@ -538,7 +542,7 @@ impl SaEntry {
             let protection = protections.for_sa(&ends, direction, facts.spi)?;
             Some(SaService { direction, protection })
         });
-        // RFC 7296 §2.8: a replaced SA is served until it is deleted, so that one SA always exists.
+        // RFC 7296 §2.8: after a rekey the old outbound SA stays in the data plane until the daemon deletes it.
         let found = found.or_else(|| {
             let old = self
                 .current_service()
@@ -562,7 +566,8 @@ impl SaEntry {
         }
     }
 
-    /// Requests the next sequence numbers. Returns false if none are left or a reservation is pending.
+    /// Starts a reservation of the next `chunk` sequence numbers. Returns false if none are left, a reservation is
+    /// pending, or the SA is refused.
     fn begin_reservation(&mut self, chunk: u64) -> bool {
         let Ok((facts, _)) = &self.sa.translation else { return false };
         if self.pending.is_some() || self.reserved_sequence >= facts.last_sequence() {
@@ -574,7 +579,7 @@ impl SaEntry {
         true
     }
 
-    /// Returns the sequence numbers to report. Pending ones are reported as sent, so that a later message does not
+    /// Returns the sequence numbers to report. Pending numbers are reported as sent, so that a later message does not
     /// revert an earlier reservation.
     fn reported_numbers(&self) -> SequenceNumbers {
         let sent = self

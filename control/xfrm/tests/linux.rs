@@ -1,5 +1,5 @@
-//! The mirror with the kernel of this host, in a network namespace of its own. Needs root and `ip` (iproute2); skipped
-//! with a message otherwise.
+//! Test of the mirror with this host's kernel, in a network namespace of its own. Needs root, `ip` (iproute2) and a
+//! kernel with XFRM; otherwise the test is skipped with a message.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr)]
 
@@ -18,7 +18,7 @@ use netlink_packet_xfrm::{AcquireMessage, XfrmAttrs};
 use socket::{Groups, Received, Socket};
 use xfrm::{Event, Mirror, MirrorConfig, ProtectionInfo, SaId, SequenceState};
 
-/// Set in the process that runs in the namespace.
+/// Environment variable that is set in the process that runs in the namespace.
 const NAMESPACE_VARIABLE: &str = "XFRM_TEST_NAMESPACE";
 const RECEIVE_TIMEOUT: Option<Duration> = Some(Duration::from_millis(500));
 
@@ -124,7 +124,7 @@ fn local_selectors(list: &List) -> Vec<String> {
 }
 
 fn run_in_namespace() {
-    // A socket in group ACQUIRE, as IKE daemons have one.
+    // A socket in the group of acquire messages, as IKE daemons open it.
     let daemon = Socket::open(Groups(1), RECEIVE_TIMEOUT).unwrap();
     let tunnel = "tmpl src 192.0.2.1 dst 192.0.2.2 proto esp reqid 7 mode tunnel";
     let back = "tmpl src 192.0.2.2 dst 192.0.2.1 proto esp reqid 7 mode tunnel";
@@ -171,7 +171,7 @@ fn check_changes(mirrored: &mut MirrorWithSocket, remote: &str, tunnel: &str) {
     configure(&format!("xfrm policy update src 10.1.0.0/16 {remote} {tunnel} level required"));
     let list = mirrored.list();
     assert_eq!(local_selectors(&list)[..3], ["10.2.0.0/16", "10.3.0.7/32", "10.1.0.0/16"]);
-    // A dump and a new mirror yield the same list.
+    // A repeated dump causes no event, and a new mirror has the same list.
     mirrored.mirror.request_dump();
     assert!(mirrored.run().is_empty());
     assert_eq!(local_selectors(&MirrorWithSocket::new().list()), local_selectors(&list));
@@ -222,7 +222,7 @@ fn check_acquire(mirrored: &mut MirrorWithSocket, daemon: &Socket) {
     assert_eq!((templates[0].reqid, templates[0].mode), (7, 1));
 }
 
-/// Skipped if the kernel lacks ESP or its algorithms.
+/// Adds, changes and expires SAs. Skipped if the kernel lacks ESP or AES-GCM.
 fn check_sas(mirrored: &mut MirrorWithSocket) {
     let key = "a5".repeat(20);
     let gcm = format!("reqid 7 mode tunnel aead rfc4106(gcm(aes)) 0x{key} 128");
@@ -258,7 +258,7 @@ fn check_sas(mirrored: &mut MirrorWithSocket) {
     }
     mirrored.mirror.request_dump();
     assert!(mirrored.run().is_empty());
-    // A new mirror, as after a crash of ddpd.
+    // A new mirror, as after a crash of ddpd, continues with the numbers in the kernel.
     let events = MirrorWithSocket::new().run();
     assert_eq!(
         sequence(&events, 0x1001).1,
@@ -268,7 +268,7 @@ fn check_sas(mirrored: &mut MirrorWithSocket) {
         sequence(&events, 0x1002).1,
         SequenceState::Inbound { highest: 5 << 32 | 9, window: 1024 }
     );
-    // The peer's UDP port changes: the SA is replaced.
+    // A change of the peer's UDP port replaces the SA.
     configure(&format!("xfrm state update {out} {gcm} replay-window 32 {}", udp(61001)));
     let events = mirrored.run();
     assert!(matches!(events[0], Event::RemoveSa { id } if id == first), "{events:?}");
@@ -302,7 +302,7 @@ fn sequence(events: &[Event], spi: u32) -> (SaId, SequenceState) {
     found.unwrap_or_else(|| panic!("no SA {spi:#x}: {events:?}"))
 }
 
-/// An SPI that a daemon has allocated is not yet an SA.
+/// An SPI that a daemon has only allocated (a larval SA) is not mirrored.
 fn check_larval_sa(mirrored: &mut MirrorWithSocket) {
     configure(
         "xfrm state allocspi src 192.0.2.2 dst 192.0.2.1 proto esp reqid 7 mode tunnel min 0x1000 max 0x2000",

@@ -1,20 +1,21 @@
 //! IP addresses in text, for the command line, the API, the configuration and filters.
 //!
-//! Each text has one meaning: RFC 4291 §2.2 for IPv6, four decimal numbers for IPv4. Other forms, which
-//! programs interpret differently or which packets do not carry, are refused by name. The caller must remove a
-//! zone (RFC 4007 §11).
+//! IPv6 addresses have a form of RFC 4291 §2.2, IPv4 addresses four decimal numbers. Forms of IPv4 that programs
+//! interpret differently are refused, and so are IPv4-mapped addresses, which packets do not carry. The error names the
+//! form. Only [`parse_socket`] accepts a zone (RFC 4007 §11), and only as a number; other callers must remove it.
 
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Reasons to refuse a text as an address, or an address as that of another host. Displayed as a noun phrase
-/// with the remedy.
+/// Reasons to refuse a text as an address, or an address as that of another host. Displayed as a noun phrase, in some
+/// cases with the remedy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddressError {
     /// Neither IPv4 nor IPv6.
     Syntax,
-    /// A single number, fewer than four, hexadecimal, or leading zeros. `inet_aton` accepts these; other
-    /// programs refuse them, or read another address.
+    /// An IPv4 address with fewer than four numbers, with hexadecimal numbers or with leading zeros. `inet_aton`
+    /// accepts these; other programs refuse them, or read another address. Also any other invalid address whose last
+    /// label is a number, such as `10.0.0.256`.
     OldForm,
     /// A `%` and a zone.
     Zone,
@@ -90,7 +91,7 @@ pub fn parse(text: &str) -> Result<IpAddr, AddressError> {
 /// Parses an address and the length of its prefix, such as `192.0.2.1/24`.
 ///
 /// # Errors
-/// The errors of [`parse`]; `Syntax` for the length, too.
+/// The errors of [`parse`]; `Syntax` also for a missing or invalid length; `MappedPrefix`.
 pub fn parse_prefix(text: &str) -> Result<(IpAddr, u8), AddressError> {
     let (address, len) = text.split_once('/').ok_or(AddressError::Syntax)?;
     let digits = len.bytes().all(|b| b.is_ascii_digit()) && (len == "0" || !len.starts_with('0'));
@@ -106,11 +107,11 @@ pub fn parse_prefix(text: &str) -> Result<(IpAddr, u8), AddressError> {
     len.map(|len| (address, len)).ok_or(AddressError::Syntax)
 }
 
-/// Parses an address and a port of this host's kernel, such as `127.0.0.1:9471` or `[::1]:9471`. Its zone must
+/// Parses the address and port of a socket of this host's kernel, such as `127.0.0.1:9471` or `[::1]:9471`. A zone must
 /// be a number.
 ///
 /// # Errors
-/// The errors of [`parse`]; `Syntax` for the port, too.
+/// The errors of [`parse`]; `Syntax` also for a missing or invalid port.
 pub fn parse_socket(text: &str) -> Result<SocketAddr, AddressError> {
     if let Ok(socket) = text.parse::<SocketAddr>() {
         check_form(socket.ip())?;
@@ -118,15 +119,15 @@ pub fn parse_socket(text: &str) -> Result<SocketAddr, AddressError> {
     }
     let (host, _) = text.rsplit_once(':').ok_or(AddressError::Syntax)?;
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    // If the address is valid, the port or the brackets are not.
+    // If the address is valid, the port or the brackets are the error.
     match parse(inner.unwrap_or(host)) {
         Ok(_) => Err(AddressError::Syntax),
         Err(error) => Err(error),
     }
 }
 
-/// True if the last label of a host name is a number, which names do not have. Such a text is an IPv4 address
-/// or an old form of one (RFC 1123 §2.1, RFC 3986 §7.4).
+/// True if the last label of `text` is a decimal or hexadecimal number. A host name never ends in such a label, so the
+/// text is an IPv4 address or an old form of one (RFC 1123 §2.1, RFC 3986 §7.4).
 pub fn is_number(text: &str) -> bool {
     let text = text.strip_suffix('.').unwrap_or(text);
     let last = text.rsplit('.').next().unwrap_or(text);
@@ -136,7 +137,7 @@ pub fn is_number(text: &str) -> bool {
     }
 }
 
-/// Refuses an IPv4-mapped address: packets carry the IPv4 form, so that the mapped one would match no packet.
+/// Refuses an IPv4-mapped address: packets carry the IPv4 form, so the mapped form would match no packet.
 fn check_form(address: IpAddr) -> Result<(), AddressError> {
     match address {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(Ok(()), |v4| Err(AddressError::Mapped(v4))),
@@ -144,10 +145,10 @@ fn check_form(address: IpAddr) -> Result<(), AddressError> {
     }
 }
 
-/// Refuses an address that is not of one host on a network.
+/// Refuses an address that cannot be the address of one other host on a network.
 ///
 /// # Errors
-/// The kind of the address.
+/// `Mapped`, `Unspecified`, `Loopback`, `Multicast`, `Broadcast`, `ThisNetwork` and `Compatible`.
 pub fn check_host(address: IpAddr) -> Result<(), AddressError> {
     check_form(address)?;
     let refused = match address {

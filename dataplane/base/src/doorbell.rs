@@ -26,14 +26,14 @@ impl Doorbell {
         Doorbell { armed: AtomicBool::new(false) }
     }
 
-    /// Arms the doorbell: [`must_ring`](Self::must_ring) returns true to the next caller. The consumer polls
-    /// its rings once more before it sleeps.
+    /// Arms the doorbell: [`must_ring`](Self::must_ring) returns true to the next caller. The consumer must poll its
+    /// rings once more before it sleeps.
     pub fn arm(&self) {
         self.armed.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Disarms the doorbell: the consumer is awake. A producer may have rung meanwhile.
+    /// Disarms the doorbell once the consumer is awake. A producer may have rung in the meantime.
     pub fn disarm(&self) {
         self.armed.store(false, Ordering::Relaxed);
     }
@@ -43,14 +43,14 @@ impl Doorbell {
         self.armed.load(Ordering::Relaxed)
     }
 
-    /// Checks the flag after an entry was put into the ring. Returns whether the caller must wake the consumer. Several
-    /// concurrent callers may all receive true.
+    /// Disarms the doorbell after the caller has put an entry into the ring. Returns true if the doorbell was armed:
+    /// the caller must then wake the consumer. Several concurrent callers may all receive true.
     #[inline]
     pub fn must_ring(&self) -> bool {
         fence(Ordering::SeqCst);
         let armed = self.armed.load(Ordering::Relaxed);
         if armed {
-            // May undo a later `arm`: the caller ends that sleep, too.
+            // This store may undo a later `arm`. The caller then wakes the consumer from that sleep, too.
             self.armed.store(false, Ordering::Relaxed);
         }
         armed

@@ -1,4 +1,4 @@
-//! Numbers of a protocol error: layer, type and code.
+//! Layer, type and code of a protocol error, as numbers.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! Explanations for operators: what a name in a counter, an event or a note means, its usual cause and the remedy.
+//! Explanations for operators of the names in counters, events and notes: the meaning, the usual cause and the remedy.
 //! `ddpctl explain` and `docs/reasons.md` are generated from them.
 
 /// Explanation of one name.
@@ -6,11 +6,11 @@
 pub struct Explanation {
     /// Stable name, `snake_case`.
     pub name: &'static str,
-    /// Meaning, from the doc comment of the value.
+    /// Meaning, from the doc comment of the enum value.
     pub meaning: &'static str,
     /// The usual cause.
     pub cause: &'static str,
-    /// Action of the operator.
+    /// Action that the operator should take.
     pub remedy: &'static str,
 }
 

@@ -2,8 +2,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Histogram with `BOUNDS` bounds, the first of which is `FIRST`; values above the last are counted separately. Written
-/// by one thread with relaxed stores, read by any.
+/// Histogram with `BOUNDS` buckets. The upper bound of the first is `FIRST`, and each further bound is double the one
+/// before. Values above the last bound are counted separately. Written by one thread with relaxed stores, read by any.
 #[derive(Debug)]
 pub struct Histogram<const FIRST: u64, const BOUNDS: usize> {
     counts: [AtomicU64; BOUNDS],
@@ -36,7 +36,7 @@ impl<const FIRST: u64, const BOUNDS: usize> Default for Histogram<FIRST, BOUNDS>
 }
 
 impl<const FIRST: u64, const BOUNDS: usize> Histogram<FIRST, BOUNDS> {
-    /// Counts a value. Only the owning thread may call this: it loads and stores.
+    /// Counts a value. Only one thread may call this: the increments are not atomic.
     #[inline]
     pub fn record(&self, value: u64) {
         let steps = value.saturating_sub(1) / FIRST;
@@ -47,7 +47,7 @@ impl<const FIRST: u64, const BOUNDS: usize> Histogram<FIRST, BOUNDS> {
         self.sum.store(sum.wrapping_add(value), Ordering::Relaxed);
     }
 
-    /// Returns a snapshot.
+    /// Returns a snapshot. It may contain only a part of the update that a concurrent [`record`](Self::record) makes.
     pub fn counts(&self) -> Counts {
         let bound = |at: usize| FIRST << at;
         let counts = self.counts.iter().enumerate();
@@ -70,7 +70,7 @@ impl Counts {
         self.len() == 0
     }
 
-    /// Adds the counts of another snapshot with the same bounds.
+    /// Adds the counts of another snapshot, which must have the same bounds.
     pub fn add(&mut self, other: &Counts) {
         if self.buckets.is_empty() {
             *self = other.clone();

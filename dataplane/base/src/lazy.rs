@@ -1,16 +1,16 @@
-//! State that most streams do not need most of the time, allocated on demand.
+//! Containers, allocated on demand, for state that most streams rarely need.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 use std::collections::VecDeque;
 
-/// The value of a part of a stream's state while it is not allocated.
+/// A part of a stream's state that has a shared static value for all streams in which it is not allocated.
 pub trait Blank: Clone + 'static {
     /// Returns the shared blank value.
     fn blank() -> &'static Self;
 }
 
-/// A part of a larger state, eight bytes while it is blank. A blank part reads as [`Blank::blank`]. The first
+/// A part of a larger state that takes eight bytes while it is blank. A blank part reads as [`Blank::blank`]. The first
 /// change allocates it, and [`release`](Self::release) frees it.
 pub struct Lazy<T>(pub(crate) Option<Box<T>>);
 
@@ -20,7 +20,7 @@ impl<T> Lazy<T> {
         Lazy(None)
     }
 
-    /// Returns the part if it is allocated, for changes that a blank part does not need.
+    /// Returns the part if it is allocated, else `None`. For changes that a blank part does not need.
     #[inline]
     pub fn get_mut(&mut self) -> Option<&mut T> {
         self.0.as_deref_mut()
@@ -73,12 +73,12 @@ impl<T: Blank> DerefMut for Lazy<T> {
         if self.0.is_none() {
             allocate(&mut self.0);
         }
-        // The value exists after the line above.
+        // `allocate` has set the value, so `blank` is not called here.
         self.0.get_or_insert_with(blank)
     }
 }
 
-/// A queue of eight bytes until the first push.
+/// A queue that takes eight bytes in its owner. Its `VecDeque` is allocated when it is first borrowed mutably.
 #[derive(Clone)]
 #[expect(clippy::box_collection, reason = "eight bytes instead of 32")]
 pub struct LazyDeque<T>(pub(crate) Option<Box<VecDeque<T>>>);
@@ -89,7 +89,7 @@ impl<T> LazyDeque<T> {
         LazyDeque(None)
     }
 
-    /// Returns the item at `index` for modification.
+    /// Returns the item at `index`, counted from the front; `None` behind the last item.
     #[inline]
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         self.0.as_mut()?.get_mut(index)

@@ -1,6 +1,7 @@
-//! Code common to all crates that belongs to no protocol: time, containers that allocate on first use, and the
-//! prefetch of state in several allocations. Also the wake-up flag of a sleeping consumer, descriptors of
-//! counters, explanations of names, addresses in text, and the error numbers that all layers report.
+//! Code that several crates share and that belongs to no protocol. The data path uses time, containers that allocate on
+//! first use, the prefetch of state in several allocations, histograms, and the wake-up flag of a sleeping consumer.
+//! Output and configuration use descriptors of counters, explanations of names, plurals, and addresses in text. Error
+//! numbers identify the errors of all protocol layers.
 #![forbid(unsafe_code)]
 
 pub mod address;

@@ -1,12 +1,12 @@
-//! Descriptors of counters: name, kind, unit and help. The API, `ddpctl` and the metrics are derived from them.
-//! A new counter is one line where it is counted or shown.
+//! Descriptors of counters: name, kind, unit and help. The API, `ddpctl` and the metrics are derived from them. A new
+//! counter needs only one line, where it is counted or shown.
 
 /// Description of one counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Descriptor {
     /// Stable name, `snake_case`.
     pub name: &'static str,
-    /// Merge rule for values of several owners.
+    /// Behaviour over time, and rule to merge values of several owners.
     pub kind: Kind,
     /// Unit of the value.
     pub unit: Unit,
@@ -14,14 +14,14 @@ pub struct Descriptor {
     pub help: &'static str,
 }
 
-/// Behaviour of a value over time, which determines how values of several owners are merged.
+/// Behaviour of a value over time. It determines how the values of several owners, such as workers, are merged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Only grows; values are summed.
+    /// A value that only grows. Merged by the sum.
     Counter,
-    /// Goes up and down; values are summed.
+    /// A value that rises and falls. Merged by the sum.
     Gauge,
-    /// The largest value so far; the maximum of several values is taken.
+    /// The largest value so far. Merged by the maximum.
     Maximum,
 }
 
@@ -37,7 +37,7 @@ pub enum Unit {
 }
 
 impl Kind {
-    /// Merges the values of two owners.
+    /// Merges the values of two owners. A sum saturates at `u64::MAX`.
     pub fn merge(self, a: u64, b: u64) -> u64 {
         match self {
             Kind::Counter | Kind::Gauge => a.saturating_add(b),

@@ -3,20 +3,20 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-/// Returns `1 stream`, `2 streams`.
+/// Returns the number and the noun, with an `s` unless the number is 1: `1 stream`, `2 streams`.
 pub fn counted<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
     let ending = if number == N::from(1) { "" } else { "s" };
     format!("{number} {noun}{ending}")
 }
 
-/// Returns `1 stream is`, `2 streams are`.
+/// Returns the result of [`counted`] with its verb: `1 stream is`, `2 streams are`.
 pub fn counted_are<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
     let verb = if number == N::from(1) { "is" } else { "are" };
     format!("{} {verb}", counted(number, noun))
 }
 
-/// Returns `3 s`, `0.25 s`, rounded to hundredths. Rounding hides the few milliseconds of a time-out that processing
-/// has used.
+/// Returns a time in seconds, rounded to hundredths: `3 s`, `0.25 s`. Rounding hides the few milliseconds of a time-out
+/// that processing has used.
 pub fn seconds(time: Duration) -> String {
     let hundredths = (time.as_millis() + 5) / 10;
     let (whole, part) = (hundredths / 100, hundredths % 100);

@@ -1,5 +1,5 @@
-//! Prefetch of state in several allocations, each with a pointer to the next. The CPU loads one level of
-//! pointers after the other while the caller does other work.
+//! Prefetch of state in several allocations that point to each other. The caller prefetches one level of pointers after
+//! the other, and does other work while the CPU loads each.
 
 use core::mem::size_of;
 use std::collections::VecDeque;
@@ -12,8 +12,8 @@ const MAX_QUEUE_BYTES: usize = 512;
 /// A type whose allocations can be prefetched.
 pub trait Prefetch {
     /// Calls `hint` with the address and the size in bytes of each allocation at `steps` pointers from `self`. Step 0
-    /// is the allocations that `self` points to, step 1 those that they point to, and so on. Reads the allocations of
-    /// earlier steps, but none of those passed to `hint`.
+    /// passes the allocations that `self` points to, step 1 those that these point to, and so on. Reads the allocations
+    /// of earlier steps, but none of those passed to `hint`.
     fn prefetch(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize));
 }
 
@@ -52,7 +52,7 @@ impl<T> Prefetch for Box<[T]> {
     }
 }
 
-/// Prefetches the front of the queue. An empty queue has no hint, since `VecDeque` does not expose the place of
+/// Prefetches the front of the queue. An empty queue yields no hint, since `VecDeque` does not expose the address of
 /// the next item.
 impl<T> Prefetch for VecDeque<T> {
     #[inline]
@@ -71,8 +71,8 @@ impl<T> Prefetch for LazyDeque<T> {
     }
 }
 
-/// Implements [`Prefetch`] for a type by its fields that point to further allocations, possibly none:
-/// `prefetch!(Kind: field, field)`, or `prefetch!(Kind<T> [T: BoundServer]: field)`.
+/// Implements [`Prefetch`] for a type. The arguments are the type and those of its fields that point to further
+/// allocations, possibly none: `prefetch!(Kind: field, field)`, or `prefetch!(Kind<T> [T: BoundServer]: field)`.
 #[macro_export]
 macro_rules! prefetch {
     ($kind:ty $([$($generic:tt)+])?: $($field:ident),*) => {
@@ -150,7 +150,7 @@ mod tests {
         let branch = Box::new(Branch::default());
         let tree = Tree { branch: Box::default(), other: Some(branch), _kind: 0 };
         assert_eq!(hints(&tree, 0).len(), 2);
-        // The rows of the tree, which have no bytes.
+        // The only hints are for the empty `row` of each branch.
         assert!(hints(&tree, 1).iter().all(|&(_, len)| len == 0));
         assert_eq!(hints(&tree, 2), []);
     }

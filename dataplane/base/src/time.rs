@@ -21,27 +21,27 @@ impl Instant {
         Instant(nanos)
     }
 
-    /// Returns the point `micros` microseconds after the origin. They must fit in 64 bits as nanoseconds.
+    /// Returns the point `micros` microseconds after the origin. The time must be below 2^64 ns.
     pub const fn from_micros(micros: u64) -> Self {
         Instant(micros * 1_000)
     }
 
-    /// Returns the point `millis` milliseconds after the origin. They must fit in 64 bits as nanoseconds.
+    /// Returns the point `millis` milliseconds after the origin. The time must be below 2^64 ns.
     pub const fn from_millis(millis: u64) -> Self {
         Instant(millis * 1_000_000)
     }
 
-    /// Returns nanoseconds since the origin.
+    /// Returns the nanoseconds since the origin.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Returns whole microseconds since the origin.
+    /// Returns the whole microseconds since the origin.
     pub const fn as_micros(self) -> u64 {
         self.0 / 1_000
     }
 
-    /// Returns whole milliseconds since the origin.
+    /// Returns the whole milliseconds since the origin.
     pub const fn as_millis(self) -> u64 {
         self.0 / 1_000_000
     }
@@ -72,7 +72,7 @@ impl MaybeInstant {
         if self.0 == u64::MAX { None } else { Some(Instant(self.0)) }
     }
 
-    /// Returns the earlier of two points. A point is earlier than none.
+    /// Returns the earlier of two points. Any point is earlier than [`NONE`](Self::NONE).
     #[inline]
     #[must_use]
     pub fn earlier(self, other: impl Into<MaybeInstant>) -> MaybeInstant {
@@ -98,13 +98,13 @@ impl fmt::Debug for MaybeInstant {
     }
 }
 
-/// A span of time in nanoseconds, at most 584 years, for code that runs per packet. A [`Duration`] holds
-/// seconds and nanoseconds separately, so that each conversion and product costs a division.
+/// A span of time in nanoseconds, at most 584 years, for code that runs per packet. A [`Duration`] stores seconds and
+/// nanoseconds separately, so each conversion and product costs a division.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(u64);
 
 impl Nanos {
-    /// No time.
+    /// A span of zero.
     pub const ZERO: Nanos = Nanos(0);
 
     /// Returns `nanos` nanoseconds.
@@ -112,12 +112,12 @@ impl Nanos {
         Nanos(nanos)
     }
 
-    /// Returns `micros` microseconds. They must fit in 64 bits as nanoseconds.
+    /// Returns `micros` microseconds. The time must be below 2^64 ns.
     pub const fn from_micros(micros: u64) -> Self {
         Nanos(micros * 1_000)
     }
 
-    /// Returns `millis` milliseconds. They must fit in 64 bits as nanoseconds.
+    /// Returns `millis` milliseconds. The time must be below 2^64 ns.
     pub const fn from_millis(millis: u64) -> Self {
         Nanos(millis * 1_000_000)
     }

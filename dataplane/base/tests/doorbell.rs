@@ -1,6 +1,7 @@
-//! All interleavings of a consumer before its sleep and of producers that add entries to its ring. The consumer never
-//! sleeps while the ring has an entry and no producer wakes it. Ring and descriptor are counters; the descriptor's is
-//! ordered by a lock, as in the kernel.
+//! Tries all interleavings of a consumer that prepares to sleep with producers that add entries to its ring. An entry
+//! that the consumer does not see before it sleeps must make a producer wake it. Counters model the ring and the
+//! descriptor on which the consumer sleeps. The descriptor's counter has acquire and release ordering, as the kernel's
+//! lock gives it.
 
 #![cfg(loom)]
 
@@ -24,7 +25,7 @@ impl Shared {
         }
     }
 
-    /// Entries found by the last poll before the sleep.
+    /// Arms the doorbell. Returns the number of entries that the last poll before the sleep finds.
     fn rest(&self) -> usize {
         self.bell.arm();
         self.ring.load(Ordering::Acquire)
@@ -58,7 +59,7 @@ fn rearmed_consumer_is_rung_again() {
             producer.produce();
             producer.produce();
         });
-        // The second poll has the same guarantees as the first, whether the consumer was woken or not.
+        // The second sleep has the same guarantees as the first, whether the consumer was woken or not.
         shared.rest();
         shared.bell.disarm();
         let before = shared.rung.load(Ordering::Acquire);

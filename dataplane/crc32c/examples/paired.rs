@@ -1,5 +1,6 @@
-//! Times of this crate and of the code that it replaces, in alternating slices. The bytes begin at 2 mod 64, as an FPDU
-//! does. Prints medians in nanoseconds, and the median of the ratios old/new with its 95 % interval (order statistics).
+//! Compares the times of this crate with those of the code that it replaces, in alternating slices. The bytes begin at
+//! an address of 2 mod 64, as those of an FPDU in a packet do. Prints medians in nanoseconds, and the median of the
+//! ratios old/new with its 95 % interval (order statistics).
 //!
 //! `cargo run --release -p crc32c --example paired [PAIRS]`
 #![allow(clippy::print_stdout)]
@@ -90,10 +91,10 @@ fn main() {
     }
 }
 
-/// Markers of a long FPDU: the first at offset 300.
+/// The MPA markers of a long FPDU, the first of them at offset 300.
 const WORDS: Inserts = Inserts::new(300, 300);
 
-/// Copies as [`Target::copy`] with [`WORDS`] does, piece by piece.
+/// Copies as [`Target::copy`] with [`WORDS`] does, piece by piece. Only the numbers of later words differ.
 fn copy_in_pieces(from: &[u8], to: &mut [u8]) {
     let (first, rest) = to.split_at_mut(300.min(from.len()));
     first.copy_from_slice(&from[..first.len()]);
@@ -118,7 +119,7 @@ fn print_row<A, B>(name: &str, len: usize, pairs: usize, old: impl Fn() -> A, ne
             let b = nanos_per_call(calls, &new);
             (nanos_per_call(calls, &old), b)
         };
-        // The first five pairs only warm up.
+        // The first five pairs are for warm-up and are not counted.
         if pair >= 5 {
             olds.push(a);
             news.push(b);
@@ -128,7 +129,7 @@ fn print_row<A, B>(name: &str, len: usize, pairs: usize, old: impl Fn() -> A, ne
     for times in [&mut olds, &mut news, &mut ratios] {
         times.sort_by(f64::total_cmp);
     }
-    // The ranks n/2 ± 0.98 √n enclose the median with 95 %.
+    // The values of rank n/2 ± 0.98 √n enclose the median with a probability of 95 %.
     let (middle, off) = (pairs / 2, (0.98 * (pairs as f64).sqrt()).ceil() as usize);
     let (least, most) = (ratios[middle - off.min(middle)], ratios[(middle + off).min(pairs - 1)]);
     println!(
@@ -137,7 +138,7 @@ fn print_row<A, B>(name: &str, len: usize, pairs: usize, old: impl Fn() -> A, ne
     );
 }
 
-/// Returns the nanoseconds per call.
+/// Returns the mean time of a call in nanoseconds.
 fn nanos_per_call<T>(calls: usize, call: impl Fn() -> T) -> f64 {
     let start = Instant::now();
     for _ in 0..calls {
@@ -146,7 +147,8 @@ fn nanos_per_call<T>(calls: usize, call: impl Fn() -> T) -> f64 {
     start.elapsed().as_nanos() as f64 / calls as f64
 }
 
-/// Uses the instruction below 384 bytes, `crc-fast` from there on.
+/// Returns the CRC as the replaced code computes it: by the CPU's instruction below 384 bytes, by `crc-fast` from there
+/// on.
 #[inline(never)]
 fn baseline_crc(bytes: &[u8]) -> u32 {
     if bytes.len() < 384 {
@@ -157,7 +159,8 @@ fn baseline_crc(bytes: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
-/// Computes the Internet checksum as `dataplane` does: the compiler's vectors, wide from 128 bytes on.
+/// Returns a function that computes the Internet checksum as `dataplane` does: vectorized by the compiler, with AVX-512
+/// from 128 bytes on.
 fn sum() -> fn(&[u8]) -> u64 {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     fn sum_simd(bytes: &[u8]) -> u64 {
@@ -166,7 +169,7 @@ fn sum() -> fn(&[u8]) -> u64 {
     match Engine::with_path(Path::Avx512) {
         Some(_) => |bytes| match bytes.len() {
             ..128 => sum_words(bytes),
-            // SAFETY: the engine of the AVX-512 path is available, which needs these features too.
+            // SAFETY: the engine of the AVX-512 path is available only on CPUs with these features.
             _ => unsafe { sum_simd(bytes) },
         },
         None => sum_words,

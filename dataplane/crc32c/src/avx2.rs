@@ -1,5 +1,5 @@
-//! CRC32c by carry-less multiplication in 256-bit registers, optionally with the copy and the sum of the same
-//! bytes. For CPUs with VPCLMULQDQ and without AVX-512. [`crate::avx512`] describes the method.
+//! CRC32c by carry-less multiplication in 256-bit registers, optionally with the copy and the sum of the same bytes.
+//! For CPUs with VPCLMULQDQ and without AVX-512. The method is described at [`crate::avx512`].
 //!
 //! AVX2 has no masked byte loads. The head, the first 1 to 16 bytes, is moved up to the end of a lane of 16 bytes. A
 //! step of the loop takes eight lanes. The remaining lanes, and the accumulators, are multiplied by the factors that
@@ -30,7 +30,7 @@ pub(crate) fn is_supported() -> bool {
 pub(crate) struct Avx2;
 
 impl Pass for Avx2 {
-    // A first step, and the last lane.
+    // The first step, which takes eight lanes, and the last lane.
     const MIN_LEN: usize = STEP + LANE;
 
     #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
@@ -44,13 +44,13 @@ impl Pass for Avx2 {
         let lanes = len.div_ceil(LANE);
         // Zero bytes in front of the message in the head, 0 to 15.
         let lead = lanes * LANE - len;
-        // Lane 0 begins in front of the message: these pointers access the other lanes only.
+        // Lane 0 may begin in front of the message: these pointers access the other lanes only.
         let (from, to) = (src.wrapping_sub(lead), dst.wrapping_sub(lead));
         let state = !crc;
         let mut sums = Sums::new();
 
         // Loads lane `at`, 1 or above, and with `COPY` copies it: the lane is inside the message. Lane 1 shares `lead`
-        // bytes with the first load. They are copied twice, and summed once, here.
+        // bytes with the first load. They are copied twice, and summed once, as a part of lane 1.
         let one = |at: usize| {
             // SAFETY: the lane is inside the message.
             let lane = unsafe { _mm_loadu_si128(from.add(at * LANE).cast()) };
@@ -82,8 +82,8 @@ impl Pass for Avx2 {
         if SUM {
             sums.add(_mm256_set_m128i(second, _mm_shuffle_epi8(first, up)), 0);
         }
-        // The state is XORed into the first four bytes of the message. Its part behind a shorter head goes into the
-        // next lane.
+        // The state is XORed into the first four bytes of the message. If the head is shorter, the rest of the state
+        // goes into the next lane.
         let head = _mm_shuffle_epi8(_mm_xor_si128(first, _mm_cvtsi32_si128(state as i32)), up);
         let in_head = LANE - lead;
         let over = if in_head < 4 { state >> (8 * in_head) } else { 0 };
@@ -100,7 +100,7 @@ impl Pass for Avx2 {
         let last = lanes - 1;
         let mut at = 8;
         while at + 8 <= last {
-            // Loads one vector at a time: sixteen registers cannot hold four more.
+            // Loads one vector at a time: the sixteen registers cannot hold four more.
             for (i, acc) in acc.iter_mut().enumerate() {
                 let new = two(at + 2 * i);
                 if SUM {
@@ -111,10 +111,10 @@ impl Pass for Avx2 {
             at += 8;
         }
 
-        // Each lane is moved by its distance to the last one.
+        // Each lane is moved to the position of the last one.
         let left = last - at;
         let place = |lane: usize| {
-            // SAFETY: the load takes two of the 16 entries, and `lane` is 1 to 14.
+            // SAFETY: the load takes the entries `lane` and `lane + 1` of 16, and `lane` is 1 to 14.
             unsafe { _mm256_loadu_si256(LAST_LANE_FACTORS.as_ptr().add(lane).cast()) }
         };
         let zero = _mm256_setzero_si256();
@@ -154,7 +154,7 @@ fn fold_onto(acc: __m256i, factors: __m256i, addend: __m256i) -> __m256i {
     _mm256_xor_si256(_mm256_xor_si256(low, high), addend)
 }
 
-/// Sums of the words at even and at odd positions, in two groups of vectors.
+/// Sums of the words at even and at odd positions. Each has two accumulators, for alternating vectors.
 struct Sums {
     even: [__m256i; 2],
     odd: [__m256i; 2],
@@ -201,10 +201,10 @@ static SHIFT_UP_SHUFFLES: [i8; 2 * LANE] = {
     up
 };
 
-/// Factors for one step of the loop.
+/// Factors that move a lane by one step of the loop.
 const STEP_FACTORS: [u64; 2] = factors(STEP as u32 * 8);
 
-/// Factors for one lane.
+/// Factors that move a lane by 16 bytes.
 const LANE_FACTORS: [u64; 2] = LAST_LANE_FACTORS[15];
 
 /// Factors that move each of the lanes 0 to 15 to lane 16, the last one.

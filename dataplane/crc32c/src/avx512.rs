@@ -2,17 +2,17 @@
 //! Generic Polynomials Using PCLMULQDQ Instruction" (Intel, 2009). Optionally with the copy and the sum of the
 //! same bytes.
 //!
-//! Zeros in front of a message do not change its CRC before the initial value is added. So a partial vector is at the
-//! head, loaded with a mask, and the last vector ends with the message: there is no tail.
+//! Zeros in front of a message do not change its CRC before the initial value is added. So the partial vector is the
+//! first one, loaded with a mask. The last vector ends with the message.
 //!
 //! ```text
 //!   |0 0 0 h h h h h|vector 1|vector 2| ... |vector k-1|     64 bytes each
 //!          ^ the state is added to the first 4 bytes of the message
 //! ```
 //!
-//! Four accumulators, which each step moves by 256 bytes. The first step takes 1 to 4 vectors, so that a multiple of
-//! four remains; unused accumulators begin as zero. At the end one multiplication moves each 128-bit lane to the
-//! position of the last, and the CRC instruction reduces their sum.
+//! There are four accumulators. Each step moves them by 256 bytes. The first step takes 1 to 4 vectors, so that a
+//! multiple of four remains; unused accumulators begin as zero. At the end one multiplication moves each 128-bit lane
+//! to the position of the last, and the CRC instruction reduces the XOR of all lanes.
 
 mod inserting;
 
@@ -24,7 +24,7 @@ use crate::pass::{MAX_SUM_LEN, Pass, factors, message_sum, reduce};
 
 const VECTOR: usize = 64;
 
-/// Bytes of a step.
+/// Bytes that one step takes.
 const STEP_LEN: usize = 4 * VECTOR;
 
 /// Four vectors: the accumulators, or the input of a step.
@@ -63,7 +63,7 @@ impl Pass for Avx512 {
         // Zero bytes in front of the message in the head, 0 to 63.
         let lead = vectors * VECTOR - len;
         let mask = !0u64 << lead;
-        // Both point in front of the message: the mask limits accesses to the message.
+        // Both may point in front of the message. For the head, the mask limits accesses to the message.
         let (src, dst) = (src.wrapping_sub(lead), dst.wrapping_sub(lead));
         let state = !crc;
         let mut sums = Sums::new();
@@ -88,8 +88,8 @@ impl Pass for Avx512 {
             vector
         };
 
-        // The state is XORed into the first four bytes of the message. Its part behind a shorter head goes into the
-        // next vector.
+        // The state is XORed into the first four bytes of the message. If the head is shorter, the rest of the state
+        // goes into the next vector.
         let head = _mm512_xor_si512(head, _mm512_maskz_expand_epi8(mask, scalar(state)));
         let in_head = VECTOR - lead;
         let mut over = scalar(if in_head < 4 { state >> (8 * in_head) } else { 0 });
@@ -149,7 +149,7 @@ impl Pass for Avx512 {
     }
 }
 
-/// Moves the accumulators by one step and adds the step's vectors `new`. `factors` is [`step_factors`].
+/// Moves the accumulators by one step and adds the vectors `new` of this step. `factors` are [`step_factors`].
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 #[inline]
 fn step(acc: Lanes, factors: __m512i, new: Lanes) -> Lanes {
@@ -168,7 +168,7 @@ fn step_factors() -> __m512i {
     _mm512_broadcast_i32x4(lane(STEP_FACTORS))
 }
 
-/// Returns the CRC of a message that the accumulators cover completely.
+/// Returns the CRC of a message whose vectors were all added to the accumulators.
 #[target_feature(enable = "avx512f,avx512vl,vpclmulqdq,pclmulqdq,sse4.2")]
 #[inline]
 fn reduce_lanes(acc: Lanes) -> u32 {
@@ -213,7 +213,7 @@ fn lanes(by: &'static [[u64; 2]; 4]) -> __m512i {
     unsafe { _mm512_loadu_si512(by.as_ptr().cast()) }
 }
 
-/// Sums of the bytes at even and at odd positions, in four groups of vectors.
+/// Sums of the bytes at even and at odd positions. Each has four accumulators, one per vector of a step.
 struct Sums {
     even: [__m512i; 4],
     odd: [__m512i; 4],
@@ -257,11 +257,11 @@ impl Sums {
     }
 }
 
-/// Factors for one step of the loop.
+/// Factors that move a lane by one step of the loop.
 const STEP_FACTORS: [u64; 2] = factors(4 * 512);
 
-/// Factors, by accumulator and lane, that move a lane to the last lane of the last accumulator. Those of the last lane
-/// are zero.
+/// Factors, by accumulator and lane, that move each lane to the last lane of the last accumulator. The factors of this
+/// last lane itself are zero.
 static LAST_LANE_FACTORS: [[[u64; 2]; 4]; 4] = {
     let mut all = [[[0; 2]; 4]; 4];
     let mut i = 0;

@@ -1,4 +1,4 @@
-//! The CRC32c of two concatenated runs of bytes, from the CRC32c of each.
+//! The CRC32c of two concatenated byte strings, from the CRC32c of each.
 
 use crate::Engine;
 
@@ -6,11 +6,11 @@ use crate::Engine;
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 /// x^0, reflected.
 const ONE: u32 = 1 << 31;
-/// Maximum number of bytes of one step.
+/// Maximum number of bytes by which one step moves a CRC.
 const MAX_SHIFT_LEN: usize = 0xffff;
 
-/// Returns the CRC32c of a concatenation: `front` is the CRC of the first bytes, `back` that of the last `len`.
-/// Takes a few nanoseconds for each 64 KiB begun.
+/// Returns the CRC32c of a concatenation: `front` is the CRC of the first bytes, `back` that of the last `len`. Takes a
+/// few nanoseconds per 64 KiB or part of it.
 ///
 /// ```
 /// # use crc32c::{combine, update};
@@ -33,18 +33,18 @@ fn shift(crc: u32, len: usize) -> u32 {
     let (low, high) = (&POWERS.low[len & 0xff], &POWERS.high[len >> 8]);
     #[cfg(target_arch = "x86_64")]
     if Engine::best().uses_own_clmul() {
-        // SAFETY: such an engine is the best one only if the CPU has the instructions of [`crate::pass`].
+        // SAFETY: such an engine is the best one only on CPUs with PCLMULQDQ and SSE4.2.
         return unsafe { multiply_x32(multiply_x32(crc, *low), *high) };
     }
     multiply(multiply(multiply(crc, *low), *high), X_POW_64)
 }
 
-/// Powers of x, reflected: factors that move a CRC by a number of bytes. Each is divided by x^32, the factor by which
-/// [`multiply_x32`] multiplies.
+/// Factors that move a CRC by a number of bytes: powers of x, reflected. Each is divided by x^32, because
+/// [`multiply_x32`] also multiplies by x^32.
 struct Powers {
-    /// Factors for the lower 8 bits of a number of bytes.
+    /// Factors for the lower 8 bits of a 16-bit number of bytes.
     low: [u32; 256],
-    /// Factors for the upper 8 of 16 bits.
+    /// Factors for the upper 8 bits of a 16-bit number of bytes.
     high: [u32; 256],
 }
 
@@ -68,7 +68,7 @@ static POWERS: Powers = {
     powers
 };
 
-/// x^64, the product of the divisors of both powers.
+/// x^64, reflected: the product of the divisors x^32 of two factors.
 const X_POW_64: u32 = power(64);
 
 /// Returns x^`exponent` modulo the polynomial, reflected.
@@ -81,11 +81,11 @@ pub(crate) const fn power(exponent: u32) -> u32 {
     value
 }
 
-/// Returns `value` divided by x^`exponent`.
+/// Returns `value` divided by x^`exponent`, modulo the polynomial.
 const fn divide_by_x_pow(mut value: u32, exponent: u32) -> u32 {
     let mut i = 0;
     while i < exponent {
-        // The polynomial has the term x^0, so that a value with x^0 was reduced.
+        // Multiplication by x leaves the term x^0 only if it subtracts the polynomial: such a value was reduced.
         let reduced = value & ONE != 0;
         value = if reduced { ((value ^ POLYNOMIAL) << 1) | 1 } else { value << 1 };
         i += 1;
@@ -125,7 +125,7 @@ mod tests {
         multiply(multiply(multiply(crc, POWERS.low[len & 0xff]), POWERS.high[len >> 8]), X_POW_64)
     }
 
-    /// Compares the path of this CPU, and the products without its instructions, at every length.
+    /// Checks `combine` on this CPU's path, and the products without its instructions, at many lengths.
     #[test]
     fn combined_crc_equals_crc_of_concatenation() {
         let bytes: Vec<u8> = (0..140_000_u32).map(|i| (i * 7 + i / 251) as u8).collect();

@@ -13,7 +13,8 @@ use crate::{Engine, MAX_INSERTING_LEN, MIN_CLMUL_LEN, Sum, update, update_number
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest(u64);
 
-/// Set after an odd number of bytes with a sum. Layout: bits 0–31 CRC, 32–47 sum, 48 `ODD`, 49 [`SUMMED`].
+/// Set if a sum was requested and covers an odd number of bytes. Layout: bits 0–31 CRC, 32–47 sum, 48 `ODD`, 49
+/// [`SUMMED`].
 const ODD: u64 = 1 << 48;
 /// Set if a sum was requested.
 const SUMMED: u64 = 1 << 49;
@@ -63,7 +64,7 @@ impl Digest {
         );
     }
 
-    /// Adds the bytes of numbers, most significant byte first. Values in registers are not stored to memory.
+    /// Adds the bytes of numbers, most significant byte first. The numbers need not be stored to memory.
     #[inline]
     pub fn add_numbers<const N: usize>(&mut self, numbers: [u64; N]) {
         let sum = self.sum().map(|sum| {
@@ -73,7 +74,7 @@ impl Digest {
         *self = Digest::from_parts(update_numbers(self.crc(), numbers), sum);
     }
 
-    /// Adds bytes to the sum alone, such as a CRC field behind the bytes that it covers.
+    /// Adds bytes to the sum but not to the CRC, such as a CRC field behind the bytes that it covers.
     #[inline]
     pub fn add_to_sum(&mut self, bytes: &[u8]) {
         *self = Digest::from_parts(self.crc(), self.sum().map(|sum| sum.add_bytes(bytes)));
@@ -108,13 +109,13 @@ pub struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Returns a target of all of `to`.
+    /// Returns a target that writes all of `to`, without inserted words.
     #[inline]
     pub fn new(to: &'a mut [u8], digest: Digest) -> Self {
         Target { to, inserts: Inserts::NONE, digest }
     }
 
-    /// Returns a target of all of `to`, with words inserted between the bytes of the source.
+    /// Returns a target that writes all of `to`, with words inserted between the bytes of the source.
     #[inline]
     pub fn with_inserts(to: &'a mut [u8], inserts: Inserts, digest: Digest) -> Self {
         Target { to, inserts, digest }
@@ -146,7 +147,7 @@ impl<'a> Target<'a> {
     #[inline]
     pub fn copy(&mut self, from: &[u8]) {
         assert_eq!(from.len(), self.source_len(), "a copy has the length of its source");
-        // SAFETY: the lengths are equal, and a shared borrow does not overlap a mutable one.
+        // SAFETY: the lengths are equal, and a shared slice does not overlap a mutable one.
         unsafe { self.copy_from(from.as_ptr()) }
     }
 
@@ -159,12 +160,12 @@ impl<'a> Target<'a> {
         let (crc, none) = (self.digest.crc(), Sum::default());
         self.digest = match self.digest.sum() {
             None => {
-                // SAFETY: the caller's.
+                // SAFETY: the caller guarantees the same conditions.
                 let (crc, _) = unsafe { self.copy_and_digest::<false>(crc, none, from) };
                 Digest::from_parts(crc, None)
             }
             Some(sum) => {
-                // SAFETY: the caller's.
+                // SAFETY: the caller guarantees the same conditions.
                 let (crc, sum) = unsafe { self.copy_and_digest::<true>(crc, sum, from) };
                 Digest::from_parts(crc, Some(sum))
             }
@@ -172,7 +173,7 @@ impl<'a> Target<'a> {
     }
 
     /// # Safety
-    /// As for [`copy_from`](Self::copy_from).
+    /// [`source_len`](Self::source_len) bytes may be read at `from`, and do not overlap the target.
     #[inline]
     unsafe fn copy_and_digest<const SUM: bool>(
         &mut self,
@@ -182,9 +183,9 @@ impl<'a> Target<'a> {
     ) -> (u32, Sum) {
         let engine = Engine::best_for(self.to.len());
         match self.inserts {
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees the same conditions.
             Inserts::NONE => unsafe { engine.copy_from::<SUM>(crc, sum, from, self.to) },
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees the same conditions.
             inserts => unsafe { engine.copy_inserting::<SUM>(crc, sum, from, self.to, inserts) },
         }
     }

@@ -1,23 +1,23 @@
-//! Words that a copy inserts between the bytes of its source.
+//! Words that a copy inserts between the bytes of its source, such as MPA markers (RFC 5044 §4.3).
 
 use core::fmt;
 
 /// Words of four bytes in a copy, one every [`INTERVAL`](Self::INTERVAL) bytes. Each has two zero bytes and a 16-bit
 /// number, most significant byte first, which grows by [`INTERVAL`](Self::INTERVAL) from word to word.
 ///
-/// Packed into one `u64` for the same reason as a [`Digest`](crate::Digest).
+/// Packed into one `u64`, so that store-to-load forwarding works; see [`Digest`](crate::Digest).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Inserts(u64);
 
 impl Inserts {
-    /// Bytes of a word.
+    /// Length of a word, bytes.
     pub const LEN: usize = 4;
     /// Bytes from the start of a word to the start of the next.
     pub const INTERVAL: usize = 512;
-    /// No words, in a copy of any length.
+    /// No words, in a copy of less than 2^32 bytes.
     pub(crate) const NONE: Inserts = Inserts::new(u32::MAX, 0);
 
-    /// Returns words to insert: the first at offset `first` of the copy and with this number.
+    /// Returns words to insert. The first is at offset `first` of the copy and has this number.
     #[inline]
     pub const fn new(first: u32, number: u16) -> Inserts {
         Inserts((first as u64) << 16 | number as u64)
@@ -37,14 +37,14 @@ impl Inserts {
         len - Self::LEN * whole - part.min(Self::LEN)
     }
 
-    /// Returns the next word to insert; its `to_le_bytes` are the bytes in the copy.
+    /// Returns the next word to insert; the copy contains its `to_le_bytes`.
     #[inline]
     pub(crate) fn first_word(self) -> u32 {
         let [high, low] = (self.0 as u16).to_be_bytes();
         u32::from_le_bytes([0, 0, high, low])
     }
 
-    /// Advances the number to that of the next word.
+    /// Advances to the number of the next word.
     #[inline]
     pub(crate) fn advance(&mut self) {
         let number = (self.0 as u16).wrapping_add(Self::INTERVAL as u16);

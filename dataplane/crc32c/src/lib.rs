@@ -1,13 +1,13 @@
 //! CRC32c (Castagnoli), alone and in one pass with a copy and the Internet checksum (RFC 1071).
 //!
-//! A CRC is a `u32` in and out: the CRC32c of the bytes so far, zero before the first; a [`Sum`] likewise. The
-//! bytes may be split anywhere.
+//! Functions receive the CRC32c of the bytes so far as a `u32`, zero before the first byte, and return the new one.
+//! They receive and return a [`Sum`] in the same way. The bytes may be split anywhere.
 //!
-//! Four engines, see [`Path`]. The free functions use the fastest one for this CPU and length. The position of
-//! a CRC field, and the byte order in which it is sent, are up to the caller.
+//! There are four engines, described at [`Path`]. The free functions use the fastest one for this CPU and length. The
+//! position of a CRC field, and the byte order in which it is sent, are up to the caller.
 //!
 //! `unsafe` is limited to `avx2`, `avx512` and `pass`, their calls below, `combine`, the CRC of numbers, and a
-//! [`Target`]'s copy of bytes that others may write to.
+//! [`Target`]'s copy of bytes that another program may write to.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -42,7 +42,7 @@ use crc_fast::CrcAlgorithm;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Path {
-    /// The CPU's CRC instruction, 8 bytes at a time (`crc32c-hw`). Fastest for short runs: it has no set-up.
+    /// The CPU's CRC instruction, 8 bytes at a time (`crc32c-hw`). Fastest for few bytes, because it needs no set-up.
     Instruction = 1,
     /// Carry-less multiplication by `crc-fast`, which has its own dispatch.
     Clmul = 2,
@@ -53,19 +53,19 @@ pub enum Path {
     Avx512 = 4,
 }
 
-/// Longest copy with inserted words that takes one pass.
+/// Maximum length of a copy with inserted words in one pass, bytes.
 const MAX_INSERTING_LEN: usize = 1 << 16;
 #[cfg(target_arch = "x86_64")]
 const _: () = assert!(MAX_INSERTING_LEN <= pass::MAX_SUM_LEN);
 
-/// Bytes below which the instruction is fastest on every CPU.
+/// Length in bytes below which the instruction is fastest on every CPU.
 const MIN_CLMUL_LEN: usize = Path::Avx512.break_even_len();
 
 impl Path {
     /// All paths.
     pub const ALL: [Path; 4] = [Path::Instruction, Path::Clmul, Path::Avx2, Path::Avx512];
 
-    /// Returns the length in bytes from which on the path is faster than the instruction; measured by
+    /// Returns the length in bytes from which on the path is faster than the instruction. Measured with
     /// `examples/paired.rs`.
     const fn break_even_len(self) -> usize {
         match self {
@@ -76,9 +76,9 @@ impl Path {
     }
 }
 
-/// A path that this CPU supports. Its methods use this path for every length; the instruction handles runs too
-/// short for [`Path::Avx2`] (144 bytes) and [`Path::Avx512`] (4). Outside of tests and benchmarks the free
-/// functions are better.
+/// A path that this CPU supports. Its methods use this path for every length, except that the instruction handles fewer
+/// bytes than the minimum of [`Path::Avx2`] (144) and [`Path::Avx512`] (4). Code other than tests and benchmarks should
+/// call the free functions, which choose the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Engine(Path);
 
@@ -88,7 +88,7 @@ impl Engine {
         is_supported(path).then_some(Engine(path))
     }
 
-    /// Returns the fastest path of this CPU for long runs of bytes.
+    /// Returns the engine of this CPU that is fastest for many bytes.
     #[inline]
     pub fn best() -> Engine {
         const WIDE: u8 = Path::Avx512 as u8;
@@ -102,13 +102,13 @@ impl Engine {
         }
     }
 
-    /// True if this crate's own code does the carry-less multiplication.
+    /// True if the engine uses this crate's carry-less multiplication, not that of `crc-fast`.
     #[inline]
     fn uses_own_clmul(self) -> bool {
         matches!(self.0, Path::Avx2 | Path::Avx512)
     }
 
-    /// True if a copy that inserts words takes one pass.
+    /// True if the engine copies, inserts words and computes the CRC in one pass.
     #[inline]
     fn can_insert(self) -> bool {
         self.0 == Path::Avx512
@@ -124,7 +124,7 @@ impl Engine {
     #[inline]
     pub fn update(self, crc: u32, bytes: &[u8]) -> u32 {
         let (from, len) = (bytes.as_ptr(), bytes.len());
-        // SAFETY: the bytes may be read, and nothing is copied.
+        // SAFETY: `from` and `len` are those of a slice. Without `COPY` nothing is written.
         let run = unsafe { self.run::<false, false>(crc, Sum::default(), from, null_mut(), len) };
         match run {
             Some((crc, _)) => crc,
@@ -137,7 +137,7 @@ impl Engine {
     #[inline]
     pub fn crc_sum(self, crc: u32, sum: Sum, bytes: &[u8]) -> (u32, Sum) {
         let (from, len) = (bytes.as_ptr(), bytes.len());
-        // SAFETY: the bytes may be read, and nothing is copied.
+        // SAFETY: `from` and `len` are those of a slice. Without `COPY` nothing is written.
         let run = unsafe { self.run::<false, true>(crc, sum, from, null_mut(), len) };
         run.unwrap_or_else(|| (self.update(crc, bytes), sum.add_bytes(bytes)))
     }
@@ -150,7 +150,7 @@ impl Engine {
     #[inline]
     pub fn copy_crc(self, crc: u32, from: &[u8], to: &mut [u8]) -> u32 {
         assert_eq!(from.len(), to.len(), "a copy has the length of its source");
-        // SAFETY: the lengths are equal, and a shared borrow does not overlap a mutable one.
+        // SAFETY: the lengths are equal, and a shared slice does not overlap a mutable one.
         unsafe { self.copy_from::<false>(crc, Sum::default(), from.as_ptr(), to).0 }
     }
 
@@ -161,11 +161,12 @@ impl Engine {
     #[inline]
     pub fn copy_crc_sum(self, crc: u32, sum: Sum, from: &[u8], to: &mut [u8]) -> (u32, Sum) {
         assert_eq!(from.len(), to.len(), "a copy has the length of its source");
-        // SAFETY: the lengths are equal, and a shared borrow does not overlap a mutable one.
+        // SAFETY: the lengths are equal, and a shared slice does not overlap a mutable one.
         unsafe { self.copy_from::<true>(crc, sum, from.as_ptr(), to) }
     }
 
-    /// Copies bytes from `from` into all of `to`. Without `SUM` the sum is returned unchanged.
+    /// Copies `to.len()` bytes from `from` to `to`. Returns the CRC, and with `SUM` the sum, including the copied
+    /// bytes. Without `SUM` the sum is returned unchanged.
     ///
     /// # Safety
     /// `to.len()` bytes may be read at `from`, and do not overlap `to`.
@@ -178,10 +179,10 @@ impl Engine {
         to: &mut [u8],
     ) -> (u32, Sum) {
         let len = to.len();
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees the same conditions.
         let run = unsafe { self.run::<true, SUM>(crc, sum, from, to.as_mut_ptr(), len) };
         run.unwrap_or_else(|| {
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees the same conditions.
             unsafe { from.copy_to_nonoverlapping(to.as_mut_ptr(), len) };
             (self.update(crc, to), if SUM { sum.add_bytes(to) } else { sum })
         })
@@ -207,19 +208,21 @@ impl Engine {
             && inserts.first_offset().is_multiple_of(Inserts::LEN)
         {
             let (dst, len) = (to.as_mut_ptr(), to.len());
-            // SAFETY: an engine of this path exists only where [`is_supported`]; the rest is the caller's.
+            // SAFETY: an engine of this path exists only on CPUs that support it. The lengths are checked above. The
+            // caller guarantees the rest.
             let (crc, words) =
                 unsafe { avx512::pass_inserting::<SUM>(crc, from, dst, len, inserts) };
             return (crc, if SUM { sum.add_words(words.into(), len) } else { sum });
         }
         inserts.interleave(to, |at, piece| {
-            // SAFETY: the caller's; the pieces together are all of the source.
+            // SAFETY: the caller guarantees this for the whole source, of which this piece is a part.
             unsafe { from.add(at).copy_to_nonoverlapping(piece.as_mut_ptr(), piece.len()) }
         });
         (self.update(crc, to), if SUM { sum.add_bytes(to) } else { sum })
     }
 
-    /// Computes CRC and, if requested, sum and copy in one pass. `None` if this path does not support `len` bytes.
+    /// Computes CRC and, if requested, sum and copy in one pass. Returns `None` if this path has no such pass, or none
+    /// for so few bytes.
     ///
     /// # Safety
     /// `from` may be read and, with `COPY`, `to` written for `len` bytes, without overlap.
@@ -235,7 +238,8 @@ impl Engine {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Path::Avx512 if len >= Avx512::MIN_LEN => {
-                // SAFETY: an engine of this path exists only where [`is_supported`]; the rest is the caller's.
+                // SAFETY: an engine of this path exists only on CPUs that support it. The lengths are checked above.
+                // The caller guarantees the rest.
                 Some(unsafe { pass::run::<Avx512, COPY, SUM>(crc, sum, from, to, len) })
             }
             #[cfg(target_arch = "x86_64")]
@@ -251,7 +255,7 @@ impl Engine {
 /// Returns the CRC32c of `bytes` that follow bytes whose CRC32c is `crc`.
 #[inline]
 pub fn update(crc: u32, bytes: &[u8]) -> u32 {
-    // Short runs are frequent: they skip the choice of an engine.
+    // Calls with few bytes are frequent: they skip the choice of an engine.
     if bytes.len() < MIN_CLMUL_LEN {
         crc32c_hw::update(crc, bytes)
     } else {
@@ -259,13 +263,13 @@ pub fn update(crc: u32, bytes: &[u8]) -> u32 {
     }
 }
 
-/// Returns the CRC32c after the bytes of numbers, most significant byte first.
+/// Returns the CRC32c of the bytes of `numbers`, most significant byte first, that follow bytes whose CRC32c is `crc`.
 #[inline]
 pub fn update_numbers<const N: usize>(crc: u32, numbers: [u64; N]) -> u32 {
     #[cfg(all(target_arch = "x86_64", target_feature = "sse4.2"))]
     {
         let state = numbers.iter().fold(u64::from(!crc), |state, number| {
-            // SAFETY: code compiled with this feature requires a CPU that supports it.
+            // SAFETY: code compiled with `sse4.2` runs only on CPUs that support it.
             unsafe { core::arch::x86_64::_mm_crc32_u64(state, number.swap_bytes()) }
         });
         !(state as u32)
@@ -274,14 +278,16 @@ pub fn update_numbers<const N: usize>(crc: u32, numbers: [u64; N]) -> u32 {
     numbers.iter().fold(crc, |crc, number| update(crc, &number.to_be_bytes()))
 }
 
-/// Dispatches on the path once. With [`Engine::update`] each CRC took 17 more instructions.
+/// Computes [`update`] of at least [`MIN_CLMUL_LEN`] bytes. Dispatches on the path once: with [`Engine::update`] each
+/// CRC took 17 more instructions.
 #[inline]
 fn update_long(crc: u32, bytes: &[u8]) -> u32 {
     let (sum, none) = (Sum::default(), null_mut());
     let (from, len) = (bytes.as_ptr(), bytes.len());
     match Engine::best().0 {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the best path is this one only where [`is_supported`]; there are more than `MIN_LEN` bytes.
+        // SAFETY: this is the best path only on CPUs that support it; there are more than `MIN_LEN` bytes, and nothing
+        // is copied.
         Path::Avx512 => unsafe { pass::run::<Avx512, false, false>(crc, sum, from, none, len).0 },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
@@ -291,7 +297,7 @@ fn update_long(crc: u32, bytes: &[u8]) -> u32 {
     }
 }
 
-/// Returns CRC32c and Internet checksum of `bytes` that follow those of `crc` and `sum`.
+/// Returns CRC32c and Internet checksum of `bytes` that follow bytes with `crc` and `sum`.
 #[inline]
 pub fn crc_sum(crc: u32, sum: Sum, bytes: &[u8]) -> (u32, Sum) {
     Engine::best_for(bytes.len()).crc_sum(crc, sum, bytes)

@@ -1,16 +1,17 @@
-//! Common parts of the engines with carry-less multiplication: one pass over bytes, and its pieces.
+//! Common parts of the engines with carry-less multiplication: division of the bytes into passes, reduction, and
+//! factors.
 
 use core::arch::x86_64::*;
 
 use crate::combine::power;
 use crate::sum::{Sum, fold};
 
-/// Maximum number of bytes of one pass with a sum: the sum of so many words stays below 2^32.
+/// Maximum number of bytes of one pass with a sum: the sum of their 16-bit words is below 2^32.
 pub(crate) const MAX_SUM_LEN: usize = 1 << 16;
 
-/// An engine with one pass over bytes.
+/// An engine that computes the CRC, and optionally the sum and a copy, in one pass over the bytes.
 pub(crate) trait Pass {
-    /// Minimum bytes of a pass.
+    /// Minimum number of bytes of a pass.
     const MIN_LEN: usize;
 
     /// Returns the CRC of `len` bytes, and with `SUM` the folded sum of their little-endian words. With `COPY` it
@@ -28,11 +29,11 @@ pub(crate) trait Pass {
     ) -> (u32, u16);
 }
 
-/// Returns the CRC32c, and with `SUM` the sum, of `len` bytes, at least [`Pass::MIN_LEN`]. With `COPY` it copies them.
+/// Returns the CRC32c, and with `SUM` the sum, including `len` more bytes. With `COPY` it copies them.
 ///
 /// # Safety
-/// The CPU supports the features that the engine is compiled for; `from` may be read and, with `COPY`, `to` written for
-/// `len` bytes, without overlap.
+/// The CPU supports the features that the engine is compiled for; `len` is at least [`Pass::MIN_LEN`]; `from` may be
+/// read and, with `COPY`, `to` written for `len` bytes, without overlap.
 #[inline]
 pub(crate) unsafe fn run<P: Pass, const COPY: bool, const SUM: bool>(
     mut crc: u32,
@@ -42,7 +43,7 @@ pub(crate) unsafe fn run<P: Pass, const COPY: bool, const SUM: bool>(
     len: usize,
 ) -> (u32, Sum) {
     if !SUM {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees the same conditions.
         let (crc, _) = unsafe { P::pass::<COPY, SUM>(crc, from, to, len) };
         return (crc, sum);
     }
@@ -50,7 +51,8 @@ pub(crate) unsafe fn run<P: Pass, const COPY: bool, const SUM: bool>(
     while at < len {
         let piece = pass_len::<P>(len - at);
         let (src, dst) = (from.wrapping_add(at), to.wrapping_add(at));
-        // SAFETY: the caller's; the piece ends within `len`.
+        // SAFETY: the caller guarantees this for `len` bytes, within which the piece ends. `pass_len` keeps to the
+        // limits of a pass.
         let (c, words) = unsafe { P::pass::<COPY, SUM>(crc, src, dst, piece) };
         (crc, sum) = (c, sum.add_words(words.into(), piece));
         at += piece;
@@ -73,15 +75,15 @@ pub(crate) fn reduce(lanes: __m256i) -> u32 {
     !(_mm_crc32_u64(state, _mm_extract_epi64::<1>(lane) as u64) as u32)
 }
 
-/// Returns the folded sum of the words of a message, counted from `lead` bytes before it. If the message begins
-/// at an odd byte, the sum is swapped.
+/// Returns the folded sum of a message from `words`, the sum of words that are counted from `lead` bytes before it. If
+/// `lead` is odd, the two bytes of the sum are swapped.
 #[inline]
 pub(crate) fn message_sum(words: u64, lead: usize) -> u16 {
     let words = fold(words);
     if lead % 2 == 1 { words.swap_bytes() } else { words }
 }
 
-/// Returns the factors that move a lane by `bits`: one for its first and one for its last 8 bytes.
+/// Returns the factors that move a lane of 16 bytes by `bits`: one for its first and one for its last 8 bytes.
 pub(crate) const fn factors(bits: u32) -> [u64; 2] {
     // The product of two reflected values is one bit short, which the shift compensates. Reduction by the CRC
     // instruction multiplies by x^32.

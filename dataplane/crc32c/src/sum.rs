@@ -1,10 +1,10 @@
 //! The Internet checksum (RFC 1071) of bytes in pieces of any length.
 
-/// Ones' complement sum of 16-bit big-endian words, not complemented. Records whether the next byte is the
-/// second of a word.
+/// Ones' complement sum of 16-bit big-endian words, not complemented, and whether the next byte is the second of a
+/// word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sum {
-    /// Sum of little-endian words.
+    /// Sum of the bytes as little-endian words.
     words: u16,
     odd: bool,
 }
@@ -21,21 +21,21 @@ impl Sum {
         Sum { words, odd }
     }
 
-    /// Returns the sum, an odd last byte padded with zero. Zero only if all bytes are zero.
+    /// Returns the sum; a single last byte is padded with a zero byte. Zero only if all bytes are zero.
     #[inline]
     pub fn value(self) -> u16 {
         // The sum of swapped words is the swapped sum (RFC 1071 §2 (B)).
         self.words.swap_bytes()
     }
 
-    /// Returns the sum of the fields of a header in registers. `total` is the plain sum of big-endian numbers
-    /// of 16, 32 or 64 bits, together an even number of bytes.
+    /// Returns the sum of a header from the values of its fields. `total` is the plain sum of fields of 16, 32 or 64
+    /// bits, which must not overflow. The fields have an even number of bytes in total.
     #[inline]
     pub fn from_fields(total: u64) -> Sum {
         Sum { words: fold(total).swap_bytes(), odd: false }
     }
 
-    /// Returns the sum including the bytes of `later`, which follow.
+    /// Returns the sum of the bytes of `self` followed by the bytes of `later`.
     #[inline]
     #[must_use]
     pub fn concat(self, later: Sum) -> Sum {
@@ -44,7 +44,7 @@ impl Sum {
         Sum { words, odd: self.odd ^ later.odd }
     }
 
-    /// Returns the sum including the following bytes, in a separate pass.
+    /// Returns the sum including `bytes`, which follow. Takes a pass of its own.
     #[inline]
     pub fn add_bytes(self, bytes: &[u8]) -> Sum {
         let (words, rest) = bytes.as_chunks::<4>();
@@ -54,8 +54,8 @@ impl Sum {
         self.add_words(total + u64::from(u32::from_le_bytes(last)), bytes.len())
     }
 
-    /// Returns the sum including `len` following bytes, whose little-endian words have the sum `total`, counted
-    /// from the first of them.
+    /// Returns the sum including `len` following bytes. `total` is the sum of their little-endian words, counted from
+    /// the first of these bytes.
     #[inline]
     pub(crate) fn add_words(self, total: u64, len: usize) -> Sum {
         self.concat(Sum { words: fold(total), odd: len % 2 == 1 })

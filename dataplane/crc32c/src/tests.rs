@@ -1,4 +1,4 @@
-//! Compares every path with a CRC by table, for every length and alignment.
+//! Compares every path with a table-driven CRC, for every length and alignment.
 
 use super::{Digest, Engine, Inserts, Path, Sum, Target, crc_sum, update};
 
@@ -25,7 +25,7 @@ fn crc_by_table(crc: u32, bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!crc, |crc, &byte| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8))
 }
 
-/// Computes RFC 1071 §4.1, word by word.
+/// Computes the Internet checksum as in RFC 1071 §4.1, word by word, without the final complement.
 fn sum_by_words(bytes: &[u8]) -> u16 {
     let mut sum = 0u64;
     for word in bytes.chunks(2) {
@@ -46,19 +46,19 @@ fn noise(len: usize, mut seed: u64) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Returns bytes of which `[i..]` has an address of `i` mod 64.
+/// Returns the rest of `bytes` from the first address that is a multiple of 64.
 fn aligned(bytes: &mut [u8]) -> &mut [u8] {
     let at = bytes.as_ptr().align_offset(ALIGNMENTS);
     &mut bytes[at..]
 }
 
-/// Returns the paths of this CPU; machines without AVX-512 or VPCLMULQDQ test the others.
+/// Returns the engines that this CPU supports.
 fn engines() -> impl Iterator<Item = Engine> {
     Path::ALL.into_iter().filter_map(Engine::with_path)
 }
 
-/// Calls `case` with bytes of every length and alignment, the alignment, and the expected CRC of these bytes behind
-/// `crc`. The content is the same for every alignment.
+/// Calls `case` with bytes of every length and alignment, the alignment, and the expected CRC of these bytes when they
+/// follow bytes with `crc`. The content is the same for every alignment.
 fn for_each_case(crc: u32, mut case: impl FnMut(&[u8], usize, u32)) {
     let plain = noise(MAX_LEN, 7);
     let mut expected = vec![crc];
@@ -81,7 +81,7 @@ fn crc_matches_check_value_on_every_path() {
     for engine in engines() {
         assert_eq!(engine.update(0, b"123456789"), 0xe306_9283, "{engine:?}");
         assert_eq!(engine.update(0, &[]), 0);
-        // RFC 7143 appendix A.4.
+        // Test vector of RFC 7143 appendix A.4: 32 bytes of zeros.
         assert_eq!(engine.update(0, &[0; 32]), 0x8a91_36aa);
     }
 }
@@ -162,8 +162,8 @@ fn copy_with_words(source: &[u8], len: usize, first: usize, number: u16) -> (Vec
     (copy, at)
 }
 
-/// Copies with inserted words at any position: bytes, CRC and sum are the same on every path, and no byte outside of
-/// the copy is written.
+/// Inserts words at any position: on every path the copied bytes, CRC and sum are those of the reference, and no byte
+/// outside of the copy is written.
 #[test]
 fn copy_with_inserts_matches_reference_on_every_path() {
     let source = noise(9000, 13);
@@ -182,7 +182,7 @@ fn copy_with_inserts_matches_reference_on_every_path() {
                     let room = &mut room[..len + 2 * ALIGNMENTS];
                     room.fill(0xee);
                     let copy = &mut room[ALIGNMENTS..ALIGNMENTS + len];
-                    // SAFETY: the source has as many bytes as the copy takes.
+                    // SAFETY: the source has at least as many bytes as the copy takes, and does not overlap it.
                     let (c, sum) = unsafe {
                         let from = source.as_ptr();
                         match summed {
@@ -207,7 +207,8 @@ fn reference_crc(crc: u32, bytes: &[u8]) -> u32 {
     if bytes.len() < 700 { crc_by_table(crc, bytes) } else { crc32c_hw::update(crc, bytes) }
 }
 
-/// A target is filled at once or piece by piece, and reports the length of its source.
+/// A target has the same bytes and digest whether it is filled at once or piece by piece, and reports the length of its
+/// source.
 #[test]
 fn target_filled_at_once_or_in_pieces_is_equal() {
     let source = noise(2000, 19);
@@ -241,7 +242,7 @@ fn target_filled_at_once_or_in_pieces_is_equal() {
     }
 }
 
-/// Splits the bytes into two or many pieces at any places, with any path for each piece.
+/// The CRC and sum of bytes that are split at any place, or into pieces of any equal length, equal those of the whole.
 #[test]
 fn crc_of_split_bytes_matches_whole_on_every_path() {
     let bytes = noise(1500, 11);
@@ -269,7 +270,7 @@ fn crc_of_split_bytes_matches_whole_on_every_path() {
     }
 }
 
-/// Lengths around the bound of one pass with a sum; bytes of all ones give the largest sums.
+/// Tries lengths around the limit of one pass with a sum. Bytes of all ones give the largest sums.
 #[test]
 fn crc_and_sum_match_beyond_one_pass() {
     for fill in [None, Some(0xff), Some(0)] {
@@ -293,7 +294,7 @@ fn crc_and_sum_match_beyond_one_pass() {
     }
 }
 
-/// The free functions, on both sides of the lengths at which they change the path.
+/// Checks the free functions on both sides of the lengths at which they change the path.
 #[test]
 fn dispatched_functions_match_around_thresholds() {
     let bytes = noise(1000, 3);
@@ -322,7 +323,7 @@ fn dispatched_functions_match_around_thresholds() {
     }
 }
 
-/// Numbers are added like their bytes, at any position in the message.
+/// A digest of numbers equals one of their bytes, at any position in the message.
 #[test]
 fn numbers_digest_like_their_bytes() {
     let words = [0x0102_0304_f5f6_f7f8, 0, u64::MAX, 0x8000_0000_0000_0001_u64];

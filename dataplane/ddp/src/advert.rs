@@ -1,4 +1,4 @@
-//! The advertisement of regions in a connection's private data, as `ulp = "ddp"` sends it.
+//! The advertisement of regions in the private data of a connection's set-up, for streams of bare DDP and of RDMAP.
 //!
 //! Bare DDP has no message to advertise STags (RFC 5041 §5.1.1 leaves it to the ULP). The side that has regions
 //! advertises them once, at set-up. All numbers are big-endian, without padding. The layout is also in
@@ -23,8 +23,8 @@
 //!
 //! `flags` bit 0: the sender's stream is bare DDP, bit 1: it is RDMAP; neither or both: not stated. Other bits, and
 //! `reserved`, are sent as zero and ignored on receipt. `access` bit 0: the peer may write, bit 1: the peer may read,
-//! bit 2: the peer may do atomics. Bit 3: another stream has the region (then there are no rights and the STag is 0).
-//! Other bits are ignored. A receiver refuses another version.
+//! bit 2: the peer may do atomics. Bit 3: another stream uses the region exclusively; then there are no rights, and the
+//! STag is 0. Other bits of `access` are ignored. A receiver refuses versions other than 1.
 
 use core::ops::Range;
 
@@ -57,9 +57,9 @@ mod field {
     const _: () = assert!(STAG.end == ACCESS && RESERVED.end == BASE_TO.start);
 }
 
-/// Bytes in front of the first region.
+/// Length of the header in front of the first region, bytes.
 pub const HEADER_LEN: usize = field::COUNT.end;
-/// Bytes of one region without its name.
+/// Length of a region's entry without the name, bytes.
 pub const ENTRY_LEN: usize = field::LEN.end;
 /// Maximum length of a region's name, bytes.
 pub const MAX_NAME: usize = 64;
@@ -93,16 +93,16 @@ pub struct Advertised {
 /// Reasons to reject private data as an advertisement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AdvertError {
-    /// The magic is missing: the peer is another kind of program.
+    /// The magic is missing: the private data have another format.
     #[error("the private data is not an advertisement of regions")]
     NotAnAdvertisement,
-    /// Another version of this layout.
+    /// The version is not 1.
     #[error("the advertisement has version {0}, this program supports version 1")]
     Version(u8),
     /// The data ends within the header or an entry.
     #[error("the advertisement is cut off")]
     Truncated,
-    /// A name is empty, too long, or has other characters than `[A-Za-z0-9._-]`.
+    /// A name is not accepted by [`is_name`].
     #[error("the advertisement has a region whose name is not 1 to 64 of A-Z a-z 0-9 . _ -")]
     Name,
 }
@@ -120,8 +120,8 @@ pub fn encoded_len<'a>(names: impl IntoIterator<Item = &'a str>) -> usize {
     names.into_iter().fold(HEADER_LEN, |sum, name| sum + ENTRY_LEN + name.len())
 }
 
-/// Returns the advertisement of `regions`, in this order. The caller has checked with [`encoded_len`] that it
-/// fits. At most 65535 regions are written.
+/// Returns the advertisement of `regions`, in this order. The caller has checked with [`encoded_len`] that it fits into
+/// the private data. At most 65535 regions are written.
 pub fn encode(regions: &[Advertised]) -> Vec<u8> {
     let count = u16::try_from(regions.len()).unwrap_or(u16::MAX);
     let mut out = Vec::with_capacity(encoded_len(regions.iter().map(|r| r.name.as_str())));
@@ -148,7 +148,7 @@ pub fn encode_for(ulp: UlpKind, regions: &[Advertised]) -> Vec<u8> {
     out
 }
 
-/// Returns the protocol of the sender's stream, if the private data is an advertisement that states it.
+/// Returns the protocol of the sender's stream, if the private data are an advertisement that states it.
 pub fn ulp(private_data: &[u8]) -> Option<UlpKind> {
     let header = private_data.first_chunk::<HEADER_LEN>()?;
     if header[field::MAGIC] != MAGIC || header[field::VERSION] != VERSION {
@@ -177,8 +177,11 @@ fn encode_entry(region: &Advertised, out: &mut Vec<u8>) {
     out.extend_from_slice(name);
 }
 
-/// Parses an advertisement. Bytes after the last region are ignored, so that later versions of the appliance
-/// can append to it.
+/// Parses an advertisement. Bytes after the last region are ignored, so that later versions of the appliance can append
+/// bytes.
+///
+/// # Errors
+/// The data are not a valid advertisement of version 1.
 pub fn decode(private_data: &[u8]) -> Result<Vec<Advertised>, AdvertError> {
     if !private_data.starts_with(&MAGIC) {
         return Err(AdvertError::NotAnAdvertisement);
@@ -222,7 +225,7 @@ fn decode_entry<'a>(
     Ok((region, tail))
 }
 
-/// Returns a big-endian number of at most 8 bytes.
+/// Returns the value of `bytes`, at most 8, in big-endian order.
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
@@ -262,7 +265,7 @@ mod tests {
             remote_atomic: false,
             busy: false,
         };
-        // The example of docs/protocol.md.
+        // The same bytes as the example in docs/protocol.md.
         let expected = [
             &b"DDPA\x01\x00\x00\x01"[..],
             &[1, 2, 3, 4, 1, 2, 0, 0],

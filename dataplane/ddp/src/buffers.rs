@@ -1,12 +1,12 @@
-//! Untagged receive buffers of one worker: a bounded number of bytes for messages in reassembly. The bound also
-//! covers the records of received ranges of messages whose segments arrive out of MO order. A buffer is
-//! allocated when a message's first byte arrives, not when it is posted.
+//! Untagged receive buffers of one worker, with a bound on the bytes of messages in reassembly. The bound also covers
+//! the records of received ranges of messages whose segments arrive out of MO order. A buffer is allocated when a
+//! message's first byte arrives, not when it is posted.
 //!
 //! Bytes of one message never appear in another: a buffer is empty when it is allocated, and skipped bytes are
 //! zeroed.
 //!
 //! Peers share the bytes so that none can exhaust them (RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1): a peer gets one more
-//! buffer only if the remainder is at least as large as its new total. The streams of a peer divide its share by the
+//! buffer only if the bytes left afterwards are at least its new total. The streams of a peer divide its share by the
 //! same rule.
 //!
 //! ```text
@@ -15,9 +15,9 @@
 //!   n of them                                                     leave 1 / (n + 1)
 //! ```
 //!
-//! A peer without buffers is refused only if too few bytes are left. Messages that begin beyond a gap share
-//! half of the bytes by the same rule, accounted separately from those in order. So they cannot exclude the
-//! message that closes the gap, without which they never complete.
+//! A peer without buffers is refused only if too few bytes are left. Messages that begin beyond a gap share half of the
+//! bytes by the same rule, accounted separately from those in order. So they cannot exclude the message that closes the
+//! gap. Until that message arrives, they cannot be delivered.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -26,18 +26,18 @@ use std::net::IpAddr;
 const MAX_SHORT: usize = 64;
 /// Maximum size of all spare [`LONG`] buffers, bytes.
 const MAX_LONG_BYTES: usize = 4 << 20;
-/// Capacity in bytes above which a buffer is long. Long buffers are reused for long messages only. Fresh pages from
-/// the system for each would cost more than the copy of the bytes, and a short message must not pin a long buffer.
+/// Capacity in bytes above which a buffer is long. Long buffers are reused for long messages only. Allocating fresh
+/// pages for each would cost more than the copy of the bytes. A short message must not keep a long buffer in use.
 const LONG: usize = 64 * 1024;
 
-/// The peer of an LLP connection. Streams with the same `PeerId` share one peer's bounds: on streams, half-open
-/// ones, buffers, fragments and answers.
+/// The peer of an LLP connection. Streams with the same `PeerId` share the limits of one peer: on streams, half-open
+/// streams, buffers, fragments and answers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PeerId(u64);
 
 impl PeerId {
-    /// Returns the identity for an IPv4 address, or for the 64-bit prefix of an IPv6 address, within which a
-    /// host chooses freely.
+    /// Returns the identity for an IPv4 address, or for the 64-bit prefix of an IPv6 address, because a host can use
+    /// any address within its prefix.
     pub fn from_address(address: IpAddr) -> PeerId {
         let v6 = match address {
             IpAddr::V4(v4) => return PeerId(0xffff << 32 | u64::from(u32::from(v4))),
@@ -49,13 +49,13 @@ impl PeerId {
         }
     }
 
-    /// Returns the bytes to feed to a keyed hash.
+    /// Returns the identity as bytes, for a keyed hash.
     pub const fn bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }
 }
 
-/// Bytes of unfinished messages, separately for messages begun in order and beyond a gap.
+/// Bytes of unfinished messages, separately for messages that began in order and beyond a gap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Usage {
     in_order: u64,
@@ -69,8 +69,8 @@ impl Usage {
 }
 
 /// Returns how many more bytes a stream may take from a budget that has `remaining` bytes left; `used` is the present
-/// total of the stream and its peer. Afterwards the remainder is at least as large as that new total. All budgets
-/// shared between peers use this rule.
+/// total of the peer, plus that of the stream if its share is checked. After the grant the remainder is at least as
+/// large as the new total. All budgets shared between peers use this rule.
 #[inline]
 pub const fn grant_limit(remaining: u64, used: u64) -> u64 {
     remaining.saturating_sub(used) / 2
@@ -84,7 +84,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// The account without an owner and without bytes.
+    /// An account of no peer, without bytes.
     pub(crate) const EMPTY: Account =
         Account { peer: PeerId(0), used: Usage { in_order: 0, out_of_order: 0 } };
 
@@ -93,12 +93,12 @@ impl Account {
     }
 }
 
-/// Empty vectors kept for reuse.
+/// Empty vectors with capacity, kept for reuse.
 #[derive(Debug, Default)]
 struct SpareBuffers {
     short_buffers: Vec<Vec<u8>>,
     long_buffers: Vec<Vec<u8>>,
-    /// Bytes of the long vectors.
+    /// Total capacity of the long vectors, bytes.
     long_bytes: usize,
 }
 
@@ -134,14 +134,14 @@ pub struct BufferPool {
     high_water: u64,
     refused_full: u64,
     refused_share: u64,
-    /// Peers that have reserved bytes.
+    /// Bytes reserved by each peer; peers without bytes have no entry.
     peers: HashMap<PeerId, Usage>,
     spare: SpareBuffers,
 }
 
 impl BufferPool {
-    /// Returns a pool of at most `capacity` bytes in unfinished messages. `capacity` should be several times
-    /// the longest buffer of any queue. If it is smaller than such a buffer, no message of several segments completes.
+    /// Returns a pool for at most `capacity` bytes of unfinished messages. `capacity` should be several times the
+    /// longest buffer of any queue. If it is smaller than such a buffer, no message of several segments completes.
     pub fn new(capacity: u64) -> Self {
         BufferPool {
             capacity,
@@ -159,7 +159,7 @@ impl BufferPool {
         self.capacity
     }
 
-    /// Returns the bytes reserved by unfinished messages, whole buffers counted.
+    /// Returns the bytes reserved by unfinished messages. Each counts with its whole buffer.
     pub fn in_use(&self) -> u64 {
         self.used.in_order + self.used.out_of_order
     }
@@ -186,12 +186,13 @@ impl BufferPool {
         self.peers.get(&peer).map_or(0, |used| used.in_order + used.out_of_order)
     }
 
-    /// Accepts the vector of a delivered message for reuse.
+    /// Takes back the vector of a delivered message for reuse.
     pub fn recycle(&mut self, data: Vec<u8>) {
         self.spare.put(data);
     }
 
-    /// True when the pool has room for `size` bytes that are released at once, for a message of one segment.
+    /// True when the pool has room for the `size` bytes of a message of one segment, which are released at once. Counts
+    /// a refusal otherwise.
     pub(crate) fn admit_transient(&mut self, size: u32) -> bool {
         let used = self.in_use() + u64::from(size);
         let fits = used <= self.capacity;
@@ -203,7 +204,8 @@ impl BufferPool {
         fits
     }
 
-    /// Reserves `size` bytes for the account. Returns false if the pool is full or the share is used up.
+    /// Reserves `size` bytes for the account. Returns false, and counts a refusal, if the pool is full or the share of
+    /// the stream or its peer is used up.
     pub(crate) fn reserve(&mut self, account: &mut Account, size: u32, in_order: bool) -> bool {
         let size = u64::from(size);
         let remaining = if in_order {
@@ -231,7 +233,7 @@ impl BufferPool {
         true
     }
 
-    /// Releases the bytes of a [`reserve`](Self::reserve), at most those that the account still has.
+    /// Releases `size` bytes of earlier [`reserve`](Self::reserve) calls, at most those that the account still has.
     pub(crate) fn release(&mut self, account: &mut Account, size: u64, in_order: bool) {
         let size = size.min(*account.used.bytes_mut(in_order));
         let give = |used: &mut Usage| {
@@ -260,8 +262,8 @@ impl BufferPool {
         self.spare.take(len)
     }
 
-    /// Returns a complete message. If it fills at most half of a long buffer, it is copied, and the long buffer is kept
-    /// for reuse.
+    /// Returns the bytes of a complete message. If they fill at most half of a long buffer, they are copied to a
+    /// smaller one, and the long buffer is kept for reuse.
     pub(crate) fn compact(&mut self, data: Vec<u8>) -> Vec<u8> {
         if data.capacity() <= LONG || data.len() > data.capacity() / 2 {
             return data;
@@ -314,7 +316,7 @@ mod tests {
         assert!(pool.refused_share() >= 1000 && pool.refused_full() == 0);
         let mut another: Vec<Account> = (0..1000).map(|_| account(2)).collect();
         assert_eq!(another.iter_mut().map(|s| fill(&mut pool, s)).sum::<usize>(), 30);
-        // A large buffer is left for a peer without buffers.
+        // A peer without buffers still gets a large one.
         assert!(pool.reserve(&mut account(3), 300, true));
         assert!(!pool.reserve(&mut account(4), 1, true));
         assert_eq!(pool.refused_full(), 1);
@@ -344,8 +346,8 @@ mod tests {
                 let sum: u64 = taken.iter().map(|(_, size, _)| u64::from(*size)).sum();
                 prop_assert_eq!(pool.in_use(), sum);
                 prop_assert!(sum <= CAPACITY && pool.used.out_of_order <= CAPACITY / 2);
-                // Half may be beyond gaps. Of the rest four peers leave a fifth, minus one buffer each, their
-                // first.
+                // Messages beyond gaps have at most half of the bytes. Of the other half, four peers leave a fifth,
+                // less up to 40 bytes of a first buffer, which is not limited by a share.
                 let share = CAPACITY / 2 / 5 - 40;
                 let mut newcomer = account(99);
                 prop_assert!(pool.reserve(&mut newcomer, share as u32, true));
@@ -388,7 +390,7 @@ mod tests {
         assert_eq!((pool.spare.short_buffers.len(), pool.spare.long_buffers.len()), (MAX_SHORT, 4));
         assert!((0..4).all(|_| pool.take(LONG + 1).capacity() == 1 << 20));
         assert_eq!((pool.take(LONG + 1).capacity(), pool.spare.long_bytes), (0, 0));
-        // The two kinds do not replace each other.
+        // Short and long buffers do not replace each other.
         assert!((0..MAX_SHORT).all(|_| pool.take(LONG).capacity() == 10));
     }
 

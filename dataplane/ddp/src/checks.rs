@@ -3,10 +3,10 @@
 //! `rdmap::checks`.
 //!
 //! ```text
-//!   at arrival:               DDP's checks -> access_needed, admit -> [in order: advance] -> placement
-//!   all earlier segments
-//!   have arrived:             advance -> [untagged message complete: on_delivered]
-//!   the same, of an error:    on_error_reached
+//!   segment arrives:                             DDP's checks -> access_needed, admit
+//!                                                -> [in order: advance] -> placement
+//!   all segments before it have arrived:         advance -> [untagged message complete: on_delivered]
+//!   all segments before an error have arrived:   on_error_reached
 //! ```
 
 use core::convert::Infallible;
@@ -26,9 +26,10 @@ pub enum Reject<C> {
     Ddp(ErrorCode, Mismatch),
     /// An error of the ULP.
     Ulp(C, Mismatch),
-    /// A bound of this end is reached.
+    /// A bound of this end is reached: the segment is refused, and the peer retransmits it.
     Refused,
-    /// The bound on separate ranges of the message is reached; [`UlpChecks::grow_ranges`] raises it.
+    /// The bound on the number of separate received ranges of the message is reached; [`UlpChecks::grow_ranges`] raises
+    /// it.
     NoRangeRoom,
 }
 
@@ -37,15 +38,15 @@ pub enum Reject<C> {
 pub struct UlpError<C> {
     /// Error code of the ULP.
     pub code: C,
-    /// The wrong value.
+    /// The wrong value, and the valid ones.
     pub mismatch: Mismatch,
     /// The segment's header.
     pub header: ArrayVec<u8, MAX_DDP_HEADER>,
-    /// Bytes of the segment, header included.
+    /// Length of the segment including the header, bytes.
     pub segment_len: u32,
 }
 
-/// A ULP's part of the data sink. Statically dispatched: no cost for bare DDP.
+/// A ULP's part of the data sink. Calls are dispatched statically, so they cost nothing for bare DDP.
 pub trait UlpChecks: Debug {
     /// The ULP's error codes.
     type Code: Copy + Debug;
@@ -53,27 +54,29 @@ pub trait UlpChecks: Debug {
     /// Returns the right that a tagged segment needs on its buffer.
     fn access_needed(&self, header: &TaggedRepr) -> Access;
 
-    /// Checks a segment that DDP accepts, at arrival, in order or beyond a gap. Before placement.
+    /// Checks a segment that DDP has accepted. Called at arrival, before placement, whether the segment is in order or
+    /// beyond a gap.
     ///
     /// # Errors
     /// The ULP rejects the segment; it is not placed.
     fn admit(&self, header: &HeaderRepr, len: u32) -> Result<(), Reject<Self::Code>>;
 
-    /// Checks a tagged segment that [`admit`](Self::admit) has accepted, when all earlier segments have arrived. A
-    /// segment that arrives in order is not placed yet.
+    /// Checks a tagged segment that [`admit`](Self::admit) has accepted, once all earlier segments have arrived. For a
+    /// segment that arrives in order, this is before placement.
     ///
     /// # Errors
-    /// The segment is not the expected one.
+    /// The ULP does not expect this segment now.
     fn advance(&mut self, header: &TaggedRepr, len: u32) -> Result<(), Reject<Self::Code>>;
 
     /// Raises the bound on separate ranges of the tagged message by one step, for which memory is reserved.
     fn grow_ranges(&mut self);
 
-    /// Notifies the ULP that an untagged message is delivered; `header` is that of its last segment. `control`: the
-    /// first byte of its header as received; `len`: its payload bytes.
+    /// Notifies the ULP that an untagged message is delivered. The parameters describe its last segment: the parsed
+    /// header, the first byte of the header as received, and the number of payload bytes.
     fn on_delivered(&mut self, header: &UntaggedRepr, control: u8, len: u32);
 
-    /// Notifies the ULP that all segments before an error that it found have arrived. Called at most once.
+    /// Notifies the ULP of an error that it found itself, once all segments before this error have arrived. Called at
+    /// most once.
     fn on_error_reached(&mut self, error: UlpError<Self::Code>);
 }
 

@@ -1,11 +1,11 @@
-//! Parameters of a stream, with bare DDP's queue numbers.
+//! Parameters of a stream, and the queue numbers of bare DDP.
 
 use wire::{DdpVersion, Qn};
 
 /// Queue of bare DDP's ordinary messages (docs/protocol.md).
 pub const MESSAGE_QUEUE: Qn = Qn(0);
-/// Queue of bare DDP's last message after an error (docs/protocol.md). The same number as RDMAP's
-/// Terminate queue (RFC 5040 §4.2), so that one set of tools reads both.
+/// Queue of bare DDP's last message after an error (docs/protocol.md). It has the number of RDMAP's Terminate queue
+/// (RFC 5040 §4.2), so that the same tools can read both.
 pub const ERROR_QUEUE: Qn = Qn(2);
 
 /// One queue of untagged receive buffers (RFC 5041 §5.1.2).
@@ -13,9 +13,9 @@ pub const ERROR_QUEUE: Qn = Qn(2);
 pub struct QueueConfig {
     /// Queue number.
     pub qn: Qn,
-    /// Buffers posted at the start.
+    /// Number of buffers posted at the start.
     pub buffers: u32,
-    /// Bytes of each buffer: the maximum length of a message.
+    /// Length of each buffer in bytes, which is the maximum length of a message.
     pub buffer_size: u32,
 }
 
@@ -35,13 +35,13 @@ pub enum VersionPolicy {
     V1,
     /// Version 0 of the RDMA Consortium (RFC 5044 appendix C).
     V0,
-    /// The version of the first segment in order. Until that segment arrives, the stream sends nothing. For the
-    /// responder to a revision 0 request frame.
+    /// The version of the first segment in order. Until that segment arrives, the stream sends nothing. Used by the
+    /// responder to an MPA Request of revision 0.
     AdoptFirst,
 }
 
 impl VersionPolicy {
-    /// Returns the version, if it is fixed from the start.
+    /// Returns the version; `None` for [`AdoptFirst`](Self::AdoptFirst).
     pub const fn fixed(self) -> Option<DdpVersion> {
         match self {
             VersionPolicy::V0 => Some(DdpVersion::V0),
@@ -63,18 +63,18 @@ impl From<DdpVersion> for VersionPolicy {
 /// Parameters of a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StreamConfig {
-    /// The untagged queues that the peer may name; each number occurs once.
+    /// The untagged queues to which the peer may send; each number occurs once.
     pub queues: Vec<QueueConfig>,
     /// DDP version.
     pub version: VersionPolicy,
     /// Maximum number of records of segments beyond a gap, about 40 bytes each. Further segments are refused.
     pub max_ooo_records: usize,
-    /// Maximum number of messages posted and not yet acknowledged.
+    /// Maximum number of messages that are posted and not yet acknowledged.
     pub max_posts: usize,
     /// True to report deliveries of tagged messages as [`Event::TaggedDelivered`](crate::Event). They are
     /// counted in any case. A ULP that ignores these events runs faster without them.
     pub tagged_events: bool,
-    /// True if the ULP stores received data and confirms it by its close: the LLP never closes by itself. An idle
+    /// True if the ULP stores received data and confirms it by its close. The LLP then never closes by itself. An idle
     /// time-out is reported instead of closing the stream. Data that arrives after this end's close ends the stream
     /// with a local error. For RDMAP's zero-length Reads see
     /// [`rdmap::Config::hold_confirmations`](crate::rdmap::Config::hold_confirmations).
@@ -82,7 +82,8 @@ pub struct StreamConfig {
 }
 
 impl Default for StreamConfig {
-    /// Returns version 1, the error queue alone, 8192 records, 1024 posts, all deliveries reported.
+    /// Returns a configuration with version 1, only the error queue, 8192 records and 1024 posts, that reports all
+    /// deliveries.
     fn default() -> Self {
         StreamConfig {
             queues: vec![QueueConfig::error_queue()],

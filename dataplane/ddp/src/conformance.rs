@@ -1,6 +1,6 @@
-//! RFC 5041 §3's eleven requirements on a lower layer, one function each, to be run over every LLP.
+//! Tests of the eleven requirements of RFC 5041 §3 on a lower layer, one function each, to be run over every LLP.
 //!
-//! An LLP's crate implements [`Pair`] with its own faulty path in virtual time and calls each function from a
+//! An LLP's crate implements [`Pair`] over a simulated faulty path in virtual time, and calls each function from a
 //! test. The functions examine only what is visible to DDP: events, counters, regions.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::{
 #[cfg(test)]
 mod memory_llp;
 
-/// One end of a pair.
+/// One end of a [`Pair`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     /// The end that sends in most tests.
@@ -49,7 +49,7 @@ pub enum Fault {
 
 /// Two DDP streams over an LLP.
 pub trait Pair: Sized {
-    /// True when the LLP places segments beyond a gap.
+    /// True if the LLP passes segments beyond a gap to DDP, which places them.
     const PLACES_OUT_OF_ORDER: bool;
 
     /// Returns a pair whose ends may both send. Each has a region of at least 256 KiB of zeros that the other may
@@ -58,24 +58,24 @@ pub trait Pair: Sized {
     fn new() -> Self;
     /// Returns the STag of both regions.
     fn stag(&self) -> Stag;
-    /// Returns the bytes of an end's region.
+    /// Returns the bytes of the region at an end.
     fn region(&self, side: Side) -> Vec<u8>;
     /// Posts a message.
     fn post(&mut self, side: Side, message: Message<VecMemory>) -> Result<(), PostError>;
     /// Closes an end gracefully, on behalf of its ULP.
     fn close(&mut self, side: Side);
-    /// Plans the fault of one data unit from that end: the first unit that has no planned fault yet.
+    /// Plans the fault of one data unit that `from` will send: the first for which no fault is planned yet.
     fn plan(&mut self, from: Side, fault: Fault);
     /// Cuts the path: no unit arrives at either end from now on.
     fn cut(&mut self);
     /// Returns the MULPDU that the LLP reports to the end's DDP.
     fn mulpdu(&self, side: Side) -> usize;
-    /// Changes the path from that end so that its MULPDU is at most `mulpdu`.
+    /// Changes the path from `side` so that the MULPDU of this end is at most `mulpdu`.
     fn limit_mulpdu(&mut self, side: Side, mulpdu: usize);
-    /// Lets the LLP send all that it may send now. Some of it is still in flight afterwards.
+    /// Makes the LLP of both ends send all that it may send now. Some units are still in flight afterwards.
     fn start(&mut self);
-    /// Runs until the LLP has nothing to send (or retransmit), but not until it times out a half-open end.
-    /// After [`cut`](Self::cut), runs until the LLP has failed.
+    /// Runs until the LLP has nothing to send or retransmit. Does not wait for the time-out of a half-closed
+    /// connection. After [`cut`](Self::cut), runs until the LLP has failed.
     fn run(&mut self);
     /// Returns the events that DDP has reported to that end's ULP since the last call.
     fn events(&mut self, side: Side) -> Vec<Event>;
@@ -122,7 +122,7 @@ fn sent_cookies(events: &[Event]) -> Vec<Cookie> {
     events.iter().flat_map(sent_cookie).collect()
 }
 
-/// A pair, with its counters at the start of the test.
+/// A pair, with its segment counters at the start of the test.
 struct Run<P> {
     pair: P,
     sent: u64,
@@ -293,7 +293,7 @@ pub fn corrupt_segments_are_not_placed<P: Pair>() {
     let wrong = region.iter().zip(&data).filter(|(seen, sent)| **seen != 0 && seen != sent).count();
     assert_eq!(wrong, 0, "bytes that were never sent are in the region");
     assert!(region[data.len()..].iter().all(|byte| *byte == 0));
-    // The LLP may recover, or end the stream.
+    // The LLP may either recover or end the stream.
     let whole = run
         .pair
         .events(Side::B)
@@ -320,7 +320,7 @@ pub fn lengths_are_provided<P: Pair>() {
     assert_eq!(run.segments(), (64, 64));
 }
 
-/// Lets A write with an STag that B does not have, and send more behind it.
+/// Makes A write with an STag that B does not have, and post another message behind it.
 fn run_to_error<P: Pair>() -> Run<P> {
     let mut run = Run::<P>::new();
     let stag = run.pair.stag();
@@ -338,7 +338,7 @@ pub fn failed_stream_carries_no_more_data<P: Pair>() {
     let events = run.pair.events(Side::B);
     assert!(matches!(events[0], Event::TaggedDelivered { len: 4, .. }));
     assert!(matches!(&events[1], Event::Error(error) if error.code == ErrorCode::InvalidStag));
-    // Only the end of B's own last message, and of the stream, may follow.
+    // Only the completion of B's own last message and the end of the stream may follow.
     let of_b = |event: &Event| matches!(event, Event::Sent { .. } | Event::Failed(_));
     assert!(events[2..].iter().all(of_b), "{events:?}");
     assert_eq!(run.pair.post(Side::B, send(b"x", 4)), Err(PostError::Closed));
@@ -364,7 +364,7 @@ fn run_graceful_close<P: Pair>() -> Run<P> {
     let events = run.pair.events(Side::B);
     assert_eq!(delivered_payloads(&events), [bytes(9, 4000)]);
     assert_eq!(events[1..], [Event::PeerClosed { incomplete: false }]);
-    // Half closed: the other direction continues.
+    // The stream is half closed, so B may still send.
     run.pair.post(Side::B, send(b"answer", 3)).expect("half open");
     run.pair.run();
     run.pair.close(Side::B);
@@ -377,7 +377,7 @@ fn run_graceful_close<P: Pair>() -> Run<P> {
     run
 }
 
-/// RFC 5041 §3 (10): the connection ends with its only stream, gracefully or by an error.
+/// RFC 5041 §3 (10): the connection ends when its only stream ends, gracefully or by an error.
 pub fn the_connection_ends_with_its_streams<P: Pair>() {
     let run = run_graceful_close::<P>();
     assert!(!run.pair.is_up(Side::A) && !run.pair.is_up(Side::B));

@@ -1,11 +1,11 @@
-//! Cookies of posted messages and operations: they identify the poster, who receives the completion.
+//! Cookies of posted messages and operations. A cookie identifies the poster, which receives the completion.
 
 use core::fmt;
 
 /// Identifier of a posted message or operation; its completion carries it.
 ///
-/// Every record of a posted message holds a cookie, so it has 64 bits only. The reserved values are private to
-/// this type; [`poster`](Self::poster) returns the poster of a value.
+/// A cookie has only 64 bits, because each record of a posted message contains one. The highest 16 values are reserved
+/// for posters other than the user; [`poster`](Self::poster) translates them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cookie(u64);
 
@@ -14,33 +14,33 @@ pub struct Cookie(u64);
 pub enum Poster {
     /// The user of the stream, with the user's number.
     User(u64),
-    /// The stack: bare DDP's last message, a start-up's ready-to-receive message. Also a load generator, for
-    /// messages that are complete when they are answered. The completion is not reported.
+    /// The stack, for bare DDP's last message and for the ready-to-receive message of a start-up. Also a load
+    /// generator, for messages that are complete only when they are answered. The completion is not reported.
     Stack,
     /// A load generator that shares the stream with the user.
     Load,
-    /// A service that shares the stream with the user, in answer to a message of the peer.
+    /// A service that shares the stream with the user, for its answer to a message of the peer.
     Service,
-    /// RDMAP, in answer to a Read or an atomic of the peer.
+    /// RDMAP, for its answer to a Read or an atomic of the peer.
     Response,
-    /// RDMAP: the Terminate.
+    /// RDMAP, for its Terminate.
     Terminate,
 }
 
 impl Cookie {
-    /// See [`Poster::Stack`].
+    /// Cookie of [`Poster::Stack`].
     pub const STACK: Cookie = Cookie(u64::MAX);
-    /// The ready-to-receive message of a start-up; also posted by [`Poster::Stack`].
+    /// Cookie of the ready-to-receive message of a start-up; its poster is [`Poster::Stack`].
     pub(crate) const READY: Cookie = Cookie(u64::MAX - 5);
-    /// See [`Poster::Load`].
+    /// Cookie of [`Poster::Load`].
     pub const LOAD: Cookie = Cookie(u64::MAX - 1);
-    /// See [`Poster::Service`].
+    /// Cookie of [`Poster::Service`].
     pub const SERVICE: Cookie = Cookie(u64::MAX - 2);
-    /// See [`Poster::Response`].
+    /// Cookie of [`Poster::Response`].
     pub(crate) const RESPONSE: Cookie = Cookie(u64::MAX - 3);
-    /// See [`Poster::Terminate`].
+    /// Cookie of [`Poster::Terminate`].
     pub(crate) const TERMINATE: Cookie = Cookie(u64::MAX - 4);
-    /// First reserved value: the users' numbers are below it.
+    /// First reserved value: numbers of users are below it.
     const END: u64 = u64::MAX - 15;
 
     /// Returns the cookie of the user's `number`, below 2^64 - 16.
@@ -65,7 +65,7 @@ impl Cookie {
         }
     }
 
-    /// Returns the user's number, if the user posted it.
+    /// Returns the user's number, if the poster is the user.
     #[inline]
     pub const fn number(self) -> Option<u64> {
         match self.poster() {

@@ -11,7 +11,7 @@ pub struct Counters {
     pub placed_in_order_bytes: u64,
     /// Bytes placed beyond a gap.
     pub placed_out_of_order_bytes: u64,
-    /// Segments accepted, in order or not.
+    /// Segments accepted, in order or beyond a gap.
     pub segments_received: u64,
     /// Segments refused because a bound was reached; the peer retransmits them.
     pub segments_refused: u64,
@@ -29,11 +29,12 @@ pub struct Counters {
     pub segments_sent: u64,
     /// Payload bytes of the sent segments.
     pub sent_bytes: u64,
-    /// Messages acknowledged completely.
+    /// Messages of which all bytes are acknowledged.
     pub messages_sent: u64,
-    /// Messages that were not sent, or not completely.
+    /// Messages that were posted and ended before they were sent and acknowledged completely.
     pub messages_flushed: u64,
-    /// Errors of the peer reported, indexed by [`ErrorCode::index`]: one at most, since reception ends with it.
+    /// Number of errors of the peer by [`ErrorCode::index`]. Their sum is at most 1, since reception ends with the
+    /// first error.
     pub errors: [u8; ErrorCode::ALL.len()],
 }
 

@@ -1,6 +1,6 @@
-//! Negotiation of an enhanced start-up, for any lower layer (RFC 6581 §9). It settles IRD and ORD, the RDMA
-//! Reads that each end may have outstanding, and the message by which an initiator permits the responder to
-//! send first.
+//! Negotiation of an enhanced start-up, for any lower layer (RFC 6581 §9). The ends agree on IRD and ORD, the maximum
+//! numbers of outstanding RDMA Reads that each end accepts and issues, and on the ready-to-receive message, by which
+//! the initiator permits the responder to send first.
 //!
 //! ```text
 //!  initiator          IRD, ORD, A=1, B C D: messages it can send           responder
@@ -39,23 +39,23 @@ impl Enhanced {
 }
 
 impl Default for Enhanced {
-    /// Returns client-server as initiator, all ready-to-receive messages, no Reads needed.
+    /// Returns the client-server model as initiator, all ready-to-receive messages, and no minimum ORD.
     fn default() -> Self {
         Enhanced { peer_to_peer: false, rtr: RtrSet::ALL, required_ord: 0 }
     }
 }
 
-/// Numbers of RDMA Reads, each 0 to [`MAX_DEPTH`], or [`NO_LIMIT`] in a frame.
+/// IRD and ORD of one end, each 0 to [`MAX_DEPTH`], or [`NO_LIMIT`] in a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Depths {
-    /// IRD: most outstanding Read Requests of the peer.
+    /// IRD: maximum number of outstanding Read Requests of the peer.
     pub ird: u16,
-    /// ORD: most outstanding Read Requests of this end.
+    /// ORD: maximum number of outstanding Read Requests of this end.
     pub ord: u16,
 }
 
 impl Depths {
-    /// No Reads in either direction, as with bare DDP.
+    /// IRD and ORD 0: no Reads in either direction, as with bare DDP.
     pub const NONE: Depths = Depths { ird: 0, ord: 0 };
 }
 
@@ -105,11 +105,11 @@ pub struct Agreement {
     pub depths: Depths,
     /// Depths in the peer's frame, for the ULP (RFC 6581 §9.1).
     pub peer: Depths,
-    /// The end that sends first.
+    /// Connection model, and the ready-to-receive message that this end sends or awaits.
     pub readiness: Readiness,
 }
 
-/// Reasons for a failed negotiation; sent to the peer (RFC 6581 §8).
+/// Reasons for a failed negotiation. The error is sent to the peer (RFC 6581 §8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum NegotiationError {
     /// One end accepts fewer RDMA Reads than the other must issue (§9.1, code 6).
@@ -120,7 +120,7 @@ pub enum NegotiationError {
         /// ORD of the end that issues them.
         needed: u16,
     },
-    /// No ready-to-receive message, or connection model, in common (§9.2, code 7).
+    /// The ends have no ready-to-receive message or no connection model in common (§9.2, code 7).
     #[error("no matching ready-to-receive message")]
     NoRtr,
 }
@@ -134,7 +134,7 @@ impl NegotiationError {
         }
     }
 
-    /// Returns the error code of RFC 6581 §8, of layer 2, type 0.
+    /// Returns the error code of RFC 6581 §8, for layer 2 and error type 0.
     pub fn code(self) -> u8 {
         match self {
             NegotiationError::InsufficientIrd { .. } => 6,
@@ -149,10 +149,10 @@ pub fn build_request(local: Depths, enhanced: &Enhanced) -> EnhancedRepr {
     EnhancedRepr { ird: local.ird, ord: local.ord, rtr }
 }
 
-/// Returns a responder's reply to a request, and the result in effect once the reply is sent.
+/// Returns a responder's reply to a request, and the agreement that is in effect once the reply is sent.
 ///
 /// # Errors
-/// The initiator accepts fewer Reads than this end's ULP must issue.
+/// The initiator accepts fewer Reads than this end's ULP must be able to issue.
 pub fn build_reply(
     request: &EnhancedRepr,
     local: Depths,
@@ -162,8 +162,8 @@ pub fn build_reply(
         let (offered, needed) = (request.ird, enhanced.required_ord);
         return Err(NegotiationError::InsufficientIrd { offered, needed });
     }
-    // RFC 6581 §9.1: our ORD is at most the initiator's IRD, our IRD at most its ORD. 0x3FFF leaves our value unchanged
-    // and is echoed.
+    // RFC 6581 §9.1: our ORD is at most the initiator's IRD, and our IRD at most the initiator's ORD. 0x3FFF leaves our
+    // value unchanged and is echoed.
     let (ord, reply_ord) = limit_depth(local.ord, request.ird);
     let (mut ird, mut reply_ird) = limit_depth(local.ird, request.ord);
     let (mut rtr, mut readiness) = (None, Readiness::ClientServer);
@@ -184,7 +184,7 @@ pub fn build_reply(
     Ok((EnhancedRepr { ird: reply_ird, ord: reply_ord, rtr }, agreed))
 }
 
-/// Returns the result of the reply for an initiator that has sent `request`. `preference`:
+/// Returns the agreement for an initiator that has sent `request` and received `reply`. `preference` orders the
 /// ready-to-receive messages, the preferred one first.
 ///
 /// # Errors
@@ -197,14 +197,14 @@ pub fn accept_reply(
     preference: [Rtr; 3],
 ) -> Result<Agreement, NegotiationError> {
     if reply.ord != NO_LIMIT && reply.ord > local.ird {
-        // RFC 6581 §9.1: this end has no resources for more.
+        // RFC 6581 §9.1: this end has no resources for so many Reads.
         let (offered, needed) = (local.ird, reply.ord);
         return Err(NegotiationError::InsufficientIrd { offered, needed });
     }
-    // RFC 6581 §9.1: ORD at most the responder's IRD; 0x3FFF leaves it unchanged.
+    // RFC 6581 §9.1: our ORD is at most the responder's IRD; 0x3FFF leaves our ORD unchanged.
     let (mut ord, _) = limit_depth(local.ord, reply.ird);
     let readiness = match (request.rtr, reply.rtr) {
-        // A reply's flag is ignored if the request did not set it.
+        // Flag A of the reply is ignored if the request did not set it.
         (None, _) => Readiness::ClientServer,
         (Some(_), None) => return Err(NegotiationError::NoRtr),
         (Some(ours), Some(theirs)) => {
@@ -221,7 +221,7 @@ pub fn accept_reply(
     Ok(Agreement { depths: Depths { ird: local.ird, ord }, peer: Depths::from(*reply), readiness })
 }
 
-/// Limits a depth of this end to the peer's. Returns the depth in effect here and the one to send.
+/// Limits a depth of this end to the matching depth of the peer. Returns the depth in effect here and the one to send.
 fn limit_depth(local: u16, peer: u16) -> (u16, u16) {
     if peer == NO_LIMIT { (local, NO_LIMIT) } else { (local.min(peer), local.min(peer)) }
 }

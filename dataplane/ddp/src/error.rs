@@ -1,4 +1,4 @@
-//! DDP errors of a peer, with the numbers of RFC 5041 §7.2.
+//! DDP errors of a peer, with the numbers of RFC 5041 §7.2, and reasons to refuse a post.
 
 use core::fmt;
 
@@ -27,7 +27,7 @@ pub enum ErrorCode {
     TaggedVersion,
     /// 2/01: the stream has no such queue.
     InvalidQn,
-    /// 2/02: the message is the expected one but no buffer is posted for it.
+    /// 2/02: the message is the next one expected, but no buffer is posted for it.
     NoBuffer,
     /// 2/03: the MSN is outside the range that may arrive now.
     MsnRange,
@@ -56,7 +56,7 @@ impl ErrorCode {
         ErrorCode::UntaggedVersion,
     ];
 
-    /// Returns the index in [`ALL`](Self::ALL) and in counters.
+    /// Returns the index in [`ALL`](Self::ALL) and in [`Counters::errors`](crate::Counters::errors).
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -127,40 +127,40 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// The value of a segment or a message that a check found wrong.
+/// The value of a segment or message that failed a check.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Field {
-    /// Bytes of the segment, compared with those of its header.
+    /// Length of the segment, compared with the length of its header.
     SegmentLength,
-    /// DV.
+    /// DDP version (DV).
     Version,
-    /// STag.
+    /// Steering tag (STag).
     Stag,
     /// Protection domain of the STag's entry, compared with the stream's.
     ProtectionDomain,
     /// The stream that the STag is bound to, compared with this one.
     Stream,
-    /// Access rights: bits needed, compared with the entry's.
+    /// Access rights that the segment needs, as bits, compared with those of the STag's entry.
     Access,
     /// TO of the first byte.
     TaggedOffset,
     /// TO of the byte after the last, modulo 2^64.
     TaggedEnd,
-    /// QN.
+    /// Queue number (QN).
     Qn,
-    /// MSN.
+    /// Message sequence number (MSN).
     Msn,
-    /// Buffers posted for the message.
+    /// Number of buffers posted for the message.
     Buffers,
     /// MO of the first byte.
     MessageOffset,
     /// MO of the byte after the last.
     MessageEnd,
-    /// RV of RDMAP.
+    /// RDMAP version (RV).
     RdmapVersion,
-    /// Opcode of RDMAP.
+    /// RDMAP opcode.
     Opcode,
-    /// Bytes of an RDMA message, compared with those of its kind.
+    /// Length of an RDMA message, compared with the length required for its kind.
     MessageLength,
     /// AOpCode of an atomic operation.
     AtomicCode,
@@ -168,12 +168,12 @@ pub enum Field {
     Alignment,
     /// Identifier in an Atomic Response, compared with that of the request.
     RequestId,
-    /// Bytes of this end's memory to record one more range of a message, compared with those needed.
+    /// Bytes of memory left at this end to record one more received range of a message, compared with the bytes needed.
     RangeMemory,
 }
 
 impl Field {
-    /// Returns the name that the specification uses.
+    /// Returns a name for output: that of the specification, if it has one.
     pub const fn name(self) -> &'static str {
         match self {
             Field::SegmentLength => "segment length",
@@ -246,10 +246,10 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// An error of the peer, with the content of a report (RFC 5041 §7.1).
+/// An error of the peer, with the values that a report to the ULP contains (RFC 5041 §7.1).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DdpError {
-    /// Number of §7.2.
+    /// Error of RFC 5041 §7.2.
     pub code: ErrorCode,
     /// The wrong value.
     pub mismatch: Mismatch,
@@ -257,7 +257,7 @@ pub struct DdpError {
     pub key: OrderKey,
     /// The segment's header as received, truncated if the segment was.
     pub header: ArrayVec<u8, MAX_DDP_HEADER>,
-    /// Bytes of the whole segment, header included.
+    /// Length of the whole segment including the header, bytes.
     pub segment_len: u32,
 }
 
@@ -269,7 +269,7 @@ impl fmt::Display for DdpError {
 
 impl core::error::Error for DdpError {}
 
-/// Reasons to refuse a post of a message or of buffers: a mistake of the caller.
+/// Reasons to refuse a post of a message or of buffers. The cause is at this end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PostError {
     /// The stream already has as many posted messages as its configuration allows.
@@ -278,7 +278,7 @@ pub enum PostError {
     /// The stream is closing or closed (RFC 5041 §6.2.1).
     #[error("the stream is closed for sending")]
     Closed,
-    /// A message has at most 2^32 - 1 bytes (RFC 5041 §5.2).
+    /// The message has more than 2^32 - 1 bytes (RFC 5041 §5.2).
     #[error("the message has {0} bytes, more than 4294967295")]
     TooLong(u64),
     /// The requested bytes are not all in the source region.
@@ -305,7 +305,7 @@ pub enum PostError {
     /// The peer accepts no Read and no atomic: the negotiated ORD is 0.
     #[error("the peer accepts no RDMA Read: ORD is 0")]
     NoReads,
-    /// The stream was set up without this part of RFC 7306.
+    /// The stream was set up without this operation of RFC 7306.
     #[error("the stream does not use RFC 7306's messages")]
     NoExtensions,
     /// A message of bare DDP on an RDMAP stream, or the reverse.
@@ -317,7 +317,7 @@ pub enum PostError {
 mod tests {
     use super::*;
 
-    // RFC 5041 §7.2: the numbers as the table has them.
+    // RFC 5041 §7.2: the numbers of the table.
     #[test]
     fn error_numbers_match_rfc_5041_table() {
         let table: [(ErrorCode, u8, u8); 12] = [

@@ -1,22 +1,22 @@
-//! The budget of one worker for received bytes that cannot be passed up yet: TCP's bytes beyond gaps, and
-//! fragments of SCTP's messages.
+//! The budget of one worker for received bytes that cannot be passed to DDP yet: bytes of TCP streams, mostly beyond
+//! gaps, and fragments of SCTP messages.
 //!
-//! TCP's streams take bytes while the budget has some left; each may exceed it by one FPDU in order. Associations
-//! reserve bytes before they hold them, and never exceed the budget. Fragments beyond a gap share half of it, so that
-//! they cannot exclude those that complete messages in order. Peers share it by the rule of the untagged buffers
-//! ([`grant_limit`]).
+//! TCP streams hold bytes while the budget has some left; each may exceed the budget by one FPDU in order. SCTP
+//! associations reserve bytes before they hold them, and never exceed the budget. Fragments beyond a gap share half of
+//! the budget, so that they cannot exclude fragments that complete messages in order. Peers share the budget by the
+//! rule of the untagged buffers ([`grant_limit`]).
 
 use std::collections::HashMap;
 
 use crate::buffers::{PeerId, grant_limit};
 use crate::window_budget::WindowBudget;
 
-/// Bytes that all streams of a worker together may hold.
+/// The bytes that all streams of a worker together may hold, and their use.
 #[derive(Debug)]
 pub struct HoldBudget {
     limit: u64,
     used: u64,
-    /// Peers that hold fragments.
+    /// Bytes that each peer has reserved for fragments.
     peers: HashMap<PeerId, u64>,
     windows: WindowBudget,
 }
@@ -88,7 +88,7 @@ impl HoldBudget {
         true
     }
 
-    /// Releases the bytes of a [`reserve`](Self::reserve).
+    /// Releases `bytes` that [`reserve`](Self::reserve) has reserved for this peer.
     pub fn release(&mut self, peer: PeerId, bytes: u64) {
         if bytes == 0 {
             return;
@@ -102,8 +102,8 @@ impl HoldBudget {
         }
     }
 
-    /// Returns the bytes in order that a peer is always granted while no other peer and no TCP stream holds bytes,
-    /// regardless of its own bytes beyond gaps.
+    /// Returns the number of bytes in order that a peer always gets while no other peer and no TCP stream holds bytes.
+    /// The peer's own bytes beyond gaps do not lower it.
     pub fn guaranteed_bytes(&self) -> u64 {
         self.limit / 4
     }
@@ -148,7 +148,8 @@ mod tests {
     }
 
     proptest! {
-        // For any order of peers: never more than the limit, and all bytes are released.
+        // For any order of reservations and releases, the bytes in use equal the reserved bytes and are at most the
+        // limit.
         #[test]
         fn held_bytes_never_exceed_the_limit(steps in prop::collection::vec((0u8..5, 1u64..300, any::<bool>(), any::<bool>()), 0..300)) {
             let mut budget = HoldBudget::new(2000);

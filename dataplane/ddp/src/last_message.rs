@@ -29,9 +29,9 @@ mod field {
     pub(super) const HEADER: usize = 8;
 }
 
-/// The version of the layout.
+/// Version of the layout.
 pub const VERSION: u8 = 1;
-/// Bytes of the longest last message.
+/// Maximum length of a last message, bytes.
 pub const MAX_LEN: usize = field::HEADER + MAX_DDP_HEADER;
 
 /// Content of the last message.
@@ -43,7 +43,7 @@ pub struct LastMessage {
     pub error_type: u8,
     /// Error code.
     pub code: u8,
-    /// Bytes of the wrong DDP segment, 0 if not known.
+    /// Length of the wrong DDP segment in bytes, 0 if not known.
     pub segment_len: u32,
     /// DDP header of the wrong segment, empty if not known.
     pub header: ArrayVec<u8, MAX_DDP_HEADER>,
@@ -52,13 +52,13 @@ pub struct LastMessage {
 /// Reasons to reject a last message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LastMessageError {
-    /// Shorter than its length field or its fixed part.
+    /// The message is shorter than its fixed part, or than its header length field requires.
     #[error("last message: {0} bytes are too few")]
     Truncated(usize),
-    /// Another version of the layout.
+    /// The version of the layout is not [`VERSION`].
     #[error("last message: version {0} is unknown")]
     Version(u8),
-    /// The header is longer than the longest DDP header.
+    /// The header length field is above the length of the longest DDP header.
     #[error("last message: a DDP header has no {0} bytes")]
     HeaderLength(u8),
 }
@@ -76,7 +76,7 @@ impl LastMessage {
         LastMessage { layer, error_type, code, segment_len: 0, header: ArrayVec::new() }
     }
 
-    /// Returns the DDP error that it reports, if it reports one.
+    /// Returns the DDP error that the message reports; `None` for another layer or an unknown number.
     pub fn ddp_error(&self) -> Option<ErrorCode> {
         (self.layer == LAYER_DDP)
             .then(|| ErrorCode::from_numbers(self.error_type, self.code))
@@ -97,7 +97,7 @@ impl LastMessage {
         bytes
     }
 
-    /// Parses the bytes of a last message.
+    /// Parses the bytes of a last message. Bytes behind the header are ignored.
     pub fn parse(bytes: &[u8]) -> Result<LastMessage, LastMessageError> {
         let truncated = LastMessageError::Truncated(bytes.len());
         let fixed = bytes.first_chunk::<{ field::HEADER }>().ok_or(truncated)?;
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    // The example of docs/protocol.md, byte by byte.
+    // The same bytes as the example in docs/protocol.md.
     #[test]
     fn last_message_bytes_match_document() {
         let message = LastMessage {

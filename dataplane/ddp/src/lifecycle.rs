@@ -1,4 +1,4 @@
-//! Lifecycle of one stream in its endpoint, the same over every LLP.
+//! Lifecycle of one stream in its endpoint. It is the same over every LLP.
 //!
 //! ```text
 //!             Connecting --LLP--> Startup --(Deciding)--(Readying)--> Established
@@ -12,7 +12,7 @@
 //!
 //! After the peer's close an Established stream is half closed until its ULP closes (RFC 5041 §6.2.1).
 //!
-//! Readying: a responder in the peer-to-peer model waits for the ready-to-receive message (RFC 6581 §9.2).
+//! In Readying a responder in the peer-to-peer model waits for the ready-to-receive message (RFC 6581 §9.2).
 //!
 //! A [`Lifecycle`] holds the state, the deadline and the reason, and returns the outcome of a shutdown or a time-out;
 //! the endpoint applies the outcome to its LLP. `progress` is a counter of the LLP that grows while the teardown
@@ -31,22 +31,22 @@ use crate::memory::RegionMemory;
 use crate::message::Failure;
 use crate::ulp::Ulp;
 
-/// State of a stream, in the order of the drawing above.
+/// State of a stream, in the order of the diagram of this module.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
     /// The LLP's handshake is in progress.
     Connecting,
     /// The peer's start-up message is expected.
     Startup,
-    /// A request awaits the owner's answer.
+    /// The peer's request awaits the answer of the stream's owner.
     Deciding,
-    /// Accepted: the initiator's ready-to-receive message is expected (RFC 6581 §9.2).
+    /// The request is accepted, and the initiator's ready-to-receive message is expected (RFC 6581 §9.2).
     Readying,
-    /// Segments flow.
+    /// The start-up is complete: segments are sent and received.
     Established,
     /// A graceful close is in progress: received data is still placed.
     Closing,
-    /// After an error or a reject: received data is discarded.
+    /// The stream ends after an error or a reject: received data is discarded.
     Failing,
     /// Both directions are closed, or the stream was aborted.
     Closed,
@@ -74,7 +74,7 @@ impl State {
 pub enum ShutdownOutcome {
     /// The start-up is abandoned: the stream fails.
     StartupEnded,
-    /// Posted messages are sent, then this direction is closed.
+    /// A graceful close has begun: posted messages are sent, then this direction is closed.
     Begun,
     /// The stream is already ending.
     NoChange,
@@ -91,9 +91,9 @@ pub enum DeadlineOutcome {
     /// The LLP made progress: the deadline of the teardown, or of the ULP of a half-closed stream, is extended
     /// by the same time.
     Progress,
-    /// The LLP made no progress: the peer does not close.
+    /// The LLP made no progress in the teardown: the peer does not close.
     Teardown,
-    /// The ULP did not close in time after the peer.
+    /// The ULP did not close in time after the peer's close.
     Ulp,
     /// No effect.
     NoChange,
@@ -104,7 +104,7 @@ pub enum DeadlineOutcome {
 pub enum FinalError {
     /// No error is sent.
     None,
-    /// The error found by the ULP's protocol, if any.
+    /// The error that DDP or RDMAP found, if any.
     Ulp,
     /// An error of the LLP, with the LLP's numbers.
     Llp {
@@ -136,7 +136,7 @@ impl FinalError {
 /// Pending actions of an endpoint at the end of its stream.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct PendingActions {
-    /// Act on the peer's close, received behind data that DDP has refused so far.
+    /// Process the peer's close, which was received behind data that DDP has refused so far.
     pub peer_close: bool,
     /// Close this direction, once posted messages may be sent.
     pub close: bool,
@@ -158,16 +158,17 @@ pub struct Lifecycle<L> {
     transient: Option<Box<TransientState<L>>>,
 }
 
-/// State of a stream's set-up and teardown. An established stream has none, which saves memory.
+/// State of a stream's set-up and teardown. An established stream has none unless it is about to end, which saves
+/// memory.
 #[derive(Debug)]
 struct TransientState<L> {
     /// Deadline of the start-up, or of the wait for the peer in a teardown.
     deadline: Option<Instant>,
     reason: Option<CloseReason<L>>,
-    /// The LLP's progress when the deadline was set. If it has grown by the deadline, the teardown gets more
-    /// time.
+    /// The LLP's progress when the deadline was set. If the progress is greater at the deadline, the deadline is
+    /// extended.
     progress: u64,
-    /// [`Ulp::taken`] at the last delivery that the ULP's close confirms.
+    /// Number of deliveries, as [`Ulp::delivery_count`] counts them, that the ULP's close confirms.
     confirmed: Option<u64>,
 }
 
@@ -189,13 +190,13 @@ impl<L: LowerReason> Lifecycle<L> {
         self.state
     }
 
-    /// Returns the time at which to call [`on_deadline`](Self::on_deadline).
+    /// Returns the time at which to call [`on_deadline`](Self::on_deadline), if any.
     #[inline]
     pub fn deadline(&self) -> Option<Instant> {
         self.transient.as_ref()?.deadline
     }
 
-    /// True while received data goes to the ULP.
+    /// True while received segments are passed to DDP.
     #[inline]
     pub fn is_receiving(&self) -> bool {
         matches!(self.state, State::Readying | State::Established | State::Closing)
@@ -227,7 +228,7 @@ impl<L: LowerReason> Lifecycle<L> {
         was_connecting
     }
 
-    /// Records that a request has arrived; the owner must answer it.
+    /// Records that a request has arrived, which the owner must answer.
     pub fn on_request(&mut self) {
         self.state = State::Deciding;
     }
@@ -279,7 +280,7 @@ impl<L: LowerReason> Lifecycle<L> {
     /// until the close.
     pub fn begin_confirmation<M: RegionMemory>(&mut self, stream: &Ulp<M>) {
         if self.state == State::Established {
-            // Each delivery is one event. Events of other kinds only lower the result.
+            // Each delivery is one event. Pending events of other kinds only lower the result.
             let taken = stream.delivery_count().saturating_sub(stream.pending_events() as u64);
             self.transient_mut().confirmed = Some(taken);
             self.clear_deadline();
@@ -300,7 +301,8 @@ impl<L: LowerReason> Lifecycle<L> {
             && confirmed.is_some_and(|confirmed| stream.delivery_count() > confirmed)
     }
 
-    /// Returns the reason for a close that the owner requests.
+    /// Returns the reason for a graceful close that the owner requests: [`CloseReason::Idle`] after a reported idle
+    /// time-out.
     pub fn local_reason(&self) -> CloseReason<L> {
         if self.pending.idle { CloseReason::Idle } else { CloseReason::LocalShutdown }
     }
@@ -362,7 +364,7 @@ impl<L: LowerReason> Lifecycle<L> {
         }
     }
 
-    /// Ends the stream: incomplete operations are flushed, and its part of the worker's `buffers` is freed.
+    /// Ends the stream: flushes its incomplete operations, and frees its part of the worker's `buffers`.
     pub fn close<M: RegionMemory>(
         &mut self,
         stream: Option<&mut Ulp<M>>,
@@ -379,8 +381,8 @@ impl<L: LowerReason> Lifecycle<L> {
         stream.release(buffers);
     }
 
-    /// Frees the memory of the reason after the owner has reported it. [`close_reason`](Self::close_reason) no
-    /// longer returns it.
+    /// Frees the memory of the reason after the owner has reported the reason. [`close_reason`](Self::close_reason)
+    /// then no longer returns it.
     pub fn release(&mut self) {
         self.transient = None;
     }

@@ -1,8 +1,8 @@
-//! The interface between DDP and its lower layers (LLPs): RFC 5041 §3's eleven requirements as traits.
+//! The interface between DDP and its lower layers (LLPs): the eleven requirements of RFC 5041 §3 as traits.
 //!
-//! Upward, the LLP passes a ULPDU, its length, its order key, the key below which no ULPDU is missing, and the stream's
-//! end. Downward, the LLP pulls: it requests the next ULPDU of at most MULPDU bytes when it may send. Markers, CRCs,
-//! segments and chunks stay in the LLP.
+//! On receipt the LLP passes each ULPDU with its length and order key, the key below which no ULPDU is missing, and the
+//! end of the stream. To send, the LLP requests the next ULPDU of at most MULPDU bytes when it may send. Markers, CRCs,
+//! segments and chunks are internal to the LLP.
 //!
 //! ```text
 //!  receive                                   send
@@ -15,9 +15,9 @@
 use wire::crc32c::Target;
 use wire::ddp::PackedHeader;
 
-/// A ULPDU's place in the order in which the peer's DDP submitted it (RFC 5041 §3 (5)).
+/// A ULPDU's position in the order in which the peer's DDP submitted the ULPDUs (RFC 5041 §3 (5)).
 ///
-/// Strictly increasing within a stream, not dense. MPA uses the stream offset of the FPDU's first
+/// Keys increase strictly within a stream, but not necessarily by one. MPA uses the stream offset of the FPDU's first
 /// byte, SCTP the DDP-SSN.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct OrderKey(pub u64);
@@ -45,7 +45,8 @@ impl<'a> Ulpdu<'a> {
         self.len == 0
     }
 
-    /// Copies the first bytes into `out` and returns how many there were, at most `out.len()`.
+    /// Copies the first bytes of the ULPDU into `out`. Returns the number of copied bytes, which is less than
+    /// `out.len()` only if the ULPDU is shorter.
     #[inline]
     pub fn copy_prefix(&self, out: &mut [u8]) -> usize {
         if let Some(first) = self.pieces.first().and_then(|first| first.get(..out.len())) {
@@ -64,7 +65,7 @@ impl<'a> Ulpdu<'a> {
         done
     }
 
-    /// Returns the first piece, `None` if the ULPDU is empty.
+    /// Returns the first piece, `None` if there are no pieces.
     #[inline]
     pub(crate) fn front_piece(&self) -> Option<&'a [u8]> {
         self.pieces.first().copied()
@@ -87,9 +88,9 @@ impl<'a> Ulpdu<'a> {
     }
 }
 
-/// Receive half of the interface: calls by the LLP.
+/// Receive half of the interface, called by the LLP.
 pub trait UlpduSink {
-    /// Hands over one whole ULPDU whose digest the LLP has verified (RFC 5041 §3 (4), (6), (7)).
+    /// Receives one whole ULPDU whose digest the LLP has verified (RFC 5041 §3 (4), (6), (7)).
     ///
     /// Keys may arrive in any order. A key is repeated only after [`Refused`](Disposition::Refused), and no key is
     /// below the last [`order_complete`](Self::order_complete) (§3 (11)). DDP records errors: it reports an error when
@@ -103,15 +104,15 @@ pub trait UlpduSink {
     /// Reports that every ULPDU with a key below `before` has been handed over and not refused. `before` never
     /// decreases.
     ///
-    /// On the in-order path the LLP calls it after each ULPDU with the key of the next one, which is then recognised as
-    /// in order. With MPA this key is the stream offset after the FPDU's CRC.
+    /// On the in-order path the LLP calls this after each ULPDU with the key of the next one, which DDP then recognises
+    /// as in order. With MPA this key is the stream offset after the FPDU's CRC.
     fn order_complete(&mut self, before: OrderKey);
 }
 
-/// Outcome of one ULPDU at arrival.
+/// Outcome of [`UlpduSink::ulpdu`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Disposition {
-    /// This many payload bytes are placed.
+    /// The ULPDU is accepted, and this number of payload bytes is placed.
     Placed(usize),
     /// Not placed: the ULPDU is at or beyond an error, or is itself in error. The LLP counts it as received.
     Ignored,
@@ -122,7 +123,7 @@ pub enum Disposition {
     Refused,
 }
 
-/// Maximum number of sent bytes of which one flow may keep copies, because their source may change. Valid for one call
+/// Maximum number of sent bytes of which one flow may keep copies because their source may change. Applies to one call
 /// that sends.
 #[derive(Clone, Copy, Debug)]
 pub struct KeepLimit {
@@ -166,16 +167,16 @@ impl KeepLimit {
 /// Identifier of one ULPDU for its source: the message, and the offset of the payload in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UlpduToken {
-    /// The message, numbered by the source; wraps.
+    /// Number of the message, assigned by the source. Wraps.
     pub message: u32,
-    /// Bytes of the message's payload before this ULPDU's.
+    /// Offset of this ULPDU's payload in the payload of the message, bytes.
     pub offset: u32,
 }
 
-/// Bytes of the longest DDP header (untagged, RFC 5041 §4.3).
+/// Length of the longest DDP header in bytes (untagged, RFC 5041 §4.3).
 pub const MAX_DDP_HEADER: usize = 18;
 
-/// A ULPDU to send: its header, and the token to read its payload.
+/// A ULPDU to send: its header, and the token to read its payload with.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
     /// Identifies the ULPDU in later calls.
@@ -201,7 +202,7 @@ impl Outgoing {
     }
 }
 
-/// Send half of the interface: requests by the LLP.
+/// Send half of the interface, called by the LLP.
 pub trait UlpduSource {
     /// Returns the length of the ULPDU that [`next`](Self::next) would return for `mulpdu`, or `None` when
     /// there is nothing to send. The LLP uses it to decide whether another ULPDU fits into a segment.
@@ -211,15 +212,16 @@ pub trait UlpduSource {
     /// is nothing to send. The LLP keeps a copy of an unstable ULPDU until it is acknowledged.
     fn next_is_stable(&self) -> bool;
 
-    /// Takes the next ULPDU, of at most `mulpdu` bytes (RFC 5041 §5.1). The ULPDU counts as sent and is never
-    /// segmented again (§3 (2)). `mulpdu` is at least 128 (RFC 5044 §4.5); a lower value is raised to 128.
+    /// Returns the next ULPDU, of at most `mulpdu` bytes (RFC 5041 §5.1); `None` when there is nothing to send. The
+    /// ULPDU counts as sent and is never segmented again (§3 (2)). `mulpdu` is at least 128 (RFC 5044 §4.5); a lower
+    /// value is raised to 128.
     fn next(&mut self, mulpdu: usize) -> Option<Outgoing>;
 
     /// Returns the ULPDU of an earlier [`next`](Self::next) for retransmission.
     fn reframe(&self, token: UlpduToken, payload_len: usize) -> Outgoing;
 
-    /// Copies that ULPDU's payload from `at` on into the pieces, one after the other. Fills every piece; the
-    /// pieces must not reach beyond the end of the payload.
+    /// Copies the payload of the ULPDU `token` from offset `at` on into the pieces, one after the other. Fills every
+    /// piece; the pieces must not reach beyond the end of the payload.
     fn read_pieces<'a>(
         &self,
         token: UlpduToken,
@@ -227,13 +229,14 @@ pub trait UlpduSource {
         pieces: impl Iterator<Item = &'a mut [u8]>,
     );
 
-    /// Copies the bytes `at..at + out.len()` of that ULPDU's payload.
+    /// Copies the bytes `at..at + out.len()` of the payload of the ULPDU `token`.
     #[inline]
     fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]) {
         self.read_pieces(token, at, core::iter::once(out));
     }
 
-    /// Copies that ULPDU's payload from `at` on into all of `target`, which digests the bytes that it copied.
+    /// Copies the payload of the ULPDU `token` from offset `at` on into all of `target`, which also computes the digest
+    /// of the copied bytes.
     #[inline]
     fn read_digested(&self, token: UlpduToken, at: usize, target: &mut Target<'_>) {
         target.fill(|from, out| self.read_payload(token, at + from, out));

@@ -1,15 +1,15 @@
-//! The interface of a memory region to DDP. Two implementations: the appliance's mapped regions and the plain
-//! vectors of tests.
+//! The memory of a region as DDP accesses it. [`RegionMemory`] has two implementations: the appliance's mapped regions,
+//! and [`VecMemory`], a plain vector for tests.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wire::crc32c::Target;
 
-/// A cheap handle on a region's bytes, shared by every worker's replica of the STag table.
+/// Handle of a region's bytes, cheap to clone. The STag tables of all workers hold handles of the same bytes.
 ///
-/// Peers, local programs and several workers may touch the same bytes at the same time, so access is
-/// by copy and never by reference. Offsets are bytes from the start of the region. The caller has
-/// checked the bounds; an implementation checks them again and panics rather than touch other memory.
+/// Peers, local programs and several workers may access the same bytes at the same time, so access is by copy and never
+/// by reference. Offsets are bytes from the start of the region. The caller has checked the bounds. An implementation
+/// checks them again, and panics if an access would leave the region.
 pub trait RegionMemory: Clone + 'static {
     /// Returns the length of the region, bytes.
     fn len(&self) -> u64;
@@ -27,8 +27,8 @@ pub trait RegionMemory: Clone + 'static {
     /// Copies `bytes` to `offset`.
     fn write(&self, offset: u64, bytes: &[u8]);
 
-    /// Copies `pieces` to `offset`, one after the other. `len` is the sum of their lengths, a hint for the
-    /// choice of the copy routine. A wrong `len` costs time and does not change the result.
+    /// Copies `pieces`, one after the other, to `offset`. The second parameter is the sum of their lengths, a hint for
+    /// the choice of the copy routine. A wrong sum costs time and does not change the result.
     #[inline]
     fn write_pieces<'a>(
         &self,
@@ -43,23 +43,23 @@ pub trait RegionMemory: Clone + 'static {
         }
     }
 
-    /// Copies from `offset` into all of `out`.
+    /// Fills `out` with the bytes from `offset` on.
     fn read(&self, offset: u64, out: &mut [u8]);
 
-    /// Copies from `offset` into all of `target`, as [`read`](Self::read) does. `target` digests the bytes that
-    /// were copied, even if others write to the region meanwhile.
+    /// Fills `target` with the bytes from `offset` on, as [`read`](Self::read) does. `target` digests the copied bytes,
+    /// so digest and copy agree even if others write to the region meanwhile.
     #[inline]
     fn read_digested(&self, offset: u64, target: &mut Target<'_>) {
         target.fill(|at, out| self.read(offset + at as u64, out));
     }
 
-    /// Atomically replaces the 64 bits at `offset`, in the byte order of this machine, by the result of
-    /// `update`, and returns the original bits. Atomic towards all other atomics of all streams on all cores
-    /// (RFC 7306 §5.3). `update` may be called several times.
+    /// Atomically replaces the 64 bits at `offset`, in the byte order of this machine, by the result of `update`.
+    /// Returns the original bits. Atomic with respect to all other atomics of all streams on all cores (RFC 7306 §5.3).
+    /// `update` may be called several times.
     ///
     /// # Errors
-    /// The bytes are untouched when their address is not 64-bit aligned, when not all eight are in the region,
-    /// or when the region does not support atomics.
+    /// The bytes are unchanged if their address is not 64-bit aligned, if not all eight are in the region, or if the
+    /// region does not support atomics.
     fn fetch_update_u64(
         &self,
         _offset: u64,
@@ -68,9 +68,8 @@ pub trait RegionMemory: Clone + 'static {
         Err(AtomicError::Unsupported)
     }
 
-    /// True when the bytes cannot change while a message from them is unacknowledged: the region
-    /// is local, not remotely writable and not mapped writable by another program. Such a source needs
-    /// no send buffer.
+    /// True if the bytes cannot change while a message from them is unacknowledged: no peer and no other program can
+    /// write to the region. The LLP then keeps no copy of the sent bytes.
     fn is_stable(&self) -> bool;
 
     /// True when bytes may be written. Of other memory a table refuses entries with the right to write or to do atomics,
@@ -102,18 +101,18 @@ pub struct VecMemory {
 }
 
 impl VecMemory {
-    /// Returns `len` zero bytes that may change at any time.
+    /// Returns a region of `len` zero bytes, not stable: they may change at any time.
     pub fn new(len: usize) -> Self {
         Self::from_vec(vec![0; len])
     }
 
-    /// Returns a region of these bytes, which may change at any time.
+    /// Returns a region of these bytes, not stable: they may change at any time.
     pub fn from_vec(bytes: Vec<u8>) -> Self {
         VecMemory { bytes: Arc::new(Mutex::new(bytes)), stable: false }
     }
 
-    /// Returns a stable region of the same bytes: the caller does not change them while a message from them is
-    /// unacknowledged.
+    /// Returns a handle that reports the same bytes as stable. The caller must not change them while a message from
+    /// them is unacknowledged.
     #[must_use]
     pub fn into_stable(self) -> Self {
         VecMemory { stable: true, ..self }

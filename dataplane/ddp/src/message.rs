@@ -1,4 +1,4 @@
-//! Messages and events between DDP and its ULP.
+//! Messages that the ULP posts to DDP, and events that DDP reports to the ULP.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl<M> Source<M> {
 }
 
 impl<M: Clone> Source<&M> {
-    /// Returns the same source with a region handle of its own.
+    /// Returns the same source with a clone of the region handle instead of a reference to it.
     pub fn cloned(self) -> Source<M> {
         match self {
             Source::Region { memory, offset, len } => {
@@ -53,7 +53,7 @@ impl<M: Clone> Source<&M> {
 /// A message to send (RFC 5041 §5.1). Its completion, [`Event::Sent`] or [`Event::Flushed`], carries `cookie`.
 #[derive(Clone, Debug)]
 pub enum Message<M> {
-    /// Into a tagged buffer of the peer.
+    /// A message into a tagged buffer of the peer.
     Tagged {
         /// The peer's STag.
         stag: Stag,
@@ -63,10 +63,10 @@ pub enum Message<M> {
         rsvd_ulp: u8,
         /// Source of the message's bytes.
         source: Source<M>,
-        /// Carried by the message's completion.
+        /// Identifier that the message's completion carries.
         cookie: Cookie,
     },
-    /// Into the next untagged buffer of one of the peer's queues.
+    /// A message into the next untagged buffer of one of the peer's queues.
     Untagged {
         /// The peer's queue.
         qn: Qn,
@@ -74,7 +74,7 @@ pub enum Message<M> {
         rsvd_ulp: [u8; 5],
         /// Source of the message's bytes.
         source: Source<M>,
-        /// Carried by the message's completion.
+        /// Identifier that the message's completion carries.
         cookie: Cookie,
     },
 }
@@ -96,7 +96,7 @@ impl<M> Message<M> {
 }
 
 impl<M: Clone> Message<&M> {
-    /// Returns the same message with a region handle of its own.
+    /// Returns the same message with a clone of the region handle instead of a reference to it.
     pub fn cloned(self) -> Message<M> {
         match self {
             Message::Tagged { stag, to, rsvd_ulp, source, cookie } => {
@@ -112,7 +112,7 @@ impl<M: Clone> Message<&M> {
 /// Events of a stream for its ULP, in the order in which they happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A whole tagged message is placed, and so is everything before it (RFC 5041 §5.4).
+    /// A whole tagged message is placed, and so are all earlier messages (RFC 5041 §5.4).
     TaggedDelivered {
         /// STag of the message; unchecked if the message has no bytes.
         stag: Stag,
@@ -123,8 +123,8 @@ pub enum Event {
         /// RsvdULP of its last segment.
         rsvd_ulp: u8,
     },
-    /// A whole untagged message has arrived, and so has everything before it (RFC 5041 §5.4). The message uses
-    /// up one buffer of the queue; [`post_buffers`](crate::Stream::post_buffers) replaces it.
+    /// A whole untagged message has arrived, and so have all earlier messages (RFC 5041 §5.4). The message uses up one
+    /// buffer of the queue; [`post_buffers`](crate::Stream::post_buffers) replaces it.
     UntaggedDelivered {
         /// Queue of the message.
         qn: Qn,
@@ -135,27 +135,27 @@ pub enum Event {
         /// RsvdULP of its last segment.
         rsvd_ulp: [u8; 5],
     },
-    /// The peer's LLP has acknowledged all bytes of a posted message (RFC 5041 §5.4).
+    /// The peer's LLP has acknowledged all bytes of one or more posted messages (RFC 5041 §5.4).
     ///
-    /// Consecutive messages with the same cookie are reported together.
+    /// Consecutive messages with the same cookie share one event, unless the event was polled in between.
     Sent {
-        /// Cookie of the message.
+        /// Cookie of the messages.
         cookie: Cookie,
         /// Number of messages, at least one.
         messages: u32,
     },
-    /// A posted message will not be sent, or not completely (RFC 5041 §6.2.2).
+    /// A posted message was cut or never sent, or the stream failed before its acknowledgement (RFC 5041 §6.2.2).
     Flushed {
         /// Cookie of the message.
         cookie: Cookie,
     },
     /// The peer has closed its direction: no more data arrives, sending continues (RFC 5041 §6.2.1).
     PeerClosed {
-        /// True when the peer closed within a message.
+        /// True if the peer closed within a message, or if segments before a received one are missing.
         incomplete: bool,
     },
-    /// DDP found an error of the peer. No more data is placed or delivered; messages may still be posted (RFC 5041
-    /// §6.2.2, §7.1).
+    /// DDP found an error in the received segments, and all earlier segments have arrived. No more data is placed or
+    /// delivered; messages may still be posted (RFC 5041 §6.2.2, §7.1).
     Error(DdpError),
     /// The stream has failed (RFC 5041 §6.2.2): every posted message is flushed.
     Failed(Failure),

@@ -7,8 +7,8 @@
 //!   and delivered, ignored      placed, delivered    record each    at or beyond it
 //! ```
 //!
-//! A segment is validated, then (in order) its position in its message is checked, then it is placed. Beyond a gap it
-//! is placed and leaves a [`Record`]. Its position in its message is checked when all earlier segments have arrived.
+//! A segment in order is validated, its position in its message is checked, and it is placed. A segment beyond a gap is
+//! validated and placed, and leaves a [`Record`]. Its position is checked when all earlier segments have arrived.
 
 use arrayvec::ArrayVec;
 use base::{Blank, Lazy, LazyDeque};
@@ -57,7 +57,7 @@ struct Segment {
     header: HeaderRepr,
     /// Payload bytes.
     len: u32,
-    /// Index of an untagged segment's queue.
+    /// Index of an untagged segment's queue; 0 for a tagged segment.
     queue: u16,
 }
 
@@ -66,13 +66,13 @@ struct Segment {
 struct Record {
     key: OrderKey,
     segment: Segment,
-    /// The first byte of the header, the only copy of its reserved bits.
+    /// First byte of the header as received. The parsed header lacks the reserved bits in it.
     control: u8,
 }
 
 const _: () = assert!(size_of::<Record>() <= 48);
 
-/// Capacity for records that is kept while there are none.
+/// Maximum capacity for records that is kept while there are none.
 const IDLE_RECORDS: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,14 +82,14 @@ enum State {
     Stopped,
 }
 
-/// An error found at arrival, with the order key of its segment.
+/// An error found by DDP or its ULP, with the order key of its segment.
 #[derive(Clone, Debug)]
 struct OrderedError<E> {
     key: OrderKey,
     error: FoundError<E>,
 }
 
-/// An error by the layer that found it.
+/// An error, by the layer that found it.
 #[derive(Clone, Debug)]
 enum FoundError<E> {
     Ddp(DdpError),
@@ -103,12 +103,12 @@ pub(crate) struct Receiver<E> {
     version: Option<DdpVersion>,
     /// All segments below this key have been handed over.
     order: OrderKey,
-    /// The error with the lowest key. Segments at or beyond it are ignored.
+    /// The error with the lowest key. Segments with this key or a higher one are ignored.
     error: Option<Box<OrderedError<E>>>,
     error_reported: bool,
     /// True to report deliveries of tagged messages as events.
     tagged_events: bool,
-    /// Segments beyond a gap, by key.
+    /// Records of segments beyond a gap, by ascending key.
     records: LazyDeque<Record>,
     max_records: u32,
     unfinished: Lazy<Unfinished>,
@@ -127,7 +127,7 @@ struct Unfinished {
 }
 
 impl Unfinished {
-    /// Returns the account, assigned to the stream's `peer`.
+    /// Returns the account, after assigning it to `peer`.
     fn account_of(&mut self, peer: PeerId) -> &mut Account {
         self.account.peer = peer;
         &mut self.account
@@ -183,8 +183,8 @@ impl<E: Copy> Receiver<E> {
         self.error.is_some()
     }
 
-    /// Records the peer's close. Returns true if the close interrupts a message, and `None` if receiving had already
-    /// ended.
+    /// Records the peer's close. Returns `Some(true)` if a message is incomplete or an earlier segment is missing, and
+    /// `None` if receiving had already ended.
     pub(crate) fn on_peer_closed(&mut self) -> Option<bool> {
         if self.state != State::Open {
             return None;
@@ -213,12 +213,12 @@ impl<E: Copy> Receiver<E> {
             for queue in &mut self.queues {
                 queue.release(buffers, &mut unfinished.account);
             }
-            // The memory reserved for the ULP's ranges.
+            // Releases the memory reserved to record the ranges of the ULP's messages.
             buffers.release_all(&mut unfinished.account);
         }
     }
 
-    /// Releases `bytes` of the worker's buffers that were reserved for ranges of a ULP's message.
+    /// Releases `bytes` of the worker's buffers that were reserved to record ranges of a ULP's message.
     pub(crate) fn release_range_memory(&mut self, buffers: &mut BufferPool, bytes: u64) {
         if let Some(unfinished) = self.unfinished.get_mut() {
             buffers.release(&mut unfinished.account, bytes, true);
@@ -267,7 +267,7 @@ impl<E: Copy> Receiver<E> {
             };
         }
         let Ok(at) = self.record_index(key) else {
-            // RFC 5041 §7.1: after an error, silently dropped. §5.3: delivered at most once.
+            // Segments at or beyond an error are dropped silently (RFC 5041 §7.1), and so are duplicates (§5.3).
             env.counters.segments_ignored += 1;
             return Disposition::Ignored;
         };
@@ -277,8 +277,8 @@ impl<E: Copy> Receiver<E> {
         }
         let mut bytes = [0; MAX_DDP_HEADER];
         let seen = ulpdu.copy_prefix(&mut bytes);
-        // The segment is written once and then read in place. A copy would have to wait for all earlier stores,
-        // among them those of the previous payload.
+        // For speed, `segment` is written once and read in place. Copying it would wait for all earlier stores, among
+        // them those of the previous payload.
         let taken = match parse(&bytes[..seen], ulpdu.len()) {
             Ok(header) => {
                 let len = (ulpdu.len() - header.len()) as u32;
@@ -307,7 +307,7 @@ impl<E: Copy> Receiver<E> {
         }
     }
 
-    /// Refuses a segment for now, or records it as an error.
+    /// Refuses the segment if a bound is reached; otherwise records its error.
     #[cold]
     fn reject<M, C: UlpChecks<Code = E>>(
         &mut self,
@@ -327,7 +327,7 @@ impl<E: Copy> Receiver<E> {
         Disposition::Ignored
     }
 
-    /// True when no segment waits beyond a gap and no error was found.
+    /// True when no record and no error is pending and the stream still receives.
     #[inline]
     fn is_gapless(&self) -> bool {
         self.state == State::Open && self.error.is_none() && self.records.is_empty()
@@ -341,7 +341,7 @@ impl<E: Copy> Receiver<E> {
         !self.records.is_blank() || self.error.is_some()
     }
 
-    /// Returns the index to insert a record with this key, or an error if its segment is to be ignored.
+    /// Returns the index at which to insert a record with this key, or an error if the segment is to be ignored.
     #[inline]
     fn record_index(&self, key: OrderKey) -> Result<usize, ()> {
         let beyond_error = self.error.as_ref().is_some_and(|e| e.key <= key);
@@ -401,8 +401,8 @@ impl<E: Copy> Receiver<E> {
         Ok(())
     }
 
-    /// Delivers an untagged message of one segment, in order, whose queue has no unfinished message. The
-    /// message never counts as unfinished.
+    /// Delivers an untagged message of one segment, in order, whose queue has no unfinished message. No pool bytes are
+    /// reserved for it.
     fn accept_whole_message<M: RegionMemory, C: UlpChecks<Code = E>>(
         &mut self,
         segment: &Segment,
@@ -432,7 +432,7 @@ impl<E: Copy> Receiver<E> {
         }
     }
 
-    /// Checks that all segments of a stream have one version (RFC 5041 §4.1).
+    /// Checks that the segment has the stream's DDP version (RFC 5041 §4.1).
     #[inline]
     fn check_version(&self, header: &HeaderRepr) -> Result<(), Reject<E>> {
         match self.version {
@@ -456,8 +456,9 @@ impl<E: Copy> Receiver<E> {
         }
     }
 
-    /// Reserves memory for more ranges and retries if that was the only reason for `reject`. RFC 5041 §5.2: valid
-    /// segments are placed in any order of offsets, while the peer's share of memory suffices to record the ranges.
+    /// If `reject` is for lack of room for ranges, reserves memory for more ranges and retries. RFC 5041 §5.2: valid
+    /// segments are placed in any order of offsets, as long as the peer's share of memory suffices to record their
+    /// ranges.
     #[cold]
     fn retry_advance<M, C: UlpChecks<Code = E>>(
         &mut self,
@@ -496,7 +497,7 @@ impl<E: Copy> Receiver<E> {
         }
     }
 
-    /// Delivers an untagged message that its queue has reassembled. `control`: the first byte of the segment.
+    /// Delivers an untagged message that its queue has reassembled. `control`: first byte of its last segment.
     fn deliver_assembled<M, C: UlpChecks<Code = E>>(
         &mut self,
         segment: &Segment,
@@ -525,11 +526,11 @@ impl<E: Copy> Receiver<E> {
         env.events.push_back(Event::UntaggedDelivered { qn, msn, data, rsvd_ulp });
     }
 
-    /// Delivers messages before the first gap or error, and reports the error when all earlier segments have arrived.
+    /// Delivers the messages before the first gap or error. Reports the error when all earlier segments have arrived.
     #[inline]
     pub(crate) fn deliver_in_order<M, C: UlpChecks<Code = E>>(&mut self, env: &mut Env<'_, M, C>) {
         if self.records.is_empty() && self.error.is_none() {
-            // The usual case of a busy stream.
+            // The usual case: no record and no error is pending.
             if self.records.capacity() > IDLE_RECORDS {
                 self.records.release();
             }
@@ -579,7 +580,7 @@ impl<E: Copy> Receiver<E> {
         }
     }
 
-    /// Records an error. Segments at or beyond it are ignored (RFC 5041 §7.1).
+    /// Records an error, unless one with a lower key is recorded. Segments at or beyond it are ignored (RFC 5041 §7.1).
     fn reject_at(
         &mut self,
         key: OrderKey,
@@ -597,8 +598,7 @@ impl<E: Copy> Receiver<E> {
             Reject::Ulp(code, mismatch) => {
                 FoundError::Ulp(UlpError { code, mismatch, header, segment_len })
             }
-            // The segment has been placed and acknowledged, and no memory is left to record its range: a local
-            // failure.
+            // The segment was placed and acknowledged, but no memory is left to record its range: a local failure.
             Reject::Refused | Reject::NoRangeRoom => {
                 let code = ErrorCode::LocalCatastrophic;
                 let mismatch = Mismatch::exact(Field::RangeMemory, 0, STEP_BYTES.into());

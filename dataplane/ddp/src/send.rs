@@ -1,8 +1,8 @@
 //! The data source: posted messages, cut into segments at the LLP's request (RFC 5041 §5.2, §5.3).
 //!
-//! One record per message, none per segment. Messages from one region share one handle on it, so that its
-//! reference count is not changed for each of them. A message stays until its last byte is acknowledged, so
-//! that any segment of it can be framed again.
+//! There is one record per message, none per segment. Consecutive messages from one region share a handle, so that its
+//! reference count does not change for each message. A message stays queued until its last byte is acknowledged, so
+//! that any of its segments can be framed again.
 //!
 //! ```text
 //!  queue: | acknowledged in part | sent | being sent | waiting | ... |
@@ -30,7 +30,7 @@ mod tests;
 /// Lowest MULPDU in effect (RFC 5044 §4.5).
 const MIN_MULPDU: usize = 128;
 
-/// A posted message.
+/// A posted message that is not acknowledged completely.
 #[derive(Debug)]
 struct Posted {
     destination: Destination,
@@ -71,7 +71,6 @@ impl Posted {
     }
 }
 
-/// Destination of a message.
 #[derive(Debug)]
 enum Destination {
     Tagged {
@@ -87,7 +86,6 @@ enum Destination {
     },
 }
 
-/// Source of a message's bytes.
 #[derive(Debug)]
 enum PayloadSource {
     /// The region of the message's [`RegionRun`], from `offset` on.
@@ -97,11 +95,12 @@ enum PayloadSource {
     Bytes(Arc<[u8]>),
 }
 
-/// A handle on a region, shared by consecutive messages from it. Messages from no region may lie between them.
+/// A region handle shared by consecutive messages from that region. Messages whose bytes are not in a region may lie
+/// between.
 #[derive(Debug)]
 struct RegionRun<M> {
-    /// Number after the run's last message. A run ends with its last queued message, because comparisons with numbers
-    /// of removed messages fail after a wrap.
+    /// Number after the run's last message. That message is always queued, because comparisons with numbers of removed
+    /// messages fail after a wrap.
     end: u32,
     memory: M,
     stable: bool,
@@ -120,7 +119,7 @@ enum PostedState {
 #[derive(Debug)]
 pub(crate) struct Sender<M> {
     queue: LazyDeque<Posted>,
-    /// The regions of the queued messages, in the order of posting.
+    /// Handles of the regions of queued messages, in the order of posting.
     runs: LazyDeque<RegionRun<M>>,
     /// Number of the message at the front; wraps.
     first: u32,
@@ -148,7 +147,7 @@ impl Default for Msns {
 }
 
 impl Msns {
-    /// Returns the next MSN of a queue. RFC 5041 §4.3: each starts at one.
+    /// Returns the next MSN of a queue. RFC 5041 §4.3: the MSN of each queue starts at one.
     fn next_mut(&mut self, qn: Qn) -> &mut Msn {
         if qn.0 == 0 {
             return &mut self.first;
@@ -179,8 +178,8 @@ impl<M: RegionMemory> Sender<M> {
         self.runs.shrink();
     }
 
-    /// Posts a message. `message` owns its region's handle, or borrows it: only the first of several messages
-    /// from a region keeps a handle of its own.
+    /// Posts a message, which owns or borrows its region's handle. The handle is cloned only for the first of
+    /// consecutive messages from a region.
     #[inline]
     pub(crate) fn post<N: Borrow<M>>(&mut self, message: Message<N>) -> Result<(), PostError> {
         if self.closed {
@@ -194,8 +193,8 @@ impl<M: RegionMemory> Sender<M> {
         Ok(())
     }
 
-    /// Flushes messages that have not begun, cuts the one that has if more than `finish` of its bytes are
-    /// unsent, posts this message and closes.
+    /// Flushes messages that have not begun, posts `message` and closes. A begun message is cut if more than `finish`
+    /// of its bytes are unsent.
     pub(crate) fn post_last(
         &mut self,
         message: Message<M>,
@@ -241,7 +240,7 @@ impl<M: RegionMemory> Sender<M> {
         });
     }
 
-    /// Assigns the next message to a run of this region.
+    /// Assigns the message posted next to a run of this region.
     #[inline]
     fn assign_run(&mut self, memory: &M) {
         let end = self.first.wrapping_add(self.queue.len() as u32 + 1);
@@ -269,7 +268,7 @@ impl<M: RegionMemory> Sender<M> {
         }
     }
 
-    /// Returns the run of the message when there are several runs.
+    /// Returns the run of a message if the queue has several runs.
     #[inline(never)]
     fn find_run(&self, number: u32) -> Option<&RegionRun<M>> {
         let before =
@@ -285,7 +284,7 @@ impl<M: RegionMemory> Sender<M> {
         }
     }
 
-    /// Ends the runs behind the first `keep` messages.
+    /// Removes the messages after the first `keep` from their runs, and releases runs without messages.
     fn truncate_runs(&mut self, keep: u32) {
         let end = self.first.wrapping_add(keep);
         let mut last = self.runs.len();
@@ -301,9 +300,8 @@ impl<M: RegionMemory> Sender<M> {
         self.release_runs();
     }
 
-    /// Stops handing posted messages to the LLP, except the rest of the one that has begun if at most `finish`
-    /// bytes are missing. Otherwise that one is flushed when its sent bytes are acknowledged, so that its
-    /// source stays until then.
+    /// Flushes messages that have not begun. A begun message is completed if at most `finish` of its bytes are unsent.
+    /// Otherwise it is flushed when its sent bytes are acknowledged, so that its source is kept until then.
     fn flush_unbegun(
         &mut self,
         finish: u32,
@@ -326,7 +324,7 @@ impl<M: RegionMemory> Sender<M> {
         }
     }
 
-    /// Flushes every message; no more are sent or posted.
+    /// Flushes every message, including sent ones without acknowledgement. No more are sent or posted.
     pub(crate) fn fail(&mut self, events: &mut LazyDeque<Event>, counters: &mut Counters) {
         self.closed = true;
         self.first = self.first.wrapping_add(self.queue.len() as u32);
@@ -337,7 +335,7 @@ impl<M: RegionMemory> Sender<M> {
         }
     }
 
-    /// Flushes messages that have not begun, cuts the one that has, and closes.
+    /// Flushes messages that have not begun, cuts a begun one, and closes.
     pub(crate) fn close_now(&mut self, events: &mut LazyDeque<Event>, counters: &mut Counters) {
         self.flush_unbegun(0, events, counters);
         self.closed = true;
@@ -360,7 +358,7 @@ impl<M: RegionMemory> Sender<M> {
         (self.unsent as usize) < self.queue.len()
     }
 
-    /// Returns how many bytes of the current, incomplete message have been handed to the LLP.
+    /// Returns the number of bytes of the current, incomplete message handed to the LLP; 0 without such a message.
     pub(crate) fn current_sent(&self) -> u32 {
         self.queue.get(self.unsent as usize).map_or(0, |posted| posted.sent)
     }
@@ -387,7 +385,7 @@ impl<M: RegionMemory> Sender<M> {
         Some(header + payload as usize)
     }
 
-    /// True when the next message's bytes do not change until it is acknowledged, or when no message waits.
+    /// True if the bytes of the next message do not change until they are acknowledged, or if no message waits.
     pub(crate) fn next_is_stable(&self) -> bool {
         let at = self.unsent as usize;
         self.queue
@@ -395,7 +393,7 @@ impl<M: RegionMemory> Sender<M> {
             .is_none_or(|posted| self.is_stable(posted, self.first.wrapping_add(at as u32)))
     }
 
-    /// Returns RDMAP's part of the control field, if the next message is tagged.
+    /// Returns the first byte of RsvdULP, RDMAP's control field, if the next message is tagged.
     pub(crate) fn next_tagged_control(&self) -> Option<u8> {
         match self.queue.get(self.unsent as usize)?.destination {
             Destination::Tagged { rsvd_ulp, .. } => Some(rsvd_ulp),
@@ -408,13 +406,13 @@ impl<M: RegionMemory> Sender<M> {
         !posted.reads_region() || self.is_run_stable(number)
     }
 
-    /// True when the region that a message is read from is stable.
+    /// True if the region of a message is stable.
     #[inline]
     fn is_run_stable(&self, number: u32) -> bool {
         self.run_of(number).is_some_and(|run| run.stable)
     }
 
-    // Inlined into the LLP, so that the result is not assembled in memory.
+    // Inlined into the LLP, so that the result is not assembled in memory first.
     #[inline(always)]
     pub(crate) fn next(
         &mut self,
@@ -424,7 +422,8 @@ impl<M: RegionMemory> Sender<M> {
     ) -> Option<Outgoing> {
         let index = self.unsent;
         let posted = self.queue.get_mut(index as usize)?;
-        // RFC 5041 §5.2: no larger than MULPDU; §5.3: in increasing offset, messages in order.
+        // RFC 5041 §5.2: a segment has at most MULPDU bytes. §5.3: offsets increase, and messages are in the order of
+        // posting.
         let (_, payload) = segment_size(posted, mulpdu);
         if posted.state == PostedState::Waiting {
             posted.state = PostedState::Begun;
@@ -522,7 +521,7 @@ impl<M: RegionMemory> Sender<M> {
         if !at_end || token.message != self.first {
             return;
         }
-        // RFC 5041 §5.4: complete when the LLP reports it.
+        // RFC 5041 §5.4: a message is complete when the LLP reports that all of it is acknowledged.
         match front.state {
             PostedState::Sent => {
                 push_sent(front.cookie, events);
@@ -552,7 +551,7 @@ fn check<M: RegionMemory, N: Borrow<M>>(message: &Message<N>) -> Result<u32, Pos
     Ok(len)
 }
 
-/// Returns the length of a source, if a message may have it and all bytes are in the region.
+/// Returns the length of a source, or an error if it is too long for a message or not all bytes are in the region.
 pub(crate) fn check_source<M: RegionMemory, N: Borrow<M>>(
     source: &Source<N>,
 ) -> Result<u32, PostError> {
@@ -567,12 +566,12 @@ pub(crate) fn check_source<M: RegionMemory, N: Borrow<M>>(
     Ok(len32)
 }
 
-/// Checks that a message has less than 2^32 bytes (RFC 5041 §5.2).
+/// Checks that a message has fewer than 2^32 bytes (RFC 5041 §5.2).
 fn message_len(len: u64) -> Result<u32, PostError> {
     u32::try_from(len).map_err(|_| PostError::TooLong(len))
 }
 
-/// Checks that a tagged message does not wrap.
+/// Checks that TO plus length fits into 64 bits.
 pub(crate) fn check_to(to: TaggedOffset, len: u64) -> Result<(), PostError> {
     match to.0.checked_add(len) {
         Some(_) => Ok(()),
@@ -580,7 +579,7 @@ pub(crate) fn check_to(to: TaggedOffset, len: u64) -> Result<(), PostError> {
     }
 }
 
-/// Reports a sent message, together with preceding ones of the same cookie.
+/// Reports an acknowledged message. Extends the last event if it has the same cookie.
 #[inline]
 fn push_sent(cookie: Cookie, events: &mut LazyDeque<Event>) {
     let len = events.len();
@@ -599,7 +598,7 @@ fn flush(posted: &Posted, events: &mut LazyDeque<Event>, counters: &mut Counters
     counters.messages_flushed += 1;
 }
 
-/// Returns the lengths of header and payload of the message's next segment, bytes.
+/// Returns the lengths of header and payload, in bytes, of the message's next segment.
 #[inline]
 fn segment_size(posted: &Posted, mulpdu: usize) -> (usize, u32) {
     let header = match posted.destination {

@@ -8,16 +8,16 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use wire::{Stag, TaggedOffset};
 
-/// Protection domain: a stream may use an STag of its own domain only (RFC 5041 §8.2).
+/// Protection domain. A stream may use only STags of its own domain (RFC 5041 §8.2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct PdId(pub u32);
 
-/// DDP stream, unique in the appliance. Its top 16 bits are the worker's number (RFC 5041 §8.2).
+/// Identifier of a DDP stream, unique in the appliance (RFC 5041 §8.2). The top 16 bits are the worker's number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct StreamId(pub u64);
 
 impl StreamId {
-    /// Returns the worker that owns the stream.
+    /// Returns the number of the worker that owns the stream.
     pub const fn worker(self) -> u16 {
         (self.0 >> 48) as u16
     }
@@ -29,7 +29,7 @@ impl fmt::Display for StreamId {
     }
 }
 
-/// Rights of peers to a region (RFC 5041 §8.3.1 (5)). A set.
+/// Set of the peers' rights to a region (RFC 5041 §8.3.1 (5)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Access(u8);
 
@@ -96,15 +96,15 @@ pub struct StagEntry<M> {
     pub stag: Stag,
     /// Protection domain: only its streams may use the buffer.
     pub pd: PdId,
-    /// The only stream that may use the buffer; `None`: all of the domain.
+    /// The only stream that may use the buffer; `None`: all streams of the domain.
     pub stream: Option<StreamId>,
     /// TO of the buffer's first byte.
     pub base_to: TaggedOffset,
-    /// Bytes of the buffer.
+    /// Length of the buffer, bytes.
     pub len: u64,
     /// Rights of peers.
     pub access: Access,
-    /// Memory of the bytes.
+    /// Memory that contains the buffer.
     pub memory: M,
     /// Offset of the buffer's first byte in `memory`.
     pub memory_offset: u64,
@@ -119,7 +119,7 @@ pub enum StagError {
     /// The STag is not in the table.
     #[error("STag {0} is unknown")]
     Unknown(Stag),
-    /// The last byte's TO plus one does not fit into 64 bits.
+    /// TO plus length does not fit into 64 bits.
     #[error("base TO {base_to} plus {len} bytes does not fit into 64 bits")]
     ToRange {
         /// TO of the first byte.
@@ -127,7 +127,7 @@ pub enum StagError {
         /// Length of the range, bytes.
         len: u64,
     },
-    /// Not all bytes are in the memory.
+    /// Not all bytes of the buffer are in the memory.
     #[error("bytes {offset} to {offset}+{len} are not all in a memory of {memory_len}")]
     OutOfMemory {
         /// Offset of the first byte.
@@ -153,7 +153,7 @@ pub struct StagTable<M> {
 #[derive(Clone, Debug)]
 struct Slot<M> {
     entry: StagEntry<M>,
-    /// True once the peer has invalidated the STag, which stays in the table until it is removed.
+    /// True once the peer has invalidated the STag. The entry stays in the table until it is removed.
     invalidated: Cell<bool>,
 }
 
@@ -188,12 +188,13 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
         }
     }
 
-    /// Revokes an STag: no bytes are placed through it afterwards (RFC 5041 §8.3 (2), §8.3.1 (6)).
+    /// Revokes an STag: no bytes are placed through it afterwards (RFC 5041 §8.3 (2), §8.3.1 (6)). Returns its entry,
+    /// if it was in the table.
     pub fn remove(&mut self, stag: Stag) -> Option<StagEntry<M>> {
         self.entries.remove(&stag).map(|slot| slot.entry)
     }
 
-    /// Binds an STag to one stream, or with `None` to all of its domain (RFC 5041 §8.3 (3)).
+    /// Binds an STag to one stream, or with `None` to all streams of its domain (RFC 5041 §8.3 (3)).
     pub fn bind(&mut self, stag: Stag, stream: Option<StreamId>) -> Result<(), StagError> {
         let slot = self.entries.get_mut(&stag).ok_or(StagError::Unknown(stag))?;
         slot.entry.stream = stream;
@@ -207,21 +208,21 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
         Ok(())
     }
 
-    /// Returns the entry of an STag that has not been invalidated.
+    /// Returns the STag's entry, unless the STag is unknown or invalidated.
     pub fn get(&self, stag: Stag) -> Option<&StagEntry<M>> {
         self.entries.get(&stag).filter(|slot| !slot.invalidated.get()).map(|slot| &slot.entry)
     }
 
-    /// Invalidates an STag at the request of the peer of `stream`, if it is bound to that stream alone (RFC
-    /// 5040 §5.3). [`get`](Self::get) no longer finds it. The STag stays in use until
-    /// [`remove`](Self::remove). Returns true if this call has invalidated it.
+    /// Invalidates an STag at the request of the peer of `stream`, if the STag is bound to that stream alone (RFC 5040
+    /// §5.3). [`get`](Self::get) no longer finds the STag, but its number stays in use until [`remove`](Self::remove).
+    /// Returns true if this call has invalidated the STag.
     pub fn invalidate(&self, stag: Stag, pd: PdId, stream: StreamId) -> bool {
         let own = |slot: &&Slot<M>| slot.entry.pd == pd && slot.entry.stream == Some(stream);
         let slot = self.entries.get(&stag).filter(own);
         slot.is_some_and(|slot| !slot.invalidated.replace(true))
     }
 
-    /// Returns all entries, including invalidated ones, in no order.
+    /// Returns all entries, including invalidated ones, in arbitrary order.
     pub fn iter(&self) -> impl Iterator<Item = &StagEntry<M>> {
         self.entries.values().map(|slot| &slot.entry)
     }
@@ -267,7 +268,7 @@ mod tests {
         assert!(table.remove(Stag(7)).is_none() && table.is_empty());
     }
 
-    // RFC 5041 §8.3 (3)
+    // RFC 5041 §8.3 (3): an STag can be bound to one stream and released again.
     #[test]
     fn an_stag_is_bound_to_a_stream_and_released() {
         let mut table = StagTable::new();
@@ -279,7 +280,8 @@ mod tests {
         assert_eq!(table.get(Stag(7)).unwrap().stream, None);
     }
 
-    // RFC 5040 §5.3: only an STag of the stream alone; it ends permanently and keeps its number.
+    // RFC 5040 §5.3: only an STag bound to the stream alone can be invalidated. It stays invalid, and its number stays
+    // in use until it is removed.
     #[test]
     fn invalidate_requires_stag_bound_to_the_stream() {
         let mut table = StagTable::new();

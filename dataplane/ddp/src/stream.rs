@@ -28,7 +28,7 @@ mod tests;
 pub struct Context<'a, M> {
     /// The worker's STags.
     pub stags: &'a StagTable<M>,
-    /// The worker's untagged buffers.
+    /// The worker's pool of untagged buffers.
     pub buffers: &'a mut BufferPool,
 }
 
@@ -42,7 +42,7 @@ impl<M> Context<'_, M> {
 /// Capacity of the event queue that is kept while the queue is empty.
 const IDLE_EVENTS: usize = 16;
 
-/// One DDP stream (RFC 5041 §2.3). `C` is the ULP's part of the data sink.
+/// One DDP stream (RFC 5041 §2.3). `C` checks segments on behalf of the ULP.
 ///
 /// Before a stream is dropped, [`release`](Self::release) must return its buffers to the pool.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ base::prefetch!(
 );
 
 impl<M: RegionMemory> Stream<M> {
-    /// Returns a stream of bare DDP that sends and receives from now on (RFC 5041 §6.1).
+    /// Returns a stream of bare DDP that is ready to send and receive (RFC 5041 §6.1).
     pub fn new(id: StreamId, pd: PdId, config: StreamConfig) -> Self {
         Stream::with_checks(id, pd, config, BareDdp)
     }
@@ -101,12 +101,12 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.hold_confirmations
     }
 
-    /// Returns the ULP's part of the data sink.
+    /// Returns the ULP's checks of segments.
     pub(crate) fn checks(&self) -> &C {
         &self.checks
     }
 
-    /// Returns [`checks`](Self::checks) for modification.
+    /// Returns the ULP's checks of segments, mutably.
     pub(crate) fn checks_mut(&mut self) -> &mut C {
         &mut self.checks
     }
@@ -121,13 +121,13 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.pd
     }
 
-    /// Moves the stream into another protection domain, before it receives its first segment.
+    /// Moves the stream into another protection domain. Must precede the stream's first segment.
     pub fn set_pd(&mut self, pd: PdId) {
         self.pd = pd;
     }
 
-    /// Sets the peer, before the stream receives its first segment. Streams of one peer share that peer's part
-    /// of the worker's buffers; streams without a peer share one part as well.
+    /// Sets the peer. Must precede the stream's first segment. Streams of one peer share that peer's part of the
+    /// worker's buffers; streams without a peer share one part as well.
     pub fn set_peer(&mut self, peer: PeerId) {
         self.receiver.set_peer(peer);
     }
@@ -142,7 +142,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         &self.counters
     }
 
-    /// Returns the receive half for the LLP, for as long as `cx` is borrowed from the worker.
+    /// Returns the receive half for the LLP. `cx` is the worker's state that it uses.
     pub fn sink<'a>(&'a mut self, cx: Context<'a, M>) -> Sink<'a, M, C> {
         Sink { stream: self, cx }
     }
@@ -153,21 +153,20 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
     }
 
     /// Posts a message as [`post`](Self::post) does, with a borrowed region. The region handle is cloned only if the
-    /// preceding message from a region is from another one.
+    /// preceding message from a region is from another region.
     #[inline]
     pub fn post_borrowed(&mut self, message: Message<&M>) -> Result<(), PostError> {
         self.sender.post(message)
     }
 
-    /// Posts the last message (RFC 5041 §7.1). Posted messages that have not begun are flushed; the one that
-    /// has begun is cut after its last sent segment. No message can be posted behind it. Not subject to the
-    /// bound on posts.
+    /// Posts the last message (RFC 5041 §7.1), which is not subject to the bound on posts. Messages that have not begun
+    /// are flushed. A begun message is cut after its last sent segment. No message can be posted behind the last one.
     pub fn post_last(&mut self, message: Message<M>) -> Result<(), PostError> {
         self.post_last_after(message, 0)
     }
 
-    /// Posts the last message as [`post_last`](Self::post_last) does, but completes the message that has begun
-    /// if at most `finish` of its bytes are unsent.
+    /// Posts the last message as [`post_last`](Self::post_last) does, but completes a begun message if at most `finish`
+    /// of its bytes are unsent.
     pub(crate) fn post_last_after(
         &mut self,
         message: Message<M>,
@@ -176,12 +175,12 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.sender.post_last(message, finish, &mut self.events, &mut self.counters)
     }
 
-    /// Returns how many bytes of the current, incomplete message have been handed to the LLP.
+    /// Returns the number of bytes of the current, incomplete message handed to the LLP; 0 without such a message.
     pub(crate) fn current_sent(&self) -> u32 {
         self.sender.current_sent()
     }
 
-    /// Ignores all segments from now on.
+    /// Ignores all segments from now on. With `buffers`, returns the buffers of unfinished messages to the pool.
     pub(crate) fn stop_receiving(&mut self, buffers: Option<&mut BufferPool>) {
         self.receiver.stop();
         if let Some(buffers) = buffers {
@@ -189,7 +188,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         }
     }
 
-    /// Releases `bytes` of the worker's buffers that were reserved for ranges of a ULP's message.
+    /// Releases `bytes` of the worker's buffers that were reserved to record ranges of a ULP's message.
     pub(crate) fn release_range_memory(&mut self, buffers: &mut BufferPool, bytes: u64) {
         self.receiver.release_range_memory(buffers, bytes);
     }
@@ -199,7 +198,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.receiver.post_buffers(qn, n)
     }
 
-    /// Returns the number of a queue's unused buffers, or `None` without such a queue.
+    /// Returns the number of a queue's unused buffers, or `None` if the stream has no such queue.
     pub fn posted_buffers(&self, qn: Qn) -> Option<u32> {
         self.receiver.posted_buffers(qn)
     }
@@ -233,9 +232,9 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.sender.close();
     }
 
-    /// Closes as [`close`](Self::close) does, but the LLP receives no more ULPDUs. Messages that have not begun
-    /// are flushed; the one that has begun is cut after its last sent segment. Sent segments can still be
-    /// framed again until they are acknowledged, or until [`fail`](Self::fail).
+    /// Closes as [`close`](Self::close) does, but the LLP receives no more ULPDUs. Messages that have not begun are
+    /// flushed. A begun message is cut after its last sent segment. Sent segments can be framed again until they are
+    /// acknowledged, or until [`fail`](Self::fail).
     pub fn close_now(&mut self) {
         self.sender.close_now(&mut self.events, &mut self.counters);
     }
@@ -246,7 +245,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.sender.is_closed()
     }
 
-    /// Returns RDMAP's part of the control field, if the next message to be sent is tagged.
+    /// Returns the first byte of RsvdULP, RDMAP's control field, if the next message to send is tagged.
     pub(crate) fn next_tagged_control(&self) -> Option<u8> {
         self.sender.next_tagged_control()
     }
@@ -291,7 +290,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.failure.is_none() && !self.receiver.has_error()
     }
 
-    /// Returns the peer's error that has been reported, if any.
+    /// Returns the DDP error that has been reported as an event, if any.
     pub fn error(&self) -> Option<&DdpError> {
         self.receiver.reported_error()
     }
@@ -338,7 +337,7 @@ impl<M: RegionMemory, C: UlpChecks> UlpduSink for Sink<'_, M, C> {
     #[inline]
     fn ulpdu(&mut self, key: OrderKey, ulpdu: Ulpdu<'_>) -> Disposition {
         if self.stream.receiver.is_peer_closed() {
-            // RFC 5041 §6.2.1: data after the graceful end ends the stream abortively.
+            // RFC 5041 §6.2.1: data after the peer's graceful close ends the stream abortively.
             self.stream.counters.segments_ignored += 1;
             self.stream.fail(Failure::DataAfterClose);
             return Disposition::Ignored;
@@ -354,8 +353,8 @@ impl<M: RegionMemory, C: UlpChecks> UlpduSink for Sink<'_, M, C> {
 }
 
 impl<M, C: UlpChecks> Sink<'_, M, C> {
-    /// Does the work of [`order_complete`](UlpduSink::order_complete). Returns false if no record or error was
-    /// pending, so that nothing was delivered or reported.
+    /// Implements [`order_complete`](UlpduSink::order_complete). Returns false if no record or error was pending, so
+    /// that nothing was delivered or reported.
     #[inline]
     pub(crate) fn complete_order(&mut self, before: OrderKey) -> bool {
         let pending = self.stream.receiver.advance_order(before);

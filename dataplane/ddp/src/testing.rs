@@ -7,11 +7,11 @@ use crate::*;
 
 /// STag of every rig's region.
 pub(crate) const STAG: Stag = Stag(0x0102_0304);
-/// First TO of the region.
+/// First TO of the rig's region.
 pub(crate) const BASE: u64 = 1 << 40;
-/// Bytes of the region.
+/// Length of the rig's region, bytes.
 pub(crate) const LEN: u64 = 4096;
-/// The rig's queue of four buffers of 256 bytes.
+/// The rig's queue, with four buffers of 256 bytes.
 pub(crate) const QUEUE: Qn = Qn(0);
 
 pub(crate) struct Rig {
@@ -74,14 +74,14 @@ impl Rig {
         core::iter::from_fn(|| self.stream.poll_event()).collect()
     }
 
-    /// Returns `len` bytes of the region from TO `BASE + at` on.
+    /// Returns the `len` bytes of the region from TO `BASE + at` on.
     pub(crate) fn region(&self, at: u64, len: usize) -> Vec<u8> {
         let mut out = vec![0; len];
         self.memory.read(32 + at, &mut out);
         out
     }
 
-    /// Returns the only event, which must be an error.
+    /// Returns the error of the only event; panics if there is any other event.
     pub(crate) fn error(&mut self) -> DdpError {
         match self.events().as_slice() {
             [Event::Error(error)] => error.clone(),
@@ -98,7 +98,7 @@ pub(crate) fn tagged_to(stag: Stag, to: u64, last: bool, payload: &[u8]) -> Vec<
     [&header[..], payload].concat()
 }
 
-/// Returns a segment into the rig's region, `at` bytes from its start.
+/// Returns a tagged segment into the rig's region, `at` bytes from its start.
 pub(crate) fn tagged(at: u64, last: bool, payload: &[u8]) -> Vec<u8> {
     tagged_to(STAG, BASE + at, last, payload)
 }
@@ -117,12 +117,12 @@ pub(crate) fn untagged_to(qn: Qn, msn: u32, mo: u32, last: bool, payload: &[u8])
     [&header[..], payload].concat()
 }
 
-/// Returns a segment to the rig's queue.
+/// Returns an untagged segment to the rig's queue.
 pub(crate) fn untagged(msn: u32, mo: u32, last: bool, payload: &[u8]) -> Vec<u8> {
     untagged_to(QUEUE, msn, mo, last, payload)
 }
 
-/// Returns `segment` with this DV.
+/// Returns `segment` with the DDP version `dv`.
 pub(crate) fn with_version(mut segment: Vec<u8>, dv: u8) -> Vec<u8> {
     segment[0] = segment[0] & !3 | dv;
     segment

@@ -1,4 +1,4 @@
-//! The ULP of an LLP's stream: bare DDP, or RDMAP above it. One type for the LLP's endpoint to store.
+//! The protocol above an LLP: bare DDP, or RDMAP over DDP. [`Ulp`] is the one type that an LLP's endpoint stores.
 
 use base::{ErrorNumbers, Prefetch};
 use wire::crc32c::Target;
@@ -25,7 +25,7 @@ mod tests;
 
 pub use config::{OpenRequest, Origin, UlpConfig, UlpKind};
 
-/// Events of a stream of either kind for its ULP.
+/// An event for the ULP, from a stream of either protocol.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UlpEvent {
     /// An event of bare DDP.
@@ -34,8 +34,8 @@ pub enum UlpEvent {
     Rdmap(rdmap::Event),
 }
 
-/// A stream of either kind. Implements both halves of the LLP interface by delegation. A match on the variant gives
-/// access to the operations of one kind.
+/// A stream of either protocol. Implements both halves of the LLP interface by delegation. Operations of one protocol
+/// only are reached by a match on the variant.
 #[derive(Debug)]
 pub enum Ulp<M> {
     /// Bare DDP.
@@ -55,7 +55,7 @@ impl<M: RegionMemory> Prefetch for Ulp<M> {
 }
 
 impl<M: RegionMemory> Ulp<M> {
-    /// Returns a stream that sends and receives from now on.
+    /// Returns a stream that is ready to send and receive.
     pub fn new(id: StreamId, pd: PdId, config: UlpConfig) -> Self {
         match config {
             UlpConfig::Ddp(config) => Ulp::Ddp(Box::new(Stream::new(id, pd, config))),
@@ -63,9 +63,9 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Returns the stream of an accepted request, with the result of the negotiation (RFC 6581 §9). If this end
-    /// sends the ready-to-receive message, that message is posted before any other; an empty Write or Read
-    /// names `rtr_stag`.
+    /// Returns the stream of an accepted request, with the result of the negotiation (RFC 6581 §9). If this end sends
+    /// the ready-to-receive message, the message is posted before any other. `rtr_stag` is the STag that a zero-length
+    /// Write or Read names.
     pub fn new_accepted(
         id: StreamId,
         pd: PdId,
@@ -83,7 +83,7 @@ impl<M: RegionMemory> Ulp<M> {
         if let (Ulp::Rdmap(stream), Some(Readiness::SendsRtr(rtr))) =
             (&mut ulp, agreed.map(|agreed| agreed.readiness))
         {
-            // Refused only by a stream that accepts no message at all.
+            // The post is refused only if the stream accepts no operation at all.
             let _posted = stream.post_ready(rtr, rtr_stag);
         }
         ulp
@@ -97,7 +97,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Returns bare DDP's stream, if this is one.
+    /// Returns the stream of bare DDP, or `None` for RDMAP.
     pub fn as_ddp_mut(&mut self) -> Option<&mut Stream<M>> {
         match self {
             Ulp::Ddp(stream) => Some(stream),
@@ -113,7 +113,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Moves the stream into another protection domain, before it receives its first segment.
+    /// Moves the stream into another protection domain. Must precede the stream's first segment.
     pub fn set_pd(&mut self, pd: PdId) {
         match self {
             Ulp::Ddp(stream) => stream.set_pd(pd),
@@ -153,7 +153,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Returns the receive half for the LLP, for as long as `cx` is borrowed from the worker.
+    /// Returns the receive half for the LLP. `cx` is the worker's state that it uses.
     pub fn sink<'a>(&'a mut self, cx: Context<'a, M>) -> UlpSink<'a, M> {
         match self {
             Ulp::Ddp(stream) => UlpSink::Ddp(stream.sink(cx)),
@@ -211,10 +211,10 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Adds `n` receive buffers to a queue. RDMAP's ULP may name [`MESSAGE_QUEUE`] only.
+    /// Adds `n` receive buffers to a queue. With RDMAP only [`MESSAGE_QUEUE`] is allowed.
     ///
     /// # Errors
-    /// The queue does not exist.
+    /// The queue does not exist, or is not allowed.
     pub fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
         match self {
             Ulp::Ddp(stream) => stream.post_buffers(qn, n),
@@ -223,7 +223,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Ends the Reads from a revoked STag of the worker's table: see [`rdmap::Stream::on_stag_revoked`].
+    /// Ends the peer's Reads from a revoked STag: see [`rdmap::Stream::on_stag_revoked`]. Returns false for bare DDP.
     pub fn on_stag_revoked(&mut self, stag: Stag) -> bool {
         match self {
             Ulp::Ddp(_) => false,
@@ -263,7 +263,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Closes at once: the LLP receives no more ULPDUs.
+    /// Closes at once: the LLP receives no more ULPDUs. See [`Stream::close_now`] and [`rdmap::Stream::close_now`].
     pub fn close_now(&mut self) {
         match self {
             Ulp::Ddp(stream) => stream.close_now(),
@@ -271,7 +271,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// True when posting is no longer possible.
+    /// True if nothing more can be posted.
     pub fn is_closed(&self) -> bool {
         match self {
             Ulp::Ddp(stream) => stream.is_closed(),
@@ -287,7 +287,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Returns the number of posted messages or operations that are not complete.
+    /// Returns the number of incomplete messages or operations, RDMAP's responses included.
     pub fn outstanding(&self) -> usize {
         match self {
             Ulp::Ddp(stream) => stream.outstanding(),
@@ -303,7 +303,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Ends the stream abortively.
+    /// Ends the stream abortively: see [`Stream::fail`] and [`rdmap::Stream::fail`].
     pub fn fail(&mut self, failure: Failure) {
         match self {
             Ulp::Ddp(stream) => stream.fail(failure),
@@ -329,15 +329,15 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// True when a received segment may cause the stream to send. In RDMAP a request is answered, or a response
-    /// unblocks another request.
+    /// True if a received segment may cause the stream to send. RDMAP answers requests, and a received response may
+    /// permit the next request.
     #[inline]
     pub fn may_answer(&self) -> bool {
         matches!(self, Ulp::Rdmap(_))
     }
 
-    /// Returns the peer's error, once all earlier segments have arrived. The stream then reports the error to the peer
-    /// and closes.
+    /// Returns the error that ended reception, once all segments before it have arrived. The error is reported to the
+    /// peer, and the stream is closed.
     pub fn error(&self) -> Option<rdmap::Error> {
         match self {
             Ulp::Ddp(stream) => stream.error().cloned().map(rdmap::Error::Ddp),
@@ -353,7 +353,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// True while a posted Read or atomic awaits its response.
+    /// True while a posted Read or atomic has no response.
     pub fn awaits_response(&self) -> bool {
         match self {
             Ulp::Ddp(_) => false,
@@ -388,21 +388,21 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Posts bare DDP's last message about [`error`](Self::error). RDMAP posted its Terminate when it found the
-    /// error.
+    /// Posts bare DDP's last message about [`error`](Self::error). For RDMAP there is no effect: the Terminate was
+    /// posted when the error was found.
     pub fn post_error(&mut self) {
         if let Ulp::Ddp(stream) = self
             && let Some(error) = stream.error()
         {
             let message = stream.last_message(error);
-            // Posting fails only after another last message, which is then sent.
+            // Posting fails on a closed stream. The error is then not reported to the peer.
             let _posted = stream.post_last(message);
         }
     }
 
-    /// Returns the one segment of a last message or Terminate with these numbers of the LLP, for an LLP that
-    /// ends the stream at once. The stream and its posted messages do not change. `None` before the version is
-    /// determined.
+    /// Returns a segment with a last message (bare DDP) or a Terminate (RDMAP) for an LLP error with these numbers.
+    /// Meant for an LLP that ends the stream at once. The stream and its posted messages do not change. `None` before
+    /// the version is determined.
     pub fn abort_segment(&self, error_type: u8, code: u8) -> Option<Box<[u8]>> {
         let version = self.version()?;
         let message = match self {
@@ -447,7 +447,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Returns the numbers of [`post_local_error`](Self::post_local_error).
+    /// Returns the error numbers that [`post_local_error`](Self::post_local_error) sends.
     pub fn local_error_numbers(&self) -> ErrorNumbers {
         match self {
             Ulp::Ddp(_) => ErrorNumbers::new(LAYER_DDP, 0, 0),
@@ -455,7 +455,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Answers the oldest held Read of the peer: see [`rdmap::Config::hold_confirmations`].
+    /// Releases the oldest held Read of the peer: see [`rdmap::Config::hold_confirmations`].
     pub fn release_read(&mut self) {
         if let Ulp::Rdmap(stream) = self {
             stream.release_read();
@@ -471,7 +471,7 @@ impl<M: RegionMemory> Ulp<M> {
     }
 }
 
-/// Receive half of a stream of either kind.
+/// Receive half of a stream of either protocol.
 #[derive(Debug)]
 pub enum UlpSink<'a, M> {
     /// Receive half of bare DDP.

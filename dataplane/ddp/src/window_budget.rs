@@ -1,10 +1,10 @@
-//! The budget of one worker for the growth of receive windows beyond their configured size.
+//! The budget of one worker for growth of receive windows beyond their configured size.
 //!
-//! A larger window needs no memory by itself: data placed at arrival takes none of the worker's, and data that must be
-//! held has its own budget ([`HoldBudget`](crate::HoldBudget)). This budget bounds the bytes that all peers together
-//! may have in flight.
+//! A larger window by itself needs no memory of the worker. Data placed at arrival needs none either, and data that
+//! must be held has its own budget ([`HoldBudget`](crate::HoldBudget)). This budget bounds the bytes that all peers
+//! together may have in flight.
 
-/// Bytes by which the windows of a worker's streams may grow together.
+/// Budget in bytes by which the receive windows of a worker's streams may grow together.
 #[derive(Debug)]
 pub struct WindowBudget {
     limit: u64,
@@ -24,7 +24,7 @@ impl WindowBudget {
         WindowBudget { limit, used: 0, refused: 0 }
     }
 
-    /// Returns the bytes by which windows have grown.
+    /// Returns the bytes by which windows have grown in total.
     #[inline]
     pub fn used(&self) -> u64 {
         self.used
@@ -36,8 +36,8 @@ impl WindowBudget {
         self.refused
     }
 
-    /// Grows a window, which has grown by `grown` bytes, by `increase` bytes. Returns false if its total growth would
-    /// exceed the budget left afterwards.
+    /// Grants `increase` more bytes to a window that has already grown by `grown` bytes. Returns false if the window's
+    /// total growth would exceed the budget that is left afterwards.
     #[must_use]
     pub fn widen(&mut self, grown: u64, increase: u64) -> bool {
         let remaining = self.limit.saturating_sub(self.used);
@@ -49,7 +49,7 @@ impl WindowBudget {
         granted
     }
 
-    /// Releases the growth of a window whose stream has ended.
+    /// Releases the bytes by which a window has grown, when its stream has ended.
     pub fn release(&mut self, bytes: u64) {
         self.used = self.used.saturating_sub(bytes);
     }

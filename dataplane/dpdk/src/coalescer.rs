@@ -1,4 +1,4 @@
-//! Transmission of frames merged into large packets, which the device segments into the same frames again.
+//! Transmission of TCP frames merged into large packets, which the device segments into the same frames again (TSO).
 //!
 //! ```text
 //!  frames         | headers | payload |  | headers | payload |  | headers | payl |
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A large packet has a buffer of its own for its headers; the rest is the payload of the frames. Frames are merged
-//! when they are offered to the device, and separated again if the device does not accept the packet: frames that wait
-//! for a device are never merged.
+//! when they are offered to the device. If the device does not accept the packet, they are separated again, so frames
+//! that wait for a device are never merged.
 
 use arrayvec::ArrayVec;
 use dpdk_sys as sys;
@@ -18,37 +18,37 @@ use crate::types::{LargePacket, Segmentation};
 /// Maximum number of packets per call of `ddpd_tx_burst`.
 const MAX_PACKETS: usize = 32;
 
-/// Consecutive offers without an accepted packet after which a frame is offered unmerged. A device may never
-/// have room for a large packet, such as a frontend with small buffers.
+/// Consecutive offers without an accepted packet after which a frame is offered unmerged. Some devices never have room
+/// for a large packet, such as a vhost-user frontend with small buffers.
 const MAX_EMPTY_BURSTS: u32 = 64;
 
-/// Result of a burst.
+/// Result of one transmit burst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BurstResult {
-    /// Frames accepted.
+    /// Frames accepted by the driver, those in large packets included.
     pub frames: usize,
-    /// Large packets among them.
+    /// Large packets accepted by the driver.
     pub large: usize,
 }
 
-/// State for merging a queue's frames into large packets.
+/// State of one transmit queue for merging frames into large packets.
 #[derive(Debug)]
 pub(crate) struct Coalescer {
     /// The device's segmentation; a vhost-user frontend negotiates its own.
     pub(crate) device_segmentation: Segmentation,
-    /// True once the driver refused to prepare a large packet: no more are offered to it.
+    /// True once the driver refused to prepare a large packet. No more large packets are offered to it.
     refused: bool,
-    /// Consecutive offers without an accepted packet. While above 0, a single packet is offered first, and others only
-    /// after it was accepted.
+    /// Consecutive offers without an accepted packet. While above 0, one packet is offered first, and others only after
+    /// the driver has accepted it.
     empty_bursts: u32,
 }
 
 /// A packet offered to the driver.
 #[derive(Clone, Copy)]
 struct Offer {
-    /// Number of its frames; above 1 for a large packet.
+    /// Number of its frames: 1, or more for a large packet.
     frames: u16,
-    /// Header bytes of a large packet.
+    /// Header bytes of a large packet; 0 for a single frame.
     headers: u16,
 }
 
@@ -57,11 +57,13 @@ impl Coalescer {
         Coalescer { device_segmentation: by_device, refused: false, empty_bursts: 0 }
     }
 
-    /// Offers the `count` frames at `frames`. The driver owns the first `BurstResult::frames` of them afterwards; the
-    /// others are unchanged.
+    /// Offers the `count` frames at `frames` to the driver. `plan` returns the large packet to build from the first of
+    /// the given frames, if any. The driver owns the first `BurstResult::frames` frames afterwards; the others are
+    /// unchanged.
     ///
     /// # Safety
-    /// The caller owns the frames, which are valid. The queue is valid.
+    /// The caller owns the `count` frames, which are valid. The queue of the port is set up, and no other thread uses
+    /// it.
     pub(crate) unsafe fn burst(
         &mut self,
         port: u16,
@@ -80,7 +82,8 @@ impl Coalescer {
             let mut offers = ArrayVec::<Offer, MAX_PACKETS>::new();
             let mut next = sent.frames;
             while next < count && heads.len() < limit {
-                // SAFETY: guaranteed by the caller; the frames from `next` on are not part of a large packet.
+                // SAFETY: the caller guarantees `count` valid frames. Those from `next` on are not part of a large
+                // packet.
                 let (head, offer) = unsafe {
                     let rest = std::slice::from_raw_parts(frames.add(next), count - next);
                     match unmerged {
@@ -92,7 +95,7 @@ impl Coalescer {
                 offers.push(offer);
                 next += usize::from(offer.frames);
             }
-            // SAFETY: the packets are valid; the driver owns the first `taken` afterwards, with their frames.
+            // SAFETY: the packets are valid. The driver owns the first `taken` of them afterwards, with their frames.
             let taken =
                 unsafe { sys::ddpd_tx_burst(port, queue, heads.as_mut_ptr(), heads.len() as u16) };
             let (accepted, rejected) = offers.split_at(usize::from(taken));
@@ -101,7 +104,7 @@ impl Coalescer {
             let mut at = sent.frames;
             for (head, offer) in heads[usize::from(taken)..].iter().zip(rejected) {
                 if offer.frames > 1 {
-                    // SAFETY: the packet consists of these frames, and the driver did not accept it.
+                    // SAFETY: the packet consists of the frames from `at` on, and the driver did not accept it.
                     unsafe { split(*head, frames.add(at), *offer) };
                 }
                 at += usize::from(offer.frames);
@@ -116,7 +119,7 @@ impl Coalescer {
         sent
     }
 
-    /// Merges the first of `frames` into a large packet if possible, else returns the first frame alone.
+    /// Merges the first of `frames` into a large packet if possible, otherwise returns the first frame alone.
     ///
     /// # Safety
     /// The caller owns the frames, and does not use them before the packet is sent or [`split`].
@@ -133,7 +136,7 @@ impl Coalescer {
             return plain;
         }
         let Some(packet) = plan(frames, segmentation) else { return plain };
-        // An empty pool prevents large packets, as does a plan with contradictory lengths.
+        // No large packet if the pool is empty or the plan's lengths are contradictory.
         let Some(head) = frames[0].alloc_head(&packet, segmentation) else { return plain };
         let offer = Offer { frames: packet.frames, headers: packet.headers.len() as u16 };
         let whole = (frames.get(..usize::from(offer.frames)))
@@ -147,7 +150,7 @@ impl Coalescer {
         // SAFETY: the caller owns the frames. `is_mergeable` has checked that each is a single segment with at least
         // `offer.headers` bytes. `Mbuf` is a transparent pointer.
         unsafe { sys::ddpd_mbuf_join(head, first.cast(), offer.frames, offer.headers) };
-        // SAFETY: the packet is valid.
+        // SAFETY: `head` is a valid packet, joined above, and the caller guarantees the queue.
         if !segmentation.virtio && unsafe { sys::ddpd_tx_prepare(port, queue, head) } == 0 {
             // SAFETY: the packet consists of these frames, and was not offered to the driver.
             unsafe { split(head, first, offer) };
@@ -158,7 +161,7 @@ impl Coalescer {
     }
 }
 
-/// Guard that aborts on a panic, after which frames that are parts of packets would be freed twice.
+/// Guard that aborts the process on a panic. Otherwise frames that are part of a large packet would be freed twice.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
@@ -167,7 +170,7 @@ impl Drop for AbortOnPanic {
     }
 }
 
-/// Returns the first frame unmerged.
+/// Returns an offer of the first frame alone.
 fn single_frame(frames: &[Mbuf]) -> (*mut sys::rte_mbuf, Offer) {
     (frames[0].raw(), Offer { frames: 1, headers: 0 })
 }
@@ -181,6 +184,6 @@ fn is_mergeable(frame: &Mbuf, packet: &LargePacket) -> bool {
 /// # Safety
 /// The packet consists of the frames from `first` on, and the driver does not own it.
 unsafe fn split(head: *mut sys::rte_mbuf, first: *mut Mbuf, offer: Offer) {
-    // SAFETY: guaranteed by the caller; `Mbuf` is a transparent pointer.
+    // SAFETY: the caller guarantees the packet and its frames; `Mbuf` is a transparent pointer.
     unsafe { sys::ddpd_mbuf_part(head, first.cast(), offer.frames, offer.headers) }
 }

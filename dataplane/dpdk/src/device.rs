@@ -24,9 +24,9 @@ use crate::types::{
 /// A device that is not started yet.
 pub struct Device {
     handle: Handle,
-    /// Arguments of a virtual device.
+    /// The driver's arguments of a virtual device; empty for others.
     args: String,
-    /// Sockets that were open before the device was created, inode by descriptor: `AF_PACKET`, `AF_XDP`.
+    /// Sockets of this process before the device was created, inode by descriptor: `AF_PACKET`, `AF_XDP`.
     sockets_before: [BTreeMap<RawFd, u64>; 2],
 }
 
@@ -37,10 +37,10 @@ impl Device {
         Device::hotplug(eal, "vdev", name, args)
     }
 
-    /// Opens a PCI device that [`EalConfig::pci`](crate::EalConfig::pci) named.
+    /// Opens a PCI device that [`EalConfig::pci`](crate::EalConfig::pci) names.
     pub fn pci(eal: &Eal, address: &str) -> Result<Device, Error> {
         let lock = eal.lock_devices();
-        // The bus was scanned and probed when the environment started.
+        // The environment probed the PCI bus at its start, so the device usually exists already.
         if let Ok(port) = port_by_name(address) {
             return Ok(Device::from_port(eal, port, address, None));
         }
@@ -70,13 +70,13 @@ impl Device {
     /// Returns the device's MAC address.
     pub fn mac(&self) -> Result<[u8; 6], Error> {
         let mut mac = [0; 6];
-        // SAFETY: the port is ours and valid; the function fills six bytes.
+        // SAFETY: the port is ours and valid; the function writes six bytes.
         let code = unsafe { sys::ddpd_port_mac(self.handle.port(), mac.as_mut_ptr()) };
         check(format!("the MAC address of {} cannot be read", self.handle.name()), code)?;
         Ok(mac)
     }
 
-    /// Creates the device's pool, sets the device up and starts it. Returns the started device and its queues.
+    /// Creates the device's buffer pool, sets the device up and starts it. Returns the started device and its queues.
     pub fn start(
         mut self,
         config: &DeviceConfig,
@@ -94,8 +94,8 @@ impl Device {
         if let Err(error) = set_up {
             drop(lock);
             drop(self);
-            // SAFETY: only this device's driver ever had the pool, and the device is removed. Buffers that the
-            // driver took and did not return (AF_XDP's does not) are no longer used.
+            // SAFETY: only this device's driver ever had the pool, and the device is removed. Buffers that the driver
+            // took and did not return (as AF_XDP's does) are no longer used.
             unsafe { pool.free_with_all_buffers() };
             return Err(StartError::Device(error));
         }
@@ -113,8 +113,8 @@ impl Device {
         }
         let rx = (0..config.queues)
             .zip(fds)
-            // SAFETY: the driver opened the descriptor for this device and closes it when it stops, or it is the copy
-            // that the handle keeps.
+            // SAFETY: the driver opened the descriptor for this device and closes it when it stops, or the descriptor
+            // is the copy that the handle keeps.
             .map(|(q, fd)| unsafe { RxQueue::new(handle.clone(), q, fd) })
             .map(|rx| if interrupts { rx.with_interrupt() } else { rx })
             .collect();
@@ -122,14 +122,14 @@ impl Device {
         Ok((StartedDevice { handle, pool }, rx, tx))
     }
 
-    /// Sets the device up. Returns the kind of descriptor on which an idle worker can wait.
+    /// Sets the device up and starts it. Returns the kind of descriptor on which an idle worker can wait.
     fn set_up(&mut self, config: &DeviceConfig, pool: &Mempool) -> Result<IdleFd, Error> {
         let port = self.handle.port();
         let name = self.handle.name().to_owned();
         let mut idle = config.idle;
         let mut started = self.configure_and_start(config, pool);
         if started.is_err() && idle == IdleFd::RxInterrupt {
-            // Drivers without receive interrupts refuse them here or when they start.
+            // Drivers without receive interrupts refuse them in the set-up or at the start.
             idle = IdleFd::None;
             started = self.configure_and_start(&DeviceConfig { idle, ..config.clone() }, pool);
         }
@@ -138,7 +138,7 @@ impl Device {
             self.handle.watch_frontends(config.queues)?;
         }
         if let Some(rss) = &config.rss {
-            // SAFETY: the table has the passed number of entries.
+            // SAFETY: the port is ours and started; the table has the passed number of entries.
             let code =
                 unsafe { sys::ddpd_port_reta(port, rss.table.as_ptr(), rss.table.len() as u16) };
             check(format!("device {name} refuses the RSS table"), code)?;
@@ -163,25 +163,26 @@ impl Device {
             return Segmentation::NONE;
         }
         let most = self.handle.raw_info().map_or(0, |info| info.tx_segments_max);
-        // One buffer holds the headers. A packet as large as the ring would never find room.
+        // One segment is for the headers. A packet takes at most a quarter of the ring: one as large as the ring would
+        // never find room.
         let segments = most.saturating_sub(1).min(config.tx_descriptors / 4);
         // librte_gso, which the TAP driver uses, does not support IPv6.
         let ipv6 = !self.handle.name().starts_with("net_tap");
         Segmentation { ipv4: true, ipv6, segments, virtio: false }
     }
 
-    /// Returns the descriptor of each queue. `None`: no descriptor exists yet, or the assignment to queues is
-    /// uncertain.
+    /// Returns the descriptor of each queue. `None`: the queue has none yet, or the assignment to queues is uncertain.
     fn idle_fds(&self, config: &DeviceConfig) -> Vec<Option<RawFd>> {
         let queues = config.queues;
         let new = match config.idle {
-            // A frontend's descriptors change with it, see `Vhost`.
+            // `Vhost` has the descriptors of a vhost-user frontend, which change with it. `RxQueue` sets up a receive
+            // interrupt itself.
             IdleFd::None | IdleFd::VhostKick | IdleFd::RxInterrupt => {
                 return vec![None; queues as usize];
             }
             IdleFd::QueueInterrupt => {
                 return (0..queues)
-                    // SAFETY: the port is ours and the queue is set up.
+                    // SAFETY: the port is ours, and the queue is set up.
                     .map(|q| unsafe { sys::ddpd_port_rx_fd(self.handle.port(), q) })
                     .map(|fd| Some(fd).filter(|&fd| fd >= 0))
                     .collect();
@@ -193,7 +194,8 @@ impl Device {
     }
 }
 
-/// Returns the sockets that a driver has opened, by queue; `None` if their order is uncertain.
+/// Assigns the sockets that a driver has opened to its queues. `None` for all queues if there is not one socket per
+/// queue.
 pub(crate) fn sockets_by_queue(mut new: Vec<(RawFd, u64)>, queues: u16) -> Vec<Option<RawFd>> {
     if new.len() != usize::from(queues) {
         return vec![None; usize::from(queues)];
@@ -203,28 +205,28 @@ pub(crate) fn sockets_by_queue(mut new: Vec<(RawFd, u64)>, queues: u16) -> Vec<O
     new.into_iter().map(|(fd, _)| Some(fd)).collect()
 }
 
-/// Creates a device and returns its port number. The caller holds the lock of devices.
+/// Creates a device and returns its port number. The caller holds the device lock.
 pub(crate) fn hotplug_add(bus: &str, name: &str, args: &str) -> Result<u16, Error> {
     log::clear_recent();
     let failure = || format!("device {name} ({}) cannot be made", log::redact_secrets(args));
     let c = |text: &str| CString::new(text).map_err(|_| Error::new(failure(), 22));
     let (c_bus, c_name, c_args) = (c(bus)?, c(name)?, c(args)?);
-    // SAFETY: three NUL-terminated strings, which DPDK copies; the lock keeps others out.
+    // SAFETY: three NUL-terminated strings, which DPDK copies. The device lock excludes concurrent calls.
     let code =
         unsafe { sys::rte_eal_hotplug_add(c_bus.as_ptr(), c_name.as_ptr(), c_args.as_ptr()) };
     check(failure(), code)?;
     port_by_name(name)
 }
 
-/// Enables reception of multicast frames.
+/// Enables reception of multicast frames, or of all frames, as configured.
 pub(crate) fn enable_multicast(port: u16, config: &DeviceConfig) {
-    // Drivers without these filters receive all frames anyway and return "not supported".
-    // SAFETY: the port is ours.
+    // Drivers without these filters receive all frames anyway, and return "not supported".
+    // SAFETY: the port is ours and valid.
     let groups = config.all_multicast && unsafe { sys::rte_eth_allmulticast_enable(port) } == 0;
-    // af_packet and af_xdp support only promiscuous mode, and neighbour solicitations are multicast (RFC 4861
-    // §4.3).
+    // The af_packet and af_xdp drivers support only promiscuous mode, and neighbour solicitations are multicast (RFC
+    // 4861 §4.3).
     if config.promiscuous || config.all_multicast && !groups {
-        // SAFETY: the port is ours.
+        // SAFETY: the port is ours and valid.
         unsafe { sys::rte_eth_promiscuous_enable(port) };
     }
 }
@@ -236,7 +238,8 @@ pub(crate) fn configure(
     pool: &Mempool,
 ) -> Result<(), Error> {
     let (port, name) = (handle.port(), handle.name());
-    // Without a rule, SCTP packets are at least spread, so that one worker does not receive all of them.
+    // The hash includes SCTP: without an SCTP flow rule, packets are at least spread, so that one worker does not
+    // receive all of them.
     let functions = sys::DDPD_RSS_IPV4
         | sys::DDPD_RSS_IPV6
         | sys::DDPD_RSS_TCP4
@@ -263,14 +266,14 @@ pub(crate) fn configure(
         rss_functions: u64::from(functions) & offered,
     };
     let numa = pool.config().numa.map_or(-1, |node| node as c_int);
-    // SAFETY: the port is ours and not started; the structure and its key outlive the call; the handle keeps the
-    // pool as long as the device.
+    // SAFETY: the port is ours and not started. The structure and its key outlive the call. The handle keeps the pool
+    // as long as the device.
     let code = unsafe { sys::ddpd_port_configure(port, &mut conf, pool.raw(), numa) };
     check(format!("device {name} refuses its set-up"), code)?;
     if config.set_mtu {
-        // SAFETY: the port is ours.
+        // SAFETY: the port is ours and configured.
         let code = unsafe { sys::ddpd_port_set_mtu(port, config.mtu) };
-        // Some drivers lack the call; the set-up contained the MTU already.
+        // Some drivers lack the call. The configuration contained the MTU already.
         if code != 0 && code != -ENOTSUP {
             return Err(Error::new(format!("device {name} refuses MTU {}", config.mtu), code));
         }
@@ -280,7 +283,7 @@ pub(crate) fn configure(
 
 const ENOTSUP: c_int = 95;
 
-/// A started device, open as long as this value or one of its queues exists.
+/// A started device, which stays open as long as this value, a clone, or one of its queues exists.
 #[derive(Clone)]
 pub struct StartedDevice {
     pub(crate) handle: Arc<Handle>,
@@ -288,7 +291,7 @@ pub struct StartedDevice {
 }
 
 impl StartedDevice {
-    /// Returns the pool that the driver allocates from. Sent frames may come from it too.
+    /// Returns the pool from which the driver allocates buffers. Sent frames may come from it too.
     pub fn pool(&self) -> &Mempool {
         &self.pool
     }
@@ -298,20 +301,20 @@ impl StartedDevice {
         self.handle.name()
     }
 
-    /// Returns the accepted SCTP rules, if they were [requested](crate::Rss::sctp_rules).
+    /// Returns which SCTP rules the device accepted, if they were [requested](crate::Rss::sctp_rules).
     pub fn sctp_rules(&self) -> SctpRules {
         self.handle.sctp_rules()
     }
 
-    /// Returns the link's present state.
+    /// Returns the present state of the link.
     pub fn link(&self) -> LinkState {
         self.handle.link()
     }
 
-    /// Returns the device's present counters.
+    /// Returns the present counters of the device.
     pub fn stats(&self) -> Result<DeviceStats, Error> {
         let mut stats = sys::ddpd_port_stats::default();
-        // SAFETY: the port is ours and valid; the structure is filled.
+        // SAFETY: the port is ours and valid; the function writes only the structure.
         let code = unsafe { sys::ddpd_port_stats(self.handle.port(), &mut stats) };
         check(format!("the counters of {} cannot be read", self.handle.name()), code)?;
         Ok(DeviceStats {
@@ -331,7 +334,7 @@ fn port_by_name(name: &str) -> Result<u16, Error> {
     let failure = || format!("device {name} has no port");
     let c_name = CString::new(name).map_err(|_| Error::new(failure(), 22))?;
     let mut port = 0;
-    // SAFETY: a NUL-terminated string; the function fills the number.
+    // SAFETY: a NUL-terminated string; the function writes only the number.
     check(failure(), unsafe { sys::ddpd_port_by_name(c_name.as_ptr(), &mut port) })?;
     Ok(port)
 }

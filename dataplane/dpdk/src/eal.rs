@@ -1,9 +1,9 @@
-//! DPDK's environment (EAL): started once per process, and never stopped. DPDK could stop it, but would unmap its
-//! memory while its interrupt thread may still use it.
+//! DPDK's environment (EAL): started once per process, and never stopped. DPDK could stop the environment, but would
+//! unmap its memory while its interrupt thread may still use it.
 //!
-//! The environment makes the thread that starts it the "main lcore". That is a temporary thread, created for this
-//! purpose: no thread of the caller is pinned, renamed or registered. Workers register themselves after they have
-//! pinned themselves.
+//! The environment makes the thread that starts it the "main lcore". This crate starts it on a temporary thread, so no
+//! thread of the caller is pinned, renamed or registered. Workers register themselves after they have pinned
+//! themselves.
 
 use std::ffi::{CString, c_char, c_int};
 use std::fmt;
@@ -22,21 +22,21 @@ use crate::pool::Pool;
 /// Parameters of the environment.
 #[derive(Clone, Debug)]
 pub struct EalConfig {
-    /// Hugepages or ordinary memory.
+    /// Kind of memory for pools and rings: hugepages or ordinary memory.
     pub hugepages: Hugepages,
-    /// MiB for all pools and rings together. A limit with ordinary memory; with hugepages more is allocated when
+    /// MiB for all pools and rings together. A limit with ordinary memory. With hugepages more is allocated when
     /// needed.
     pub memory_mib: u32,
-    /// Addresses of the usable PCI devices, as `0000:01:00.0`, each with its driver's arguments behind a comma if
-    /// it has any. If empty, the bus is not scanned.
+    /// Addresses of the usable PCI devices, such as `0000:01:00.0`, each optionally followed by a comma and its
+    /// driver's arguments. If empty, the PCI bus is not scanned.
     pub pci: Vec<String>,
-    /// Enable DPDK's telemetry socket.
+    /// True to enable DPDK's telemetry socket.
     pub telemetry: bool,
     /// More arguments for `rte_eal_init`, passed unchanged.
     pub extra: Vec<String>,
-    /// Lines of DPDK's log at this level or worse go to `log`.
+    /// Least severe level of DPDK's log lines that are passed to `log`.
     pub log_level: LogLevel,
-    /// Receiver of these lines. Any thread may call it, but never while it holds a lock of DPDK's queues.
+    /// Receiver of these lines. May be called by any thread, but never while the thread holds a lock of DPDK's queues.
     pub log: fn(LogLevel, &str),
 }
 
@@ -54,7 +54,7 @@ impl Default for EalConfig {
     }
 }
 
-/// The running environment. Clones refer to the same one.
+/// The running environment. Clones refer to the same environment.
 #[derive(Clone)]
 pub struct Eal(Arc<Inner>);
 
@@ -62,9 +62,9 @@ struct Inner {
     hugepages: bool,
     statement: String,
     registered: AtomicUsize,
-    /// Retired pools: without owner, with buffers that may still be in use.
+    /// Retired pools: no owner is left, but buffers may still be in use.
     retired: Mutex<Vec<Pool>>,
-    /// Serialises creation and removal of devices, which DPDK does not.
+    /// Serialises creation and removal of devices, because DPDK does not.
     devices: Mutex<()>,
 }
 
@@ -76,7 +76,7 @@ pub fn next_id() -> u32 {
     NEXT_ID.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Returns the version of the loaded libdpdk, such as `DPDK 22.11.6`. Requires no environment.
+/// Returns the version of the loaded libdpdk, such as `DPDK 22.11.6`. The environment need not be started.
 pub fn version() -> &'static str {
     // SAFETY: DPDK returns a NUL-terminated string that is valid as long as the process runs.
     let version = unsafe { std::ffi::CStr::from_ptr(sys::rte_version()) };
@@ -86,8 +86,8 @@ pub fn version() -> &'static str {
 /// Year and month of the release whose headers the bindings were generated from.
 const HEADERS: (u32, u32) = (sys::DDPD_HEADERS_YEAR, sys::DDPD_HEADERS_MONTH);
 
-/// Refuses a libdpdk of another release than the headers, since the layout of its structures may differ. Only the
-/// bugfix number may differ.
+/// Refuses a libdpdk whose release differs from that of the headers, because the layout of its structures may differ.
+/// Only the bugfix number may differ.
 fn check_release(running: &str) -> Result<(), EalError> {
     let mut numbers = running.trim_start_matches("DPDK ").split(['.', '-', '~']).map(str::parse);
     match (numbers.next(), numbers.next()) {
@@ -100,7 +100,7 @@ fn check_release(running: &str) -> Result<(), EalError> {
 }
 
 impl Eal {
-    /// Starts the environment. Possible once per process; requires no privilege unless PCI devices are named.
+    /// Starts the environment, at most once per process. Requires no privilege unless PCI devices are named.
     pub fn start(config: &EalConfig) -> Result<Eal, EalError> {
         check_release(version())?;
         let free = free_hugepage_bytes();
@@ -141,33 +141,33 @@ impl Eal {
         self.0.hugepages
     }
 
-    /// Returns one sentence: the kind of memory of pools and rings, and the reason.
+    /// Returns one sentence about the kind of memory of pools and rings, and the reason for it.
     pub fn statement(&self) -> &str {
         &self.0.statement
     }
 
-    /// Registers the calling thread, so that pools give it a cache of buffers. Call it after pinning the thread.
-    /// At most 127 threads can be registered at a time.
+    /// Registers the calling thread with DPDK, so that pools give it a cache of buffers. Pin the thread first. At most
+    /// 127 threads can be registered at a time.
     pub fn register_thread(&self) -> Result<ThreadRegistration, Error> {
         log::clear_recent();
-        // The count includes a thread before it can fill a cache, and until it no longer can.
+        // The thread is counted before it can fill a cache and until it no longer can. `sweep` relies on this order.
         self.0.registered.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: may be called by any thread, also repeatedly.
+        // SAFETY: any thread may call the function, also repeatedly.
         if unsafe { sys::rte_thread_register() } != 0 {
             self.0.registered.fetch_sub(1, Ordering::SeqCst);
-            // SAFETY: reads a number of this thread.
+            // SAFETY: reads `rte_errno` of this thread.
             let errno = unsafe { sys::ddpd_errno() };
             return Err(Error::new("the thread cannot be registered with DPDK", errno));
         }
         Ok(ThreadRegistration { eal: self.clone(), not_send: PhantomData })
     }
 
-    /// Frees the retired pools whose buffers are all back. Does nothing while threads are registered.
+    /// Frees the retired pools whose buffers have all returned. Does nothing while threads are registered.
     pub fn sweep(&self) {
         self.0.sweep();
     }
 
-    /// Returns the number of retired pools with buffers still in use.
+    /// Returns the number of retired pools that are not freed yet.
     pub fn retired_pools(&self) -> usize {
         self.0.retired().len()
     }
@@ -177,14 +177,14 @@ impl Eal {
         self.0.sweep();
     }
 
-    /// Locks creation and removal of devices.
+    /// Locks creation and removal of devices. Waits if they are locked.
     pub(crate) fn lock_devices(&self) -> DeviceLock<'_> {
         let guard = self.0.devices.lock().unwrap_or_else(PoisonError::into_inner);
         log::set_quiet(true);
         DeviceLock { _guard: guard }
     }
 
-    /// Locks creation and removal of devices, unless locked already.
+    /// Locks creation and removal of devices. Returns `None` if they are locked already.
     pub(crate) fn try_lock_devices(&self) -> Option<DeviceLock<'_>> {
         let guard = self.0.devices.try_lock().ok()?;
         log::set_quiet(true);
@@ -192,7 +192,7 @@ impl Eal {
     }
 }
 
-/// Lock of creation and removal of devices. The log is quiet while it is held.
+/// Lock for creation and removal of devices. While the lock is held, log lines are passed on with level debug.
 pub(crate) struct DeviceLock<'a> {
     _guard: MutexGuard<'a, ()>,
 }
@@ -216,16 +216,17 @@ impl Inner {
 
     fn sweep(&self) {
         let mut retired = self.retired();
-        // A registered thread frees into its cache, whose count changes before its content. Other threads free
-        // into the pool's ring, whose count changes last: once all buffers are counted, these threads have left.
+        // A registered thread frees into its cache, whose count changes before its content. Other threads free into the
+        // pool's ring, whose count changes last. Without registered threads, a full count therefore means that no
+        // thread is still inside a free.
         if self.registered.load(Ordering::SeqCst) != 0 {
             return;
         }
         retired.retain(|pool| {
             let whole = pool.is_full();
             if whole {
-                // SAFETY: no owner is left to allocate from the pool and all buffers are back, so none
-                // is in use and no thread is inside a call (see above).
+                // SAFETY: the pool has no owner that could allocate, all its buffers have returned, and no thread is
+                // inside a call on the pool (see above).
                 unsafe { pool.free() };
             }
             !whole
@@ -233,16 +234,16 @@ impl Inner {
     }
 }
 
-/// Registration of a thread with DPDK until dropped. Must be dropped on the same thread.
+/// Registration of a thread with DPDK, until dropped on the same thread.
 pub struct ThreadRegistration {
     eal: Eal,
     not_send: PhantomData<*mut ()>,
 }
 
 impl ThreadRegistration {
-    /// Returns DPDK's number of the thread.
+    /// Returns DPDK's number of the thread (lcore id).
     pub fn lcore(&self) -> u32 {
-        // SAFETY: reads a number of this thread.
+        // SAFETY: reads the lcore id of this thread.
         u32::try_from(unsafe { sys::ddpd_lcore_id() }).expect("the thread is registered")
     }
 }
@@ -255,7 +256,7 @@ impl fmt::Debug for ThreadRegistration {
 
 impl Drop for ThreadRegistration {
     fn drop(&mut self) {
-        // SAFETY: this thread registered itself and, since the value is not `Send`, is the same one.
+        // SAFETY: this thread registered itself. The value is not `Send`, so it is dropped on the same thread.
         unsafe { sys::rte_thread_unregister() };
         self.eal.0.registered.fetch_sub(1, Ordering::SeqCst);
     }
@@ -267,29 +268,29 @@ fn init(args: Vec<CString>) -> Result<(), EalError> {
     // DPDK keeps pointers to its arguments and permutes the array, so both are leaked.
     let args: &'static mut [*mut c_char] =
         Vec::leak(args.into_iter().map(CString::into_raw).collect::<Vec<_>>());
-    // SAFETY: `count` NUL-terminated strings in an array, all of static lifetime.
+    // SAFETY: an array of `count` NUL-terminated strings; array and strings have static lifetime.
     let code = unsafe { sys::rte_eal_init(count, args.as_mut_ptr()) };
-    // SAFETY: reads a number of this thread.
+    // SAFETY: reads `rte_errno` of this thread.
     let errno = unsafe { sys::ddpd_errno() };
     log::capture_xdp();
     check("rte_eal_init", if code < 0 { -errno.max(1) } else { 0 }).map_err(EalError::Init)?;
     exclude_from_core_dumps()
 }
 
-/// Excludes the memory of packet buffers from core dumps. To be called once, after the start.
+/// Excludes the memory of packet buffers from core dumps. Called once, after the start.
 fn exclude_from_core_dumps() -> Result<(), EalError> {
-    // SAFETY: the environment has been started, and this is called once.
+    // SAFETY: the environment has been started, and this is the only call.
     let advised = unsafe { sys::ddpd_leave_out_of_core_dumps() };
     check("leaving packet buffers out of core dumps", advised).map(|_| ()).map_err(EalError::Init)
 }
 
 fn arguments(config: &EalConfig, hugepages: bool) -> Vec<String> {
-    // The main lcore may run on all processors of this process.
+    // The main lcore may run on all CPUs that this process may use.
     let mut args = vec!["ddpd".to_owned(), "--lcores".into(), format!("0@({})", allowed_cpus())];
     if !config.telemetry {
         args.push("--no-telemetry".into());
     }
-    // No memory is shared through files, so all processes may use the same directory.
+    // No memory is shared through files, so all processes may use the same prefix.
     args.push("--file-prefix=ddpd".into());
     if hugepages {
         args.push("--in-memory".into());
@@ -307,7 +308,7 @@ fn arguments(config: &EalConfig, hugepages: bool) -> Vec<String> {
     args
 }
 
-/// Returns the processors that this process may use, in DPDK's list format; `0` if unknown.
+/// Returns the CPUs that this process may use, in DPDK's list format; `0` if unknown.
 fn allowed_cpus() -> String {
     std::fs::read_to_string("/proc/self/status")
         .ok()
@@ -330,7 +331,7 @@ fn statement(config: &EalConfig, hugepages: bool, free: u64) -> String {
     format!("packet buffers are in ordinary memory, at most {} MiB ({why})", config.memory_mib)
 }
 
-/// Returns the bytes in free hugepages of all sizes and nodes.
+/// Returns the bytes in free hugepages of all sizes and NUMA nodes, without reserved ones.
 fn free_hugepage_bytes() -> u64 {
     let Ok(sizes) = std::fs::read_dir("/sys/kernel/mm/hugepages") else { return 0 };
     sizes

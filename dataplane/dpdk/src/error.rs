@@ -1,18 +1,18 @@
-//! Conversion of DPDK's return codes to errors.
+//! Errors of DPDK, and their conversion from return codes.
 
 use std::ffi::{CStr, c_int};
 
 use crate::log;
 
-/// A failed call of DPDK.
+/// A failed call of DPDK, with the latest lines of its log.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{what}: {} ({errno}){}", strerror(*.errno), appendix(.logged))]
 pub struct Error {
-    /// The attempted action, in words.
+    /// The failure in words, or the name of the failed function.
     pub what: String,
     /// A positive `errno`, or 0 if DPDK gave none.
     pub errno: i32,
-    /// DPDK's log lines of the call at warning level or worse, the latest last.
+    /// Up to eight lines of DPDK's log at warning level or worse, the latest last.
     pub logged: Vec<String>,
 }
 
@@ -22,7 +22,7 @@ impl Error {
     }
 }
 
-/// Converts a return code (0 or a count, or a negative errno) to a result.
+/// Converts a return code to a result: 0 or a count is success, a negative errno is an error.
 pub(crate) fn check(what: impl Into<String>, code: c_int) -> Result<u32, Error> {
     u32::try_from(code).map_err(|_| Error::new(what, code))
 }
@@ -31,8 +31,8 @@ fn strerror(errno: i32) -> String {
     if errno == 0 {
         return "no reason given".to_owned();
     }
-    // SAFETY: rte_strerror takes any number and returns a NUL-terminated string that is static or in
-    // this thread's own buffer; it is copied at once.
+    // SAFETY: rte_strerror accepts any number. It returns a NUL-terminated string that is static or in a buffer of this
+    // thread, and the string is copied at once.
     unsafe { CStr::from_ptr(dpdk_sys::rte_strerror(errno)) }.to_string_lossy().into_owned()
 }
 
@@ -40,15 +40,15 @@ fn appendix(lines: &[String]) -> String {
     if lines.is_empty() { String::new() } else { format!("; DPDK says: {}", lines.join(" / ")) }
 }
 
-/// Reason why the environment cannot start. Each is one sentence for the operator.
+/// Reason why the environment cannot start. The message is one sentence for the operator.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum EalError {
-    /// The environment was started before: it can be started once per process.
+    /// The environment was started before. Only one start per process is possible.
     #[error(
         "DPDK's environment is already running in this process, or was; it can be started once"
     )]
     AlreadyStarted,
-    /// The library is of another release than this program was built for.
+    /// The loaded library is of another release than the headers of this program's build.
     #[error(
         "this program was built with the headers of DPDK {headers}, and the library is {running}: build it anew \
          (cargo clean -p dpdk-sys)"
@@ -59,19 +59,19 @@ pub enum EalError {
         /// Release reported by the library.
         running: String,
     },
-    /// Hugepages were required.
+    /// Hugepages are required, but none is free.
     #[error(
         "no free hugepages, and they are required: reserve some (sysctl vm.nr_hugepages=512) and mount \
          hugetlbfs, or let the configuration do without"
     )]
     NoHugepages,
-    /// A string contains a NUL byte, but DPDK's arguments are NUL-terminated.
+    /// A string for DPDK contains a NUL byte, but DPDK's arguments are NUL-terminated.
     #[error("a string for DPDK holds a NUL byte: {0:?}")]
     Nul(String),
     /// `rte_eal_init` failed.
     #[error("DPDK's environment does not start: {0}")]
     Init(Error),
-    /// The thread that starts the environment could not be created.
+    /// The thread that starts the environment could not be created, or panicked.
     #[error("the thread that starts DPDK's environment cannot be made: {0}")]
     Thread(String),
 }
@@ -79,10 +79,10 @@ pub enum EalError {
 /// Reason why a device does not start.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StartError {
-    /// The device's packet buffers do not fit into the environment's memory.
+    /// The device's pool of packet buffers cannot be created, usually for lack of memory.
     #[error("{0}")]
     Pool(Error),
-    /// The device or its driver refuses.
+    /// The device or its driver refuses the set-up or the start.
     #[error("{0}")]
     Device(Error),
 }

@@ -1,16 +1,17 @@
-//! Excludes queues from a driver: memif's while its device is restarted or memory shared with its peer is unmapped, and
-//! `af_packet`'s while its device is recreated. Each poll of a queue passes a [`Gate`].
+//! Excludes polls of queues while a driver changes its state. For memif: a restart of the device, and the unmapping of
+//! memory shared with its peer. For `af_packet`: the recreation of the device. Each poll of such a queue passes a
+//! [`Gate`].
 //!
-//! Only a device that reconnects (a client) is restarted. A new connection gets [5 s](MAX_LINK_DOWN_CHECKS) to come up:
-//! the server may be starting, and its driver ends its process (`rte_panic`) if a connection is closed before the
-//! greeting.
+//! Only a device that reconnects (a memif client) is restarted. A new connection gets [5 s](MAX_LINK_DOWN_CHECKS) to
+//! come up, because the server may be starting: its driver ends the server's process (`rte_panic`) if a connection is
+//! closed before the greeting.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock, TryLockError};
 
 use dpdk_sys as sys;
 
-/// Checks without a link after which a started device is restarted: 5 s.
+/// Checks without a link after which a started device is restarted. At four checks per second: 5 s.
 const MAX_LINK_DOWN_CHECKS: u32 = 20;
 
 /// A gate, open while the device is started.
@@ -31,28 +32,31 @@ impl Gate {
         Gate { started: RwLock::new(true), ..Gate::new() }
     }
 
-    /// Runs `poll` if the device is started. The device cannot be stopped meanwhile.
+    /// Runs `poll` if the device is started; the device is not stopped meanwhile. Returns `None` if the device is
+    /// stopped or its state is being changed.
     pub(crate) fn pass<T>(&self, poll: impl FnOnce() -> T) -> Option<T> {
         match self.started.try_read() {
             Ok(started) if *started => Some(poll()),
             Ok(_) | Err(TryLockError::WouldBlock) => None,
-            // The gate is closed only by code that does not panic.
+            // Does not occur: code that closes the gate does not panic.
             Err(TryLockError::Poisoned(_)) => None,
         }
     }
 
-    /// Waits until each poll that has begun is over. New polls are refused meanwhile, so the wait is short.
+    /// Waits until the polls that have begun are over. New polls are refused meanwhile, so the wait is short.
     pub(crate) fn wait_for_polls(&self) {
         self.with_closed(|_| ());
     }
 
-    /// Notes that the link is up: when it is down the next time, the peer has disconnected.
+    /// Records that the link is up. The next time it is down, the peer has disconnected, and the device is restarted at
+    /// once.
     pub(crate) fn note_link_up(&self) {
         self.checks_left.store(0, Ordering::Relaxed);
     }
 
-    /// Handles a check that found no link. If the link has been up, a started device is restarted at once, otherwise
-    /// after [`MAX_LINK_DOWN_CHECKS`] checks. The start fails without a peer; the next check repeats it.
+    /// Handles a check that found no link. Starts a stopped device. Restarts a started device, at once if the link has
+    /// been up, otherwise after [`MAX_LINK_DOWN_CHECKS`] checks. Without a peer the start fails, and the next check
+    /// repeats it.
     pub(crate) fn handle_link_down(&self, port: u16) {
         let checks_left = self.checks_left.load(Ordering::Relaxed);
         if checks_left > 0 {
@@ -61,7 +65,7 @@ impl Gate {
         }
         self.with_closed(|started| {
             if *started {
-                // SAFETY: the port is valid, and no queue is being polled: the gate is closed.
+                // SAFETY: the port is valid. The gate is closed, so no queue is being polled.
                 *started = unsafe { sys::rte_eth_dev_stop(port) } != 0;
             }
             if !*started {
@@ -73,7 +77,8 @@ impl Gate {
         });
     }
 
-    /// Runs `change` while no queue is polled. Its argument is true if the device is started; `change` may change it.
+    /// Runs `change` while no queue is polled. Its argument is true if the device is started, and `change` may update
+    /// it.
     pub(crate) fn with_closed<T>(&self, change: impl FnOnce(&mut bool) -> T) -> T {
         change(&mut self.started.write().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,11 +1,10 @@
-//! An open device of DPDK, shared by [`StartedDevice`](crate::StartedDevice) and its queues; closed and removed on
-//! drop.
+//! An open DPDK device, shared by [`StartedDevice`](crate::StartedDevice) and its queues. Closed and removed on drop.
 //!
 //! For a device that reconnects (a memif client), an alarm in the environment's interrupt thread checks the link every
-//! quarter of a second. The driver itself does not reconnect if it finds no peer or loses the peer. The driver detects
-//! a lost peer in the same thread, so the two never run at the same time.
+//! quarter of a second, because the driver itself does not reconnect. The driver detects a lost peer in the same
+//! thread, so the check and the detection never run at the same time.
 //!
-//! An `af_packet` device may be recreated while its queues are in use, see [`crate::recreate`].
+//! An `af_packet` device may be recreated while its queues are in use: see [`crate::recreate`].
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
@@ -32,42 +31,42 @@ pub(crate) const AF_XDP: c_int = 44;
 
 const ENOTSUP: c_int = 95;
 
-/// DPDK's number of a device that could not be recreated.
+/// Port number of a device that does not exist, because its recreation has failed or is in progress.
 pub(crate) const NO_PORT: u16 = u16::MAX;
 
 /// Interval in microseconds at which the link of a device that reconnects is checked.
 const INTERVAL_US: u64 = 250_000;
 
-/// A device of DPDK, closed and removed on drop. Queues share it.
+/// A DPDK device, closed and removed on drop. Its queues share the handle.
 pub(crate) struct Handle {
-    /// DPDK's number of the device, which changes when it is recreated; [`NO_PORT`] while there is none. Stable while
-    /// the gate is passed.
+    /// DPDK's port number of the device, which changes when the device is recreated. [`NO_PORT`] while the device does
+    /// not exist. Does not change during a poll that has passed the gate.
     port: AtomicU16,
     name: String,
     started: bool,
     eal: Eal,
-    /// Pool that the driver allocates from; set when the device is started.
+    /// Pool from which the driver allocates buffers. Set when the device is started.
     pool: Option<Mempool>,
-    /// Rings that a ring device sends to and receives from.
+    /// Rings of a ring device, to which it sends and from which it receives.
     rings: Option<Arc<Rings>>,
     /// AF_XDP sockets that the driver opened: descriptor and inode.
     xdp_sockets: Vec<(RawFd, u64)>,
     guard: Guard,
-    /// SCTP rules of the device, which are destroyed before it stops.
+    /// SCTP rules that the device accepted. They are destroyed before the device stops.
     sctp_rules: SctpRules,
-    /// True if the driver works in the interrupt thread, and must be started, stopped and removed there.
+    /// True if the driver works in the interrupt thread. The device must then be started, stopped and removed there.
     on_interrupt_thread: bool,
-    /// Arguments of a device that can be recreated.
+    /// Arguments and set-up for recreation; `None` if the device cannot be recreated.
     recipe: Option<Recipe>,
 }
 
-/// Exclusion of workers from the driver.
+/// Mechanism that excludes polls by workers while the driver changes its state.
 enum Guard {
     Open,
-    /// For a device whose driver works in the interrupt thread, or that can be recreated. Contains whether the device
-    /// is started.
+    /// For a device whose driver works in the interrupt thread, or that can be recreated. The gate records whether the
+    /// device is started.
     Gate(Arc<Gate>),
-    /// For a vhost-user port. Contains the connected frontend.
+    /// For a vhost-user port. Tracks the connected frontend.
     Vhost(Box<Vhost>),
 }
 
@@ -89,7 +88,7 @@ impl Handle {
         }
     }
 
-    /// Stores the recipe of a device that can be recreated. The device is not started yet.
+    /// Stores the recipe of a device that can be recreated. Called before the device is started.
     pub(crate) fn set_recipe(&mut self, recipe: Recipe) {
         self.recipe = Some(recipe);
     }
@@ -102,12 +101,12 @@ impl Handle {
         &self.eal
     }
 
-    /// Keeps the pool that the driver allocates from as long as the device is open.
+    /// Keeps the pool, from which the driver allocates buffers, as long as the device is open.
     pub(crate) fn set_pool(&mut self, pool: Mempool) {
         self.pool = Some(pool);
     }
 
-    /// Takes over sockets that the driver opened and does not close.
+    /// Takes ownership of sockets that the driver opened and may not close.
     pub(crate) fn adopt_xdp_sockets(&mut self, sockets: Vec<(RawFd, u64)>) {
         self.xdp_sockets = sockets;
     }
@@ -116,7 +115,7 @@ impl Handle {
     pub(crate) fn request_sctp_rules(&mut self, rss: &Rss) {
         let (key, table) = (&rss.key, &rss.table);
         let ask = |ipv6: bool| {
-            // SAFETY: the port is ours; key and table are as long as is passed, and drivers copy them.
+            // SAFETY: the port is ours. Key and table have the passed lengths, and drivers copy them.
             let code = unsafe {
                 sys::ddpd_port_sctp_rule(
                     self.port(),
@@ -136,11 +135,11 @@ impl Handle {
         self.sctp_rules
     }
 
-    /// Starts to follow the frontends of a started vhost-user port.
+    /// Starts to track the frontend of a started vhost-user port.
     pub(crate) fn watch_frontends(&mut self, queues: u16) -> Result<(), Error> {
         let failure = || format!("the frontends of device {} cannot be followed", self.name);
         let vhost = Vhost::new(self.port(), queues).map_err(|code| Error::new(failure(), code))?;
-        // SAFETY: the port is started; `drop` ends it.
+        // SAFETY: the port is started; `drop` ends the watch before it removes the port.
         let code = unsafe { vhost.watch() };
         self.guard = Guard::Vhost(vhost);
         check(failure(), code).map(|_| ())
@@ -164,7 +163,7 @@ impl Handle {
         &self.xdp_sockets
     }
 
-    /// Starts the device. A device that reconnects may find no peer yet; [`Handle::watch`] starts its retries.
+    /// Starts the device. A device that reconnects may have no peer yet: [`Handle::watch`] starts its retries.
     pub(crate) fn start(&mut self, reconnect: bool) -> Result<(), Error> {
         let port = self.port();
         if self.on_interrupt_thread && !munmap::is_guarded() {
@@ -191,10 +190,10 @@ impl Handle {
         Ok(())
     }
 
-    /// Starts a device that is set up and not in use.
+    /// Starts the driver of a device that is set up and not in use.
     pub(crate) fn start_driver(&self) -> Result<(), Error> {
         let port = self.port();
-        // SAFETY: the port is ours, set up, and has no user yet.
+        // SAFETY: the port is ours and set up, and has no user yet.
         let code = self.on_driver_thread(|| unsafe { sys::rte_eth_dev_start(port) });
         check(format!("device {} does not start", self.name), code).map(|_| ())
     }
@@ -207,7 +206,7 @@ impl Handle {
 
     /// Starts the link checks of a device that reconnects. The alarm is cancelled when the device is dropped.
     pub(crate) fn watch(self: &Arc<Self>) -> Result<(), Error> {
-        // SAFETY: the `Arc` does not move the handle, which cancels the alarm when it is dropped.
+        // SAFETY: the handle does not move within its `Arc`, and cancels the alarm when it is dropped.
         let code = unsafe {
             sys::rte_eal_alarm_set(INTERVAL_US, Some(on_alarm), self.as_callback_argument())
         };
@@ -220,11 +219,11 @@ impl Handle {
 
     #[inline]
     pub(crate) fn port(&self) -> u16 {
-        // Ordered by the gate.
+        // The lock of the gate orders this load with changes of the number.
         self.port.load(Ordering::Relaxed)
     }
 
-    /// Sets the device's number after its removal or recreation. The gate is closed.
+    /// Sets the port number after removal or recreation of the device. The gate must be closed.
     pub(crate) fn set_port(&self, port: u16) {
         self.port.store(port, Ordering::Relaxed);
     }
@@ -238,8 +237,8 @@ impl Handle {
         if self.on_interrupt_thread { interrupts::run(change) } else { change() }
     }
 
-    /// Polls a queue, unless the device is stopped or has no frontend at the moment. The argument of `burst` is
-    /// DPDK's number of the device.
+    /// Polls a queue, unless the device is stopped or has no frontend at present. The argument of `burst` is DPDK's
+    /// port number.
     #[inline]
     pub(crate) fn poll(&self, queue: u16, burst: impl FnOnce(u16) -> u16) -> usize {
         let burst = || burst(self.port());
@@ -250,8 +249,8 @@ impl Handle {
         }
     }
 
-    /// Polls a queue as [`poll`](Self::poll) does. The second argument of `burst` is the segmentation: the frontend's
-    /// on a vhost-user port, else `device`.
+    /// Polls a queue as [`poll`](Self::poll) does. The second argument of `burst` is the segmentation to use: the
+    /// frontend's on a vhost-user port, otherwise `device`.
     pub(crate) fn poll_with_segmentation(
         &self,
         queue: u16,
@@ -268,7 +267,7 @@ impl Handle {
 
     pub(crate) fn link(&self) -> LinkState {
         let mut link = sys::ddpd_link::default();
-        // SAFETY: the port is ours and valid; the structure is filled.
+        // SAFETY: the port is ours and valid; the function writes only the structure.
         let code = unsafe { sys::ddpd_port_link(self.port(), &mut link) };
         LinkState {
             up: code == 0 && link.up != 0,
@@ -276,7 +275,7 @@ impl Handle {
         }
     }
 
-    /// Restarts a device whose link is down. While another device is created or removed, leaves this to the next alarm.
+    /// Restarts a device whose link is down. Leaves this to the next alarm while another device is created or removed.
     fn reconnect(&self) {
         let Some(gate) = self.gate() else { return };
         if self.link().up {
@@ -288,20 +287,20 @@ impl Handle {
 
     pub(crate) fn raw_info(&self) -> Result<sys::ddpd_port_info, Error> {
         let mut info = sys::ddpd_port_info::default();
-        // SAFETY: the port is ours and valid; the structure is filled.
+        // SAFETY: the port is ours and valid; the function writes only the structure.
         let code = unsafe { sys::ddpd_port_info(self.port(), &mut info) };
         check(format!("device {} does not say what it is", self.name), code)?;
         Ok(info)
     }
 
-    /// Closes the sockets of the AF_XDP driver. The driver of 22.11 leaks them when it is removed: the
+    /// Closes the sockets of the AF_XDP driver. Release 22.11 leaks them at the removal of the device, and the
     /// interface's queue would stay in use as long as this process runs.
     fn close_xdp_sockets(&self) {
         let open = host::sockets(AF_XDP);
         for (fd, inode) in &self.xdp_sockets {
             if open.get(fd) == Some(inode) {
                 // SAFETY: descriptor and inode are those of the socket that the driver opened for this device. The
-                // device is removed, so no code uses or closes the socket.
+                // device is removed, so no other code uses or closes the socket.
                 drop(unsafe { OwnedFd::from_raw_fd(*fd) });
             }
         }
@@ -346,8 +345,8 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let gate = self.gate().cloned();
         if gate.is_some() {
-            // SAFETY: cancels the alarm that `watch` and `on_alarm` set; waits for a running one, unless on this
-            // thread.
+            // SAFETY: cancels the alarm that `watch` and `on_alarm` set. Waits for a running callback, unless it runs
+            // on this thread.
             unsafe { sys::rte_eal_alarm_cancel(Some(on_alarm), self.as_callback_argument()) };
         }
         let _lock = self.eal.lock_devices();
@@ -356,12 +355,13 @@ impl Drop for Handle {
         if let Guard::Vhost(vhost) = std::mem::replace(&mut self.guard, Guard::Open)
             && !vhost.unwatch()
         {
-            // DPDK may use it in a later callback.
+            // `unwatch` failed: DPDK may still use the value in a callback, so it is leaked.
             let _: &mut Vhost = Box::leak(vhost);
         }
         let port = self.port();
         let has_rules = self.sctp_rules != SctpRules::default();
-        // SAFETY: the last user is dropped: queues share this handle. The port is ours and valid.
+        // SAFETY: queues share this handle, so the last user of the port is gone. The port is ours, and valid unless
+        // `NO_PORT`.
         self.on_driver_thread(|| unsafe {
             if has_rules {
                 sys::ddpd_port_flush_rules(port);
@@ -383,16 +383,16 @@ impl Drop for Handle {
     }
 }
 
-/// Alarm callback of a device that reconnects.
+/// Alarm callback of a device that reconnects: checks the link and sets the next alarm.
 unsafe extern "C" fn on_alarm(argument: *mut c_void) {
-    // SAFETY: the alarm is cancelled before the handle is dropped, see `Handle::watch`.
+    // SAFETY: the argument is the handle that `watch` passed, which cancels the alarm before it is freed.
     let handle = unsafe { &*argument.cast::<Handle>() };
     handle.reconnect();
-    // SAFETY: as in `watch`. If it fails, the device stays in its state.
+    // SAFETY: as in `watch`. If the call fails, the link is not checked any more.
     unsafe { sys::rte_eal_alarm_set(INTERVAL_US, Some(on_alarm), argument) };
 }
 
-/// Returns the sockets of a family that were opened since `before`: descriptor and inode.
+/// Returns the sockets of an address family opened since `before`: descriptor and inode.
 pub(crate) fn new_sockets(family: c_int, before: &BTreeMap<RawFd, u64>) -> Vec<(RawFd, u64)> {
     let mut now = host::sockets(family);
     now.retain(|fd, inode| before.get(fd) != Some(inode));

@@ -1,8 +1,8 @@
 //! Execution of work on the environment's interrupt thread.
 //!
-//! The memif driver does half of its work there (connections, lost peers). It does not synchronise this work with the
-//! start, stop or removal of the device on another thread: 22.11 then frees memory twice. On the interrupt thread the
-//! two are serialised.
+//! The memif driver does half of its work on that thread (connections, lost peers). It does not synchronise this work
+//! with the start, stop or removal of the device on another thread; release 22.11 then frees memory twice. On the
+//! interrupt thread these calls and the driver's work are serialised.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -19,7 +19,7 @@ pub(crate) fn is_interrupt_thread() -> bool {
     IS_INTERRUPT_THREAD.get()
 }
 
-/// Treats this thread as the interrupt thread from now on.
+/// Treats the calling thread as the interrupt thread from now on.
 #[cfg(test)]
 pub(crate) fn assume_interrupt_thread() {
     IS_INTERRUPT_THREAD.set(true);
@@ -30,13 +30,13 @@ struct Job<F, T> {
     result_sender: SyncSender<T>,
 }
 
-/// Runs `work` on the interrupt thread and returns its result. Must not be called on that thread. If DPDK has no
-/// memory for the alarm, `work` runs on the calling thread.
+/// Runs `work` on the interrupt thread and returns its result. Must not be called on that thread. If DPDK has no memory
+/// for the alarm, `work` runs on the calling thread.
 pub(crate) fn run<T: Send, F: FnOnce() -> T + Send>(work: F) -> T {
     let (done, result) = sync_channel(1);
     let job = Box::into_raw(Box::new(Job { work, result_sender: done }));
-    // SAFETY: `on_alarm` is called once with the job and owns it then. Borrows of the job stay valid, since this
-    // function does not return before.
+    // SAFETY: DPDK calls `on_alarm` once with the job, which `on_alarm` then owns. Borrows in `work` stay valid,
+    // because this function returns only after `work` has run.
     let code = unsafe { sys::rte_eal_alarm_set(1, Some(on_alarm::<F, T>), job.cast()) };
     if code != 0 {
         // SAFETY: the alarm was not set, so the job is still ours.
@@ -47,16 +47,16 @@ pub(crate) fn run<T: Send, F: FnOnce() -> T + Send>(work: F) -> T {
 
 unsafe extern "C" fn on_alarm<F: FnOnce() -> T, T>(job: *mut c_void) {
     IS_INTERRUPT_THREAD.set(true);
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: DPDK calls this function once, with the job that `run` passed.
     unsafe { run_job::<F, T>(job) };
 }
 
-/// Runs and frees `job`, which `run` created.
+/// Runs and frees `job`, which [`run`] created.
 unsafe fn run_job<F: FnOnce() -> T, T>(job: *mut c_void) {
-    // SAFETY: created by `Box::into_raw` in `run`, which gave up its ownership.
+    // SAFETY: `run` created the pointer by `Box::into_raw` and gave up ownership.
     let Job { work, result_sender: done } = *unsafe { Box::from_raw(job.cast::<Job<F, T>>()) };
     let result = work();
-    // The receiver waits.
+    // `run` waits for the result, so sending cannot fail.
     let sent = done.send(result);
     debug_assert!(sent.is_ok());
 }

@@ -1,9 +1,9 @@
-//! DPDK's log: silent by default, with the messages before a failure kept for the error.
+//! Capture of DPDK's log: silent by default, and the lines before a failure are kept for the error.
 //!
 //! DPDK writes to one stream of the process, from any thread. Lines at warning level or worse are added to a short
-//! list, which [`Error`](crate::Error) takes. Lines that the chosen level admits are passed to the sink of
-//! [`EalConfig`](crate::EalConfig). While a device is created or removed, drivers report errors about optional
-//! features: those lines have level debug for the sink, and appear in the error if the device fails.
+//! list, from which [`Error`](crate::Error) takes them. Lines that the configured level admits are passed to the sink
+//! of [`EalConfig`](crate::EalConfig). While a device is created or removed, drivers report errors about optional
+//! features. Those lines have level debug for the sink, and appear in the error if the device fails.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Severity of a line of DPDK's log.
+/// Severity of a line of DPDK's log, the most severe first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LogLevel {
     /// A failure.
@@ -48,7 +48,7 @@ impl LogLevel {
     }
 }
 
-/// Receiver of log lines.
+/// Function that receives log lines.
 pub(crate) type Sink = fn(LogLevel, &str);
 
 const MAX_RECENT: usize = 8;
@@ -62,35 +62,35 @@ static STATE: Mutex<State> = Mutex::new(State { sink: None, recent: VecDeque::ne
 
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Sets whether further lines are passed to the sink at level debug.
+/// Sets whether further lines are passed to the sink with level debug.
 pub(crate) fn set_quiet(quiet: bool) {
     QUIET.store(quiet, Ordering::Relaxed);
 }
 
-/// Redirects DPDK's log. Called once, before the environment starts.
+/// Redirects DPDK's log to `sink`. Called once, before the environment starts. Returns 0 or a negative errno.
 pub(crate) fn capture(level: LogLevel, sink: Sink) -> c_int {
     STATE.lock().unwrap_or_else(PoisonError::into_inner).sink = Some((level, sink));
-    // SAFETY: `emit` is a static function that any thread may call, and that does not unwind.
+    // SAFETY: `emit` is a static function that any thread may call and that does not unwind.
     unsafe {
         dpdk_sys::ddpd_log_level(level.max(LogLevel::Warning).to_dpdk());
         dpdk_sys::ddpd_log_capture(Some(emit))
     }
 }
 
-/// Redirects the standard error output of libbpf and libxdp, if the AF_XDP driver is present. Called after
+/// Redirects the messages that libbpf and libxdp write to standard error, if the AF_XDP driver is loaded. Called after
 /// [`capture`], once drivers are loaded.
 pub(crate) fn capture_xdp() {
-    // SAFETY: `capture` has passed `emit` to the shim; the libraries stay loaded, as their driver does.
+    // SAFETY: `capture` has passed `emit` to the shim. The libraries stay loaded, because their driver does.
     unsafe { dpdk_sys::ddpd_log_capture_xdp() }
 }
 
-/// Takes the lines at warning level or worse since the last call, the latest last, at most eight.
+/// Takes the lines at warning level or worse since the last call: at most eight, the latest last.
 pub(crate) fn take_recent() -> Vec<String> {
     let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     state.recent.drain(..).collect()
 }
 
-/// Discards earlier messages, so that an error contains only its own.
+/// Discards earlier lines, so that an error contains only its own.
 pub(crate) fn clear_recent() {
     drop(take_recent());
 }
@@ -108,7 +108,7 @@ unsafe extern "C" fn emit(text: *const c_char, len: usize, level: c_int) {
 /// Prefix of secrets in drivers' arguments. Their values are removed from messages and log lines.
 const SECRET: &str = "secret=";
 
-/// Returns a driver's arguments, or a line that may quote them, without the values of secrets.
+/// Returns `text`, a driver's arguments or a line that may quote them, without the values of secrets.
 pub(crate) fn redact_secrets(text: &str) -> Cow<'_, str> {
     if !text.contains(SECRET) {
         return Cow::Borrowed(text);
@@ -136,11 +136,11 @@ fn log_line(level: LogLevel, line: &str) {
         state.sink
     };
     let level = if QUIET.load(Ordering::Relaxed) { LogLevel::Debug } else { level };
-    // Called without the lock: the sink may log, wait, or panic.
+    // Called without the lock, because the sink may log, wait, or panic.
     if let Some((limit, sink)) = sink
         && level <= limit
     {
-        // A panic must not cross into C.
+        // A panic must not unwind into C.
         drop(std::panic::catch_unwind(|| sink(level, line)));
     }
 }

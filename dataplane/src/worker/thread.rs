@@ -1,7 +1,7 @@
 //! The thread around a [`Core`]: pinned to a CPU core, registered with DPDK, with a clock and a way to sleep.
 //!
 //! An idle worker keeps polling or, with [`Idle::Adaptive`], polls for a bounded time and then sleeps. A command,
-//! another worker, a port or the next timer ends the sleep. It lasts at most 1 ms, or 50 µs if one of the worker's
+//! another worker, a port or the next timer ends the sleep. A sleep lasts at most 1 ms, or 50 µs if one of the worker's
 //! ports has no descriptor. A panic ends the thread and is reported to the control thread.
 
 use std::any::Any;
@@ -29,10 +29,11 @@ use crate::wake::Wake;
 const MAX_SLEEP: Duration = Duration::from_millis(1);
 const MAX_SLEEP_WITHOUT_WAKE: Duration = Duration::from_micros(50);
 
-/// Timers due within this time are polled for: a sleep and its wake-up would take about as long.
+/// A worker polls instead of sleeping if its next timer is due within this time: a sleep and its wake-up would take
+/// about as long.
 const POLL_HORIZON: Duration = Duration::from_micros(20);
 
-/// Maximum time to poll for a response of the peer that was served last.
+/// Maximum time to poll for the response of the peer that was served last. Slower responses are not polled for.
 const MAX_SPIN: Duration = Duration::from_micros(250);
 /// Minimum time to poll if a port cannot wake the worker, whatever the round-trip time.
 const SPIN_WITHOUT_WAKE: Duration = Duration::from_millis(1);
@@ -51,7 +52,7 @@ impl Dataplane {
     /// to the workers; the ports remain with the caller.
     ///
     /// # Errors
-    /// The configuration is invalid, or a system call failed. No worker keeps running then.
+    /// The configuration is invalid, or a system call failed. In both cases no worker keeps running.
     pub fn start(
         config: &DataplaneConfig,
         ports: &mut [Port],
@@ -121,7 +122,7 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
     let clock = std::time::Instant::now();
     // Queried before any thread is pinned: a pinned thread would count a single CPU only.
     let alone = std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
-    // Dropped on an error below, which stops the threads that were started so far.
+    // On an error below, its drop stops the threads that were started so far.
     let mut dataplane = Dataplane::new(handles, config, control);
     dataplane.hosts = host_ends;
     let parts = links.into_iter().zip(meshes).zip(queues.into_iter().zip(hosts));
@@ -142,8 +143,8 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
         };
         let (thread, ready) = spawn_worker(worker.clone(), parts, clock, alone, register.clone())?;
         handle.attach(thread);
-        // A sender that was dropped unused means that the thread panicked before it was ready. Its handle reports the
-        // panic.
+        // If the thread panicked before it was ready, it has dropped the sender without a result. Its handle reports
+        // the panic.
         ready.recv().unwrap_or(Ok(()))?;
     }
     Ok(dataplane)
@@ -185,7 +186,7 @@ fn check_config(config: &DataplaneConfig) -> Result<(), StartError> {
     Ok(())
 }
 
-/// The workers' ends by worker and interface, and the host's ends.
+/// Ends of the rings: those of the workers by worker and interface, and those of the host.
 type HostRings = (Vec<Vec<Option<HostPort>>>, Vec<HostEnd>);
 
 /// Creates the rings of the interfaces that are shared with the host. Returns each worker's ends by interface, and the
@@ -374,8 +375,9 @@ impl IdleLoop {
     }
 }
 
-/// Returns how long to poll after the last work: until the peer's response can arrive if that is at most [`MAX_SPIN`],
-/// else for the configured minimum.
+/// Returns how long to poll after the last work: 1.5 round-trip times if these are at most [`MAX_SPIN`], else the
+/// configured minimum. The result is at least `min_spin`, and at least [`SPIN_WITHOUT_WAKE`] if a port cannot wake the
+/// worker.
 fn spin_time(min_spin: Duration, round_trip: Option<Duration>, can_be_woken: bool) -> Duration {
     if !can_be_woken {
         return min_spin.max(SPIN_WITHOUT_WAKE);

@@ -12,7 +12,7 @@ use dataplane::port::{Mbuf, Port, PortConfig, PortFactory, PortQueue, RxBatch};
 use dpdk::{Eal, EalConfig, Hugepages, LogLevel};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Creates ports in ordinary memory, without privileges.
+/// Starts the EAL in ordinary memory, without privileges. Returns a port factory.
 pub(crate) fn ports() -> PortFactory {
     let config = EalConfig {
         hugepages: Hugepages::Never,
@@ -32,7 +32,8 @@ pub(crate) fn with_fewer_buffers(config: PortConfig) -> PortConfig {
     PortConfig { buffers: Some(1024), rx_descriptors: 128, tx_descriptors: 128, ..config }
 }
 
-/// Asserts that no packet buffer leaked: the `free` ones are free again, except those that queues and rings hold.
+/// Asserts that no packet buffer leaked: `free` buffers are free again, except those that queues and rings hold (at
+/// most 2048 or half).
 pub(crate) fn assert_no_leak(port: &Port, free: u32) {
     let held = 2048.min(free / 2);
     assert!(port.free_buffers() + held >= free, "{} of {free}", port.free_buffers());
@@ -135,7 +136,7 @@ pub(crate) fn wait_until(condition: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Sends a frame with these bytes.
+/// Sends a frame with these bytes. Panics if no buffer is free.
 pub(crate) fn send(queue: &mut PortQueue, bytes: &[u8]) {
     let mut frame = queue.alloc().expect("a free buffer");
     frame.append(bytes.len()).expect("it fits").copy_from_slice(bytes);
@@ -151,7 +152,7 @@ pub(crate) fn readable(queue: &PortQueue, wait: Duration) -> bool {
     poll(&mut fds, Some(&wait)).expect("poll") == 1 && fds[0].revents().contains(PollFlags::IN)
 }
 
-/// Empties the queue.
+/// Receives and drops all waiting frames.
 pub(crate) fn drain(queue: &mut PortQueue) {
     while queue.rx_burst(now(), &mut RxBatch::new()) > 0 {}
 }
@@ -163,7 +164,7 @@ pub(crate) fn take(queue: &mut PortQueue, predicate: impl Fn(&[u8]) -> bool) -> 
     batch.iter().filter(|frame| predicate(frame.data())).count()
 }
 
-/// Returns the only queue of a port.
+/// Returns the queue of a port that has exactly one.
 pub(crate) fn only_queue(port: &mut Port) -> PortQueue {
     let mut queues = port.take_queues();
     assert_eq!(queues.len(), 1);
@@ -201,8 +202,8 @@ impl Exchange {
         assert_eq!(&frame.data()[42..], payload);
     }
 
-    /// Returns true if a frame from the port reaches a socket of the kernel. For interfaces that have just come up: the
-    /// kernel may still drop the first frames.
+    /// Returns true if a frame from the port reaches a socket of the kernel within 200 ms. Used for interfaces that
+    /// have just come up, because the kernel may still drop the first frames.
     #[allow(dead_code)]
     pub(crate) fn reaches_kernel(&self, queue: &mut PortQueue) -> bool {
         let socket = UdpSocket::bind((self.kernel, 0)).unwrap();
@@ -270,7 +271,7 @@ impl Peer {
         Peer { process, lines }
     }
 
-    /// Waits for the line `what` from the other process.
+    /// Waits for a line from the other process that contains `what`.
     pub(crate) fn wait_for(&mut self, what: &str) {
         let found = self.lines.any(|line| line.expect("text").contains(what));
         assert!(found, "the other process ended before it printed {what:?}");
@@ -289,7 +290,7 @@ pub(crate) fn argument() -> String {
     std::env::var("DDPD_TEST_ARGUMENT").expect("a child has one")
 }
 
-/// Prints a line for the parent, unbuffered.
+/// Prints a line for the parent and flushes it.
 pub(crate) fn print_line(what: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{what}").and_then(|()| out.flush()).expect("the parent listens");

@@ -11,19 +11,19 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend, message::VhostUserProtocolF
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
 
-/// Bytes of shared memory. Guest addresses begin at 0.
+/// Length of the shared memory in bytes. Guest addresses begin at 0.
 pub(crate) const MEMORY: u64 = 16 << 20;
-/// Frontend's virtual address of the memory; rings are announced by such addresses.
+/// The frontend's virtual address of the memory. Ring addresses are given in this address space.
 pub(crate) const USERSPACE_BASE: u64 = 0x10_0000_0000;
-/// Entries of a ring.
+/// Number of entries of a ring.
 pub(crate) const RING_SIZE: u16 = 256;
-/// Indices of the rings: to the frontend, and from it.
+/// Indices of the rings: from the port to the frontend, and from the frontend to the port.
 pub(crate) const TO_FRONTEND: u64 = 0;
 pub(crate) const FROM_FRONTEND: u64 = 1;
-/// Bytes of virtio's header before a frame.
+/// Length of virtio's header before a frame, in bytes.
 pub(crate) const HEADER: usize = 12;
 
-/// Flags of a descriptor.
+/// Descriptor flags VIRTQ_DESC_F_NEXT, _WRITE and _INDIRECT.
 pub(crate) const NEXT: u16 = 1;
 pub(crate) const WRITE: u16 = 2;
 pub(crate) const INDIRECT: u16 = 4;
@@ -39,7 +39,7 @@ pub(crate) fn ring_at(ring: u64) -> u64 {
     ring * 0x4000
 }
 
-/// A connected frontend.
+/// A frontend that is connected to the port's vhost-user socket.
 pub(crate) struct Raw {
     pub(crate) memory: File,
     pub(crate) frontend: Frontend,
@@ -62,7 +62,7 @@ impl Raw {
         Raw::connect_with(socket, 0)
     }
 
-    /// Connects with these additional network device features.
+    /// Connects with the network device feature bits `net` in addition to the required ones.
     pub(crate) fn connect_with(socket: &Path, net: u64) -> Raw {
         let memory = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let memory = File::from(memory);
@@ -135,7 +135,7 @@ impl Raw {
         self.memory.write_all_at(&avail.to_le_bytes(), base + 2).unwrap();
     }
 
-    /// Sends frames from the buffers at `first`, one per descriptor, all made available together.
+    /// Sends frames from the frontend, one per descriptor from `first` on, all made available together.
     pub(crate) fn send(&mut self, first: u16, frames: &[&[u8]]) {
         let heads: Vec<u16> = (first..).take(frames.len()).collect();
         for (&head, frame) in heads.iter().zip(frames) {
@@ -168,8 +168,8 @@ impl Raw {
         self.publish(TO_FRONTEND, &heads);
     }
 
-    /// Returns the packets that the port has written into buffers since the last call: virtio's header, and the bytes,
-    /// from several buffers if it merged them.
+    /// Returns the packets that the port has written into buffers since the last call: virtio's header and the bytes of
+    /// each. Packets that the port spread over several buffers are merged.
     pub(crate) fn packets(&mut self) -> Vec<([u8; HEADER], Vec<u8>)> {
         let end = self.used(TO_FRONTEND);
         let mut packets = Vec::new();
@@ -207,7 +207,7 @@ impl Raw {
     }
 }
 
-/// EFD_NONBLOCK.
+/// Returns EFD_NONBLOCK, which equals O_NONBLOCK on Linux.
 pub(crate) fn libc_nonblock() -> i32 {
     rustix::fs::OFlags::NONBLOCK.bits() as i32
 }

@@ -8,7 +8,7 @@ use crate::seq::ExtSeq;
 /// Usage in the present round trip, and the time when the window was last full.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CwndUsage {
-    /// True if the window stopped sending in this round trip.
+    /// True if the window was full in this round trip, so that it limited sending.
     limited: bool,
     /// Maximum of the bytes in flight in this round trip.
     max_flight: u64,
@@ -37,13 +37,13 @@ impl CwndUsage {
         }
     }
 
-    /// True if the window may grow: it was full in this round trip, or in slow start at least half full.
+    /// True if the window may grow: it was full in this round trip, or in slow start more than half full.
     pub fn is_limited(&self, slow_start: bool, cwnd: u64) -> bool {
         self.limited || (slow_start && cwnd < 2 * self.max_flight)
     }
 
-    /// Returns the used part of a window that has not been full for `rto`, once per `rto` (RFC 2861 §3). The
-    /// first call starts the clock.
+    /// Returns the used part of a window that has not been full for `rto`, once per `rto` (RFC 2861 §3). Returns `None`
+    /// while the window limits sending. The first call only starts the clock.
     pub fn poll_underuse(&mut self, now: Instant, rto: Nanos) -> Option<u64> {
         if self.limited || now.nanos_since(self.full_at) < rto {
             return None;
@@ -78,7 +78,7 @@ mod tests {
         assert!(usage.is_limited(true, 150));
     }
 
-    // RFC 2861 §3: once per time-out without a full window.
+    // RFC 2861 §3: underuse is reported once per time-out during which the window was not full.
     #[test]
     fn underused_cwnd_is_reported_once_per_rto() {
         let rto = Nanos::from_millis(200);

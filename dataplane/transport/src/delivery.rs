@@ -1,5 +1,5 @@
-//! The delivery report of one acknowledgement, gathered while the scoreboard processes it. RACK
-//! (RFC 8985 §6.2), round-trip measurement (RFC 6298 §3), F-RTO (RFC 5682) and PRR (RFC 6937) evaluate it.
+//! The delivery report of one acknowledgement, collected while the scoreboard processes it. RACK (RFC 8985 §6.2),
+//! round-trip measurement (RFC 6298 §3), F-RTO (RFC 5682) and PRR (RFC 6937) evaluate it.
 
 use base::{Instant, Nanos};
 
@@ -119,9 +119,9 @@ impl Delivery {
         }
     }
 
-    /// Returns the round-trip time by Karn's algorithm (RFC 6298 §3): the age of the oldest segment
-    /// cumulatively acknowledged, if none of them was retransmitted. A segment that waited behind a
-    /// retransmission does not measure the path. Otherwise the age of a SACKed segment.
+    /// Returns the round-trip time by Karn's algorithm (RFC 6298 §3): the age of the oldest segment cumulatively
+    /// acknowledged, if none of them was retransmitted. A segment that waited behind a retransmission does not measure
+    /// the path. In that case the first newly SACKed segment is measured, if there is one.
     pub fn rtt(&self) -> Option<Nanos> {
         let acked = self.acked_sent_at.filter(|_| !self.ambiguous);
         let sent_at = acked.or(self.sacked_sent_at)?;
@@ -175,7 +175,7 @@ mod tests {
         assert!(sent(1, 20) > sent(1, 10));
     }
 
-    // A run counts the same as its segments one by one, after any earlier counts.
+    // A run has the same effect as its segments one by one, after any earlier segments.
     #[test]
     fn run_counts_same_as_its_segments() {
         let run = [sent(20, 40), sent(20, 60), sent(30, 80), sent(31, 90)];
@@ -233,7 +233,8 @@ mod tests {
         assert_eq!((d.needed_resent_at, d.is_measured()), (Some(Instant::from_millis(99)), false));
     }
 
-    // RFC 8985 §6.2 step 3: only segments sent once, only below the highest that had arrived before.
+    // RFC 8985 §6.2 step 3: reordering is detected by segments sent once that end below the highest segment that had
+    // arrived before.
     #[test]
     fn reordering_shows_in_originals_below_what_arrived() {
         let mut d = delivery(None);
@@ -246,7 +247,7 @@ mod tests {
         assert!(d.reordered);
     }
 
-    // RFC 6298 §3: no measurement of a retransmitted segment, nor of one that waited for it.
+    // RFC 6298 §3: neither a retransmitted segment nor one that waited behind it at the receiver is measured.
     #[test]
     fn rtt_sample_uses_only_segments_sent_once() {
         let mut d = delivery(None);

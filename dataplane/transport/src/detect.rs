@@ -4,8 +4,9 @@
 //! once, from left to right: every record left of the edge has arrived, is lost, or was retransmitted. Retransmitted
 //! records are in a queue by time.
 //!
-//! The edge stops at the first record that is not due yet; later records are due later. The next search begins there.
-//! The search examines at most `MAX_LOOKAHEAD` of them, and the timer is set for the last.
+//! The edge stops at the first record that is not due yet, because later records are due later. The next search begins
+//! at the edge. To set the timer, the search examines up to `MAX_LOOKAHEAD` further records; the timer is set for the
+//! last one that waits.
 
 use std::collections::VecDeque;
 
@@ -15,7 +16,7 @@ use crate::delivery::Transmission;
 use crate::rack::LossCriterion;
 use crate::seq::ExtSeq;
 
-/// Records examined beyond the first that is not due yet, to set the timer.
+/// Maximum records examined beyond the first one that is not due yet, to set the timer.
 const MAX_LOOKAHEAD: usize = 64;
 
 /// The known state of a record.
@@ -48,7 +49,7 @@ pub trait InFlight {
     fn resend_queue(&mut self) -> &mut VecDeque<(ExtSeq, Instant)>;
 
     /// Returns index and end of the record that begins at `start` and was retransmitted at `at`. `None` if it has
-    /// arrived, was lost or was sent again since.
+    /// arrived, is lost again or was retransmitted again since.
     fn find_resent(&self, start: ExtSeq, at: Instant) -> Option<(usize, ExtSeq)>;
 
     /// Remembers a retransmission by its time. Drops finished ones at the front of the queue.
@@ -73,7 +74,7 @@ pub fn detect(records: &mut impl InFlight, criterion: LossCriterion) -> Option<I
 fn detect_lost_originals(records: &mut impl InFlight, criterion: LossCriterion) -> Option<Instant> {
     let mut next_search_at = None;
     let mut i = records.edge();
-    // Steps since the first record that waits.
+    // Records examined since the first one that is not due yet.
     let mut waiting = None;
     while let Some(fate) = records.fate(i) {
         match &mut waiting {
@@ -105,7 +106,7 @@ fn detect_lost_originals(records: &mut impl InFlight, criterion: LossCriterion) 
 
 fn detect_lost_resends(records: &mut impl InFlight, criterion: LossCriterion) -> Option<Instant> {
     let mut next_search_at = None;
-    // The first `n` entries are not due yet, or finished but behind one that is not due.
+    // The first `n` entries stay in the queue: the first of them is not due yet, and others may be finished.
     let mut n = 0;
     while let Some(&(start, at)) = records.resend_queue().get(n).filter(|_| n <= MAX_LOOKAHEAD) {
         let live = records.find_resent(start, at);
@@ -201,8 +202,8 @@ mod tests {
         LossCriterion { latest: sent(160, 99), timeout: Nanos::from_millis(50), now: MS(now) }
     }
 
-    // RFC 8985 §6.2 step 5: a record sent before the latest one that arrived is lost after its time, not
-    // before.
+    // RFC 8985 §6.2 step 5: a record sent before the latest one that arrived is lost at the end of its reordering time,
+    // not before.
     #[test]
     fn loss_search_resumes_at_its_edge() {
         use Fate::*;
@@ -244,7 +245,7 @@ mod tests {
         assert_eq!((records.lost.len(), records.edge), (0, 0));
     }
 
-    // RFC 8985 §6.2: retransmissions are lost by the time of the last transmission.
+    // RFC 8985 §6.2: the time of the last transmission decides whether a retransmitted record is lost.
     #[test]
     fn resent_record_is_lost_by_its_last_transmission_time() {
         let fates = vec![Fate::LostOrRetransmitted; 5];
@@ -263,7 +264,7 @@ mod tests {
         );
         assert_eq!(detect(&mut records, criterion(200)), None);
         assert_eq!((&records.lost[..], records.resent_numbers()), (&[0, 2, 3][..], vec![4]));
-        // Retransmitted again: the entry at the front is free for it.
+        // A further retransmission removes the finished entry at the front of the queue.
         records.resent_at[4] = None;
         records.resend(0, 300);
         assert_eq!(records.resent_numbers(), [0]);

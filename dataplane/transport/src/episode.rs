@@ -3,11 +3,11 @@
 //!
 //! # D-SACK
 //!
-//! A D-SACK, or a duplicate TSN of SCTP, reports data that arrived twice. It credits a range that was retransmitted in
-//! this episode, once. All other reports are ignored, because the network duplicates packets and a peer may report
-//! anything. Ignored are: data sent once, data retransmitted in an earlier episode, a block that covers more than was
-//! retransmitted, and a second report of the same range. When all retransmitted ranges are credited, the episode is
-//! undone (RFC 3708 §3 B.1), except
+//! A D-SACK, or a duplicate TSN of SCTP, reports data that arrived twice. A range that was retransmitted in this
+//! episode is credited by its first such report. All other reports are ignored, because the network duplicates packets
+//! and a peer may report anything. Ignored are reports of data sent once, of data retransmitted in an earlier episode,
+//! of a block that covers more than was retransmitted, and of a range already credited. When all retransmitted ranges
+//! are credited, the episode is undone (RFC 3708 §3 B.1), except
 //!
 //! - when a range was retransmitted more than once (A.3), or there were more ranges than are remembered;
 //! - when a retransmission may have been needed. If the network duplicates a retransmission that repaired a loss, its
@@ -24,7 +24,8 @@
 //! Then D-SACKs are proof if all of them are credited (A.4) and none came with the first report of its range
 //! (A.1).
 //!
-//! Boxed: a connection without losses has no episode. Memory is bounded by [`MAX_AWAITING_DSACK`].
+//! An episode is stored in a `Box`, because a connection without losses has none. Memory is bounded by
+//! [`MAX_AWAITING_DSACK`].
 
 use base::Instant;
 
@@ -42,7 +43,7 @@ const MAX_AWAITING_DSACK: usize = 128;
 /// A loss episode, from the first sign of loss until it has ended and can no longer prove spurious.
 #[derive(Clone, Debug)]
 pub struct Episode {
-    /// Congestion control before the episode.
+    /// The state of congestion control before the episode.
     pub prior: CongestionState,
     /// The proportional reduction (RFC 6937).
     pub prr: Prr,
@@ -54,7 +55,7 @@ pub struct Episode {
     pub by_timeout: bool,
     /// SND.NXT when the episode ended. No D-SACK for it can come once this is acknowledged.
     pub end_point: Option<ExtSeq>,
-    /// True if the episode was undone.
+    /// True once the episode was undone. It is not undone again.
     undone: bool,
     /// Time of the first retransmission.
     first_resent: Option<Instant>,
@@ -64,7 +65,8 @@ pub struct Episode {
     resend_needed: bool,
     /// True if a retransmitted segment arrived before any round trip was measured.
     unmeasured: bool,
-    /// True if the present acknowledgement is the first that reported that segment.
+    /// True if the present acknowledgement is the first that reported a retransmitted segment before any round trip was
+    /// measured.
     first_report: bool,
     /// True if a D-SACK reported a range that was not in `awaiting_dsack`.
     uncredited_dsack: bool,
@@ -80,7 +82,7 @@ pub enum Proof {
 }
 
 impl Episode {
-    /// Begins an episode with `prior` in force and `flight` bytes outstanding.
+    /// Begins an episode with `flight` bytes outstanding. `prior` is the congestion control state before it.
     pub fn new(prior: CongestionState, flight: u64, by_timeout: bool) -> Self {
         Episode {
             prior,
@@ -106,7 +108,7 @@ impl Episode {
             return;
         }
         self.first_resent.get_or_insert(now);
-        self.resend_needed |= sends > 2; // RFC 3708 §3 A.3
+        self.resend_needed |= sends > 2; // RFC 3708 §3 A.3: ambiguous if retransmitted more than once
         if self.awaiting_dsack.len() < MAX_AWAITING_DSACK || self.awaiting_dsack.touches(range) {
             self.awaiting_dsack.insert(range);
         } else {
@@ -136,7 +138,7 @@ impl Episode {
     pub fn on_d_sack(&mut self, range: Range) -> bool {
         let credited = self.awaiting_dsack.remove(range, MAX_AWAITING_DSACK);
         self.uncredited_dsack |= !credited;
-        self.resend_needed |= credited && self.first_report; // RFC 3708 §3 A.1
+        self.resend_needed |= credited && self.first_report; // RFC 3708 §3 A.1: the D-SACK came with the first report
         credited
     }
 
@@ -145,7 +147,8 @@ impl Episode {
     /// outstanding.
     pub fn proof(&self, echoed_ms: Option<u64>, resent_in_flight: bool) -> Option<Proof> {
         let first_resent_ms = self.first_resent.filter(|_| !self.undone)?.as_millis();
-        // RFC 3708 §3 B.1
+        // RFC 3708 §3 B.1: proof once all retransmitted ranges are credited, unless a retransmission may have been
+        // needed.
         let may_be_needed = self.resend_needed || (self.unmeasured && self.uncredited_dsack);
         if !may_be_needed && self.awaiting_dsack.is_empty() {
             return Some(Proof::DSack);

@@ -39,7 +39,7 @@ pub(crate) fn datagram(message: XfrmMessage, flags: u16, sequence: u32) -> Vec<u
     bytes
 }
 
-/// Returns a message of netlink itself whose body is an `i32`.
+/// Returns a message of type NLMSG_ERROR or NLMSG_DONE, whose body is an `i32`.
 pub(crate) fn numeric_message(kind: u16, flags: u16, sequence: u32, value: i32) -> Vec<u8> {
     let bytes = value.to_ne_bytes().to_vec();
     datagram(XfrmMessage::Other((kind, bytes)), flags, sequence)
@@ -74,8 +74,8 @@ pub(crate) fn protect(mut message: PolicyMessage, template: UserTemplate) -> Pol
     message
 }
 
-/// Returns the policies of both directions for tunnels between 192.0.2.1 (ours) and 192.0.2.2, for 10.`net`.0.0/16 and
-/// 10.200.0.0/16.
+/// Returns the outbound and the inbound policy of a tunnel from 192.0.2.1 (our end) to 192.0.2.2. The networks are
+/// 10.`net`.0.0/16 (ours) and 10.200.0.0/16.
 pub(crate) fn tunnel(net: u8, reqid: u32) -> [PolicyMessage; 2] {
     let (ours, theirs) = (format!("10.{net}.0.0/16"), "10.200.0.0/16");
     let out = template("192.0.2.1", "192.0.2.2", reqid, XFRM_MODE_TUNNEL);
@@ -110,7 +110,7 @@ pub(crate) fn encryption(text: &str, bytes: usize) -> XfrmAttrs {
     })
 }
 
-/// Returns both attributes of an authentication algorithm, as the kernel sends them.
+/// Returns both attributes that the kernel sends for an authentication algorithm, with the ICV length in `bits`.
 pub(crate) fn authentication(text: &str, bytes: usize, bits: u32) -> [XfrmAttrs; 2] {
     let (alg_key, alg_key_len) = (vec![KEY; bytes], bytes as u32 * 8);
     [
@@ -128,7 +128,7 @@ pub(crate) fn authentication(text: &str, bytes: usize, bits: u32) -> [XfrmAttrs;
     ]
 }
 
-/// Returns a tunnel mode SA without algorithm and sequence numbers.
+/// Returns a tunnel mode SA without algorithm, keys and sequence numbers.
 pub(crate) fn bare_sa(source: &str, destination: &str, spi: u32, reqid: u32) -> SaMessage {
     let mut message = SaMessage::default();
     let info = &mut message.user_sa_info;
@@ -157,7 +157,7 @@ pub(crate) fn inbound(spi: u32, reqid: u32) -> SaMessage {
     sa("192.0.2.2", "192.0.2.1", spi, reqid)
 }
 
-/// Adds ESN with these sequence numbers and a window of `window` packets.
+/// Adds ESN with these sent and received sequence numbers and a window of `window` packets.
 pub(crate) fn with_esn(mut message: SaMessage, oseq: u64, seq: u64, window: u32) -> SaMessage {
     message.user_sa_info.flags |= XFRM_STATE_ESN;
     message.nlas.retain(|nla| !matches!(nla, XfrmAttrs::ReplayState(_)));
@@ -208,7 +208,7 @@ pub(crate) enum ModelRequest {
 /// Entries, each with a number that is never reused.
 type Entries<T> = VecDeque<(u64, T)>;
 
-/// Policies and SAs, the newest first, and the datagrams in the mirror's socket.
+/// Policies and SAs, the newest first, and the datagrams that wait in the mirror's socket.
 #[derive(Default)]
 pub(crate) struct ModelKernel {
     pub(crate) policies: Entries<PolicyMessage>,
@@ -216,11 +216,11 @@ pub(crate) struct ModelKernel {
     pub(crate) defaults: UserPolicyDefault,
     /// True for a kernel older than 5.14.
     pub(crate) old: bool,
-    /// Error of XFRM_MSG_NEWAE; 0 for success.
+    /// Error number with which XFRM_MSG_NEWAE fails; 0 for success.
     pub(crate) refuse: i32,
-    /// Error of dumps; 0 for success.
+    /// Error number with which dumps fail; 0 for success.
     pub(crate) refuse_dumps: i32,
-    /// Entries of a dump per datagram.
+    /// Maximum number of dumped entries per datagram.
     pub(crate) chunk: usize,
     pub(crate) socket: VecDeque<Vec<u8>>,
     pub(crate) requests: Vec<ModelRequest>,
@@ -238,7 +238,7 @@ impl ModelKernel {
         self.next_sequence
     }
 
-    /// Sends a message of the monitor. Its sequence number is arbitrary.
+    /// Sends a monitor message, which is not part of a dump. Its sequence number is arbitrary.
     pub(crate) fn send(&mut self, message: XfrmMessage) {
         self.socket.push_back(datagram(message, 0, 1));
     }
@@ -452,7 +452,7 @@ impl ModelKernel {
         std::mem::take(&mut self.requests)
     }
 
-    /// Returns the last sequence number that an SA has sent, as recorded in the kernel.
+    /// Returns the last sequence number that the kernel has recorded as sent on an SA.
     pub(crate) fn oseq(&self, spi: u32) -> u64 {
         let (_, sa) = self.sas.iter().find(|(_, sa)| sa.user_sa_info.id.spi == spi).unwrap();
         let found = sa.nlas.iter().find_map(|nla| match nla {
@@ -507,7 +507,7 @@ pub(crate) fn refusals(events: &[Event]) -> Vec<String> {
     events.iter().filter_map(reason).collect()
 }
 
-/// netlink-packet-xfrm reads an attribute's bytes back as the same attribute, so the model's messages are the kernel's.
+/// A message that the model serializes parses back to an equal message.
 #[test]
 fn model_messages_round_trip_through_netlink_library() {
     let message = with_esn(outbound(256, 1), 5, 6, 64);

@@ -9,7 +9,7 @@ use xfrm::{Event, RefusedKind};
 
 use crate::kernel::*;
 
-/// Returns the list's entry of one policy, and the reasons of refusals.
+/// Mirrors one policy. Returns its entry in the data plane's list, and the reasons of refusals.
 fn mirror_one(message: ModifyMessage) -> (Option<Policy<ipsec::guard::Protection>>, Vec<String>) {
     let (_, _, events) = synced_mirror([message], []);
     let mut list = list(&events).0;
@@ -17,7 +17,7 @@ fn mirror_one(message: ModifyMessage) -> (Option<Policy<ipsec::guard::Protection
     (list.pop(), refusals(&events))
 }
 
-/// Asserts that a policy is refused for a reason with these words, and that its packets are dropped.
+/// Asserts that a policy is refused, that the reason contains `words`, and that its packets are dropped.
 fn is_dropped(message: ModifyMessage, words: &str) -> Policy<ipsec::guard::Protection> {
     let (policy, reasons) = mirror_one(message);
     let policy = policy.expect("in the list");
@@ -26,7 +26,7 @@ fn is_dropped(message: ModifyMessage, words: &str) -> Policy<ipsec::guard::Prote
     policy
 }
 
-/// Asserts that a policy is left out of the list, for a reason with these words.
+/// Asserts that a policy is left out of the list, and that the reason contains `words`.
 fn is_skipped(message: ModifyMessage, words: &str) {
     let (policy, reasons) = mirror_one(message);
     assert_eq!(policy, None);
@@ -124,7 +124,7 @@ fn actions_and_selectors_match_kernel_policies() {
     let [block, bypass, protect] = &list[..] else { panic!("{list:?}") };
     assert_eq!(block.direction, Some(Direction::In));
     assert_eq!(block.action, Action::Discard);
-    // Inbound: the source is the peer.
+    // For an inbound policy the source is the peer.
     assert_eq!(block.selector.remote, "10.3.0.0/16".parse().unwrap());
     assert_eq!(block.selector.local, "10.4.0.1/32".parse().unwrap());
     assert_eq!(block.selector.protocol, Some(6));
@@ -138,7 +138,7 @@ fn actions_and_selectors_match_kernel_policies() {
     assert_eq!(bypass.selector.remote, "10.2.0.0/16".parse().unwrap());
     assert_eq!(bypass.selector.protocol, None);
     assert_eq!(bypass.selector.local_ports, 0..=65535);
-    // Inner IPv6 packets in an IPv4 tunnel.
+    // IPv6 packets are protected by a tunnel over IPv4.
     assert_eq!(protect.action, Action::Protect(protections[0].protection));
     assert_eq!((protections[0].local, protections[0].remote), (ip("192.0.2.1"), ip("192.0.2.2")));
     assert_eq!(protections[0].to_string(), "tunnel 192.0.2.1 - 192.0.2.2, reqid 7");
@@ -171,7 +171,7 @@ fn policies_are_ordered_by_priority_then_age() {
     kernel.set_policy(again);
     kernel.set_policy(numbered(5, 5));
     assert_eq!(nets(&kernel.run(&mut mirror)), [3, 2, 4, 1, 5]);
-    // A dump yields the same list.
+    // A repeated dump causes no event, and a new mirror has the same order.
     mirror.request_dump();
     assert!(kernel.run(&mut mirror).is_empty());
     let mut fresh = xfrm::Mirror::new(CONFIG);
@@ -184,7 +184,7 @@ fn policy_changes_give_events_and_repeats_do_not() {
     let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     kernel.set_policy(outbound_policy());
     assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 3);
-    // Both forms of a deletion: with the whole policy, and with its index only.
+    // A deletion message contains either the whole policy or only its index.
     kernel.delete_policy(0);
     assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 2);
     let index = kernel.policies[0].1.user_policy_info.index;
@@ -192,7 +192,7 @@ fn policy_changes_give_events_and_repeats_do_not() {
     by_index.user_policy_id.index = index;
     kernel.send(XfrmMessage::DeletePolicy(by_index));
     assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 1);
-    // The kernel still has the policy: the next dump lists it.
+    // The model's kernel still has the policy, so the next dump lists it again.
     mirror.request_dump();
     assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 2);
     // A soft expiry has no effect; a hard expiry removes the policy.
@@ -249,10 +249,10 @@ fn marked_interface_and_offload_policies_are_skipped_with_reason() {
     let mut of_device = outbound_policy();
     of_device.user_policy_info.selector.ifindex = 3;
     is_skipped(of_device.clone(), "device 3");
-    // The device may be the appliance's TAP: a policy that protects applies to all devices.
+    // The device may be the appliance's TAP, so a policy that protects is applied as if it were for all devices.
     let of_device = protect(of_device, tunnel_template());
     assert!(matches!(mirror_one(of_device).0.unwrap().action, Action::Protect(_)));
-    // A mask that selects packets without a mark matches ours, so the policy must not be left out.
+    // Mark 0 selects packets without a mark, which includes ours: the policy must not be left out.
     let mut unmarked = protect(outbound_policy(), tunnel_template());
     unmarked.nlas.push(XfrmAttrs::Mark(Mark { value: 0, mask: 0xff }));
     assert!(matches!(mirror_one(unmarked).0.unwrap().action, Action::Protect(_)));
@@ -335,7 +335,7 @@ fn port_masks_are_exact_or_any() {
     let (policy, _) = mirror_one(with_ports(outbound_policy(), IPPROTO_UDP, 1000, 2000));
     let selector = policy.unwrap().selector;
     assert_eq!((selector.local_ports, selector.remote_ports), (1000..=1000, 2000..=2000));
-    // With a port mask, a policy that protects drops packets of all ports; a policy that lets pass is left out.
+    // With a port mask, a policy that protects drops packets of all ports; a policy that lets packets pass is left out.
     let mut masked = with_ports(outbound_policy(), IPPROTO_UDP, 1000, 2000);
     masked.user_policy_info.selector.sport_mask = 0xff00;
     let dropped = is_dropped(protect(masked.clone(), tunnel_template()), "masks of ports");
@@ -358,7 +358,7 @@ fn neighbour_discovery_passes_and_other_icmp_types_are_refused() {
     is_skipped(of_type(128, IPPROTO_ICMPV6), "types of ICMP");
     is_skipped(of_type(135, IPPROTO_ICMP), "types of ICMP");
     is_dropped(protect(of_type(128, IPPROTO_ICMPV6), tunnel_template()), "types of ICMP");
-    // All ICMPv6 types: no ports are needed.
+    // A policy for all ICMPv6 types needs no ports and is supported.
     let mut all = outbound_policy_v6();
     all.user_policy_info.selector.proto = IPPROTO_ICMPV6;
     assert_eq!(mirror_one(all).0.unwrap().selector.protocol, Some(58));
@@ -391,7 +391,7 @@ fn directions_and_selectors_share_one_protection() {
     assert!(later.iter().any(|info| info.protection == freed && info.reqid == 4), "{later:?}");
 }
 
-/// The situation between two updates of the policies of one CHILD_SA.
+/// A daemon updates the policies of one CHILD_SA one after the other, so at times they require the old and the new SPI.
 #[test]
 fn one_protection_may_require_two_spis() {
     let with_spi = |net, spi| {
@@ -463,7 +463,8 @@ fn messages_older_than_dump_do_not_keep_unlisted_policies() {
     let (mut kernel, mut mirror, _) = synced_mirror([], []);
     kernel.set_policy(outbound_policy());
     kernel.add_sa(inbound(256, 1));
-    // Both entries are deleted and the messages lost. ENOBUFS is reported before the datagrams that wait in the socket.
+    // Both entries are deleted, and the deletion messages are lost. The socket reports ENOBUFS before it returns the
+    // datagrams that wait in it, which are then out of date.
     kernel.policies.clear();
     kernel.sas.clear();
     mirror.request_dump();

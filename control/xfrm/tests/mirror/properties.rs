@@ -1,4 +1,4 @@
-//! Properties: no bytes make the mirror panic, and after any sequence of changes and losses it has the kernel's
+//! Properties: no bytes make the mirror panic. After any sequence of changes and losses the mirror has the kernel's
 //! entries.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,7 +53,8 @@ fn mirror_with_entries() -> Mirror {
 fn truncated_messages_are_counted() {
     for sample in samples() {
         for len in 0..sample.len() {
-            // A truncated datagram, and below a message that is too short for its type: both are counted as malformed.
+            // A truncated datagram is counted as malformed. With a matching length field, the same bytes are a message
+            // too short for its type, which must not panic.
             let mut mirror = mirror_with_entries();
             mirror.input(&sample[..len]);
             assert_eq!(mirror.counters().malformed, u64::from(len > 0));
@@ -99,11 +100,11 @@ enum ModelStep {
     },
     DeleteSa(usize),
     FlushSas,
-    /// Some datagrams reach the mirror, and some requests the kernel.
+    /// Delivers up to this many requests to the kernel or datagrams to the mirror.
     Deliver(u8),
-    /// The oldest outbound SA requests sequence numbers, and the newest one reports its use.
+    /// The oldest outbound SA requests sequence numbers, and the newest SA of either direction reports its use.
     Use,
-    /// All but the first datagrams in the socket are lost (their number is given). The mirror is notified before it
+    /// All datagrams in the socket after this many are lost, except those of a dump. The mirror is notified before it
     /// reads the others.
     Overrun(usize),
     /// ddpd ends and starts again.
@@ -136,11 +137,11 @@ struct LiveSa {
     serial: u32,
 }
 
-/// An SA's soft lifetime in packets is its serial number times this, which identifies the SA in events. Fewer packets
-/// are used per SA.
+/// The soft lifetime of an SA is its serial number times this number of packets, which identifies the SA in events.
+/// Each SA uses fewer packets.
 const PACKETS: u64 = 1_000_000;
 
-/// The kernel, the mirror, its events so far, and the sequence numbers used with each key.
+/// The kernel, the mirror, the state that its events have reported, and the sequence numbers used with each key.
 struct ModelWorld {
     kernel: ModelKernel,
     mirror: Mirror,
@@ -287,7 +288,8 @@ impl ModelWorld {
         }
     }
 
-    /// Asserts that no number is used twice with one key, and that the kernel has recorded it as sent.
+    /// Asserts that none of the numbers `first` to `last` was used before with the same key, and that the kernel has
+    /// recorded them as sent.
     fn record_sent(&mut self, id: SaId, made: u32, first: u64, last: u64) {
         self.last.insert(id, last);
         let ranges = self.used.entry(made).or_default();

@@ -54,7 +54,7 @@ fn acquire_has_selector_of_policy_and_flow() {
     kernel.run(&mut mirror);
     let [message] = &acquires(&mut kernel)[..] else { panic!() };
     let acquire = &message.acquire;
-    // The acquire message names the policy that matches the flow, one of two of the protection.
+    // The acquire message contains the policy that matches the flow; the protection has two policies.
     let (_, policy) = kernel
         .policies
         .iter()
@@ -230,7 +230,7 @@ fn usage_is_reported_with_reserved_sequence_number() {
     mirror.report_usage(id, 2, 300, 7, 8888);
     mirror.reserve_sequence(id);
     kernel.take_requests();
-    // In either order of the requests, the recorded number never decreases.
+    // The recorded number does not decrease with either of the two requests.
     while let Some(request) = mirror.poll_transmit() {
         kernel.handle_request(&request);
         assert_eq!(kernel.oseq(300), 2005);
@@ -246,7 +246,7 @@ fn usage_is_reported_with_reserved_sequence_number() {
     let Some(XfrmAttrs::ReplayStateEsn(replay)) = state.nlas.first() else { panic!("{state:?}") };
     assert_eq!((replay.oseq, replay.bmp_len, replay.replay_window), (2005, 4, 128));
     assert_eq!(replay.bmp, [0; 4]);
-    // Use of a replaced SA is neither lost nor counted twice.
+    // When an SA is replaced, its use is neither lost nor counted twice.
     let mut update = kernel.sas[0].1.clone();
     update.user_sa_info.flags |= XFRM_STATE_NOECN;
     kernel.send(XfrmMessage::UpdateSa(update));
@@ -261,7 +261,7 @@ fn usage_is_reported_with_reserved_sequence_number() {
 fn state_update_keeps_unchanged_kernel_values() {
     let (mut kernel, mut mirror, _) =
         synced_mirror(tunnel(1, 1), [with_esn(outbound(300, 1), 5, 0, 128)]);
-    // The message of an update contains the times and the window of the request, not of the kernel.
+    // The message of an update contains the times and the window of the daemon's request, not those of the kernel.
     let mut update = with_esn(outbound(300, 1), 0, 0, 64);
     update.user_sa_info.lifetime_cur.add_time = 5000;
     kernel.send(XfrmMessage::UpdateSa(update));
@@ -340,7 +340,7 @@ fn ids_of_removed_sas_are_ignored() {
     kernel.delete_sa(0);
     mirror.input(&kernel.socket.pop_front().unwrap());
     assert!(matches!(mirror.poll_event(), Some(Event::RemoveSa { .. })));
-    // Requests queued for the SA are not sent, nor are later ones.
+    // After the removal neither queued nor new requests of the SA are sent.
     mirror.reserve_sequence(id);
     mirror.report_usage(id, 1, 1, 1, 1);
     mirror.expire(id, true);

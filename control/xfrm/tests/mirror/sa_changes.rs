@@ -1,4 +1,4 @@
-//! SAs that are added, replaced and removed, also as seen by a dump.
+//! SAs that are added, replaced and removed, as seen in monitor messages and in dumps.
 
 use ipsec::policy::Direction;
 use netlink_packet_xfrm::constants::*;
@@ -25,7 +25,7 @@ fn sa_is_added_and_removed_with_its_policy() {
     assert_eq!(removed_ids, ids);
     // SAs are removed before the policies change.
     assert!(matches!(events.last(), Some(Event::Policies { .. })));
-    // After the policies return, the SAs have new identifiers, and no sequence number is used twice.
+    // When the policies are added again, the SAs get new identifiers, and no sequence number is used twice.
     tunnel(1, 1).into_iter().for_each(|policy| kernel.set_policy(policy));
     let second = added_sas(&kernel.run(&mut mirror));
     let out = second.iter().find(|added| added.direction == Direction::Out).unwrap();
@@ -162,7 +162,7 @@ fn changed_encapsulation_replaces_sa_and_continues_numbers() {
     let (mut kernel, mut mirror, events) =
         synced_mirror(tunnel(1, 1), [with(outbound(300, 1), udp(1))]);
     let before = &added_sas(&events)[0];
-    // The sequence numbers in an update are not those of the kernel.
+    // The sequence numbers in an update are those of the daemon's request, not the kernel's.
     let update = with(outbound(300, 1), udp(2));
     kernel.send(XfrmMessage::UpdateSa(update));
     let events = kernel.run(&mut mirror);
@@ -201,7 +201,7 @@ fn new_keys_replace_sa_on_add_but_not_on_update() {
     kernel.run(&mut mirror);
     kernel.send(XfrmMessage::UpdateSa(keyed(2)));
     assert!(kernel.run(&mut mirror).is_empty());
-    // The message of the deletion is lost. The sequence numbers are those of the new keys.
+    // The deletion message is lost, so the addition replaces the SA. The sequence numbers start anew with the new keys.
     kernel.send(XfrmMessage::AddSa(keyed(2)));
     let events = kernel.run(&mut mirror);
     assert_eq!(removed_ids(&events), [first]);
@@ -255,7 +255,8 @@ fn sa_readded_during_dump_is_kept() {
             },
         }
     }
-    // The deletion's message is lost, and the dump does not list the newer SA.
+    // The deletion message is lost. The SA is deleted before the dump reaches it, and added again, so the dump does not
+    // list it.
     mirror.input(&kernel.socket.pop_front().unwrap());
     kernel.delete_sa(1);
     kernel.socket.clear();
@@ -279,7 +280,7 @@ fn monitor_message_with_dump_sequence_is_not_part_of_dump() {
             None => mirror.input(&kernel.socket.pop_front().unwrap()),
         }
     }
-    // The message is older than the dump, which does not list the SA.
+    // The message was sent before the dump, which does not list the SA.
     let stale = datagram(XfrmMessage::AddSa(inbound(400, 1)), 0, last);
     kernel.socket.push_front(stale);
     kernel.run(&mut mirror);
@@ -297,7 +298,7 @@ fn the_newest_sa_is_added_last() {
 #[test]
 fn outbound_sa_seen_in_update_needs_dump_before_use() {
     let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
-    // The SA has sent 5000 packets before; the message of its update does not contain that number.
+    // The SA has sent 5000 packets before. The update message does not contain this number.
     kernel.add_sa(with_replay(outbound(300, 1), 5000, 0));
     kernel.socket.clear();
     kernel.send(XfrmMessage::UpdateSa(outbound(300, 1)));

@@ -44,7 +44,7 @@ pub(crate) fn warning_count(events: &[Event]) -> usize {
     events.iter().filter(|event| matches!(event, Event::Warning(_))).count()
 }
 
-/// Returns the only SA that is added for the policies of [`tunnel`].
+/// Mirrors one SA with the policies of [`tunnel`]. Asserts that it is added, and returns it.
 fn mirror_one(message: ModifyMessage) -> AddedSa {
     let (_, _, events) = synced_mirror(tunnel(1, 1), [message]);
     let mut added = added_sas(&events);
@@ -61,7 +61,7 @@ fn is_refused(message: ModifyMessage, words: &str) {
     assert_eq!((info.id, info.refused.as_ref()), (None, reasons.first()));
 }
 
-/// Returns an inbound SA with these attributes instead of AES-GCM.
+/// Returns an inbound SA with these algorithm attributes, and without AES-GCM.
 pub(crate) fn sa_with_keys(attributes: impl IntoIterator<Item = XfrmAttrs>) -> ModifyMessage {
     let mut message = bare_sa("192.0.2.2", "192.0.2.1", 256, 1);
     message.nlas.push(XfrmAttrs::ReplayState(Replay::default()));
@@ -84,7 +84,7 @@ fn sa_direction_and_endpoints_follow_policy() {
     }
     assert_eq!(outbound.sequence, SequenceState::Outbound { first: 1, numbers: 1000 });
     assert_eq!(inbound.sequence, SequenceState::Inbound { highest: 0, window: 1024 });
-    // The policies precede the SAs.
+    // The event with the policies precedes those with the SAs.
     assert!(matches!(events[0], Event::Policies { .. }));
     let infos: Vec<_> = mirror.sas().collect();
     assert_eq!(infos[0].id, Some(outbound.id));
@@ -190,7 +190,7 @@ fn sa_flags_set_parameters() {
     message.user_sa_info.flags = XFRM_STATE_NOECN | XFRM_STATE_NOPMTUDISC | XFRM_STATE_DECAP_DSCP;
     let got = tunnel(with(message, XfrmAttrs::ExtraFlags(XFRM_SA_XFLAG_DONT_ENCAP_DSCP)));
     assert_eq!((got.ecn, got.fragments, got.dscp), (false, Fragments::Allowed, Some(0)));
-    // A mark's mask that matches packets without a mark.
+    // Mark 0 matches packets without a mark, so the SA is accepted.
     tunnel(with(inbound(256, 1), XfrmAttrs::Mark(Mark { value: 0, mask: 1 })));
 }
 
@@ -221,7 +221,7 @@ fn udp_encapsulation_has_local_port_first() {
     let both = Encapsulation { source: 4500, destination: 61000 };
     let out = mirror_one(with(outbound(256, 1), udp(4500, 61000)));
     assert_eq!(out.parameters.encapsulation, Some(both));
-    // Inbound SAs have the ports of received packets.
+    // The kernel's inbound SA has the ports of received packets: the source port is the peer's.
     let back = mirror_one(with(inbound(256, 1), udp(61000, 4500)));
     assert_eq!(back.parameters.encapsulation, Some(both));
 }
@@ -249,7 +249,8 @@ fn windows_and_sequence_numbers_continue() {
     assert_eq!(inbound_of(large), SequenceState::Inbound { highest: 0, window: 4096 });
     let short = with_replay(inbound(256, 1), 0, 99);
     assert_eq!(inbound_of(short), SequenceState::Inbound { highest: 99, window: 1024 });
-    // A large window without ESN: the high half is not part of the sequence number.
+    // The kernel uses the 64-bit state for a large window without ESN. The high half is then not part of the sequence
+    // number.
     let mut wide = with_esn(inbound(256, 1), 0, 1 << 32 | 8, 64);
     wide.user_sa_info.flags &= !XFRM_STATE_ESN;
     let added = mirror_one(wide);
@@ -258,7 +259,7 @@ fn windows_and_sequence_numbers_continue() {
     let added = mirror_one(with_esn(outbound(256, 1), 1 << 33, 0, 64));
     assert_eq!(added.sequence, SequenceState::Outbound { first: (1 << 33) + 1, numbers: 1000 });
     assert!(added.parameters.esn);
-    // Near the end fewer numbers are left, or none.
+    // Near the end of the number space fewer numbers are left, or none.
     let last = with_replay(outbound(256, 1), u32::MAX - 2, 0);
     assert_eq!(
         mirror_one(last).sequence,

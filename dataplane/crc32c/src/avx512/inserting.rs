@@ -1,7 +1,7 @@
-//! The pass of a copy with words inserted between the bytes of its source.
+//! One pass that copies, inserts words between the bytes of the source, and computes CRC and sum of the copy.
 //!
-//! All data is in whole words of four bytes. The first step has four vectors, too: those in front of the
-//! message are zeros and not accessed.
+//! All data is in whole words of four bytes. The first step has four vectors, too. Those of its words that are in front
+//! of the message are zero, and memory is not accessed for them.
 //!
 //! ```text
 //!   |0 0 0 0|0 0 0 h|vector|vector|   |4 vectors| ... |4 vectors|
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A step has 64 words. From the first inserted word on, every second step has one, at the same position in the step.
-//! Source bytes behind an inserted word are read 4 bytes in front of their position in the copy.
+//! In a step with an inserted word, the source bytes behind this word are read from 4 bytes earlier.
 
 use core::arch::x86_64::*;
 
@@ -22,11 +22,12 @@ const STEPS_PER_INSERT: usize = Inserts::INTERVAL / STEP_LEN;
 
 const _: () = assert!(Inserts::INTERVAL.is_multiple_of(STEP_LEN));
 
-/// Returns the CRC, and with `SUM` the folded sum of little-endian words, of a copy of `len` bytes.
+/// Writes a copy of `len` bytes, with words inserted. Returns its CRC, and with `SUM` the folded sum of its
+/// little-endian words.
 ///
 /// # Safety
-/// The CPU supports the features that the engine is compiled for. `len` and the position of the first word are
-/// multiples of 4, `len` at least 4 and at most [`MAX_SUM_LEN`](crate::pass::MAX_SUM_LEN). [`Inserts::source_len`]
+/// The CPU supports the features that the engine is compiled for. `len` and the offset of the first inserted word are
+/// multiples of 4; `len` is at least 4 and at most [`MAX_SUM_LEN`](crate::pass::MAX_SUM_LEN). [`Inserts::source_len`]
 /// bytes may be read at `src`, and `len` written at `dst`, without overlap.
 #[target_feature(
     enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,avx512vnni,vpclmulqdq,pclmulqdq,sse4.2"
@@ -38,10 +39,10 @@ pub(crate) unsafe fn pass<const SUM: bool>(
     len: usize,
     inserts: Inserts,
 ) -> (u32, u16) {
-    // Bytes of the first step in front of the message.
+    // Bytes of the first step that are in front of the message.
     let lead = len.next_multiple_of(STEP_LEN) - len;
     let place = inserts.first_offset().saturating_add(lead) % STEP_LEN;
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees the same conditions.
     unsafe {
         match place / VECTOR {
             0 => pass_at::<SUM, 0>(crc, src, dst, len, inserts),
@@ -79,7 +80,7 @@ unsafe fn pass_at<const SUM: bool, const VECTOR_OF_WORD: usize>(
     let (mut sums, by) = (Sums::new(), step_factors());
 
     let first = lead / Inserts::LEN;
-    // SAFETY: the mask selects the words behind `lead`, which are in the message.
+    // SAFETY: the mask selects the words behind the `lead` bytes: these words are in the message.
     let mut acc = unsafe { words.step::<true, VECTOR_OF_WORD>(!0 << first) };
     if SUM {
         sums.add_all(&acc);
@@ -90,7 +91,7 @@ unsafe fn pass_at<const SUM: bool, const VECTOR_OF_WORD: usize>(
         *vector = _mm512_xor_si512(*vector, state);
     }
     for _ in 1..steps {
-        // SAFETY: every step but the first is inside the message.
+        // SAFETY: all steps after the first are completely inside the message.
         let new = unsafe { words.step::<false, VECTOR_OF_WORD>(!0) };
         if SUM {
             sums.add_all(&new);
@@ -100,9 +101,9 @@ unsafe fn pass_at<const SUM: bool, const VECTOR_OF_WORD: usize>(
     (reduce_lanes(acc), if SUM { message_sum(sums.total().into(), lead) } else { 0 })
 }
 
-/// Remaining steps of the copy, and remaining words to insert.
+/// State of the copy: positions of the next step, and the next word to insert.
 struct InsertingCopy {
-    /// Source of the next step's words up to its inserted word.
+    /// Source of the first word of the next step.
     from: *const u8,
     to: *mut u8,
     /// Number of steps before the one with the next inserted word.
@@ -113,8 +114,8 @@ struct InsertingCopy {
 }
 
 impl InsertingCopy {
-    /// Copies the next step and returns it. With `FIRST`, copies only those of its 64 words that are in
-    /// `message`.
+    /// Copies the next step and returns its words. With `FIRST`, copies only those of its 64 words that the mask
+    /// `message` selects.
     ///
     /// # Safety
     /// As for [`pass`].
@@ -142,8 +143,8 @@ impl InsertingCopy {
             }
             let (from, to) = (from.wrapping_add(i * VECTOR), to.wrapping_add(i * VECTOR));
             let behind = from.wrapping_sub(Inserts::LEN);
-            // SAFETY: the masks leave words of the message only, at their position or, behind the inserted
-            // word, one word before it. Without a mask the whole vector is inside the message.
+            // SAFETY: with `FIRST`, the masks select only words inside the message; without it, the whole vector is
+            // inside. Words behind the inserted word are read one word earlier, where the source has them.
             unsafe {
                 *vector = if !has_word || i < VECTOR_OF_WORD {
                     load::<FIRST>(inside, from)
@@ -173,7 +174,7 @@ impl InsertingCopy {
 #[target_feature(enable = "avx512f")]
 #[inline]
 unsafe fn load<const MASKED: bool>(mask: u16, from: *const u8) -> __m512i {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees the same conditions.
     unsafe {
         match MASKED {
             true => _mm512_maskz_loadu_epi32(mask, from.cast()),

@@ -1,5 +1,5 @@
-//! A minimal LLP that meets RFC 5041 §3: numbered units with a CRC, acknowledged individually and retransmitted
-//! until then. It shows that an LLP can pass the suite, and how it uses the interface.
+//! A minimal LLP that meets RFC 5041 §3. Its units have a number and a CRC, and each is retransmitted until it is
+//! acknowledged. It serves as the example of an LLP that uses the interface and passes the suite.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,7 +11,7 @@ use crate::*;
 
 /// Maximum number of units in flight.
 const WINDOW: usize = 8;
-/// Rounds without an acknowledgement after which the connection is lost.
+/// Maximum number of rounds of retransmission without an acknowledgement. After one more the connection is lost.
 const MAX_IDLE_ROUNDS: usize = 20;
 const QUEUE: QueueConfig = QueueConfig { qn: MESSAGE_QUEUE, buffers: 32, buffer_size: 4096 };
 const REGION: u64 = 256 * 1024;
@@ -32,8 +32,8 @@ struct End {
     faults: VecDeque<Fault>,
     events: Vec<Event>,
     next_key: u64,
-    /// ULPDUs in flight by key: token, payload bytes, true if acknowledged. Acknowledged ones stay until those before
-    /// them are acknowledged, too.
+    /// ULPDUs in flight by key: token, payload bytes, true if acknowledged. An acknowledged ULPDU stays until all
+    /// before it are acknowledged, too.
     in_flight: BTreeMap<u64, (UlpduToken, usize, bool)>,
     fin: Option<(u64, bool)>,
     /// All keys below this one have arrived.
@@ -53,7 +53,7 @@ pub(super) struct MemoryPair<const RDMAP: bool> {
     cut: bool,
 }
 
-/// Computes the CRC bit by bit; a test needs no speed.
+/// Computes the CRC bit by bit, which is fast enough for a test.
 fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32, _| crc >> 1 ^ if crc & 1 != 0 { 0x82f6_3b78 } else { 0 };
     !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
@@ -102,7 +102,7 @@ impl End {
         }
     }
 
-    /// Returns new units, as many as the window allows.
+    /// Returns new data units, as many as the window allows, and the FIN once all data are sent.
     fn send(&mut self) -> Vec<Unit> {
         let mut units = Vec::new();
         while self.up && self.in_flight.len() < WINDOW {
@@ -120,7 +120,7 @@ impl End {
         units
     }
 
-    /// Returns the unacknowledged units, framed again.
+    /// Returns the unacknowledged units for retransmission.
     fn retransmit(&self) -> Vec<Unit> {
         let data = self.in_flight.iter().filter(|(_, (_, _, acked))| !acked);
         let mut units: Vec<Unit> = data.map(|(key, _)| self.frame(*key)).collect();
@@ -139,10 +139,10 @@ impl End {
         Unit::Data { key, crc: crc32c(&bytes), bytes }
     }
 
-    /// Receives a unit; returns the acknowledgement, if any.
+    /// Receives a unit. Returns the acknowledgement to send, if any.
     fn receive(&mut self, unit: Unit) -> Option<Unit> {
         match unit {
-            // RFC 5041 §3 (6)
+            // RFC 5041 §3 (6): a unit with a wrong CRC is dropped.
             Unit::Data { bytes, crc, .. } if crc32c(&bytes) != crc => None,
             Unit::Data { key, bytes, .. } => self.on_data(key, &bytes),
             Unit::Fin { key } => {
@@ -198,7 +198,8 @@ impl End {
         }
     }
 
-    /// Acts as the ULP: takes events, posts buffers, sends the last message.
+    /// Acts as the ULP: takes events, reposts buffers, and posts the last message after an error. Shuts the end down
+    /// when both directions are closed.
     fn run_ulp(&mut self) {
         while let Some(event) = self.stream.poll_event() {
             let event = match event {
@@ -218,7 +219,7 @@ impl End {
             }
             self.events.extend(event);
         }
-        // RFC 5041 §3 (10)
+        // RFC 5041 §3 (10): the connection ends with its only stream.
         if self.peer_fin && self.fin.is_some_and(|(_, acked)| acked) {
             self.shut_down();
         }
@@ -384,7 +385,7 @@ fn as_rdmap(message: Message<VecMemory>) -> WorkRequest<VecMemory> {
     }
 }
 
-/// Translates RDMAP's events to those that the suite checks. Terminates are internal to RDMAP.
+/// Translates RDMAP's events to the DDP events that the suite checks. A received Terminate has none.
 fn as_ddp(event: rdmap::Event) -> Option<Event> {
     Some(match event {
         rdmap::Event::Received { data, .. } => {

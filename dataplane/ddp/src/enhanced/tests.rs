@@ -1,4 +1,4 @@
-//! The negotiation in both roles.
+//! Tests of the negotiation in both roles.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn depths(ird: u16, ord: u16) -> Depths {
 }
 
 /// RFC 6581 §9.1: the responder's IRD covers the initiator's ORD as far as possible, and its ORD is at most the
-/// initiator's IRD. 0x3FFF is echoed and changes nothing.
+/// initiator's IRD. 0x3FFF is echoed and does not limit the responder's value.
 #[test]
 fn responder_limits_ord_to_initiators_ird() {
     let local = depths(16, 8);
@@ -39,7 +39,7 @@ fn responder_limits_ord_to_initiators_ird() {
     }
 }
 
-/// RFC 6581 §9.1: the initiator's IRD is below `required_ord`.
+/// RFC 6581 §9.1: a request whose IRD is below `required_ord` is rejected.
 #[test]
 fn responder_with_unmet_required_ord_rejects() {
     let enhanced = Enhanced { required_ord: 3, ..Enhanced::default() };
@@ -50,7 +50,8 @@ fn responder_with_unmet_required_ord_rejects() {
     assert!(build_reply(&repr(NO_LIMIT, 9, None), depths(9, 9), &enhanced).is_ok());
 }
 
-/// RFC 6581 §9.2: A is echoed with the common messages. Without a common one, the accepted messages are listed.
+/// RFC 6581 §9.2: A is echoed with the common messages. Without a common message, the reply lists those that the
+/// responder accepts.
 #[test]
 fn responder_lists_common_ready_to_receive_messages() {
     let accepted = |asked: RtrSet, ours: RtrSet, ird: u16| {
@@ -81,8 +82,8 @@ fn rtr_read_raises_responders_ird_to_one() {
     assert_eq!(reply.ird, 0);
 }
 
-/// RFC 6581 §9.2: "at least one RTR indication option", for any configuration: A = 1 never comes with B = C = D
-/// = 0.
+/// RFC 6581 §9.2: "at least one RTR indication option". In any configuration, a frame with flag A set has at least one
+/// of the flags B, C and D.
 #[test]
 fn negotiation_always_offers_an_rtr_message() {
     let all = [READ, WRITE, SEND, RtrSet::ALL, RtrSet::default()];
@@ -122,8 +123,8 @@ fn initiator_without_ord_sends_the_offered_rtr_read() {
     assert_eq!((agreed.readiness, agreed.depths), (Readiness::SendsRtr(Rtr::Write), depths(4, 0)));
 }
 
-/// RFC 6581 §9.1: ORD at most the responder's IRD; 0x3FFF changes nothing; more Reads than this end accepts are
-/// code 6.
+/// RFC 6581 §9.1: the initiator's ORD is at most the responder's IRD, and 0x3FFF does not limit it. A responder that
+/// would issue more Reads than this end accepts causes error code 6.
 #[test]
 fn initiator_limits_ord_to_responders_ird() {
     let (asked, here) = (repr(8, 16, None), depths(8, 16));
@@ -143,7 +144,7 @@ fn initiator_limits_ord_to_responders_ird() {
     }
 }
 
-/// RFC 6581 §9.2: the initiator picks a common message; without one the error is code 7.
+/// RFC 6581 §9.2: the initiator sends a common message; if there is none, the error code is 7.
 #[test]
 fn initiator_sends_its_preferred_common_rtr_message() {
     let pick = |ours: Option<RtrSet>, theirs: Option<RtrSet>, ird: u16, order: [Rtr; 3]| {
@@ -159,13 +160,13 @@ fn initiator_sends_its_preferred_common_rtr_message() {
     assert_eq!(pick(all, Some(SEND), 4, ORDER), Ok(Readiness::SendsRtr(Rtr::Send)));
     assert_eq!(pick(Some(WRITE), Some(READ), 4, ORDER), Err(NegotiationError::NoRtr));
     assert_eq!(pick(all, Some(RtrSet::default()), 4, ORDER), Err(NegotiationError::NoRtr));
-    // The connection models differ.
+    // The ends use different connection models.
     assert_eq!(pick(all, None, 4, ORDER), Err(NegotiationError::NoRtr));
     assert_eq!(pick(None, all, 4, ORDER), Ok(Readiness::ClientServer));
     assert_eq!(NegotiationError::NoRtr.code(), 7);
 }
 
-/// For all values, each end's ORD is at most the other's IRD.
+/// For all values, each end's ORD is at most the other's IRD, unless 0x3FFF lifts the limit.
 #[test]
 fn negotiated_depths_fit_both_ends() {
     let some = [0, 1, 4, 16, 200, NO_LIMIT];

@@ -1,4 +1,5 @@
-//! Reasons for the end of a stream: those common to all LLPs, and those of one LLP in a type of its own.
+//! Reasons for the end of a stream: those that are common to all LLPs, and those that each LLP defines in a type of its
+//! own.
 
 use core::fmt::{self, Debug, Display};
 
@@ -12,14 +13,14 @@ use crate::message::Failure;
 use crate::rdmap;
 use crate::ulp::{Origin, Ulp};
 
-/// Reasons that an LLP adds. They display as a sentence for people.
+/// Reasons that an LLP adds. `Display` writes a sentence for people.
 pub trait LowerReason: Clone + PartialEq + Debug + Display {
     /// Name of the stream's carrier, as in "X refused by the peer".
     const CARRIER: &'static str;
-    /// Sentence for people: this end's reaction to a peer that does not close in time.
+    /// Sentence for people that says how this end reacted to a peer that did not close in time.
     const LINGER_TEXT: &'static str;
 
-    /// Returns the error numbers, where the specifications have them for the reason.
+    /// Returns the error numbers, if the specifications define them for the reason.
     fn numbers(&self) -> Option<ErrorNumbers>;
 
     /// Returns the party that caused the end.
@@ -29,7 +30,8 @@ pub trait LowerReason: Clone + PartialEq + Debug + Display {
     fn name(&self) -> &'static str;
 }
 
-/// Reason for the end of a stream: its first cause. Later errors do not replace it.
+/// Reason for the end of a stream, normally its first cause. An error replaces the reason of a graceful close in
+/// progress ([`Lifecycle::fail_by_error`](super::Lifecycle::fail_by_error)).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason<L> {
     /// Closed gracefully, this end first.
@@ -42,7 +44,7 @@ pub enum CloseReason<L> {
     Idle,
     /// The peer did not close its direction in time after this end had closed its own gracefully.
     PeerLingers,
-    /// The protection that this end requires of the stream's packets was missing for too long.
+    /// The IPsec protection that this end requires for the stream's packets was missing for too long.
     NotProtected,
     /// The ULP did not close in time after the peer had closed its direction.
     UlpTimeout,
@@ -73,11 +75,11 @@ pub enum CloseReason<L> {
         /// Bytes of the Terminate.
         len: usize,
     },
-    /// The peer found an error, or had one of its own, and reported it (RFC 5040 §7).
+    /// The peer sent a Terminate, for an error that it found or had itself (RFC 5040 §7).
     Terminated(Box<rdmap::Terminate>),
-    /// DDP ended the stream without a peer's error of RFC 5041 §7.2.
+    /// DDP ended the stream, not for an error of RFC 5041 §7.2.
     DdpFailed(Failure),
-    /// A reason of the LLP.
+    /// A reason that the LLP defines.
     Lower(L),
 }
 
@@ -93,7 +95,8 @@ impl<L> CloseReason<L> {
         matches!(self, CloseReason::LocalShutdown | CloseReason::PeerShutdown)
     }
 
-    /// Returns the stream's error or the peer's Terminate, once all earlier segments have arrived.
+    /// Returns the stream's error or the peer's Terminate as a reason; `None` if there is neither, or if earlier
+    /// segments are still missing.
     #[inline]
     pub fn from_stream<M: RegionMemory>(stream: &Ulp<M>) -> Option<Self> {
         if let Some(error) = stream.error() {
@@ -115,7 +118,7 @@ impl<L> CloseReason<L> {
 }
 
 impl<L: LowerReason> CloseReason<L> {
-    /// Returns the error numbers, where the specifications have them for the reason.
+    /// Returns the error numbers, if the specifications define them for the reason.
     pub fn numbers(&self) -> Option<ErrorNumbers> {
         match self {
             CloseReason::Ddp(error) => Some(error.code.numbers()),

@@ -1,4 +1,4 @@
-//! State after each call, and the reason that is reported.
+//! Tests of the state after each call, and of the reported reason.
 
 use core::fmt;
 
@@ -11,7 +11,7 @@ use crate::rdmap;
 use crate::ulp::UlpConfig;
 use crate::{BufferPool, Origin, PdId, StreamId, VecMemory};
 
-/// The only reason of a lower layer for tests.
+/// The only reason of the lower layer in these tests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Lost;
 
@@ -111,7 +111,7 @@ fn deadline_outcome_depends_on_state_and_progress() {
     );
 }
 
-/// RFC 5041 §6.2.1: a half-closed stream waits for its ULP, for a bounded time without progress.
+/// RFC 5041 §6.2.1: a half-closed stream waits for its ULP, but only for a limited time without progress.
 #[test]
 fn half_closed_stream_waits_for_its_ulp() {
     let half_closed = |timeout, progress| {
@@ -188,7 +188,7 @@ fn close_reasons_read_as_sentences() {
     );
 }
 
-/// Each reason: its name, its numbers, its origin, whether the end was graceful, and its text.
+/// Checks name, numbers, origin, gracefulness and text of each reason.
 #[test]
 fn each_close_reason_has_name_numbers_and_origin() {
     use CloseReason::*;
@@ -290,7 +290,7 @@ fn each_close_reason_has_name_numbers_and_origin() {
     }
 }
 
-/// A lifecycle takes 16 bytes of every stream.
+/// Each stream contains a lifecycle, so its size matters.
 #[test]
 fn lifecycle_size_is_bounded() {
     assert!(size_of::<TestLifecycle>() <= 16);

@@ -1,4 +1,4 @@
-//! Access checks of RFC 5040 §7.2 for a peer's request: the STag and its bytes.
+//! Access checks of a peer's Read Request or atomic (RFC 5040 §7.2): STag, rights and bounds.
 
 use wire::{Stag, TaggedOffset};
 
@@ -6,15 +6,15 @@ use crate::error::{Field, Mismatch};
 use crate::rdmap::ErrorCode;
 use crate::stag::{Access, PdId, StagEntry, StagTable, StreamId};
 
-/// Identity of a stream for an STag's association (RFC 5041 §8.2).
+/// A stream and its protection domain, compared with those that an STag is associated with (RFC 5041 §8.2).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamIdentity {
     pub(crate) pd: PdId,
     pub(crate) stream: StreamId,
 }
 
-/// Returns the STag's entry, which contains the `len` bytes (at least one) from `to` on, and their offset in its
-/// memory.
+/// Checks that the stream may access `len` bytes (at least one) from `to` on with the rights `needed`. Returns the
+/// STag's entry and the offset of the first byte in the entry's memory.
 pub(crate) fn locate<M: crate::memory::RegionMemory>(
     stags: &StagTable<M>,
     identity: StreamIdentity,
@@ -23,11 +23,11 @@ pub(crate) fn locate<M: crate::memory::RegionMemory>(
     len: u32,
     needed: Access,
 ) -> Result<(&StagEntry<M>, u64), (ErrorCode, Mismatch)> {
-    // RFC 5040 §7.2 (4a)
+    // RFC 5040 §7.2 (4a): the STag is valid.
     let Some(entry) = stags.get(stag) else {
         return Err((ErrorCode::InvalidStag, Mismatch::unexpected(Field::Stag, stag.0.into())));
     };
-    // RFC 5040 §7.2 (4b)
+    // RFC 5040 §7.2 (4b): the STag is associated with this stream.
     if entry.pd != identity.pd {
         let (seen, expected) = (entry.pd.0.into(), identity.pd.0.into());
         let mismatch = Mismatch::exact(Field::ProtectionDomain, seen, expected);
@@ -44,12 +44,12 @@ pub(crate) fn locate<M: crate::memory::RegionMemory>(
         return Err((ErrorCode::AccessRights, Mismatch::exact(Field::Access, seen, needed)));
     }
     let (base, limit) = (entry.base_to.0, entry.base_to.0 + entry.len);
-    // RFC 5040 §7.2 (4e)
+    // RFC 5040 §7.2 (4e): TO plus length does not wrap.
     let Some(end) = to.0.checked_add(len.into()) else {
         let seen = to.0.wrapping_add(len.into());
         return Err((ErrorCode::ToWrap, Mismatch::new(Field::TaggedEnd, seen, base, limit)));
     };
-    // RFC 5040 §7.2 (4c), (4d)
+    // RFC 5040 §7.2 (4c), (4d): all bytes are within the buffer.
     if to.0 < base || to.0 > limit {
         let mismatch = Mismatch::new(Field::TaggedOffset, to.0, base, limit);
         return Err((ErrorCode::BaseOrBounds, mismatch));

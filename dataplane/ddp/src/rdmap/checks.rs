@@ -1,8 +1,8 @@
 //! RDMAP's checks at the data sink, on a segment before placement and when it is next in order (RFC 5040 §7.2).
 //!
-//! A Read Response may write only the sink buffer of an outstanding Read. At arrival the response may belong to any of
-//! them. When the segment is next in order (for one that arrives in order: before placement) it must belong to the
-//! oldest:
+//! A Read Response may write only the sink buffer of an outstanding Read. A response segment beyond a gap may belong to
+//! any outstanding Read. When all earlier segments have arrived, it must belong to the oldest. A segment in order is
+//! checked against the oldest before placement:
 //! ```text
 //!   reads, oldest first:  [==received==.......]  [..........]  [....]
 //!                          ^ the next segment     ^ beyond a gap also here
@@ -21,10 +21,10 @@ use crate::rdmap::{Config, Error, ErrorCode, RdmapError};
 use crate::receive::{InsertError, Ranges, with_control_byte};
 use crate::stag::Access;
 
-/// An outstanding Read.
+/// A Read of this end whose response is not delivered yet.
 #[derive(Debug)]
 pub(crate) struct OutstandingRead {
-    /// Number of the operation.
+    /// Number of the Read in [`Operations`](crate::rdmap::operations::Operations).
     pub(crate) operation: u64,
     pub(crate) stag: Stag,
     pub(crate) to: TaggedOffset,
@@ -43,12 +43,12 @@ pub(crate) struct DeliveredSegment {
 }
 
 impl DeliveredSegment {
-    /// Returns the header as received.
+    /// Returns the DDP header as received, reserved bits included.
     pub(crate) fn header(&self) -> ArrayVec<u8, MAX_DDP_HEADER> {
         with_control_byte(self.header.pack().bytes(), self.control)
     }
 
-    /// Returns the bytes of the segment, header included.
+    /// Returns the length of the segment in bytes, header included.
     pub(crate) fn segment_len(&self) -> u32 {
         self.len + UNTAGGED_HEADER_LEN as u32
     }
@@ -61,15 +61,15 @@ type Reject = checks::Reject<ErrorCode>;
 pub(crate) struct Checks {
     atomics: bool,
     immediate: bool,
-    /// Opcode of the unfinished tagged message whose segments have arrived in order.
+    /// Opcode of the tagged message of which only a part has arrived in order; `None` between messages.
     tagged: Option<u8>,
     /// Reads without a complete response, oldest first.
     reads: LazyDeque<OutstandingRead>,
-    /// Reads whose response is complete, until it is delivered.
+    /// Reads whose response is complete and not yet delivered to the stream, oldest first.
     completed_reads: LazyDeque<OutstandingRead>,
     /// Last segments of delivered untagged messages that the stream has not processed yet, oldest first.
     delivered: LazyDeque<DeliveredSegment>,
-    /// An error found by RDMAP, once all earlier segments have arrived.
+    /// An error found by RDMAP. Set once all segments before it have arrived.
     pub(crate) reached_error: Option<Box<Error>>,
 }
 
@@ -112,17 +112,17 @@ impl Checks {
         self.reads.drain(..).map(|read| read.operation)
     }
 
-    /// Removes the Read whose response was delivered, and returns it.
+    /// Removes and returns the oldest Read whose response is complete.
     pub(crate) fn pop_completed_read(&mut self) -> Option<OutstandingRead> {
         self.completed_reads.pop_front()
     }
 
-    /// Removes the last segment of the delivered untagged message, and returns it.
+    /// Removes and returns the last segment of the oldest delivered untagged message.
     pub(crate) fn pop_delivered(&mut self) -> Option<DeliveredSegment> {
         self.delivered.pop_front()
     }
 
-    /// True if the stream uses this opcode. RFC 7306 §4.1: the extensions have RV 01b.
+    /// True if the stream accepts this opcode. RFC 7306 §4.1: the extensions have RV 01b.
     fn supports(&self, opcode: Opcode, header: &HeaderRepr) -> bool {
         if opcode.is_extension() && header.version() != DdpVersion::V1 {
             return false;
@@ -142,7 +142,8 @@ impl Checks {
         if len == 0 {
             return Ok(());
         }
-        // `advance` finds the Read to which the segment belongs, before placement if the segment is in order.
+        // Any outstanding Read may match here. `advance` requires the oldest, and runs before placement if the segment
+        // is in order.
         let fits = |read: &OutstandingRead| read.offset_of(header, len).is_some();
         if self.reads.iter().any(fits) { Ok(()) } else { Err(oldest.unmatched_error(header, len)) }
     }
@@ -151,8 +152,8 @@ impl Checks {
 impl UlpChecks for Checks {
     type Code = ErrorCode;
 
-    /// Returns the right that a tagged segment needs on its buffer. The sink of a Read is this end's own
-    /// choice, and [`admit`](Self::admit) accepts only the response.
+    /// Returns the right that a tagged segment needs on its buffer. A Read Response needs none: this end chose the sink
+    /// buffer, and [`admit`](Self::admit) restricts the response to it.
     fn access_needed(&self, header: &TaggedRepr) -> Access {
         match Control(header.rsvd_ulp).opcode() {
             Some(Opcode::ReadResponse) => Access::NONE,
@@ -160,8 +161,8 @@ impl UlpChecks for Checks {
         }
     }
 
-    /// Checks RFC 5040 §7.2 (2), (3), and for a Read Response its place in the requested bytes. Before
-    /// placement.
+    /// Checks version, opcode and queue (RFC 5040 §7.2 (2), (3)), and that a Read Response lies within the bytes of an
+    /// outstanding Read. Runs before placement.
     fn admit(&self, header: &HeaderRepr, len: u32) -> Result<(), Reject> {
         let (control, queue) = match header {
             HeaderRepr::Tagged(tagged) => (Control(tagged.rsvd_ulp), None),
@@ -187,8 +188,7 @@ impl UlpChecks for Checks {
         }
     }
 
-    /// Advances the message, and for a Read Response the oldest Read, by a tagged segment that is next in
-    /// order.
+    /// Advances the tagged message by its next segment in order, and for a Read Response also the oldest Read.
     fn advance(&mut self, header: &TaggedRepr, len: u32) -> Result<(), Reject> {
         let opcode = Control(header.rsvd_ulp).opcode_bits();
         // RFC 5040 §4.1: a message has one opcode. A tagged message within another is an error.
@@ -247,15 +247,16 @@ impl UlpChecks for Checks {
 }
 
 impl OutstandingRead {
-    /// Returns the offset of this segment's payload in the Read, if all of it belongs there.
+    /// Returns the payload's offset in the sink buffer of the Read. `None` if the STag differs or not all bytes are
+    /// within the buffer.
     fn offset_of(&self, header: &TaggedRepr, len: u32) -> Option<u32> {
         let at = header.to.0.checked_sub(self.to.0)?;
         let end = at.checked_add(len.into())?;
         (header.stag == self.stag && end <= self.len.into()).then_some(at as u32)
     }
 
-    /// Returns the error of a response outside of the requested bytes. It is reported as an error of DDP: the
-    /// buffer of a Read Response is the one that the Read named.
+    /// Returns the error for a response segment outside the requested bytes: DDP's error for an invalid STag or for
+    /// bounds, because the sink buffer of the Read is the only one that the response may write.
     fn unmatched_error(&self, header: &TaggedRepr, len: u32) -> Reject {
         if header.stag != self.stag {
             let (seen, expected) = (header.stag.0.into(), self.stag.0.into());

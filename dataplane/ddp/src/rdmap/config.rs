@@ -8,7 +8,7 @@ use wire::rdmap::{
 
 use crate::config::{QueueConfig, StreamConfig, VersionPolicy};
 
-/// Bytes of the Terminate buffer; more than RFC 5040 requires, so that trailing bytes are accepted.
+/// Bytes of the Terminate buffer: more than RFC 5040 requires, so that trailing bytes are accepted.
 const TERMINATE_BUFFER: u32 = 256;
 const _: () = assert!(TERMINATE_BUFFER as usize >= MAX_LEN);
 
@@ -18,40 +18,41 @@ pub struct Config {
     /// Maximum number of the peer's requests (Reads and atomics together, RFC 7306 §5.2) that await their response. A
     /// further request is answered with a Terminate.
     pub ird: u16,
-    /// Maximum number of outstanding requests of this end; further ones wait. With 0 no request can be posted.
+    /// Maximum number of outstanding Reads and atomics of this end; further ones wait. With 0 none can be posted.
     pub ord: u16,
     /// Receive buffers posted at the start, for Sends and Immediate Data.
     pub recv_buffers: u32,
     /// Size of each buffer, bytes: the maximum length of a Send.
     pub recv_size: u32,
-    /// Maximum number of operations posted and not complete.
+    /// Maximum number of operations posted and not yet complete.
     pub max_operations: usize,
-    /// Maximum number of responses sent and not acknowledged. Beyond that, responses to further requests wait.
+    /// Maximum number of unacknowledged responses. Beyond that, responses to further requests wait.
     pub max_responses: usize,
-    /// True to accept and send RFC 7306's atomics. Otherwise they are an unexpected opcode.
+    /// True to accept and send RFC 7306's atomics. Otherwise posts of them are refused, and received ones are an
+    /// unexpected opcode.
     pub atomics: bool,
-    /// True to accept and send RFC 7306's Immediate Data. Otherwise it is an unexpected opcode.
+    /// True to accept and send RFC 7306's Immediate Data. Otherwise posts of it are refused, and received ones are an
+    /// unexpected opcode.
     pub immediate: bool,
-    /// True if this end has requested the initiator to begin with a zero-length Send as its ready-to-receive message
-    /// (RFC 6581 §8). One more buffer is posted, and the message is reported as
-    /// [`Event::ReadyToReceive`](crate::rdmap::Event::ReadyToReceive).
+    /// True if the initiator may begin with a zero-length Send as its ready-to-receive message (RFC 6581 §8). One more
+    /// buffer is posted, and the message is reported as [`Event::ReadyToReceive`](crate::rdmap::Event::ReadyToReceive).
     pub rtr_send: bool,
-    /// True if the peer is siw, whose Terminates have their own layout. With any other peer the bits that identify that
-    /// layout are reserved, and ignored (RFC 5040 §4.8).
+    /// True if the peer is siw (Linux's software iWARP), whose Terminates have their own layout. With any other peer
+    /// the bits that identify that layout are reserved and ignored (RFC 5040 §4.8).
     pub siw: bool,
-    /// Same meaning as [`StreamConfig::hold_confirmations`]. In addition, a zero-length Read is reported
-    /// ([`Event::ReadHeld`](crate::rdmap::Event::ReadHeld)) and answered when the ULP releases it, as are the requests
-    /// behind it (RFC 5040 §5.5 (20): in order). A close waits for it.
+    /// Same meaning as [`StreamConfig::hold_confirmations`]. In addition, a zero-length Read of the peer is reported
+    /// ([`Event::ReadHeld`](crate::rdmap::Event::ReadHeld)) and answered only when the ULP releases it. Requests behind
+    /// it wait too, because responses are in order (RFC 5040 §5.5 (20)). A close waits for the held Read.
     pub hold_confirmations: bool,
     /// DDP version, which determines the version of RDMAP.
     pub version: VersionPolicy,
-    /// Maximum number of records of segments beyond a gap, about 40 bytes each.
+    /// Maximum number of records of segments beyond a gap, about 40 bytes each. Further segments are refused.
     pub max_ooo_records: usize,
 }
 
 impl Default for Config {
-    /// Returns 16 requests in each direction, 64 buffers of 4096 bytes, 1024 operations, 256 responses, all of RFC
-    /// 7306, the rest as in bare DDP.
+    /// Returns 16 requests in each direction, 64 buffers of 4096 bytes, 1024 operations, 256 responses, and all of RFC
+    /// 7306. Version and records are those of [`StreamConfig::default`].
     fn default() -> Self {
         let ddp = StreamConfig::default();
         Config {
@@ -73,8 +74,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns the parameters of the DDP stream below: RFC 5040 §4.1's queues, and with atomics RFC 7306's
-    /// fourth.
+    /// Returns the parameters of the DDP stream below: the queues of RFC 5040 §4.1, and with atomics the Atomic
+    /// Response queue of RFC 7306.
     pub(crate) fn stream(&self) -> StreamConfig {
         let request_len = if self.atomics { ATOMIC_REQUEST_LEN } else { READ_REQUEST_LEN };
         let queue = |qn, buffers, buffer_size| QueueConfig { qn, buffers, buffer_size };
@@ -87,7 +88,7 @@ impl Config {
             queue(TERMINATE_QUEUE, 1, TERMINATE_BUFFER),
         ];
         if self.atomics {
-            // A buffer is posted with each request sent (RFC 7306 §5.2.2 (5)).
+            // No buffers at first: one is posted with each atomic sent (RFC 7306 §5.2.2 (5)).
             queues.push(queue(ATOMIC_RESPONSE_QUEUE, 0, ATOMIC_RESPONSE_LEN as u32));
         }
         StreamConfig {

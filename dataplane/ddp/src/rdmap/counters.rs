@@ -1,4 +1,4 @@
-//! Counters of an RDMAP stream, besides [`ddp::Counters`](crate::Counters).
+//! Counters of an RDMAP stream, in addition to [`ddp::Counters`](crate::Counters).
 
 use base::Blank;
 
@@ -7,39 +7,39 @@ use crate::rdmap::ErrorCode;
 /// Counters of one stream. Bytes are payload bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Sends of all four kinds delivered.
+    /// Delivered Sends of all four kinds: with or without Solicited Event and Invalidate.
     pub sends_received: u64,
-    /// Immediate Data delivered.
+    /// Delivered Immediate Data messages.
     pub immediates_received: u64,
-    /// Writes delivered.
+    /// Delivered Writes.
     pub writes_received: u64,
     /// Payload bytes of delivered Writes.
     pub written_bytes: u64,
-    /// Read Requests delivered.
+    /// Delivered Read Requests, including refused ones.
     pub reads_received: u64,
-    /// Read Responses acknowledged completely.
+    /// Read Responses whose last byte is acknowledged.
     pub reads_served: u64,
     /// Payload bytes of acknowledged Read Responses.
     pub read_bytes_served: u64,
-    /// The peer's atomics, executed in this end's memory.
+    /// Atomics of the peer executed in this end's memory.
     pub atomics_served: u64,
     /// STags that the peer has invalidated.
     pub invalidations: u64,
-    /// Operations of this end that completed.
+    /// This end's operations that completed.
     pub completed: u64,
-    /// Operations of this end that were flushed.
+    /// This end's operations that were flushed.
     pub flushed: u64,
     /// Payload bytes received by this end's Reads.
     pub read_bytes: u64,
-    /// Times that a Read or atomic had to wait because ORD requests were outstanding.
+    /// Times that a Read or atomic waited because ORD requests were outstanding.
     pub ord_waits: u64,
-    /// Maximum number of requests of the peer awaiting their response at one time.
+    /// Maximum number of the peer's requests that awaited their response at one time.
     pub requests_max: u64,
     /// Terminates sent: 0 or 1.
     pub terminates_sent: u64,
     /// Terminates received: 0 or 1.
     pub terminates_received: u64,
-    /// RDMAP errors of the peer, indexed by [`ErrorCode::index`].
+    /// RDMAP errors that this end found, indexed by [`ErrorCode::index`].
     pub errors: [u64; ErrorCode::ALL.len()],
 }
 

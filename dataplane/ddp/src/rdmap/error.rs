@@ -1,4 +1,4 @@
-//! Errors of a peer above DDP, and the Terminate for every error of every layer (RFC 5040 §4.8, §7).
+//! Errors of a peer that RDMAP detects, and the Terminate for every error of every layer (RFC 5040 §4.8, §7).
 
 use core::fmt;
 
@@ -19,7 +19,7 @@ pub enum ErrorCode {
     InvalidStag,
     /// 1/01: bytes outside the region.
     BaseOrBounds,
-    /// 1/02: the region's access rights do not allow it.
+    /// 1/02: the region's access rights do not allow the access.
     AccessRights,
     /// 1/03: the STag belongs to another protection domain or is bound to another stream.
     StagNotAssociated,
@@ -27,17 +27,17 @@ pub enum ErrorCode {
     ToWrap,
     /// 1/09: the STag is not bound to this stream alone.
     CannotInvalidate,
-    /// 2/05: RV is not the stream's.
+    /// 2/05: the RDMAP version is not the stream's.
     InvalidVersion,
-    /// 2/06: unknown opcode, not on this queue, or not now.
+    /// 2/06: the opcode is unknown, not allowed on this queue, or not expected now.
     UnexpectedOpcode,
-    /// 2/07: the message breaks the rules of its kind: length, alignment, or a response other than the awaited
-    /// one.
+    /// 2/07: the message breaks the rules of its kind: length, alignment, or a response that does not match the oldest
+    /// request.
     StreamCatastrophic,
 }
 
 impl ErrorCode {
-    /// All errors, in the order of the figure.
+    /// All errors, in the order of RFC 5040 figure 9.
     pub const ALL: [ErrorCode; 10] = [
         ErrorCode::LocalCatastrophic,
         ErrorCode::InvalidStag,
@@ -110,14 +110,14 @@ impl fmt::Display for ErrorCode {
 pub struct RdmapError {
     /// Error number.
     pub code: ErrorCode,
-    /// The wrong value.
+    /// The value in error, and the expected range.
     pub mismatch: Mismatch,
-    /// Header of the segment in error, or of the last segment of the message in error. Empty if the error has no
-    /// segment.
+    /// Header of the segment in error, or of the last segment of the message in error. Empty if no segment caused the
+    /// error.
     pub header: ArrayVec<u8, MAX_DDP_HEADER>,
-    /// Bytes of that segment, header included.
+    /// Length of that segment in bytes, header included; 0 if no segment caused the error.
     pub segment_len: u32,
-    /// The Read Request in error, or the part of it that is not yet answered.
+    /// The Read Request in error, or its unanswered part.
     pub read_request: Option<ReadRequestRepr>,
 }
 
@@ -149,7 +149,7 @@ impl Error {
         Some(match self {
             Error::Ddp(error) => from_ddp(error),
             Error::Rdmap(error) => from_rdmap(error),
-            // Figure 10: neither header.
+            // RFC 5040 figure 10: an LLP error carries neither the DDP nor the RDMAP header.
             Error::Llp { error_type, code } => TerminateRepr::new(LAYER_LLP, *error_type, *code),
             Error::InvalidTerminate { .. } => return None,
         })
@@ -158,7 +158,7 @@ impl Error {
 
 fn from_ddp(error: &DdpError) -> TerminateRepr {
     let repr = TerminateRepr::new(LAYER_DDP, error.code.error_type(), error.code.code());
-    // Figure 9: a Local Catastrophic Error has no header.
+    // RFC 5040 figure 9: a Local Catastrophic Error has no header.
     if error.code == DdpCode::LocalCatastrophic {
         return repr;
     }
@@ -171,13 +171,13 @@ fn from_rdmap(error: &RdmapError) -> TerminateRepr {
         return repr;
     }
     let mut repr = with_segment(repr, &error.header, error.segment_len);
-    // Figure 10: only with a Remote Protection Error.
+    // RFC 5040 figure 10: the Read Request is included only with a Remote Protection Error.
     repr.read_request = error.read_request.filter(|_| error.code.error_type() == 1);
     repr
 }
 
-/// Sets M and D "if possible": D with a whole header only. Of a segment too short for a header only the length
-/// is reported.
+/// Adds the segment's length (M) and its DDP header (D). An incomplete header is left out; both are left out without a
+/// segment.
 fn with_segment(mut repr: TerminateRepr, header: &[u8], segment_len: u32) -> TerminateRepr {
     if segment_len == 0 {
         return repr;

@@ -1,4 +1,4 @@
-//! Operations and events between RDMAP and its ULP.
+//! Operations that the ULP posts to RDMAP, and events that RDMAP reports to the ULP.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub enum WorkRequest<M> {
         solicited: bool,
         /// An STag of the peer to be invalidated by this message.
         invalidate: Option<Stag>,
-        /// Carried by the operation's completion.
+        /// Identifier that the operation's completion carries.
         cookie: Cookie,
     },
     /// RDMA Write into a buffer of the peer.
@@ -33,7 +33,7 @@ pub enum WorkRequest<M> {
         to: TaggedOffset,
         /// Source of the message's bytes.
         source: Source<M>,
-        /// Carried by the operation's completion.
+        /// Identifier that the operation's completion carries.
         cookie: Cookie,
     },
     /// RDMA Read from a buffer of the peer into a buffer of this end.
@@ -51,7 +51,7 @@ pub enum WorkRequest<M> {
         source_to: TaggedOffset,
         /// Bytes to read.
         len: u32,
-        /// Carried by the operation's completion.
+        /// Identifier that the operation's completion carries.
         cookie: Cookie,
     },
     /// An atomic operation on 64 bits of the peer's memory (RFC 7306 §5).
@@ -60,9 +60,9 @@ pub enum WorkRequest<M> {
         op: AtomicOp,
         /// The peer's STag.
         stag: Stag,
-        /// TO of the 64 bits; their memory address is 64-bit aligned.
+        /// TO of the 64 bits; their memory address must be 64-bit aligned.
         to: TaggedOffset,
-        /// Carried by the operation's completion.
+        /// Identifier that the operation's completion carries.
         cookie: Cookie,
     },
     /// Immediate Data, 8 bytes (RFC 7306 §6).
@@ -71,19 +71,19 @@ pub enum WorkRequest<M> {
         data: [u8; IMMEDIATE_LEN],
         /// True to request an event at the receiver.
         solicited: bool,
-        /// Carried by the operation's completion.
+        /// Identifier that the operation's completion carries.
         cookie: Cookie,
     },
 }
 
 impl<M> WorkRequest<M> {
-    /// Returns a Send without Solicited Event and Invalidate.
+    /// Returns a Send with neither Solicited Event nor Invalidate.
     pub fn send(source: Source<M>, cookie: Cookie) -> WorkRequest<M> {
         WorkRequest::Send { source, solicited: false, invalidate: None, cookie }
     }
 
-    /// Returns the ready-to-receive message of a start-up, without payload. A Write or Read
-    /// names `stag`.
+    /// Returns the zero-length ready-to-receive message of a start-up (RFC 6581 §9.2). `stag` is the peer's STag that a
+    /// Write or Read names.
     pub(crate) fn ready(rtr: Rtr, stag: Stag) -> WorkRequest<M> {
         let (cookie, source) = (Cookie::READY, Source::Bytes(Arc::from([])));
         let to = TaggedOffset(0);
@@ -125,7 +125,7 @@ pub enum Outcome {
     Sent,
     /// The peer's LLP has acknowledged a whole Write.
     Written,
-    /// The data of a Read is in the sink.
+    /// The data of a Read is in the sink buffer.
     Read {
         /// Bytes of the Read.
         len: u32,
@@ -140,29 +140,29 @@ pub enum Outcome {
 /// Events of a stream for its ULP, in the order in which they happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A Send has arrived, and so has everything before it. The Send uses up one receive buffer;
+    /// A Send has arrived, and so have all earlier messages. The Send uses up one receive buffer;
     /// [`Stream::post_buffers`](crate::rdmap::Stream::post_buffers) replaces it.
     Received {
         /// Bytes of the Send.
         data: Vec<u8>,
-        /// True if the peer requests an event.
+        /// True if the peer requests an event at this end (Solicited Event).
         solicited: bool,
-        /// The STag that the peer has invalidated. It is invalid in this worker's table already; the control
-        /// thread must remove it everywhere.
+        /// The STag that the peer has invalidated. This worker's table no longer finds it; the control thread must
+        /// remove it from the tables of all workers.
         invalidated: Option<Stag>,
     },
-    /// Immediate Data has arrived, and so has everything before it. It uses up one receive buffer.
+    /// Immediate Data has arrived, and so have all earlier messages. The message uses up one receive buffer.
     Immediate {
         /// The 8 bytes.
         data: [u8; IMMEDIATE_LEN],
-        /// True if the peer requests an event.
+        /// True if the peer requests an event at this end (Solicited Event).
         solicited: bool,
     },
-    /// The zero-length Send by which an initiator signals that it is ready (RFC 6581 §8). It uses up no buffer
-    /// of the ULP.
+    /// The initiator's zero-length Send that signals its readiness (RFC 6581 §8) has arrived. The message uses up no
+    /// buffer of the ULP.
     ReadyToReceive,
-    /// A Write is placed, and so is everything before it. The event is for the region's owner, not for the ULP
-    /// (RFC 5040 §5.1).
+    /// A Write is placed, and so are all earlier messages. The event is for the region's owner, not for the ULP (RFC
+    /// 5040 §5.1).
     WriteDelivered {
         /// STag of the message; unchecked if the message has no bytes.
         stag: Stag,
@@ -171,8 +171,8 @@ pub enum Event {
         /// Payload bytes.
         len: u64,
     },
-    /// A peer's Read of no bytes waits for [`Stream::release_read`](crate::rdmap::Stream::release_read).
-    /// Everything before it has been reported.
+    /// A zero-length Read of the peer waits for [`Stream::release_read`](crate::rdmap::Stream::release_read). All
+    /// earlier messages have been reported.
     ReadHeld,
     /// A peer's Read was served: its response is acknowledged.
     ReadServed {
@@ -198,13 +198,13 @@ pub enum Event {
         /// Cookie of the operation.
         cookie: Cookie,
     },
-    /// DDP or RDMAP found this error of the peer, or the LLP reported it. [`Event::Terminated`] follows if the error is
-    /// reported to the peer.
+    /// The error that ended the stream: found by DDP or RDMAP, or reported by the LLP or the ULP. [`Event::Terminated`]
+    /// follows if the error is reported to the peer.
     Error(Error),
-    /// The stream's only Terminate, sent or received. No more messages are accepted, and none are sent behind
-    /// it. The LLP must be closed gracefully (RFC 5040 §6.2.1).
+    /// The stream's only Terminate was sent or received. No more messages are accepted, and none are sent behind the
+    /// Terminate. The LLP must be closed gracefully (RFC 5040 §6.2.1).
     Terminated {
-        /// True when the peer sent it.
+        /// True if the peer sent the Terminate.
         by_peer: bool,
         /// Content of the Terminate.
         terminate: Terminate,
@@ -212,7 +212,7 @@ pub enum Event {
     /// The peer has closed its direction: no more data arrives, sending continues. Reads and atomics without
     /// response have been flushed.
     PeerClosed {
-        /// True when the peer closed within a message.
+        /// True if the peer closed within a message, or if segments before a received one are missing.
         incomplete: bool,
     },
     /// The stream has failed: every operation is flushed.

@@ -1,9 +1,9 @@
 //! RDMAP (RFC 5040) and its extensions (RFC 7306) above DDP: Sends, Writes, Reads, atomics, Immediate
 //! Data and the Terminate that ends a stream.
 //!
-//! Sans-IO as DDP is, and above any LLP: a [`Stream`] wraps a DDP stream and has the same interface to the LLP. Its ULP
-//! posts [`WorkRequest`]s and polls [`Event`]s. After every call from the LLP, call [`Stream::poll_event`] until it
-//! returns `None`.
+//! Sans-IO like DDP, and independent of the LLP: a [`Stream`] wraps a DDP stream and has the same interface to the LLP.
+//! Its ULP posts [`WorkRequest`]s and polls [`Event`]s. After every call from the LLP, call [`Stream::poll_event`]
+//! until it returns `None`.
 //!
 //! ```text
 //!   ULP --post--> operations --ORD--+                      +--> events --> ULP
@@ -11,11 +11,12 @@
 //!   peer's requests --> responses --+        DDP sink --> messages --> requests, completions
 //! ```
 //!
-//! Messages of a stream are never interleaved: own operations and responses alternate, message by message, as
-//! the LLP requests the next one. A long Read Response therefore delays its own stream only. Operations
-//! complete in the order in which they were posted (RFC 5040 §5.5 (15)).
+//! Messages of a stream are never interleaved. This end's operations and responses alternate, message by message, as
+//! the LLP requests the next one. A long Read Response therefore delays its own stream only. Operations complete in the
+//! order in which they were posted (RFC 5040 §5.5 (15)).
 //!
-//! Not included: the negotiation of IRD and ORD (the LLP's start-up), and which program may post which operation.
+//! Not included: the negotiation of IRD and ORD (the LLP's start-up), and the decision which program may post which
+//! operation.
 
 mod access_checks;
 mod checks;

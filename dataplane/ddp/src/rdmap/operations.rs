@@ -1,4 +1,4 @@
-//! The ULP's own operations, from the post to their completion in order (RFC 5040 §5.5 (13), (15)).
+//! The operations that this end's ULP posts, until they complete in order (RFC 5040 §5.5 (13), (15)).
 //!
 //! ```text
 //!  number:  first ............ first waiting ... end
@@ -24,11 +24,11 @@ enum State<M> {
     Waiting(WorkRequest<M>),
     /// Handed to DDP. `Some`: the outcome once acknowledged; `None`: a response determines the outcome.
     Issued(Option<Outcome>),
-    /// The outcome; `None` if flushed.
+    /// Complete with this outcome, or flushed (`None`). Reported when all earlier operations have ended.
     Ended(Option<Outcome>),
 }
 
-/// An outstanding atomic.
+/// An atomic handed to DDP that awaits its response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutstandingAtomic {
     pub(crate) operation: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Operations<M> {
     queue: LazyDeque<Operation<M>>,
     /// Number of the operation at the front.
     first: u64,
-    /// Index of the first operation not yet handed to DDP.
+    /// Index of the first operation not yet handed to DDP. Earlier ones are handed over or have ended.
     first_waiting: usize,
     /// Outstanding atomics, oldest first.
     pub(crate) atomics: LazyDeque<OutstandingAtomic>,
@@ -75,7 +75,7 @@ impl<M: RegionMemory> Operations<M> {
         self.next_waiting().is_some()
     }
 
-    /// True while a Read or atomic awaits its response.
+    /// True while a Read or atomic is not yet handed to DDP or awaits its response.
     pub(crate) fn has_requests(&self) -> bool {
         self.queue.iter().any(|operation| match &operation.state {
             State::Waiting(request) => request.is_request(),
@@ -84,7 +84,7 @@ impl<M: RegionMemory> Operations<M> {
         })
     }
 
-    /// Returns the next operation for DDP.
+    /// Returns the next operation to hand to DDP.
     pub(crate) fn next_waiting(&self) -> Option<&WorkRequest<M>> {
         self.queue.range(self.first_waiting..).find_map(|operation| match &operation.state {
             State::Waiting(request) => Some(request),
@@ -92,7 +92,7 @@ impl<M: RegionMemory> Operations<M> {
         })
     }
 
-    /// Takes the next operation for DDP, with its number.
+    /// Takes the next operation to hand to DDP, with its number.
     pub(crate) fn issue(&mut self) -> Option<(u64, WorkRequest<M>)> {
         while let Some(operation) = self.queue.get_mut(self.first_waiting) {
             let number = self.first + self.first_waiting as u64;
@@ -113,7 +113,7 @@ impl<M: RegionMemory> Operations<M> {
         None
     }
 
-    /// Completes the operation whose message DDP has completed (RFC 5040 §5.5 (14)), unless it awaits a
+    /// Completes the operation whose message DDP reports as sent (RFC 5040 §5.5 (14)), unless the operation awaits a
     /// response.
     pub(crate) fn on_acknowledged(&mut self, number: u64) {
         if let Some(operation) = self.get(number)
@@ -137,7 +137,7 @@ impl<M: RegionMemory> Operations<M> {
         }
     }
 
-    /// Flushes the operations not yet handed to DDP; with `requests_only`, only Reads and atomics.
+    /// Flushes the operations not yet handed to DDP. With `requests_only`, flushes only Reads and atomics among them.
     pub(crate) fn flush_waiting(&mut self, requests_only: bool) {
         for operation in self.queue.range_mut(self.first_waiting..) {
             if let State::Waiting(request) = &operation.state
@@ -158,7 +158,7 @@ impl<M: RegionMemory> Operations<M> {
         }
     }
 
-    /// Returns the oldest operation if it has ended: its cookie, and its outcome unless it was flushed.
+    /// Removes the oldest operation if it has ended. Returns its cookie, and its outcome unless it was flushed.
     pub(crate) fn pop_ended(&mut self) -> Option<(Cookie, Option<Outcome>)> {
         let Some(Operation { cookie, state: State::Ended(outcome) }) = self.queue.front() else {
             return None;

@@ -24,10 +24,10 @@ pub(crate) enum Response<M> {
         request: ReadRequestRepr,
         source: Source<M>,
         request_segment: RequestSegment,
-        /// Held until the ULP releases it.
+        /// True while the response waits for the ULP to release it.
         held: bool,
     },
-    /// The response of an executed atomic.
+    /// The response to an executed atomic.
     Atomic(AtomicResponseRepr),
 }
 
@@ -45,19 +45,19 @@ pub(crate) enum SentResponse {
     Atomic,
 }
 
-/// A Read that still reads from its region.
+/// A Read of the peer whose response still needs bytes of its region.
 #[derive(Debug)]
 pub(crate) struct PendingRead {
     pub(crate) request: ReadRequestRepr,
     pub(crate) origin: RequestSegment,
-    /// True if its response was handed to DDP.
+    /// True if the response was handed to DDP.
     pub(crate) begun: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Responses<M> {
     waiting: LazyDeque<Response<M>>,
-    /// Handed to DDP and not acknowledged, oldest first; the last may be the current one.
+    /// Responses handed to DDP and not acknowledged, oldest first. The last one may be in progress.
     sent: LazyDeque<SentResponse>,
     max_sent: usize,
 }
@@ -76,7 +76,7 @@ impl<M: RegionMemory> Responses<M> {
         self.waiting.push_back(response);
     }
 
-    /// Returns the number of requests whose response has not been handed to DDP.
+    /// Returns the number of responses not yet handed to DDP.
     pub(crate) fn waiting_len(&self) -> usize {
         self.waiting.len()
     }
@@ -86,7 +86,8 @@ impl<M: RegionMemory> Responses<M> {
         self.sent.len()
     }
 
-    /// Takes the next response for DDP, unless it is held or too many are not acknowledged.
+    /// Takes the next response to hand to DDP. `None` if there is none, if it is held, or if `max_sent` responses are
+    /// unacknowledged.
     pub(crate) fn issue(&mut self) -> Option<Response<M>> {
         if self.sent.len() >= self.max_sent {
             return None;
@@ -104,12 +105,12 @@ impl<M: RegionMemory> Responses<M> {
         Some(response)
     }
 
-    /// True while a Read waits for its release by the ULP.
+    /// True while a Read of the peer waits for its release by the ULP.
     pub(crate) fn has_held_read(&self) -> bool {
         self.waiting.iter().any(|response| matches!(response, Response::Read { held: true, .. }))
     }
 
-    /// Releases the oldest held Read.
+    /// Releases the oldest held Read of the peer.
     pub(crate) fn release_held_read(&mut self) {
         let held = self.waiting.iter_mut().find_map(|response| match response {
             Response::Read { held, .. } if *held => Some(held),
@@ -120,18 +121,18 @@ impl<M: RegionMemory> Responses<M> {
         }
     }
 
-    /// Removes the oldest response handed to DDP, which is acknowledged.
+    /// Removes the oldest response handed to DDP, once it is acknowledged.
     pub(crate) fn pop_acknowledged(&mut self) -> Option<SentResponse> {
         self.sent.pop_front()
     }
 
-    /// Removes a flushed response. Only the last response handed to DDP can be cut.
+    /// Removes one flushed response. DDP flushes either only the last response handed to it, or all of them.
     pub(crate) fn pop_flushed(&mut self) {
         self.sent.pop_back();
     }
 
-    /// Returns the oldest unfinished Read from this STag. `current`: true if the last response handed to DDP has not
-    /// been handed to the LLP completely.
+    /// Returns the oldest Read of at least one byte from this STag whose response is not with the LLP completely.
+    /// `current`: true if the last response handed to DDP has not been handed to the LLP completely.
     pub(crate) fn find_read(&self, stag: Stag, current: bool) -> Option<PendingRead> {
         let last = self.sent.back().filter(|_| current).and_then(|sent| match sent {
             SentResponse::Read { request, origin } => {

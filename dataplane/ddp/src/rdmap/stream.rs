@@ -29,8 +29,8 @@ use crate::stream::Context;
 
 mod inbound;
 
-/// A message that has begun is completed before the Terminate if at most this many bytes are missing. Peers do
-/// not expect one message within another.
+/// A begun message is completed before a Terminate if at most this many of its bytes are unsent. Otherwise it is cut,
+/// although peers do not expect one message within another.
 const MAX_FINISH_BYTES: u32 = 256 * 1024;
 
 /// One RDMAP stream (RFC 5040 §6). See the [module](crate::rdmap).
@@ -51,21 +51,21 @@ pub struct Stream<M> {
     peer: PeerProperties,
     /// True if the message that DDP is sending is a response.
     current_is_response: bool,
-    /// True if the last message sent was an operation, so that a response is next.
+    /// True if the last message sent was an operation. A waiting response then goes first.
     response_next: bool,
-    /// True if the next operation was counted in [`Counters::ord_waits`].
+    /// True if the wait of the next operation is already counted in [`Counters::ord_waits`].
     ord_wait_counted: bool,
     next_atomic_id: u32,
     closed: bool,
     peer_closed: bool,
-    /// True once reception has ended; no message follows the Terminate.
+    /// True once delivered messages are ignored and no message but a Terminate is begun.
     ended: bool,
     error: Option<Box<Error>>,
     /// The peer's Terminate.
     peer_terminate: Option<Box<Terminate>>,
 }
 
-/// Properties of this peer.
+/// State and settings that depend on the peer.
 #[derive(Clone, Copy, Debug)]
 struct PeerProperties {
     /// True while the initiator's zero-length Send is awaited.
@@ -77,7 +77,7 @@ struct PeerProperties {
 base::prefetch!(Stream<M> [M: RegionMemory]: ddp, events, counters);
 
 impl<M: RegionMemory> Stream<M> {
-    /// Returns a stream that sends and receives from now on.
+    /// Returns a stream that is ready to send and receive.
     pub fn new(id: StreamId, pd: PdId, config: Config) -> Self {
         let ddp = config.stream();
         let checks = Checks::new(&config);
@@ -124,7 +124,7 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.pd()
     }
 
-    /// Moves the stream into another protection domain, before it receives its first segment.
+    /// Moves the stream into another protection domain. Must precede the stream's first segment.
     pub fn set_pd(&mut self, pd: PdId) {
         self.ddp.set_pd(pd);
     }
@@ -149,7 +149,7 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.counters()
     }
 
-    /// Returns the receive half for the LLP, for as long as `cx` is borrowed from the worker.
+    /// Returns the receive half for the LLP. `cx` is the worker's state that it uses.
     pub fn sink<'a>(&'a mut self, cx: Context<'a, M>) -> Sink<'a, M> {
         Sink { stream: self, cx }
     }
@@ -158,7 +158,8 @@ impl<M: RegionMemory> Stream<M> {
     /// order (RFC 5040 §5.5 (13), (15)).
     ///
     /// # Errors
-    /// The stream is closed or full, the bytes are outside of the region, or the peer accepts no such message.
+    /// The stream is closed or full, the bytes are outside the region, TO plus length exceeds 64 bits, or the stream
+    /// does not support the operation.
     pub fn post(&mut self, request: WorkRequest<M>) -> Result<(), PostError> {
         if self.is_closed() || (self.peer_closed && request.is_request()) {
             return Err(PostError::Closed);
@@ -172,8 +173,8 @@ impl<M: RegionMemory> Stream<M> {
         Ok(())
     }
 
-    /// Posts the ready-to-receive message (RFC 6581 §9.2), before any other operation. `stag` is the peer's
-    /// STag that an empty Write or Read names.
+    /// Posts the ready-to-receive message (RFC 6581 §9.2), before any other operation. A zero-length Write or Read
+    /// names the peer's STag `stag`.
     ///
     /// # Errors
     /// The errors of [`post`](Self::post).
@@ -224,15 +225,15 @@ impl<M: RegionMemory> Stream<M> {
         self.events.len()
     }
 
-    /// Ends posting by the ULP. Posted operations are still sent, and the peer's requests are still served. The
-    /// LLP closes its direction when [`has_unsent`](Self::has_unsent) is false. An operation that waits for ORD
-    /// is unsent while [`next_len`](UlpduSource::next_len) returns `None`.
+    /// Ends posting by the ULP. Posted operations are still sent, and the peer's requests are still served. The LLP
+    /// closes its direction when [`has_unsent`](Self::has_unsent) is false. An operation that waits for ORD counts as
+    /// unsent, although [`next_len`](UlpduSource::next_len) returns `None`.
     pub fn close(&mut self) {
         self.closed = true;
     }
 
-    /// Closes as [`close`](Self::close) does, but the LLP receives no more ULPDUs. Messages that have not begun
-    /// are flushed; the one that has begun is cut after its last sent segment.
+    /// Closes as [`close`](Self::close) does, but the LLP receives no more ULPDUs. Messages that have not begun are
+    /// flushed. A begun message is cut after its last sent segment.
     pub fn close_now(&mut self) {
         self.closed = true;
         self.abandon_all();
@@ -256,7 +257,7 @@ impl<M: RegionMemory> Stream<M> {
         self.operations.len() + self.responses.waiting_len() + self.responses.sent_len()
     }
 
-    /// True while a Read or atomic of this end awaits its response: the LLP must not close this direction.
+    /// True while a posted Read or atomic of this end has no response. The LLP must not close this direction meanwhile.
     pub fn awaits_response(&self) -> bool {
         self.operations.has_requests()
     }
@@ -271,7 +272,7 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.holds_confirmations()
     }
 
-    /// Returns the number of Sends, Immediate Data and Writes delivered, and of atomics executed.
+    /// Returns the number of delivered Sends, Immediate Data and Writes, plus the number of executed atomics.
     pub fn delivery_count(&self) -> u64 {
         let Counters { sends_received, immediates_received, writes_received, .. } = *self.counters;
         sends_received + immediates_received + writes_received + self.counters.atomics_served
@@ -282,7 +283,7 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.checks().outstanding_reads() + self.operations.atomics.len()
     }
 
-    /// Returns the number of the peer's requests whose response is not completely with the LLP; at most IRD.
+    /// Returns the number of the peer's requests whose response has not been handed to the LLP completely; at most IRD.
     pub fn requests_held(&self) -> usize {
         let current = self.current_is_response && self.ddp.has_unsent();
         self.responses.waiting_len() + usize::from(current)
@@ -308,14 +309,14 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.failure()
     }
 
-    /// True when the stream has no [`failure`](Self::failure), no [`error`](Self::error), and no Terminate of
-    /// the peer.
+    /// True when the stream has no [`failure`](Self::failure), no [`error`](Self::error), and no Terminate from the
+    /// peer.
     #[inline]
     pub(crate) fn is_sound(&self) -> bool {
         self.error.is_none() && self.peer_terminate.is_none() && self.ddp.failure().is_none()
     }
 
-    /// Returns the error that ended the stream at this end. A Terminate reports it to the peer, if this end can send
+    /// Returns the error with which this end ended the stream. A Terminate reports it to the peer, if this end can send
     /// one.
     pub fn error(&self) -> Option<&Error> {
         self.error.as_deref()
@@ -331,7 +332,8 @@ impl<M: RegionMemory> Stream<M> {
         self.peer_terminate.as_deref()
     }
 
-    /// Records that the initiator is ready, by any message: from now on a zero-length Send is an ordinary one.
+    /// Records that a message of the initiator has shown its readiness. From now on a zero-length Send is an ordinary
+    /// one.
     pub fn on_peer_ready(&mut self) {
         self.peer.rtr_send = false;
     }
@@ -341,19 +343,19 @@ impl<M: RegionMemory> Stream<M> {
         self.terminate(Error::Llp { error_type, code }, MAX_FINISH_BYTES, None);
     }
 
-    /// Ends the stream with a Terminate of "local catastrophic error", on behalf of the ULP.
+    /// Ends the stream with a "local catastrophic error" Terminate, on behalf of the ULP.
     pub fn terminate_locally(&mut self) {
         let mismatch = Mismatch::unexpected(Field::MessageLength, 0);
         self.terminate(local_error(ErrorCode::LocalCatastrophic, mismatch), MAX_FINISH_BYTES, None);
     }
 
-    /// Ends the stream with a Terminate if the peer's Reads from this revoked STag are not all answered.
-    /// Returns whether it did.
+    /// Ends the stream with a Terminate if the peer's Reads from this revoked STag are not all answered. Returns true
+    /// if so.
     pub fn on_stag_revoked(&mut self, stag: Stag) -> bool {
         self.terminate_reads(stag, None)
     }
 
-    /// Answers the peer's oldest held Read, after those before it.
+    /// Releases the peer's oldest held Read. Its response follows those of earlier requests.
     pub fn release_read(&mut self) {
         self.responses.release_held_read();
         self.post_next();
@@ -368,8 +370,8 @@ impl<M: RegionMemory> Stream<M> {
         StreamIdentity { pd: self.ddp.pd(), stream: self.ddp.id() }
     }
 
-    /// Ends unfinished Reads from this STag with a Terminate, which contains the unanswered part of the first (RFC 5040
-    /// §4.8). Returns whether there was one.
+    /// Ends unfinished Reads from this STag with a Terminate that contains the unanswered part of the oldest (RFC 5040
+    /// §4.8). Returns true if there was one.
     fn terminate_reads(&mut self, stag: Stag, buffers: Option<&mut BufferPool>) -> bool {
         let current = self.current_is_response && self.ddp.has_unsent();
         let Some(PendingRead { request, origin, begun }) = self.responses.find_read(stag, current)
@@ -377,7 +379,8 @@ impl<M: RegionMemory> Stream<M> {
             return false;
         };
         if self.ended {
-            // The Terminate is queued behind the response: neither is sent.
+            // An earlier Terminate is queued behind this response. The region must not be read any more, so neither the
+            // rest of the response nor the Terminate is sent.
             self.ddp.close_now();
             self.process_sent_events();
             return true;
@@ -394,8 +397,9 @@ impl<M: RegionMemory> Stream<M> {
         true
     }
 
-    /// Reports the error to the peer (RFC 5040 §5.4, §6.2.1). Operations and responses not yet handed to DDP
-    /// are flushed, and no message follows the Terminate.
+    /// Reports the error to the peer (RFC 5040 §5.4, §6.2.1). Operations and responses not yet handed to DDP are
+    /// flushed, and no message follows the Terminate. A begun message is completed first if at most `finish` of its
+    /// bytes are unsent.
     fn terminate(&mut self, error: Error, finish: u32, buffers: Option<&mut BufferPool>) {
         // RFC 5040 §7.1 (4): only the first error is reported.
         if self.ended {
@@ -414,13 +418,13 @@ impl<M: RegionMemory> Stream<M> {
         match (terminate, self.version()) {
             (Some(terminate), Some(version)) => {
                 let message = terminate_message(&terminate, version);
-                // The post fails after a close_now, when no more messages are sent.
+                // Posting fails after `close_now`: no more messages are sent.
                 if self.ddp.post_last_after(message, finish).is_ok() {
                     self.counters.terminates_sent += 1;
                     self.events.push_back(Event::Terminated { by_peer: false, terminate });
                 }
             }
-            // Without a version no message was ever sent on this stream.
+            // Without a determined version no Terminate can be sent, and no message was sent before.
             _ => self.ddp.close_now(),
         }
         self.process_sent_events();
@@ -434,7 +438,7 @@ impl<M: RegionMemory> Stream<M> {
         self.flush_requests();
     }
 
-    /// Flushes outstanding Reads and atomics, which will not be answered.
+    /// Flushes outstanding Reads and atomics, whose responses will not arrive.
     fn flush_requests(&mut self) {
         let operations = &mut self.operations;
         self.ddp.checks_mut().drain_reads().for_each(|number| operations.flush(number));
@@ -443,8 +447,8 @@ impl<M: RegionMemory> Stream<M> {
         }
     }
 
-    /// Posts the next message to DDP when it has none to send. One at a time, so that operations and responses
-    /// alternate.
+    /// Posts the next message to DDP if DDP has none to send. DDP gets one message at a time, so that operations and
+    /// responses alternate.
     fn post_next(&mut self) {
         let Some(version) = self.version() else { return };
         if self.ended || self.ddp.has_unsent() || self.ddp.outstanding() >= self.max_posts as usize
@@ -458,7 +462,8 @@ impl<M: RegionMemory> Stream<M> {
         let Some((message, is_response)) = first.or_else(last) else { return };
         self.current_is_response = is_response;
         self.response_next = !is_response;
-        // The message was checked when it was posted, so a failure is an error of this end.
+        // Operations were checked when they were posted, and requests when they were delivered. So a failure is an
+        // error of this end.
         if self.ddp.post(message).is_err() {
             self.terminate_locally();
         }
@@ -484,8 +489,8 @@ impl<M: RegionMemory> Stream<M> {
         })
     }
 
-    /// Returns the next operation's message. RFC 5040 §6.1: at most ORD requests are outstanding; RFC 7306 §5.2:
-    /// atomics are requests, too.
+    /// Returns the next operation's message. RFC 5040 §6.1: at most ORD requests are outstanding. RFC 7306 §5.2:
+    /// atomics count as requests.
     fn next_operation(&mut self, version: DdpVersion) -> Option<Message<M>> {
         let waiting = self.operations.next_waiting()?;
         if waiting.is_request() && self.requests_outstanding() >= self.ord as usize {
@@ -536,8 +541,8 @@ impl<M: RegionMemory> Stream<M> {
                 let id = self.next_atomic_id;
                 self.next_atomic_id = id.wrapping_add(1);
                 self.operations.atomics.push_back(OutstandingAtomic { operation: number, id });
-                // RFC 7306 §5.2.2 (5): one buffer for its response, and for no other. The queue exists, or the
-                // request would have been refused.
+                // RFC 7306 §5.2.2 (5): each atomic adds one buffer for its response. Posting cannot fail: the queue
+                // exists, since without it `post` refuses atomics.
                 let _posted = self.ddp.post_buffers(ATOMIC_RESPONSE_QUEUE, 1);
                 let repr = AtomicRequestRepr { id, stag, to, op };
                 let source = Source::Bytes(Arc::from(repr.emit()));
@@ -551,14 +556,14 @@ impl<M: RegionMemory> Stream<M> {
     }
 }
 
-/// Returns the message of a Terminate, the first and only one on queue 2 (RFC 5040 §4.1, §5.4).
+/// Returns the message that carries a Terminate, the only message on queue 2 (RFC 5040 §4.1, §5.4).
 pub(crate) fn terminate_message<M>(terminate: &Terminate, version: DdpVersion) -> Message<M> {
     let source = Source::Bytes(Arc::from(terminate.emit().as_slice()));
     let rsvd_ulp = Control::new(version, Opcode::Terminate).with_invalidate(None);
     Message::Untagged { qn: TERMINATE_QUEUE, rsvd_ulp, source, cookie: Cookie::TERMINATE }
 }
 
-/// Returns an error that was not caused by a segment (RFC 5040 §7.1 (1)).
+/// Returns an error that no segment caused (RFC 5040 §7.1 (1)).
 fn local_error(code: ErrorCode, mismatch: Mismatch) -> Error {
     let (header, segment_len, read_request) = (Default::default(), 0, None);
     Error::Rdmap(RdmapError { code, mismatch, header, segment_len, read_request })
@@ -585,8 +590,8 @@ impl<M: RegionMemory> UlpduSink for Sink<'_, M> {
     }
 }
 
-/// Marks a Read Response as unstable: it is retransmitted from the LLP's copy, as its region may change or be
-/// removed.
+/// Marks `out` as unstable if it is a Read Response. The LLP then retransmits from its own copy, because the region may
+/// change or be removed.
 fn mark_unstable(mut out: Outgoing) -> Outgoing {
     out.stable &= !(out.header.control().is_tagged() && is_response(out.header.rsvd_ulp()));
     out
@@ -611,7 +616,7 @@ impl<M: RegionMemory> UlpduSource for Stream<M> {
         let out = self.ddp.next(mulpdu).map(mark_unstable)?;
         if !self.ddp.has_unsent() {
             if core::mem::take(&mut self.current_is_response) && !self.ended {
-                // The response is sent, and there is room for the peer's next request. The queue exists.
+                // The response is with the LLP, so there is room for the peer's next request. The queue always exists.
                 let _posted = self.ddp.post_buffers(REQUEST_QUEUE, 1);
             }
             self.post_next();

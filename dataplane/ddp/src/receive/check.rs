@@ -1,5 +1,5 @@
-//! Checks of a single segment before it is processed: its header, and for a tagged one its buffer (RFC 5041
-//! §7.1, §8). The [queue](super::queue) checks untagged segments.
+//! Checks of a single segment before it is processed: its header, and for a tagged segment its buffer (RFC 5041 §7.1,
+//! §8). The [queue](super::queue) checks untagged segments.
 
 use arrayvec::ArrayVec;
 use wire::DdpVersion;
@@ -19,8 +19,8 @@ pub(super) fn parse<E>(bytes: &[u8], segment_len: usize) -> Result<HeaderRepr, R
         let control = Control(bytes.first().copied().unwrap_or(0));
         let mismatch = match error {
             HeaderError::Version(dv) => Mismatch::new(Field::Version, dv.into(), 0, 1),
-            // RFC 5041 has no number for "too short for a header". Such bytes are not a segment of any version,
-            // so the version error applies.
+            // RFC 5041 has no error number for a segment shorter than its header. Such bytes are not a segment of any
+            // version, so the version error applies.
             HeaderError::Truncated(_) | HeaderError::WrongModel => Mismatch::new(
                 Field::SegmentLength,
                 segment_len as u64,
@@ -32,7 +32,7 @@ pub(super) fn parse<E>(bytes: &[u8], segment_len: usize) -> Result<HeaderRepr, R
     })
 }
 
-/// Returns the header at the start of `bytes`, if it is that of a tagged segment of a known version.
+/// Returns the header at the start of `bytes`, if it is the header of a tagged segment of a known version.
 #[inline]
 pub(super) fn parse_tagged(bytes: &[u8]) -> Option<TaggedRepr> {
     let header = bytes.first_chunk::<TAGGED_HEADER_LEN>()?;
@@ -49,10 +49,10 @@ pub(super) fn wrong_version<E>(header: &HeaderRepr, seen: u8, expected: DdpVersi
     Reject::Ddp(code, Mismatch::exact(Field::Version, seen.into(), expected.bits().into()))
 }
 
-/// The entry of a tagged segment's STag, and the offset of its payload in the entry's memory.
+/// Entry of a tagged segment's STag, and the offset of the payload in the entry's memory.
 pub(super) type TaggedTarget<'a, M> = (&'a StagEntry<M>, u64);
 
-/// Checks a tagged segment (RFC 5041 §7.1, §8.2). Returns the target of its payload, if it has any.
+/// Checks a tagged segment (RFC 5041 §7.1, §8.2). Returns the target of its payload, or `None` without payload.
 pub(super) fn check_tagged<'a, M: RegionMemory, C: UlpChecks>(
     header: &TaggedRepr,
     len: u32,
@@ -68,7 +68,7 @@ pub(super) fn check_tagged<'a, M: RegionMemory, C: UlpChecks>(
         let mismatch = Mismatch::unexpected(Field::Stag, header.stag.0.into());
         return error(ErrorCode::InvalidStag, mismatch);
     };
-    // RFC 5041 §8.2: protection domain, then stream.
+    // RFC 5041 §8.2: the protection domain is checked first, then the stream.
     if entry.pd != env.pd {
         let mismatch = Mismatch::exact(Field::ProtectionDomain, entry.pd.0.into(), env.pd.0.into());
         return error(ErrorCode::StagNotAssociated, mismatch);
@@ -103,8 +103,7 @@ pub(super) fn check_tagged<'a, M: RegionMemory, C: UlpChecks>(
     Ok(Some((entry, entry.memory_offset + (to - base))))
 }
 
-/// Returns a parsed and re-encoded header with the control byte that was received: the parsed values lack its
-/// reserved bits.
+/// Returns a re-encoded header with the received control byte. The parsed values lack that byte's reserved bits.
 pub(crate) fn with_control_byte(
     mut header: ArrayVec<u8, MAX_DDP_HEADER>,
     control: u8,
@@ -113,7 +112,7 @@ pub(crate) fn with_control_byte(
     header
 }
 
-/// Returns the DDP header at the start of a segment, as received.
+/// Returns the DDP header at the start of a segment as received, shorter if the segment is.
 pub(super) fn received_header(bytes: &[u8]) -> ArrayVec<u8, MAX_DDP_HEADER> {
     let len = bytes.first().map_or(0, |first| Control(*first).header_len());
     bytes.iter().copied().take(len).collect()

@@ -5,7 +5,7 @@
 //!   MSN ->   delivered | next ....... next + posted - 1 | not yet possible
 //! ```
 //!
-//! A buffer is taken from the pool when the first byte of its message arrives.
+//! A buffer is taken from the pool when the first segment of its message arrives.
 
 use base::LazyDeque;
 use wire::ddp::UntaggedRepr;
@@ -18,7 +18,7 @@ use crate::config::QueueConfig;
 use crate::error::{ErrorCode, Field, Mismatch};
 use crate::llp::OrderKey;
 
-/// Maximum number of posted buffers: half the number space, so that MSNs compare.
+/// Maximum number of posted buffers: half of the MSN space, so that MSNs can be compared across the wrap.
 const MAX_POSTED: u32 = i32::MAX as u32;
 
 #[derive(Debug)]
@@ -27,13 +27,13 @@ pub(super) struct Queue {
     buffer_size: u32,
     /// MSN of the oldest message that is not delivered.
     next: Msn,
-    /// Unused buffers, for the message `next` and those after it.
+    /// Posted buffers not used up by delivered messages: for the message `next` and those after it.
     posted: u32,
     /// Messages in reassembly, by MSN.
     assemblies: LazyDeque<Assembly>,
 }
 
-/// A message in reassembly in its buffer.
+/// A message in reassembly.
 #[derive(Debug)]
 struct Assembly {
     msn: Msn,
@@ -42,7 +42,7 @@ struct Assembly {
     ranges: Ranges,
     /// Key of the segment with the Last flag, once it has arrived.
     last: Option<OrderKey>,
-    /// True if the pool accounts the buffer as in order.
+    /// True if the pool accounts the buffer as reserved in order, not beyond a gap.
     in_order: bool,
 }
 
@@ -89,13 +89,13 @@ impl Queue {
         }
     }
 
-    /// True when this segment, in order, is a whole message, and no other message has begun.
+    /// True if this segment, which is in order, is a whole message and no message is in reassembly.
     pub(super) fn would_complete(&self, header: &UntaggedRepr) -> bool {
         header.last && header.mo.0 == 0 && self.assemblies.is_empty()
     }
 
-    /// Checks a segment for which [`would_complete`](Self::would_complete) is true (RFC 5041 §7.1). Its buffer is used
-    /// up at once, but the pool must have room for it.
+    /// Checks a segment for which [`would_complete`](Self::would_complete) is true (RFC 5041 §7.1). The pool must have
+    /// room for its buffer, although the message is delivered at once.
     pub(super) fn admit_whole<E>(
         &self,
         header: &UntaggedRepr,
@@ -107,7 +107,7 @@ impl Queue {
         if buffers.admit_transient(self.buffer_size) { Ok(()) } else { Err(Reject::Refused) }
     }
 
-    /// Checks a segment to this queue (RFC 5041 §7.1), and takes a buffer for its message.
+    /// Checks a segment to this queue (RFC 5041 §7.1), and takes a buffer for its message if it has none yet.
     pub(super) fn prepare<E>(
         &mut self,
         key: OrderKey,
@@ -134,7 +134,7 @@ impl Queue {
         };
         let assembly = &mut self.assemblies[at];
         match assembly.last {
-            // RFC 5041 §4.1: the segment with L is the last one sent.
+            // RFC 5041 §4.1: the segment with L is the last one of its message.
             Some(last) if last < key => return Err(self.msn_range(header.msn)),
             Some(_) => {}
             None if header.last => assembly.last = Some(key),
@@ -143,7 +143,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Checks the MSN (RFC 5041 §7.1 (2), (5)), also for zero-length segments.
+    /// Checks the MSN (RFC 5041 §7.1 (2), (5)), also of zero-length segments.
     fn check_msn<E>(&self, msn: Msn, in_order: bool) -> Result<(), Reject<E>> {
         let distance = msn.distance_from(self.next);
         if in_order {
@@ -157,8 +157,8 @@ impl Queue {
         } else if msn.before(self.next) {
             return Err(self.msn_range(msn));
         } else if distance >= self.posted {
-            // A buffer may be posted by the time all earlier segments have arrived. RFC 5041 §7.1 lets the LLP recover,
-            // and the segment is checked again when it is next in order.
+            // A buffer may be posted by the time all earlier segments have arrived, so the segment is refused. RFC 5041
+            // §7.1 leaves recovery to the LLP, and the retransmitted segment is checked again.
             return Err(Reject::Refused);
         }
         Ok(())
@@ -225,7 +225,7 @@ impl Queue {
         header: &UntaggedRepr,
         len: u32,
     ) -> Result<bool, Reject<E>> {
-        // RFC 5041 §4.3: MSN grows by one with each message to the queue.
+        // RFC 5041 §4.3: the MSN grows by one with each message to the queue.
         let Some(front) =
             self.assemblies.front_mut().filter(|a| header.msn == self.next && a.msn == self.next)
         else {
@@ -240,21 +240,22 @@ impl Queue {
         };
         let whole = fits && (!header.last || front.ranges.is_exactly(end));
         if !whole {
-            // RFC 5041 §5.2: the segments of a message tile it; §4.1: L carries the highest MO.
+            // RFC 5041 §5.2: the segments of a message neither overlap nor leave holes. §4.1: the segment with L has
+            // the highest MO.
             let mismatch = Mismatch::exact(Field::MessageOffset, start.into(), missing.into());
             return Err(Reject::Ddp(ErrorCode::InvalidMo, mismatch));
         }
         Ok(header.last)
     }
 
-    /// Raises the bound on separate ranges of the next message by one step, for which memory is reserved.
+    /// Raises the bound on separate ranges of the next message by one step, for which the caller has reserved memory.
     pub(super) fn grow_ranges(&mut self) {
         if let Some(front) = self.assemblies.front_mut() {
             front.ranges.grow();
         }
     }
 
-    /// Returns the bytes of the complete message, and uses up its buffer.
+    /// Returns the bytes of the oldest message, which is complete, and uses up its buffer.
     pub(super) fn deliver(&mut self, buffers: &mut BufferPool, account: &mut Account) -> Vec<u8> {
         let Some(assembly) = self.assemblies.pop_front() else { return Vec::new() };
         release_assembly(&assembly, self.buffer_size, buffers, account);
@@ -264,14 +265,14 @@ impl Queue {
         buffers.compact(data)
     }
 
-    /// Uses up the buffer of the delivered message. RFC 5041 §4.3: MSN grows by one with each.
+    /// Uses up the buffer of the delivered message. RFC 5041 §4.3: the MSN grows by one with each message.
     pub(super) fn consume_buffer(&mut self) {
         self.next = self.next.next();
         self.posted = self.posted.saturating_sub(1);
     }
 }
 
-/// Releases a message's part of the worker's memory: its buffer, and the memory for its ranges.
+/// Releases a message's share of the worker's buffer pool: its buffer, and the memory for its ranges.
 fn release_assembly(
     assembly: &Assembly,
     size: u32,

@@ -2,30 +2,30 @@
 
 use std::collections::BTreeMap;
 
-/// Number of ranges of one message that need no memory of the worker.
+/// Number of ranges of one message for which no memory is reserved in the worker's pool.
 const FREE_RANGES: u32 = 64;
-/// Number of further ranges per [`STEP_BYTES`] of memory.
+/// Number of further ranges for each [`STEP_BYTES`] of reserved memory.
 const STEP_RANGES: u32 = 64;
-/// Maximum memory of one range, bytes: in a tree whose nodes are half full.
+/// Maximum memory of one range, bytes: its share of a B-tree whose nodes are half full.
 const RANGE_BYTES: u32 = 32;
-/// Bytes of the worker's memory for [`STEP_RANGES`] more ranges.
+/// Bytes reserved in the worker's pool for [`STEP_RANGES`] more ranges.
 pub(crate) const STEP_BYTES: u32 = STEP_RANGES * RANGE_BYTES;
 
-/// Received bytes of one message, as ranges that neither touch nor overlap. One range suffices if the sender uses
-/// increasing offsets.
+/// Received bytes of one message, as ranges that neither touch nor overlap. If the sender uses increasing offsets,
+/// there is one range only.
 #[derive(Debug)]
 pub(crate) enum Ranges {
-    /// One range; empty if start and end are equal.
+    /// At most one range, from the first value to the second; empty if they are equal.
     One(u32, u32),
-    /// Several ranges, now or at an earlier time.
+    /// Several ranges, at present or earlier.
     Many(Box<RangeMap>),
 }
 
 #[derive(Debug)]
 pub(crate) struct RangeMap {
-    /// Starts and ends of the ranges.
+    /// End of each range by its start.
     ranges: BTreeMap<u32, u32>,
-    /// Bound on separate ranges.
+    /// Maximum number of separate ranges.
     max_ranges: u32,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct RangeMap {
 pub(crate) enum InsertError {
     /// A part of the range was received before.
     Overlap,
-    /// The bound on separate ranges is reached, until [`grow`](Ranges::grow) is called.
+    /// The bound on separate ranges is reached; [`grow`](Ranges::grow) raises it.
     TooMany,
 }
 
@@ -73,10 +73,10 @@ impl Ranges {
         }
     }
 
-    /// Adds a range.
+    /// Adds the range `start..end`. An empty range has no effect.
     ///
     /// # Errors
-    /// The range overlaps a received one, or exceeds the bound on separate ranges.
+    /// The range overlaps a received one, or would exceed the bound on separate ranges.
     #[inline]
     pub(crate) fn insert(&mut self, start: u32, end: u32) -> Result<(), InsertError> {
         match self {
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Compared with a bitmap of bytes.
+        /// Compares the ranges with a bitmap of received bytes.
         #[test]
         fn ranges_agree_with_a_bitmap(
             inserts in proptest::collection::vec((0u32..200, 0u32..20), 0..60),

@@ -11,7 +11,7 @@ use crate::llp::Ulpdu;
 use crate::memory::RegionMemory;
 use crate::message::Event;
 
-/// A tagged message whose segments have arrived in order so far.
+/// A tagged message of which only a part has arrived in order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TaggedMessage {
     /// STag and lowest TO of its segments with payload; valid only if `has_payload`.
@@ -34,9 +34,9 @@ impl TaggedMessage {
 }
 
 impl<E: Copy> Receiver<E> {
-    /// Takes the fast path of a tagged segment in order, whose header is in its first piece: most segments of a
-    /// bulk transfer. Has the same effect as [`accept`](Self::accept), without the checks for other segments.
-    /// Returns the payload bytes.
+    /// Accepts a tagged segment on the fast path: in order, without gap or error, its header in the first piece. Most
+    /// segments of a bulk transfer take this path. Same effect as [`accept`](Self::accept), which handles all other
+    /// segments. Returns the number of payload bytes.
     #[inline]
     pub(super) fn accept_next_tagged<M: RegionMemory, C: UlpChecks<Code = E>>(
         &mut self,

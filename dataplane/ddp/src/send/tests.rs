@@ -1,4 +1,4 @@
-//! The data source: RFC 5041 §4, §5.2, §5.3, §5.4, §6.2.
+//! Tests of the data source: RFC 5041 §4, §5.2, §5.3, §5.4, §6.2.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ fn is_last(out: &Outgoing) -> bool {
     }
 }
 
-// RFC 5041 §5.2: the example of the text: 2048 bytes at MULPDU 1500.
+// RFC 5041 §5.2: the RFC's example of an untagged message of 2048 bytes at MULPDU 1500.
 #[test]
 fn untagged_segmentation_matches_rfc_5041_example() {
     let mut stream = stream();
@@ -81,7 +81,7 @@ fn untagged_segmentation_matches_rfc_5041_example() {
     assert_eq!(seen, [(0, 1482, 1, false), (1482, 566, 1, true)]);
 }
 
-// RFC 5041 §5.2: the example of the text: initial TO 16384.
+// RFC 5041 §5.2: the RFC's example of a tagged message, with initial TO 16384.
 #[test]
 fn tagged_segmentation_matches_rfc_5041_example() {
     let mut stream = stream();
@@ -97,7 +97,7 @@ fn tagged_segmentation_matches_rfc_5041_example() {
     assert_eq!(seen, [(16384, 1486, 5, false), (17870, 562, 5, true)]);
 }
 
-// RFC 5041 §5.2: a zero-length message consumes exactly one segment.
+// RFC 5041 §5.2: a zero-length message has exactly one segment.
 #[test]
 fn a_zero_length_message_takes_one_segment() {
     let mut stream = stream();
@@ -118,7 +118,7 @@ fn a_zero_length_message_takes_one_segment() {
     );
 }
 
-// RFC 5041 §4.3: MSN starts at one in each queue, grows by one and wraps.
+// RFC 5041 §4.3: the MSN of each queue starts at one, grows by one with each message, and wraps.
 #[test]
 fn msn_counts_per_queue_and_wraps() {
     let mut stream = stream();
@@ -144,7 +144,7 @@ fn msn_counts_per_queue_and_wraps() {
     }
 }
 
-// RFC 5041 §4.2, §4.3: the ULP's RsvdULP is in every segment; §4.1: DV is one.
+// RFC 5041 §4.2, §4.3: every segment has the ULP's RsvdULP. §4.1: DV is one.
 #[test]
 fn rsvd_ulp_and_version_are_in_every_segment() {
     let mut stream = stream();
@@ -159,7 +159,7 @@ fn rsvd_ulp_and_version_are_in_every_segment() {
     }
 }
 
-// RFC 5041 §5.3: messages are sent in the order in which they were posted, one after the other.
+// RFC 5041 §5.3: messages are sent one after the other in the order of posting.
 #[test]
 fn messages_are_segmented_in_posting_order() {
     let mut stream = stream();
@@ -178,8 +178,8 @@ fn messages_are_segmented_in_posting_order() {
 }
 
 proptest! {
-    // RFC 5041 §4.1, §5.2: segments are no larger than MULPDU, which may change between segments (§3 (1), (2)).
-    // All data is sent, with L on the last segment only.
+    // RFC 5041 §4.1, §5.2: segments have at most MULPDU bytes. MULPDU may change between segments (§3 (1), (2)). All
+    // data is sent, and only the last segment has L.
     #[test]
     fn segments_tile_the_message_under_mulpdu_changes(
         len in 0usize..5000, is_tagged: bool, is_region: bool, to in 0u64..1 << 60, cut in 1usize..600,
@@ -228,13 +228,13 @@ proptest! {
             prop_assert_eq!(stream.outstanding(), 1, "before {}", i);
             stream.on_acknowledged(out.token, out.payload_len);
         }
-        // RFC 5041 §5.4: complete when the peer's LLP has acknowledged everything.
+        // RFC 5041 §5.4: a message is complete when the peer's LLP has acknowledged all of it.
         prop_assert_eq!(events(&mut stream), [Event::Sent { cookie: Cookie::user(1), messages: 1 }]);
         prop_assert_eq!(stream.outstanding(), 0);
     }
 }
 
-// The LLP requests at least 128 (RFC 5044 §4.5); a lower value is raised to 128.
+// The LLP should pass a MULPDU of at least 128 (RFC 5044 §4.5); a lower value is raised to 128.
 #[test]
 fn mulpdu_below_128_counts_as_128() {
     let mut stream = stream();
@@ -243,7 +243,7 @@ fn mulpdu_below_128_counts_as_128() {
     assert_eq!(stream.next(0).unwrap().len(), 128);
 }
 
-// RFC 5041 §5.2: ULP Message Length is less than 2^32; the source must hold the message.
+// RFC 5041 §5.2: a message must lie within its source region, and its TO range must not wrap.
 #[test]
 fn invalid_messages_are_refused_at_post() {
     let mut stream = stream();
@@ -264,7 +264,7 @@ fn invalid_messages_are_refused_at_post() {
     assert_eq!(stream.post(tagged(u64::MAX - 2, 2, 0)), Ok(()));
 }
 
-// RFC 5041 §5.2: "less than 2^32".
+// RFC 5041 §5.2: a message has less than 2^32 bytes.
 #[test]
 fn message_of_4_gib_is_refused() {
     for len in [0, 1, u64::from(u32::MAX)] {
@@ -310,7 +310,7 @@ fn next_is_stable_follows_the_region() {
     assert_eq!(payload(&stream, &segments[0]), bytes(300)[100..]);
 }
 
-// RFC 5041 §6.2.1: after graceful teardown posting is an error, and posted messages are still sent.
+// RFC 5041 §6.2.1: after a graceful close, posts are refused and posted messages are still sent.
 #[test]
 fn closed_stream_sends_posted_messages_and_refuses_more() {
     let mut stream = stream();
@@ -326,7 +326,7 @@ fn closed_stream_sends_posted_messages_and_refuses_more() {
     assert_eq!(events(&mut stream), [Event::Sent { cookie: Cookie::user(1), messages: 1 }]);
 }
 
-// RFC 5041 §6.2.2: all outstanding requests complete with an error.
+// RFC 5041 §6.2.2: after a failure, all outstanding messages are flushed.
 #[test]
 fn failure_flushes_outstanding_messages() {
     let mut stream = stream();
@@ -354,7 +354,7 @@ fn failure_flushes_outstanding_messages() {
     assert_eq!(events(&mut stream), []);
 }
 
-// RFC 5041 §7.1: one additional message before the stream is terminated.
+// RFC 5041 §7.1: one additional message is sent before the stream ends.
 #[test]
 fn last_message_is_next_and_flushes_the_rest() {
     let mut stream = stream();
@@ -363,7 +363,7 @@ fn last_message_is_next_and_flushes_the_rest() {
     stream.post(tagged(0, 500, 2)).unwrap();
     stream.post(tagged(0, 500, 3)).unwrap();
     let sent = [stream.next(200).unwrap(), stream.next(200).unwrap()];
-    // Not subject to the bound on posts.
+    // The last message is not subject to the bound on posts.
     stream.post_last(untagged(2, 10, 9)).unwrap();
     assert_eq!(
         events(&mut stream),
@@ -374,7 +374,7 @@ fn last_message_is_next_and_flushes_the_rest() {
     let last = stream.next(200).unwrap();
     assert!(matches!(header(&last), HeaderRepr::Untagged(h) if h.qn == Qn(2) && h.msn == Msn(1)));
     assert!(stream.next(200).is_none());
-    // The cut message can be framed again as it was sent, and is flushed when that part is acknowledged.
+    // The cut message can be framed again as it was sent. It is flushed when its sent part is acknowledged.
     assert_eq!(stream.reframe(sent[1].token, sent[1].payload_len).header, sent[1].header);
     assert!(!is_last(&sent[1]));
     stream.on_acknowledged(sent[0].token, 100);
@@ -388,8 +388,7 @@ fn last_message_is_next_and_flushes_the_rest() {
     assert_eq!(events(&mut stream), expected);
 }
 
-// RFC 5041 §4.1: version 0 streams send DV 0. A stream that adopts the version sends nothing before it is
-// determined.
+// RFC 5041 §4.1: version 0 streams send DV 0. A stream that adopts the peer's version sends nothing before it has one.
 #[test]
 fn segments_have_the_policys_version() {
     for (version, expected) in [
@@ -428,7 +427,7 @@ fn message_numbers_wrap() {
     );
 }
 
-// Messages from one region share a handle, which is released with the last of them.
+// Consecutive messages from one region share a handle, which is released with the last of them.
 #[test]
 fn region_is_held_while_its_messages_are_in_flight() {
     let regions = [1u8, 2].map(|fill| VecMemory::from_vec(vec![fill; 64]).into_stable());
@@ -481,7 +480,7 @@ fn region_is_released_while_the_queue_is_not_empty() {
     assert_eq!((stream.run_count(), stream.outstanding()), (0, 1));
 }
 
-// A message that has begun is still read from its own region when waiting messages behind it are cut.
+// A message that has begun is still read from its own region after waiting messages behind it were flushed.
 #[test]
 fn cut_releases_regions_of_flushed_messages() {
     let regions = [region(1), region(2), region(3)];
@@ -504,7 +503,7 @@ fn region(fill: u8) -> VecMemory {
     VecMemory::from_vec(vec![fill; 64]).into_stable()
 }
 
-/// Returns a message of the first eight bytes of a region.
+/// Returns a tagged message of the first eight bytes of a region.
 fn from_region(memory: &VecMemory) -> Message<&VecMemory> {
     let source = Source::Region { memory, offset: 0, len: 8 };
     Message::Tagged {

@@ -1,5 +1,5 @@
-//! Two streams back to back: any messages, any MULPDU, any arrival order (RFC 5041 §5.3, §5.4), and
-//! the ends of a stream (§6.2).
+//! Properties of two streams back to back, for any messages, MULPDU and arrival order (RFC 5041 §5.3, §5.4). Tests of
+//! the end of a stream (§6.2).
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::llp::{Outgoing, UlpduSource};
 use crate::testing::*;
 use crate::*;
 
-/// A message to send, for the sender and the model.
+/// A message to be sent, and its expected effect in the models.
 #[derive(Clone, Debug)]
 enum Plan {
     Tagged { at: u64, data: Vec<u8> },
@@ -69,7 +69,7 @@ fn segment_bytes(stream: &Stream<VecMemory>, out: &Outgoing) -> Vec<u8> {
     segment
 }
 
-/// Sends all messages and returns the segments in the order of sending.
+/// Returns the segments of all messages in the order of sending.
 fn segments(plans: &[Plan], mulpdus: &[usize]) -> Vec<Vec<u8>> {
     let mut sender = sender(VersionPolicy::V1);
     let mut out = Vec::new();
@@ -83,7 +83,7 @@ fn segments(plans: &[Plan], mulpdus: &[usize]) -> Vec<Vec<u8>> {
     out
 }
 
-/// Returns the events of a receiver that delivers all messages in order.
+/// Returns the events of a receiver that delivers all messages completely and in order.
 fn model(plans: &[Plan]) -> Vec<Event> {
     let mut msn = 0;
     plans
@@ -128,7 +128,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     // RFC 5041 §5.2, §5.3, §5.4: for any messages, MULPDU, order of arrival, keys, and times of `order_complete`, the
-    // region is as sent; deliveries are in order, complete, at most once and never too early.
+    // region is as sent afterwards. Deliveries are in order, complete, at most once and never too early.
     #[test]
     fn any_arrival_order_delivers_once_in_order(
         plans in proptest::collection::vec(plan(), 1..14),
@@ -141,7 +141,7 @@ proptest! {
         let plans = without_overlap(plans);
         let sent = segments(&plans, &mulpdus);
         let key = |i: usize| if dense { i as u64 } else { 20 + i as u64 * stride };
-        // Arrival order: each segment is late by its share of `spread`, in segments.
+        // Arrival order: each segment is delayed by at most `spread` / 2000 segments.
         let late = |i: usize| u64::from(priorities[i % 64]) * u64::from(spread) / u64::from(u16::MAX);
         let mut arrival: Vec<usize> = (0..sent.len()).collect();
         arrival.sort_by_key(|i| *i as u64 * 2000 + late(*i));
@@ -158,7 +158,7 @@ proptest! {
                 rig.complete_order(key(prefix));
             }
             events.extend(rig.events());
-            // RFC 5041 §5.4: never before all segments up to the message's last have arrived.
+            // RFC 5041 §5.4: no message is delivered before all segments up to its last have arrived.
             let whole = sent[..prefix].iter().filter(|s| s[0] & 0x40 != 0).count();
             prop_assert!(events.len() <= whole);
         }
@@ -171,8 +171,8 @@ proptest! {
         prop_assert_eq!(rig.pool.in_use(), 0);
     }
 
-    // For one segment in error anywhere, and any arrival order: everything before it is delivered, and the report
-    // follows directly. No byte of the segment in error is placed, nor of segments beyond it that arrive later.
+    // One segment in error at any position, in any arrival order: all messages before it are delivered, and the error
+    // report follows directly. No byte of the segment in error is placed, nor of segments beyond it that arrive later.
     #[test]
     fn error_at_any_position_ends_delivery_there(
         plans in proptest::collection::vec(plan(), 1..10),
@@ -208,7 +208,7 @@ proptest! {
             let to = u64::from_be_bytes(segment[6..14].try_into().unwrap());
             let at = (to - BASE) as usize;
             let payload = &segment[14..];
-            // A zero-length segment may have any TO.
+            // The TO of a zero-length segment may be outside the region.
             if !payload.is_empty() {
                 region[at..at + payload.len()].copy_from_slice(payload);
             }
@@ -216,7 +216,7 @@ proptest! {
         prop_assert_eq!(rig.region(0, LEN as usize), region);
     }
 
-    // For any bytes, in any order: no panic, no byte outside the region, bounds kept.
+    // For any bytes in any order: no panic, no byte outside the region is written, and all bounds are kept.
     #[test]
     fn hostile_segments_stay_within_region_and_pool(
         hostile in proptest::collection::vec(
@@ -226,7 +226,8 @@ proptest! {
         let mut rig = Rig::with_config(StreamConfig { max_ooo_records: 8, ..config() });
         rig.pool = BufferPool::new(1024);
         for (key, mut bytes, repair) in hostile {
-            // Makes some segments pass the first checks: version, and STag and TO or queue, MSN and MO.
+            // Makes some segments valid for the first checks: version; STag and TO of a tagged segment; queue, MSN and
+            // MO of an untagged one.
             if bytes.len() >= 18 {
                 if repair & 1 != 0 {
                     bytes[0] = bytes[0] & 0xc0 | 1;
@@ -258,7 +259,7 @@ proptest! {
     }
 }
 
-// RFC 5041 §6.2.1: SHOULD indicate the half-closed state and keep sending.
+// RFC 5041 §6.2.1: the peer's close should be reported (SHOULD), and sending continues.
 #[test]
 fn peer_close_is_indicated_and_sending_continues() {
     let mut rig = Rig::new();
@@ -283,7 +284,7 @@ fn peer_close_within_a_message_is_reported_incomplete() {
     }
 }
 
-// RFC 5041 §6.2.1: data after the LLP's graceful end ends the stream abortively.
+// RFC 5041 §6.2.1: data after the graceful end of the LLP ends the stream abortively.
 #[test]
 fn data_after_the_peers_close_fails_the_stream() {
     let mut rig = Rig::new();
@@ -300,7 +301,7 @@ fn data_after_the_peers_close_fails_the_stream() {
     assert_eq!(rig.stream.failure(), Some(Failure::DataAfterClose));
 }
 
-// RFC 5041 §6.2.1: half-closed by the ULP: reception stays enabled.
+// RFC 5041 §6.2.1: after the ULP's close, the stream still receives.
 #[test]
 fn a_stream_closed_for_sending_still_receives() {
     let mut rig = Rig::new();
@@ -309,7 +310,7 @@ fn a_stream_closed_for_sending_still_receives() {
     assert_eq!(rig.events(), [tagged_delivered(0, 1)]);
 }
 
-// RFC 5041 §6.2, §6.2.2: DDP does not end a stream on its own: after an error the ULP may still send.
+// RFC 5041 §6.2, §6.2.2: DDP does not end a stream by itself, so the ULP may still send after an error.
 #[test]
 fn ulp_may_send_after_an_error() {
     let mut rig = Rig::new();
@@ -336,7 +337,7 @@ fn ulp_may_send_after_an_error() {
     assert_eq!(content.segment_len, 15);
 }
 
-// RFC 5041 §6.2.2: the loss of the LLP is reported, and all outstanding messages are flushed.
+// RFC 5041 §6.2.2: the loss of the LLP is reported, and no further segment is accepted.
 #[test]
 fn a_lost_llp_is_reported() {
     let mut rig = Rig::new();
@@ -350,7 +351,7 @@ fn a_lost_llp_is_reported() {
     assert_eq!(rig.pool.in_use(), 0);
 }
 
-// Bounds of untagged buffers do not apply to tagged segments.
+// A full pool does not affect tagged segments.
 #[test]
 fn a_full_pool_refuses_no_tagged_segment() {
     let mut rig = Rig::new();
@@ -359,9 +360,8 @@ fn a_full_pool_refuses_no_tagged_segment() {
     assert_eq!(rig.input(0, &tagged(0, true, b"x")), Placed(1));
 }
 
-// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: a peer opens streams and begins messages on all of them that it never
-// completes, in order and beyond gaps. Other peers' messages all fit into the rest; at the end no memory is
-// missing.
+// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: a peer begins messages on many streams, in order and beyond gaps, and never
+// completes them. The messages of another peer all fit into the remaining buffers. At the end all buffers are released.
 #[test]
 fn unfinished_messages_leave_room_for_other_peers() {
     let mut pool = BufferPool::new(32 * 256);
@@ -399,8 +399,8 @@ fn unfinished_messages_leave_room_for_other_peers() {
     assert_eq!(victim.pool.in_use(), 0);
 }
 
-// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: posted buffers belong to one stream, their memory to the worker. A
-// stream that takes too much is counted, and messages in order on other streams are delivered.
+// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: posted buffers belong to one stream, their memory to the worker. Refusals to
+// a greedy stream are counted, and messages in order on other streams are delivered.
 #[test]
 fn greedy_stream_is_counted_and_starves_no_other() {
     let (mut greedy, mut other) = (Rig::new(), Rig::new());
@@ -440,7 +440,7 @@ fn counters_match_sent_and_received_segments() {
     assert_eq!((counters.segments_sent, counters.sent_bytes, counters.messages_sent), (2, 200, 1));
 }
 
-/// Memory of an idle stream; the memory of a long gap is freed.
+/// The size of an idle stream is bounded. The records of a long gap are freed when the gap is closed.
 #[test]
 fn idle_stream_size_is_bounded() {
     let size = size_of::<Stream<VecMemory>>();

@@ -1,11 +1,11 @@
-//! Configuration and opening of the stream above an LLP.
+//! Configuration of the protocol above an LLP, and parameters to open a stream.
 
 use crate::config::{StreamConfig, VersionPolicy};
 use crate::enhanced::Depths;
 use crate::rdmap;
 use crate::stag::PdId;
 
-/// Configuration of a stream of either kind.
+/// Configuration of a stream of either protocol.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UlpConfig {
     /// Bare DDP.
@@ -15,7 +15,7 @@ pub enum UlpConfig {
 }
 
 impl UlpConfig {
-    /// Returns the version, mutably; the LLP's start-up sets it.
+    /// Returns the DDP version for modification: the LLP's start-up sets it.
     pub fn version_mut(&mut self) -> &mut VersionPolicy {
         match self {
             UlpConfig::Ddp(config) => &mut config.version,
@@ -23,7 +23,7 @@ impl UlpConfig {
         }
     }
 
-    /// Leaves confirmation of received data to the ULP: see [`StreamConfig::hold_confirmations`].
+    /// Requests that the ULP confirms received data: see [`StreamConfig::hold_confirmations`].
     pub fn set_hold_confirmations(&mut self) {
         match self {
             UlpConfig::Ddp(config) => config.hold_confirmations = true,
@@ -84,9 +84,9 @@ impl UlpKind {
 pub struct OpenRequest {
     /// Protection domain of the stream.
     pub pd: PdId,
-    /// The protocol above the LLP. Its DDP version is ignored if the LLP's start-up decides it.
+    /// Protocol above the LLP. Its DDP version is ignored if the LLP's start-up determines it.
     pub ulp: UlpConfig,
-    /// Private data of the request, at most 512 bytes; the LLP may carry less.
+    /// Private data of the request, at most 512 bytes. The LLP may carry less.
     pub private_data: Vec<u8>,
 }
 

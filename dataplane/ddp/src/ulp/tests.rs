@@ -1,4 +1,4 @@
-//! The same dialogue with an LLP for bare DDP and for RDMAP.
+//! Tests that bare DDP and RDMAP behave alike towards an LLP.
 
 use super::*;
 use crate::lifecycle::FinalError;
@@ -219,7 +219,7 @@ fn read_awaits_response_until_its_stag_is_revoked() {
     assert!(!ddp.ulp.awaits_response() && !ddp.ulp.on_stag_revoked(STAG));
 }
 
-// RFC 5041 §7.1, RFC 5040 §4.8
+// RFC 5041 §7.1, RFC 5040 §4.8: an error in a segment is reported to the peer.
 #[test]
 fn error_is_reported_at_both_ends() {
     for kind in KINDS {

@@ -1,4 +1,4 @@
-//! Received TCP segments: for a stream, as a SYN for a listener, or answered with a reset.
+//! Handles received TCP segments. A segment is passed to its stream, opens a stream, or is answered with a reset.
 
 use base::Instant;
 use tcp_lite::mpa::looks_like_one_fpdu;
@@ -26,8 +26,8 @@ use crate::worker::{Core, Env};
 
 impl<Io: PortIo> Core<Io> {
     /// Handles one or more successive segments of one flow after their look-up. Calls `prefetch` before each, with its
-    /// index. Returns the number handled: processing stops after a segment that is acknowledged at once, causes many
-    /// events or ends the stream.
+    /// index. Returns the number handled. Processing stops after a segment that is acknowledged at once, causes many
+    /// events or opens a new connection in place of one in TIME-WAIT.
     pub(in crate::worker) fn input_segment_run(
         &mut self,
         run: &[Arrival<Io::Frame>],
@@ -37,7 +37,8 @@ impl<Io: PortIo> Core<Io> {
         let Some(first) = run.first() else { return 0 };
         let (source, destination) = (first.flow.remote.ip(), first.flow.local.ip());
         let addresses = checksum::sum_addresses(source, destination);
-        // The burst may have opened or ended the stream since the look-up, and flows may share a hash.
+        // Earlier frames of the burst may have opened or ended the stream since the look-up, and flows may share a
+        // hash.
         let found = self.streams.find_connection(first.slot, first.hash, &first.flow);
         let Some((slot, conn)) = found else {
             prefetch(0);
@@ -56,8 +57,8 @@ impl<Io: PortIo> Core<Io> {
                 continue;
             }
             if carrier.endpoint().connection().may_reopen(&segment) {
-                // RFC 9293 §3.6.1: a new incarnation may replace a connection in TIME-WAIT. If this burst has ended the
-                // old connection, its end is not reported yet.
+                // RFC 9293 §3.6.1: a new incarnation may replace a connection in TIME-WAIT. The old connection may have
+                // ended in this burst, so its remaining events are reported first.
                 let last = carrier.endpoint().connection().snd_nxt();
                 self.report_all(slot, now);
                 self.remove_stream(slot);
@@ -92,15 +93,16 @@ impl<Io: PortIo> Core<Io> {
         self.open_or_refuse(flow, source_mac, strength, &segment, None, now);
     }
 
-    /// Handles a segment that was unmatched at its look-up. It is examined if it may open a stream, within the budget
-    /// for unmatched frames, or if it may be answered with a reset.
+    /// Handles a segment that matched no stream at its look-up. A segment that may open a stream is examined within the
+    /// budget for unmatched frames. Other segments, except resets, are examined while the reset rate limit permits an
+    /// answer.
     pub(in crate::worker) fn input_unmatched_segment(
         &mut self,
         arrival: &Arrival<Io::Frame>,
         now: Instant,
     ) {
         let flags = Segment::flags_of(&arrival.frame.bytes()[arrival.span.clone()]);
-        // The burst may have opened its stream since the look-up.
+        // An earlier frame of the burst may have opened the stream since the look-up.
         if let Some(flags) = flags.filter(|_| !self.streams.flows().contains(arrival.hash)) {
             if self.is_for_host(arrival) {
                 return self.env.send_to_host(arrival.flow.interface.into(), arrival.frame.bytes());
@@ -129,7 +131,7 @@ impl<Io: PortIo> Core<Io> {
             && self.env.admission.cookies().are_outstanding(now)
     }
 
-    /// Performs the follow-up of a segment.
+    /// Reports the stream's events and sends its acknowledgement, as `follow_up` requires.
     #[inline]
     pub(in crate::worker) fn finish_segment(
         &mut self,
@@ -149,8 +151,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Answers a segment without a stream with a reset, sent to the link-layer address of the segment's sender. Returns
-    /// whether the reset was queued.
+    /// Answers a segment without a stream with a reset to the MAC address of the segment's sender, within the rate
+    /// limit. A received reset is not answered. Returns true if the reset was queued.
     pub(in crate::worker) fn send_reset(
         &mut self,
         flow: &FlowKey,
@@ -186,8 +188,8 @@ impl<Io: PortIo> Core<Io> {
     }
 }
 
-/// Verifies a segment's checksum; `addresses` is the sum of source and destination address. Also returns the CRC of the
-/// text without its last four bytes, if the text looks like one FPDU and is long enough for a joint pass to pay. The
+/// Verifies a segment's checksum. `addresses` is the sum of source and destination address. If the text looks like one
+/// FPDU and one pass for checksum and CRC is faster, also returns the CRC of the text without its last four bytes. The
 /// stream is not known here: the CRC is not used if the stream has no CRCs or the segment is out of order.
 #[inline]
 fn verify_checksum(addresses: u16, bytes: &[u8]) -> Result<Option<u32>, DropReason> {
@@ -214,7 +216,7 @@ fn split_fpdu(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((head, text, field))
 }
 
-/// Follow-up of a segment.
+/// Work that remains for the worker after a stream has processed a segment.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::worker) struct FollowUp {
     /// True if the stream has at least [`EVENT_BATCH`] events to report.
@@ -224,7 +226,6 @@ pub(in crate::worker) struct FollowUp {
 }
 
 impl FollowUp {
-    /// Returns true if there is something to do.
     #[inline]
     fn is_needed(self) -> bool {
         self.has_events || self.answer_now
@@ -232,9 +233,9 @@ impl FollowUp {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Reads the segment of an arrival into `segment`, which must be new. Verifies its checksum unless the device has
-    /// done so; `addresses` is the sum of both addresses. Returns false and counts the drop if the segment is malformed
-    /// or its checksum is wrong.
+    /// Reads the segment of an arrival into `segment`, which must be a default value. Verifies its checksum unless the
+    /// device has verified it. `addresses` is the sum of source and destination address. Returns false and counts the
+    /// drop if the segment is malformed or its checksum is wrong.
     #[inline]
     fn read_segment<'a>(
         &mut self,
@@ -264,7 +265,7 @@ impl<Io: PortIo> Env<Io> {
         true
     }
 
-    /// Passes a segment to its stream.
+    /// Passes a segment to its stream. Returns the work that remains.
     #[inline]
     pub(in crate::worker) fn input_segment(
         &mut self,
@@ -300,8 +301,8 @@ mod tests {
 
     use super::*;
 
-    /// Builds a segment with `text` bytes of text and this data offset. The text begins with the header of an FPDU of
-    /// `ulpdu` bytes.
+    /// Builds a segment of 20 + `text` bytes with data offset `offset`, in words of four bytes. The text after the data
+    /// offset begins with `ulpdu`, the length field of an FPDU.
     fn segment(ends: (IpAddr, IpAddr), offset: u8, ulpdu: u16, text: usize) -> Vec<u8> {
         let mut bytes: Vec<u8> = (0..20 + text).map(|i| (i * 31 + i / 7) as u8).collect();
         bytes[12] = offset << 4;
@@ -316,7 +317,7 @@ mod tests {
     }
 
     /// Verification with and without CRC accepts the same segments and detects every flipped bit. A returned CRC is
-    /// that of the text.
+    /// that of the text without its last four bytes.
     #[test]
     fn one_pass_crc_and_plain_checksum_accept_the_same_segments() {
         let v4 = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));

@@ -40,8 +40,8 @@ impl<Io: PortIo> Core<Io> {
             && self.env.admission.listeners().can_evict_for(listener.id, flow.remote.ip(), reason)
     }
 
-    /// Answers a SYN with a cookie, sent to its source MAC address. Each SYN gets one SYN-ACK of ordinary length, so a
-    /// forged SYN is hardly amplified.
+    /// Answers a SYN with a cookie: one SYN-ACK of ordinary length, sent to the SYN's source MAC address. An attacker
+    /// who forges SYNs therefore gains hardly any amplification.
     pub(in crate::worker) fn send_cookie(
         &mut self,
         endpoint: &EndpointConfig,
@@ -78,9 +78,9 @@ impl<Io: PortIo> Core<Io> {
     /// cookie has opened a stream, `Ok(false)` if there is no valid cookie.
     ///
     /// # Errors
-    /// The peer is refused before its cookie is verified; or the cookie is valid, but protection, a route or room is
-    /// missing, or the worker drains. Missing protection is answered with a reset. In the other cases the peer
-    /// retransmits.
+    /// [`DropReason::PeerRefused`] if the listener refuses the peer; the cookie is then not verified. Otherwise the
+    /// cookie is valid, but protection, a route or room is missing, or the worker drains. Missing protection is
+    /// answered with a reset. In the other cases the peer retransmits.
     pub(in crate::worker) fn accept_cookie(
         &mut self,
         flow: FlowKey,

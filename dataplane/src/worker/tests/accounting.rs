@@ -1,5 +1,5 @@
-//! Each frame that a worker receives is counted exactly once with its outcome: frames of all kinds, valid and damaged,
-//! beside a stream over TCP and one over SCTP. [`Net::turn`] compares the sums after each turn.
+//! Each frame that a worker receives is counted exactly once, with its outcome. Valid and damaged frames of all kinds
+//! arrive beside a stream over TCP and one over SCTP. [`Net::turn`] compares the sums after each turn.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use crate::net::path::{self, IpHeader};
 
 const PORT: u16 = 4791;
 
-/// A deterministic pseudo-random generator.
+/// Deterministic pseudo-random number generator (linear congruential).
 struct TestRng(u64);
 
 impl TestRng {
@@ -35,7 +35,7 @@ impl TestRng {
     }
 }
 
-/// Builds a packet from host `from` to host 2.
+/// Builds an IPv4 frame with payload `bytes` from host `from` to host 2.
 pub(super) fn ip_packet(from: u8, protocol: IpProtocol, bytes: &[u8]) -> TestFrame {
     let host = Host::new(&Plan::new(from));
     let interface = host.cores[0].env.network.interface(0);
@@ -55,7 +55,7 @@ pub(super) fn echo_request() -> TestFrame {
     ip_packet(9, IpProtocol::Icmp, &message)
 }
 
-/// Source of frames: some prepared ones, and changed copies of frames from the wire.
+/// Source of test frames: prepared frames, and altered copies of frames that the first host has sent.
 struct FrameSource {
     fixed: Vec<TestFrame>,
     /// Frames that the first host has sent recently.
@@ -104,7 +104,8 @@ impl FrameSource {
             1 if live[12..14] == [8, 0] => {
                 let (kind, code) = [(3, 4), (3, 1), (3, 3), (11, 0)][noise.random_below(4)];
                 let mut quoted = live.clone();
-                // Changes the source port, the sequence number or tag, or a byte that is not quoted.
+                // Changes the source port, the TCP sequence number or SCTP verification tag, or a byte that is not
+                // quoted.
                 let at = [35, 39, 60][noise.random_below(3)];
                 quoted[at.min(live.len() - 1)] ^= 1;
                 (0, icmp_quoting_frame(kind, code, 1200 - noise.random_below(40) as u16, &quoted))
@@ -130,7 +131,7 @@ impl FrameSource {
     }
 }
 
-/// Delivers four thousand frames beside a stream over TCP and one over SCTP. Returns the hosts.
+/// Delivers 4000 frames to hosts with a stream over TCP and one over SCTP. Returns the hosts.
 fn run_flood(workers: u16, limits: Limits, room: usize, seed: u64) -> Net {
     let plan = |n| Plan { workers, limits, rss: Rss::None, ..Plan::new(n) };
     let mut net = Net::new(&[plan(1), plan(2)]);
@@ -184,7 +185,7 @@ fn mixed_traffic_counts_every_frame_exactly_once() {
             seen.extend(handle.counters().drops.iter().filter(|d| d.count > 0).map(|d| d.reason));
         }
     }
-    // Each of these outcomes of a frame has occurred.
+    // Each of these counters and drop reasons is above zero in at least one run.
     for name in [
         "segments",
         "sctp_packets",
@@ -305,7 +306,7 @@ fn flood_leaves_gauges_and_message_cost_unchanged() {
     net.advance(Duration::from_secs(1));
     let after = streams.map(|stream| message_cost(&mut net, stream));
     assert_eq!(after, alone, "a second after");
-    // State that expires is freed as well.
+    // After a minute, all state that the flood created has expired: the gauges are as before.
     net.advance(Duration::from_secs(60));
     assert_eq!(gauges(&net.hosts[1]), before);
     let is_unexpected = |e: &crate::api::Event| !matches!(e, crate::api::Event::Untagged { .. });

@@ -1,5 +1,5 @@
-//! Attacks, compared with the same run without one. An established stream keeps at least nine tenths of its goodput in
-//! virtual time, and the worker's state stays within its limits.
+//! Attacks on a worker with an established stream, each compared with the same run without the attack. The stream keeps
+//! at least nine tenths of its goodput in virtual time, and the worker's state stays within its limits.
 //!
 //! The victim is host 2. A client, host 1, writes 4 MiB to it over a path with 1 ms delay each way, with a window of
 //! 128 KiB: about 5 frames per step of 100 µs. The attack adds at most [`RATE`] frames per step. The victim receives
@@ -7,19 +7,19 @@
 //!
 //! | attack | attacker | test |
 //! |---|---|---|
-//! | blind resets, SYNs, text | off-path, with ports and window | [`blind`] |
-//! | challenge ACKs exhausted | the same | `blind::exhausted_challenge_acks_leave_other_streams_theirs` |
-//! | acknowledgements of data never sent | the same | `blind::blind_optimistic_acks_are_dropped` |
+//! | blind resets, SYNs, text | off-path, knows ports and window | [`blind`] |
+//! | challenge ACKs exhausted | off-path, knows the window | `blind::exhausted_challenge_acks_leave_other_streams_theirs` |
+//! | acknowledgements of data never sent | off-path, knows the window | `blind::blind_optimistic_acks_are_dropped` |
 //! | SYN flood: half-open streams, cookies | any host, forged addresses | [`floods`] |
 //! | half-open and idle streams | a peer, its own address | `floods::handshakes_without_mpa_request_are_bounded_per_peer` |
 //! | streams in TIME-WAIT | a peer, its own address | `floods::rejected_streams_recycle_time_wait_slots` |
 //! | too many streams of one peer | a peer, its own address | `floods::repeated_opens_stop_at_the_peer_stream_limit` |
 //! | ARP | on the link | `floods::arp_flood_keeps_neighbour_entry_and_bounds_answers` |
 //! | neighbour discovery | on the link | `floods::neighbour_solicitation_flood_gets_bounded_answers` |
-//! | forged ICMP | off-path, with ports | `floods::forged_icmp_flood_changes_no_path_mtu_or_stream` |
+//! | forged ICMP | off-path, knows ports | `floods::forged_icmp_flood_changes_no_path_mtu_or_stream` |
 //! | fragments | any host, forged addresses | `floods::fragment_flood_stays_within_reassembly_bounds` |
 //! | optimistic and split acknowledgements | a peer with a stream | [`misbehaving_peers`] |
-//! | SACK storm, small MSS, tiny and zero windows | the same | [`misbehaving_peers`] |
+//! | SACK storm, small MSS, tiny and zero windows | a peer with a stream | [`misbehaving_peers`] |
 
 mod blind;
 pub(super) mod floods;
@@ -50,13 +50,14 @@ const STEP: Duration = Duration::from_micros(100);
 const DELAY: Duration = Duration::from_millis(1);
 /// Maximum frames of the attack per step.
 const RATE: usize = 10;
-/// Number of steps after which the client's write has failed.
+/// Maximum steps of the client's write. A longer write fails the test.
 const MAX_STEPS: usize = 20_000;
 const CLIENT: usize = 0;
 const VICTIM: usize = 1;
 const ATTACKER: usize = 2;
 
-/// Header fields of the client's last segment. An off-path attacker does not know them.
+/// Header fields of the client's last segment, from which attacks forge segments. A real off-path attacker has to guess
+/// them.
 #[derive(Clone, Copy, Debug, Default)]
 struct LastSegment {
     port: u16,
@@ -86,7 +87,7 @@ impl Scene {
         Scene::with_victim(limits, v4(2))
     }
 
-    /// Opens the client's stream to this address of the victim.
+    /// Creates the hosts, and opens the client's stream to this address of the victim.
     fn with_victim(limits: Limits, victim: IpAddr) -> Scene {
         let plan = Plan { limits, ..Plan::new(2) };
         let mut net = Net::new(&[Plan::new(1), plan, Plan::new(3)]);
@@ -152,7 +153,7 @@ impl Scene {
                 let mangled = (self.mangle)(from, frame);
                 sent.extend(mangled.into_iter().map(|frame| (now + DELAY, from, frame)));
             }
-            // The link of the attacking host has the same rate as the other attacks.
+            // The attacking host sends at most [`RATE`] frames per step, like the attacks with forged frames.
             sent.truncate(if from == ATTACKER { RATE } else { usize::MAX });
             self.in_flight.extend(sent);
         }
@@ -204,7 +205,8 @@ impl Scene {
     }
 }
 
-/// Returns the offsets of the TCP segment and of the IP header of an untagged IPv4 frame.
+/// Returns the offsets of the TCP segment and of the IP header of an untagged IPv4 frame. Returns `None` for other
+/// frames.
 fn tcp_offsets(frame: &[u8]) -> Option<(usize, usize)> {
     (frame.len() >= 54 && frame[12..14] == [8, 0] && frame[23] == 6).then_some((34, 14))
 }

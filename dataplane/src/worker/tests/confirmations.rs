@@ -1,4 +1,5 @@
-//! A peer's data are confirmed only by the control thread, over both transports and with both ULPs.
+//! Only the control thread confirms a peer's data if confirmations are held (docs/protocol.md §6). Tested over both
+//! transports and with both ULPs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use super::test_host::*;
 use crate::api::{self, CloseReason, Command, Event, Ticket};
 
 const PORT: u16 = 4793;
-/// A time below the peer's teardown time-out.
+/// A duration shorter than the peer's teardown time-out.
 const SHORT_WAIT: Duration = Duration::from_secs(2);
 
 /// A stream from the first host to the second, whose control thread confirms received data.
@@ -129,7 +130,7 @@ impl HeldStream {
         })
     }
 
-    /// Returns whether the peer treats the end as a success: graceful, and without a last message (docs/protocol.md
+    /// Returns true if the peer treats the end as a success: graceful, and without a last message (docs/protocol.md
     /// §6).
     fn ends_gracefully(&mut self) -> bool {
         let reason = self.wait_end();
@@ -232,7 +233,8 @@ fn a_drain_leaves_the_close_to_the_control_thread() {
     }
 }
 
-// docs/protocol.md §6: the acknowledgement of the peer's FIN would confirm data received after this end's close.
+// docs/protocol.md §6: the acknowledgement of the peer's FIN would confirm data received after this end's close. The
+// stream therefore ends with an error.
 #[test]
 fn data_after_local_close_ends_stream_with_error() {
     for sends in [false, true] {
@@ -318,7 +320,8 @@ fn the_control_thread_bounds_the_wait_after_the_peers_close() {
     }
 }
 
-// docs/protocol.md §6: this end's close would confirm data that arrived after the confirmation began.
+// docs/protocol.md §6: this end's close would confirm data that arrived after the confirmation began. The stream
+// therefore ends with an error.
 #[test]
 fn unconfirmed_data_turn_close_into_error() {
     for (sends, peer_closes) in [(false, false), (true, false), (true, true)] {

@@ -1,4 +1,4 @@
-//! SYN cookies (RFC 4987 §3.6): peers are accepted although unproven streams fill the backlog.
+//! SYN cookies (RFC 4987 §3.6): peers can connect although half-open streams fill the backlog.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn client_connects_by_cookie_past_a_full_backlog() {
     assert_eq!(net.hosts[1].count("cookies_sent"), 40);
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     assert_eq!(net.hosts[1].count("cookies_accepted"), 1);
-    // RFC 4987 §3.6: the new stream has replaced the oldest unproven one.
+    // RFC 4987 §3.6: the oldest half-open stream was evicted for the new stream.
     assert_eq!(net.hosts[1].count("half_open_evicted"), 1);
     let ticket = net.hosts[0].send(here, &[5; 2000]);
     net.wait_sent(0, ticket);

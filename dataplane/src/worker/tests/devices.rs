@@ -1,4 +1,4 @@
-//! Devices that change while a worker runs, and hosts that leave checksums to a device.
+//! Ports whose MAC address changes while a worker runs, and peers that leave checksums to a device.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const PORT: u16 = 4791;
 /// Byte range of the TCP checksum in an IPv4 frame.
 const TCP_CHECKSUM: std::ops::Range<usize> = 14 + 20 + 16..14 + 20 + 18;
 
-/// Builds a SYN whose checksum is left to a device, in the form that Linux uses.
+/// Builds a SYN whose checksum field has only the sum of the pseudo-header, as Linux leaves it for checksum offload.
 fn partial_checksum_syn(from: (u8, u16)) -> TestFrame {
     let mut frame = forged_segment(from, PORT, Flags::SYN);
     let len = frame.0.len() - 34;

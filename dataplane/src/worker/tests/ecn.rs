@@ -1,4 +1,4 @@
-//! ECN from IP header to congestion window and back (RFC 3168).
+//! ECN (RFC 3168): CE marks of received data reduce the peer's congestion window. Also DSCP and TTL of sent packets.
 
 use std::cell::Cell;
 use std::net::IpAddr;

@@ -27,7 +27,7 @@ const RING: usize = 64;
 /// Messages of the flood.
 const FLOOD: usize = 4000;
 
-/// Kind of flood.
+/// ULP and transport of the flood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flood {
     /// Tagged DDP messages without payload.
@@ -157,7 +157,7 @@ fn open(
     })
 }
 
-/// Builds an ARP request and an echo request of host 3.
+/// Builds an ARP request and an ICMP echo request from host 3 to host 2.
 fn arp_and_echo_requests() -> [TestFrame; 2] {
     let mut arp = vec![0xff; 6];
     arp.extend([2, 0, 0, 0, 0, 3, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
@@ -174,14 +174,15 @@ fn arp_and_echo_requests() -> [TestFrame; 2] {
     [TestFrame::new(arp), TestFrame::new(frame)]
 }
 
-/// Returns the number of delivered messages of this length so far.
+/// Returns the number of tagged messages of this length that the victim has reported so far.
 fn delivered_count(net: &Net, wanted: u64) -> usize {
     let found =
         |e: &&(usize, Event)| matches!(e.1, Event::TaggedDelivered { len, .. } if len == wanted);
     net.hosts[VICTIM].events.iter().filter(found).count()
 }
 
-/// Posts messages of the flood while the stream accepts them, up to [`FLOOD`] in all.
+/// Posts messages of the flood, at most 200 unfinished and [`FLOOD`] in all. Turns the hosts once, and counts finished
+/// messages in `sent`.
 fn post_flood(net: &mut Net, stream: StreamId, flood: Flood, posted: &mut usize, sent: &mut usize) {
     while *posted < FLOOD && *posted - *sent < 200 {
         flood.post(net, stream);
@@ -224,7 +225,7 @@ fn message_flood_pauses_only_its_own_stream() {
         for _ in 0..2000 {
             post_flood(&mut net, flooding, flood, &mut posted, &mut sent);
         }
-        // Streams without a flood are still served.
+        // ARP and echo requests are still answered, and other streams still served.
         let (before, answers) = (net.hosts[VICTIM].count("echo_replies"), "neighbour_answers");
         let resolved = net.hosts[VICTIM].count(answers);
         arp_and_echo_requests().into_iter().for_each(|frame| net.hosts[VICTIM].deliver(frame));
@@ -235,7 +236,7 @@ fn message_flood_pauses_only_its_own_stream() {
             write(&mut net, stream, &source, Stag(n as u32 + 1), len);
             assert!(read_memory(&sinks[n]) == pattern(len), "{flood:?}");
         }
-        // The number of the flood's events is bounded.
+        // The number of queued events of the flood is bounded.
         assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 1, "{flood:?}");
         assert!(sent < FLOOD / 4, "{flood:?}: the peer is slowed, {sent}");
         let core = &net.hosts[VICTIM].cores[0];
@@ -333,8 +334,8 @@ fn paused_stream_that_ends_delivers_all_its_events() {
     }
 }
 
-/// Unknown hosts that open and close associations cause events. Associations are refused while the ring is short of
-/// room.
+/// Peers that open associations in quick succession cause events, even if no stream is accepted. New associations are
+/// refused while the event ring is short of room.
 #[test]
 fn short_lived_associations_do_not_fill_the_event_ring() {
     let mut net = scene(RING);

@@ -26,7 +26,7 @@ fn forged_with_seq(from: (u8, u16), port: u16, flags: Flags, seq: u32) -> TestFr
     forged_from_address((v4(from.0), from.1), port, flags, seq)
 }
 
-/// Builds such a segment from any IPv4 or IPv6 address.
+/// Builds a TCP segment to host 2 from any IPv4 or IPv6 address.
 pub(super) fn forged_from_address(
     from: (IpAddr, u16),
     port: u16,
@@ -121,7 +121,7 @@ fn syns_beyond_half_open_limits_are_dropped() {
     e.check();
 }
 
-// RFC 9293 §3.10.7.4, first: off-path segments outside the window do not affect half-open streams.
+// RFC 9293 §3.10.7.4, first check: off-path segments outside the window do not affect half-open streams.
 #[test]
 fn half_open_streams_survive_out_of_window_segments() {
     let mut e = EstablishedPair::new(Plan::new(2), 1000);
@@ -142,7 +142,7 @@ fn half_open_streams_survive_out_of_window_segments() {
     e.check();
 }
 
-// All addresses of one /64 are one peer.
+// All addresses of one IPv6 /64 prefix count as one peer.
 #[test]
 fn half_open_streams_are_bounded_per_ipv6_prefix() {
     let mut plan = Plan::new(2);
@@ -394,7 +394,7 @@ fn flooded_port_is_polled_several_times_per_turn() {
     let text = take_text_frames(&mut e, 2);
     let unmatched = |n: usize| forged_segment((3, 2000 + n as u16), PORT, Flags::RST);
     let before = e.net.hosts[1].count("rx_frames");
-    // Four bursts of unmatched frames, the last of which ends with two segments of the stream; then a fifth.
+    // Five bursts of unmatched frames. The fourth ends with two segments of the stream.
     let flood = (0..4 * burst - 2).map(unmatched).chain(text).chain((0..burst).map(unmatched));
     flood.for_each(|frame| e.net.hosts[1].deliver(frame));
     let (now, segments) = (e.net.now, e.net.hosts[1].count("segments"));
@@ -457,7 +457,7 @@ fn new_syn_reopens_a_time_wait_connection() {
     // Records the client's last sequence number on the wire.
     let last = std::rc::Rc::new(std::cell::Cell::new(0));
     let seen = last.clone();
-    // Records the victim's sequence numbers in order.
+    // Records the second host's sequence numbers in order.
     let numbers = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     let noted = numbers.clone();
     net.is_lost = Box::new(move |from, frame| {
@@ -506,7 +506,7 @@ fn simultaneous_neighbour_failures_free_all_half_open_streams() {
 #[test]
 fn segments_during_address_resolution_do_not_block_streams() {
     let mut e = EstablishedPair::new(Plan::new(2), 1000);
-    // No host has the address: the stream waits for its resolution and sends nothing.
+    // No host has this address: the stream waits for address resolution and sends nothing.
     let syn = std::iter::once(forged_segment((9, 2000), PORT, Flags::SYN));
     e.flood(syn.chain((0..600).map(|_| forged_segment((9, 2000), PORT, Flags::ACK))));
     e.check();

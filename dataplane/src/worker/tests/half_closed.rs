@@ -27,7 +27,7 @@ fn open(config: &EndpointConfig, service: Service, posts: usize) -> (Net, Stream
     open_with(config, config, service, posts)
 }
 
-/// Opens such a stream, with the configuration `client` at the first host.
+/// Opens a stream like [`open`], with a separate configuration `client` at the first host.
 fn open_with(
     config: &EndpointConfig,
     client: &EndpointConfig,
@@ -85,10 +85,10 @@ fn wait_end(net: &mut Net, host: usize) -> CloseReason {
 #[test]
 fn echo_answers_messages_received_before_peer_close() {
     for config in transports() {
-        // With room for all answers, and for one at a time.
+        // There is room for all answers, or for one at a time.
         for posts in [1024, 1] {
             let (mut net, here, _) = open(&config, Service::Echo, posts);
-            // The worker closes without its control thread.
+            // The worker's service closes, not the control thread.
             net.hosts[1].closes_after_peer = false;
             send_all_and_close(&mut net, here);
             let ends = [wait_end(&mut net, 0).name(), wait_end(&mut net, 1).name()];

@@ -57,7 +57,7 @@ fn find_segment(frame: &[u8]) -> Option<(usize, IpAddr, IpAddr)> {
     }
 }
 
-/// Replaces the TCP segment of a frame by a changed one.
+/// Applies `change` to the TCP segment of a frame, and corrects lengths and checksums.
 fn rewrite_segment(frame: &[u8], change: impl FnOnce(&mut Segment<'_>)) -> TestFrame {
     let (at, from, to) = find_segment(frame).unwrap();
     let bytes = frame[at..].to_vec();
@@ -81,7 +81,7 @@ fn rewrite_segment(frame: &[u8], change: impl FnOnce(&mut Segment<'_>)) -> TestF
     TestFrame::new(out)
 }
 
-/// Connects from host 0, and replaces its MPA request by a changed segment. Its later frames are lost.
+/// Connects from host 0, and delivers a changed segment in place of its MPA request. Its later frames are lost.
 fn replace_mpa_request(net: &mut Net, to: IpAddr, change: impl FnOnce(&mut Segment<'_>)) {
     let taken: Rc<RefCell<Option<Vec<u8>>>> = Rc::default();
     let captured = taken.clone();
@@ -94,7 +94,7 @@ fn replace_mpa_request(net: &mut Net, to: IpAddr, change: impl FnOnce(&mut Segme
     });
     net.hosts[0].connect(0, (to, PORT).into());
     let request = net.run_until("a request", |_| taken.borrow().clone());
-    // The ACK of the handshake, without the request.
+    // Delivers the ACK of the handshake first, without the request.
     net.hosts[1].deliver(rewrite_segment(&request, |s| (s.payload, s.flags) = (b"", Flags::ACK)));
     net.run_until_idle();
     net.hosts[1].deliver(rewrite_segment(&request, change));
@@ -192,7 +192,7 @@ fn a_port_without_a_listener_is_reported_for_both_transports() {
         let refused = wait_failed_handshake(&mut net);
         assert_eq!(refused.failure, HandshakeFailure::new("tcp", "no_listener"));
         assert_eq!((refused.listener, refused.local), (None, wrong));
-        // A SYN without ECN follows a refused SYN with ECN.
+        // The client follows its refused SYN with ECN by a SYN without ECN, which is refused too.
         net.run_until_idle();
         let is_report = |e: &Event| matches!(e, Event::HandshakeFailed(_)).then_some(());
         while net.hosts[1].take_event(is_report).is_some() {}

@@ -18,23 +18,23 @@ use crate::checksum;
 use crate::io::BURST;
 
 const PORT: u16 = 4791;
-/// A port of one of the kernel's services.
+/// TCP port of a service of the host's kernel.
 const SSH: u16 = 22;
-/// A port in the range of locally opened streams.
+/// A port in the worker's range of local ports for outgoing streams.
 const LOCAL_STREAM_PORT: u16 = 40_000;
 
 fn plan(number: u8) -> Plan {
     Plan { shared: number == 2, ..Plan::new(number) }
 }
 
-/// Creates two hosts, of which the second shares its port and listens.
+/// Creates two hosts. The second shares its port with its kernel and listens.
 fn net(change: impl Fn(&mut Plan)) -> Net {
     let mut plans = [plan(1), plan(2)];
     plans.iter_mut().for_each(change);
     let mut net = Net::new(&plans);
     net.hosts[1].listen(PORT);
     net.hosts[1].listen_as(SCTP_PORT, 100, 100, config());
-    // The first host's announcements end in this time as well.
+    // Waits until the announcements of both hosts' addresses have ended.
     net.advance(Duration::from_secs(5));
     take_kernel_frames(&mut net);
     net
@@ -84,7 +84,7 @@ fn quoted_packet(protocol: u8, port: u16) -> Vec<u8> {
     let port = port.to_be_bytes();
     frame[26..34].copy_from_slice(&[10, 0, 0, 2, 10, 0, 0, 9]);
     frame[34..36].copy_from_slice(&port);
-    // Sequence number or verification tag.
+    // The bytes of the TCP sequence number or the SCTP verification tag.
     frame[38..42].copy_from_slice(&[1, 2, 3, 4]);
     frame
 }
@@ -287,7 +287,7 @@ fn flood_towards_the_host_does_not_slow_a_stream() {
     while read_memory(&memory) != pattern(LEN) {
         rounds += 1;
         assert!(rounds < 10_000, "the stream stands still");
-        // More frames than the kernel's queue holds, because the kernel reads none.
+        // Delivers more frames than the kernel's queue holds. The kernel reads none.
         (0..BURST).for_each(|_| net.hosts[1].deliver(udp_packet()));
         net.turn();
         net.now += Duration::from_micros(50);

@@ -21,7 +21,7 @@ pub(super) const PORT: u16 = 4791;
 const TCP: u8 = 6;
 const SCTP: u8 = 132;
 
-/// IPsec protection of the hosts.
+/// IPsec parameters of all SAs of the hosts: algorithm, tunnel or transport mode, with or without UDP encapsulation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Suite {
     pub(super) algorithm: Algorithm,
@@ -89,7 +89,8 @@ pub(super) fn selector(v6: bool) -> Selector {
     }
 }
 
-/// Protects TCP and SCTP of both address families with the other host; ICMP passes in clear.
+/// Builds a host's IPsec configuration for the pair of hosts: ICMP passes in clear, all other packets of both address
+/// families are protected.
 pub(super) fn config(suite: Suite, host: u8, workers: u16) -> Arc<IpsecConfig> {
     let peer = 3 - host;
     let policy = |v6: bool, protocol, action| {
@@ -188,7 +189,7 @@ fn streams_run_over_every_ipsec_algorithm_and_mode() {
                 longest.set(0);
                 let stream = open(&mut net, over_sctp, v6);
                 write(&mut net, stream, stag, 60_000);
-                // The MSS deducts exactly the overhead of ESP: one more block would not fit.
+                // The MSS deducts exactly the overhead of ESP: another cipher block would not fit into a packet.
                 let longest = longest.get();
                 assert!(longest <= 1500, "{algorithm:?} {longest}");
                 let least = 1500 - algorithm.block() - if over_sctp { 32 } else { 3 };
@@ -277,7 +278,7 @@ fn clear_damaged_replayed_and_unknown_frames_place_nothing() {
         let mut frame = long_frame.clone();
         frame.0[byte] ^= 1 << (byte % 8);
         if (38..42).contains(&byte) {
-            // Another sequence number, so that the frame is not dropped as a replay first.
+            // Both branches change the sequence number, so that the frame is not dropped as a replay first.
             frame.0[38] ^= 0x10;
         } else {
             frame.0[40] ^= 0x40;
@@ -306,7 +307,7 @@ fn clear_damaged_replayed_and_unknown_frames_place_nothing() {
     net.run_until_idle();
     assert!(drops(&net, "ipsec_unprotected") >= 1);
     assert_eq!(net.hosts[1].count("segments"), segments);
-    // Audit events report some of the dropped packets of each kind.
+    // Audit events report some of the dropped packets, at most 64.
     let mut audits = 0;
     while net.hosts[1]
         .take_event(|event| match event {
@@ -348,7 +349,7 @@ fn stream_continues_across_rekeys_and_waits_without_an_sa() {
         write(&mut net, stream, 10 * n + 2, 50_000);
     }
     assert_eq!(net.hosts[0].count("unsent_no_sa") + net.hosts[1].count("esp_unknown_spi"), 0);
-    // Without an SA the stream waits, and an SA is requested.
+    // Without an outbound SA the stream waits, and the worker requests an SA.
     change(&mut net, 0, SaChange::Remove(SaId(u64::from(spi(1, false, 5))), SaDirection::Out));
     let from = net.hosts[0].region(100, 5000, Access::NONE);
     let to = net.hosts[1].region(101, 5000, Access::REMOTE_WRITE);

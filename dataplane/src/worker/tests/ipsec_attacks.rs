@@ -140,7 +140,7 @@ impl Attacker {
         Some(self.recorded.borrow()[host][at].clone())
     }
 
-    /// Returns the frames of one attack on host `to`.
+    /// Returns the frames of one attack on host `to`, or `None` if no frame of the other host is recorded.
     fn forge(&mut self, attack: Attack, to: usize) -> Option<Vec<Vec<u8>>> {
         let mut frame = self.recorded_frame(1 - to)?;
         let esp = esp_offset(&frame);
@@ -301,7 +301,7 @@ fn rewrap(frame: &mut Vec<u8>) {
     update_ip_length(frame);
 }
 
-/// Records at most [`MAX_RECORDED`] sealed frames of each host. The attacker withholds one frame in `withholds`.
+/// Records at most [`MAX_RECORDED`] sealed frames of each host. The attacker drops one in `withholds` frames, or none.
 fn record_sealed_frames(net: &mut Net, withholds: Option<u64>) -> RecordedFrames {
     let seen = RecordedFrames::default();
     let (recorder, mut rng) = (seen.clone(), Rng::new(9));
@@ -325,7 +325,7 @@ fn open_streams(net: &mut Net) -> Vec<StreamId> {
     kinds.map(|(over_sctp, v6)| open(net, over_sctp, v6)).into()
 }
 
-/// Records the frames of such streams in clear, by host.
+/// Records the frames of streams over TCP and SCTP without IPsec, by sending host.
 fn record_clear_frames() -> [Vec<Vec<u8>>; 2] {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
@@ -350,7 +350,7 @@ fn record_clear_frames() -> [Vec<Vec<u8>>; 2] {
     all
 }
 
-/// Writes over all streams in turn while the attacker sends. Returns the hosts and the attacker.
+/// Performs `writes` writes over the streams in rotation while the attacker sends. Returns the hosts and the attacker.
 fn run_under_attack(
     suite: Suite,
     seed: u64,

@@ -21,7 +21,7 @@ fn plain_v4() -> Vec<u8> {
     ip_packet(1, IpProtocol::Udp, &UDP).0
 }
 
-/// Builds the same datagram in IPv6. Its UDP checksum is not verified on the way to the kernel.
+/// Builds the datagram of [`plain_v4`] in IPv6. Its UDP checksum is not verified on the way to the kernel.
 fn plain_v6() -> Vec<u8> {
     let mut frame = plain_v4()[..12].to_vec();
     frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 12, 17, 64]);
@@ -44,7 +44,8 @@ fn replace_ether_type(headers: &[u8], mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// Hides a packet behind tags that Linux removes, or behind headers in which Linux finds IP with the right modules.
+/// Returns frames that hide a packet behind VLAN tags that Linux removes, or behind headers that Linux parses if the
+/// right modules are loaded.
 fn disguised_frames(plain: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let (tag, service) = ([0x81, 0, 0, 0], [0x88, 0xa8, 0, 0]);
     let plain = || plain.to_vec();
@@ -92,7 +93,7 @@ fn reaches_kernel(net: &mut Net, frame: &[u8]) -> bool {
     std::iter::from_fn(|| end.pop()).count() > 0
 }
 
-/// Returns the frames that are sent for a frame of the second host's kernel.
+/// Passes a frame of the second host's kernel to its worker. Returns the frames that the host then sends.
 fn frames_sent_for(net: &mut Net, frame: &[u8]) -> Vec<Vec<u8>> {
     let seen = Rc::new(RefCell::new(Vec::new()));
     let recorder = seen.clone();
@@ -129,7 +130,7 @@ fn clear_packets_behind_unread_headers_do_not_reach_the_host() {
             assert!(!reaches_kernel(&mut net, &frame), "{name} to {destination:x?}");
             assert_eq!(net.hosts[1].count("ipsec_unclassified"), before + 1, "{name}");
         }
-        // Classified frames have their own drop reasons.
+        // Frames that `ddpd` can classify are dropped for other reasons.
         let before = net.hosts[1].count("ipsec_unclassified");
         for (name, headers, reason) in [
             ("no tag", &[][..], "ipsec_unprotected"),
@@ -159,7 +160,8 @@ fn double_tagged_clear_packets_do_not_reach_a_vlan_host() {
     }
     let lldp = insert_headers(&[0x81, 0, 0, 5], non_ip_frames().remove(1).1);
     assert!(reaches_kernel(&mut net, &lldp));
-    // A tag of the kernel would become a second tag on the wire.
+    // The worker adds its VLAN tag to each frame of the kernel. A tag from the kernel would be a second tag on the
+    // wire.
     for (name, frame) in disguised_frames(&plain_v4()) {
         let before = net.hosts[1].count("unsent_unclassified");
         assert!(frames_sent_for(&mut net, &frame).is_empty(), "{name}");
@@ -168,7 +170,7 @@ fn double_tagged_clear_packets_do_not_reach_a_vlan_host() {
     assert!(frames_sent_for(&mut net, &insert_headers(&[0x81, 0, 0, 0], plain_v4())).is_empty());
 }
 
-/// A damaged packet to a group that `ddpd` has not joined is dropped here; its checks are not left to the kernel.
+/// A worker drops a damaged packet to a group that `ddpd` has not joined. The checks are not left to the kernel.
 #[test]
 fn damaged_packets_do_not_reach_the_host_under_policies() {
     let mut net = net(PLAIN, share_second_port);
@@ -227,7 +229,7 @@ fn unclassified_host_frames_are_not_sent() {
         assert!(frames_sent_for(&mut net, &frame).is_empty(), "{name}");
         assert_eq!(net.hosts[1].count("unsent_unclassified"), before + 1, "{name}");
     }
-    // A tag that is parsed hides nothing: the packet behind it is sealed.
+    // Behind a single 802.1Q tag the worker finds the packet and seals it.
     let mut tagged = insert_headers(&[0x81, 0, 0, 0], plain_v4());
     tagged[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
     tagged[6..12].copy_from_slice(&HOST_MAC);

@@ -1,5 +1,5 @@
-//! Effects of SAs on other parts: frames that wait for an SA, NAT ports, path MTUs, listeners that require protection,
-//! and the host's kernel on a shared port.
+//! Interaction of IPsec with other functions: frames that wait for an SA, NAT ports, path MTUs, listeners that require
+//! protection, and the host's kernel on a shared port.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,7 +36,8 @@ fn add_out(net: &mut Net, n: u32) {
     change_sa(net, 0, SaChange::Add(outbound));
 }
 
-// Make-before-break is the task of the IKE daemons. If they delete an SA first, nothing is lost either.
+// IKE daemons are to add a new SA before they delete the old one. If they delete the old one first, no data are lost
+// either.
 #[test]
 fn frames_wait_for_the_next_sa_for_a_bounded_time() {
     let mut net = net(PLAIN, |_| {});
@@ -98,12 +99,12 @@ fn nat_keepalives_are_sent_on_idle_sas() {
             assert_eq!(net.hosts[host].count("nat_keepalives_in"), sent);
             assert_eq!(net.hosts[host].count("drops"), 0);
         }
-        // Each frame of the stream also keeps the mapping.
+        // Frames of the stream keep the NAT mapping, like keepalives.
         write(&mut net, stream, 20, 50_000);
     }
 }
 
-// RFC 4301 §8.2.1: the ICMP error of a router quotes ESP only.
+// RFC 4301 §8.2.1: a router's ICMP error quotes only the ESP packet, without the ports inside.
 #[test]
 fn packet_too_big_about_esp_shortens_packets() {
     for workers in [1, 2] {
@@ -172,7 +173,7 @@ fn listener_requiring_protection_refuses_weaker_streams() {
             }
             assert_refused(&mut net, remote, over_sctp, name);
         }
-        // The requirement also applies without any policy.
+        // The listener's requirement also applies on a host without IPsec policies.
         let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
         listen_requiring(&mut net, port, over_sctp, 0);
         assert_refused(&mut net, remote, over_sctp, name);
@@ -201,7 +202,7 @@ fn assert_refused(net: &mut Net, remote: SocketAddr, over_sctp: bool, name: &'st
     assert!(!matches!(failed, ConnectError::Timeout(_)), "{failed}");
 }
 
-// With an IKE daemon there are no policies at first. No packet passes in clear meanwhile.
+// With an IKE daemon there are no policies at first. Until they are added, no packet passes in clear.
 #[test]
 fn policy_and_sa_changes_keep_streams_running() {
     let empty = |_: u8| {
@@ -236,7 +237,7 @@ fn policy_and_sa_changes_keep_streams_running() {
     }
     let (stream, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     write(&mut net, stream, 10, 50_000);
-    // A rekey whose losing SA is removed: the older SA is selected again (RFC 7296 §2.8.1).
+    // The new SA of a rekey is redundant and removed (RFC 7296 §2.8.1). The older SA is selected again.
     let [inbound, outbound] =
         [sas(PLAIN, 2, 1, false, 2)[0].clone(), sas(PLAIN, 1, 2, false, 2)[1].clone()];
     change_sa(&mut net, 1, SaChange::Add(inbound));
@@ -279,7 +280,7 @@ fn host_kernel_packets_of_a_shared_port_are_sealed() {
     net.run_until_idle();
     assert_eq!(net.hosts[0].count("ipsec_sealed"), sealed + 1);
     assert!(kernel_frames(&mut net).is_empty());
-    // A packet that is too long once sealed is reported as a router would report it.
+    // A packet that becomes too long when sealed is reported to the kernel as a router would report it.
     net.hosts[0].kernel.as_mut().unwrap().push(&udp(1472));
     net.run_until_idle();
     assert_eq!(net.hosts[0].count("unsent_too_long"), 1);
@@ -292,7 +293,7 @@ fn host_kernel_packets_of_a_shared_port_are_sealed() {
     net.hosts[0].kernel.as_mut().unwrap().push(&udp(usize::from(mtu) - 28));
     net.run_until_idle();
     assert_eq!(net.hosts[0].count("ipsec_sealed"), sealed + 2);
-    // ESP that the kernel sends with the SPI of an SA of ours must not be sent.
+    // An ESP packet of the kernel with the SPI of one of the worker's SAs is not sent.
     let mut esp = udp(100);
     esp[23] = 50;
     esp[34..38].copy_from_slice(&spi(1, false, 1).to_be_bytes());
@@ -315,7 +316,8 @@ fn frames_for_other_hosts_are_neither_opened_nor_audited() {
     net.run_until_idle();
     assert_eq!(net.hosts[1].count("ipsec_unprotected"), 0);
     assert_eq!(net.hosts[1].count("not_our_mac"), before + 1);
-    // An IP header with a wrong checksum is dropped, not corrected, before the guard.
+    // A packet with a wrong IP header checksum is dropped before the policies are checked. The checksum is not
+    // corrected.
     let mut damaged = super::floods::forged_segment((1, 4000), PORT, tcp_lite::tcp::Flags::SYN);
     damaged.0[22] ^= 1;
     net.hosts[1].deliver(damaged);
@@ -343,7 +345,7 @@ fn sa_with_unknown_protection_is_refused() {
 /// An update of the SA with an older reported sequence number does not let replayed packets pass.
 #[test]
 fn updated_sa_rejects_replayed_packets() {
-    // The second SA replaces the first. It may belong to another worker, or an update may change the peer's UDP port.
+    // The second SA replaces the first. It belongs to the same worker, to another worker, or uses UDP encapsulation.
     for (workers, changes_owner, udp) in [(1, false, false), (2, true, false), (1, false, true)] {
         let mut net = net(Suite { udp, ..PLAIN }, |plan| plan.workers = workers);
         let stream = open(&mut net, false, false);

@@ -19,7 +19,8 @@ use crate::api::{
     WorkerId,
 };
 
-/// SCTP without path MTU probes: otherwise an outage lowers the path MTU, and ESP is not fragmented.
+/// Returns an SCTP configuration without path MTU probes. With probes, an outage would lower the path MTU, and ESP is
+/// not fragmented.
 fn sctp() -> SctpConfig {
     let config = super::sctp::config();
     let probing = sctp_lite::sctp::Config { path_mtu_probing: false, ..(*config.sctp).clone() };
@@ -41,7 +42,7 @@ fn policies(suite: Option<Suite>, host: usize, workers: u16) -> SaChange {
     }
 }
 
-/// Removes the requirement at the peer's host, which then sends as its policies allow.
+/// Removes the requirement at host 0, which then sends as its policies allow.
 fn clear_peer_requirement(net: &mut Net) {
     for core in &mut net.hosts[0].cores {
         for slot in core.streams.slots() {
@@ -79,7 +80,7 @@ fn begin_write(net: &mut Net, stream: StreamId, stag: u32) -> crate::memory::Mem
     to
 }
 
-/// Takes the reason of the end of a stream at a host.
+/// Takes a host's event of a stream's end. Returns the name of its reason.
 fn take_end(net: &mut Net, host: usize) -> Option<&'static str> {
     net.hosts[host].take_event(|event| match event {
         Event::Closed { reason, .. } => Some(reason.name()),
@@ -91,7 +92,7 @@ fn take_end(net: &mut Net, host: usize) -> Option<&'static str> {
 struct Case {
     over_sctp: bool,
     workers: u16,
-    /// The address family selects the SAs' owner: those of IPv6 belong to the last worker.
+    /// True for IPv6. The address family selects the owner of the SAs: SAs of IPv6 belong to the last worker.
     v6: bool,
     /// True if the peer has no requirement and continues in clear.
     lenient: bool,
@@ -151,7 +152,7 @@ fn stream_without_policies_sends_nothing_in_clear_and_ends() {
         let unsent = |net: &Net, host: usize| net.hosts[host].count("unsent_not_protected");
         assert_eq!(net.hosts[1].count("not_protected") > 0, case.lenient, "{n}");
         assert_eq!(unsent(&net, 0) > 0, !case.lenient, "{n}");
-        // The peer may end earlier because of its own time-outs.
+        // Host 1 ends the stream after 60 s. The peer may end it earlier because of its own time-outs.
         net.advance(Duration::from_secs(58));
         assert_eq!(take_end(&mut net, 1), None, "{n}");
         net.advance(Duration::from_secs(2));
@@ -215,7 +216,7 @@ fn rekey_to_weaker_algorithm_stalls_and_then_ends_the_stream() {
     }
 }
 
-// Without an SA no packet passes. IKE creates the next one, however long that takes.
+// Without an SA no packet passes. The stream waits until IKE has created the next SA.
 #[test]
 fn idle_stream_survives_a_missing_sa() {
     for case in Case::all().filter(|case| !case.cookies && !case.lenient) {
@@ -285,7 +286,7 @@ fn policies_for_port(port: u16) -> SaChange {
     SaChange::Policies { policies, owners: Arc::from([WorkerId(0)]) }
 }
 
-/// The second attempt, with MPA revision 1 and from another port, is not protected by any policy.
+/// No policy protects the second connection attempt, which has MPA revision 1 and another local port.
 #[test]
 fn second_attempt_requires_the_protection_of_the_first() {
     use tcp_lite::mpa;

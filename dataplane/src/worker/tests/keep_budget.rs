@@ -1,5 +1,5 @@
-//! The memory for copies of sent data, kept because their source may change, is bounded per worker. A peer that does
-//! not acknowledge does not use up the share of other streams.
+//! Data from a source that may change are copied when they are sent. The memory for these copies is bounded per worker.
+//! A peer that does not acknowledge does not use up the share of other streams.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +71,7 @@ fn copies_of_sent_data_stay_within_budget_and_all_arrive() {
         let (max_kept, waits) = transfer(endpoint, BUDGET);
         assert!(max_kept <= BUDGET as u64 + 4 * SEGMENT, "{max_kept}");
         assert!(waits > 0);
-        // With a larger budget more is kept: it was the budget that limited the flows.
+        // With a larger budget more bytes are kept: the smaller budget has limited the flows.
         let (max_kept, waits) = transfer(endpoint, 64 << 20);
         assert!(max_kept > BUDGET as u64 + 4 * SEGMENT && waits == 0, "{max_kept} {waits}");
     }

@@ -77,7 +77,7 @@ fn scene(ulp: UlpConfig, service: Service) -> Scene {
 }
 
 impl Scene {
-    /// Runs turns without advancing time: a running load always has work.
+    /// Runs turns without advancing time, for a load that never becomes idle.
     fn run_turns(&mut self, turns: usize) {
         for _ in 0..turns {
             self.net.turn();
@@ -193,7 +193,7 @@ fn a_load_stops_on_command() {
     let report = s.wait_report(ticket);
     assert_eq!(report.failure, None);
     assert!(report.messages > 8 && report.bytes == report.messages * 1000, "{report:?}");
-    // The stream then accepts another load.
+    // After the stop, the stream accepts another load.
     s.run(LoadKind::Write(window(LEN as u64)), 10, 10, 1);
 }
 
@@ -289,7 +289,7 @@ fn open_loop_ended_in_a_stall_counts_due_messages() {
     let mut s = scene(ddp(), Service::Sink);
     let (every, phase) = (Duration::from_micros(10), Duration::ZERO);
     let kind = LoadKind::Echo { qn: QN };
-    // A Sink does not answer.
+    // The peer's Sink service does not answer the messages.
     let ticket = s.begin_load(Load {
         pace: Pace::Open { interval: every, phase },
         ..Load::closed(kind, 64, 4)

@@ -96,7 +96,7 @@ fn full_mesh_ring_drops_and_counts_frames() {
     let mut net = Net::new(&[Plan { workers: 2, ..Plan::new(1) }, plan]);
     net.hosts[1].listen(PORT);
     let len = 200_000;
-    // TCP retransmits the frames lost by the full mesh ring, like any others.
+    // TCP retransmits the frames that the full mesh ring has dropped.
     for worker in 0..2 {
         let stag = Stag(SINK.0 + worker as u32);
         let sink = net.hosts[1].region(stag.0, len, Access::REMOTE_WRITE);
@@ -134,7 +134,7 @@ fn header_prediction_requires_the_same_port() {
         slot: None,
         strength: Strength::CLEAR,
     });
-    // Frames from other workers may be of other ports than the preceding frame in the burst.
+    // A frame from another worker may be from another port than the preceding frame in the burst.
     assert!(
         push_if_predicted(
             0,

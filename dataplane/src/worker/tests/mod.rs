@@ -1,4 +1,4 @@
-//! Tests of workers joined in memory, in virtual time: whole streams from ARP to placed bytes, and the effects of
+//! Tests of workers connected in memory, in virtual time: whole streams from ARP to placed bytes, and the effects of
 //! floods and faults on them.
 
 mod accounting;

@@ -105,8 +105,8 @@ fn wait_both_sent(net: &mut Net, sent: [(usize, Ticket); 2]) -> Duration {
     net.now - begun
 }
 
-// RFC 9293 §3.8.3, RFC 9260 §8.1, RFC 4861 §7.3: the outages are shorter than user_timeout and than the time-outs of
-// max_retransmits.
+// RFC 9293 §3.8.3, RFC 9260 §8.1, RFC 4861 §7.3: the outages are shorter than TCP's `user_timeout` and than SCTP's
+// time-outs up to `max_retransmits`.
 #[test]
 fn streams_survive_a_path_outage() {
     for way in VARIANTS {
@@ -121,7 +121,8 @@ fn streams_survive_a_path_outage() {
                 net.advance(Duration::from_secs(seconds));
                 net.is_lost = Box::new(|_, _| false);
                 let duration = wait_both_sent(&mut net, sent);
-                // The next time-out follows at most as long after the outage as the outage lasted.
+                // After the outage, the next retransmission time-out follows within the duration of the outage, at most
+                // 60 s.
                 let max_duration = Duration::from_secs(seconds.min(60) + 2);
                 assert!(duration <= max_duration, "{way:?} {cut:?} {seconds} s: {duration:?}");
                 let sent = [
@@ -138,7 +139,7 @@ fn streams_survive_a_path_outage() {
     }
 }
 
-// Idle streams during the same outages. Heartbeats of SCTP remain unanswered.
+// Idle streams survive the same outages, although SCTP heartbeats remain unanswered.
 #[test]
 fn idle_streams_survive_a_path_outage() {
     for way in VARIANTS {
@@ -216,7 +217,7 @@ fn stream_continues_after_neighbour_mac_change() {
             let begun = net.now;
             net.wait_sent(0, ticket);
             let duration = net.now - begun;
-            // Announcements are verified before use (RFC 4861 §7.3.3).
+            // The first host verifies an announcement before it uses the new address (RFC 4861 §7.3.3).
             let max_duration = Duration::from_secs(if is_announced { 5 } else { 30 });
             assert!(duration < max_duration, "{way:?} {is_announced}: {duration:?}");
             let ticket = net.hosts[1].send(there, &[8; 4000]);
@@ -274,7 +275,8 @@ fn icmp_errors_do_not_end_established_streams() {
     }
 }
 
-/// Connects over a path on which up to `most` packets of the handshake are answered with this ICMP code.
+/// Connects over a path on which up to `most` packets of the handshake are answered with this ICMP code. Returns the
+/// number of answered packets, with the error if the connect failed.
 fn connect_answered_by_icmp(
     way: Variant,
     code: u8,

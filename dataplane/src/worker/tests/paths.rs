@@ -18,10 +18,10 @@ const PORT: u16 = 4791;
 const SINK: Stag = Stag(9);
 const SOURCE: Stag = Stag(8);
 
-/// Frames taken off the wire.
+/// Recorded frames.
 pub(super) type TakenFrames = Rc<RefCell<Vec<Vec<u8>>>>;
 
-/// Takes the first host's IPv4 frames of more than `len` bytes off the wire.
+/// Records the first host's IPv4 frames of more than `len` bytes. These frames are lost.
 pub(super) fn divert(net: &mut Net, len: usize) -> TakenFrames {
     let taken = TakenFrames::default();
     let recorder = taken.clone();
@@ -35,7 +35,7 @@ pub(super) fn divert(net: &mut Net, len: usize) -> TakenFrames {
     taken
 }
 
-/// Builds a fragment with bytes `range` of the payload of an IPv4 frame.
+/// Builds a fragment with bytes `range` of the payload of an IPv4 frame. `more` is the More Fragments flag.
 pub(super) fn fragment(
     frame: &[u8],
     id: u16,
@@ -181,7 +181,7 @@ fn net_with_segment_in_flight() -> (Net, StreamId, Vec<u8>) {
 fn forged_icmp_reports_do_not_change_the_mss() {
     let (mut net, _, frame) = net_with_segment_in_flight();
     let full = emss(&net, 0);
-    // The segments were only delayed.
+    // The path loses nothing: the segment was only delayed.
     net.is_lost = Box::new(|_, _| false);
     net.hosts[1].deliver(TestFrame::new(frame.clone()));
     net.hosts[0].deliver(icmp_quoting_frame(3, 4, 576, &frame));
@@ -217,7 +217,8 @@ fn icmp_unreachable_does_not_end_an_established_stream() {
     net.wait_sent(0, ticket);
 }
 
-/// Connects over a path that loses each SYN and answers it with this ICMP code.
+/// Connects over a path that loses each SYN and answers it with this ICMP code. Returns the error and the number of
+/// answered SYNs.
 fn connect_answered_by_icmp(code: u8) -> (ConnectError, usize) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     let syns = divert(&mut net, 40);

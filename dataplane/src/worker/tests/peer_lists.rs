@@ -159,7 +159,7 @@ fn syn_cookie_of_a_refused_peer_opens_no_stream() {
     }
 }
 
-/// A host that does not exist. The test builds its SCTP frames to host 2.
+/// An SCTP peer that has no `Host`: the test builds its frames to host 2.
 #[derive(Clone, Copy)]
 struct RawSctpPeer {
     address: fn(u8) -> IpAddr,
@@ -349,7 +349,7 @@ fn denying_a_peer_aborts_its_handshakes() {
     net.run_until_idle();
     let raw = RawSctpPeer { address: v4, host: 1, udp: false };
     let (tag, echo) = raw.cookie(&mut net, 9);
-    // SCTP packets do not reach host 1, which would end the association.
+    // SCTP packets to host 1 are lost. Host 1 would abort the association, of which it has no state.
     net.is_lost = Box::new(|from, frame| from == 1 && frame[12..14] == [8, 0] && frame[23] == 132);
     net.hosts[1].deliver(raw.frame(9, tag, &echo));
     net.run_until_idle();

@@ -1,4 +1,4 @@
-//! Streams wait for exhausted resources; no data are lost.
+//! Streams wait for exhausted resources (event ring, transmit ring, packet buffers) and lose no data.
 
 use std::time::Duration;
 
@@ -135,7 +135,8 @@ fn packet_too_big_about_a_segment_in_flight_lowers_the_mss() {
     let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     net.run_until_idle();
-    // From now on, a router on the path carries only 1000 bytes and reports the first packet that it drops.
+    // From here on, a router on the path carries packets of at most 1000 bytes and reports the first packet that it
+    // drops.
     net.is_lost = Box::new(|from, frame| from == 0 && frame.len() > 1014);
     net.hosts[0].write(here, (SOURCE, &source), SINK, len as u32);
     net.hosts[0].cores[0].turn(net.now);

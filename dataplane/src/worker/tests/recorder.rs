@@ -58,7 +58,8 @@ impl TestTransport {
         }
     }
 
-    /// Returns true if the frame contains data.
+    /// Returns true if the frame contains a large part of a message: more than 300 bytes, and for SCTP a DATA chunk
+    /// first.
     fn is_data(self, frame: &[u8]) -> bool {
         match self {
             TestTransport::Tcp => frame.len() > 300,
@@ -228,7 +229,7 @@ fn timeout_record_carries_the_next_timeout() {
     let timeouts = recording.records.iter().filter(|record| record.kind() == Kind::Timeout);
     let seen: Vec<(Duration, u32)> =
         timeouts.map(|record| (record.at().saturating_since(START), record.answer)).collect();
-    // Later, retransmissions in smaller packets restart the timer.
+    // Only the first three intervals are compared: later, retransmissions in smaller packets restart the timer.
     for pair in seen.windows(2).take(3) {
         let [(before, next), (at, _)] = pair else { panic!() };
         let waited = (*at - *before).as_millis() as u32;
@@ -330,7 +331,7 @@ fn unreachable_idle_peer_records_unanswered_probes() {
 
 #[test]
 fn reset_is_recorded_by_sender_and_receiver() {
-    // Over SCTP, the end of the only stream shuts down its association gracefully.
+    // Only TCP sends a reset. Over SCTP, the end of the only stream shuts down its association gracefully.
     let (mut net, here, _) = open_pair(TestTransport::Tcp.endpoint(|_| {}));
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: true });
     let sent = find_record(&recording_at_end(&mut net, 0), Kind::ResetSent);
@@ -344,7 +345,7 @@ fn reset_is_recorded_by_sender_and_receiver() {
 fn ddp_error_and_terminate_are_recorded() {
     for over in TRANSPORTS {
         let (mut net, here, _) = open_pair(over.endpoint(|_| {}));
-        // The region does not exist.
+        // STag 0x999 has no region.
         let source = net.hosts[0].region(SOURCE.0, 100, Access::NONE);
         net.run_until_idle();
         net.hosts[0].write(here, (SOURCE, &source), Stag(0x999), 100);
@@ -374,7 +375,7 @@ fn rdmap_error_is_recorded_with_terminates_at_both_ends() {
         let request = WorkRequest::Read {
             sink_stag: SOURCE,
             sink_to: TaggedOffset(0),
-            // The region does not exist.
+            // STag 0x999 has no region.
             source_stag: Stag(0x999),
             source_to: TaggedOffset(0),
             len: 100,
@@ -397,7 +398,7 @@ fn rdmap_error_is_recorded_with_terminates_at_both_ends() {
     }
 }
 
-/// Opens an RDMAP stream.
+/// Opens an RDMAP stream from host 0 to host 1. Returns its id at host 0.
 fn open_rdmap(net: &mut Net, endpoint: EndpointConfig) -> StreamId {
     let ulp = ddp::rdmap::Config { ird: 4, ord: 4, recv_buffers: 8, ..Default::default() };
     net.open_ulp((0, 0), 1, (v4(2), PORT).into(), endpoint, ulp.into()).0
@@ -406,7 +407,7 @@ fn open_rdmap(net: &mut Net, endpoint: EndpointConfig) -> StreamId {
 #[test]
 fn path_mtu_reduction_records_old_and_new_size() {
     let (mut net, here, _) = open_pair(TestTransport::Tcp.endpoint(|_| {}));
-    // Long segments are lost without a report.
+    // Frames of more than 1300 bytes are lost without an ICMP report.
     net.is_lost = Box::new(|_, frame| frame.len() > 1300);
     write(&mut net, here, 50_000);
     let change = find_record(&request_recording(&mut net, 0, here), Kind::PathMtu);

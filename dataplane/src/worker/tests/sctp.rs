@@ -25,7 +25,7 @@ pub(super) fn config() -> SctpConfig {
     SctpConfig { sctp: Arc::new(sctp), endpoint: Arc::new(EndpointConfig::default()), udp: None }
 }
 
-/// Creates hosts, of which the second listens.
+/// Creates hosts. The second host listens.
 pub(super) fn net(plans: &[Plan]) -> Net {
     let mut net = Net::new(plans);
     net.hosts[1].listen_as(PORT, 200, 200, config());
@@ -208,7 +208,7 @@ fn connect_reopens_when_its_shared_association_ends() {
     assert!(turns > 3 && retried > 0, "{turns} turns, {retried} crossed");
 }
 
-/// The peer was killed and restarted: it does not know the association that a new stream would share.
+/// The peer was killed and restarted: it has no state of the association that a new stream would share.
 #[test]
 fn connect_reopens_after_a_peer_restart() {
     let mut net = pair();
@@ -225,7 +225,7 @@ fn connect_reopens_after_a_peer_restart() {
     write(&mut net, here, 5000);
 }
 
-/// A connect beyond the listener's credits is answered, and leaves no state.
+/// A connect beyond the listener's credits is refused with an answer, and leaves no state.
 #[test]
 fn session_without_listener_credit_is_refused() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
@@ -447,7 +447,7 @@ fn rdmap_read_and_send_complete_over_sctp() {
     });
     assert_eq!(outcome, Outcome::Read { len: len as u32 });
     assert_eq!(read_memory(&sink), pattern(len));
-    // The Echo returns the message.
+    // The Echo service returns the message.
     let data = Source::Bytes(b"there and back".as_slice().into());
     let request = WorkRequest::Send {
         source: data,

@@ -3,9 +3,9 @@
 //!
 //! | attack | attacker | test |
 //! |---|---|---|
-//! | an INIT with a refusal above the packet size | off-path | `blind_init_does_not_silence_an_association` |
-//! | such an INIT ACK | a server | `unacceptable_init_ack_leaves_no_association` |
-//! | an INIT from another UDP port | off-path, with ports | `a_blind_packet_does_not_move_the_udp_port` |
+//! | an INIT whose refusal exceeds the packet size | off-path | `blind_init_does_not_silence_an_association` |
+//! | an INIT ACK whose refusal exceeds the packet size | a server | `unacceptable_init_ack_leaves_no_association` |
+//! | an INIT from another UDP port | off-path, knows ports | `a_blind_packet_does_not_move_the_udp_port` |
 //! | INITs with another host's address | any host | `init_ack_reflection_is_rate_limited_per_victim` |
 //! | associations without streams | a peer | `associations_without_streams_count_against_their_peer` |
 //! | incomplete messages | many peers | `held_fragments_of_all_associations_stay_within_budget` |
@@ -44,7 +44,7 @@ fn first_chunk(frame: &[u8]) -> Option<u8> {
     (frame[12..14] == [8, 0] && frame[23] == 132).then(|| frame[14 + 20 + 12])
 }
 
-/// Returns the configuration of the accepting end of an association.
+/// Returns a configuration with which an accepted association stays open for `linger` after its last stream.
 fn server_config(linger: Duration) -> SctpConfig {
     let endpoint = EndpointConfig { linger, ..EndpointConfig::default() };
     SctpConfig { endpoint: Arc::new(endpoint), ..config() }
@@ -59,8 +59,8 @@ fn drain(net: &mut Net, host: usize) {
     assert_eq!(net.hosts[host].count("associations"), 0);
 }
 
-// RFC 9260 §5.2.2, §3.3.2.1.4: any host that knows addresses and ports can send such an INIT. The refusal is sent. The
-// association continues and can still be ended.
+// RFC 9260 §5.2.2, §3.3.2.1.4: any host that knows addresses and ports can send an INIT with a Host Name parameter.
+// Such an INIT is refused. The association continues and can still be shut down.
 #[test]
 fn blind_init_does_not_silence_an_association() {
     for len in [8, 400, 484, 490, 492, 600, 1400] {
@@ -83,7 +83,7 @@ fn blind_init_does_not_silence_an_association() {
     }
 }
 
-// RFC 9260 §5.1: an unacceptable INIT ACK, whatever its refusal would have to quote. The connect fails, no state
+// RFC 9260 §5.1: after an unacceptable INIT ACK of any length, an ABORT is sent and the connect fails. No state
 // remains, and a drain completes.
 #[test]
 fn unacceptable_init_ack_leaves_no_association() {
@@ -114,7 +114,8 @@ fn udp_port_of_peer(net: &mut Net) -> u16 {
     info.and_then(|info| info.udp).expect("in UDP").1
 }
 
-/// Opens a stream in UDP between two hosts. Returns it and the SCTP port of its association at host 0.
+/// Opens a stream over SCTP in UDP between two hosts. Returns the stream's id and the SCTP port of its association at
+/// host 0.
 fn open_in_udp() -> (Net, ddp::StreamId, u16) {
     let udp = |n| Plan { udp: Some(9899), ..Plan::new(n) };
     let mut net = net(&[udp(1), udp(2)]);
@@ -156,8 +157,8 @@ fn a_blind_packet_does_not_move_the_udp_port() {
     }
 }
 
-// RFC 6951 §5.4: after its NAT mapping expired, a peer sends from another UDP port. Further packets go there, whatever
-// the outcome of that packet.
+// RFC 6951 §5.4: after its NAT mapping has expired, a peer sends from another UDP port. Once a packet from there is
+// verified, all further packets go to that port.
 #[test]
 fn the_peers_own_packet_moves_the_udp_port() {
     let (mut net, here, _) = open_in_udp();
@@ -227,7 +228,7 @@ fn associations_without_streams_count_against_their_peer() {
 }
 
 // An association that lingers for another stream is not evicted: a new association is refused and counted. A new stream
-// over the lingering association takes its place.
+// over the lingering association is accepted.
 #[test]
 fn lingering_associations_count_and_accept_streams() {
     let mut net = net_without_shutdown(
@@ -254,7 +255,8 @@ fn lingering_associations_count_and_accept_streams() {
     assert!(matches!(wait_connect_failure(&mut net, ticket), ConnectError::Timeout(_)));
 }
 
-// An association that never had a stream leaves the backlog when it shuts down. It counts until it is freed.
+// An association that never had a stream leaves the backlog when it shuts down. It counts against its peer's limit
+// until it is freed.
 #[test]
 fn associations_without_any_session_leave_the_backlog() {
     let limits = Limits { streams_per_peer: 2, half_open_per_peer: 1, ..Limits::default() };
@@ -285,7 +287,7 @@ fn associations_in_shutdown_are_evicted_for_new_ones() {
         assert!(net.hosts[1].count("associations") <= 3);
     }
     assert_eq!(net.hosts[1].count("associations_evicted"), 7);
-    // The same for locally opened associations.
+    // A new locally opened association also evicts one that is shutting down.
     net.hosts[0].listen_as(PORT, 200, 200, config());
     net.run_until_idle();
     for _ in 0..3 {
@@ -365,7 +367,7 @@ fn full_transmit_ring_does_not_retain_associations() {
     run_without_room(&mut net, Duration::from_secs(6), |host| host.count("associations") == 0);
 }
 
-// The same, if the peer's link-layer address cannot be resolved.
+// Associations are also freed if the peer's link-layer address cannot be resolved.
 #[test]
 fn unresolved_next_hop_does_not_retain_associations() {
     let mut net = pair();
@@ -394,21 +396,21 @@ fn unresolved_next_hop_does_not_retain_associations() {
     assert_eq!((net.hosts[0].count("streams"), net.hosts[0].count("associations")), (0, 0));
 }
 
-// The last segment of a TCP connection has the same bound.
+// If the transmit ring stays full, the last segment of a TCP connection is also dropped after a time limit.
 #[test]
 fn full_transmit_ring_drops_the_last_reset_after_timeout() {
     let mut net = pair();
     net.hosts[1].listen(9);
     net.run_until_idle();
     let (here, _) = net.open(0, 0, 1, (v4(2), 9).into());
-    // Probes for the host's own addresses are sent before, so that none is lost.
+    // Waits until the probes for the host's own addresses are sent. A later probe would be counted as a lost answer.
     net.advance(Duration::from_secs(10));
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: true });
     run_without_room(&mut net, Duration::from_secs(7), |host| host.count("streams") == 0);
     assert_eq!(net.hosts[0].count("answers_lost"), 1);
 }
 
-// INITs with a victim's address: the answers to it are limited per second, whether it has an association or not. An
+// INITs with a victim's source address: the answers are rate-limited, whether the victim has an association or not. An
 // INIT ACK is at most three times as long as an INIT. Peers at other addresses are served, and so is the victim a
 // little later.
 #[test]
@@ -439,7 +441,8 @@ fn init_ack_reflection_is_rate_limited_per_victim() {
     let answers = heard.borrow().len();
     assert!((5..=12).contains(&answers), "{answers}");
     assert!(net.hosts[1].count("answers_limited") > 1900);
-    // INITs without an association are counted as rate-limited, INITs to the association as its packets.
+    // An INIT without an association is counted as rate-limited. An INIT to the association is counted as one of its
+    // packets.
     assert!(net.hosts[1].count("rate_limited") > 980, "{}", net.hosts[1].count("rate_limited"));
     assert_eq!(net.hosts[1].count("no_room"), 0);
     assert!(heard.borrow().iter().all(|frame| frame.len() <= 3 * sent));
@@ -509,8 +512,8 @@ impl RawPeer {
     }
 }
 
-// RFC 5042 §6.4.3, RFC 9260 §6.2: fragments of all associations together stay within `limits.held_per_worker`, in order
-// or out of order. Refused fragments are retransmitted, and their message completes once others are freed.
+// RFC 5042 §6.4.3, RFC 9260 §6.2: fragments of all associations together stay within `hold_bytes` of the worker, in
+// order or out of order. Refused fragments are retransmitted, and their message completes once others are freed.
 #[test]
 fn held_fragments_of_all_associations_stay_within_budget() {
     const BUDGET: u64 = 512 << 10;

@@ -1,4 +1,4 @@
-//! Frames with SCTP packets that no association sent.
+//! Builds frames with SCTP packets for peers that have no association.
 
 use std::net::IpAddr;
 
@@ -22,7 +22,8 @@ pub(super) fn sctp_frame_in(
     sctp_frame_between((from, to), (v4(from), v4(to)), ports, tag, chunk, udp)
 }
 
-/// Builds such a frame between addresses of either family, which belong to `hosts`.
+/// Builds a frame with an SCTP packet between two addresses of either family. `hosts` are the last bytes of the hosts'
+/// MAC addresses.
 pub(super) fn sctp_frame_between(
     hosts: (u8, u8),
     ends: (IpAddr, IpAddr),
@@ -61,7 +62,7 @@ pub(super) fn sctp_frame_between(
     TestFrame::new(frame)
 }
 
-/// Builds an INIT with this tag and the adaptation indication of DDP.
+/// Builds an INIT with this initiate tag and the adaptation indication of DDP.
 pub(super) fn init(tag: u32) -> Vec<u8> {
     let mut chunk = vec![1, 0, 0, 28];
     chunk.extend_from_slice(&tag.to_be_bytes());

@@ -1,5 +1,5 @@
-//! SCTP checksums by the device (RFC 9260 §6.8): requested where the device can compute them, trusted where it verifies
-//! them, and left to software everywhere else.
+//! SCTP checksums by the device (RFC 9260 §6.8). The worker requests them where the device can compute them, and trusts
+//! its verdict where it verifies them. Software computes and verifies all others.
 
 use std::net::SocketAddr;
 
@@ -30,7 +30,7 @@ fn init_frame(udp: bool) -> TestFrame {
     sctp_frame_in(1, 2, (9, PORT), 0, &init(1), udp)
 }
 
-/// Builds the same INIT with a wrong SCTP checksum as its only error.
+/// Builds the INIT of [`init_frame`] with a wrong SCTP checksum as its only error.
 fn init_with_bad_checksum(udp: bool) -> TestFrame {
     let mut frame = init_frame(udp).0;
     let at = 14 + 20 + if udp { 8 } else { 0 };
@@ -144,7 +144,7 @@ fn sctp_in_udp_is_verified_in_software() {
     assert_eq!(cookie_and_drop_counts(&net.hosts[1]), (before.0 + 2, before.1 + 2));
 }
 
-// RFC 4303: the device sees only ESP, in both directions.
+// RFC 4303: the device sees only ESP, so software computes and verifies the checksums of SCTP inside.
 #[test]
 fn sctp_in_esp_is_verified_in_software() {
     for udp in [false, true] {
@@ -159,7 +159,7 @@ fn sctp_in_esp_is_verified_in_software() {
     }
 }
 
-// A reassembled packet has no verdict; those of its fragments are ignored.
+// The device's verdicts on fragments are ignored: software verifies the reassembled packet.
 #[test]
 fn reassembled_sctp_packet_is_verified_in_software() {
     for verdict in [RxChecksum::Good, RxChecksum::Bad] {
@@ -200,10 +200,10 @@ fn tcp_only_device_verdict_is_ignored_for_sctp() {
             }
         }
         net.run_until_idle();
-        // The verdict of a device that verifies both is trusted.
+        // The verdict of a device that verifies TCP and SCTP checksums is trusted for SCTP.
         assert_eq!(cookie_and_drop_counts(&net.hosts[1]), if sums_sctp { (3, 3) } else { (4, 2) });
         assert_eq!(net.hosts[1].count("l4_checksum"), before);
-        // The verdict still applies to TCP.
+        // The device's verdict still applies to TCP: a bad one drops the segment.
         net.hosts[1].listen(4791);
         net.run_until_idle();
         net.hosts[1].verdict_of = Box::new(|_| RxChecksum::Bad);

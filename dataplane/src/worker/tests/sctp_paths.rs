@@ -27,7 +27,7 @@ struct Variant {
     v6: bool,
     udp: bool,
     workers: u16,
-    /// True if the devices compute SCTP checksums.
+    /// True if the devices compute and verify SCTP checksums.
     device: bool,
 }
 
@@ -63,7 +63,8 @@ impl Variant {
     }
 }
 
-/// Takes host 0's frames that exceed a path MTU of `mtu` off the wire. Returns these frames, and all other ones.
+/// Loses the frames of host 0 that exceed a path MTU of `mtu`. Returns recordings of the lost frames of host 0, and of
+/// its other frames.
 fn narrow_path(net: &mut Net, mtu: usize) -> (TakenFrames, TakenFrames) {
     let (long, short) = (TakenFrames::default(), TakenFrames::default());
     let (l, s) = (long.clone(), short.clone());
@@ -78,7 +79,7 @@ fn narrow_path(net: &mut Net, mtu: usize) -> (TakenFrames, TakenFrames) {
     (long, short)
 }
 
-/// Builds a router's report about a frame of host 0 that exceeds a path MTU of `mtu`.
+/// Builds a router's ICMP report about a frame of host 0 that exceeds a path MTU of `mtu`.
 fn too_big_report(mtu: u16, frame: &[u8]) -> TestFrame {
     let v6 = frame[12..14] != [8, 0];
     assert!(v6 || frame[20] & 0x40 == 0x40, "a router cuts what it may");
@@ -103,7 +104,7 @@ fn too_big_report(mtu: u16, frame: &[u8]) -> TestFrame {
     TestFrame::new(out)
 }
 
-/// Begins a write of `len` bytes from host 0 to a region of host 1.
+/// Begins a write of `len` bytes from host 0 to a region of host 1. Returns the region.
 fn begin_write(net: &mut Net, stream: StreamId, len: usize) -> Memory {
     let from = net.hosts[0].region(1, len, Access::NONE);
     let to = net.hosts[1].region(2, len, Access::REMOTE_WRITE);
@@ -203,7 +204,7 @@ fn lost_fragments_are_retransmitted_in_new_fragments() {
     }
 }
 
-// Fragments of a packet wait for a ring that has room for only few frames.
+// A packet waits until the transmit ring, which has four entries, has room for its fragments.
 #[test]
 fn fragmented_packet_waits_for_transmit_ring_room() {
     let plan = |n, room| Plan { room, ..Plan::new(n) };
@@ -223,7 +224,7 @@ fn fragmented_packet_waits_for_transmit_ring_room() {
     assert!(net.hosts[0].count("tx_cut") > 0);
 }
 
-/// Returns the path capacity that host 0's associations assume, in bytes of an SCTP packet.
+/// Returns the maximum length of an SCTP packet, in bytes, that host 0's associations assume for their path.
 fn path_len(net: &Net) -> usize {
     let all = &net.hosts[0].cores[0].associations;
     let mut slots = (0..16).filter_map(|at| Some(all.get(at)?.endpoint()));
@@ -318,8 +319,8 @@ fn peer_outage_does_not_lower_the_shared_path_mtu() {
     }
 }
 
-// RFC 5043 §9: a small path MTU discovered by TCP remains cached, although an association never goes below its minimum
-// packet size.
+// RFC 5043 §9: a small path MTU discovered by TCP remains cached. An association reduces its packets only to its
+// minimum packet size.
 #[test]
 fn path_mtu_below_sctp_minimum_stays_cached() {
     let way = VARIANTS[0];

@@ -208,7 +208,7 @@ proptest! {
     }
 }
 
-/// A session without credit causes no further event, even within packets that arrived together.
+/// A session without event credit causes no further event, even by packets that arrived together.
 #[test]
 fn session_without_credit_pauses_within_a_packet_run() {
     let posts = || (0..120).map(|_| (0, false, 1200)).collect();
@@ -225,7 +225,8 @@ fn session_without_credit_pauses_within_a_packet_run() {
     assert!(paused);
 }
 
-/// A frame with the headers of an association's preceding packet belongs to it. Packets in UDP are parsed completely.
+/// A frame whose headers match those of the preceding packet is assigned to the same association by header prediction.
+/// SCTP in UDP is always parsed completely.
 #[test]
 fn packets_with_equal_headers_are_predicted() {
     let mut three = ThreeHosts::new();

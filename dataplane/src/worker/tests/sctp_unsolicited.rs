@@ -75,8 +75,8 @@ fn init_with_wrong_checksum_is_dropped() {
     );
 }
 
-// RFC 9260 §5.1.5, §8.4: a listener's answers to unknown senders are limited, those to INITs separately. A good cookie
-// does not count against the limit.
+// RFC 9260 §5.1.5, §8.4: a listener's answers to unknown senders are rate-limited, with a separate limit for answers to
+// INITs. A valid cookie does not count against the limit.
 #[test]
 fn expired_state_cookies_are_answered_within_limit() {
     let limits = Limits { resets_per_second: 10, ..Limits::default() };
@@ -95,7 +95,7 @@ fn expired_state_cookies_are_answered_within_limit() {
     let answered = net.hosts[1].count("sctp_aborts_sent");
     assert!((1..=20).contains(&answered), "{answered}");
     assert_eq!(net.hosts[1].count("sctp_cookies_failed"), 200);
-    // The limit is exhausted, and peers with good cookies still connect.
+    // The limit is exhausted, but peers with valid cookies still connect.
     for _ in 0..5 {
         open(&mut net);
     }

@@ -32,13 +32,13 @@ fn sctp() -> EndpointConfig {
     SctpConfig { sctp: Arc::new(sctp), endpoint: Arc::default(), udp: None }.into()
 }
 
-/// Losses counted by the sender, and bytes that the receiver refused.
+/// Losses counted by the sender, and data that the receiver refused.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct LossCounts {
     timeouts: u64,
     lost: u64,
     black_holes: u64,
-    /// Refused bytes, without probes of the closed window.
+    /// Refused data, in bytes for TCP and DATA chunks for SCTP, without probes of the closed window.
     refused: u64,
     /// True if the sender has probed a closed window.
     probed: bool,
@@ -133,11 +133,11 @@ fn held_events_of_paused_endpoints_are_bounded_in_sum() {
     };
     let first = wait(&mut events, 0..1000, 0);
     assert!(first <= max_held && first > max_held / 2, "{first}");
-    // The paused endpoints use the remaining capacity, while other streams begin to wait.
+    // The resumed endpoints may still hold their events, so that newly paused ones share only the remaining capacity.
     assert_eq!(take(&mut events), 1000);
     let more = wait(&mut events, 1000..2000, 0);
     assert!(first + more <= max_held, "{more}");
-    // A share is computed from the remaining capacity, not from the maximum.
+    // The share of a newly paused endpoint is computed from the remaining capacity, not from the maximum.
     assert_eq!(take(&mut events), 1000);
     wait(&mut events, 0..1000, 2);
     assert_eq!(wait(&mut events, 1000..1001, 0), 0);
@@ -147,8 +147,8 @@ fn held_events_of_paused_endpoints_are_bounded_in_sum() {
     assert_eq!(wait(&mut events, 3000..3001, 0), RING as u32);
 }
 
-// RFC 9260 §6.1 A, RFC 9293 §3.8.6.1: a control thread that reads no events for longer than a peer's silence is allowed
-// ends no stream. Packets with refused data are acknowledged, and the data are retransmitted when the window opens.
+// RFC 9260 §6.1 A, RFC 9293 §3.8.6.1: the control thread reads no events for much longer than the user time-out, and no
+// stream ends. Packets with refused data are acknowledged, and the data are retransmitted when the window opens.
 #[test]
 fn control_thread_later_than_user_timeout_ends_no_stream() {
     let user_timeout = Duration::from_secs(5);
@@ -175,7 +175,7 @@ fn control_thread_later_than_user_timeout_ends_no_stream() {
         let (stream, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint);
         net.run_until_idle();
         net.hosts[1].takes_events = false;
-        // More messages than may wait, in a window that has room for them.
+        // The messages cause more events than may be queued. The receive window has room for all of them.
         for _ in 0..MESSAGES {
             net.hosts[0].write(stream, (SOURCE, &source), SINK, LEN as u32);
         }

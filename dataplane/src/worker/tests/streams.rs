@@ -1,5 +1,5 @@
-//! Whole streams between two workers, from ARP to placed bytes, over IPv4, IPv6, VLANs and several MTUs. Start and end
-//! of streams.
+//! Whole streams between two workers, from start to end and from ARP to placed bytes, over IPv4, IPv6, VLANs and
+//! several MTUs.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -179,7 +179,8 @@ fn untagged_messages_arrive_in_order_in_both_directions() {
     assert_eq!(back, b"back");
 }
 
-/// Takes the recorded calls of `offer` at a host since the last call: the number of frames waiting at each.
+/// Takes the recorded calls of `offer`, which passes frames to the device at once, since the last call. Each entry is
+/// the number of frames that waited.
 fn take_offers(net: &mut Net, host: usize) -> Vec<usize> {
     std::mem::take(&mut net.hosts[host].cores[0].port_mut(0).offers)
 }
@@ -459,7 +460,7 @@ fn listings_contain_every_stream_and_neighbour() {
     let mut expected: Vec<_> =
         (0..150).map(|_| net.open(0, 0, 1, (v4(2), PORT).into()).1).collect();
     let parts = list_stream_parts(&mut net, 1);
-    // One event per turn, so that packets are processed between the parts.
+    // Each part of the list is sent in a turn of its own, so that packets are processed between the parts.
     let sizes: Vec<usize> = parts.iter().map(Vec::len).collect();
     assert_eq!(sizes, [32, 32, 32, 32, 22]);
     let mut found: Vec<_> = parts.concat().iter().map(|info| info.stream).collect();
@@ -580,7 +581,7 @@ fn streams_are_opened_from_the_configured_ports() {
     // No port is left for this peer's listener.
     let ticket = net.hosts[0].connect(0, (v4(2), PORT).into());
     assert_eq!(super::sctp::wait_connect_failure(&mut net, ticket), ConnectError::NoPort);
-    // Another port of the peer makes another flow. SCTP has its own port numbers.
+    // Another port of the peer makes another flow, so its local ports are free. SCTP has its own port numbers.
     net.hosts[1].listen(PORT + 1);
     net.open(0, 0, 1, (v4(2), PORT + 1).into());
     net.open_as(0, 0, 1, (v4(2), PORT + 2).into(), super::sctp::config());

@@ -1,4 +1,4 @@
-//! Frames and devices of the test hosts.
+//! Frames and simulated devices of the test hosts.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -15,7 +15,7 @@ use crate::port::{ChecksumSite, RxChecksum};
 #[derive(Clone, Debug)]
 pub(super) struct TestFrame(pub(super) Vec<u8>, pub(super) DeviceMetadata);
 
-/// Metadata that a device and its driver exchange.
+/// Checksum metadata of a frame that a device and its driver exchange.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceMetadata {
     /// The device's verdict on the checksum above IP of a received frame.
@@ -92,8 +92,8 @@ impl Frame for TestFrame {
     }
 }
 
-/// Returns the verdict of a device that verifies the checksums of unfragmented SCTP packets in neither UDP nor ESP. The
-/// verdict on all other packets is "bad", which the worker must ignore.
+/// Returns the verdict of a device that verifies the checksums of unfragmented SCTP packets directly in IP. Its verdict
+/// on all other packets is "bad", which the worker must ignore.
 pub(super) fn verdict(frame: &[u8]) -> RxChecksum {
     let at = if frame[12..14] == [0x81, 0] { 18 } else { 14 };
     let ip = &frame[at..];
@@ -110,8 +110,8 @@ pub(super) fn verdict(frame: &[u8]) -> RxChecksum {
     }
 }
 
-/// Device queues in vectors. `room` is the capacity of the transmit ring in frames. No buffer is free while it has
-/// `buffers` frames.
+/// Device queues in vectors. `room` is the capacity of the transmit ring in frames. No buffer is free while the ring
+/// has `buffers` frames or more.
 #[derive(Debug)]
 pub(super) struct TestIo {
     pub(super) rx: VecDeque<TestFrame>,

@@ -35,7 +35,7 @@ pub(super) use super::test_net::*;
 /// Receive queue that a device selects for a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rss {
-    /// The queue that steering selects. Frames other than TCP arrive at the first queue.
+    /// The queue of the worker that owns the flow. Frames other than TCP arrive at the first queue.
     Device,
     /// The first queue for all frames.
     None,
@@ -62,7 +62,7 @@ pub(super) struct Host {
     pub(super) ip: crate::api::IpFields,
     /// The kernel's end of the rings, if the port is shared.
     pub(super) kernel: Option<HostEnd>,
-    /// Returns the device's verdict on a received frame.
+    /// The device's verdict on a delivered frame that has none yet.
     pub(super) verdict_of: VerdictFn,
     steering: Steering,
     rss: Rss,
@@ -79,7 +79,7 @@ pub(super) struct Plan {
     pub(super) limits: Limits,
     pub(super) room: usize,
     pub(super) mtu: u16,
-    /// See [`CoreParts::sctp_udp_port`].
+    /// Local UDP port for SCTP in UDP (RFC 6951), if it is enabled.
     pub(super) udp: Option<u16>,
     pub(super) local_ports: LocalPorts,
     /// True if the port is shared with the host's kernel.
@@ -297,7 +297,7 @@ impl Host {
         self.connect_ulp(worker, remote, endpoint.into(), stream_config().into())
     }
 
-    /// Opens a stream with this ULP.
+    /// Requests a stream with this ULP. Returns the ticket of the command.
     pub(super) fn connect_ulp(
         &mut self,
         worker: usize,

@@ -1,4 +1,4 @@
-//! A wire that joins test hosts, in virtual time.
+//! A wire that connects test hosts, in virtual time.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ impl Net {
         Net { hosts, now: START, is_lost: Box::new(|_, _| false), turn_time }
     }
 
-    /// Loses no frame, and records the frames that this host sends.
+    /// Loses no frame from now on. Returns a recording of the frames that this host sends.
     pub(super) fn record_frames_from(&mut self, host: usize) -> Rc<RefCell<Vec<Vec<u8>>>> {
         let sent = Rc::new(RefCell::new(Vec::new()));
         let seen = sent.clone();
@@ -47,7 +47,8 @@ impl Net {
         sent
     }
 
-    /// Runs one turn of each worker, and delivers the frames in flight. Returns whether anything happened.
+    /// Runs one turn of each worker, and delivers the frames in flight. Returns true if a worker, an event or a frame
+    /// was processed.
     pub(super) fn turn(&mut self) -> bool {
         let mut busy = false;
         for host in &mut self.hosts {
@@ -86,7 +87,8 @@ impl Net {
         busy
     }
 
-    /// Runs turns and advances time to the next deadline while idle, until `done` returns a value.
+    /// Runs turns until `done` returns a value, and advances time to the next deadline while idle. Panics if no
+    /// deadline is left.
     pub(super) fn run_until<T>(
         &mut self,
         awaited: &str,
@@ -149,7 +151,8 @@ impl Net {
         self.open_ulp((from, worker), to, remote, endpoint.into(), ulp)
     }
 
-    /// Opens a stream with this ULP.
+    /// Opens a stream with this ULP from a worker of one host to a listener of another. Returns the stream's id at each
+    /// end.
     pub(super) fn open_ulp(
         &mut self,
         (from, worker): (usize, usize),

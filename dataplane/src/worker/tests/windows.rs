@@ -1,4 +1,4 @@
-//! The growth of auto-tuned receive windows is bounded by the worker's budget, and returned to it.
+//! The worker's budget bounds the growth of auto-tuned receive windows. The growth is returned when a stream ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,7 +80,7 @@ fn receive_windows_of_many_streams_stay_within_budget() {
         let (max_growth, refusals) = transfer(endpoint, budget);
         assert!(max_growth > budget as u64 / 4 && max_growth <= budget as u64, "{max_growth}");
         assert!(refusals > 0);
-        // With a larger budget the windows grow more: it was the budget that limited them.
+        // With a larger budget the windows grow more: the smaller budget has limited them.
         let (max_growth, _) = transfer(endpoint, 64 << 20);
         assert!(max_growth > budget as u64, "{max_growth}");
     }

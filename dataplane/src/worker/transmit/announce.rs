@@ -10,14 +10,15 @@ use crate::net::path::Path;
 use crate::worker::{Core, PortSlot};
 
 impl<Io: PortIo> Core<Io> {
-    /// Announces the interfaces of all ports.
+    /// Announces the addresses of all interfaces on whose port this worker has the first queue.
     pub(in crate::worker) fn announce_all(&mut self, now: Instant) {
         for at in 0..self.env.network.interfaces().len() {
             self.announce(at, now);
         }
     }
 
-    /// Handles a port whose link came up, whose device was recreated, or whose MAC address changed.
+    /// Handles a port whose link came up, whose device was recreated, or whose MAC address changed. Updates the MAC
+    /// address of its interfaces and announces them.
     #[cold]
     pub(in crate::worker) fn port_changed(&mut self, PortId(port): PortId, mac: Mac, now: Instant) {
         let is_new = |interface: &crate::net::interface::Interface| interface.mac != mac;

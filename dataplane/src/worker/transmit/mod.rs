@@ -1,5 +1,5 @@
-//! Transmission: carriers that have something to send are served round robin. Segments and packets are built in place
-//! in the buffers of the port.
+//! Transmission. Carriers (TCP connections and SCTP associations) that have something to send are served round robin.
+//! Segments and packets are built in place in the buffers of the port.
 
 pub(super) mod announce;
 pub(super) mod output;

@@ -1,7 +1,7 @@
-//! The transmit half of a turn. Carriers that may have something to send are served round robin, each up to a quota of
-//! segments, while the transmit rings have free space. A carrier that finds its ring full moves to the port's queue,
-//! which is not polled until the ring has free space. The cost of a turn does not grow with the number of blocked
-//! carriers.
+//! The transmit half of a turn. Carriers (TCP connections and SCTP associations) that may have something to send are
+//! served round robin while the transmit rings have free space. Each may send up to a quota of segments. A carrier that
+//! finds its ring full moves to the port's queue, which is not polled until the ring has free space. The cost of a turn
+//! does not grow with the number of blocked carriers.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use crate::worker::{Core, Env};
 
 /// Maximum segments or packets of a carrier before the next carrier is served.
 const CARRIER_QUOTA: usize = 32;
-/// Maximum frames of all carriers of one kind per pass of [`Core::transmit`]. The last carrier served may exceed it by
-/// less than its quota.
+/// Maximum frames of all carriers of one kind per pass of [`Core::transmit`]. It is checked between carriers, so that
+/// the last carrier served may exceed it.
 const MAX_FRAMES_PER_PASS: u64 = 256;
 
-/// Time that a stream's last segment waits for free space in the transmit ring. Without space, the stream is removed: a
+/// Time that a stream's last segment waits for free space in the transmit ring. After that, the stream is removed: a
 /// lost reset is not retransmitted either.
 const LAST_SEGMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -44,8 +44,8 @@ pub(in crate::worker) enum ServeOutcome {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Serves the queued carriers of one kind: first the blocked ones of each port, then the ready ones. Returns true
-    /// if there was any.
+    /// Serves the queued carriers of one kind, up to [`MAX_FRAMES_PER_PASS`] frames: first the blocked ones of each
+    /// port, then the ready ones. Returns true if a carrier was queued.
     #[inline(always)]
     pub(in crate::worker) fn transmit(&mut self, kind: CarrierKind, now: Instant) -> bool {
         let before = self.env.control.counters().frames.tx_frames.get();
@@ -86,7 +86,7 @@ impl<Io: PortIo> Core<Io> {
         busy
     }
 
-    /// Serves the queued connections. Returns true if there was any.
+    /// Serves the queued TCP connections. Returns true if one was queued.
     pub(in crate::worker) fn transmit_connections(&mut self, now: Instant) -> bool {
         self.transmit(CarrierKind::Connection, now)
     }
@@ -116,7 +116,8 @@ impl<Io: PortIo> Core<Io> {
         carrier.membership_mut().clear_queued(queue);
         let outcome = self.env.poll_carrier(slot, carrier, now);
         if conn.stage == Stage::Ended && carrier.endpoint().is_done() {
-            // The last segment may be a reset that found no room. It waits for at most `LAST_SEGMENT_TIMEOUT`.
+            // The last segment may be a reset that did not fit into the ring. It waits for at most
+            // `LAST_SEGMENT_TIMEOUT`.
             if !matches!(outcome, ServeOutcome::More | ServeOutcome::Blocked) {
                 self.remove_stream(slot);
                 return ServeOutcome::Done;

@@ -36,9 +36,9 @@ pub(in crate::worker) struct PacketBatch<'a, Io: PortIo> {
     frame: Option<Io::Frame>,
     sent: usize,
     quota: usize,
-    /// See [`TxBatch::keep_limit`].
+    /// Maximum bytes of copies of unacknowledged data ([`TxBatch::keep_limit`]).
     keep_limit: u64,
-    /// See [`TxBatch::is_shared`].
+    /// True if many streams share the port ([`TxBatch::is_shared`]).
     shared: bool,
     /// Minimum IPsec protection of the packets.
     min_strength: Strength,
@@ -100,7 +100,8 @@ impl<'a, Io: PortIo> PacketBatch<'a, Io> {
         if len <= self.max_unfragmented { 1 } else { (len + UDP_HEADER).div_ceil(min_fragment) }
     }
 
-    /// Sends a packet in fragments. If a fragment gets no buffer, the packet is lost, as it may be in the network.
+    /// Sends a packet in fragments. If a fragment gets no buffer, the whole packet is lost, as if the network had
+    /// dropped it.
     #[cold]
     fn send_fragmented(&mut self, mut frame: Io::Frame) {
         let path = &self.path.path;

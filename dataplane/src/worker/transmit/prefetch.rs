@@ -8,9 +8,10 @@ use crate::worker::flows::streams::Streams;
 
 /// Number of pointers from a stream's slot to the furthest allocation that serving it usually touches.
 const MAX_STEPS: u32 = 4;
-/// Streams of a queue that are prefetched at the same time: one at each step, and the one being served.
+/// Streams at the head of a queue that are prefetched before the first one is served: the first one, and one for each
+/// pointer.
 const PREFETCH_STREAMS: usize = MAX_STEPS as usize + 1;
-/// Maximum number of streams for which nothing is prefetched: their state stays in the second-level cache.
+/// Up to this number of streams, nothing is prefetched: their state stays in the second-level cache.
 pub(in crate::worker) const PREFETCH_THRESHOLD: usize = 256;
 
 impl Streams {

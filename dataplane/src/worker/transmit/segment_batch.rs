@@ -30,9 +30,9 @@ pub(in crate::worker) struct SegmentBatch<'a, Io: PortIo> {
     /// True if the last segment is passed to the device at once.
     offer_last: bool,
     quota: usize,
-    /// See [`TxBatch::keep_limit`].
+    /// Maximum bytes of copies of unacknowledged data ([`TxBatch::keep_limit`]).
     keep_limit: u64,
-    /// See [`TxBatch::is_shared`].
+    /// True if many streams share the port ([`TxBatch::is_shared`]).
     shared: bool,
     /// Minimum IPsec protection of the segments.
     min_strength: Strength,

@@ -1,4 +1,4 @@
-//! Loads of streams: start, continuation at each completion, and end. The load itself is in
+//! Starts, continues and ends the loads of streams: messages that a worker generates itself. The state of a load is in
 //! [`crate::worker::flows::running_load`].
 
 use base::Instant;
@@ -65,7 +65,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Continues the loads with a pace that have a due message. Returns true if an entry was due.
+    /// Continues the paced loads whose next message is due. Returns true if an entry was due.
     pub(in crate::worker) fn post_due_loads(&mut self, now: Instant) -> bool {
         let mut posted = 0;
         while posted < MAX_DUE_POSTS {
@@ -127,7 +127,7 @@ impl<Io: PortIo> Env<Io> {
         Ok(())
     }
 
-    /// Records the completion of `messages` messages of the stream's load, and continues the load.
+    /// Records the completion of `messages` messages of the stream's load, and posts the next ones.
     pub(in crate::worker) fn complete_load_messages(
         &mut self,
         stream: &mut Stream<'_>,
@@ -151,7 +151,8 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Consumes an untagged message if the stream's load awaits it. Returns false if it does not.
+    /// Counts an untagged message as the answer that the stream's load awaits, and reposts its receive buffer. Returns
+    /// false if the load awaits none.
     pub(in crate::worker) fn take_load_answer(
         &mut self,
         stream: &mut Stream<'_>,

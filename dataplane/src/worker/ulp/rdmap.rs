@@ -23,7 +23,8 @@ use crate::worker::flows::echo::Answer;
 use crate::worker::flows::running_load::SEND_QUEUE;
 
 impl<Io: PortIo> Env<Io> {
-    /// Handles an RDMAP event of a stream.
+    /// Handles an RDMAP event of a stream. The stream's load or service consumes it, or it is reported to the control
+    /// thread.
     pub(in crate::worker) fn handle_rdmap_event(
         &mut self,
         stream: &mut Stream<'_>,
@@ -174,7 +175,7 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// Handles the acknowledgement of the oldest `answers` answers of an Echo.
+    /// Handles the acknowledgement of the oldest `answers` answers of an Echo stream.
     pub(in crate::worker) fn acknowledge_answers(&mut self, stream: &mut Stream<'_>, answers: u32) {
         for _ in 0..answers {
             let Some(pending) = stream.conn.transient.get_mut() else { break };
@@ -225,7 +226,7 @@ impl<Io: PortIo> Env<Io> {
 }
 
 impl Service {
-    /// Disables the events that the service does not use.
+    /// Disables the tagged delivery events of bare DDP for Echo and Sink, which do not use them.
     pub(in crate::worker) fn configure(self, ulp: &mut UlpConfig) {
         if let (Service::Echo | Service::Sink, UlpConfig::Ddp(config)) = (self, ulp) {
             config.tagged_events = false;

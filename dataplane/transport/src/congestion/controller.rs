@@ -1,5 +1,4 @@
-//! The interface of a congestion controller: its inputs, and its outputs window, pacing rate and send
-//! quantum.
+//! The interface of a congestion controller: its inputs, and its outputs, which are window, pacing rate and burst.
 //!
 //! Most methods of [`Controller`] have a default, which follows RFC 5681. A loss-based controller supplies only how
 //! much the window [grows](Controller::increase) and to what it is [reduced](Controller::reduce). Any other controller
@@ -54,9 +53,9 @@ pub struct PathSample {
     pub rtt: Option<Nanos>,
     /// The shortest round-trip time of the path.
     pub min_rtt: Option<Nanos>,
-    /// Bytes in flight now. The rate sample has the bytes in flight when its newest segment was sent.
+    /// Bytes in flight now. [`rate`](Self::rate) has the bytes in flight when its newest segment was sent.
     pub in_flight: u64,
-    /// The delivery rate over the run of the newest segment.
+    /// The delivery rate over the transmit run of the newest segment delivered.
     pub rate: Option<RateSample>,
 }
 
@@ -80,7 +79,7 @@ pub struct LostSegment {
     pub bytes: u64,
     /// Transmission time.
     pub sent_at: Instant,
-    /// Bytes in flight when it was sent, its run included; `None` if the run is no longer remembered.
+    /// Bytes in flight when it was sent, including its transmit run; `None` if the run is no longer remembered.
     pub in_flight: Option<u64>,
 }
 

@@ -1,14 +1,14 @@
 //! CUBIC (RFC 9438). Windows are in segments and times in seconds, as in the RFC.
 //!
-//! A congestion event reduces from the congestion window, not from the bytes in flight (§4.6). An unused
-//! window does not grow, and is reduced (RFC 7661, RFC 2861).
+//! A congestion event reduces the congestion window in proportion to its size, not to the bytes in flight (§4.6). An
+//! unused window does not grow, and is reduced (RFC 7661, RFC 2861).
 
 use base::{Blank, Instant, Lazy};
 
 use super::controller::{AckSample, Cause, Controller};
 use super::window::Window;
 
-/// C (RFC 9438 §4.1.1, §5.1).
+/// The constant C of the cubic function (RFC 9438 §4.1.1, §5.1).
 const C: f64 = 0.4;
 /// beta_cubic (RFC 9438 §4.6).
 const BETA: f64 = 0.7;
@@ -92,7 +92,7 @@ impl Controller for Cubic {
         (window.cwnd as f64 * BETA) as u64
     }
 
-    /// RFC 9438 §4.8: the plateau of the next congestion avoidance is the window it starts with.
+    /// RFC 9438 §4.8: clears W_max, so that the plateau of the next congestion avoidance is the window it starts with.
     fn on_timeout(&mut self) {
         if let Some(state) = self.0.get_mut() {
             state.epoch = None;
@@ -100,14 +100,14 @@ impl Controller for Cubic {
         }
     }
 
-    /// RFC 9438 §4.2, §5.8: time in which another cause than the window is the limit does not count.
+    /// RFC 9438 §4.2, §5.8: pauses the curve. Time in which another cause than the window is the limit does not count.
     fn on_app_limited(&mut self) {
         if let Some(State { epoch: Some(epoch), .. }) = self.0.get_mut() {
             epoch.paused = true;
         }
     }
 
-    /// Windows are kept in segments (RFC 9438 §4.1): rescales past windows to the same bytes.
+    /// Rescales past windows, which are in segments (RFC 9438 §4.1), to the same number of bytes. Ends the epoch.
     fn on_segment_size(&mut self, before: u64, after: u64) {
         if let Some(state) = self.0.get_mut() {
             let scale = before as f64 / after as f64;
@@ -130,12 +130,12 @@ impl Epoch {
     /// flat (RFC 9438 §4.8, §4.10).
     fn start(now: Instant, cwnd: f64, w_max: &mut f64) -> Epoch {
         *w_max = w_max.max(cwnd);
-        // Eq. 2
+        // RFC 9438 §4.2, Eq. 2
         let k = ((*w_max - cwnd) / C).cbrt();
         Epoch { start: now, k, w_est: cwnd, cwnd, last_ack_at: now, paused: false }
     }
 
-    /// Processes an acknowledgement at a window of `cwnd`. Returns false if the window was reduced by another
+    /// Processes an acknowledgement at a window of `cwnd` segments. Returns false if the window was reduced by another
     /// cause than congestion: the curve then starts anew.
     fn advance(&mut self, now: Instant, cwnd: f64) -> bool {
         if self.paused {
@@ -148,7 +148,7 @@ impl Epoch {
         !reduced
     }
 
-    /// Returns W_cubic(t) (Eq. 1).
+    /// Returns W_cubic(t) in segments (RFC 9438 §4.2, Eq. 1).
     fn w_cubic(&self, t: f64, w_max: f64) -> f64 {
         C * (t - self.k).powi(3) + w_max
     }
@@ -156,7 +156,7 @@ impl Epoch {
 
 #[cfg(test)]
 impl Cubic {
-    /// Returns W_max.
+    /// Returns W_max in segments.
     pub(super) fn w_max(&self) -> f64 {
         self.0.w_max
     }

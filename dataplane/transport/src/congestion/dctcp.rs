@@ -65,7 +65,7 @@ impl Controller for Dctcp {
                 let part = u128::from(window.cwnd) * u128::from(self.0.estimate.alpha);
                 window.cwnd - (part / u128::from(2 * ONE)) as u64
             }
-            // RFC 8257 §3.5
+            // RFC 8257 §3.5: the reaction to a loss is that of a conventional TCP.
             Cause::Loss | Cause::Timeout => self.0.reno.reduce(window, cause, flight),
         }
     }
@@ -117,8 +117,8 @@ mod tests {
         ExtSeq::initial(SeqNumber(0)).plus(n)
     }
 
-    /// Acknowledges a window of ten segments, one by one, the first `marked` of them with ECE. A window of
-    /// the same size follows.
+    /// Acknowledges a window of ten segments, one by one, the first `marked` of them with ECE. SND.NXT stays ten
+    /// segments ahead.
     fn window(dctcp: &mut impl FnMut(&EcnEcho), n: u64, marked: u64) {
         for i in 1..=10 {
             let acked = n * 10 * SMSS + i * SMSS;
@@ -202,8 +202,8 @@ mod tests {
         assert!((c.cwnd() as f64 - expected).abs() < SMSS as f64, "{}", c.cwnd());
     }
 
-    // RFC 8257 §3.5: reaction to loss as a conventional TCP, also in a window that was reduced a little for
-    // marks; one segment after a time-out.
+    // RFC 8257 §3.5: a loss reduces the window as in a conventional TCP, even if marks have already reduced it a
+    // little. A time-out reduces it to one segment.
     #[test]
     fn loss_halves_cwnd_regardless_of_alpha() {
         let mut c = congestion();

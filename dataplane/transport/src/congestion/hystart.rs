@@ -4,21 +4,21 @@ use base::{Blank, Nanos};
 
 use crate::seq::ExtSeq;
 
-/// MIN_RTT_THRESH, MAX_RTT_THRESH, MIN_RTT_DIVISOR (RFC 9406 §4.2), microseconds.
+/// MIN_RTT_THRESH and MAX_RTT_THRESH in microseconds, and MIN_RTT_DIVISOR (RFC 9406 §4.3).
 const MIN_THRESHOLD: u32 = 4_000;
 const MAX_THRESHOLD: u32 = 16_000;
 const DIVISOR: u32 = 8;
-/// N_RTT_SAMPLE.
+/// N_RTT_SAMPLE: samples of a round before its minimum is compared (RFC 9406 §4.3).
 const SAMPLES: u8 = 8;
-/// CSS_GROWTH_DIVISOR.
+/// CSS_GROWTH_DIVISOR: divisor of the growth in conservative slow start (RFC 9406 §4.3).
 const GROWTH_DIVISOR: u64 = 4;
-/// CSS_ROUNDS.
+/// CSS_ROUNDS: maximum rounds of conservative slow start (RFC 9406 §4.3).
 const ROUNDS: u8 = 5;
 
 /// Mode of slow start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SlowStartMode {
-    /// Slow start.
+    /// Ordinary slow start.
     Full,
     /// Conservative slow start.
     Conservative,
@@ -33,9 +33,9 @@ pub(super) struct HyStart {
     last_round_min_rtt: u32,
     current_round_min_rtt: u32,
     css_baseline_min_rtt: u32,
-    /// windowEnd.
+    /// windowEnd: the acknowledgement that reaches it ends the round.
     window_end: ExtSeq,
-    /// rttSampleCount.
+    /// rttSampleCount: samples in this round.
     samples: u8,
     /// Rounds of conservative slow start so far.
     css_rounds: u8,
@@ -56,7 +56,7 @@ impl Blank for HyStart {
 }
 
 impl HyStart {
-    /// Processes a round-trip measurement (RFC 9406 §4.2).
+    /// Processes a round-trip measurement (RFC 9406 §4.2). Returns the mode of slow start afterwards.
     pub(super) fn on_round_trip(&mut self, rtt: Nanos, una: ExtSeq, nxt: ExtSeq) -> SlowStartMode {
         if una >= self.window_end {
             self.window_end = nxt;
@@ -96,7 +96,7 @@ impl HyStart {
         }
     }
 
-    /// Returns the divisor of slow start's growth.
+    /// Returns the divisor of slow start's growth: [`GROWTH_DIVISOR`] in conservative slow start, else 1.
     pub(super) fn divisor(&self) -> u64 {
         if self.css_baseline_min_rtt > 0 { GROWTH_DIVISOR } else { 1 }
     }
@@ -122,8 +122,8 @@ mod tests {
         growth
     }
 
-    // RFC 9406 §4.2: the threshold is an eighth above the round before, at least 4 ms; slow start is over
-    // five rounds later.
+    // RFC 9406 §4.2: slow start becomes conservative when round trips grow by an eighth, at least 4 ms. Five rounds
+    // later slow start is over.
     #[test]
     fn growing_round_trips_end_slow_start() {
         let mut h = HyStart::default();
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(h.divisor(), 1);
     }
 
-    // RFC 9406 §4.2: a constant delay ends slow start.
+    // RFC 9406 §4.2: a longer delay that persists for five rounds ends slow start.
     #[test]
     fn persistent_delay_ends_slow_start() {
         let mut h = HyStart::default();

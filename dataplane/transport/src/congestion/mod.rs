@@ -1,4 +1,4 @@
-//! Congestion control: the bytes that may be in flight and the rate at which they leave (RFC 5681), by one of
+//! Congestion control: the bytes that may be in flight and the rate at which they are sent (RFC 5681), by one of
 //! several controllers.
 //!
 //! Adding a controller takes a file in this directory that implements [`Controller`](controller::Controller),
@@ -40,7 +40,7 @@ macro_rules! controllers {
             $($(#[doc = $test_doc:literal])* $test:ident, $test_controller:ty;)*
         }
     ) => {
-        /// A congestion controller.
+        /// Selects a congestion controller.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub enum CongestionControl {
             $($(#[doc = $doc])* $(#[$default])? $name,)*
@@ -69,7 +69,7 @@ macro_rules! controllers {
                 }
             }
 
-            /// Restores the state of `prior`, where the controller allows it.
+            /// Restores the state of `prior`, as far as the controller restores it.
             fn undo(&mut self, prior: &Algorithm) {
                 match (self, prior) {
                     $((Algorithm::$name(now), Algorithm::$name(prior)) => now.undo(prior),)*
@@ -113,7 +113,7 @@ controllers! { $
         Dctcp = "dctcp", dctcp::Dctcp;
     }
     tests {
-        /// Pacing rate alone, for tests.
+        /// Controller for tests that limits only the pacing rate.
         RateDriven, rate_driven::RateDriven;
     }
 }
@@ -234,13 +234,13 @@ impl Congestion {
         });
     }
 
-    /// Processes a round-trip measurement; `una` and `nxt` are SND.UNA and SND.NXT.
+    /// Processes a round-trip measurement for HyStart++. `una` and `nxt` are SND.UNA and SND.NXT.
     pub fn on_round_trip(&mut self, rtt: Nanos, una: ExtSeq, nxt: ExtSeq) {
         let window = &mut self.state.window;
         if window.ssthresh == u64::MAX
             && window.hystart.on_round_trip(rtt, una, nxt) == HyStartGrowth::Finished
         {
-            window.ssthresh = window.cwnd; // RFC 9406 §4.2
+            window.ssthresh = window.cwnd; // RFC 9406 §4.2: the first slow start is over
         }
     }
 
@@ -322,7 +322,8 @@ impl Congestion {
     }
 
     /// Raises the window after a genuine time-out, when the new segments of F-RTO's test are in flight, `pipe` bytes in
-    /// all. The window must then have room for a retransmission, too (RFC 5682 §2.1 step 3a).
+    /// all. The window must then also have room for a retransmission, but is not raised above three segments (RFC 5682
+    /// §2.1 step 3a).
     pub fn on_genuine_timeout(&mut self, pipe: u64) {
         let window = &mut self.state.window;
         window.cwnd = window.cwnd.max((pipe + window.smss()).min(3 * window.smss()));
@@ -389,7 +390,8 @@ impl Congestion {
         self.on_app_limited();
     }
 
-    /// Reduces a window of which at most `used` bytes were in use during a whole time-out (RFC 2861 §3.2).
+    /// Reduces a window of which at most `used` bytes were in use during a whole time-out: to halfway between window
+    /// and used part, which counts as at least `initial_segments` segments (RFC 2861 §3.2).
     pub fn reduce_unused_cwnd(&mut self, used: u64, initial_segments: u32) {
         let window = &mut self.state.window;
         let used = used.max(window.smss() * u64::from(initial_segments.max(1)));
@@ -412,8 +414,7 @@ impl Congestion {
         }
     }
 
-    /// Frees state that is not needed while nothing is in flight. HyStart++ measures the next round trip
-    /// anew.
+    /// Frees state that is not needed while nothing is in flight. HyStart++ starts with a new round.
     pub fn shrink(&mut self) {
         self.state.window.hystart.release();
         each!(&mut self.state.algorithm, it => it.release());

@@ -3,7 +3,7 @@
 use super::controller::{AckSample, Cause, Controller};
 use super::window::Window;
 
-/// Bytes acknowledged since the last growth of the window.
+/// Reno's state: the bytes acknowledged since the last growth of the window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NewReno {
     acked: u64,

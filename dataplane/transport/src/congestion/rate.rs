@@ -23,7 +23,7 @@ pub struct Run {
     pub sent_at: Instant,
     /// Bytes sent into the network, retransmissions included.
     pub bytes: u64,
-    /// Bytes in flight before it.
+    /// Bytes in flight before the run was sent.
     pub in_flight: u64,
     /// True if the run ended for lack of data while the window had room.
     pub app_limited: bool,
@@ -36,13 +36,13 @@ pub struct RateSample {
     pub delivered: u64,
     /// The longer of the time to send these bytes and the time to acknowledge them.
     pub interval: Nanos,
-    /// Bytes in flight when the newest of them was sent, its run included.
+    /// Bytes in flight when the newest delivered segment was sent, including its run.
     pub in_flight: u64,
-    /// Bytes delivered before the newest of them was sent; serves to count round trips.
+    /// Bytes delivered before the newest delivered segment was sent; serves to count round trips.
     pub prior_delivered: u64,
-    /// Bytes found lost since the newest of them was sent.
+    /// Bytes found lost since the newest delivered segment was sent.
     pub lost: u64,
-    /// True if the sender lacked data when the newest of them was sent: the path may be faster.
+    /// True if the sender lacked data when the newest delivered segment was sent: the path may be faster.
     pub app_limited: bool,
 }
 
@@ -58,7 +58,8 @@ impl RateSample {
 #[derive(Clone, Copy, Debug)]
 struct SentRun {
     sent_at: Instant,
-    /// Transmission time of the first run of its flight.
+    /// Begin of the sending interval: the transmission time of the newest run acknowledged before this one was sent, or
+    /// of this run if nothing was in flight.
     first_at: Instant,
     /// Bytes delivered before the run, and the time of the last delivery.
     delivered: u64,
@@ -108,7 +109,8 @@ impl Sampler {
         }
     }
 
-    /// Processes an acknowledgement of `delivered` bytes, the newest of them sent at `newest`.
+    /// Processes an acknowledgement of `delivered` bytes, the newest of them sent at `newest`. Returns no sample if
+    /// that run is not remembered, or if the interval is shorter than a round trip.
     pub(super) fn on_ack(
         &mut self,
         now: Instant,
@@ -127,7 +129,7 @@ impl Sampler {
         self.first_at = run.sent_at;
         let sending = run.sent_at.nanos_since(run.first_at);
         let interval = sending.max(now.nanos_since(run.delivered_at));
-        // §3.3: an interval below a round trip (acknowledgements bunched together) does not measure the path.
+        // Draft §3.3: an interval below a round trip (acknowledgements bunched together) does not measure the path.
         if interval == Nanos::ZERO || min_rtt.is_some_and(|rtt| interval < rtt) {
             return None;
         }

@@ -1,10 +1,10 @@
-//! For tests only: a controller that runs on pacing rate alone. It sends at the highest delivery rate of the last round
-//! trips, in the manner of BBR. It sends faster until the rate stops growing, slower until the resulting queue is
-//! drained, then slightly faster and slower in alternation. Losses, marks and time-outs do not change it, and its
-//! window is the whole send window.
+//! For tests only: a controller that sets only a pacing rate. The controller sends at the highest delivery rate of the
+//! last round trips, in the manner of BBR. It sends faster until the rate stops growing, slower until the resulting
+//! queue is drained, then slightly faster and slower in alternation. Losses, marks and time-outs do not change the
+//! rate, and the window is the whole send window.
 //!
-//! It shows that the interface supports such a controller. It is not BBR: it does not keep the queue short in
-//! competition with other flows.
+//! The controller shows that the interface supports rate-based control. It is not BBR: it does not keep the queue short
+//! in competition with other flows.
 
 use base::{Instant, Nanos};
 
@@ -28,7 +28,7 @@ const BURST: Nanos = Nanos::from_micros(100);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Phase {
-    /// The rate grows by at least a quarter within three rounds.
+    /// Lasts until the rate has not grown by a quarter for three rounds.
     #[default]
     Startup,
     Drain,
@@ -36,7 +36,7 @@ enum Phase {
     Cycle(usize),
 }
 
-/// Boxed: the other controllers take eight bytes per stream.
+/// The state is boxed, because the other controllers take eight bytes per stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RateDriven(Box<State>);
 
@@ -123,7 +123,7 @@ impl Controller for RateDriven {
         }
     }
 
-    /// Keeps the measurements.
+    /// Keeps the measurements: a spurious loss episode does not affect them.
     fn undo(&mut self, _prior: &Self) {}
 
     fn pace(&self, window: &Window, smss: u64, PacedPath { srtt, .. }: PacedPath) -> Option<Pace> {
@@ -149,8 +149,8 @@ mod tests {
     const MS: fn(u64) -> Instant = Instant::from_millis;
     const SMSS: u64 = 1000;
 
-    /// Ten runs in flight of 10 kB each, one per millisecond, each acknowledged ten milliseconds later: 10
-    /// MB/s.
+    /// Returns a congestion state after 100 runs of 10 kB, one per millisecond. Each run is acknowledged ten
+    /// milliseconds later: 10 MB/s.
     fn congestion_with_samples() -> Congestion {
         let mut c = Congestion::new(CongestionControl::RateDriven, 1 << 20, SMSS as usize, 10);
         assert!(c.needs_samples());

@@ -23,7 +23,7 @@ fn ack_sample(now: Instant, acked: u64, srtt: Nanos) -> AckSample {
     AckSample { now, acked, marked: 0, srtt, growth: Growth::Allowed, path_sample: None }
 }
 
-/// Acknowledges a whole window in segments during one round trip from `now`.
+/// Acknowledges a whole window in segments during one round trip from `now`. Returns the time of its end.
 fn round_trip(c: &mut Congestion, now: Instant) -> Instant {
     let segments = c.cwnd() / SMSS;
     for i in 0..segments {
@@ -41,7 +41,7 @@ fn controllers_are_found_by_their_names() {
     assert_eq!(all.map(CongestionControl::exact_ecn), [false, false, true]);
 }
 
-// RFC 6928, RFC 5681 §3.1: ten segments, doubling each round trip.
+// RFC 6928, RFC 5681 §3.1: the initial window is ten segments, and doubles each round trip.
 #[test]
 fn slow_start_doubles_from_ten_segments() {
     let mut c = congestion(CongestionControl::NewReno);
@@ -52,8 +52,8 @@ fn slow_start_doubles_from_ten_segments() {
     assert_eq!(c.cwnd(), 40 * SMSS);
 }
 
-// RFC 9406 §4.2: L is infinite with pacing, but an acknowledgement at most doubles the window; without pacing
-// it counts for at most 8 segments.
+// RFC 9406 §4.2: with pacing, L is infinite, but an acknowledgement at most doubles the window. Without pacing, an
+// acknowledgement counts for at most 8 segments.
 #[test]
 fn single_ack_grows_slow_start_by_bounded_amount() {
     let grown = |paced, segments: u64| {
@@ -70,7 +70,8 @@ fn single_ack_grows_slow_start_by_bounded_amount() {
     assert_eq!(grown(false, 100), (18, 9));
 }
 
-// RFC 5681 §3.1, §3.2: half of the bytes in flight, then one segment per round trip.
+// RFC 5681 §3.1, §3.2: a loss reduces the window to half of the bytes in flight. It then grows by one segment per round
+// trip.
 #[test]
 fn newreno_halves_and_adds_one_segment_per_round_trip() {
     let mut c = congestion(CongestionControl::NewReno);
@@ -83,7 +84,7 @@ fn newreno_halves_and_adds_one_segment_per_round_trip() {
     }
 }
 
-// RFC 5681 §3.1 (4): at least two segments.
+// RFC 5681 §3.1 (4): the threshold is at least two segments.
 #[test]
 fn loss_with_small_flight_keeps_ssthresh_at_two_segments() {
     for algorithm in [CongestionControl::NewReno, CongestionControl::Cubic] {
@@ -95,7 +96,8 @@ fn loss_with_small_flight_keeps_ssthresh_at_two_segments() {
     }
 }
 
-// RFC 5681 §3.1: one segment after a time-out; the threshold is reduced once for the same segment.
+// RFC 5681 §3.1: the window is one segment after a time-out. Repeated time-outs of the same segment reduce the
+// threshold only once.
 #[test]
 fn a_timeout_restarts_slow_start_and_reduces_the_threshold_once() {
     let mut c = congestion(CongestionControl::NewReno);
@@ -105,7 +107,7 @@ fn a_timeout_restarts_slow_start_and_reduces_the_threshold_once() {
     assert_eq!((c.cwnd(), c.ssthresh()), (SMSS, 20 * SMSS));
 }
 
-// RFC 5681 §3.1: slow start ends at the threshold, not beyond.
+// RFC 5681 §3.1: slow start does not raise the window above the threshold.
 #[test]
 fn slow_start_stops_at_the_threshold() {
     let mut c = congestion(CongestionControl::NewReno);
@@ -116,7 +118,7 @@ fn slow_start_stops_at_the_threshold() {
     assert_eq!(c.cwnd(), 20 * SMSS);
 }
 
-// RFC 4015 §4, RFC 9438 §4.9: the state is restored, the curve included.
+// RFC 4015 §4, RFC 9438 §4.9: an undo restores the window and the controller's state, including CUBIC's curve.
 #[test]
 fn undo_restores_window_and_controller_state() {
     for algorithm in [CongestionControl::NewReno, CongestionControl::Cubic] {
@@ -136,7 +138,8 @@ fn undo_restores_window_and_controller_state() {
     }
 }
 
-// RFC 2861 §3.2: half way down to the used part; the threshold remembers.
+// RFC 2861 §3.2: the window is reduced to halfway between its size and the used part. The threshold rises to three
+// quarters of the old window.
 #[test]
 fn unused_cwnd_is_halved_towards_used_part() {
     let mut c = congestion(CongestionControl::Cubic);
@@ -148,7 +151,7 @@ fn unused_cwnd_is_halved_towards_used_part() {
     assert_eq!(c.cwnd(), 70 * SMSS);
 }
 
-// RFC 5681 §4.1: the restart window.
+// RFC 5681 §4.1: after idle, the window is at most the restart window.
 #[test]
 fn idle_restart_uses_initial_window() {
     let mut c = congestion(CongestionControl::Cubic);
@@ -159,7 +162,7 @@ fn idle_restart_uses_initial_window() {
     assert_eq!(c.cwnd(), 10 * SMSS, "never grows it");
 }
 
-// RFC 6582 §3.2 (3): no burst at the end of recovery.
+// RFC 6582 §3.2 (3): the window at the end of recovery permits no burst.
 #[test]
 fn end_of_recovery_limits_cwnd_to_flight_plus_segment() {
     let mut c = congestion(CongestionControl::NewReno);
@@ -171,7 +174,7 @@ fn end_of_recovery_limits_cwnd_to_flight_plus_segment() {
     assert_eq!(c.cwnd(), 50 * SMSS);
 }
 
-// RFC 9438 §4.6: 0.7 of the window.
+// RFC 9438 §4.6: a loss reduces the window to 0.7 of its size.
 #[test]
 fn cubic_reduces_to_seven_tenths() {
     let mut c = congestion(CongestionControl::Cubic);
@@ -180,13 +183,13 @@ fn cubic_reduces_to_seven_tenths() {
     assert_eq!((c.cwnd(), c.ssthresh()), (700 * SMSS, 700 * SMSS));
 }
 
-// RFC 9438 §4.2, Eq. 1 and 2: concave up to W_max, reached at K, convex beyond.
+// RFC 9438 §4.2, Eq. 1 and 2: the curve is concave up to W_max, reaches it at K, and is convex beyond.
 #[test]
 fn cubic_reaches_the_old_window_after_k_and_goes_beyond() {
     let mut c = congestion(CongestionControl::Cubic);
     c.state.window.cwnd = 1000 * SMSS;
     c.on_loss(1000 * SMSS);
-    let k = (1000.0f64 * 0.3 / 0.4).cbrt(); // 9.09 s
+    let k = (1000.0f64 * 0.3 / 0.4).cbrt(); // K in seconds: 9.09
     let mut now = Instant::ZERO;
     let mut sizes = Vec::new();
     while now.as_millis() < (2.2 * k * 1000.0) as u64 {
@@ -199,8 +202,8 @@ fn cubic_reaches_the_old_window_after_k_and_goes_beyond() {
     }
 }
 
-// RFC 9438 §4.7: an event below the last plateau lowers the next one. RFC 8312 §4.6 compared with the window
-// at the last event instead.
+// RFC 9438 §4.7: a congestion event below the last plateau (W_max) lowers the next plateau. RFC 8312 §4.6 compared with
+// the window at the last event instead.
 #[test]
 fn cubic_converges_fast() {
     let plateau = |events: &[u64]| {
@@ -218,7 +221,7 @@ fn cubic_converges_fast() {
     assert_eq!(plateau(&[1000, 800, 600]), 510.0);
 }
 
-// RFC 9438 §4.6: the plateau is kept while nothing is in flight.
+// RFC 9438 §4.6: W_max is kept while nothing is in flight.
 #[test]
 fn cubic_keeps_its_plateau_while_it_is_idle() {
     let mut cubic = Cubic::default();
@@ -230,7 +233,7 @@ fn cubic_keeps_its_plateau_while_it_is_idle() {
     assert_eq!(marked, [None, None], "kept by DCTCP alone");
 }
 
-// RFC 9438 §4.1: W_max is in segments: with another segment size it keeps its bytes.
+// RFC 9438 §4.1: W_max is in segments. When the segment size changes, it is rescaled to the same number of bytes.
 #[test]
 fn cubic_keeps_its_plateau_across_segment_sizes() {
     let mut c = congestion(CongestionControl::Cubic);
@@ -242,7 +245,7 @@ fn cubic_keeps_its_plateau_across_segment_sizes() {
     small.on_loss(1000 * SMSS);
     c.set_smss(500);
     assert_eq!(format!("{:?}", c.state.algorithm), format!("{:?}", small.state.algorithm));
-    // An undo restores the earlier plateau in segments of the present size.
+    // An undo restores the earlier W_max, in segments of the present size.
     let prior = c.save();
     c.set_smss(1000);
     c.undo(&prior);
@@ -274,7 +277,7 @@ fn cubic_epoch_resumes_after_app_limited_pause() {
     assert!(after > 1040, "beyond the plateau: {after}");
 }
 
-// The window was reduced because it was unused (RFC 2861): the curve starts from there.
+// After a reduction of an unused window (RFC 2861), the curve starts at the reduced window.
 #[test]
 fn cubic_restarts_epoch_after_unused_cwnd_reduction() {
     let mut c = congestion(CongestionControl::Cubic);
@@ -289,7 +292,7 @@ fn cubic_restarts_epoch_after_unused_cwnd_reduction() {
     assert!(grown < 30, "{grown} segments in a round trip");
 }
 
-// RFC 9438 §4.3: on short paths at least as fast as standard TCP with the same decrease.
+// RFC 9438 §4.3: on short paths CUBIC is at least as fast as standard TCP with the same decrease.
 #[test]
 fn cubic_on_short_path_is_as_fast_as_reno() {
     let mut c = congestion(CongestionControl::Cubic);
@@ -303,7 +306,7 @@ fn cubic_on_short_path_is_as_fast_as_reno() {
         }
         now = now + rtt;
     }
-    // 14 + 0.529 * 11 = 20, + 1 * 8
+    // The loss leaves 14 segments. 11 round trips at 0.529 segments lead to 20, and 8 more at 1 segment to 28.
     assert!(c.cwnd() >= 26 * SMSS && c.cwnd() <= 29 * SMSS, "{}", c.cwnd());
 }
 
@@ -332,8 +335,8 @@ fn cwnd_growth_stops_at_send_window() {
     assert_eq!(c.cwnd(), 50 * SMSS);
 }
 
-// RFC 5682 §2.1 step 3a: the new segments of the test fill the window of a time-out; a retransmission fits
-// besides, and three segments are the maximum.
+// RFC 5682 §2.1 step 3a: the new segments of F-RTO's test fill the window. It is raised so that a retransmission fits
+// as well, up to three segments.
 #[test]
 fn genuine_timeout_leaves_cwnd_room_for_retransmission() {
     let mut c = congestion(CongestionControl::NewReno);
@@ -347,7 +350,8 @@ fn genuine_timeout_leaves_cwnd_room_for_retransmission() {
     assert_eq!(c.cwnd(), 3 * SMSS, "nor less");
 }
 
-// RFC 9260 §7.2.1: halved for each time-out without data, not below four segments; the threshold remembers.
+// RFC 9260 §7.2.1: the window is halved for each time-out without data, not below four segments. The threshold rises to
+// three quarters of the old window.
 #[test]
 fn cwnd_decays_per_timeout_without_transmission() {
     let mut c = congestion(CongestionControl::Cubic);
@@ -362,7 +366,7 @@ fn cwnd_decays_per_timeout_without_transmission() {
     assert_eq!(c.cwnd(), 4 * SMSS);
 }
 
-// RFC 9260 §7.2.3.
+// RFC 9260 §7.2.3: the threshold is at least four segments.
 #[test]
 fn configured_floor_limits_ssthresh() {
     let mut c = congestion(CongestionControl::NewReno).with_floor(4);

@@ -27,11 +27,11 @@ impl Window {
     pub(super) fn new(smss: usize, segments: u32, send_window: u64) -> Self {
         Window {
             cwnd: smss as u64 * u64::from(segments.max(1)),
-            ssthresh: u64::MAX, // RFC 5681 §3.1: arbitrarily high
+            ssthresh: u64::MAX, // RFC 5681 §3.1: arbitrarily high at first
             smss: smss as u16,
             send_window: u32::try_from(send_window).unwrap_or(u32::MAX).max(2 * smss as u32),
             paced: true,
-            floor: 2, // RFC 5681 §3.1 (4), RFC 9438 §4.6
+            floor: 2, // RFC 5681 §3.1 (4), RFC 9438 §4.6: two segments
             hystart: Lazy::new(),
         }
     }
@@ -66,8 +66,7 @@ impl Window {
         self.ssthresh = bytes.max(u64::from(self.floor) * self.smss());
     }
 
-    /// Raises the threshold to three quarters of the window, above which growth is slow again
-    /// (RFC 2861 §3.2).
+    /// Raises the threshold to at least three quarters of the window, above which growth is slow again (RFC 2861 §3.2).
     pub(super) fn raise_ssthresh(&mut self) {
         self.ssthresh = self.ssthresh.max(self.cwnd / 4 * 3);
     }

@@ -1,11 +1,11 @@
-//! Evidence that is proof of a spurious episode, and evidence that is not.
+//! Reports that prove an episode spurious, and reports that do not.
 
 use super::*;
 use crate::congestion::{Congestion, CongestionControl};
 use crate::delivery::{AckKind, Transmission};
 use crate::seq::SeqNumber;
 
-/// The shortest round trip.
+/// The shortest round trip in milliseconds.
 const RTT_MS: u64 = 20;
 
 fn at(n: u64) -> ExtSeq {
@@ -20,7 +20,7 @@ fn ms(ms: u64) -> Instant {
     Instant::from_millis(ms)
 }
 
-/// Returns an episode that retransmitted 1000 bytes from 1000 on after 50 ms.
+/// Returns an episode that retransmitted the 1000 bytes from 1000 on, at 50 ms.
 fn episode() -> Episode {
     let prior = Congestion::new(CongestionControl::default(), 1 << 30, 1000, 10).save();
     let mut episode = Episode::new(prior, 10_000, false);
@@ -29,14 +29,15 @@ fn episode() -> Episode {
     episode
 }
 
-/// Reports the arrival of a retransmission that was sent at `sent` and ends at `end`.
+/// Reports at `now` the arrival of a retransmission that was sent at `sent` and ends at `end`. `rtt` is the shortest
+/// round trip so far. Times are in milliseconds.
 fn deliver(episode: &mut Episode, now: u64, sent: u64, end: u64, rtt: Option<u64>) {
     let mut delivery = Delivery::new(ms(now), None, rtt.map(base::Nanos::from_millis), at(0));
     delivery.add_segment(Transmission { at: ms(sent), end: at(end) }, true, AckKind::Sack);
     episode.on_delivery(&delivery);
 }
 
-// RFC 3522 §3.2: an older timestamp than that of the first retransmission; an equal one proves nothing.
+// RFC 3522 §3.2: a timestamp older than the first retransmission is proof; an equal one is not.
 #[test]
 fn echoed_timestamp_before_resend_proves_episode_spurious() {
     assert_eq!(episode().proof(Some(49), false), Some(Proof::Timestamp));
@@ -59,7 +60,7 @@ fn d_sacks_of_all_resends_prove_episode_spurious() {
     assert_eq!(e.proof(None, true), Some(Proof::DSack));
 }
 
-// RFC 3708 §3 A: data not retransmitted in this episode is not credited, and no data counts twice.
+// RFC 3708 §3 A: data not retransmitted in this episode are not credited, and no data are credited twice.
 #[test]
 fn d_sack_credits_each_resent_range_once() {
     let mut e = episode();
@@ -105,7 +106,7 @@ fn d_sack_of_needed_resend_is_no_proof() {
 }
 
 // RFC 3708 §3 A.2, A.4: before the first RTT measurement D-SACKs are proof, until one reports data that was not
-// retransmitted: the network duplicates.
+// retransmitted. Such a D-SACK shows that the network duplicates packets.
 #[test]
 fn d_sacks_before_first_rtt_are_proof_if_all_are_credited() {
     let mut e = episode();
@@ -120,7 +121,7 @@ fn d_sacks_before_first_rtt_are_proof_if_all_are_credited() {
     assert_eq!(e.proof(None, false), None);
 }
 
-// RFC 3708 §3 A.3: it is ambiguous which of three copies arrived twice.
+// RFC 3708 §3 A.3: a D-SACK does not tell which of three copies arrived twice.
 #[test]
 fn d_sack_of_range_resent_twice_is_no_proof() {
     let mut e = episode();
@@ -129,8 +130,8 @@ fn d_sack_of_range_resent_twice_is_no_proof() {
     assert_eq!(e.proof(None, false), None);
 }
 
-// An episode is undone once: later reports only widen the reordering window. Later probes do not belong to
-// it.
+// An episode is undone once. Later reports are still credited but prove nothing more, and later probes do not belong to
+// the episode.
 #[test]
 fn second_proof_does_not_undo_episode_again() {
     let mut e = episode();
@@ -142,8 +143,8 @@ fn second_proof_does_not_undo_episode_again() {
     assert_eq!(e.proof(Some(49), false), None);
 }
 
-// The memory of an episode is bounded for any fragmentation; an episode that exceeded the bound is not undone
-// by D-SACKs.
+// The memory of an episode is bounded for any fragmentation. An episode that exceeded the bound is not undone by
+// D-SACKs.
 #[test]
 fn fragmented_resends_keep_episode_memory_bounded() {
     let mut e = episode();

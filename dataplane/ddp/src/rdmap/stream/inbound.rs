@@ -1,4 +1,4 @@
-//! Processing of the messages that DDP delivers (RFC 5040 §5, RFC 7306 §5, §6), and of DDP's reports on sent
+//! Processing of the messages that DDP delivers (RFC 5040 §5, RFC 7306 §5, §6), and of DDP's events about sent
 //! messages.
 
 use wire::rdmap::{
@@ -20,11 +20,11 @@ use crate::rdmap::responses::{RequestSegment, Response, SentResponse};
 use crate::rdmap::{Error, ErrorCode, Event, Outcome, RdmapError, Terminate};
 use crate::stag::{Access, StagTable};
 
-/// The error in a delivered message, and its Read Request, if it is one.
+/// The error in a delivered message, and the Read Request in error, if any.
 type Rejection = (ErrorCode, Mismatch, Option<ReadRequestRepr>);
 
 impl<M: RegionMemory> Stream<M> {
-    /// Processes all events of DDP after a call from the receiving LLP.
+    /// Processes DDP's events after a call by the LLP that may have delivered messages.
     pub(super) fn process_ddp_events(&mut self, stags: &StagTable<M>, buffers: &mut BufferPool) {
         while let Some(event) = self.ddp.poll_event() {
             match event {
@@ -52,7 +52,7 @@ impl<M: RegionMemory> Stream<M> {
         self.post_next();
     }
 
-    /// Processes the events of DDP after a call that cannot deliver messages.
+    /// Processes DDP's events after a call that cannot deliver messages.
     pub(super) fn process_sent_events(&mut self) {
         while let Some(event) = self.ddp.poll_event() {
             self.on_sent_event(event);
@@ -63,7 +63,7 @@ impl<M: RegionMemory> Stream<M> {
     fn on_sent_event(&mut self, event: DdpEvent) {
         match event {
             DdpEvent::Sent { cookie, messages } => match cookie.poster() {
-                // Each operation has a number of its own.
+                // Each operation has its own number, so `messages` is 1.
                 Poster::User(operation) => self.operations.on_acknowledged(operation),
                 Poster::Response => (0..messages).for_each(|_| self.on_response_sent()),
                 Poster::Stack | Poster::Load | Poster::Service | Poster::Terminate => {}
@@ -87,14 +87,14 @@ impl<M: RegionMemory> Stream<M> {
                 self.report_completions();
                 self.events.push_back(Event::Failed(why));
             }
-            // Deliveries and errors arise only in calls from the receiving LLP, which `process_ddp_events` follows.
+            // Deliveries and errors arise only in the LLP's receive calls, whose events `process_ddp_events` handles.
             DdpEvent::TaggedDelivered { .. }
             | DdpEvent::UntaggedDelivered { .. }
             | DdpEvent::Error(_) => {}
         }
     }
 
-    /// Reports the oldest response, which is acknowledged.
+    /// Counts and reports the oldest sent response, which is acknowledged.
     fn on_response_sent(&mut self) {
         if let Some(SentResponse::Read { request, .. }) = self.responses.pop_acknowledged() {
             self.counters.reads_served += 1;
@@ -267,7 +267,7 @@ impl<M: RegionMemory> Stream<M> {
     fn on_atomic_request(&mut self, data: &[u8], stags: &StagTable<M>) -> Result<(), Rejection> {
         let request = AtomicRequestRepr::parse(data).map_err(|error| match error {
             AtomicHeaderError::Truncated(_) => length_error(data.len(), ATOMIC_REQUEST_LEN),
-            // RFC 7306 §5.2.1 (4)
+            // RFC 7306 §5.2.1 (4): an undefined operation is an unexpected opcode.
             AtomicHeaderError::Code(code) => {
                 let mismatch = Mismatch::unexpected(Field::AtomicCode, code.into());
                 (ErrorCode::UnexpectedOpcode, mismatch, None)
@@ -278,7 +278,7 @@ impl<M: RegionMemory> Stream<M> {
         let (entry, offset) = found.map_err(|(code, mismatch)| (code, mismatch, None))?;
         let original = entry.memory.fetch_update_u64(offset, |value| op.apply(value));
         let original = original.map_err(|error| match error {
-            // RFC 7306 §8.2
+            // RFC 7306 §8.2: the address must be 64-bit aligned.
             AtomicError::Unaligned => {
                 let mismatch = Mismatch::exact(Field::Alignment, offset % 8, 0);
                 (ErrorCode::StreamCatastrophic, mismatch, None)
@@ -301,7 +301,7 @@ impl<M: RegionMemory> Stream<M> {
         self.counters.requests_max = self.counters.requests_max.max(held);
     }
 
-    /// Completes the oldest atomic (RFC 7306 §5.2.2).
+    /// Completes the oldest outstanding atomic (RFC 7306 §5.2.2).
     fn on_atomic_response(&mut self, data: &[u8]) -> Result<(), Rejection> {
         let response = AtomicResponseRepr::parse(data)
             .map_err(|_| length_error(data.len(), ATOMIC_RESPONSE_LEN))?;
@@ -320,7 +320,7 @@ impl<M: RegionMemory> Stream<M> {
         Ok(())
     }
 
-    /// Ends the stream by the peer's Terminate (RFC 5040 §5.4).
+    /// Ends the stream after the peer's Terminate (RFC 5040 §5.4).
     fn on_terminate(&mut self, data: &[u8], buffers: &mut BufferPool) {
         let parse = if self.peer.siw { Terminate::parse_siw } else { Terminate::parse };
         let Ok(terminate) = parse(data) else {

@@ -4,7 +4,7 @@ use wire::rdmap::{AtomicRequestRepr, AtomicResponseRepr};
 
 use super::*;
 
-// RFC 7306 §5.1, RFC 5040 §3.2: an Atomic counts as an outstanding Read; with ORD 0 it is refused.
+// RFC 7306 §5.1, RFC 5040 §3.2: an atomic counts as an outstanding Read, so it is refused with ORD 0.
 #[test]
 fn post_of_read_or_atomic_requires_ord() {
     let mut a = End::with_config(Config { ord: 0, ..config() });
@@ -28,7 +28,7 @@ fn response(msn: u32, id: u32, original: u64) -> Vec<u8> {
     untagged(Opcode::AtomicResponse, 3, msn, &AtomicResponseRepr { id, original }.emit())
 }
 
-// RFC 7306 §5.2.1 (7), (8), §5.2.2 (8): executed in order, answered in order, on queue 3.
+// RFC 7306 §5.2.1 (7), (8), §5.2.2 (8): atomics are executed and answered in order, on queue 3.
 #[test]
 fn atomics_execute_and_respond_in_order() {
     let mut b = End::new();
@@ -56,7 +56,7 @@ fn atomics_execute_and_respond_in_order() {
     assert_eq!(b.stream.counters().atomics_served, 3);
 }
 
-// RFC 7306 §5.1.1: the number has the byte order of the memory, the field is big-endian.
+// RFC 7306 §5.1.1: the number in memory has the byte order of this machine, the header field is big-endian.
 #[test]
 fn atomic_operand_uses_memory_byte_order() {
     let mut b = End::new();
@@ -76,7 +76,7 @@ fn out_of_order_atomic_is_not_executed() {
     assert_eq!(b.memory.to_vec()[..8], 10u64.to_ne_bytes());
 }
 
-// RFC 7306 §5.1.1, §5.1.2, §8.2: a Terminate, and the memory is unchanged.
+// RFC 7306 §5.1.1, §5.1.2, §8.2: an unaligned address ends the stream with a Terminate and changes no memory.
 #[test]
 fn unaligned_atomic_is_0_2_07_and_changes_no_memory() {
     for op in [ADD, AtomicOp::swap(5)] {
@@ -86,7 +86,7 @@ fn unaligned_atomic_is_0_2_07_and_changes_no_memory() {
             b.input(&request(1, 1, STAG, at, op));
             let terminate = b.terminate();
             assert_eq!((terminate.layer, terminate.error_type, terminate.code), (0, 2, 7));
-            // RFC 7306 §8.1 (2)
+            // RFC 7306 §8.1 (2): the DDP header is included, an RDMAP header is not.
             assert_eq!((terminate.ddp_header.len(), terminate.read_request), (18, None));
             assert_eq!(b.memory.to_vec()[..64], pattern(1, 64));
             assert_eq!(shape(&b.sent_segments()), [(Opcode::Terminate, true)]);
@@ -94,7 +94,7 @@ fn unaligned_atomic_is_0_2_07_and_changes_no_memory() {
     }
 }
 
-// RFC 7306 §5.2.1: any TO whose memory is aligned; the memory's address decides.
+// RFC 7306 §5.2.1: the address in memory must be aligned; the TO need not be.
 #[test]
 fn atomic_alignment_is_relative_to_memory() {
     let memory = VecMemory::new(64);
@@ -136,7 +136,7 @@ fn atomic_without_access_is_remote_protection_error() {
     }
 }
 
-// RFC 7306 §5.2.1 (4): an undefined operation.
+// RFC 7306 §5.2.1 (4): an undefined operation is an unexpected opcode.
 #[test]
 fn an_unknown_atomic_operation_is_0_2_06() {
     for code in [1, 3, 15] {
@@ -163,7 +163,7 @@ fn an_atomic_request_of_another_length_is_an_error() {
     assert_eq!(b.memory.to_vec()[..8], [0; 8]);
 }
 
-// RFC 7306 §5.2: one limit for Reads and atomics, in both directions.
+// RFC 7306 §5.2: one limit applies to Reads and atomics together, in both directions.
 #[test]
 fn atomics_count_against_ord_and_ird() {
     let mut a = End::with_config(Config { ord: 2, ..config() });
@@ -176,7 +176,7 @@ fn atomics_count_against_ord_and_ird() {
     );
     a.input(&response(1, 0, 5));
     assert_eq!(shape(&a.sent_segments()), [(Opcode::AtomicRequest, true)]);
-    // RFC 5040 §5.5 (15): the Read was posted first.
+    // RFC 5040 §5.5 (15): the Read was posted first, so it completes first.
     assert!(a.events().is_empty());
     a.input(&tagged(Opcode::ReadResponse, SINK, 0, true, b"1234"));
     let first = completed(1, Outcome::Read { len: 4 });
@@ -189,7 +189,8 @@ fn atomics_count_against_ord_and_ird() {
     assert_eq!(b.terminate_numbers(), (1, 2, 2));
 }
 
-// RFC 7306 §5.2.2 (5), (7): as many buffers as requests, and the response to the oldest.
+// RFC 7306 §5.2.2 (5), (7): each atomic posts one buffer for its response, and the response must match the oldest
+// atomic.
 #[test]
 fn unsolicited_atomic_response_is_an_error() {
     let mut a = End::new();
@@ -209,7 +210,7 @@ fn unsolicited_atomic_response_is_an_error() {
     assert_eq!(a.terminate_numbers(), (0, 2, 7));
 }
 
-// RFC 7306 §7: an Atomic Response is not generated until the Read Response before it has been.
+// RFC 7306 §7: no Atomic Response is generated before an earlier Read Response.
 #[test]
 fn read_and_atomic_responses_share_one_order() {
     let mut b = End::new();
@@ -223,7 +224,7 @@ fn read_and_atomic_responses_share_one_order() {
     assert_eq!(segments[3][14..], 1u64.to_ne_bytes(), "the Read behind the atomic sees it");
 }
 
-// The region has the default `fetch_update_u64`, which refuses every atomic.
+// The test's region has the default `fetch_update_u64`, which refuses every atomic.
 #[test]
 fn atomic_to_unsupporting_region_is_an_access_error() {
     #[derive(Clone, Debug)]

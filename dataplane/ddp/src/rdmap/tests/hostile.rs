@@ -1,10 +1,10 @@
-//! Regression tests for attacks by hostile peers, such as those on the Linux kernel's implementation. The Read
+//! Regression tests for attacks by hostile peers, such as those on Linux's iWARP implementation (siw). The Read
 //! Response overrun is in `reads.rs`.
 
 use super::*;
 
-/// The kernel's bug "FPDU length underflow": a ULPDU shorter than the header of its opcode made the
-/// rest of its length wrap. Every opcode, every length up to its header's.
+/// Kernel bug "FPDU length underflow": for a ULPDU shorter than the header of its opcode, the computed remaining length
+/// wrapped. Tests all lengths below the header's, for every opcode.
 #[test]
 fn a_ulpdu_shorter_than_the_header_of_its_opcode_is_refused() {
     for opcode in Opcode::ALL {
@@ -22,7 +22,7 @@ fn a_ulpdu_shorter_than_the_header_of_its_opcode_is_refused() {
             assert_eq!(shape(&b.sent_segments()), [(Opcode::Terminate, true)]);
         }
     }
-    // The RDMAP header behind DDP's.
+    // A whole DDP header is followed by a truncated RDMAP header.
     let request = untagged(Opcode::ReadRequest, 1, 1, &read_request(STAG, 0, 4).emit());
     for len in 18..request.len() {
         let mut b = End::new();
@@ -39,31 +39,31 @@ fn a_ulpdu_shorter_than_the_header_of_its_opcode_is_refused() {
     assert_eq!(b.terminate_numbers(), (1, 2, 5));
 }
 
-/// The kernel's bug "header error on a half-open stream": an error before the stream was fully established, or
-/// with one direction closed, was handled with state that did not exist.
+/// Kernel bug "header error on a half-open stream": an error before the stream was established, or with one direction
+/// closed, was handled with state that did not exist.
 #[test]
 fn header_error_on_half_open_stream_closes_in_order() {
     let wrong = tagged(Opcode::Write, Stag(1), 0, true, b"x");
-    // Before any exchange, with operations waiting.
+    // An error before any exchange, with an operation waiting.
     let mut b = End::new();
     b.post(read(0, 0, 4, 1));
     b.input(&wrong);
     assert_eq!(b.terminate_numbers(), (1, 1, 0));
     assert_eq!(shape(&b.sent_segments()), [(Opcode::Terminate, true)]);
-    // The ULP has closed; the LLP still sends.
+    // The ULP has closed, but the LLP still sends.
     let mut b = End::new();
     b.stream.close();
     b.input(&wrong);
     assert_eq!(b.terminate_numbers(), (1, 1, 0));
     assert_eq!(shape(&b.sent_segments()), [(Opcode::Terminate, true)]);
-    // No more data may be sent: the error is reported locally only.
+    // No more data may be sent: the error is at most a local event.
     let mut b = End::new();
     b.stream.close_now();
     b.input(&wrong);
     let events = b.events();
     assert!(events.is_empty() || matches!(events[..], [Event::Error(_)]), "{events:?}");
     assert!(b.sent_segments().is_empty() && !b.stream.has_unsent());
-    // The peer's direction is closed: data is an error of its own.
+    // The peer's direction is closed: any further data fails the stream.
     let mut b = End::new();
     b.post(send(b"x", 1));
     b.stream.on_peer_closed();
@@ -72,14 +72,14 @@ fn header_error_on_half_open_stream_closes_in_order() {
     let closed = Event::PeerClosed { incomplete: false };
     let flushed = Event::Flushed { cookie: Cookie::user(1) };
     assert_eq!(events, [closed, flushed.clone(), Event::Failed(Failure::DataAfterClose)]);
-    // The version is not determined yet, so that no message can be sent.
+    // The version is not determined yet, so no message can be sent.
     let mut b = End::with_config(Config { version: VersionPolicy::AdoptFirst, ..config() });
     b.post(send(b"x", 1));
     b.input(&tagged(Opcode::Write, STAG, 0, true, b"x")[..5]);
     let events = b.events();
     assert!(matches!(&events[..], [Event::Error(_), last] if *last == flushed), "{events:?}");
     assert!(b.sent_segments().is_empty() && !b.stream.has_unsent() && b.stream.is_closed());
-    // After the end segments are ignored.
+    // After a failure and after `release`, segments are ignored.
     let mut b = End::new();
     b.stream.fail(Failure::LlpLost);
     b.input(&wrong);
@@ -88,7 +88,7 @@ fn header_error_on_half_open_stream_closes_in_order() {
     assert_eq!(b.events(), [Event::Failed(Failure::LlpLost)]);
 }
 
-/// Requests that are neither answered nor acknowledged take bounded memory, however many a peer sends.
+/// Requests whose responses are unsent or unacknowledged take bounded memory, however many the peer sends.
 #[test]
 fn requests_without_acknowledgement_are_bounded() {
     let mut b = End::with_config(Config { ird: 3, max_responses: 5, ..config() });
@@ -108,7 +108,7 @@ fn requests_without_acknowledgement_are_bounded() {
     assert_eq!(b.terminate_numbers(), (1, 2, 2));
 }
 
-/// A Write whose last segment is in error: the valid segments before it stay placed.
+/// A Write whose second segment lies beyond the region is refused there, and the other region does not change.
 #[test]
 fn write_past_region_end_is_refused_there() {
     let mut b = End::new();

@@ -22,7 +22,7 @@ fn delivered(solicited: bool) -> Event {
     Event::Received { data: b"done".to_vec(), solicited, invalidated: Some(OWN) }
 }
 
-// Access has already ended when the Send is delivered.
+// Access ends before the Send with Invalidate is delivered.
 #[test]
 fn send_with_invalidate_revokes_streams_own_stag() {
     let (mut b, memory) = end_with_bound_stag();
@@ -43,8 +43,8 @@ fn send_with_invalidate_revokes_streams_own_stag() {
     assert_eq!(b.terminate_numbers(), (0, 1, 0));
 }
 
-// RFC 6581 §8: a ready-to-receive Send has no bytes and does not invalidate. An empty Send with Invalidate is
-// for the ULP.
+// RFC 6581 §8: a ready-to-receive Send has no bytes and does not invalidate. An empty Send with Invalidate is delivered
+// to the ULP.
 #[test]
 fn empty_send_with_invalidate_is_not_ready_to_receive() {
     let empty = |stag| untagged_with(Opcode::SendInvalidate, Some(stag), 0, 1, 0, true, b"");
@@ -55,7 +55,7 @@ fn empty_send_with_invalidate_is_not_ready_to_receive() {
     assert_eq!(b.events(), [received]);
     assert!(b.stags.get(OWN).is_none());
     assert_eq!(memory.to_vec(), [0; 100]);
-    // An STag that is not the stream's is refused with and without a ready-to-receive Send.
+    // Invalidation of an STag not bound to the stream is refused, whether a ready-to-receive Send is expected or not.
     for rtr_send in [false, true] {
         let (mut b, _) = end_with_bound_stag();
         b.stream = Stream::new(StreamId(9), PdId(1), Config { rtr_send, ..config() });
@@ -65,7 +65,7 @@ fn empty_send_with_invalidate_is_not_ready_to_receive() {
     }
 }
 
-// Only an STag bound to the stream alone can be invalidated: 0/1/09, without a Read Request.
+// Only an STag bound to the stream alone can be invalidated. The error is 0/1/09, without a Read Request.
 #[test]
 fn invalidating_shared_or_foreign_stag_is_0_1_09() {
     for stag in [STAG, SINK, Stag(0x666), Stag(0)] {
@@ -105,7 +105,7 @@ fn out_of_order_invalidation_waits_for_order() {
     assert_eq!(memory.to_vec()[..5], *b"first");
 }
 
-// No further byte is read for the peer's unanswered Reads; a Terminate ends them.
+// Invalidation ends the peer's unanswered Reads from the STag with a Terminate. No further byte of the region is read.
 #[test]
 fn invalidation_terminates_reads_of_the_stag() {
     let (mut b, _) = end_with_bound_stag();
@@ -121,7 +121,7 @@ fn invalidation_terminates_reads_of_the_stag() {
     assert_eq!(shape(&b.sent_segments()), [(Opcode::Terminate, true)]);
 }
 
-// The Terminate carries the last segment's header, also for a Send of several segments.
+// The Terminate carries the header of the message's last segment, also if the Send has several segments.
 #[test]
 fn invalidation_error_reports_the_last_segment() {
     let (mut b, _) = end_with_bound_stag();

@@ -1,4 +1,4 @@
-//! RDMAP streams: single ones with hand-made segments, and two back to back.
+//! Tests of RDMAP streams: one stream with hand-made segments, or two streams back to back.
 
 mod atomics;
 mod hostile;
@@ -25,16 +25,16 @@ use crate::{
 };
 use wire::DdpVersion;
 
-/// The region of every end: all rights, bound to no stream.
+/// STag of every end's `memory`: all rights, bound to no stream.
 const STAG: Stag = Stag(0x0102_0300);
-/// A region without rights for peers, the sink of Reads.
+/// STag of every end's `sink`, without rights for peers; Reads write to it.
 const SINK: Stag = Stag(0x0a00_0000);
 /// First TO of both regions.
 const BASE: u64 = 1 << 40;
-/// Bytes of each region.
+/// Length of each region, bytes.
 const LEN: u64 = 8192;
 
-/// A stream and its worker's state.
+/// A stream with its worker's STag table and buffer pool.
 struct End {
     stream: Stream<VecMemory>,
     stags: StagTable<VecMemory>,
@@ -94,7 +94,7 @@ impl End {
         core::iter::from_fn(|| self.stream.poll_event()).collect()
     }
 
-    /// Returns the next segment to send, framed, with the token and length to acknowledge it.
+    /// Returns the next segment to send, header included, with the token and the payload length to acknowledge it.
     fn next_segment(&mut self, mulpdu: usize) -> Option<(Vec<u8>, UlpduToken, usize)> {
         let announced = self.stream.next_len(mulpdu);
         let out = self.stream.next(mulpdu)?;
@@ -105,7 +105,7 @@ impl End {
         Some((segment, out.token, out.payload_len))
     }
 
-    /// Returns all segments to send, acknowledged at once.
+    /// Returns all segments to send, and acknowledges them.
     fn sent_segments(&mut self) -> Vec<Vec<u8>> {
         core::iter::from_fn(|| {
             let (segment, token, len) = self.next_segment(1500)?;
@@ -119,7 +119,7 @@ impl End {
         self.stream.post(request).unwrap();
     }
 
-    /// Returns the Terminate that must have been reported, after an error.
+    /// Returns the Terminate that directly follows the error in the events; panics without one.
     fn terminate(&mut self) -> Terminate {
         let events = self.events();
         let at = events.iter().position(|event| matches!(event, Event::Error(_)));
@@ -130,7 +130,7 @@ impl End {
         }
     }
 
-    /// Returns layer, type and code of the Terminate that must have been reported.
+    /// Returns layer, error type and code of that Terminate: see [`terminate`](Self::terminate).
     fn terminate_numbers(&mut self) -> (u8, u8, u8) {
         let terminate = self.terminate();
         (terminate.layer, terminate.error_type, terminate.code)

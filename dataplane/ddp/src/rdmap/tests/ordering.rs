@@ -1,5 +1,5 @@
-//! RFC 5040 §5.5 and RFC 7306 §7: for each pair of operations, the order that the peer's ULP and the requester
-//! see, for all orders of arrival.
+//! RFC 5040 §5.5 and RFC 7306 §7: for each pair of operations, the order that the peer's ULP and the requester see,
+//! with segments in order and reversed.
 
 use proptest::prelude::*;
 
@@ -28,7 +28,7 @@ fn request(kind: Kind, cookie: u64) -> WorkRequest<VecMemory> {
     }
 }
 
-/// Returns the peer's reaction to an operation, as its events and messages show it.
+/// Returns the effect of an operation at the peer: an event for its ULP, or a response.
 fn effect(kind: Kind) -> &'static str {
     match kind {
         Kind::Send => "received",
@@ -59,8 +59,8 @@ fn effects(b: &mut End) -> Vec<&'static str> {
     effects
 }
 
-// All 25 rows of the two tables: the peer serves operations in the required order, for every order of arrival
-// of their segments. No operation is executed twice or too early.
+// All 25 rows of the two tables: the peer serves operations in the required order, whether their segments arrive in
+// order or reversed. No operation is executed twice or too early.
 #[test]
 fn operation_pairs_follow_the_ordering_tables() {
     for first in KINDS {
@@ -88,7 +88,8 @@ fn operation_pairs_follow_the_ordering_tables() {
                         assert!(seen.is_empty(), "{first:?} {second:?}: {seen:?} too early");
                     }
                 }
-                // Responses of a burst are sent behind its deliveries (§5.5 (18)); otherwise in order.
+                // Reversed segments are all delivered by one call, and responses follow its deliveries (§5.5 (18)).
+                // Otherwise effects are in order.
                 let mut expected = vec![effect(first), effect(second)];
                 if turned {
                     expected.sort_by_key(|effect| effect.ends_with("response"));
@@ -99,7 +100,7 @@ fn operation_pairs_follow_the_ordering_tables() {
     }
 }
 
-// RFC 5040 §5.5 (12), note: a Read behind a Write sees it; RFC 7306 §7: so does an atomic.
+// RFC 5040 §5.5 (12), note: a Read behind a Write sees the Write's data. RFC 7306 §7: so does an atomic.
 #[test]
 fn requests_observe_earlier_sends_and_writes() {
     let mut b = End::new();
@@ -120,8 +121,8 @@ fn requests_observe_earlier_sends_and_writes() {
     assert_eq!(events[1], completed(2, Outcome::Atomic { original: 41 }));
 }
 
-// RFC 5040 §5.5 (14), (19), RFC 7306 §5.4 (7): the response completes a request, its acknowledgement does not. The
-// acknowledgement completes any other message.
+// RFC 5040 §5.5 (14), (19), RFC 7306 §5.4 (7): the response, not the acknowledgement, completes a Read or an atomic.
+// The acknowledgement completes any other message.
 #[test]
 fn completions_wait_for_acknowledgement_and_response() {
     let mut a = End::new();
@@ -144,7 +145,7 @@ fn completions_wait_for_acknowledgement_and_response() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    // RFC 5040 §5.5 (15): for any operations, and any mix of responses and acknowledgements.
+    // RFC 5040 §5.5 (15): operations complete in the order of posting, for any mix of responses and acknowledgements.
     #[test]
     fn completions_follow_posting_order(
         kinds in proptest::collection::vec(0usize..5, 1..16), ord in 1u16..5, late in 0usize..6,
@@ -152,7 +153,7 @@ proptest! {
         let config = Config { ord, ird: 16, recv_buffers: 32, ..config() };
         let (mut a, mut b) = (End::with_config(config.clone()), End::with_config(config));
         for (i, kind) in kinds.iter().enumerate() {
-            // The sink has room for eight Reads.
+            // The sink has room for the data of eight Reads.
             let cookie = i as u64;
             let request = match KINDS[*kind] {
                 Kind::Read => read(cookie % 8 * 1000, 0, 200, cookie),

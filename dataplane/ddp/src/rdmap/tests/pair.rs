@@ -13,7 +13,7 @@ impl Pair {
         Pair { a: End::with_config(config.clone()), b: End::with_config(config) }
     }
 
-    /// Carries segments of at most `mulpdu` bytes until neither end has one.
+    /// Carries segments of at most `mulpdu` bytes in both directions until neither end has one.
     pub(super) fn run(&mut self, mulpdu: usize) {
         loop {
             let forth = deliver(&mut self.a, &mut self.b, mulpdu);
@@ -89,7 +89,7 @@ pub(super) fn received(data: &[u8]) -> Event {
     Event::Received { data: data.to_vec(), solicited: false, invalidated: None }
 }
 
-// RFC 5040 §5.1, §5.2.1, §5.3: all may have no bytes; STags and TOs are not checked.
+// RFC 5040 §5.1, §5.2.1, §5.3: Writes, Reads and Sends may have no bytes. Their STags and TOs are then not checked.
 #[test]
 fn zero_length_operations_check_no_stag() {
     let mut pair = Pair::new(config());
@@ -139,8 +139,8 @@ fn ready_to_receive_send_is_not_delivered_to_the_ulp() {
     assert_eq!(pair.b.events(), [received(b"x"), received(b"")]);
 }
 
-// RFC 6581 §8: a first message with data, Immediate Data too, shows readiness. An empty Send behind it is for
-// the ULP.
+// RFC 6581 §8: a first message with data shows readiness, also if it is Immediate Data. An empty Send behind it is
+// delivered to the ULP.
 #[test]
 fn empty_send_behind_immediate_data_is_delivered() {
     let mut b = End::with_config(Config { rtr_send: true, ..config() });
@@ -150,7 +150,7 @@ fn empty_send_behind_immediate_data_is_delivered() {
     assert_eq!(b.events(), [immediate, received(b"")]);
 }
 
-// RFC 5040 §4.1: 00b for the RDMA Consortium; RFC 7306 §4.1: its messages have 01b.
+// RFC 5040 §4.1: the RDMA Consortium's version has RV 00b. RFC 7306 §4.1: the extensions require RV 01b.
 #[test]
 fn rdma_consortium_version_is_used_in_ddp_and_rdmap() {
     let v0 = Config { version: VersionPolicy::V0, ..config() };
@@ -172,7 +172,7 @@ fn rdma_consortium_version_is_used_in_ddp_and_rdmap() {
     assert_eq!(pair.b.terminate_numbers(), (0, 2, 6));
 }
 
-// A responder of revision 0 adopts the version of the first segment.
+// A responder to an MPA request of revision 0 adopts the version of the first segment, and sends only then.
 #[test]
 fn version_adopting_stream_sends_after_first_segment() {
     let mut b = End::with_config(Config { version: VersionPolicy::AdoptFirst, ..config() });
@@ -246,7 +246,8 @@ fn lost_llp_flushes_operations_in_order() {
     assert_eq!(a.stream.failure(), Some(Failure::LlpLost));
 }
 
-// RFC 5041 §6.2.1: half closed. Operations without response are still sent; those with one will not get it.
+// RFC 5041 §6.2.1: after the peer's close, Sends are still sent. Reads and atomics are flushed, because their responses
+// cannot arrive.
 #[test]
 fn peer_close_flushes_requests_only() {
     let mut a = End::with_config(Config { ord: 1, ..config() });
@@ -267,7 +268,7 @@ fn peer_close_flushes_requests_only() {
     a.post(send(b"", 5));
 }
 
-// The ULP closes: its operations and the peer's requests are still completed.
+// After the ULP's close, posted operations and the peer's requests are still completed.
 #[test]
 fn graceful_close_sends_posted_operations_first() {
     let mut a = End::with_config(Config { ord: 1, ..config() });

@@ -1,4 +1,4 @@
-//! Two streams over a path that loses, delays and duplicates: the same properties as bare DDP's.
+//! Properties of two RDMAP streams over a path that loses and reorders ULPDUs, like the properties of bare DDP.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ fn plan() -> impl Strategy<Value = Plan> {
     let data = (0usize..900, any::<u8>()).prop_map(|(len, seed)| pattern(seed, len));
     prop_oneof![
         data.clone().prop_map(Plan::Send),
-        // Writes go to the upper half and Reads come from the lower half, so that they do not overlap.
+        // Writes go to the upper half of the region and Reads come from the lower half, so that they do not overlap.
         (0u64..3000, data).prop_map(|(at, data)| Plan::Write(4096 + at, data)),
         (0u64..2000, 0u32..2000).prop_map(|(at, len)| Plan::Read(at, len)),
         any::<u64>().prop_map(Plan::Add),
@@ -28,17 +28,18 @@ fn plan() -> impl Strategy<Value = Plan> {
     ]
 }
 
-/// One direction of a path: units in flight, and the acknowledgements not yet reported to the sender.
+/// One direction of a path: ULPDUs in flight, and acknowledgements not yet reported to the sender.
 #[derive(Default)]
 struct OneWayPath {
     next_key: u64,
-    /// Key, bytes, token, acknowledged by the far end.
+    /// Key, bytes, token, payload length, and true once the receiver has accepted the ULPDU.
     in_flight: VecDeque<(u64, Vec<u8>, UlpduToken, usize, bool)>,
     arrived: Vec<bool>,
 }
 
 impl OneWayPath {
-    /// Sends available units, and carries those in flight in the order of `rank`, except lost ones.
+    /// Fills the path up to 12 ULPDUs, and delivers them in random order, except lost ones. Returns false if the path
+    /// was empty.
     fn step(
         &mut self,
         from: &mut End,
@@ -58,7 +59,7 @@ impl OneWayPath {
         self.arrived.resize(self.next_key as usize, false);
         for (rank, i) in order {
             let (key, segment, .., acked) = &mut self.in_flight[i];
-            // A quarter is lost. Units that have arrived are not passed on again (RFC 5041 §3 (11)).
+            // A quarter is lost. ULPDUs that have arrived are not handed over again (RFC 5041 §3 (11)).
             if *acked || rank % 4 == 0 {
                 continue;
             }
@@ -100,7 +101,7 @@ fn post_all(a: &mut End, plans: &mut VecDeque<(u64, Plan)>) {
     }
 }
 
-/// Returns the events that the receiver's ULP must get, in order.
+/// Returns the Send and Immediate Data events that the receiver's ULP must get, in order.
 fn deliveries(plans: &[Plan]) -> Vec<Event> {
     plans
         .iter()
@@ -115,7 +116,7 @@ fn deliveries(plans: &[Plan]) -> Vec<Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    // RFC 5040 §5.5: for any operations at both ends, any MULPDU, losses and order of arrival: all are executed
+    // RFC 5040 §5.5: for any operations, MULPDU, losses and order of arrival, all operations of both ends are executed
     // once, in order, with every byte.
     #[test]
     fn loss_and_reordering_do_not_change_the_result(
@@ -168,7 +169,7 @@ proptest! {
                 .filter(|e| matches!(e, Event::Received { .. } | Event::Immediate { .. }))
                 .cloned().collect();
             prop_assert_eq!(got, deliveries(plans));
-            // Reads: all requested bytes, and no others.
+            // Each Read has written all requested bytes to the sink, and no others.
             let mut sink = vec![0; LEN as usize];
             for plan in plans {
                 if let Plan::Read(at, len) = plan {
@@ -177,13 +178,13 @@ proptest! {
                 }
             }
             prop_assert!(own.sink.to_vec() == sink);
-            // Atomics: each exactly once.
+            // Each atomic was executed exactly once.
             let sum = plans.iter().fold(0u64, |sum, plan| match plan {
                 Plan::Add(add) => sum.wrapping_add(*add),
                 _ => sum,
             });
             prop_assert_eq!(&far.memory.to_vec()[8184..], &sum.to_ne_bytes()[..]);
-            // Writes: each byte is from a Write that covers it.
+            // Each written byte is from a Write that covers it.
             let memory = far.memory.to_vec();
             for (i, byte) in memory.iter().enumerate().take(8184).skip(4096) {
                 let mut candidates = plans.iter().filter_map(|plan| match plan {
@@ -197,7 +198,8 @@ proptest! {
         }
     }
 
-    // For any segments of a peer: no memory outside its rights is touched, and no state grows.
+    // For any segments of a peer, no region changes that the peer may not write, and all pool bytes are released at the
+    // end.
     #[test]
     fn arbitrary_segments_write_only_writable_regions(
         segments in proptest::collection::vec(
@@ -224,7 +226,7 @@ proptest! {
             b.sent_segments();
         }
         prop_assert_eq!(secret.to_vec(), pattern(9, 64));
-        // The sink of our Reads accepts their responses only.
+        // The sink of this end's Reads accepts only their responses.
         prop_assert!(b.sink.to_vec()[reads as usize * 100..].iter().all(|byte| *byte == 0));
         prop_assert!(b.stags.get(Stag(2)).is_some() && b.stags.get(STAG).is_some());
         b.stream.release(&mut b.pool);

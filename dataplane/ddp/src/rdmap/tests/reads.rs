@@ -10,7 +10,7 @@ fn response(at: u64, last: bool, data: &[u8]) -> Vec<u8> {
     tagged(Opcode::ReadResponse, SINK, at, last, data)
 }
 
-/// Returns a requester with these Reads outstanding, into its sink from 0 on.
+/// Returns a requester with Reads of these lengths outstanding, one after the other into its sink from `BASE` on.
 fn reader(lens: &[u32]) -> End {
     let mut a = End::new();
     let mut at = 0;
@@ -22,7 +22,7 @@ fn reader(lens: &[u32]) -> End {
     a
 }
 
-// RFC 5040 §4.4, §5.2.2: sink STag and TO are copied; responses are in the order of requests.
+// RFC 5040 §4.4, §5.2.2: a response has the sink STag and TO of its request. Responses are in the order of requests.
 #[test]
 fn read_responses_are_in_order_with_the_requested_sink() {
     let mut b = End::new();
@@ -40,7 +40,7 @@ fn read_responses_are_in_order_with_the_requested_sink() {
     assert_eq!(b.events(), [Event::ReadServed { len: 300 }, Event::ReadServed { len: 20 }]);
 }
 
-// RFC 5040 §6.1: at most IRD; a further Read is an error, so that the queue does not grow.
+// RFC 5040 §6.1: at most IRD requests await their response. A further one is an error, so that the queue does not grow.
 #[test]
 fn a_read_beyond_ird_is_1_2_02() {
     let mut b = End::new();
@@ -53,7 +53,7 @@ fn a_read_beyond_ird_is_1_2_02() {
     assert_eq!(b.terminate_numbers(), (1, 2, 2));
 }
 
-// A request slot is free when the response is sent, before it is acknowledged.
+// An IRD slot is free once its response is sent, before the response is acknowledged.
 #[test]
 fn sent_response_frees_its_ird_slot() {
     let mut b = End::new();
@@ -65,7 +65,7 @@ fn sent_response_frees_its_ird_slot() {
     assert_eq!(b.stream.outstanding(), 7);
 }
 
-// Unacknowledged responses are bounded; the requests keep their slots.
+// The number of unacknowledged responses is bounded. Requests without response keep their IRD slots.
 #[test]
 fn unacknowledged_responses_are_bounded() {
     let mut b = End::with_config(Config { max_responses: 2, ..config() });
@@ -80,7 +80,7 @@ fn unacknowledged_responses_are_bounded() {
     assert!(b.next_segment(1500).is_none());
 }
 
-// RFC 5040 §6.1: at most ORD are outstanding; the others wait, in order.
+// RFC 5040 §6.1: at most ORD Reads are outstanding. Further operations wait, in order.
 #[test]
 fn reads_beyond_ord_wait() {
     let mut a = End::with_config(Config { ord: 2, ..config() });
@@ -97,7 +97,8 @@ fn reads_beyond_ord_wait() {
     assert_eq!(a.sink.to_vec()[..12], *b"12345678abcd");
 }
 
-// RFC 5040 §7.2 (4), figure 10: R, D and M with the request.
+// RFC 5040 §7.2 (4), figure 10: the Terminate has the segment's length (M), the DDP header (D) and the Read Request
+// (R).
 #[test]
 fn read_without_access_is_remote_protection_error() {
     let other = Stag(0x55);
@@ -158,7 +159,7 @@ fn out_of_order_read_waits_for_order() {
     assert_eq!(segments[0][14..], *b"new!", "the Read sees the Write before it");
 }
 
-// A long response is pulled piece by piece; other messages follow its end.
+// A long response is segmented only when the LLP requests the next segment.
 #[test]
 fn long_read_response_is_segmented_on_demand() {
     let mut b = End::new();
@@ -172,7 +173,7 @@ fn long_read_response_is_segmented_on_demand() {
     assert!(!b.stream.reframe(UlpduToken { message: 0, offset: 0 }, 114).stable);
 }
 
-// The LLP keeps a Read Response's bytes: the region may change or be removed before they arrive.
+// The LLP keeps a copy of a Read Response: the region may change or be removed before the response is acknowledged.
 #[test]
 fn read_responses_are_retransmitted_from_copies() {
     let mut b = End::new();
@@ -185,8 +186,8 @@ fn read_responses_are_retransmitted_from_copies() {
     assert!(b.stream.next(1500).unwrap().stable);
 }
 
-/// The kernel's bug "Read Response overrun": a response longer than requested was written beyond the buffer.
-/// Here no byte of it is placed.
+/// Kernel bug "Read Response overrun": a response longer than requested was written beyond the buffer. Here the segment
+/// beyond the request is not placed.
 #[test]
 fn read_response_overrun_is_refused() {
     let cases: [(&[(u64, usize)], u64); 5] = [
@@ -211,7 +212,7 @@ fn read_response_overrun_is_refused() {
     }
 }
 
-// A response beyond a gap may belong to any outstanding Read, and is placed nowhere else.
+// A response segment beyond a gap is placed only if it lies within the bytes of an outstanding Read.
 #[test]
 fn out_of_order_response_is_bounded_by_its_read() {
     let mut a = reader(&[10, 10]);
@@ -222,7 +223,8 @@ fn out_of_order_response_is_bounded_by_its_read() {
     let events = a.events();
     let read = |cookie| completed(cookie, Outcome::Read { len: 10 });
     assert_eq!(events[..2], [read(0), read(1)]);
-    // The check in order finds the error: no Read is outstanding any more, but one was at arrival.
+    // The error was found at arrival and is reported when all earlier segments have arrived. No Read is outstanding
+    // then.
     assert!(matches!(&events[2], Event::Error(Error::Ddp(error)) if error.code.code() == 1));
     assert_eq!(
         a.sink.to_vec()[..21],
@@ -230,7 +232,7 @@ fn out_of_order_response_is_bounded_by_its_read() {
     );
 }
 
-// A response for the second Read before the first is unexpected when it is checked.
+// A response to the second Read is refused if it precedes the response to the first Read in the stream.
 #[test]
 fn responses_to_a_later_read_are_refused() {
     let mut a = reader(&[10, 10]);
@@ -281,7 +283,7 @@ fn overlapping_read_response_is_refused() {
     assert_eq!(a.sink.to_vec()[..10], [1, 1, 1, 1, 1, 1, 0, 0, 0, 0]);
 }
 
-// RFC 5041 §5.3: increasing offsets are a SHOULD; any segments that tile the buffer are accepted.
+// RFC 5041 §5.3: increasing offsets are only recommended (SHOULD). Segments may fill the buffer in any order.
 #[test]
 fn read_response_in_any_offset_order_completes() {
     let mut a = reader(&[10]);
@@ -290,7 +292,7 @@ fn read_response_in_any_offset_order_completes() {
     assert_eq!(a.events(), [completed(0, Outcome::Read { len: 10 })]);
 }
 
-// RFC 5041 §5.2: any number of ranges is accepted.
+// RFC 5041 §5.2: a response may arrive in any number of separate ranges.
 #[test]
 fn read_response_in_many_ranges_completes() {
     let mut a = reader(&[600, 4]);
@@ -324,7 +326,7 @@ fn a_write_into_the_sink_of_a_read_is_refused() {
     assert_eq!(a.sink.to_vec()[..10], [0; 10]);
 }
 
-// Deregistration during Reads: the peer is sent an error for the current position.
+// Deregistration of a region ends unanswered Reads from it: a Terminate reports the current position to the peer.
 #[test]
 fn revoked_region_terminates_an_active_read() {
     let mut b = End::new();
@@ -336,14 +338,14 @@ fn revoked_region_terminates_an_active_read() {
     assert!(b.stream.on_stag_revoked(STAG));
     let terminate = b.terminate();
     assert_eq!((terminate.layer, terminate.error_type, terminate.code), (0, 1, 0));
-    // RFC 5040 §4.8: updated to the current location.
+    // RFC 5040 §4.8: the Read Request is updated to the current position.
     assert_eq!(terminate.read_request, Some(read_request(STAG, 0, 1000).advanced(114)));
     assert_eq!(
         shape(&b.sent_segments()),
         [(Opcode::Terminate, true)],
         "no byte more of the region"
     );
-    // No bytes are left to read: the stream continues.
+    // A Read without bytes left to read does not end the stream.
     let mut b = End::new();
     b.input(&request(1, &read_request(STAG, 0, 100)));
     b.next_segment(1500).unwrap();
@@ -352,7 +354,7 @@ fn revoked_region_terminates_an_active_read() {
     assert!(!b.stream.on_stag_revoked(STAG));
 }
 
-// A Terminate waits behind the response: neither the rest of the response nor the Terminate is sent.
+// With a Terminate queued behind the response, neither the rest of the response nor the Terminate is sent.
 #[test]
 fn region_revoked_during_last_response_is_not_read() {
     let mut b = End::new();
@@ -364,7 +366,7 @@ fn region_revoked_during_last_response_is_not_read() {
     assert!(b.next_segment(128).is_none() && !b.stream.has_unsent());
 }
 
-// A sent response counts as served although the one behind it is flushed.
+// A sent response counts as served although the response behind it is flushed.
 #[test]
 fn flushed_response_is_not_counted_as_acknowledged() {
     let mut b = End::new();

@@ -4,8 +4,8 @@
 use super::pair::received;
 use super::*;
 
-/// One round of rping: "source", the server's Read, its response, "go ahead", "sink", the server's
-/// Write, "go ahead".
+/// The messages of one rping round: the client's source buffer, the server's Read, its response, "go ahead", the
+/// client's sink buffer, the server's Write, "go ahead".
 const RPING: [(Side, &str); 7] = [
     (Side::Client, "4143000000000000000000000001000000000000559d579763707eb8290000000040"),
     (
@@ -105,7 +105,7 @@ fn recorded_rping_server_is_driven() {
     assert_eq!((sends, client.stream.counters().reads_served), (2, 1));
 }
 
-// A zero-length Read with STag and TO zero as ready-to-receive message, and its answer.
+// A zero-length Read as ready-to-receive message (source STag 1, other fields zero), and its response.
 #[test]
 fn recorded_rtr_read_is_answered() {
     let request = hex("41410000000000000001000000010000000000000000000000000000000000000000\
@@ -128,7 +128,7 @@ fn recorded_rtr_read_is_answered() {
     assert_eq!(initiator.events(), [completed(1, Outcome::Read { len: 0 })]);
 }
 
-// siw's Terminates have their own layout; the parsed numbers are those that siw intends.
+// siw's Terminates have their own layout. The parsed numbers are those that siw intends.
 #[test]
 fn recorded_terminates_parse() {
     let untagged = "414700000000000000020000000100000000";

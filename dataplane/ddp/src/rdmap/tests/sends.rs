@@ -29,7 +29,7 @@ fn message_headers_match_rfc_5040_tables() {
     let segments = a.sent_segments();
     let stag = [0x0b, 0xad, 0xf0, 0x0d];
     let none = [0; 4];
-    // DDP control, RDMAP control, Invalidate STag, QN, MSN.
+    // DDP control, RDMAP control, Invalidate STag (Write: STag), QN, MSN.
     let expected: [(u8, u8, [u8; 4], u8, u8); 9] = [
         (0x41, 0x43, none, 0, 1),
         (0x41, 0x44, stag, 0, 2),
@@ -51,11 +51,11 @@ fn message_headers_match_rfc_5040_tables() {
     }
     assert_eq!(segments[5][18..].len(), 28);
     assert_eq!(segments[6][18..].len(), 52);
-    // RFC 7306 §6.3: 8 bytes.
+    // RFC 7306 §6.3: Immediate Data has 8 bytes.
     assert_eq!(segments[7][18..], [7; 8]);
 }
 
-// RFC 5040 §5.3, RFC 7306 §6.3: delivered in order, each with one buffer.
+// RFC 5040 §5.3, RFC 7306 §6.3: Sends and Immediate Data are delivered in order, and each uses up one buffer.
 #[test]
 fn sends_of_all_kinds_are_delivered_in_order() {
     let mut b = End::new();
@@ -70,12 +70,12 @@ fn sends_of_all_kinds_are_delivered_in_order() {
     b.stream.post_buffers(1).unwrap();
     b.input(&untagged(Opcode::ImmediateSolicited, 0, 5, b"abcdefgh"));
     assert_eq!(b.events(), [Event::Immediate { data: *b"abcdefgh", solicited: true }]);
-    // All buffers are used up: DDP's error.
+    // All buffers are used up, so DDP rejects the Send.
     b.input(&untagged(Opcode::Send, 0, 6, b""));
     assert_eq!(b.terminate_numbers(), (1, 2, 2));
 }
 
-// RFC 5040 §5.3, RFC 5041 §7.1 (4).
+// RFC 5040 §5.3, RFC 5041 §7.1 (4): a Send must fit into its buffer.
 #[test]
 fn a_send_larger_than_its_buffer_is_1_2_05() {
     let mut b = End::new();
@@ -83,7 +83,7 @@ fn a_send_larger_than_its_buffer_is_1_2_05() {
     assert_eq!(b.terminate_numbers(), (1, 2, 5));
 }
 
-// RFC 7306 §6.3: exactly 8 bytes.
+// RFC 7306 §6.3: Immediate Data has exactly 8 bytes.
 #[test]
 fn immediate_data_of_another_length_is_an_error() {
     for len in [0, 7, 9] {
@@ -91,12 +91,12 @@ fn immediate_data_of_another_length_is_an_error() {
         b.input(&untagged(Opcode::Immediate, 0, 1, &vec![0; len]));
         let terminate = b.terminate();
         assert_eq!((terminate.layer, terminate.error_type, terminate.code), (0, 2, 7));
-        // RFC 7306 §8.1 (2): the DDP header, no RDMAP header.
+        // RFC 7306 §8.1 (2): the DDP header is included, an RDMAP header is not.
         assert_eq!((terminate.ddp_header.len(), terminate.read_request), (18, None));
     }
 }
 
-// RFC 5040 §4.1: reserved bits, and an unused Invalidate STag, are ignored.
+// RFC 5040 §4.1: reserved bits and an unused Invalidate STag are ignored.
 #[test]
 fn rdmap_reserved_bits_are_not_checked() {
     let mut b = End::new();
@@ -107,8 +107,8 @@ fn rdmap_reserved_bits_are_not_checked() {
     assert_eq!(b.events(), [received(b"x")]);
 }
 
-// RFC 5040 §4.1, RFC 7306 §4.1: for every untagged message that does not invalidate. RFC 7306 §5.2.1: unused
-// fields of an Atomic Request, too.
+// RFC 5040 §4.1, RFC 7306 §4.1: in every untagged message that does not invalidate, reserved bits and the Invalidate
+// STag are ignored. RFC 7306 §5.2.1: so are the unused fields of an Atomic Request.
 #[test]
 fn invalidate_stag_of_plain_send_is_ignored() {
     let noisy = |opcode: Opcode, qn, payload: &[u8]| {
@@ -169,7 +169,7 @@ fn invalidate_stag_of_plain_send_is_ignored() {
     assert_eq!(no_error(&mut a, Opcode::AtomicResponse), [done]);
 }
 
-// RFC 5040 §7.2 (2), figure 4: the opcode, the queue and T belong together.
+// RFC 5040 §7.2 (2), figure 4: each opcode is valid either on one queue or in tagged messages.
 #[test]
 fn opcode_on_wrong_queue_is_unexpected() {
     for bits in 0..16u8 {
@@ -200,7 +200,7 @@ fn opcode_on_wrong_queue_is_unexpected() {
     }
 }
 
-// RFC 7306 §1: without the extensions their opcodes are undefined.
+// RFC 7306 §1: without the extensions, their opcodes are undefined.
 #[test]
 fn disabled_extensions_are_unexpected() {
     let off = Config { atomics: false, immediate: false, ..config() };
@@ -216,7 +216,7 @@ fn disabled_extensions_are_unexpected() {
     assert_eq!(b.terminate_numbers(), (1, 2, 1), "there is no such queue");
 }
 
-// RFC 5040 §4.1, §7.2 (3)
+// RFC 5040 §4.1, §7.2 (3): RV must be the stream's version.
 #[test]
 fn a_wrong_rdmap_version_is_0_2_05() {
     for rv in [0x00, 0x80, 0xc0] {
@@ -232,7 +232,7 @@ fn a_wrong_rdmap_version_is_0_2_05() {
     }
 }
 
-// Chelsio's hardware puts an untagged Send between the segments of a tagged message.
+// Chelsio's hardware sends an untagged Send between the segments of a tagged message.
 #[test]
 fn send_within_a_tagged_message_is_accepted() {
     let mut b = End::new();
@@ -246,7 +246,7 @@ fn send_within_a_tagged_message_is_accepted() {
     assert_eq!(shape(&b.sent_segments()), [(Opcode::ReadResponse, true)]);
 }
 
-// RFC 5040 §4.1: one opcode per message.
+// RFC 5040 §4.1: all segments of a message have one opcode.
 #[test]
 fn a_tagged_message_that_changes_its_opcode_is_0_2_06() {
     let mut a = End::new();
@@ -258,7 +258,7 @@ fn a_tagged_message_that_changes_its_opcode_is_0_2_06() {
     assert_eq!(a.sink.to_vec()[..100], [0; 100]);
 }
 
-// siw treats interleaved messages as an attack.
+// siw treats interleaved messages as an attack, so messages are sent one after the other.
 #[test]
 fn messages_of_a_stream_are_not_interleaved() {
     let mut a = End::new();

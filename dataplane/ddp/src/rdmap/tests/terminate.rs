@@ -1,5 +1,5 @@
-//! The Terminate: for every error, sent once and last, and received from the peer (RFC 5040 §4.8, §5.4, §6.2.1,
-//! §7.1).
+//! The Terminate for every error, sent once and as the last message, and the peer's Terminate (RFC 5040 §4.8, §5.4,
+//! §6.2.1, §7.1).
 
 use super::pair::Pair;
 use super::*;
@@ -28,7 +28,7 @@ fn untagged_header() -> Vec<u8> {
     untagged(Opcode::ReadRequest, 1, 1, b"")
 }
 
-// RFC 5040 §5.5 (15), §7.1: operations that were complete before the peer's Terminate are reported before it.
+// RFC 5040 §5.5 (15), §7.1: operations that completed before the peer's Terminate are reported before it.
 #[test]
 fn completions_precede_the_peers_terminate() {
     let mut a = End::new();
@@ -38,7 +38,7 @@ fn completions_precede_the_peers_terminate() {
     let sink_to = TaggedOffset(BASE).0;
     let response = tagged(Opcode::ReadResponse, SINK, sink_to - BASE, true, b"data");
     let peer_terminate = Terminate::new(0, 0, 0);
-    // Both are delivered by one call, when the gap closes.
+    // One call delivers both messages, when the gap closes.
     a.input_at(1, &untagged(Opcode::Terminate, 2, 1, &peer_terminate.emit()));
     a.input_at(0, &response);
     let flushed = Event::Flushed { cookie: Cookie::user(2) };
@@ -46,7 +46,8 @@ fn completions_precede_the_peers_terminate() {
     assert_eq!(a.events()[..3], [completed(1, Outcome::Read { len: 4 }), terminated, flushed]);
 }
 
-// RFC 5040 figures 9 and 10: every error of DDP has its numbers, M and D, and never R.
+// RFC 5040 figures 9 and 10: the Terminate of a DDP error has the error's numbers. Except for a local error it has
+// segment length (M) and DDP header (D). It never has a Read Request (R).
 #[test]
 fn every_ddp_error_has_its_terminate() {
     for code in DdpCode::ALL {
@@ -64,7 +65,7 @@ fn every_ddp_error_has_its_terminate() {
     }
 }
 
-// RFC 5040 figures 9 and 10: R with Remote Protection Errors of a Read only.
+// RFC 5040 figures 9 and 10: the Read Request (R) is included only with Remote Protection Errors.
 #[test]
 fn every_rdmap_error_has_its_terminate() {
     let numbers: [(ErrorCode, u8, u8); 10] = [
@@ -96,7 +97,7 @@ fn every_rdmap_error_has_its_terminate() {
     }
 }
 
-// Figure 10: an error of the LLP has the LLP's numbers and no header.
+// RFC 5040 figure 10: the Terminate of an LLP error has the LLP's numbers and no header.
 #[test]
 fn every_llp_error_has_its_terminate() {
     for code in 0..=255 {
@@ -107,8 +108,7 @@ fn every_llp_error_has_its_terminate() {
     assert_eq!(Error::InvalidTerminate { len: 3 }.terminate(), None);
 }
 
-// "If possible": for a segment without a whole header only the length is reported, for one without bytes
-// nothing.
+// A segment without a whole header is reported by its length only. A segment without bytes is not reported at all.
 #[test]
 fn truncated_header_is_left_out_of_terminate() {
     let whole = untagged_header();
@@ -142,7 +142,7 @@ fn rdmap_errors_read_as_sentences() {
     assert_eq!(llp.to_string(), "LLP error 0/02: MPA: CRC error");
 }
 
-// RFC 5040 §5.4: queue 2, MSN 1, MO 0; no message follows it.
+// RFC 5040 §5.4: the Terminate has queue 2, MSN 1, MO 0, and no message follows it.
 #[test]
 fn a_terminate_is_the_last_message() {
     let mut b = End::new();
@@ -159,14 +159,15 @@ fn a_terminate_is_the_last_message() {
     assert_eq!(segments[0][2..18], [0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]);
     assert_eq!(segments[0][18..], terminate.emit()[..]);
     assert!(b.stream.is_terminated() && b.stream.is_closed() && !b.stream.has_unsent());
-    // RFC 5040 §5.4: messages handed to DDP complete, others end in error; in the order of posting.
+    // RFC 5040 §5.4: messages handed to DDP complete, others are flushed, in the order of posting.
     assert_eq!(
         b.events(),
         [completed(1, Outcome::Sent), Event::Flushed { cookie: Cookie::user(2) }]
     );
 }
 
-// RFC 5040 §7.1 (2): "preferably in the next outgoing message": not within a message, unless that is long.
+// RFC 5040 §7.1 (2): the Terminate is the next message. A begun message is completed first, unless too many of its
+// bytes are unsent.
 #[test]
 fn short_unfinished_message_precedes_the_terminate() {
     for (len, finished) in [(3000, true), (400_000, false)] {
@@ -194,11 +195,11 @@ fn short_unfinished_message_precedes_the_terminate() {
     }
 }
 
-// RFC 5040 §7.1 (4): only the first error is reported; no data behind it is placed or delivered.
+// RFC 5040 §7.1 (4): only the first error is reported. No data behind it is placed or delivered.
 #[test]
 fn only_the_first_error_is_reported() {
     let mut b = End::new();
-    // Beyond a gap, the later error first.
+    // Both errors arrive beyond a gap, the later one first.
     b.input_at(3, &untagged(Opcode::Send, 9, 1, b"x"));
     b.input_at(1, &tagged(Opcode::Write, Stag(1), 0, true, b"x"));
     b.input_at(2, &tagged(Opcode::Write, STAG, 0, true, b"never"));
@@ -217,7 +218,7 @@ fn only_the_first_error_is_reported() {
     assert_eq!(b.sent_segments().len(), 1);
 }
 
-// Several messages delivered at once: an error in the middle ends delivery.
+// An error in one of several messages that are delivered at once ends delivery.
 #[test]
 fn messages_delivered_after_an_error_are_dropped() {
     let mut b = End::new();
@@ -234,7 +235,7 @@ fn messages_delivered_after_an_error_are_dropped() {
     assert_eq!(b.pool.in_use(), 0);
 }
 
-// RFC 5040 §6.2.1: errors of the LLP, and of the ULP.
+// RFC 5040 §6.2.1: the Terminate for an error of the LLP or the ULP has no header.
 #[test]
 fn errors_without_a_segment_have_no_header() {
     let mut b = End::new();
@@ -246,7 +247,7 @@ fn errors_without_a_segment_have_no_header() {
     assert_eq!(b.sent_segments()[0][18..], [0, 0, 0, 0]);
 }
 
-// RFC 5040 §5.4: a Terminate is delivered to the ULP, and the stream ends.
+// RFC 5040 §5.4: the peer's Terminate is reported to the ULP and ends the stream.
 #[test]
 fn a_terminate_of_the_peer_ends_the_stream() {
     let mut pair = Pair::new(config());
@@ -270,13 +271,13 @@ fn a_terminate_of_the_peer_ends_the_stream() {
     assert_eq!(pair.a.events(), [completed(1, Outcome::Written), flushed]);
     assert!(pair.a.stream.is_terminated() && pair.a.stream.is_closed());
     assert!(pair.a.next_segment(1500).is_none());
-    // No segment is accepted behind it.
+    // No segment is accepted behind the Terminate.
     pair.a.input(&tagged(Opcode::Write, STAG, 0, true, b"never"));
     assert_eq!(pair.a.memory.to_vec()[..5], [0; 5]);
     assert_eq!(pair.a.pool.in_use(), 0);
 }
 
-// Terminates in siw's layout, also with trailing bytes.
+// Terminates in siw's layout are parsed, also with trailing bytes.
 #[test]
 fn siw_terminates_are_parsed() {
     let mut a = End::with_config(Config { siw: true, ..config() });
@@ -290,7 +291,7 @@ fn siw_terminates_are_parsed() {
     assert_eq!(terminate.ddp_header.as_slice(), tagged_header());
 }
 
-// RFC 5040 §4.8: the bits of siw's flags are reserved, and ignored unless the peer is siw.
+// RFC 5040 §4.8: the bits that siw uses as flags are reserved. They are ignored unless the peer is siw.
 #[test]
 fn reserved_bits_of_a_terminate_are_ignored() {
     for (bytes, layer, error_type, code) in
@@ -303,7 +304,7 @@ fn reserved_bits_of_a_terminate_are_ignored() {
     }
 }
 
-// RFC 5040 §5.4: "an error is surfaced", and §7.1 has no Terminate for a Terminate.
+// RFC 5040 §5.4, §7.1: an invalid Terminate is reported to the ULP, and no Terminate is sent in answer.
 #[test]
 fn an_invalid_terminate_is_surfaced_and_not_answered() {
     for bytes in [&[][..], &[0x11, 0, 0xc0], &[0x11, 0, 0xc0, 0, 0, 0, 0xc1]] {
@@ -318,7 +319,7 @@ fn an_invalid_terminate_is_surfaced_and_not_answered() {
     }
 }
 
-// RFC 5040 §5.4: the buffer for one Terminate does not depend on receive buffers.
+// RFC 5040 §5.4: the buffer for the Terminate is independent of the ULP's receive buffers.
 #[test]
 fn terminate_uses_no_ulp_buffer() {
     let mut a = End::with_config(Config { recv_buffers: 0, ..config() });
@@ -327,9 +328,9 @@ fn terminate_uses_no_ulp_buffer() {
     assert_eq!(a.events(), [Event::Terminated { by_peer: true, terminate }]);
 }
 
-// RFC 5040 §4.8: the DDP header is that of the incoming message, reserved bits too, wherever the error is
-// found. Cases: at arrival, at delivery in order or behind a gap, in a message of one or several segments, in a
-// Read that has begun.
+// RFC 5040 §4.8: the Terminate has the DDP header as received, reserved bits included, wherever the error is found.
+// Cases: at arrival; at delivery, in order or beyond a gap; in a message of one or several segments; in a Read that has
+// begun.
 #[test]
 fn terminate_carries_the_ddp_header_as_received() {
     let with_bits = |mut segment: Vec<u8>| {
@@ -374,7 +375,7 @@ fn terminate_carries_the_ddp_header_as_received() {
     assert_eq!(a.terminate().ddp_header.as_slice(), &request[..18]);
 }
 
-// DDP's errors are counted by DDP, RDMAP's by RDMAP.
+// DDP's errors count in DDP's counters, RDMAP's errors in RDMAP's.
 #[test]
 fn errors_are_counted_by_their_layer() {
     let mut b = End::new();

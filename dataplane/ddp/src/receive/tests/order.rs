@@ -1,11 +1,11 @@
-//! Arrival out of order: placed at once, delivered in order and once (RFC 5041 §5.3, §5.4), errors reported when all
-//! earlier segments have arrived (§7.1).
+//! Arrival out of order. Segments are placed at once, and messages are delivered in order and once (RFC 5041 §5.3,
+//! §5.4). Errors are reported when all earlier segments have arrived (§7.1).
 
 use crate::llp::Disposition::{Ignored, Placed, Refused};
 use crate::testing::*;
 use crate::*;
 
-// RFC 5041 §5.3: MAY place out of order, MUST deliver in order.
+// RFC 5041 §5.3: DDP may place out of order (MAY), and must deliver in order (MUST).
 #[test]
 fn segments_beyond_a_gap_are_placed_at_arrival_and_delivered_in_order() {
     let mut rig = Rig::new();
@@ -21,7 +21,7 @@ fn segments_beyond_a_gap_are_placed_at_arrival_and_delivered_in_order() {
     assert_eq!((counters.placed_in_order_bytes, counters.ooo_records_max), (2, 2));
 }
 
-// Keys are not dense: the LLP reports the key below which no segment is missing.
+// Keys need not be consecutive: the LLP reports the key below which no segment is missing.
 #[test]
 fn order_complete_delivers_messages_below_the_key() {
     let mut rig = Rig::new();
@@ -33,14 +33,14 @@ fn order_complete_delivers_messages_below_the_key() {
     assert_eq!(rig.events(), []);
     rig.complete_order(341);
     assert_eq!(rig.events(), [tagged_delivered(1, 1)]);
-    // The next segment is in order: no record, delivered at once.
+    // The next segment is in order: its message is delivered at once, and the segment leaves no record.
     rig.complete_order(500);
     let _ = rig.input(500, &tagged(2, true, b"c"));
     assert_eq!(rig.events(), [tagged_delivered(2, 1)]);
 }
 
-// RFC 5041 §7.1: the report has the header as received, with its reserved bits, whether the error is found at arrival
-// or when all earlier segments have arrived.
+// RFC 5041 §7.1: the error report has the header as received, reserved bits included, whether the error is found at
+// arrival or when all earlier segments have arrived.
 #[test]
 fn error_report_carries_the_header_as_received() {
     let cases = [
@@ -71,7 +71,7 @@ fn error_report_carries_the_header_as_received() {
     }
 }
 
-// RFC 5041 §5.3: MUST deliver at most once, even if the LLP hands over a segment twice.
+// RFC 5041 §5.3: a message is delivered at most once (MUST), even if the LLP hands over a segment twice.
 #[test]
 fn duplicate_segment_is_delivered_once() {
     let mut rig = Rig::new();
@@ -86,7 +86,7 @@ fn duplicate_segment_is_delivered_once() {
     assert_eq!(rig.stream.counters().segments_ignored, 3);
 }
 
-// RFC 5041 §5.4: not delivered before all its segments are placed.
+// RFC 5041 §5.4: a message is not delivered before all its segments are placed.
 #[test]
 fn a_last_segment_beyond_a_gap_delivers_nothing() {
     let mut rig = Rig::new();
@@ -97,8 +97,8 @@ fn a_last_segment_beyond_a_gap_delivers_nothing() {
     assert_eq!(rig.events(), [tagged_delivered(0, 3)]);
 }
 
-// RFC 5041 §7.1: an error beyond a gap. Earlier segments are placed and delivered, later ones are not, and the
-// report comes in order.
+// RFC 5041 §7.1: after an error beyond a gap, earlier segments are still placed and delivered, later ones are not. The
+// error is reported in order.
 #[test]
 fn out_of_order_error_waits_for_order() {
     let mut rig = Rig::new();
@@ -116,14 +116,14 @@ fn out_of_order_error_waits_for_order() {
     assert!(matches!(&events[1], Event::Error(e) if e.code == ErrorCode::BaseOrBounds));
     assert_eq!(events.len(), 2);
     assert!(rig.stream.error().is_some());
-    // RFC 5041 §7.1: silently dropped from here on.
+    // RFC 5041 §7.1: segments behind the reported error are dropped silently.
     assert_eq!(rig.input(6, &tagged(6, true, b"6")), Ignored);
     rig.complete_order(7);
     assert_eq!(rig.events(), []);
     assert_eq!(rig.region(0, 7), b"012\0\x005\0");
 }
 
-// Of two errors, the earlier in stream order is reported, whichever arrives first.
+// Of two errors, the one earlier in stream order is reported, whichever arrives first.
 #[test]
 fn an_earlier_error_replaces_a_later_one() {
     let mut rig = Rig::new();
@@ -138,7 +138,7 @@ fn an_earlier_error_replaces_a_later_one() {
     assert_eq!(events.len(), 3);
 }
 
-// The error is reported once all segments before the one in error have arrived.
+// An error is reported once all segments before the segment in error have arrived.
 #[test]
 fn an_error_is_reported_when_the_order_reaches_its_key() {
     let mut rig = Rig::new();
@@ -151,7 +151,7 @@ fn an_error_is_reported_when_the_order_reaches_its_key() {
     assert_eq!(rig.events(), []);
 }
 
-// A record's position in its message is checked when all earlier segments have arrived.
+// The position of a recorded segment in its message is checked when all earlier segments have arrived.
 #[test]
 fn an_error_found_in_order_discards_the_records_behind_it() {
     let mut rig = Rig::new();
@@ -166,7 +166,7 @@ fn an_error_found_in_order_discards_the_records_behind_it() {
     assert_eq!(rig.pool.in_use(), 0);
 }
 
-// Memory is bounded: beyond the bound of records the LLP must hand over the segment again.
+// Memory is bounded: a segment beyond the bound of records is refused, and the LLP must hand it over again.
 #[test]
 fn out_of_order_records_are_bounded() {
     let mut rig = Rig::with_config(StreamConfig { max_ooo_records: 2, ..config() });
@@ -179,7 +179,7 @@ fn out_of_order_records_are_bounded() {
     assert_eq!(rig.events().len(), 4);
 }
 
-// RFC 5041 §4.1; RFC 5044 appendix C: the responder to revision 0 adopts the received version.
+// RFC 5041 §4.1, RFC 5044 appendix C: the responder to revision 0 adopts the received version.
 #[test]
 fn the_first_segment_in_order_fixes_the_version() {
     let adopt = StreamConfig { version: VersionPolicy::AdoptFirst, ..config() };
@@ -192,7 +192,7 @@ fn the_first_segment_in_order_fixes_the_version() {
         let events = rig.events();
         assert!(matches!(&events[1], Event::Error(e) if e.code == ErrorCode::TaggedVersion));
     }
-    // The first segment in stream order decides, not the first to arrive.
+    // The first segment in stream order determines the version, not the first to arrive.
     let mut rig = Rig::with_config(adopt.clone());
     let _ = rig.input(1, &with_version(untagged(1, 0, true, b"b"), 0));
     assert_eq!(rig.stream.version(), None);

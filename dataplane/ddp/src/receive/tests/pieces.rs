@@ -1,5 +1,5 @@
-//! Compares fast and slow path: a tagged segment in order whose header is in one piece takes the fast path; the state
-//! afterwards is the same.
+//! Compares fast and slow path. A tagged segment in order whose first piece has the whole header takes the fast path.
+//! The stream's state afterwards must be the same on both.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::llp::Disposition;
 use crate::testing::*;
 use crate::*;
 
-/// Returns the stream, its memory and its events for comparison.
+/// Returns the state of stream, events and memory as text for comparison.
 fn describe_state(rig: &mut Rig) -> String {
     let events = rig.events();
     format!("{:?} {events:?} {:?}", rig.stream, rig.memory.to_vec())
@@ -45,7 +45,8 @@ proptest! {
         for (segment, cut, ahead) in segments {
             // Most segments are in order.
             let key = if ahead < 10 { next } else { next + ahead - 9 };
-            // A cut within the header takes the slow path; one behind it takes the fast path.
+            // A first piece that ends within the header takes the slow path. A first piece with the whole header takes
+            // the fast path.
             let (front, back) = segment.split_at(cut.min(segment.len()));
             let (header, payload) = segment.split_at(segment.len().min(14 + behind));
             let disposition = one.input_pieces(key, &[header, payload]);

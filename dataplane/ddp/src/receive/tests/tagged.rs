@@ -4,20 +4,20 @@ use crate::llp::Disposition::{Ignored, Placed};
 use crate::testing::*;
 use crate::*;
 
-/// Asserts that a segment in order is refused: no byte is placed and the error is reported at once.
+/// Asserts that a segment in order is refused: no byte is placed, and the error is reported at once.
 fn assert_refused_with(rig: &mut Rig, segment: &[u8], code: ErrorCode, mismatch: Mismatch) {
     let before = rig.memory.to_vec();
     assert_eq!(rig.input(0, segment), Ignored);
     let error = rig.error();
     assert_eq!((error.code, error.mismatch), (code, mismatch));
-    // RFC 5041 §7.1: the report has the header and the length of the segment.
+    // RFC 5041 §7.1: the error report has the segment's header and length.
     assert_eq!(error.header.as_slice(), &segment[..segment.len().min(error.header.len())]);
     assert_eq!(error.segment_len as usize, segment.len());
     assert_eq!(rig.memory.to_vec(), before, "RFC 5041 §7.1: nothing of it is placed");
     assert_eq!(rig.stream.counters().errors[code.index()], 1);
 }
 
-// RFC 5041 §4.2, §5.1.1: an arbitrary TO; the payload lands there and nowhere else.
+// RFC 5041 §4.2, §5.1.1: the payload is placed at any TO that the segment names, and only there.
 #[test]
 fn tagged_payload_is_placed_at_its_to() {
     let mut rig = Rig::new();
@@ -29,7 +29,7 @@ fn tagged_payload_is_placed_at_its_to() {
     assert_eq!(rig.stream.counters().placed_in_order_bytes, 5);
 }
 
-// RFC 5041 §5.4: RsvdULP and STag come with the delivery, once, at the segment with L.
+// RFC 5041 §5.4: the segment with L delivers the message once, with RsvdULP and STag.
 #[test]
 fn a_tagged_message_is_delivered_at_its_last_segment() {
     let mut rig = Rig::new();
@@ -41,7 +41,7 @@ fn a_tagged_message_is_delivered_at_its_last_segment() {
     assert_eq!(rig.region(0, 7), b"abcdefg");
 }
 
-// The LLP hands over the data between its markers as pieces.
+// The LLP hands over a segment in pieces if markers interrupted it.
 #[test]
 fn payload_pieces_are_placed_contiguously() {
     let mut rig = Rig::new();
@@ -63,13 +63,13 @@ fn zero_length_tagged_is_not_checked() {
     assert_eq!(rig.input(0, &tagged_to(Stag(0), u64::MAX, true, b"")), Placed(0));
     let (stag, to) = (Stag(0), TaggedOffset(u64::MAX));
     assert_eq!(rig.events(), [Event::TaggedDelivered { stag, to, len: 0, rsvd_ulp: 0xab }]);
-    // A last segment without bytes completes a message, with any STag and TO.
+    // A last segment without bytes completes the message, whatever its STag and TO.
     let _ = rig.input(1, &tagged(4, false, b"abcd"));
     let _ = rig.input(2, &tagged_to(Stag(99), 0, true, b""));
     assert_eq!(rig.events(), [tagged_delivered(4, 4)]);
 }
 
-// RFC 5041 §7.1 (1), §7.2: 1/00
+// RFC 5041 §7.1 (1), §7.2: an unknown STag is error 1/00.
 #[test]
 fn unknown_stag_is_1_00() {
     let segment = tagged_to(Stag(5), BASE, true, b"x");
@@ -77,7 +77,7 @@ fn unknown_stag_is_1_00() {
     assert_refused_with(&mut Rig::new(), &segment, ErrorCode::InvalidStag, mismatch);
 }
 
-// RFC 5041 §8.3 (2), §8.3.1 (6): a revoked STag is invalid from then on.
+// RFC 5041 §8.3 (2), §8.3.1 (6): a revoked STag is invalid for all later segments.
 #[test]
 fn revoked_stag_is_1_00() {
     let mut rig = Rig::new();
@@ -89,7 +89,7 @@ fn revoked_stag_is_1_00() {
     assert_eq!(rig.region(0, 2), b"x\0");
 }
 
-// RFC 5041 §7.1 (2), §8.3.1 (5): access rights
+// RFC 5041 §7.1 (2), §8.3.1 (5): an STag without the right to write is error 1/00.
 #[test]
 fn stag_without_remote_write_is_1_00() {
     for access in [Access::NONE, Access::REMOTE_READ] {
@@ -100,7 +100,7 @@ fn stag_without_remote_write_is_1_00() {
     }
 }
 
-// RFC 5041 §8.2, §8.3.1 (1): protection domain association
+// RFC 5041 §8.2, §8.3.1 (1): an STag of another protection domain is error 1/02.
 #[test]
 fn stag_of_another_protection_domain_is_1_02() {
     let mut rig = Rig::new();
@@ -109,8 +109,8 @@ fn stag_of_another_protection_domain_is_1_02() {
     assert_refused_with(&mut rig, &tagged(0, true, b"x"), ErrorCode::StagNotAssociated, mismatch);
 }
 
-// RFC 5041 §8.2: the protection domain is checked first. The error for a foreign STag does not depend on its
-// rights, TO and stream, so that a peer learns nothing about it.
+// RFC 5041 §8.2: the protection domain is checked first. The error for an STag of another domain does not depend on its
+// rights, bounds and stream, so a peer learns nothing about it.
 #[test]
 fn tagged_segment_checks_protection_domain_first() {
     for (stream, access, at) in [
@@ -132,7 +132,7 @@ fn tagged_segment_checks_protection_domain_first() {
     }
 }
 
-// RFC 5041 §8.2, §8.3.1 (2): DDP stream association
+// RFC 5041 §8.2, §8.3.1 (2): an STag bound to another stream is error 1/02.
 #[test]
 fn stag_of_another_stream_is_1_02() {
     let mut rig = Rig::new();
@@ -144,7 +144,7 @@ fn stag_of_another_stream_is_1_02() {
     assert_eq!(rig.input(0, &tagged(0, true, b"x")), Placed(1));
 }
 
-// RFC 5041 §7.1 (3), (4), §8.1, §8.3.1 (3): byte-exact, at both ends
+// RFC 5041 §7.1 (3), (4), §8.1, §8.3.1 (3): the bounds are exact to the byte at both ends of the region.
 #[test]
 fn segment_outside_the_region_is_1_01() {
     let code = ErrorCode::BaseOrBounds;
@@ -172,7 +172,7 @@ fn first_and_last_byte_of_the_region_can_be_written() {
     assert_eq!((all[31], all[32], all[31 + LEN as usize], all[32 + LEN as usize]), (0, 7, 7, 0));
 }
 
-// RFC 5041 §7.1 (5), §7.2: 1/03
+// RFC 5041 §7.1 (5), §7.2: TO plus length above 2^64 is error 1/03.
 #[test]
 fn wrapping_to_is_1_03() {
     for (to, end) in [(u64::MAX, 1), (u64::MAX - 1, 0)] {
@@ -182,7 +182,7 @@ fn wrapping_to_is_1_03() {
     }
 }
 
-// RFC 5041 §4.1, §7.2: 1/04
+// RFC 5041 §4.1, §7.2: a wrong version in a tagged segment is error 1/04.
 #[test]
 fn wrong_version_of_a_tagged_segment_is_1_04() {
     for (dv, low, high) in [(0, 1, 1), (2, 0, 1), (3, 0, 1)] {
@@ -199,7 +199,7 @@ fn version_0_stream_accepts_version_0_segments() {
     assert_eq!(rig.input(1, &tagged(0, true, b"x")), Ignored);
 }
 
-// RFC 5041 §4.1: Rsvd is not checked on receive.
+// RFC 5041 §4.1: reserved bits are not checked on receive.
 #[test]
 fn tagged_reserved_bits_are_not_checked() {
     let mut rig = Rig::new();
@@ -211,7 +211,7 @@ fn tagged_reserved_bits_are_not_checked() {
     assert_eq!(rig.input(1, &segment), Placed(1));
 }
 
-// RFC 5041 §4.4, §6.2.2: each segment must contain a header.
+// RFC 5041 §4.4, §6.2.2: each segment must contain a whole header.
 #[test]
 fn a_segment_shorter_than_its_header_is_an_error_of_version() {
     for len in 0..14 {
@@ -224,7 +224,7 @@ fn a_segment_shorter_than_its_header_is_an_error_of_version() {
     }
 }
 
-// RFC 5041 §4.2: the same STag in each segment of a message
+// RFC 5041 §4.2: all segments of a message must have the same STag.
 #[test]
 fn a_message_with_two_stags_is_1_00() {
     let mut rig = Rig::new();
@@ -236,7 +236,7 @@ fn a_message_with_two_stags_is_1_00() {
     assert_eq!(rig.region(0, 2), b"a\0");
 }
 
-// RFC 5041 §5.3: increasing TO is a SHOULD of the sender only.
+// RFC 5041 §5.3: increasing TOs are recommended to the sender only (SHOULD).
 #[test]
 fn tagged_segments_in_any_to_order_are_delivered() {
     let mut rig = Rig::new();
@@ -246,7 +246,7 @@ fn tagged_segments_in_any_to_order_are_delivered() {
     assert_eq!(rig.region(0, 8), b"abcdefgh");
 }
 
-// Seen with hardware peers: an untagged message between the segments of a tagged one.
+// Some hardware peers send an untagged message between the segments of a tagged one.
 #[test]
 fn an_untagged_message_within_a_tagged_one_is_delivered_first() {
     let mut rig = Rig::new();
@@ -266,7 +266,7 @@ fn written_region_can_be_overwritten() {
     assert_eq!(rig.events().len(), 2);
 }
 
-// A ULP that ignores tagged deliveries gets no events for them; they are counted.
+// If the ULP ignores tagged deliveries, they are counted and not reported as events.
 #[test]
 fn tagged_deliveries_without_events_are_counted() {
     let mut rig = Rig::with_config(StreamConfig { tagged_events: false, ..config() });

@@ -19,7 +19,7 @@ fn assert_refused_with(
     assert_eq!(rig.pool.in_use(), 0);
 }
 
-// RFC 5041 §5.4: data, ULP Message Length and RsvdULP come with the delivery.
+// RFC 5041 §5.4: the delivery has data, ULP Message Length and RsvdULP.
 #[test]
 fn an_untagged_message_is_delivered_with_its_length() {
     let mut rig = Rig::new();
@@ -29,7 +29,7 @@ fn an_untagged_message_is_delivered_with_its_length() {
     assert_eq!(rig.pool.in_use(), 0);
 }
 
-// RFC 5041 §5.2: segments of a message are put together by MO.
+// RFC 5041 §5.2: segments of a message are reassembled by MO.
 #[test]
 fn segments_are_reassembled_by_mo() {
     let mut rig = Rig::new();
@@ -42,7 +42,8 @@ fn segments_are_reassembled_by_mo() {
     assert_eq!(rig.pool.in_use(), 0);
 }
 
-// RFC 5041 §5.3: increasing MO is a SHOULD of the sender; §4.1: L carries the highest MO.
+// RFC 5041 §5.3: increasing MOs are recommended to the sender only (SHOULD). §4.1: the segment with L has the highest
+// MO.
 #[test]
 fn segments_in_any_mo_order_are_reassembled() {
     let mut rig = Rig::new();
@@ -52,7 +53,7 @@ fn segments_in_any_mo_order_are_reassembled() {
     assert_eq!(rig.events(), [untagged_delivered(1, b"abcd")]);
 }
 
-// RFC 5041 §5.2: a zero-length message takes one segment; QN and MSN are checked, and a buffer is used up.
+// RFC 5041 §5.2: a zero-length message has one segment. QN and MSN are checked, and a buffer is used up.
 #[test]
 fn zero_length_untagged_uses_a_buffer() {
     let mut rig = Rig::new();
@@ -66,7 +67,7 @@ fn zero_length_untagged_uses_a_buffer() {
     assert_eq!(rig.error().code, ErrorCode::InvalidQn);
 }
 
-// RFC 5041 §7.1 (1), §7.2: 2/01
+// RFC 5041 §7.1 (1), §7.2: an unknown queue is error 2/01.
 #[test]
 fn unknown_queue_is_2_01() {
     let segment = untagged_to(Qn(1), 1, 0, true, b"x");
@@ -74,7 +75,7 @@ fn unknown_queue_is_2_01() {
     assert_refused_with(&mut Rig::new(), 0, &segment, ErrorCode::InvalidQn, mismatch);
 }
 
-// RFC 5041 §7.1 (2), §7.2: 2/02
+// RFC 5041 §7.1 (2), §7.2: a message without a posted buffer is error 2/02.
 #[test]
 fn no_buffer_is_2_02() {
     let mut rig = Rig::new();
@@ -86,7 +87,8 @@ fn no_buffer_is_2_02() {
     assert_refused_with(&mut rig, 4, &untagged(5, 0, true, b"x"), ErrorCode::NoBuffer, mismatch);
 }
 
-// RFC 5041 §7.1 (2), (5): the MSN is checked before the buffers. Without a posted buffer a wrong MSN is 2/03, not 2/02.
+// RFC 5041 §7.1 (2), (5): the MSN is checked before the buffers. Without a posted buffer, a wrong MSN is 2/03, not
+// 2/02.
 #[test]
 fn wrong_msn_without_a_buffer_is_2_03() {
     let mut rig = Rig::new();
@@ -99,7 +101,7 @@ fn wrong_msn_without_a_buffer_is_2_03() {
     assert_eq!(rig.error().code, ErrorCode::MsnRange);
 }
 
-// RFC 5041 §5.1.2: buffers are queued as the ULP sees fit.
+// RFC 5041 §5.1.2: the ULP may add buffers to a queue at any time.
 #[test]
 fn posted_buffers_are_used() {
     let mut rig = Rig::new();
@@ -111,7 +113,7 @@ fn posted_buffers_are_used() {
     assert_eq!(rig.stream.post_buffers(Qn(1), 1), Err(PostError::NoSuchQueue(1)));
 }
 
-// RFC 5041 §4.3, §7.1 (5), §7.2: 2/03; the MSN grows by one with each message
+// RFC 5041 §4.3, §7.1 (5), §7.2: a wrong MSN is error 2/03. The MSN grows by one with each message.
 #[test]
 fn wrong_msn_is_2_03() {
     for msn in [0, 2, 4, 5, 1000, u32::MAX] {
@@ -121,7 +123,7 @@ fn wrong_msn_is_2_03() {
     }
 }
 
-// RFC 5041 §4.1: no segment of a message follows its segment with L.
+// RFC 5041 §4.1: no segment of a message follows the segment with L.
 #[test]
 fn a_segment_after_the_last_is_2_03() {
     let mut rig = Rig::new();
@@ -129,7 +131,7 @@ fn a_segment_after_the_last_is_2_03() {
     assert_eq!(rig.events().len(), 1);
     let mismatch = Mismatch::new(Field::Msn, 1, 2, 4);
     assert_refused_with(&mut rig, 1, &untagged(1, 2, true, b"c"), ErrorCode::MsnRange, mismatch);
-    // Likewise when both arrive beyond a gap: the message is not changed.
+    // The same error beyond a gap: the second segment does not change the message.
     let mut rig = Rig::new();
     let _ = rig.input(1, &untagged(1, 0, true, b"ab"));
     assert_eq!(rig.input(2, &untagged(1, 0, true, b"XY")), Ignored);
@@ -139,12 +141,12 @@ fn a_segment_after_the_last_is_2_03() {
     assert!(matches!(&events[2], Event::Error(e) if e.code == ErrorCode::MsnRange));
 }
 
-// RFC 5041 §4.3: 0 follows 0xFFFFFFFF.
+// RFC 5041 §4.3: MSN 0 follows MSN 0xFFFFFFFF.
 #[test]
 fn msn_wraps_within_a_queue() {
     let mut rig = Rig::new();
     rig.stream.start_queue_at(QUEUE, Msn(u32::MAX - 1));
-    // Beyond a gap first, across the wrap.
+    // The message after the wrap arrives first, beyond a gap.
     assert_eq!(rig.input(2, &untagged(0, 0, true, b"c")), Placed(1));
     assert_eq!(rig.input(0, &untagged(u32::MAX - 1, 0, true, b"a")), Placed(1));
     assert_eq!(rig.input(1, &untagged(u32::MAX, 0, true, b"b")), Placed(1));
@@ -153,7 +155,7 @@ fn msn_wraps_within_a_queue() {
     assert_eq!(rig.events(), expected.map(|(msn, data)| untagged_delivered(msn, data)));
 }
 
-// RFC 5041 §7.1 (3), §7.2: 2/04
+// RFC 5041 §7.1 (3), §7.2: an MO outside the buffer is error 2/04.
 #[test]
 fn mo_outside_the_buffer_is_2_04() {
     for mo in [257, u32::MAX] {
@@ -163,7 +165,7 @@ fn mo_outside_the_buffer_is_2_04() {
     }
 }
 
-// RFC 5041 §7.1 (4), §7.2: 2/05
+// RFC 5041 §7.1 (4), §7.2: payload beyond the end of the buffer is error 2/05.
 #[test]
 fn a_message_longer_than_its_buffer_is_2_05() {
     let code = ErrorCode::MessageTooLong;
@@ -175,7 +177,7 @@ fn a_message_longer_than_its_buffer_is_2_05() {
     assert_eq!(Rig::new().input(0, &untagged(1, 0, true, &[1; 256])), Placed(256));
 }
 
-// A hole in an untagged message: 2/04, if the segment arrives in order, and if it waits for earlier ones.
+// A hole in an untagged message is error 2/04, whether its last segment arrives in order or beyond a gap.
 #[test]
 fn a_hole_in_a_message_is_2_04() {
     let mut rig = Rig::new();
@@ -197,7 +199,7 @@ fn a_hole_in_a_message_is_2_04() {
     assert_refused_with(&mut Rig::new(), 0, &segment, ErrorCode::InvalidMo, mismatch);
 }
 
-// RFC 5041 §5.2: MO is the offset in the message, so segments cannot overlap.
+// RFC 5041 §5.2: MO is the offset in the message, so segments must not overlap.
 #[test]
 fn overlapping_segments_are_2_04() {
     let mut rig = Rig::new();
@@ -206,7 +208,7 @@ fn overlapping_segments_are_2_04() {
     assert_refused_with(&mut rig, 1, &untagged(1, 2, true, b"cd"), ErrorCode::InvalidMo, mismatch);
 }
 
-// RFC 5041 §4.1: the segment with L must carry the highest MO.
+// RFC 5041 §4.1: the segment with L must have the highest MO.
 #[test]
 fn a_last_segment_that_is_not_the_highest_is_2_04() {
     let mut rig = Rig::new();
@@ -215,7 +217,7 @@ fn a_last_segment_that_is_not_the_highest_is_2_04() {
     assert_refused_with(&mut rig, 1, &untagged(1, 0, true, b"ab"), ErrorCode::InvalidMo, mismatch);
 }
 
-// RFC 5041 §4.3: a new MSN before the message is complete
+// RFC 5041 §4.3: the next message must not begin before the present one is complete.
 #[test]
 fn the_next_message_before_the_last_segment_is_2_03() {
     let mut rig = Rig::new();
@@ -224,7 +226,7 @@ fn the_next_message_before_the_last_segment_is_2_03() {
     assert_refused_with(&mut rig, 1, &untagged(2, 0, true, b"x"), ErrorCode::MsnRange, mismatch);
 }
 
-// RFC 5041 §4.1, §7.2: 2/06
+// RFC 5041 §4.1, §7.2: a wrong version in an untagged segment is error 2/06.
 #[test]
 fn wrong_version_of_an_untagged_segment_is_2_06() {
     for (dv, low, high) in [(0, 1, 1), (2, 0, 1), (3, 0, 1)] {
@@ -234,7 +236,7 @@ fn wrong_version_of_an_untagged_segment_is_2_06() {
     }
 }
 
-// RFC 5041 §5.1.2: queues are independent.
+// RFC 5041 §5.1.2: each queue has its own MSNs.
 #[test]
 fn queues_have_independent_msns() {
     let mut rig = Rig::new();
@@ -249,7 +251,7 @@ fn queues_have_independent_msns() {
     assert_eq!(queues.collect::<Vec<_>>(), expected);
 }
 
-// RFC 5041 §7.1 (2), note: beyond a gap a missing buffer is left to the LLP to recover.
+// RFC 5041 §7.1 (2), note: a segment beyond a gap without a buffer is refused, and the LLP recovers it.
 #[test]
 fn missing_buffer_beyond_a_gap_refuses_until_in_order() {
     let mut rig = Rig::new();
@@ -265,8 +267,8 @@ fn missing_buffer_beyond_a_gap_refuses_until_in_order() {
     assert_eq!(rig.events(), [untagged_delivered(5, b"5")]);
 }
 
-/// Returns a message of `len` bytes in segments of one byte: first the odd offsets, then the even ones, the
-/// last byte last.
+/// Returns a message of `len` bytes in segments of one byte. The odd offsets are first, then the even ones, and the
+/// last byte is last.
 fn scattered(len: u32) -> Vec<Vec<u8>> {
     let order = (1..len - 1).step_by(2).chain((0..len).step_by(2)).chain([len - 1]);
     order.map(|mo| untagged(1, mo, mo == len - 1, &[mo as u8])).collect()
@@ -277,7 +279,8 @@ fn rig_with_buffers_of(buffer_size: u32) -> Rig {
     Rig::with_config(StreamConfig { queues, ..config() })
 }
 
-// RFC 5041 §5.2: the payload of all valid segments is placed; §5.3: increasing MO is a SHOULD of the sender only.
+// RFC 5041 §5.2: the payload of all valid segments is placed. §5.3: increasing MOs are recommended to the sender only
+// (SHOULD).
 #[test]
 fn a_message_in_any_number_of_ranges_is_delivered() {
     let data: Vec<u8> = (0..1000).map(|mo| mo as u8).collect();
@@ -288,7 +291,7 @@ fn a_message_in_any_number_of_ranges_is_delivered() {
             assert_eq!(rig.input(key, segment), Placed(1));
         }
         if first_key > 0 {
-            // The whole message was behind a gap.
+            // All segments of the message are beyond a gap.
             assert_eq!(rig.events(), []);
             let _ = rig.input(0, &tagged(0, true, b""));
             assert_eq!(rig.events().len(), 2);
@@ -300,9 +303,9 @@ fn a_message_in_any_number_of_ranges_is_delivered() {
     }
 }
 
-// The ranges of a message are bounded by its peer's share of the worker's memory. In order a segment is refused
-// until memory is available, as without a buffer. A segment acknowledged behind a gap ends the stream with a
-// local error.
+// The ranges of a message are bounded by the peer's share of the worker's memory. A segment in order is refused until
+// memory is available. A segment beyond a gap was acknowledged already, so lack of memory ends the stream with a local
+// error.
 #[test]
 fn ranges_are_bounded_by_the_peers_memory() {
     let occupied = || {
@@ -327,7 +330,7 @@ fn ranges_are_bounded_by_the_peers_memory() {
     assert_eq!(rig.pool.in_use(), 0);
 
     let (mut rig, _other) = occupied();
-    // The first step is granted to a peer without reservations in order.
+    // The first step of range memory is granted, because the peer has no other reservation in order.
     for (key, segment) in (1..=129).zip(&segments) {
         assert_eq!(rig.input(key, segment), Placed(1));
     }
@@ -338,7 +341,7 @@ fn ranges_are_bounded_by_the_peers_memory() {
     assert_eq!(rig.pool.in_use(), 8192, "only the other peer's");
 }
 
-// Memory is bounded: a full pool slows the peer and is not an error.
+// Memory is bounded: a full pool refuses segments, which slows the peer and is not an error.
 #[test]
 fn full_pool_refuses_until_buffers_are_released() {
     let mut rig = Rig::new();
@@ -350,7 +353,7 @@ fn full_pool_refuses_until_buffers_are_released() {
     assert_eq!(rig.events(), [untagged_delivered(1, b"ac"), untagged_delivered(2, b"b")]);
 }
 
-// Messages beyond a gap cannot use up the buffers that the missing message needs.
+// Messages beyond a gap cannot use up the buffer memory that the missing message needs.
 #[test]
 fn out_of_order_messages_leave_room_for_the_gap() {
     let mut rig = Rig::new();
@@ -364,12 +367,12 @@ fn out_of_order_messages_leave_room_for_the_gap() {
     assert_eq!(rig.events(), expected.map(|(msn, data)| untagged_delivered(msn, data)));
 }
 
-// Buffers are cleared before they are reused for another message.
+// A buffer is emptied before it is reused for another message.
 #[test]
 fn reused_buffer_exposes_no_earlier_bytes() {
     let mut rig = Rig::new();
     rig.pool.recycle(vec![0xee; 256]);
-    // Beyond a gap, so that the buffer has a hole temporarily; the hole is then filled.
+    // The segment beyond a gap leaves a hole in the buffer, which the next segment fills.
     let _ = rig.input(1, &untagged(1, 100, true, b"z"));
     let _ = rig.input(0, &untagged(1, 0, false, &[1; 100]));
     let mut expected = vec![1; 100];
@@ -389,7 +392,7 @@ fn release_returns_unfinished_buffers_to_the_pool() {
     assert_eq!(rig.events(), []);
 }
 
-// A whole message in order never counts as unfinished, but its buffer must fit.
+// The pool reserves no bytes for a whole message in order, but must have room for its buffer.
 #[test]
 fn single_segment_message_needs_pool_room_transiently() {
     let mut rig = Rig::new();

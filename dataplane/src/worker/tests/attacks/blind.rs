@@ -27,7 +27,7 @@ fn spoofed_segments(
     (0..RATE).map(|n| scene.forge(v4(1), &segment(n))).collect()
 }
 
-/// Returns the number of challenge ACKs of the client's stream.
+/// Returns the number of challenge ACKs that the victim has sent on the client's stream.
 fn challenge_acks(scene: &Scene) -> u64 {
     let mut streams = scene.net.hosts[VICTIM].cores[0].streams();
     streams.next().expect("it lives").stats().tcp.challenge_acks
@@ -85,7 +85,7 @@ fn exhausted_challenge_acks_leave_other_streams_theirs() {
     scene.transfer(|scene| spoofed_segments(scene, |_, _, s| Segment { flags: Flags::RST, ..s }));
     let used = challenge_acks(&scene);
     assert!(used >= 10);
-    // A SYN of the other stream's peer, as if it had restarted without the stream.
+    // A SYN with the ports of the other stream, as if its peer had restarted and lost the stream.
     let syn = Segment { src_port: port, dst_port: PORT, flags: Flags::SYN, ..Segment::default() };
     let frame = scene.forge(v4(3), &syn);
     scene.net.hosts[VICTIM].deliver(frame);

@@ -1,4 +1,4 @@
-//! Floods: packets that any host can send, and state that a peer can create with its own address.
+//! Floods of packets that any host can forge, and of requests that a peer sends from its own address.
 
 use tcp_lite::tcp::{Flags, Options, SeqNumber};
 
@@ -17,7 +17,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Returns an address that does not answer, on the link or behind the gateway.
+/// Returns a pseudo-random address that does not answer, on the link or behind the gateway.
 fn random_source(scene: &Scene, n: usize) -> IpAddr {
     match scene.noise(n) {
         far if far & 1 == 0 => [198, 51, (far >> 8) as u8, (far >> 16) as u8].into(),
@@ -50,14 +50,14 @@ fn assert_within_bounds(scene: &Scene, limits: &Limits) {
     assert!(scene.count("neighbours") <= limits.neighbours as u64);
 }
 
-// RFC 4987: legitimate clients can still connect during a SYN flood, except without cookies.
+// RFC 4987: legitimate clients can still connect during a SYN flood if SYN cookies are enabled.
 #[test]
 fn syn_flood_from_random_sources_lets_clients_connect() {
     for mode in [SynCookieMode::Auto, SynCookieMode::Always, SynCookieMode::Never] {
         let limits = Limits { syn_cookies: mode, ..limits() };
         let (mut scene, _) = run_under_attack(|| Scene::new(limits), forged_syns);
         assert_within_bounds(&scene, &limits);
-        // No amplification: one cookie per SYN. A half-open stream sends its SYN ACK at most 6 times.
+        // No amplification: each SYN gets one cookie. A half-open stream sends its SYN-ACK at most 6 times.
         let answers = scene.count("cookies_sent") + scene.count("half_open") * 6;
         assert!(answers <= scene.steps * RATE as u64 + 32 * 6);
         if mode == SynCookieMode::Never {
@@ -100,13 +100,13 @@ fn ack_and_rst_flood_gets_rate_limited_resets() {
     let limits = limits();
     let (scene, time) = run_under_attack(|| Scene::new(limits), attack);
     assert_within_bounds(&scene, &limits);
-    // The rate limit allows a thousand resets per second, and a burst of a tenth of that. The bound has a margin of
-    // half.
+    // The rate limit allows 1000 resets per second, with a burst of 100. The bound adds a margin: 1500 per second and
+    // 250.
     let max_resets = 1000.0 * time.as_secs_f64() * 1.5 + 250.0;
     assert!(scene.count("resets_sent") as f64 <= max_resets, "{}", scene.count("resets_sent"));
 }
 
-/// Opens streams of the attacker, from its own address, one every five steps.
+/// Opens a stream from the attacker's own address in every fifth step.
 fn connect_at_interval(scene: &mut Scene) {
     if scene.steps.is_multiple_of(5) {
         scene.net.hosts[ATTACKER].connect(0, (v4(2), PORT).into());
@@ -138,7 +138,7 @@ fn handshakes_without_mpa_request_are_bounded_per_peer() {
     assert_within_bounds(&scene, &limits());
     assert!(scene.count("half_open") <= 8, "one peer has its share");
     assert!(scene.count("peer_limit") > 0);
-    // A cookie would only let the attacker fill its share again.
+    // Most SYNs beyond the share get no cookie: it would only let the attacker fill its share again.
     assert!(scene.count("cookies_sent") < scene.count("peer_limit"));
 }
 
@@ -180,7 +180,7 @@ fn repeated_opens_stop_at_the_peer_stream_limit() {
     assert!(scene.count("peer_streams") > 0);
 }
 
-/// Builds an ARP frame: a request (1) or a reply (2), also as an announcement.
+/// Builds an ARP frame to host 2: `operation` 1 is a request, 2 a reply. In an announcement, `sender` equals `target`.
 pub(in crate::worker::tests) fn arp(
     operation: u16,
     sender: IpAddr,
@@ -217,7 +217,7 @@ fn arp_flood_keeps_neighbour_entry_and_bounds_answers() {
     let (scene, time) = run_under_attack(|| Scene::new(limits), attack);
     assert_within_bounds(&scene, &limits);
     let answers = scene.count("neighbour_answers") as f64;
-    // One further announcement defends the victim's address.
+    // The 1001st answer is the announcement with which the victim defends its address.
     assert!(answers <= 1001.0 + 10_000.0 * time.as_secs_f64(), "{answers} in {time:?}");
     let interface = scene.net.hosts[VICTIM].cores[0].env.network.interface(0);
     assert_eq!(interface.neighbours.get(v4(1)), Some([2, 0, 0, 0, 0, 1]));

@@ -7,7 +7,8 @@ use super::*;
 /// Bytes that the victim sends to the attacker during the attack.
 const BAIT_LEN: usize = 8 << 20;
 
-/// Replaces the TCP segment of a frame by a changed one.
+/// Applies `change` to the TCP segment of a frame from the attacker to the victim, and corrects length and checksums.
+/// Other frames are returned unchanged.
 pub(super) fn rewrite_segment(
     frame: &TestFrame,
     change: impl FnOnce(&mut Segment<'_>),
@@ -36,8 +37,8 @@ fn is_ack(frame: &TestFrame) -> bool {
     })
 }
 
-/// Runs the attack: the victim sends to the attacker, whose frames `mangle` rewrites once the attacker's stream is
-/// open. With `from_the_start`, its SYN is rewritten too.
+/// Runs the attack: the victim sends to the attacker. `mangle` rewrites the attacker's frames once its stream is open.
+/// With `from_the_start`, its SYN is rewritten too.
 fn run_misbehaving_peer(
     from_the_start: bool,
     mut mangle: impl FnMut(TestFrame) -> Vec<TestFrame> + 'static,
@@ -76,7 +77,7 @@ fn run_misbehaving_peer(
         let there = stream.expect("the victim's end");
         scene.net.hosts[VICTIM].write(there, (SOURCE, &source), SINK, BAIT_LEN as u32);
     };
-    // For comparison: the attacker complies.
+    // A run with a compliant attacker, for comparison.
     let mut scene = make();
     bait(&mut scene);
     let alone = scene.transfer(no_attack);
@@ -158,7 +159,8 @@ fn sack_block_storm_does_not_slow_other_streams() {
 
 #[test]
 fn reneged_sack_blocks_do_not_stop_the_transfer() {
-    // RFC 2018 §8: only every other acknowledgement has SACK blocks. Data are freed only by cumulative acknowledgement.
+    // RFC 2018 §8: every other ACK reports a SACK block that the next ACK withdraws. The sender frees data only by
+    // cumulative acknowledgement.
     let mut n = 0;
     let scene = run_misbehaving_peer(false, move |frame| {
         n += 1;

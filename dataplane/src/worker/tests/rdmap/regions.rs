@@ -63,8 +63,8 @@ fn region_removal_terminates_reads_from_it() {
     assert_eq!(flushed, Some(PostFailure::Flushed));
 }
 
-/// RFC 5041 §8.3.1 (5), (6): an RDMA Read in progress ends with the revoked right to read. Other rights do not affect
-/// it.
+/// RFC 5041 §8.3.1 (5), (6): an RDMA Read in progress is terminated when the right to read is revoked. Changes of other
+/// rights do not affect it.
 #[test]
 fn revoked_read_access_terminates_reads_in_progress() {
     for access in [Access::REMOTE_READ, Access::REMOTE_WRITE] {
@@ -94,8 +94,8 @@ fn revoked_read_access_terminates_reads_in_progress() {
     }
 }
 
-/// A Read in progress while its region is bound to another stream would return data that the other stream's peer
-/// writes.
+/// Binding a region to another stream terminates RDMA Reads in progress. They would otherwise return data that the
+/// other stream's peer writes.
 #[test]
 fn rebinding_a_region_terminates_reads_from_it() {
     let nobody = StreamId(u64::MAX);
@@ -143,7 +143,7 @@ fn region_bound_at_connect_is_accessible_to_that_stream_only() {
         ticket,
     });
     let (first, other) = b.open(Service::Control);
-    // An STag of a removed region is skipped.
+    // An STag without a region (0x4400) is skipped.
     b.stags = vec![Stag(0x4400), Stag(0x4300)];
     let (second, own) = b.open(Service::Control);
     // The accepting end may send only after the initiator has sent.

@@ -56,7 +56,8 @@ fn echo_service_answers_without_the_control_thread() {
     assert!(b.net.hosts[1].events.iter().all(|(_, e)| quiet(e)), "{:?}", b.net.hosts[1].events);
 }
 
-/// The receive buffers bound the memory that a peer can make an Echo hold, whatever the peer acknowledges.
+/// The number of receive buffers bounds the memory that the Echo service holds for a peer, whatever the peer
+/// acknowledges.
 #[test]
 fn echo_buffers_are_bounded_without_acknowledgements() {
     let mut b = bench();
@@ -104,7 +105,7 @@ fn sink_service_consumes_messages_without_the_control_thread() {
     let mut last = None;
     for n in 0..100_u8 {
         let ticket = b.post(here, send_request(&[n; 4000]));
-        // Outstanding messages: at most as many as the Sink has buffers.
+        // At most eight messages are outstanding: the Sink service has no more receive buffers.
         if n % 8 == 7 {
             b.wait_outcome(ticket);
         }

@@ -194,6 +194,12 @@ impl DoorbellScanner {
         self.queue.next_queue(budget)
     }
 
+    /// Returns true if a doorbell may have been rung.
+    #[inline]
+    pub fn is_rung(&self) -> bool {
+        self.queue.is_rung()
+    }
+
     /// Announces that the worker is about to sleep. Returns false if a doorbell was rung meanwhile.
     pub fn prepare_sleep(&mut self) -> bool {
         self.queue.prepare_sleep()

@@ -148,15 +148,20 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// Returns true if a doorbell may have been rung. Takes no line from the program.
+    pub fn is_rung(&self) -> bool {
+        self.rung != 0
+            || self.named != 0
+            || self.bells.summary.iter().any(|word| word.load(Ordering::Relaxed) != 0)
+    }
+
     /// Sets the flag of a sleeping worker and looks at the doorbells again. Returns whether the worker may sleep; if
     /// not, the flag is reset. A worker that slept calls [`wake`](Self::wake).
     pub fn prepare_sleep(&mut self) -> bool {
         self.bells.sleeping.store(ASLEEP, Ordering::Relaxed);
         // Between the flag and the summary: see the module's documentation.
         fence(Ordering::SeqCst);
-        let rest = self.rung != 0
-            || self.named != 0
-            || self.bells.summary.iter().any(|word| word.load(Ordering::Relaxed) != 0);
+        let rest = self.is_rung();
         if rest {
             self.wake();
         }

@@ -200,6 +200,11 @@ pub enum Opcode {
 }
 
 impl Opcode {
+    /// Returns true for Reads and atomics: a response of the peer completes them, and a fence waits for them.
+    pub fn is_request(self) -> bool {
+        matches!(self, Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd)
+    }
+
     /// All opcodes.
     pub const ALL: [Opcode; 9] = [
         Opcode::Send,

@@ -1,0 +1,214 @@
+//! Commands about programs: registration and removal, and the link between a QP and its stream.
+
+use ddp::StreamId;
+use tcp_lite::endpoint::UlpConfig;
+
+use super::pair::QueuePair;
+use super::{PairRef, Program};
+use crate::api::{
+    CommandError, CompletionQueueConfig, MAX_QUEUE_PAIRS, ProgramConfig, ProgramId,
+    QueuePairConfig, QueuePairId,
+};
+use crate::io::PortIo;
+use crate::worker::flows::conn::{Conn, Stream};
+use crate::worker::{Core, Env};
+
+impl<Io: PortIo> Core<Io> {
+    /// Adds a program.
+    ///
+    /// # Errors
+    /// Its number is in use.
+    pub(in crate::worker) fn add_program(
+        &mut self,
+        config: ProgramConfig,
+    ) -> Result<(), CommandError> {
+        let programs = &mut self.env.programs;
+        if programs.find(config.id).is_some() {
+            return Err(CommandError::Program);
+        }
+        let program = Some(Box::new(Program::new(config)));
+        match programs.programs.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = program,
+            None => programs.programs.push(program),
+        }
+        Ok(())
+    }
+
+    /// Removes a program with its queues. The streams of its QPs are reset.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub(in crate::worker) fn remove_program(&mut self, id: ProgramId) -> Result<(), CommandError> {
+        let place = self.env.programs.find(id).ok_or(CommandError::Program)?;
+        let program = self.env.programs.take(place);
+        for pair in program.into_iter().flat_map(|program| program.pairs).flatten() {
+            self.abandon_pair(&pair);
+        }
+        // The last places are freed, so that a worker without programs has no places.
+        let programs = &mut self.env.programs.programs;
+        while programs.last().is_some_and(Option::is_none) {
+            programs.pop();
+        }
+        self.publish_queue_pairs();
+        Ok(())
+    }
+
+    /// Adds a completion queue.
+    ///
+    /// # Errors
+    /// The program does not exist, or the number is refused.
+    pub(in crate::worker) fn add_completion_queue(
+        &mut self,
+        config: CompletionQueueConfig,
+    ) -> Result<(), CommandError> {
+        let program = self.env.programs.get_mut(config.program).ok_or(CommandError::Program)?;
+        program.completions.add(config)
+    }
+
+    /// Removes a completion queue that no QP uses.
+    ///
+    /// # Errors
+    /// The program or the queue does not exist, or the queue is in use.
+    pub(in crate::worker) fn remove_completion_queue(
+        &mut self,
+        program: ProgramId,
+        number: u32,
+    ) -> Result<(), CommandError> {
+        let program = self.env.programs.get_mut(program).ok_or(CommandError::Program)?;
+        program.completions.remove(number)
+    }
+
+    /// Adds a QP.
+    ///
+    /// # Errors
+    /// The program or a completion queue does not exist, or the number is refused.
+    pub(in crate::worker) fn add_queue_pair(
+        &mut self,
+        config: QueuePairConfig,
+    ) -> Result<(), CommandError> {
+        let number = config.id.number as usize;
+        let program = self.env.programs.get_mut(config.id.program).ok_or(CommandError::Program)?;
+        let is_used = program.pairs.get(number).is_some_and(Option::is_some);
+        if number >= MAX_QUEUE_PAIRS as usize || is_used {
+            return Err(CommandError::QueuePair);
+        }
+        let pair = QueuePair::new(config);
+        program.completions.acquire(pair.completion_queues())?;
+        if program.pairs.len() <= number {
+            program.pairs.resize_with(number + 1, || None);
+        }
+        program.pairs[number] = Some(Box::new(pair));
+        self.publish_queue_pairs();
+        Ok(())
+    }
+
+    /// Removes a QP. Its stream is reset.
+    ///
+    /// # Errors
+    /// The program or the QP does not exist.
+    pub(in crate::worker) fn remove_queue_pair(
+        &mut self,
+        id: QueuePairId,
+    ) -> Result<(), CommandError> {
+        let program = self.env.programs.get_mut(id.program).ok_or(CommandError::Program)?;
+        let place = program.pairs.get_mut(id.number as usize);
+        let pair = place.and_then(Option::take).ok_or(CommandError::QueuePair)?;
+        program.completions.release(pair.completion_queues());
+        self.abandon_pair(&pair);
+        self.publish_queue_pairs();
+        Ok(())
+    }
+
+    /// Links a stream, which begins now, to its QP.
+    ///
+    /// # Errors
+    /// The QP does not exist, has ended, or has a stream.
+    pub(in crate::worker) fn bind_pair(
+        &mut self,
+        id: QueuePairId,
+        stream: StreamId,
+    ) -> Result<(), CommandError> {
+        let found = self.env.programs.find_unconnected(id).ok_or(CommandError::QueuePair)?;
+        let (bound, env) = self.find(stream).ok_or(CommandError::QueuePair)?;
+        bound.conn.transient.pair = Some(found);
+        if let Some((program, number)) = env.programs.pair_mut(found) {
+            if let Some(pair) = program.pair(number) {
+                pair.stream = Some(stream);
+            }
+            program.make_ready(number);
+        }
+        Ok(())
+    }
+
+    /// Configures the ULP of a QP's stream: receives are posted by the program.
+    ///
+    /// # Errors
+    /// The QP does not exist, has ended, or has a stream.
+    pub(in crate::worker) fn configure_pair(
+        &self,
+        id: QueuePairId,
+        ulp: &mut UlpConfig,
+    ) -> Result<(), CommandError> {
+        let programs = &self.env.programs;
+        programs.find_unconnected(id).ok_or(CommandError::QueuePair)?;
+        let place = programs.find(id.program).ok_or(CommandError::Program)?;
+        let program = programs.programs[place].as_ref().ok_or(CommandError::Program)?;
+        let pair = program.pairs.get(id.number as usize).and_then(Option::as_ref);
+        let pair = pair.ok_or(CommandError::QueuePair)?;
+        let UlpConfig::Rdmap(config) = ulp else { return Err(CommandError::QueuePair) };
+        pair.configure(config);
+        Ok(())
+    }
+
+    /// Resets the stream of a removed QP.
+    fn abandon_pair(&mut self, pair: &QueuePair) {
+        let Some((mut stream, env)) = pair.stream.and_then(|stream| self.find(stream)) else {
+            return;
+        };
+        stream.conn.transient.pair = None;
+        env.abort(&mut stream);
+        env.make_ready(&mut stream);
+    }
+
+    fn publish_queue_pairs(&self) {
+        let programs = self.env.programs.programs.iter().flatten();
+        let pairs: usize = programs.map(|p| p.pairs.iter().flatten().count()).sum();
+        self.env.control.counters().programs.queue_pairs.set(pairs as u64);
+    }
+}
+
+impl<Io: PortIo> Env<Io> {
+    /// Notes that a stream is established: its QP may send.
+    pub(in crate::worker) fn start_pair(&mut self, stream: &Stream<'_>) {
+        if let Some((program, number)) =
+            stream.conn.transient.pair.and_then(|pair| self.programs.pair_mut(pair))
+        {
+            program.make_ready(number);
+        }
+    }
+
+    /// Ends the QP of a stream that has ended. All its posts are flushed.
+    pub(in crate::worker) fn end_pair(&mut self, conn: &mut Conn) {
+        let Some(reference) = take_pair(conn) else { return };
+        let Some((program, number)) = self.programs.pair_mut(reference) else { return };
+        let Program { pairs, completions, .. } = program;
+        if let Some(Some(pair)) = pairs.get_mut(number as usize) {
+            pair.end(completions);
+            program.make_ready(number);
+        }
+    }
+
+    /// Separates a stream from its QP, for which another attempt to connect follows.
+    pub(in crate::worker) fn release_pair(&mut self, conn: &mut Conn) {
+        let Some(reference) = take_pair(conn) else { return };
+        if let Some((program, number)) = self.programs.pair_mut(reference)
+            && let Some(pair) = program.pair(number)
+        {
+            pair.stream = None;
+        }
+    }
+}
+
+fn take_pair(conn: &mut Conn) -> Option<PairRef> {
+    conn.transient.get_mut()?.pair.take()
+}

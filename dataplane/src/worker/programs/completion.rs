@@ -1,0 +1,138 @@
+//! The completion queues (CQs) of a program at this worker.
+
+use std::sync::Arc;
+
+use verbs_layout::completion::CompletionError;
+use verbs_layout::work::Completion;
+
+use crate::api::{CommandError, CompletionQueueConfig};
+use crate::memory::CompletionProducer;
+use crate::signal::Signal;
+
+/// Largest number of CQs of a program.
+const MAX_QUEUES: usize = 1 << 14;
+
+#[derive(Default)]
+pub(super) struct CompletionQueues {
+    /// CQs by number.
+    queues: Vec<Option<CompletionQueue>>,
+    /// CQs with completions since the last notifications, without duplicates.
+    dirty: Vec<u32>,
+    /// CQs that have failed since the last [`take_failed`](CompletionQueues::take_failed).
+    failed: Vec<(u32, CompletionError)>,
+}
+
+struct CompletionQueue {
+    queue: CompletionProducer,
+    channel: Option<Arc<Signal>>,
+    dirty: bool,
+    failed: bool,
+    /// Send and receive queues of QPs that use it.
+    users: u32,
+}
+
+impl CompletionQueues {
+    /// Adds a CQ.
+    ///
+    /// # Errors
+    /// Its number is in use or too high.
+    pub(super) fn add(&mut self, config: CompletionQueueConfig) -> Result<(), CommandError> {
+        let CompletionQueueConfig { program: _, number, queue, channel } = config;
+        let at = number as usize;
+        if at >= MAX_QUEUES || self.queues.get(at).is_some_and(Option::is_some) {
+            return Err(CommandError::CompletionQueue);
+        }
+        if self.queues.len() <= at {
+            self.queues.resize_with(at + 1, || None);
+        }
+        let (dirty, failed, users) = (false, false, 0);
+        self.queues[at] = Some(CompletionQueue { queue, channel, dirty, failed, users });
+        Ok(())
+    }
+
+    /// Removes a CQ that no QP uses.
+    ///
+    /// # Errors
+    /// It does not exist or is in use.
+    pub(super) fn remove(&mut self, number: u32) -> Result<(), CommandError> {
+        match self.queues.get_mut(number as usize) {
+            Some(place) if place.as_ref().is_some_and(|queue| queue.users == 0) => {
+                *place = None;
+                Ok(())
+            }
+            _ => Err(CommandError::CompletionQueue),
+        }
+    }
+
+    /// Counts a user of both CQs.
+    ///
+    /// # Errors
+    /// One of them does not exist or has failed; nothing is counted.
+    pub(super) fn acquire(&mut self, numbers: [u32; 2]) -> Result<(), CommandError> {
+        let exists = |number: &u32| {
+            let queue = self.queues.get(*number as usize).and_then(Option::as_ref);
+            queue.is_some_and(|queue| !queue.failed)
+        };
+        if !numbers.iter().all(exists) {
+            return Err(CommandError::CompletionQueue);
+        }
+        for number in numbers {
+            if let Some(queue) = self.get(number) {
+                queue.users += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a user of both CQs.
+    pub(super) fn release(&mut self, numbers: [u32; 2]) {
+        for number in numbers {
+            if let Some(queue) = self.get(number) {
+                queue.users -= 1;
+            }
+        }
+    }
+
+    /// Writes a completion. A CQ that cannot take it fails, and takes no other.
+    pub(super) fn push(&mut self, number: u32, completion: &Completion) {
+        let Some(Some(queue)) = self.queues.get_mut(number as usize) else { return };
+        if queue.failed {
+            return;
+        }
+        if let Err(error) = queue.queue.push(completion) {
+            queue.failed = true;
+            self.failed.push((number, error));
+        }
+        if !queue.dirty {
+            queue.dirty = true;
+            self.dirty.push(number);
+        }
+    }
+
+    /// Sends the requested notifications.
+    pub(super) fn notify(&mut self) {
+        for number in self.dirty.drain(..) {
+            let Some(Some(queue)) = self.queues.get_mut(number as usize) else { continue };
+            queue.dirty = false;
+            if let Some(channel) = &queue.channel
+                && queue.queue.must_signal()
+            {
+                channel.notify();
+            }
+        }
+    }
+
+    /// Returns true if a CQ has failed and its QPs have not yet.
+    pub(super) fn have_failed(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
+    /// Returns the CQs that have failed since the last call.
+    pub(super) fn take_failed(&mut self) -> Vec<(u32, CompletionError)> {
+        std::mem::take(&mut self.failed)
+    }
+
+    fn get(&mut self, number: u32) -> Option<&mut CompletionQueue> {
+        self.queues.get_mut(number as usize)?.as_mut()
+    }
+}

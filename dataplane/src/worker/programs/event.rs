@@ -1,0 +1,113 @@
+//! Events of a QP's stream: completions of its posts. All other events are for the control thread.
+
+use ddp::rdmap::{self, Event, Outcome, Terminate};
+use ddp::{ErrorCode, Poster};
+use verbs_layout::work::{Carried, Status};
+
+use super::Program;
+use crate::io::PortIo;
+use crate::worker::Env;
+use crate::worker::flows::conn::Stream;
+
+impl<Io: PortIo> Env<Io> {
+    /// Handles an event of a QP's stream. Returns the event if the control thread must receive it, too.
+    pub(in crate::worker) fn handle_pair_event(
+        &mut self,
+        stream: &Stream<'_>,
+        event: Event,
+    ) -> Option<Event> {
+        let reference = stream.conn.transient.pair;
+        let Some((program, number)) = reference.and_then(|pair| self.programs.pair_mut(pair)) else {
+            // The QP was removed: its stream ends.
+            return is_for_control_thread(&event).then_some(event);
+        };
+        let Program { pairs, completions, .. } = program;
+        let Some(Some(pair)) = pairs.get_mut(number as usize) else { return None };
+        let counters = &self.control.counters().programs;
+        match event {
+            Event::Completed { cookie, outcome } => {
+                if let Poster::User(_) = cookie.poster() {
+                    let original = match outcome {
+                        Outcome::Atomic { original } => Some(original),
+                        Outcome::Sent | Outcome::Written | Outcome::Read { .. } => None,
+                    };
+                    counters.sends_completed.add(1);
+                    pair.finish_send(Some(original), completions);
+                }
+            }
+            Event::Flushed { cookie } => {
+                if let Poster::User(_) = cookie.poster() {
+                    pair.finish_send(None, completions);
+                }
+            }
+            Event::ReceivedInto { len, solicited, invalidated, .. } => {
+                let carried = invalidated.map_or(Carried::Nothing, |s| Carried::Invalidated(s.0));
+                counters.receives_completed.add(1);
+                pair.fill_receive(len, solicited, carried, completions);
+            }
+            Event::ImmediateInto { data, solicited, .. } => {
+                counters.receives_completed.add(1);
+                pair.fill_receive(0, solicited, Carried::Immediate(data), completions);
+            }
+            Event::ReceiveFlushed { .. } => pair.flush_receive(completions),
+            Event::Error(error) => {
+                pair.refused_receive = refused_receive(&error);
+                return Some(Event::Error(error));
+            }
+            Event::Terminated { by_peer, terminate } => {
+                if by_peer {
+                    pair.refused_request = refused_request(&terminate);
+                }
+                return Some(Event::Terminated { by_peer, terminate });
+            }
+            event => return is_for_control_thread(&event).then_some(event),
+        }
+        // A fence may have ended, a queue has room, or a CQ has failed.
+        program.make_ready(number);
+        None
+    }
+}
+
+/// Returns the status of the receive whose message was refused as longer than the receive; `None` for other errors.
+fn refused_receive(error: &rdmap::Error) -> Option<Status> {
+    match error {
+        rdmap::Error::Ddp(error)
+            if matches!(error.code, ErrorCode::MessageTooLong | ErrorCode::InvalidMo) =>
+        {
+            Some(Status::LocalLength)
+        }
+        _ => None,
+    }
+}
+
+/// Returns the status of the Read that the peer's Terminate quotes (RFC 5040 §4.8); `None` if it quotes none.
+fn refused_request(terminate: &Terminate) -> Option<Status> {
+    terminate.read_request.as_ref()?;
+    match terminate.numbers().error_type {
+        // 1: remote protection.
+        1 => Some(Status::RemoteAccess),
+        _ => Some(Status::RemoteOperation),
+    }
+}
+
+/// Returns true for events about the stream's state. The others are about messages.
+fn is_for_control_thread(event: &Event) -> bool {
+    match event {
+        Event::Error(_)
+        | Event::Terminated { .. }
+        | Event::PeerClosed { .. }
+        | Event::Failed(_)
+        | Event::ReadHeld
+        | Event::ReadyToReceive => true,
+        Event::Received { .. }
+        | Event::Immediate { .. }
+        | Event::ReceivedInto { .. }
+        | Event::ImmediateInto { .. }
+        | Event::ReceiveFlushed { .. }
+        | Event::WriteDelivered { .. }
+        | Event::ReadServed { .. }
+        | Event::AtomicServed { .. }
+        | Event::Completed { .. }
+        | Event::Flushed { .. } => false,
+    }
+}

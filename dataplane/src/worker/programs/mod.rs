@@ -1,0 +1,132 @@
+//! Local programs of a worker: takes the descriptors that programs post, performs them on the streams of their queue pairs
+//! (QPs), and writes completions.
+//!
+//! ```text
+//!   SQ, RQ --> doorbells, ready QPs --> checks of SGEs --> RDMAP of the stream --> events --> CQ, notification
+//!             (`serve`)                (`request`)                              (`event`)    (`completion`)
+//! ```
+//!
+//! A program is trusted with nothing but its own memory and QPs. A descriptor is copied once and checked after that. A
+//! ring that breaks its rules, an invalid descriptor or an SGE outside the program's memory ends that QP; a full CQ ends
+//! the QPs that use it. The worker never waits for a program, and serves each within a budget per turn.
+//!
+//! Posts complete in order: each event of the stream is about the oldest post of its queue. After the end of the stream
+//! all other posts are flushed, and so are posts that follow.
+
+mod command;
+mod completion;
+mod event;
+mod pair;
+mod request;
+mod serve;
+mod sleep;
+
+use std::collections::VecDeque;
+
+use self::completion::CompletionQueues;
+use self::pair::QueuePair;
+use crate::api::{ProgramConfig, ProgramId, QueuePairId};
+use crate::memory::DoorbellScanner;
+use crate::signal::Signal;
+
+/// The programs of a worker.
+#[derive(Default)]
+pub(in crate::worker) struct Programs {
+    /// `None`: a free place, or a program that is being served.
+    programs: Vec<Option<Box<Program>>>,
+}
+
+/// A program and its queues.
+struct Program {
+    id: ProgramId,
+    doorbells: DoorbellScanner,
+    wake: Signal,
+    /// False once the program has closed its end of `wake`, which would end each sleep at once.
+    can_wake: bool,
+    /// Maximum number of doorbells and descriptors per turn.
+    budget: u32,
+    /// QPs by number.
+    pairs: Vec<Option<Box<QueuePair>>>,
+    completions: CompletionQueues,
+    /// Numbers of QPs that may have descriptors to take, without duplicates ([`QueuePair::queued`]).
+    ready: VecDeque<u32>,
+}
+
+/// Reference of a stream to its QP. It is valid while the stream has it: whoever removes the QP clears it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::worker) struct PairRef {
+    /// Index of the program in [`Programs`].
+    place: u32,
+    /// Number of the QP.
+    number: u32,
+}
+
+impl Programs {
+    /// Returns true if there are no programs and no free places.
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.programs.is_empty()
+    }
+
+    /// Takes the program at a place to be served. [`restore`](Self::restore) puts it back.
+    fn take(&mut self, place: usize) -> Option<Box<Program>> {
+        self.programs[place].take()
+    }
+
+    fn restore(&mut self, place: usize, program: Box<Program>) {
+        self.programs[place] = Some(program);
+    }
+
+    /// Returns the place of a program.
+    fn find(&self, id: ProgramId) -> Option<usize> {
+        self.programs.iter().position(|program| program.as_ref().is_some_and(|p| p.id == id))
+    }
+
+    fn get_mut(&mut self, id: ProgramId) -> Option<&mut Program> {
+        let place = self.find(id)?;
+        self.programs[place].as_deref_mut()
+    }
+
+    /// Returns the program and the QP of a stream.
+    fn pair_mut(&mut self, pair: PairRef) -> Option<(&mut Program, u32)> {
+        let program = self.programs.get_mut(pair.place as usize)?.as_deref_mut()?;
+        Some((program, pair.number))
+    }
+
+    /// Returns the reference to a QP without a stream.
+    pub(in crate::worker) fn find_unconnected(&self, id: QueuePairId) -> Option<PairRef> {
+        let place = self.find(id.program)?;
+        let pair = self.programs[place].as_ref()?.pairs.get(id.number as usize)?.as_deref()?;
+        pair.is_unconnected().then_some(PairRef { place: place as u32, number: id.number })
+    }
+}
+
+impl Program {
+    fn new(config: ProgramConfig) -> Program {
+        let ProgramConfig { id, doorbells, wake, budget } = config;
+        Program {
+            id,
+            doorbells,
+            wake,
+            can_wake: true,
+            budget: budget.max(1),
+            pairs: Vec::new(),
+            completions: CompletionQueues::default(),
+            ready: VecDeque::new(),
+        }
+    }
+
+    fn pair(&mut self, number: u32) -> Option<&mut QueuePair> {
+        self.pairs.get_mut(number as usize)?.as_deref_mut()
+    }
+
+    /// Queues a QP to be served.
+    fn make_ready(&mut self, number: u32) {
+        if let Some(Some(pair)) = self.pairs.get_mut(number as usize)
+            && !pair.queued
+        {
+            pair.queued = true;
+            self.ready.push_back(number);
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! A queue pair (QP): its rings, its posts that are not complete, and their completions in order.
+//!
+//! ```text
+//!   SQ ring ..|  waiting  |  posted: oldest ......... newest  |  completed
+//!              (fence)        each event completes the oldest     in the CQ
+//!   RQ ring ..............|  posted: oldest ......... newest  |  completed
+//! ```
+//!
+//! An ended QP performs nothing. Once all its posts are complete, it takes descriptors only to complete them as flushed.
+
+use std::collections::VecDeque;
+
+use ddp::{PdId, RegionMemory, StreamId};
+use verbs_layout::Units;
+use verbs_layout::ring::RingError;
+use verbs_layout::work::{Carried, Completed, Completion, Opcode, SendWork, Status};
+
+use super::completion::CompletionQueues;
+use crate::api::{QueuePairConfig, QueuePairId};
+use crate::memory::{Memory, RingConsumer};
+
+pub(super) struct QueuePair {
+    pub(super) id: QueuePairId,
+    pub(super) pd: PdId,
+    pub(super) copy_sources: bool,
+    /// The stream, from the bind until its end.
+    pub(super) stream: Option<StreamId>,
+    /// True once the stream has ended or failed, or the program broke a rule.
+    pub(super) ended: bool,
+    /// True while the QP is in the program's ready queue.
+    pub(super) queued: bool,
+    pub(super) sends: SendQueue,
+    pub(super) receives: ReceiveQueue,
+    /// Status of the oldest Read or atomic if it is flushed: the peer's Terminate is about it.
+    pub(super) refused_request: Option<Status>,
+    /// Status of the oldest receive if it is flushed: the error is about its message.
+    pub(super) refused_receive: Option<Status>,
+}
+
+pub(super) struct SendQueue {
+    pub(super) ring: Ring,
+    pub(super) max: usize,
+    /// A request with a fence that waits for `requests` to be 0.
+    pub(super) waiting: Option<SendWork>,
+    /// Posted operations, oldest first.
+    posted: VecDeque<PostedSend>,
+    /// Reads and atomics among them.
+    requests: u32,
+    completions: u32,
+}
+
+pub(super) struct ReceiveQueue {
+    pub(super) ring: Ring,
+    pub(super) max: usize,
+    /// Posted receives, oldest first.
+    posted: VecDeque<PostedReceive>,
+    completions: u32,
+}
+
+/// A ring of the program, until it breaks its rules.
+pub(super) struct Ring {
+    ring: RingConsumer,
+    broken: bool,
+}
+
+impl Ring {
+    fn new(ring: RingConsumer) -> Ring {
+        Ring { ring, broken: false }
+    }
+
+    /// Copies the next descriptor.
+    pub(super) fn pop(&mut self) -> Result<Option<Units>, RingError> {
+        let popped = self.ring.pop();
+        self.broken |= popped.is_err();
+        popped
+    }
+
+    /// Copies the next descriptor; `None` also from a ring that has broken its rules.
+    pub(super) fn pop_unless_broken(&mut self) -> Option<Units> {
+        if self.broken { None } else { self.pop().unwrap_or(None) }
+    }
+
+    /// Returns all copied units to the program.
+    pub(super) fn release(&mut self) {
+        self.ring.release();
+    }
+}
+
+/// A posted operation.
+pub(super) struct PostedSend {
+    pub(super) wr_id: u64,
+    pub(super) opcode: Opcode,
+    pub(super) signalled: bool,
+    /// Operations of RDMAP without event. 0: the post failed with `status`.
+    pub(super) parts: u8,
+    /// Status of the completion, as known so far.
+    pub(super) status: Status,
+    /// Bytes reported in the completion.
+    pub(super) byte_len: u32,
+    /// Destination of an atomic's result.
+    pub(super) result: Option<(Memory, u64)>,
+}
+
+/// A posted receive.
+struct PostedReceive {
+    wr_id: u64,
+    /// Status of a receive that was not given to the stream.
+    failed: Option<Status>,
+}
+
+impl QueuePair {
+    pub(super) fn new(config: QueuePairConfig) -> QueuePair {
+        let QueuePairConfig {
+            id,
+            pd,
+            sends,
+            max_sends,
+            receives,
+            max_receives,
+            send_completions,
+            receive_completions,
+            copy_sources,
+        } = config;
+        QueuePair {
+            id,
+            pd,
+            copy_sources,
+            stream: None,
+            ended: false,
+            queued: false,
+            sends: SendQueue {
+                ring: Ring::new(sends),
+                max: max_sends.max(1) as usize,
+                waiting: None,
+                posted: VecDeque::new(),
+                requests: 0,
+                completions: send_completions,
+            },
+            receives: ReceiveQueue {
+                ring: Ring::new(receives),
+                max: max_receives.max(1) as usize,
+                posted: VecDeque::new(),
+                completions: receive_completions,
+            },
+            refused_request: None,
+            refused_receive: None,
+        }
+    }
+
+    /// Returns true if a connection may begin.
+    pub(super) fn is_unconnected(&self) -> bool {
+        self.stream.is_none() && !self.ended
+    }
+
+    /// Returns the numbers of both CQs.
+    pub(super) fn completion_queues(&self) -> [u32; 2] {
+        [self.sends.completions, self.receives.completions]
+    }
+
+    /// Completes the oldest posted operation by one event of RDMAP: `Some` with the original value of an atomic, if it
+    /// was performed, and `None` if it was flushed.
+    pub(super) fn finish_send(
+        &mut self,
+        performed: Option<Option<u64>>,
+        completions: &mut CompletionQueues,
+    ) {
+        let Some(oldest) = self.sends.posted.front_mut() else { return };
+        oldest.parts = oldest.parts.saturating_sub(1);
+        match performed {
+            Some(original) => {
+                if let (Some(original), Some((memory, offset))) = (original, &oldest.result) {
+                    memory.write(*offset, &original.to_ne_bytes());
+                }
+            }
+            None if oldest.status == Status::Success => {
+                let refused = oldest.opcode.is_request().then(|| self.refused_request.take());
+                oldest.status = refused.flatten().unwrap_or(Status::Flushed);
+            }
+            None => {}
+        }
+        self.complete_sends(completions);
+    }
+
+    /// Adds an operation whose parts were posted, or which failed.
+    pub(super) fn push_send(&mut self, posted: PostedSend, completions: &mut CompletionQueues) {
+        self.sends.requests += u32::from(posted.opcode.is_request());
+        self.sends.posted.push_back(posted);
+        self.complete_sends(completions);
+    }
+
+    /// Completes the oldest operations that have no part without event.
+    fn complete_sends(&mut self, completions: &mut CompletionQueues) {
+        while self.sends.posted.front().is_some_and(|oldest| oldest.parts == 0) {
+            let Some(oldest) = self.sends.posted.pop_front() else { return };
+            self.sends.requests -= u32::from(oldest.opcode.is_request());
+            if oldest.signalled || oldest.status != Status::Success {
+                let completion = Completion {
+                    wr_id: oldest.wr_id,
+                    status: oldest.status,
+                    completed: Completed::Sent(oldest.opcode),
+                    byte_len: oldest.byte_len,
+                    qp_number: self.id.number,
+                };
+                completions.push(self.sends.completions, &completion);
+            }
+        }
+    }
+
+    /// Adds a receive, which was given to the stream unless it `failed`.
+    pub(super) fn push_receive(
+        &mut self,
+        wr_id: u64,
+        failed: Option<Status>,
+        completions: &mut CompletionQueues,
+    ) {
+        self.receives.posted.push_back(PostedReceive { wr_id, failed });
+        self.complete_failed_receives(completions);
+    }
+
+    /// Completes the oldest receive by a message: its bytes, and what it carried.
+    pub(super) fn fill_receive(
+        &mut self,
+        byte_len: u32,
+        solicited: bool,
+        carried: Carried,
+        completions: &mut CompletionQueues,
+    ) {
+        let status = (Status::Success, Completed::Received { solicited, carried });
+        self.complete_receive(status, byte_len, completions);
+        self.complete_failed_receives(completions);
+    }
+
+    /// Completes the oldest receive, which the stream has flushed.
+    pub(super) fn flush_receive(&mut self, completions: &mut CompletionQueues) {
+        let status = self.refused_receive.take().unwrap_or(Status::Flushed);
+        self.complete_receive((status, NOTHING_RECEIVED), 0, completions);
+        self.complete_failed_receives(completions);
+    }
+
+    fn complete_failed_receives(&mut self, completions: &mut CompletionQueues) {
+        while let Some(&PostedReceive { failed: Some(status), .. }) = self.receives.posted.front()
+        {
+            self.complete_receive((status, NOTHING_RECEIVED), 0, completions);
+        }
+    }
+
+    fn complete_receive(
+        &mut self,
+        (status, completed): (Status, Completed),
+        byte_len: u32,
+        completions: &mut CompletionQueues,
+    ) {
+        let Some(PostedReceive { wr_id, .. }) = self.receives.posted.pop_front() else { return };
+        let qp_number = self.id.number;
+        let completion = Completion { wr_id, status, completed, byte_len, qp_number };
+        completions.push(self.receives.completions, &completion);
+    }
+
+    /// Ends the QP after the end of its stream, whose events have completed its posts; others are flushed here.
+    pub(super) fn end(&mut self, completions: &mut CompletionQueues) {
+        self.stream = None;
+        self.ended = true;
+        for posted in &mut self.sends.posted {
+            if posted.parts > 0 {
+                (posted.parts, posted.status) = (0, Status::Flushed);
+            }
+        }
+        self.complete_sends(completions);
+        while !self.receives.posted.is_empty() {
+            self.flush_receive(completions);
+        }
+    }
+}
+
+/// The completed request of a receive without message.
+const NOTHING_RECEIVED: Completed =
+    Completed::Received { solicited: false, carried: Carried::Nothing };
+
+impl SendQueue {
+    /// Returns true if a further operation may be posted.
+    pub(super) fn has_room(&self) -> bool {
+        self.posted.len() < self.max
+    }
+
+    /// Returns true if a Read or atomic is incomplete, for which a fence waits.
+    pub(super) fn has_requests(&self) -> bool {
+        self.requests > 0
+    }
+}
+
+impl ReceiveQueue {
+    /// Returns true if a further receive may be posted.
+    pub(super) fn has_room(&self) -> bool {
+        self.posted.len() < self.max
+    }
+}
+
+impl PostedSend {
+    /// Returns the record of a request that was not performed.
+    pub(super) fn failed(work: &SendWork, status: Status) -> PostedSend {
+        PostedSend {
+            wr_id: work.wr_id,
+            opcode: work.operation.opcode(),
+            signalled: true,
+            parts: 0,
+            status,
+            byte_len: 0,
+            result: None,
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Descriptors of a program become operations of RDMAP: each SGE is checked against the worker's table of STags.
+
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use ddp::rdmap::{AtomicOp, WorkRequest};
+use ddp::{Cookie, PdId, RegionMemory, Source, Span, SpanList, Stag, StreamId, TaggedOffset};
+use verbs_layout::work::{
+    AtomicResult, MAX_SGES, Operation, Payload, Remote, SendWork, Sge, SgeList, Status,
+};
+
+use super::pair::PostedSend;
+use crate::memory::Memory;
+use crate::worker::flows::tables::Tables;
+
+/// Cookie of all operations: their order tells them apart.
+const COOKIE: Cookie = Cookie::user(0);
+
+/// The operations of one descriptor. A Read has one for each SGE, because a Read Request names one sink (RFC 5040 §4.4).
+pub(super) type Requests = ArrayVec<WorkRequest<Memory>, MAX_SGES>;
+
+/// Access of a QP to the regions of its domain.
+#[derive(Clone, Copy)]
+pub(super) struct Regions<'a> {
+    pub(super) tables: &'a Tables,
+    pub(super) pd: PdId,
+    pub(super) stream: StreamId,
+}
+
+impl Regions<'_> {
+    /// Returns the operations of a request, and its record.
+    ///
+    /// # Errors
+    /// Status of the request's completion.
+    pub(super) fn translate(&self, work: &SendWork) -> Result<(Requests, PostedSend), Status> {
+        let mut posted = PostedSend {
+            signalled: work.signalled,
+            ..PostedSend::failed(work, Status::Success)
+        };
+        let mut requests = Requests::new();
+        match &work.operation {
+            Operation::Send { payload, solicited } => {
+                let (source, solicited) = (self.source(payload)?, *solicited);
+                requests.push(WorkRequest::Send {
+                    source,
+                    solicited,
+                    invalidate: None,
+                    cookie: COOKIE,
+                });
+            }
+            Operation::SendInvalidate { payload, solicited, stag } => {
+                let (source, solicited) = (self.source(payload)?, *solicited);
+                let invalidate = Some(Stag(*stag));
+                requests.push(WorkRequest::Send { source, solicited, invalidate, cookie: COOKIE });
+            }
+            Operation::Write { remote, payload } => {
+                let source = self.source(payload)?;
+                let (stag, to) = target(remote);
+                requests.push(WorkRequest::Write { stag, to, source, cookie: COOKIE });
+            }
+            Operation::Read { remote, sinks } => {
+                posted.byte_len = sinks.total_len();
+                requests = self.reads(remote, sinks)?;
+            }
+            Operation::CompareSwap { remote, compare, swap, result } => {
+                let op = AtomicOp::compare_swap(*compare, *swap);
+                requests.push(self.atomic(op, remote, result, &mut posted)?);
+            }
+            Operation::FetchAdd { remote, add, result } => {
+                let op = AtomicOp::fetch_add(*add);
+                requests.push(self.atomic(op, remote, result, &mut posted)?);
+            }
+            Operation::Immediate { data, solicited } => {
+                let (data, solicited) = (*data, *solicited);
+                requests.push(WorkRequest::Immediate { data, solicited, cookie: COOKIE });
+            }
+            // Memory windows are not supported, and only windows can be invalidated.
+            Operation::LocalInvalidate { .. } | Operation::BindWindow(_) => {
+                return Err(Status::LocalQpOperation);
+            }
+        }
+        posted.parts = requests.len() as u8;
+        Ok((requests, posted))
+    }
+
+    /// Returns the memory of a receive.
+    ///
+    /// # Errors
+    /// Status of the receive's completion.
+    pub(super) fn sink(&self, buffers: &SgeList) -> Result<SpanList<Memory>, Status> {
+        let mut spans = ArrayVec::<_, MAX_SGES>::new();
+        for sge in buffers.sges() {
+            if sge.len > 0 {
+                spans.push(self.span(sge, true)?);
+            }
+        }
+        // The layout bounds number and sum.
+        SpanList::new(spans).map_err(|_| Status::LocalLength)
+    }
+
+    fn source(&self, payload: &Payload) -> Result<Source<Memory>, Status> {
+        let list = match payload {
+            Payload::Inline(inline) => return Ok(Source::Bytes(Arc::from(inline.bytes()))),
+            Payload::Gather(list) => list,
+        };
+        let mut sges = list.sges().iter().filter(|sge| sge.len > 0);
+        let Some(first) = sges.next() else { return Ok(Source::Bytes(Arc::default())) };
+        let first = self.span(first, false)?;
+        let Some(second) = sges.next() else {
+            let Span { memory, offset, len } = first;
+            return Ok(Source::Region { memory, offset, len });
+        };
+        let mut spans = ArrayVec::<_, MAX_SGES>::new();
+        spans.push(first);
+        spans.push(self.span(second, false)?);
+        for sge in sges {
+            spans.push(self.span(sge, false)?);
+        }
+        let spans = SpanList::new(spans).map_err(|_| Status::LocalLength)?;
+        Ok(Source::Gather(Box::new(spans)))
+    }
+
+    /// Returns one Read for each SGE. A Read of no bytes names no sink (RFC 5040 §5.2.1).
+    fn reads(&self, remote: &Remote, sinks: &SgeList) -> Result<Requests, Status> {
+        let (source_stag, mut source_to) = target(remote);
+        let mut reads = Requests::new();
+        for sge in sinks.sges().iter().filter(|sge| sge.len > 0) {
+            self.span(sge, true)?;
+            reads.push(WorkRequest::Read {
+                sink_stag: Stag(sge.lkey),
+                sink_to: TaggedOffset(sge.address),
+                source_stag,
+                source_to,
+                len: sge.len,
+                cookie: COOKIE,
+            });
+            source_to = TaggedOffset(source_to.0.wrapping_add(sge.len.into()));
+        }
+        if reads.is_empty() {
+            let (sink_stag, sink_to) = (Stag(0), TaggedOffset(0));
+            let (len, cookie) = (0, COOKIE);
+            reads.push(WorkRequest::Read {
+                sink_stag,
+                sink_to,
+                source_stag,
+                source_to,
+                len,
+                cookie,
+            });
+        }
+        Ok(reads)
+    }
+
+    fn atomic(
+        &self,
+        op: AtomicOp,
+        remote: &Remote,
+        &AtomicResult { address, lkey }: &AtomicResult,
+        posted: &mut PostedSend,
+    ) -> Result<WorkRequest<Memory>, Status> {
+        let Span { memory, offset, .. } = self.span(&Sge { address, len: 8, lkey }, true)?;
+        (posted.result, posted.byte_len) = (Some((memory, offset)), 8);
+        let (stag, to) = target(remote);
+        Ok(WorkRequest::Atomic { op, stag, to, cookie: COOKIE })
+    }
+
+    /// Returns the memory of an SGE, if all its bytes are within a region that the QP may use. With `writable`, the
+    /// appliance may also write to it.
+    fn span(&self, sge: &Sge, writable: bool) -> Result<Span<Memory>, Status> {
+        let entry = self.tables.stag(Stag(sge.lkey)).ok_or(Status::LocalProtection)?;
+        let is_own = entry.pd == self.pd && entry.stream.is_none_or(|only| only == self.stream);
+        let at = sge.address.checked_sub(entry.base_to.0);
+        let at = at.filter(|at| at.checked_add(sge.len.into()).is_some_and(|end| end <= entry.len));
+        let allowed = is_own && (!writable || entry.memory.is_writable());
+        let at = at.filter(|_| allowed).ok_or(Status::LocalProtection)?;
+        Ok(Span { memory: entry.memory.clone(), offset: entry.memory_offset + at, len: sge.len })
+    }
+}
+
+/// Returns the STag and the TO of the peer's memory.
+fn target(remote: &Remote) -> (Stag, TaggedOffset) {
+    (Stag(remote.stag), TaggedOffset(remote.to))
+}

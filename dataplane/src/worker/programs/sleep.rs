@@ -1,0 +1,49 @@
+//! Doorbells while the worker sleeps, and notifications of completions.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::Programs;
+
+impl Programs {
+    /// Sends the notifications of completions that programs have requested.
+    #[inline]
+    pub(in crate::worker) fn notify(&mut self) {
+        for program in self.programs.iter_mut().flatten() {
+            program.completions.notify();
+        }
+    }
+
+    /// Returns true if there are descriptors to take.
+    #[inline]
+    pub(in crate::worker) fn have_work(&self) -> bool {
+        self.programs.iter().flatten().any(|program| {
+            !program.ready.is_empty()
+                || program.completions.have_failed()
+                || program.doorbells.is_rung()
+        })
+    }
+
+    /// Prepares a sleep: from now on, programs wake the worker. Returns false if there are descriptors to take.
+    pub(in crate::worker) fn arm(&mut self) -> bool {
+        let mut may_sleep = true;
+        for program in self.programs.iter_mut().flatten() {
+            may_sleep &= program.ready.is_empty() && !program.completions.have_failed();
+            may_sleep &= program.doorbells.prepare_sleep();
+        }
+        may_sleep
+    }
+
+    /// Ends a sleep: programs do not wake the worker any more.
+    pub(in crate::worker) fn disarm(&mut self) {
+        for program in self.programs.iter_mut().flatten() {
+            program.doorbells.wake();
+            program.can_wake &= program.wake.drain();
+        }
+    }
+
+    /// Returns the descriptors that end a sleep.
+    pub(in crate::worker) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let programs = self.programs.iter().flatten();
+        programs.filter(|program| program.can_wake).map(|program| program.wake.as_fd())
+    }
+}

@@ -156,7 +156,7 @@ mod tests {
 
     /// The hash of a device rule over destination address and ports (RTE_ETH_RSS_L3_DST_ONLY) equals the hash with a
     /// zero source address, with which software finds an association's owner. All 16-bit words of the key are equal, so
-    /// the order of the fields in the device's input does not matter.
+    /// the positions of the fields in the device's input do not matter.
     #[test]
     fn destination_only_hash_selects_association_owner() {
         let workers: Vec<_> = (0..128).map(WorkerId).collect();

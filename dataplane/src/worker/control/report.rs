@@ -260,7 +260,7 @@ impl<Io: PortIo> Env<Io> {
         self.continue_load(stream, now);
     }
 
-    /// Handles the end of a post with this cookie that was not sent completely.
+    /// Handles the flush of a post with this cookie: its message was not sent, or not completely.
     pub(in crate::worker) fn handle_flushed(
         &mut self,
         stream: &mut Stream<'_>,
@@ -300,8 +300,8 @@ impl<Io: PortIo> Env<Io> {
     }
 
     /// Returns a second attempt with MPA revision 1, within the remaining time. The first attempt, with revision 2,
-    /// must have failed because the peer closed the connection or does not support that revision. Returns `None` for
-    /// other reasons, or if no retry is allowed.
+    /// must have failed because the peer closed or reset the connection, or does not support that revision. Returns
+    /// `None` for other reasons, or if no retry is allowed.
     fn take_rev1_retry(
         &mut self,
         conn: &mut Conn,
@@ -395,8 +395,8 @@ impl<Io: PortIo> Env<Io> {
         detail: &dyn core::fmt::Display,
     ) {
         let Some((listener, progress)) = conn.accepted.get() else { return };
-        // The segment that completes the TCP handshake may already contain the MPA request. If MPA refuses the request,
-        // the stream's address still counts as unproven.
+        // The segment that completes the TCP handshake may already contain an MPA request that MPA refuses. The stream
+        // then still counts as unproven, although its source address is not forged.
         let proven = progress == AcceptProgress::Starting || failure.is_mpa_startup();
         if conn.stage != Stage::Starting || !proven {
             return;

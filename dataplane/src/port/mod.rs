@@ -158,7 +158,7 @@ pub struct PortInfo {
 #[derive(Clone, Debug)]
 pub struct PortFactory {
     eal: Eal,
-    /// Open ends of ring pairs whose other end is not open yet, by link name.
+    /// Second ends of ring pairs, by link name, until a port opens them. The first end of each pair is already open.
     unjoined: Arc<Mutex<HashMap<String, UnjoinedEnd>>>,
     /// Sockets of memif servers in this process.
     memif_sockets: Arc<Mutex<BTreeSet<PathBuf>>>,

@@ -390,7 +390,7 @@ enum SealOutcome {
     Clear,
     /// The frame is neither an IP packet nor of a protocol that is exempt from policies.
     Unclassified,
-    /// The frame has been sealed.
+    /// The frame was sealed under this protection.
     Sealed(Protection),
     /// The policy's protection has no SA yet.
     Wait(Protection),

@@ -60,7 +60,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Handles the end of a stream over TCP.
+    /// Keeps an ended stream over TCP in TIME-WAIT, or opens it again.
     #[cold]
     pub(in crate::worker) fn handle_stream_end(
         &mut self,

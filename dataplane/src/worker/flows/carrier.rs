@@ -126,7 +126,8 @@ pub(in crate::worker) struct TransmitContext<'a, Io: PortIo> {
 pub(in crate::worker) struct TransmitOutcome {
     /// True if at least one packet was sent.
     pub(in crate::worker) has_sent: bool,
-    /// Why a further packet was refused; the endpoint may then have more to send.
+    /// Reason why a further packet was refused; the endpoint may then have more to send. `None` if no packet was
+    /// refused.
     pub(in crate::worker) refusal: Option<Refusal>,
 }
 

@@ -158,7 +158,7 @@ impl<Io: PortIo> Core<Io> {
             && !self.env.is_our_port(transport, interface, arrival.flow.local)
     }
 
-    /// Returns who processes a demultiplexed packet other than TCP and SCTP.
+    /// Returns the recipient of a demultiplexed packet other than TCP and SCTP.
     pub(in crate::worker) fn recipient(&self, found: &demux::Packet, frame: &[u8]) -> Recipient {
         if !self.env.host.is_shared(found.interface) {
             return Recipient::Worker;

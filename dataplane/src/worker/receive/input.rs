@@ -272,7 +272,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Returns true if the frame parses and is not TCP. The device's checksum flag applies to TCP only and is ignored.
+    /// Returns true if the frame parses and is not TCP. A bad checksum that the device reports for such a frame is not
+    /// one of TCP, and is ignored here.
     #[cold]
     #[inline(never)]
     fn is_not_tcp(&self, port: usize, frame: &[u8]) -> bool {

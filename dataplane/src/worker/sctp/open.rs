@@ -347,7 +347,6 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Aborts all associations.
     pub(in crate::worker) fn abort_associations(&mut self) {
         for at in self.associations.slots() {
             self.abort_association(at);
@@ -363,7 +362,6 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Removes all associations.
     pub(in crate::worker) fn remove_associations(&mut self) {
         for at in self.associations.slots() {
             self.remove_association(at);

@@ -181,8 +181,8 @@ pub struct Port {
     shared: Vec<Arc<SharedQueueState>>,
     ring: Option<RingSide>,
     binding: Binding,
-    /// True if the port claims its Linux interface for exclusive use. A port that is bound to the interface again then
-    /// renews the claim.
+    /// True if the port claims its Linux interface for exclusive use. The port renews the claim when it is bound to the
+    /// interface again.
     has_claim: bool,
     /// The present claim. `None` if the port claims no interface, or if a renewal has failed.
     claim: Mutex<Option<Claim>>,

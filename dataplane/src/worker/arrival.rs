@@ -107,7 +107,7 @@ impl<F> Received<F> {
     }
 }
 
-/// State of a packet with respect to forwarding to the worker that owns its flow. A packet is forwarded at most once.
+/// Whether a packet may be forwarded to the worker that owns its flow. A packet is forwarded at most once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::worker) enum Forwarding {
     /// The packet was received from a port. Another worker may own its flow and then gets the packet.

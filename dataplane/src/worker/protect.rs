@@ -263,8 +263,8 @@ impl<Io: PortIo> Core<Io> {
                 return self.report_too_long(port, report, &frame, now);
             }
             Ok(SealOutcome::OtherWorker(owner)) => {
-                // The owner may have older policies, under which the frame would pass in clear. It must therefore have
-                // protection.
+                // The owner may have older policies, under which the frame would pass in clear. The message therefore
+                // requires protection of any strength.
                 let least = min_strength.max(Strength::from_bits(0));
                 let message = Message::Seal { port, frame, min_strength: least };
                 return self.mesh.send(usize::from(owner), message, counters);

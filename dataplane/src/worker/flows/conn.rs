@@ -159,7 +159,7 @@ pub(in crate::worker) struct PendingConnect {
 pub(in crate::worker) enum Stage {
     /// The stream was not reported yet. A locally opened stream has a pending connect.
     Starting,
-    /// The peer's request (of MPA, or for a session over SCTP) was reported.
+    /// The peer's MPA request, or its request for a session over SCTP, was reported.
     Announced,
     /// Established: messages can be sent and received.
     Established,

@@ -457,7 +457,7 @@ impl<Io: PortIo> Env<Io> {
             Ok(()) => self.control.counters().sctp.sctp_packets.add(1),
             Err(reason) => self.count_sctp_drop(reason),
         }
-        // RFC 6951 §5.4: the peer's UDP port is updated only if the verification tag is right.
+        // RFC 6951 §5.4: the peer's UDP port is updated only after the verification tag was checked.
         if accepted.verified
             && let Some(port) = origin.udp
         {

@@ -377,7 +377,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Handles the expiry of a stream's deadline that the worker itself has set.
+    /// Handles the expiry of a deadline that the worker, not the endpoint, has set for a stream.
     pub(in crate::worker) fn handle_deadline(&mut self, slot: u32, now: Instant) {
         let Some((mut stream, env)) = self.stream_mut(slot) else { return };
         if stream.conn.is_done() {

@@ -247,7 +247,7 @@ fn plain_segment_takes_fast_path() {
 }
 
 proptest! {
-    // Fast and slow path return the same packet for a frame with any changed bytes.
+    // If the fast path accepts a frame with any changed bytes, the slow path returns the same packet.
     #[test]
     fn fast_and_slow_path_classify_alike(changes in prop::collection::vec((0usize..54, any::<u8>()), 0..4), cut in 0usize..8, right: bool) {
         let mut frame = frame(None, false, IpProtocol::Tcp, &SEGMENT);

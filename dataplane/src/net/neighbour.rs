@@ -59,7 +59,7 @@ pub struct NeighbourCache {
     incomplete: usize,
     unsolicited: usize,
     clock_hand: usize,
-    /// Time at which an entry may be due, at the latest [`SCAN`] after the earliest deadline.
+    /// Time of the next scan: the earliest deadline of an entry, or up to [`SCAN`] later.
     next_deadline: Option<Instant>,
     /// Index at which `poll` continues a scan that it interrupted to return an action.
     scan_index: Option<usize>,

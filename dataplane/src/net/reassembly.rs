@@ -112,7 +112,7 @@ struct DeadlineEntry {
     deadline: Instant,
 }
 
-/// Number of packets and bytes accounted to a peer.
+/// Number of packets and bytes that a packet or a peer uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Usage {
     packets: usize,
@@ -250,7 +250,7 @@ impl Reassembly {
         whole.map(|frame| (Outcome::Complete(frame), evicted)).ok_or(DropReason::FragmentBad)
     }
 
-    /// Frees the packets whose deadline has passed, complete or not. Returns their number.
+    /// Frees the incomplete and discarded packets whose deadline has passed. Returns their number.
     pub fn expire(&mut self, now: Instant) -> u64 {
         let mut expired = 0;
         while self.deadlines.front().is_some_and(|p| p.deadline <= now) {

@@ -399,7 +399,8 @@ fn truncated_frames_are_not_merged() {
         for len in 0..frame.len() {
             assert!(Layout::parse(&frame[..len]).is_none(), "{len}");
         }
-        // IPv4 options shift the TCP header, and other bytes look like its flags; the frame is refused.
+        // IPv4 options shift the TCP header. A frame with options is refused even if the bytes at the usual offsets
+        // look like a TCP header. IPv6 frames have no such options.
         let options = Spec { ipv4_options: true, ack: 0x5010_0000, ..Spec::new(v6, vlan, 300) };
         assert_eq!(Layout::parse(&options.emit()).is_some(), v6);
         // A data offset of 0 or 16 bytes is below the minimum; a data offset with a flag in its low bits is refused,

@@ -60,7 +60,7 @@ pub trait PortIo {
     /// The port's packet buffer. Any worker may free one.
     type Frame: Frame;
 
-    /// Appends received frames to `out`, as far as it has free space.
+    /// Appends received frames to `out`, at most as many as `out` has room for.
     fn receive(&mut self, now: Instant, out: &mut ArrayVec<Self::Frame, BURST>);
 
     /// Allocates a buffer of `len` bytes of arbitrary content; `None` if the pool is empty.
@@ -110,7 +110,7 @@ pub trait PortIo {
         None
     }
 
-    /// Starts a capture, or ends it with `None`.
+    /// Starts the given capture on this queue; `None` ends the running one.
     fn set_tap(&mut self, _: Option<Box<Tap>>) {}
 }
 

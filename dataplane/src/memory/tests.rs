@@ -114,7 +114,7 @@ fn large_region_behaves_like_small_one() {
     assert!(end[..9000] == bytes && end[9000..] == [0; 7]);
 }
 
-/// Pieces longer than the announced length panic instead of writing past the end of the region.
+/// Pieces that pass the end of the region panic, even if the announced length lies inside the region.
 #[test]
 #[should_panic(expected = "outside a region")]
 fn pieces_across_the_end_of_a_large_region_panic() {

@@ -14,9 +14,9 @@
 //! known address is probed at once, and the neighbour is resolved again if there is no answer. So an address that moves
 //! to another host is unreachable for a few seconds, and a forged ARP reply has no effect.
 //!
-//! A failed entry stays until it is evicted. After one second it can be resolved again. The cache does not queue
-//! packets: streams are polled for segments only once the next hop is known. It performs no I/O:
-//! [`NeighbourCache::resolve`] and [`NeighbourCache::poll`] return the solicitations to send.
+//! A failed entry stays until it is evicted. After one second it is treated like an absent one and can be resolved
+//! again. The cache does not queue packets: streams are polled for segments only once the next hop is known. It
+//! performs no I/O: [`NeighbourCache::resolve`] and [`NeighbourCache::poll`] return the solicitations to send.
 //!
 //! The number of entries is bounded. No new address is resolved while a quarter of the capacity is incomplete. At most
 //! half of the capacity is *unsolicited*: hosts that solicited our address and to which no packet was sent since. A new

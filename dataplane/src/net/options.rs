@@ -43,7 +43,7 @@ mod tests {
 
     use super::*;
 
-    // RFC 791 §3.1, RFC 7126 §4: the options after the end of the list are ignored.
+    // RFC 791 §3.1, RFC 7126 §4: the bytes after an end-of-list option are ignored.
     #[test]
     fn source_routes_and_bad_option_lengths_are_refused() {
         let (route, bad) = (Err(DropReason::SourceRoute), Err(DropReason::IpOptions));

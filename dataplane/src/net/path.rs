@@ -300,7 +300,7 @@ impl Path {
         usize::from(self.len - self.l3)
     }
 
-    /// Returns the bytes of an MTU that headers take: the IP header, and a TCP header without options.
+    /// Returns how many bytes of an MTU the headers take: the IP header, and a TCP header without options.
     pub fn tcp_headers(&self) -> u16 {
         self.l3_len() as u16 + TCP_HEADER_LEN
     }
@@ -526,7 +526,7 @@ mod tests {
     }
 
     // RFC 9293 §3.9.1 MUST-48, §3.9.2 MUST-49, RFC 2474 §3, RFC 3168 §5: DSCP and TTL are those of the interface or of
-    // the stream. ECN remains the transport's. IPv4's checksum is correct.
+    // the stream. The transport sets ECN. IPv4's checksum is correct.
     #[test]
     fn dscp_and_ttl_are_configured_and_ecn_is_not() {
         let mut a =

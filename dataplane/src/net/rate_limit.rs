@@ -56,7 +56,7 @@ impl RateLimit {
 
 /// Number of buckets for single peers. Peers whose keyed hashes collide share one.
 const PEER_BUCKETS: usize = 256;
-/// Divisor of the common rate that gives the maximum rate of one peer: a quarter.
+/// The maximum rate of one peer is the common rate divided by this.
 const PEER_SHARE_DIVISOR: u32 = 4;
 
 /// A rate limit for all peers together, and one for each peer.

@@ -39,7 +39,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_FRAGMENTS: usize = 128;
 /// The deadline queue is compacted when it has twice this many entries, or twice the packet limit if that is larger.
 const MIN_STALE_ENTRIES: usize = 16;
-/// Divisor of the limits of packets and bytes that gives those of one peer: a quarter.
+/// The limits of packets and bytes of one peer are the common limits divided by this.
 const PEER_SHARE_DIVISOR: usize = 4;
 /// Bytes accounted for the bookkeeping of a fragment, and of a packet.
 const FRAGMENT_COST: usize = 64;
@@ -83,8 +83,8 @@ pub struct Fragment {
 pub enum Outcome {
     /// The packet still lacks fragments.
     Waiting,
-    /// The packet is complete. The value is its frame, as if the packet had not been fragmented. TCP's or SCTP's
-    /// checksum has not been verified.
+    /// The packet is complete. The value is its frame, as if the packet had not been fragmented. Checksums in
+    /// its payload have not been verified.
     Complete(Vec<u8>),
 }
 
@@ -146,7 +146,8 @@ struct Packet {
     cost: usize,
     /// Bytes of data received.
     received: usize,
-    /// Link and IP headers of the fragment at offset 0, without IPv6's fragment header. `None` until it arrives.
+    /// Link and IP headers of the fragment at offset 0, without IPv6's fragment header. `None` until that
+    /// fragment arrives.
     head: Option<Box<[u8]>>,
     /// Fragments with their offsets, in ascending order and without overlap.
     fragments: Vec<(usize, Box<[u8]>)>,

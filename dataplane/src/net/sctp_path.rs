@@ -80,7 +80,7 @@ impl SctpPath {
         self.path.header_len() + self.udp_len()
     }
 
-    /// Returns the bytes of an MTU that headers take: the IP header, and the UDP header if encapsulated.
+    /// Returns how many bytes of an MTU the headers take: the IP header, and the UDP header if encapsulated.
     pub fn mtu_overhead(&self) -> usize {
         self.path.l3_len() + self.udp_len()
     }

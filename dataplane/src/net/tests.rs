@@ -196,7 +196,7 @@ fn echo_is_answered_byte_for_byte_up_to_the_rate_limit() {
         assert_eq!(reply[header], if v6 { 129 } else { 0 });
         assert_eq!(reply[header + 4..], request[header + 4..]);
         assert_eq!((&reply[..6], &reply[6..12]), (&mac(1)[..], &mac(2)[..]));
-        // The checksums of the reply are correct: A ignores it as an echo reply, for no other reason.
+        // A drops the reply because it is an echo reply. With a wrong checksum, the drop reason would be another.
         let mut a = a;
         assert_eq!(a.input(reply), Err(DropReason::IcmpIgnored));
         assert_eq!(b.input(&request), Ok(Notice::Echoed));
@@ -299,7 +299,7 @@ fn missing_mtu_uses_next_plateau() {
     let notice = b.input(&too_big(false, 0));
     let Ok(Notice::Icmp(report)) = notice else { panic!("{notice:?}") };
     assert_eq!(report.kind, IcmpErrorKind::TooBig(1006));
-    // IPv6 routers always report the MTU (RFC 4443 §3.2).
+    // IPv6 has no such rule: routers always report the MTU (RFC 4443 §3.2), so a report of 0 is ignored.
     assert_eq!(b.input(&too_big(true, 0)), Err(DropReason::IcmpSize));
 }
 

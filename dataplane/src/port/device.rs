@@ -44,7 +44,8 @@ pub struct DeviceView {
     pub link: LinkState,
     /// The most serious fault of the interface; `None` without a fault.
     pub fault: Option<DeviceFault>,
-    /// Link-layer address that the port should have: the configured one, otherwise the interface's.
+    /// Link-layer address that the port should have: the configured one, otherwise the interface's. A TAP port keeps
+    /// its own address.
     pub mac: [u8; 6],
 }
 

@@ -245,7 +245,7 @@ fn merge_and_segment(specs: &[Spec], cuts: Segmentation) -> Vec<usize> {
     runs
 }
 
-/// A pseudo-random number generator with a fixed seed (SplitMix64).
+/// The state of a pseudo-random number generator (SplitMix64). Each test case has its own fixed seed.
 struct SplitMix64(u64);
 
 impl SplitMix64 {

@@ -1,5 +1,5 @@
-//! Frames and queues as a worker uses them. Two implementations: the queues of a DPDK port, and vectors in tests. Tests
-//! run the same worker without EAL and in virtual time.
+//! The interface between a worker and a port's queues. It has two implementations: the queues of a DPDK port, and
+//! vectors in tests. Tests thus run the same worker without EAL and in virtual time.
 
 use std::os::fd::BorrowedFd;
 
@@ -16,7 +16,7 @@ use crate::steering::Steering;
 
 mod queue;
 
-/// Maximum frames per received burst.
+/// Maximum number of frames in one received burst.
 pub use crate::port::BURST;
 
 /// A packet buffer with a frame in it, Ethernet header first.
@@ -30,14 +30,14 @@ pub trait Frame: Send {
     /// Truncates the frame to its first `len` bytes.
     fn truncate(&mut self, len: usize);
 
-    /// Extends the frame by `front` and `back` bytes of arbitrary content. Returns false, and changes nothing, if
-    /// the buffer has no room.
+    /// Extends the frame by `front` bytes at its start and `back` bytes at its end, of arbitrary content. Returns
+    /// false, and changes nothing, if the buffer has no room.
     fn expand(&mut self, front: usize, back: usize) -> bool;
 
     /// Removes the first `front` bytes and keeps the next `len`.
     fn trim(&mut self, front: usize, len: usize);
 
-    /// Prefetches the frame, which will be read soon.
+    /// Prefetches the frame into the CPU's caches, for a read that follows soon.
     fn prefetch(&self) {}
 
     /// Prefetches only the headers, which are parsed before the rest of the frame.
@@ -50,17 +50,17 @@ pub trait Frame: Send {
     /// verifies according to [`PortProperties`].
     fn checksum(&self) -> RxChecksum;
 
-    /// Requests checksum offload, for one protocol above IP at most. `l2` and `l3` are header lengths in bytes;
-    /// `v6`: IPv6.
+    /// Requests checksum offload for the IP header and at most one protocol above IP. `l2` and `l3` are the lengths
+    /// of the Ethernet and IP headers in bytes. `v6` is true for IPv6.
     fn offload(&mut self, checksums: TxChecksum, l2: usize, l3: usize, v6: bool);
 }
 
 /// One worker's queues of one port.
 pub trait PortIo {
-    /// Packet buffer. Any worker may free it.
+    /// The port's packet buffer. Any worker may free one.
     type Frame: Frame;
 
-    /// Appends received frames to `out`, as far as it has free space.
+    /// Appends received frames to `out`, at most as many as `out` has room for.
     fn receive(&mut self, now: Instant, out: &mut ArrayVec<Self::Frame, BURST>);
 
     /// Allocates a buffer of `len` bytes of arbitrary content; `None` if the pool is empty.
@@ -72,14 +72,14 @@ pub trait PortIo {
     /// Queues a frame for transmission. Requires a slot: [`free_tx_slots`](Self::free_tx_slots) above 0.
     fn send(&mut self, frame: Self::Frame);
 
-    /// Queues a frame that must be sent under at least this IPsec protection, or dropped. The default is for queues
-    /// without IPsec, which never receive such frames.
+    /// Queues a frame that must be sent under at least this IPsec protection, or dropped. The default ignores the
+    /// protection: queues without IPsec are never given such frames.
     #[inline]
     fn send_protected(&mut self, frame: Self::Frame, _: Strength) {
         self.send(frame);
     }
 
-    /// Passes queued frames to the device ahead of the next [`flush`](Self::flush), as many as it accepts.
+    /// Passes as many queued frames to the device as it accepts, before the next [`flush`](Self::flush).
     fn offer(&mut self) {}
 
     /// Passes queued frames to the device. Returns false if the device did not accept all of them.
@@ -89,7 +89,8 @@ pub trait PortIo {
     fn can_wake(&self) -> bool;
 
     /// Arms the wake-up before a sleep: until [`disarm`](Self::disarm), arriving frames make
-    /// [`descriptor`](Self::descriptor) readable. Frames that arrived earlier may not, so the worker polls once more.
+    /// [`descriptor`](Self::descriptor) readable. Frames that arrived before the call may not make it readable, so the
+    /// worker polls once more before it sleeps.
     fn arm(&mut self) {}
 
     /// Returns the descriptor that is readable once frames have arrived; `None` if the device has none.
@@ -98,7 +99,8 @@ pub trait PortIo {
     /// Disarms the wake-up; the worker polls again. Called whether or not the worker slept.
     fn disarm(&mut self) {}
 
-    /// Returns the next arrival time of the frames held back by an impaired link; `None` if it holds none.
+    /// Returns the earliest arrival time of the frames that a simulated link (impairment) delays; `None` if it delays
+    /// none.
     fn poll_timeout(&self) -> Option<Instant>;
 
     /// Returns the capture that runs on this queue, if any. The queue records sent frames. The worker records received
@@ -108,7 +110,7 @@ pub trait PortIo {
         None
     }
 
-    /// Starts a capture, or ends it with `None`.
+    /// Starts the given capture on this queue; `None` ends the running one.
     fn set_tap(&mut self, _: Option<Box<Tap>>) {}
 }
 
@@ -117,12 +119,12 @@ pub trait PortIo {
 pub struct PortProperties {
     /// Link-layer address.
     pub mac: Mac,
-    /// Checksum offload for transmitted frames.
+    /// Sites that compute the checksums of sent frames.
     pub tx_checksum: TxChecksum,
-    /// Verifier of TCP checksums of received frames.
+    /// Site that verifies the TCP checksums of received frames.
     pub rx_checksum: ChecksumSite,
-    /// Verifier of SCTP checksums of received frames, never [`ChecksumSite::Skipped`]. SCTP in UDP is always verified
-    /// in software.
+    /// Site that verifies the SCTP checksums of received frames, never [`ChecksumSite::Skipped`]. SCTP in UDP is
+    /// always verified in software.
     pub rx_sctp_checksum: ChecksumSite,
     /// True if [`Frame::hash`] is the hash that `steering` uses.
     pub device_hash: bool,

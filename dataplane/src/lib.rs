@@ -1,8 +1,8 @@
 //! The data plane: worker loop, ports, network stack, memory regions.
 //!
-//! Path of a received frame: a port's queue ([`io`]), [`net::demux`], the [`flow`] table, `tcp_lite::endpoint`,
-//! then directly into a region's [`memory`]. [`api`] is the interface to the control thread; its types are also
-//! exported from the crate root.
+//! A received TCP segment passes a port's queue ([`io`]), [`net::demux`], the [`flow`] table and `tcp_lite::endpoint`.
+//! Its payload is then copied directly into a region's [`memory`]. [`api`] is the interface to the control thread; its
+//! types are also exported from the crate root.
 //!
 //! Unsafe code is confined to [`memory`].
 #![deny(unsafe_code)]

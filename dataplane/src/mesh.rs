@@ -1,5 +1,5 @@
-//! Rings between all pairs of workers. They carry frames to the owner of their flow or of their SA, and reports for
-//! other workers. The rings are bounded. Messages that find a ring full are counted and lost, like frames on a link.
+//! Rings between all pairs of workers. They carry frames to the worker that owns the frame's flow or SA, and reports
+//! for other workers. Each ring is bounded. A message for a full ring is counted and lost, like a frame on a link.
 
 use std::sync::Arc;
 
@@ -27,14 +27,14 @@ pub enum Message<F> {
     Neighbour {
         /// Index of the interface.
         interface: usize,
-        /// Announced IP and link-layer address, and the kind of packet.
+        /// The announced addresses, and the kind of packet that announced them.
         claim: Claim,
     },
     /// A packet reassembled from fragments that arrived on a port.
     Reassembled {
         /// Index of the receiving port.
         port: usize,
-        /// The packet as an unfragmented frame.
+        /// The packet as one frame, Ethernet header first.
         bytes: Vec<u8>,
         /// IPsec state of the packet.
         ipsec: IpsecState,
@@ -50,18 +50,18 @@ pub enum Message<F> {
     },
     /// An ICMP error about a flow of the other worker, from a router or the peer.
     Icmp(Report),
-    /// A report of a packet that is too big. The owner of a flow receives it if the flow's frame exceeds the path MTU
-    /// once sealed. All workers receive a report about ESP, because the owner of the SA is not known. Ignored without a
-    /// match.
+    /// A report that a packet is too big, in one of two cases. A frame would exceed the path MTU once sealed: the
+    /// report goes to the owner of its flow. Or an ICMP error quotes an ESP packet: the report goes to all other
+    /// workers, because the owner of the SA is not known. A worker without a matching flow or SA ignores it.
     PacketTooBig(Report),
 }
 
 /// IPsec state of a frame from another worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IpsecState {
-    /// ESP, to be opened by an SA of the receiving worker.
+    /// An ESP packet, to be opened by an SA of the worker that receives the message.
     Sealed,
-    /// Admitted by the policies: opened by an SA of this strength, or in clear.
+    /// Admitted by the policies. It was opened by an SA of this strength, or arrived in clear.
     Passed(Strength),
 }
 
@@ -69,7 +69,7 @@ pub enum IpsecState {
 pub struct Mesh<F> {
     to: Vec<Option<Sender<F>>>,
     from: Vec<Consumer<Message<F>>>,
-    /// Index of the ring to read next, round robin, so that no worker starves another.
+    /// Index in `from` of the ring to read next. Rings are read round robin, so that no worker starves another.
     next: usize,
 }
 
@@ -80,7 +80,8 @@ struct Sender<F> {
 }
 
 impl<F> Mesh<F> {
-    /// Creates the mesh of each worker, one per element of `wakes`. Each ring holds `entries` messages.
+    /// Creates one mesh for each worker. `wakes` has one element per worker. Each ring holds `entries` messages, at
+    /// least 1.
     pub(crate) fn full_mesh(wakes: &[Arc<Wake>], entries: usize) -> Vec<Mesh<F>> {
         let empty = |_| Mesh { to: Vec::new(), from: Vec::new(), next: 0 };
         let mut meshes: Vec<Mesh<F>> = (0..wakes.len()).map(empty).collect();
@@ -97,7 +98,8 @@ impl<F> Mesh<F> {
         meshes
     }
 
-    /// Sends a message to another worker. If the ring is full, the message is counted and lost.
+    /// Sends a message to the worker at index `worker`. If the ring is full, the message is counted and lost. A message
+    /// to this worker itself is discarded.
     pub fn send(&mut self, worker: usize, message: Message<F>, counters: &Counters) {
         let Some(way) = self.to.get_mut(worker).and_then(Option::as_mut) else { return };
         let of_sealing = matches!(message, Message::Seal { .. } | Message::PacketTooBig(_));
@@ -130,7 +132,7 @@ impl<F> Mesh<F> {
         }
     }
 
-    /// Returns the next message of any other worker, round robin.
+    /// Returns the next message from any other worker, round robin; `None` if all rings are empty.
     pub fn receive(&mut self) -> Option<Message<F>> {
         for _ in 0..self.from.len() {
             let at = self.next;
@@ -147,7 +149,8 @@ impl<F> Mesh<F> {
         self.from.iter().any(|ring| !ring.is_empty())
     }
 
-    /// Wakes the workers to which messages were sent. Called at the end of each turn.
+    /// Wakes the workers to which messages were sent since the previous call. Called at the end of each iteration of
+    /// the worker loop.
     pub fn wake(&mut self) {
         for way in self.to.iter_mut().flatten() {
             if core::mem::take(&mut way.pushed) {

@@ -1,6 +1,7 @@
-//! The map from flow to owning worker: a Toeplitz hash of the received packet's flow, then a table. The device computes
-//! the hash for its RSS queues. Software computes it on ports without device RSS, for SCTP (without the peer's
-//! address), for flows that ICMP errors quote, and to choose source ports whose inbound packets reach the same worker.
+//! The map from flow to owning worker: a Toeplitz hash of the received packet's flow selects a table entry. The device
+//! computes the hash for its RSS queues. Software computes the hash on ports without device RSS, for SCTP (without the
+//! peer's address) and for flows that ICMP errors quote. Software also uses the hash to choose source ports whose
+//! inbound packets reach the same worker.
 //!
 //! ```text
 //!  hash input (IPv4, TCP)   source address 4 | destination address 4 | source port 2 | destination port 2
@@ -17,7 +18,7 @@ pub const KEY_LEN: usize = 40;
 /// Length of the longest hash input, in bytes.
 const INPUT_LEN: usize = 36;
 
-/// Key of equal 16-bit words: both directions of a flow have the same hash.
+/// RSS key of equal 16-bit words, with which both directions of a flow have the same hash.
 pub const SYMMETRIC_KEY: [u8; KEY_LEN] = {
     let mut key = [0; KEY_LEN];
     let mut i = 0;
@@ -31,17 +32,17 @@ pub const SYMMETRIC_KEY: [u8; KEY_LEN] = {
 /// RSS key and redirection table of one port.
 #[derive(Clone, Debug)]
 pub struct Steering {
-    /// `[position][byte]`: XOR term that an input byte of this value at this position contributes to the hash.
+    /// XOR term of each input byte, indexed by `[position][byte]`. The hash is the XOR of these terms.
     hash_terms: Box<[[u32; 256]]>,
-    /// Redirection table, indexed by the hash modulo its length.
+    /// Redirection table. The hash modulo its length selects the entry.
     table: Box<[WorkerId]>,
     /// The owner of all flows if `table` has only one worker.
     single_worker: Option<WorkerId>,
 }
 
 impl Steering {
-    /// Creates steering with a device's RSS key and redirection table. `table` has the worker of each entry's queue. It
-    /// must not be empty.
+    /// Creates steering with a device's RSS key and redirection table. Each entry of `table` is the worker that owns
+    /// the entry's queue. `table` must not be empty.
     pub fn new(key: &[u8; KEY_LEN], table: Vec<WorkerId>) -> Self {
         assert!(!table.is_empty(), "a port has at least one worker");
         let first = table[0];
@@ -49,12 +50,13 @@ impl Steering {
         Steering { hash_terms: terms(key), table: table.into(), single_worker: only }
     }
 
-    /// Creates steering in software: the symmetric key and a table of 128 entries, assigned to the workers round robin.
+    /// Creates steering for a port without device RSS: the symmetric key, and a table of 128 entries assigned round
+    /// robin.
     pub fn software(workers: &[WorkerId]) -> Self {
         Steering::new(&SYMMETRIC_KEY, workers.iter().copied().cycle().take(128).collect())
     }
 
-    /// Returns the owner of all flows if the port has a single worker. No hash is needed then.
+    /// Returns the owner of all flows if the port has a single worker. The caller then needs no hash.
     pub fn single_worker(&self) -> Option<WorkerId> {
         self.single_worker
     }
@@ -102,8 +104,8 @@ impl Steering {
     }
 }
 
-/// Returns the hash's XOR terms. Each set bit of the input XORs the 32 bits of the key that begin at the bit's
-/// position.
+/// Returns the XOR terms of the hash. Each set bit of the input contributes the 32 bits of the key that begin at the
+/// bit's position.
 fn terms(key: &[u8; KEY_LEN]) -> Box<[[u32; 256]]> {
     (0..INPUT_LEN)
         .map(|position| {
@@ -124,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Key of Microsoft's "Verifying the RSS Hash Calculation", which devices and DPDK's own tests use.
+    /// Key from Microsoft's "Verifying the RSS Hash Calculation". Many devices and DPDK's own tests use this key.
     const VERIFY_KEY: [u8; KEY_LEN] = [
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f,
         0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30,
@@ -153,8 +155,8 @@ mod tests {
     }
 
     /// The hash of a device rule over destination address and ports (RTE_ETH_RSS_L3_DST_ONLY) equals the hash with a
-    /// zero source address, by which software finds an association's owner. All 16-bit words of the key are equal, so
-    /// neither the peer's address nor the order of the fields in the device's input matters.
+    /// zero source address, with which software finds an association's owner. All 16-bit words of the key are equal, so
+    /// the positions of the fields in the device's input do not matter.
     #[test]
     fn destination_only_hash_selects_association_owner() {
         let workers: Vec<_> = (0..128).map(WorkerId).collect();
@@ -178,7 +180,7 @@ mod tests {
             assert_eq!(owner, steering.owner_by_ports(from(a), to));
             assert_eq!(owner, steering.owner_by_ports(from(b), to));
             owners.insert(owner.0);
-            // RSS over addresses and ports, as for TCP, gives another owner.
+            // RSS over both addresses and ports, as for TCP, selects another owner.
             let all = [words(from(a).ip()), words(to.ip()), ports].concat();
             assert_eq!(dpdk::softrss(&all, &SYMMETRIC_KEY), steering.hash(from(a), to));
             assert_ne!(steering.owner(from(a), to), owner);

@@ -1,16 +1,18 @@
-//! A hierarchical timer wheel. There is one timer per token (a stream's slot). Setting and clearing a timer take O(1),
-//! whatever the number of timers. A timer within the wheel's span moves at most once per level before it fires.
+//! A hierarchical timer wheel with at most one timer per token (a stream's slot). The cost of setting and clearing a
+//! timer does not depend on the number of timers. A timer within the wheel's span moves at most once per level before
+//! it fires.
 //!
 //! The wheel has six levels of 64 slots. A slot of level `n` spans `64^n` ticks of 65.536 µs. The whole wheel spans 52
-//! days; later deadlines are reinserted at the end of it. The level of a timer is the highest group of six bits in
-//! which its tick differs from the wheel's tick, `elapsed`. A timer moves to lower levels as time passes:
+//! days. A timer with a later deadline is placed at the end of the wheel and inserted again when that slot is due. The
+//! level of a timer is the highest group of six bits in which its tick differs from the wheel's tick, `elapsed`. A
+//! timer moves to lower levels as time passes:
 //!
 //! ```text
 //!  tick of the deadline   ....|110101|000000|001110|    differs from `elapsed` first here
 //!  elapsed                ....|110101|000000|000011|                          ^ level 0, slot 14
 //! ```
 //!
-//! Timers never fire early. They fire at most one tick late, plus the time until the next call.
+//! A timer never fires before its deadline. It fires at most one tick late, plus the time until the next call of `pop`.
 
 use base::Instant;
 
@@ -23,17 +25,17 @@ const TICK_BITS: u32 = 16;
 const SPAN: u64 = 1 << (SLOT_BITS * LEVELS as u32);
 const NIL: u32 = u32::MAX;
 
-/// The wheel. Tokens are small integers: memory is 16 bytes per token, up to the largest one.
+/// The wheel. It takes 16 bytes for each token up to the largest one, so tokens should be small integers.
 #[derive(Debug)]
 pub struct TimerWheel {
     /// Time of the wheel in ticks. All slots before this tick are empty.
     elapsed: u64,
     nodes: Vec<Node>,
     levels: [Level; LEVELS],
-    /// Head of the list of expired timers that were not popped yet.
+    /// Head of the list of expired timers that [`pop`](Self::pop) has not returned yet.
     due: u32,
     armed: usize,
-    /// Lower bound of the tick at which the next slot must be emptied.
+    /// Tick before which no timer expires and no slot must be emptied; a lower bound.
     no_expiry_before: u64,
 }
 
@@ -47,14 +49,14 @@ struct Node {
 
 const _: () = assert!(size_of::<Node>() == 16);
 
-/// A tick in six bytes, low part first. The tick of every `Instant` fits.
+/// A tick in six bytes, least significant 16 bits first. The tick of every `Instant` fits.
 #[derive(Clone, Copy, Debug)]
 struct Tick([u16; 3]);
 
 const _: () = assert!(u64::MAX >> TICK_BITS <= Tick::LAST);
 
 impl Tick {
-    /// Largest value that fits.
+    /// Largest tick that fits.
     const LAST: u64 = (1 << 48) - 1;
 
     fn new(tick: u64) -> Tick {
@@ -67,7 +69,7 @@ impl Tick {
     }
 }
 
-/// List in which a timer is linked: a slot of a level, or one of the constants.
+/// List in which a timer is linked: a slot of a level, the list of expired timers (`DUE`), or none (`UNARMED`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     level: u8,
@@ -83,7 +85,7 @@ impl Place {
     }
 }
 
-/// A slot that contains timers.
+/// A slot with at least one timer.
 #[derive(Clone, Copy, Debug)]
 struct OccupiedSlot {
     /// Tick at which the slot begins.
@@ -112,7 +114,7 @@ impl TimerWheel {
         }
     }
 
-    /// Sets the timer of `token`. Replaces an earlier one.
+    /// Sets the timer of `token`, in place of an earlier one.
     pub fn set(&mut self, token: u32, deadline: Instant) {
         self.clear(token);
         let index = token as usize;
@@ -149,11 +151,11 @@ impl TimerWheel {
         (node.place != Place::UNARMED).then(|| Instant::from_nanos(node.tick.get() << TICK_BITS))
     }
 
-    /// Removes and returns a timer that has expired by `now`. Call it until it returns `None`.
+    /// Removes a timer that has expired by `now` and returns its token. Call it until it returns `None`.
     #[inline]
     pub fn pop(&mut self, now: Instant) -> Option<u32> {
         let now = now.as_nanos() >> TICK_BITS;
-        // Fast path: nothing to do before this tick.
+        // Fast path: no timer expires before this tick.
         if now < self.no_expiry_before { None } else { self.pop_due(now) }
     }
 
@@ -177,8 +179,9 @@ impl TimerWheel {
         Some(token)
     }
 
-    /// Returns a time before which no timer fires, so that the caller may sleep until then. It is never later than the
-    /// first deadline rounded up to a tick. It is earlier if a timer must first move to a lower level.
+    /// Returns a time until which the caller may sleep, because no timer fires earlier; `None` if no timer is set. The
+    /// time is never later than the first deadline rounded up to a tick. It is earlier if a timer must first move to a
+    /// lower level.
     pub fn next_expiry(&self) -> Option<Instant> {
         if self.due != NIL {
             return Some(Instant::from_nanos(self.elapsed << TICK_BITS));
@@ -196,10 +199,10 @@ impl TimerWheel {
         self.armed == 0
     }
 
-    /// Returns the earliest occupied slot.
+    /// Returns the occupied slot that begins first.
     fn next_slot(&self) -> Option<OccupiedSlot> {
-        // Timers of a lower level always precede those of a higher one, because they share the higher groups of bits
-        // with `elapsed`.
+        // Timers of a lower level always precede those of a higher level, because their ticks have the same higher
+        // groups of bits as `elapsed`.
         for (level, l) in self.levels.iter().enumerate() {
             if l.occupied == 0 {
                 continue;
@@ -209,7 +212,7 @@ impl TimerWheel {
             let ahead = l.occupied.rotate_right(here).trailing_zeros();
             let index = (here + ahead) as usize % SLOTS;
             let begin = ((self.elapsed >> shift) + u64::from(ahead)) << shift;
-            // At the top level, the slot of `elapsed` may contain timers that are due one revolution later.
+            // At the top level, the slot of `elapsed` may contain timers of the next revolution of the wheel.
             let wrapped = level == LEVELS - 1 && ahead == 0 && self.slot_is_later(level, index);
             let begin = if wrapped { begin + SPAN } else { begin };
             return Some(OccupiedSlot { begin, level, index });
@@ -223,7 +226,7 @@ impl TimerWheel {
         self.nodes[head as usize].tick.get() >> shift != self.elapsed >> shift
     }
 
-    /// Empties a slot whose time has come. Its timers become due or move to lower levels.
+    /// Empties a slot that has begun. Its timers become due or move to lower levels.
     fn empty_slot(&mut self, level: usize, slot: usize) {
         let mut token = core::mem::replace(&mut self.levels[level].heads[slot], NIL);
         self.levels[level].occupied &= !(1 << slot);
@@ -283,7 +286,7 @@ impl TimerWheel {
     }
 }
 
-/// Returns the first tick that begins at or after `at`, at most [`Tick::LAST`], which is never reached.
+/// Returns the first tick that begins at or after `at`, at most [`Tick::LAST`] (after 584 years).
 fn tick_after(at: Instant) -> u64 {
     at.as_nanos().div_ceil(1 << TICK_BITS).min(Tick::LAST)
 }

@@ -1,13 +1,13 @@
 //! An event descriptor that wakes a thread: the control thread, a worker, or a thread that serves the host's kernel.
 //!
-//! Writes are skipped unless the reader has announced that it is about to sleep ([`Doorbell`]).
+//! A notification is written only if the reader has announced that it is about to sleep ([`Doorbell`]).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use base::Doorbell;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
-/// An eventfd, and the flag that tells whether [`notify`](Self::notify) must write to it.
+/// An eventfd, and the flag that says whether [`notify`](Self::notify) must write to it.
 #[derive(Debug)]
 pub(crate) struct Wake {
     fd: OwnedFd,
@@ -24,7 +24,7 @@ impl Wake {
         self.fd.as_fd()
     }
 
-    /// Makes [`notify`](Self::notify) write from now on. The caller checks its rings once more before it sleeps.
+    /// Makes [`notify`](Self::notify) write from now on. The caller then checks its rings once more before it sleeps.
     pub(crate) fn arm(&self) {
         self.bell.arm();
     }
@@ -37,20 +37,20 @@ impl Wake {
     pub(crate) fn disarm(&self) {
         self.bell.disarm();
         let mut count = [0; 8];
-        // Usually not readable (EAGAIN): a port or the time-out ended the sleep.
+        // The read usually fails with EAGAIN, because a port or the time-out ended the sleep.
         let _ = rustix::io::read(&self.fd, &mut count);
     }
 
-    /// Wakes the reader if it sleeps. Called after a push.
+    /// Wakes the reader if it has armed the descriptor. Called after each push to the reader's ring.
     #[inline]
     pub(crate) fn notify(&self) {
         if self.bell.must_ring() {
-            // Fails only at a count of 2^64 - 2, with which the descriptor is readable anyway.
+            // The write fails only at a count of 2^64 - 2. The descriptor is then readable anyway.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }
     }
 
-    /// Sleeps until notified, at most for `limit`.
+    /// Sleeps until notified, at most for `limit` (`None`: without limit).
     pub(crate) fn wait(&self, limit: Option<&Timespec>) {
         let mut fds = [rustix::event::PollFd::new(&self.fd, rustix::event::PollFlags::IN)];
         // An interruption counts as a wake-up: the caller polls again.

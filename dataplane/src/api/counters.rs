@@ -228,6 +228,21 @@ counters! {
         /// thread.
         half_open: Gauge,
     }
+    /// Operations of local programs.
+    programs: ProgramCounters {
+        /// Send requests taken from programs: Sends, Writes, Reads, atomics and Immediate Data.
+        program_sends: Counter,
+        /// Operations of programs that were performed.
+        program_sends_completed: Counter,
+        /// Receives taken from programs.
+        program_receives: Counter,
+        /// Receives of programs completed by a message.
+        program_receives_completed: Counter,
+        /// Queue pairs of programs.
+        queue_pairs: Gauge,
+        /// Queue pairs that failed because of what their program posted, or because their completion queue was full.
+        queue_pairs_failed: Counter,
+    }
     /// Packets, handshakes and sessions of SCTP associations.
     sctp: SctpCounters {
         /// Packets accepted by associations. Packets refused entirely or in part are counted as dropped.

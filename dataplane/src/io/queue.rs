@@ -12,8 +12,8 @@ use crate::net::path::TxChecksum;
 use crate::port::{ChecksumSite, Mbuf, PortInfo, PortQueue, RxChecksum, TxChecksums, TxL4};
 use crate::steering::{SYMMETRIC_KEY, Steering};
 
-/// Maximum number of bytes of a frame that are prefetched. The CPU's own prefetcher loads the bytes after them; more
-/// requests than the CPU has fill buffers would stall it.
+/// Maximum number of bytes of a frame that are prefetched. More requests than the CPU has fill buffers would stall it.
+/// The CPU's own prefetcher loads the bytes after them.
 const MAX_PREFETCH: usize = 1536;
 
 /// Bytes prefetched for the headers of a frame.
@@ -156,8 +156,8 @@ impl PortProperties {
         }
     }
 
-    /// Returns the properties without checksum offload and device hashes, for a port with IPsec. The device sees ESP
-    /// there: its checksums and hashes would apply to the outer packet.
+    /// Returns the properties without checksum offload and device hashes, for a port with IPsec. On such a port the
+    /// device sees ESP packets, so its checksums and hashes would apply to the outer packet.
     #[must_use]
     pub(crate) fn without_offloads(self) -> PortProperties {
         let software = |by| match by {

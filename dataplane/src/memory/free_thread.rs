@@ -1,5 +1,5 @@
-//! Frees large memory on its own thread. Unmapping several GiB takes about a second, and the last handle may be
-//! dropped by a worker or by the control thread.
+//! Frees large memory on a dedicated thread. Unmapping several GiB takes about a second, and the last handle may be
+//! dropped by a worker or by the control thread, neither of which may block that long.
 
 use std::any::Any;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use super::map::Mapping;
 /// Memory of at least this many bytes is freed on the free thread.
 pub(super) const MIN_DEFERRED_BYTES: usize = 64 << 20;
 
-/// Channel to the thread, one per process. `None` if the thread cannot be started.
+/// Channel to the process's free thread. `None` if the thread could not be started.
 static FREE_THREAD: OnceLock<Option<Sender<MemoryResources>>> = OnceLock::new();
 
 /// All resources of one [`Memory`](super::Memory).
@@ -31,7 +31,7 @@ impl MemoryResources {
     }
 }
 
-/// Starts the free thread unless it runs. Called where large memory is prepared, never on a worker.
+/// Starts the free thread unless it runs. Called when large memory is prepared, never on a worker.
 pub(super) fn start_thread() {
     FREE_THREAD.get_or_init(|| {
         let (outbox, inbox) = channel::<MemoryResources>();
@@ -40,7 +40,7 @@ pub(super) fn start_thread() {
     });
 }
 
-/// Frees the resources on the free thread, or at once if it does not run.
+/// Frees the resources on the free thread, or on the calling thread if the free thread does not run.
 pub(super) fn free_deferred(resources: MemoryResources) {
     match FREE_THREAD.get() {
         Some(Some(inbox)) => match inbox.send(resources) {

@@ -1,5 +1,5 @@
 //! A mapping of region memory: creation, pre-faulting, locking, copies in and out, unmapping. Lengths and offsets
-//! are bytes. Each copy asserts that it lies inside the mapping, in release builds too.
+//! are in bytes. Each copy asserts, in release builds too, that its bytes lie inside the mapping.
 
 pub(super) mod kernel;
 pub(super) mod maps;
@@ -24,28 +24,28 @@ use self::maps::{Permit, Slot};
 use self::pieces::{KernelCall, called, pieces};
 use super::{MemoryError, ProgressCallback};
 
-/// Bytes of a reserved hugepage. Lengths in reserved hugepages are rounded up to this.
+/// Bytes of a reserved hugepage. The length of a mapping in reserved hugepages is rounded up to a multiple of this.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Bytes from the beginning of a copied piece to the beginning of the prefetch that follows the copy. For a longer
-/// piece the prefetch begins at its end.
+/// Bytes from the beginning of a copied piece to the beginning of the prefetch that follows the copy. The prefetch for
+/// a longer piece begins at the end of the piece.
 ///
-/// The memory behind a piece is most often copied next, so each copy prefetches as many bytes as the piece has.
-/// For small pieces the gap between piece and prefetch was prefetched by earlier pieces of the same or a
-/// preceding message. If there were none, the gap is not prefetched.
+/// The memory after a piece is most often copied next, so each copy prefetches as many bytes as the piece has.
+/// Earlier pieces have usually prefetched the gap between a small piece and its prefetch. The first pieces of a
+/// transfer leave it unprefetched.
 const PREFETCH_DISTANCE: usize = 4096;
 
-/// Maximum number of bytes prefetched for one piece. The CPU stalls when all of its few fill buffers are in use. Its
-/// own prefetcher loads the rest of a long copy.
+/// Maximum number of bytes prefetched for one piece. The CPU stalls when all of its few fill buffers are in use.
+/// The hardware prefetcher loads the rest of a long copy.
 const MAX_PREFETCH: usize = 1536;
 
 /// Mappings of at least this many bytes do not stay in a core's caches while peers fill them, so long pieces are
-/// written by non-temporal stores. Programs then read the data from memory, as with a NIC that does not write to
-/// a cache.
+/// written by non-temporal stores. Programs then read the data from memory, as with a NIC whose DMA bypasses the
+/// caches.
 const MIN_STREAMED_MAPPING: usize = 8 << 20;
 
-/// Shortest piece in bytes that is written by non-temporal stores. In shorter ones the partial lines at both ends
-/// cost more than the whole lines save.
+/// Shortest piece in bytes that is written by non-temporal stores. In shorter pieces the partial cache lines at both
+/// ends cost more than the whole lines save.
 pub(super) const MIN_STREAMED_LEN: usize = 4096;
 
 /// Readable and writable memory of this process, unmapped on drop.
@@ -58,18 +58,19 @@ pub(super) struct Mapping {
 
 /// Resources of a mapping, released after it is unmapped.
 enum Hold {
-    /// None: an empty mapping, or one that is not counted.
+    /// No resource: the mapping is empty, or does not count against the bound of mappings.
     Nothing,
-    /// A mapping of its own, counted.
+    /// A whole mapping that counts against the bound of mappings.
     Counted { _permit: Permit },
-    /// A part of a slab. Its pages are freed, and the slab stays mapped.
+    /// A slot of a slab. Its pages are freed on drop, and the slab stays mapped.
     Part { _slot: Slot },
 }
 
 // SAFETY: the mapping belongs to the value and not to a thread; the pointer is valid until drop.
 unsafe impl Send for Mapping {}
-// SAFETY: through a shared reference bytes are only copied in and out by raw pointer. Two copies may
-// race, also with other processes: the bytes are then a mix, which every user of a region expects.
+// SAFETY: through a shared reference, bytes are only copied in and out by raw pointer or updated as atomics, and no
+// slice of them exists. Two copies may race, also with other processes. The bytes are then a mix of both, which every
+// user of a region must expect.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -81,9 +82,9 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps and populates private zeroed memory in reserved hugepages. If it were not populated, the first access
-    /// without a free hugepage would end the process with SIGBUS. Returns `None` and adds a statement if too few
-    /// hugepages are free.
+    /// Maps and populates private zeroed memory in reserved hugepages. Without populating, the first access to a page
+    /// for which no hugepage is free would end the process with SIGBUS. If too few hugepages are free, returns `None`
+    /// and adds a message for the operator to `statements`.
     pub(super) fn huge(
         len: usize,
         go_on: ProgressCallback<'_>,
@@ -112,8 +113,8 @@ impl Mapping {
         Mapping { start: NonNull::dangling(), len: 0, hold: Hold::Nothing }
     }
 
-    /// Maps a slab: private zeroed memory in ordinary pages, because each slot has pages of its own. No page is present
-    /// yet.
+    /// Maps a slab: private zeroed memory in ordinary pages, because the pages of each slot are freed separately. No
+    /// page is present yet.
     pub(super) fn slab(len: usize) -> Result<Mapping, MemoryError> {
         let mapping =
             Mapping::map_anonymous(len, MapFlags::PRIVATE).map_err(|e| allocation_error(len, e))?;
@@ -121,7 +122,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Attaches the permit, which is returned after the memory is unmapped.
+    /// Attaches the permit, which is released after the memory is unmapped.
     pub(super) fn with_permit(mut self, permit: Permit) -> Mapping {
         self.hold = Hold::Counted { _permit: permit };
         self
@@ -131,7 +132,7 @@ impl Mapping {
     /// the page size, and no other slot has a page of these bytes.
     pub(super) fn slot(&self, at: usize, len: usize, slot: Slot) -> Mapping {
         assert!(len <= self.len && at <= self.len - len);
-        // SAFETY: `at` lies inside the mapping, checked above.
+        // SAFETY: `at` lies inside the mapping or at its end, checked above.
         let start = unsafe { self.start.add(at) };
         Mapping { start, len, hold: Hold::Part { _slot: slot } }
     }
@@ -141,13 +142,13 @@ impl Mapping {
         self.start.as_ptr() as usize
     }
 
-    /// Returns the mapped bytes.
+    /// Returns the number of mapped bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Creates and maps a memory file with a sealed size, which local programs map through the descriptor. No
-    /// page is present yet.
+    /// Creates and maps a memory file (memfd) whose size is sealed. Local programs map it through the returned
+    /// descriptor. No page is present yet.
     pub(super) fn shared(name: &str, len: usize) -> Result<(Mapping, OwnedFd), MemoryError> {
         let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(|error| match error {
@@ -159,7 +160,7 @@ impl Mapping {
         rustix::fs::fcntl_add_seals(&fd, seals)
             .map_err(|e| system_error("sealing a memory file", e))?;
         // SAFETY: no address is requested, so no existing mapping is replaced; the file is `len` long and sealed,
-        // so no access inside the mapping passes its end.
+        // so no access inside the mapping passes the end of the file.
         let start = unsafe {
             rustix::mm::mmap(ptr::null_mut(), len, read_write(), MapFlags::SHARED, fd.as_fd(), 0)
         }
@@ -215,8 +216,9 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(start, self.len / size_of::<Word>()) }
     }
 
-    /// Locks present and future pages. If the limit forbids it, adds a statement and returns false. Call it before the
-    /// pages are populated: the kernel then has no present pages to visit. Slabs are locked before they have slots.
+    /// Locks present and future pages. If the kernel refuses, usually because of RLIMIT_MEMLOCK, adds a message for the
+    /// operator to `statements` and returns false. Called before the pages are populated: the kernel then has no
+    /// present pages to visit. A slot returns true at once, because its slab is already locked.
     pub(super) fn lock(&self, statements: &mut Vec<String>) -> bool {
         if let Hold::Part { .. } = self.hold {
             return true;
@@ -243,14 +245,14 @@ impl Mapping {
         self.len >= MIN_STREAMED_MAPPING
     }
 
-    /// Copies `bytes` to `at` and prefetches memory for the next write, unless it uses non-temporal stores.
+    /// Copies `bytes` to offset `at`. Prefetches memory for the next write, unless the copy uses non-temporal stores.
     ///
     /// # Panics
     /// If the bytes do not lie inside the mapping.
     pub(super) fn write(&self, at: usize, bytes: &[u8]) {
         assert!(bytes.len() <= self.len && at <= self.len - bytes.len());
         if bytes.len() >= MIN_STREAMED_LEN && self.is_streamed() {
-            // SAFETY: as in the copy below.
+            // SAFETY: the destination lies inside the mapping, checked above; `bytes` cannot overlap it, as below.
             return unsafe {
                 stream::copy(bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len())
             };
@@ -265,7 +267,7 @@ impl Mapping {
         dpdk::prefetch::write(ahead, len);
     }
 
-    /// Copies the concatenated `pieces` to `at` by non-temporal stores. They have at most `room` bytes.
+    /// Copies the concatenated `pieces`, at most `room` bytes in total, to offset `at` by non-temporal stores.
     ///
     /// # Panics
     /// If `room` bytes at `at` do not lie inside the mapping, or the pieces are longer.
@@ -276,11 +278,12 @@ impl Mapping {
         pieces: impl Iterator<Item = &'a [u8]>,
     ) {
         assert!(room <= self.len && at <= self.len - room);
-        // SAFETY: as in `write`.
+        // SAFETY: `room` bytes at `at` lie inside the mapping, checked above; the pieces cannot overlap it, because no
+        // slice of a mapping is ever created.
         unsafe { stream::copy_pieces(self.start.as_ptr().add(at), room, pieces) };
     }
 
-    /// Fills `out` from `at` and prefetches memory for the next read.
+    /// Copies the bytes at offset `at` to `out` and prefetches memory for the next read.
     ///
     /// # Panics
     /// If the bytes do not lie inside the mapping.
@@ -295,25 +298,34 @@ impl Mapping {
         dpdk::prefetch::read(ahead, len);
     }
 
-    /// Copies into `target` as [`read`](Self::read) does; `target` computes the digest of the copied bytes.
+    /// Copies the bytes at offset `at` to `target`, which computes their digest, and prefetches memory for the next
+    /// read.
+    ///
+    /// # Panics
+    /// If the bytes do not lie inside the mapping.
     pub(super) fn read_digested(&self, at: usize, target: &mut Target<'_>) {
         let len = target.source_len();
         assert!(len <= self.len && at <= self.len - len);
-        // SAFETY: as in `read`. Each byte is loaded once and digested as stored, so the digest is that of the copy even
-        // if others write meanwhile. A mismatch would only produce a wrong CRC and no invalid access.
+        // SAFETY: the source lies inside the mapping, checked above, and cannot overlap `target`, as in `read`. Each
+        // byte is loaded once and digested as stored, so the digest is that of the copy even if others write meanwhile.
+        // A mismatch would only produce a wrong CRC and no invalid access.
         unsafe { target.copy_from(self.start.as_ptr().add(at)) };
         let (ahead, len) = self.prefetch_range(at, len);
         dpdk::prefetch::read(ahead, len);
     }
 
-    /// Returns the range to prefetch after a copy of `len` bytes at `at`: `len` bytes, at most [`MAX_PREFETCH`].
+    /// Returns start and length of the range to prefetch after a copy of `len` bytes at `at`: `len` bytes, at most
+    /// [`MAX_PREFETCH`] and not past the end of the mapping.
     fn prefetch_range(&self, at: usize, len: usize) -> (*const u8, usize) {
         let from = (at + len.max(PREFETCH_DISTANCE)).min(self.len);
         (self.start.as_ptr().wrapping_add(from), len.min(self.len - from).min(MAX_PREFETCH))
     }
 
-    /// Atomically replaces the 64 bits at `at`, a multiple of 8, by `update` of the old value. Returns the old
+    /// Atomically replaces the 64-bit word at `at`, a multiple of 8, by `update` of the old value. Returns the old
     /// value.
+    ///
+    /// # Panics
+    /// If `at` is not a multiple of 8, or the word does not lie inside the mapping.
     pub(super) fn fetch_update(&self, at: usize, update: impl Fn(u64) -> u64) -> u64 {
         assert!(at.is_multiple_of(8) && self.len >= 8 && at <= self.len - 8);
         // SAFETY: the eight bytes lie inside the mapping (checked above), which outlives the reference. They are
@@ -354,7 +366,7 @@ impl Mapping {
         debug_assert!(advised.is_ok(), "{advised:?}");
     }
 
-    /// Advises for or against transparent hugepages. A kernel without them refuses, which is harmless.
+    /// Advises for or against transparent hugepages. A kernel without such pages returns EINVAL, which is ignored.
     fn advise(&self, advice: Advice) {
         // SAFETY: the range is this mapping; the advice changes how it is backed and no byte.
         let advised = unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.len, advice) };
@@ -365,8 +377,7 @@ impl Mapping {
     pub(super) fn prefault(&self, on_progress: ProgressCallback<'_>) -> Result<(), MemoryError> {
         let len = self.len;
         self.populate(&mut |done| {
-            // With overcommitted memory, the OOM killer would end a process that populates more than is
-            // available.
+            // With memory overcommit, populating more than is available would invoke the OOM killer.
             let remaining = (len as u64).saturating_sub(done);
             if remaining > 0 && available_memory().is_some_and(|bytes| bytes < remaining) {
                 return Err(allocation_error(len, Errno::NOMEM));
@@ -424,17 +435,18 @@ impl Mapping {
 
     fn touch_pages(&self, from: usize, len: usize) {
         for at in (from..from + len).step_by(4096) {
-            // SAFETY: `at` lies inside the mapping, which is new: no other access to its bytes exists.
+            // SAFETY: `at` lies inside the mapping, whose bytes are still zero and not accessed by anyone else, because
+            // the mapping is new.
             unsafe { self.start.as_ptr().add(at).write_volatile(0) };
         }
     }
 }
 
 impl Mapping {
-    /// Frees the pages of a slot; its bytes are zero when they are present again.
+    /// Frees the pages of a slot. Pages that become present again contain zeros.
     fn free_pages(&self) {
-        // SAFETY: the range is this slot's, which ends within its last page; no pointer into it is left, and no other
-        // slot has a byte of these pages.
+        // SAFETY: the range is this slot's and begins at a page boundary. The kernel rounds its end up to a whole page,
+        // and no other slot has a byte of these pages. No pointer into them is left.
         let freed = unsafe {
             let start = self.start.as_ptr().cast();
             rustix::mm::madvise(start, self.len, Advice::LinuxDontneedLocked)
@@ -444,10 +456,10 @@ impl Mapping {
         }
     }
 
-    /// Zeroes the bytes. Kernels before Linux 5.18 do not free locked pages of a mapping: they stay until the slab is
-    /// unmapped.
+    /// Zeroes the bytes of a slot whose pages the kernel does not free. Kernels before Linux 5.18 cannot free locked
+    /// pages; they stay present until the slab is unmapped.
     pub(super) fn zero(&self) {
-        // SAFETY: the bytes are this mapping's, and no other access to them exists.
+        // SAFETY: the bytes are this mapping's, and no one else accesses them.
         unsafe { self.start.as_ptr().write_bytes(0, self.len) };
     }
 }

@@ -1,15 +1,17 @@
 //! Region memory: the memory that peers write to and read from.
 //!
 //! A [`Memory`] is a handle on one mapping, cheap to clone and shared by all workers' replicas of the STag table. The
-//! mapping is freed with the last handle. It is pre-faulted when it is created, so that a worker does not fault, and
-//! locked as far as the limit allows. One exception: a local program can punch holes into shared memory. A worker's next
-//! access to such a page is a fault, and finds zeros. [`Memory::statements`] lists requested properties that are missing.
-//! The mapping never grows, shrinks or moves. Pages are populated and freed piece by piece, and large memory is freed on
-//! a thread of its own, so that the rest of the process is not blocked.
-//! Small memory is a part of a mapping, and the number of mappings is bounded ([`Maps`]).
+//! mapping is freed with the last handle. It is pre-faulted when it is created, so that a worker's access does not
+//! cause a page fault, and locked if RLIMIT_MEMLOCK allows. One exception: a local program can punch holes into shared
+//! memory. A worker's next access to such a page faults and finds zeros. [`Memory::statements`] lists requested
+//! properties that are missing.
 //!
-//! Peers, local programs and other workers may access the same bytes at the same time. So there are no references
-//! into a mapping except to atomics, only copies through raw pointers, with both ends checked first.
+//! The mapping never grows, shrinks or moves. Pages are populated and freed piece by piece, and large memory is freed
+//! on a dedicated thread, so that the rest of the process is not blocked. Small memory is a slot in a shared mapping,
+//! and the number of mappings is bounded ([`Maps`]).
+//!
+//! Peers, local programs and other workers may access the same bytes at the same time. So no references into a mapping
+//! exist except to atomics. All other access is by copies through raw pointers, after a check of both bounds.
 //!
 //! All `unsafe` code of the crate is in this module. Left out: access rights of peers (`ddp`), and writing a
 //! staged file back (`control`).
@@ -44,7 +46,8 @@ use wire::crc32c::Target;
 pub enum Backing {
     /// Private memory of this process, in transparent hugepages where available.
     Anonymous,
-    /// Private memory in reserved hugepages. If too few are free, as `Anonymous`, with a statement.
+    /// Private memory in reserved hugepages. If too few are free, the memory is `Anonymous`, and
+    /// [`Memory::statements`] says so.
     Huge,
     /// A memory file with a sealed size, which local programs can map through its descriptor. `name` appears in
     /// `/proc/PID/maps`.
@@ -52,7 +55,7 @@ pub enum Backing {
         /// Name, at most 249 bytes, no NUL.
         name: String,
     },
-    /// Private memory initialised from a file. The caller of this crate writes it back.
+    /// Private memory initialised from a file. Writing it back to the file is left to the caller.
     Staged {
         /// The file. If it is shorter than the region, zeros fill the rest.
         path: PathBuf,
@@ -62,18 +65,18 @@ pub enum Backing {
 /// Parameters of a region's memory.
 #[derive(Clone, Debug)]
 pub struct MemoryConfig {
-    /// Backing of the pages.
+    /// Origin and kind of the pages.
     pub backing: Backing,
     /// Bytes, at least 1.
     pub len: u64,
-    /// True if peers may write to it, or if it is a sink of Reads and atomics. Bytes of such a region, and of a
-    /// `Shared` one, can change while a message is being sent from it.
+    /// True if peers may write to the region, or if it is the data sink of our Reads and atomics. Bytes of such a
+    /// region, and of a `Shared` one, can change while a message is being sent from it.
     pub remote_write: bool,
     /// True to lock the pages in memory (`mlock`).
     pub lock: bool,
 }
 
-/// Reason why memory could not be prepared. Each is one sentence for the operator.
+/// Reason why memory could not be prepared. Its text is one sentence for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// The requested length is 0.
@@ -171,18 +174,18 @@ pub enum MemoryError {
     /// Another system call failed.
     #[error("{what} failed: {error}")]
     System {
-        /// The call, in words.
+        /// The failed action, in words.
         what: &'static str,
         /// The system's error.
         error: std::io::Error,
     },
 }
 
-/// Callback with the bytes that are ready, before each piece of the memory and at the end. An error ends the
-/// preparation.
+/// Callback with the number of bytes that are ready, called before each piece of the memory and at the end. An error
+/// ends the preparation.
 type ProgressCallback<'a> = &'a mut dyn FnMut(u64) -> Result<(), MemoryError>;
 
-/// Progress of a preparation. Includes the bytes of the region and those of a staged file.
+/// Progress of a preparation: populating the region's bytes, then reading those of a staged file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// Bytes of work done.
@@ -206,12 +209,12 @@ struct Inner {
     /// True if the mapping is in reserved hugepages.
     huge: bool,
     statements: Vec<String>,
-    /// Dropped after the mapping; see [`Memory::with_charge`].
+    /// Value of the caller that is dropped after the mapping; see [`Memory::with_charge`].
     charge: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 impl Memory {
-    /// Prepares a region without progress reports, cancellation or bound of mappings; see [`prepare`](Self::prepare).
+    /// Prepares memory as [`prepare`](Self::prepare) does, without progress reports, cancellation or bound of mappings.
     ///
     /// # Errors
     /// As [`prepare`](Self::prepare).
@@ -219,7 +222,7 @@ impl Memory {
         Memory::prepare(config, &Maps::default(), &mut |_| true)
     }
 
-    /// Returns memory of 0 bytes, which takes no mapping.
+    /// Returns memory of 0 bytes, which needs no mapping.
     pub fn empty() -> Memory {
         Memory(Arc::new(Inner {
             mapping: Mapping::empty(),
@@ -234,11 +237,12 @@ impl Memory {
         }))
     }
 
-    /// Maps, locks, pre-faults and fills the memory. Blocks, for seconds if it is large: never call it on a
-    /// worker. `go_on` is called for each piece of at most 16 MiB; the preparation ends when it returns false.
+    /// Maps, locks, pre-faults and fills the memory. The call blocks, for seconds if the memory is large, so workers
+    /// must not use it. `go_on` is called before each piece of at most 16 MiB. If it returns false, the preparation
+    /// ends.
     ///
     /// # Errors
-    /// The memory is not available, `maps` is at its bound, the file cannot be read, or `go_on` has ended it
+    /// The memory is not available, `maps` is at its bound, the file cannot be read, or `go_on` returned false
     /// ([`MemoryError::Cancelled`]).
     pub fn prepare(
         config: &MemoryConfig,
@@ -283,16 +287,16 @@ impl Memory {
         })))
     }
 
-    /// Attaches `charge`, which is dropped after the last handle is dropped and the memory unmapped. Memory has
-    /// one charge: a second one is dropped at once.
+    /// Attaches `charge`, such as a share of a memory budget. It is dropped after the last handle is dropped and the
+    /// memory unmapped. A memory has at most one charge: a second one is dropped at once.
     pub fn with_charge(self, charge: impl Any + Send + Sync) -> Memory {
         // If a charge is attached already, `set` drops the new one.
         let _ = self.0.charge.set(Box::new(charge));
         self
     }
 
-    /// Drops this handle. If it is the last one, the memory is free when the call returns. Blocks: never call it
-    /// on a worker.
+    /// Drops this handle. If it is the last one, the memory is freed before the call returns. The call blocks, so
+    /// workers must not use it.
     pub fn free(self) {
         if let Some(mut inner) = Arc::into_inner(self.0) {
             inner.take_resources().free();
@@ -309,12 +313,12 @@ impl Memory {
         self.0.shared.as_ref().map(AsFd::as_fd)
     }
 
-    /// Returns true if the pages are locked: the bytes cannot be paged out.
+    /// Returns true if the pages are locked, so that they cannot be paged out.
     pub fn is_locked(&self) -> bool {
         self.0.locked
     }
 
-    /// Returns the requested properties that are missing (hugepages, locking), one sentence each.
+    /// Returns one sentence for the operator about each requested property that is missing (hugepages, locking).
     pub fn statements(&self) -> &[String] {
         &self.0.statements
     }
@@ -324,13 +328,13 @@ impl Memory {
         offset.checked_add(len).is_some_and(|end| end <= self.0.len)
     }
 
-    /// Writes as [`RegionMemory::write`] does, with this copy kernel, which the CPU must support. For benchmarks.
+    /// Writes as [`RegionMemory::write`] does, with the given copy kernel, which the CPU must support. For benchmarks.
     pub fn write_with(&self, kernel: CopyKernel, offset: u64, bytes: &[u8]) {
         let at = self.check(offset, bytes.len());
         self.0.mapping.write_with(kernel, at, bytes);
     }
 
-    /// Reads as [`RegionMemory::read`] does, with this copy kernel, which the CPU must support. For benchmarks.
+    /// Reads as [`RegionMemory::read`] does, with the given copy kernel, which the CPU must support. For benchmarks.
     pub fn read_with(&self, kernel: CopyKernel, offset: u64, out: &mut [u8]) {
         let at = self.check(offset, out.len());
         self.0.mapping.read_with(kernel, at, out);
@@ -420,7 +424,7 @@ impl RegionMemory for Memory {
         if !self.contains(offset, 8) {
             return Err(AtomicError::OutOfBounds);
         }
-        // Mappings are page-aligned, so the offset decides.
+        // Mappings are page-aligned, so an aligned offset is an aligned address.
         if !offset.is_multiple_of(8) {
             return Err(AtomicError::Unaligned);
         }
@@ -436,9 +440,9 @@ impl RegionMemory for Memory {
     }
 }
 
-/// Payloads of at least this many bytes in several pieces are gathered and copied as one. On some CPUs memcpy copies
-/// that many bytes with a string instruction, which fills lines without fetching them first. That saves more than the
-/// additional copy in the first-level cache costs. Shorter copies and non-temporal stores gain nothing.
+/// Payloads of at least this many bytes in several pieces are gathered in a buffer and copied as one. On some CPUs
+/// memcpy copies that many bytes with a string instruction, which fills cache lines without fetching them first. That
+/// saves more than the additional copy in the L1 cache costs. Shorter copies and non-temporal stores gain nothing.
 const MIN_GATHER_LEN: usize = 8192;
 
 /// Maximum number of bytes that are gathered: one jumbo frame.
@@ -475,7 +479,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// A new mapping of a region.
+/// A new mapping of a region, and how it was created.
 struct Mapped {
     mapping: Mapping,
     /// The memory file of `Shared` memory.
@@ -484,7 +488,7 @@ struct Mapped {
     populated: bool,
 }
 
-/// Maps the memory, as a slot of a slab if it is small, private and locked.
+/// Maps the memory. Small, private memory that is to be locked becomes a slot of a slab.
 fn map(
     config: &MemoryConfig,
     len: usize,

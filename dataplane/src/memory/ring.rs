@@ -7,10 +7,10 @@
 //!              ^ records published so far (u64)               ^ record n is in slot n mod capacity
 //! ```
 //!
-//! One producer (the control thread) and any number of consumers, which map the object read-only. The object is
-//! sealed against further writable mappings, so no program can disturb another or the appliance. The producer
-//! never waits. A consumer that falls more than `capacity` records behind loses the oldest ones. It can tell how
-//! many, because records are numbered.
+//! A ring has one producer, the control thread, and any number of consumers, which map the memory file read-only. The
+//! file is sealed against further writable mappings, so no program can disturb another or the appliance. The producer
+//! never waits. A consumer that falls more than `capacity` records behind loses the oldest ones. Records are numbered,
+//! so the consumer can count its losses.
 //!
 //! Ordering: the bytes that a record describes are written before the record is published. The sequence word is
 //! stored with release order and loaded with acquire order, so a reader of the record sees the bytes. All fields
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// First eight bytes of a ring: its format.
+/// First eight bytes of a ring, which identify the format.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DDPRING1");
 /// Layout version in the header.
 pub const VERSION: u64 = 1;
@@ -54,7 +54,8 @@ const _: () =
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum Kind {
-    /// A tagged message was delivered: `len` bytes from `offset` to the end of the message.
+    /// A tagged message was delivered: `len` bytes from `offset` on. If its segments are not contiguous, `offset` is
+    /// the lowest one and `len` their total.
     Data = 1,
     /// A stream that may write the region was accepted.
     Opened = 2,
@@ -79,11 +80,11 @@ pub struct Completion {
     pub kind: Kind,
     /// The RsvdULP byte of the message (RFC 5041 §4.2).
     pub rsvd_ulp: u8,
-    /// STag that the peer named.
+    /// STag in the peer's message.
     pub stag: u32,
-    /// Offset of the first byte from the start of the region.
+    /// Offset of the first byte from the start of the region, in bytes; 0 unless the kind is [`Kind::Data`].
     pub offset: u64,
-    /// Number of bytes delivered.
+    /// Number of bytes delivered; 0 unless the kind is [`Kind::Data`].
     pub len: u64,
     /// Number of the stream, as in `ddpctl streams list`.
     pub stream: u64,
@@ -107,7 +108,7 @@ pub enum RingError {
     System {
         /// The failed action, a verb.
         what: &'static str,
-        /// The reason.
+        /// The system's error.
         errno: rustix::io::Errno,
     },
 }
@@ -143,7 +144,7 @@ impl Producer {
         Ok(Producer { map, fd, capacity, head: 0 })
     }
 
-    /// Returns the descriptor that programs map. Further writable mappings of it are refused.
+    /// Returns the descriptor that programs map read-only. The kernel refuses writable mappings.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -159,15 +160,15 @@ impl Producer {
         self.head
     }
 
-    /// Publishes one record and never waits. The region's bytes written before this call are visible to the
-    /// record's reader.
+    /// Publishes one record without waiting. Bytes written to the region before this call are visible to a reader of
+    /// the record.
     pub fn publish(&mut self, record: &Completion) {
         publish(&self.map, self.capacity, self.head, record);
         self.head += 1;
     }
 }
 
-/// The reading end; local programs have one of their own.
+/// The reading end. Local programs have their own implementation.
 #[derive(Debug)]
 pub struct Consumer {
     map: SharedMap,
@@ -317,12 +318,12 @@ struct SharedMap {
 
 // SAFETY: the mapping belongs to this value and not to a thread; all accesses to it are atomic.
 unsafe impl Send for SharedMap {}
-// SAFETY: as above: all accesses are atomic.
+// SAFETY: all accesses through a shared reference are atomic.
 unsafe impl Sync for SharedMap {}
 
 impl SharedMap {
     fn new(fd: &impl AsFd, len: usize, prot: ProtFlags) -> rustix::io::Result<SharedMap> {
-        // SAFETY: a new mapping at an address that the kernel chooses; it aliases no other memory of the process.
+        // SAFETY: the kernel chooses the address of the new mapping, so no other memory of the process is affected.
         let start =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
         // SAFETY: the range is the new mapping; the advice concerns core dumps and changes no byte.

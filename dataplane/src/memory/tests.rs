@@ -59,7 +59,7 @@ proptest! {
         prop_assert_eq!(read_all(&memory), model);
     }
 
-    /// Pieces of any number and length are written consecutively, by each copy path.
+    /// Pieces of any number and length are written consecutively, whatever copy path the announced length selects.
     #[test]
     fn pieces_are_written_consecutively(
         offset in 0u64..500,
@@ -84,8 +84,8 @@ proptest! {
     }
 }
 
-/// Regions written by non-temporal stores have the same content as others, at every alignment, below and above the
-/// minimum length.
+/// A large region, written by non-temporal stores, has the same content as a small one after the same writes, at every
+/// alignment, below and above [`MIN_STREAMED_LEN`].
 #[test]
 fn large_region_behaves_like_small_one() {
     let (large, small) = (anonymous(8 << 20), anonymous(20_000));
@@ -107,14 +107,14 @@ fn large_region_behaves_like_small_one() {
         }
         same(at, len);
     }
-    // Directly before the end. No byte behind the region is written.
+    // Near the end of the region. The 7 bytes after the written ones are unchanged.
     large.write(large.len() - 9007, &bytes);
     let mut end = vec![0; 9007];
     large.read(large.len() - 9007, &mut end);
     assert!(end[..9000] == bytes && end[9000..] == [0; 7]);
 }
 
-/// No byte is written behind the region, whatever length was announced.
+/// Pieces that pass the end of the region panic, even if the announced length lies inside the region.
 #[test]
 #[should_panic(expected = "outside a region")]
 fn pieces_across_the_end_of_a_large_region_panic() {
@@ -141,7 +141,7 @@ fn rest_of_last_page_is_outside_region() {
     anonymous(10).read(10, &mut [0]);
 }
 
-/// A read with a digest gives the same bytes as one without, and the digest is of these bytes.
+/// A read with a digest returns the written bytes, and the digest is that of these bytes.
 #[test]
 fn digested_read_matches_bytes_and_digest() {
     let memory = anonymous(3000);
@@ -160,7 +160,7 @@ fn digested_read_matches_bytes_and_digest() {
     }
 }
 
-/// A read with inserted words ends at the end of the region.
+/// A read that inserts words (such as MPA markers) into the copy may end exactly at the end of the region.
 #[test]
 fn read_with_inserts_matches_reference() {
     let memory = anonymous(3000);
@@ -199,15 +199,15 @@ fn memory_is_populated_before_use() {
         for page in 0..8192 {
             memory.write(page * 4096, &[1]);
         }
-        // Reading the counter may fault; the 8192 pages did not.
+        // Reading the counter may cause a few faults; the 8192 pages caused none.
         assert!(minor_faults() < before + 100, "{before}, then {}", minor_faults());
     }
 }
 
-/// Returns the minor page faults of this thread so far.
+/// Returns the number of minor page faults of this thread so far.
 fn minor_faults() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-    // After the name in brackets: state, ppid, pgrp, session, tty, tpgid, flags, minflt.
+    // The fields after the name in brackets are state, ppid, pgrp, session, tty, tpgid, flags, minflt.
     let (_, fields) = text.rsplit_once(')').unwrap();
     fields.split_whitespace().nth(7).unwrap().parse().unwrap()
 }
@@ -253,7 +253,7 @@ fn a_file_that_ends_before_its_length_is_refused() {
     let path = std::env::temp_dir().join(format!("ddpd-shrunk-{}", std::process::id()));
     std::fs::write(&path, b"12345").unwrap();
     let file = std::fs::File::open(&path).unwrap();
-    // A file of /sys, or one truncated while it is read.
+    // The stated length is 4096, the content 5 bytes: as a file of /sys, or one truncated while it is read.
     let staged = StagedFile { path: &path, file, len: 4096 };
     let mapping = Mapping::anonymous(4096).unwrap();
     let error = staged.read_into(&mapping, &mut |_| Ok(())).unwrap_err().to_string();
@@ -288,7 +288,7 @@ fn impossible_memory_is_refused_with_reason() {
         |backing, len| Memory::new(&config(backing, len)).expect_err("impossible").to_string();
     assert!(error(Backing::Anonymous, 0).contains("0 bytes"));
     assert!(error(Backing::Anonymous, u64::MAX).contains("larger than this machine can address"));
-    // The address space suffices, but not the memory: refused before the OOM killer ends a process.
+    // The address space suffices, the memory does not: the request fails before the OOM killer ends a process.
     let text = error(Backing::Anonymous, 1 << 45);
     assert!(text.contains("not to be had"), "{text}");
     let text = error(Backing::Shared { name: "big".to_owned() }, 1 << 45);
@@ -325,7 +325,7 @@ fn locking_succeeds_or_is_reported() {
     }
 }
 
-// RFC 7306 §5.3: atomic across cores; each change is applied once, from any core.
+// RFC 7306 §5.3: operations are atomic across cores, so each is applied exactly once.
 #[test]
 fn concurrent_atomics_lose_no_update() {
     let memory = anonymous(64);
@@ -359,7 +359,7 @@ fn misaligned_or_outside_atomic_is_refused() {
     assert_eq!(read_all(&memory)[8..16], [!9; 8]);
 }
 
-/// Returns the kernel's flags of the mapping at an address, as in /proc/self/smaps.
+/// Returns the kernel's flags of the mapping that contains `address` (VmFlags in /proc/self/smaps).
 fn flags_at(address: usize) -> String {
     let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut inside = false;

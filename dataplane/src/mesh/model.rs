@@ -1,7 +1,7 @@
-//! Model of the rings between two threads, of a worker's mesh, commands and events, under all interleavings with at
-//! most three preemptions. The ring follows the algorithm of `rtrb` 0.4, in which either end caches the other's index,
-//! written here with the atomics of loom. The end of a worker follows `WorkerHandle::poll` and `Exit`. The model does
-//! not include the wake-up of a sleeping reader.
+//! Model of a ring between two threads, as used for a worker's mesh, commands and events. loom runs it under all
+//! interleavings with at most three preemptions. The ring follows the algorithm of `rtrb` 0.4, in which each end caches
+//! the other's index, with loom's atomics. The termination of a worker follows `WorkerHandle::poll` and `Exit`. The
+//! model does not include the wake-up of a sleeping reader.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,10 +11,10 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const CAPACITY: usize = 2;
 const MESSAGES: usize = 3;
-/// Content of a slot whose message was taken.
+/// Content of a slot that is unused or whose message was taken.
 const EMPTY: usize = 0;
 
-/// Memory ordering or step that is left out, to show that the model detects it.
+/// The memory ordering that is relaxed, or the step that is omitted, to show that the model detects it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Weakening {
     Unchanged,
@@ -24,7 +24,7 @@ enum Weakening {
     HeadLoad,
     EndStore,
     EndLoad,
-    /// The second check of the ring after the worker is seen as ended.
+    /// The second read of the ring, after the reader has seen that the worker has ended.
     SecondLook,
 }
 
@@ -99,7 +99,7 @@ impl Reader {
         Some(message)
     }
 
-    /// Polls as `WorkerHandle::poll` does: pushed messages precede the end.
+    /// Polls as `WorkerHandle::poll` does: all pushed messages are returned before the end is reported.
     fn poll(&mut self) {
         if self.finished {
             return;
@@ -144,7 +144,7 @@ fn check(weakening: Weakening) {
         };
         let worker = loom::thread::spawn(move || {
             let mut writer = Writer { shared, tail: 0, seen_head: 0 };
-            // A message that finds no room is not sent. The next attempt sends the same message.
+            // If the ring is full, the next attempt sends the same message.
             let mut pushed = 0;
             for _ in 0..MESSAGES {
                 pushed += usize::from(writer.push(pushed + 1));

@@ -10,14 +10,15 @@ use super::neighbour::{Claim, ClaimKind, Mac};
 use super::path::write_ethernet;
 use crate::drops::DropReason;
 
-/// Bytes of an ARP packet.
+/// Bytes of an ARP packet for Ethernet and IPv4.
 const LEN: usize = 28;
 
-/// Processes an ARP packet. Answers a request for our address if `may_answer` allows. Returns the sender's
+/// Processes an ARP packet. Answers a request for our address if `may_answer` returns true. Returns the sender's
 /// announcement, or a conflict if the sender uses our address.
 ///
 /// # Errors
-/// The drop reason.
+/// The drop reason: the packet is malformed, exceeds the rate limit, or announces nothing. An answer may have been
+/// sent.
 pub fn input(
     interface: &Interface,
     bytes: &[u8],
@@ -58,7 +59,7 @@ pub fn input(
         if !may_answer() {
             return Err(DropReason::RateLimited);
         }
-        // RFC 5227 §2.1.1: probes are answered, too. Their sender has no address yet.
+        // RFC 5227 §2.1.1: probes, whose sender has no address yet, are answered, too.
         write(interface, ArpOperation::Reply, target, mac, sender, mac, out);
     }
     if sender.is_unspecified()
@@ -76,7 +77,7 @@ pub fn input(
     Ok(Claim { address: IpAddr::V4(sender), mac, kind })
 }
 
-/// Sends a request for `target`: by broadcast, or to the last known `mac`.
+/// Sends a request for `target`, to `mac` if the caller has a last known address, otherwise by broadcast.
 pub fn request(
     interface: &Interface,
     source: Ipv4Addr,
@@ -88,7 +89,7 @@ pub fn request(
     write(interface, ArpOperation::Request, source, [0; 6], target, to, out);
 }
 
-/// Sends a probe for other users of our address (RFC 5227 §2.1.1).
+/// Sends a probe for other hosts that use our address (RFC 5227 §2.1.1).
 pub fn probe(interface: &Interface, address: Ipv4Addr, out: &mut Outbox) {
     let unspecified = Ipv4Addr::UNSPECIFIED;
     write(interface, ArpOperation::Request, unspecified, [0; 6], address, BROADCAST, out);

@@ -1,13 +1,13 @@
-//! Demultiplexing of frames: Ethernet, VLAN, IPv4 and IPv6 headers. Changes no bytes. Returns the kind of packet or the
-//! drop reason.
+//! Demultiplexing of frames by their Ethernet, VLAN, IPv4 and IPv6 headers. [`demux`] returns the kind of packet or the
+//! drop reason, and changes no bytes.
 //!
 //! Packets to our addresses whose IPv4 options forbid processing ([`super::options`]) are dropped. [`local_ip_offset`]
-//! excludes them from policies. Packets of other protocols and addresses may be the host's, whose kernel has its own
-//! rules.
+//! excludes them from IPsec policies. Packets of other protocols or to other addresses may be for the host's kernel,
+//! which has its own rules.
 //!
-//! Fragments of the protocols that [`super::reassembly`] supports are returned for it. Other fragments are dropped
+//! Fragments of the protocols that [`super::reassembly`] supports are returned as such. Other fragments are dropped
 //! ([`DropReason::Fragment`]), except atomic fragments (RFC 6946). At most [`MAX_EXTENSIONS`] IPv6 extension headers
-//! are followed. SCTP itself verifies its checksum.
+//! are followed. The checksum of SCTP packets is left to the SCTP layer.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
@@ -28,17 +28,17 @@ use crate::drops::DropReason;
 
 /// Maximum number of IPv6 extension headers followed in one packet.
 pub const MAX_EXTENSIONS: usize = 8;
-/// A header with this many options, padding included, is dropped.
+/// A packet is dropped if an IPv6 extension header has this many options or more, padding included.
 const MAX_OPTIONS: usize = 16;
 
 const ETHERNET: usize = 14;
-/// Bytes of IPv4's header without options, and of TCP's ports.
+/// Bytes of an IPv4 header without options, and of TCP's port fields.
 const IPV4: usize = 20;
 const PORTS: usize = 4;
-/// Don't Fragment, in IPv4's field of flags and fragment offset.
+/// The DF flag in IPv4's 16-bit field of flags and fragment offset.
 const DONT_FRAGMENT: u16 = 0x4000;
 
-/// A classified frame. Ranges are bytes of the frame.
+/// A classified frame. Ranges are byte offsets in the frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {
     /// Index of the receiving interface.
@@ -54,7 +54,7 @@ pub struct Packet {
 pub enum Kind {
     /// An ARP packet.
     Arp(Range<usize>),
-    /// A TCP segment whose checksum is correct, or need not be verified.
+    /// A TCP segment to one of our addresses. Its checksum is correct, or need not be verified.
     Tcp {
         /// Address and port of the peer.
         source: SocketAddr,
@@ -101,7 +101,7 @@ pub enum Kind {
 /// State of the transport checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum L4Check {
-    /// Correct according to the device, or not verified because the port is trusted.
+    /// Correct according to the device, or not verified because the configuration trusts the port.
     Good,
     /// To be verified in software.
     Unknown,
@@ -110,7 +110,7 @@ pub enum L4Check {
 /// Classifies `frame`, received on `port`.
 ///
 /// # Errors
-/// The reason of the drop.
+/// The drop reason.
 pub fn demux(
     frame: &[u8],
     port: usize,
@@ -125,9 +125,9 @@ pub fn demux(
     slow_path(frame, port, check, interfaces)
 }
 
-/// Returns the offset of the IP packet in a frame that a host with these interfaces processes: the destination is the
-/// interface's link-layer address or a group, the VLAN is the interface's, and an IPv4 header is intact. `None` for all
-/// other frames: IPsec policies do not apply to them.
+/// Returns the offset of the IP packet in a frame to which IPsec policies apply. The VLAN is an interface's, the
+/// destination is that interface's link-layer address or a group, and the IP header is intact ([`is_intact`]). Returns
+/// `None` for all other frames.
 pub fn local_ip_offset(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<usize> {
     let link = Link::read(frame).ok()?;
     let at = link.ip_offset()?;
@@ -145,7 +145,7 @@ pub fn is_intact(packet: &[u8]) -> bool {
             .is_some_and(|header| checksum::sum(header) == 0xffff && check_options(header).is_ok())
 }
 
-/// Checks the options of an IPv4 header.
+/// Checks the options of an IPv4 header, if it has any.
 #[inline]
 fn check_options(header: &[u8]) -> Result<(), DropReason> {
     match header.get(IPV4..) {
@@ -154,7 +154,7 @@ fn check_options(header: &[u8]) -> Result<(), DropReason> {
     }
 }
 
-/// Returns true for a fragment that is reassembled here.
+/// Returns true if the frame is a fragment to one of our addresses that [`super::reassembly`] reassembles.
 #[cold]
 #[inline(never)]
 pub fn is_reassembled_here(frame: &[u8], port: usize, interfaces: &[Interface]) -> bool {
@@ -162,7 +162,7 @@ pub fn is_reassembled_here(frame: &[u8], port: usize, interfaces: &[Interface]) 
     parsed.is_ok_and(|packet| matches!(packet.kind, Kind::Fragment(_)))
 }
 
-/// Slow path: parses any frame. Inlined into the fast path's caller, which saves 25 instructions per frame.
+/// Slow path: parses any frame. Inlining saves 25 instructions per frame.
 #[inline(always)]
 fn slow_path(
     frame: &[u8],
@@ -184,14 +184,15 @@ fn slow_path(
     };
     let is_transport = matches!(kind, Kind::Tcp { .. } | Kind::Sctp { .. } | Kind::Fragment(_));
     if is_transport && link.destination != interface.mac {
-        // RFC 9293 §3.9.2.3, RFC 9260 §8.4 (1): only to a unicast address
+        // RFC 9293 §3.9.2.3, RFC 9260 §8.4 (1): TCP and SCTP are accepted in unicast frames only.
         return Err(DropReason::NotOurMac);
     }
     Ok(Packet { interface: index, source_mac: link.source, kind })
 }
 
 /// Fast path: parses an unfragmented TCP segment in IPv4 without VLAN tag and options, from another host to one of our
-/// addresses. Returns `None` for all other frames and for errors, for which the slow path returns the reason.
+/// addresses. Returns `None` for all other frames, also malformed ones; the slow path then parses the frame and returns
+/// the drop reason.
 #[inline]
 fn fast_path(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<Packet> {
     let headers = frame.first_chunk::<{ ETHERNET + IPV4 + PORTS }>()?;
@@ -228,7 +229,7 @@ fn fast_path(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<Pack
     Some(Packet { interface: index, source_mac: *source_mac, kind })
 }
 
-/// Returns true if the address cannot be another host's.
+/// Returns true if the source address cannot be that of another host.
 #[inline]
 fn is_invalid_source(source: Ipv4Addr, interface: &Interface) -> bool {
     source.is_unspecified()
@@ -272,7 +273,7 @@ fn parse_ipv4(
     }
     let options = check_options(&frame[at..at + header]);
     if interface.has_ipsec_policies {
-        options?; // policies were not applied to such a packet
+        options?; // IPsec policies were not applied to a packet with refused options
     }
     let payload = at + header..at + usize::from(packet.total_len());
     let addresses = Addresses { source: IpAddr::V4(source), destination: IpAddr::V4(destination) };
@@ -308,7 +309,7 @@ fn parse_ipv4(
     options.map(|()| kind)
 }
 
-/// Returns true for a neighbour advertisement (RFC 4861 §4.4).
+/// Returns true if the payload is a neighbour advertisement (RFC 4861 §4.4).
 fn is_advertisement(protocol: IpProtocol, payload: &[u8]) -> bool {
     let advertisement = u8::from(Icmpv6Message::NeighborAdvert);
     protocol == IpProtocol::Icmpv6 && payload.first() == Some(&advertisement)
@@ -325,7 +326,7 @@ fn parse_ipv6(
         return Err(DropReason::IpHeader);
     }
     let (source, destination) = (packet.src_addr(), packet.dst_addr());
-    // Legitimate only as the advertisement of another host that uses the same address.
+    // Our address is a legitimate source only in an advertisement by another host that uses it, too.
     let spoofed = interface.has_address(source.into())
         && !is_advertisement(packet.next_header(), &frame[at + 40..]);
     if source.is_loopback() || source.is_multicast() || spoofed {
@@ -340,7 +341,7 @@ fn parse_ipv6(
     let addresses = Addresses { source: IpAddr::V6(source), destination: IpAddr::V6(destination) };
     let (protocol, begin) = match chain {
         ExtensionChain::Upper(protocol, begin) => (protocol, begin),
-        // RFC 8200 §4.5. TCP and SCTP are unicast only.
+        // RFC 8200 §4.5. Only fragments between unicast addresses: TCP and SCTP are unicast.
         ExtensionChain::Fragment { protocol, id, offset, more, begin }
             if unicast
                 && !source.is_unspecified()
@@ -379,8 +380,8 @@ fn parse_ipv6(
     }
 }
 
-/// Returns true if fragments of this protocol are reassembled. Fragments are not if an extension header follows the
-/// fragment header.
+/// Returns true if fragments of this protocol are reassembled. If another extension header follows the fragment header,
+/// `protocol` is that header's number and the result is false.
 fn is_reassembled(protocol: IpProtocol, interface: &Interface) -> bool {
     match protocol {
         IpProtocol::Tcp | SCTP => true,
@@ -401,7 +402,7 @@ fn parse_sctp(
     Ok(Kind::Sctp { source, destination, packet, udp: None })
 }
 
-/// Parses SCTP in UDP to the configured port (RFC 6951 §5.4). Other UDP is not supported.
+/// Parses an SCTP packet in a UDP datagram to the configured port (RFC 6951 §5.4). Other UDP ports are not supported.
 fn parse_udp(
     frame: &[u8],
     addresses: Addresses,
@@ -415,7 +416,7 @@ fn parse_udp(
     }
     let len = usize::from(u16::from_be_bytes([l0, l1]));
     let bytes = bytes.get(..len).filter(|o| o.len() > UDP_HEADER).ok_or(DropReason::Truncated)?;
-    // RFC 768: zero means no checksum. RFC 8200 §8.1: not allowed over IPv6.
+    // RFC 768: a zero field means no checksum. RFC 8200 §8.1: IPv6 requires a checksum.
     let unused = [c0, c1] == [0, 0];
     let wrong = match unused {
         true => addresses.source.is_ipv6(),
@@ -451,15 +452,15 @@ fn parse_tcp(
     Ok(Kind::Tcp { source, destination, segment })
 }
 
-/// End of a chain of extension headers.
+/// The header after a chain of IPv6 extension headers.
 enum ExtensionChain {
     /// Upper-layer protocol, and the offset of its header.
     Upper(IpProtocol, usize),
-    /// A fragment, and the offset of its data.
+    /// A fragment. `begin` is the offset of its data in the frame, `offset` that of the data in the original packet.
     Fragment { protocol: u8, id: u32, offset: usize, more: bool, begin: usize },
 }
 
-/// Follows the extension headers that begin at `at` (RFC 8200 §4).
+/// Follows the chain of extension headers that begins at offset `at` with a header of type `next` (RFC 8200 §4).
 fn skip_extensions(
     packet: &[u8],
     mut next: IpProtocol,
@@ -468,7 +469,7 @@ fn skip_extensions(
     for n in 0..=MAX_EXTENSIONS {
         let rest = packet.get(at..).ok_or(DropReason::Truncated)?;
         let len = match next {
-            // RFC 8200 §4.1: allowed only directly behind the IPv6 header.
+            // RFC 8200 §4.1: hop-by-hop options are allowed only directly after the IPv6 header.
             IpProtocol::HopByHop if n > 0 => return Err(DropReason::HopByHop),
             IpProtocol::HopByHop | IpProtocol::Ipv6Opts | IpProtocol::Ipv6Route => {
                 let header = Ipv6ExtHeader::new_checked(rest).map_err(|_| DropReason::Truncated)?;
@@ -481,7 +482,7 @@ fn skip_extensions(
                 8 * (usize::from(header.header_len()) + 1)
             }
             IpProtocol::Ipv6Frag => {
-                // RFC 6946: an atomic fragment, which is the whole packet, is processed as unfragmented.
+                // RFC 6946: an atomic fragment contains the whole packet and is processed as an unfragmented one.
                 let header = rest.get(2..8).ok_or(DropReason::Truncated)?;
                 let header =
                     Ipv6FragmentHeader::new_checked(header).map_err(|_| DropReason::Truncated)?;
@@ -504,8 +505,8 @@ fn skip_extensions(
     Err(DropReason::ExtensionHeader)
 }
 
-/// Checks a header's options. The type of an unknown option decides whether the packet may be processed (RFC 8200
-/// §4.2).
+/// Checks the options of an IPv6 extension header. The two high bits of an unknown option's type decide whether the
+/// packet may be processed (RFC 8200 §4.2).
 fn check_options_v6(options: &[u8]) -> Result<(), DropReason> {
     let mut at = 0;
     for _ in 0..MAX_OPTIONS {

@@ -8,13 +8,13 @@
 //!  IPv6  | 6 | class hi 4 | class lo 4 | flow   class is bits 3..0 of byte 0 and 7..4 of byte 1
 //! ```
 
-/// ECT(0), in bits 1..0 of IPv4's second byte.
+/// Codepoint ECT(0), at its position in IPv4's second byte (bits 1..0).
 pub(super) const ECT_0: u8 = 0b10;
 const CE: u8 = 0b11;
 const MASK: u8 = 0b11;
 const V6_SHIFT: u8 = 4;
 
-/// Bytes of an Ethernet header, and of the 802.1Q tag after its addresses.
+/// Bytes of an Ethernet header, and of an 802.1Q tag. `TAGGED` is the tag's EtherType.
 const ETHERNET: usize = 14;
 const TAG: usize = 4;
 const TAGGED: [u8; 2] = [0x81, 0];
@@ -29,7 +29,7 @@ pub fn is_marked(frame: &[u8]) -> bool {
     }
 }
 
-/// Sets ECT(0) in an IP header whose ECN field is zero. The caller computes the header checksum afterwards.
+/// Sets ECT(0) in an IP header whose ECN field is zero. The caller updates IPv4's header checksum afterwards.
 pub fn set_capable(ip: &mut [u8]) {
     match ip {
         [first, second, ..] if *first >> 4 == 4 => *second |= ECT_0,
@@ -38,7 +38,7 @@ pub fn set_capable(ip: &mut [u8]) {
     }
 }
 
-/// Sets the DSCP in front of the ECN field (RFC 2474 §3).
+/// Sets the DSCP, 0 to 63, in the six bits before the ECN field (RFC 2474 §3).
 pub fn set_dscp(ip: &mut [u8], dscp: u8) {
     match ip {
         [first, second, ..] if *first >> 4 == 4 => *second = dscp << 2 | *second & MASK,
@@ -55,7 +55,8 @@ mod tests {
     use super::*;
     use smoltcp::wire::{Ipv4Packet, Ipv6Packet};
 
-    // RFC 3168 §5, §9.1: for both IP versions, an independent implementation reads the field at the same bits.
+    // RFC 3168 §5: for both IP versions, an independent implementation (smoltcp) reads the ECN field from the same
+    // bits.
     #[test]
     fn ecn_field_is_low_bits_of_traffic_class() {
         let mut v4 = [0; 20];

@@ -1,12 +1,12 @@
-//! Fragmentation of the worker's own packets that exceed the path MTU, as a sender may (RFC 791 §3.2, RFC 8200 §4.5).
-//! Only for SCTP messages segmented before the path MTU decreased, which cannot be segmented again (RFC 9260 §6.9).
+//! Fragmentation of the worker's own packets that exceed the path MTU (RFC 791 §3.2, RFC 8200 §4.5). Used only for SCTP
+//! messages that were segmented before the path MTU decreased. They cannot be segmented again (RFC 9260 §6.9).
 //!
 //! ```text
 //!  | Ethernet, VLAN | IPv4: identification, DF clear | 8n bytes ...
 //!  | Ethernet, VLAN | IPv6 | fragment header 8       | 8n bytes ...
 //! ```
 //!
-//! Left out: reassembly, see [`super::reassembly`].
+//! Reassembly is in [`super::reassembly`].
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -37,11 +37,11 @@ pub struct Fragment {
     pub more_fragments: bool,
 }
 
-/// Returns the fragments of a packet with `len` bytes behind its IP header. `mtu` is the path MTU in bytes, at least
+/// Returns the fragments of a packet with `len` bytes after its IP header. `mtu` is the path MTU in bytes, at least
 /// 68.
 pub fn fragments(path: &Path, len: usize, mtu: usize) -> impl Iterator<Item = Fragment> + use<> {
     let max_payload = mtu.saturating_sub(path.l3_len() + extra_header_len(path));
-    // RFC 791 §3.2, RFC 8200 §4.5: all fragments but the last have whole units of eight bytes.
+    // RFC 791 §3.2, RFC 8200 §4.5: all fragments but the last have a multiple of eight bytes.
     let step = (max_payload & !7).max(8);
     (0..len).step_by(step).map(move |start| {
         let end = (start + step).min(len);
@@ -54,8 +54,8 @@ pub fn frame_len(path: &Path, fragment: &Fragment) -> usize {
     path.header_len() + extra_header_len(path) + fragment.range.len()
 }
 
-/// Writes the frame that contains `fragment` to `out`, whose length is [`frame_len`]. `packet` is a complete frame for
-/// `path`.
+/// Writes the frame that contains `fragment` to `out`, whose length is [`frame_len`]. `packet` is the frame of the
+/// unfragmented packet, with headers for `path`. `id` is the identification; IPv4 uses its low 16 bits.
 pub fn emit(path: &Path, packet: &[u8], fragment: &Fragment, id: u32, out: &mut [u8]) {
     let at = path.header_len();
     out[..at].copy_from_slice(&packet[..at]);
@@ -74,7 +74,7 @@ pub fn emit(path: &Path, packet: &[u8], fragment: &Fragment, id: u32, out: &mut 
         let len = (ip.len() + rest.len()) as u16;
         ip[IPV4_LEN].copy_from_slice(&len.to_be_bytes());
         ip[IPV4_ID].copy_from_slice(&(id as u16).to_be_bytes());
-        // DF is clear, so a later router may fragment it again (RFC 1191 §6).
+        // DF is clear, so a router may fragment this fragment again (RFC 1191 §6).
         ip[IPV4_FLAGS].copy_from_slice(&((start / 8) | more).to_be_bytes());
         ip[IPV4_CHECKSUM].fill(0);
         let sum = !checksum::sum(ip);
@@ -87,12 +87,12 @@ fn extra_header_len(path: &Path) -> usize {
 }
 
 /// Generator of fragment identifications: one counter of all packets that this worker fragments, plus a secret offset
-/// for each pair of addresses. So a host cannot predict the identifications sent to another one (RFC 7739 §5). It can
+/// for each pair of addresses. So a host cannot predict the identifications sent to another host (RFC 7739 §5). It can
 /// see how many packets were fragmented between two packets to itself.
 ///
-/// For a pair of addresses a value repeats after the worker has fragmented 2^16 packets to any hosts, over IPv6 after
-/// 2^32. Over IPv4 that can be within the time in which RFC 6864 §4.3 requires it to be unique. Then only SCTP's
-/// checksum detects a packet of mixed fragments. Workers do not coordinate their counters.
+/// For a pair of addresses, an identification repeats after the worker has fragmented 2^16 packets over IPv4 (2^32 over
+/// IPv6) to any hosts. Over IPv4 that may be within the time for which RFC 6864 §4.3 requires it to be unique. Then
+/// only SCTP's checksum detects a packet reassembled from mixed fragments. Workers do not coordinate their counters.
 #[derive(Debug)]
 pub struct IdentificationGenerator {
     key: SipHasher13,
@@ -100,7 +100,7 @@ pub struct IdentificationGenerator {
 }
 
 impl IdentificationGenerator {
-    /// Creates a generator. `key` is secret, and different for each worker.
+    /// Creates a generator. `key` is secret and differs between workers.
     pub fn new(key: [u8; 16]) -> Self {
         IdentificationGenerator { key: SipHasher13::new_with_key(&key), counter: 0 }
     }
@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    // RFC 791 §2.3: a router on the path may fragment a fragment again.
+    // RFC 791 §2.3: IPv4 fragments have DF clear, so that a router may fragment them again.
     #[test]
     fn ipv4_fragments_may_be_refragmented() {
         let carrier = sctp_path(None, false, None);
@@ -212,7 +212,8 @@ mod tests {
         }
     }
 
-    // RFC 6864 §4.3, RFC 7739 §5
+    // RFC 6864 §4.3, RFC 7739 §5: no repetition in 60,000 packets to one host; different values for another host and
+    // from another worker.
     #[test]
     fn identifications_differ_by_packet_host_and_worker() {
         let us = IpAddr::from([10, 0, 0, 1]);
@@ -228,7 +229,7 @@ mod tests {
         assert_ne!(first, other.next(us, peer(2)), "nor of all workers");
     }
 
-    // RFC 8200 §4.5: UDP is reassembled only on an interface that expects SCTP in it.
+    // Fragments of UDP are accepted only on an interface with a UDP port for SCTP in UDP.
     #[test]
     fn udp_is_reassembled_where_sctp_is_expected() {
         let udp = UdpPorts { local: 4000, remote: 9899 };

@@ -1,27 +1,27 @@
 //! Header prediction for successive frames of one flow. If a frame's headers equal those of the previous frame, except
-//! for the fields that vary per packet, the previous parse result holds for it, too. Only these fields are checked
-//! then.
+//! for the fields that vary per packet, the previous parse result is also valid for this frame. Then only the length
+//! and IPv4's header checksum are checked.
 //!
 //! ```text
 //!  | Ethernet 14, or 18 with a tag | IPv4 20 or IPv6 40 | ports 4 | rest of the segment ...
-//!    the same                        the same but for     the same
+//!    equal                           equal except for     equal
 //!                                    length, identification, hop limit, ECN, checksum
 //! ```
 //!
-//! Headers of other lengths take the slow path, [`demux`](super::demux), and so do frames of less than 64 bytes:
-//! the comparison always covers 64 bytes.
+//! Frames with headers of other lengths take the slow path, [`demux`](super::demux). So do frames of less than 64
+//! bytes, because the comparison always covers 64 bytes.
 
 use core::ops::Range;
 
 use crate::checksum;
 
-/// Bytes compared at once; headers up to the ports are not longer.
+/// Number of bytes compared. The headers up to the ports have at most 62.
 const WINDOW: usize = 64;
 const PORTS: usize = 4;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
 
-/// Bits that must be equal.
+/// Bits of the first 64 bytes that must be equal in both frames.
 type Mask = [u8; WINDOW];
 
 const fn ipv4_mask(l3: usize) -> Mask {
@@ -61,18 +61,18 @@ const fn clear_bytes(mask: &mut Mask, at: usize, len: usize) {
 
 static MASKS: [[Mask; 2]; 2] = [[ipv4_mask(14), ipv4_mask(18)], [ipv6_mask(14), ipv6_mask(18)]];
 
-/// Returns the range of the TCP segment or SCTP packet in `frame` if its headers equal those of `last`; interface and
-/// flow are then equal, too. `last` is the previous frame, or a reassembled packet with its Ethernet and IP headers,
-/// and contains a segment or packet of the same protocol at `start`. `None`: the frame must be parsed in full, which
-/// also reports errors.
+/// Returns the range of the TCP segment or SCTP packet in `frame` if its headers equal those of `last`, except for the
+/// fields that vary per packet. The frame then belongs to the same interface and flow. `last` is the previous frame, or
+/// a reassembled packet with its Ethernet and IP headers. Its segment or packet begins at `start`. If `None`, the frame
+/// must be parsed in full, which also returns the drop reason of an invalid frame.
 pub fn predicted_segment(frame: &[u8], last: &[u8], start: usize) -> Option<Range<usize>> {
     let (frame_head, last_head) = (frame.first_chunk::<WINDOW>()?, last.first_chunk::<WINDOW>()?);
     let tagged = last_head[12..14] == [0x81, 0];
     let l3 = if tagged { 18 } else { 14 };
     let v6 = match last_head[l3] {
-        // Without options.
+        // An IPv4 header without options.
         0x45 if start == l3 + IPV4 => false,
-        // Without extension headers.
+        // An IPv6 header without extension headers.
         first if first >> 4 == 6 && start == l3 + IPV6 => true,
         _ => return None,
     };
@@ -155,7 +155,7 @@ mod tests {
             let (next, _) = sctp_frame(vlan, v6, &[2; 1000]);
             assert_eq!(predicted_segment(&next, &last, start), Some(start..next.len()));
             assert_equals_demux(&next, &last, start..next.len(), &[own]);
-            // A packet in UDP begins eight bytes later.
+            // An SCTP packet in UDP would begin eight bytes later: its headers are too long for prediction.
             assert_eq!(predicted_segment(&next, &last, start + 8), None);
             let (tcp, _) = frame(vlan, v6, false, &[1; 20]);
             assert_eq!(
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Corrects the checksum of the IPv4 header between `l3` and `start`.
+    /// Writes the correct checksum into the IPv4 header between `l3` and `start`.
     fn fix_checksum(frame: &mut [u8], l3: usize, start: usize) {
         frame[l3 + 10..l3 + 12].fill(0);
         let sum = !checksum::sum(&frame[l3..start]);
@@ -204,7 +204,7 @@ mod tests {
             Kind::Sctp { packet, .. } => *packet = found,
             other => panic!("{other:?}"),
         }
-        // Interface, source's link-layer address, both ends.
+        // Equal are the interface, the source's link-layer address and both ends of the flow.
         assert_eq!(demux(next, 0, L4Check::Good, interfaces), Ok(expected), "{next:02x?}");
     }
 
@@ -220,7 +220,7 @@ mod tests {
                 let mut next = last.clone();
                 next[at] ^= 1 << (bit % 8);
                 if !v6 && (l3..start).contains(&at) && !(l3 + 10..l3 + 12).contains(&at) {
-                    // Otherwise the wrong checksum alone would prevent the prediction.
+                    // With a wrong checksum, every changed bit would prevent the prediction.
                     fix_checksum(&mut next, l3, start);
                 }
                 if let Some(found) = predicted_segment(&next, &last, start) {

@@ -1,5 +1,5 @@
-//! ICMP (RFC 792, RFC 4443) of a host. Answers echo requests, and reports errors about packets that may be ours. All
-//! other messages are dropped and counted.
+//! ICMP (RFC 792, RFC 4443) of a host: answers to echo requests, and parsing of errors about packets that may be ours.
+//! All other messages are dropped and counted. Neighbour discovery and MLD are in other modules.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -32,8 +32,8 @@ pub struct Report {
     pub kind: IcmpErrorKind,
 }
 
-/// The field of a quoted packet that an off-path attacker must guess. It proves that the sender has seen a packet of
-/// ours.
+/// The field of a quoted packet that an off-path attacker must guess. A correct value proves that the sender of the
+/// error has seen a packet of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quote {
     /// Sequence number of a TCP segment.
@@ -42,14 +42,14 @@ pub enum Quote {
     Sctp(u32),
     /// Initiate tag of an SCTP INIT, chosen by us.
     SctpInit(u32),
-    /// SPI of an ESP packet, with the low half of its sequence number. The flow inside is not known.
+    /// SPI of an ESP packet, and the low 32 bits of its sequence number. The encrypted flow is unknown.
     Esp(u32, u32),
 }
 
 /// The problem that an ICMP error reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IcmpErrorKind {
-    /// Path MTU: largest IP packet in bytes.
+    /// The packet was too big. The value is the reported path MTU: the largest IP packet in bytes.
     TooBig(u16),
     /// The destination cannot be reached, or not by this protocol or port.
     Unreachable(Unreachable),
@@ -58,7 +58,7 @@ pub enum IcmpErrorKind {
 /// The part of the path that is unreachable (RFC 792, RFC 1812 §5.2.7.1; RFC 4443 §3.1, §3.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unreachable {
-    /// The network or the host; this may be transient.
+    /// The network or the host is unreachable, perhaps only temporarily.
     #[error("a router reports by ICMP that it has no route to the peer")]
     Host,
     /// The host does not support the protocol.
@@ -73,13 +73,13 @@ pub enum Unreachable {
 }
 
 impl Unreachable {
-    /// Returns true unless the error is soft (RFC 1122 §4.2.3.9).
+    /// Returns true for a hard error, false for a soft one, which may be transient (RFC 1122 §4.2.3.9).
     pub fn is_hard(self) -> bool {
         self != Unreachable::Host
     }
 }
 
-/// Minimum MTU in bytes that a router may report (RFC 791 §3.2; RFC 8200 §5). The transport applies its own minimum.
+/// Minimum MTUs in bytes that a router may report (RFC 791 §3.2; RFC 8200 §5). The transport applies its own minimum.
 const MIN_MTU_V4: u16 = 68;
 const MIN_MTU_V6: u16 = 1280;
 const HOP_LIMIT: u8 = 64;
@@ -103,13 +103,13 @@ pub struct ReceivedIcmpv6<'a> {
     pub source: Ipv6Addr,
     /// Destination address.
     pub destination: Ipv6Addr,
-    /// Hop limit.
+    /// Hop limit on arrival.
     pub hop_limit: u8,
     /// The message from its type on. Its checksum is correct.
     pub message: &'a [u8],
 }
 
-/// Parses an ICMPv4 message with a correct checksum.
+/// Parses an ICMPv4 message with a correct checksum, received on `interface`, whose index is `index`.
 ///
 /// # Errors
 /// The drop reason.
@@ -131,13 +131,13 @@ pub fn parse_v4(index: usize, interface: &Interface, message: &[u8]) -> Result<I
         _ => return Err(DropReason::IcmpIgnored),
     };
     let inner = message.get(8..).ok_or(DropReason::Icmp)?;
-    // `new_checked` requires the complete packet, but a router quotes the header and eight bytes.
+    // `Ipv4Packet::new_checked` requires the complete packet, but a router may quote only the header and eight bytes.
     let header = inner.first().map_or(0, |b| usize::from(b & 15) * 4);
     if header < 20 || inner.len() < header + 8 {
         return Err(DropReason::Icmp);
     }
     let ip = Ipv4Packet::new_unchecked(inner);
-    // Only the first fragment has ports; errors about our later fragments are ignored.
+    // Only the first fragment contains the ports, so errors about other fragments are dropped.
     if ip.version() != 4 || ip.frag_offset() != 0 {
         return Err(DropReason::IcmpNotBelieved);
     }
@@ -145,7 +145,7 @@ pub fn parse_v4(index: usize, interface: &Interface, message: &[u8]) -> Result<I
         Some(what) => IcmpErrorKind::Unreachable(what),
         None => {
             let sent = ip.total_len();
-            // RFC 1191 §4: the MTU is in the low half of the unused word; §5: old routers leave it zero.
+            // RFC 1191 §4: the MTU is in the low half of the formerly unused word. §5: old routers leave it zero.
             let mtu = match u16::from_be_bytes([message[6], message[7]]) {
                 0 => PLATEAUS.into_iter().find(|&mtu| mtu < sent).unwrap_or(0),
                 mtu => mtu,
@@ -158,7 +158,8 @@ pub fn parse_v4(index: usize, interface: &Interface, message: &[u8]) -> Result<I
     parse_report(index, interface, local, remote, ip.next_header(), quoted, trouble)
 }
 
-/// Parses an ICMPv6 message with a correct checksum, other than neighbour discovery.
+/// Parses an ICMPv6 message with a correct checksum, other than neighbour discovery and MLD. `index` is the index of
+/// `interface`.
 ///
 /// # Errors
 /// The drop reason.
@@ -166,7 +167,7 @@ pub fn parse_v6(index: usize, interface: &Interface, message: &[u8]) -> Result<I
     let packet = Icmpv6Packet::new_checked(message).map_err(|_| DropReason::Icmp)?;
     let unreachable = match (packet.msg_type(), packet.msg_code()) {
         (Icmpv6Message::EchoRequest, 0) => return Ok(Icmp::Echo),
-        (Icmpv6Message::PktTooBig, _) => None, // RFC 4443 §3.2: whatever the code
+        (Icmpv6Message::PktTooBig, _) => None, // RFC 4443 §3.2: the code is ignored
         (Icmpv6Message::DstUnreachable, 0 | 2 | 3) => Some(Unreachable::Host),
         (Icmpv6Message::DstUnreachable, 1 | 5 | 6) => Some(Unreachable::Prohibited),
         (Icmpv6Message::DstUnreachable, 4) => Some(Unreachable::Port),
@@ -175,7 +176,7 @@ pub fn parse_v6(index: usize, interface: &Interface, message: &[u8]) -> Result<I
     };
     let inner = message.get(8..).filter(|inner| inner.len() >= 48).ok_or(DropReason::Icmp)?;
     let ip = Ipv6Packet::new_unchecked(inner);
-    // Our packets have no extension headers except the fragment header.
+    // Our TCP, SCTP and ESP packets have no extension headers except the fragment header.
     let first = inner[42..44] == [0, 0] || inner[42..44] == [0, 1];
     let (protocol, at) = match ip.next_header() {
         IpProtocol::Ipv6Frag if first => (IpProtocol::from(inner[40]), 48),
@@ -195,8 +196,8 @@ pub fn parse_v6(index: usize, interface: &Interface, message: &[u8]) -> Result<I
     parse_report(index, interface, local, remote, protocol, &inner[at..], trouble)
 }
 
-/// Checks a reported MTU. Accepts it only if it is at least `min`, below the interface's MTU, and below `sent`, the
-/// length of the packet (RFC 5927 §7.2).
+/// Checks a reported MTU. It must be at least `min`, below the interface's MTU, and below `sent`, the length of the
+/// quoted packet in bytes (RFC 5927 §7.2).
 fn check_reported_mtu(
     interface: &Interface,
     mtu: u32,
@@ -211,8 +212,9 @@ fn check_reported_mtu(
     }
 }
 
-/// Returns the report on a packet with these addresses, from its first eight bytes of TCP, SCTP or ESP. The owner of
-/// the flow or of the SA checks the sequence number (RFC 5927 §4.1) or the tag (RFC 9260 §10).
+/// Returns the report about a quoted packet from `local` to `remote`. `bytes` is the quoted part after its IP header:
+/// the first eight bytes of TCP, SCTP or ESP, or more. The owner of the flow or SA later checks the sequence number
+/// (RFC 5927 §4.1) or the tag (RFC 9260 §10).
 fn parse_report(
     index: usize,
     interface: &Interface,
@@ -223,7 +225,7 @@ fn parse_report(
     trouble: IcmpErrorKind,
 ) -> Result<Icmp, DropReason> {
     let (protocol, bytes) = match protocol {
-        // RFC 6951 §5.5: the report is about the SCTP packet in UDP, if the router quotes enough of it.
+        // RFC 6951 §5.5: the error is about an SCTP packet in UDP. The router must quote enough of it.
         IpProtocol::Udp
             if interface
                 .encapsulation
@@ -232,7 +234,7 @@ fn parse_report(
         {
             (SCTP, bytes.get(UDP_HEADER..).ok_or(DropReason::Icmp)?)
         }
-        // RFC 3948 §2.1.
+        // RFC 3948 §2.1: the error is about an ESP packet in UDP.
         IpProtocol::Udp
             if interface.has_ipsec_policies && bytes.get(2..4) == Some(&NAT_PORT.to_be_bytes()) =>
         {
@@ -267,7 +269,8 @@ fn parse_report(
     }))
 }
 
-/// Returns the initiate tag of a packet with an INIT, if the router quotes enough of it (RFC 9260 §10, ICMP6).
+/// Returns the initiate tag of an SCTP packet whose first chunk is an INIT (RFC 9260 §10, rule ICMP6). `None` for other
+/// packets, or if the router quotes too little.
 fn initiate_tag(packet: &[u8]) -> Option<u32> {
     const COMMON_HEADER: usize = 12;
     const INIT: u8 = 1;
@@ -277,14 +280,15 @@ fn initiate_tag(packet: &[u8]) -> Option<u32> {
     }
 }
 
-/// Maximum number of quoted bytes of a packet in a report, so that the report has at most 576 bytes (RFC 1812
+/// Maximum number of bytes that a packet-too-big report quotes, so that its IPv4 packet has at most 576 bytes (RFC 1812
 /// §4.3.2.3).
 const QUOTED_V4: usize = 548;
-/// As [`QUOTED_V4`], for at most 1280 bytes over IPv6 (RFC 4443 §2.4).
+/// As [`QUOTED_V4`], so that the IPv6 packet has at most 1280 bytes (RFC 4443 §2.4).
 const QUOTED_V6: usize = 1232;
 
-/// Writes a packet-too-big report to our own host, like a router's report of the path MTU to the sender of `packet`
-/// (RFC 1191 §4, RFC 4443 §3.2). Its source is the packet's destination.
+/// Appends to `out` a frame with a packet-too-big report for the host's kernel, the sender of the IP packet `packet`
+/// (RFC 1191 §4, RFC 4443 §3.2). `mtu` is the path MTU in bytes. The report's source is `remote`, the destination of
+/// `packet`.
 pub fn write_packet_too_big(
     interface: &Interface,
     packet: &[u8],
@@ -315,7 +319,8 @@ pub fn write_packet_too_big(
     });
 }
 
-/// Answers an echo request with its own bytes, to the link-layer address `mac`.
+/// Sends the reply to the echo request message `request`, with the same data, to the link-layer address `mac`. `source`
+/// is our address.
 pub fn write_echo_reply(
     interface: &Interface,
     mac: Mac,

@@ -8,16 +8,16 @@ use super::neighbour::{Mac, NeighbourCache};
 use crate::ids::{InterfaceId, PortId};
 use port_kind::policy::{IpFields, LocalPorts, Route};
 
-/// An IP interface: a port, a VLAN on it and addresses.
+/// Configuration of an IP interface: a port, a VLAN on it and addresses.
 #[derive(Clone, Debug)]
 pub struct InterfaceConfig {
     /// Name in the configuration.
     pub name: String,
     /// Port that carries the interface.
     pub port: PortId,
-    /// VLAN identifier 1 to 4094; `None` for untagged (and priority-tagged) frames.
+    /// VLAN identifier, 1 to 4094; `None` for untagged and priority-tagged frames.
     pub vlan: Option<u16>,
-    /// Addresses with their prefixes. An IPv6 interface gets its link-local address as well.
+    /// Addresses with their prefixes. If one is IPv6 and none is link-local, a link-local address is added.
     pub addresses: Vec<IpNet>,
     /// Routes through gateways. Connected prefixes need none.
     pub routes: Vec<Route>,
@@ -27,35 +27,35 @@ pub struct InterfaceConfig {
     pub ip: IpFields,
     /// Local port range of outgoing streams and associations.
     pub local_ports: LocalPorts,
-    /// True if the port is shared with the host's kernel: [`crate::Dataplane::hosts`] has an end for it.
+    /// True if the interface is shared with the host's kernel. [`crate::Dataplane::hosts`] then has the kernel's end.
     pub host: bool,
 }
 
 /// An interface with its state.
 #[derive(Debug)]
 pub struct Interface {
-    /// Number of the interface.
+    /// Identifier of the interface.
     pub id: InterfaceId,
     /// Index of its port.
     pub port: usize,
-    /// VLAN identifier, if tagged.
+    /// VLAN identifier, 1 to 4094; `None` for untagged frames.
     pub vlan: Option<u16>,
     /// The port's link-layer address.
     pub mac: Mac,
     /// MTU in bytes.
     pub mtu: u16,
-    /// UDP port of SCTP in UDP (RFC 6951), besides SCTP directly in IP.
+    /// Local UDP port for SCTP in UDP (RFC 6951); `None` if only SCTP directly in IP is accepted.
     pub encapsulation: Option<u16>,
     /// IP header fields of TCP and SCTP packets.
     pub ip: IpFields,
     /// Local port range of outgoing streams and associations.
     pub local_ports: LocalPorts,
-    /// True if IPsec policies apply. Policies match whole packets, so fragments are reassembled first.
+    /// True if IPsec policies apply. Policies match whole packets, so fragments of UDP and ESP are reassembled, too.
     pub has_ipsec_policies: bool,
     /// Neighbours on the link.
     pub neighbours: NeighbourCache,
     addresses: Vec<IpNet>,
-    /// IPv4 addresses, with which each packet's destination is compared. Broadcast addresses are separate.
+    /// Own IPv4 addresses without their prefixes, for fast comparison with each packet's destination.
     v4: Vec<u32>,
     broadcasts: Vec<u32>,
     routes: Vec<Route>,
@@ -63,7 +63,7 @@ pub struct Interface {
 
 impl Interface {
     /// Creates the interface `id` as configured, on a port with link-layer address `mac`. `neighbours` is the capacity
-    /// of its neighbour cache, and `key` seeds the cache's hash.
+    /// of its neighbour cache, and `key` is the secret key of the cache's hash.
     pub fn new(
         id: InterfaceId,
         config: &InterfaceConfig,
@@ -105,7 +105,7 @@ impl Interface {
         }
     }
 
-    /// Returns the addresses, the link-local one included.
+    /// Returns the interface's addresses, including its IPv6 link-local address.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.addresses.iter().map(IpNet::addr)
     }
@@ -124,14 +124,14 @@ impl Interface {
         self.v4.contains(&u32::from(address))
     }
 
-    /// Returns true if the address is on this link: in a connected prefix, or link-local.
+    /// Returns true if the address is on this link: in the prefix of an own address, or IPv6 link-local.
     pub fn is_on_link(&self, address: IpAddr) -> bool {
         matches!(address, IpAddr::V6(a) if a.is_unicast_link_local() && self.has_v6_address())
             || self.addresses.iter().any(|net| net.contains(&address))
     }
 
-    /// Returns the next hop for `destination`: itself if it is on the link, otherwise the gateway of the route with the
-    /// longest matching prefix.
+    /// Returns the next hop for `destination`: the destination itself if it is on the link, otherwise the gateway of
+    /// the route with the longest matching prefix. `None` if no route matches.
     pub fn next_hop(&self, destination: IpAddr) -> Option<IpAddr> {
         if self.is_on_link(destination) {
             return Some(destination);
@@ -139,8 +139,9 @@ impl Interface {
         self.routes.iter().find(|route| route.to.contains(&destination)).map(|route| route.via)
     }
 
-    /// Returns the source address for `destination`: the one in the prefix of the next hop, otherwise the first of the
-    /// family. A link-local one is used only for link-local destinations.
+    /// Returns the source address for `destination`: the one whose prefix contains the next hop, otherwise the first of
+    /// the same family. Link-local addresses are used for link-local destinations, and only for them. `None` without a
+    /// route or such an address.
     pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
         let hop = self.next_hop(destination)?;
         let global = |a: &IpAddr| {
@@ -151,7 +152,8 @@ impl Interface {
         same_prefix.map(IpNet::addr).or_else(|| self.addresses().find(global))
     }
 
-    /// Returns a source address for solicitations of `neighbour`.
+    /// Returns a source address for solicitations of `neighbour`: that of [`source_for`](Self::source_for), otherwise
+    /// any of the same family.
     pub fn solicitation_source(&self, neighbour: IpAddr) -> Option<IpAddr> {
         self.source_for(neighbour)
             .or_else(|| self.addresses().find(|a| a.is_ipv4() == neighbour.is_ipv4()))
@@ -163,8 +165,8 @@ impl Interface {
         self.broadcasts.contains(&u32::from(address))
     }
 
-    /// Returns true for the multicast groups of the interface: all nodes, and the solicited-node groups of its
-    /// addresses (RFC 4291 §2.8).
+    /// Returns true if the interface is a member of the IPv6 multicast group: all nodes, or the solicited-node group of
+    /// an own address (RFC 4291 §2.8). False without an IPv6 address.
     pub fn is_in_group(&self, group: Ipv6Addr) -> bool {
         self.has_v6_address()
             && (group == ALL_NODES
@@ -173,7 +175,8 @@ impl Interface {
                     .any(|a| matches!(a, IpAddr::V6(a) if solicited_node(a) == group)))
     }
 
-    /// Returns true if a frame with this destination address is for the interface.
+    /// Returns true if the interface accepts frames to this destination: its own address, broadcast, or one of its IPv6
+    /// groups.
     pub fn accepts_mac(&self, mac: Mac) -> bool {
         mac == self.mac
             || mac == BROADCAST
@@ -193,7 +196,7 @@ impl Interface {
 /// The broadcast link-layer address.
 pub const BROADCAST: Mac = [0xff; 6];
 
-/// ff02::1 (RFC 4291 §2.7.1).
+/// The all-nodes group of a link, ff02::1 (RFC 4291 §2.7.1).
 pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
 /// Returns the solicited-node group of `address` (RFC 4291 §2.7.1).
@@ -202,13 +205,13 @@ pub fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, x, y, z])
 }
 
-/// Returns the link-layer address of a multicast group (RFC 2464 §7).
+/// Returns the Ethernet address of an IPv6 multicast group (RFC 2464 §7).
 pub fn group_mac(group: Ipv6Addr) -> Mac {
     let [.., w, x, y, z] = group.octets();
     [0x33, 0x33, w, x, y, z]
 }
 
-/// Returns the link-local address for a link-layer address (RFC 4291 appendix A).
+/// Returns the IPv6 link-local address derived from an Ethernet address (RFC 4291 appendix A).
 pub fn link_local(mac: Mac) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac;
     Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
@@ -220,7 +223,8 @@ fn is_link_local(address: &IpAddr) -> bool {
 
 #[cfg(test)]
 impl Interface {
-    /// Returns an interface with addresses in prefixes of 24 and 64 bits, and an MTU of 1500.
+    /// Returns an interface on port 0 with two addresses, in prefixes of 24 bits (IPv4) and 64 bits (IPv6), and an MTU
+    /// of 1500.
     pub(crate) fn with_addresses(vlan: Option<u16>, mac: Mac, addresses: [&str; 2]) -> Interface {
         let addresses = addresses
             .map(|a| IpNet::new_assert(a.parse().unwrap(), if a.contains(':') { 64 } else { 24 }));

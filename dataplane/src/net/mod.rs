@@ -2,9 +2,9 @@
 //! neighbour discovery, ICMP.
 //!
 //! [`demux::demux`] classifies a frame. TCP segments and SCTP packets go to the worker's flow tables, all others to
-//! [`Stack::handle_control`]. It answers by itself and returns a [`Notice`] for this worker or another one, because
-//! each worker has its own caches and streams. Frames to send are appended to an [`Outbox`]. Segments of streams are
-//! instead written in place behind the headers of a [`path::Path`].
+//! [`Stack::handle_control`]. That function sends answers, and returns a [`Notice`]. Each worker has its own caches and
+//! streams, so a notice may be for this worker or another. Frames to send are appended to an [`Outbox`]. Segments of
+//! streams are instead written in place after the headers of a [`path::Path`].
 
 pub mod arp;
 pub mod demux;
@@ -39,18 +39,18 @@ use self::presence::Presence;
 use self::rate_limit::RateLimit;
 use crate::drops::DropReason;
 
-/// Maximum number of ARP replies, neighbour advertisements and answers to group queries per second: enough for every
-/// host of a large link, too few to saturate it.
+/// Maximum number of ARP replies, neighbour advertisements and answers to MLD queries per second, in total. Enough for
+/// every host of a large link, and too few to saturate the link.
 const MAX_ANSWERS_PER_SECOND: u32 = 10_000;
 
 /// The worker's interfaces with their neighbours, and the rate limits of answers.
 #[derive(Debug)]
 pub struct Stack {
-    /// The interfaces, by index.
+    /// The worker's interfaces. Their positions are the interface indices of this module.
     pub interfaces: Vec<Interface>,
     icmp: RateLimit,
     errors: RateLimit,
-    /// Bounds ARP replies, neighbour advertisements and answers to queries for groups.
+    /// Limits ARP replies, neighbour advertisements and answers to MLD queries.
     answers: RateLimit,
     presence: Presence,
 }
@@ -58,13 +58,13 @@ pub struct Stack {
 /// A control packet's effect on the workers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// An announcement by a neighbour of the interface at this index, for every worker.
+    /// An announcement by a neighbour on the interface at this index, for every worker's neighbour cache.
     Neighbour(usize, Claim),
     /// An ICMP error, for the worker that owns the flow.
     Icmp(Report),
     /// An echo request was answered.
     Echoed,
-    /// A multicast group query (MLD), answered later.
+    /// An MLD query was accepted. Its answer is sent later.
     Query,
     /// Another host with this link-layer address uses an address of the interface at this index. The bool is true if
     /// the conflict must be reported.
@@ -109,8 +109,8 @@ impl Outbox {
 }
 
 impl Stack {
-    /// Creates a stack of these interfaces. `icmp_per_second` bounds the echo replies sent and, separately, the ICMP
-    /// errors accepted per second.
+    /// Creates a stack of these interfaces. `icmp_per_second` is the maximum number of echo replies sent per second,
+    /// and also that of ICMP errors accepted per second.
     pub fn new(interfaces: Vec<Interface>, icmp_per_second: u32, now: Instant) -> Self {
         let limit = || RateLimit::new(icmp_per_second, now);
         let presence = Presence::new(&interfaces);
@@ -164,7 +164,7 @@ impl Stack {
                     self.presence.handle_query(index, interface, &received, may_answer, now)?;
                     return Ok(Notice::Query);
                 }
-                // RFC 4443 §4.2: a reply to a multicast echo request is only a SHOULD; groups are not answered.
+                // Echo requests to a group are not answered, which RFC 4443 §4.2 permits (SHOULD).
                 if destination.is_multicast() || source.is_unspecified() {
                     return Err(DropReason::IcmpIgnored);
                 }
@@ -206,7 +206,7 @@ impl Stack {
     /// Processes an announcement by a neighbour that this or another worker received.
     ///
     /// # Errors
-    /// The reason why it was ignored.
+    /// The drop reason, if the cache ignores the announcement or is full.
     pub fn handle_claim(
         &mut self,
         interface: usize,
@@ -220,7 +220,7 @@ impl Stack {
         }
     }
 
-    /// Resolves the neighbour `address` and sends the first solicitation if needed.
+    /// Resolves the neighbour `address` of the interface at index `interface`. Sends the first solicitation if needed.
     pub fn resolve(
         &mut self,
         interface: usize,
@@ -235,14 +235,14 @@ impl Stack {
         resolution
     }
 
-    /// Returns the due time of the next [`poll`](Self::poll).
+    /// Returns the due time of the next [`poll`](Self::poll); `None` if nothing is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let neighbours = self.interfaces.iter().filter_map(|i| i.neighbours.poll_timeout());
         neighbours.chain(self.presence.poll_timeout()).min()
     }
 
-    /// Sends solicitations, probes, announcements and multicast group reports that are due. Calls `failed` with
-    /// interface and address of neighbours that do not answer. Returns the number of solicitations.
+    /// Sends solicitations, probes, announcements and MLD reports that are due. Calls `failed` with interface index and
+    /// address of each neighbour whose resolution has failed. Returns the number of solicitations sent.
     pub fn poll(
         &mut self,
         now: Instant,

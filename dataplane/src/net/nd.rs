@@ -1,5 +1,5 @@
-//! Neighbour discovery (RFC 4861) of a host with static addresses and routes: solicitations and
-//! advertisements. Router discovery and redirects are not used.
+//! Neighbour discovery (RFC 4861) of a host with static addresses and routes: neighbour solicitations and
+//! advertisements. Router discovery and redirects are ignored.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -16,14 +16,14 @@ use super::protocol::ICMPV6;
 use crate::checksum;
 use crate::drops::DropReason;
 
-/// Hop limit that proves that a message comes from this link (RFC 4861 §7.1).
+/// Hop limit of all messages. Routers would decrement it, so it proves that the sender is on this link (RFC 4861 §7.1).
 const HOP_LIMIT: u8 = 255;
 
 /// Processes a solicitation or an advertisement in a frame from `sender`. Answers a solicitation of our address if
-/// `may_answer` allows. Returns the sender's announcement, or a conflict if the sender uses our address.
+/// `may_answer` returns true. Returns the sender's announcement, or a conflict if the sender uses our address.
 ///
 /// # Errors
-/// The drop reason.
+/// The drop reason: the message is invalid, exceeds the rate limit, or announces nothing. An answer may have been sent.
 pub fn input(
     interface: &Interface,
     sender: Mac,
@@ -31,7 +31,7 @@ pub fn input(
     may_answer: impl FnOnce() -> bool,
     out: &mut Outbox,
 ) -> Result<Claim, DropReason> {
-    // RFC 4861 §7.1.1, §7.1.2
+    // RFC 4861 §7.1.1, §7.1.2: validation.
     let packet =
         Icmpv6Packet::new_checked(received.message).map_err(|_| DropReason::NeighbourDiscovery)?;
     if received.hop_limit != HOP_LIMIT || packet.msg_code() != 0 {
@@ -92,8 +92,8 @@ fn handle_solicitation(
             // The link has looped our own probe back.
             return Err(DropReason::NeighbourIgnored);
         }
-        // RFC 4862 §5.4.3: a host performs duplicate address detection for our address; RFC 4861
-        // §7.2.4: the answer goes to all nodes.
+        // RFC 4862 §5.4.3: another host performs duplicate address detection for our address. RFC 4861 §7.2.4: the
+        // answer goes to all nodes.
         advertise(interface, target, ALL_NODES, group_mac(ALL_NODES), false, out);
         return Err(DropReason::NeighbourIgnored);
     }
@@ -123,7 +123,7 @@ fn handle_advertisement(
     if !interface.is_on_link(target.into()) {
         return Err(DropReason::NeighbourIgnored);
     }
-    // RFC 4861 §7.2.5: without the link-layer address option, an advertisement only confirms the known address.
+    // RFC 4861 §7.2.5: an advertisement without the link-layer address option only confirms the cached address.
     let target_mac = mac.or_else(|| interface.neighbours.get(target.into()));
     let mac = target_mac.ok_or(DropReason::NeighbourIgnored)?;
     let overrides = flags.contains(NdiscNeighborFlags::OVERRIDE);
@@ -131,7 +131,8 @@ fn handle_advertisement(
     Ok(Claim { address: target.into(), mac, kind })
 }
 
-/// Sends a solicitation of `target`: to its solicited-node group, or to the last known `mac`.
+/// Sends a solicitation of `target`, to `mac` if the caller has a last known address, otherwise to the target's
+/// solicited-node group.
 pub fn solicit(
     interface: &Interface,
     source: Ipv6Addr,
@@ -146,7 +147,7 @@ pub fn solicit(
     write(interface, &repr, source, destination, to, out);
 }
 
-/// Sends a probe for other users of our address (RFC 4862 §5.4.2).
+/// Sends a probe for other hosts that use our address (RFC 4862 §5.4.2).
 pub fn probe(interface: &Interface, address: Ipv6Addr, out: &mut Outbox) {
     let group = solicited_node(address);
     let repr = NdiscRepr::NeighborSolicit { target_addr: address, lladdr: None };

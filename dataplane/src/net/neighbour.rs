@@ -9,18 +9,18 @@
 //!     +------- 1 s --- failed  <--- 3 x 1 s -- incomplete <--------|------ 3 x 1 s unanswered -----+
 //! ```
 //!
-//! Unsolicited announcements are not trusted, because every host on the link can forge them. They create no entry,
-//! except that a peer that solicits *our* address gets a stale one. They never change a known link-layer address: the
-//! old one is probed at once and, without an answer, resolved again. So a moved address costs a few seconds, and a
-//! forged ARP reply has no effect.
+//! Unsolicited announcements are not trusted, because every host on the link can forge them. They create no entry; only
+//! a host that solicits *our* address gets a stale entry. They never change a known link-layer address. Instead the
+//! known address is probed at once, and the neighbour is resolved again if there is no answer. So an address that moves
+//! to another host is unreachable for a few seconds, and a forged ARP reply has no effect.
 //!
-//! A failed entry stays until it is evicted. After one second it can be resolved again. Packets are not queued here:
-//! streams are polled for segments only once the next hop is known. Sans-IO: [`NeighbourCache::resolve`] and
-//! [`NeighbourCache::poll`] return the solicitations to send.
+//! A failed entry stays until it is evicted. After one second it is treated like an absent one and can be resolved
+//! again. The cache does not queue packets: streams are polled for segments only once the next hop is known. It
+//! performs no I/O: [`NeighbourCache::resolve`] and [`NeighbourCache::poll`] return the solicitations to send.
 //!
-//! The number of entries is bounded. No new resolution starts while a quarter of the capacity is incomplete, and at
-//! most half of the entries are *unsolicited*: hosts that solicited our address and to which no packet was ever sent. A
-//! new unsolicited entry evicts only unsolicited ones, and neighbours of streams are pinned. So no flood evicts
+//! The number of entries is bounded. No new address is resolved while a quarter of the capacity is incomplete. At most
+//! half of the capacity is *unsolicited*: hosts that solicited our address and to which no packet was sent since. A new
+//! unsolicited entry evicts only unsolicited ones, and the neighbours of streams are pinned. So no flood evicts
 //! neighbours in use.
 
 use std::hash::BuildHasher;
@@ -36,17 +36,17 @@ pub type Mac = [u8; 6];
 
 /// REACHABLE_TIME of RFC 4861 §10.
 const REACHABLE: Duration = Duration::from_secs(30);
-/// DELAY_FIRST_PROBE_TIME.
+/// DELAY_FIRST_PROBE_TIME of RFC 4861 §10.
 const DELAY: Duration = Duration::from_secs(5);
-/// RETRANS_TIMER.
+/// RETRANS_TIMER of RFC 4861 §10.
 const RETRANS: Duration = Duration::from_secs(1);
-/// MAX_MULTICAST_SOLICIT and MAX_UNICAST_SOLICIT.
+/// MAX_MULTICAST_SOLICIT and MAX_UNICAST_SOLICIT of RFC 4861 §10.
 const MAX_SOLICITS: u8 = 3;
-/// Minimum interval between failed resolutions of one address.
+/// Time after a failed resolution in which the address is not resolved again.
 const FAILURE_HOLD: Duration = Duration::from_secs(1);
-/// Minimum interval between scans of all entries.
+/// Minimum time from a scan of all entries to the deadlines that it schedules, so that scans are rare.
 const SCAN: Duration = Duration::from_millis(10);
-/// Entries examined to find one to evict.
+/// Maximum number of entries examined to find one to evict.
 const MAX_EVICT_SCAN: usize = 16;
 
 /// The neighbour cache of one interface.
@@ -59,9 +59,9 @@ pub struct NeighbourCache {
     incomplete: usize,
     unsolicited: usize,
     clock_hand: usize,
-    /// Earliest deadline of an entry.
+    /// Time of the next scan: the earliest deadline of an entry, or up to [`SCAN`] later.
     next_deadline: Option<Instant>,
-    /// Index at which `poll` continues an unfinished scan.
+    /// Index at which `poll` continues a scan that it interrupted to return an action.
     scan_index: Option<usize>,
 }
 
@@ -71,7 +71,7 @@ struct Entry {
     mac: Mac,
     state: State,
     last_used: Instant,
-    /// True if no packet was ever sent to this neighbour.
+    /// True if the neighbour's solicitation created the entry, and no packet was sent to the neighbour since.
     unsolicited: bool,
     /// Number of streams that use this neighbour. An entry with pins is not evicted.
     pins: u32,
@@ -90,28 +90,27 @@ enum State {
 /// Result of [`NeighbourCache::resolve`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resolution {
-    /// Send to this link-layer address.
+    /// Resolved: packets are sent to this link-layer address.
     Known(Mac),
-    /// Resolution is in progress. If `solicit` is true, the caller sends the first solicitation now, by broadcast
-    /// or multicast.
+    /// Resolution is in progress.
     Wait {
-        /// True if the caller must send the first solicitation.
+        /// True if the caller must send the first solicitation now, by broadcast or multicast.
         solicit: bool,
     },
     /// Resolution failed less than a second ago.
     Failed,
-    /// The cache has no free entry.
+    /// No entry is free or can be evicted, or too many resolutions are in progress.
     Full,
 }
 
-/// An entry of the cache.
+/// A copy of a cache entry, for display.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Neighbour {
     /// IP address.
     pub address: IpAddr,
     /// Link-layer address, if known.
     pub mac: Option<Mac>,
-    /// Name of the state (RFC 4861 §7.3.2).
+    /// Name of the state (RFC 4861 §7.3.2), or "failed".
     pub state: &'static str,
 }
 
@@ -120,7 +119,7 @@ pub struct Neighbour {
 pub struct Claim {
     /// The neighbour's IP address.
     pub address: IpAddr,
-    /// The neighbour's link-layer address, never a group.
+    /// The neighbour's link-layer address, never a group address.
     pub mac: Mac,
     /// Kind of the packet.
     pub kind: ClaimKind,
@@ -138,34 +137,34 @@ pub enum ClaimKind {
     Solicitation,
     /// Unsolicited: gratuitous ARP, or an unsolicited advertisement.
     Announcement,
-    /// Another host announces one of our addresses. Does not change the cache.
+    /// Another host announces one of our addresses. The cache is not changed.
     Conflict,
 }
 
-/// Result of a [`Claim`].
+/// Effect of a [`Claim`] on the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClaimOutcome {
-    /// The address was being resolved: waiting streams can send.
+    /// The address was unresolved and is now known: waiting streams can send.
     Resolved,
-    /// Processed; no stream was waiting for the address.
+    /// The claim was processed. No stream was waiting for the address.
     Noted,
-    /// Discarded: unknown neighbour or not trusted.
+    /// The claim was discarded: the neighbour has no entry, or is being probed at another link-layer address.
     Ignored,
-    /// The cache has no free entry for the neighbour.
+    /// The neighbour needs an entry, and none is free or can be evicted.
     Full,
 }
 
-/// An action that the caller must perform.
+/// Result of [`NeighbourCache::poll`], for the caller to carry out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Send a solicitation of the address: to all hosts, or to the last known link-layer address.
+    /// Send a solicitation of the address, to the last known link-layer address; if `None`, by broadcast or multicast.
     Solicit(IpAddr, Option<Mac>),
     /// Resolution of the address has failed.
     Failed(IpAddr),
 }
 
 impl NeighbourCache {
-    /// Creates an empty cache of at most `capacity` entries, at least 4. `key` seeds the hash.
+    /// Creates an empty cache of at most `capacity` entries, at least 4. `key` is the secret key of the hash.
     pub fn new(capacity: usize, key: [u8; 16]) -> Self {
         NeighbourCache {
             entries: Vec::new(),
@@ -180,8 +179,8 @@ impl NeighbourCache {
         }
     }
 
-    /// Returns the link-layer address of `address`, which is on this link, or starts its resolution. Counts as use of
-    /// the entry.
+    /// Returns the link-layer address of `address`, which is on this link, or starts its resolution. The call counts as
+    /// use of the entry.
     pub fn resolve(&mut self, address: IpAddr, now: Instant) -> Resolution {
         let Some(at) = self.find(address) else { return self.start_resolution(address, now) };
         let entry = &mut self.entries[at];
@@ -192,7 +191,7 @@ impl NeighbourCache {
                 Resolution::Known(entry.mac)
             }
             State::Stale => {
-                // RFC 4861 §7.3.3
+                // RFC 4861 §7.3.3: the first packet to a stale neighbour starts the delay before a probe.
                 let mac = entry.mac;
                 self.set_state(at, State::Delay { until: now + DELAY });
                 Resolution::Known(mac)
@@ -203,7 +202,7 @@ impl NeighbourCache {
         }
     }
 
-    /// Returns the link-layer address, if known. Does not count as use.
+    /// Returns the link-layer address, if known. The call does not count as use of the entry.
     pub fn get(&self, address: IpAddr) -> Option<Mac> {
         let entry = &self.entries[self.find(address)?];
         entry.state.has_mac().then_some(entry.mac)
@@ -214,7 +213,7 @@ impl NeighbourCache {
     pub fn handle_claim(&mut self, claim: &Claim, now: Instant) -> ClaimOutcome {
         let Some(at) = self.find(claim.address) else {
             return match claim.kind {
-                // RFC 826, RFC 4861 §7.2.3: a host that solicits us expects an answer.
+                // RFC 826, RFC 4861 §7.2.3: a host that solicits our address gets an entry.
                 ClaimKind::Solicitation => match self.insert(claim.address, true, now) {
                     Some(at) => {
                         self.learn(at, claim.mac, State::Stale);
@@ -230,7 +229,7 @@ impl NeighbourCache {
         let reachable = State::Reachable { until: now + REACHABLE };
         let answered = matches!(claim.kind, ClaimKind::Answer { .. });
         match self.entries[at].state {
-            // RFC 4861 §7.2.5: except for an answer, reachability is unproven.
+            // RFC 4861 §7.2.5: only an answer proves reachability.
             State::Incomplete { .. } | State::Failed { .. } => {
                 self.learn(at, claim.mac, if answered { reachable } else { State::Stale });
                 ClaimOutcome::Resolved
@@ -252,7 +251,7 @@ impl NeighbourCache {
         }
     }
 
-    /// Confirms reachability: a stream has proof that its segments arrive (RFC 4861 §7.3.1).
+    /// Confirms that the neighbour is reachable, because a stream's segments were acknowledged (RFC 4861 §7.3.1).
     pub fn confirm(&mut self, address: IpAddr, now: Instant) {
         if let Some(at) = self.find(address)
             && matches!(self.entries[at].state, State::Delay { .. } | State::Probe { .. })
@@ -261,7 +260,7 @@ impl NeighbourCache {
         }
     }
 
-    /// Probes the neighbour, because a stream's segments are probably lost.
+    /// Probes the neighbour unless it is stale or unresolved, because a stream's segments are probably lost.
     pub fn suspect(&mut self, address: IpAddr, now: Instant) {
         if let Some(at) = self.find(address) {
             self.suspect_at(at, now);
@@ -286,7 +285,8 @@ impl NeighbourCache {
         }
     }
 
-    /// Pins a neighbour's entry until [`unpin`](Self::unpin), once per stream. Returns false if it has no entry.
+    /// Pins a neighbour's entry until [`unpin`](Self::unpin). Each stream pins its neighbour once. Returns false if the
+    /// neighbour has no entry.
     pub fn pin(&mut self, address: IpAddr) -> bool {
         let at = self.find(address);
         if let Some(at) = at {
@@ -295,19 +295,20 @@ impl NeighbourCache {
         at.is_some()
     }
 
-    /// Releases the pin of an ended stream.
+    /// Releases one pin, when a stream ends.
     pub fn unpin(&mut self, address: IpAddr) {
         if let Some(at) = self.find(address) {
             self.entries[at].pins = self.entries[at].pins.saturating_sub(1);
         }
     }
 
-    /// Returns the time of the next [`poll`](Self::poll).
+    /// Returns the due time of the next [`poll`](Self::poll); `None` if nothing is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.next_deadline
     }
 
-    /// Performs one step that is due and returns its action. The caller repeats the call until it returns `None`.
+    /// Changes the states of entries that are due, until one requires an action, and returns it. The caller repeats the
+    /// call until it returns `None`.
     pub fn poll(&mut self, now: Instant) -> Option<Action> {
         if self.scan_index.is_none() {
             if self.next_deadline.is_none_or(|next| next > now) {
@@ -420,8 +421,8 @@ impl NeighbourCache {
         found.map(|&at| at as usize)
     }
 
-    /// Inserts an entry, which is stale until the caller changes it. Returns its index, or `None` if no entry can be
-    /// evicted.
+    /// Inserts an entry for an address that has none. Its state is stale until the caller changes it. Returns its
+    /// index, or `None` if no entry is free or can be evicted.
     fn insert(&mut self, address: IpAddr, unsolicited: bool, now: Instant) -> Option<usize> {
         let (mac, state) = ([0; 6], State::Stale);
         let entry = Entry { address, mac, state, last_used: now, unsolicited, pins: 0 };
@@ -443,8 +444,8 @@ impl NeighbourCache {
         Some(at)
     }
 
-    /// Removes an idle, unpinned entry from the index and returns its position. Among the examined entries an
-    /// unsolicited one is preferred, then the least recently used.
+    /// Removes a stale or failed, unpinned entry from the index and returns its position. Among the examined entries
+    /// unsolicited ones are preferred, then the least recently used.
     fn evict(&mut self, unsolicited_only: bool, now: Instant) -> Option<usize> {
         let mut oldest: Option<usize> = None;
         for _ in 0..MAX_EVICT_SCAN.min(self.entries.len()) {
@@ -499,7 +500,7 @@ impl State {
     }
 }
 
-/// SipHash-1-3 under one secret key: peers cannot choose keys that collide.
+/// SipHash-1-3 under a secret key, so that peers cannot choose addresses whose hashes collide.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyedState(pub(crate) SipHasher13);
 

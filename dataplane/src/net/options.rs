@@ -1,24 +1,24 @@
-//! The options of an IPv4 header (RFC 791 §3.1). Checks lengths and refuses source routes. No other option changes how
-//! a packet is processed.
+//! The options of an IPv4 header (RFC 791 §3.1). [`check`] verifies lengths and refuses source routes. No other option
+//! changes how a packet is processed.
 //!
 //! ```text
 //!  | type | length | pointer, data ... | 1: no operation | type | length | ... | 0: end | ignored ... |
 //! ```
 //!
-//! Record route, timestamp, router alert and the security options are skipped, and not copied to a reply. A packet with
-//! a completed source route is dropped, too (RFC 7126 §4.3, §4.4).
+//! Record route, timestamp, router alert and the security options are skipped, and not copied to a reply. Packets with
+//! a source route are dropped even if the route is completed (RFC 7126 §4.3, §4.4).
 
 use crate::api::DropReason;
 
 const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
-/// Loose and strict source routes.
+/// Option types of the loose and the strict source route.
 const SOURCE_ROUTES: [u8; 2] = [131, 137];
 
 /// Checks `options`, the header bytes after the first 20.
 ///
 /// # Errors
-/// [`DropReason::IpOptions`] for a length below two or beyond the header (RFC 7126 §4),
+/// [`DropReason::IpOptions`] for an option whose length is below two or passes the end of the header (RFC 7126 §4),
 /// [`DropReason::SourceRoute`] for a source route.
 #[cold]
 pub fn check(mut options: &[u8]) -> Result<(), DropReason> {
@@ -43,7 +43,7 @@ mod tests {
 
     use super::*;
 
-    // RFC 791 §3.1, RFC 7126 §4.
+    // RFC 791 §3.1, RFC 7126 §4: the bytes after an end-of-list option are ignored.
     #[test]
     fn source_routes_and_bad_option_lengths_are_refused() {
         let (route, bad) = (Err(DropReason::SourceRoute), Err(DropReason::IpOptions));

@@ -1,5 +1,6 @@
-//! Headers in front of a flow's segments, written once and patched per frame. Choice of the site, worker or device,
-//! that computes each checksum of a sent packet. Single IP packets without a flow.
+//! The headers in front of a flow's segments, written once and patched per frame ([`Path`]). This module also has the
+//! site, worker or device, of each checksum of a sent packet ([`TxChecksum`]), and writes single IP packets that belong
+//! to no flow ([`write_ip_frame`]).
 //!
 //! ```text
 //!  | Ethernet 14 | VLAN 4, if any | IPv4 20 or IPv6 40 | TCP segment ...
@@ -30,7 +31,7 @@ const IPV6_HEADER_LEN: usize = 40;
 
 /// Maximum length of the headers in front of a segment, bytes: Ethernet, VLAN tag, IPv6.
 pub const MAX_HEADERS: usize = ETHERNET_LEN + VLAN_TAG_LEN + IPV6_HEADER_LEN;
-/// As [`MAX_HEADERS`], over IPv4.
+/// Maximum length of the headers in front of a segment over IPv4, bytes.
 const V4_HEADERS: usize = ETHERNET_LEN + VLAN_TAG_LEN + IPV4_HEADER_LEN;
 
 /// Offset of the checksum in a TCP header (RFC 9293 §3.1).
@@ -49,11 +50,12 @@ const HOP_LIMIT: u8 = 64;
 /// Sites that compute the checksums of a sent packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TxChecksum {
-    /// True if the device fills in IPv4's header checksum, false if the worker does.
+    /// True if the device computes IPv4's header checksum, false if the worker does.
     pub ip_by_device: bool,
-    /// Site of TCP's checksum.
+    /// Site that computes TCP's checksum.
     pub tcp: ChecksumSite,
-    /// Site of SCTP's checksum, unless SCTP is encapsulated in UDP. Never `Skipped`.
+    /// Site that computes SCTP's checksum, unless SCTP is encapsulated in UDP. `Skipped` only in the result of
+    /// [`for_tcp`](Self::for_tcp).
     pub sctp: ChecksumSite,
 }
 
@@ -65,35 +67,36 @@ impl TxChecksum {
         sctp: ChecksumSite::Software,
     };
 
-    /// Returns the sites for TCP segments, without that of SCTP: a frame can request one protocol's checksum only.
+    /// Returns the sites for TCP segments, with SCTP's as `Skipped`: a frame can request the checksum of one protocol
+    /// only.
     #[must_use]
     #[inline]
     pub fn for_tcp(self) -> TxChecksum {
         TxChecksum { sctp: ChecksumSite::Skipped, ..self }
     }
 
-    /// Returns the sites for SCTP packets, encapsulated in UDP or not. A device that fills in SCTP's checksum does not
-    /// parse UDP.
+    /// Returns the sites for SCTP packets, with TCP's as `Skipped`. For SCTP in UDP, SCTP's checksum is computed in
+    /// software, because devices do not find an SCTP packet in UDP.
     #[must_use]
     pub fn for_sctp(self, in_udp: bool) -> TxChecksum {
         let sctp = if in_udp { ChecksumSite::Software } else { self.sctp };
         TxChecksum { tcp: ChecksumSite::Skipped, sctp, ..self }
     }
 
-    /// Returns true if the device fills in a checksum of a TCP segment.
+    /// Returns true if the device computes a checksum of a TCP segment or of its IPv4 header.
     #[inline]
     pub fn needs_device(self) -> bool {
         self.ip_by_device || self.tcp == ChecksumSite::Device
     }
 
-    /// Returns true if the device fills in a checksum of an SCTP packet.
+    /// Returns true if the device computes a checksum of an SCTP packet or of its IPv4 header.
     #[inline]
     pub fn needs_device_for_sctp(self) -> bool {
         self.ip_by_device || self.sctp == ChecksumSite::Device
     }
 }
 
-/// The headers in front of a flow's segments, with the next hop.
+/// The constant headers in front of a flow's segments, and the next hop.
 #[derive(Clone, Debug)]
 pub struct Path {
     headers: Headers,
@@ -105,7 +108,8 @@ pub struct Path {
     addresses: u16,
 }
 
-/// The headers and the next hop's address. Every stream has one, so the IPv4 variant is as short as possible.
+/// The header bytes and the next hop's address. Every stream stores them, so the IPv4 variant is as short as possible,
+/// and the IPv6 variant is boxed.
 #[derive(Clone, Debug)]
 enum Headers {
     V4 { next_hop: Ipv4Addr, bytes: [u8; V4_HEADERS] },
@@ -135,7 +139,8 @@ impl AsMut<Path> for Path {
 }
 
 impl Path {
-    /// Creates the path from `local` to `remote` through the interface at `index`. Returns `None` if it has no route.
+    /// Creates the path from `local` to `remote` through `interface`, whose index is `index`. Returns `None` if the
+    /// interface has no route to `remote`, or the address families differ.
     pub fn new(
         index: usize,
         interface: &Interface,
@@ -146,7 +151,8 @@ impl Path {
         Path::via(index, interface, local.ip(), remote.ip(), next_hop)
     }
 
-    /// Creates a path as [`new`](Self::new) does, through the neighbour `next_hop`.
+    /// Creates a path as [`new`](Self::new) does, through the neighbour `next_hop` instead of a route. Returns `None`
+    /// if the address families differ.
     pub fn via(
         index: usize,
         interface: &Interface,
@@ -191,21 +197,21 @@ impl Path {
     #[must_use]
     #[inline]
     pub fn with_fields(mut self, fields: IpFields) -> Path {
-        // Without new fields, the header checksum is unchanged.
+        // If no field changes, the header checksum remains valid.
         if fields.dscp.is_some() || fields.ttl.is_some() {
             self.set_other_fields(fields);
         }
         self
     }
 
-    /// Calls [`set_fields`](Self::set_fields) out of line, so that an unchanged path costs
-    /// [`with_fields`](Self::with_fields) one test only.
+    /// Calls [`set_fields`](Self::set_fields) out of line: [`with_fields`](Self::with_fields) without fields then costs
+    /// only one test.
     #[inline(never)]
     fn set_other_fields(&mut self, fields: IpFields) {
         self.set_fields(fields);
     }
 
-    /// Sets the given fields and updates the checksum.
+    /// Sets the fields that are `Some` and updates the stored sum of IPv4's header.
     #[inline(always)]
     fn set_fields(&mut self, IpFields { dscp, ttl }: IpFields) {
         let (l3, is_v6) = (self.l2_len(), self.is_v6());
@@ -219,8 +225,8 @@ impl Path {
         self.set_header_sum();
     }
 
-    /// Stores the uncomplemented sum of the constant header bytes in IPv4's checksum field, with length and checksum as
-    /// zero.
+    /// Stores the ones' complement sum, not inverted, of the constant header bytes in IPv4's checksum field. Length and
+    /// checksum count as zero. [`finish_ip`](Self::finish_ip) adds the fields that vary per packet.
     fn set_header_sum(&mut self) {
         if let Headers::V4 { bytes, .. } = &mut self.headers {
             let ip = &mut bytes[self.l3.into()..self.len.into()];
@@ -254,7 +260,7 @@ impl Path {
         }
     }
 
-    /// Returns the same path with another IP protocol than TCP.
+    /// Returns the path with this IP protocol instead of TCP.
     pub fn with_protocol(mut self, protocol: IpProtocol) -> Path {
         let at = self.l2_len() + if self.is_v6() { IPV6_PROTOCOL } else { IPV4_PROTOCOL };
         self.headers.bytes_mut()[at] = protocol.into();
@@ -262,7 +268,7 @@ impl Path {
         self
     }
 
-    /// Returns local and remote address.
+    /// Returns the local and the remote address, in this order.
     pub fn addresses(&self) -> (IpAddr, IpAddr) {
         let ip = &self.headers.bytes()[self.l2_len()..];
         let v4 = |at: usize| IpAddr::from(<[u8; 4]>::try_from(&ip[at..at + 4]).unwrap_or_default());
@@ -294,7 +300,7 @@ impl Path {
         usize::from(self.len - self.l3)
     }
 
-    /// Returns the length of the headers that an MTU includes, bytes: the IP header and the fixed TCP header.
+    /// Returns how many bytes of an MTU the headers take: the IP header, and a TCP header without options.
     pub fn tcp_headers(&self) -> u16 {
         self.l3_len() as u16 + TCP_HEADER_LEN
     }
@@ -304,13 +310,14 @@ impl Path {
         matches!(self.headers, Headers::V6(_))
     }
 
-    /// Returns the maximum length of a segment, TCP header included, in IP packets of `mtu` bytes.
+    /// Returns the maximum length of a segment, TCP header included, in an IP packet of `mtu` bytes.
     pub fn segment_limit(&self, mtu: u16) -> usize {
         usize::from(mtu) - self.l3_len()
     }
 
-    /// Writes the headers and checksums of `frame`, which has space for the headers, then a TCP segment with a zero
-    /// checksum. `ect`: send as ECN-capable (RFC 3168 §5). `sum`: the segment's ones' complement sum, if known.
+    /// Writes the headers and checksums of `frame`. The frame has space for the headers, then a TCP segment whose
+    /// checksum field is zero. If `ect` is true, the packet is sent as ECN-capable (RFC 3168 §5). `sum` is the ones'
+    /// complement sum of the segment, if the caller has computed it.
     pub fn finish(&self, frame: &mut [u8], checksums: TxChecksum, ect: bool, sum: Option<Sum>) {
         self.finish_ip(frame, checksums, ect);
         let at = self.header_len();
@@ -320,7 +327,7 @@ impl Path {
                 let sum = sum.map_or_else(|| checksum::sum(&frame[at..]), Sum::value);
                 checksum::segment_with_sum(self.addresses, TCP, len, sum)
             }
-            // The device adds the segment's sum to the pseudo-header's sum in the checksum field.
+            // The device expects the pseudo-header's sum in the checksum field and adds the segment's sum.
             ChecksumSite::Device => {
                 checksum::pseudo_header_with_addresses(self.addresses, TCP, len)
             }
@@ -329,7 +336,8 @@ impl Path {
         frame[at..][TCP_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Writes the headers of `frame`, which has space for them in front of a complete payload.
+    /// Writes the Ethernet and IP headers of `frame`, which has space for them in front of a complete payload. If `ect`
+    /// is true, the packet is sent as ECN-capable.
     pub fn finish_ip(&self, frame: &mut [u8], checksums: TxChecksum, ect: bool) {
         let at = self.header_len();
         frame[..at].copy_from_slice(&self.headers.bytes()[..at]);
@@ -345,7 +353,7 @@ impl Path {
             ip[IPV4_LEN].copy_from_slice(&len.to_be_bytes());
             let sum = match checksums.ip_by_device {
                 true => 0,
-                // RFC 1624 §2: length and ECN are added to the constant header's sum.
+                // RFC 1624 §2: length and ECN field are added to the stored sum of the constant header.
                 false => {
                     let known = &self.headers.bytes()[self.l2_len()..][IPV4_CHECKSUM];
                     let known = u16::from_be_bytes([known[0], known[1]]);
@@ -375,7 +383,8 @@ impl Headers {
     }
 }
 
-/// Writes a frame's Ethernet header and tag. Returns their length.
+/// Writes a frame's Ethernet header, with the interface's VLAN tag if it has one. Returns the length written, 14 or 18
+/// bytes.
 pub fn write_ethernet(
     frame: &mut [u8],
     interface: &Interface,
@@ -404,11 +413,12 @@ pub struct IpHeader {
     pub destination: IpAddr,
     /// Protocol number of the payload, or the IPv6 next header.
     pub protocol: IpProtocol,
-    /// TTL or hop limit.
+    /// IPv4's time to live, or IPv6's hop limit.
     pub hop_limit: u8,
 }
 
-/// Appends a complete IP packet with its Ethernet header to `out`. `fill` writes the payload of `len` bytes.
+/// Appends a complete IP packet with its Ethernet header to `out`, to the link-layer address `mac`. `fill` writes the
+/// payload of `len` bytes.
 pub fn write_ip_frame(
     out: &mut Vec<u8>,
     interface: &Interface,
@@ -500,7 +510,7 @@ mod tests {
                 let at = path.header_len();
                 let sum = Sum::default().add_bytes(&frame[at..]);
                 path.finish(&mut frame, TxChecksum::SOFTWARE, vlan.is_some(), None);
-                // With a given sum the frame is the same.
+                // A precomputed sum of the segment gives the same frame.
                 let summed = frame.clone();
                 segment.emit(&mut frame[at..]);
                 path.finish(&mut frame, TxChecksum::SOFTWARE, vlan.is_some(), Some(sum));
@@ -516,7 +526,7 @@ mod tests {
     }
 
     // RFC 9293 §3.9.1 MUST-48, §3.9.2 MUST-49, RFC 2474 §3, RFC 3168 §5: DSCP and TTL are those of the interface or of
-    // the stream. ECN remains the transport's. IPv4's checksum is correct.
+    // the stream. The transport sets ECN. IPv4's checksum is correct.
     #[test]
     fn dscp_and_ttl_are_configured_and_ecn_is_not() {
         let mut a =
@@ -566,7 +576,7 @@ mod tests {
         // The IP header checksum does not depend on the site of TCP's.
         let (software, tcp) = written(TxChecksum::SOFTWARE);
         assert_eq!(software, ip);
-        // RFC 1071 §3: the device adds the segment's sum to the pseudo-header's.
+        // RFC 1071 §3: the pseudo-header's sum plus the segment's, inverted, is the checksum computed in software.
         let segment = checksum::sum(&[0; 30]);
         assert_eq!(tcp, (!checksum::add(pseudo, segment)).to_be_bytes());
     }

@@ -1,5 +1,6 @@
-//! Path MTUs discovered by the streams and associations of one worker (RFC 1191 §3, RFC 8201 §5.2), for use by later
-//! ones. The number of entries is bounded, and entries expire, because paths change.
+//! Cache of the path MTUs that one worker's streams and associations have discovered (RFC 1191 §3, RFC 8201 §5.2), for
+//! later streams and associations with the same peer. The number of entries is bounded, and entries expire, because
+//! paths change.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,13 +8,13 @@ use std::time::Duration;
 use base::Instant;
 use hashbrown::HashMap;
 
-/// Time for which a path MTU is remembered (RFC 1191 §6.3, RFC 8201 §5.3 suggest ten minutes).
+/// Lifetime of an entry (RFC 1191 §6.3 and RFC 8201 §5.3 suggest ten minutes).
 pub const MAX_AGE: Duration = Duration::from_secs(600);
 
-/// Index of the interface, and the peer's address.
+/// Index of the interface, and the peer's IP address.
 pub type Peer = (usize, IpAddr);
 
-/// Path MTUs in bytes, by peer.
+/// Discovered path MTUs in bytes, by peer.
 #[derive(Debug)]
 pub struct PathMtus {
     entries: HashMap<Peer, (u16, Instant)>,
@@ -26,7 +27,8 @@ impl PathMtus {
         PathMtus { entries: HashMap::new(), limit }
     }
 
-    /// Stores a path MTU that a stream has discovered. In a full cache the oldest entry is replaced.
+    /// Stores a discovered path MTU in bytes. If the cache is full and has no entry of the peer, removes the expired
+    /// entries, or the oldest one if none has expired.
     pub fn learn(&mut self, peer: Peer, mtu: u16, now: Instant) {
         if self.entries.len() >= self.limit && !self.entries.contains_key(&peer) {
             self.entries.retain(|_, (_, until)| *until > now);
@@ -63,7 +65,7 @@ mod tests {
         (0, [10, 0, 0, n].into())
     }
 
-    // RFC 1191 §6.3
+    // RFC 1191 §6.3: entries expire.
     #[test]
     fn path_mtu_expires_after_max_age() {
         let mut mtus = PathMtus::new(2);

@@ -1,9 +1,10 @@
-//! Presence on a link. Announces the interface's addresses, detects other hosts that use them (RFC 5227; duplicate
-//! address detection of RFC 4862 §5.4), and reports the multicast groups of neighbour discovery ([`groups`]).
+//! Presence of the interfaces on their links: announces their addresses, detects other hosts that use them (RFC 5227;
+//! duplicate address detection of RFC 4862 §5.4), and reports the multicast groups of neighbour discovery (MLD).
 //!
 //! Addresses are static and used at once. RFC 5227 §2.1 and RFC 4862 §5.4 require a host to wait for seconds at each
-//! start; this host sends the probes while it uses the addresses. A conflict is reported to the operator while it
-//! lasts: each sign of it repeats the probes.
+//! start; this host sends the probes while it uses the addresses. A conflict is reported to the operator at most every
+//! ten seconds while it lasts. After each report the addresses are probed again, which shows whether the conflict
+//! persists.
 
 mod mld;
 
@@ -20,22 +21,22 @@ use crate::drops::DropReason;
 
 pub use self::mld::is_query;
 
-/// Rounds of probes (RFC 5227 §1.1: PROBE_NUM).
+/// Number of rounds of probes (RFC 5227 §1.1: PROBE_NUM).
 const PROBE_NUM: u8 = 3;
-/// Minimum interval between two rounds of probes after the start. A random time up to the same length is added
-/// (PROBE_MIN, PROBE_MAX).
+/// Minimum interval between two rounds of probes without a conflict, and between two starts of one link. A random time
+/// up to the same length is added between rounds (RFC 5227 §1.1: PROBE_MIN, PROBE_MAX).
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// Rounds of announcements (RFC 4861 §10: MAX_NEIGHBOR_ADVERTISEMENT). IPv4 has two (RFC 5227 §1.1:
-/// ANNOUNCE_NUM).
+/// Number of rounds of announcements (RFC 4861 §10: MAX_NEIGHBOR_ADVERTISEMENT). IPv4 addresses are announced in the
+/// first two only (RFC 5227 §1.1: ANNOUNCE_NUM).
 const ANNOUNCEMENTS: u8 = 3;
 const ANNOUNCEMENTS_V4: u8 = 2;
-/// Interval of announcements (RFC 5227 §1.1: ANNOUNCE_INTERVAL; RFC 4861 §7.2.6: at least RetransTimer).
+/// Interval between rounds of announcements (RFC 5227 §1.1: ANNOUNCE_INTERVAL; RFC 4861 §7.2.6: at least RetransTimer).
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
-/// Interval after a conflict of probes, of announcements that defend an IPv4 address, and of reports of the conflict
-/// (RFC 5227 §1.1: DEFEND_INTERVAL).
+/// Interval between rounds of probes during a conflict. Also the minimum interval between two reports of the conflict,
+/// and between two announcements that defend an IPv4 address (RFC 5227 §1.1: DEFEND_INTERVAL).
 const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Actions due on the links, by interface index.
+/// State of all links of a worker's interfaces, by interface index.
 #[derive(Debug, Default)]
 pub struct Presence {
     links: Vec<Link>,
@@ -45,25 +46,25 @@ pub struct Presence {
 
 #[derive(Debug, Default)]
 struct Link {
-    /// Due time of the next round of probes.
+    /// Due time of the next round of probes, if one is left.
     probe: MaybeInstant,
-    /// Rounds of probes since the start or the last conflict.
+    /// Number of rounds of probes since the start or the last reported conflict.
     rounds: u8,
-    /// Due time of the next round of announcements.
+    /// Due time of the next round of announcements, if one is left.
     announce: MaybeInstant,
-    /// Rounds of announcements sent.
+    /// Number of rounds of announcements sent since the start.
     announced: u8,
-    /// Time of the last [`start`](Presence::start), possibly delayed to the future.
+    /// Time of the last [`start`](Presence::start). Lies in the future if that start was delayed.
     started: MaybeInstant,
     /// State of the multicast group reports.
     groups: MldState,
-    /// Addresses in conflict, each with the time of the last report. An IPv4 address was defended at that time, too
-    /// (RFC 5227 §2.4).
+    /// Addresses in conflict, each with the time of its last report. At that time an IPv4 address was also defended by
+    /// an announcement (RFC 5227 §2.4).
     conflicts: Vec<(IpAddr, Instant)>,
     jitter: Jitter,
 }
 
-/// Random source that spreads the times of hosts on a link.
+/// Pseudo-random source, seeded with the MAC address, so that the hosts on a link do not send at the same time.
 #[derive(Debug, Default)]
 struct Jitter(u32);
 
@@ -76,7 +77,7 @@ impl Jitter {
 }
 
 impl Presence {
-    /// Creates the state of these interfaces, with no action due.
+    /// Creates the state of the links of `interfaces`. Nothing is due before [`start`](Self::start).
     pub fn new(interfaces: &[Interface]) -> Self {
         let link = |interface: &Interface| {
             let [.., b, c, d, e] = interface.mac;
@@ -85,8 +86,8 @@ impl Presence {
         Presence { links: interfaces.iter().map(link).collect(), next_due: MaybeInstant::NONE }
     }
 
-    /// Starts to probe and announce the addresses of this interface and to report its groups: at the start, and when
-    /// its link comes up. A flapping link causes at most one start per second.
+    /// Starts to probe and announce the addresses of the interface at index `at`, and to report its groups. Called when
+    /// the worker starts and when the link comes up. A flapping link causes at most one start per second.
     pub fn start(&mut self, at: usize, now: Instant) {
         let Some(link) = self.links.get_mut(at) else { return };
         let start = match link.started.get() {
@@ -95,7 +96,7 @@ impl Presence {
             None => now,
         };
         link.started = Some(start).into();
-        // Conflicts that have ended do not prevent announcements.
+        // A conflict that was not reported in the last ten seconds has ended and does not prevent announcements.
         link.conflicts.retain(|(_, last)| now.saturating_since(*last) < DEFEND_INTERVAL);
         (link.probe, link.rounds) = (Some(start).into(), 0);
         (link.announce, link.announced) = (Some(start).into(), 0);
@@ -103,13 +104,13 @@ impl Presence {
         self.update_next();
     }
 
-    /// Returns the due time of the next [`poll`](Self::poll).
+    /// Returns the due time of the next [`poll`](Self::poll); `None` if nothing is due.
     #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.next_due.get()
     }
 
-    /// Sends all packets that are due.
+    /// Sends the probes, announcements and MLD reports that are due.
     #[cold]
     pub fn poll(&mut self, interfaces: &[Interface], now: Instant, out: &mut Outbox) {
         for (link, interface) in self.links.iter_mut().zip(interfaces) {
@@ -124,8 +125,8 @@ impl Presence {
         self.update_next();
     }
 
-    /// Processes the use of our `address` by another host. Returns true if the conflict must be reported: at most every
-    /// ten seconds per address.
+    /// Processes the use of our `address` by another host, on the interface at index `at`. Returns true if the conflict
+    /// must be reported to the operator: at most every ten seconds per address.
     #[cold]
     pub fn handle_conflict(
         &mut self,
@@ -151,7 +152,7 @@ impl Presence {
         true
     }
 
-    /// Processes an MLD query. The answer is sent later, if `may_answer` allows.
+    /// Processes an MLD query on the interface at index `at`. Schedules the answer if `may_answer` returns true.
     ///
     /// # Errors
     /// The message is not a valid query, is for other groups, or exceeds the rate limit.
@@ -184,7 +185,7 @@ impl Presence {
 }
 
 impl Link {
-    /// Sends a probe for each address. Also reports the groups, unless an address is in conflict.
+    /// Sends one round of probes, one for each address. Without a conflict, also sends the next unsolicited MLD report.
     fn send_probes(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
         for address in interface.addresses() {
             match address {

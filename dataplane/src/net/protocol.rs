@@ -1,4 +1,4 @@
-//! IP protocol numbers, and the length of UDP's header.
+//! IP protocol numbers (IANA), and the length of a UDP header.
 
 use smoltcp::wire::IpProtocol;
 

@@ -1,8 +1,8 @@
-//! Rate limits, for all traffic and per peer.
+//! Rate limits: one for all traffic ([`RateLimit`]), or one per peer and one for all peers together ([`PeerLimit`]).
 //!
 //! A rate limit shared by all peers is a side channel. By counting the answers to itself, an attacker learns whether
-//! another address, perhaps a forged one, was answered, too (CVE-2016-5696 on TCP's challenge ACKs). So each peer has
-//! its own limit, by a keyed hash of its address (over IPv6 of its /64), and the common limit is randomised.
+//! another address, perhaps a forged one, was answered, too (CVE-2016-5696 on TCP's challenge ACKs). So a peer also has
+//! a limit of its own, found by a keyed hash of its address (over IPv6 its /64), and the common limit is randomised.
 
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use base::Instant;
 use ddp::PeerId;
 use siphasher::sip::SipHasher13;
 
-/// A token bucket: `per_second` events on average, bursts of a tenth of that, but at least one event.
+/// A token bucket. It allows `per_second` events on average, and bursts of a tenth of that, at least one event.
 #[derive(Clone, Debug)]
 pub struct RateLimit {
     /// Nanoseconds of credit per event; zero if no event is allowed.
@@ -23,14 +23,14 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// Creates a full bucket.
+    /// Creates a full bucket. If `per_second` is 0, no event is allowed.
     pub fn new(per_second: u32, now: Instant) -> Self {
         let cost = 1_000_000_000u64.checked_div(u64::from(per_second)).unwrap_or(0);
         let depth = cost.max(100_000_000);
         RateLimit { cost, depth, credit: depth, updated: now }
     }
 
-    /// Takes a token. Returns true if the event may happen now.
+    /// Takes a token if one is available. Returns true if the event is allowed now.
     pub fn take(&mut self, now: Instant) -> bool {
         self.take_credit(self.cost, now)
     }
@@ -54,12 +54,12 @@ impl RateLimit {
     }
 }
 
-/// Number of per-peer buckets. Addresses share them by a keyed hash.
+/// Number of buckets for single peers. Peers whose keyed hashes collide share one.
 const PEER_BUCKETS: usize = 256;
-/// One peer may have at most this fraction (1 / 4) of the common rate.
+/// The maximum rate of one peer is the common rate divided by this.
 const PEER_SHARE_DIVISOR: u32 = 4;
 
-/// A rate limit for all peers together, and one for each of them.
+/// A rate limit for all peers together, and one for each peer.
 #[derive(Debug)]
 pub struct PeerLimit {
     common: RateLimit,
@@ -75,7 +75,8 @@ impl PeerLimit {
         Self::with_share(per_second, PEER_SHARE_DIVISOR, key, now)
     }
 
-    /// Creates a limit as [`new`](Self::new) does, with at most `1 / share` of the rate for one peer.
+    /// Creates a limit as [`new`](Self::new) does, with at most `1 / share` of the rate for one peer, at least one
+    /// event per second.
     pub fn with_share(per_second: u32, share: u32, key: [u8; 16], now: Instant) -> Self {
         let share = if per_second == 0 { 0 } else { (per_second / share.max(1)).max(1) };
         PeerLimit {
@@ -86,14 +87,14 @@ impl PeerLimit {
         }
     }
 
-    /// Returns true if [`take`](Self::take) would return false for every peer: the common credit is below the minimum
-    /// cost of an event.
+    /// Returns true if the common credit is below the minimum cost of an event, so that [`take`](Self::take) would
+    /// return false for every peer.
     #[inline]
     pub fn is_exhausted(&self, now: Instant) -> bool {
         self.common.cost == 0 || self.common.credit_at(now) < self.common.cost / 2
     }
 
-    /// Takes a token for `peer`. Returns true if the event may happen now.
+    /// Takes a token of `peer` and one of all peers. Returns true if both are available: the event is allowed now.
     pub fn take(&mut self, peer: IpAddr, now: Instant) -> bool {
         let mut hasher = self.key;
         PeerId::from_address(peer).hash(&mut hasher);
@@ -101,8 +102,8 @@ impl PeerLimit {
         if !share.take(now) {
             return false;
         }
-        // Each event costs a random 0.5 to 1.5 times the average, so that an attacker cannot distinguish one answer
-        // from none.
+        // Each event costs a random 0.5 to 1.5 times the average of the common credit. So an attacker cannot tell from
+        // its own answers whether another peer was answered.
         self.taken += 1;
         let chance = self.key.hash(&self.taken.to_be_bytes()) % 1024;
         let cost = self.common.cost / 2 + self.common.cost * chance / 1024;
@@ -159,7 +160,7 @@ mod tests {
         assert!(!PeerLimit::new(0, [1; 16], Instant::ZERO).take(peer(1), Instant::ZERO));
     }
 
-    // A host may choose any address of its /64, so all of them share one bucket.
+    // A host may choose any address of its /64, so all addresses of a /64 share one bucket.
     #[test]
     fn ipv6_prefix_shares_one_bucket() {
         let of = |prefix: u16, n: u32| {

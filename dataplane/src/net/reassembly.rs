@@ -1,22 +1,22 @@
-//! Reassembly of fragmented packets (RFC 791 §3.2, RFC 8200 §4.5) within small bounds. TCP and SCTP avoid fragments, so
-//! legitimate ones are few, while attackers can send any number.
+//! Reassembly of fragmented packets (RFC 791 §3.2, RFC 8200 §4.5) within small bounds. TCP and SCTP avoid
+//! fragmentation, so legitimate fragments are few, while attackers can send any number.
 //!
 //! ```text
 //!  0        8                                          total
 //!  | piece | piece      |   hole   | piece            |
-//!    the first one has the headers        the last one has the end
+//!    the first piece has the headers      the last piece has the end
 //! ```
 //!
-//! Invariants: packets and bytes are bounded, and one peer (a /64 of IPv6) has at most a quarter of either. A packet is
-//! freed when it is complete, at the latest at its time-out. If a limit is reached, the oldest packets are evicted.
-//! Overlapping fragments are never merged: the whole packet is discarded, with all its later fragments (RFC 5722, here
-//! for IPv4, too). A duplicate fragment is not an overlap (RFC 8200 §4.5).
+//! Invariants: packets and bytes are bounded, and one peer (an IPv6 peer is a /64) has at most a quarter of each. A
+//! packet is freed when it is complete, at the latest at its time-out. If a common limit is reached, the oldest packets
+//! are evicted. Overlapping fragments are never merged: the whole packet is discarded, with all its later fragments
+//! (RFC 5722, here for IPv4, too). A duplicate fragment is not an overlap (RFC 8200 §4.5).
 //!
 //! The cost per fragment is independent of the number of packets and fragments: packets and peers are found by
 //! keyed hashes, and their sizes are counted as they change.
 //!
-//! Does not send ICMP time exceeded. Reassembles only TCP, SCTP (also in UDP) and, with IPsec policies, ESP and UDP: no
-//! other protocol used here exceeds a frame.
+//! ICMP time exceeded is not sent. Only TCP, SCTP (also in UDP) and, with IPsec policies, ESP and UDP are reassembled:
+//! no other protocol used here exceeds a frame.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -35,17 +35,17 @@ use crate::drops::DropReason;
 /// Reassembly time-out of a packet.
 pub const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Maximum number of fragments of a packet: enough for the longest one in fragments of 576 bytes.
+/// Maximum number of fragments of a packet: enough for the longest packet in IP fragments of 576 bytes.
 const MAX_FRAGMENTS: usize = 128;
-/// Stale queue entries tolerated before compaction, if the packet limit is smaller.
+/// The deadline queue is compacted when it has twice this many entries, or twice the packet limit if that is larger.
 const MIN_STALE_ENTRIES: usize = 16;
-/// One peer may have at most this fraction (1 / 4) of all packets and bytes.
+/// The limits of packets and bytes of one peer are the common limits divided by this.
 const PEER_SHARE_DIVISOR: usize = 4;
-/// Bytes accounted for a fragment and for a packet, besides their data.
+/// Bytes accounted for the bookkeeping of a fragment, and of a packet.
 const FRAGMENT_COST: usize = 64;
 const PACKET_COST: usize = 256;
-/// Bytes of the shortest TCP header. A fragment that begins or ends inside it hides flags and ports from filters
-/// (RFC 1858 §3, RFC 3128, RFC 7112).
+/// Bytes of the shortest TCP header. A fragment that begins or ends inside the header hides flags and ports from
+/// filters (RFC 1858 §3, RFC 3128, RFC 7112).
 const TCP_HEADER: usize = 20;
 /// Bytes of SCTP's common header and one chunk header (RFC 9260 §3).
 const SCTP_HEADERS: usize = 16;
@@ -57,7 +57,7 @@ const IPV6_HEADER: usize = 40;
 const NOT_ECT: u8 = 0;
 const CE: u8 = 3;
 
-/// A fragment, as [`demux`](super::demux::demux) finds it.
+/// A parsed fragment, as [`demux`](super::demux::demux) returns it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fragment {
     /// Source address of the packet.
@@ -66,25 +66,25 @@ pub struct Fragment {
     pub destination: IpAddr,
     /// IP protocol of the packet.
     pub protocol: u8,
-    /// The packet's identification; 16 bits in IPv4.
+    /// Identification of the packet; below 2^16 for IPv4.
     pub id: u32,
-    /// Offset in the packet's payload, in bytes.
+    /// Offset of the fragment's data in the packet's payload, in bytes.
     pub offset: usize,
     /// True if more fragments follow.
     pub more_fragments: bool,
     /// Offset of the IP header in the frame.
     pub ip: usize,
-    /// The fragment's data in the frame.
+    /// Range of the fragment's data in the frame.
     pub payload: Range<usize>,
 }
 
 /// Result of an accepted fragment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Other fragments are missing.
+    /// The packet still lacks fragments.
     Waiting,
-    /// The packet is complete: a frame as if it had not been fragmented. The checksum of its payload has not been
-    /// verified.
+    /// The packet is complete. The value is its frame, as if the packet had not been fragmented. Checksums in
+    /// its payload have not been verified.
     Complete(Vec<u8>),
 }
 
@@ -93,10 +93,10 @@ pub enum Outcome {
 pub struct Reassembly {
     packets: HashTable<Packet>,
     peers: HashTable<Peer>,
-    /// Packets in the order of their first fragments, and so of their deadlines. The first entry is live; later ones
-    /// may be stale.
+    /// One entry per packet, in the order of their first arrived fragments, and so of their deadlines. An entry is
+    /// stale once its packet is freed. The first entry is never stale.
     deadlines: VecDeque<DeadlineEntry>,
-    /// Packets started so far. Identifies a packet, unlike `hash`.
+    /// Number of packets started so far, and serial of the newest one. Unlike `hash`, a serial is unique.
     serial: u64,
     hasher: SipHasher13,
     max_packets: usize,
@@ -104,7 +104,7 @@ pub struct Reassembly {
     bytes: usize,
 }
 
-/// Queue entry of a packet, which may have been freed.
+/// Queue entry of a packet, which may have been freed since.
 #[derive(Clone, Copy, Debug)]
 struct DeadlineEntry {
     hash: u64,
@@ -112,7 +112,7 @@ struct DeadlineEntry {
     deadline: Instant,
 }
 
-/// Accounted packets and bytes.
+/// Number of packets and bytes that a packet or a peer uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Usage {
     packets: usize,
@@ -123,7 +123,7 @@ impl Usage {
     const NONE: Usage = Usage { packets: 0, bytes: 0 };
 }
 
-/// A peer with its hash.
+/// Identifier of a peer, and its keyed hash.
 #[derive(Clone, Copy, Debug)]
 struct PeerKey {
     hash: u64,
@@ -146,14 +146,15 @@ struct Packet {
     cost: usize,
     /// Bytes of data received.
     received: usize,
-    /// Link and IP header of the first fragment. Excludes IPv6's fragment header.
+    /// Link and IP headers of the fragment at offset 0, without IPv6's fragment header. `None` until that
+    /// fragment arrives.
     head: Option<Box<[u8]>>,
-    /// Fragments by offset, without overlap.
+    /// Fragments with their offsets, in ascending order and without overlap.
     fragments: Vec<(usize, Box<[u8]>)>,
     total: Option<usize>,
     /// ECN codepoints of the fragments (RFC 3168), one bit per codepoint.
     ecn: u8,
-    /// True if the packet was discarded. The entry stays to catch late fragments.
+    /// True if the packet was discarded. It remains until its deadline, so that later fragments are refused.
     discarded: bool,
 }
 
@@ -196,8 +197,8 @@ fn v6(address: IpAddr) -> [u8; 16] {
 }
 
 impl Reassembly {
-    /// Creates a reassembly bounded by `packets` and `bytes`, which include the cost of bookkeeping. `key` is secret,
-    /// so that peers cannot choose packets whose hashes collide.
+    /// Creates a reassembly of at most `packets` packets and `bytes` bytes, including the cost of bookkeeping. `key` is
+    /// secret, so that peers cannot choose packets whose hashes collide.
     pub fn new(packets: usize, bytes: usize, key: [u8; 16]) -> Self {
         Reassembly {
             packets: HashTable::new(),
@@ -211,11 +212,11 @@ impl Reassembly {
         }
     }
 
-    /// Adds a fragment of a frame that arrived on the interface at this index. Returns the outcome and the number of
-    /// evicted packets.
+    /// Adds a fragment that arrived in `frame` on the interface at index `interface`. Returns the outcome and the
+    /// number of evicted packets.
     ///
     /// # Errors
-    /// The drop reason. The whole packet may have been discarded.
+    /// The drop reason of the fragment. The whole packet may have been discarded.
     pub fn input(
         &mut self,
         interface: usize,
@@ -230,7 +231,7 @@ impl Reassembly {
         let known = self.packets.find(hash, |p| p.key == key).is_some();
         let cost = fragment.payload.len() + FRAGMENT_COST + PACKET_COST;
         let evicted = self.make_room(peer, cost, !known)?;
-        // The packet may be among the evicted ones.
+        // The fragment's own packet may be among the evicted ones.
         if !known || evicted > 0 && self.packets.find(hash, |p| p.key == key).is_none() {
             self.start_packet(key, hash, peer, now + TIMEOUT);
         }
@@ -250,7 +251,7 @@ impl Reassembly {
         whole.map(|frame| (Outcome::Complete(frame), evicted)).ok_or(DropReason::FragmentBad)
     }
 
-    /// Frees packets past their deadline. Returns their number.
+    /// Frees the incomplete and discarded packets whose deadline has passed. Returns their number.
     pub fn expire(&mut self, now: Instant) -> u64 {
         let mut expired = 0;
         while self.deadlines.front().is_some_and(|p| p.deadline <= now) {
@@ -260,7 +261,7 @@ impl Reassembly {
         expired
     }
 
-    /// Returns the due time of the next [`expire`](Self::expire).
+    /// Returns the due time of the next [`expire`](Self::expire); `None` without packets.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.deadlines.front().map(|p| p.deadline)
     }
@@ -275,18 +276,19 @@ impl Reassembly {
         self.packets.is_empty()
     }
 
-    /// Returns the bytes in use, at most the limit given to [`new`](Self::new).
+    /// Returns the accounted bytes, at most the limit given to [`new`](Self::new).
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the peer that sent a packet.
+    /// Returns the peer of a source address.
     fn peer(&self, source: IpAddr) -> PeerKey {
         let id = PeerId::from_address(source);
         PeerKey { hash: self.hasher.hash(&id.bytes()), id }
     }
 
-    /// Evicts the oldest packets until the new bytes fit. A peer past its share is refused, so that it cannot evict
+    /// Evicts the oldest packets until `cost` more bytes fit, and one more packet if `one_more` is true. Returns the
+    /// number of evicted packets. A peer that would exceed its share is refused, so that it cannot evict the packets of
     /// others.
     fn make_room(&mut self, peer: PeerKey, cost: usize, one_more: bool) -> Result<u64, DropReason> {
         let of_peer = self.peers.find(peer.hash, |p| p.id == peer.id);
@@ -313,7 +315,7 @@ impl Reassembly {
         self.serial += 1;
         let serial = self.serial;
         self.packets.insert_unique(hash, Packet::new(key, hash, serial), |p| p.hash);
-        // Completed packets leave stale entries.
+        // Completed packets leave stale entries in the queue.
         if self.deadlines.len() >= 2 * self.max_packets.max(MIN_STALE_ENTRIES) {
             let packets = &self.packets;
             self.deadlines.retain(|b| packets.find(b.hash, |p| p.serial == b.serial).is_some());
@@ -322,7 +324,7 @@ impl Reassembly {
         self.update_accounts(peer, Usage::NONE, Usage { packets: 1, bytes: PACKET_COST });
     }
 
-    /// Updates the counts of packets and bytes, of the peer and of all peers.
+    /// Replaces `before` by `after` in the accounts of the peer and of all peers. Removes a peer without packets.
     fn update_accounts(&mut self, peer: PeerKey, before: Usage, after: Usage) {
         if before == after {
             return;
@@ -357,7 +359,7 @@ impl Reassembly {
         self.pop_stale_entries();
     }
 
-    /// Removes stale entries from the front, so that the first entry is live.
+    /// Removes stale entries from the front of the queue, so that its first entry is not stale.
     fn pop_stale_entries(&mut self) {
         while let Some(oldest) = self.deadlines.front()
             && self.packets.find(oldest.hash, |p| p.serial == oldest.serial).is_none()
@@ -367,10 +369,10 @@ impl Reassembly {
     }
 }
 
-/// Checks the requirements on a single fragment.
+/// Checks length and offset of a single fragment, and that the transport header is not divided.
 fn check(fragment: &Fragment) -> Result<(), DropReason> {
     let (start, len) = (fragment.offset, fragment.payload.len());
-    // RFC 791 §3.2, RFC 8200 §4.5: all fragments but the last have whole units of eight bytes.
+    // RFC 791 §3.2, RFC 8200 §4.5: all fragments but the last have a multiple of eight bytes.
     if len == 0 || fragment.more_fragments && !len.is_multiple_of(8) || start + len > MAX_PAYLOAD {
         return Err(DropReason::FragmentBad);
     }
@@ -454,8 +456,8 @@ impl Packet {
         self.head.is_some() && self.total == Some(self.received)
     }
 
-    /// Joins the fragments to the original frame. Returns `None` if their ECN codepoints are contradictory (RFC
-    /// 3168 §5.3).
+    /// Joins the fragments to a frame with the original packet. Returns `None` if some fragments are marked CE and
+    /// others are Not-ECT (RFC 3168 §5.3).
     fn reassemble(self) -> Option<Vec<u8>> {
         let (head, total) = (self.head?, self.total?);
         let marked = self.ecn & 1 << CE != 0;
@@ -487,13 +489,12 @@ impl Packet {
     }
 }
 
-/// Returns the ECN field of an IP header.
+/// Returns the ECN codepoint of an IPv4 or IPv6 header.
 fn ecn(ip: &[u8]) -> u8 {
     if ip[0] >> 4 == 4 { ip[1] & 3 } else { ip[1] >> 4 & 3 }
 }
 
-/// Returns the offset of the IPv4 header at the end of `head`, behind an Ethernet header with or without a VLAN
-/// tag.
+/// Returns the offset of the IPv4 header in `head`: after an Ethernet header with or without a VLAN tag.
 fn ipv4_at(head: &[u8]) -> Option<usize> {
     let tagged = head.get(12..14) == Some(&[0x81, 0]);
     Some(if tagged { 18 } else { 14 }).filter(|&at| at < head.len())

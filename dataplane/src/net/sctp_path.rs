@@ -19,14 +19,14 @@ use port_kind::policy::IpFields;
 pub struct UdpPorts {
     /// Local UDP port.
     pub local: u16,
-    /// The peer's UDP port: that of its last accepted packet (RFC 6951 §5.4).
+    /// The peer's UDP port: the source port of its last accepted packet (RFC 6951 §5.4).
     pub remote: u16,
 }
 
-/// The path of an association's packets.
+/// The headers in front of an association's packets, and the next hop.
 #[derive(Clone, Debug)]
 pub struct SctpPath {
-    /// Path of the IP packets.
+    /// Ethernet and IP headers, and the next hop.
     pub path: Path,
     udp: Option<UdpPorts>,
 }
@@ -46,7 +46,7 @@ impl AsMut<Path> for SctpPath {
 }
 
 impl SctpPath {
-    /// Creates the SCTP path over `path`, in UDP if `udp` has ports.
+    /// Creates the SCTP path over `path`, with encapsulation in UDP if `udp` is `Some`.
     pub fn new(path: Path, udp: Option<UdpPorts>) -> Self {
         let protocol = if udp.is_some() { IpProtocol::Udp } else { SCTP };
         SctpPath { path: path.with_protocol(protocol), udp }
@@ -58,12 +58,12 @@ impl SctpPath {
         SctpPath { path: self.path.with_fields(fields), ..self }
     }
 
-    /// Returns the UDP ports, if encapsulated.
+    /// Returns the UDP ports; `None` if the association is not encapsulated.
     pub fn udp(&self) -> Option<UdpPorts> {
         self.udp
     }
 
-    /// Sets the peer's UDP port, which a NAT has changed (RFC 6951 §5.4).
+    /// Sets the peer's UDP port, which a NAT may change (RFC 6951 §5.4). No effect without encapsulation.
     pub fn set_peer_port(&mut self, port: u16) {
         if let Some(udp) = &mut self.udp {
             udp.remote = port;
@@ -80,18 +80,18 @@ impl SctpPath {
         self.path.header_len() + self.udp_len()
     }
 
-    /// Returns the length of the headers that an MTU includes, bytes: IP, and UDP if encapsulated.
+    /// Returns how many bytes of an MTU the headers take: the IP header, and the UDP header if encapsulated.
     pub fn mtu_overhead(&self) -> usize {
         self.path.l3_len() + self.udp_len()
     }
 
-    /// Returns the maximum length of an SCTP packet in IP packets of `mtu` bytes.
+    /// Returns the maximum length of an SCTP packet in an IP packet of `mtu` bytes.
     pub fn packet_limit(&self, mtu: u16) -> usize {
         self.path.segment_limit(mtu).saturating_sub(self.udp_len())
     }
 
-    /// Writes the headers of `frame`, which has space for them in front of an SCTP packet. The packet's checksum is
-    /// present unless the device fills it in.
+    /// Writes the headers of `frame`, which has space for them in front of an SCTP packet. The caller has written
+    /// SCTP's checksum, unless the device computes it.
     pub fn finish(&self, frame: &mut [u8], checksums: TxChecksum) {
         if let Some(UdpPorts { local, remote }) = self.udp {
             let datagram = &mut frame[self.path.header_len()..];
@@ -100,8 +100,8 @@ impl SctpPath {
             datagram[2..4].copy_from_slice(&remote.to_be_bytes());
             datagram[4..6].copy_from_slice(&len.to_be_bytes());
             datagram[6..8].fill(0);
-            // RFC 6951 §5.3: computed although IPv4 allows omitting it. In software, because the device's TCP offload
-            // does not apply to UDP.
+            // RFC 6951 §5.3: the UDP checksum is computed although IPv4 allows omitting it. It is computed in software,
+            // because the device's checksum offload does not apply to UDP.
             let (source, destination) = self.path.addresses();
             let sum = match checksum::segment(source, destination, UDP, datagram) {
                 0 => u16::MAX,
@@ -112,7 +112,7 @@ impl SctpPath {
         self.path.finish_ip(frame, checksums, false);
     }
 
-    /// Returns the sites that compute a packet's checksums.
+    /// Returns the sites that compute the checksums of this path's packets on a port with the sites `checksums`.
     pub fn checksum_offload(&self, checksums: TxChecksum) -> TxChecksum {
         checksums.for_sctp(self.udp.is_some())
     }
@@ -136,7 +136,7 @@ mod tests {
         Interface::with_addresses(None, [2, 0, 0, 0, 0, host], [&v4, &v6])
     }
 
-    /// Ports 700 and 800, verification tag, checksum, and one chunk header.
+    /// An SCTP packet from port 700 to port 800: verification tag, checksum (not verified), and one chunk header.
     const PACKET: [u8; 16] = [2, 188, 3, 32, 1, 2, 3, 4, 5, 6, 7, 8, 14, 0, 0, 4];
 
     fn emit_packet(v6: bool, udp: Option<UdpPorts>) -> (Vec<u8>, SocketAddr, SocketAddr) {
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    // RFC 6951 §5.3, §5.4
+    // RFC 6951 §5.3, §5.4: ports and checksum.
     #[test]
     fn udp_is_decapsulated_at_configured_port_only() {
         for v6 in [false, true] {

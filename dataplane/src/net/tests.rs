@@ -1,4 +1,4 @@
-//! Dialogues of two stacks without TCP: resolution, echo, ICMP errors, and ignored packets.
+//! Dialogues of two network stacks without TCP: neighbour resolution, echo, ICMP errors, and ignored packets.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,7 +15,7 @@ use smoltcp::wire::IpProtocol;
 
 const NOW: Instant = Instant::from_millis(1000);
 
-/// Returns the configuration of host `n`: 10.0.0.n and 2001:db8::n.
+/// Returns the interface configuration of host `n`, with addresses 10.0.0.n and 2001:db8::n.
 pub(super) fn config(n: u8, vlan: Option<u16>) -> InterfaceConfig {
     InterfaceConfig {
         ip: Default::default(),
@@ -54,7 +54,7 @@ impl Host {
         frames
     }
 
-    /// Processes a frame as a worker does, including claims.
+    /// Processes a frame as a worker does, and updates the neighbour cache if the frame is an announcement.
     fn input(&mut self, frame: &[u8]) -> Result<Notice, DropReason> {
         let packet = demux(frame, 0, L4Check::Unknown, &self.stack.interfaces)?;
         let notice = self.stack.handle_control(&packet, frame, NOW, &mut self.out)?;
@@ -89,7 +89,7 @@ fn two_hosts_resolve_each_other() {
             assert_eq!(a.resolve(b_addr), Resolution::Wait { solicit: true });
             let [question] = &a.take()[..] else { panic!("one question") };
             assert!(matches!(b.input(question), Ok(Notice::Neighbour(..))));
-            // B has learned A's address from A's solicitation, to answer it.
+            // B has learned A's link-layer address from the solicitation.
             assert_eq!(b.cached_mac(a_addr), Some(mac(1)));
             let [answer] = &b.take()[..] else { panic!("one answer") };
             assert!(a.input(answer).is_ok());
@@ -145,7 +145,7 @@ fn a_forged_advertisement_neither_makes_nor_moves_an_entry() {
         b.input(&question).unwrap();
         mallory.input(&question).unwrap();
         a.input(&b.take()[0]).unwrap();
-        // A late answer from another host with the same address does not change the cached address.
+        // A late answer from another host with the same IP address does not change the cached link-layer address.
         assert!(a.input(&mallory.take()[0]).is_ok());
         assert_eq!(a.cached_mac(address), Some(mac(2)));
     }
@@ -196,7 +196,7 @@ fn echo_is_answered_byte_for_byte_up_to_the_rate_limit() {
         assert_eq!(reply[header], if v6 { 129 } else { 0 });
         assert_eq!(reply[header + 4..], request[header + 4..]);
         assert_eq!((&reply[..6], &reply[6..12]), (&mac(1)[..], &mac(2)[..]));
-        // The reply arrives intact, with correct checksums, but was not requested.
+        // A drops the reply because it is an echo reply. With a wrong checksum, the drop reason would be another.
         let mut a = a;
         assert_eq!(a.input(reply), Err(DropReason::IcmpIgnored));
         assert_eq!(b.input(&request), Ok(Notice::Echoed));
@@ -204,12 +204,14 @@ fn echo_is_answered_byte_for_byte_up_to_the_rate_limit() {
     }
 }
 
-/// Returns a report that a packet of 1480 bytes, or 1500 over IPv6, from port 7 of host 2 was too big.
+/// Returns a frame with an ICMP report that a TCP segment from port 7 of host 2 was too big for `mtu`. The IP packet
+/// had 1480 bytes, over IPv6 1500.
 fn too_big(v6: bool, mtu: u32) -> Vec<u8> {
     report(v6, mtu, IpProtocol::Tcp, &[0, 7, 0, 8, 1, 2, 3, 4])
 }
 
-/// Returns a report that quotes these bytes of the packet's payload.
+/// Returns a frame with an ICMP packet-too-big report that quotes a packet of protocol `quoted` from host 2. The
+/// packet's payload begins with `quote`.
 fn report(v6: bool, mtu: u32, quoted: IpProtocol, quote: &[u8]) -> Vec<u8> {
     let a = Host::new(1, None);
     let (us, peer) = if v6 { (self::v6(2), self::v6(1)) } else { (v4(2), v4(1)) };
@@ -250,15 +252,16 @@ fn packet_too_big_is_accepted_within_bounds() {
             kind: IcmpErrorKind::TooBig(1400),
         };
         assert_eq!(b.input(&too_big(v6, 1400)), Ok(Notice::Icmp(expected)));
-        // RFC 5927 §7: reports of an MTU that is not below ours, impossible, or not exceeded by the packet are ignored.
+        // RFC 5927 §7: a reported MTU is ignored if it is not below the interface's, below the legal minimum, or not
+        // exceeded by the quoted packet.
         for mtu in [1500, 9000, least - 1, 1480 + if v6 { 20 } else { 0 }] {
             assert_eq!(b.input(&too_big(v6, mtu)), Err(DropReason::IcmpSize), "{mtu}");
         }
     }
 }
 
-// RFC 9260 §10: the verification tag is at the offset of TCP's sequence number; for an INIT, its initiate tag is
-// returned. RFC 6951 §5.5: in UDP all offsets are eight bytes larger.
+// RFC 9260 §10: an error quotes the verification tag, at the offset of TCP's sequence number. For an INIT, the initiate
+// tag is returned instead. RFC 6951 §5.5: in UDP all offsets are eight bytes larger.
 #[test]
 fn icmp_errors_on_sctp_return_tag() {
     let packet = [0, 7, 0, 8, 1, 2, 3, 4];
@@ -289,18 +292,18 @@ fn icmp_errors_on_sctp_return_tag() {
     }
 }
 
-// RFC 1191 §5, §7.1: if a router reports no MTU, the next plateau below the packet is assumed.
+// RFC 1191 §5, §7.1: if a router reports no MTU, the largest plateau below the packet's length is assumed.
 #[test]
 fn missing_mtu_uses_next_plateau() {
     let mut b = Host::new(2, None);
     let notice = b.input(&too_big(false, 0));
     let Ok(Notice::Icmp(report)) = notice else { panic!("{notice:?}") };
     assert_eq!(report.kind, IcmpErrorKind::TooBig(1006));
-    // IPv6 routers always report the MTU (RFC 4443 §3.2).
+    // IPv6 has no such rule: routers always report the MTU (RFC 4443 §3.2), so a report of 0 is ignored.
     assert_eq!(b.input(&too_big(true, 0)), Err(DropReason::IcmpSize));
 }
 
-// RFC 792, RFC 1122 §3.2.2.1; RFC 4443 §3.1, §3.4: classes of errors by code.
+// RFC 792, RFC 1122 §3.2.2.1; RFC 4443 §3.1, §3.4: the code of an error decides whether it is hard or soft.
 #[test]
 fn unreachable_codes_map_to_hard_or_soft_errors() {
     use icmp::Unreachable::{self, Port, Prohibited, Protocol};
@@ -350,7 +353,7 @@ fn errors_past_the_rate_limit_are_dropped() {
 
 #[test]
 fn neighbour_discovery_from_off_link_is_refused() {
-    // RFC 4861 §7.1.1: a message forwarded by a router has a hop limit below 255.
+    // RFC 4861 §7.1.1: a hop limit below 255 shows that a router has forwarded the message.
     let (mut a, mut b) = (Host::new(1, None), Host::new(2, None));
     a.resolve(v6(2));
     let mut question = a.take().remove(0);
@@ -361,7 +364,7 @@ fn neighbour_discovery_from_off_link_is_refused() {
 
 #[test]
 fn a_probe_for_our_address_is_answered_to_all_nodes() {
-    // RFC 4862 §5.4.3
+    // RFC 4862 §5.4.3: a probe has the unspecified address as source.
     let mut b = Host::new(2, None);
     let IpAddr::V6(target) = v6(2) else { unreachable!() };
     let group = interface::solicited_node(target);

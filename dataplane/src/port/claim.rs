@@ -1,10 +1,10 @@
-//! Exclusive use of a Linux interface by ports with packet sockets. Each packet socket receives all frames, so two
-//! ports on one interface would both answer. For AF_XDP the kernel refuses a second socket.
+//! Exclusive use of a Linux interface by an `af_packet` port. Each packet socket receives all frames, so two ports on
+//! one interface would both answer. For AF_XDP no claim is needed: the kernel refuses a second socket.
 //!
 //! A claim is a packet socket (packet(7)) with a private protocol number, bound to the interface. The kernel lists it
 //! in `/proc/net/packet` for all processes of the network namespace, including those of other users and containers. A
 //! claim ends with its process. Opening a claim requires `CAP_NET_RAW`, as the port does. Abstract socket names and
-//! lock files that several users can open are unsuitable: an unprivileged user could hold them.
+//! lock files that several users can open are unsuitable, because an unprivileged user could hold them.
 
 use std::fs;
 use std::io;
@@ -12,18 +12,19 @@ use std::os::fd::OwnedFd;
 
 use super::{PortConfig, PortError, PortKind};
 
-/// Protocol number of claims. Below 0x0600, only the few numbers in `linux/if_ether.h` match frames, so the socket
-/// receives none.
+/// Protocol number of claims. Of the numbers below 0x0600, only those in `linux/if_ether.h` match frames. This one is
+/// not among them, so the socket receives no frames.
 const PROTOCOL: u16 = 0x00dd;
 
-/// Packet sockets of the calling thread's network namespace.
+/// The kernel's list of packet sockets in the calling thread's network namespace.
 const SOCKETS: &str = "/proc/thread-self/net/packet";
 
 /// A claim on an interface, held until it is dropped.
 #[derive(Debug)]
 pub(super) struct Claim(#[expect(dead_code, reason = "held, not read")] OwnedFd);
 
-/// Claims the interface of a port. Returns `None` if the port has no interface to claim.
+/// Claims the interface of a port. Returns `None` unless the port is an `af_packet` port that does not share its
+/// interface.
 ///
 /// # Errors
 /// Another process, or another port of this one, holds the claim; or packet sockets cannot be opened or listed.
@@ -53,7 +54,8 @@ pub(super) fn claim_interface(port: &str, device: &str) -> Result<Claim, PortErr
     }
 }
 
-/// Opens a claim, then looks for another one. Of two concurrent processes at least one finds the other's.
+/// Opens a claim, then searches the list for another claim on the interface. Of two concurrent processes, at least one
+/// finds the claim of the other.
 fn open(device: &str) -> io::Result<(Claim, Option<SocketEntry>)> {
     let socket = dpdk::packet_socket(device, PROTOCOL)?;
     let own_inode = rustix::fs::fstat(&socket)?.st_ino;
@@ -66,14 +68,14 @@ fn open(device: &str) -> io::Result<(Claim, Option<SocketEntry>)> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SocketEntry {
     protocol: u16,
-    /// Index of the interface that the socket is bound to.
+    /// Linux's index of the interface that the socket is bound to.
     interface: i32,
     user: u32,
     inode: u64,
 }
 
 impl SocketEntry {
-    /// Columns: sk, RefCnt, Type, Proto (hexadecimal), Iface, R, Rmem, User, Inode.
+    /// Parses a line of the list. Its columns are sk, RefCnt, Type, Proto (hexadecimal), Iface, R, Rmem, User, Inode.
     fn parse(line: &str) -> Option<SocketEntry> {
         let mut columns = line.split_ascii_whitespace().skip(3);
         let protocol = u16::from_str_radix(columns.next()?, 16).ok()?;
@@ -93,8 +95,8 @@ fn other_claim(listed: &str, own: u64) -> Option<SocketEntry> {
     claims().find(|claim| claim.interface == interface && claim.inode != own)
 }
 
-/// Describes the process that holds a claim, or its user if `/proc` does not show the process's descriptors: for other
-/// users' processes, and in the sandbox.
+/// Describes the process that holds a claim. If `/proc` does not show the process's descriptors, names only its user.
+/// Descriptors are hidden if another user runs the process, or if the service's sandbox hides `/proc`.
 fn describe_holder(claim: &SocketEntry) -> String {
     match process_by_inode(claim.inode) {
         Some(pid) if pid == std::process::id() => "another port of this process".into(),
@@ -134,7 +136,7 @@ sk               RefCnt Type Proto  Iface R Rmem   User   Inode
         assert_eq!(taken(103), Some((101, 998)));
         assert_eq!(taken(102), None);
         assert_eq!(taken(104), None);
-        // A kernel that does not list the own socket.
+        // The list does not contain the own socket (105).
         assert_eq!(taken(105), None);
         assert_eq!(other_claim("sk RefCnt\n1 2 3 zz 5\n", 1), None);
     }

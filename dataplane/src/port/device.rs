@@ -1,9 +1,9 @@
-//! The Linux interface under a port. It may change while the port is open. The host's administrator, a container
-//! runtime or a reloaded driver may delete, recreate or rename it, or change its address, MTU and state.
+//! The Linux interface under a port. The host's administrator, a container runtime or a reloaded driver may delete,
+//! recreate or rename the interface while the port is open, or change its address, MTU and state.
 //!
-//! [`Port::view`] compares the interface with the one that the port is bound to. An `af_packet` port can be
-//! [bound again](Port::rebind). The drivers of `af_xdp` and `tap` do not return all of their buffers and queues,
-//! so such a port stays down until the process restarts.
+//! [`Port::view`] compares the interface of the configured name with the one that the port is bound to. After the
+//! interface was recreated, an `af_packet` port can be [bound again](Port::rebind). An `af_xdp` or `tap` port stays
+//! down until the process restarts, because its driver does not return all of its buffers and queues.
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -15,9 +15,9 @@ use super::{Port, PortError, PortKind, claim};
 /// A difference between a port and its Linux interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DeviceFault {
-    /// The network namespace has no interface of that name.
+    /// The network namespace has no interface of the configured name.
     Missing,
-    /// The interface was deleted and recreated; the port is not bound to the new one.
+    /// The interface was deleted and recreated. The port is not bound to the new interface.
     Replaced,
     /// The interface was renamed to this name. The port still works.
     Renamed(String),
@@ -37,27 +37,28 @@ impl DeviceFault {
     }
 }
 
-/// State of a port's link and interface when it was polled.
+/// State of a port's link and Linux interface, as returned by [`Port::view`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceView {
-    /// The link, down while the interface has a fatal fault.
+    /// State of the link. The link is down while the interface has a fatal fault.
     pub link: LinkState,
-    /// The most serious fault.
+    /// The most serious fault of the interface; `None` without a fault.
     pub fault: Option<DeviceFault>,
-    /// Link-layer address that the port should have: the configured one, otherwise the interface's.
+    /// Link-layer address that the port should have: the configured one, otherwise the interface's. A TAP port keeps
+    /// its own address.
     pub mac: [u8; 6],
 }
 
 /// State of a port's binding to its interface.
 #[derive(Debug)]
 pub(super) struct Binding {
-    /// Index of the interface that the port is bound to; 0 without an interface.
+    /// Linux's index of the interface that the port is bound to; 0 without an interface.
     index: AtomicU32,
     /// True if the interface was missing at some time since the port was bound.
     was_missing: AtomicBool,
     /// The port's link-layer address in the low 48 bits.
     mac: AtomicU64,
-    /// True if the port uses the interface's link-layer address.
+    /// True if the port uses the interface's current link-layer address, false if its own is fixed.
     follows_mac: bool,
 }
 
@@ -68,7 +69,7 @@ impl Binding {
             index: AtomicU32::new(interface.map_or(0, |interface| interface.index)),
             was_missing: AtomicBool::new(false),
             mac: AtomicU64::new(0),
-            // A TAP interface's address is that of the kernel's end.
+            // The address of a TAP interface belongs to the kernel's end of the link, not to the port's.
             follows_mac: !is_configured && !matches!(kind, PortKind::Tap { .. }),
         };
         binding.set_mac(mac);
@@ -85,7 +86,7 @@ impl Binding {
     }
 }
 
-/// Returns the Linux interface of a port of this kind.
+/// Returns the name of the Linux interface under a port of this kind; `None` if the kind has none.
 fn interface_name(kind: &PortKind) -> Option<&str> {
     match kind {
         PortKind::AfPacket { device }
@@ -100,8 +101,8 @@ fn interface_name(kind: &PortKind) -> Option<&str> {
 }
 
 impl Port {
-    /// Polls the state of link and interface, and publishes the link's state to the queues. While the link is down,
-    /// queues drop frames that the device does not accept.
+    /// Returns the current state of link and interface, and publishes the link's state to the queues. While the link is
+    /// down, the queues drop frames that the device does not accept.
     pub fn view(&self) -> DeviceView {
         let view = match interface_name(&self.info.kind) {
             Some(name) => self.view_interface(name),
@@ -159,16 +160,17 @@ impl Port {
         self.binding.set_mac(mac);
     }
 
-    /// Returns true if [`rebind`](Self::rebind) is possible.
+    /// Returns true if the port's driver supports [`rebind`](Self::rebind).
     pub fn can_rebind(&self) -> bool {
         self.device.can_recreate()
     }
 
-    /// Binds an `af_packet` port to the interface that has its name now. Queues stay valid; frames waiting in the
-    /// sockets are lost. Blocks for some milliseconds.
+    /// Binds an `af_packet` port to the interface that has the configured name now. Queues stay valid; frames that wait
+    /// in the sockets are lost. The call blocks for some milliseconds.
     ///
     /// # Errors
-    /// The interface does not exist, or the kernel refuses. The port is down then, and the call may be repeated.
+    /// The interface does not exist, is claimed by another port, or cannot be opened. The port is then down, and the
+    /// call may be repeated.
     pub fn rebind(&self) -> Result<(), PortError> {
         let port = || self.info.name.clone();
         let name = interface_name(&self.info.kind).unwrap_or_default();

@@ -24,7 +24,7 @@ pub enum PortError {
         min: u16,
         /// Largest possible MTU in bytes.
         max: u16,
-        /// The kind or device that sets the limit.
+        /// The port's kind or device, which sets the limits.
         why: &'static str,
     },
     /// The Linux interface under the port has a smaller MTU.
@@ -74,14 +74,14 @@ pub enum PortError {
     RingQueues {
         /// Name of the port.
         port: String,
-        /// Name of the ring pair.
+        /// Name of the link that connects the two rings.
         link: String,
-        /// Queues of this end.
+        /// Number of queues of this end.
         queues: u16,
-        /// Queues of the other end.
+        /// Number of queues of the other end.
         other: u16,
     },
-    /// The number of descriptors is not a power of two in the allowed range.
+    /// The number of descriptors is not a power of two from 64 to 16384.
     #[error(
         "port {port:?}: {descriptors} descriptors are impossible: a power of two from 64 to 16384 is needed"
     )]
@@ -91,7 +91,7 @@ pub enum PortError {
         /// The requested number of descriptors.
         descriptors: u16,
     },
-    /// A memif shares more buffers than its driver can count.
+    /// The rings of a memif would share more buffers than its driver supports.
     #[error(
         "port {port:?}: {shared} buffers are out of reach: a memif shares at most {max}; use fewer tx_descriptors, or let fewer \
          workers use it"
@@ -99,7 +99,7 @@ pub enum PortError {
     MemifBuffers {
         /// Name of the port.
         port: String,
-        /// Buffers of all queues and both directions.
+        /// Number of buffers of all queues in both directions.
         shared: u32,
         /// Maximum number of buffers.
         max: u32,
@@ -142,20 +142,20 @@ pub enum PortError {
         /// The process or user that holds the interface.
         holder: String,
     },
-    /// A value is invalid: a name that Linux rejects, one that a driver's argument list cannot contain, or an
-    /// unusable file.
+    /// A configuration value is invalid. Linux rejects the name, a driver's argument list cannot contain the value, or
+    /// the file is unusable.
     #[error("port {port:?}: {value:?} cannot be used as its {key}: {why}")]
     Value {
         /// Name of the port.
         port: String,
-        /// The configuration key.
+        /// The configuration key of the value.
         key: &'static str,
         /// The rejected value.
         value: String,
         /// Reason, as text.
         why: String,
     },
-    /// A driver's argument list cannot contain the secret. The message hides its value.
+    /// A driver's argument list cannot contain the secret. The message does not show the secret.
     #[error("port {port:?}: its secret cannot be used: {why}")]
     Secret {
         /// Name of the port.
@@ -163,7 +163,7 @@ pub enum PortError {
         /// Reason, as text.
         why: &'static str,
     },
-    /// A privilege is missing.
+    /// The process lacks a privilege.
     #[error(
         "port {port:?}: {what} needs {capability}; run as root, or grant it with AmbientCapabilities= or setcap"
     )]
@@ -187,14 +187,14 @@ pub enum PortError {
         /// DPDK's error.
         error: dpdk::Error,
     },
-    /// Another process or port uses the resource.
+    /// Another process or port uses the device, socket or interface.
     #[error("port {port:?}: {what} is in use; {remedy}")]
     Busy {
         /// Name of the port.
         port: String,
         /// The device, socket or interface.
         what: String,
-        /// Remedy, one clause.
+        /// The remedy, as a clause of the message.
         remedy: &'static str,
     },
     /// The directory of a memif's or vhost-user port's socket cannot be used.
@@ -214,7 +214,7 @@ pub enum PortError {
     NoMemory {
         /// Name of the port.
         port: String,
-        /// MiB needed.
+        /// MiB of packet buffers needed.
         mib: u64,
         /// DPDK's error.
         error: dpdk::Error,
@@ -231,7 +231,7 @@ pub enum PortError {
         /// DPDK's error.
         error: dpdk::Error,
     },
-    /// Another DPDK call failed.
+    /// A DPDK call failed for a reason that no other variant covers.
     #[error("port {port:?}: {error}")]
     Device {
         /// Name of the port.

@@ -12,41 +12,42 @@ use port_kind::{AF_XDP_MAX_MTU, MemifRole, PortKind, pcap};
 
 use super::{ChecksumSite, Checksums, FRAME_OVERHEAD, PortConfig, PortError, Segmenter};
 
-/// Statement on a PCI device that cannot wake an idle worker.
+/// Message for the operator about a PCI device without receive interrupts, which cannot wake an idle worker.
 pub(super) const NO_INTERRUPT: &str = "the device has no receive interrupts with this driver: an idle worker polls longer \
      before it sleeps, and looks again every 50 us";
 
-/// Bytes in front of each frame in a packet socket's ring: header and alignment, rounded up.
+/// Bytes in front of each frame in the ring of a packet socket: header and alignment, rounded up.
 const PACKET_RING_HEADER: usize = 112;
 
-/// Bytes of a page.
+/// Bytes of a page. Blocks of a packet socket's ring are multiples of it.
 const PAGE: usize = 4096;
 
 const _: () = assert!(port_kind::MAX_DATA_ROOM + dpdk::HEADROOM <= u16::MAX as usize);
 
-/// Returns the data room of the port's buffers: one frame of the MTU, and at least the driver's minimum.
+/// Returns the data room of the port's packet buffers: enough for one frame of the MTU, and at least the driver's
+/// minimum.
 pub(super) fn data_room(config: &PortConfig) -> DataRoom {
     match config.kind {
-        // The driver refuses a buffer smaller than the ring's frame.
+        // The driver refuses a buffer smaller than a frame slot of its ring.
         PortKind::AfPacket { .. } => DataRoom::Bytes(packet_frame(config.mtu) as u16),
         PortKind::AfXdp { .. } => DataRoom::Page,
         _ => DataRoom::Bytes(port_kind::data_room(config.mtu)),
     }
 }
 
-/// Returns the length of one frame slot of a packet socket's ring, bytes.
+/// Returns the length in bytes of one frame slot in the ring of a packet socket.
 fn packet_frame(mtu: u16) -> usize {
     let need = usize::from(mtu) + FRAME_OVERHEAD + PACKET_RING_HEADER;
     if need <= PAGE { need.next_power_of_two().max(2048) } else { need.next_multiple_of(1024) }
 }
 
-/// Returns the length of one block of a packet socket's ring, bytes: whole pages that hold whole frame slots.
+/// Returns the length in bytes of one block of a packet socket's ring: whole pages that contain whole frame slots.
 fn packet_block(frame: usize) -> usize {
     (1..).map(|n| n * frame).find(|bytes| bytes.is_multiple_of(PAGE)).expect("frames are KiB")
 }
 
-/// Checks conditions of the host under which the driver would fail without stating a reason. `own_sockets` are the
-/// memif sockets of this process: several ports may share one.
+/// Checks requirements on the host for which the driver would fail without stating a reason. `own_sockets` are the
+/// memif sockets of this process, which several ports may share.
 pub(super) fn check_host(
     config: &PortConfig,
     own_sockets: &BTreeSet<PathBuf>,
@@ -144,7 +145,7 @@ fn require_capability(
     capability: &'static str,
     number: u32,
 ) -> Result<(), PortError> {
-    // CAP_SYS_ADMIN includes the right to load programs, which Linux 5.8 moved to CAP_BPF.
+    // CAP_SYS_ADMIN includes the right to load BPF programs. Linux 5.8 added CAP_BPF for this right.
     let is_permitted = dpdk::has_capability(number)
         || (number == dpdk::CAP_BPF && dpdk::has_capability(dpdk::CAP_SYS_ADMIN));
     if is_permitted {
@@ -165,7 +166,8 @@ fn check_mtu(config: &PortConfig, device: &str, interface_mtu: u32) -> Result<()
     })
 }
 
-/// Checks a value for a driver's argument list, in which some characters are special. `max_len` is in bytes.
+/// Checks a value for a driver's argument list, in which some characters are special. `max_len` is its maximum length
+/// in bytes.
 fn check_value(
     config: &PortConfig,
     key: &'static str,
@@ -178,7 +180,7 @@ fn check_value(
     invalid_reason(value, max_len).map_or(Ok(()), |why| Err(refuse(why)))
 }
 
-/// Checks a memif secret as [`check_value`] does; the error does not contain it.
+/// Checks a memif secret as [`check_value`] does. The error does not contain the secret.
 fn check_secret(config: &PortConfig, secret: &str) -> Result<(), PortError> {
     let port = config.name.clone();
     invalid_reason(secret, 24).map_or(Ok(()), |why| Err(PortError::Secret { port, why }))
@@ -216,12 +218,12 @@ fn check_socket(
     if !meta.is_dir() {
         return Err(refuse("it is not a directory".to_owned()));
     }
-    // A dangling symbolic link blocks the path too.
+    // A dangling symbolic link counts as an existing file: it also prevents a socket at this path.
     if !serves || ours.contains(socket) || std::fs::symlink_metadata(socket).is_err() {
         return Ok(());
     }
-    // A socket that is being served must stay: the connection succeeds, or fails with another error because the types
-    // differ. The leftover of a killed process refuses the connection and is removed.
+    // A socket with a server must stay. A connection to it succeeds, or fails because the socket types differ. The
+    // socket file of a killed process refuses connections and is removed.
     match UnixStream::connect(socket) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused && is_socket(socket) => {
             std::fs::remove_file(socket).map_err(|error| refuse(error.to_string()))
@@ -234,7 +236,7 @@ fn check_socket(
     }
 }
 
-/// Returns the absolute path of a socket: the drivers do not resolve relative directories.
+/// Returns the absolute path of a socket. The drivers do not resolve relative paths.
 fn absolute_path(socket: &Path) -> PathBuf {
     std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned())
 }
@@ -243,10 +245,10 @@ fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
 }
 
-/// Returns DPDK's name and arguments of a virtual device. The kind is neither `Pci` nor `Ring`.
+/// Returns the DPDK name and arguments of the virtual device for a port. The kind must be neither `Pci` nor `Ring`.
 pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
     let queues = config.queues;
-    // Names must be unique, and have at most DPDK's 63 bytes.
+    // DPDK's device names must be unique and have at most 63 bytes.
     let id = dpdk::next_id();
     match &config.kind {
         PortKind::AfPacket { device } => {
@@ -264,7 +266,7 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
         }
         PortKind::AfXdp { device, first_queue, force_copy } => (
             format!("net_af_xdp{id}"),
-            // Without preferred busy polling, since its descriptors must wake an idle worker.
+            // busy_budget=0 turns preferred busy polling off, because a socket's descriptor must wake an idle worker.
             format!(
                 "iface={device},start_queue={first_queue},queue_count={queues},busy_budget=0,force_copy={}",
                 u8::from(*force_copy)
@@ -277,7 +279,7 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
                 "role={role},id={pair},socket={},socket-abstract=no,bsize={},rsize={}",
                 absolute_path(socket).display(),
                 data_room(config).bytes(),
-                // The client decides the size of both rings.
+                // The memif client decides the size of the rings in both directions, at most 2^14.
                 config.tx_descriptors.ilog2().min(14),
             );
             if let Some(secret) = secret {
@@ -300,7 +302,8 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
     }
 }
 
-/// Returns the configuration of the device.
+/// Returns the DPDK configuration of the port's device. `cuts` is the site that segments large packets, if any. `rss`
+/// is the device's RSS, if it distributes frames.
 pub(super) fn device_config(
     config: &PortConfig,
     checksums: Checksums,
@@ -329,7 +332,7 @@ pub(super) fn device_config(
             tcp_segmentation: cuts == Some(Segmenter::Device),
         },
         rss,
-        // With a configured address, the port must receive frames that are not for the interface's address.
+        // With a configured MAC address, the port must receive frames that are not for the interface's own address.
         promiscuous: config.mac.is_some(),
         all_multicast: true,
         reconnect: matches!(config.kind, PortKind::Memif { role: MemifRole::Client, .. }),
@@ -340,7 +343,7 @@ pub(super) fn device_config(
             PortKind::Tap { .. } => IdleFd::QueueInterrupt,
             PortKind::VhostUser { .. } => IdleFd::VhostKick,
             PortKind::Pci { .. } if config.may_sleep => IdleFd::RxInterrupt,
-            // The descriptor of a ring does not belong to DPDK. The memif driver has none.
+            // The descriptor of a ring port does not belong to DPDK. The memif driver has no descriptor.
             PortKind::Pci { .. }
             | PortKind::Memif { .. }
             | PortKind::Ring { .. }
@@ -349,7 +352,8 @@ pub(super) fn device_config(
     }
 }
 
-/// Adds statements on the open port.
+/// Adds messages for the operator about the open port to `statements`: an interface that is down, queue pairs that a
+/// vhost-user frontend must enable.
 pub(super) fn add_statements(config: &PortConfig, statements: &mut Vec<String>) {
     if let PortKind::AfPacket { device } | PortKind::AfXdp { device, .. } = &config.kind
         && dpdk::interface(device).is_some_and(|interface| !interface.up)
@@ -366,12 +370,12 @@ pub(super) fn add_statements(config: &PortConfig, statements: &mut Vec<String>) 
     }
 }
 
-/// Converts a DPDK error to the port's.
+/// Converts the error of a DPDK call to the error for this kind of port.
 pub(super) fn port_error(config: &PortConfig, error: dpdk::Error) -> PortError {
     let port = config.name.clone();
     match &config.kind {
         PortKind::Pci { address, .. } => PortError::Pci { port, address: address.clone(), error },
-        // The driver returns EINVAL for every failure.
+        // The AF_XDP driver returns EINVAL for every failure.
         PortKind::AfXdp { device, .. } => PortError::Xdp { port, interface: device.clone(), error },
         _ => PortError::Device { port, error },
     }

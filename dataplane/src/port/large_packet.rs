@@ -6,9 +6,9 @@
 //!  large packet   seq 0, 2n + m bytes, PSH or FIN, to be cut every n bytes
 //! ```
 //!
-//! Cuts are at the original segment boundaries, so each segment on the wire begins with an FPDU as before (RFC
-//! 5044 §5.1). A device increments sequence number and IPv4 identification, sets lengths and checksums, and keeps
-//! PSH and FIN for the last segment. All other header bytes must be the same in all segments.
+//! The device cuts at the original segment boundaries, so each segment on the wire begins with an FPDU as before (RFC
+//! 5044 §5.1). A device increments sequence number and IPv4 identification, sets lengths and checksums, and sets PSH
+//! and FIN in the last segment only. All other header bytes must be the same in all segments.
 //!
 //! Not merged: fragments, packets with IP options or extension headers, and segments with CWR, SYN, RST or URG.
 
@@ -19,17 +19,18 @@ use dpdk::{LARGE_HEADERS, LargePacket, Segmentation};
 
 use crate::checksum;
 
-/// Minimum payload length of merged segments, bytes. Some devices do not segment into smaller ones.
+/// Minimum payload in bytes of merged segments, except the last of a packet. Some devices do not cut smaller ones.
 const MIN_SEGMENT: usize = 256;
-/// Maximum length of a large packet with its headers, bytes. Length fields have 16 bits, and devices have limits near
-/// that.
+/// Maximum length of a large packet with its headers, bytes. IP's length fields have 16 bits, and the limits of devices
+/// are near this value.
 const MAX_BYTES: usize = 65_535;
 
 const TCP: u8 = 6;
 const ACK: u8 = 0x10;
-/// PSH and FIN: set in the last segment only.
+/// PSH and FIN, which only the last segment of a large packet may have.
 const LAST_SEGMENT_FLAGS: u8 = 0x09;
-/// PSH, ACK, FIN and ECE. Other flags apply to a single segment (RFC 9293 §3.1, RFC 3168 §6.1.2).
+/// PSH, ACK, FIN and ECE. A segment with any other flag is not merged, because the flag applies to this segment alone
+/// (RFC 9293 §3.1, RFC 3168 §6.1.2).
 const MERGEABLE_FLAGS: u8 = 0x59;
 
 // Offsets in a TCP header (RFC 9293 §3.1).
@@ -58,8 +59,9 @@ struct Layout {
     end: usize,
 }
 
-/// Merges the first of `frames` into a large packet. `bytes` returns the content of a frame that may be merged,
-/// and `None` for others. Returns `None` if fewer than two frames can be merged.
+/// Plans a large packet of the first of `frames` and as many of the following ones as can be merged. `bytes` returns
+/// the content of a frame that may be merged, and `None` for other frames. `cuts` is what the device can segment.
+/// Returns `None` if fewer than two frames can be merged.
 pub fn plan_large_packet<F>(
     frames: &[F],
     bytes: impl Fn(&F) -> Option<&[u8]>,
@@ -101,15 +103,15 @@ pub fn plan_large_packet<F>(
 }
 
 impl Layout {
-    /// Returns the layout of a TCP segment that may be merged, `None` for other frames.
+    /// Returns the layout of a frame whose TCP segment may be merged; `None` for other frames.
     fn parse(frame: &[u8]) -> Option<Layout> {
         let tag = frame.get(12..14)? == [0x81, 0];
         let l2 = if tag { 18 } else { 14 };
         let ip = frame.get(l2..)?;
         let (v6, l3, len, protocol) = match frame[l2 - 2..l2] {
             [0x08, 0x00] if ip.len() >= 20 => {
-                // IP options prevent merging. DF must be set, so that the identification has no meaning (RFC 6864
-                // §4.1).
+                // Packets with IP options are not merged. DF must be set: only then is the identification without
+                // meaning (RFC 6864 §4.1).
                 if ip[0] != 0x45 || ip[V4_FRAGMENT] != [0x40, 0] {
                     return None;
                 }
@@ -126,7 +128,7 @@ impl Layout {
         }
         let end = l2 + l3 + usize::from(tcp[DATA_OFFSET] >> 4) * 4;
         let flags = tcp[FLAGS];
-        // The low bits of the data offset's byte are flags too (RFC 9768 §3.1.1).
+        // The low bits of the byte with the data offset are flags, too, such as AccECN's (RFC 9768 §3.1.1).
         let plain =
             flags & ACK != 0 && flags & !MERGEABLE_FLAGS == 0 && tcp[DATA_OFFSET] & 0x0f == 0;
         let fits = end >= l2 + l3 + 20 && end <= frame.len() && end <= LARGE_HEADERS;
@@ -151,7 +153,7 @@ impl Layout {
             frame[l4..][SEQ].iter().fold(0_u32, |seq, byte| seq << 8 | u32::from(*byte))
         };
         let flags = |frame: &[u8]| frame[l4 + FLAGS] & !LAST_SEGMENT_FLAGS;
-        // Equal header bytes imply an equal layout.
+        // The compared bytes include the header lengths, so `next` has the same layout.
         ip && same(l4..l4 + SEQ.start)
             && same(l4 + SEQ.end..l4 + FLAGS)
             && flags(first) == flags(next)
@@ -160,7 +162,8 @@ impl Layout {
             && seq(next) == seq(first).wrapping_add(offset as u32)
     }
 
-    /// Returns the headers of a large packet with `payload` bytes, derived from those of `first`.
+    /// Returns the headers of a large packet with `payload` bytes, derived from those of the frame `first`.
+    /// `last_flags` are the PSH and FIN flags of the last segment.
     fn headers(
         self,
         first: &[u8],

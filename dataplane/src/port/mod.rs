@@ -1,8 +1,8 @@
 //! Ports: the devices that receive and send frames, behind one interface.
 //!
-//! [`PortFactory::open`] turns a [`PortConfig`] into a [`Port`], which the control thread owns, and one [`PortQueue`]
-//! per worker, which the worker owns. [`PortInfo`] lists the functions that the device offloads (checksums, RSS,
-//! segmentation). The layers above perform the others in software.
+//! [`PortFactory::open`] turns a [`PortConfig`] into a [`Port`] and several [`PortQueue`]s. The control thread owns the
+//! [`Port`]. Each worker owns one [`PortQueue`]. [`PortInfo`] lists the functions that the device offloads (checksums,
+//! RSS, segmentation). The layers above perform the others in software.
 //!
 //! ```text
 //!  control thread           worker 0          worker 1
@@ -10,8 +10,8 @@
 //!     └────────────────── one device of DPDK ──────┘
 //! ```
 //!
-//! Does not interpret the contents of frames. Lengths are in bytes. An MTU is that of an IP packet; a frame has 14
-//! bytes more, or 18 with a VLAN tag.
+//! A port does not interpret the contents of frames, except to merge TCP segments ([`large_packet`]). Lengths are in
+//! bytes. An MTU is the maximum length of an IP packet. A frame has 14 bytes more, or 18 with a VLAN tag.
 
 mod claim;
 mod device;
@@ -59,11 +59,11 @@ pub struct PortConfig {
     pub kind: PortKind,
     /// MTU: largest IP packet in bytes, from [`MIN_MTU`] to [`PortKind::max_mtu`].
     pub mtu: u16,
-    /// Assignment of the checksums: device, worker or none.
+    /// Computation and verification of checksums: by the device as far as possible, by the worker, or none for TCP.
     pub checksum: ChecksumMode,
-    /// Assignment of TCP segmentation: device or frontend, or none.
+    /// TCP segmentation: by the device or a vhost-user frontend if it supports this, or by the worker.
     pub segmentation: SegmentationMode,
-    /// Link-layer address. `None`: the device's, or a random locally administered one if the device has none.
+    /// Link-layer address. `None`: the device's address, or a random locally administered one if the device has none.
     pub mac: Option<[u8; 6]>,
     /// Queue pairs, one per worker that uses the port; 1 to 16.
     pub queues: u16,
@@ -72,7 +72,7 @@ pub struct PortConfig {
     /// Transmit descriptors per queue, a power of two from 64 to 16384.
     pub tx_descriptors: u16,
     /// Packet buffers of the port. `None`: twice the number that full rings, worker caches and queues hold, plus the
-    /// frames of an impairment.
+    /// maximum frames of an impairment (at most 16384).
     pub buffers: Option<u32>,
     /// NUMA node of the buffers; `None` is the device's node.
     pub numa: Option<u32>,
@@ -81,16 +81,16 @@ pub struct PortConfig {
     /// True if workers of the port may sleep when idle. A PCI device is then set up with receive interrupts, if
     /// it has any.
     pub may_sleep: bool,
-    /// True if another port may receive the frames of its Linux interface, too. Only for `AfPacket`, for tools that run
-    /// beside an appliance.
+    /// True if another port may also receive the frames of this port's Linux interface. Only for `AfPacket`, for tools
+    /// that run beside an appliance.
     pub shares_interface: bool,
 }
 
 /// The place where one kind of checksum is computed or verified on an open port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumSite {
-    /// The device. Packet buffers contain its result for received frames. The worker verifies frames with
-    /// [`RxChecksum::Unknown`].
+    /// The device. Packet buffers contain its result for received frames. If the result is [`RxChecksum::Unknown`], the
+    /// worker verifies the frame.
     Device,
     /// The worker.
     Software,
@@ -98,7 +98,7 @@ pub enum ChecksumSite {
     Skipped,
 }
 
-/// Assignment of each checksum on an open port. The worker always computes and verifies ICMP checksums.
+/// Where each checksum is computed or verified on an open port. The worker always handles ICMP checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksums {
     /// IPv4 header, received. Never `Skipped`.
@@ -116,7 +116,7 @@ pub struct Checksums {
 }
 
 impl Checksums {
-    /// All checksums are assigned to the worker.
+    /// The worker computes and verifies all checksums.
     const SOFTWARE: Checksums = Checksums {
         rx_ip: ChecksumSite::Software,
         rx_tcp: ChecksumSite::Software,
@@ -138,19 +138,19 @@ pub struct PortInfo {
     pub driver: String,
     /// Link-layer address at the time of opening. [`Port::mac`] returns the present one.
     pub mac: [u8; 6],
-    /// MTU in bytes.
+    /// MTU: largest IP packet in bytes.
     pub mtu: u16,
-    /// Queue pairs.
+    /// Queue pairs, one per worker that uses the port.
     pub queues: u16,
-    /// Assignment of each checksum.
+    /// Where each checksum is computed or verified.
     pub checksums: Checksums,
     /// Device or frontend that segments large packets, if either does.
     pub segmenter: Option<Segmenter>,
-    /// Queue of each flow, by RSS hash.
+    /// Map from RSS hash to queue.
     pub rss: RssTable,
     /// Packet buffers of the port.
     pub buffers: u32,
-    /// Requested properties that are missing, and other facts for the operator: one sentence each.
+    /// Facts for the operator, one sentence each: above all, requested properties that the device lacks.
     pub statements: Vec<String>,
 }
 
@@ -158,7 +158,7 @@ pub struct PortInfo {
 #[derive(Clone, Debug)]
 pub struct PortFactory {
     eal: Eal,
-    /// Open ends of ring pairs whose other end is not open yet, by link name.
+    /// Second ends of ring pairs, by link name, until a port opens them. The first end of each pair is already open.
     unjoined: Arc<Mutex<HashMap<String, UnjoinedEnd>>>,
     /// Sockets of memif servers in this process.
     memif_sockets: Arc<Mutex<BTreeSet<PathBuf>>>,
@@ -181,9 +181,10 @@ pub struct Port {
     shared: Vec<Arc<SharedQueueState>>,
     ring: Option<RingSide>,
     binding: Binding,
-    /// True if the port holds a claim on its interface.
+    /// True if the port claims its Linux interface for exclusive use. The port renews the claim when it is bound to the
+    /// interface again.
     has_claim: bool,
-    /// The claim on the interface index. A port that is bound again gets a new claim.
+    /// The present claim. `None` if the port claims no interface, or if a renewal has failed.
     claim: Mutex<Option<Claim>>,
 }
 
@@ -193,14 +194,14 @@ impl PortFactory {
         PortFactory { eal, unjoined: Arc::default(), memif_sockets: Arc::default() }
     }
 
-    /// Returns the EAL.
+    /// Returns the EAL in which the ports are opened.
     pub fn eal(&self) -> &Eal {
         &self.eal
     }
 
-    /// Opens a port: creates the device, its pool and its queues, and starts it. Blocks for up to a second if an
-    /// AF_XDP socket is unavailable: the kernel releases the queues of a closed socket, or of a killed process,
-    /// with a delay.
+    /// Opens a port: creates the device, its pool and its queues, and starts the device. Blocks for up to a second if
+    /// an AF_XDP socket is unavailable, because the kernel releases the queues of a closed socket, or of a killed
+    /// process, with a delay.
     pub fn open(&self, config: &PortConfig) -> Result<Port, PortError> {
         for _ in 0..20 {
             match self.try_open(config) {
@@ -226,7 +227,8 @@ impl PortFactory {
         let (rss, mut table) = rss::choose_rss(config, &device_info, &mut statements);
         let mac = match (config.mac, &config.kind) {
             (Some(mac), _) => mac,
-            // The driver gives the kernel's interface and the port the same address; the two hosts need different ones.
+            // The driver gives the kernel's interface and the port the same address, but the two hosts need different
+            // ones.
             (None, PortKind::Tap { .. }) => random_mac(),
             // The driver gives the ports of all processes the same addresses.
             (None, PortKind::VhostUser { .. }) => random_mac(),
@@ -297,7 +299,7 @@ impl PortFactory {
         })
     }
 
-    /// Returns the links of ring ports with only one open end, sorted.
+    /// Returns the names of the ring links with only one open end, sorted.
     pub fn unjoined_links(&self) -> Vec<String> {
         let waiting = self.unjoined.lock().unwrap_or_else(PoisonError::into_inner);
         let mut links: Vec<String> = waiting.keys().cloned().collect();
@@ -354,13 +356,13 @@ impl Port {
         &self.info
     }
 
-    /// Takes the queues, in order, for the workers. The second call returns none.
+    /// Takes the queues, in order, for the workers. A second call returns an empty list.
     pub fn take_queues(&mut self) -> Vec<PortQueue> {
         std::mem::take(&mut self.queues)
     }
 
-    /// Returns the present link state. A memif or vhost-user port is up while a peer is connected, a ring while both
-    /// ends are open. See [`view`](Self::view).
+    /// Returns the present link state. A memif or vhost-user port is up while a peer is connected. A ring is up while
+    /// both ends are open. For a Linux interface, see [`view`](Self::view).
     pub fn link(&self) -> LinkState {
         self.view().link
     }
@@ -373,13 +375,14 @@ impl Port {
         }
     }
 
-    /// Returns the device's own counters, as far as the driver supports them. Counters of the queues are separate:
-    /// [`queue_counters`](Self::queue_counters).
+    /// Returns the device's own counters, as far as the driver supports them. The queues' counters are separate
+    /// ([`queue_counters`](Self::queue_counters)).
     pub fn device_stats(&self) -> Result<DeviceStats, dpdk::Error> {
         self.device.stats()
     }
 
-    /// Returns each queue's counters and those of the impairment of its received frames, as of the worker's last turn.
+    /// Returns each queue's counters, and those of the impairment of its received frames, as of the worker's last
+    /// [`PortQueue::flush`].
     pub fn queue_counters(&self) -> Vec<(QueueCounters, Option<link::Counters>)> {
         self.shared.iter().map(|queue| queue.load_counters()).collect()
     }
@@ -419,8 +422,8 @@ impl PortConfig {
         }
     }
 
-    /// Returns the memory of the port's packet buffers, bytes. [`dpdk::EalConfig::memory_mib`] must suffice for that of
-    /// all ports.
+    /// Returns the memory of the port's packet buffers, in bytes. [`dpdk::EalConfig::memory_mib`] must cover the sum
+    /// over all ports.
     pub fn pool_bytes(&self) -> u64 {
         // Headers of the packet buffer and of the mempool element, rounded up to cache lines, with padding for memory
         // channels.
@@ -429,7 +432,8 @@ impl PortConfig {
             * (PER_BUFFER + dpdk::HEADROOM as u64 + u64::from(kind::data_room(self).bytes()))
     }
 
-    /// Returns the bytes of shared memory that the port allocates for both sides, besides its packet buffers.
+    /// Returns the bytes of shared memory that the port allocates for both ends of a memif link, in addition to its
+    /// packet buffers.
     pub fn shared_bytes(&self) -> u64 {
         let buffers = self.kind.shared_buffers(self.queues, self.tx_descriptors);
         u64::from(buffers) * u64::from(kind::data_room(self).bytes())
@@ -446,7 +450,7 @@ impl PortConfig {
         })
     }
 
-    /// Checks the configuration itself, without access to the machine.
+    /// Checks the configuration alone, without access to the machine.
     fn check(&self) -> Result<(), PortError> {
         let port = || self.name.clone();
         let max = self.kind.max_mtu();
@@ -483,11 +487,12 @@ impl PortConfig {
         if self.queues > max {
             return Err(PortError::Queues { port: self.name.clone(), queues: self.queues, max });
         }
-        // Other drivers report their limits incompletely; their MTU was checked before.
+        // The other drivers do not report all of their limits. For these, `check` has applied the limit of the port
+        // kind.
         let max = match self.kind {
             PortKind::Pci { .. } => device.max_mtu,
-            // The driver's limit is of frames with header, tag and frame check sequence; the driver of DPDK 22.11
-            // refuses jumbo frames.
+            // `max_rx_packet` includes the Ethernet header, a VLAN tag and the frame check sequence. The TAP driver of
+            // DPDK 22.11 refuses jumbo frames.
             PortKind::Tap { .. } => device
                 .max_rx_packet
                 .saturating_sub(FRAME_OVERHEAD as u32 + 4)
@@ -541,8 +546,8 @@ fn checksums(config: &PortConfig, device: &DeviceInfo, statements: &mut Vec<Stri
     }
 }
 
-/// Returns the device or frontend that segments large packets, if any. Both require `checksum = "offload"`, because the
-/// worker does not compute checksums of the segments.
+/// Returns the device or frontend that segments large packets, if either does. Segmentation requires `checksum =
+/// "offload"`, because the worker does not compute checksums of the segments.
 fn choose_segmenter(
     config: &PortConfig,
     checksums: Checksums,
@@ -552,7 +557,8 @@ fn choose_segmenter(
     let wanted = config.segmentation == SegmentationMode::Offload
         && config.checksum == ChecksumMode::Offload;
     match config.kind {
-        // At this time no features are negotiated, and the driver does not report the frontend's.
+        // When the port opens, no features are negotiated yet. The driver does not report the frontend's features
+        // either.
         PortKind::VhostUser { .. } => {
             (wanted && device.tx.multi_segments).then_some(Segmenter::Frontend)
         }
@@ -578,12 +584,12 @@ fn choose_segmenter(
     }
 }
 
-/// Returns true if the address can be a host's: neither zero nor a group address.
+/// Returns true if a host may have this MAC address: neither zero nor a group address.
 fn is_host_mac(mac: &[u8; 6]) -> bool {
     *mac != [0; 6] && mac[0] & 1 == 0
 }
 
-/// Returns a random locally administered address.
+/// Returns a random locally administered MAC address.
 fn random_mac() -> [u8; 6] {
     let [mut first, rest @ ..] = RandomState::new().hash_one("mac").to_be_bytes();
     first = (first & !1) | 2;
@@ -631,15 +637,15 @@ mod tests {
         PortConfig::new("lan", PortKind::Pci { address, devargs: String::new() })
     }
 
-    /// Returns the site of SCTP's checksum on receive and on transmit, and the statements.
+    /// Returns where SCTP checksums are verified on receive and computed on transmit, and the statements.
     fn sctp(config: &PortConfig, device: &DeviceInfo) -> (ChecksumSite, ChecksumSite, Vec<String>) {
         let mut statements = Vec::new();
         let sums = checksums(config, device, &mut statements);
         (sums.rx_sctp, sums.tx_sctp, statements)
     }
 
-    // Each direction and protocol is assigned independently. On a vhost-user port, whose frontend decides the features,
-    // the worker computes all checksums.
+    // The choice is independent for each direction and protocol. On a vhost-user port the frontend decides the
+    // features, so the worker computes all checksums.
     #[test]
     fn device_computes_supported_checksums() {
         use ChecksumSite::{Device, Software};

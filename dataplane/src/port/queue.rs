@@ -1,4 +1,4 @@
-//! A worker's part of a port: one queue pair.
+//! A worker's part of a port: one pair of a receive and a transmit queue.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -16,40 +16,41 @@ use super::ring::RingWakes;
 use super::shared::{QueueCounters, SharedQueueState};
 use crate::capture::Tap;
 
-/// Maximum number of frames that one [`PortQueue::rx_burst`] returns.
+/// Maximum number of frames that one call of [`PortQueue::rx_burst`] receives.
 pub const BURST: usize = 32;
 
-/// Maximum number of bytes of a buffer that are prefetched.
+/// Maximum number of bytes that are prefetched of one buffer.
 const MAX_PREFETCH: usize = 1536;
 
-/// Distance of the prefetch, in buffers ahead of their use.
+/// Distance, in allocations, between the prefetch of a buffer and its use.
 const PREFETCH_DISTANCE: usize = 2;
 
-/// A burst of received frames.
+/// A burst of received frames, at most [`BURST`].
 pub type RxBatch = ArrayVec<Mbuf, BURST>;
 
-/// One queue pair of a port, owned by one worker. The order of calls in a round is [`rx_burst`](Self::rx_burst),
-/// any number of [`alloc`](Self::alloc) and [`tx`](Self::tx), then [`flush`](Self::flush).
+/// One queue pair of a port, owned by one worker. In each turn the worker calls [`rx_burst`](Self::rx_burst), then any
+/// number of [`alloc`](Self::alloc) and [`tx`](Self::tx), then [`flush`](Self::flush).
 pub struct PortQueue {
     info: Arc<PortInfo>,
     rx: RxQueue,
     tx: TxQueue,
     pool: Mempool,
     pending: ArrayVec<Mbuf, { Self::PENDING }>,
-    /// Bytes of the pending frames.
+    /// Total length of the pending frames, in bytes.
     pending_bytes: u64,
-    /// Buffers for the next frames, prefetched into this core's cache.
+    /// Buffers allocated in advance for the next frames. [`alloc`](Self::alloc) prefetches them shortly before their
+    /// use.
     allocated: ArrayVec<Mbuf, { Self::ALLOC_BATCH }>,
-    /// Expected bytes of the next frame: those of the last one, at most [`MAX_PREFETCH`].
+    /// Expected length of the next sent frame, in bytes: that of the previous frame, at most [`MAX_PREFETCH`].
     expected_len: usize,
     impairment: Option<Box<FaultyLink<LinkFrame>>>,
-    /// Doorbells of a ring port.
+    /// Wake-ups of the workers at both ends of a ring port. `None` for other kinds of port.
     doorbells: Option<RingWakes>,
     counters: QueueCounters,
-    /// Counters as last published.
+    /// Counters as last stored for the control thread.
     last_published: QueueCounters,
     shared: Arc<SharedQueueState>,
-    /// The capture, while one runs.
+    /// The capture of this queue, while one runs.
     capture: Option<QueueCapture>,
     /// Device or frontend that segments large packets. `None`: frames are not merged.
     segmenter: Option<Segmenter>,
@@ -58,16 +59,17 @@ pub struct PortQueue {
 /// The device or frontend that segments large packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segmenter {
-    /// The device, which also fills in TCP checksums. Only frames with a TCP checksum request are merged.
+    /// The device, which also fills in TCP checksums. Only frames that request a TCP checksum are merged.
     Device,
-    /// The frontend of a vhost-user port, if it has negotiated TCP segmentation.
+    /// The frontend of a vhost-user port, if it has negotiated TCP segmentation. Frames that request a TCP checksum are
+    /// not merged.
     Frontend,
 }
 
 impl PortQueue {
     /// Maximum number of frames that are pending for the device.
     pub const PENDING: usize = 256;
-    /// Buffers that are taken from the pool at a time.
+    /// Maximum number of buffers taken from the pool at a time.
     pub const ALLOC_BATCH: usize = 32;
 
     pub(super) fn new(
@@ -79,7 +81,7 @@ impl PortQueue {
         bells: Option<RingWakes>,
     ) -> PortQueue {
         let impaired = impair.map(|config| {
-            // Each queue gets its own seed, so that queues do not repeat each other's impairments.
+            // Each queue has its own seed, so that the queues' impairments differ.
             let seed = config.seed.wrapping_add(u64::from(rx.index()));
             Box::new(FaultyLink::new(link::Config { seed, ..config.clone() }))
         });
@@ -110,13 +112,13 @@ impl PortQueue {
         &self.info
     }
 
-    /// Returns the queue's number in the port, from 0.
+    /// Returns the index of the queue within the port, from 0.
     pub fn index(&self) -> u16 {
         self.rx.index()
     }
 
-    /// Appends received frames to `out`, as far as it has free space, and returns their number. Each frame is in one
-    /// segment. Never blocks.
+    /// Appends received frames to `out`, up to its capacity, and returns their number. Each of these frames has a
+    /// single mbuf segment. Never blocks.
     pub fn rx_burst(&mut self, now: Instant, out: &mut RxBatch) -> usize {
         let old = out.len();
         match &mut self.impairment {
@@ -127,7 +129,7 @@ impl PortQueue {
                 let mut arrived = RxBatch::new();
                 self.rx.burst(&mut arrived);
                 for frame in arrived {
-                    // The link's own counters record the frame's fate.
+                    // The outcome is ignored here: the link's own counters include it.
                     let _: link::Fate = link.push(now, LinkFrame(frame));
                 }
                 while !out.is_full() {
@@ -148,7 +150,7 @@ impl PortQueue {
     /// MTU with all link headers. Returns `None` if no buffer is free; the caller retries later.
     pub fn alloc(&mut self) -> Option<Mbuf> {
         if self.allocated.is_empty() && !self.pool.alloc_bulk(&mut self.allocated) {
-            // The pool has fewer than `ALLOC_BATCH` free buffers.
+            // The pool has fewer than `ALLOC_BATCH` free buffers, but may have one.
             let buffer = self.pool.alloc();
             self.counters.no_buffer += u64::from(buffer.is_none());
             return buffer;
@@ -161,8 +163,8 @@ impl PortQueue {
         buffer
     }
 
-    /// Queues a frame for transmission. It is sent by the next [`flush`](Self::flush) at the latest. If both the device
-    /// and the queue are full, the frame is dropped and counted.
+    /// Queues a frame for transmission. The next [`flush`](Self::flush) or an earlier call offers it to the device. If
+    /// both the device and the queue are full, the frame is dropped and counted.
     pub fn tx(&mut self, frame: Mbuf) {
         if self.pending.is_full() {
             self.offer();
@@ -182,8 +184,8 @@ impl PortQueue {
         }
     }
 
-    /// Offers the pending frames to the device once and publishes the counters. Frames that the device does not
-    /// accept stay pending, or are dropped and counted if the link is down.
+    /// Offers the pending frames to the device once and publishes the counters. Frames that the device does not accept
+    /// stay pending. If the link is down, they are dropped and counted instead.
     pub fn flush(&mut self) {
         self.offer();
         if self.counters != self.last_published || self.impairment.is_some() {
@@ -197,24 +199,24 @@ impl PortQueue {
         &self.shared
     }
 
-    /// Returns the number of frames that are pending for the device.
+    /// Returns the number of frames that the device has not accepted yet.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// Returns how many frames [`tx`](Self::tx) accepts before the device must take some.
+    /// Returns how many frames [`tx`](Self::tx) accepts before the device must accept one.
     pub fn free_tx_slots(&self) -> usize {
         self.pending.remaining_capacity()
     }
 
-    /// Returns true if arriving frames can wake an idle worker: the port has a descriptor for them or is a ring.
-    /// Otherwise the worker must poll.
+    /// Returns true if received frames can wake an idle worker: the port is a ring or has a descriptor. Otherwise the
+    /// worker must poll.
     pub fn can_wake(&self) -> bool {
         self.doorbells.is_some() || self.rx.can_wake()
     }
 
     /// Arms [`fd`](Self::fd) until [`disarm`](Self::disarm): enables a ring's doorbell or the device's receive
-    /// interrupt. Frames that arrived before may not signal it, so the caller polls once more.
+    /// interrupt. Frames that arrived earlier may not signal the descriptor, so the caller polls once more.
     pub fn arm(&mut self) {
         match &self.doorbells {
             Some(bells) => bells.own.arm(),
@@ -222,10 +224,10 @@ impl PortQueue {
         }
     }
 
-    /// Returns a descriptor that polls readable (level-triggered) when frames have arrived. On a vhost-user port only
-    /// frames after this call signal it; on a ring or a PCI device, frames after [`arm`](Self::arm). `None` if the
-    /// device has no descriptor: an idle worker must poll again soon. The descriptor may also report an error
-    /// (interface down), which is not a reason to stop polling.
+    /// Returns a descriptor that polls readable (level-triggered) when frames have arrived. On a vhost-user port, only
+    /// frames after this call signal the descriptor. On a ring or a PCI device, only frames after [`arm`](Self::arm)
+    /// do. Returns `None` if the device has no descriptor; an idle worker must then poll again soon. The descriptor may
+    /// also report an error (interface down), which is not a reason to stop polling.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.doorbells {
             Some(bells) => Some(bells.own.fd()),
@@ -241,18 +243,18 @@ impl PortQueue {
         }
     }
 
-    /// Returns the delivery time of the next frame that an impairment delays.
+    /// Returns the delivery time of the next received frame that an impairment delays; `None` if there is none.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.impairment.as_ref().and_then(|link| link.next_delivery())
     }
 
-    /// Returns the capture of this queue, while one runs. It records sent frames.
+    /// Returns the capture of this queue, while one runs. The queue itself records only sent frames.
     #[inline]
     pub(crate) fn tap(&mut self) -> Option<&mut Tap> {
         self.capture.as_mut().map(QueueCapture::tap)
     }
 
-    /// Starts a capture, or ends it with `None`.
+    /// Starts a capture, or ends the running one if `tap` is `None`.
     pub(crate) fn set_tap(&mut self, tap: Option<Box<Tap>>) {
         self.capture = tap.map(QueueCapture::new);
     }
@@ -296,7 +298,8 @@ impl PortQueue {
             self.pending_bytes = left;
         }
         if !self.pending.is_empty() && self.shared.device_link_is_down() {
-            // Frames for the previous peer are useless to the next one, and other ports and streams need the buffers.
+            // After a reconnect, these frames would reach another peer. Meanwhile they would hold buffers of other
+            // streams.
             self.counters.tx_dropped += self.pending.len() as u64;
             self.pending.clear();
             self.pending_bytes = 0;
@@ -306,7 +309,8 @@ impl PortQueue {
         }
     }
 
-    /// Copies frames of several segments into one buffer each. Frames that do not fit are dropped and counted.
+    /// Copies each received frame of several mbuf segments into one buffer. Frames that do not fit are dropped and
+    /// counted.
     fn join_segments(&mut self, old: usize, out: &mut RxBatch) {
         let mut i = old;
         while i < out.len() {
@@ -320,7 +324,8 @@ impl PortQueue {
     }
 }
 
-/// Offers all frames to the device, merged into large packets if the device or the frontend segments these.
+/// Offers all pending frames to the device. If the device or the frontend segments large packets, TCP segments are
+/// merged into such packets first.
 fn burst<const N: usize>(
     device: &mut TxQueue,
     pending: &mut ArrayVec<Mbuf, N>,

@@ -21,9 +21,9 @@ impl QueueCapture {
         &mut self.tap
     }
 
-    /// Records the pending frames that were not offered before. The device owns the frames that it accepts, so they are
-    /// recorded before the offer. While the link is down they are recorded as dropped. Frames merged into a large
-    /// packet are recorded as separate segments, as on the wire.
+    /// Records the pending frames that have not been offered to the device before. Called before the offer, because the
+    /// device owns the frames that it accepts. While the link is down, frames are recorded as dropped. Frames that will
+    /// be merged into a large packet are recorded as separate segments, as on the wire.
     #[cold]
     pub(super) fn record(&mut self, pending: &[Mbuf], shared: &SharedQueueState) {
         let fate = if shared.device_link_is_down() { Fate::LinkDown } else { Fate::Passed };
@@ -32,7 +32,7 @@ impl QueueCapture {
         }
     }
 
-    /// Marks all pending frames as offered. `pending` are those that the device did not accept.
+    /// Marks all pending frames as recorded. `pending` has the frames that the device did not accept.
     pub(super) fn mark_offered(&mut self, pending: &[Mbuf]) {
         self.recorded = pending.len();
     }

@@ -5,18 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::wake::Wake;
 
-/// The two ends of one link.
+/// State of both ends of one link, shared by the two ports.
 #[derive(Debug)]
 pub(super) struct RingEnds([RingEnd; 2]);
 
 #[derive(Debug)]
 struct RingEnd {
     open: AtomicBool,
-    /// Wakes the receiving worker; one per queue.
+    /// Wake-ups of the workers that receive at this end, one per queue.
     wakes: Vec<Arc<Wake>>,
 }
 
-/// One end of the link, as its port holds it.
+/// One end of a link, owned by its port.
 #[derive(Debug)]
 pub(super) struct RingSide {
     ends: Arc<RingEnds>,
@@ -24,17 +24,17 @@ pub(super) struct RingSide {
     side: usize,
 }
 
-/// The descriptors of one queue of a ring port: its own and its peer's.
+/// The wake-ups for one queue of a ring port: at this end and at the peer's.
 #[derive(Debug)]
 pub(super) struct RingWakes {
     /// Wakes the worker that receives from this queue.
     pub(super) own: Arc<Wake>,
-    /// Wakes the worker that receives from the peer's queue.
+    /// Wakes the worker that receives from the peer's queue with the same index.
     pub(super) other: Arc<Wake>,
 }
 
 impl RingEnds {
-    /// Returns two closed ends of `queues` queues.
+    /// Creates two closed ends with `queues` queues each.
     pub(super) fn new(queues: u16) -> rustix::io::Result<RingEnds> {
         let end = || {
             let wakes = (0..queues).map(|_| Wake::new().map(Arc::new)).collect::<Result<_, _>>()?;
@@ -58,7 +58,7 @@ impl RingSide {
         self.ends.0.iter().all(|end| end.open.load(Ordering::Relaxed))
     }
 
-    /// Returns the descriptors of queue `queue`.
+    /// Returns the wake-ups for the queue with index `queue`.
     pub(super) fn ring_wakes(&self, queue: u16) -> RingWakes {
         let wake = |side: usize| self.ends.0[side].wakes[usize::from(queue)].clone();
         RingWakes { own: wake(self.side), other: wake(1 - self.side) }

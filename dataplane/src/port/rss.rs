@@ -1,29 +1,31 @@
-//! Distribution of flows over a device's queues (RSS). The device gets the hash key of [`crate::steering`] and
-//! the table of [`RssTable`].
+//! Distribution of flows over a device's queues (receive side scaling, RSS). The device gets the hash key of
+//! [`crate::steering`] and the queues of [`RssTable`] as its redirection table.
 
 use dpdk::{DeviceInfo, Rss, SctpRules};
 
 use super::{PortConfig, PortKind};
 use crate::steering::SYMMETRIC_KEY;
 
-/// Drivers that interpret "only the destination address" as "without ports". With a rule, all SCTP packets to one local
-/// address would arrive on one queue. Without a rule they are distributed.
+/// Drivers that exclude the ports from a hash over "only the destination address" (`RTE_ETH_RSS_L3_DST_ONLY`). With a
+/// rule of that kind, all SCTP packets to one local address would arrive on one queue. Without a rule they are
+/// distributed.
 const DRIVERS_WITHOUT_PORTS: [&str; 2] = ["net_ice", "net_iavf"];
 
-/// Entries of a software-only table.
+/// Entries of the table of a port whose device does not apply one.
 const SOFTWARE_ENTRIES: usize = 128;
 
-/// The queue of each flow of a port.
+/// Map from RSS hash to queue of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RssTable {
-    /// Queue numbers, indexed by the hash modulo the table's length. The hash is Toeplitz's under
+    /// Queue indices. The RSS hash modulo the table's length selects the entry. The hash is Toeplitz's with the key
     /// [`SYMMETRIC_KEY`](crate::steering::SYMMETRIC_KEY).
     pub queues: Vec<u16>,
-    /// True if the device itself delivers every unfragmented TCP segment to that queue. Otherwise a segment may
-    /// arrive on any queue and must be passed to its owner.
+    /// True if the device itself delivers every unfragmented TCP segment to the queue that the table selects. Otherwise
+    /// a segment may arrive on any queue, and its receiver passes it to the worker that owns its flow.
     pub in_device: bool,
-    /// True if the device has rules that deliver SCTP packets to their owner's queue (except in UDP, ESP and
-    /// fragments). It is not certain which fields a device hashes, so the owner of each packet is looked up anyway.
+    /// True if the device has rules that deliver SCTP packets to their owner's queue. Packets in UDP or ESP and
+    /// fragments are excepted. Devices differ in the fields that they hash, so the worker determines each packet's
+    /// owner anyway.
     pub sctp_rules: bool,
 }
 
@@ -36,7 +38,7 @@ pub(super) fn choose_rss(
     if config.queues == 1 {
         return (None, RssTable { queues: vec![0], in_device: true, sctp_rules: false });
     }
-    // Only PCI devices apply a key and a table; some virtual drivers claim to.
+    // Only PCI devices apply a key and a table. Some virtual drivers report the capability without effect.
     let able = matches!(config.kind, PortKind::Pci { .. })
         && device.rss_tcp
         && usize::from(device.hash_key_len) >= SYMMETRIC_KEY.len()
@@ -56,7 +58,8 @@ pub(super) fn choose_rss(
             },
         );
     }
-    // A longer key repeats the 40 bytes. The hash input of a TCP flow does not reach the repetition.
+    // For a device with a longer key, the 40 bytes are repeated. The hash of a TCP flow does not depend on the
+    // repetition.
     let key = SYMMETRIC_KEY.iter().copied().cycle().take(device.hash_key_len.into()).collect();
     let queues = round_robin_table(device.reta_size.into(), config.queues);
     // The owner of an association depends on the local address and both ports, not on the peer's address, so the RSS
@@ -67,9 +70,10 @@ pub(super) fn choose_rss(
     (Some(rss), RssTable { queues, in_device: true, sctp_rules: false })
 }
 
-/// Enters the rules that the started device accepted into the table, and adds a statement on missing ones.
+/// Records in the table whether the started device has accepted the SCTP rules. Adds a statement if any are missing.
 pub(super) fn apply_rules(table: &mut RssTable, rules: SctpRules, statements: &mut Vec<String>) {
-    // Devices without usable RSS got no request and have another statement. A single queue needs no rules.
+    // Without usable RSS, no rules were requested, and the operator already gets another statement. A single queue
+    // needs no rules.
     if !table.in_device || table.queues.iter().all(|&queue| queue == 0) {
         return;
     }
@@ -96,7 +100,8 @@ mod tests {
     use super::*;
     use crate::port::PortConfig;
 
-    /// Returns the rule request to `device`, and the resulting `sctp_rules` and statements after the device's answer.
+    /// Returns whether rules are requested from `device`, and the `sctp_rules` and statements that result from its
+    /// answer `rules`.
     fn choose_and_apply(
         config: &PortConfig,
         device: &DeviceInfo,
@@ -106,7 +111,7 @@ mod tests {
         let (rss, mut table) = choose_rss(config, device, &mut statements);
         let (before, in_device) = (statements.len(), table.in_device);
         apply_rules(&mut table, rules, &mut statements);
-        // TCP does not depend on the rules.
+        // The rules do not affect the distribution of TCP segments.
         assert_eq!(table.in_device, in_device);
         (rss.map(|rss| rss.sctp_rules), table.sctp_rules, statements.split_off(before))
     }
@@ -131,7 +136,7 @@ mod tests {
             let expected = (Some(true), false, statement(which));
             assert_eq!(choose_and_apply(&port, &device(), rules(v4, v6)), expected);
         }
-        // Drivers whose rule would deliver all packets to one worker get no request.
+        // Drivers for which a rule would deliver all packets to one worker get no request.
         for driver in ["net_ice", "net_iavf"] {
             let device = DeviceInfo { driver: driver.into(), ..device() };
             let expected = (Some(false), false, statement(""));

@@ -1,5 +1,5 @@
 //! State of a queue shared by its worker and the control thread, in relaxed atomics. The worker stores the counters of
-//! the queue and of its impairment once per turn. The control thread stores whether the device's link is down.
+//! the queue and of its impairment at each flush. The control thread stores whether the device's link is down.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,22 +10,22 @@ pub struct QueueCounters {
     pub rx_frames: u64,
     /// Bytes received.
     pub rx_bytes: u64,
-    /// Frames received in several buffers that do not fit into one, and dropped.
+    /// Received frames dropped because they consist of several buffers and do not fit into one.
     pub rx_too_long: u64,
     /// Frames that the device accepted.
     pub tx_frames: u64,
     /// Bytes of the frames that the device accepted.
     pub tx_bytes: u64,
-    /// Frames dropped because the device accepted none and the queue was full or the link down.
+    /// Frames dropped because the queue was full, or because the link was down and the device did not accept them.
     pub tx_dropped: u64,
     /// Allocations that failed because no packet buffer was free.
     pub no_buffer: u64,
-    /// Large packets of several frames each, which the device or the frontend cuts. Their frames are counted in
-    /// `tx_frames`.
+    /// Large packets, each of several frames, that the device or the frontend segments. Their frames are also counted
+    /// in `tx_frames`.
     pub tx_large: u64,
 }
 
-/// Shared state of one queue. Counters are loaded one by one, so some may be one turn newer than others.
+/// Shared state of one queue. Counters are loaded one by one, so some may be newer than others.
 #[derive(Debug)]
 pub(super) struct SharedQueueState {
     queue: [AtomicU64; QUEUE_COUNTERS],
@@ -39,7 +39,7 @@ const QUEUE_COUNTERS: usize = 8;
 const LINK_COUNTERS: usize = 14;
 
 impl SharedQueueState {
-    /// Creates the state with zero counters and the link up. `impaired` adds the counters of an impairment.
+    /// Creates the state with zero counters and the link up. If `impaired`, the state has counters of an impairment.
     pub(super) fn new(impaired: bool) -> SharedQueueState {
         SharedQueueState {
             queue: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -48,7 +48,7 @@ impl SharedQueueState {
         }
     }
 
-    /// Stores the present counters.
+    /// Publishes the present counters. Called by the worker.
     pub(super) fn store_counters(
         &self,
         queue: &QueueCounters,
@@ -65,12 +65,12 @@ impl SharedQueueState {
         }
     }
 
-    /// Stores the state of the device's link.
+    /// Stores the state of the device's link. Called by the control thread.
     pub(super) fn set_device_link(&self, up: bool) {
         self.device_link_down.store(!up, Ordering::Relaxed);
     }
 
-    /// Returns true if the device's link was down when it was last polled.
+    /// Returns true if the control thread last saw the device's link down.
     pub(super) fn device_link_is_down(&self) -> bool {
         self.device_link_down.load(Ordering::Relaxed)
     }
@@ -114,7 +114,7 @@ fn queue_counters_from(values: [u64; QUEUE_COUNTERS]) -> QueueCounters {
     }
 }
 
-// A new counter must be added in each list below: the patterns and literals contain all fields.
+// A new counter must be added to both conversions, at the same position. The compiler reports a missing field.
 
 fn link_values(c: &link::Counters) -> [u64; LINK_COUNTERS] {
     let &link::Counters {

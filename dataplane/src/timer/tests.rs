@@ -1,4 +1,4 @@
-//! The timer wheel against a sorted map, and its limits.
+//! Compares the timer wheel with a sorted map, and tests its limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ enum Op {
 }
 
 fn delay() -> impl Strategy<Value = u64> {
-    // Delays of all orders of magnitude, beyond the span of the wheel.
+    // Delays of all orders of magnitude, up to the span of the wheel (2^52 ns).
     (0u32..53).prop_flat_map(|bits| 0..=(1u64 << bits))
 }
 

@@ -1,4 +1,5 @@
-//! Received packets between the stages of a burst: parsed, with flow and hash, later with the slot from the table.
+//! Received packets between the stages of a burst. The first stage parses a packet and determines its flow and hash.
+//! The second stage looks up the slot of its stream or association.
 
 use std::ops::Range;
 
@@ -34,7 +35,7 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// Returns the result of the device's TCP checksum verification; unknown for a reassembled packet.
+    /// Returns the result of the device's TCP or SCTP checksum verification; `Unknown` for a reassembled packet.
     pub(in crate::worker) fn checksum(&self) -> RxChecksum {
         match self {
             Packet::Frame(frame) => frame.checksum(),
@@ -42,7 +43,7 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// Returns the state of a checksum that `by` is to verify; `None` if the device found it wrong.
+    /// Returns the state of the TCP or SCTP checksum, which `by` verifies. Returns `None` if the device found it wrong.
     #[inline]
     pub(in crate::worker) fn l4_check(&self, by: ChecksumSite) -> Option<L4Check> {
         match by {
@@ -63,7 +64,8 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// Converts the packet into a message to the worker that owns its flow or its SA. `cover` is its IPsec state.
+    /// Converts the packet into a message to the worker that owns its flow or its SA. `cover` is the packet's IPsec
+    /// state.
     pub(in crate::worker) fn into_message(self, port: usize, cover: IpsecState) -> Message<F> {
         match self {
             Packet::Frame(frame) => Message::Frame { port, frame, ipsec: cover },
@@ -105,19 +107,19 @@ impl<F> Received<F> {
     }
 }
 
-/// Permission to forward a packet to the worker that owns its flow.
+/// Whether a packet may be forwarded to the worker that owns its flow. A packet is forwarded at most once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::worker) enum Forwarding {
-    /// The packet was received from a port. Another worker may own its flow.
+    /// The packet was received from a port. Another worker may own its flow and then gets the packet.
     Allowed,
     /// Another worker has forwarded the packet to this one.
     Done,
 }
 
-/// A TCP segment or an SCTP packet between the stages of a burst.
+/// A received TCP segment or SCTP packet between the stages of a burst.
 pub(in crate::worker) struct Arrival<F> {
     pub(in crate::worker) frame: Packet<F>,
-    /// Receiving port.
+    /// Index of the receiving port.
     pub(in crate::worker) port: u16,
     pub(in crate::worker) flow: FlowKey,
     pub(in crate::worker) hash: FlowHash,
@@ -125,7 +127,7 @@ pub(in crate::worker) struct Arrival<F> {
     pub(in crate::worker) span: Range<usize>,
     pub(in crate::worker) source_mac: Mac,
     pub(in crate::worker) kind: ArrivalKind,
-    /// True if the previous arrival belongs to the same flow.
+    /// True if the arrival before this one in the burst belongs to the same flow.
     pub(in crate::worker) same_flow: bool,
     /// Slot of the stream or association; `None` before the look-up and for unmatched packets.
     pub(in crate::worker) slot: Option<u32>,
@@ -138,14 +140,14 @@ pub(in crate::worker) struct Arrival<F> {
 pub(in crate::worker) enum ArrivalKind {
     /// A TCP segment.
     Segment {
-        /// True if a router marked the packet CE (RFC 3168).
+        /// True if the packet's ECN field is CE: a router signals congestion (RFC 3168).
         ce: bool,
         /// State of the TCP checksum.
         check: L4Check,
     },
     /// An SCTP packet.
     Packet {
-        /// The peer's UDP port, if encapsulated in UDP.
+        /// The peer's UDP port, if the packet was encapsulated in UDP.
         udp: Option<u16>,
         /// State of the CRC32c.
         check: L4Check,
@@ -160,9 +162,10 @@ impl<F> Arrival<F> {
 
 pub(in crate::worker) type Arrivals<F> = ArrayVec<Arrival<F>, BURST>;
 
-/// Header prediction within a burst: appends a frame whose headers match those of the last arrival on the same port.
-/// Flow and owner are then the same and are not looked up. Returns any other frame. `check` is the state of the TCP
-/// checksum; `strength` is the frame's IPsec protection; `sctp` is the verifier of SCTP checksums.
+/// Header prediction within a burst. If the last arrival came from the same port and has matching headers, the frame
+/// has the same flow and owner. It is then appended to `arrivals` without a look-up. Any other frame is returned.
+/// `check` is the state of the TCP checksum, `strength` the frame's IPsec protection, and `sctp` the site that verifies
+/// SCTP checksums.
 #[inline]
 pub(in crate::worker) fn push_if_predicted<F: Frame>(
     port: usize,
@@ -172,7 +175,7 @@ pub(in crate::worker) fn push_if_predicted<F: Frame>(
     sctp: ChecksumSite,
     arrivals: &mut Arrivals<F>,
 ) -> Option<Packet<F>> {
-    // Frames from other workers may have arrived on any port, and the port determines the interface.
+    // Frames that other workers forward may have arrived on any port. The port determines the interface of the flow.
     let predicted =
         arrivals.last().filter(|last| usize::from(last.port) == port).and_then(|last| {
             if last.is_sctp() && !has_same_ports(&frame, last) {
@@ -190,7 +193,7 @@ pub(in crate::worker) fn push_if_predicted<F: Frame>(
         ArrivalKind::Segment { .. } => {
             ArrivalKind::Segment { ce: ecn::is_marked(frame.bytes()), check }
         }
-        // `udp` is `None` here: encapsulated SCTP begins at another offset and does not match.
+        // `udp` is `None` here: SCTP in UDP begins at another offset, so its headers do not match.
         ArrivalKind::Packet { udp, .. } => match frame.l4_check(sctp) {
             Some(check) => ArrivalKind::Packet { udp, check },
             // The slow path drops the frame and counts it with all other bad checksums.
@@ -213,8 +216,8 @@ pub(in crate::worker) fn push_if_predicted<F: Frame>(
     None
 }
 
-/// Returns true if the ports at the offset of SCTP without UDP equal those of `last`. In a flood from many ports, this
-/// check saves the comparison of the headers.
+/// Returns true if the SCTP ports of `frame`, read at the offset of the last packet, equal those of `last`. In a flood
+/// from many ports, this check saves the comparison of the headers.
 #[inline]
 fn has_same_ports<F: Frame>(frame: &Packet<F>, last: &Arrival<F>) -> bool {
     let ports = |bytes: &[u8]| bytes.get(last.span.start..)?.first_chunk::<4>().copied();

@@ -1,4 +1,5 @@
-//! A worker without thread and clock, for benchmarks and instruction counts. The caller provides frames and the time.
+//! A worker without a thread or a clock, for benchmarks and instruction counts. The caller provides frames and the
+//! time.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::io::{PortIo, PortProperties};
 use crate::mesh::Mesh;
 use crate::wake::Wake;
 
-/// The first worker of a configuration, driven by its caller.
+/// The first worker of a configuration, run by its caller instead of a thread.
 pub struct DrivenWorker<Io: PortIo> {
     core: Core<Io>,
     /// The control thread's end of the worker's command and event rings.
@@ -18,7 +19,7 @@ pub struct DrivenWorker<Io: PortIo> {
 }
 
 impl<Io: PortIo> DrivenWorker<Io> {
-    /// Creates the worker with these ports, in the order of the configuration.
+    /// Creates the worker. `ports` has its ports in the order of the configuration.
     ///
     /// # Errors
     /// The configuration has no worker, or the system refuses a descriptor for wake-ups.
@@ -49,12 +50,12 @@ impl<Io: PortIo> DrivenWorker<Io> {
         Ok(DrivenWorker { core: Core::new(parts, now), handle })
     }
 
-    /// Runs one turn. Returns whether there was work.
+    /// Runs one turn of the worker's loop. Returns true if there was work.
     pub fn turn(&mut self, now: Instant) -> bool {
         self.core.turn(now)
     }
 
-    /// Returns the worker's queue of a port, by index; `None` if it has none.
+    /// Returns the worker's queue of the port with index `port`; `None` if the worker has no queue of it.
     pub fn port(&mut self, port: usize) -> Option<&mut Io> {
         self.core.env.ports.get_mut(port).map(|slot| slot.io.queues_mut())
     }

@@ -1,8 +1,8 @@
-//! Keys of a worker's keyed hashes and generators. All are derived from the data plane's secret.
+//! Keys of a worker's keyed hashes and generators, all derived from the data plane's secret.
 
 use siphasher::sip::SipHasher13;
 
-/// Purpose of a key. Each purpose has its own key.
+/// Purpose of a key. Keys for different purposes differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum KeyPurpose {
     /// The flow table of streams.
@@ -11,13 +11,13 @@ pub(super) enum KeyPurpose {
     Associations,
     /// The neighbour caches.
     Neighbours,
-    /// The table of peers with their open streams.
+    /// The table of peers with the counts of their streams.
     Peers,
-    /// The table that limits resets per peer.
+    /// The table that limits the rate of resets per peer.
     ResetLimit,
-    /// The table that limits INIT ACKs per peer.
+    /// The table that limits the rate of INIT ACKs per peer.
     InitLimit,
-    /// The reassembly table and its peers.
+    /// The hashes of reassembly: by packet and by peer.
     Fragments,
     /// IP identifications of sent fragments (RFC 7739).
     Identifications,
@@ -32,7 +32,7 @@ pub(super) enum KeyPurpose {
 }
 
 impl KeyPurpose {
-    /// Returns the derivation label, distinct for each purpose.
+    /// Returns the label that enters the derivation, distinct for each purpose.
     fn label(self) -> u8 {
         match self {
             KeyPurpose::Flows => b'f',
@@ -50,7 +50,8 @@ impl KeyPurpose {
         }
     }
 
-    /// Returns true if all workers have the same key: the response to a packet of one worker may arrive at another.
+    /// Returns true if all workers have the same key, because the response to one worker's packet may arrive at
+    /// another.
     fn is_shared(self) -> bool {
         match self {
             KeyPurpose::SequenceNumbers | KeyPurpose::SynCookies | KeyPurpose::SctpSecrets => true,
@@ -67,7 +68,7 @@ impl KeyPurpose {
     }
 }
 
-/// Derives the key for a purpose of the worker with index `worker`.
+/// Derives the key for a purpose. `worker` is the worker's index, ignored if all workers have the same key.
 pub(super) fn derive_key(secret: &[u8; 32], worker: u16, purpose: KeyPurpose) -> [u8; 16] {
     let worker = if purpose.is_shared() { 0 } else { worker };
     let (a, b) = secret.split_at(16);

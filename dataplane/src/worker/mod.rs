@@ -1,4 +1,4 @@
-//! The worker: one core's loop over its ports, streams and rings. One iteration is a *turn*.
+//! The worker: one core's loop over its ports, streams and rings. One iteration of the loop is a *turn*.
 //!
 //! [`Core`] is the worker without its thread. It receives frames from a [`PortIo`] and the time from its caller, so
 //! that tests run it on byte vectors in virtual time. [`thread`] adds the CPU core, the clock and the sleep.
@@ -9,17 +9,19 @@
 //!             -> events, mesh, wake-ups
 //! ```
 //!
-//! A burst is processed in stages, so that the table look-ups of its frames overlap. Each stream with data or an
-//! acknowledgement to send is then polled once: one acknowledgement covers the burst. A stream that uses up its quota
-//! is requeued. Every loop of a turn is bounded, and the remaining work waits for the next turn.
+//! A burst is processed in stages, so that the table look-ups of its frames overlap. Afterwards, each stream with data
+//! or an acknowledgement to send is polled once, so one acknowledgement covers the burst. A stream that uses up its
+//! quota is requeued. Every loop of a turn is bounded. The remaining work waits for the next turn.
 //!
-//! Floods: frames that match a stream or an association are processed first in a burst. While bursts are full, only few
-//! unmatched frames are examined. If few frames of a full burst matched, another burst is received in the same turn.
+//! Floods: within a burst, frames that match a stream or an association are processed first. While bursts are full,
+//! only few unmatched frames are examined. If few frames of a full burst matched, another burst is received in the same
+//! turn.
 //!
-//! Modules: [`receive`] follows a frame to its flow, [`flows`] holds streams and carriers, [`tcp`] and [`sctp`] process
-//! segments and packets, [`transmit`] serves the carriers that may send, [`control`] and [`link`] connect to the
-//! control thread, [`ulp`] runs services and generated load, [`protect`] is IPsec, [`network`] the layers below, and
-//! [`receive::host`] the traffic shared with the host's kernel.
+//! Modules: [`receive`] finds the flow of a frame, and [`flows`] holds streams and carriers. [`tcp`] and [`sctp`]
+//! process segments and packets, and [`transmit`] serves the carriers that may send. [`control`] and [`link`] connect
+//! to the control thread. [`ulp`] runs services and generated load. [`programs`] serves
+//! local programs. [`protect`] is IPsec, and [`network`] contains the
+//! layers below. [`receive::host`] exchanges frames with the host's kernel.
 //!
 //! Back-pressure: while the event ring is nearly full, the worker reads no commands. Streams that have used up their
 //! event credit are paused ([`control::event_credit`]). Frames and mesh messages are always read. While a transmit ring
@@ -33,6 +35,7 @@ mod keys;
 mod link;
 mod network;
 mod ports;
+mod programs;
 mod protect;
 mod receive;
 mod sctp;
@@ -66,6 +69,7 @@ use self::link::control::ControlLink;
 use self::network::Network;
 pub(crate) use self::ports::PortSlot;
 use self::ports::Ports;
+use self::programs::Programs;
 use self::protect::SealState;
 use self::receive::host::HostPorts;
 use self::receive::partial_checksums::PartialChecksumMonitor;
@@ -77,31 +81,31 @@ use crate::io::{Frame, PortIo};
 use crate::memory::Memory;
 use crate::mesh::Mesh;
 
-/// Maximum commands per turn.
+/// Maximum number of commands handled per turn.
 const MAX_COMMANDS: usize = 64;
-/// Maximum mesh messages per turn.
+/// Maximum number of mesh messages handled per turn.
 const MAX_MESSAGES: usize = 64;
-/// Maximum timers of each [`CarrierKind`] per turn.
+/// Maximum number of timers of each [`CarrierKind`] handled per turn.
 const MAX_TIMERS: usize = 256;
-/// Maximum polls for input after an idle turn, before the next turn.
+/// Maximum number of polls for input between an idle turn and the next turn.
 const IDLE_POLLS: u32 = 8;
-/// Number of idle turns between two publications of the gauges. They hardly change while the worker is idle.
+/// Number of idle turns between two publications of the gauges, which hardly change while the worker is idle.
 const IDLE_PUBLISH_INTERVAL: u64 = 64;
 
 pub(crate) struct Core<Io: PortIo> {
     streams: Streams,
-    /// SCTP associations that carry streams.
+    /// SCTP associations. Each session of an association carries a stream.
     associations: Associations,
     mesh: Mesh<Io::Frame>,
     reclaim: Cursor,
     list_requests: ListRequests,
-    /// Budget for the examination of unmatched frames.
+    /// Limit on the examination of unmatched frames.
     unmatched_budget: UnmatchedBudget,
     env: Env<Io>,
 }
 
-/// The part of a worker that streams and associations use. Their tables are separate, so that a table entry and the
-/// environment can be borrowed together.
+/// The part of a worker that operations on streams and associations use. The tables of streams and associations are
+/// separate, so that an entry and the environment can be borrowed together.
 struct Env<Io: PortIo> {
     index: u16,
     phase: Phase,
@@ -112,12 +116,14 @@ struct Env<Io: PortIo> {
     tables: Tables,
     admission: Admission,
     host: HostPorts,
-    /// State of IPsec sealing, with the frames that wait for an SA.
+    /// State of IPsec for sent frames, with the frames that wait for an SA.
     seal_state: SealState<Io::Frame>,
-    /// Hosts that leave checksums to a device which does not compute them.
+    /// Detects hosts that leave checksums to a device that does not compute them.
     partial_checksums: PartialChecksumMonitor,
-    /// Next post of each load with a pace.
+    /// Times of the next posts of loads with a pace.
     pace_timers: PaceTimers,
+    /// Local programs that post operations.
+    programs: Programs,
     /// Time of the current turn.
     now: Instant,
 }
@@ -127,39 +133,39 @@ pub(crate) struct CoreParts<Io: PortIo> {
     pub(crate) id: WorkerId,
     pub(crate) ports: Vec<Option<PortSlot<Io>>>,
     pub(crate) interfaces: Vec<InterfaceConfig>,
-    /// The worker's ends of the rings to the host, by interface; `None` for an interface that is not shared with the
-    /// host.
+    /// The worker's ends of the rings to the host's kernel, by interface; `None` for an interface that is not shared
+    /// with the kernel.
     pub(crate) hosts: Vec<Option<HostPort>>,
     pub(crate) mesh: Mesh<Io::Frame>,
     pub(crate) limits: Limits,
     /// UDP port for SCTP encapsulated in UDP (RFC 6951).
     pub(crate) sctp_udp_port: Option<u16>,
     pub(crate) link: WorkerLink,
-    /// Root of all keys ([`keys`]), the same for all workers: the segment that returns a SYN cookie may arrive at any
-    /// worker.
+    /// Secret from which all [`keys`] are derived. It is the same for all workers, because the segment that returns a
+    /// SYN cookie may arrive at any worker.
     pub(crate) secret: [u8; 32],
     /// IPsec policies and SAs; `None` without IPsec.
     pub(crate) ipsec: Option<Arc<IpsecConfig>>,
 }
 
-/// Phase of a worker, from start to stop.
+/// Phase of a worker between its start and its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     /// New streams are accepted and opened.
     Running,
-    /// New streams are refused. [`Event::Drained`] follows the end of the last stream and association.
+    /// New streams are refused. After the end of the last stream and association, [`Event::Drained`] is sent.
     Draining,
     Drained,
-    /// Resets are being sent, for at most this many further turns.
+    /// Resets are being sent, for at most this number of further turns.
     Stopping(u8),
     Stopped,
 }
 
-/// Maximum turns after a stop in which resets are sent.
+/// Maximum number of turns after a stop command in which resets are sent.
 const MAX_RESET_TURNS: u8 = 32;
 
 impl<Io: PortIo> Core<Io> {
-    /// Creates a worker without streams, and queues the announcements of its addresses.
+    /// Creates a worker without streams. Queues the announcements of its addresses.
     pub(crate) fn new(parts: CoreParts<Io>, now: Instant) -> Self {
         let CoreParts {
             id: WorkerId(index),
@@ -193,7 +199,7 @@ impl<Io: PortIo> Core<Io> {
             fragments: key(KeyPurpose::Fragments),
             identifications: key(KeyPurpose::Identifications),
         };
-        // The ACK that returns a cookie may arrive at any worker, so these keys are the same for all.
+        // The ACK that returns a SYN cookie may arrive at any worker, so these keys are the same for all workers.
         let isn = IsnGenerator::new(key(KeyPurpose::SequenceNumbers));
         let cookies = Cookies::new(key(KeyPurpose::SynCookies), isn.clone(), limits.syn_cookies);
         let listeners = Listeners::new(&limits, key(KeyPurpose::Peers));
@@ -219,6 +225,7 @@ impl<Io: PortIo> Core<Io> {
             host: HostPorts::new(hosts, now),
             partial_checksums: Default::default(),
             pace_timers: PaceTimers::default(),
+            programs: Programs::default(),
             now,
         };
         let mut core = Core {
@@ -234,7 +241,7 @@ impl<Io: PortIo> Core<Io> {
         core
     }
 
-    /// Runs one turn. Returns whether there was anything to do.
+    /// Runs one turn. Returns true if there was anything to do.
     pub(crate) fn turn(&mut self, now: Instant) -> bool {
         self.env.now = now;
         self.env.control.counters().run.turns.add(1);
@@ -252,10 +259,10 @@ impl<Io: PortIo> Core<Io> {
         busy |= self.input_messages(now);
         let received = self.receive_frames(now);
         if received {
-            // Responses to received frames precede other work.
+            // Responses to received frames are sent before other work is done.
             self.transmit_connections(now);
         }
-        let due = self.fire_timers(now) | self.post_due_loads(now);
+        let due = self.fire_timers(now) | self.post_due_loads(now) | self.serve_programs(now);
         let mut changed = self.poll_neighbours(now);
         let expired = self.env.network.expire_reassembly(now);
         changed |= expired > 0;
@@ -276,6 +283,7 @@ impl<Io: PortIo> Core<Io> {
         busy |= !self.env.ports.flush();
         self.mesh.wake();
         self.env.host.end_turn(self.env.control.counters());
+        self.env.programs.notify();
         self.env.control.notify();
         if !busy {
             self.env.control.counters().run.idle_turns.add(1);
@@ -294,14 +302,14 @@ impl<Io: PortIo> Core<Io> {
             if self.has_input(at) || self.env.pace_timers.is_due(at) {
                 break;
             }
-            // Leaves the rings' cache lines to their producers for a moment.
+            // Pauses, so that producers can write to the rings without contention for the cache lines.
             std::hint::spin_loop();
             at = now();
         }
         at
     }
 
-    /// Returns when the next turn is due if there is no input; `None` if no timer is set.
+    /// Returns when the next turn is due without input; `None` if no timer is set.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let timers = [
             self.env.schedules.next_timer(),
@@ -313,18 +321,19 @@ impl<Io: PortIo> Core<Io> {
         timers.into_iter().flatten().chain(ports).min()
     }
 
-    /// Checks for work before a sleep, after all wake-ups are armed. Returns true if the next turn must begin at once.
+    /// Checks for work after all wake-ups were armed. Returns true if the next turn must begin at once instead of a
+    /// sleep.
     pub(crate) fn has_pending_work(&mut self, now: Instant) -> bool {
         self.env.control.has_waiters() || self.has_input(now)
     }
 
-    /// Returns true if every port can end a sleep.
+    /// Returns true if every port can wake the worker from a sleep.
     pub(crate) fn can_be_woken(&self) -> bool {
         self.ports().all(PortIo::can_wake)
     }
 
-    /// Returns the shorter of the round-trip times of the connection and of the association that were served last;
-    /// `None` before a measurement.
+    /// Returns the smoothed round-trip time of the connection or the association that was served last, whichever is
+    /// shorter. Returns `None` before a measurement.
     pub(crate) fn round_trip(&mut self) -> Option<Duration> {
         let schedules = &self.env.schedules;
         let connection = self.streams.get_mut(schedules.get(CarrierKind::Connection).last());
@@ -343,27 +352,27 @@ impl<Io: PortIo> Core<Io> {
         self.env.phase == Phase::Stopped && self.env.control.is_flushed()
     }
 
-    /// Counts the duration of a turn that had something to do.
+    /// Adds the duration of a turn that had something to do to the counter of busy time.
     pub(crate) fn count_busy(&self, time: core::time::Duration) {
         self.env.control.counters().run.busy_nanoseconds.add(time.as_nanos() as u64);
     }
 
-    /// Counts a sleep.
+    /// Counts a sleep of the worker.
     pub(crate) fn count_sleep(&self) {
         self.env.control.counters().run.sleeps.add(1);
     }
 
-    /// Returns the worker's queues of all ports.
+    /// Returns the worker's queues on all ports.
     pub(crate) fn ports(&self) -> impl Iterator<Item = &Io> {
         self.env.ports.queues()
     }
 
-    /// Returns the worker's queues of all ports mutably, to arm and disarm their wake-ups.
+    /// Returns the worker's queues on all ports mutably, to arm and disarm their wake-ups.
     pub(crate) fn ports_mut(&mut self) -> impl Iterator<Item = &mut Io> {
         self.env.ports.queues_mut()
     }
 
-    /// Returns the worker's queues of a port: tests insert and remove frames there.
+    /// Returns the worker's queues on a port, into which tests insert frames and from which they remove them.
     #[cfg(test)]
     pub(crate) fn port_mut(&mut self, port: usize) -> &mut Io {
         self.env.ports.get_mut(port).expect("a port of this worker").io.queues_mut()
@@ -378,7 +387,7 @@ impl<Io: PortIo> Core<Io> {
         })
     }
 
-    /// Returns the endpoint of the first stream with this peer; `None` over SCTP.
+    /// Returns the TCP endpoint of the first stream with this peer; `None` if there is none or it uses SCTP.
     #[cfg(test)]
     pub(crate) fn stream_of_peer(
         &self,
@@ -444,11 +453,11 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Sends the solicitations that are due, and fails streams whose next hop did not answer. Returns true if a
+    /// Sends the neighbour solicitations that are due, and handles next hops that did not answer. Returns true if a
     /// solicitation was sent or a next hop has failed.
     fn poll_neighbours(&mut self, now: Instant) -> bool {
-        // The size of the neighbour caches bounds this loop. Every failure is handled: a stream that is left out would
-        // wait forever.
+        // The size of the neighbour caches bounds this loop. Every failure must be handled, because a stream left out
+        // would wait forever.
         let mut failed = Vec::new();
         let solicited = self.env.network.poll(now, |interface, address| {
             failed.push((interface, address));
@@ -485,7 +494,7 @@ impl<Io: PortIo> Core<Io> {
         true
     }
 
-    /// Enters the next phase when a drain or a stop is complete, or counts a turn of a stop.
+    /// Enters the next phase when a drain or a stop is complete. During a stop, counts the remaining turns down.
     fn advance_phase(&mut self) {
         match self.env.phase {
             Phase::Draining
@@ -518,7 +527,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.network.publish(counters);
     }
 
-    /// Returns the stream in a slot together with the environment.
+    /// Returns the stream in a slot, together with the environment.
     #[inline]
     fn stream_mut(&mut self, slot: u32) -> Option<(Stream<'_>, &mut Env<Io>)> {
         let conn = self.streams.get_mut(slot)?;
@@ -529,19 +538,19 @@ impl<Io: PortIo> Core<Io> {
         Some((Stream { slot, conn, association }, &mut self.env))
     }
 
-    /// Returns the stream with this id together with the environment.
+    /// Returns the stream with this id, together with the environment.
     fn find(&mut self, stream: StreamId) -> Option<(Stream<'_>, &mut Env<Io>)> {
         self.stream_mut(self.streams.find_stream(stream)?)
     }
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Returns true once the worker stops. The last events of streams are then sent regardless of credit.
+    /// Returns true once the worker stops. The last events of streams are then sent regardless of event credit.
     fn is_stopping(&self) -> bool {
         matches!(self.phase, Phase::Stopping(_) | Phase::Stopped)
     }
 
-    /// Queues the stream's carrier to transmit in this turn, unless it is queued already.
+    /// Queues the stream's carrier to transmit in this turn, unless it is already queued.
     fn make_ready(&mut self, stream: &mut Stream<'_>) {
         match (&mut stream.conn.lower, &mut stream.association) {
             (LowerLayer::Tcp(carrier), _) => {

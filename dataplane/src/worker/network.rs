@@ -1,5 +1,5 @@
-//! The network stack of one worker: neighbours, packets in reassembly, path MTUs, and rate limits on packets that
-//! unknown hosts cause the worker to send.
+//! The network stack of one worker: neighbours, packets in reassembly, path MTUs, and rate limits on the packets that
+//! unknown hosts can cause the worker to send.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,26 +23,27 @@ use crate::net::reassembly::{Fragment, Outcome, Reassembly};
 use crate::net::sctp_path::{SctpPath, UdpPorts};
 use crate::net::{Notice, Outbox, Stack};
 
-/// Maximum number of neighbour announcements and ESP error reports forwarded to the other workers, per second.
+/// Maximum number of neighbour announcements and ICMP errors about ESP that are forwarded to the other workers, per
+/// second.
 const MAX_CLAIMS_PER_SECOND: u32 = 2000;
 
 /// Minimum payload of an IP packet in bytes, whatever its MTU: a TCP header and an MSS of 536 (RFC 9293 §3.7.1).
 const MIN_PAYLOAD: usize = HEADER_LEN + 536;
 
-/// Keys of hashes whose input unknown hosts control.
+/// Keys of hashes whose input unknown hosts can choose.
 pub(super) struct NetworkKeys {
-    /// Key for the limit on resets per peer.
+    /// Key for the per-peer limit on resets.
     pub(super) resets: [u8; 16],
-    /// Key for the limit on INIT ACKs per peer.
+    /// Key for the per-peer limit on INIT ACKs.
     pub(super) inits: [u8; 16],
     /// Key for the hashes of reassembly.
     pub(super) fragments: [u8; 16],
-    /// Key for the IP identifications of fragments.
+    /// Key for the IP identifications of sent fragments.
     pub(super) identifications: [u8; 16],
 }
 
-/// Divisor of the limit on INIT ACKs per second: the quotient is the share of one peer. An INIT ACK is up to three
-/// times as long as its INIT and is sent to a source address that may be forged.
+/// Divisor of the limit on INIT ACKs per second. The quotient is the share of one peer. An INIT ACK is up to three
+/// times as long as its INIT, and is sent to a source address that may be forged.
 const INIT_SHARE_DIVISOR: u32 = 32;
 
 pub(super) struct Network {
@@ -51,11 +52,11 @@ pub(super) struct Network {
     reassembly: Reassembly,
     identifications: IdentificationGenerator,
     path_mtus: PathMtus,
-    /// Limits forwarding to the other workers; see [`MAX_CLAIMS_PER_SECOND`].
+    /// Limit on messages forwarded to the other workers ([`MAX_CLAIMS_PER_SECOND`]).
     claim_limit: RateLimit,
     reset_limit: PeerLimit,
     init_limit: PeerLimit,
-    /// IPsec policies and SAs, if configured.
+    /// IPsec policies and SAs; `None` if IPsec is not configured.
     guard: Option<Box<Guard>>,
 }
 
@@ -108,7 +109,8 @@ impl Network {
         (path.segment_limit(mtu) - HEADER_LEN) as u16
     }
 
-    /// Returns the largest IP packet of a flow on the path's interface, in bytes, without the overhead of IPsec.
+    /// Returns the largest IP packet of a flow on the path's interface, in bytes. With IPsec, the overhead of ESP is
+    /// subtracted.
     #[inline]
     pub(super) fn mtu(
         &mut self,
@@ -132,12 +134,12 @@ impl Network {
         let flow =
             policy::Flow { local, remote, protocol, ports: Some(ports), icmp: None, ike: false };
         let largest = guard.max_packet_len(&flow, mtu.into(), path.l3_len(), now);
-        // Lower bound: an MTU that leaves less after ESP's overhead is unusable.
+        // Lower bound, for an MTU that is too small after the overhead of ESP.
         largest.unwrap_or_default().max(path.l3_len() + MIN_PAYLOAD) as u16
     }
 
-    /// Returns the path from `local` to `remote` by the interface `interface_index`. In tunnel mode, the next hop leads
-    /// to the remote end of the tunnel.
+    /// Returns the path from `local` to `remote` through the interface with index `interface_index`, or `None` without
+    /// a route. With IPsec in tunnel mode, the next hop leads to the remote end of the tunnel.
     #[inline]
     pub(super) fn path(
         &mut self,
@@ -162,7 +164,7 @@ impl Network {
         Path::via(interface_index, interface, local.ip(), remote.ip(), next_hop)
     }
 
-    /// Returns the path of an association, and the largest SCTP packet along it in bytes.
+    /// Returns the path of an association and the largest SCTP packet on it, in bytes.
     pub(super) fn sctp_path(
         &mut self,
         interface_index: usize,
@@ -184,8 +186,9 @@ impl Network {
         Some((path, room))
     }
 
-    /// Returns true if a packet may open a stream at a listener: the listener requires no IPsec protection, or both the
-    /// flow and the packet have at least the required strength. For SCTP in UDP, `udp` has the ports of the flow.
+    /// Returns true if a packet has enough IPsec protection to open a stream at a listener. Either the listener
+    /// requires none, or both the flow and the packet have at least the required strength. For SCTP in UDP, `udp` has
+    /// the UDP ports of the flow.
     #[inline]
     pub(super) fn satisfies_listener(
         &mut self,
@@ -202,7 +205,8 @@ impl Network {
             && self.strength(transport, flow, udp).is_some_and(|has| has >= min_strength)
     }
 
-    /// Returns [`Guard::guarantees`] for a flow; false without IPsec. For SCTP in UDP, `udp` has the ports of the flow.
+    /// Returns true if no packet of a flow can pass with less than `min_strength` ([`Guard::guarantees`]). Returns
+    /// false without IPsec. For SCTP in UDP, `udp` has the UDP ports of the flow.
     pub(super) fn ensures_strength(
         &mut self,
         transport: Transport,
@@ -214,9 +218,9 @@ impl Network {
         self.guard.as_mut().is_some_and(|guard| guard.guarantees(&flow, min_strength))
     }
 
-    /// Returns the minimum IPsec protection of a locally opened stream: any protection if policies protect the flow
-    /// now, so that the stream never continues in clear; otherwise none. For SCTP in UDP, `udp` has the ports of the
-    /// flow.
+    /// Returns the minimum IPsec protection of a locally opened stream. If policies protect the flow now, any
+    /// protection is the minimum, so that the stream never continues in clear. Otherwise there is none. For SCTP in
+    /// UDP, `udp` has the UDP ports of the flow.
     pub(super) fn connect_strength(
         &mut self,
         transport: Transport,
@@ -248,7 +252,7 @@ impl Network {
         self.guard.is_some()
     }
 
-    /// Borrows the interfaces, and mutably the IPsec state if configured.
+    /// Borrows the interfaces, together with the IPsec state (mutably; `None` if not configured).
     #[inline]
     pub(super) fn interfaces_and_guard(&mut self) -> (&[Interface], Option<&mut Guard>) {
         (&self.stack.interfaces, self.guard.as_deref_mut())
@@ -274,10 +278,10 @@ impl Network {
         (notice, (self.outbox.len() - waiting) as u64)
     }
 
-    /// Processes a neighbour's announcement, received by this or by another worker.
+    /// Processes a neighbour's announcement that this or another worker has received.
     ///
     /// # Errors
-    /// The reason why it is ignored.
+    /// The reason why the announcement is ignored.
     pub(super) fn apply_claim(
         &mut self,
         interface: usize,
@@ -292,17 +296,17 @@ impl Network {
         self.claim_limit.take(now)
     }
 
-    /// Returns the limit, per peer, on answers to packets without a stream.
+    /// Returns the per-peer limit on answers to packets without a stream.
     pub(super) fn reset_limit_mut(&mut self) -> &mut PeerLimit {
         &mut self.reset_limit
     }
 
-    /// Returns the limit, per peer, on answers to INITs.
+    /// Returns the per-peer limit on answers to INITs.
     pub(super) fn init_limit_mut(&mut self) -> &mut PeerLimit {
         &mut self.init_limit
     }
 
-    /// Returns the link-layer address of a path's next hop. Solicits it if necessary.
+    /// Returns the link-layer address of a path's next hop. Solicits the address if necessary.
     #[inline]
     pub(super) fn resolve(&mut self, path: &Path, now: Instant) -> Resolution {
         self.stack.resolve(path.interface(), path.next_hop(), now, &mut self.outbox)
@@ -318,17 +322,18 @@ impl Network {
         self.stack.interfaces[path.interface()].neighbours.suspect(path.next_hop(), now);
     }
 
-    /// Protects the neighbour cache entry of a path's next hop from eviction. Returns false if there is no entry.
+    /// Excludes the neighbour cache entry of a path's next hop from eviction. Returns false if there is no entry.
     pub(super) fn pin(&mut self, path: &Path) -> bool {
         self.stack.interfaces[path.interface()].neighbours.pin(path.next_hop())
     }
 
-    /// Reverses [`pin`](Self::pin).
+    /// Reverses one call of [`pin`](Self::pin).
     pub(super) fn unpin(&mut self, path: &Path) {
         self.stack.interfaces[path.interface()].neighbours.unpin(path.next_hop());
     }
 
-    /// Adds a fragment to its packet. The second value is the number of packets dropped to make room.
+    /// Adds a fragment to its packet in reassembly. The second value is the number of other packets dropped to make
+    /// room.
     ///
     /// # Errors
     /// The reason why the fragment was dropped.
@@ -342,7 +347,7 @@ impl Network {
         self.reassembly.input(interface, fragment, frame, now)
     }
 
-    /// Drops packets whose fragments did not arrive in time. Returns their number.
+    /// Drops packets in reassembly whose fragments did not arrive in time. Returns their number.
     #[inline]
     pub(super) fn expire_reassembly(&mut self, now: Instant) -> u64 {
         self.reassembly.expire(now)
@@ -358,26 +363,26 @@ impl Network {
         self.path_mtus.get(peer, now)
     }
 
-    /// Stores a path MTU in bytes, discovered by a stream or an association.
+    /// Stores a path MTU in bytes that a stream or an association has discovered.
     pub(super) fn learn_path_mtu(&mut self, peer: Peer, mtu: u16, now: Instant) {
         self.path_mtus.learn(peer, mtu, now);
     }
 
-    /// Sends due solicitations, probes, announcements and multicast group reports. Calls `failed` with interface and
-    /// address of each neighbour that did not answer. Returns the number of solicitations sent.
+    /// Sends due solicitations, probes, announcements and multicast group reports. Calls `failed` with the interface
+    /// and the address of each neighbour that did not answer. Returns the number of solicitations sent.
     #[inline]
     pub(super) fn poll(&mut self, now: Instant, failed: impl FnMut(usize, IpAddr)) -> u64 {
         self.stack.poll(now, &mut self.outbox, failed)
     }
 
-    /// Returns the earliest due time of [`poll`](Self::poll) and [`expire_reassembly`](Self::expire_reassembly).
+    /// Returns when [`poll`](Self::poll) or [`expire_reassembly`](Self::expire_reassembly) is due next.
     #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let timers = [self.stack.poll_timeout(), self.reassembly.poll_timeout()];
         timers.into_iter().flatten().min()
     }
 
-    /// Announces an interface on its link, and probes for other hosts with its addresses.
+    /// Announces an interface's addresses on its link, and probes whether other hosts use them.
     pub(super) fn announce(&mut self, interface: usize, now: Instant) {
         self.stack.bring_up(interface, now);
     }
@@ -387,12 +392,12 @@ impl Network {
         self.stack.interfaces[interface].mac = mac;
     }
 
-    /// Requests a probe of an interface's neighbours in use: they may have changed.
+    /// Requests a probe of all neighbours in use on an interface, because they may have changed.
     pub(super) fn verify_neighbours(&mut self, interface: usize, now: Instant) {
         self.stack.interfaces[interface].neighbours.suspect_all(now);
     }
 
-    /// Returns the queued frames with their ports.
+    /// Returns the queued frames and the ports from which to send them.
     #[inline]
     pub(super) fn outbox(&self) -> &Outbox {
         &self.outbox
@@ -403,7 +408,7 @@ impl Network {
         self.outbox.clear();
     }
 
-    /// Returns the frame of a solicitation for an address from the first interface.
+    /// Returns the frame that solicits an address from the first interface.
     #[cfg(test)]
     pub(super) fn solicitation(&mut self, address: IpAddr, now: Instant) -> Vec<u8> {
         let mut out = Outbox::default();
@@ -411,7 +416,7 @@ impl Network {
         out.iter().next().expect("a solicitation").1.to_vec()
     }
 
-    /// Publishes the counts of IPsec.
+    /// Publishes the counters of IPsec.
     pub(super) fn publish_guard(&self, counters: &Counters) {
         let Some(guard) = &self.guard else { return };
         let (counts, counters) = (guard.counts(), &counters.ipsec);
@@ -431,7 +436,7 @@ impl Network {
     }
 }
 
-/// Converts a flow to the form that IPsec policies select by. For SCTP in UDP, the result has the UDP ports.
+/// Converts a flow to the form in which IPsec policies select it. For SCTP in UDP, the result has the UDP ports `udp`.
 fn policy_flow(transport: Transport, flow: &FlowKey, udp: Option<UdpPorts>) -> policy::Flow {
     let (local, remote) = (flow.local, flow.remote);
     let (protocol, ports) = match (transport, udp) {

@@ -1,4 +1,4 @@
-//! The ports of one worker: receive and transmit queues, and received frames.
+//! The ports of one worker: their receive and transmit queues, and the received frames that are not processed yet.
 
 pub(super) mod port_queues;
 
@@ -15,37 +15,37 @@ use crate::worker::ports::port_queues::PortQueues;
 pub(crate) struct PortSlot<Io: PortIo> {
     /// This worker's queues of the port.
     pub(crate) io: PortQueues<Io>,
-    /// Properties common to all workers.
+    /// Properties of the port that are common to all workers.
     pub(crate) facts: Arc<PortProperties>,
-    /// Received frames that are not processed yet. A poll for input keeps them for the next turn.
+    /// Received frames that are not processed yet. Frames that an idle worker receives stay here until the next turn.
     received: ArrayVec<Io::Frame, BURST>,
 }
 
 impl<Io: PortIo> PortSlot<Io> {
-    /// Creates the slot of a port from this worker's queues of it.
+    /// Creates the slot of a port. `io` has this worker's queues of the port.
     pub(crate) fn new(io: Io, facts: Arc<PortProperties>) -> Self {
         PortSlot { io: PortQueues::new(io), facts, received: ArrayVec::new() }
     }
 
-    /// Receives frames. Returns true if there are any to process.
+    /// Receives frames. Returns true if there are any frames to process.
     #[inline]
     pub(super) fn receive(&mut self, now: Instant) -> bool {
         self.io.receive(now, &mut self.received);
         !self.received.is_empty()
     }
 
-    /// Takes the received frames.
+    /// Removes and returns the received frames.
     #[inline]
     pub(super) fn take_received(&mut self) -> ArrayVec<Io::Frame, BURST> {
         core::mem::take(&mut self.received)
     }
 }
 
-/// The ports by index; `None` for ports of which this worker has no queue.
+/// The ports by index; `None` for a port without a queue of this worker.
 pub(super) struct Ports<Io: PortIo>(Vec<Option<PortSlot<Io>>>);
 
 impl<Io: PortIo> Ports<Io> {
-    /// Stores the ports, in order of their index.
+    /// Stores the ports, which are in the order of their indices.
     pub(super) fn new(ports: Vec<Option<PortSlot<Io>>>) -> Self {
         Ports(ports)
     }
@@ -62,7 +62,7 @@ impl<Io: PortIo> Ports<Io> {
         self.0.get(port)?.as_ref()
     }
 
-    /// Returns the port with this index mutably.
+    /// Returns the port with this index mutably, if this worker has a queue of it.
     #[inline]
     pub(super) fn get_mut(&mut self, port: usize) -> Option<&mut PortSlot<Io>> {
         self.0.get_mut(port)?.as_mut()
@@ -78,7 +78,7 @@ impl<Io: PortIo> Ports<Io> {
         self.0.iter_mut().flatten().map(|slot| slot.io.queues_mut())
     }
 
-    /// Receives frames from all ports and keeps them for the next turn. Returns true if there are any.
+    /// Receives frames from all ports for the next turn. Returns true if there are any.
     pub(super) fn receive_all(&mut self, now: Instant) -> bool {
         let mut received = false;
         for slot in self.0.iter_mut().flatten() {
@@ -87,7 +87,8 @@ impl<Io: PortIo> Ports<Io> {
         received
     }
 
-    /// Returns the worker that owns the flow of an ICMP error, according to the port's steering.
+    /// Returns the worker that owns the flow of an ICMP error, according to the port's steering; `None` if this worker
+    /// has no queue of the port.
     pub(super) fn report_owner(&self, port: usize, report: &Report) -> Option<WorkerId> {
         let steering = &self.get(port)?.facts.steering;
         Some(match report.quote {
@@ -98,12 +99,12 @@ impl<Io: PortIo> Ports<Io> {
         })
     }
 
-    /// Holds all frames sent from now on, until they are sealed or pass policies in clear.
+    /// From now on, holds all sent frames until they are sealed or policies let them pass in clear.
     pub(super) fn hold(&mut self) {
         self.0.iter_mut().flatten().for_each(|slot| slot.io.hold());
     }
 
-    /// Passes sent frames to the devices. Returns true if the devices accepted all.
+    /// Passes sent frames to the devices. Returns true if the devices have accepted all of them.
     #[inline]
     pub(super) fn flush(&mut self) -> bool {
         let mut flushed = true;

@@ -1,9 +1,9 @@
-//! IPsec in the worker. A received frame is opened before any other processing, and a frame to send is sealed after all
-//! other processing. Packets that a policy protects never pass in clear, whatever their sender.
+//! IPsec in the worker. A received frame is decrypted and checked before any other processing. A sent frame is
+//! encrypted after all other processing. Packets that a policy protects never pass in clear, whatever their sender.
 //!
-//! An SA belongs to one worker. The mesh carries ESP of another worker's SA, and frames that another worker is to seal.
-//! The flow of an opened packet may belong to a third worker. A frame without an SA waits for one for at most
-//! [`waiting_frames::MAX_WAIT`].
+//! An SA belongs to one worker. Received ESP packets and frames to be sealed pass through the mesh to the worker of
+//! their SA. The flow of a decrypted packet may belong to a third worker. A frame without an SA waits for one for at
+//! most [`waiting_frames::MAX_WAIT`].
 
 mod keepalive;
 mod protection_checks;
@@ -36,12 +36,12 @@ use crate::worker::arrival::{Arrivals, Forwarding, Packet, Received};
 const ETHER_TYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHER_TYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 
-/// A worker's state for sealing frames.
+/// State of a worker for the protection of sent frames.
 pub(super) struct SealState<F> {
     /// Frames that wait for an SA, each with its minimum protection.
     waiting_frames: WaitingFrames<F>,
     keepalives: Keepalives,
-    /// Checks of carriers that require protection.
+    /// Checks that carriers keep the protection that they require.
     checks: ProtectionChecks,
 }
 
@@ -54,7 +54,7 @@ impl<F: Frame> SealState<F> {
         }
     }
 
-    /// Returns the earliest deadline.
+    /// Returns the earliest deadline of the waiting frames, the keepalives and the checks.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let timers = [
             self.waiting_frames.poll_timeout(),
@@ -65,7 +65,7 @@ impl<F: Frame> SealState<F> {
     }
 }
 
-/// Creates a worker's guard from a configuration and adds the configured SAs.
+/// Creates the IPsec state of a worker from a configuration, with the configured SAs.
 pub(super) fn new_guard<F: Frame>(
     worker: u16,
     config: &IpsecConfig,
@@ -79,7 +79,7 @@ pub(super) fn new_guard<F: Frame>(
         guard.set_sole_sealer();
     }
     for sa in &config.sas {
-        // Configured SAs were checked before. If one is refused nevertheless, frames that require it do not pass.
+        // Configured SAs were checked before. If one is refused nevertheless, packets that require it do not pass.
         let _ = add_sa(&mut guard, seals, sa, now);
     }
     guard
@@ -106,9 +106,9 @@ fn add_sa<F: Frame>(
     }
 }
 
-/// Returns true if policies allow a received frame to be passed to the host's kernel. It must be an IP packet whose
-/// flow [`Core::admit`] has looked up, or of a protocol to which policies do not apply. The kernel has its own parser,
-/// which must not find a different packet in the frame.
+/// Returns true if policies allow passing a received frame to the host's kernel. It must be an IP packet whose flow
+/// [`Core::admit`] has looked up, or of a protocol that is exempt from policies. The kernel has its own parser, which
+/// must not find a different packet in the frame.
 #[cold]
 pub(super) fn is_classified(frame: &[u8]) -> bool {
     let Ok(link) = Link::read(frame) else { return false };
@@ -118,14 +118,14 @@ pub(super) fn is_classified(frame: &[u8]) -> bool {
     }
 }
 
-/// Writes the EtherType in front of the packet at `at`. The packet's IP version may have changed.
+/// Writes the EtherType before the packet at offset `at`, whose IP version may have changed.
 fn write_ether_type(frame: &mut [u8], at: usize) {
     let kind = if frame[at] >> 4 == 6 { ETHER_TYPE_IPV6 } else { ETHER_TYPE_IPV4 };
     frame[at - 2..at].copy_from_slice(&kind);
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Classifies a frame or a reassembled packet, after the policies admit it if IPsec is configured.
+    /// Classifies a frame or a reassembled packet. With IPsec, only packets that the policies admit are classified.
     pub(super) fn input_packet(
         &mut self,
         port: usize,
@@ -139,8 +139,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Admits a frame from the wire, or an ESP frame that another worker has forwarded. Opens a protected packet.
-    /// Classifies packets that pass.
+    /// Checks a frame from a port, or an ESP frame that another worker has forwarded, against the policies. Decrypts an
+    /// ESP packet. Classifies packets that pass.
     #[inline(never)]
     pub(super) fn admit(
         &mut self,
@@ -196,7 +196,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Seals the held frames and passes them to the ports. Frames that policies and SAs refuse are dropped and counted.
+    /// Seals the held frames and passes them to the ports. Drops and counts frames that policies or SAs refuse. Also
+    /// expires waiting frames, and sends NAT keepalives and IPsec notices.
     #[inline(never)]
     pub(super) fn protect(&mut self, now: Instant) {
         for port in 0..self.env.ports.count() {
@@ -212,8 +213,9 @@ impl<Io: PortIo> Core<Io> {
         self.send_notices();
     }
 
-    /// Seals one frame, with a strength of at least `min_strength`. `until` is the end of the wait for an SA, if the
-    /// frame has waited already.
+    /// Seals and sends one frame with a strength of at least `min_strength`. The frame may instead pass in clear, wait
+    /// for an SA, go to another worker or be dropped. `until` is the end of the wait for an SA, if the frame has waited
+    /// already.
     #[inline]
     fn protect_frame(
         &mut self,
@@ -261,7 +263,8 @@ impl<Io: PortIo> Core<Io> {
                 return self.report_too_long(port, report, &frame, now);
             }
             Ok(SealOutcome::OtherWorker(owner)) => {
-                // The owner may have older policies, by which the frame would pass in clear.
+                // The owner may have older policies, under which the frame would pass in clear. The message therefore
+                // requires protection of any strength.
                 let least = min_strength.max(Strength::from_bits(0));
                 let message = Message::Seal { port, frame, min_strength: least };
                 return self.mesh.send(usize::from(owner), message, counters);
@@ -277,8 +280,9 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Reports the maximum packet length to the sender of a frame that would be too long once sealed, like a router
-    /// that sees the frame in clear (RFC 4301 §8.2.1). The sender is a flow of this data plane or the host's kernel.
+    /// Handles a frame that would be too long once sealed. Reports the maximum packet length to its sender, like a
+    /// router that receives the frame in clear (RFC 4301 §8.2.1). The sender is a flow of this data plane or the host's
+    /// kernel.
     #[cold]
     fn report_too_long(
         &mut self,
@@ -295,7 +299,7 @@ impl<Io: PortIo> Core<Io> {
                     let message = Message::PacketTooBig(report);
                     self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
                 }
-                // The flow may have ended meanwhile. The report is then ignored.
+                // The report is ignored if the flow has ended meanwhile.
                 None => drop(self.apply_icmp(&report, now)),
             }
         } else if shared {
@@ -307,7 +311,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Retries the waiting frames after a change of SAs or policies.
+    /// Tries to seal the waiting frames again, after a change of SAs or policies.
     fn retry_waiting(&mut self, now: Instant) {
         for waiting in self.env.seal_state.waiting_frames.take_all() {
             let WaitingFrame { port, frame, min_strength, expires_at, .. } = waiting;
@@ -331,7 +335,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Sends the guard's notices to the control thread while the event ring has room.
+    /// Sends the IPsec notices to the control thread while the event ring has room.
     fn send_notices(&mut self) {
         let Some(guard) = self.env.network.guard() else { return };
         if !guard.has_notices() {
@@ -344,7 +348,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Applies a change of policies or SAs.
+    /// Applies a change of IPsec policies or SAs.
     ///
     /// # Errors
     /// The reason why nothing was changed.
@@ -360,7 +364,7 @@ impl<Io: PortIo> Core<Io> {
                 self.retry_waiting(now);
             }
             SaChange::Remove(id, direction) => {
-                // The command goes to all workers: an SA that is unknown here is ignored.
+                // The command goes to all workers. A worker without this SA ignores it.
                 guard.remove(id, direction);
                 self.env.seal_state.keepalives.remove(id);
             }
@@ -384,25 +388,25 @@ impl<Io: PortIo> Core<Io> {
 /// Result of sealing a frame.
 enum SealOutcome {
     Clear,
-    /// Neither an IP packet nor a protocol to which policies do not apply.
+    /// The frame is neither an IP packet nor of a protocol that is exempt from policies.
     Unclassified,
-    /// The frame has been sealed.
+    /// The frame was sealed under this protection.
     Sealed(Protection),
-    /// The protection has no SA yet.
+    /// The policy's protection has no SA yet.
     Wait(Protection),
     OtherWorker(u16),
-    /// The sealed packet would exceed the MTU of the interface or the path.
+    /// The sealed packet would be longer than the MTU of the interface or of the path.
     TooLong(TooLongReport),
 }
 
-/// Data for the report to the sender of a frame that is too long.
+/// Contents of the report to the sender of a frame that is too long once sealed.
 struct TooLongReport {
     interface: usize,
     /// Maximum length of the sender's IP packets in clear, in bytes.
     mtu: u16,
     /// Local and remote address.
     addresses: (IpAddr, IpAddr),
-    /// Path MTU report for a flow of this data plane; `None` unless the packet is TCP or SCTP.
+    /// Path MTU report for a flow of this data plane; `None` if the packet is neither TCP nor SCTP.
     flow: Option<Report>,
 }
 
@@ -452,7 +456,7 @@ fn seal_outgoing<F: Frame>(
             }
             let bytes = frame.bytes_mut();
             bytes.copy_within(ahead..ahead + at, 0);
-            // Moves the link header only. Sealing copies the IP header.
+            // Only the link header was moved. Sealing copies the IP header.
             let range = guard.seal(protection, bytes, at + ahead..ahead + len, now)?;
             write_ether_type(bytes, at);
             frame.trim(0, at + range.len());
@@ -461,7 +465,7 @@ fn seal_outgoing<F: Frame>(
     }
 }
 
-/// Builds the report for a packet whose sealed form exceeds `mtu` bytes.
+/// Builds the report to the sender of a packet whose sealed form is longer than `mtu` bytes.
 #[cold]
 fn build_too_long_report(
     guard: &mut Guard,
@@ -493,7 +497,7 @@ fn build_too_long_report(
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Queues a frame from another worker, to be sealed with an SA of this worker.
+    /// Queues a frame that another worker has forwarded, to be sealed with an SA of this worker.
     pub(super) fn hold_for_seal(&mut self, port: usize, frame: Io::Frame, min_strength: Strength) {
         let slot = self.ports.get_mut(port);
         match slot.and_then(|slot| (slot.io.free_tx_slots() > 0).then_some(slot)) {
@@ -503,7 +507,7 @@ impl<Io: PortIo> Env<Io> {
     }
 }
 
-/// Returns the counted reason of a drop by IPsec.
+/// Returns the drop reason under which a received packet that IPsec refuses is counted.
 fn drop_reason(reason: IpsecDrop) -> DropReason {
     use ipsec::esp::Refusal;
     match reason {

@@ -1,7 +1,7 @@
-//! Copy kernels for region memory. The hand-off benchmark compares them and takes the fastest at each length. The
-//! product uses [`CopyKernel::LibraryPrefetch`], and [`CopyKernel::Streaming`] for long pieces into large mappings.
+//! Alternative implementations of the copy into and out of region memory, compared by a benchmark. The product uses
+//! [`CopyKernel::LibraryPrefetch`], and [`CopyKernel::Streaming`] for long pieces into large mappings.
 //!
-//! Lengths and offsets are bytes, checked as in [`Mapping::write`].
+//! Lengths and offsets are in bytes and checked as in [`Mapping::write`].
 
 use std::ptr;
 
@@ -65,11 +65,12 @@ impl CopyKernel {
 }
 
 impl Mapping {
-    /// Writes as [`Mapping::write`] does, with `kernel`.
+    /// Copies `bytes` to offset `at` with `kernel`. Panics as [`Mapping::write`] does, and if the CPU lacks the kernel.
     pub(in crate::memory) fn write_with(&self, kernel: CopyKernel, at: usize, bytes: &[u8]) {
         assert!(bytes.len() <= self.len && at <= self.len - bytes.len());
         assert!(kernel.is_available());
-        // SAFETY: as in `write`, and the CPU supports the kernel.
+        // SAFETY: the destination lies inside the mapping, checked above, and cannot overlap `bytes`, as in `write`.
+        // The CPU supports the kernel.
         unsafe { copy(kernel, bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len()) };
         if kernel.prefetches() {
             let (ahead, len) = self.prefetch_range(at, bytes.len());
@@ -77,11 +78,13 @@ impl Mapping {
         }
     }
 
-    /// Reads as [`Mapping::read`] does, with `kernel`.
+    /// Copies the bytes at offset `at` to `out` with `kernel`. Panics as [`Mapping::read`] does, and if the CPU lacks
+    /// the kernel.
     pub(in crate::memory) fn read_with(&self, kernel: CopyKernel, at: usize, out: &mut [u8]) {
         assert!(out.len() <= self.len && at <= self.len - out.len());
         assert!(kernel.is_available());
-        // SAFETY: as in `read`, and the CPU supports the kernel.
+        // SAFETY: the source lies inside the mapping, checked above, and cannot overlap `out`, as in `read`. The CPU
+        // supports the kernel.
         unsafe { copy(kernel, self.start.as_ptr().add(at), out.as_mut_ptr(), out.len()) };
         if kernel.prefetches() {
             let (ahead, len) = self.prefetch_range(at, out.len());
@@ -104,7 +107,7 @@ fn has_avx512() -> bool {
 /// # Safety
 /// `len` bytes can be read at `from` and written at `to`, they do not overlap, and the CPU supports the kernel.
 unsafe fn copy(kernel: CopyKernel, from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's guarantees are those of each kernel.
+    // SAFETY: each kernel requires what the caller guarantees.
     unsafe {
         match kernel {
             CopyKernel::LibraryPrefetch | CopyKernel::Library => {
@@ -134,8 +137,8 @@ mod x86 {
     /// # Safety
     /// As [`super::copy`].
     pub(super) unsafe fn copy_string(from: *const u8, to: *mut u8, len: usize) {
-        // SAFETY: the instruction reads and writes exactly the caller's bytes; the direction flag is clear by the
-        // calling convention.
+        // SAFETY: the instruction reads `len` bytes at `from` and writes `len` bytes at `to`, as the caller permits.
+        // The direction flag is clear by the calling convention.
         unsafe {
             asm!(
                 "rep movsb",
@@ -151,12 +154,12 @@ mod x86 {
     /// As [`super::copy`]; the CPU supports AVX-512 F and BW.
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) unsafe fn copy_avx512(mut from: *const u8, mut to: *mut u8, mut len: usize) {
-        // Stores begin at a cache line, so that none crosses one.
+        // Whole-line stores begin at a cache line, so that none crosses a line boundary.
         let first = to.align_offset(LINE).min(len);
-        // SAFETY: `first <= len`.
+        // SAFETY: `first <= len`, and `first` is below 64.
         unsafe { copy_partial_line(from, to, first) };
         len -= first;
-        // SAFETY: inside the caller's bytes, or one past their end.
+        // SAFETY: the new pointers are inside the caller's bytes, or one past their end.
         unsafe { (from, to) = (from.add(first), to.add(first)) };
         while len >= LINE {
             // SAFETY: at least one line is left on both sides, and `to` is line-aligned.
@@ -167,11 +170,11 @@ mod x86 {
             }
             len -= LINE;
         }
-        // SAFETY: less than one line is left.
+        // SAFETY: less than one line is left on both sides.
         unsafe { copy_partial_line(from, to, len) };
     }
 
-    /// Copies less than a line.
+    /// Copies less than one cache line.
     ///
     /// # Safety
     /// As [`copy_avx512`]; `len` is below 64.

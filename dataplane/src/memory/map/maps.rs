@@ -1,9 +1,9 @@
-//! Bound of the memory mappings of this process, and mappings that small memory shares.
+//! Bounds the number of region memory's mappings, and lets small memory share a mapping.
 //!
-//! Linux bounds the mappings of a process (`vm.max_map_count`). At that bound each allocation may fail, and a failed
-//! allocation ends the process. [`Maps`] counts the mappings of region memory and refuses more than its bound, which
-//! leaves room for all other mappings: libraries, threads, heap, DPDK. The kernel merges adjacent mappings and splits
-//! them when memory between is freed, so the count is a maximum.
+//! Linux bounds the mappings of a process (`vm.max_map_count`). At that bound any heap allocation may fail, and a
+//! failed allocation ends the process. [`Maps`] counts the mappings of region memory and refuses more than its bound,
+//! which leaves room for all other mappings: libraries, threads, heap, DPDK. The kernel may merge adjacent mappings and
+//! later split them again, so the count is an upper bound of the kernel's.
 //!
 //! Locked memory of at most [`SMALL_MEMORY`] bytes is a slot of a slab, one mapping for 64 slots of one size:
 //!
@@ -12,8 +12,9 @@
 //!  slab of 16 KiB slots   |     slot    |     free    | ...   64 slots, 1 MiB, 1 mapping
 //! ```
 //!
-//! A slot's pages are populated when it is taken, and freed with it: a free slot has no pages. A slab is unmapped with
-//! its last slot. If the limit of locked memory leaves no room for a slab, small memory has mappings of its own.
+//! The pages of a slot are populated after it is taken, and freed with it: a free slot has no pages. A slab is unmapped
+//! when its last slot is freed. If RLIMIT_MEMLOCK leaves no room for a slab, each small memory has a mapping of its
+//! own.
 
 use std::array;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,19 +25,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::Mapping;
 use crate::memory::MemoryError;
 
-/// Maximum length in bytes of memory that shares a mapping; one page if pages are longer.
+/// Maximum length in bytes of memory that shares a mapping. Where pages are longer than this, the maximum is one page.
 pub const SMALL_MEMORY: u64 = 16 << 10;
 
-/// Slots of a slab, one bit each in [`Slab::free`].
+/// Number of slots of a slab. Each slot has one bit in [`Slab::free`].
 pub const SLOTS: u64 = u64::BITS as u64;
 
-/// Mappings of a `Shared` memory: its memory file, and the completion ring of its region.
+/// Number of mappings of a `Shared` memory: its memory file, and the completion ring of its region.
 pub const SHARED_MAPS: u64 = 2;
 
 /// Number of slot sizes: 1, 2 and 4 pages.
 const CLASSES: usize = 3;
 
-/// The mappings of this process's region memory. Clones share the bound. The default has none.
+/// Count and slabs of this process's region memory mappings. Clones share both. The default has no bound.
 #[derive(Clone)]
 pub struct Maps(Arc<Inner>);
 
@@ -45,11 +46,11 @@ struct Inner {
     bound: u64,
     /// Mappings in use, slabs included.
     in_use: AtomicU64,
-    /// Slabs, by the class of their slots.
+    /// Slabs, by slot size: index `class` has slots of `1 << class` pages.
     slabs: Mutex<[Slabs; CLASSES]>,
 }
 
-/// Slabs of one class, by address.
+/// Slabs with slots of one size, by address.
 #[derive(Default)]
 struct Slabs {
     all: BTreeMap<usize, Slab>,
@@ -63,13 +64,13 @@ struct Slab {
     free: u64,
 }
 
-/// Mappings that count as in use until it is dropped.
+/// Right to a number of mappings, which count as in use until the permit is dropped.
 pub(in crate::memory) struct Permit {
     maps: Maps,
     number: u64,
 }
 
-/// A slot in use. Dropping it frees the slot; its pages must have been freed.
+/// A slot in use. Dropping it frees the slot, whose pages must have been freed before.
 pub(in crate::memory) struct Slot {
     maps: Maps,
     class: usize,
@@ -80,7 +81,7 @@ pub(in crate::memory) struct Slot {
 }
 
 impl Maps {
-    /// Allows at most `bound` mappings of region memory.
+    /// Creates a count that allows at most `bound` mappings of region memory.
     pub fn new(bound: u64) -> Maps {
         let slabs = Mutex::new(array::from_fn(|_| Slabs::default()));
         Maps(Arc::new(Inner { bound, in_use: AtomicU64::new(0), slabs }))
@@ -91,7 +92,7 @@ impl Maps {
         self.0.in_use.load(Ordering::Relaxed)
     }
 
-    /// Checks that memory of `len` bytes can be mapped now with `number` mappings, or with none in a slab.
+    /// Checks that memory of `len` bytes can be mapped now, with `number` more mappings or in a free slot of a slab.
     ///
     /// # Errors
     /// [`MemoryError::TooManyMaps`].
@@ -103,10 +104,10 @@ impl Maps {
         self.permit(number).map(drop)
     }
 
-    /// Counts `number` mappings before they are made.
+    /// Counts `number` more mappings as in use. Called before they are created.
     ///
     /// # Errors
-    /// [`MemoryError::TooManyMaps`]; nothing is counted.
+    /// [`MemoryError::TooManyMaps`]; the count is unchanged.
     pub(in crate::memory) fn permit(&self, number: u64) -> Result<Permit, MemoryError> {
         let bound = self.0.bound;
         let fits = |in_use: u64| in_use.checked_add(number).filter(|&sum| sum <= bound);
@@ -117,17 +118,17 @@ impl Maps {
         }
     }
 
-    /// Takes a slot for locked memory of `len` bytes. Its bytes are zero and its pages not present. Returns `None` if
-    /// the memory is too long for one, or a further slab cannot be locked.
+    /// Takes a slot for locked memory of `len` bytes. Its bytes are zero, and its pages are not present. Returns `None`
+    /// if `len` exceeds the largest slot, or if a new slab is needed and cannot be locked.
     ///
     /// # Errors
-    /// All slots are in use, and a further slab cannot be mapped.
+    /// All slots are in use, and a new slab exceeds the bound or cannot be mapped.
     pub(in crate::memory) fn take_slot(&self, len: usize) -> Result<Option<Mapping>, MemoryError> {
         let Some(class) = class_of(len) else { return Ok(None) };
         if let Some(taken) = self.take_free_slot(&mut self.slabs()[class], class, len) {
             return Ok(Some(taken));
         }
-        // Without the lock: threads that free slots do not wait for the kernel.
+        // The slab is mapped without holding the mutex, so that threads that free slots do not wait for the kernel.
         let permit = self.permit(1)?;
         let slab = Mapping::slab(slot_len(class) * SLOTS as usize)?.with_permit(permit);
         if !slab.lock(&mut Vec::new()) {
@@ -169,7 +170,7 @@ impl fmt::Debug for Maps {
 }
 
 impl Slabs {
-    /// Frees a slot. Returns its slab if no other slot is in use.
+    /// Frees slot `number` of the slab at `address`. Removes and returns the slab if no other slot of it is in use.
     fn free(&mut self, address: usize, number: u32) -> Option<Slab> {
         let slab = self.all.get_mut(&address)?;
         slab.free |= 1 << number;
@@ -185,7 +186,7 @@ impl Slabs {
 impl Drop for Slot {
     fn drop(&mut self) {
         let empty = self.maps.slabs()[self.class].free(self.slab, self.number);
-        // The lock is released: unmapping may take a while.
+        // The mutex is no longer held here, because unmapping may take long.
         drop(empty);
     }
 }
@@ -196,17 +197,17 @@ impl Drop for Permit {
     }
 }
 
-/// Returns the class with the smallest slots of at least `len` bytes; `None` if the memory gets no slot.
+/// Returns the class with the smallest slots of at least `len` bytes; `None` if `len` exceeds the largest slot.
 fn class_of(len: usize) -> Option<usize> {
     (0..CLASSES).find(|&class| len <= slot_len(class) && slot_len(class) as u64 <= max_slot())
 }
 
-/// Returns the length of a class's slots in bytes, whole pages.
+/// Returns the length of a class's slots in bytes, a multiple of the page size.
 fn slot_len(class: usize) -> usize {
     rustix::param::page_size() << class
 }
 
-/// Returns the length of the largest slots, bytes.
+/// Returns the maximum length of a slot in bytes.
 fn max_slot() -> u64 {
     SMALL_MEMORY.max(rustix::param::page_size() as u64)
 }

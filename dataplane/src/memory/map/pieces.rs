@@ -1,17 +1,18 @@
-//! Bounded kernel calls on a mapping. Each call that populates or unmaps pages holds the process's `mmap_lock`, for
-//! which malloc, mmap and thread creation of all other threads wait. Between two pieces the lock is free.
+//! Divides kernel calls on a mapping into bounded pieces. Each call that populates or unmaps pages holds the process's
+//! `mmap_lock`. Meanwhile malloc, mmap and thread creation in all other threads wait. Between two pieces the lock is
+//! free.
 
 use std::ops::Range;
 
-/// Maximum number of bytes of one call, a multiple of the hugepage size. Zeroing them takes some milliseconds.
+/// Maximum number of bytes of one call, a multiple of the hugepage size. Zeroing that many takes some milliseconds.
 pub(in crate::memory) const PIECE: usize = 16 << 20;
 
-/// Returns the pieces of `len` bytes, in ascending order.
+/// Divides `len` bytes into ranges of at most [`PIECE`] bytes, in ascending order.
 pub(super) fn pieces(len: usize) -> impl DoubleEndedIterator<Item = Range<usize>> {
     (0..len.div_ceil(PIECE)).map(move |n| n * PIECE..len.min((n + 1) * PIECE))
 }
 
-/// Records a kernel call on this many bytes, in tests only.
+/// Does nothing. In tests, the function of this name records the call and its number of bytes.
 #[cfg(not(test))]
 pub(super) fn called(_: KernelCall, _: usize) {}
 
@@ -40,7 +41,7 @@ mod counted {
         CALLS.with_borrow_mut(|calls| calls.push((call, len)));
     }
 
-    /// Returns the kernel calls of this thread since the previous query, with their bytes.
+    /// Returns and forgets the recorded kernel calls of this thread, each with its number of bytes.
     pub(in crate::memory) fn take_calls() -> Vec<(KernelCall, usize)> {
         CALLS.take()
     }

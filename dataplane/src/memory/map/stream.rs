@@ -1,10 +1,10 @@
 //! Copies with non-temporal stores, which fill memory without reading it into a cache first.
 //!
-//! On a store miss, the CPU first reads the line. If the placed bytes do not stay in a cache anyway, that read is
-//! wasted and delays the stores.
+//! An ordinary store that misses the cache first reads the line. If the placed bytes do not stay in a cache anyway,
+//! that read is wasted and delays the stores.
 //!
 //! Copied bytes are visible to other cores before any later store of this core, and the last byte after all others.
-//! Programs that poll the last byte must not rely on more than a memcpy guarantees; this copy guarantees at least that.
+//! Programs that poll the last byte must not rely on this order, because shorter pieces are copied by memcpy.
 
 use std::ptr;
 
@@ -21,16 +21,17 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     // The last byte is written by an ordinary store after the fence.
     let whole = len.saturating_sub(first + 1) / LINE * LINE;
     let end = first + whole;
-    // SAFETY: `first <= len`.
+    // SAFETY: `first <= len`, and the caller permits `len` bytes on both sides.
     unsafe { ptr::copy_nonoverlapping(from, to, first) };
-    // SAFETY: `first + whole <= len`; `to + first` is line-aligned unless `whole` is 0.
+    // SAFETY: `first + whole <= len`, and `whole` is a multiple of a line. `to + first` is line-aligned unless `whole`
+    // is 0.
     unsafe { lines(from.wrapping_add(first), to.wrapping_add(first), whole) };
     fence();
     // SAFETY: `end <= len`.
     unsafe { ptr::copy_nonoverlapping(from.add(end), to.add(end), len - end) };
 }
 
-/// Copies the concatenated `pieces`. A line shared by two pieces is assembled first and stored once.
+/// Copies the concatenated `pieces` to `to`. A line shared by two pieces is assembled first and stored once.
 ///
 /// # Panics
 /// If the pieces have more than `room` bytes in total.
@@ -47,15 +48,15 @@ pub(super) unsafe fn copy_pieces<'a>(
         assert!(piece.len() <= room, "pieces go on outside a region");
         room -= piece.len();
         let mut rest = piece;
-        // Less than a line only before the first aligned line.
+        // Bytes up to the next line boundary. Less than a line only before the first boundary is reached.
         let line = LINE - to.addr() % LINE;
         if partial.len > 0 || line < LINE {
             rest = partial.fill(rest, line);
             if rest.is_empty() {
                 continue;
             }
-            // SAFETY: the held bytes are the caller's next ones and fit into `room`. A whole line of them is
-            // line-aligned.
+            // SAFETY: `partial` holds the next `line` bytes for `to`, and they were deducted from `room`. If they are a
+            // whole line, `to` is line-aligned.
             unsafe {
                 match line {
                     LINE => lines(partial.line().as_ptr(), to, LINE),
@@ -65,9 +66,10 @@ pub(super) unsafe fn copy_pieces<'a>(
             }
             partial.len = 0;
         }
-        // The last line is held: for the ordinary stores at the end, or because the next piece may share it.
+        // The last line is held back: the next piece may share it, and the last one of all is copied by ordinary
+        // stores.
         let whole = rest.len().saturating_sub(1) / LINE * LINE;
-        // SAFETY: these are the caller's next bytes, and `to` is line-aligned.
+        // SAFETY: `whole` bytes are left in the piece and were deducted from `room`. `to` is line-aligned.
         unsafe {
             lines(rest.as_ptr(), to, whole);
             to = to.add(whole);
@@ -75,12 +77,12 @@ pub(super) unsafe fn copy_pieces<'a>(
         partial.hold_end(piece, rest.len() - whole);
     }
     fence();
-    // SAFETY: these are the last of the caller's bytes.
+    // SAFETY: `partial.len` held bytes are left, and they were deducted from `room`.
     unsafe { ptr::copy_nonoverlapping(partial.line().as_ptr(), to, partial.len) };
 }
 
-/// The first bytes of an incomplete line. The buffer has room for one line before and after it, so that nearly
-/// all bytes can be copied in units of a whole line.
+/// The first bytes of an incomplete line, in the middle third of a buffer of three lines. The outer thirds allow
+/// copies of a whole line that begins before or ends after the middle one.
 struct PartialLine {
     bytes: [u8; 3 * LINE],
     /// Bytes held, at most a line.
@@ -94,7 +96,7 @@ impl PartialLine {
         &self.bytes[LINE..2 * LINE]
     }
 
-    /// Holds the last `len` bytes of `piece`, at most a line. Requires that no bytes are held.
+    /// Copies the last `len` bytes of `piece`, at most a line, into the line. Requires that no bytes are held.
     #[inline]
     fn hold_end(&mut self, piece: &[u8], len: usize) {
         self.len = len;
@@ -104,7 +106,7 @@ impl PartialLine {
         }
     }
 
-    /// Takes the first bytes of `piece` until `line` bytes are held. Returns the rest.
+    /// Appends the first bytes of `piece` until `line` bytes are held. Returns the rest of `piece`.
     #[inline]
     fn fill<'a>(&mut self, piece: &'a [u8], line: usize) -> &'a [u8] {
         let at = LINE + self.len;
@@ -143,16 +145,16 @@ unsafe fn lines(from: *const u8, to: *mut u8, len: usize) {
 /// Copies whole lines by ordinary stores.
 ///
 /// # Safety
-/// As the x86-64 variant.
+/// `len` bytes can be read at `from` and written at `to`, and they do not overlap.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn lines(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees that `len` bytes can be read and written and do not overlap.
     unsafe { ptr::copy_nonoverlapping(from, to, len) };
 }
 
 fn fence() {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 CPU has the instruction.
+    // SAFETY: `sfence` is part of SSE, which every x86-64 CPU has.
     unsafe {
         std::arch::x86_64::_mm_sfence();
     }
@@ -165,7 +167,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Copied pieces of any length equal a single copy, and no byte outside of them is written.
+        /// Copying pieces of any lengths gives the same bytes as a single copy, and no byte outside is written.
         #[test]
         fn streamed_pieces_equal_single_copy(
             at in 0usize..130,
@@ -178,7 +180,7 @@ mod tests {
             // Both copies begin at the same offset within a line.
             let begin = |room: &[u8]| room.as_ptr().align_offset(LINE) + at;
             let (to_one, to_many) = (begin(&one), begin(&many));
-            // SAFETY: both buffers have free space for the bytes and for the offset in front of them.
+            // SAFETY: both buffers have 300 bytes more than `bytes`; the offset in front is below 194.
             unsafe {
                 copy(bytes.as_ptr(), one.as_mut_ptr().add(to_one), bytes.len());
                 copy_pieces(many.as_mut_ptr().add(to_many), bytes.len(), pieces.into_iter());

@@ -1,5 +1,5 @@
-//! The two ends of a ring in ordinary memory, on two threads. Miri, which does not support memory files, runs this test
-//! instead of those in `ring.rs`.
+//! Tests the two ends of a ring on two threads, in ordinary memory. Miri does not support memory files, so it runs this
+//! test instead of those in `ring.rs`.
 
 use std::sync::atomic::AtomicU64;
 

@@ -1,6 +1,6 @@
 //! Model of the completion ring. loom tries the interleavings of its two ends and the values that the memory model
 //! permits a load to return. The production functions run on loom's atomics. Three records wrap a ring of two slots
-//! once. Modelled are two fields of a record, and a counter that stands for the region's bytes.
+//! once. The model has two fields of a record, and a counter in place of the region's bytes.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -70,7 +70,7 @@ impl WordAccess for Ring {
     }
 }
 
-/// The consumer, which asserts that each record is intact and its bytes visible.
+/// A consumer that asserts that each record is intact and that its bytes in the region are visible.
 #[derive(Default)]
 struct Reader {
     next: u64,
@@ -128,7 +128,7 @@ fn check(weakening: Weakening) {
 #[test]
 fn modelled_record_is_visible_and_intact_or_lost() {
     check(Weakening::Unchanged);
-    // Release order of the head alone, or of the sequence word alone, suffices for a reader that loads both.
+    // The order of the sequence word suffices: stores or loads of the head may be relaxed.
     check(Weakening::Stores(Some(HEAD_AT)));
     check(Weakening::Loads(Some(HEAD_AT)));
 }

@@ -1,6 +1,6 @@
-//! Number of mappings: small memory shares them, and the bound refuses before anything is mapped.
+//! Number of mappings: small memory shares them, and memory beyond the bound is refused before anything is mapped.
 //!
-//! Slabs must be locked. A test whose limit of locked memory leaves no room for that ends early.
+//! Slabs are locked. Where RLIMIT_MEMLOCK leaves no room for the largest slab, tests that need one return early.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ fn prepare(maps: &Maps, backing: Backing, len: u64, lock: bool) -> Result<Memory
     Memory::prepare(&MemoryConfig { lock, ..config(backing, len) }, maps, &mut |_| true)
 }
 
-/// Returns locked private memory, and its first byte's address.
+/// Returns locked private memory of `len` bytes, and the address of its first byte.
 fn small(maps: &Maps, len: u64) -> (Memory, usize) {
     let memory = prepare(maps, Backing::Anonymous, len, true).unwrap();
     let address = memory.0.mapping.address();
@@ -27,7 +27,7 @@ fn shares() -> bool {
     slab.lock(&mut Vec::new()) && rustix::param::page_size() == PAGE
 }
 
-/// Returns true if the page at `address` is present, as in /proc/self/pagemap.
+/// Returns true if the page at `address` is present according to /proc/self/pagemap.
 fn is_present(address: usize) -> bool {
     let mut entry = [0; 8];
     let file = std::fs::File::open("/proc/self/pagemap").unwrap();
@@ -137,7 +137,7 @@ fn freed_slot_has_no_pages_and_next_memory_is_zero() {
     assert!(!is_present(address) && !is_present(address + PAGE));
     let (second, again) = small(&maps, 5000);
     assert_eq!((again, read_all(&second)), (address, vec![0; 5000]));
-    // As on kernels that do not free locked pages.
+    // Kernels before Linux 5.18 do not free locked pages; there the bytes are zeroed.
     second.write(0, &[7; 5000]);
     second.0.mapping.zero();
     assert_eq!(read_all(&second), vec![0; 5000]);
@@ -154,7 +154,7 @@ fn small_staged_memory_starts_with_file_content() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// The bounds are those of the memory, not of its slab.
+/// Bounds are checked against the memory's own length, not that of its slot or slab.
 #[test]
 #[should_panic(expected = "copy of 1 bytes at 100 outside a region of 100 bytes")]
 fn write_behind_small_memory_panics() {
@@ -175,7 +175,7 @@ fn charge_of_small_memory_is_dropped_with_last_handle() {
 }
 
 proptest! {
-    /// Any order of additions and removals: no byte belongs to two memories, and each begins with zeros.
+    /// In any order of allocations and frees, no byte belongs to two memories, and each new memory is zero.
     #[test]
     fn live_memory_never_overlaps(steps in prop::collection::vec((1u64..20_000, any::<prop::sample::Index>(), any::<bool>()), 1..150)) {
         let maps = Maps::default();
@@ -201,7 +201,7 @@ proptest! {
     }
 }
 
-/// Workers drop last handles while other threads add memory.
+/// Several threads allocate and free slots concurrently, as workers and the loader of regions do.
 #[test]
 fn slots_are_taken_and_freed_by_several_threads() {
     let maps = Maps::default();

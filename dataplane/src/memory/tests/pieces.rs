@@ -1,4 +1,4 @@
-//! Kernel calls that make and free memory, as recorded on this thread.
+//! Kernel calls that populate, lock and unmap memory, as recorded on the test's thread.
 
 use std::sync::mpsc::{Sender, channel};
 
@@ -17,7 +17,7 @@ impl Drop for Charge {
     }
 }
 
-/// A file of more than one piece, removed on drop.
+/// A file of [`PIECE`] + 1 bytes, removed on drop.
 struct Content(PathBuf);
 
 impl Content {
@@ -66,7 +66,7 @@ fn every_backing_is_mapped_and_unmapped_in_pieces() {
             bytes_of_calls(&freed, KernelCall::Unmap) >= LEN as usize,
             "{backing:?}: {freed:?}"
         );
-        // A lock of present pages would visit them all in one call.
+        // Pages are locked before they are populated: a lock of present pages would visit them all in one call.
         if backing != Backing::Huge {
             assert_eq!(made[0], (KernelCall::Lock, LEN as usize), "{backing:?}");
         }

@@ -1,5 +1,5 @@
-//! Classification of frames: VLANs, options and extension headers, malformed headers, and agreement of fast and slow
-//! path.
+//! Tests the classification of frames: VLANs, options and extension headers, malformed headers, and agreement of fast
+//! and slow path.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn our_interfaces() -> [Interface; 2] {
     [interface(None, US, 1), interface(Some(9), US, 1)]
 }
 
-/// Returns a frame from the peer with this payload behind the IP header.
+/// Returns a frame from the peer with `payload` after the IP header.
 fn frame(vlan: Option<u16>, v6: bool, protocol: IpProtocol, payload: &[u8]) -> Vec<u8> {
     let peer = interface(vlan, PEER, 2);
     let (source, destination) = if v6 {
@@ -36,7 +36,7 @@ fn frame(vlan: Option<u16>, v6: bool, protocol: IpProtocol, payload: &[u8]) -> V
     out
 }
 
-/// A segment with ports 7 and 8, otherwise zero, with a wrong checksum.
+/// A TCP segment from port 7 to port 8 without payload. Its checksum is wrong.
 const SEGMENT: [u8; 20] = [0, 7, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0, 0, 0, 0, 0, 0, 0];
 
 fn drop_reason(frame: &[u8]) -> DropReason {
@@ -69,7 +69,7 @@ fn ethernet_padding_is_cut_off() {
     assert_eq!(segment_range(&f), 34..54);
 }
 
-/// Returns the frame with these options in its IPv4 header, a multiple of four bytes.
+/// Returns the frame with `options` added to its IPv4 header. Their length is a multiple of four bytes.
 fn with_options(mut frame: Vec<u8>, options: &[u8]) -> Vec<u8> {
     frame.splice(34..34, options.iter().copied());
     frame[14] += options.len() as u8 / 4;
@@ -83,7 +83,7 @@ fn with_options(mut frame: Vec<u8>, options: &[u8]) -> Vec<u8> {
 #[test]
 fn ipv4_options_are_skipped_and_covered_by_the_checksum() {
     let plain = || frame(None, false, IpProtocol::Tcp, &SEGMENT);
-    // Full record route, router alert, a security option, an unknown option.
+    // A full record route, a router alert, a security option, and an unknown option.
     for options in [[7, 3, 4, 0], [148, 4, 0, 0], [130, 3, 1, 1], [222, 2, 0, 9]] {
         let mut f = with_options(plain(), &options);
         assert_eq!(segment_range(&f), 38..58, "{options:?}");
@@ -93,7 +93,8 @@ fn ipv4_options_are_skipped_and_covered_by_the_checksum() {
     assert_eq!(segment_range(&with_options(plain(), &[1; 40])), 74..94);
 }
 
-// RFC 1122 §3.2.1.8 (c), RFC 7126 §4.3, §4.4: dropped for every protocol, also in fragments, completed or not.
+// RFC 1122 §3.2.1.8 (c), RFC 7126 §4.3, §4.4: packets with a source route, completed or not, are dropped for every
+// protocol, also in fragments.
 #[test]
 fn source_routes_and_malformed_options_are_dropped() {
     let loose = [131, 7, 4, 10, 0, 0, 3, 0];
@@ -138,7 +139,7 @@ fn source_routes_and_malformed_options_are_dropped() {
     }
 }
 
-// RFC 4301 §5.2: packets that are dropped in any case are not matched against policies.
+// RFC 4301 §5.2: packets that are dropped in any case are not matched against IPsec policies.
 #[test]
 fn source_routed_packets_do_not_reach_policies() {
     let mut us = our_interfaces();
@@ -181,7 +182,7 @@ fn malformed_headers_have_distinct_drop_reasons() {
     assert_eq!(demux(&good, 0, L4Check::Unknown, &our_interfaces()), Err(DropReason::L4Checksum));
 }
 
-/// Returns an IPv6 frame with a TCP segment behind these extension headers.
+/// Returns an IPv6 frame with a TCP segment after the extension headers `headers`, of which the first has type `first`.
 fn extended(first: u8, headers: &[u8]) -> Vec<u8> {
     let payload = [headers, &SEGMENT].concat();
     frame(None, true, IpProtocol::from(first), &payload)
@@ -193,13 +194,13 @@ fn extension_headers_are_followed_within_a_bound() {
     let header = |next: u8, content: [u8; 6]| [[next, 0].as_slice(), &content].concat();
     assert_eq!(segment_range(&extended(0, &header(6, PAD6))), 62..82);
     assert_eq!(segment_range(&extended(60, &header(6, PAD6))), 62..82);
-    // RFC 8200 §4.2: unknown option 0x3e may be skipped, 0x7e and 0xbe may not.
+    // RFC 8200 §4.2: the unknown option 0x3e may be skipped, 0x7e, 0xbe and 0xfe may not.
     assert_eq!(segment_range(&extended(60, &header(6, [0x3e, 4, 0, 0, 0, 0]))), 62..82);
     for kind in [0x7e, 0xbe, 0xfe] {
         let f = extended(60, &header(6, [kind, 4, 0, 0, 0, 0]));
         assert_eq!(drop_reason(&f), DropReason::ExtensionHeader);
     }
-    // Routing headers without segments left (§4.4), and with segments left.
+    // RFC 8200 §4.4: a routing header without segments left is skipped, one with segments left is refused.
     assert_eq!(segment_range(&extended(43, &header(6, [0; 6]))), 62..82);
     assert_eq!(
         drop_reason(&extended(43, &header(6, [0, 1, 0, 0, 0, 0]))),
@@ -207,7 +208,7 @@ fn extension_headers_are_followed_within_a_bound() {
     );
     // RFC 6946: an atomic fragment is not treated as a fragment.
     assert_eq!(segment_range(&extended(44, &[6, 0x77, 0, 0, 1, 2, 3, 4])), 62..82);
-    // Other fragments of TCP are reassembled.
+    // Other fragments of TCP are returned for reassembly, those of ICMPv6 (58) are not.
     let packet =
         demux(&extended(44, &[6, 0, 0, 9, 1, 2, 3, 4]), 0, L4Check::Unknown, &our_interfaces());
     let Kind::Fragment(fragment) = packet.unwrap().kind else { panic!("a fragment") };
@@ -246,7 +247,7 @@ fn plain_segment_takes_fast_path() {
 }
 
 proptest! {
-    // Fast and slow path give the same result for any changed bytes.
+    // If the fast path accepts a frame with any changed bytes, the slow path returns the same packet.
     #[test]
     fn fast_and_slow_path_classify_alike(changes in prop::collection::vec((0usize..54, any::<u8>()), 0..4), cut in 0usize..8, right: bool) {
         let mut frame = frame(None, false, IpProtocol::Tcp, &SEGMENT);

@@ -1,4 +1,4 @@
-//! The states of a neighbour, unsolicited announcements, and eviction under floods.
+//! Tests the states of a neighbour, unsolicited announcements, and eviction under floods.
 
 use super::*;
 
@@ -60,7 +60,7 @@ fn resolution_fails_after_three_solicitations() {
 
 #[test]
 fn used_entry_passes_all_states_until_confirmed() {
-    // RFC 4861 §7.3.3
+    // RFC 4861 §7.3.3: reachable, stale, delay, probe, and reachable again after an answer.
     let mut cache = resolved();
     assert_eq!(state(&cache, 1), "reachable");
     assert_eq!(poll_all(&mut cache, secs(30)), []);
@@ -90,7 +90,7 @@ fn silent_neighbour_is_probed_then_resolved_again() {
 
 #[test]
 fn stream_progress_confirms_neighbour_without_probe() {
-    // RFC 4861 §7.3.1
+    // RFC 4861 §7.3.1: confirmation by a stream ends the delay without a probe.
     let mut cache = resolved();
     poll_all(&mut cache, secs(30));
     cache.resolve(ip(1), secs(31));
@@ -109,7 +109,7 @@ fn unsolicited_announcement_does_not_change_cache() {
         let mut cache = resolved();
         claim(&mut cache, 1, B, kind, secs(1));
         assert_eq!(cache.get(ip(1)), Some(A), "{kind:?}");
-        // The announcement causes a probe of the old address, whose host answers and keeps the entry.
+        // The announcement causes a probe of the known address. Its host answers, so the entry stays.
         assert_eq!(poll_all(&mut cache, secs(1)), [Action::Solicit(ip(1), Some(A))]);
         claim(&mut cache, 1, A, ANSWER, secs(1));
         assert_eq!(state(&cache, 1), "reachable");
@@ -134,7 +134,7 @@ fn foreign_answer_does_not_replace_probed_address() {
         assert_eq!(claim(&mut cache, 1, B, answer, secs(1)), ClaimOutcome::Ignored);
     }
     assert_eq!(cache.get(ip(1)), Some(A));
-    // After three seconds without an answer, the solicitation is broadcast and another host may answer.
+    // After three probes without an answer, the solicitation is broadcast, and another host may answer.
     for s in 2..=4 {
         poll_all(&mut cache, secs(s));
     }
@@ -168,7 +168,7 @@ fn solicitation_flood_evicts_only_oldest_idle_entries() {
     for n in 0..10_000 {
         assert_eq!(claim(&mut cache, n, B, ClaimKind::Solicitation, secs(1)), ClaimOutcome::Noted);
     }
-    // Unsolicited entries have at most half of the capacity.
+    // Unsolicited entries take at most half of the capacity of 64.
     assert_eq!(cache.len(), 33);
     assert_eq!(cache.get(ip(0xffff)), Some(A));
     assert_eq!(cache.get(ip(9_999)), Some(B));
@@ -177,7 +177,7 @@ fn solicitation_flood_evicts_only_oldest_idle_entries() {
 #[test]
 fn unsolicited_entries_never_evict_contacted_neighbour() {
     let mut cache = cache(64);
-    // 64 neighbours whose last traffic was long ago.
+    // All entries are stale neighbours to which packets were sent long ago.
     for n in 0..64 {
         cache.resolve(ip(n), secs(0));
         claim(&mut cache, n, A, ANSWER, secs(0));

@@ -1,6 +1,6 @@
-//! Reports the solicited-node multicast groups that neighbour discovery needs to the link's routers, so that switches
-//! with MLD snooping forward them. Uses version 2 (RFC 3810), or version 1 (RFC 2710) while a querier supports only
-//! that (RFC 3810 §8.2.1).
+//! Multicast Listener Discovery (MLD): reports the solicited-node groups that neighbour discovery needs to the link's
+//! routers. Switches with MLD snooping then forward packets to these groups. The reports use version 2 (RFC 3810), or
+//! version 1 (RFC 2710) while a querier supports only version 1 (RFC 3810 §8.2.1).
 //!
 //! ```text
 //!                 query of 24 bytes
@@ -9,11 +9,11 @@
 //!         +---- time-out since the last ----+-------+
 //! ```
 //!
-//! Does not send Done, nor its equivalent of version 2: the groups belong to configured addresses, which the interface
-//! has as long as the worker runs. A version 1 report by another host does not suppress ours, because a switch with MLD
-//! snooping would not learn our port.
+//! Neither Done (version 1) nor its equivalent of version 2 is sent: the groups belong to configured addresses, which
+//! the interface has as long as the worker runs. A version 1 report by another host does not suppress ours, because a
+//! switch with MLD snooping would not learn our port.
 //!
-//! Timers: one per interface in version 2, one per group in version 1. The router alert of a query is not verified.
+//! Version 2 has one timer per interface, version 1 one per group. The router alert of a query is not verified.
 
 use core::time::Duration;
 use std::net::{IpAddr, Ipv6Addr};
@@ -30,38 +30,40 @@ use crate::net::path::IpHeader;
 use crate::net::protocol::ICMPV6;
 use crate::net::{Outbox, path};
 
-/// Number of unsolicited reports, and of missed queries after which a querier expires (RFC 3810 §9.1: Robustness
-/// Variable).
+/// Number of unsolicited reports, and number of query intervals without a version 1 query after which version 1 mode
+/// ends (RFC 3810 §9.1: Robustness Variable).
 const ROBUSTNESS: u8 = 2;
-/// Assumed interval of queries if the querier does not state one (RFC 3810 §9.2: Query Interval).
+/// Assumed interval between queries; those of version 1 do not state one (RFC 3810 §9.2: Query Interval).
 const QUERY_INTERVAL: Duration = Duration::from_secs(125);
-/// Upper bound of the delay of an answer, even if the querier allows more.
+/// Maximum delay of an answer, even if the querier allows more.
 const MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// All routers that speak MLDv2 (RFC 3810 §5.2.14).
+/// The group of all MLDv2-capable routers, the destination of reports (RFC 3810 §5.2.14).
 const MLDV2_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
-/// Types of ICMPv6 (RFC 3810 §5, §5.2; RFC 2710 §3.1).
+/// ICMPv6 types of a query, a version 2 report and a version 1 report (RFC 3810 §5, §5.2; RFC 2710 §3.1).
 const QUERY: u8 = 130;
 const REPORT: u8 = 143;
 const REPORT_V1: u8 = 131;
 /// Bytes of a version 1 query or report, and minimum bytes of a version 2 query (RFC 3810 §8.1).
 const V1_LEN: usize = 24;
 const QUERY_LEN: usize = 28;
-/// Offsets of the maximum response delay, in milliseconds, and of the group.
+/// Offsets in a message of the maximum response delay (milliseconds) and of the group.
 const DELAY: usize = 4;
 const GROUP: usize = 8;
-/// Record types of a report (RFC 3810 §5.2.12): the state EXCLUDE with no source, and a change to it.
+/// Record types of a version 2 report (RFC 3810 §5.2.12): filter mode EXCLUDE, and a change to that mode. Without a
+/// source list, both mean membership.
 const MODE_IS_EXCLUDE: u8 = 2;
 const CHANGE_TO_EXCLUDE: u8 = 4;
-/// IPv6's hop-by-hop header with a router alert for MLD (RFC 2711), padded to eight bytes; the next header is ICMPv6.
+/// A hop-by-hop options header with a router alert for MLD (RFC 2711), padded to eight bytes. Its next header is
+/// ICMPv6.
 const ROUTER_ALERT: [u8; 8] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];
 
 /// State of the reports on one link.
 #[derive(Debug, Default)]
 pub(super) struct MldState {
-    /// Unsolicited reports still to be sent.
+    /// Number of unsolicited reports still to be sent.
     unsolicited_left: u8,
-    /// End of version 1 mode (RFC 3810 §8.2.1: Older Version Querier Present timer).
+    /// End of version 1 mode (RFC 3810 §8.2.1: Older Version Querier Present timer); none in version 2 mode.
     v1_until: MaybeInstant,
     /// Version 2: due time of the report of all groups.
     report_due: MaybeInstant,
@@ -70,19 +72,19 @@ pub(super) struct MldState {
 }
 
 impl MldState {
-    /// Starts to report the groups, when the interface comes up on its link.
+    /// Requests the unsolicited reports, which [`announce`](Self::announce) sends. Called when the interface comes up.
     pub(super) fn start(&mut self, now: Instant) {
         self.expire(now);
         self.unsolicited_left = ROBUSTNESS;
     }
 
-    /// Returns the due time of the next [`poll`](Self::poll).
+    /// Returns the due time of the next [`poll`](Self::poll); `None` if no answer is pending.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let answers = self.group_reports_due.iter().map(|(_, at)| *at);
         answers.chain(self.report_due.get()).min()
     }
 
-    /// Sends the reports that are due.
+    /// Sends the answers to queries that are due.
     pub(super) fn poll(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
         self.expire(now);
         self.group_reports_due.retain(|&(group, at)| {
@@ -110,10 +112,11 @@ impl MldState {
         }
     }
 
-    /// Schedules the answer to a query at a random time within the query's delay.
+    /// Schedules the answer to a query at a random time within the query's maximum delay. A version 1 query starts or
+    /// prolongs version 1 mode.
     ///
     /// # Errors
-    /// The query is for a group that the interface has not joined.
+    /// [`DropReason::IcmpIgnored`]: the query is for a group that the interface has not joined.
     pub(super) fn handle_query(
         &mut self,
         interface: &Interface,
@@ -140,7 +143,7 @@ impl MldState {
         for group in queried {
             let at = now + jitter.random_below(max_delay);
             match self.group_reports_due.iter_mut().find(|(waits, _)| *waits == group) {
-                // RFC 2710 §4: a pending report is rescheduled only if it is due later than the query allows.
+                // RFC 2710 §4: a pending report is rescheduled only if it is due after the query's maximum delay.
                 Some((_, before)) if *before > now + max_delay => *before = at,
                 Some(_) => {}
                 None => self.group_reports_due.push((group, at)),
@@ -149,7 +152,8 @@ impl MldState {
         Ok(())
     }
 
-    /// Enters version 1 mode until `until` (RFC 3810 §8.2.1, §9.12). Pending version 2 reports are discarded.
+    /// Enters or prolongs version 1 mode, until `until` (RFC 3810 §8.2.1, §9.12). On entry, pending version 2 reports
+    /// are discarded.
     fn enter_v1(&mut self, until: Instant) {
         if self.v1_until.get().is_none() {
             (self.report_due, self.unsolicited_left) = (MaybeInstant::NONE, 0);
@@ -157,7 +161,7 @@ impl MldState {
         self.v1_until = Some(until).into();
     }
 
-    /// Returns to version 2 when version 1 mode expires. Pending version 1 reports are discarded.
+    /// Returns to version 2 mode if version 1 mode has expired. Pending version 1 reports are discarded.
     fn expire(&mut self, now: Instant) {
         if self.v1_until.get().is_some_and(|until| until <= now) {
             self.v1_until = MaybeInstant::NONE;
@@ -172,14 +176,17 @@ impl MldState {
 pub(super) struct Query {
     /// True for version 1.
     is_v1: bool,
-    /// Longest delay of the answer.
+    /// Maximum response delay.
     delay: Duration,
-    /// The queried group; unspecified for all.
+    /// The queried group; the unspecified address for all groups.
     group: Ipv6Addr,
 }
 
 impl Query {
-    /// Parses a query and checks its source and hop limit (RFC 3810 §6.2, §8.1).
+    /// Parses a query and checks its length, source and hop limit (RFC 3810 §6.2, §8.1).
+    ///
+    /// # Errors
+    /// [`DropReason::IcmpIgnored`].
     pub(super) fn read(received: &ReceivedIcmpv6<'_>) -> Result<Query, DropReason> {
         let ReceivedIcmpv6 { source, hop_limit, message, .. } = *received;
         let older = message.len() == V1_LEN;
@@ -189,8 +196,8 @@ impl Query {
         }
         let mut group = [0; 16];
         group.copy_from_slice(&message[GROUP..V1_LEN]);
-        // From 32.768 s on, version 2 encodes an exponent. Interpreted as a plain number, it is still longer than
-        // [`MAX_DELAY`].
+        // From 32.768 s on, version 2 encodes the delay with an exponent. Interpreted as a plain number, such a value
+        // is still longer than [`MAX_DELAY`].
         let delay = u16::from_be_bytes([message[DELAY], message[DELAY + 1]]);
         Ok(Query { is_v1: older, delay: Duration::from_millis(delay.into()), group: group.into() })
     }
@@ -201,7 +208,8 @@ pub fn is_query(message: &[u8]) -> bool {
     message.first() == Some(&QUERY)
 }
 
-/// Returns the groups to report. All-nodes is never reported (RFC 3810 §6).
+/// Returns the groups to report: the solicited-node groups, without duplicates. The all-nodes group is never reported
+/// (RFC 3810 §6).
 fn groups(interface: &Interface) -> Vec<Ipv6Addr> {
     let mut groups: Vec<Ipv6Addr> = addresses(interface).map(solicited_node).collect();
     groups.sort_unstable();
@@ -218,7 +226,7 @@ fn addresses(interface: &Interface) -> impl Iterator<Item = Ipv6Addr> + '_ {
 
 /// Sends a version 2 report of all groups, with record type `record` (RFC 3810 §5.2).
 fn send_report(interface: &Interface, record: u8, out: &mut Outbox) {
-    // 60 groups fit into the smallest IPv6 MTU.
+    // A report of 60 groups fits into the minimum IPv6 MTU of 1280 bytes.
     for groups in groups(interface).chunks(60) {
         let mut message = vec![REPORT, 0, 0, 0, 0, 0];
         message.extend_from_slice(&(groups.len() as u16).to_be_bytes());
@@ -230,7 +238,7 @@ fn send_report(interface: &Interface, record: u8, out: &mut Outbox) {
     }
 }
 
-/// Sends a version 1 report of a group to the group (RFC 2710 §3, §4).
+/// Sends a version 1 report of `group`, addressed to the group itself (RFC 2710 §3, §4).
 fn send_report_v1(interface: &Interface, group: Ipv6Addr, out: &mut Outbox) {
     let mut message = vec![0; V1_LEN];
     message[0] = REPORT_V1;
@@ -238,8 +246,8 @@ fn send_report_v1(interface: &Interface, group: Ipv6Addr, out: &mut Outbox) {
     send(interface, group, message, out);
 }
 
-/// Sends an MLD message whose checksum field is zero: from a link-local address, with hop limit 1 and a router
-/// alert (RFC 3810 §5).
+/// Fills in the checksum of an MLD message, whose field is zero, and sends the message from a link-local address with
+/// hop limit 1 and a router alert (RFC 3810 §5).
 fn send(interface: &Interface, destination: Ipv6Addr, mut message: Vec<u8>, out: &mut Outbox) {
     let Some(source) = addresses(interface).find(Ipv6Addr::is_unicast_link_local) else { return };
     let (to, len) = (group_mac(destination), ROUTER_ALERT.len() + message.len());

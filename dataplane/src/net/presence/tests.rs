@@ -1,4 +1,4 @@
-//! Hosts on a link that appear, meet another host with their address, and receive group queries.
+//! Tests of hosts that start on a link, and that meet another host with the same address.
 
 mod mld;
 
@@ -34,7 +34,7 @@ impl Host {
         Host { stack, out: Outbox::default(), now: START }
     }
 
-    /// Returns the frames that are due until `end`, with their times.
+    /// Advances time to `end`. Returns the frames sent until then, each with its time since [`START`].
     fn run_until(&mut self, end: Instant) -> Vec<(Duration, Vec<u8>)> {
         let mut all = Vec::new();
         while let Some(at) = self.stack.poll_timeout().filter(|at| *at <= end) {
@@ -61,7 +61,7 @@ impl Host {
 const OWN_MAC: Mac = [2, 0, 0, 0, 0, 1];
 const OTHER_MAC: Mac = [2, 0, 0, 0, 0, 9];
 
-/// Kind of a frame, for comparison.
+/// Kind of a sent frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ObservedFrame {
     Probe(IpAddr),
@@ -113,7 +113,7 @@ fn addresses() -> [IpAddr; 3] {
     [V4.parse().unwrap(), V6.parse().unwrap(), link_local(OWN_MAC).into()]
 }
 
-/// Returns the times of frames of one kind.
+/// Returns the distinct times of the frames for which `which` returns true.
 fn times(frames: &[(Duration, Vec<u8>)], which: impl Fn(ObservedFrame) -> bool) -> Vec<Duration> {
     let mut times: Vec<_> =
         frames.iter().filter(|(_, frame)| which(classify(frame))).map(|(at, _)| *at).collect();
@@ -121,7 +121,7 @@ fn times(frames: &[(Duration, Vec<u8>)], which: impl Fn(ObservedFrame) -> bool) 
     times
 }
 
-// RFC 5227 §1.1, §2.3, RFC 4861 §7.2.6, RFC 3810 §9.1
+// RFC 5227 §1.1, §2.3, RFC 4861 §7.2.6, RFC 3810 §9.1: number and intervals of probes, announcements and reports.
 #[test]
 fn addresses_are_probed_three_times_and_announced_two_seconds_apart() {
     let mut host = Host::new(OWN_MAC);
@@ -148,8 +148,8 @@ fn addresses_are_probed_three_times_and_announced_two_seconds_apart() {
     assert_ne!(last(&other), last(&frames), "hosts that start at once do not go on at once");
 }
 
-/// A neighbour that missed the start, because the link was down, receives the announcement when the link comes up. A
-/// flapping link causes at most one round per second.
+/// Announcements sent while the link is down are lost, so they are repeated when the link comes up. A flapping link
+/// causes at most one round per second.
 #[test]
 fn link_that_comes_up_announces_its_addresses_again_and_is_bounded() {
     let mut host = Host::new(OWN_MAC);
@@ -173,7 +173,7 @@ fn link_that_comes_up_announces_its_addresses_again_and_is_bounded() {
     assert!((1..=11).contains(&rounds), "{rounds} rounds in ten seconds of flapping");
 }
 
-// RFC 5227 §2.4, RFC 4862 §5.4.4: the other host answers the probes.
+// RFC 5227 §2.4, RFC 4862 §5.4.4: the other host's answer to a probe reveals the conflict.
 #[test]
 fn address_conflict_is_detected_by_either_host() {
     for address in [V4, V6] {
@@ -187,19 +187,19 @@ fn address_conflict_is_detected_by_either_host() {
         let answers = twin.take();
         let [answer] = &answers[..] else { panic!("{}", answers.len()) };
         assert_eq!(host.input(answer), Ok(Notice::Conflict(0, address, OTHER_MAC, true)));
-        // The address is defended, and the conflict reported, once in ten seconds.
+        // An IPv4 address is defended by one announcement. The conflict is reported at most once in ten seconds.
         let defended = host.take();
         assert_eq!(defended.len(), usize::from(address.is_ipv4()));
         assert_eq!(host.input(answer), Ok(Notice::Conflict(0, address, OTHER_MAC, false)));
         assert!(host.take().is_empty());
-        // Probes are repeated, without announcements, until no host answers.
+        // Three more rounds of probes follow at intervals of ten seconds, without announcements.
         let again = host.run_until(START + Duration::from_secs(100));
         assert!(again.iter().all(|(_, frame)| matches!(classify(frame), ObservedFrame::Probe(_))));
         let mut times: Vec<_> = again.iter().map(|(at, _)| at.as_secs()).collect();
         times.dedup();
         assert_eq!(times, [10, 20, 30]);
         assert_eq!(host.input(answer), Ok(Notice::Conflict(0, address, OTHER_MAC, true)));
-        // The twin has received only a probe, which it answers. It treats the defence as a conflict.
+        // The twin has received only a probe so far. The defending announcement is a conflict for it.
         if let [announcement] = &defended[..] {
             assert_eq!(twin.input(announcement), Ok(Notice::Conflict(0, address, OWN_MAC, true)));
         }
@@ -211,7 +211,7 @@ fn own_frames_are_not_a_conflict() {
     let mut host = Host::new(OWN_MAC);
     for (_, frame) in host.run_until(START + Duration::from_secs(60)) {
         match classify(&frame) {
-            // Sent to a group that this host is not in.
+            // A report is sent to the routers' group, of which this host is not a member.
             ObservedFrame::Report => assert!(host.input(&frame).is_err()),
             seen => assert_eq!(host.input(&frame), Err(DropReason::NeighbourIgnored), "{seen:?}"),
         }

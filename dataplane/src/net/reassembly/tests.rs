@@ -1,4 +1,4 @@
-//! Reassembly of fragments in any order, refused fragments, and bounds.
+//! Tests the reassembly of fragments in any order, refused fragments, and bounds.
 
 use proptest::prelude::*;
 use smoltcp::wire::IpProtocol;
@@ -17,7 +17,7 @@ fn interface(vlan: Option<u16>, host: u8) -> Interface {
     Interface::new(InterfaceId(0), &config(host, vlan), [2, 0, 0, 0, 0, host], 16, [0; 16])
 }
 
-/// Returns a segment of `len` bytes with a correct checksum from `peer` to host 1, in one frame.
+/// Returns an unfragmented frame with a TCP segment of `len` bytes from host `peer` to host 1. Its checksum is correct.
 fn packet(vlan: Option<u16>, v6: bool, peer: u8, len: usize) -> Vec<u8> {
     let sender = interface(vlan, peer);
     let pick = |i: &Interface| i.addresses().find(|a| a.is_ipv6() == v6).unwrap();
@@ -43,7 +43,7 @@ fn header_len(frame: &[u8]) -> usize {
     if frame[ip_at(frame)] >> 4 == 6 { 40 } else { 20 }
 }
 
-/// Returns a fragment of a frame: bytes `range` of its payload.
+/// Returns a frame with the fragment that has bytes `range` of the IP payload of `frame`. `id` is the identification.
 fn fragment(frame: &[u8], id: u16, range: Range<usize>, more: bool) -> Vec<u8> {
     let ip = ip_at(frame);
     let payload = &frame[ip + header_len(frame)..];
@@ -67,7 +67,7 @@ fn fragment(frame: &[u8], id: u16, range: Range<usize>, more: bool) -> Vec<u8> {
     out
 }
 
-/// Corrects the IPv4 header's checksum.
+/// Writes the correct checksum into the IPv4 header.
 fn fix_checksum(frame: &mut [u8]) {
     let ip = ip_at(frame);
     frame[ip + 10..ip + 12].fill(0);
@@ -90,7 +90,7 @@ fn reassembly() -> Reassembly {
     Reassembly::new(16, 256 * 1024, [1; 16])
 }
 
-/// Asserts that the second of two fragments is refused and the whole packet discarded.
+/// Asserts that the second of two fragments is refused as an overlap, and that the whole packet is discarded.
 fn assert_discarded(v6: bool, first: (Range<usize>, bool), second: (Range<usize>, bool)) {
     let (mut r, frame) = (reassembly(), packet(None, v6, 2, 400));
     let fragment_of = |(range, more): (Range<usize>, bool)| fragment(&frame, 9, range, more);
@@ -106,7 +106,7 @@ fn assert_discarded(v6: bool, first: (Range<usize>, bool), second: (Range<usize>
     assert_eq!((r.len(), r.bytes()), (1, PACKET_COST));
 }
 
-// RFC 5722 §4, RFC 8200 §4.5; the same for IPv4 (RFC 1858 §4).
+// RFC 5722 §4, RFC 8200 §4.5. IPv4 packets are treated in the same way (RFC 1858 §4).
 #[test]
 fn overlapping_fragments_discard_packet() {
     for v6 in [false, true] {
@@ -114,14 +114,14 @@ fn overlapping_fragments_discard_packet() {
         assert_discarded(v6, (200..400, false), (0..208, true));
         assert_discarded(v6, (0..200, true), (0..208, true));
         assert_discarded(v6, (80..160, true), (88..96, true));
-        // Contradictory ends are refused in the same way.
+        // Fragments that contradict each other about the packet's end are refused in the same way.
         assert_discarded(v6, (80..160, false), (160..200, true));
         assert_discarded(v6, (80..160, false), (200..400, false));
         assert_discarded(v6, (200..400, false), (80..160, false));
     }
 }
 
-// RFC 8200 §4.5: an exact duplicate may be ignored and the rest be used.
+// RFC 8200 §4.5: an exact duplicate of a fragment may be ignored and the other fragments reassembled.
 #[test]
 fn duplicate_fragment_is_not_an_overlap() {
     let (mut r, frame) = (reassembly(), packet(None, true, 2, 400));
@@ -135,8 +135,8 @@ fn duplicate_fragment_is_not_an_overlap() {
     assert_eq!(input(&mut r, &other), Err(DropReason::FragmentOverlap), "same place, other bytes");
 }
 
-// RFC 1858 §3, RFC 3128, RFC 7112 §5: flags and ports are in the first fragment, and no later one overwrites
-// them.
+// RFC 1858 §3, RFC 3128, RFC 7112 §5: flags and ports must be in the first fragment, and no later fragment may
+// overwrite them.
 #[test]
 fn tiny_fragments_are_refused() {
     for v6 in [false, true] {
@@ -149,7 +149,7 @@ fn tiny_fragments_are_refused() {
     }
 }
 
-// RFC 791 §3.2, RFC 8200 §4.5
+// RFC 791 §3.2, RFC 8200 §4.5: lengths other than multiples of eight, and ends beyond 65,535 bytes, are refused.
 #[test]
 fn fragment_length_and_offset_are_checked() {
     for v6 in [false, true] {
@@ -168,14 +168,14 @@ fn fragment_length_and_offset_are_checked() {
     }
 }
 
-/// Changes the fragment's protocol to SCTP.
+/// Changes the protocol of an untagged IPv4 frame to SCTP.
 fn as_sctp(mut piece: Vec<u8>) -> Vec<u8> {
     piece[23] = 132;
     fix_checksum(&mut piece);
     piece
 }
 
-// RFC 791 §3.2: the protocol is part of a packet's identity. RFC 9260 §6.10 allows peers to fragment.
+// RFC 791 §3.2: the protocol is part of what identifies a packet. RFC 9260 §6.10 allows peers to fragment.
 #[test]
 fn sctp_and_tcp_fragments_do_not_mix() {
     let (mut r, frame) = (reassembly(), packet(None, false, 2, 400));
@@ -220,7 +220,7 @@ fn incomplete_packet_expires() {
     assert_eq!(r.expire(NOW + TIMEOUT / 2), 0);
     assert_eq!(r.expire(NOW + TIMEOUT), 1);
     assert_eq!(r.poll_timeout(), Some(later + TIMEOUT));
-    // The remaining fragment starts a packet that is never completed.
+    // The remaining fragment, whose packet was freed, starts a new packet, which is never completed.
     assert_eq!(input(&mut r, &fragment(&frame, 1, 200..400, false)), Ok(Outcome::Waiting));
 }
 
@@ -234,7 +234,7 @@ fn fragment_flood_is_bounded_per_peer() {
         assert!(r.bytes() <= 64 * 1024 / PEER_SHARE_DIVISOR && r.len() <= 16 / PEER_SHARE_DIVISOR);
     }
     assert_eq!(refused, 996);
-    // Other peers have their own share. At the limit, the oldest packets are evicted.
+    // Other peers have shares of their own. At the common limit, the oldest packets are evicted.
     for peer in 2..=60 {
         let frame = packet(None, false, peer, 1400);
         input(&mut r, &fragment(&frame, 1, 0..1000, true)).unwrap();
@@ -245,7 +245,7 @@ fn fragment_flood_is_bounded_per_peer() {
     assert!(matches!(last, Ok(Outcome::Complete(_))));
 }
 
-// A host may choose any address of its /64, so one /64 shares a budget. The next /64 has another.
+// A host may choose any address of its /64, so all addresses of a /64 share one budget. Another /64 has its own.
 #[test]
 fn ipv6_prefix_shares_one_reassembly_budget() {
     let mut r = Reassembly::new(16, 64 * 1024, [1; 16]);
@@ -263,7 +263,7 @@ fn ipv6_prefix_shares_one_reassembly_budget() {
 #[test]
 fn completed_packets_free_all_memory() {
     let (mut r, frame) = (reassembly(), packet(None, false, 2, 400));
-    // The oldest packet remains incomplete throughout.
+    // The oldest packet remains incomplete during the whole test.
     input(&mut r, &fragment(&frame, 1, 0..200, true)).unwrap();
     let before = r.bytes();
     for id in 2..1000 {
@@ -278,7 +278,7 @@ fn completed_packets_free_all_memory() {
     assert_eq!(r.poll_timeout(), None);
 }
 
-/// A packet of the maximum MTU of a port, 65,280 bytes, in fragments of a path with an MTU of 576 bytes.
+/// The packet has the maximum MTU of a port, 65,280 bytes. Its fragments fit into a path MTU of 576 bytes.
 #[test]
 fn longest_packet_reassembles_from_shortest_fragments() {
     const LEN: usize = 65_280 - 20;
@@ -304,8 +304,8 @@ fn packet_of_too_many_fragments_is_discarded() {
     assert_eq!(r.bytes(), PACKET_COST);
 }
 
-// RFC 3168 §5.3: a CE mark on any fragment marks the packet. Fragments with contradictory codepoints do not form a
-// packet.
+// RFC 3168 §5.3: a CE mark on any fragment marks the packet. Fragments marked CE and fragments that are Not-ECT do not
+// form a packet.
 #[test]
 fn ecn_marks_of_fragments_are_kept() {
     for v6 in [false, true] {
@@ -333,7 +333,7 @@ fn ecn_marks_of_fragments_are_kept() {
 }
 
 proptest! {
-    // Any fragments in any order, some of them duplicated: the packet is the original, and no state is left.
+    // Any fragments in any order, some of them duplicated, give the original packet. No state is left.
     #[test]
     fn any_fragments_in_any_order_reassemble(
         v6: bool,
@@ -369,7 +369,7 @@ proptest! {
             }
             let Ok(Outcome::Complete(again)) = outcome else { panic!("{outcome:?}") };
             let interfaces = [interface(None, 1), interface(Some(7), 1)];
-            // The segment's checksum covers every byte.
+            // The segment's checksum is verified.
             let packet = demux(&again, 0, L4Check::Unknown, &interfaces).unwrap();
             let Kind::Tcp { segment, .. } = packet.kind else { panic!("{:?}", packet.kind) };
             let payload = &frame[ip_at(&frame) + header_len(&frame)..];

@@ -1,5 +1,5 @@
-//! A device that cuts a large packet returns the merged segments. The model of the device is [`segment`], which
-//! implements segmentation offload independently of [`plan_large_packet`].
+//! Tests that a device which cuts a large packet produces the merged segments again. The device is modelled by
+//! [`segment`], which implements segmentation offload independently of [`plan_large_packet`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,7 +8,7 @@ use super::*;
 const DEVICE: Segmentation = Segmentation { ipv4: true, ipv6: true, segments: 64, virtio: false };
 const VIRTIO: Segmentation = Segmentation { virtio: true, ..DEVICE };
 
-/// A segment as a worker writes it, with variations.
+/// The fields of a TCP segment as a worker writes it. Tests vary them.
 #[derive(Clone, Debug)]
 struct Spec {
     v6: bool,
@@ -26,7 +26,7 @@ struct Spec {
     ipv4_options: bool,
     protocol: u8,
     len: usize,
-    /// Bytes behind the IP packet.
+    /// Number of padding bytes after the IP packet.
     padding: usize,
 }
 
@@ -121,7 +121,8 @@ impl Spec {
             && (self.v6 || self.fragment == [0x40, 0] && !self.ipv4_options)
     }
 
-    /// Returns how many segments of `all`, beginning with this one, form one packet by the definition.
+    /// Returns how many segments of `all`, which begins with this one, can be merged. Implements the rules of
+    /// `large_packet.rs` independently.
     fn mergeable_run(&self, all: &[Spec], max_segments: usize) -> usize {
         if !self.is_mergeable() || self.flags & 0x09 != 0 || self.len < MIN_SEGMENT {
             return 1;
@@ -152,7 +153,7 @@ impl Spec {
     }
 }
 
-/// Returns the segments that a device makes of a large packet.
+/// Returns the frames that a device sends for a large packet. `virtio`: as a virtio device does.
 fn segment(packet: &LargePacket, payload: &[u8], virtio: bool) -> Vec<Vec<u8>> {
     let (l2, l4) = (usize::from(packet.l2_len), usize::from(packet.l2_len + packet.l3_len));
     let size = usize::from(packet.segment_len);
@@ -168,7 +169,7 @@ fn segment(packet: &LargePacket, payload: &[u8], virtio: bool) -> Vec<Vec<u8>> {
     }
     let at = l4 + 16;
     let pseudo = u16::from_be_bytes([packet.headers[at], packet.headers[at + 1]]);
-    // Ones' complement: an added sum can be subtracted again.
+    // In ones' complement arithmetic, adding the inverted length subtracts the length from the sum.
     let without = if virtio { checksum::add(pseudo, !whole) } else { pseudo };
     let cuts = payload.chunks(size).enumerate().map(|(i, payload)| {
         let mut frame = [&packet.headers, payload].concat();
@@ -196,7 +197,7 @@ fn segment(packet: &LargePacket, payload: &[u8], virtio: bool) -> Vec<Vec<u8>> {
     cuts.collect()
 }
 
-/// Returns the frame with zero for IPv4's identification and checksum; asserts that the checksum was correct.
+/// Returns the frame with IPv4's identification and checksum set to zero. Asserts that the checksum was correct.
 fn without_id_and_checksum(frame: &[u8], spec: &Spec) -> Vec<u8> {
     let mut frame = frame.to_vec();
     if !spec.v6 {
@@ -209,7 +210,8 @@ fn without_id_and_checksum(frame: &[u8], spec: &Spec) -> Vec<u8> {
     frame
 }
 
-/// Merges, cuts, and compares. Returns the number of segments in each packet.
+/// Merges the segments, cuts the large packets, and compares the result with the segments. Returns the number of
+/// segments in each packet.
 fn merge_and_segment(specs: &[Spec], cuts: Segmentation) -> Vec<usize> {
     let frames: Vec<Vec<u8>> = specs.iter().map(Spec::emit).collect();
     let (mut at, mut runs) = (0, Vec::new());
@@ -243,7 +245,7 @@ fn merge_and_segment(specs: &[Spec], cuts: Segmentation) -> Vec<usize> {
     runs
 }
 
-/// Pseudo-random numbers of a fixed seed (SplitMix64).
+/// The state of a pseudo-random number generator (SplitMix64). Each test case has its own fixed seed.
 struct SplitMix64(u64);
 
 impl SplitMix64 {
@@ -256,7 +258,7 @@ impl SplitMix64 {
     }
 }
 
-/// Number of variants of [`change`], each a difference of a segment from the one before it.
+/// Number of variants of [`change`]. Each changes one property of a segment, so that it differs from the one before it.
 const CHANGES: u64 = 24;
 
 fn change(spec: &mut Spec, variant: u64) {
@@ -282,7 +284,7 @@ fn change(spec: &mut Spec, variant: u64) {
         18 => spec.len -= 1,
         19 => spec.len += 8,
         20 => spec.len = 0,
-        // IPv6 has no such field.
+        // IPv6's header has no fragment field.
         21 if spec.v6 => (),
         21 => spec.fragment = [0x20, 0],
         22 => spec.protocol = 50,
@@ -308,7 +310,7 @@ fn merged_packet_segments_into_originals() {
                 if !(spec.options.is_empty() && (4..6).contains(&variant)) {
                     change(&mut this, variant);
                 }
-                // The change persists, or ends with the segment.
+                // Some changes also apply to the following segments, others to this segment only.
                 if numbers.next_below(2) == 0 && (2..5).contains(&variant) {
                     spec = this.clone();
                 }
@@ -322,7 +324,7 @@ fn merged_packet_segments_into_originals() {
         alone += runs.iter().filter(|run| **run == 1).count();
         ended += runs.iter().filter(|run| **run > 20).count();
     }
-    // The property is only meaningful if packets are merged often.
+    // The test is meaningful only if segments are merged often, not merged often, and long runs occur.
     assert!(merged > 50_000 && alone > 5000 && ended > 500, "{merged} {alone} {ended}");
 }
 
@@ -334,7 +336,7 @@ fn each_header_change_ends_large_packet() {
             let mut specs = vec![first.clone(), first.next(), first.next().next()];
             change(&mut specs[1], variant);
             let runs = merge_and_segment(&specs, VIRTIO);
-            // PSH, FIN and a shorter payload mark a last segment; IPv6 has no fragment field.
+            // A segment with PSH, FIN or a shorter payload is the last of its packet. IPv6 has no fragment field.
             let expected = match variant {
                 6 | 7 | 18 => vec![2, 1],
                 21 if v6 => vec![3],
@@ -351,17 +353,17 @@ fn large_packets_stay_within_bounds() {
         std::iter::successors(Some(first), |spec| Some(spec.next())).take(count).collect::<Vec<_>>()
     };
     let usual = Spec::new(false, None, 1448);
-    // At most 45 of them fit: 46 would exceed 65,535 bytes with their headers.
+    // A large packet has at most 45 of these segments: 46 would exceed 65,535 bytes with their headers.
     assert_eq!(merge_and_segment(&sequence(usual.clone(), 100), DEVICE), [45, 45, 10]);
     let jumbo = Spec::new(true, Some(5), 8948);
     assert_eq!(merge_and_segment(&sequence(jumbo, 16), VIRTIO), [7, 7, 2]);
-    // The device's limit of segments.
+    // The device cuts at most 8 segments.
     let few = Segmentation { segments: 8, ..DEVICE };
     assert_eq!(merge_and_segment(&sequence(usual.clone(), 20), few), [8, 8, 4]);
-    // Small segments are not merged.
+    // Segments below the minimum payload are not merged.
     let small = Spec { len: MIN_SEGMENT - 1, ..usual.clone() };
     assert_eq!(merge_and_segment(&sequence(small, 3), DEVICE), [1, 1, 1]);
-    // The worker writes no frames with padding or IP options.
+    // Frames with padding or IP options, which workers do not send, are not merged.
     for change in [|s: &mut Spec| s.padding = 2, |s: &mut Spec| s.ipv4_options = true] {
         let mut specs = sequence(usual.clone(), 3);
         specs.iter_mut().for_each(change);
@@ -379,7 +381,7 @@ fn unsupported_ip_version_is_not_merged() {
         assert_eq!(merges(Segmentation { ipv4: false, ..DEVICE }), v6);
         assert_eq!(merges(Segmentation { ipv6: false, ..DEVICE }), !v6);
         assert!(!merges(Segmentation::NONE));
-        // Frames of other kinds are not merged either.
+        // A frame for which `bytes` returns `None` is not merged.
         let others = |which: usize| {
             let all: Vec<_> = (0..2).map(|i| (i, frames[i].clone())).collect();
             let ours = |f: &(usize, Vec<u8>)| f.0 != which;
@@ -397,10 +399,12 @@ fn truncated_frames_are_not_merged() {
         for len in 0..frame.len() {
             assert!(Layout::parse(&frame[..len]).is_none(), "{len}");
         }
-        // Options that make other bytes look like a header.
+        // IPv4 options shift the TCP header. A frame with options is refused even if the bytes at the usual offsets
+        // look like a TCP header. IPv6 frames have no such options.
         let options = Spec { ipv4_options: true, ack: 0x5010_0000, ..Spec::new(v6, vlan, 300) };
         assert_eq!(Layout::parse(&options.emit()).is_some(), v6);
-        // A header longer than the segment, or shorter than the minimum.
+        // A data offset of 0 or 16 bytes is below the minimum; a data offset with a flag in its low bits is refused,
+        // too.
         let at = frame.len() - 300 - 32 + DATA_OFFSET;
         for offset in [0, 0x40, 0x50 | 1] {
             let mut frame = frame.clone();

@@ -1,4 +1,4 @@
-//! Commands of the control thread.
+//! Handling of the control thread's commands.
 
 use base::Instant;
 use ddp::rdmap::WorkRequest;
@@ -76,7 +76,8 @@ impl<Io: PortIo> Core<Io> {
             }
             Command::PeerReady { stream } => {
                 if let Some((mut stream, env)) = self.find(stream) {
-                    // RFC 5043 §6.2: over SCTP the acknowledged Accept suffices; no message of the peer is awaited.
+                    // RFC 5043 §6.2: over SCTP the acknowledged Accept suffices. The endpoint need not wait for a
+                    // message of the peer.
                     if let Some(carrier) = stream.conn.lower.connection() {
                         carrier.endpoint_mut().set_peer_ready();
                     }
@@ -151,7 +152,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.send(Event::Done { ticket, result });
     }
 
-    /// Answers a peer's request. The stream fails if the answer's private data is too long.
+    /// Answers a peer's request to open a stream. The stream fails if the answer's private data is too long.
     fn answer_request(
         &mut self,
         stream: StreamId,
@@ -172,8 +173,8 @@ impl<Io: PortIo> Core<Io> {
         env.make_ready(&mut found);
     }
 
-    /// Removes a region. From here on this worker places no data in it. `Done` is reported once no post or load uses
-    /// the region any more.
+    /// Removes a region. From then on this worker places no data in it. `Done` is reported once no post or load uses
+    /// the region any more. With [`SourceRemoval::Abort`], streams whose posts or loads use the region are aborted.
     fn remove_stag(&mut self, stag: Stag, sources: SourceRemoval, ticket: Ticket, now: Instant) {
         let removed = self.env.tables.remove_stag(stag);
         self.revoke(stag, |_| true, now);
@@ -196,14 +197,14 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Binds a region to a stream, or with `None` to all streams of its domain. Terminates other streams that have an
-    /// RDMA Read from the region in progress: the Read could return data that the new stream's peer writes.
+    /// RDMA Read from the region in progress, because the Read could return data that the new stream's peer writes.
     fn bind_stag(&mut self, stag: Stag, stream: Option<StreamId>, ticket: Ticket, now: Instant) {
         let result = self.rebind(stag, stream, now);
         self.report_done(ticket, result);
     }
 
-    /// Binds a region to a stream that is being opened, if the region is bound to some stream in domain `pd`. Other
-    /// regions are skipped: they were removed, or are shared by their domain.
+    /// Binds a region to a stream that is being opened, if the region is in domain `pd` and bound to some stream. Other
+    /// regions are skipped: they were removed, or all streams of their domain share them.
     pub(in crate::worker) fn bind_for_stream(
         &mut self,
         stag: Stag,
@@ -234,9 +235,9 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Sets the access rights of peers to a region. Each placement and each atomic operation checks the rights, an RDMA
-    /// Read only at its start (RFC 5041 §8.3.1 (5), (6)). Revoking the right to read therefore terminates streams with
-    /// a Read in progress.
+    /// Sets the access rights of peers to a region. The rights are checked for each placement and each atomic
+    /// operation, but for an RDMA Read only at its start (RFC 5041 §8.3.1 (5), (6)). Revoking the right to read
+    /// therefore terminates streams with a Read in progress.
     fn set_access(&mut self, stag: Stag, access: Access, now: Instant) -> Result<(), CommandError> {
         let before = self.env.tables.set_access(stag, access)?;
         if before.remote_read() && !access.remote_read() {
@@ -245,7 +246,7 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Terminates each stream that `is_selected` selects and whose peer has an RDMA Read from this region in progress.
+    /// Terminates each stream that `is_selected` selects, if the peer has an RDMA Read from this region in progress.
     fn revoke(&mut self, stag: Stag, is_selected: impl Fn(StreamId) -> bool, now: Instant) {
         for slot in self.streams.slots() {
             let Some((mut stream, env)) = self.stream_mut(slot) else { continue };
@@ -333,7 +334,7 @@ impl<Io: PortIo> Core<Io> {
                 stream.lower().is_some_and(|lower| lower.holds_confirmations());
             match stream.conn.stage {
                 Stage::Starting | Stage::Announced => env.close(&mut stream, true, now),
-                // The control thread closes the stream once files hold the received data.
+                // The control thread closes the stream once the received data are written to files.
                 Stage::Established if holds_confirmations => {}
                 Stage::Established => env.close(&mut stream, false, now),
                 Stage::Ended => {}
@@ -358,7 +359,7 @@ impl<Io: PortIo> Env<Io> {
         if abort {
             self.abort(stream);
         } else if stream.conn.transient.closing {
-            // The stream closes once its Echo's answers are posted.
+            // The stream closes once the last answers of its Echo service are posted.
         } else if let Some(mut lower) = stream.lower() {
             match lower.is_unconfirmed() {
                 true => lower.fail_ulp(now, &mut self.tables.context()),
@@ -368,7 +369,7 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// Records the region of a post and makes the stream ready to send.
+    /// Records the region that a post uses, if any, and makes the stream ready to send.
     fn record_post(&mut self, stream: &mut Stream<'_>, region: Option<Stag>, ticket: Ticket) {
         if let Some(stag) = region {
             stream.conn.transient.sources.push_back((ticket, stag));

@@ -5,7 +5,7 @@ use crate::worker::flows::conn::Stream;
 use crate::worker::{Core, Env};
 
 impl<Io: PortIo> Core<Io> {
-    /// Resumes the streams that have credit again.
+    /// Resumes the paused streams that have event credit again.
     pub(in crate::worker) fn resume_streams(&mut self) {
         let Some(mut waiting) = self.env.control.take_waiting() else { return };
         waiting.retain(|waiting| {
@@ -26,7 +26,8 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Charges the events after number `before` to the stream, and pauses it if its credit is used up.
+    /// Charges the events sent after event number `before` to the stream. Pauses the stream if its event credit is used
+    /// up.
     pub(in crate::worker) fn charge(&mut self, stream: &mut Stream<'_>, before: u64) {
         let stopping = self.is_stopping();
         let exhausted = self.control.charge(&mut stream.conn.transient.credit, before);
@@ -35,7 +36,7 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Pauses the stream until it has credit again.
+    /// Pauses the stream until it has event credit again.
     #[cold]
     fn pause_for_credit(&mut self, stream: &mut Stream<'_>) {
         let pending = stream.lower().map_or(0, |lower| lower.pending_events());
@@ -47,7 +48,7 @@ impl<Io: PortIo> Env<Io> {
 }
 
 impl Stream<'_> {
-    /// Pauses the endpoint, which then holds at most `most_events` events, or resumes it with `None`.
+    /// Pauses the endpoint, which then holds at most `most_events` events. `None` resumes the endpoint.
     fn pause(&mut self, most_events: Option<u32>) {
         if let Some(mut lower) = self.lower() {
             lower.pause(most_events);

@@ -1,5 +1,5 @@
-//! Lists of streams and associations for operators. Each turn reports only a part of a list: packets must not wait for
-//! a list of thousands of streams.
+//! Lists of streams and associations for operators. Each turn of the worker reports only a part of a list, so that
+//! packets do not wait for a list of thousands of streams.
 
 use std::collections::VecDeque;
 
@@ -11,12 +11,13 @@ use crate::io::PortIo;
 use crate::worker::Core;
 use crate::worker::flows::conn::Stage;
 
-/// Maximum streams, and maximum associations, in one [`Event::Streams`]. Collecting them takes about ten microseconds.
+/// Maximum number of streams, and of associations, in one [`Event::Streams`]. Collecting them takes about ten
+/// microseconds.
 const MAX_ENTRIES: usize = 32;
-/// Maximum slots of one table examined per turn.
+/// Maximum number of slots of one table that are examined per turn.
 const MAX_SLOTS: u32 = 1024;
 
-/// Requested lists, oldest first. The control thread keeps few requests outstanding.
+/// Requested lists, oldest first. The control thread has only few requests outstanding at a time.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct ListRequests(VecDeque<ListRequest>);
 
@@ -31,11 +32,11 @@ struct ListRequest {
     next_slot: u32,
 }
 
-/// Part of a list, reported in one turn.
+/// The part of a list that one turn reports.
 struct ListPart {
     streams: Vec<StreamInfo>,
     associations: Vec<AssociationInfo>,
-    /// True if the list is then complete.
+    /// True if this part completes the list.
     last: bool,
 }
 
@@ -47,7 +48,8 @@ impl ListRequests {
 }
 
 impl ListRequest {
-    /// Collects the streams or associations of the next slots. The second value is true at the end of the table.
+    /// Collects entries from the next slots of a table with `places` slots, within the limits per turn. The second
+    /// value is true at the end of the table.
     fn collect_slots<T>(&mut self, places: u32, get: impl Fn(u32) -> Option<T>) -> (Vec<T>, bool) {
         let end = places.min(self.next_slot.saturating_add(MAX_SLOTS));
         let mut found = Vec::new();
@@ -71,7 +73,7 @@ impl<Io: PortIo> Core<Io> {
         });
     }
 
-    /// Reports the next part of the oldest list. Returns whether there was a list.
+    /// Reports the next part of the oldest list. Returns true if there was a list.
     #[cold]
     #[inline(never)]
     pub(in crate::worker) fn continue_list(&mut self, now: Instant) -> bool {
@@ -127,7 +129,7 @@ impl<Io: PortIo> Core<Io> {
         ListPart { streams, associations, last }
     }
 
-    /// Returns the stream in a slot as listed for operators; `None` if it is vacant or has ended.
+    /// Returns the stream in a slot as listed for operators; `None` if the slot is vacant or the stream has ended.
     fn stream_info(&self, slot: u32, now: Instant) -> Option<StreamInfo> {
         let conn = self.streams.get(slot).filter(|conn| conn.stage != Stage::Ended)?;
         Some(stream_info(conn, &self.associations, now))

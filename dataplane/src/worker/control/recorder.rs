@@ -1,5 +1,5 @@
-//! Flight recordings of connections and associations for the control thread. They are reported on request, and when a
-//! stream ends other than gracefully.
+//! Flight recordings (recent protocol events) of connections and associations, for the control thread. A recording is
+//! reported on request, and when a stream ends other than gracefully.
 
 use base::{ErrorNumbers, Instant};
 use ddp::StreamId;
@@ -12,7 +12,7 @@ use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::{Core, Env};
 
 impl<Io: PortIo> Core<Io> {
-    /// Reports the recordings of the live streams among the first [`MAX_RECORDINGS`] of `streams`.
+    /// Reports the recordings of the first [`MAX_RECORDINGS`] of `streams`. Streams that have ended are skipped.
     pub(in crate::worker) fn list_recordings(
         &mut self,
         streams: &[StreamId],
@@ -30,8 +30,8 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Reports the recording of a stream that ends other than gracefully. Streams never announced to the control
-    /// thread, and empty recordings, are not reported.
+    /// Reports the recording of a stream that ends other than gracefully. Streams that were never announced to the
+    /// control thread and empty recordings are not reported.
     pub(in crate::worker) fn report_records(&mut self, stream: &Stream<'_>, reason: &CloseReason) {
         let known = matches!(stream.conn.stage, Stage::Announced | Stage::Established);
         if !known || reason.is_graceful() {
@@ -44,7 +44,7 @@ impl<Io: PortIo> Env<Io> {
     }
 }
 
-/// Records an error that DDP or RDMAP detected on a stream over SCTP, or a Terminate. TCP endpoints record these
+/// Records a Terminate, or an error that DDP or RDMAP has detected, on a stream over SCTP. TCP endpoints record these
 /// themselves.
 #[cold]
 pub(in crate::worker) fn record_session_error(

@@ -1,4 +1,4 @@
-//! Events of endpoints, translated for the control thread.
+//! Translation of endpoint events for the control thread.
 
 use base::Instant;
 use ddp::{Cookie, Poster};
@@ -20,18 +20,18 @@ use crate::worker::flows::listeners::AcceptProgress;
 use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::{Core, Env, Phase};
 
-/// State of a stream that is paused until the control thread has read its events.
+/// State listed for a stream that is paused until the control thread has read its events.
 const PAUSED: &str = "paused";
 
-/// Action after the end of a stream over TCP.
+/// Action of the worker after the end of a stream over TCP.
 pub(in crate::worker) enum EndAction {
-    /// Keep the connection in TIME-WAIT.
+    /// The connection remains in TIME-WAIT.
     TimeWait,
-    /// Open the stream again with other parameters.
+    /// The stream is opened again with other parameters.
     Retry(ConnectAttempt),
 }
 
-/// A connect to be attempted a second time.
+/// The second attempt of a connect.
 pub(in crate::worker) struct ConnectAttempt {
     pub(in crate::worker) connect: Box<Connect>,
     /// Minimum IPsec protection: at least that of the first attempt.
@@ -39,7 +39,7 @@ pub(in crate::worker) struct ConnectAttempt {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Reports all events of a stream that ends now, regardless of its credit.
+    /// Reports all events of a stream that ends now, regardless of its event credit.
     pub(in crate::worker) fn report_all(&mut self, slot: u32, now: Instant) {
         while let Some(conn) = self.streams.get_mut(slot) {
             if conn.transient.credit.is_waiting {
@@ -52,7 +52,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Reports the events of a stream over TCP while it has credit.
+    /// Reports the events of a stream over TCP while it has event credit, and handles its end.
     pub(in crate::worker) fn report_events(&mut self, slot: u32, now: Instant) {
         while let Some(conn) = self.streams.get_mut(slot) {
             let Some(action) = self.env.report_events(slot, conn, now) else { return };
@@ -60,7 +60,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Handles the end of a stream over TCP.
+    /// Keeps an ended stream over TCP in TIME-WAIT, or opens it again.
     #[cold]
     pub(in crate::worker) fn handle_stream_end(
         &mut self,
@@ -80,7 +80,8 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Reports the events of a stream over TCP while it has credit. Returns the follow-up if the stream has ended.
+    /// Reports the events of a stream over TCP while it has event credit. Returns the action to take if the stream has
+    /// ended.
     #[inline]
     pub(in crate::worker) fn report_events(
         &mut self,
@@ -173,7 +174,7 @@ impl<Io: PortIo> Env<Io> {
         conn.stage = Stage::Established;
         let duration = self.now.nanos_since(conn.created_at);
         self.control.counters().handshake_nanoseconds.record(duration.get());
-        // The neighbour entry of an association was pinned when the association came up.
+        // Over SCTP, the neighbour entry was pinned when the association was established.
         if let LowerLayer::Tcp(carrier) = &mut conn.lower {
             carrier.pin(&mut self.network);
         }
@@ -223,7 +224,7 @@ impl<Io: PortIo> Env<Io> {
             ddp::Event::Error(error) => {
                 let numbers = error.code.numbers();
                 record_session_error(stream, RecordKind::ErrorFound, numbers, now);
-                // A Terminate of RDMAP has an event of its own.
+                // Bare DDP may report the error to the peer in a last message. RDMAP's Terminate has a separate event.
                 let endpoint = stream.association.as_deref().map(Association::endpoint);
                 if endpoint.is_some_and(|endpoint| endpoint.sends_last_messages()) {
                     record_session_error(stream, RecordKind::TerminateSent, numbers, now);
@@ -236,7 +237,7 @@ impl<Io: PortIo> Env<Io> {
         self.control.send(event);
     }
 
-    /// Handles the completion of `messages` messages with this cookie: the peer has acknowledged them.
+    /// Handles the completion of `messages` messages that were posted with this cookie: the peer has acknowledged them.
     fn handle_sent(
         &mut self,
         stream: &mut Stream<'_>,
@@ -259,7 +260,7 @@ impl<Io: PortIo> Env<Io> {
         self.continue_load(stream, now);
     }
 
-    /// Handles a post with this cookie that was not sent, or not completely.
+    /// Handles the flush of a post with this cookie: its message was not sent, or not completely.
     pub(in crate::worker) fn handle_flushed(
         &mut self,
         stream: &mut Stream<'_>,
@@ -283,14 +284,14 @@ impl<Io: PortIo> Env<Io> {
         self.continue_load(stream, now);
     }
 
-    /// Releases the region of a completed post. A pending removal of the region may then finish.
+    /// Releases the region of a completed or flushed post. A deferred removal of the region may then finish.
     pub(in crate::worker) fn release_post_source(
         &mut self,
         stream: &mut Stream<'_>,
         ticket: Ticket,
     ) {
         let pending = &mut stream.conn.transient;
-        // Completions arrive in the order of posting, so the first match is the right one.
+        // Posts complete in the order of posting, so the first match is the right one.
         let Some(at) = pending.sources.iter().position(|&(t, _)| t == ticket) else { return };
         if let Some((_, stag)) = pending.sources.remove(at) {
             self.tables.release_source(stag);
@@ -298,8 +299,9 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Returns the attempt with MPA revision 1, in the remaining time, if an attempt with revision 2 failed because the
-    /// peer closed it or does not support revision 2. Returns `None` for other reasons, or if no retry is allowed.
+    /// Returns a second attempt with MPA revision 1, within the remaining time. The first attempt, with revision 2,
+    /// must have failed because the peer closed or reset the connection, or does not support that revision. Returns
+    /// `None` for other reasons, or if no retry is allowed.
     fn take_rev1_retry(
         &mut self,
         conn: &mut Conn,
@@ -325,8 +327,8 @@ impl<Io: PortIo> Env<Io> {
         Some(attempt)
     }
 
-    /// Returns the second attempt of a connect that the peer did not answer, if a retry is allowed. It has the
-    /// remaining time and at least the protection of the first attempt, whose end is not reported.
+    /// Returns the second attempt of a connect that has failed, if a retry is allowed and time remains. It requires at
+    /// least the protection of the first attempt. The end of the first attempt is not reported.
     pub(in crate::worker) fn take_retry(
         &mut self,
         conn: &mut Conn,
@@ -357,13 +359,13 @@ impl<Io: PortIo> Env<Io> {
         self.report_records(stream, &reason);
         self.report_closed(stream.conn, reason, stats);
         if let Some(carrier) = stream.conn.lower.connection() {
-            // TIME-WAIT needs little state.
+            // A connection in TIME-WAIT needs little state.
             carrier.endpoint_mut().shrink(now);
         }
         time_wait.then_some(EndAction::TimeWait)
     }
 
-    /// Reports the end of a stream, or a failed connect.
+    /// Reports the end of a stream, or a failed connect or handshake.
     pub(in crate::worker) fn report_closed(
         &mut self,
         conn: &mut Conn,
@@ -383,8 +385,8 @@ impl<Io: PortIo> Env<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Reports a peer's failed handshake, if the stream was not announced yet. Attempts whose source address may be
-    /// forged are not reported.
+    /// Reports a peer's failed handshake, unless the stream was announced to the control thread before. Attempts whose
+    /// source address may be forged are not reported.
     #[cold]
     pub(in crate::worker) fn report_failed_attempt(
         &mut self,
@@ -393,8 +395,8 @@ impl<Io: PortIo> Env<Io> {
         detail: &dyn core::fmt::Display,
     ) {
         let Some((listener, progress)) = conn.accepted.get() else { return };
-        // The segment that completes the TCP handshake may already contain the request that MPA refuses, while the
-        // stream still counts as unproven.
+        // The segment that completes the TCP handshake may already contain an MPA request that MPA refuses. The stream
+        // then still counts as unproven, although its source address is not forged.
         let proven = progress == AcceptProgress::Starting || failure.is_mpa_startup();
         if conn.stage != Stage::Starting || !proven {
             return;
@@ -430,7 +432,7 @@ impl<Io: PortIo> Env<Io> {
     }
 }
 
-/// Returns the stream as listed for operators.
+/// Returns a stream as listed for operators.
 pub(in crate::worker) fn stream_info(
     conn: &Conn,
     associations: &Associations,

@@ -47,18 +47,18 @@ impl Admission {
         &mut self.cookies
     }
 
-    /// Returns the ISS of a connection (RFC 9293 §3.4.1) and the offset of its timestamp clock.
+    /// Returns the initial sequence number of a connection (RFC 9293 §3.4.1) and the offset of its timestamp clock.
     pub(in crate::worker) fn start(&self, tuple: &FourTuple, now: Instant) -> InitialNumbers {
         self.isn.generate(tuple, now)
     }
 
-    /// Returns a random number, unpredictable without the key.
+    /// Returns a random number that is unpredictable without the key.
     pub(in crate::worker) fn random(&mut self) -> u64 {
         self.random.next()
     }
 }
 
-/// Time after the last cookie sent during which unmatched ACKs are checked for cookies. Cookies expire earlier.
+/// Time after the last sent cookie during which unmatched ACKs are checked for cookies. Cookies expire earlier.
 const LOOK_FOR: Duration = Duration::from_secs(130);
 
 /// SYN cookie state of one worker.
@@ -70,7 +70,7 @@ pub(in crate::worker) struct Cookies {
 }
 
 impl Cookies {
-    /// Creates the state. All workers must have the same `secret`.
+    /// Creates the state. `secret` is the same for all workers.
     pub(in crate::worker) fn new(
         secret: [u8; 16],
         starts: IsnGenerator,
@@ -91,13 +91,13 @@ impl Cookies {
         self.last_sent = Some(now);
     }
 
-    /// Returns true if a cookie sent within [`LOOK_FOR`] may still be returned.
+    /// Returns true if a cookie was sent within the last [`LOOK_FOR`], so that unmatched ACKs may return one.
     pub(in crate::worker) fn are_outstanding(&self, now: Instant) -> bool {
         self.last_sent.is_some_and(|at| now.saturating_since(at) <= LOOK_FOR)
     }
 }
 
-/// Generator of random numbers, unpredictable without the key.
+/// Generator of random numbers that are unpredictable without the key.
 #[derive(Debug)]
 struct Random {
     key: SipHasher13,

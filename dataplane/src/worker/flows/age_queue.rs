@@ -1,12 +1,13 @@
-//! Eviction by age when the tables are full. The candidates are streams in TIME-WAIT, which RFC 9293 §3.4.2 would keep,
-//! and associations that are shutting down.
+//! Eviction by age when the table of streams or associations is full. The candidates are streams in TIME-WAIT, which
+//! RFC 9293 §3.4.2 would keep, and associations that are shutting down.
 
 use std::collections::VecDeque;
 
 use ddp::StreamId;
 
-/// Stream or association names, oldest first. Stale names are removed when the queue reaches twice the length left by
-/// the last compaction, at least [`MIN_COMPACT_LEN`].
+/// Names of streams or associations, oldest first. A name is stale once its stream or association was removed. Stale
+/// names are removed from the front at each addition. They are removed everywhere when the queue reaches twice the
+/// length left by the last compaction, at least [`MIN_COMPACT_LEN`].
 #[derive(Debug, Default)]
 pub(in crate::worker) struct AgeQueue {
     names: VecDeque<StreamId>,
@@ -18,7 +19,7 @@ pub(in crate::worker) struct AgeQueue {
 const MIN_COMPACT_LEN: usize = 16;
 
 impl AgeQueue {
-    /// Appends the newest name. `is_live` returns false for a stale name.
+    /// Appends a name as the newest. `is_live` returns false for a stale name.
     pub(in crate::worker) fn add(&mut self, name: StreamId, is_live: impl Fn(StreamId) -> bool) {
         while self.names.front().is_some_and(|&s| !is_live(s)) {
             self.names.pop_front();
@@ -30,7 +31,7 @@ impl AgeQueue {
         self.names.push_back(name);
     }
 
-    /// Removes the oldest live name and returns its slot. `find` returns `None` for a stale name.
+    /// Removes the oldest live name and returns its slot. `find` returns the slot of a name, or `None` for a stale one.
     pub(in crate::worker) fn take_oldest(
         &mut self,
         find: impl Fn(StreamId) -> Option<u32>,
@@ -43,7 +44,7 @@ impl AgeQueue {
         None
     }
 
-    /// Returns true if the queue has no entries; stale names count as entries.
+    /// Returns true if the queue has no entries. Stale names count as entries.
     pub(in crate::worker) fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
@@ -65,7 +66,7 @@ mod tests {
         assert!(first.is_some_and(|n| n > 80), "{first:?}");
         assert_eq!(waiting.take_oldest(|_| None), None);
         assert!(waiting.is_empty());
-        // Valid names are never dropped, however many.
+        // Live names are never dropped, however many there are.
         for n in 0..1000 {
             waiting.add(StreamId(n), |_| true);
         }

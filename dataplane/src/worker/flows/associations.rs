@@ -1,5 +1,5 @@
-//! The SCTP associations of one worker: by slot, by flow and by verification tag. Associations that are shutting down
-//! are also queued by age.
+//! The SCTP associations of one worker, found by slot, by flow or by verification tag. Associations that are shutting
+//! down are also queued by age.
 
 use std::sync::Arc;
 
@@ -24,22 +24,22 @@ use crate::worker::flows::flow_info;
 pub(in crate::worker) struct Associations {
     slab: Slab<Box<Association>>,
     flows: FlowTable,
-    /// By local verification tag, for packets from another address of a multi-homed peer.
+    /// Slots by local verification tag, to find the association of a packet from another address of a multi-homed peer.
     tags: HashMap<Tag, u32>,
     /// Generator of tags and state cookies. All workers accept each other's cookies.
     secrets: Arc<Secrets>,
     /// Local UDP port for encapsulation (RFC 6951).
     udp_port: Option<u16>,
-    /// Associations without sessions that are shutting down, evicted when all slots are taken.
+    /// Associations without sessions that are shutting down. The oldest is evicted when all slots are taken.
     evictable: AgeQueue,
 }
 
-/// Class of an association in its listener's limits.
+/// Class of an association with respect to its listener's limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) enum Accounting {
-    /// Not counted: opened locally, or its sessions are counted.
+    /// Not counted: the association was opened locally, or its sessions are counted instead.
     Uncounted,
-    /// Counted as a stream in the backlog. The first session takes over this place.
+    /// Counted as a stream in the backlog. The first session takes over this place in the backlog.
     Backlog,
     /// Counted as a stream of its peer: the association has lost its last session, or will never have one.
     Idle,
@@ -47,20 +47,20 @@ pub(in crate::worker) enum Accounting {
 
 pub(in crate::worker) struct Association {
     pub(in crate::worker) carrier: Carrier<Endpoint<Memory>>,
-    /// Time of connect or accept.
+    /// Time at which the association was opened or accepted.
     created_at: Instant,
     /// Local verification tag, the key in `tags`.
     tag: Tag,
     /// Configuration of a locally opened association; `None` if accepted.
     pub(in crate::worker) connect_config: Option<Arc<SctpConfig>>,
-    /// Listener that accepted the association.
+    /// Listener that accepted the association; `None` if opened locally.
     pub(in crate::worker) listener: Option<ListenerId>,
     pub(in crate::worker) accounting: Accounting,
-    /// True once queued for eviction by age.
+    /// True if the association was evictable at the last check, and is therefore queued for eviction by age.
     pub(in crate::worker) listed_evictable: bool,
-    /// True if the association was accepted, has had no session yet, and was not reported as a failed handshake.
+    /// True if a peer opened the association, it has had no session yet, and no failed handshake was reported for it.
     pub(in crate::worker) awaits_session: bool,
-    /// True if its streams were reported as stalled.
+    /// True if the association's streams were reported as stalled and not as resumed since.
     pub(in crate::worker) stalled: bool,
     /// Stream slot of each session.
     pub(in crate::worker) sessions: HashMap<SessionId, u32>,
@@ -91,12 +91,12 @@ impl Association {
         self.carrier.endpoint_mut()
     }
 
-    /// Returns true until the handshake is complete.
+    /// Returns true until the SCTP handshake is complete.
     pub(in crate::worker) fn is_opening(&self) -> bool {
         self.endpoint().association().state().is_opening()
     }
 
-    /// Returns true if the association has no sessions and either shuts down or waits to send its last packet.
+    /// Returns true if the association has no sessions and is shutting down or waits to send its last packet.
     pub(in crate::worker) fn is_evictable(&self) -> bool {
         self.sessions.is_empty() && self.endpoint().state().is_closing()
     }
@@ -136,7 +136,8 @@ impl Association {
 }
 
 impl Associations {
-    /// Creates an empty table. `key` seeds the hash of flows. `secret`, the same for all workers, signs cookies.
+    /// Creates an empty table for at most `limit` associations. `key` seeds the hash of flows. `secret`, the same for
+    /// all workers, signs state cookies.
     pub(in crate::worker) fn new(
         worker: u16,
         limit: u32,
@@ -162,8 +163,8 @@ impl Associations {
         self.slab.is_empty()
     }
 
-    /// Returns the slot of the association with this flow, whose hash is `hash`. `candidate` is tried first and usually
-    /// matches.
+    /// Returns the slot of the association with this flow. `hash` is the flow's hash. Slot `candidate` is tried first
+    /// and usually matches.
     pub(in crate::worker) fn find_flow(
         &self,
         candidate: Option<u32>,
@@ -191,7 +192,7 @@ impl Associations {
         self.slab.occupied().filter_map(|at| Some((at, self.get(at)?)))
     }
 
-    /// Returns slot and name for the next association; `None` if the table is full.
+    /// Returns the slot and the name for the next association; `None` if the table is full.
     pub(in crate::worker) fn vacancy(&self) -> Option<(u32, StreamId)> {
         self.slab.vacancy()
     }
@@ -207,7 +208,7 @@ impl Associations {
         self.slab.insert(Box::new(association))
     }
 
-    /// Removes the association in a slot and its entries by flow and tag.
+    /// Removes the association in a slot, with its entries by flow and by tag.
     pub(in crate::worker) fn remove(&mut self, at: u32) -> Option<Box<Association>> {
         let association = self.slab.remove(at)?;
         self.flows.remove(&association.carrier.flow(), at);
@@ -215,7 +216,7 @@ impl Associations {
         Some(association)
     }
 
-    /// Returns the generator of tags and cookies.
+    /// Returns the generator of verification tags and state cookies.
     pub(in crate::worker) fn secrets(&self) -> Arc<Secrets> {
         Arc::clone(&self.secrets)
     }
@@ -225,7 +226,7 @@ impl Associations {
         self.slab.find(name)
     }
 
-    /// Queues an association that shuts down without a session, for eviction.
+    /// Queues an association without sessions that is shutting down, for eviction.
     pub(in crate::worker) fn add_evictable(&mut self, name: StreamId) {
         let all = &self.slab;
         self.evictable.add(name, |name| all.find(name).is_some());
@@ -237,7 +238,7 @@ impl Associations {
         self.slab.find(name).filter(leaves)
     }
 
-    /// Removes the association that has been shutting down for longest from the queue. Returns its slot.
+    /// Removes the association that has been shutting down for longest from the eviction queue, and returns its slot.
     pub(in crate::worker) fn take_oldest_evictable(&mut self) -> Option<u32> {
         let mut leaving = core::mem::take(&mut self.evictable);
         let oldest = leaving.take_oldest(|name| self.find_evictable(name));
@@ -245,7 +246,7 @@ impl Associations {
         oldest
     }
 
-    /// Returns the association in a slot as listed for operators.
+    /// Returns the association in a slot as listed for operators; `None` if the slot is vacant.
     pub(in crate::worker) fn info(&self, slot: u32, now: Instant) -> Option<AssociationInfo> {
         Some(self.slab.get(slot)?.info(self.slab.stream_id(slot)?, now))
     }
@@ -255,13 +256,13 @@ impl Associations {
         self.slab.slots()
     }
 
-    /// Returns the name of the association in a slot, as in listings.
+    /// Returns the name of the association in a slot, as in lists for operators.
     pub(in crate::worker) fn name(&self, slot: u32) -> Option<StreamId> {
         self.slab.stream_id(slot)
     }
 
-    /// Returns the slot of the association with this local verification tag, if interface, local address and both ports
-    /// match. The peer's address may differ.
+    /// Returns the slot of the association with this local verification tag, if its interface, local address and both
+    /// ports are those of `flow`. The peer's address may differ.
     pub(in crate::worker) fn find_by_tag(&self, flow: &FlowKey, tag: Tag) -> Option<u32> {
         let at = *self.tags.get(&tag)?;
         let key = self.slab.get(at)?.carrier.flow();
@@ -271,7 +272,8 @@ impl Associations {
         same.then_some(at)
     }
 
-    /// Returns the UDP ports for encapsulation with this remote port; `None` without UDP.
+    /// Returns the UDP ports for encapsulation with remote port `peer`; `None` if `peer` is `None` or this worker has
+    /// no UDP port.
     pub(in crate::worker) fn udp_ports(&self, peer: Option<u16>) -> Option<UdpPorts> {
         let (remote, local) = peer.zip(self.udp_port)?;
         Some(UdpPorts { local, remote })

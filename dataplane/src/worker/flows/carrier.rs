@@ -1,6 +1,6 @@
-//! Carriers of streams. A carrier is the endpoint of a TCP connection or an SCTP association with the path of its
-//! packets, its membership in the schedule's queues and its progress. A connection carries one stream, an association
-//! carries one per session. This module does not depend on the payload.
+//! Carriers of streams. A carrier is the endpoint of a TCP connection or an SCTP association, with the path of its
+//! packets, its membership in the schedule's queues and its progress. A connection carries one stream. An association
+//! carries one stream per session. This module does not depend on the payload.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,17 +17,17 @@ use crate::net::path::{Path, TxChecksum};
 use crate::net::path_mtu::Peer;
 use crate::worker::network::Network;
 
-/// Packets received since the last poll for transmission after which a carrier acknowledges at once. With one
-/// acknowledgement for a whole window, the loss of that packet would cost a time-out.
+/// Number of packets, received since the endpoint was last polled for packets to send, at which a carrier acknowledges
+/// at once. If one packet acknowledged a whole window, its loss would cost the peer a time-out.
 const ACK_THRESHOLD: u8 = 8;
 
-/// Minimum interval between confirmations of the next hop by a carrier's progress: one second, in [`ticks`].
+/// Minimum interval between two confirmations of the next hop by a carrier's progress: one second, in [`ticks`].
 const CONFIRM_INTERVAL: u32 = (1_000_000_000_u64 >> TICK_SHIFT) as u32;
 
 /// Binary logarithm of a tick in nanoseconds: a tick takes about a millisecond.
 const TICK_SHIFT: u32 = 20;
 
-/// Returns the time in ticks, as four bytes. It wraps after 52 days, so only differences are meaningful.
+/// Returns the time in ticks. The result wraps after 52 days, so only differences are meaningful.
 fn ticks(now: Instant) -> u32 {
     (now.as_nanos() >> TICK_SHIFT) as u32
 }
@@ -35,25 +35,25 @@ fn ticks(now: Instant) -> u32 {
 /// State of a carrier's next hop, in one byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum NextHopState {
-    /// Not pinned, and no error was reported.
+    /// The neighbour cache entry is not pinned, and no soft error was reported.
     Unpinned,
-    /// One soft ICMP error was reported while the carrier was being opened. The second one, for another packet of the
-    /// handshake, fails the connect. RFC 1122 §4.2.3.9 requires waiting; see RFC 5461 §4.1.
+    /// One soft ICMP error was reported while the carrier was being opened. The second one, about another packet of the
+    /// handshake, fails the connect. RFC 1122 §4.2.3.9 requires waiting after the first one; see RFC 5461 §4.1.
     SoftError,
-    /// The carrier has pinned its entry in the neighbour cache.
+    /// The carrier has pinned its next hop's entry in the neighbour cache.
     Pinned,
 }
 
-/// Change between progress and stall.
+/// Transition of a carrier between progress and stall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) enum ProgressChange {
     Stalled(Stall),
     Resumed,
 }
 
-/// Operations on an endpoint that a carrier requires.
+/// An endpoint that a carrier can transmit: that of a TCP connection or of an SCTP association.
 pub(in crate::worker) trait CarrierEndpoint {
-    /// Headers of the endpoint's packets.
+    /// Header template of the endpoint's packets.
     type Path: AsRef<Path> + AsMut<Path>;
     /// Kind of the carrier: TCP connection or SCTP association.
     const KIND: CarrierKind;
@@ -63,19 +63,19 @@ pub(in crate::worker) trait CarrierEndpoint {
     /// Returns the local and the remote port.
     fn ports(&self) -> (u16, u16);
 
-    /// Returns the endpoint's earliest timer.
+    /// Returns when the endpoint's earliest timer fires.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Returns the memory for copies of sent data, bytes.
+    /// Returns the memory for copies of sent data, in bytes.
     fn kept(&self) -> u64;
 
     /// Returns the number of bytes that the peer has acknowledged so far.
     fn bytes_acknowledged(&self) -> u64;
 
-    /// Returns true if packets may not reach the peer: threshold R1 of RFC 9293 §3.8.3.
+    /// Returns true if packets may not reach the peer: the retransmissions have reached threshold R1 (RFC 9293 §3.8.3).
     fn path_suspect(&self) -> bool;
 
-    /// Returns true after time-outs, until the peer acknowledges again.
+    /// Returns true from a retransmission time-out until the peer's next acknowledgement.
     fn is_timing_out(&self) -> bool;
 
     fn is_closed(&self) -> bool;
@@ -83,13 +83,14 @@ pub(in crate::worker) trait CarrierEndpoint {
     /// Returns why the endpoint makes no progress; `None` if it makes progress.
     fn stall(&self, now: Instant) -> Option<Stall>;
 
-    /// Returns the estimated capacity of the path: bytes of a packet without its fixed headers.
+    /// Returns the estimated capacity of the path: payload bytes of the largest packet, without its fixed headers.
     fn path_len(&self) -> usize;
 
-    /// Returns the path's capacity if it is confirmed and not only estimated: in the unit of `path_len`, and as MTU.
+    /// Returns the capacity of the path in the unit of [`path_len`](Self::path_len), and as MTU in bytes. Returns
+    /// `None` while the capacity is only estimated.
     fn confirmed_path(&self, path: &Self::Path) -> Option<(usize, u16)>;
 
-    /// Limits packets to IP packets of `mtu` bytes. Returns whether that lowers the estimate.
+    /// Limits the endpoint to IP packets of `mtu` bytes. Returns true if that lowers the estimated capacity.
     fn limit_path(&mut self, path: &Self::Path, mtu: u16, now: Instant) -> bool;
 
     /// Transmits packets along `path`, within the limits of `out`.
@@ -110,11 +111,11 @@ pub(in crate::worker) struct TransmitContext<'a, Io: PortIo> {
     pub(in crate::worker) identifications: &'a mut IdentificationGenerator,
     /// Maximum number of packets to send.
     pub(in crate::worker) quota: usize,
-    /// Maximum bytes of memory for copies of sent data.
+    /// Maximum memory for copies of sent data, in bytes.
     pub(in crate::worker) keep_limit: u64,
-    /// True if many carriers share the port.
+    /// True if many carriers share the worker's ports.
     pub(in crate::worker) shared: bool,
-    /// True if the last packet is passed to the device at once, because no other carrier is ready.
+    /// True if the endpoint passes its last packet to the device at once, because no other carrier is ready.
     pub(in crate::worker) offer_last: bool,
     /// Minimum IPsec protection of the packets.
     pub(in crate::worker) min_strength: Strength,
@@ -125,7 +126,8 @@ pub(in crate::worker) struct TransmitContext<'a, Io: PortIo> {
 pub(in crate::worker) struct TransmitOutcome {
     /// True if at least one packet was sent.
     pub(in crate::worker) has_sent: bool,
-    /// Why a further packet was refused; the endpoint may then have more to send.
+    /// Reason why a further packet was refused; the endpoint may then have more to send. `None` if no packet was
+    /// refused.
     pub(in crate::worker) refusal: Option<Refusal>,
 }
 
@@ -140,31 +142,31 @@ pub(in crate::worker) enum Refusal {
     NoBuffer,
 }
 
-/// An endpoint with its path and its membership in the schedule's queues.
+/// An endpoint, its path and its membership in the schedule's queues.
 pub(in crate::worker) struct Carrier<E: CarrierEndpoint> {
     endpoint: E,
     path: E::Path,
     membership: QueueMembership,
-    /// Packets received since the endpoint was last polled for packets to send.
+    /// Number of packets received since the endpoint was last polled for packets to send.
     unacknowledged_packets: u8,
     next_hop_state: NextHopState,
-    /// Minimum IPsec protection of packets in both directions.
+    /// Minimum IPsec protection of sent and received packets.
     min_strength: Strength,
-    /// Time of the last confirmation of the next hop by progress, in [`ticks`].
+    /// Time at which progress last confirmed the next hop, in [`ticks`].
     confirmed_at: u32,
     /// Path capacity that this carrier last shared with the worker's other carriers or adopted from them, in the unit
     /// of [`CarrierEndpoint::path_len`].
     path_len: u16,
     /// Memory for copies of sent data, as last counted in the worker's budget.
     kept: KeptBytes,
-    /// Time set in the timer wheel: the true deadline or an earlier time.
+    /// Time set in the timer wheel: the carrier's true deadline or an earlier time.
     timer: MaybeInstant,
-    /// Time at which the worker resolves the next hop again, or drops a last packet that found no room.
+    /// Time at which the worker resolves the next hop again, or drops a last packet that the transmit ring cannot take.
     retry_at: MaybeInstant,
 }
 
 impl<E: CarrierEndpoint> Carrier<E> {
-    /// Creates a carrier whose packets take `path`, without protection by IPsec.
+    /// Creates a carrier with path `path` that requires no protection by IPsec.
     pub(in crate::worker) fn new(endpoint: E, path: E::Path, now: Instant) -> Self {
         let path_len = clamp(endpoint.path_len());
         Carrier {
@@ -192,13 +194,13 @@ impl<E: CarrierEndpoint> Carrier<E> {
         &mut self.endpoint
     }
 
-    /// Returns the minimum IPsec protection of packets in both directions.
+    /// Returns the minimum IPsec protection of sent and received packets.
     #[inline]
     pub(in crate::worker) fn min_strength(&self) -> Strength {
         self.min_strength
     }
 
-    /// Raises the minimum IPsec protection for the rest of the carrier's lifetime. It is never lowered.
+    /// Raises the minimum IPsec protection for the rest of the carrier's lifetime. A lower value has no effect.
     pub(in crate::worker) fn require_strength(&mut self, min_strength: Strength) {
         self.min_strength = self.min_strength.max(min_strength);
     }
@@ -209,7 +211,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         self.min_strength = Strength::CLEAR;
     }
 
-    /// Returns the path: the headers of the carrier's packets.
+    /// Returns the path: the header template of the carrier's packets.
     #[inline]
     pub(in crate::worker) fn path(&self) -> &E::Path {
         &self.path
@@ -220,7 +222,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         &mut self.path
     }
 
-    /// Splits the borrow: endpoint and path.
+    /// Borrows the endpoint mutably, together with the path.
     pub(in crate::worker) fn endpoint_and_path(&mut self) -> (&mut E, &E::Path) {
         (&mut self.endpoint, &self.path)
     }
@@ -229,7 +231,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         self.path.as_ref()
     }
 
-    /// Returns the flow: interface, local and remote end.
+    /// Returns the flow: interface, local and remote address and port.
     #[inline]
     pub(in crate::worker) fn flow(&self) -> FlowKey {
         let (local, remote) = self.ip_path().addresses();
@@ -279,7 +281,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         &mut self.membership
     }
 
-    /// Returns true while the link-layer address of the next hop is being resolved.
+    /// Returns true while the carrier waits for the link-layer address of its next hop.
     #[inline]
     pub(in crate::worker) fn is_waiting(&self) -> bool {
         self.membership.is_waiting()
@@ -300,7 +302,8 @@ impl<E: CarrierEndpoint> Carrier<E> {
         deadline: Option<Instant>,
     ) {
         let retry = self.retry_at.get();
-        // Retransmissions cannot be sent now, and an expired retransmission timer would fire again at once.
+        // Retransmissions cannot be sent while the next hop is not resolved. An expired retransmission timer would fire
+        // again at once.
         let waits = self.is_waiting() || (E::SUSPENDS_TIMERS && retry.is_some());
         let endpoint = if waits { None } else { self.endpoint.poll_timeout() };
         if let Some(at) = endpoint.into_iter().chain(retry).chain(deadline).min() {
@@ -308,7 +311,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// Records that the timer has fired. Returns whether a planned retry is due.
+    /// Records that the timer has fired. Returns true if a planned retry is due.
     #[inline]
     pub(in crate::worker) fn clear_fired_timer(&mut self, now: Instant) -> bool {
         self.timer = MaybeInstant::NONE;
@@ -319,13 +322,12 @@ impl<E: CarrierEndpoint> Carrier<E> {
         retries
     }
 
-    /// Returns true if the next hop is to be resolved again, or a last packet without room is to be dropped, at a set
-    /// time.
+    /// Returns true if a time is set at which the next hop is resolved again or a last packet is dropped.
     pub(in crate::worker) fn has_planned_retry(&self) -> bool {
         self.retry_at.get().is_some()
     }
 
-    /// Plans a retry at `at`, or earlier if one is planned already.
+    /// Plans a retry at `at`. An earlier planned retry is kept.
     pub(in crate::worker) fn plan_retry(&mut self, at: Instant) {
         let at = self.retry_at.get().map_or(at, |set| set.min(at));
         self.retry_at = Some(at).into();
@@ -338,7 +340,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
     }
 
     /// Records a received packet. `acknowledged` is [`bytes_acknowledged`](Self::bytes_acknowledged) from before the
-    /// packet. Returns whether an acknowledgement is due at once.
+    /// packet. Returns true if an acknowledgement is due at once.
     #[inline]
     pub(in crate::worker) fn record_packet(
         &mut self,
@@ -357,13 +359,13 @@ impl<E: CarrierEndpoint> Carrier<E> {
         self.unacknowledged_packets >= ACK_THRESHOLD && !self.is_waiting()
     }
 
-    /// Records that the endpoint was polled for packets, which acknowledge all received data.
+    /// Records that the endpoint was polled for packets to send, which acknowledge all received data.
     #[inline]
     pub(in crate::worker) fn clear_unacknowledged(&mut self) {
         self.unacknowledged_packets = 0;
     }
 
-    /// Records a soft ICMP error while the carrier is being opened. Returns true for the second one, which fails the
+    /// Records a soft ICMP error while the carrier is being opened. Returns true for the second error, which fails the
     /// connect.
     pub(in crate::worker) fn record_soft_error(&mut self) -> bool {
         let is_second = self.next_hop_state == NextHopState::SoftError;
@@ -373,7 +375,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         is_second
     }
 
-    /// Transmits the endpoint's packets, up to the quota and within the budget for copies of sent data.
+    /// Transmits the endpoint's packets, up to the quota and within the worker's budget for copies of sent data.
     #[inline]
     pub(in crate::worker) fn transmit<Io: PortIo>(
         &mut self,
@@ -395,15 +397,15 @@ impl<E: CarrierEndpoint> Carrier<E> {
         self.path.as_mut().set_mac(mac);
     }
 
-    /// Pins the next hop's entry in the neighbour cache, if there is one.
+    /// Pins the next hop's entry in the neighbour cache, if there is one, so that it is not evicted.
     pub(in crate::worker) fn pin(&mut self, network: &mut Network) {
         if self.next_hop_state != NextHopState::Pinned && network.pin(self.ip_path()) {
             self.next_hop_state = NextHopState::Pinned;
         }
     }
 
-    /// Shares a changed path MTU, smaller or larger, with new carriers. Only confirmed values are shared: a peer that
-    /// is down for a while looks like a PMTU black hole.
+    /// Shares a changed path MTU, smaller or larger, with new carriers. Only confirmed values are shared, because a
+    /// peer that is down for a while looks like a path MTU black hole.
     #[inline]
     pub(in crate::worker) fn share_path_mtu(&mut self, network: &mut Network, now: Instant) {
         if let Some((len, mtu)) = self.endpoint.confirmed_path(&self.path)
@@ -414,8 +416,8 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// Adopts, after a time-out, the path MTU that another carrier has discovered. Called after the timers were
-    /// handled.
+    /// Adopts, after a time-out, the path MTU that another carrier has discovered. Called after the endpoint has
+    /// handled its timers.
     pub(in crate::worker) fn adopt_path_mtu(&mut self, network: &mut Network, now: Instant) {
         if self.endpoint.is_timing_out()
             && let Some(mtu) = network.path_mtu(self.path_peer(), now)
@@ -425,8 +427,8 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// Returns the change between progress and stall; `stalled` is the state reported last. Called after the timers
-    /// were handled.
+    /// Returns the transition between progress and stall, if there was one. `stalled` is the state reported last.
+    /// Called after the endpoint has handled its timers.
     #[inline]
     pub(in crate::worker) fn progress_change(
         &self,
@@ -440,7 +442,8 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// Requests a probe of the next hop if the path is suspect: the neighbour may have moved (RFC 9293 §3.8.3 R1).
+    /// Requests a probe of the next hop if packets may not reach the peer: the neighbour may have moved (RFC 9293
+    /// §3.8.3 R1).
     #[inline]
     pub(in crate::worker) fn check_neighbour(&self, network: &mut Network, now: Instant) {
         if self.endpoint.path_suspect() {

@@ -1,5 +1,5 @@
-//! A stream in its worker: the lower layer, and the state for its ULP and the control thread. The state of its packets
-//! is in the [`Carrier`](super::carrier::Carrier) of its connection or association.
+//! A stream of a worker: its lower layer, and its state for the ULP and the control thread. The state of its packets is
+//! in the [`Carrier`](super::carrier::Carrier) of its connection or association.
 
 use base::{Blank, Instant, Lazy, LazyDeque, Prefetch};
 use ddp::{Qn, Stag, StreamId};
@@ -13,6 +13,7 @@ use crate::worker::flows::associations::Association;
 use crate::worker::flows::echo::{Answer, EchoCount};
 use crate::worker::flows::running_load::RunningLoad;
 use crate::worker::link::event_queue::Credit;
+use crate::worker::programs::PairRef;
 
 /// A stream of this worker.
 pub(in crate::worker) struct Conn {
@@ -50,7 +51,7 @@ impl From<Service> for ServiceKind {
     }
 }
 
-// An idle stream may take 1024 bytes in all, tables and boxed state included.
+// Memory budget: an idle stream takes at most 1024 bytes, including table entries and boxed state.
 const _: () = assert!(size_of::<Conn>() == 592);
 
 impl Prefetch for Conn {
@@ -66,22 +67,24 @@ impl Prefetch for Conn {
 /// Rare or temporary state of a stream, allocated on demand.
 #[derive(Clone)]
 pub(in crate::worker) struct TransientState {
-    /// The pending connect. It remains here after a failure.
+    /// The pending connect. After a failure the entry remains.
     pub(in crate::worker) opening: Option<PendingConnect>,
-    /// Number of unacknowledged Echo answers.
+    /// QP of a program's stream.
+    pub(in crate::worker) pair: Option<PairRef>,
+    /// Number of unacknowledged answers of the Echo service.
     pub(in crate::worker) echo_count: EchoCount,
-    /// Posts with a source or sink region, in the order of posting.
+    /// Incomplete posts with a source or sink region, in the order of posting.
     pub(in crate::worker) sources: LazyDeque<(Ticket, Stag)>,
-    /// Echo answers that the stream has not accepted yet, at most as many as it has receive buffers.
+    /// Answers of the Echo service that the stream has not accepted yet. There are at most as many as receive buffers.
     pub(in crate::worker) answers: LazyDeque<Answer>,
-    /// Queue of each receive buffer that is reposted when an answer is acknowledged, at most as many as there are
-    /// buffers.
+    /// Queue numbers of receive buffers that are reposted only when an answer is acknowledged. There are at most as
+    /// many entries as receive buffers.
     pub(in crate::worker) withheld: LazyDeque<Qn>,
-    /// True if the peer has closed, and this end closes once `answers` is empty.
+    /// True if the peer has closed the stream, and this end closes it once `answers` is empty.
     pub(in crate::worker) closing: bool,
     /// True if the stream was reported as stalled and not as resumed since.
     pub(in crate::worker) stalled: bool,
-    /// Credit: bounds the stream's events that the control thread has not read.
+    /// Event credit: bounds the stream's events that the control thread has not read.
     pub(in crate::worker) credit: Credit,
 }
 
@@ -89,6 +92,7 @@ impl Blank for TransientState {
     fn blank() -> &'static Self {
         static BLANK: TransientState = TransientState {
             opening: None,
+            pair: None,
             echo_count: EchoCount::NONE,
             sources: LazyDeque::new(),
             answers: LazyDeque::new(),
@@ -105,6 +109,7 @@ impl TransientState {
     fn is_empty(&self) -> bool {
         let TransientState {
             opening,
+            pair,
             echo_count: echoed,
             sources,
             answers,
@@ -114,6 +119,7 @@ impl TransientState {
             credit,
         } = self;
         opening.is_none()
+            && pair.is_none()
             && *echoed == EchoCount::NONE
             && sources.is_empty()
             && answers.is_empty()
@@ -126,14 +132,14 @@ impl TransientState {
 
 /// Origin of a stream.
 pub(in crate::worker) enum Origin {
-    /// Opened by a peer.
+    /// Opened by a peer, at this listener.
     Accepted { listener: ListenerId, progress: AcceptProgress },
     /// Opened by the control thread.
     Connect(PendingConnect),
 }
 
-/// Listener and progress of a stream opened by a peer. It has five bytes and alignment 1, so that a [`Conn`] needs no
-/// further padding.
+/// Listener and progress of a stream opened by a peer. The type has five bytes and alignment 1, so that a [`Conn`]
+/// needs no further padding.
 pub(in crate::worker) struct AcceptInfo {
     listener: [u8; 4],
     progress: Option<AcceptProgress>,
@@ -149,12 +155,12 @@ impl AcceptInfo {
         AcceptInfo { listener: listener.0.to_ne_bytes(), progress: Some(progress) }
     }
 
-    /// Returns listener and progress if a peer opened the stream.
+    /// Returns the listener and the progress of a stream that a peer opened; `None` for other streams.
     pub(in crate::worker) fn get(&self) -> Option<(ListenerId, AcceptProgress)> {
         Some((ListenerId(u32::from_ne_bytes(self.listener)), self.progress?))
     }
 
-    /// Returns true if a peer opened the stream and its source address may still be forged.
+    /// Returns true if a peer opened the stream and its source address may be forged.
     #[inline]
     pub(in crate::worker) fn is_unproven(&self) -> bool {
         self.progress == Some(AcceptProgress::Unproven)
@@ -171,27 +177,28 @@ impl AcceptInfo {
 pub(in crate::worker) struct PendingConnect {
     pub(in crate::worker) ticket: Ticket,
     pub(in crate::worker) deadline: Instant,
-    /// Parameters of a second attempt: with MPA revision 1 if allowed, or over another association if the first attempt
-    /// shared one.
+    /// Parameters of a second attempt. It uses MPA revision 1 if that is allowed, or another association if the first
+    /// attempt shared one.
     pub(in crate::worker) retry: Option<Box<Connect>>,
 }
 
 /// Stage of a stream as reported to the control thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) enum Stage {
-    /// Not reported yet. For a locally opened stream, the connect is pending.
+    /// The stream was not reported yet. A locally opened stream has a pending connect.
     Starting,
-    /// The peer's request (MPA, or session over SCTP) was reported.
+    /// The peer's MPA request, or its request for a session over SCTP, was reported.
     Announced,
     /// Established: messages can be sent and received.
     Established,
-    /// The end was reported, or a second attempt has replaced the stream. A connection may remain in TIME-WAIT, or
-    /// until its last segment is sent.
+    /// The end was reported, or a second attempt has replaced the stream. Its TCP connection may remain in TIME-WAIT,
+    /// or until its last segment is sent.
     Ended,
 }
 
 impl Conn {
-    /// Creates a stream that is not reported yet; the control thread handles its messages.
+    /// Creates a stream that was not reported yet. The control thread handles its messages until another service is
+    /// set.
     pub(in crate::worker) fn new(
         id: StreamId,
         lower: LowerLayer,
@@ -228,14 +235,14 @@ impl Conn {
         }
     }
 
-    /// Returns true if the end was reported and the TCP connection has nothing more to send.
+    /// Returns true if the end was reported and the TCP connection has nothing more to send. Always false over SCTP.
     pub(in crate::worker) fn is_done(&self) -> bool {
         let done = matches!(&self.lower, LowerLayer::Tcp(carrier) if carrier.endpoint().is_done());
         self.stage == Stage::Ended && done
     }
 
-    /// Frees the memory of empty queues, and the whole transient state if it is empty. The control thread has read the
-    /// events up to number `taken`.
+    /// Frees the memory of empty queues, and the whole transient state if it is empty. `taken` is the number of the
+    /// newest event that the control thread has read.
     pub(in crate::worker) fn shrink(&mut self, taken: u64) {
         let pending = self.transient.get_mut();
         let Some(TransientState { sources, answers, withheld, credit, .. }) = pending else {
@@ -255,13 +262,13 @@ impl Conn {
         }
     }
 
-    /// Returns the listener that accepted the stream; `None` if opened locally.
+    /// Returns the listener that accepted the stream; `None` if the stream was opened locally.
     pub(in crate::worker) fn listener(&self) -> Option<ListenerId> {
         self.accepted.get().map(|(listener, _)| listener)
     }
 }
 
-/// A stream with the association that carries it, if any. Borrowed for one call.
+/// A stream and the association that carries it, if any, borrowed for one call.
 pub(in crate::worker) struct Stream<'a> {
     pub(in crate::worker) slot: u32,
     pub(in crate::worker) conn: &'a mut Conn,
@@ -275,7 +282,7 @@ impl Stream<'_> {
         self.conn.lower.as_mut(self.association.as_deref_mut())
     }
 
-    /// Returns the step of the handshake that is awaited. Meaningful only while the stream is being opened.
+    /// Returns the step of the handshake that the stream awaits. Meaningful only while the stream is being opened.
     pub(in crate::worker) fn awaited_step(&self) -> ConnectStage {
         match (&self.conn.lower, self.association.as_deref()) {
             (LowerLayer::Tcp(carrier), _) if carrier.is_waiting() => ConnectStage::NextHop,
@@ -296,10 +303,10 @@ impl Stream<'_> {
         }
     }
 
-    /// Reposts `buffers` receive buffers of a queue.
+    /// Posts `buffers` receive buffers to queue `qn`.
     pub(in crate::worker) fn post_buffers(&mut self, qn: Qn, buffers: u32) {
         if let Some(mut lower) = self.lower() {
-            // A stream that is ending refuses them. That is harmless.
+            // A stream that is ending refuses buffers, which is harmless.
             let _ = lower.post_buffers(qn, buffers);
         }
     }

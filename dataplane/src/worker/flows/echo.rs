@@ -1,4 +1,4 @@
-//! Answers of the Echo service, and the number of unacknowledged ones.
+//! Answers of the Echo service, and the number of unacknowledged answers.
 
 use ddp::rdmap::WorkRequest;
 use ddp::{Message, Qn};
@@ -9,25 +9,25 @@ use crate::memory::Memory;
 /// An answer of the Echo service: a received message to send back.
 #[derive(Clone)]
 pub(in crate::worker) enum Answer {
-    /// Over RDMAP.
+    /// An answer over RDMAP.
     Rdmap(WorkRequest<Memory>),
-    /// Over bare DDP. The first field is the queue that the message was received on.
+    /// An answer over bare DDP. The first field is the queue on which the message was received.
     Ddp(Qn, Message<Memory>),
 }
 
-/// Number of unacknowledged Echo answers. Each holds the payload of a received message in memory.
+/// Number of unacknowledged answers of the Echo service. Each answer holds the payload of a received message in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) struct EchoCount {
-    /// Receive buffers of all queues. Buffers are reposted at once up to this number of unacknowledged answers.
+    /// Receive buffers of all queues. While at most this many answers are unacknowledged, buffers are reposted at once.
     buffers: u32,
     unacknowledged: u32,
 }
 
 impl EchoCount {
-    /// Value for a stream without an Echo.
+    /// Value for a stream without the Echo service.
     pub(in crate::worker) const NONE: EchoCount = EchoCount { buffers: 0, unacknowledged: 0 };
 
-    /// Creates the count for a stream with the queues of `ulp`.
+    /// Creates the count for a stream with the receive buffers of `ulp`.
     pub(in crate::worker) fn new(ulp: &UlpConfig) -> EchoCount {
         let buffers = match ulp {
             UlpConfig::Ddp(config) => {

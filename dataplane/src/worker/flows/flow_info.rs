@@ -1,4 +1,4 @@
-//! Snapshots of connections and associations for operators.
+//! Snapshots of the state of connections and associations, for operators.
 
 use base::Instant;
 
@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::net::sctp_path::SctpPath;
 use crate::worker::flows::carrier::{Carrier, CarrierEndpoint};
 
-/// Returns the state of a TCP connection.
+/// Returns path and congestion control state of a TCP connection.
 pub(in crate::worker) fn connection_info(
     carrier: &Carrier<tcp_lite::endpoint::Endpoint<Memory>>,
     now: Instant,
@@ -33,7 +33,7 @@ pub(in crate::worker) fn connection_info(
     }
 }
 
-/// Returns the state of an SCTP association.
+/// Returns path and congestion control state of an SCTP association.
 pub(in crate::worker) fn association_info(
     carrier: &Carrier<SctpEndpoint<Memory>>,
     now: Instant,
@@ -56,7 +56,7 @@ pub(in crate::worker) fn association_info(
     }
 }
 
-/// Returns the path MTU of an association: bytes of the largest IP packet that its path is assumed to carry.
+/// Returns the path MTU of an association in bytes: the largest IP packet that the path is assumed to carry.
 pub(in crate::worker) fn path_mtu(endpoint: &SctpEndpoint<Memory>, path: &SctpPath) -> u16 {
     let len = path.mtu_overhead() + endpoint.association().path_len();
     u16::try_from(len).unwrap_or(u16::MAX)

@@ -1,12 +1,13 @@
 //! One worker's budget for copies of sent data. Data is copied if its source may change before the peer acknowledges
-//! it. A peer that does not acknowledge determines how long the copies are kept. The send window bounds the copies of
-//! one stream or association; this budget bounds their sum.
+//! the data. The copies are kept until then, so a peer determines for how long. The send window bounds the copies of
+//! one stream or association. This budget bounds their sum.
 //!
 //! Peers share the budget by the rule of the untagged buffers ([`ddp::grant_limit`]): a peer gets more only while the
 //! remainder is at least as large as its new total. The flows of a peer divide its share by the same rule.
 //! `ddp::BufferPool` reserves whole buffers before they are filled. Here a transmission gets a limit, and its copies
-//! are counted afterwards. A flow at its limit sends no more data that needs a copy until part of it is acknowledged. A
-//! flow without copies may always send one segment. The bound is therefore the budget plus one segment per flow.
+//! are counted afterwards. A flow at its limit sends no more data that must be copied until part of its copies is
+//! acknowledged. A flow without copies may always send one segment. The bound is therefore the budget plus one segment
+//! per flow.
 //!
 //! Copies made for other reasons (an FPDU cut by a segment boundary, data left outstanding by a closing session) are
 //! counted and not refused; the send window bounds them. Memory is counted in whole blocks
@@ -40,17 +41,17 @@ impl KeepBudget {
         KeepBudget { capacity, used: 0, high_water: 0, peers: HashMap::new() }
     }
 
-    /// Returns the bytes kept now, for all flows.
+    /// Returns the bytes kept now for all flows.
     pub(in crate::worker) fn used(&self) -> u64 {
         self.used
     }
 
-    /// Returns the largest number of bytes kept at a time so far.
+    /// Returns the maximum of [`used`](Self::used) so far, in bytes.
     pub(in crate::worker) fn high_water(&self) -> u64 {
         self.high_water
     }
 
-    /// Changes the count of a flow with this peer from `kept` to `now` bytes. Returns the new count.
+    /// Changes the count of a flow with this peer from `kept` to `now` bytes, and returns the new count.
     #[inline]
     pub(in crate::worker) fn update(
         &mut self,
@@ -58,7 +59,7 @@ impl KeepBudget {
         kept: KeptBytes,
         now: u64,
     ) -> KeptBytes {
-        // The send window bounds the copies of a flow. It is below 4 GiB.
+        // The send window bounds the copies of a flow to less than 4 GiB.
         let now = KeptBytes(u32::try_from(now).unwrap_or(u32::MAX));
         if now != kept {
             self.apply_change(peer, kept, now);
@@ -79,12 +80,12 @@ impl KeepBudget {
         }
     }
 
-    /// Returns the maximum bytes that a flow with this peer may keep now. The flow's present `kept` bytes are included.
+    /// Returns the maximum bytes that a flow with this peer may keep now, including its present `kept` bytes.
     #[inline]
     pub(in crate::worker) fn limit(&self, peer: IpAddr, kept: KeptBytes) -> u64 {
         let kept = u64::from(kept.0);
         let left = self.capacity.saturating_sub(self.used);
-        // A peer keeps at most `used` bytes. This bound suffices here and saves the look-up.
+        // A peer keeps at most `used` bytes. With this bound in place of the peer's count, no look-up is needed.
         if self.used <= self.capacity / 4 {
             return kept + (left - 2 * self.used) / 2;
         }
@@ -105,7 +106,7 @@ mod tests {
         Ipv4Addr::new(10, 0, 0, n).into()
     }
 
-    /// Fills a flow to its limit in steps of at most `step` bytes. Returns the bytes kept.
+    /// Fills a flow to its limit in steps of at most `step` bytes. Returns the bytes that the flow then keeps.
     fn fill(budget: &mut KeepBudget, peer: IpAddr, kept: &mut KeptBytes, step: u64) -> u64 {
         for _ in 0..10_000 {
             let room = budget.limit(peer, *kept).saturating_sub(kept.0.into());
@@ -123,7 +124,7 @@ mod tests {
         let [mut a, mut b, mut c] = [KeptBytes::ZERO; 3];
         let first = fill(&mut budget, peer(1), &mut a, 100);
         assert!((29_000..=30_000).contains(&first), "{first}");
-        // A second flow of the same peer, then a flow of another peer, still get a share.
+        // A second flow of the same peer and a flow of another peer still get a share.
         assert!(fill(&mut budget, peer(1), &mut b, 100) > 8_000);
         assert!(fill(&mut budget, peer(2), &mut c, 100) > 8_000);
         for (who, kept) in [(1, a), (1, b), (2, c)] {
@@ -134,7 +135,7 @@ mod tests {
     }
 
     proptest! {
-        // Flows keep arbitrary amounts within their limits. The sum never exceeds the budget.
+        // Flows keep arbitrary amounts within their limits. The sum must never exceed the budget.
         #[test]
         fn flows_within_their_limits_never_exceed_the_budget(steps in prop::collection::vec((0usize..20, any::<bool>(), 1u64..5000), 1..300)) {
             let mut budget = KeepBudget::new(50_000);

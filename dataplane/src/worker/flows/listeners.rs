@@ -1,4 +1,4 @@
-//! Listeners of one worker. This module selects the listener for a SYN or INIT, and bounds the state that unknown
+//! The listeners of one worker. This module selects the listener for a SYN or INIT, and bounds the state that unknown
 //! senders can create.
 //!
 //! ```text
@@ -9,12 +9,13 @@
 //!         (nothing kept) -----------+
 //! ```
 //!
-//! An unproven stream's source address may be forged. The stream takes a credit and a backlog place like any other, but
-//! is evicted for a peer that has proven its address with a SYN cookie. Unproven streams do not count against a peer
-//! with a proven address: forged SYNs never exclude the true owner of an address.
+//! The source address of an unproven stream may be forged. The stream takes a credit and a backlog place like any
+//! other, but is evicted for a peer that has proven its address with a SYN cookie. Unproven streams do not count
+//! against a peer with a proven address. Forged SYNs therefore never exclude the true owner of an address.
 //!
-//! An SCTP association without a session counts as a stream of its peer until it is freed. A peer therefore has at most
-//! as many of them as streams. An association that is shutting down is evicted for a new one of the same peer.
+//! An SCTP association without a session counts as a stream of its peer until it is freed. The limit of streams per
+//! peer thus also bounds the peer's associations. An association that is shutting down is evicted for a new one of the
+//! same peer.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -34,9 +35,9 @@ use crate::net::neighbour::KeyedState;
 /// Progress of an accepted stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) enum AcceptProgress {
-    /// A SYN was received. The source address may be forged.
+    /// A SYN was received. Its source address may be forged.
     Unproven,
-    /// The TCP handshake is complete, or a cookie was returned: the peer's address is proven.
+    /// The TCP handshake is complete, or the peer has returned a cookie. The peer's address is thus proven.
     Starting,
     /// The stream was reported to the control thread.
     Announced,
@@ -46,11 +47,11 @@ pub(in crate::worker) enum AcceptProgress {
 #[derive(Debug)]
 pub(in crate::worker) struct Listeners {
     listeners: Vec<Listener>,
-    /// Stream counts by peer (an IPv4 address or an IPv6 /64). An entry is removed with its last stream.
+    /// Stream counts by peer (an IPv4 address or an IPv6 /64 prefix). An entry is removed with the peer's last stream.
     peers: HashMap<PeerId, PeerCounts, KeyedState>,
     /// Unproven streams, oldest first.
     unproven: VecDeque<(ListenerId, StreamId)>,
-    /// Number of unproven and starting streams of all listeners, and its limit below.
+    /// Number of unproven and starting streams of all listeners, at most `limit`.
     half_open: u32,
     limit: u32,
     half_open_per_peer: u32,
@@ -64,15 +65,15 @@ struct Listener {
     half_open: u32,
 }
 
-/// Numbers of one peer's streams, by progress.
+/// Numbers of one peer's streams, by progress, and of its associations without sessions.
 #[derive(Debug, Default)]
 struct PeerCounts {
     unproven: u32,
     starting: u32,
     announced: u32,
-    /// Associations that have lost their last session, or that shut down before their first one.
+    /// Associations without sessions that have had a session or will never have one.
     idle: u32,
-    /// The idle associations that are shutting down, oldest first.
+    /// Idle associations that are shutting down, oldest first.
     evictable: AgeQueue,
 }
 
@@ -140,7 +141,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Checks whether a listener admits a peer. A removed listener admits all.
+    /// Checks whether a listener admits a peer. A removed listener admits all peers.
     ///
     /// # Errors
     /// The peer list that refuses the peer.
@@ -159,8 +160,8 @@ impl Listeners {
         }
     }
 
-    /// Returns the most specific listener for a SYN or INIT to `local`: one with an address, then one with an
-    /// interface.
+    /// Returns the most specific listener for a SYN or INIT to `local`. A listener with an address is more specific
+    /// than one with only an interface.
     pub(in crate::worker) fn find(
         &self,
         transport: Transport,
@@ -178,11 +179,11 @@ impl Listeners {
         Some(&self.listeners.iter().filter(fits).max_by_key(specificity)?.config)
     }
 
-    /// Takes a credit and a backlog place for `stream` of `peer`. `progress` is `Unproven`, or `Starting` if the peer's
-    /// address is proven.
+    /// Takes a credit and a backlog place of a listener for `stream`, opened by `peer`. `progress` is `Unproven`, or
+    /// `Starting` if the peer's address is proven.
     ///
     /// # Errors
-    /// The limit that is reached. Nothing is taken then.
+    /// The limit that is reached. Nothing is taken in that case.
     pub(in crate::worker) fn reserve(
         &mut self,
         id: ListenerId,
@@ -221,8 +222,8 @@ impl Listeners {
         Ok(())
     }
 
-    /// Returns whether a SYN refused for `reason` is answered with a cookie: the cookie's owner may evict an unproven
-    /// stream or an association that is shutting down.
+    /// Returns true if a SYN refused for `reason` is answered with a cookie. The peer that returns the cookie may then
+    /// evict an unproven stream or an association that is shutting down.
     pub(in crate::worker) fn can_evict_for(
         &self,
         id: ListenerId,
@@ -241,15 +242,15 @@ impl Listeners {
         }
     }
 
-    /// Returns the unproven stream to evict for a proven one: the listener's oldest, or the oldest of all listeners if
-    /// the worker is at its limit.
+    /// Returns the unproven stream to evict for a stream with a proven address: the listener's oldest. If the listener
+    /// has none and the worker is at its limit, returns the oldest of all listeners.
     pub(in crate::worker) fn oldest_unproven(&self, id: ListenerId) -> Option<StreamId> {
         let own = self.unproven.iter().find(|&&(l, _)| l == id);
         let full = || self.unproven.front().filter(|_| self.half_open >= self.limit);
         own.or_else(full).map(|&(_, stream)| stream)
     }
 
-    /// Moves a stream from unproven to starting: the peer has acknowledged this end's SYN.
+    /// Moves a stream from unproven to starting: the peer has acknowledged this end's SYN, so its address is proven.
     pub(in crate::worker) fn mark_proven(&mut self, peer: IpAddr, stream: StreamId) {
         self.unproven.retain(|&(_, s)| s != stream);
         let of_peer = self.peers.entry(PeerId::from_address(peer)).or_default();
@@ -257,7 +258,7 @@ impl Listeners {
         of_peer.starting += 1;
     }
 
-    /// Moves a stream from starting to announced. It leaves the backlog, because it was reported to the control thread.
+    /// Moves a stream from starting to announced: the stream was reported to the control thread. It leaves the backlog.
     pub(in crate::worker) fn mark_announced(&mut self, id: ListenerId, peer: IpAddr) {
         self.leave_backlog(id, 0);
         let of_peer = self.peers.entry(PeerId::from_address(peer)).or_default();
@@ -265,7 +266,7 @@ impl Listeners {
         of_peer.announced += 1;
     }
 
-    /// Removes a stream that has ended. Its credit is returned if the stream was never announced to the control thread.
+    /// Removes a stream that has ended. Returns its credit if the stream was never announced to the control thread.
     pub(in crate::worker) fn release(
         &mut self,
         id: ListenerId,
@@ -288,12 +289,12 @@ impl Listeners {
         }
     }
 
-    /// Counts an association of this peer that has lost its last session, or will never have one.
+    /// Counts an association of this peer that has lost its last session or will never have one.
     pub(in crate::worker) fn add_idle(&mut self, peer: IpAddr) {
         self.peers.entry(PeerId::from_address(peer)).or_default().idle += 1;
     }
 
-    /// Removes an idle association from the count: it is freed, or a new session is counted instead.
+    /// Removes an idle association from the count: it was freed, or a new session is counted instead.
     pub(in crate::worker) fn remove_idle(&mut self, peer: IpAddr) {
         if let Some(of_peer) = self.peers.get_mut(&PeerId::from_address(peer)) {
             of_peer.idle = of_peer.idle.saturating_sub(1);
@@ -303,7 +304,8 @@ impl Listeners {
         }
     }
 
-    /// Queues an idle association of this peer that is shutting down. `is_live` returns false for a freed association.
+    /// Queues an idle association of this peer that is shutting down, for eviction. `is_live` returns false for a freed
+    /// association.
     pub(in crate::worker) fn add_evictable(
         &mut self,
         peer: IpAddr,
@@ -317,8 +319,8 @@ impl Listeners {
             .add(association, is_live);
     }
 
-    /// Removes this peer's association that has been shutting down for longest from the queue. `find` returns its slot,
-    /// `None` for a freed one.
+    /// Removes this peer's association that has been shutting down for longest from the eviction queue, and returns its
+    /// slot. `find` returns the slot of an association, or `None` if it was freed.
     pub(in crate::worker) fn take_oldest_evictable(
         &mut self,
         peer: IpAddr,

@@ -1,5 +1,5 @@
-//! The lower layer of a stream: a TCP connection of its own, or a session of a shared SCTP association. Operations on
-//! either are methods of [`LowerLayerMut`].
+//! The lower layer of a stream: its own TCP connection, or a session of a shared SCTP association. Operations on either
+//! are methods of [`LowerLayerMut`].
 
 use base::Instant;
 use ddp::rdmap::WorkRequest;
@@ -16,8 +16,8 @@ use crate::memory::Memory;
 use crate::worker::flows::associations::{Association, Associations};
 use crate::worker::flows::flow_info;
 
-/// The lower layer of a stream. A connection is stored inline, so that no pointer leads from the stream's slot to its
-/// state.
+/// The lower layer of a stream. A connection is stored inline, so that its state is reached from the stream's slot
+/// without a further pointer.
 #[allow(clippy::large_enum_variant)]
 pub(in crate::worker) enum LowerLayer {
     /// A TCP connection.
@@ -26,36 +26,36 @@ pub(in crate::worker) enum LowerLayer {
     Sctp(Session),
 }
 
-/// A stream's reference to its session.
+/// Reference of a stream to its session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) struct Session {
-    /// The association's slot.
+    /// Slot of the association.
     pub(in crate::worker) association: u32,
-    /// Identifies the session within the association.
+    /// Session within the association.
     pub(in crate::worker) id: SessionId,
-    /// The association's flow.
+    /// Flow of the association.
     pub(in crate::worker) flow: FlowKey,
 }
 
-/// Error of an answer to a peer's request.
+/// Error of an answer to a peer's request to open a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) enum AnswerError {
-    /// No request awaits a decision.
+    /// No request awaits an answer.
     NoRequest,
-    /// The private data are longer than the answer can carry.
+    /// The private data is longer than the answer can carry.
     TooLong,
 }
 
-/// A mutable reference to the endpoint below a stream.
+/// A mutable reference to the endpoint that carries a stream.
 pub(in crate::worker) enum LowerLayerMut<'a> {
-    /// The endpoint of the stream's own connection.
+    /// The endpoint of the stream's own TCP connection.
     Tcp(&'a mut Endpoint<Memory>),
-    /// The association's endpoint, and the session.
+    /// The endpoint of the association, and the session.
     Sctp(&'a mut SctpEndpoint<Memory>, SessionId),
 }
 
 impl LowerLayer {
-    /// Borrows the endpoint mutably. A session needs its association; without it, the result is `None`.
+    /// Borrows the endpoint mutably. Over SCTP, `association` is that of the session; the result is `None` without it.
     #[inline]
     pub(in crate::worker) fn as_mut<'a>(
         &'a mut self,
@@ -78,7 +78,7 @@ impl LowerLayer {
         }
     }
 
-    /// Returns the stream's own connection; `None` over SCTP.
+    /// Returns the stream's own TCP connection; `None` over SCTP.
     #[inline]
     pub(in crate::worker) fn connection(&mut self) -> Option<&mut Carrier<Endpoint<Memory>>> {
         match self {
@@ -102,7 +102,7 @@ impl LowerLayer {
         }
     }
 
-    /// Returns the statistics of all layers.
+    /// Returns the statistics of the stream and of the connection or association that carries it.
     pub(in crate::worker) fn stats(&self, associations: &Associations) -> StreamStats {
         match self {
             LowerLayer::Tcp(carrier) => StreamStats::Tcp(carrier.endpoint().stats()),
@@ -115,7 +115,7 @@ impl LowerLayer {
         }
     }
 
-    /// Returns the present state of the connection or association: path and congestion control.
+    /// Returns path and congestion control state of the connection or association.
     pub(in crate::worker) fn flow_info(
         &self,
         associations: &Associations,
@@ -130,7 +130,7 @@ impl LowerLayer {
         }
     }
 
-    /// Returns the name of the connection's or session's state.
+    /// Returns the name of the state of the connection or session.
     pub(in crate::worker) fn state(&self, associations: &Associations) -> &'static str {
         match self {
             LowerLayer::Tcp(carrier) => carrier.endpoint().state().name(),
@@ -151,7 +151,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Posts a message whose source region is only borrowed.
+    /// Posts a message with a borrowed reference to its source region.
     pub(in crate::worker) fn post_borrowed(
         &mut self,
         message: Message<&Memory>,
@@ -179,7 +179,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Returns the negotiated parameters; `None` during the handshake.
+    /// Returns the negotiated parameters; `None` before the handshake is complete.
     pub(in crate::worker) fn params(&self) -> Option<StreamParams> {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.params().map(StreamParams::Tcp),
@@ -189,7 +189,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Accepts the peer's request. `id` is the stream's id.
+    /// Accepts the peer's request to open stream `id`.
     pub(in crate::worker) fn accept(
         &mut self,
         now: Instant,
@@ -210,7 +210,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Rejects the peer's request.
+    /// Rejects the peer's request to open a stream.
     pub(in crate::worker) fn reject(
         &mut self,
         now: Instant,
@@ -244,7 +244,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Answers the peer's oldest held RDMA Read.
+    /// Answers the oldest RDMA Read of the peer that is held back.
     pub(in crate::worker) fn release_read(&mut self) {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.release_read(),
@@ -252,8 +252,8 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Returns true if the control thread confirms received data: it closes the stream once the data are written to
-    /// files.
+    /// Returns true if the close of the stream confirms received data to the peer. The control thread closes such a
+    /// stream once the data is written to files.
     pub(in crate::worker) fn holds_confirmations(&self) -> bool {
         let stream = match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.stream(),
@@ -263,7 +263,7 @@ impl LowerLayerMut<'_> {
     }
 
     /// Notifies the endpoint that the control thread is about to close the stream. The close confirms all data whose
-    /// events the control thread has read.
+    /// events the control thread has read so far.
     pub(in crate::worker) fn begin_confirmation(&mut self, now: Instant) {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.begin_confirmation(),
@@ -271,7 +271,8 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Returns true if a close would confirm data that arrived after [`begin_confirmation`](Self::begin_confirmation).
+    /// Returns true if a close would also confirm data that arrived after
+    /// [`begin_confirmation`](Self::begin_confirmation).
     pub(in crate::worker) fn is_unconfirmed(&self) -> bool {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.is_unconfirmed(),
@@ -297,7 +298,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Returns the number of ULP events that were not polled yet.
+    /// Returns the number of ULP events in the endpoint that were not polled yet.
     pub(in crate::worker) fn pending_events(&self) -> usize {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.pending_events(),
@@ -314,7 +315,8 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Notifies the stream that an STag is no longer valid for it: see [`Endpoint::on_stag_revoked`].
+    /// Notifies the stream that an STag is no longer valid for it. Returns true if a Read response was incomplete and
+    /// the stream ends with a Terminate.
     pub(in crate::worker) fn revoke_stag(
         &mut self,
         now: Instant,
@@ -348,7 +350,7 @@ impl From<SctpAnswerError> for AnswerError {
     }
 }
 
-/// Borrows the part of a connection's context that a session needs.
+/// Converts the context of a connection's endpoint to that of an association's endpoint.
 fn session_context<'a>(cx: &'a mut Context<'_, Memory>) -> SessionContext<'a, Memory> {
     SessionContext { stags: cx.stags, buffers: cx.buffers, hold: cx.hold }
 }

@@ -1,4 +1,5 @@
-//! Streams and their carriers: tables by slot and flow, the schedule, listeners, and the budgets of a worker.
+//! Streams and their carriers: tables by slot and by flow, the transmission schedule, listeners, and a worker's
+//! budgets.
 
 pub(super) mod admission;
 pub(super) mod age_queue;

@@ -1,7 +1,7 @@
-//! Frees empty allocations of idle streams: queues of segments in flight, of held and of awaited data. A stream that
-//! exchanges requests and replies needs them again soon, so over TCP they are freed only after [`IDLE_TIME`].
+//! Frees empty allocations of idle streams: queues of segments in flight, of held data and of awaited data. A stream
+//! that exchanges requests and replies needs them again soon, so over TCP they are freed only after [`IDLE_TIME`].
 //!
-//! A cursor visits a thousandth of the slots per millisecond, at least one. The cost is thus spread evenly over time.
+//! Each millisecond, a cursor visits a thousandth of the slots, at least one. The cost is thus spread evenly over time.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use super::lower_layer::LowerLayer;
 use crate::io::PortIo;
 use crate::worker::Core;
 
-/// Minimum interval between steps.
+/// Minimum interval between two steps of the cursor.
 const STEP_INTERVAL: Duration = Duration::from_millis(1);
-/// Maximum number of steps of one round over all slots.
+/// Number of steps in which the cursor visits all slots, at most.
 const STEPS_PER_ROUND: usize = 1000;
-/// Time without input after which a TCP endpoint's unused allocations are freed.
+/// Time without input after which the unused allocations of a TCP endpoint are freed.
 const IDLE_TIME: Duration = Duration::from_secs(1);
 
-/// Position of the cursor in the current round.
+/// Next slot to visit, and the time of the next step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::worker) struct Cursor {
     next_slot: usize,
@@ -26,7 +26,7 @@ pub(in crate::worker) struct Cursor {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Performs a step, if one is due.
+    /// Visits the next slots, if a step is due.
     pub(in crate::worker) fn reclaim(&mut self, now: Instant) {
         if now < self.reclaim.next_step_at {
             return;
@@ -40,8 +40,9 @@ impl<Io: PortIo> Core<Io> {
             let slot = self.reclaim.next_slot % places;
             self.reclaim.next_slot = slot + 1;
             let Some(conn) = self.streams.get_mut(slot as u32) else { continue };
-            // The state of segments in flight over SCTP belongs to the association, and the idle time of a session is
-            // not known. A busy session therefore allocates its queues again, at most once per round.
+            // Over SCTP, segments in flight belong to the association, and the idle time of a session is unknown. Empty
+            // queues are therefore freed even if the session is busy. It then allocates them again, at most once per
+            // round.
             if let LowerLayer::Tcp(carrier) = &mut conn.lower {
                 let endpoint = carrier.endpoint_mut();
                 if now.saturating_since(endpoint.idle_since()) < IDLE_TIME {

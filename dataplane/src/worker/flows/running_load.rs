@@ -1,12 +1,12 @@
-//! Load that the worker itself generates on a stream ([`crate::api::Load`]).
+//! A load that the worker itself generates on a stream ([`crate::api::Load`]). A stream has at most one.
 //!
-//! A load posts in the turn in which one of its messages completes, as far as its depth and the stream allow. A load
-//! with a pace ([`Pace::Open`]) posts when a message is due; [`PaceTimers`] are polled once per turn. A load ends when
-//! it posts no more (its count is reached, it was stopped, or a post was refused) and all posted messages are complete.
-//! A stream has at most one load.
+//! Without a pace ([`Pace::Closed`]), a load posts in the turn in which one of its messages completes, as far as its
+//! depth and the stream allow. A load with a pace ([`Pace::Open`]) posts when a message is due; the worker polls
+//! [`PaceTimers`] once per turn. A load stops posting when its count is reached, it is stopped or a post is refused. It
+//! ends when all posted messages are complete.
 //!
-//! Messages that complete with their acknowledgement carry [`Cookie::LOAD`]. Messages that complete with the peer's
-//! answer carry [`Cookie::STACK`].
+//! Messages that complete with their acknowledgement, and RDMA Reads, carry [`Cookie::LOAD`]. Messages that complete
+//! with an untagged answer of the peer carry [`Cookie::STACK`].
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -25,8 +25,8 @@ use crate::api::{
 use crate::memory::Memory;
 use crate::worker::flows::lower_layer::LowerLayerMut;
 
-/// Times at which loads with a pace post next. Each load has at most one entry; entries of loads that ended earlier
-/// remain until their time.
+/// Times of the next posts of loads with a pace. Each running load has at most one valid entry. The entry of a load
+/// that has ended remains until its time.
 #[derive(Default)]
 pub(in crate::worker) struct PaceTimers(BinaryHeap<Reverse<(Instant, u32)>>);
 
@@ -41,12 +41,12 @@ impl PaceTimers {
         self.next().is_some_and(|at| at <= now)
     }
 
-    /// Adds an entry: the load of the stream in `slot` posts at `at`.
+    /// Adds an entry: the load of the stream in `slot` is to be polled at `at`.
     pub(in crate::worker) fn push(&mut self, at: Instant, slot: u32) {
         self.0.push(Reverse((at, slot)));
     }
 
-    /// Removes and returns the earliest entry, if it is due.
+    /// Removes and returns the time and the slot of the earliest entry, if it is due.
     pub(in crate::worker) fn take_due(&mut self, now: Instant) -> Option<(Instant, u32)> {
         if !self.is_due(now) {
             return None;
@@ -63,35 +63,35 @@ pub(in crate::worker) struct RunningLoad {
     memory: Option<Memory>,
     /// Offset of the window in `memory`, in bytes.
     offset: u64,
-    /// Payload of all untagged messages.
+    /// Payload of each untagged message.
     payload: Arc<[u8]>,
     started_at: Instant,
-    /// Time of the newest completion; `started_at` before the first.
+    /// Time of the newest completion. Equals `started_at` before the first one.
     last_completion: Instant,
     posted: u64,
     completed: u64,
-    /// Offset of the next message in the window, in bytes; with sequential order.
+    /// Offset of the next message in the window, in bytes. Used with sequential order only.
     next_offset: u64,
-    /// Times at which the outstanding messages were posted, or due with a pace, oldest first. Empty if latency is not
-    /// recorded.
+    /// Post times of the outstanding messages, oldest first. With a pace, their due times instead. Empty if latency is
+    /// not recorded.
     outstanding: VecDeque<Instant>,
     latency: Option<Histogram<u64>>,
-    /// Time at which the next message is due, with a pace.
+    /// Time at which the next message is due. Used with a pace only.
     due_at: Instant,
     /// Time of the load's entry in [`PaceTimers`], if any.
     armed_at: Option<Instant>,
     /// State of the generator of random window offsets.
     random: u64,
-    /// True if the write of the current pair is posted and its notice is not.
+    /// True if a [`LoadKind::Notify`] has posted a write and must still post the notice that follows.
     notice_pending: bool,
     stopping: bool,
-    /// See [`LoadReport::unfinished`].
+    /// Messages that were due or posted, but will not complete ([`LoadReport::unfinished`]).
     unfinished: u64,
     failure: Option<PostFailure>,
 }
 
-/// Maximum latency records for due messages that were never posted. This bounds the work: each record counts a group of
-/// messages with the longest wait of the group.
+/// Maximum number of latency records for due messages that were never posted, to bound the work. Each record counts a
+/// group of messages, with the longest wait of the group.
 const OVERDUE_STEPS: u64 = 256;
 
 base::prefetch!(RunningLoad:);
@@ -101,8 +101,8 @@ fn histogram() -> Histogram<u64> {
 }
 
 impl RunningLoad {
-    /// Creates a load that begins now. The pair is the source region of writes and the offset of the window in it, in
-    /// bytes. `seed` starts the generator of random offsets.
+    /// Creates a load that begins now. `memory` is the source region of writes, and `offset` that of the window in it,
+    /// in bytes. `seed` starts the generator of random offsets.
     pub(in crate::worker) fn new(
         ticket: Ticket,
         load: Load,
@@ -144,7 +144,7 @@ impl RunningLoad {
         }
     }
 
-    /// Returns the local region that the load reads from or writes to, if any.
+    /// Returns the local region: the source of writes or the sink of RDMA Reads. `None` for other loads.
     pub(in crate::worker) fn region(&self) -> Option<Stag> {
         self.load.kind.window().map(|window| window.local)
     }
@@ -153,8 +153,8 @@ impl RunningLoad {
         self.ticket
     }
 
-    /// Stops the load. Outstanding messages complete first, and a posted write is still followed by its notice. Due
-    /// messages that were not posted count as unfinished; their wait until now is recorded.
+    /// Stops the load. Outstanding messages still complete, and the notice of a posted write is still posted. Due
+    /// messages that were not posted count as unfinished. Their wait until now is recorded.
     pub(in crate::worker) fn stop(&mut self, now: Instant) {
         if !self.stopping {
             self.stopping = true;
@@ -178,7 +178,8 @@ impl RunningLoad {
         self.fail(PostFailure::Flushed);
     }
 
-    /// Drops the oldest outstanding message, which will not complete. With a pace, its wait until now is recorded.
+    /// Drops the oldest outstanding message, which will not complete. If the load has a pace, the message's wait until
+    /// now is recorded.
     fn drop_oldest(&mut self, now: Instant) {
         if self.posted == self.completed {
             return;
@@ -193,7 +194,7 @@ impl RunningLoad {
         }
     }
 
-    /// Counts the due messages that were not posted as unfinished, and records their waits. Only for loads with a pace.
+    /// Counts the due messages that were not posted as unfinished, and records their waits. No effect without a pace.
     fn count_overdue(&mut self, now: Instant) {
         let Pace::Open { interval: every, .. } = self.load.pace else { return };
         let every = every.max(Duration::from_nanos(1));
@@ -213,13 +214,13 @@ impl RunningLoad {
         }
     }
 
-    /// Returns true while a message awaits an untagged answer.
+    /// Returns true while an outstanding message awaits an untagged answer of the peer.
     pub(in crate::worker) fn awaits_answer(&self) -> bool {
         let waits = matches!(self.load.kind, LoadKind::Echo { .. } | LoadKind::Notify { .. });
         waits && !self.outstanding.is_empty()
     }
 
-    /// Posts all messages that the depth, the pace and the stream allow now.
+    /// Posts all messages that the load's depth, its pace and the stream allow now.
     pub(in crate::worker) fn post_all(&mut self, lower: &mut LowerLayerMut<'_>, now: Instant) {
         while self.can_post() && self.is_due(now) {
             match self.post(lower, now) {
@@ -230,7 +231,7 @@ impl RunningLoad {
         }
     }
 
-    /// Clears the load's entry in [`PaceTimers`] if it is for `at`. Returns false for a stale entry.
+    /// Clears the load's entry in [`PaceTimers`] if it has time `at`. Otherwise the entry is stale: returns false.
     pub(in crate::worker) fn disarm(&mut self, at: Instant) -> bool {
         let armed = self.armed_at == Some(at);
         if armed {
@@ -241,20 +242,20 @@ impl RunningLoad {
 
     fn can_post(&self) -> bool {
         let outstanding = self.posted - self.completed;
-        // A posted write must be followed by its notice. Otherwise the peer never answers.
+        // A posted write must be followed by its notice, without which the peer never answers.
         self.notice_pending
             || (!self.stopping
                 && self.posted < self.load.count
                 && outstanding < u64::from(self.load.depth))
     }
 
-    /// Returns true if the next message is due. The notice of a pair is always due.
+    /// Returns true if the next message is due. The notice that follows a write is always due.
     fn is_due(&self, now: Instant) -> bool {
         self.notice_pending || matches!(self.load.pace, Pace::Closed) || self.due_at <= now
     }
 
-    /// Returns the time at which to poll the load again, if only its pace delays it and it has no entry yet. At its
-    /// depth limit, a completion resumes the load instead.
+    /// Returns the time at which to poll the load again, if only its pace delays it and it has no entry in
+    /// [`PaceTimers`] yet. A load at its depth limit is resumed by a completion instead.
     pub(in crate::worker) fn arm(&mut self, now: Instant) -> Option<Instant> {
         let waits = self.armed_at.is_none() && self.can_post() && !self.is_due(now);
         self.armed_at = if waits { Some(self.due_at) } else { self.armed_at };
@@ -300,7 +301,7 @@ impl RunningLoad {
         }
         self.posted += 1;
         if self.latency.is_some() {
-            // The latency of a late post counts from its due time.
+            // The latency of a message posted late counts from its due time.
             self.outstanding.push_back(match self.load.pace {
                 Pace::Closed => now,
                 Pace::Open { .. } => self.due_at,
@@ -324,7 +325,8 @@ impl RunningLoad {
         if fits { self.next_offset } else { 0 }
     }
 
-    /// Returns a random number below `bound`: splitmix64, scaled by multiplication. The bias is at most `bound` / 2^64.
+    /// Returns a random number below `bound`, from splitmix64 scaled by multiplication. The bias is at most `bound` /
+    /// 2^64.
     fn random_below(&mut self, bound: u64) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
@@ -382,7 +384,7 @@ impl RunningLoad {
         }
     }
 
-    /// Records the completion of `messages` messages. Returns their number of bytes.
+    /// Records the completion of `messages` messages. Returns their total length in bytes.
     pub(in crate::worker) fn record_completions(&mut self, messages: u32, now: Instant) -> u64 {
         self.completed = self.posted.min(self.completed + u64::from(messages));
         self.last_completion = now;
@@ -406,5 +408,5 @@ impl RunningLoad {
     }
 }
 
-/// Receive queue of RDMAP Sends, in the form that loads use.
+/// Queue number of RDMAP Sends, for loads and services.
 pub(in crate::worker) const SEND_QUEUE: Qn = MESSAGE_QUEUE;

@@ -1,7 +1,7 @@
-//! Schedules of carriers for transmission. Connections and associations each have one.
+//! Schedules of carriers for transmission: one for TCP connections, one for SCTP associations.
 //!
-//! A carrier is *ready* when it may have something to send, *blocked* when its port's transmit ring is full, and
-//! *waiting* while the link-layer address of its next hop is unknown. Blocked carriers are queued by port and are not
+//! A carrier is *ready* when it may have something to send, *blocked* while its port's transmit ring is full, and
+//! *waiting* while the link-layer address of its next hop is unknown. Blocked carriers are queued by port. They are not
 //! polled until the ring has free space.
 
 use std::collections::VecDeque;
@@ -23,15 +23,15 @@ pub(in crate::worker) enum CarrierKind {
     Association,
 }
 
-/// The schedules of both kinds.
+/// The schedules of connections and of associations.
 pub(in crate::worker) struct Schedules {
     connections: Schedule,
     associations: Schedule,
-    /// True if at least [`MANY`] carriers share the ports.
+    /// True if the worker has at least [`MANY`] streams and associations.
     shared: bool,
 }
 
-/// Minimum number of streams and associations for [`Schedules::are_shared`].
+/// Minimum number of streams and associations at which [`Schedules::are_shared`] returns true.
 const MANY: usize = 64;
 
 impl Schedules {
@@ -57,13 +57,13 @@ impl Schedules {
         }
     }
 
-    /// Sets the worker's total number of streams and associations.
+    /// Records the worker's total number of streams and associations.
     #[inline]
     pub(in crate::worker) fn set_carriers(&mut self, carriers: usize) {
         self.shared = carriers >= MANY;
     }
 
-    /// Returns true if at least [`MANY`] carriers share the ports.
+    /// Returns true if at least [`MANY`] streams and associations share the worker's ports.
     #[inline]
     pub(in crate::worker) fn are_shared(&self) -> bool {
         self.shared
@@ -74,7 +74,7 @@ impl Schedules {
         self.connections.is_empty() && self.associations.is_empty()
     }
 
-    /// Returns the earliest timer of both schedules.
+    /// Returns when the earliest timer of both schedules fires, or a lower bound of that time.
     #[inline]
     pub(in crate::worker) fn next_timer(&self) -> Option<Instant> {
         let timers = [self.connections.wheel.next_expiry(), self.associations.wheel.next_expiry()];
@@ -82,20 +82,20 @@ impl Schedules {
     }
 }
 
-/// The queue from which a carrier was taken to be served.
+/// The queue from which a carrier was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) enum Queue {
     /// Ready carriers.
     Ready,
-    /// Carriers blocked at a port.
+    /// Carriers blocked at one port.
     Blocked,
 }
 
-/// The schedule of all carriers of one kind, by slot.
+/// The schedule of all carriers of one kind. Carriers are identified by their slots.
 pub(in crate::worker) struct Schedule {
     /// Carriers that may have something to send, without duplicates, in the order of service.
     ready: VecDeque<u32>,
-    /// Carriers that found the transmit ring full, by port, without duplicates, in the order of service.
+    /// Carriers that found the transmit ring full, for each port, without duplicates, in the order of service.
     blocked: Vec<VecDeque<u32>>,
     /// Carriers that wait for the link-layer address of their next hop.
     waiting: HashMap<NextHop, Vec<u32>>,
@@ -112,12 +112,11 @@ pub(in crate::worker) struct QueueMembership {
     waiting: bool,
 }
 
-// Part of each stream; a larger type would need padding.
+// A larger type would add padding to every stream.
 const _: () = assert!(size_of::<QueueMembership>() == 3);
 
 impl QueueMembership {
-    /// Returns true while the link-layer address of the carrier's next hop is being resolved. The carrier is not polled
-    /// then.
+    /// Returns true while the carrier waits for the link-layer address of its next hop. The carrier is not polled then.
     #[inline]
     pub(in crate::worker) fn is_waiting(&self) -> bool {
         self.waiting
@@ -159,7 +158,7 @@ impl Schedule {
         self.ready.is_empty() && self.blocked.iter().all(VecDeque::is_empty)
     }
 
-    /// Queues a carrier to be served in this turn, unless it is queued already.
+    /// Queues a carrier to be served in this turn, unless it is already ready.
     #[inline]
     pub(in crate::worker) fn make_ready(&mut self, slot: u32, carrier: &mut QueueMembership) {
         if !carrier.ready {
@@ -168,7 +167,7 @@ impl Schedule {
         }
     }
 
-    /// Queues a carrier until the transmit ring of `port` has free space, unless it is queued already.
+    /// Queues a carrier until the transmit ring of `port` has free space, unless it is already blocked.
     pub(in crate::worker) fn block(
         &mut self,
         slot: u32,
@@ -192,7 +191,7 @@ impl Schedule {
         self.waiting.entry(next_hop).or_default().push(slot);
     }
 
-    /// Removes and returns the carriers that wait for this next hop.
+    /// Removes and returns the carriers that wait for the address of this next hop.
     pub(in crate::worker) fn take_waiting(&mut self, next_hop: NextHop) -> Vec<u32> {
         self.waiting.remove(&next_hop).unwrap_or_default()
     }
@@ -211,8 +210,8 @@ impl Schedule {
         Some(slot)
     }
 
-    /// Returns the slot of the carrier that was last taken from the ready queue. The slot may be vacant or reused by
-    /// now.
+    /// Returns the slot of the carrier that was last taken from the ready queue. The slot may be vacant by now, or have
+    /// another carrier.
     pub(in crate::worker) fn last(&self) -> u32 {
         self.last_served
     }
@@ -234,16 +233,16 @@ impl Schedule {
         self.blocked[port].pop_front()
     }
 
-    /// Moves the last carrier blocked at a port to the front: it was the first one, was served, and found the ring full
-    /// again.
+    /// Moves the last carrier blocked at a port to the front. Called after the first carrier was served and queued
+    /// again because the ring was still full.
     pub(in crate::worker) fn restore_first(&mut self, port: usize) {
         if let Some(slot) = self.blocked[port].pop_back() {
             self.blocked[port].push_front(slot);
         }
     }
 
-    /// Sets a carrier's timer in the wheel; `timer` is the time already set there. An earlier time is kept: the timer
-    /// then fires without effect, which costs less than moving it with every acknowledgement.
+    /// Sets a carrier's timer in the wheel. `timer` is the time already set there. An earlier time is kept: the timer
+    /// then fires without effect, which costs less than a change with every acknowledgement.
     #[inline]
     pub(in crate::worker) fn set_timer(
         &mut self,
@@ -257,23 +256,23 @@ impl Schedule {
         }
     }
 
-    /// Removes and returns a carrier whose timer is due.
+    /// Removes a timer that is due. Returns the slot of its carrier or session.
     #[inline]
     pub(in crate::worker) fn take_due(&mut self, now: Instant) -> Option<u32> {
         self.wheel.pop(now)
     }
 
-    /// Sets a deadline for the slot of a session, which has no carrier of its own.
+    /// Sets the deadline of a session by the slot of its stream. A session has no carrier of its own.
     pub(in crate::worker) fn set_deadline(&mut self, slot: u32, at: Instant) {
         self.wheel.set(slot, at);
     }
 
-    /// Clears the deadline of a session's slot.
+    /// Clears the deadline of the session with this slot.
     pub(in crate::worker) fn clear_deadline(&mut self, slot: u32) {
         self.wheel.clear(slot);
     }
 
-    /// Removes a carrier from the wheel and from all queues. `port` and `next_hop` belong to its path.
+    /// Removes a carrier from the wheel and from all queues. `port` and `next_hop` are those of its path.
     pub(in crate::worker) fn remove(
         &mut self,
         slot: u32,

@@ -1,4 +1,4 @@
-//! Reports of streams whose packets are not acknowledged: one when a stream stalls, one when it resumes.
+//! Reports of streams whose packets are not acknowledged: one report when a stream stalls and one when it resumes.
 
 use base::Instant;
 
@@ -10,7 +10,7 @@ use crate::io::PortIo;
 use crate::worker::Core;
 
 impl<Io: PortIo> Core<Io> {
-    /// Reports that a connection has stalled or resumed, unless already reported.
+    /// Reports that a TCP connection has stalled or resumed, unless that was already reported.
     #[cold]
     pub(in crate::worker) fn check_stream_progress(&mut self, slot: u32, now: Instant) {
         let Some(conn) = self.streams.get(slot) else { return };
@@ -20,7 +20,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Reports that the streams of an association have stalled or resumed, unless already reported.
+    /// Reports that the streams of an association have stalled or resumed, unless that was already reported.
     #[cold]
     pub(in crate::worker) fn check_association_progress(
         &mut self,
@@ -37,7 +37,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Reports that a stream has stalled or resumed, if the stream is established and its state has changed.
+    /// Reports that a stream has stalled or resumed, if it is established and the other state was reported before.
     fn report_progress(&mut self, slot: u32, progress: ProgressChange) {
         let Some((mut stream, env)) = self.stream_mut(slot) else { return };
         let is_stalled = progress != ProgressChange::Resumed;

@@ -1,4 +1,4 @@
-//! The streams of one worker: by slot, by id and by flow. Streams in TIME-WAIT are also queued by age.
+//! The streams of one worker, found by slot, by id or by flow. Streams in TIME-WAIT are also queued by age.
 
 use base::Prefetch;
 use ddp::StreamId;
@@ -13,9 +13,9 @@ use crate::memory::Memory;
 
 pub(in crate::worker) struct Streams {
     slab: Slab<Box<Conn>>,
-    /// Flows of the streams over TCP.
+    /// Slots of the streams over TCP, by flow.
     flows: FlowTable,
-    /// Flow hashed last and its hash, as a cache.
+    /// The flow that was hashed last, with its hash. Serves as a cache.
     last_hash: Option<(FlowKey, FlowHash)>,
     time_wait: AgeQueue,
 }
@@ -48,7 +48,7 @@ impl Streams {
         self.slab.get(slot).map(|conn| &**conn)
     }
 
-    /// Calls `hint` with the stream's allocations that are `steps` pointers away from its slot: see [`Prefetch`].
+    /// Calls `hint` for those allocations of a stream that are `steps` pointers away from its slot; see [`Prefetch`].
     #[inline]
     pub(in crate::worker) fn prefetch_slot(
         &self,
@@ -61,8 +61,8 @@ impl Streams {
         }
     }
 
-    /// Returns slot and stream of the connection with this flow, whose hash is `hash`. Slot `candidate` is tried first
-    /// and usually matches.
+    /// Returns the slot and the stream of the connection with this flow. `hash` is the flow's hash. Slot `candidate` is
+    /// tried first and usually matches.
     #[inline]
     pub(in crate::worker) fn find_connection(
         &mut self,
@@ -80,7 +80,7 @@ impl Streams {
         self.slab.get_mut(slot).map(|conn| &mut **conn)
     }
 
-    /// Returns the connection of the stream in a slot; `None` over SCTP.
+    /// Returns the TCP connection of the stream in a slot; `None` over SCTP or for a vacant slot.
     pub(in crate::worker) fn carrier_mut(
         &mut self,
         slot: u32,
@@ -103,7 +103,7 @@ impl Streams {
         self.slab.occupied().collect()
     }
 
-    /// Returns slot and id for the next stream; `None` if the table is full.
+    /// Returns the slot and the id for the next stream; `None` if the table is full.
     pub(in crate::worker) fn vacancy(&self) -> Option<(u32, StreamId)> {
         self.slab.vacancy()
     }
@@ -116,7 +116,7 @@ impl Streams {
         self.slab.insert(Box::new(conn))
     }
 
-    /// Removes the stream in a slot and its entry by flow.
+    /// Removes the stream in a slot, with its entry by flow.
     pub(in crate::worker) fn remove(&mut self, slot: u32) -> Option<Box<Conn>> {
         let conn = self.slab.remove(slot)?;
         if let LowerLayer::Tcp(carrier) = &conn.lower {
@@ -125,13 +125,13 @@ impl Streams {
         Some(conn)
     }
 
-    /// Returns the table of the connections' flows.
+    /// Returns the table of slots by flow, for streams over TCP.
     #[inline]
     pub(in crate::worker) fn flows(&self) -> &FlowTable {
         &self.flows
     }
 
-    /// Returns the hash of a flow. The flow of the previous call is cached.
+    /// Returns the hash of a flow. A repeated call with the same flow uses the cache.
     #[inline]
     pub(in crate::worker) fn hash(&mut self, flow: &FlowKey) -> FlowHash {
         match self.last_hash {
@@ -154,13 +154,13 @@ impl Streams {
         self.flows.find(hash, |slot| self.matches_flow(slot, flow))
     }
 
-    /// Queues a stream that has entered TIME-WAIT for eviction by age.
+    /// Queues a stream that has entered TIME-WAIT, for eviction by age.
     pub(in crate::worker) fn add_time_wait(&mut self, stream: StreamId) {
         let slab = &self.slab;
         self.time_wait.add(stream, |id| slab.find(id).is_some());
     }
 
-    /// Removes the stream that has been in TIME-WAIT for longest from the queue. Returns its slot.
+    /// Removes the stream that has been in TIME-WAIT for longest from the eviction queue, and returns its slot.
     pub(in crate::worker) fn take_oldest_time_wait(&mut self) -> Option<u32> {
         let slab = &self.slab;
         self.time_wait.take_oldest(|id| slab.find(id))

@@ -1,5 +1,5 @@
-//! The worker's state that endpoints borrow for a call: STags, receive buffers and budgets. Also counts the uses of
-//! each region by posts and running loads.
+//! The state of a worker that endpoints borrow for one call: STags, receive buffers and budgets. This module also
+//! counts the posts and running loads that use each region.
 
 use ddp::{
     Access, BufferPool, HoldBudget, PdId, Stag, StagEntry, StagError, StagTable, StreamId,
@@ -21,9 +21,10 @@ pub(in crate::worker) struct Tables {
     hold_budget: HoldBudget,
     /// Budget for copies of sent data.
     keep_budget: KeepBudget,
-    /// Number of uses of each region: incomplete posts with the region as source or sink, and running loads.
+    /// Number of incomplete posts and running loads that use each region as source or sink. Unused regions have no
+    /// entry.
     sources: HashMap<Stag, u32>,
-    /// Regions already removed from `stags`, whose removal is reported once `sources` no longer has them.
+    /// Regions already removed from `stags`. Their removal is reported once `sources` has no entry for them.
     removals: Vec<(Stag, Ticket)>,
 }
 
@@ -40,13 +41,13 @@ impl Tables {
         }
     }
 
-    /// Returns the state that a connection's endpoint borrows for one call.
+    /// Returns the state that the endpoint of a TCP connection borrows for one call.
     #[inline]
     pub(in crate::worker) fn context(&mut self) -> Context<'_, Memory> {
         Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold_budget }
     }
 
-    /// Returns the state that an association's endpoint borrows for one call.
+    /// Returns the state that the endpoint of an SCTP association borrows for one call.
     #[inline]
     pub(in crate::worker) fn session_context(&mut self) -> SessionContext<'_, Memory> {
         SessionContext {
@@ -78,7 +79,7 @@ impl Tables {
         self.stags.insert(entry).map_err(CommandError::Stag)
     }
 
-    /// Returns the entry of a region.
+    /// Returns the entry of a region; `None` if the STag does not exist.
     pub(in crate::worker) fn stag(&self, stag: Stag) -> Option<&StagEntry<Memory>> {
         self.stags.get(stag)
     }
@@ -102,7 +103,7 @@ impl Tables {
         Ok(before)
     }
 
-    /// Sets the access rights of peers to a region. Returns the previous ones.
+    /// Sets the access rights of peers to a region. Returns the previous rights.
     ///
     /// # Errors
     /// The STag does not exist.
@@ -116,7 +117,7 @@ impl Tables {
         Ok(before)
     }
 
-    /// Removes a region. From here on this worker places no data in it.
+    /// Removes a region. From then on this worker places no data in it.
     ///
     /// # Errors
     /// The STag does not exist.
@@ -127,7 +128,7 @@ impl Tables {
         }
     }
 
-    /// Counts a post or a load that uses a region.
+    /// Counts a post or a load that starts to use a region.
     pub(in crate::worker) fn add_source(&mut self, stag: Stag) {
         *self.sources.entry(stag).or_insert(0) += 1;
     }
@@ -142,7 +143,7 @@ impl Tables {
         }
     }
 
-    /// Returns true while posts or loads use a region.
+    /// Returns true while posts or loads use the region.
     pub(in crate::worker) fn is_source(&self, stag: Stag) -> bool {
         self.sources.contains_key(&stag)
     }
@@ -164,7 +165,7 @@ impl Tables {
         });
     }
 
-    /// Sets the memory gauges.
+    /// Publishes the memory gauges.
     pub(in crate::worker) fn publish(&self, counters: &Counters) {
         counters.memory.untagged_bytes.set(self.buffers.in_use());
         counters.memory.untagged_bytes_max.set(self.buffers.high_water());

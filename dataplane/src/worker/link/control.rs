@@ -14,12 +14,12 @@ use crate::flow::FlowKey;
 use crate::worker::link::event_queue::{Credit, EventQueue, WaitingStream};
 use crate::worker::link::handshake_failures::HandshakeFailures;
 
-/// The worker's end of the rings to the control thread.
+/// The worker's end of the command and event rings to the control thread.
 pub(in crate::worker) struct ControlLink {
     commands: Consumer<Command>,
     events: EventQueue,
     counters: Arc<Counters>,
-    /// Streams whose end was not reported yet.
+    /// Number of streams whose end was not reported yet.
     open_streams: u32,
     handshake_failures: Box<HandshakeFailures>,
 }
@@ -36,7 +36,7 @@ impl ControlLink {
         &self.counters
     }
 
-    /// Takes the next command from the ring.
+    /// Takes the next command from the ring, if any.
     #[inline]
     pub(in crate::worker) fn next_command(&mut self) -> Option<Command> {
         let command = self.commands.pop().ok()?;
@@ -50,41 +50,42 @@ impl ControlLink {
         !self.commands.is_empty()
     }
 
-    /// Sends an event. Events that do not fit into the ring are queued in order.
+    /// Sends an event. An event that does not fit into the ring is queued; the order is kept.
     pub(in crate::worker) fn send(&mut self, event: Event) {
         self.events.push(event, &self.counters);
     }
 
-    /// Moves queued events to the ring and updates the number of events read. Called at the start of each turn.
+    /// Moves queued events to the ring, and determines how many events the control thread has read. Called at the start
+    /// of each turn.
     #[inline]
     pub(in crate::worker) fn begin_turn(&mut self) {
         self.events.begin_turn(&self.counters);
     }
 
-    /// Wakes the control thread if there are new events.
+    /// Wakes the control thread if events were sent since the last call.
     #[inline]
     pub(in crate::worker) fn notify(&mut self) {
         self.events.notify();
     }
 
-    /// Returns true if only the reserved part of the ring is free.
+    /// Returns true if no more than the reserved part of the event ring is free.
     #[inline]
     pub(in crate::worker) fn is_congested(&self) -> bool {
         self.events.is_short()
     }
 
-    /// Returns true if no event waits for room in the ring.
+    /// Returns true if no event waits for room in the event ring.
     pub(in crate::worker) fn is_flushed(&self) -> bool {
         self.events.is_flushed()
     }
 
-    /// Returns true if events wait for room, or streams for credit. The worker must poll then: the control thread does
-    /// not wake it after reading events.
+    /// Returns true if events wait for room, or streams for event credit. The worker must then poll, because the
+    /// control thread does not wake it after reading events.
     pub(in crate::worker) fn has_waiters(&self) -> bool {
         !self.events.is_flushed() || self.events.has_waiting()
     }
 
-    /// Returns the number of events sent so far.
+    /// Returns the number of events sent so far, which is also the number of the newest event.
     #[inline]
     pub(in crate::worker) fn events_sent(&self) -> u64 {
         self.events.sent()
@@ -95,15 +96,15 @@ impl ControlLink {
         self.events.last_read()
     }
 
-    /// Charges the events after number `before` to a stream. Returns true if its credit is used up; call
-    /// [`add_waiting`](Self::add_waiting) then.
+    /// Charges the events sent after event number `before` to a stream. Returns true if the stream's credit is used up.
+    /// The caller then calls [`add_waiting`](Self::add_waiting).
     pub(in crate::worker) fn charge(&mut self, credit: &mut Credit, before: u64) -> bool {
         self.events.charge(credit, before)
     }
 
-    /// Adds a stream with `pending` events in its endpoint to the streams that wait for credit
-    /// ([`take_waiting`](Self::take_waiting)). Returns how many events the endpoint may hold while paused; `None` if
-    /// the stream waits already.
+    /// Adds a stream to those that wait for credit ([`take_waiting`](Self::take_waiting)). `pending` is the number of
+    /// events in its endpoint. Returns how many events the endpoint may hold while it is paused; `None` if the stream
+    /// waits already.
     pub(in crate::worker) fn add_waiting(
         &mut self,
         stream: StreamId,
@@ -116,8 +117,8 @@ impl ControlLink {
         Some(max_held)
     }
 
-    /// Returns the streams that wait for credit, if the control thread has read events since the last call. Pass those
-    /// still without credit to [`restore_waiting`](Self::restore_waiting).
+    /// Returns the streams that wait for credit, if the control thread has read events since the last call. The caller
+    /// passes those still without credit to [`restore_waiting`](Self::restore_waiting).
     #[inline]
     pub(in crate::worker) fn take_waiting(&mut self) -> Option<Vec<WaitingStream>> {
         self.events.take_waiting()
@@ -134,17 +135,18 @@ impl ControlLink {
         self.events.has_credit(credit)
     }
 
-    /// Counts a new stream whose end must be reported.
+    /// Counts a new stream. Its end must be reported.
     pub(in crate::worker) fn add_open_stream(&mut self) {
         self.open_streams += 1;
     }
 
-    /// Removes a stream from the count, when its end is reported or if it was never announced.
+    /// Removes a stream from the count: its end is reported now, or the stream was never announced.
     pub(in crate::worker) fn remove_open_stream(&mut self) {
         self.open_streams -= 1;
     }
 
-    /// Counts a failed handshake. Reports it if the rate limits and the ring allow; `detail` is called only then.
+    /// Counts a failed handshake, and reports it if the rate limits and the room in the event ring allow. `detail` is
+    /// called only for a report.
     #[cold]
     pub(in crate::worker) fn report_failed_handshake(
         &mut self,
@@ -174,7 +176,7 @@ impl ControlLink {
         })));
     }
 
-    /// Returns and clears the counts of failed handshakes.
+    /// Returns the counts of failed handshakes since the last call.
     pub(in crate::worker) fn take_handshake_counts(&mut self) -> Vec<HandshakeCount> {
         self.handshake_failures.take_counts()
     }
@@ -184,7 +186,7 @@ impl ControlLink {
         self.open_streams == 0
     }
 
-    /// Returns the number of events queued because the ring is full.
+    /// Returns the number of queued events that did not fit into the ring.
     #[cfg(test)]
     pub(in crate::worker) fn backlog(&self) -> usize {
         self.events.backlog()

@@ -23,18 +23,19 @@
 //! | `Program` | a local program | one for each QP and each CQ |
 //! | `Drained`, `Stopped`, `Failed` | commands, a defect | one each |
 //!
-//! *Credit.* A stream may have [`MIN_CREDIT`] unread events in any case, and up to a quarter of the ring while more
-//! than a quarter is free. A stream that floods the ring therefore does not stop the others. A stream without credit is
-//! paused until the control thread has read enough of its events. Meanwhile further events stay in its endpoint, and
-//! the peer's window is not extended. Over TCP the window closes as the peer uses it (RFC 9293 §3.8.6). Over SCTP the
-//! window is that of the association (RFC 9260 §6.2), so all of its sessions wait. Data within the offered window is
-//! accepted while the endpoint has room for its events ([`EventQueue::add_waiting`]). Further data is dropped as if
-//! lost, so peers that send messages of a few bytes see time-outs. The window opens again after the pause.
+//! *Credit.* A stream may have [`MIN_CREDIT`] unread events in any case. It may have up to a quarter of the ring while
+//! more than a quarter is free. A stream that floods the ring therefore does not stop the others. A stream without
+//! credit is paused until the control thread has read enough of its events. Meanwhile further events stay in its
+//! endpoint, and the peer's window is not extended. Over TCP the window closes as the peer uses it (RFC 9293 §3.8.6).
+//! Over SCTP the window is that of the association (RFC 9260 §6.2), so all of its sessions wait. Data within the
+//! offered window is accepted while the endpoint has room for its events ([`EventQueue::add_waiting`]). Further data is
+//! dropped as if lost, so peers that send messages of a few bytes see time-outs. The window opens again after the
+//! pause.
 //!
 //! *Bound.* Beyond the ring, the queue holds for each stream [`MIN_CREDIT`] events and the events of its end, and the
-//! events of 64 commands. A paused endpoint holds at most as many events as the ring has entries; all paused endpoints
-//! together hold [`HELD_PER_ENTRY`] times as many. Each may exceed this by [`EVENT_BATCH`] events and those of one
-//! segment (over SCTP: of one packet).
+//! events of 64 commands. A paused endpoint holds at most as many events as the ring has entries. All paused endpoints
+//! together hold at most [`HELD_PER_ENTRY`] times as many. Each endpoint may exceed its bound by [`EVENT_BATCH`] events
+//! and those of one segment (over SCTP: of one packet).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,31 +48,31 @@ use crate::wake::Wake;
 
 /// Number of unread events that a stream may have in any case.
 pub(in crate::worker) const MIN_CREDIT: u32 = 16;
-/// Number of events in an endpoint at which they are reported before its next segment is processed.
+/// Number of events in an endpoint at which they are reported before the endpoint's next segment is processed.
 pub(in crate::worker) const EVENT_BATCH: usize = 64;
-/// Maximum events in all paused endpoints together, per entry of the ring.
+/// Maximum number of events in all paused endpoints together, per entry of the ring.
 const HELD_PER_ENTRY: usize = 32;
-/// A newly paused endpoint gets the remaining capacity of paused endpoints divided by this.
+/// Divisor of the remaining capacity of paused endpoints. The quotient is the share of a newly paused endpoint.
 const HELD_SHARE_DIVISOR: usize = 16;
 
-/// The worker's end of the event ring, and the queue of events that did not fit.
+/// The worker's end of the event ring, and the queue of events that did not fit into it.
 pub(in crate::worker) struct EventQueue {
     ring: Producer<Event>,
     backlog: VecDeque<Event>,
     capacity: usize,
-    /// Ring entries kept free by streams, except for their [`MIN_CREDIT`] events.
+    /// Ring entries that a stream leaves free once it has [`MIN_CREDIT`] unread events.
     reserve: usize,
     control: Arc<Wake>,
     pushed: bool,
-    /// Number of events sent so far, which is also the number of the newest.
+    /// Number of events sent so far, which is also the number of the newest event.
     sent: u64,
     /// Number of the newest event that the control thread has read, as of the start of the turn.
     last_read: u64,
-    /// Free ring entries without the reserve.
+    /// Free ring entries beyond the reserve.
     room: usize,
     /// Streams that wait for credit, without duplicates.
     waiting: Vec<WaitingStream>,
-    /// Events that paused endpoints may hold, in total. Recomputed when waiting streams are examined.
+    /// Events that all paused endpoints together may hold. Recomputed when the waiting streams are examined.
     held: usize,
     /// Value of `last_read` when the waiting streams were last examined.
     examined_at: u64,
@@ -81,12 +82,12 @@ pub(in crate::worker) struct EventQueue {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::worker) struct WaitingStream {
     pub(in crate::worker) stream: StreamId,
-    /// Maximum events that the endpoint may hold.
+    /// Maximum number of events that the stream's endpoint may hold.
     max_held: u32,
 }
 
-/// Upper bound of a stream's unread events. They are counted in two groups, each with the number of its newest event
-/// and its size.
+/// Upper bound of a stream's unread events. The events are counted in two groups. Each group has the number of its
+/// newest event and its size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) struct Credit {
     older: (u64, u32),
@@ -96,11 +97,11 @@ pub(in crate::worker) struct Credit {
 }
 
 impl Credit {
-    /// No unread events.
+    /// State without unread events.
     pub(in crate::worker) const NONE: Credit =
         Credit { older: (0, 0), newer: (0, 0), is_waiting: false };
 
-    /// Counts the event with this number. The control thread has read the events up to number `last_read`.
+    /// Counts the event with number `number`. The control thread has read the events up to number `last_read`.
     fn add(&mut self, number: u64, last_read: u64) {
         if last_read >= self.older.0 {
             self.older = core::mem::take(&mut self.newer);
@@ -108,14 +109,14 @@ impl Credit {
         self.newer = (number, self.newer.1 + 1);
     }
 
-    /// Resets the credit if all events are read and the stream does not wait for credit.
+    /// Resets the credit if all events were read and the stream does not wait for credit.
     pub(in crate::worker) fn reset_if_idle(&mut self, last_read: u64) {
         if !self.is_waiting && self.unread(last_read) == 0 {
             *self = Credit::NONE;
         }
     }
 
-    /// Returns an upper bound of the number of unread events.
+    /// Returns an upper bound of the number of unread events, if the events up to number `last_read` were read.
     fn unread(&self, last_read: u64) -> u32 {
         let left = |(number, events): (u64, u32)| if number > last_read { events } else { 0 };
         left(self.older) + left(self.newer)
@@ -154,7 +155,8 @@ impl EventQueue {
         }
     }
 
-    /// Moves queued events to the ring and updates the number of events read. Called at the start of each turn.
+    /// Moves queued events to the ring, and determines how many events the control thread has read. Called at the start
+    /// of each turn.
     pub(in crate::worker) fn begin_turn(&mut self, counters: &Counters) {
         while let Some(event) = self.backlog.pop_front() {
             if let Err(PushError::Full(event)) = self.ring.push(event) {
@@ -173,7 +175,7 @@ impl EventQueue {
         counters.run.events_waiting.set(self.backlog.len() as u64);
     }
 
-    /// Returns true if only the reserved part of the ring is free.
+    /// Returns true if no more than the reserved part of the ring is free.
     #[inline]
     pub(in crate::worker) fn is_short(&self) -> bool {
         self.room == 0
@@ -203,7 +205,7 @@ impl EventQueue {
         self.sent
     }
 
-    /// Charges the events after number `before` to a stream. Returns true if its credit is used up.
+    /// Charges the events sent after event number `before` to a stream. Returns true if the stream's credit is used up.
     pub(in crate::worker) fn charge(&self, credit: &mut Credit, before: u64) -> bool {
         for number in before + 1..=self.sent {
             credit.add(number, self.last_read);
@@ -211,7 +213,7 @@ impl EventQueue {
         !self.has_credit(credit)
     }
 
-    /// Adds a stream to those that wait for credit; `pending` is the number of events in its endpoint. Returns how many
+    /// Adds a stream to those that wait for credit. `pending` is the number of events in its endpoint. Returns how many
     /// events the endpoint may hold for data within the offered window; `None` if the stream waits already.
     pub(in crate::worker) fn add_waiting(
         &mut self,
@@ -242,7 +244,7 @@ impl EventQueue {
             return None;
         }
         self.examined_at = self.last_read;
-        // The endpoints of resumed streams still hold their events, so these are included until the next call.
+        // Resumed streams still have events in their endpoints. Their share is therefore included until the next call.
         self.held = self.waiting.iter().map(|waiting| waiting.max_held as usize).sum();
         Some(core::mem::take(&mut self.waiting))
     }
@@ -258,13 +260,13 @@ impl EventQueue {
         unread < MIN_CREDIT || (self.room > 0 && (unread as usize) < self.reserve)
     }
 
-    /// Returns true if streams wait for credit. The worker must poll then: the control thread does not wake it after
-    /// reading events.
+    /// Returns true if streams wait for credit. The worker must then poll, because the control thread does not wake it
+    /// after reading events.
     pub(in crate::worker) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Returns the number of events queued because the ring is full.
+    /// Returns the number of queued events that did not fit into the ring.
     #[cfg(test)]
     pub(in crate::worker) fn backlog(&self) -> usize {
         self.backlog.len()

@@ -1,8 +1,8 @@
-//! Failed handshakes of peers. All are counted; a limited number per second is also reported one by one.
+//! Failed handshakes of peers. All of them are counted. A limited number per second is also reported one by one.
 //!
-//! Any host that reaches a port can cause failures, at any rate. The rate limit applies before a report takes room in
-//! the event ring. The counts are bounded by the listeners and the kinds of failure. The control thread receives the
-//! counts with the answer to [`Command::ListStreams`](crate::api::Command::ListStreams).
+//! Any host that reaches a port can cause failures at any rate. The rate limit therefore applies before a report takes
+//! room in the event ring. The number of counts is bounded by the listeners and the kinds of failure. The control
+//! thread receives the counts with the answer to [`Command::ListStreams`](crate::api::Command::ListStreams).
 
 use core::time::Duration;
 
@@ -11,13 +11,14 @@ use hashbrown::HashMap;
 
 use crate::api::{HandshakeCount, HandshakeFailure, ListenerId};
 
-/// Maximum reports of one worker per [`PERIOD`].
+/// Maximum number of reports of one worker per [`PERIOD`].
 const MAX_REPORTS: u32 = 32;
-/// Maximum reports for one kind of failure per [`PERIOD`]. A flood of one kind thus leaves room for others.
+/// Maximum number of reports for one kind of failure per [`PERIOD`], so that a flood of one kind leaves room for
+/// others.
 const MAX_REPORTS_PER_KIND: u32 = 8;
 const PERIOD: Duration = Duration::from_secs(1);
-/// Maximum pairs of listener and failure that are counted separately. Beyond it, new pairs are counted without the
-/// listener.
+/// Maximum number of pairs of listener and failure that are counted separately. Beyond it, failures of new pairs are
+/// counted without the listener.
 const MAX_COUNTS: usize = 4096;
 
 /// The failed handshakes of one worker.
@@ -25,7 +26,7 @@ const MAX_COUNTS: usize = 4096;
 pub(in crate::worker) struct HandshakeFailures {
     /// Counts of failures since they were last taken.
     counts: HashMap<(Option<ListenerId>, HandshakeFailure), u64>,
-    /// Start of the current period. The next two fields count its reports.
+    /// Start of the current period. The next two fields count the reports in this period.
     period_start: Instant,
     reported: u32,
     reported_by_kind: HashMap<HandshakeFailure, u32>,
@@ -34,8 +35,8 @@ pub(in crate::worker) struct HandshakeFailures {
 }
 
 impl HandshakeFailures {
-    /// Counts a failure. Returns `None` if it is not to be reported, else the number of unreported failures since the
-    /// last report. `may_report` is false while the event ring is short of room.
+    /// Counts a failure. If the failure is to be reported, returns the number of unreported failures since the last
+    /// report; otherwise `None`. `may_report` is false while the event ring is short of room.
     pub(in crate::worker) fn record(
         &mut self,
         listener: Option<ListenerId>,
@@ -57,7 +58,7 @@ impl HandshakeFailures {
         Some(core::mem::take(&mut self.unreported))
     }
 
-    /// Returns and clears the counts.
+    /// Returns the counts, and sets them to zero.
     pub(in crate::worker) fn take_counts(&mut self) -> Vec<HandshakeCount> {
         let counts = self.counts.drain();
         counts
@@ -87,7 +88,7 @@ mod tests {
         let (now, listener) = (Instant::ZERO + Duration::from_secs(9), Some(ListenerId(1)));
         let reported = (0..100).filter(|_| all.record(listener, RESET, true, now).is_some());
         assert_eq!(reported.count(), MAX_REPORTS_PER_KIND as usize);
-        // Another kind still has room. Its report includes the number of unreported failures so far.
+        // Another kind may still be reported. Its report includes the number of unreported failures so far.
         assert_eq!(all.record(listener, HTTP, true, now), Some(92));
         assert_eq!(all.record(listener, HTTP, false, now), None, "the ring is short of room");
         let later = now + PERIOD;

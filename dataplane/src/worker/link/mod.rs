@@ -1,4 +1,4 @@
-//! The link to the control thread: command ring, event ring and counters.
+//! The worker's link to the control thread: command ring, event ring, counters and reports of failed handshakes.
 
 pub(super) mod control;
 pub(super) mod event_queue;

@@ -1,5 +1,5 @@
 //! The transmit side of a worker's port. If IPsec is configured, frames are held in clear until the streams of the turn
-//! were served. All frames are then sealed in one place, whatever their sender.
+//! were served. All frames are then sealed at one place, whatever their sender.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -11,13 +11,13 @@ use ipsec::strength::Strength;
 use crate::capture::Tap;
 use crate::io::{BURST, PortIo};
 
-/// Maximum number of held frames.
+/// Maximum number of held frames per port. [`PortIo::free_tx_slots`] returns 0 when it is reached.
 const MAX_HELD: usize = 1024;
 
-/// The queues of a port.
+/// A worker's queues of one port, and the frames that are held for IPsec.
 pub(crate) struct PortQueues<Io: PortIo> {
     io: Io,
-    /// Held frames, oldest first, with the protection that they require. `None` if frames are not held.
+    /// Held frames, oldest first, each with the minimum protection that it requires. `None` if frames are not held.
     held: Option<VecDeque<(Io::Frame, Strength)>>,
 }
 
@@ -31,12 +31,12 @@ impl<Io: PortIo> PortQueues<Io> {
         self.held.get_or_insert_default();
     }
 
-    /// Takes the oldest held frame, with the protection that it requires.
+    /// Removes and returns the oldest held frame, with the minimum protection that it requires.
     pub(in crate::worker) fn take_held(&mut self) -> Option<(Io::Frame, Strength)> {
         self.held.as_mut()?.pop_front()
     }
 
-    /// Sends a frame that has been sealed, or passes in clear.
+    /// Sends a frame that was sealed or passes in clear, without holding it.
     pub(in crate::worker) fn send_now(&mut self, frame: Io::Frame) {
         self.io.send(frame);
     }
@@ -67,7 +67,7 @@ impl<Io: PortIo> PortIo for PortQueues<Io> {
     fn free_tx_slots(&mut self) -> usize {
         match &self.held {
             None => self.io.free_tx_slots(),
-            // Held frames will need entries of the ring.
+            // Each held frame will take an entry of the ring.
             Some(held) => self.io.free_tx_slots().min(MAX_HELD).saturating_sub(held.len()),
         }
     }

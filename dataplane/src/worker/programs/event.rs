@@ -31,7 +31,7 @@ impl<Io: PortIo> Env<Io> {
                         Outcome::Atomic { original } => Some(original),
                         Outcome::Sent | Outcome::Written | Outcome::Read { .. } => None,
                     };
-                    counters.sends_completed.add(1);
+                    counters.program_sends_completed.add(1);
                     pair.finish_send(Some(original), completions);
                 }
             }
@@ -42,11 +42,11 @@ impl<Io: PortIo> Env<Io> {
             }
             Event::ReceivedInto { len, solicited, invalidated, .. } => {
                 let carried = invalidated.map_or(Carried::Nothing, |s| Carried::Invalidated(s.0));
-                counters.receives_completed.add(1);
+                counters.program_receives_completed.add(1);
                 pair.fill_receive(len, solicited, carried, completions);
             }
             Event::ImmediateInto { data, solicited, .. } => {
-                counters.receives_completed.add(1);
+                counters.program_receives_completed.add(1);
                 pair.fill_receive(0, solicited, Carried::Immediate(data), completions);
             }
             Event::ReceiveFlushed { .. } => pair.flush_receive(completions),

@@ -126,7 +126,7 @@ impl<Io: PortIo> Env<Io> {
                 return Ok(());
             };
             *quota -= 1;
-            self.control.counters().programs.receives_posted.add(1);
+            self.control.counters().programs.program_receives.add(1);
             let work =
                 ReceiveWork::decode(&units).map_err(QueuePairError::ReceiveDescriptor)?;
             match regions.sink(&work.buffers) {
@@ -173,7 +173,7 @@ impl<Io: PortIo> Env<Io> {
                 return Ok(());
             }
             *quota -= 1;
-            self.control.counters().programs.sends_posted.add(1);
+            self.control.counters().programs.program_sends.add(1);
             let (requests, mut posted) = match regions.translate(&work) {
                 Ok(translated) => translated,
                 Err(status) => {
@@ -236,15 +236,13 @@ fn pop_send(pair: &mut QueuePair) -> Result<Option<SendWork>, QueuePairError> {
 }
 
 impl QueuePair {
-    /// Completes the descriptors of an ended QP as flushed. Before that the events of its stream complete its posts.
+    /// Completes the descriptors of an ended QP as flushed, behind its posts.
     fn flush_rings(&mut self, completions: &mut CompletionQueues, quota: &mut u32) {
-        if self.stream.is_some() {
-            return;
-        }
         if let Some(work) = self.sends.waiting.take() {
             self.push_send(PostedSend::failed(&work, Status::Flushed), completions);
         }
         while *quota > 0
+            && self.sends.has_room()
             && let Some(units) = self.sends.ring.pop_unless_broken()
         {
             *quota -= 1;
@@ -254,6 +252,7 @@ impl QueuePair {
             }
         }
         while *quota > 0
+            && self.receives.has_room()
             && let Some(units) = self.receives.ring.pop_unless_broken()
         {
             *quota -= 1;

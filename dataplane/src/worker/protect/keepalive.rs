@@ -1,5 +1,5 @@
-//! NAT keepalives of ESP in UDP (RFC 3948 §2.3, §4). A datagram of one byte is sent when an SA has sent nothing for its
-//! interval. It keeps the port mapping of a NAT on the path.
+//! NAT keepalives of ESP in UDP (RFC 3948 §2.3, §4). If an SA has sent nothing for its interval, a datagram with one
+//! byte of payload is sent. The datagram preserves the port mapping of a NAT on the path.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use ipsec::sa::UDP_HEADER;
 
 use crate::net::link::find_ip;
 
-/// Maximum bytes of headers in front of the UDP payload: Ethernet with a VLAN tag, IPv6 and UDP.
+/// Maximum bytes of headers before the UDP payload: Ethernet with a VLAN tag, IPv6 and UDP.
 const MAX_HEADERS_LEN: usize = 18 + ip::IPV6_HEADER + UDP_HEADER;
 /// Payload byte of a NAT keepalive (RFC 3948 §2.3).
 const KEEPALIVE_PAYLOAD: u8 = 0xff;
 
-/// SAs for which the worker sends keepalives. The IKE daemon sends those of other SAs.
+/// SAs for which the worker sends keepalives. For other SAs the IKE daemon sends them.
 #[derive(Default)]
 pub(super) struct Keepalives(HashMap<SaId, KeepaliveState>);
 
 struct KeepaliveState {
     interval: Duration,
-    /// Time of the last sealed frame or keepalive; initially the time of addition.
+    /// Time of the last sealed frame or keepalive; initially the time at which the SA was added.
     last_sent: Instant,
-    /// Port and headers of the last sealed frame. `None` before the first one: until then no keepalives are sent.
+    /// Port and headers of the last sealed frame. `None` before the first one; no keepalives are sent until then.
     headers: Option<(usize, ArrayVec<u8, MAX_HEADERS_LEN>)>,
 }
 
@@ -38,7 +38,7 @@ impl Keepalives {
         self.0.remove(&id);
     }
 
-    /// Records a frame that the newest SA of a protection has sealed.
+    /// Records a sealed frame, if the current SA of its protection needs keepalives.
     #[inline]
     pub(super) fn record_sent(
         &mut self,
@@ -56,13 +56,14 @@ impl Keepalives {
             return;
         };
         kept.last_sent = now;
-        // The headers are stored for each frame: link-layer addresses change with the port's device or the next hop.
+        // The headers are stored anew for each frame, because link-layer addresses change with the port's device or the
+        // next hop.
         if let Some(headers) = copy_headers(frame) {
             kept.headers = Some((port, headers));
         }
     }
 
-    /// Returns a keepalive frame that is due, and its port.
+    /// Returns the next keepalive frame that is due, and the port from which to send it.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<(usize, Vec<u8>)> {
         let is_due = |kept: &&mut KeepaliveState| {
             kept.headers.is_some() && now >= kept.last_sent + kept.interval
@@ -80,7 +81,7 @@ impl Keepalives {
     }
 }
 
-/// Returns the headers of a frame with ESP in UDP; `None` if it is not UDP.
+/// Returns the headers of a frame with ESP in UDP; `None` if the packet is not UDP.
 fn copy_headers(frame: &[u8]) -> Option<ArrayVec<u8, MAX_HEADERS_LEN>> {
     let at = find_ip(frame)?;
     let header = ip::Header::read(&frame[at..]).ok().filter(|ip| ip.protocol == ip::UDP)?;

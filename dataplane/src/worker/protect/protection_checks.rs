@@ -1,7 +1,8 @@
-//! Checks that carriers that require IPsec protection keep it. Each of their packets is checked at reception and at
-//! sealing: packets with less protection are dropped in both directions. This module bounds the resulting outage: a
-//! carrier whose policies or SAs allow weaker packets ends after [`UNPROTECTED_TIMEOUT`]. A missing SA alone does not
-//! end it: no packet passes then, and IKE creates the next SA.
+//! Ends carriers (TCP connections and SCTP associations) that have lost the IPsec protection that they require. Each of
+//! their packets is checked at reception and at sealing. Packets with less protection are dropped in both directions.
+//! This module bounds the resulting outage: a carrier whose policies or SAs allow weaker packets ends after
+//! [`UNPROTECTED_TIMEOUT`]. A missing SA alone does not end a carrier, because no packet passes then and IKE creates
+//! the next SA.
 //!
 //! ```text
 //!   policies or SAs change --> a round over all carriers, a few in a turn --> protected: no action
@@ -23,9 +24,9 @@ use crate::worker::flows::conn::Stage;
 use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::flows::schedule::CarrierKind;
 
-/// Time after which a carrier without its required protection ends. The restart of an IKE daemon takes less.
+/// Time without the required protection after which a carrier ends. The restart of an IKE daemon takes less.
 const UNPROTECTED_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum slots checked per turn in a round, and maximum carriers ended per turn.
+/// Maximum number of slots checked per turn in a round, and of carriers ended per turn.
 const MAX_SLOTS_PER_TURN: usize = 64;
 
 /// A connection or an association of one worker.
@@ -35,23 +36,23 @@ struct CarrierName {
     id: StreamId,
 }
 
-/// Checks of one worker's carriers that require protection.
+/// State of the checks of one worker's carriers.
 #[derive(Default)]
 pub(super) struct ProtectionChecks {
-    /// True once any carrier has required protection.
+    /// True once any carrier has required protection. Until then no checks take place.
     is_used: bool,
     /// Next slot to check in the current round; `None` between rounds.
     next_slot: Option<usize>,
     /// True if policies or SAs have changed during the current round. Another round then follows.
     repeat: bool,
-    /// Times at which carriers without their required protection end.
+    /// Time at which each carrier without its required protection ends.
     deadlines: HashMap<CarrierName, Instant>,
     /// Lower bound of the times in `deadlines`.
     earliest_deadline: Option<Instant>,
 }
 
 impl ProtectionChecks {
-    /// Begins a round after a change of policies or SAs. During a round, requests another one after it.
+    /// Begins a round after a change of policies or SAs. If a round is in progress, another round follows it.
     pub(super) fn begin_round(&mut self) {
         match self.next_slot {
             None => self.next_slot = self.is_used.then_some(0),
@@ -59,7 +60,7 @@ impl ProtectionChecks {
         }
     }
 
-    /// Returns the earliest time at which a carrier may end.
+    /// Returns the earliest time at which a carrier may have to end.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.earliest_deadline
     }
@@ -73,7 +74,7 @@ impl ProtectionChecks {
         }
     }
 
-    /// Removes and returns carriers whose deadline has passed, at most [`MAX_SLOTS_PER_TURN`].
+    /// Removes and returns the carriers whose deadline has passed, at most [`MAX_SLOTS_PER_TURN`].
     fn take_due(&mut self, now: Instant) -> Vec<CarrierName> {
         let due = self.deadlines.iter().filter(|(_, at)| **at <= now).take(MAX_SLOTS_PER_TURN);
         let due: Vec<CarrierName> = due.map(|(name, _)| *name).collect();
@@ -86,7 +87,7 @@ impl ProtectionChecks {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Requires this minimum protection of each packet of a connection or association, for the rest of its lifetime.
+    /// Requires this minimum protection of each packet of a connection or an association, for the rest of its lifetime.
     pub(in crate::worker) fn require_strength(
         &mut self,
         kind: CarrierKind,
@@ -109,8 +110,8 @@ impl<Io: PortIo> Core<Io> {
         self.env.seal_state.checks.is_used = true;
     }
 
-    /// Continues a round, and ends carriers that lacked protection for too long. Returns true if there was anything to
-    /// do.
+    /// Continues a round, and ends carriers that have lacked protection for too long. Returns true if there was
+    /// anything to do.
     pub(in crate::worker) fn check_protection(&mut self, now: Instant) -> bool {
         let upkeep = &mut self.env.seal_state.checks;
         let (next, is_due) =
@@ -151,8 +152,8 @@ impl<Io: PortIo> Core<Io> {
         };
     }
 
-    /// Returns true if policies and SAs allow a carrier's packets only with the protection that it requires. Returns
-    /// `None` if the carrier requires none or has ended.
+    /// Returns true if policies and SAs let a carrier's packets pass only with the protection that it requires. Returns
+    /// `None` if the carrier requires no protection or has ended.
     fn is_protected(&mut self, name: CarrierName) -> Option<bool> {
         let CarrierName { kind, id } = name;
         let (transport, flow, udp, min_strength) = match kind {

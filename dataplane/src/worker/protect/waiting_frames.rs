@@ -1,4 +1,5 @@
-//! Frames that wait for an SA. TCP and SCTP retransmit lost packets, so only a few frames are kept, for a short time.
+//! Frames that wait for an SA. TCP and SCTP retransmit lost packets, so only a few frames are kept, and only for a
+//! short time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,10 +8,10 @@ use base::Instant;
 use ipsec::guard::Protection;
 use ipsec::strength::Strength;
 
-/// Maximum waiting frames per worker, and per protection.
+/// Maximum number of waiting frames per worker. The next constant is the maximum per protection.
 const MAX_FRAMES: usize = 64;
 const MAX_FRAMES_PER_PROTECTION: usize = 16;
-/// Maximum time that a frame waits. IKE needs a few round trips.
+/// Maximum time for which a frame waits. IKE needs a few round trips to create an SA.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// Waiting frames of a worker, oldest first.
@@ -21,9 +22,9 @@ pub(super) struct WaitingFrame<F> {
     pub(super) protection: Protection,
     pub(super) port: usize,
     pub(super) frame: F,
-    /// Minimum strength with which the frame is to be sealed.
+    /// Minimum strength with which the frame may be sealed.
     pub(super) min_strength: Strength,
-    /// End of the wait.
+    /// Time at which the frame is dropped.
     pub(super) expires_at: Instant,
 }
 
@@ -32,7 +33,7 @@ impl<F> WaitingFrames<F> {
         WaitingFrames(VecDeque::new())
     }
 
-    /// Adds a frame, unless a limit is reached. Returns whether it was added.
+    /// Adds a frame, unless a limit is reached. Returns true if it was added.
     pub(super) fn push(&mut self, waiting: WaitingFrame<F>) -> bool {
         let count = self.0.iter().filter(|other| other.protection == waiting.protection).count();
         let room = self.0.len() < MAX_FRAMES && count < MAX_FRAMES_PER_PROTECTION;
@@ -82,7 +83,8 @@ mod tests {
         }
         assert_eq!(frames.poll_timeout(), Some(until));
         assert_eq!(frames.expire(until), 1);
-        // A protection at its limit leaves room for others.
+        // The limit per worker leaves room for one frame, in place of the expired one. In an empty queue the limit per
+        // protection applies.
         let room = (0..).take_while(|n| frames.push(waiting(0, *n, until))).count();
         assert_eq!(room, 1);
         assert_eq!(frames.take_all().count(), MAX_FRAMES);

@@ -1,5 +1,5 @@
-//! Input from a port while a capture runs. Frames are processed one by one, so that the outcome of each is known. Only
-//! queues of the captured port take this path.
+//! Input from a port while a capture runs. Frames are processed one by one, so that the capture can record the outcome
+//! of each. Only queues of the captured port use this code.
 
 use arrayvec::ArrayVec;
 use base::Instant;
@@ -11,7 +11,7 @@ use crate::worker::Core;
 use crate::worker::arrival::{Arrivals, Packet};
 
 impl<Io: PortIo> Core<Io> {
-    /// Starts or ends a capture of a port: `tap` replaces the previous tap.
+    /// Starts or ends a capture of a port: `tap` replaces the previous capture, `None` ends it.
     ///
     /// # Errors
     /// This worker has no queue of the port.
@@ -25,8 +25,8 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Processes a burst within the same limits as without a capture: matched frames first, then the others. Returns
-    /// the number of frames that matched a stream or an association.
+    /// Processes a burst under the same limits as without a capture: matched frames first, then the others. Returns the
+    /// number of frames that matched a stream or an association.
     #[cold]
     #[inline(never)]
     pub(in crate::worker) fn input_captured_burst(
@@ -47,7 +47,7 @@ impl<Io: PortIo> Core<Io> {
             let mut arrivals = Arrivals::new();
             self.input_packet(port, Packet::Frame(frame), now, &mut arrivals);
             matched += self.look_up_and_input(&mut arrivals, &[], &mut unmatched, now);
-            // A reassembled packet is not a frame: the capture records its last fragment now.
+            // A reassembled packet is not a frame. The capture then records its last fragment now.
             let is_unmatched =
                 unmatched.get(left).is_some_and(|a| matches!(a.frame, Packet::Frame(_)));
             if !is_unmatched {
@@ -68,7 +68,7 @@ impl<Io: PortIo> Core<Io> {
         matched
     }
 
-    /// Adds the decrypted content of a received frame to the capture.
+    /// Adds the decrypted form of a received frame to the capture.
     pub(in crate::worker) fn capture_opened(&mut self, port: usize, frame: &[u8]) {
         if let Some(tap) = self.env.ports.get_mut(port).and_then(|slot| slot.io.tap()) {
             tap.hold_plaintext(frame);

@@ -1,10 +1,10 @@
-//! Traffic shared with the host's kernel. If an interface shares its port, unmatched traffic goes to the kernel. The
-//! kernel's frames are sent from the port after those of streams.
+//! Traffic shared with the host's kernel. If an interface shares its port with the kernel, unmatched frames go to the
+//! kernel. The kernel's frames are sent from the port after those of streams.
 //!
-//! The worker processes TCP and SCTP of its streams and associations, to the ports of listeners and to the local port
-//! range of opened streams. It also processes ICMP errors about these, echo requests, and ARP requests and neighbour
-//! solicitations for its addresses. Announcements of neighbours and routers, ARP requests for other addresses and MLD
-//! queries go to both. All other traffic goes to the kernel.
+//! The worker processes TCP segments and SCTP packets of its streams and associations, to the ports of listeners, and
+//! to the local port range of opened streams. It also processes ICMP errors about these, echo requests, and ARP
+//! requests and neighbour solicitations for its addresses. Announcements of neighbours and routers, ARP requests for
+//! other addresses and MLD queries go to both the worker and the kernel. All other traffic goes to the kernel.
 
 use std::net::SocketAddr;
 
@@ -24,25 +24,25 @@ use crate::worker::receive::partial_checksums;
 use crate::worker::receive::unmatched_budget::UnmatchedBudget;
 use crate::worker::{Core, Env};
 
-/// Maximum frames of the kernel sent per interface and turn.
+/// Maximum number of the kernel's frames sent per interface and turn.
 const MAX_FRAMES_PER_TURN: usize = 32;
 
 /// The worker's ends of the rings to the host's kernel, by interface.
 #[derive(Debug)]
 pub(in crate::worker) struct HostPorts {
     ports: Vec<Option<HostPort>>,
-    /// Budget for frames passed to the kernel.
+    /// Limit on frames passed to the kernel.
     pub(in crate::worker) budget: UnmatchedBudget,
 }
 
 impl HostPorts {
-    /// Stores the ends by interface; `None` for interfaces that are not shared.
+    /// Stores the worker's ends of the rings by interface; `None` for interfaces that are not shared.
     pub(in crate::worker) fn new(ports: Vec<Option<HostPort>>, now: Instant) -> Self {
         let ports = if ports.iter().all(Option::is_none) { Vec::new() } else { ports };
         HostPorts { ports, budget: UnmatchedBudget::new(now) }
     }
 
-    /// Returns true if no interface is shared.
+    /// Returns true if no interface is shared with the kernel.
     #[inline]
     pub(in crate::worker) fn is_empty(&self) -> bool {
         self.ports.is_empty()
@@ -52,14 +52,14 @@ impl HostPorts {
         self.ports.get(interface).is_some_and(Option::is_some)
     }
 
-    /// Returns true if frames from the kernel wait to be sent.
+    /// Returns true if the kernel has frames to be sent.
     #[inline]
     pub(in crate::worker) fn has_frames(&self) -> bool {
         self.ports.iter().flatten().any(|port| port.next_len().is_some())
     }
 
-    /// Wakes the host's thread if it has new frames, and adds its losses to the counters. Called at the end of each
-    /// turn.
+    /// Wakes the thread that serves the kernel if it has new frames, and adds the numbers of lost frames to the
+    /// counters. Called at the end of each turn.
     #[inline]
     pub(in crate::worker) fn end_turn(&mut self, counters: &Counters) {
         for port in self.ports.iter_mut().flatten() {
@@ -92,13 +92,13 @@ impl HostPorts {
 pub(in crate::worker) enum Recipient {
     /// The worker alone.
     Worker,
-    /// The worker, with a copy for the host.
+    /// The worker. The host's kernel gets a copy.
     Both,
-    /// The host alone.
+    /// The host's kernel alone.
     Host,
 }
 
-/// Returns true if a frame that demultiplexing refused for this reason is well-formed and may be for the kernel.
+/// Returns true if a frame that was refused for this reason is well-formed and may be for the kernel.
 fn may_be_for_host(reason: DropReason) -> bool {
     matches!(
         reason,
@@ -113,7 +113,8 @@ fn may_be_for_host(reason: DropReason) -> bool {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Handles a frame that demultiplexing refused: passes it to the kernel if the interface is shared, else drops it.
+    /// Handles a frame that demultiplexing has refused. Passes it to the kernel if the interface is shared, and drops
+    /// it otherwise.
     #[cold]
     pub(in crate::worker) fn handle_refused_frame(
         &mut self,
@@ -136,7 +137,7 @@ impl<Io: PortIo> Core<Io> {
             self.env.host.is_shared(interface).then_some((interface, link.destination))
         });
         let reason = match of {
-            // Unicast frames to other MAC addresses are not for this host.
+            // A unicast frame to another MAC address is not for this host.
             Some((interface, mac)) if mac == interfaces[interface].mac || mac[0] & 1 != 0 => {
                 if !self.env.network.is_guarded() || is_classified(frame) {
                     return self.env.send_to_host(interface, frame);
@@ -148,8 +149,8 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.counters().drops.count(reason);
     }
 
-    /// Returns true if an unmatched packet is for the kernel: its interface is shared, and its local port is not one of
-    /// this data plane's.
+    /// Returns true if an unmatched packet is for the kernel: its interface is shared, and this data plane does not use
+    /// its local port.
     pub(in crate::worker) fn is_for_host(&self, arrival: &Arrival<Io::Frame>) -> bool {
         let transport = if arrival.is_sctp() { Transport::Sctp } else { Transport::Tcp };
         let interface = usize::from(arrival.flow.interface);
@@ -157,7 +158,7 @@ impl<Io: PortIo> Core<Io> {
             && !self.env.is_our_port(transport, interface, arrival.flow.local)
     }
 
-    /// Returns the recipient of a packet on its interface.
+    /// Returns the recipient of a demultiplexed packet other than TCP and SCTP.
     pub(in crate::worker) fn recipient(&self, found: &demux::Packet, frame: &[u8]) -> Recipient {
         if !self.env.host.is_shared(found.interface) {
             return Recipient::Worker;
@@ -166,7 +167,7 @@ impl<Io: PortIo> Core<Io> {
         match &found.kind {
             Kind::Tcp { .. } | Kind::Sctp { .. } | Kind::Fragment(_) => Recipient::Worker,
             Kind::Arp(range) => match ArpPacket::new_checked(&frame[range.clone()]) {
-                // The kernel may have further addresses.
+                // The kernel may have addresses that the worker does not have.
                 Ok(packet) if packet.operation() == ArpOperation::Request => {
                     if targets_our_address(interface, packet.target_protocol_addr()) {
                         Recipient::Worker
@@ -207,12 +208,12 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Returns the recipient of an ICMP error: the owner of the quoted packet's flow.
+    /// Returns the recipient of an ICMP error, which is the owner of the quoted packet's flow.
     fn error_recipient(&self, parsed: Result<Icmp, DropReason>) -> Recipient {
         match parsed {
             Ok(Icmp::Error(report)) if !self.quotes_our_flow(&report) => Recipient::Host,
             Ok(_) | Err(DropReason::Icmp) => Recipient::Worker,
-            // Quotes another protocol or a later fragment, or has a code that the worker ignores.
+            // The error quotes another protocol or a later fragment, or has a code that the worker ignores.
             Err(_) => Recipient::Host,
         }
     }
@@ -227,7 +228,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.is_our_port(transport, report.interface, report.local)
     }
 
-    /// Transmits frames of the kernel while the transmit rings have room. Returns true if any was sent.
+    /// Sends frames of the kernel while the transmit rings have room. Returns true if any was sent.
     pub(in crate::worker) fn transmit_host_frames(&mut self) -> bool {
         if !self.env.host.has_frames() {
             return false;
@@ -237,7 +238,7 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Returns true for the port of a listener and for the local port range of opened streams.
+    /// Returns true for the port of a listener, and for a port in the local range of opened streams.
     fn is_our_port(&self, transport: Transport, interface_index: usize, local: SocketAddr) -> bool {
         let interface = self.network.interface(interface_index);
         interface.local_ports.contains(local.port())
@@ -265,7 +266,7 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Passes an ICMP error about one of the kernel's own frames to the kernel.
+    /// Passes an ICMP error to the kernel, about a frame that the kernel has sent.
     pub(in crate::worker) fn report_to_host(&mut self, interface: usize, frame: &[u8]) {
         let counters = self.control.counters();
         match self.host.push_frame(interface, frame, self.now) {
@@ -307,7 +308,7 @@ impl<Io: PortIo> Env<Io> {
     }
 }
 
-/// Returns true if an ARP request is for an address of this interface.
+/// Returns true if the target of an ARP request is an address of this interface.
 fn targets_our_address(interface: &Interface, target: &[u8]) -> bool {
     <[u8; 4]>::try_from(target).is_ok_and(|target| interface.has_address(target.into()))
 }
@@ -317,7 +318,7 @@ const VLAN_TAG_LEN: usize = 4;
 /// Length of both MAC addresses in bytes. A VLAN tag follows them.
 const MAC_ADDRESSES_LEN: usize = 12;
 
-/// Writes a frame to `out`, with the VLAN tag if given. `out` has the length of the result.
+/// Writes a frame to `out`, with VLAN tag `tag` if given. `out` has the length of the result.
 fn write_frame(out: &mut [u8], frame: &[u8], tag: Option<u16>) {
     let (addresses, rest) = frame.split_at(MAC_ADDRESSES_LEN.min(frame.len()));
     let begin = match tag {

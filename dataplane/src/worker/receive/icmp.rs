@@ -1,4 +1,4 @@
-//! ICMP errors about streams, from routers and peers (RFC 5927).
+//! ICMP errors about streams, sent by routers and peers (RFC 5927).
 
 use base::Instant;
 use tcp_lite::tcp::{SeqNumber, State, TooBigOutcome};
@@ -12,15 +12,15 @@ use crate::worker::flows::conn::{Stage, Stream};
 use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Env};
 
-/// Minimum MTU accepted from reports about ESP. Every IPv4 host accepts 576 bytes (RFC 1122 §3.3.2), every IPv6 link
-/// carries 1280 (RFC 8200 §5).
+/// Minimum IPv4 MTU accepted from ICMP errors about ESP. Every IPv4 host accepts packets of 576 bytes (RFC 1122
+/// §3.3.2).
 const MIN_MTU_V4: u16 = 576;
-/// See [`MIN_MTU_V4`].
+/// Minimum IPv6 MTU accepted from ICMP errors about ESP. Every IPv6 link carries packets of 1280 bytes (RFC 8200 §5).
 const MIN_MTU_V6: u16 = 1280;
 
 impl<Io: PortIo> Core<Io> {
-    /// Handles an ICMP error about a flow of this worker. It is accepted only if it quotes a TCP sequence number in
-    /// flight (RFC 5927 §4.1) or the tag of an association (RFC 9260 §10).
+    /// Handles an ICMP error about a flow of this worker. The error is accepted only if it quotes a TCP sequence number
+    /// in flight (RFC 5927 §4.1) or the verification tag of an association (RFC 9260 §10).
     pub(in crate::worker) fn handle_icmp(&mut self, report: &Report, now: Instant) {
         match self.apply_icmp(report, now) {
             Ok(()) => self.env.control.counters().ip.icmp_errors.add(1),
@@ -28,7 +28,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Applies an error about a flow, reported by a router or by this host itself.
+    /// Applies an error about a flow that a router, the peer or this host itself has reported.
     ///
     /// # Errors
     /// The reason why the error is ignored.
@@ -44,12 +44,12 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Handles an ICMP error about ESP. Its SA may belong to any worker.
+    /// Handles an ICMP error about an ESP packet. The packet's SA may belong to any worker.
     pub(in crate::worker) fn handle_icmp_for_sa(&mut self, report: &Report, now: Instant) {
         if self.apply_icmp(report, now).is_ok() {
             return self.env.control.counters().ip.icmp_errors.add(1);
         }
-        // Only the SA's owner can verify the error, and the SPI alone does not identify the owner.
+        // Only the SA's owner can verify the error. The SPI alone does not identify the owner.
         let Quote::Esp(spi, _) = report.quote else { return };
         let ours = self.env.network.guard().is_some_and(|guard| guard.has_outbound_spi(spi));
         let limited = !self.env.network.may_forward_claim(now);
@@ -62,9 +62,9 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Applies an ICMP error about ESP to its SA. A smaller path MTU applies to all flows of the SA (RFC 4301 §8.2.1).
-    /// A flow is notified when it sends a packet that is too long. Errors of other kinds are ignored: ICMP must not end
-    /// a protected stream (RFC 5042 §5.4.5).
+    /// Applies an ICMP error about an ESP packet to its SA. A smaller path MTU applies to all flows of the SA (RFC 4301
+    /// §8.2.1). A flow learns it when it sends a packet that is too long. Errors of other kinds are ignored: ICMP must
+    /// not end a protected stream (RFC 5042 §5.4.5).
     fn apply_icmp_to_esp(
         &mut self,
         report: &Report,
@@ -74,7 +74,7 @@ impl<Io: PortIo> Core<Io> {
     ) -> Result<(), DropReason> {
         let guard = self.env.network.guard().ok_or(DropReason::IcmpNoStream)?;
         let IcmpErrorKind::TooBig(mtu) = report.kind else { return Err(DropReason::IcmpIgnored) };
-        // An attacker that has seen one packet must not be able to stall all flows of its SA.
+        // A lower bound, so that an attacker who has seen one packet cannot stall all flows of its SA.
         let min_mtu = if report.local.is_ipv4() { MIN_MTU_V4 } else { MIN_MTU_V6 };
         if !guard.handle_too_big(spi, sequence, mtu.max(min_mtu), now) {
             return Err(DropReason::IcmpNoStream);
@@ -125,7 +125,7 @@ impl<Io: PortIo> Env<Io> {
         Ok(())
     }
 
-    /// Fails a connect after a hard error or the second soft error. In later states errors are only counted (RFC 5927
+    /// Fails a connect after a hard error or the second soft error. Errors in later states are only counted (RFC 5927
     /// §5.2).
     fn apply_unreachable(
         &mut self,

@@ -1,4 +1,4 @@
-//! The receive half of a turn: frames from ports and from other workers are processed in bursts and stages.
+//! The receive half of a turn. Frames from ports and from other workers are processed in bursts, each in stages.
 
 use std::net::SocketAddr;
 
@@ -22,20 +22,20 @@ use crate::worker::arrival::{
 use crate::worker::receive::host::Recipient;
 use crate::worker::{Core, MAX_MESSAGES};
 
-/// Frames per stage. The table look-ups of a stage overlap, and its frames stay in the cache.
+/// Number of frames per stage. The table look-ups of a stage overlap, and its frames stay in the CPU cache.
 const STAGE_FRAMES: usize = 8;
 
 /// Distance, in frames, between the frame being processed and the one being prefetched.
 const PREFETCH_DISTANCE: usize = 2;
 
-/// Maximum bursts of a port per turn. A burst with at least `MIN_MATCHED` matched frames ends the port's reception for
-/// this turn.
+/// Maximum number of bursts received from a port per turn. A burst with at least `MIN_MATCHED` matched frames is the
+/// port's last one in the turn.
 const MAX_BURSTS: usize = 4;
 const MIN_MATCHED: usize = BURST / 4;
 
 impl<Io: PortIo> Core<Io> {
-    /// Receives a burst from each port, and further bursts from a flooded port. Serving the streams has a fixed cost
-    /// per turn, which should be shared by several of their frames. Returns true if there were any frames.
+    /// Receives a burst from each port, and further bursts from a flooded port. The cost of serving a stream once per
+    /// turn is then shared by several of its frames. Returns true if there were any frames.
     pub(in crate::worker) fn receive_frames(&mut self, now: Instant) -> bool {
         let mut busy = false;
         for port in 0..self.env.ports.count() {
@@ -59,7 +59,7 @@ impl<Io: PortIo> Core<Io> {
         busy
     }
 
-    /// Processes a burst. Returns the number of frames that matched a stream or an association.
+    /// Processes a burst of received frames. Returns the number of frames that matched a stream or an association.
     #[inline]
     fn input_burst(
         &mut self,
@@ -73,7 +73,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Processes a burst with IPsec. Not inlined, so that other configurations do not pay for it.
+    /// Processes a burst if IPsec is configured. Not inlined, so that other configurations have no cost.
     #[inline(never)]
     fn input_guarded_burst(
         &mut self,
@@ -108,7 +108,7 @@ impl<Io: PortIo> Core<Io> {
             if GUARDED {
                 for _ in 0..STAGE_FRAMES {
                     let Some(frame) = frames.next() else { break };
-                    // Decryption reads the whole frame in this stage, so its bytes are prefetched here.
+                    // Decryption reads the whole frame in this stage, so the frame is prefetched here.
                     frames
                         .as_slice()
                         .get(PREFETCH_DISTANCE - 1)
@@ -128,15 +128,16 @@ impl<Io: PortIo> Core<Io> {
         matched
     }
 
-    /// Returns true if the next turn has input. Received frames are kept for that turn.
+    /// Returns true if the next turn has input. Frames that are received here are kept for that turn.
     pub(in crate::worker) fn has_input(&mut self, now: Instant) -> bool {
         self.env.control.has_commands()
             || self.mesh.has_messages()
             || self.env.host.has_frames()
+            || self.env.programs.have_work()
             || self.env.ports.receive_all(now)
     }
 
-    /// Processes messages from other workers. Returns true if there were any.
+    /// Processes the messages of other workers. Returns true if there were any.
     pub(in crate::worker) fn input_messages(&mut self, now: Instant) -> bool {
         if !self.mesh.has_messages() {
             return false;
@@ -175,7 +176,8 @@ impl<Io: PortIo> Core<Io> {
                     self.handle_claim(interface, &claim, now)
                 }
                 Message::Icmp(report) => self.handle_icmp(&report, now),
-                // A report without a match is not an error: its flow has ended, or its SA belongs to another worker.
+                // An error without a match is not counted: its flow may have ended, or its SA may belong to another
+                // worker.
                 Message::PacketTooBig(report) => drop(self.apply_icmp(&report, now)),
             }
         }
@@ -188,7 +190,7 @@ impl<Io: PortIo> Core<Io> {
         taken > 0
     }
 
-    /// Processes a packet that another worker received, in IPsec state `cover`.
+    /// Processes a packet that another worker has received and forwarded, in IPsec state `cover`.
     #[inline]
     fn input_forwarded(
         &mut self,
@@ -207,7 +209,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Classifies a packet from a port that no policy protects.
+    /// Classifies a packet that was received from a port without IPsec protection.
     #[inline]
     pub(in crate::worker) fn classify_in_clear(
         &mut self,
@@ -220,7 +222,8 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// First stage: parses the headers of a packet and computes its flow hash. Packets other than TCP and SCTP are
-    /// handled at once. If `forwarding` allows, a packet of another worker's flow is forwarded to that worker.
+    /// handled at once. If another worker owns the flow and `forwarding` allows it, the packet is forwarded to that
+    /// worker.
     #[inline]
     pub(in crate::worker) fn classify(
         &mut self,
@@ -234,7 +237,7 @@ impl<Io: PortIo> Core<Io> {
         let Some(slot) = self.env.ports.get(port) else {
             return self.env.control.counters().drops.count(DropReason::NoPort);
         };
-        // Only the headers are read here. The last stage verifies a segment's checksum.
+        // Only the headers are read in this stage. The last stage verifies the checksum of a segment.
         let sctp = slot.facts.rx_sctp_checksum;
         let check = match frame.l4_check(slot.facts.rx_checksum) {
             Some(check) => check,
@@ -247,7 +250,8 @@ impl<Io: PortIo> Core<Io> {
         let packet = match demux(frame.bytes(), port, L4Check::Good, self.env.network.interfaces())
         {
             Ok(packet) => packet,
-            // Floods end here: unless a port is shared with the kernel, a refused frame only costs a counter.
+            // The cheap path in a flood: unless a port is shared with the kernel, a refused frame only increments a
+            // counter.
             Err(reason) if self.env.host.is_empty() && reason != DropReason::L4Checksum => {
                 return self.env.control.counters().drops.count(reason);
             }
@@ -269,7 +273,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Returns true if the frame parses and is not TCP. The device's checksum flag applies to TCP only and is ignored.
+    /// Returns true if the frame parses and is not TCP. A bad checksum that the device reports for such a frame is not
+    /// one of TCP, and is ignored here.
     #[cold]
     #[inline(never)]
     fn is_not_tcp(&self, port: usize, frame: &[u8]) -> bool {
@@ -304,13 +309,13 @@ impl<Io: PortIo> Core<Io> {
         }
         let interface = found.interface as u16;
         let flow = FlowKey { interface, local: destination, remote: source };
-        // Successive frames often belong to one flow.
+        // Successive frames often belong to the same flow.
         let same = arrivals.last().filter(|last| last.flow == flow && !last.is_sctp());
         let follows = same.is_some();
         let hash = match same {
             Some(last) => last.hash,
-            // With request/response traffic, a burst is often a single segment of the previous burst's flow.
-            // `Streams::hash` caches its hash.
+            // With request/response traffic, a burst is often a single segment of the same flow as the previous burst.
+            // `Streams::hash` has cached the hash of that flow.
             None if arrivals.is_empty() => self.streams.hash(&flow),
             None => self.streams.flows().hash(&flow),
         };
@@ -332,7 +337,7 @@ impl<Io: PortIo> Core<Io> {
         });
     }
 
-    /// Passes a fragment to reassembly. The packet passes through the stages once its last fragment has arrived.
+    /// Passes a fragment to reassembly. When the packet is complete, it passes through the stages.
     fn classify_fragment(
         &mut self,
         port: usize,
@@ -345,7 +350,8 @@ impl<Io: PortIo> Core<Io> {
         let Kind::Fragment(ref fragment) = found.kind else { return };
         let Some(slot) = self.env.ports.get(port) else { return };
         let (source, destination) = (fragment.source, fragment.destination);
-        // Fragments have no ports, so the owner of the address pair receives all fragments of a packet.
+        // Fragments have no ports. All fragments of a packet go to the worker that owns the address pair with both
+        // ports zero.
         let (source, destination) = (SocketAddr::new(source, 0), SocketAddr::new(destination, 0));
         let steering = &slot.facts.steering;
         if forwarding == Forwarding::Allowed && steering.single_worker().is_none() {
@@ -371,7 +377,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Handles packets other than TCP, SCTP and fragments: ARP, ICMP and neighbour discovery.
+    /// Handles a packet other than TCP, SCTP and fragments: ARP, ICMP or neighbour discovery.
     fn input_control_packet(
         &mut self,
         port: usize,
@@ -396,8 +402,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Second and third stage: looks up the arrivals and processes those that match. The others move to `unmatched`,
-    /// for the end of the burst. Returns the number of matched arrivals.
+    /// Second and third stage: looks up the arrivals, and processes those that match. The others are moved to
+    /// `unmatched`, to be processed at the end of the burst. Returns the number of matched arrivals.
     pub(in crate::worker) fn look_up_and_input(
         &mut self,
         arrivals: &mut Arrivals<Io::Frame>,
@@ -449,7 +455,7 @@ impl<Io: PortIo> Core<Io> {
         matched
     }
 
-    /// Processes the unmatched packets of a burst in the order of arrival.
+    /// Processes the unmatched packets of a burst, in the order of arrival.
     fn input_unmatched(&mut self, unmatched: &Arrivals<Io::Frame>, now: Instant) {
         for arrival in unmatched {
             self.input_unmatched_arrival(arrival, now);
@@ -483,7 +489,7 @@ impl<Io: PortIo> Core<Io> {
                     let message = || Message::Neighbour { interface, claim };
                     self.mesh.send_all(message, self.env.control.counters());
                 } else {
-                    // Streams of other workers that wait for this neighbour will solicit it again.
+                    // If streams of other workers wait for this neighbour, those workers will solicit it again.
                     self.env.control.counters().frames.mesh_news_limited.add(1);
                 }
                 self.handle_claim(interface, &claim, now);
@@ -505,7 +511,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Updates the neighbour cache from an announcement, and resumes the carriers that waited for the address.
+    /// Updates the neighbour cache from an announcement, and resumes the carriers that wait for the address.
     fn handle_claim(&mut self, interface: usize, claim: &Claim, now: Instant) {
         match self.env.network.apply_claim(interface, claim, now) {
             Ok(outcome) => {

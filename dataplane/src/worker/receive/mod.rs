@@ -1,5 +1,5 @@
-//! Reception: frames are parsed in bursts, looked up in the flow tables, and passed to their stream or association.
-//! Unmatched frames follow, within a budget: they may be for a listener or the host's kernel.
+//! Reception. Frames are parsed in bursts, looked up in the flow tables, and passed to their stream or association.
+//! Unmatched frames, which may be for a listener or the host's kernel, are processed last and within a budget.
 //!
 //! ```text
 //!   ports, mesh --input--> arrivals --look-up--> tcp::segment, sctp::input

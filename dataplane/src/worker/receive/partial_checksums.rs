@@ -1,8 +1,8 @@
-//! Hosts that leave checksums to a device that does not compute them, such as the other end of a veth with checksum
-//! offload. All of their packets are dropped and their connections time out, so the operator is notified.
+//! Detects hosts that leave checksums to a device that does not compute them, such as the other end of a veth with
+//! checksum offload. All packets of such a host are dropped and its connections time out, so the operator is notified.
 //!
-//! The checksum field identifies such a packet. That of TCP, or of UDP around SCTP, contains the sum of the
-//! pseudo-header; that of SCTP is zero. Corruption leaves other values.
+//! The checksum field identifies such a packet. In TCP, and in UDP around SCTP, the field contains the sum of the
+//! pseudo-header. In SCTP, it is zero. A corrupted packet has other values there.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,13 +17,14 @@ use crate::net::link;
 use crate::net::protocol::{TCP, UDP, UDP_HEADER};
 use crate::worker::Env;
 
-/// Packets of one host within [`WINDOW`] that cause a report. A single connect retransmits its SYN often enough.
+/// Number of packets of one host within [`WINDOW`] at which the host is reported. A single connect retransmits its SYN
+/// often enough.
 const REPORT_THRESHOLD: u32 = 3;
-/// Window in which the packets are counted. A host is reported at most once per window, unless packets of another host
+/// Window in which packets are counted. A host is reported at most once per window, unless packets of another host
 /// arrive between its own.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Packet count of the host seen last. A packet of another host restarts it.
+/// Packet count of the host that sent the last such packet. A packet of another host restarts the count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::worker) struct PartialChecksumMonitor(Option<PacketCount>);
 
@@ -36,7 +37,7 @@ struct PacketCount {
 }
 
 impl PartialChecksumMonitor {
-    /// Counts a packet. Returns true if it causes a report.
+    /// Counts a packet. Returns true if its host is to be reported now.
     fn count(&mut self, port: u16, source: IpAddr, now: Instant) -> bool {
         let new = PacketCount { port, source, window_start: now, packets: 0 };
         let seen = self.0.get_or_insert(new);
@@ -49,18 +50,19 @@ impl PartialChecksumMonitor {
     }
 }
 
-/// Returns true if the wrong checksum of a TCP segment was left to a device. `addresses` is the sum of both addresses.
+/// Returns true if the sender has left the checksum of this TCP segment to a device. Called if the checksum is wrong.
+/// `addresses` is the sum of both addresses for the pseudo-header.
 pub(in crate::worker) fn has_partial_tcp_checksum(addresses: u16, segment: &[u8]) -> bool {
     let sum = checksum::pseudo_header_with_addresses(addresses, TCP, segment.len());
     segment.get(16..18) == Some(&sum.to_be_bytes())
 }
 
-/// Returns true if the wrong checksum of an SCTP packet was left to a device.
+/// Returns true if the sender has left the checksum of this SCTP packet to a device. Called if the checksum is wrong.
 pub(in crate::worker) fn has_partial_sctp_checksum(packet: &[u8]) -> bool {
     packet.get(8..12) == Some(&[0; 4])
 }
 
-/// Returns the sender of a frame dropped for a wrong checksum, if it is a UDP checksum that was left to a device.
+/// Returns the sender of a frame if it has left the frame's UDP checksum to a device. Called if a checksum is wrong.
 pub(in crate::worker) fn partial_udp_checksum_source(frame: &[u8]) -> Option<IpAddr> {
     let packet = frame.get(link::find_ip(frame)?..)?;
     let upper = ip::upper_layer(packet).filter(|upper| upper.protocol == UDP)?;
@@ -72,7 +74,8 @@ pub(in crate::worker) fn partial_udp_checksum_source(frame: &[u8]) -> Option<IpA
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Records a dropped packet whose checksum was left to a device. Reports its sender after repetitions.
+    /// Records a dropped packet whose checksum was left to a device. Reports its sender after [`REPORT_THRESHOLD`]
+    /// packets.
     #[cold]
     pub(in crate::worker) fn record_partial_checksum(&mut self, port: u16, source: IpAddr) {
         if self.partial_checksums.count(port, source, self.now) && !self.control.is_congested() {

@@ -1,4 +1,4 @@
-//! Peers that a listener does not admit. Their first packets are dropped and counted, and get no answer.
+//! Peers that a listener does not admit. Their first packets are counted and dropped without an answer.
 //!
 //! The peer lists of listeners apply to:
 //!
@@ -21,7 +21,8 @@ use crate::worker::Core;
 use crate::worker::flows::conn::Stage;
 
 impl<Io: PortIo> Core<Io> {
-    /// Returns the listener of a flow and the peer list that refuses the peer; `None` if the peer is admitted.
+    /// Returns the listener for a flow and the peer list that refuses the peer. Returns `None` if the peer is admitted
+    /// or there is no listener.
     #[cold]
     pub(in crate::worker) fn peer_refusal(
         &self,
@@ -33,7 +34,7 @@ impl<Io: PortIo> Core<Io> {
         Some((listener.id, listener.peers.check(flow.remote.ip()).err()?))
     }
 
-    /// Reports a SYN or INIT of a peer that the listener does not admit.
+    /// Reports a SYN or an INIT of a peer that the listener does not admit.
     #[cold]
     pub(in crate::worker) fn report_peer_refused(
         &mut self,
@@ -53,7 +54,7 @@ impl<Io: PortIo> Core<Io> {
         );
     }
 
-    /// Returns true if the listener of an accepted association refuses this address of its peer.
+    /// Returns true if the listener of an accepted association refuses `address`, an address of the association's peer.
     #[cold]
     pub(in crate::worker) fn refuses_address(&self, association: u32, address: IpAddr) -> bool {
         let association = self.associations.get(association);
@@ -62,7 +63,7 @@ impl<Io: PortIo> Core<Io> {
         listener.is_some_and(|listener| listeners.admits(listener, address).is_err())
     }
 
-    /// Replaces the peer lists of a listener. Handshakes with peers that are no longer admitted are aborted.
+    /// Replaces the peer lists of a listener. Aborts handshakes with peers that are no longer admitted.
     pub(in crate::worker) fn set_peers(
         &mut self,
         listener: ListenerId,
@@ -76,8 +77,8 @@ impl<Io: PortIo> Core<Io> {
         self.report_done(ticket, result);
     }
 
-    /// Aborts the half-open streams and the associations without a session of a listener, for peers that `is_selected`
-    /// selects.
+    /// Aborts the half-open streams of a listener, and its associations that have not had a session, for peers that
+    /// `is_selected` selects.
     pub(in crate::worker) fn abort_handshakes(
         &mut self,
         listener: ListenerId,

@@ -1,9 +1,9 @@
 //! Budget for the examination of unmatched frames.
 //!
-//! SYNs, returned cookies, SCTP packets without an association and frames for the host's kernel delay the streams. Few
-//! of them are therefore examined while full bursts show that more frames wait. However, a peer that opens many streams
-//! at once sends hundreds of SYNs together, and a dropped SYN is retransmitted only after a second. Further frames are
-//! therefore examined at a limited rate, which a flood soon exhausts.
+//! SYNs, returned cookies, SCTP packets without an association and frames for the host's kernel delay the streams.
+//! While full bursts show that more frames wait, only few of these frames are therefore examined. However, a peer that
+//! opens many streams at once sends hundreds of SYNs together, and a dropped SYN is retransmitted only after a second.
+//! Further frames are therefore examined at a limited rate, which a flood soon exhausts.
 
 use base::Instant;
 
@@ -11,20 +11,20 @@ use crate::io::PortIo;
 use crate::net::rate_limit::RateLimit;
 use crate::worker::Core;
 
-/// Unmatched frames examined in every full burst.
+/// Number of unmatched frames that are always examined in a full burst.
 const FRAMES_PER_BURST: usize = 8;
 
-/// Further frames per second, in bursts of at most a tenth of that. SYNs and INITs at this rate take at most 1 % of a
-/// core.
+/// Number of further frames examined per second, with bursts of at most a tenth of that. SYNs and INITs at this rate
+/// take at most 1 % of a core.
 const EXTRA_FRAMES_PER_SECOND: u32 = 10_000;
 
-/// Budget for the unmatched frames of one kind.
+/// Budget for unmatched frames: those for listeners, or those for the host's kernel.
 #[derive(Debug)]
 pub(in crate::worker) struct UnmatchedBudget {
-    /// Remaining frames of this burst that are not charged to `extra`.
+    /// Remaining frames of this burst that are examined without a charge to `extra`.
     left: usize,
     extra: RateLimit,
-    /// Frames of this burst that were charged to `extra`.
+    /// Number of frames of this burst that were charged to `extra`.
     extra_taken: usize,
 }
 
@@ -37,7 +37,7 @@ impl UnmatchedBudget {
         }
     }
 
-    /// Begins a burst. If `limited`, the number of its unmatched frames is limited.
+    /// Begins a burst. The number of its unmatched frames is limited only if `limited` is true.
     #[inline]
     pub(in crate::worker) fn begin_burst(&mut self, limited: bool) {
         self.left = if limited { FRAMES_PER_BURST } else { usize::MAX };
@@ -66,7 +66,7 @@ impl UnmatchedBudget {
         self.extra_taken > FRAMES_PER_BURST
     }
 
-    /// Exhausts the rate, as a flood does: full bursts then get [`FRAMES_PER_BURST`] frames only.
+    /// Exhausts the rate, as a flood does. Full bursts then get only [`FRAMES_PER_BURST`] frames.
     #[cfg(test)]
     pub(in crate::worker) fn exhaust(&mut self, now: Instant) {
         self.extra = RateLimit::new(0, now);
@@ -74,8 +74,8 @@ impl UnmatchedBudget {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Begins a burst. The budget is limited if the burst is full, because more frames may wait, and if there are
-    /// streams to serve.
+    /// Begins a burst. The budget is limited if there are streams to serve and the burst is full, so that more frames
+    /// may wait.
     #[inline]
     pub(in crate::worker) fn begin_burst(&mut self, full: bool) {
         let limited = full && self.has_streams();
@@ -83,7 +83,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.host.budget.begin_burst(limited);
     }
 
-    /// Returns true if unmatched frames took so much time that the streams are served before the next burst.
+    /// Returns true if unmatched frames took so much time that the streams must be served before the next burst.
     #[inline]
     pub(in crate::worker) fn unmatched_load_is_heavy(&self) -> bool {
         self.unmatched_budget.is_heavy() || self.env.host.budget.is_heavy()

@@ -1,4 +1,4 @@
-//! Associations without a session: how listeners count them, and which are evicted for new ones.
+//! Associations without a session: how they count against the limits of listeners, and which are evicted for new ones.
 //!
 //! ```text
 //!   accepted: Backlog --first session--> Uncounted --last session ends--> Idle --> freed
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A shutdown may take minutes if the peer does not answer (RFC 9260 §9.2). The association counts against its peer
-//! until it is freed. The oldest one is evicted when the peer is at its limit of streams, or the worker at its
-//! limit of associations.
+//! until it is freed. When the peer is at its limit of streams, its oldest one is evicted. When the worker is at its
+//! limit of associations, the oldest one of all peers is evicted.
 
 use std::net::IpAddr;
 
@@ -23,11 +23,12 @@ use crate::worker::flows::associations::{Accounting, Association};
 use crate::worker::flows::listeners::AcceptProgress;
 
 impl<Io: PortIo> Core<Io> {
-    /// Takes a credit and a backlog place for a stream or an association of a peer with a proven address. If the peer
-    /// is at its limit of streams, its association that has been shutting down for longest is evicted.
+    /// Takes a credit and a backlog place of a listener, for a stream or an association of a peer with a proven
+    /// address. If the peer is at its limit of streams, its association that has been shutting down for longest is
+    /// evicted.
     ///
     /// # Errors
-    /// The limit that is reached. Nothing is taken then.
+    /// The limit that is reached. Nothing is taken in that case.
     pub(in crate::worker) fn reserve_place(
         &mut self,
         listener: ListenerId,
@@ -47,7 +48,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.admission.listeners_mut().reserve(listener, peer, name, AcceptProgress::Starting)
     }
 
-    /// Counts an accepted association as idle, if it is not counted and has no session.
+    /// Counts an accepted association as idle, if it is not counted yet and has no session.
     pub(super) fn count_if_idle(&mut self, slot: u32) {
         if let Some(association) = self.associations.get_mut(slot)
             && association.listener.is_some()
@@ -59,7 +60,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Removes an association from its listener's counts. Returns how it was counted.
+    /// Removes an association from its listener's counts. Returns how it was counted before.
     pub(super) fn uncount(&mut self, slot: u32) -> Accounting {
         let name = self.associations.name(slot);
         let Some(association) = self.associations.get_mut(slot) else {
@@ -82,8 +83,8 @@ impl<Io: PortIo> Core<Io> {
         counted
     }
 
-    /// Queues an association for eviction once it shuts down without a session. An association that still awaited its
-    /// first session leaves its listener's backlog and counts as idle.
+    /// Queues an association for eviction once it is shutting down without a session. If it still awaited its first
+    /// session, it leaves its listener's backlog and counts as idle.
     pub(super) fn check_evictable(&mut self, slot: u32) {
         let Some(association) = self.associations.get_mut(slot) else { return };
         let is_evictable = association.is_evictable();
@@ -106,8 +107,9 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Aborts the association of this peer, or of all peers, that has been shutting down without a session for longest.
-    /// Returns whether there was one. It is freed at once: its ABORT is sent only if there is room now.
+    /// Aborts the association that has been shutting down without a session for longest, among those of `peer` or of
+    /// all peers. Returns true if there was one. The association is freed at once: its ABORT is sent only if the
+    /// transmit ring has room now.
     pub(super) fn evict_association(&mut self, peer: Option<IpAddr>, now: Instant) -> bool {
         let found = match peer {
             Some(peer) => {
@@ -122,8 +124,8 @@ impl<Io: PortIo> Core<Io> {
         true
     }
 
-    /// Frees a slot for a locally opened association if all are taken. If no association is shutting down, evicts the
-    /// locally opened one without a session that has been silent for longest.
+    /// Frees a slot for a locally opened association if all slots are taken. Evicts an association that is shutting
+    /// down. If there is none, evicts the locally opened one without a session that has been silent for longest.
     pub(super) fn evict_for_open(&mut self, now: Instant) {
         if self.associations.vacancy().is_some() || self.evict_association(None, now) {
             return;

@@ -1,4 +1,4 @@
-//! Reports of failed handshakes: associations of peers that ended without a session.
+//! Reports of failed SCTP handshakes: refused INITs and sessions, and peers' associations that ended without a session.
 
 use base::Instant;
 use sctp_lite::endpoint::CloseReason as Reason;
@@ -12,8 +12,8 @@ use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Phase};
 
 impl<Io: PortIo> Core<Io> {
-    /// Reports an INIT that was refused with an ABORT. An unanswered INIT is not reported, because the peer retransmits
-    /// it.
+    /// Reports an INIT that was refused with an ABORT. An INIT without an answer is not reported, because the peer
+    /// retransmits it.
     #[cold]
     pub(super) fn report_init_refused(
         &mut self,
@@ -55,7 +55,7 @@ impl<Io: PortIo> Core<Io> {
         );
     }
 
-    /// Reports that the first session of a peer's association was refused.
+    /// Reports that a session on a peer's association was refused.
     #[cold]
     pub(super) fn report_session_refused(&mut self, slot: u32, now: Instant) {
         let Some(association) = self.associations.get_mut(slot) else { return };
@@ -81,7 +81,8 @@ impl<Io: PortIo> Core<Io> {
         );
     }
 
-    /// Reports an association that shuts down without having had a session. The shutdown itself may take minutes.
+    /// Reports an association that shuts down without having had a session. The report does not wait for the end of the
+    /// shutdown, which may take minutes.
     #[cold]
     pub(super) fn report_missing_session(&mut self, slot: u32) {
         let Some(association) = self.associations.get(slot) else { return };
@@ -90,21 +91,21 @@ impl<Io: PortIo> Core<Io> {
             State::ShutdownReceived | State::ShutdownAckSent => {
                 ("closed", "the peer closed the association without an Initiate")
             }
-            // The end of the association is reported later, with its reason.
+            // In other states, the end of the association is reported later, with its reason.
             _ => return,
         };
         let failure = HandshakeFailure::new("session", reason);
         self.report_handshake_without_session(slot, failure, || detail.to_owned(), self.env.now);
     }
 
-    /// Reports the end of an association as a failed handshake, if it had no session.
+    /// Reports the end of a peer's association as a failed handshake, if the association has had no session.
     #[cold]
     pub(super) fn report_association_down(&mut self, slot: u32, reason: &Reason, now: Instant) {
         let failure = HandshakeFailure::from_close_reason(&CloseReason::Sctp(reason.clone()));
         self.report_handshake_without_session(slot, failure, || reason.to_string(), now);
     }
 
-    /// Ends an association whose packets are no longer protected as it requires.
+    /// Ends an association whose policies or SAs no longer give the protection that it requires.
     #[cold]
     pub(in crate::worker) fn end_unprotected_association(&mut self, slot: u32, now: Instant) {
         let reason = Reason::NotProtected;
@@ -114,7 +115,8 @@ impl<Io: PortIo> Core<Io> {
         association.carrier.make_ready(slot, self.env.schedules.get_mut(CarrierKind::Association));
     }
 
-    /// Reports an association that is removed before its end was reported, if it had no session.
+    /// Reports an association that is evicted or removed without an earlier report of its end, if it has had no
+    /// session.
     #[cold]
     pub(super) fn report_association_evicted(&mut self, slot: u32) {
         let detail = || "evicted, without a session, for a new association".to_owned();
@@ -154,7 +156,7 @@ impl<Io: PortIo> Core<Io> {
     }
 }
 
-/// Returns the adaptation indication in an INIT (RFC 5061 §4.2.6); `None` without one.
+/// Returns the adaptation indication in an INIT (RFC 5061 §4.2.6); `None` if the packet has none.
 fn adaptation(packet: &Packet<'_>) -> Option<u32> {
     let first = packet.chunks().next()?.ok()?;
     let Ok(Chunk::Init(init)) = Chunk::parse(first) else { return None };

@@ -1,4 +1,5 @@
-//! Received SCTP packets: for an association, for a listener's handshake, or out of the blue (RFC 9260 §8.4).
+//! Received SCTP packets. A packet belongs to an association, to a listener's handshake, or is out of the blue (RFC
+//! 9260 §8.4).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ impl<Io: PortIo> Core<Io> {
     /// Appends a demultiplexed packet to the arrivals, or forwards it to the worker that owns its association. The
     /// owner depends only on the ports and the local address, so that a peer with several addresses reaches its
     /// association from each of them. A device may steer by the same rule
-    /// ([`RssTable::sctp_rules`](crate::port::RssTable::sctp_rules)); its hash is not used here.
+    /// ([`RssTable::sctp_rules`](crate::port::RssTable::sctp_rules)), but its hash is not used here.
     pub(in crate::worker) fn classify_sctp(
         &mut self,
         port: usize,
@@ -62,7 +63,7 @@ impl<Io: PortIo> Core<Io> {
         let Kind::Sctp { source, destination, ref packet, udp } = found.kind else { return };
         let Received { packet: frame, strength } = received;
         let Some(slot) = self.env.ports.get(port) else { return };
-        // Devices verify neither packets in UDP nor reassembled packets.
+        // Devices verify the SCTP checksum neither of packets in UDP nor of reassembled packets.
         let verifier =
             if udp.is_some() { ChecksumSite::Software } else { slot.facts.rx_sctp_checksum };
         let Some(check) = frame.l4_check(verifier) else {
@@ -98,8 +99,9 @@ impl<Io: PortIo> Core<Io> {
         });
     }
 
-    /// Handles one or more successive packets of one flow after their look-up. Calls `prefetch` before each, with its
-    /// index. Returns the number handled: processing stops after a packet that causes events or an immediate answer.
+    /// Handles one or more successive packets of one flow after their look-up. Calls `prefetch` with the index of each
+    /// packet before it is handled. Returns the number of handled packets. Handling stops after a packet that requires
+    /// a follow-up: events, an immediate acknowledgement or an answer to an unverified packet.
     pub(in crate::worker) fn input_sctp_run(
         &mut self,
         run: &[Arrival<Io::Frame>],
@@ -107,7 +109,7 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> usize {
         let Some(first) = run.first() else { return 0 };
-        // The burst may have opened or ended the association since the look-up.
+        // An earlier packet of the burst may have opened or ended the association since the look-up.
         let found = self.associations.find_flow(first.slot, first.hash, &first.flow);
         let Some((slot, association)) =
             found.and_then(|at| Some((at, self.associations.get_mut(at)?)))
@@ -129,7 +131,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Handles a packet whose flow has no association. A multi-homed peer may have sent it from another of its
-    /// addresses.
+    /// addresses, so the association is looked up by verification tag.
     fn input_sctp_by_tag(&mut self, arrival: &Arrival<Io::Frame>, now: Instant) {
         let Some((from, packet)) = self.env.read_sctp_packet(arrival) else { return };
         match self.associations.find_by_tag(&from.flow, packet.tag()) {
@@ -144,20 +146,21 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Handles a packet that was unmatched at its look-up, within the budget for unmatched frames.
+    /// Handles a packet that the look-up did not match, within the budget for unmatched frames.
     pub(in crate::worker) fn input_unmatched_packet(
         &mut self,
         arrival: &Arrival<Io::Frame>,
         now: Instant,
     ) {
-        // The burst may have opened its association since the look-up.
+        // An earlier packet of the burst may have opened the association since the look-up. The budget then does not
+        // apply.
         if !self.associations.flows().contains(arrival.hash) && !self.unmatched_budget.take(now) {
             return self.env.control.counters().drops.count(DropReason::Overload);
         }
         self.input_sctp_run(core::slice::from_ref(arrival), |_| {}, now);
     }
 
-    /// Passes a packet with a verified checksum to the association in `slot`.
+    /// Passes a packet to the association in `slot`, and performs the follow-up. The packet's checksum was verified.
     pub(super) fn input_sctp_packet(
         &mut self,
         slot: u32,
@@ -170,15 +173,15 @@ impl<Io: PortIo> Core<Io> {
         self.finish_packet(slot, origin, follow_up, now);
     }
 
-    /// Performs the follow-up of a packet of an association.
+    /// Performs the follow-up of a packet that an association has processed.
     #[inline]
     fn finish_packet(&mut self, at: u32, from: PacketOrigin, taken: FollowUp, now: Instant) {
         if taken.unverified {
             self.answer_unverified(at, from, now);
         }
         if taken.has_events {
-            // The events are reported before further packets cause more, so that a session without credit is paused in
-            // time.
+            // The events are reported before further packets cause more events, so that a session without credit is
+            // paused in time.
             self.report_association(at, now);
         }
         if taken.answer_now
@@ -188,12 +191,12 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Answers a packet that is not proven to be the peer's, mostly an INIT, at its source address (RFC 9260 §5.1 B).
-    /// If the UDP encapsulation or port differs from that of the association, this answer alone uses that of the
-    /// packet. A peer that has restarted behind a NAT receives its cookie in this way.
+    /// Answers a packet, mostly an INIT, that is not proven to be from the peer. The answer is sent to the packet's
+    /// source address (RFC 9260 §5.1 B). If the packet's UDP encapsulation or UDP port differs from the association's,
+    /// the answer uses the packet's. A peer that has restarted behind a NAT receives its cookie in this way.
     ///
-    /// The answer counts against the limit on INIT ACKs: any host can send an INIT in the peer's name. A peer that the
-    /// listener no longer admits cannot restart its association.
+    /// The answer counts against the limit on INIT ACKs, because any host can send an INIT in the peer's name. A peer
+    /// that the listener no longer admits cannot restart its association.
     fn answer_unverified(&mut self, association_slot: u32, origin: PacketOrigin, now: Instant) {
         let udp = self.associations.udp_ports(origin.udp);
         let refused = self.refuses_address(association_slot, origin.flow.remote.ip());
@@ -221,9 +224,9 @@ impl<Io: PortIo> Core<Io> {
         endpoint.poll_reply(now, &mut packets);
     }
 
-    /// Handles a packet without an association (RFC 9260 §5.1, §8.4). An INIT is answered with a cookie, and a returned
+    /// Handles a packet without an association (RFC 9260 §5.1, §8.4). An INIT is answered with a cookie. A returned
     /// cookie creates an association. Other packets are answered as §8.4 requires. All answers are sent to the
-    /// link-layer address of the packet's sender.
+    /// link-layer address from which the packet came.
     fn input_out_of_the_blue(&mut self, origin: PacketOrigin, packet: &Packet<'_>, now: Instant) {
         let interface_index = usize::from(origin.flow.interface);
         let interface = self.env.network.interface(interface_index);
@@ -252,8 +255,8 @@ impl<Io: PortIo> Core<Io> {
                 }
                 _ => None,
             });
-        // Answers to unknown senders are limited per address. Answers to INITs have a limit of their own, which admits
-        // many honest peers: an unanswered INIT is retransmitted.
+        // Answers to unknown senders are limited per address. Answers to INITs have a separate limit that admits many
+        // honest peers, because an unanswered INIT is retransmitted.
         let is_init = cookie_listener.is_some() && begins_with_init(packet);
         let path = path.with_fields(listener.as_ref().map_or_else(IpFields::default, |l| l.ip));
         let mut path = SctpPath::new(path, self.associations.udp_ports(origin.udp));
@@ -287,7 +290,7 @@ impl<Io: PortIo> Core<Io> {
                     self.env.control.counters().drops.count(reason);
                 }
             }
-            // An INIT above the limit. The peer retransmits it.
+            // The INIT has exceeded the rate limit. The peer retransmits it.
             ListenerResult::Dropped(Refused::NoRoom) if refused => {
                 self.env.control.counters().drops.count(DropReason::RateLimited);
             }
@@ -304,7 +307,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Handles an ICMP error about a packet of an association (RFC 9260 §10).
+    /// Applies an ICMP error about a packet of an association (RFC 9260 §10).
     pub(in crate::worker) fn apply_icmp_to_association(
         &mut self,
         report: &Report,
@@ -340,7 +343,7 @@ impl<Io: PortIo> Core<Io> {
                     return Err(DropReason::IcmpNoNews);
                 }
             }
-            // RFC 9260 §10, ICMP8: handled like an ABORT.
+            // RFC 9260 §10, ICMP8: the error is handled like an ABORT.
             IcmpErrorKind::Unreachable(Unreachable::Protocol) if !association.is_opening() => {
                 let of_init = matches!(quote, Quote::SctpInit(_));
                 let cx = &mut self.env.tables.session_context();
@@ -364,22 +367,22 @@ impl<Io: PortIo> Core<Io> {
     }
 }
 
-/// Follow-up of a packet of an association.
+/// Work that remains after an association has processed a packet.
 #[derive(Clone, Copy, Debug)]
 struct FollowUp {
-    /// True if the packet is not proven to be the peer's. Its answer is sent to the source of the packet.
+    /// True if the packet is not proven to be from the peer. Its answer is sent to its source address.
     unverified: bool,
     /// True if the association may have events to report.
     has_events: bool,
-    /// True if the association is to send an acknowledgement now: too many packets are unacknowledged.
+    /// True if the association must send an acknowledgement now, because too many packets are unacknowledged.
     answer_now: bool,
 }
 
 impl FollowUp {
-    /// No follow-up.
+    /// No remaining work.
     const NONE: FollowUp = FollowUp { unverified: false, has_events: false, answer_now: false };
 
-    /// Returns true if there is something to do.
+    /// Returns true if any work remains.
     #[inline]
     fn is_needed(self) -> bool {
         self.unverified || self.has_events || self.answer_now
@@ -387,8 +390,8 @@ impl FollowUp {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Reads the packet of an arrival and its origin. Returns `None` and counts the drop if the packet is malformed or
-    /// its checksum is wrong (RFC 9260 §6.8). A checksum that the device has verified is not verified again.
+    /// Reads the packet of an arrival, and its origin. If the packet is malformed or its checksum is wrong (RFC 9260
+    /// §6.8), counts the drop and returns `None`. A checksum that the device has verified is not verified again.
     #[inline]
     fn read_sctp_packet<'a>(
         &mut self,
@@ -414,7 +417,7 @@ impl<Io: PortIo> Env<Io> {
         None
     }
 
-    /// Counts a packet that SCTP dropped, and its cookie if that is the reason.
+    /// Counts a packet that SCTP has dropped. A bad or stale state cookie is also counted as a failed cookie.
     fn count_sctp_drop(&self, reason: Refused) {
         let counters = self.control.counters();
         counters.drops.count_sctp(reason);
@@ -423,7 +426,7 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Passes a packet to its association, unless protection or the peer lists forbid it.
+    /// Passes a packet to its association, unless the packet lacks the required protection or the peer lists forbid it.
     #[inline]
     fn input_sctp_packet(
         &mut self,
@@ -438,7 +441,8 @@ impl<Io: PortIo> Env<Io> {
             self.control.counters().drops.count(DropReason::NotProtected);
             return FollowUp::NONE;
         }
-        // RFC 9260 §5.2.4: a returned cookie may restart the association, and may be older than the present peer lists.
+        // RFC 9260 §5.2.4: a returned cookie may restart the association. It may also be older than the present peer
+        // lists.
         if begins_with(packet, chunk_type::COOKIE_ECHO)
             && let Some(listener) = association.listener
             && self.admission.listeners().admits(listener, origin.flow.remote.ip()).is_err()
@@ -480,14 +484,14 @@ fn begins_with(packet: &Packet<'_>, kind: u8) -> bool {
     first.is_some_and(|chunk| chunk.kind == kind)
 }
 
-/// Batch that transmits answers to unknown senders within a rate limit. Packets that need no answer do not count
-/// against it.
+/// Batch that transmits answers to unknown senders within a rate limit. A packet without an answer does not count
+/// against the limit.
 struct LimitedBatch<'a, 'b, Io: PortIo> {
     packets: PacketBatch<'a, Io>,
     limit: &'b mut PeerLimit,
-    /// The peer to be answered, and the present time.
+    /// Address of the peer to be answered, and the present time.
     peer: (IpAddr, Instant),
-    /// True if an answer exceeded the limit.
+    /// True if an answer was not sent because of the limit.
     refused: bool,
 }
 

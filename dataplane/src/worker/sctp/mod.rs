@@ -1,5 +1,5 @@
 //! SCTP associations of a worker. A stream over SCTP is a session of an association. Its [`Conn`] is the same as over
-//! TCP. Its packets go through the [`Carrier`] of the association, which all of its sessions share.
+//! TCP. Its packets pass through the [`Carrier`] of the association, which all sessions of the association share.
 //!
 //! ```text
 //!   INIT ---> (stateless: a cookie is returned) ---COOKIE ECHO---> association ---Initiate---> stream
@@ -7,8 +7,8 @@
 //!            room, else of a new one
 //! ```
 //!
-//! Limits: there are at most as many associations as streams. A peer's associations that have not had a session yet
-//! count as its half-open streams; those that have lost their sessions or shut down count as its streams. Each session
+//! Limits: a worker has at most as many associations as streams. A peer's associations that have not had a session yet
+//! count as its half-open streams. Those that have lost their sessions or shut down count as its streams. Each session
 //! takes a credit of its listener, as a TCP connection does. An INIT creates no state.
 //!
 //! [`Carrier`]: crate::worker::flows::carrier::Carrier

@@ -1,4 +1,4 @@
-//! Start and end of associations: returned cookies of peers, connects of the control thread, and removal.
+//! Start and end of associations: cookies that peers return, connects of the control thread, and removal.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -27,8 +27,8 @@ use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Phase};
 
 impl<Io: PortIo> Core<Io> {
-    /// Accepts an association whose cookie the peer has returned in `packet` (RFC 9260 §5.1.5). If a limit is reached,
-    /// the packet is not answered, so that the peer retransmits it.
+    /// Accepts an association whose state cookie the peer has returned in `packet` (RFC 9260 §5.1.5). If a limit is
+    /// reached, the packet is not answered, so that the peer retransmits it.
     pub(super) fn accept_association(
         &mut self,
         listener: &ListenerConfig,
@@ -44,7 +44,7 @@ impl<Io: PortIo> Core<Io> {
             return Err(DropReason::StreamLimit);
         }
         if self.env.control.is_congested() {
-            // Each association causes an event when it ends. An unknown sender needs only three packets to cause one.
+            // Each association causes an event when it ends. An unknown sender can cause one with only three packets.
             return Err(DropReason::EventRing);
         }
         let interface_index = usize::from(origin.flow.interface);
@@ -77,9 +77,9 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Opens a stream over SCTP. It becomes a session of an existing association to the peer with the same
-    /// configuration and room for it, else of a new one. A shared association may end before the peer answers: the peer
-    /// closes it at that moment, or has failed. The stream is then opened over another association.
+    /// Opens a stream over SCTP. The stream becomes a session of an existing association to the peer with the same
+    /// configuration and room, or else of a new association. An existing association may end before the peer answers,
+    /// because the peer is just closing it or has failed. The stream is then opened over another association.
     pub(in crate::worker) fn connect_over_sctp(
         &mut self,
         connect: Connect,
@@ -126,7 +126,7 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Returns the association that a new stream to `remote` can share.
+    /// Returns the slot of an association that a new stream to `remote` can share; `None` if there is none.
     fn find_shared_association(
         &self,
         interface: usize,
@@ -146,7 +146,7 @@ impl<Io: PortIo> Core<Io> {
         found.map(|(at, _)| at)
     }
 
-    /// Opens a session of an association. Returns `None` if the association accepts no further session.
+    /// Opens a session of an association. Returns `None` if the association accepts no further sessions.
     fn open_session(
         &mut self,
         slot: u32,
@@ -163,7 +163,7 @@ impl<Io: PortIo> Core<Io> {
                 Ok(Some((slot, id)))
             }
             Err(error @ OpenError::PrivateData(_)) => Err(ConnectError::Session(error)),
-            // The stream gets a new association.
+            // The caller opens a new association for the stream.
             Err(OpenError::NoStream | OpenError::Closed) => Ok(None),
         }
     }
@@ -202,8 +202,8 @@ impl<Io: PortIo> Core<Io> {
         Ok((at, id))
     }
 
-    /// Requires protection of an association whose flow policies protect now, even if it was opened before these
-    /// policies.
+    /// If policies protect the flow of an association now, requires protection of the association, even if it was
+    /// opened before these policies.
     fn require_policy_strength(&mut self, slot: u32) {
         let Some(association) = self.associations.get(slot) else { return };
         let (flow, udp) = (association.carrier.flow(), association.carrier.path().udp());
@@ -220,7 +220,7 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> u32 {
         endpoint.set_headers(path.mtu_overhead() as u16);
-        // RFC 9260 §7.3, RFC 1191 §3: a cached path MTU is used from the beginning.
+        // RFC 9260 §7.3, RFC 1191 §3: a cached path MTU applies from the first packet.
         let peer = (path.path.interface(), key.remote.ip());
         if let Some(mtu) = self.env.network.path_mtu(peer, now) {
             endpoint.set_path_mtu(now, path.packet_limit(mtu));
@@ -232,7 +232,7 @@ impl<Io: PortIo> Core<Io> {
         at
     }
 
-    /// Creates the stream of a session. Returns its slot; `None` if the table of streams is full.
+    /// Creates the stream of a session. Returns the stream's slot; `None` if the table of streams is full.
     pub(super) fn insert_session(
         &mut self,
         session: Session,
@@ -252,7 +252,7 @@ impl<Io: PortIo> Core<Io> {
         Some(slot)
     }
 
-    /// Ends the session of a stream that is being removed. Its association may continue.
+    /// Ends the session of a stream that is being removed. The association may continue.
     pub(in crate::worker) fn remove_session(&mut self, session: Session) {
         let now = self.env.now;
         let Some(association) = self.associations.get_mut(session.association) else { return };
@@ -261,7 +261,7 @@ impl<Io: PortIo> Core<Io> {
         let cx = &mut self.env.tables.session_context();
         association.endpoint_mut().abort_session(now, session.id, cx);
         if is_unused {
-            // An association that is still opening has no further purpose.
+            // Without sessions, an association that is still opening has no further purpose.
             association.endpoint_mut().abort(now, cx);
         }
         let schedule = self.env.schedules.get_mut(CarrierKind::Association);
@@ -269,7 +269,7 @@ impl<Io: PortIo> Core<Io> {
         self.count_if_idle(session.association);
     }
 
-    /// Aborts an association that is opening, and reports `reason` to all of its streams.
+    /// Aborts an association that is opening, and fails all of its streams with `reason`.
     pub(super) fn fail_opening_association(
         &mut self,
         association_slot: u32,
@@ -306,7 +306,7 @@ impl<Io: PortIo> Core<Io> {
         let env = &mut self.env;
         let stats = Box::new(association.stats());
         env.control.send(Event::AssociationClosed { association: name, stats });
-        // Returns receive buffers to the worker's pool.
+        // The abort returns receive buffers to the worker's pool.
         association.endpoint_mut().abort(env.now, &mut env.tables.session_context());
         let schedule = env.schedules.get_mut(CarrierKind::Association);
         association.carrier.release(
@@ -317,7 +317,7 @@ impl<Io: PortIo> Core<Io> {
         );
     }
 
-    /// Aborts a listener's associations that have not had a session, for peers that `is_selected` selects.
+    /// Aborts those associations of a listener that have not had a session, for peers that `is_selected` selects.
     pub(in crate::worker) fn abort_sessionless_associations(
         &mut self,
         listener: ListenerId,
@@ -335,7 +335,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Shuts down all associations. Each ends after its last session.
+    /// Shuts down all associations. Each of them ends after its last session.
     pub(in crate::worker) fn drain_associations(&mut self, now: Instant) {
         for at in self.associations.slots() {
             if let Some(association) = self.associations.get_mut(at) {
@@ -347,7 +347,6 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Aborts all associations.
     pub(in crate::worker) fn abort_associations(&mut self) {
         for at in self.associations.slots() {
             self.abort_association(at);
@@ -363,7 +362,6 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Removes all associations.
     pub(in crate::worker) fn remove_associations(&mut self) {
         for at in self.associations.slots() {
             self.remove_association(at);

@@ -1,4 +1,4 @@
-//! Transmission of associations, their timers and unreachable next hops.
+//! Transmission of associations, their timers, and next hops that do not answer.
 
 use std::time::Duration;
 
@@ -10,18 +10,19 @@ use crate::worker::Core;
 use crate::worker::flows::schedule::{CarrierKind, Queue};
 use crate::worker::transmit::output::ServeOutcome;
 
-/// Interval at which an association resolves an unreachable next hop again.
+/// Interval at which an association tries to resolve an unreachable next hop again.
 const RESOLVE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 impl<Io: PortIo> Core<Io> {
-    /// Serves an association that was taken from a queue.
+    /// Serves an association that was taken from a queue of the schedule.
     pub(in crate::worker) fn serve_association(
         &mut self,
         slot: u32,
         queue: Queue,
         now: Instant,
     ) -> ServeOutcome {
-        // Received data are reported first, so that a service's answer is sent with the acknowledgement.
+        // Received data is reported before transmission, so that a service's answer is sent together with the
+        // acknowledgement.
         self.report_association(slot, now);
         let Some(association) = self.associations.get_mut(slot) else { return ServeOutcome::Done };
         association.carrier.membership_mut().clear_queued(queue);
@@ -29,7 +30,7 @@ impl<Io: PortIo> Core<Io> {
         self.report_association(slot, now);
         self.check_evictable(slot);
         let Some(association) = self.associations.get_mut(slot) else { return ServeOutcome::Done };
-        // The last packet was sent, or found no room for too long.
+        // The last packet was sent, or the transmit ring had no room for it until the time-out.
         if association.endpoint().is_done() {
             self.remove_association(slot);
             return ServeOutcome::Done;
@@ -50,7 +51,7 @@ impl<Io: PortIo> Core<Io> {
         outcome
     }
 
-    /// Handles a timer of an association that has fired.
+    /// Handles a timer of an association that has expired.
     pub(in crate::worker) fn handle_association_timer(&mut self, slot: u32, now: Instant) {
         let Some(association) = self.associations.get_mut(slot) else { return };
         let (carrier, env) = (&mut association.carrier, &mut self.env);
@@ -65,12 +66,12 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Handles a next hop that does not answer. An association that is opening is aborted and removed. An established
-    /// one continues until its own time-outs; its next hop is resolved again after [`RESOLVE_RETRY_INTERVAL`].
+    /// association continues until its own time-outs. Its next hop is resolved again after [`RESOLVE_RETRY_INTERVAL`].
     pub(in crate::worker) fn handle_association_unreachable(&mut self, slot: u32, now: Instant) {
         let Some(association) = self.associations.get_mut(slot) else { return };
         if association.is_opening() {
             self.fail_opening_association(slot, &ConnectError::Unreachable);
-            // An ABORT cannot be sent either.
+            // An ABORT cannot be sent either, so the association is removed at once.
             return self.remove_association(slot);
         }
         association.carrier.plan_retry(now + RESOLVE_RETRY_INTERVAL);

@@ -1,4 +1,4 @@
-//! Events of associations, translated for the streams that they carry.
+//! Translation of an association's events for the streams that it carries.
 
 use base::Instant;
 use sctp_lite::endpoint::{Event, SessionEvent, SessionId};
@@ -14,7 +14,7 @@ use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Env, Phase};
 
 impl<Io: PortIo> Core<Io> {
-    /// Reports the events of an association, except those of sessions without credit.
+    /// Reports the events of an association, except events of sessions without event credit.
     pub(in crate::worker) fn report_association(&mut self, association_slot: u32, now: Instant) {
         while let Some(association) = self.associations.get_mut(association_slot)
             && let Some(event) = association.endpoint_mut().poll_event()
@@ -35,7 +35,7 @@ impl<Io: PortIo> Core<Io> {
                 }
                 Event::Session(id, event) => {
                     let mut retry = None;
-                    // If there is no entry, the stream was removed before.
+                    // A session without an entry belongs to a stream that was removed before.
                     if let Some(&slot) = association.sessions.get(&id)
                         && let Some((mut stream, env)) = self.stream_mut(slot)
                     {
@@ -46,7 +46,7 @@ impl<Io: PortIo> Core<Io> {
                             env.report_session_event(&mut stream, event, now);
                         }
                         if ended {
-                            // RFC 5043 §6: an ended session leaves no state.
+                            // RFC 5043 §6: no state of an ended session remains.
                             self.remove_stream(slot);
                         } else if env.control.events_sent() != before {
                             env.charge(&mut stream, before);
@@ -56,7 +56,7 @@ impl<Io: PortIo> Core<Io> {
                         self.start_attempt(retry, now);
                     }
                 }
-                // The sessions have reported their own end.
+                // The sessions have already reported their own ends.
                 Event::Down { reason } => {
                     self.report_association_down(association_slot, &reason, now)
                 }
@@ -64,8 +64,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Accepts a peer's Initiate. The session takes over the association's backlog place, or takes a new one. Returns
-    /// the slot of its stream.
+    /// Accepts a peer's Initiate. The session takes over the backlog place of the association, or takes a new one.
+    /// Returns the slot of the session's stream; `None` if the session is refused.
     fn accept_session(&mut self, slot: u32, id: SessionId, now: Instant) -> Option<u32> {
         let association = self.associations.get(slot)?;
         let (listener, peer) = (association.listener?, association.carrier.peer());
@@ -73,7 +73,7 @@ impl<Io: PortIo> Core<Io> {
         if self.env.phase != Phase::Running {
             return None;
         }
-        // The peer lists may have changed since the association came up.
+        // The peer lists may have changed since the association was established.
         self.env.admission.listeners().admits(listener, peer).ok()?;
         let stream = self.vacancy(now)?;
         let association = self.associations.get_mut(slot)?;
@@ -81,7 +81,7 @@ impl<Io: PortIo> Core<Io> {
         if association.accounting == Accounting::Backlog {
             association.accounting = Accounting::Uncounted;
         } else {
-            // From here on the session is counted instead of the association.
+            // From now on the session is counted instead of the association.
             self.uncount(slot);
             if self.reserve_place(listener, peer, stream, now).is_err() {
                 self.count_if_idle(slot);
@@ -92,7 +92,7 @@ impl<Io: PortIo> Core<Io> {
         self.insert_session(Session { association: slot, id, flow }, origin, now)
     }
 
-    /// Answers a request that is not accepted with a Terminate (RFC 5043 §6.4).
+    /// Refuses the peer's request for a session: answers it with a Terminate (RFC 5043 §6.4).
     fn refuse_session(&mut self, slot: u32, id: SessionId, now: Instant) {
         self.env.control.counters().sctp.sessions_refused.add(1);
         self.report_session_refused(slot, now);
@@ -107,9 +107,10 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Returns the parameters for reopening a stream whose shared association ended before the peer answered. A peer
-    /// that shuts down has no answer in flight, because it waits until its own data are acknowledged (RFC 9260 §9.2). A
-    /// peer that aborts has discarded the request. The stream can thus be opened over another association.
+    /// Returns the parameters for opening a stream again whose shared association ended before the peer answered. A
+    /// peer that shuts down has no answer in flight, because it waits until its own data are acknowledged (RFC 9260
+    /// §9.2). A peer that aborts or restarts has discarded the request. The stream can thus be opened over another
+    /// association.
     fn take_session_retry(
         &mut self,
         stream: &mut Stream<'_>,

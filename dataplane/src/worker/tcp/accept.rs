@@ -32,15 +32,15 @@ use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Env, Phase};
 
-/// Maximum local ports tried per connect. With `n` workers, about one port in `n` is steered to this worker.
+/// Maximum number of local ports tried per connect. With `n` workers, about one port in `n` is steered to this worker.
 const PORT_TRIES: u32 = 4096;
-/// Interval at which a stream resolves an unanswered next hop again.
+/// Interval at which a stream tries to resolve an unanswered next hop again.
 const RESOLVE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 impl<Io: PortIo> Core<Io> {
-    /// Handles a segment without a stream; `mac` and `strength` are its source link-layer address and IPsec protection.
-    /// A SYN may open a stream. The ISS of this end is then beyond `last`, the last sequence number of the flow's
-    /// previous incarnation.
+    /// Handles a segment without a stream. `mac` is its source link-layer address and `strength` its IPsec protection.
+    /// A SYN may open a stream. The ISS of this end is then beyond `last`, the last sequence number of the previous
+    /// connection of the flow.
     pub(in crate::worker) fn open_or_refuse(
         &mut self,
         flow: FlowKey,
@@ -89,7 +89,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Reports a handshake that was refused because its IPsec protection is below the listener's minimum.
+    /// Reports a handshake that was refused because its IPsec protection is weaker than the listener requires.
     #[cold]
     pub(in crate::worker) fn report_not_protected(
         &mut self,
@@ -124,8 +124,8 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.report_failed_handshake(transport, flow, None, failure, detail, now);
     }
 
-    /// Handles a SYN in LISTEN (RFC 9293 §3.10.7.2). Beyond a limit, the SYN is answered with a cookie, or dropped so
-    /// that the peer retransmits it.
+    /// Handles a SYN in LISTEN (RFC 9293 §3.10.7.2). If a limit is reached, the SYN is answered with a cookie, or
+    /// dropped so that the peer retransmits it.
     fn handle_syn(
         &mut self,
         flow: FlowKey,
@@ -180,7 +180,7 @@ impl<Io: PortIo> Core<Io> {
         let (listener, ip, min_strength) = (listener.id, listener.ip, listener.min_strength());
         let stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
         self.env.admission.listeners_mut().reserve(listener, peer, stream, progress)?;
-        // Done last, because most SYNs of a flood fail earlier.
+        // The path is looked up last, because most SYNs of a flood fail earlier.
         let interface_index = usize::from(flow.interface);
         let Some(path) = self.env.network.path(interface_index, TCP, local, remote) else {
             self.env.admission.listeners_mut().release(listener, peer, stream, progress);
@@ -190,8 +190,8 @@ impl<Io: PortIo> Core<Io> {
         let ports = (local.port(), remote.port());
         let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path, ports, now));
         let mut start = self.env.admission.start(&tuple, now);
-        // RFC 9293 §3.6.1: the ISS must be beyond the previous incarnation's last sequence number, which may be ahead
-        // of the ISN clock.
+        // RFC 9293 §3.6.1: the ISS must be beyond the last sequence number of the previous connection, which may be
+        // ahead of the ISN clock.
         if let Some(last) = last.filter(|last| !start.iss.after(*last)) {
             start.iss = last.add(1 << 16);
         }
@@ -204,27 +204,28 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Returns the id for a new stream. If all slots are taken, the stream that has been in TIME-WAIT for longest is
-    /// evicted. Otherwise a peer that lets this end close first could fill all slots at no cost.
+    /// Returns the id for a new stream; `None` if all slots are taken. The stream that has been in TIME-WAIT for
+    /// longest is evicted if necessary. Without eviction, a peer that lets this end close first could fill all slots at
+    /// no cost.
     pub(in crate::worker) fn vacancy(&mut self, now: Instant) -> Option<StreamId> {
         if self.streams.vacancy().is_none()
             && let Some(slot) = self.streams.take_oldest_time_wait()
         {
             self.env.control.counters().streams.time_wait_recycled.add(1);
-            // If this burst has ended the stream, its end is not reported yet.
+            // If an earlier frame of this burst has ended the stream, its end is not reported yet.
             self.report_all(slot, now);
             self.remove_stream(slot);
         }
         self.streams.vacancy().map(|(_, id)| id)
     }
 
-    /// Opens a stream. A failure at this end is reported at once.
+    /// Opens a stream for the control thread. A failure at this end is reported at once.
     pub(in crate::worker) fn connect(&mut self, connect: Connect, now: Instant) {
         let min_strength = Strength::CLEAR;
         self.start_attempt(ConnectAttempt { connect: Box::new(connect), min_strength }, now);
     }
 
-    /// Connects as [`connect`](Self::connect) does, with a minimum IPsec protection.
+    /// Opens a stream as [`connect`](Self::connect) does, with a minimum IPsec protection.
     pub(in crate::worker) fn start_attempt(
         &mut self,
         ConnectAttempt { mut connect, min_strength }: ConnectAttempt,
@@ -297,15 +298,16 @@ impl<Io: PortIo> Core<Io> {
         let slot = self.insert_stream(flow, endpoint, path, origin, stream, now);
         self.require_strength(CarrierKind::Connection, slot, min_strength);
         self.set_service(stream, service, echoed);
-        // RFC 5041 §8.2: no other stream can access the regions, from the first byte on.
+        // RFC 5041 §8.2: from the first byte on, no other stream can access the regions bound to this one.
         for stag in stags {
             self.bind_for_stream(stag, pd, stream, now);
         }
         Ok(())
     }
 
-    /// Returns a local port whose inbound packets are steered to this worker. The search starts at a random port (RFC
-    /// 6056 §3.3.1) and skips ports in use with the same peer, including those in TIME-WAIT.
+    /// Returns `local` with a port whose inbound packets are steered to this worker; `None` if none is found. The
+    /// search starts at a random port (RFC 6056 §3.3.1) and skips ports in use with the same peer, including those in
+    /// TIME-WAIT.
     pub(in crate::worker) fn choose_port(
         &mut self,
         transport: Transport,
@@ -336,7 +338,7 @@ impl<Io: PortIo> Core<Io> {
         })
     }
 
-    /// Inserts a stream at the next vacant slot. Returns the slot.
+    /// Inserts a stream at the next vacant slot. Returns the slot; `None` if the table is full.
     pub(in crate::worker) fn insert_stream(
         &mut self,
         key: FlowKey,
@@ -347,7 +349,7 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> Option<u32> {
         let (slot, _) = self.streams.vacancy()?;
-        // RFC 1191 §3.1: a smaller path MTU limits the sent segments, not the MSS option.
+        // RFC 1191 §3.1: a smaller path MTU limits the segments that are sent, but not the MSS option.
         if let Some(mtu) = self.env.network.path_mtu((path.interface(), key.remote.ip()), now) {
             endpoint.set_path_mss(now, mtu.saturating_sub(path.tcp_headers()));
         }
@@ -358,7 +360,7 @@ impl<Io: PortIo> Core<Io> {
         Some(slot)
     }
 
-    /// Sets the service that handles a stream's received messages.
+    /// Sets the service that handles the messages received on a stream.
     pub(in crate::worker) fn set_service(
         &mut self,
         stream: StreamId,
@@ -375,11 +377,11 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Handles a deadline that the worker has set for a stream.
+    /// Handles the expiry of a deadline that the worker, not the endpoint, has set for a stream.
     pub(in crate::worker) fn handle_deadline(&mut self, slot: u32, now: Instant) {
         let Some((mut stream, env)) = self.stream_mut(slot) else { return };
         if stream.conn.is_done() {
-            // The transmit ring had no room for the stream's reset in time.
+            // The transmit ring had no room for the stream's last segment (a reset) until the deadline.
             env.control.counters().frames.answers_lost.add(1);
             return self.remove_stream(slot);
         }
@@ -389,8 +391,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Handles a next hop that does not answer. Streams that are being opened fail. Others resolve the next hop again
-    /// until their own time-outs.
+    /// Handles a next hop that does not answer. Streams that are being opened fail. Other streams resolve the next hop
+    /// again until their own time-outs.
     pub(in crate::worker) fn handle_neighbour_failure(
         &mut self,
         interface: usize,
@@ -435,12 +437,12 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Handles a stream whose next hop does not answer.
+    /// Handles a stream over TCP whose next hop does not answer.
     pub(in crate::worker) fn handle_unreachable(&mut self, slot: u32, now: Instant) {
         let Some((mut stream, env)) = self.stream_mut(slot) else { return };
         if stream.conn.stage == Stage::Starting {
             env.fail_opening_stream(&mut stream, ConnectError::Unreachable);
-            // A reset cannot be sent either.
+            // A reset cannot be sent either, so the stream is removed at once.
             self.remove_stream(slot);
         } else if let Some(carrier) = stream.conn.lower.connection() {
             carrier.plan_retry(now + RESOLVE_RETRY_INTERVAL);
@@ -448,8 +450,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Removes a stream and releases its resources. Reports a pending connect as failed. The caller has already
-    /// reported the end of an announced stream.
+    /// Removes a stream and releases its resources. Reports a pending connect as failed. The caller must have reported
+    /// the end of an announced stream before.
     pub(in crate::worker) fn remove_stream(&mut self, slot: u32) {
         let awaited = self.stream_mut(slot).map(|(stream, _)| stream.awaited_step());
         let Some(mut conn) = self.streams.remove(slot) else { return };
@@ -460,7 +462,7 @@ impl<Io: PortIo> Core<Io> {
         });
         match &mut conn.lower {
             LowerLayer::Tcp(carrier) => {
-                // Returns receive buffers to the worker's pool.
+                // The abort returns receive buffers to the worker's pool.
                 carrier.endpoint_mut().abort(env.now, &mut env.tables.context());
                 let schedule = env.schedules.get_mut(CarrierKind::Connection);
                 carrier.release(slot, schedule, &mut env.network, env.tables.keep_budget_mut());
@@ -474,14 +476,14 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Aborts a stream: its end is not graceful, and the peer receives a reset or ABORT.
+    /// Aborts a stream. The peer receives a TCP reset, or over SCTP a Terminate of the session.
     pub(in crate::worker) fn abort(&mut self, stream: &mut Stream<'_>) {
         if let Some(mut lower) = stream.lower() {
             lower.abort(self.now, &mut self.tables.context());
         }
     }
 
-    /// Fails a connect, or a stream that was not announced to the control thread yet.
+    /// Fails a pending connect, or a peer's stream that was not announced to the control thread yet.
     pub(in crate::worker) fn fail_opening_stream(
         &mut self,
         stream: &mut Stream<'_>,
@@ -494,9 +496,9 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// Ends a stream for the control thread. A pending connect is reported by the event that `connect_failed` returns.
-    /// Pending posts from regions are reported as flushed. Returns true if the caller must still report the end of an
-    /// announced or established stream.
+    /// Ends a stream for the control thread. If a connect is pending, the event that `connect_failed` returns is
+    /// reported. Pending posts that use regions are reported as flushed. Returns true if the stream was announced or
+    /// established, so that the caller must report its end.
     pub(in crate::worker) fn end_stream(
         &mut self,
         conn: &mut Conn,
@@ -529,8 +531,8 @@ impl<Io: PortIo> Env<Io> {
     }
 }
 
-/// Returns the parameters of a second attempt with MPA revision 1, if allowed. A peer without revision 2 closes the
-/// connection (RFC 6581 §10).
+/// Returns the parameters of a second attempt with MPA revision 1, if the configuration allows one. A peer without
+/// revision 2 closes the connection (RFC 6581 §10).
 fn second_attempt(connect: &Connect, config: &endpoint::EndpointConfig) -> Option<Connect> {
     let mpa = &config.mpa;
     let is_rdmap = matches!(connect.ulp, UlpConfig::Rdmap(_));
@@ -542,7 +544,7 @@ fn second_attempt(connect: &Connect, config: &endpoint::EndpointConfig) -> Optio
     Some(Connect { endpoint: endpoint.into(), ..connect.clone() })
 }
 
-/// Returns true if the address and port may be the remote end of a stream (RFC 9293 §3.9.2.3).
+/// Returns true if the address and the port can be the remote end of a stream (RFC 9293 §3.9.2.3).
 fn is_valid_remote(end: SocketAddr) -> bool {
     let broadcast = matches!(end.ip(), IpAddr::V4(ip) if ip.is_broadcast());
     let ip = end.ip();

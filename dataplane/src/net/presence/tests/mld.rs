@@ -1,4 +1,4 @@
-//! A host that receives group queries of both versions.
+//! Tests of a host that receives MLD queries of versions 1 and 2.
 
 use std::net::Ipv6Addr;
 
@@ -9,15 +9,15 @@ use crate::checksum;
 use crate::net::path::{self, IpHeader};
 use crate::net::protocol::ICMPV6;
 
-/// A hop-by-hop header with a router alert for MLD, before ICMPv6.
+/// A hop-by-hop options header with a router alert for MLD. Its next header is ICMPv6.
 const ROUTER_ALERT: [u8; 8] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];
 const MLDV2_ROUTERS: &str = "ff02::16";
-/// Bytes of a query of version 1, and of version 2.
+/// Bytes of a version 1 query, and of a version 2 query without sources.
 const V1_QUERY_LEN: usize = 24;
 const V2_QUERY_LEN: usize = 28;
-/// Group of a general query.
+/// Group field of a general query, which asks for all groups.
 const ALL: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
-/// The groups of a host with [`TWO_ADDRESSES`], including that of its link-local address.
+/// The groups of a host with [`TWO_ADDRESSES`]. That of its link-local address is equal to the first.
 const GROUPS: [&str; 2] = ["ff02::1:ff00:1", "ff02::1:ff00:aa"];
 const TWO_ADDRESSES: [&str; 2] = ["2001:db8::1", "2001:db8::aa"];
 /// Duration of version 1 mode after a query with a delay of 2 s: two times 125 s, plus the delay (RFC 3810 §9.12).
@@ -45,7 +45,7 @@ fn query(hop_limit: u8, source: Ipv6Addr, delay: u16, group: Ipv6Addr, len: usiz
     frame
 }
 
-/// Sends the host a query of the router with a maximum delay in milliseconds.
+/// Delivers a valid query of `len` bytes from a router to the host. `delay` is the maximum delay in milliseconds.
 fn send_query(
     host: &mut Host,
     delay: u16,
@@ -55,7 +55,7 @@ fn send_query(
     host.input(&query(1, link_local(OTHER_MAC), delay, group, len))
 }
 
-/// Returns a host after its start, with no action due.
+/// Returns a host one minute after its start, with nothing due.
 fn settled(addresses: [&str; 2]) -> Host {
     let mut host = Host::with_addresses(OWN_MAC, addresses);
     host.run_until(START + Duration::from_secs(60));
@@ -63,15 +63,15 @@ fn settled(addresses: [&str; 2]) -> Host {
     host
 }
 
-/// Returns the reports within `time`, each with its delay. The group is that of a version 1 report, `None` in version
-/// 2.
+/// Advances the host by `time`. Returns the reports that it sends, each with its delay and the group of a version 1
+/// report (`None` for version 2).
 fn drain_reports(host: &mut Host, time: Duration) -> Vec<(Duration, Option<Ipv6Addr>)> {
     let began = host.now.saturating_since(START);
     let frames = host.run_until(host.now + time);
     frames.iter().map(|(at, frame)| (*at - began, v1_report_group(frame))).collect()
 }
 
-/// Verifies a report. Returns the group of version 1, `None` for version 2.
+/// Verifies the headers of a report. Returns the group of a version 1 report, `None` for version 2.
 fn v1_report_group(frame: &[u8]) -> Option<Ipv6Addr> {
     let ip = Ipv6Packet::new_checked(&frame[14..]).unwrap();
     assert_eq!((ip.hop_limit(), ip.src_addr()), (1, link_local(OWN_MAC)));
@@ -85,7 +85,7 @@ fn v1_report_group(frame: &[u8]) -> Option<Ipv6Addr> {
         assert_eq!(ip.dst_addr(), MLDV2_ROUTERS.parse::<Ipv6Addr>().unwrap());
         return None;
     }
-    // RFC 2710 §3: type 131, code and delay zero; to the group itself.
+    // RFC 2710 §3: type 131, code and delay are zero, and the destination is the group itself.
     assert_eq!((message.len(), &message[..2], &message[4..8]), (24, &[131, 0][..], &[0; 4][..]));
     assert_eq!(message[8..], ip.dst_addr().octets());
     Some(ip.dst_addr())
@@ -95,14 +95,14 @@ fn groups() -> Vec<Option<Ipv6Addr>> {
     GROUPS.map(|group| Some(group.parse().unwrap())).to_vec()
 }
 
-/// Returns the reported groups, sorted.
+/// Returns the groups of the reports, sorted.
 fn sorted(reports: &[(Duration, Option<Ipv6Addr>)]) -> Vec<Option<Ipv6Addr>> {
     let mut groups: Vec<_> = reports.iter().map(|(_, group)| *group).collect();
     groups.sort_unstable();
     groups
 }
 
-// RFC 3810 §5, §6.2
+// RFC 3810 §5, §6.2: two queries are answered by one report.
 #[test]
 fn query_is_answered_with_groups_within_its_delay() {
     let mut host = settled([V4, V6]);
@@ -125,7 +125,7 @@ fn query_is_answered_with_groups_within_its_delay() {
     assert_eq!(message[6..8], [0, 1]);
     assert_eq!(message[8..12], [2, 0, 0, 0], "MODE_IS_EXCLUDE");
     assert_eq!(message[12..], group.octets());
-    // Refused: queries not from this link, and lengths of neither version (§8.1).
+    // RFC 3810 §8.1: queries from another link or with a length of neither version are ignored.
     let elsewhere = "2001:db8::9".parse().unwrap();
     for bad in [query(2, router, 1, ALL, V2_QUERY_LEN), query(1, elsewhere, 1, ALL, V2_QUERY_LEN)] {
         assert_eq!(host.input(&bad), Err(DropReason::IcmpIgnored));
@@ -149,7 +149,7 @@ fn short_query_delay_is_met() {
     }
 }
 
-// RFC 3810 §8.2.1, RFC 2710 §4: each group has its own delay.
+// RFC 3810 §8.2.1, RFC 2710 §4: each group's report has its own random delay.
 #[test]
 fn mldv1_query_is_answered_in_version_1_within_delay() {
     let mut host = settled(TWO_ADDRESSES);
@@ -187,7 +187,7 @@ fn group_specific_query_reports_only_that_group() {
     }
 }
 
-// RFC 3810 §8.2.1, §9.12
+// RFC 3810 §8.2.1, §9.12: duration of version 1 mode.
 #[test]
 fn mldv1_mode_lasts_until_time_out() {
     let mut host = settled(TWO_ADDRESSES);
@@ -198,7 +198,7 @@ fn mldv1_mode_lasts_until_time_out() {
     assert_eq!(sorted(&drain_reports(&mut host, MOMENT)), groups());
     send_query(&mut host, 0, ALL, V2_QUERY_LEN).unwrap();
     assert_eq!(sorted(&drain_reports(&mut host, Duration::from_secs(60))), [None]);
-    // A version 1 query prolongs it.
+    // A version 1 query in version 1 mode prolongs the mode.
     send_query(&mut host, 2000, ALL, V1_QUERY_LEN).unwrap();
     drain_reports(&mut host, V1_MODE_TIME - MOMENT);
     send_query(&mut host, 2000, ALL, V1_QUERY_LEN).unwrap();
@@ -214,7 +214,8 @@ fn mode_change_discards_pending_reports() {
     send_query(&mut host, 10_000, ALL, V2_QUERY_LEN).unwrap();
     send_query(&mut host, 2000, ALL, V1_QUERY_LEN).unwrap();
     assert_eq!(sorted(&drain_reports(&mut host, V1_MODE_TIME - MOMENT)), groups());
-    // On return to version 2: reports due after the time-out are discarded.
+    // Version 1 reports that are due after the end of version 1 mode are discarded. Delays are random, so the attempt
+    // is repeated until both reports are due too late.
     let mut late = 0;
     while late < 2 {
         send_query(&mut host, 2000, ALL, V1_QUERY_LEN).unwrap();

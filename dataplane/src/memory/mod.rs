@@ -303,6 +303,12 @@ impl Memory {
         }
     }
 
+    /// Returns true if no other handle exists.
+    #[cfg(test)]
+    pub(crate) fn is_unique(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
     /// Returns true if the memory is in reserved hugepages.
     pub fn is_huge(&self) -> bool {
         self.0.huge

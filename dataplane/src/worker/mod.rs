@@ -372,6 +372,16 @@ impl<Io: PortIo> Core<Io> {
         self.env.ports.queues_mut()
     }
 
+    /// Returns the local programs.
+    pub(crate) fn programs(&self) -> &Programs {
+        &self.env.programs
+    }
+
+    /// Returns the local programs mutably, to arm and disarm their wake-ups.
+    pub(crate) fn programs_mut(&mut self) -> &mut Programs {
+        &mut self.env.programs
+    }
+
     /// Returns the worker's queues on a port, into which tests insert frames and from which they remove them.
     #[cfg(test)]
     pub(crate) fn port_mut(&mut self, port: usize) -> &mut Io {

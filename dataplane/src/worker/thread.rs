@@ -392,11 +392,13 @@ fn sleep<Io: PortIo>(core: &mut Core<Io>, wake: &Wake, at: Instant, until: Optio
     // Wake-ups are armed before the last check for work, so that later input ends the sleep.
     wake.arm();
     core.ports_mut().for_each(PortIo::arm);
-    if !core.has_pending_work(at) {
+    let may_sleep = core.programs_mut().arm();
+    if may_sleep && !core.has_pending_work(at) {
         wait_for_wake(core, wake, until);
         core.count_sleep();
     }
     core.ports_mut().for_each(PortIo::disarm);
+    core.programs_mut().disarm();
     wake.disarm();
 }
 
@@ -410,6 +412,7 @@ fn wait_for_wake<Io: PortIo>(core: &Core<Io>, wake: &Wake, until: Option<Duratio
             None => longest = MAX_SLEEP_WITHOUT_WAKE,
         }
     }
+    fds.extend(core.programs().descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
     let until = until.map_or(longest, |until| until.min(longest));
     let limit = Timespec { tv_sec: 0, tv_nsec: until.subsec_nanos().into() };
     // The result is not needed: the next turn polls every source.

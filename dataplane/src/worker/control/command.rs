@@ -6,7 +6,7 @@ use ddp::{Access, Cookie, Message, Stag, StreamId};
 use tcp_lite::endpoint::Context;
 
 use crate::api::{
-    Command, CommandError, Event, InterfaceId, ListenerId, NeighbourInfo, PostFailure,
+    Command, CommandError, Event, InterfaceId, ListenerId, NeighbourInfo, PostFailure, Service,
     SourceRemoval, Ticket,
 };
 use crate::io::PortIo;
@@ -45,6 +45,11 @@ impl<Io: PortIo> Core<Io> {
             }
             Command::Accept { stream, pd, private_data, mut ulp, service } => {
                 service.configure(&mut ulp);
+                if let Service::Program(pair) = service
+                    && self.configure_pair(pair, &mut ulp).is_err()
+                {
+                    return self.abort_stream(stream);
+                }
                 self.set_service(stream, service, EchoCount::new(&ulp));
                 self.answer_request(stream, now, |mut lower, id, cx| {
                     lower.accept(now, id, pd, &private_data, ulp, cx)
@@ -84,13 +89,29 @@ impl<Io: PortIo> Core<Io> {
                     env.make_ready(&mut stream);
                 }
             }
-            Command::AddProgram { ticket, .. }
-            | Command::RemoveProgram { ticket, .. }
-            | Command::AddCompletionQueue { ticket, .. }
-            | Command::RemoveCompletionQueue { ticket, .. }
-            | Command::AddQueuePair { ticket, .. }
-            | Command::RemoveQueuePair { ticket, .. } => {
-                self.report_done(ticket, Err(CommandError::Program));
+            Command::AddProgram { program, ticket } => {
+                let result = self.add_program(*program);
+                self.report_done(ticket, result);
+            }
+            Command::RemoveProgram { program, ticket } => {
+                let result = self.remove_program(program);
+                self.report_done(ticket, result);
+            }
+            Command::AddCompletionQueue { queue, ticket } => {
+                let result = self.add_completion_queue(*queue);
+                self.report_done(ticket, result);
+            }
+            Command::RemoveCompletionQueue { program, number, ticket } => {
+                let result = self.remove_completion_queue(program, number);
+                self.report_done(ticket, result);
+            }
+            Command::AddQueuePair { pair, ticket } => {
+                let result = self.add_queue_pair(*pair);
+                self.report_done(ticket, result);
+            }
+            Command::RemoveQueuePair { id, ticket } => {
+                let result = self.remove_queue_pair(id);
+                self.report_done(ticket, result);
             }
             Command::Load { stream, load, ticket } => self.start_load(stream, load, ticket, now),
             Command::StopLoad { stream } => self.stop_load(stream, now),
@@ -141,6 +162,14 @@ impl<Io: PortIo> Core<Io> {
             Command::PortChanged { port, mac } => self.port_changed(port, mac, now),
             Command::Drain => self.drain(now),
             Command::Stop => self.stop(now),
+        }
+    }
+
+    /// Aborts a stream whose QP does not exist any more.
+    pub(in crate::worker) fn abort_stream(&mut self, stream: StreamId) {
+        if let Some((mut stream, env)) = self.find(stream) {
+            env.abort(&mut stream);
+            env.make_ready(&mut stream);
         }
     }
 

@@ -172,6 +172,8 @@ impl<Io: PortIo> Env<Io> {
             return;
         }
         conn.stage = Stage::Established;
+        self.start_pair(stream);
+        let conn = &mut *stream.conn;
         let duration = self.now.nanos_since(conn.created_at);
         self.control.counters().handshake_nanoseconds.record(duration.get());
         // Over SCTP, the neighbour entry was pinned when the association was established.
@@ -342,6 +344,7 @@ impl<Io: PortIo> Env<Io> {
         let timeout = opening.deadline.saturating_since(now);
         let mut connect = opening.retry.take().filter(|_| !timeout.is_zero())?;
         connect.timeout = timeout;
+        self.release_pair(conn);
         conn.stage = Stage::Ended;
         self.control.remove_open_stream();
         Some(ConnectAttempt { connect, min_strength: min_strength.unwrap_or(Strength::CLEAR) })

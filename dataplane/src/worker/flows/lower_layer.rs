@@ -189,6 +189,14 @@ impl LowerLayerMut<'_> {
         }
     }
 
+    /// Returns true once the ULP exists: from the answer to the peer's request on, or from the peer's answer on.
+    pub(in crate::worker) fn has_ulp(&self) -> bool {
+        match self {
+            LowerLayerMut::Tcp(endpoint) => endpoint.stream().is_some(),
+            LowerLayerMut::Sctp(endpoint, session) => endpoint.stream(*session).is_some(),
+        }
+    }
+
     /// Accepts the peer's request to open stream `id`.
     pub(in crate::worker) fn accept(
         &mut self,

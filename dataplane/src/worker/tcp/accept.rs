@@ -233,6 +233,12 @@ impl<Io: PortIo> Core<Io> {
     ) {
         let ticket = connect.ticket;
         connect.service.configure(&mut connect.ulp);
+        if let Service::Program(pair) = connect.service
+            && self.configure_pair(pair, &mut connect.ulp).is_err()
+        {
+            let reason = ConnectError::QueuePair;
+            return self.env.control.send(Event::ConnectFailed { ticket, reason });
+        }
         if let Err(reason) = self.try_connect(*connect, min_strength, now) {
             self.env.control.send(Event::ConnectFailed { ticket, reason });
         }
@@ -375,6 +381,11 @@ impl<Io: PortIo> Core<Io> {
                 conn.transient.echo_count = echoed;
             }
         }
+        if let Service::Program(pair) = service
+            && self.bind_pair(pair, stream).is_err()
+        {
+            self.abort_stream(stream);
+        }
     }
 
     /// Handles the expiry of a deadline that the worker, not the endpoint, has set for a stream.
@@ -505,6 +516,7 @@ impl<Io: PortIo> Env<Io> {
         connect_failed: impl FnOnce(Ticket) -> Event,
     ) -> bool {
         self.abandon_load(conn);
+        self.end_pair(conn);
         let stage = core::mem::replace(&mut conn.stage, Stage::Ended);
         let sources = conn.transient.get_mut().map(|pending| pending.sources.take());
         for (ticket, stag) in sources.into_iter().flatten() {

@@ -32,6 +32,13 @@ impl<Io: PortIo> Env<Io> {
         now: Instant,
     ) {
         let (id, service) = (stream.conn.id, stream.conn.service);
+        let event = match service {
+            ServiceKind::Program => match self.handle_pair_event(stream, event) {
+                Some(event) => event,
+                None => return,
+            },
+            _ => event,
+        };
         let event = match event {
             RdmapEvent::Received { invalidated: None, .. }
                 if self.take_load_answer(stream, SEND_QUEUE, now) =>

@@ -1,0 +1,347 @@
+//! Local programs of test hosts: the program's ends of the queues, and memory of its arena.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::{Access, RegionMemory, Stag, StagEntry, StreamId, TaggedOffset, rdmap};
+use rustix::net::{RecvFlags, recv};
+use tcp_lite::endpoint::{EndpointConfig, UlpConfig};
+use tcp_lite::mpa::{self, Revision};
+use verbs_layout::completion::{self, Request};
+use verbs_layout::doorbell::{self, Ringer};
+use verbs_layout::work::{
+    Completion, Inline, Operation, Payload, ReceiveWork, Remote, SendWork, Sge, SgeList,
+};
+use verbs_layout::{Unit, ring, session};
+
+use super::test_host::*;
+use crate::api::{
+    self, Command, CompletionQueueConfig, Connect, Event, InterfaceId, ProgramConfig, ProgramId,
+    QueuePairConfig, QueuePairId, Service, Ticket,
+};
+use crate::memory::{Arena, Maps, Memory, QueueArea, ViewConfig};
+use crate::signal::Signal;
+
+pub(super) const PROGRAM: ProgramId = ProgramId(7);
+/// Address of a program's memory region, its TO.
+pub(super) const ADDRESS: u64 = 0x7f00_0000_1000;
+/// Bytes of a program's memory region.
+pub(super) const MEMORY: u64 = 1 << 20;
+const PORT: u16 = 4793;
+const LINE: u64 = 128;
+
+/// Properties of a QP and its CQ.
+#[derive(Clone, Copy)]
+pub(super) struct PairPlan {
+    pub(super) units: usize,
+    pub(super) max_sends: u32,
+    pub(super) max_receives: u32,
+    pub(super) completions: usize,
+    pub(super) budget: u32,
+    pub(super) copy_sources: bool,
+}
+
+impl Default for PairPlan {
+    fn default() -> PairPlan {
+        PairPlan {
+            units: 256,
+            max_sends: 64,
+            max_receives: 64,
+            completions: 256,
+            budget: 64,
+            copy_sources: false,
+        }
+    }
+}
+
+/// A program with one QP, whose queues share a CQ, and one memory region.
+pub(super) struct TestProgram {
+    pub(super) host: usize,
+    pub(super) number: u32,
+    pub(super) area: &'static QueueArea,
+    pub(super) sends: ring::Producer<'static>,
+    pub(super) receives: ring::Producer<'static>,
+    pub(super) completions: completion::Consumer<'static>,
+    pub(super) bells: Ringer<'static>,
+    /// The program's end of the notifications.
+    pub(super) channel: std::os::fd::OwnedFd,
+    /// The program's end of the wake-ups.
+    pub(super) wake: std::os::fd::OwnedFd,
+    pub(super) stag: Stag,
+    pub(super) memory: Memory,
+    /// Byte offset of the SQ in the area.
+    pub(super) sends_at: u64,
+}
+
+impl TestProgram {
+    /// Registers a program with its queues at the first worker of a host.
+    pub(super) fn attach(net: &mut Net, host: usize, plan: PairPlan) -> TestProgram {
+        let align = |words: usize| (words as u64 * 8).next_multiple_of(LINE);
+        let bells_at = LINE;
+        let sends_at = bells_at + align(doorbell::WORDS);
+        let receives_at = sends_at + align(ring::words(plan.units));
+        let completions_at = receives_at + align(ring::words(plan.units));
+        let bytes = completions_at + align(completion::words(plan.completions));
+        let maps = Maps::default();
+        let area = QueueArea::create("queues", bytes, &maps).unwrap();
+        let area: &'static QueueArea = Box::leak(Box::new(area));
+        let (wake, program_wake) = Signal::pair().unwrap();
+        let (channel, program_channel) = Signal::pair().unwrap();
+        let number = 3;
+        let id = QueuePairId { program: PROGRAM, number };
+        let ring = |at| area.ring(at, plan.units).unwrap();
+        let program = ProgramConfig {
+            id: PROGRAM,
+            doorbells: area.doorbells(bells_at).unwrap(),
+            wake,
+            budget: plan.budget,
+        };
+        let queue = CompletionQueueConfig {
+            program: PROGRAM,
+            number: 5,
+            queue: area.completion_queue(completions_at, plan.completions).unwrap(),
+            channel: Some(Arc::new(channel)),
+        };
+        let pair = QueuePairConfig {
+            id,
+            pd: PD,
+            sends: ring(sends_at),
+            max_sends: plan.max_sends,
+            receives: ring(receives_at),
+            max_receives: plan.max_receives,
+            send_completions: 5,
+            receive_completions: 5,
+            copy_sources: plan.copy_sources,
+        };
+        let commands = [
+            Box::new(move |ticket| Command::AddProgram { program: Box::new(program), ticket })
+                as Box<dyn FnOnce(Ticket) -> Command>,
+            Box::new(move |ticket| Command::AddCompletionQueue { queue: Box::new(queue), ticket }),
+            Box::new(move |ticket| Command::AddQueuePair { pair: Box::new(pair), ticket }),
+        ];
+        for command in commands {
+            let ticket = net.hosts[host].command(0, command);
+            assert_eq!(net.wait_done(host, ticket), Ok(()));
+        }
+        let part = |at, words| session::part(area.words(), at, words).unwrap();
+        let ring = |at| ring::Producer::new(part(at, ring::words(plan.units)), plan.units).unwrap();
+        let words = part(completions_at, completion::words(plan.completions));
+        let completions = completion::Consumer::new(words, plan.completions).unwrap();
+        let bells = Ringer::new(part(bells_at, doorbell::WORDS)).unwrap();
+        let stag = Stag(0x5000 + host as u32);
+        let memory = register(net, host, stag, true);
+        TestProgram {
+            host,
+            number,
+            area,
+            sends: ring(sends_at),
+            receives: ring(receives_at),
+            completions,
+            bells,
+            channel: program_channel,
+            wake: program_wake,
+            stag,
+            memory,
+            sends_at,
+        }
+    }
+
+    pub(super) fn id(&self) -> QueuePairId {
+        QueuePairId { program: PROGRAM, number: self.number }
+    }
+
+    /// Returns an SGE of the program's region.
+    pub(super) fn sge(&self, offset: u64, len: u32) -> Sge {
+        Sge { address: ADDRESS + offset, len, lkey: self.stag.0 }
+    }
+
+    /// Returns the destination at `offset` in the region, for the other program.
+    pub(super) fn remote(&self, offset: u64) -> Remote {
+        Remote { stag: self.stag.0, to: ADDRESS + offset }
+    }
+
+    pub(super) fn gather(&self, pieces: &[(u64, u32)]) -> Payload {
+        Payload::Gather(self.list(pieces))
+    }
+
+    pub(super) fn list(&self, pieces: &[(u64, u32)]) -> SgeList {
+        let sges: Vec<_> = pieces.iter().map(|&(offset, len)| self.sge(offset, len)).collect();
+        SgeList::new(&sges).unwrap()
+    }
+
+    /// Posts a signalled operation and rings the doorbell.
+    pub(super) fn post(&mut self, wr_id: u64, operation: Operation) {
+        self.post_work(&SendWork { wr_id, signalled: true, fence: false, operation });
+    }
+
+    pub(super) fn post_work(&mut self, work: &SendWork) {
+        self.sends.push(&work.encode()).unwrap();
+        self.publish_sends();
+    }
+
+    /// Posts units that need not be a descriptor.
+    pub(super) fn post_units(&mut self, units: &[Unit]) {
+        self.sends.push(units).unwrap();
+        self.publish_sends();
+    }
+
+    fn publish_sends(&mut self) {
+        self.sends.publish();
+        self.bells.ring(self.id().send_doorbell()).unwrap();
+    }
+
+    /// Posts a receive into pieces of the region.
+    pub(super) fn receive(&mut self, wr_id: u64, pieces: &[(u64, u32)]) {
+        let work = ReceiveWork { wr_id, buffers: self.list(pieces) };
+        self.post_receive(&work);
+    }
+
+    pub(super) fn post_receive(&mut self, work: &ReceiveWork) {
+        self.receives.push(&work.encode()).unwrap();
+        self.receives.publish();
+        self.bells.ring(self.id().receive_doorbell()).unwrap();
+    }
+
+    /// Returns the next completion.
+    pub(super) fn poll(&mut self) -> Option<Completion> {
+        let completion = self.completions.poll().unwrap();
+        self.completions.release();
+        completion
+    }
+
+    /// Requests a notification of the next completion.
+    pub(super) fn arm(&mut self, request: Request) {
+        self.completions.arm(request);
+    }
+
+    /// Returns the number of notifications since the last call.
+    pub(super) fn notifications(&self) -> usize {
+        let mut bytes = [0; 64];
+        recv(&self.channel, &mut bytes, RecvFlags::DONTWAIT).map_or(0, |(count, _)| count)
+    }
+
+    pub(super) fn write(&self, offset: u64, bytes: &[u8]) {
+        self.memory.write(offset, bytes);
+    }
+
+    pub(super) fn read(&self, offset: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.memory.read(offset, &mut bytes);
+        bytes
+    }
+}
+
+/// Registers a memory region of a new arena with all rights.
+pub(super) fn register(net: &mut Net, host: usize, stag: Stag, writable: bool) -> Memory {
+    let arena = Arena::create("arena", MEMORY).unwrap();
+    let config = ViewConfig { writable, lock: false };
+    let parts = [0..MEMORY];
+    let memory = arena.view(&parts, config, &Maps::default(), &mut |_| true).unwrap();
+    let access = match writable {
+        true => Access::REMOTE_READ | Access::REMOTE_WRITE | Access::ATOMIC,
+        false => Access::REMOTE_READ,
+    };
+    let entry = StagEntry {
+        stag,
+        pd: PD,
+        stream: None,
+        base_to: TaggedOffset(ADDRESS),
+        len: MEMORY,
+        access,
+        memory: memory.clone(),
+        memory_offset: 0,
+    };
+    let ticket =
+        net.hosts[host].command(0, |ticket| Command::AddStag { entry: entry.clone(), ticket });
+    assert_eq!(net.wait_done(host, ticket), Ok(()));
+    memory
+}
+
+/// Two hosts with a program each.
+pub(super) struct Programs {
+    pub(super) net: Net,
+    pub(super) a: TestProgram,
+    pub(super) b: TestProgram,
+}
+
+impl Programs {
+    pub(super) fn new(plan: PairPlan) -> Programs {
+        let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+        let a = TestProgram::attach(&mut net, 0, plan);
+        let b = TestProgram::attach(&mut net, 1, plan);
+        net.hosts[1].listen_as(PORT, 100, 100, endpoint());
+        Programs { net, a, b }
+    }
+
+    /// Creates two programs and connects their QPs.
+    pub(super) fn connected(plan: PairPlan) -> Programs {
+        let mut programs = Programs::new(plan);
+        programs.connect();
+        programs
+    }
+
+    /// Connects the QPs. Returns the streams.
+    pub(super) fn connect(&mut self) -> (StreamId, StreamId) {
+        let service = Service::Program(self.a.id());
+        self.net.hosts[0].command(0, |ticket| {
+            Command::Connect(Box::new(Connect {
+                ip: Default::default(),
+                ticket,
+                interface: InterfaceId(0),
+                local: None,
+                remote: SocketAddr::new(v4(2), PORT),
+                endpoint: endpoint().into(),
+                ulp: ulp(),
+                service,
+                pd: PD,
+                stags: Vec::new(),
+                private_data: b"hello".to_vec(),
+                timeout: Duration::from_secs(20),
+            }))
+        });
+        let there = self.net.run_until("a request", |net| {
+            net.hosts[1].take_event(|e| match e {
+                Event::Incoming { stream, .. } => Some(*stream),
+                _ => None,
+            })
+        });
+        let (pd, private_data) = (PD, b"welcome".to_vec());
+        let service = Service::Program(self.b.id());
+        let accept = Command::Accept { stream: there, pd, private_data, ulp: ulp(), service };
+        self.net.hosts[1].command(there.worker().into(), |_| accept);
+        let here = self.net.run_until("both ends", |net| {
+            net.hosts[0].take_event(|e| match e {
+                Event::Established { stream, ticket: Some(_), .. } => Some(*stream),
+                Event::ConnectFailed { reason, .. } => panic!("{reason}"),
+                _ => None,
+            })
+        });
+        self.net.run_until_idle();
+        (here, there)
+    }
+
+    /// Runs until the program of host `host` has a completion.
+    pub(super) fn completion(&mut self, host: usize) -> Completion {
+        let program = if host == 0 { &mut self.a } else { &mut self.b };
+        self.net.run_until("a completion", |_| program.poll())
+    }
+
+    /// Runs until the program of host `host` has `count` completions.
+    pub(super) fn completions(&mut self, host: usize, count: usize) -> Vec<Completion> {
+        (0..count).map(|_| self.completion(host)).collect()
+    }
+}
+
+pub(super) fn ulp() -> UlpConfig {
+    rdmap::Config { ird: 4, ord: 4, ..rdmap::Config::default() }.into()
+}
+
+pub(super) fn endpoint() -> EndpointConfig {
+    let mpa = mpa::Config { initiate: Revision::Two, ..mpa::Config::default() };
+    EndpointConfig { mpa, ..EndpointConfig::default() }
+}
+
+pub(super) fn inline(bytes: &[u8]) -> Payload {
+    Payload::Inline(Inline::new(bytes).unwrap())
+}

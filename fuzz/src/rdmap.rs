@@ -11,10 +11,10 @@
 
 use ddp::llp::{OrderKey, Ulpdu, UlpduSink as _, UlpduSource as _};
 use ddp::memory::RegionMemory as _;
-use ddp::rdmap::{AtomicOp, Config, Event, Stream, Terminate, WorkRequest};
+use ddp::rdmap::{AtomicOp, Config, Event, Receive, ReceiveMode, Stream, Terminate, WorkRequest};
 use ddp::{
-    Access, BufferPool, Context, Cookie, PdId, Stag, StagEntry, StagTable, StreamId, TaggedOffset,
-    VecMemory, VersionPolicy,
+    Access, BufferPool, Context, Cookie, PdId, Span, SpanList, Stag, StagEntry, StagTable,
+    StreamId, TaggedOffset, VecMemory, VersionPolicy,
 };
 use wire::rdmap::{AtomicRequestRepr, AtomicResponseRepr, Control, Opcode, ReadRequestRepr};
 
@@ -29,6 +29,11 @@ const SECRET: Stag = Stag(0xa00);
 const LEN: usize = 256;
 /// Length of each of our Reads, bytes.
 const READ: u32 = 16;
+/// Number of posted receives.
+const RECEIVES: u64 = 4;
+/// Distance of the memory of two receives, and the offsets and lengths of a receive's spans.
+const RECEIVE_STRIDE: u64 = 64;
+const RECEIVE_SPANS: [(u64, u32); 2] = [(8, 20), (32, 12)];
 
 pub(crate) fn rdmap(data: &[u8]) {
     check_headers(data);
@@ -69,6 +74,11 @@ struct End {
     pool: BufferPool,
     sink: VecMemory,
     secret: VecMemory,
+    /// Memory of the posted receives.
+    received: VecMemory,
+    /// Receives that were posted, and those that have ended.
+    receives_posted: u64,
+    receives_ended: u64,
     reads: u64,
     terminated: bool,
 }
@@ -105,10 +115,46 @@ impl End {
             version: if flags & 8 != 0 { VersionPolicy::AdoptFirst } else { VersionPolicy::V1 },
             max_ooo_records: 16,
             hold_confirmations: flags & 32 != 0,
+            receives: match flags & 64 {
+                0 => ReceiveMode::Pooled,
+                _ => ReceiveMode::Posted { max_receives: RECEIVES as u32 },
+            },
+            copy_sources: false,
         };
-        let stream = Stream::new(id, PdId(1), config);
-        let pool = BufferPool::new(1 << 14);
-        End { stream, stags, pool, sink, secret, reads: 0, terminated: false }
+        let posted = config.receives != ReceiveMode::Pooled;
+        let mut end = End {
+            stream: Stream::new(id, PdId(1), config),
+            stags,
+            pool: BufferPool::new(1 << 14),
+            sink,
+            secret,
+            received: VecMemory::new(LEN),
+            receives_posted: 0,
+            receives_ended: 0,
+            reads: 0,
+            terminated: false,
+        };
+        (0..RECEIVES).filter(|_| posted).for_each(|_| end.post_receive());
+        end
+    }
+
+    /// Posts the next receive. Refused once the stream has ended.
+    fn post_receive(&mut self) {
+        let start = self.receives_posted % RECEIVES * RECEIVE_STRIDE;
+        let spans = RECEIVE_SPANS.map(|(at, len)| Span {
+            memory: self.received.clone(),
+            offset: start + at,
+            len,
+        });
+        let spans = SpanList::new(spans).unwrap_or_else(|error| panic!("{error}"));
+        let receive = Receive { cookie: self.receives_posted, spans };
+        self.receives_posted += u64::from(self.stream.post_receive(receive).is_ok());
+    }
+
+    /// Checks that receives end in the order of posting.
+    fn end_receive(&mut self, cookie: u64) {
+        assert_eq!(cookie, self.receives_ended);
+        self.receives_ended += 1;
     }
 
     fn run(&mut self, mut records: &[u8]) {
@@ -193,6 +239,11 @@ impl End {
                 Event::Received { .. } | Event::Immediate { .. } => {
                     self.stream.post_buffers(1).unwrap_or_else(|error| panic!("{error}"));
                 }
+                Event::ReceivedInto { cookie, .. } | Event::ImmediateInto { cookie, .. } => {
+                    self.end_receive(cookie);
+                    self.post_receive();
+                }
+                Event::ReceiveFlushed { cookie } => self.end_receive(cookie),
                 Event::Error(error) => drop(error.to_string()),
                 _ => {}
             }
@@ -211,5 +262,14 @@ impl End {
         );
         self.stream.release(&mut self.pool);
         assert_eq!(self.pool.in_use(), 0);
+        self.poll_events();
+        assert_eq!(self.receives_ended, self.receives_posted);
+        assert!(!self.stream.uses_memory(&self.received));
+        self.received.read(0, &mut bytes);
+        let in_receive = |at: u64| {
+            RECEIVE_SPANS.iter().any(|(start, len)| (*start..start + u64::from(*len)).contains(&at))
+        };
+        let mut guards = (0..LEN as u64).filter(|at| !in_receive(at % RECEIVE_STRIDE));
+        assert!(guards.all(|at| bytes[at as usize] == 0), "written outside of the receives");
     }
 }

@@ -46,6 +46,30 @@ pub struct UlpError<C> {
     pub segment_len: u32,
 }
 
+/// Use of a posted receive by an untagged message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReceiveUse {
+    /// The payload is placed into the receive's memory.
+    Placed,
+    /// The payload is delivered with the message and does not touch the receive's memory.
+    Inline,
+    /// The message uses up no receive. It has no payload.
+    Ready,
+    /// An earlier message decides to which receive this message belongs.
+    Undecided,
+}
+
+/// The posted receive that a delivered message has used up.
+#[derive(Clone, Copy, Debug)]
+pub struct FilledReceive {
+    /// Cookie of the receive.
+    pub cookie: u64,
+    /// Bytes of the message.
+    pub len: u32,
+    /// True if the message's segments disagree on the [`ReceiveUse`].
+    pub mixed: bool,
+}
+
 /// A ULP's part of the data sink. Calls are dispatched statically, so they cost nothing for bare DDP.
 pub trait UlpChecks: Debug {
     /// The ULP's error codes.
@@ -71,9 +95,19 @@ pub trait UlpChecks: Debug {
     /// Raises the bound on separate ranges of the tagged message by one step, for which memory is reserved.
     fn grow_ranges(&mut self);
 
-    /// Notifies the ULP that an untagged message is delivered. The parameters describe its last segment: the parsed
-    /// header, the first byte of the header as received, and the number of payload bytes.
-    fn on_delivered(&mut self, header: &UntaggedRepr, control: u8, len: u32);
+    /// Notifies the ULP that an untagged message is delivered; `header` is that of its last segment. `control`: the
+    /// first byte of its header as received; `len`: its payload bytes; `receive`: the posted receive that it used up.
+    fn on_delivered(
+        &mut self,
+        header: &UntaggedRepr,
+        control: u8,
+        len: u32,
+        receive: Option<FilledReceive>,
+    );
+
+    /// Returns the use of a posted receive by the message of this segment, of `len` payload bytes. Called at arrival,
+    /// and again before the message is delivered.
+    fn receive_use(&self, header: &UntaggedRepr, len: u32) -> ReceiveUse;
 
     /// Notifies the ULP of an error that it found itself, once all segments before this error have arrived. Called at
     /// most once.
@@ -106,7 +140,19 @@ impl UlpChecks for BareDdp {
     fn grow_ranges(&mut self) {}
 
     #[inline]
-    fn on_delivered(&mut self, _header: &UntaggedRepr, _control: u8, _len: u32) {}
+    fn on_delivered(
+        &mut self,
+        _header: &UntaggedRepr,
+        _control: u8,
+        _len: u32,
+        _receive: Option<FilledReceive>,
+    ) {
+    }
+
+    #[inline]
+    fn receive_use(&self, _header: &UntaggedRepr, _len: u32) -> ReceiveUse {
+        ReceiveUse::Placed
+    }
 
     #[inline]
     fn on_error_reached(&mut self, error: UlpError<Infallible>) {

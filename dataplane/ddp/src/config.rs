@@ -79,11 +79,14 @@ pub struct StreamConfig {
     /// with a local error. For RDMAP's zero-length Reads see
     /// [`rdmap::Config::hold_confirmations`](crate::rdmap::Config::hold_confirmations).
     pub hold_confirmations: bool,
+    /// True if the LLP keeps copies of sent bytes even from memory that is declared [stable](crate::RegionMemory). For
+    /// sources whose owner may not keep that promise.
+    pub copy_sources: bool,
 }
 
 impl Default for StreamConfig {
-    /// Returns a configuration with version 1, only the error queue, 8192 records and 1024 posts, that reports all
-    /// deliveries.
+    /// Returns version 1, the error queue alone, 8192 records, 1024 posts, all deliveries reported, no copies of stable
+    /// sources.
     fn default() -> Self {
         StreamConfig {
             queues: vec![QueueConfig::error_queue()],
@@ -92,6 +95,7 @@ impl Default for StreamConfig {
             max_posts: 1024,
             tagged_events: true,
             hold_confirmations: false,
+            copy_sources: false,
         }
     }
 }

@@ -272,16 +272,19 @@ impl core::error::Error for DdpError {}
 /// Reasons to refuse a post of a message or of buffers. The cause is at this end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PostError {
-    /// The stream already has as many posted messages as its configuration allows.
-    #[error("the stream's send queue is full")]
+    /// The stream already has as many posted messages, or posted receives, as its configuration allows.
+    #[error("the stream's queue is full")]
     Full,
-    /// The stream is closing or closed (RFC 5041 §6.2.1).
-    #[error("the stream is closed for sending")]
+    /// The stream is closing or closed (RFC 5041 §6.2.1). For a receive: no more data can arrive.
+    #[error("the stream is closed")]
     Closed,
     /// The message has more than 2^32 - 1 bytes (RFC 5041 §5.2).
     #[error("the message has {0} bytes, more than 4294967295")]
     TooLong(u64),
-    /// The requested bytes are not all in the source region.
+    /// A list has more than [`MAX_SPANS`](crate::MAX_SPANS) spans.
+    #[error("the list has more than 6 spans")]
+    TooManySpans,
+    /// The requested bytes are not all in the region.
     #[error("bytes {offset} to {end} are not all in a region of {len}")]
     OutOfBounds {
         /// Offset of the first requested byte.
@@ -311,6 +314,9 @@ pub enum PostError {
     /// A message of bare DDP on an RDMAP stream, or the reverse.
     #[error("the message is of another protocol than the stream's")]
     OtherUlp,
+    /// A receive on a stream with pooled receive buffers, or pooled buffers on a stream with posted receives.
+    #[error("the stream's receive buffers are of the other kind: pooled or posted")]
+    OtherReceiveMode,
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ mod policy;
 pub mod rdmap;
 mod receive;
 mod send;
+mod spans;
 mod stag;
 mod stream;
 #[cfg(test)]
@@ -45,6 +46,7 @@ pub use hold_budget::HoldBudget;
 pub use memory::{AtomicError, RegionMemory, VecMemory};
 pub use message::{Event, Failure, Message, Source};
 pub use policy::{EndpointPolicy, HALF_CLOSED_TIMEOUT};
+pub use spans::{MAX_SPANS, Span, SpanList};
 pub use stag::{Access, PdId, StagEntry, StagError, StagTable, StreamId};
 pub use stream::{Context, Sink, Stream};
 pub use ulp::{OpenRequest, Origin, Ulp, UlpConfig, UlpEvent, UlpKind, UlpSink};

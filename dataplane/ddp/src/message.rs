@@ -6,6 +6,8 @@ use wire::{Msn, Qn, Stag, TaggedOffset};
 
 use crate::cookie::Cookie;
 use crate::error::DdpError;
+use crate::memory::RegionMemory;
+use crate::spans::SpanList;
 
 /// The source of a message's bytes.
 #[derive(Clone, Debug)]
@@ -19,6 +21,8 @@ pub enum Source<M> {
         /// Length, bytes.
         len: u32,
     },
+    /// The bytes of several spans, one after the other.
+    Gather(Box<SpanList<M>>),
     /// Bytes that do not change.
     Bytes(Arc<[u8]>),
 }
@@ -28,6 +32,7 @@ impl<M> Source<M> {
     pub fn len(&self) -> u64 {
         match self {
             Source::Region { len, .. } => u64::from(*len),
+            Source::Gather(spans) => u64::from(spans.len()),
             Source::Bytes(bytes) => bytes.len() as u64,
         }
     }
@@ -38,6 +43,17 @@ impl<M> Source<M> {
     }
 }
 
+impl<M: RegionMemory> Source<M> {
+    /// True if a byte of the source is in this region.
+    pub(crate) fn uses_memory(&self, of: &M) -> bool {
+        match self {
+            Source::Region { memory, .. } => memory.is_same(of),
+            Source::Gather(spans) => spans.uses_memory(of),
+            Source::Bytes(_) => false,
+        }
+    }
+}
+
 impl<M: Clone> Source<&M> {
     /// Returns the same source with a clone of the region handle instead of a reference to it.
     pub fn cloned(self) -> Source<M> {
@@ -45,6 +61,7 @@ impl<M: Clone> Source<&M> {
             Source::Region { memory, offset, len } => {
                 Source::Region { memory: memory.clone(), offset, len }
             }
+            Source::Gather(spans) => Source::Gather(Box::new(spans.map(M::clone))),
             Source::Bytes(bytes) => Source::Bytes(bytes),
         }
     }

@@ -10,6 +10,8 @@
 //! A segment in order is validated, its position in its message is checked, and it is placed. A segment beyond a gap is
 //! validated and placed, and leaves a [`Record`]. Its position is checked when all earlier segments have arrived.
 
+use core::fmt;
+
 use arrayvec::ArrayVec;
 use base::{Blank, Lazy, LazyDeque};
 use wire::ddp::{HeaderRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
@@ -27,12 +29,14 @@ use crate::stag::{PdId, StagTable, StreamId};
 
 pub(crate) use check::with_control_byte;
 use check::{parse, parse_tagged, received_header, wrong_version};
+pub use posted::Receive;
 use queue::Queue;
 use ranges::STEP_BYTES;
 pub(crate) use ranges::{InsertError, Ranges};
 use tagged::TaggedMessage;
 
 mod check;
+mod posted;
 mod queue;
 mod ranges;
 mod tagged;
@@ -86,6 +90,7 @@ enum State {
 #[derive(Clone, Debug)]
 struct OrderedError<E> {
     key: OrderKey,
+    reported: bool,
     error: FoundError<E>,
 }
 
@@ -97,63 +102,81 @@ enum FoundError<E> {
 }
 
 /// Receive half of a stream. `E` is the type of the ULP's error codes.
-#[derive(Debug)]
-pub(crate) struct Receiver<E> {
+pub(crate) struct Receiver<M, E> {
     state: State,
     version: Option<DdpVersion>,
     /// All segments below this key have been handed over.
     order: OrderKey,
     /// The error with the lowest key. Segments with this key or a higher one are ignored.
     error: Option<Box<OrderedError<E>>>,
-    error_reported: bool,
+    /// True if the first queue has posted receives in place of pooled buffers.
+    posted_receives: bool,
     /// True to report deliveries of tagged messages as events.
     tagged_events: bool,
     /// Records of segments beyond a gap, by ascending key.
     records: LazyDeque<Record>,
     max_records: u32,
-    unfinished: Lazy<Unfinished>,
+    unfinished: Lazy<Unfinished<M>>,
     queues: Box<[Queue]>,
     peer: PeerId,
 }
 
-base::prefetch!(Receiver<E> [E]: queues);
+base::prefetch!(Receiver<M, E> [M, E]: queues, unfinished);
+
+// A derived implementation would require `M: Clone`.
+impl<M, E: fmt::Debug> fmt::Debug for Receiver<M, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Receiver { state, order, error, records, queues, .. } = self;
+        let mut out = f.debug_struct("Receiver");
+        out.field("state", state).field("order", order).field("error", error);
+        out.field("records", records).field("queues", queues).finish_non_exhaustive()
+    }
+}
 
 /// State of messages that are not complete.
 #[derive(Clone, Debug)]
-struct Unfinished {
+struct Unfinished<M> {
     tagged: Option<TaggedMessage>,
     /// Bytes of the worker's buffers reserved for these messages.
     account: Account,
+    /// Posted receives of the first queue, also of messages that have not begun.
+    receives: LazyDeque<Receive<M>>,
 }
 
-impl Unfinished {
-    /// Returns the account, after assigning it to `peer`.
+base::prefetch!(Unfinished<M> [M]: receives);
+
+impl<M> Unfinished<M> {
+    /// Returns the account, assigned to the stream's `peer`.
     fn account_of(&mut self, peer: PeerId) -> &mut Account {
         self.account.peer = peer;
         &mut self.account
     }
 }
 
-impl Blank for Unfinished {
+impl<M: Clone + 'static> Blank for Unfinished<M> {
     fn blank() -> &'static Self {
-        static BLANK: Unfinished = Unfinished { tagged: None, account: Account::EMPTY };
-        &BLANK
+        const { &Unfinished { tagged: None, account: Account::EMPTY, receives: LazyDeque::new() } }
     }
 }
 
-impl<E: Copy> Receiver<E> {
-    pub(crate) fn new(config: &StreamConfig) -> Self {
+impl<M: RegionMemory, E: Copy> Receiver<M, E> {
+    /// Returns a receiver. With `max_receives`, the first queue has posted receives, at most that many.
+    pub(crate) fn new(config: &StreamConfig, max_receives: Option<u32>) -> Self {
+        let mut queues: Box<[Queue]> = config.queues.iter().map(Queue::new).collect();
+        if let (Some(max), Some(first)) = (max_receives, queues.first_mut()) {
+            first.set_max_receives(max);
+        }
         Receiver {
             state: State::Open,
             version: config.version.fixed(),
             order: OrderKey(0),
             error: None,
-            error_reported: false,
+            posted_receives: max_receives.is_some(),
             tagged_events: config.tagged_events,
             records: LazyDeque::new(),
             max_records: u32::try_from(config.max_ooo_records).unwrap_or(u32::MAX),
             unfinished: Lazy::new(),
-            queues: config.queues.iter().map(Queue::new).collect(),
+            queues,
             peer: PeerId::default(),
         }
     }
@@ -167,7 +190,7 @@ impl<E: Copy> Receiver<E> {
     }
 
     pub(crate) fn reported_error(&self) -> Option<&DdpError> {
-        match self.error.as_ref().filter(|_| self.error_reported).map(|e| &e.error) {
+        match self.error.as_ref().filter(|e| e.reported).map(|e| &e.error) {
             Some(FoundError::Ddp(error)) => Some(error),
             _ => None,
         }
@@ -196,8 +219,12 @@ impl<E: Copy> Receiver<E> {
     }
 
     pub(crate) fn shrink(&mut self) {
-        if self.unfinished.tagged.is_none() && self.unfinished.account.is_empty() {
-            self.unfinished.release();
+        if let Some(unfinished) = self.unfinished.get_mut() {
+            unfinished.receives.shrink();
+            let is_blank = unfinished.receives.is_blank() && unfinished.account.is_empty();
+            if is_blank && unfinished.tagged.is_none() {
+                self.unfinished.release();
+            }
         }
         self.records.shrink();
         self.queues.iter_mut().for_each(Queue::shrink);
@@ -226,9 +253,19 @@ impl<E: Copy> Receiver<E> {
     }
 
     pub(crate) fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
-        let queue = self.queues.iter_mut().find(|q| q.qn() == qn);
-        queue.ok_or(PostError::NoSuchQueue(qn.0))?.post(n);
+        let index = self.queues.iter().position(|q| q.qn() == qn);
+        let index = index.ok_or(PostError::NoSuchQueue(qn.0))?;
+        if self.has_receives(index) {
+            return Err(PostError::OtherReceiveMode);
+        }
+        self.queues[index].post(n);
         Ok(())
+    }
+
+    /// True if the queue at `index` has posted receives.
+    #[inline]
+    fn has_receives(&self, index: usize) -> bool {
+        index == 0 && self.posted_receives
     }
 
     pub(crate) fn posted_buffers(&self, qn: Qn) -> Option<u32> {
@@ -246,7 +283,7 @@ impl<E: Copy> Receiver<E> {
         self.queues.iter_mut().filter(|q| q.qn() == qn).for_each(|q| q.start_at(msn));
     }
 
-    pub(crate) fn ulpdu<M: RegionMemory, C: UlpChecks<Code = E>>(
+    pub(crate) fn ulpdu<C: UlpChecks<Code = E>>(
         &mut self,
         key: OrderKey,
         ulpdu: Ulpdu<'_>,
@@ -309,7 +346,7 @@ impl<E: Copy> Receiver<E> {
 
     /// Refuses the segment if a bound is reached; otherwise records its error.
     #[cold]
-    fn reject<M, C: UlpChecks<Code = E>>(
+    fn reject<C: UlpChecks<Code = E>>(
         &mut self,
         key: OrderKey,
         reject: Reject<E>,
@@ -356,7 +393,7 @@ impl<E: Copy> Receiver<E> {
     }
 
     /// Validates and places one segment. In order, delivers the message that it completes.
-    fn accept<M: RegionMemory, C: UlpChecks<Code = E>>(
+    fn accept<C: UlpChecks<Code = E>>(
         &mut self,
         key: OrderKey,
         in_order: bool,
@@ -377,6 +414,9 @@ impl<E: Copy> Receiver<E> {
                     Mismatch::unexpected(Field::Qn, untagged.qn.0.into()),
                 ))?;
                 segment.queue = index as u16;
+                if self.has_receives(index) {
+                    return self.accept_into_receive(key, in_order, segment, untagged, ulpdu, env);
+                }
                 if in_order && self.queues[index].would_complete(untagged) {
                     return self.accept_whole_message(segment, untagged, ulpdu, env);
                 }
@@ -401,9 +441,9 @@ impl<E: Copy> Receiver<E> {
         Ok(())
     }
 
-    /// Delivers an untagged message of one segment, in order, whose queue has no unfinished message. No pool bytes are
-    /// reserved for it.
-    fn accept_whole_message<M: RegionMemory, C: UlpChecks<Code = E>>(
+    /// Delivers an untagged message of one segment, in order, whose queue has no unfinished message. The
+    /// message never counts as unfinished.
+    fn accept_whole_message<C: UlpChecks<Code = E>>(
         &mut self,
         segment: &Segment,
         header: &UntaggedRepr,
@@ -445,7 +485,7 @@ impl<E: Copy> Receiver<E> {
 
     /// Advances the message by its next segment in order. Returns true if the segment completes the message.
     #[inline]
-    fn advance_or_grow<M, C: UlpChecks<Code = E>>(
+    fn advance_or_grow<C: UlpChecks<Code = E>>(
         &mut self,
         segment: &Segment,
         env: &mut Env<'_, M, C>,
@@ -460,7 +500,7 @@ impl<E: Copy> Receiver<E> {
     /// segments are placed in any order of offsets, as long as the peer's share of memory suffices to record their
     /// ranges.
     #[cold]
-    fn retry_advance<M, C: UlpChecks<Code = E>>(
+    fn retry_advance<C: UlpChecks<Code = E>>(
         &mut self,
         reject: Reject<E>,
         segment: &Segment,
@@ -497,21 +537,24 @@ impl<E: Copy> Receiver<E> {
         }
     }
 
-    /// Delivers an untagged message that its queue has reassembled. `control`: first byte of its last segment.
-    fn deliver_assembled<M, C: UlpChecks<Code = E>>(
+    /// Delivers an untagged message that its queue has reassembled. `control`: the first byte of the segment.
+    fn deliver_assembled<C: UlpChecks<Code = E>>(
         &mut self,
         segment: &Segment,
         header: &UntaggedRepr,
         control: u8,
         env: &mut Env<'_, M, C>,
     ) {
+        if self.has_receives(segment.queue.into()) {
+            return self.deliver_assembled_receive(segment, header, control, env);
+        }
         let queue = &mut self.queues[usize::from(segment.queue)];
         let account = self.unfinished.account_of(self.peer);
         let data = queue.deliver(env.buffers, account);
         self.deliver_untagged(segment, header, control, data, env);
     }
 
-    fn deliver_untagged<M, C: UlpChecks<Code = E>>(
+    fn deliver_untagged<C: UlpChecks<Code = E>>(
         &self,
         segment: &Segment,
         header: &UntaggedRepr,
@@ -519,7 +562,7 @@ impl<E: Copy> Receiver<E> {
         data: Vec<u8>,
         env: &mut Env<'_, M, C>,
     ) {
-        env.checks.on_delivered(header, control, segment.len);
+        env.checks.on_delivered(header, control, segment.len, None);
         let &UntaggedRepr { rsvd_ulp, qn, msn, .. } = header;
         env.counters.untagged_delivered += 1;
         env.counters.delivered_bytes += data.len() as u64;
@@ -528,7 +571,7 @@ impl<E: Copy> Receiver<E> {
 
     /// Delivers the messages before the first gap or error. Reports the error when all earlier segments have arrived.
     #[inline]
-    pub(crate) fn deliver_in_order<M, C: UlpChecks<Code = E>>(&mut self, env: &mut Env<'_, M, C>) {
+    pub(crate) fn deliver_in_order<C: UlpChecks<Code = E>>(&mut self, env: &mut Env<'_, M, C>) {
         if self.records.is_empty() && self.error.is_none() {
             // The usual case: no record and no error is pending.
             if self.records.capacity() > IDLE_RECORDS {
@@ -540,7 +583,7 @@ impl<E: Copy> Receiver<E> {
     }
 
     #[inline(never)]
-    fn deliver_records<M, C: UlpChecks<Code = E>>(&mut self, env: &mut Env<'_, M, C>) {
+    fn deliver_records<C: UlpChecks<Code = E>>(&mut self, env: &mut Env<'_, M, C>) {
         if self.state == State::Stopped {
             return;
         }
@@ -563,10 +606,9 @@ impl<E: Copy> Receiver<E> {
         if self.records.is_empty() && self.records.capacity() > IDLE_RECORDS {
             self.records.release();
         }
-        let reached = self.error.as_ref().filter(|e| e.key <= self.order);
-        if let Some(OrderedError { error, .. }) = reached.map(|reached| &**reached)
-            && !self.error_reported
-        {
+        let reached = self.error.as_mut().filter(|e| e.key <= self.order && !e.reported);
+        if let Some(OrderedError { error, reported, .. }) = reached.map(|reached| &mut **reached) {
+            *reported = true;
             match error {
                 FoundError::Ddp(error) => {
                     let count = &mut env.counters.errors[error.code.index()];
@@ -575,7 +617,6 @@ impl<E: Copy> Receiver<E> {
                 }
                 FoundError::Ulp(error) => env.checks.on_error_reached(error.clone()),
             }
-            self.error_reported = true;
             self.release(env.buffers);
         }
     }
@@ -607,6 +648,6 @@ impl<E: Copy> Receiver<E> {
         };
         let keep = self.records.partition_point(|r| r.key < key);
         self.records.truncate(keep);
-        self.error = Some(Box::new(OrderedError { key, error }));
+        self.error = Some(Box::new(OrderedError { key, reported: false, error }));
     }
 }

@@ -1,8 +1,7 @@
 //! The data source: posted messages, cut into segments at the LLP's request (RFC 5041 §5.2, §5.3).
 //!
-//! There is one record per message, none per segment. Consecutive messages from one region share a handle, so that its
-//! reference count does not change for each message. A message stays queued until its last byte is acknowledged, so
-//! that any of its segments can be framed again.
+//! One record per message, none per segment. The handles on the messages' memory are in [`runs`]. A message stays
+//! until its last byte is acknowledged, so that any segment of it can be framed again.
 //!
 //! ```text
 //!  queue: | acknowledged in part | sent | being sent | waiting | ... |
@@ -23,12 +22,33 @@ use crate::error::PostError;
 use crate::llp::{Outgoing, UlpduToken};
 use crate::memory::RegionMemory;
 use crate::message::{Event, Message, Source};
+use crate::spans::{Span, SpanList, check_bounds};
+use runs::{RunMemory, Runs};
 
+mod runs;
 #[cfg(test)]
 mod tests;
 
 /// Lowest MULPDU in effect (RFC 5044 §4.5).
 const MIN_MULPDU: usize = 128;
+
+/// An owned or borrowed handle on a region.
+pub(crate) trait Handle<M>: Borrow<M> + Sized {
+    /// Returns the same list with owned handles.
+    fn own(spans: Box<SpanList<Self>>) -> Box<SpanList<M>>;
+}
+
+impl<M: RegionMemory> Handle<M> for M {
+    fn own(spans: Box<SpanList<M>>) -> Box<SpanList<M>> {
+        spans
+    }
+}
+
+impl<M: RegionMemory> Handle<M> for &M {
+    fn own(spans: Box<SpanList<Self>>) -> Box<SpanList<M>> {
+        Box::new(spans.map(M::clone))
+    }
+}
 
 /// A posted message that is not acknowledged completely.
 #[derive(Debug)]
@@ -64,10 +84,10 @@ impl Posted {
         }
     }
 
-    /// True when the message is read from a region.
+    /// True when the message is read from memory.
     #[inline]
-    fn reads_region(&self) -> bool {
-        matches!(self.source, PayloadSource::Region { .. })
+    fn reads_memory(&self) -> bool {
+        matches!(self.source, PayloadSource::Memory { .. })
     }
 }
 
@@ -88,22 +108,11 @@ enum Destination {
 
 #[derive(Debug)]
 enum PayloadSource {
-    /// The region of the message's [`RegionRun`], from `offset` on.
-    Region {
+    /// The memory of the message's [`Run`](runs::Run), from `offset` on.
+    Memory {
         offset: u64,
     },
     Bytes(Arc<[u8]>),
-}
-
-/// A region handle shared by consecutive messages from that region. Messages whose bytes are not in a region may lie
-/// between.
-#[derive(Debug)]
-struct RegionRun<M> {
-    /// Number after the run's last message. That message is always queued, because comparisons with numbers of removed
-    /// messages fail after a wrap.
-    end: u32,
-    memory: M,
-    stable: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,8 +128,7 @@ enum PostedState {
 #[derive(Debug)]
 pub(crate) struct Sender<M> {
     queue: LazyDeque<Posted>,
-    /// Handles of the regions of queued messages, in the order of posting.
-    runs: LazyDeque<RegionRun<M>>,
+    runs: Runs<M>,
     /// Number of the message at the front; wraps.
     first: u32,
     /// Index of the first message that has not been handed to the LLP completely.
@@ -128,6 +136,8 @@ pub(crate) struct Sender<M> {
     msns: Msns,
     max_posts: u32,
     closed: bool,
+    /// True if all memory counts as unstable.
+    copy_sources: bool,
 }
 
 base::prefetch!(Sender<M> [M]: queue, runs);
@@ -161,15 +171,16 @@ impl Msns {
 }
 
 impl<M: RegionMemory> Sender<M> {
-    pub(crate) fn new(max_posts: usize) -> Self {
+    pub(crate) fn new(max_posts: usize, copy_sources: bool) -> Self {
         Sender {
             queue: LazyDeque::new(),
-            runs: LazyDeque::new(),
+            runs: Runs::new(),
             first: 0,
             unsent: 0,
             msns: Msns::default(),
             max_posts: u32::try_from(max_posts).unwrap_or(u32::MAX),
             closed: false,
+            copy_sources,
         }
     }
 
@@ -181,7 +192,7 @@ impl<M: RegionMemory> Sender<M> {
     /// Posts a message, which owns or borrows its region's handle. The handle is cloned only for the first of
     /// consecutive messages from a region.
     #[inline]
-    pub(crate) fn post<N: Borrow<M>>(&mut self, message: Message<N>) -> Result<(), PostError> {
+    pub(crate) fn post<N: Handle<M>>(&mut self, message: Message<N>) -> Result<(), PostError> {
         if self.closed {
             return Err(PostError::Closed);
         }
@@ -213,7 +224,7 @@ impl<M: RegionMemory> Sender<M> {
     }
 
     #[inline]
-    fn push<N: Borrow<M>>(&mut self, message: Message<N>, len: u32) {
+    fn push<N: Handle<M>>(&mut self, message: Message<N>, len: u32) {
         let (kind, source, cookie) = match message {
             Message::Tagged { stag, to, rsvd_ulp, source, cookie } => {
                 (Destination::Tagged { stag, to, rsvd_ulp }, source, cookie)
@@ -223,10 +234,14 @@ impl<M: RegionMemory> Sender<M> {
             }
         };
         let from = match source {
-            Source::Region { memory, offset, .. } => {
-                self.assign_run(memory.borrow());
-                PayloadSource::Region { offset }
-            }
+            Source::Region { memory, offset, .. } => self.push_region(memory.borrow(), offset),
+            Source::Gather(spans) => match spans.as_slice() {
+                [Span { memory, offset, .. }] => self.push_region(memory.borrow(), *offset),
+                _ => {
+                    self.runs.push_gather(self.next_end(), N::own(spans), self.copy_sources);
+                    PayloadSource::Memory { offset: 0 }
+                }
+            },
             Source::Bytes(bytes) => PayloadSource::Bytes(bytes),
         };
         let state = PostedState::Waiting;
@@ -242,62 +257,20 @@ impl<M: RegionMemory> Sender<M> {
 
     /// Assigns the message posted next to a run of this region.
     #[inline]
-    fn assign_run(&mut self, memory: &M) {
-        let end = self.first.wrapping_add(self.queue.len() as u32 + 1);
-        let last = self.runs.len().wrapping_sub(1);
-        if let Some(run) = self.runs.get_mut(last).filter(|run| run.memory.is_same(memory)) {
-            run.end = end;
-            return;
-        }
-        let (memory, stable) = (memory.clone(), memory.is_stable());
-        self.runs.push_back(RegionRun { end, memory, stable });
+    fn push_region(&mut self, memory: &M, offset: u64) -> PayloadSource {
+        self.runs.assign(self.next_end(), memory, self.copy_sources);
+        PayloadSource::Memory { offset }
     }
 
-    /// Returns the distance of a message's number from the front of the queue.
+    /// Returns the number after the next posted message.
     #[inline]
-    fn index_of(&self, number: u32) -> u32 {
-        number.wrapping_sub(self.first)
+    fn next_end(&self) -> u32 {
+        self.first.wrapping_add(self.queue.len() as u32 + 1)
     }
 
-    /// Returns the run of a message that is read from a region.
-    #[inline(always)]
-    fn run_of(&self, number: u32) -> Option<&RegionRun<M>> {
-        match self.runs.len() {
-            0 | 1 => self.runs.front(),
-            _ => self.find_run(number),
-        }
-    }
-
-    /// Returns the run of a message if the queue has several runs.
-    #[inline(never)]
-    fn find_run(&self, number: u32) -> Option<&RegionRun<M>> {
-        let before =
-            self.runs.partition_point(|run| self.index_of(run.end) <= self.index_of(number));
-        self.runs.get(before)
-    }
-
-    /// Releases regions from which no queued message is read.
-    #[inline]
-    fn release_runs(&mut self) {
-        while self.runs.front().is_some_and(|run| self.index_of(run.end) as i32 <= 0) {
-            self.runs.pop_front();
-        }
-    }
-
-    /// Removes the messages after the first `keep` from their runs, and releases runs without messages.
-    fn truncate_runs(&mut self, keep: u32) {
-        let end = self.first.wrapping_add(keep);
-        let mut last = self.runs.len();
-        while last > 1 && self.index_of(self.runs[last - 2].end) >= keep {
-            self.runs.pop_back();
-            last -= 1;
-        }
-        if let Some(run) = self.runs.get_mut(last.wrapping_sub(1))
-            && run.end.wrapping_sub(self.first) > keep
-        {
-            run.end = end;
-        }
-        self.release_runs();
+    /// True if an unacknowledged message is read from this region.
+    pub(crate) fn uses_memory(&self, memory: &M) -> bool {
+        self.runs.uses_memory(memory)
     }
 
     /// Flushes messages that have not begun. A begun message is completed if at most `finish` of its bytes are unsent.
@@ -318,7 +291,7 @@ impl<M: RegionMemory> Sender<M> {
                 self.unsent = keep as u32;
             }
         }
-        self.truncate_runs(keep as u32);
+        self.runs.truncate(self.first, keep as u32);
         for waiting in self.queue.drain(keep..) {
             flush(&waiting, events, counters);
         }
@@ -329,7 +302,7 @@ impl<M: RegionMemory> Sender<M> {
         self.closed = true;
         self.first = self.first.wrapping_add(self.queue.len() as u32);
         self.unsent = 0;
-        self.runs.release();
+        self.runs.clear();
         for posted in self.queue.drain(..) {
             flush(&posted, events, counters);
         }
@@ -403,13 +376,13 @@ impl<M: RegionMemory> Sender<M> {
 
     #[inline]
     fn is_stable(&self, posted: &Posted, number: u32) -> bool {
-        !posted.reads_region() || self.is_run_stable(number)
+        !posted.reads_memory() || self.is_run_stable(number)
     }
 
-    /// True if the region of a message is stable.
+    /// True when the memory that a message is read from is stable.
     #[inline]
     fn is_run_stable(&self, number: u32) -> bool {
-        self.run_of(number).is_some_and(|run| run.stable)
+        self.runs.get(self.first, number).is_some_and(|run| run.stable)
     }
 
     // Inlined into the LLP, so that the result is not assembled in memory first.
@@ -436,7 +409,7 @@ impl<M: RegionMemory> Sender<M> {
         let offset = posted.sent;
         posted.sent += payload;
         let header = posted.header(offset, payload, version);
-        let in_region = posted.reads_region();
+        let in_memory = posted.reads_memory();
         if posted.sent == posted.len {
             posted.state = PostedState::Sent;
             self.unsent += 1;
@@ -444,7 +417,7 @@ impl<M: RegionMemory> Sender<M> {
         counters.segments_sent += 1;
         counters.sent_bytes += u64::from(payload);
         let token = UlpduToken { message: self.first.wrapping_add(index), offset };
-        let stable = !in_region || self.is_run_stable(token.message);
+        let stable = !in_memory || self.is_run_stable(token.message);
         Some(Outgoing { token, header, payload_len: payload as usize, stable })
     }
 
@@ -479,13 +452,14 @@ impl<M: RegionMemory> Sender<M> {
     ) {
         let mut at = token.offset as usize + at;
         let from = self.find(token).map(|posted| &posted.source);
-        let run = self.run_of(token.message);
+        let run = self.runs.get(self.first, token.message);
         pieces.for_each(|piece| {
             let end = at + piece.len();
             match (from, run) {
-                (Some(PayloadSource::Region { offset }), Some(run)) => {
-                    run.memory.read(offset + at as u64, piece);
-                }
+                (Some(PayloadSource::Memory { offset }), Some(run)) => match &run.memory {
+                    RunMemory::Region(memory) => memory.read(offset + at as u64, piece),
+                    RunMemory::Gather(spans) => spans.read(at as u64, piece),
+                },
                 (Some(PayloadSource::Bytes(bytes)), _) => piece.copy_from_slice(&bytes[at..end]),
                 _ => piece.fill(0),
             }
@@ -497,10 +471,11 @@ impl<M: RegionMemory> Sender<M> {
     pub(crate) fn read_digested(&self, token: UlpduToken, at: usize, target: &mut Target<'_>) {
         let at = token.offset as usize + at;
         let from = self.find(token).map(|posted| &posted.source);
-        match (from, self.run_of(token.message)) {
-            (Some(PayloadSource::Region { offset }), Some(run)) => {
-                run.memory.read_digested(offset + at as u64, target);
-            }
+        match (from, self.runs.get(self.first, token.message)) {
+            (Some(PayloadSource::Memory { offset }), Some(run)) => match &run.memory {
+                RunMemory::Region(memory) => memory.read_digested(offset + at as u64, target),
+                RunMemory::Gather(spans) => spans.read_digested(at as u64, target),
+            },
             (Some(PayloadSource::Bytes(bytes)), _) => {
                 target.copy(&bytes[at..at + target.source_len()]);
             }
@@ -533,7 +508,7 @@ impl<M: RegionMemory> Sender<M> {
         self.queue.pop_front();
         self.first = self.first.wrapping_add(1);
         self.unsent -= 1;
-        self.release_runs();
+        self.runs.release(self.first);
     }
 
     #[inline]
@@ -551,17 +526,21 @@ fn check<M: RegionMemory, N: Borrow<M>>(message: &Message<N>) -> Result<u32, Pos
     Ok(len)
 }
 
-/// Returns the length of a source, or an error if it is too long for a message or not all bytes are in the region.
+/// Returns the length of a source, if a message may have it and all bytes are in their regions.
 pub(crate) fn check_source<M: RegionMemory, N: Borrow<M>>(
     source: &Source<N>,
 ) -> Result<u32, PostError> {
     let len = source.len();
     let len32 = message_len(len)?;
-    if let Source::Region { memory, offset, .. } = source {
-        let (end, memory_len) = (offset.saturating_add(len), memory.borrow().len());
-        if end > memory_len {
-            return Err(PostError::OutOfBounds { offset: *offset, end, len: memory_len });
+    match source {
+        Source::Region { memory, offset, len } => {
+            check_bounds([(memory.borrow(), *offset, *len)])?;
         }
+        Source::Gather(spans) => {
+            let spans = spans.as_slice().iter();
+            check_bounds(spans.map(|span| (span.memory.borrow(), span.offset, span.len)))?;
+        }
+        Source::Bytes(_) => {}
     }
     Ok(len32)
 }

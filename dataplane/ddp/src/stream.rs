@@ -16,7 +16,7 @@ use crate::last_message::LastMessage;
 use crate::llp::{Disposition, OrderKey, Outgoing, Ulpdu, UlpduSink, UlpduSource, UlpduToken};
 use crate::memory::RegionMemory;
 use crate::message::{Event, Failure, Message, Source};
-use crate::receive::{Env, Receiver};
+use crate::receive::{Env, Receive, Receiver};
 use crate::send::Sender;
 use crate::stag::{PdId, StagTable, StreamId};
 
@@ -49,7 +49,7 @@ const IDLE_EVENTS: usize = 16;
 pub struct Stream<M, C: UlpChecks = BareDdp> {
     id: StreamId,
     pd: PdId,
-    receiver: Receiver<C::Code>,
+    receiver: Receiver<M, C::Code>,
     checks: C,
     sender: Sender<M>,
     events: LazyDeque<Event>,
@@ -65,7 +65,7 @@ base::prefetch!(
 impl<M: RegionMemory> Stream<M> {
     /// Returns a stream of bare DDP that is ready to send and receive (RFC 5041 §6.1).
     pub fn new(id: StreamId, pd: PdId, config: StreamConfig) -> Self {
-        Stream::with_checks(id, pd, config, BareDdp)
+        Stream::with_checks(id, pd, config, BareDdp, None)
     }
 
     /// Returns bare DDP's last message for this error, to be posted with [`post_last`](Self::post_last).
@@ -81,14 +81,21 @@ impl<M: RegionMemory> Stream<M> {
 }
 
 impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
-    /// Returns a stream as [`new`](Stream::new) does, for a ULP that checks segments.
-    pub(crate) fn with_checks(id: StreamId, pd: PdId, config: StreamConfig, checks: C) -> Self {
+    /// Returns a stream as [`new`](Stream::new) does, for a ULP that checks segments. With `max_receives`, the first
+    /// queue has posted receives in place of pooled buffers, at most that many.
+    pub(crate) fn with_checks(
+        id: StreamId,
+        pd: PdId,
+        config: StreamConfig,
+        checks: C,
+        max_receives: Option<u32>,
+    ) -> Self {
         Stream {
             id,
             pd,
-            receiver: Receiver::new(&config),
+            receiver: Receiver::new(&config, max_receives),
             checks,
-            sender: Sender::new(config.max_posts),
+            sender: Sender::new(config.max_posts, config.copy_sources),
             events: LazyDeque::new(),
             counters: Lazy::new(),
             failure: None,
@@ -191,6 +198,21 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
     /// Releases `bytes` of the worker's buffers that were reserved to record ranges of a ULP's message.
     pub(crate) fn release_range_memory(&mut self, buffers: &mut BufferPool, bytes: u64) {
         self.receiver.release_range_memory(buffers, bytes);
+    }
+
+    /// Posts a receive for a message to the first queue.
+    pub(crate) fn post_receive(&mut self, receive: Receive<M>) -> Result<(), PostError> {
+        self.receiver.post_receive(receive)
+    }
+
+    /// Removes all posted receives and returns their cookies: see [`Receiver::take_receives`].
+    pub(crate) fn take_receives(&mut self) -> Vec<u64> {
+        self.receiver.take_receives()
+    }
+
+    /// True if an unacknowledged message is read from this region, or a posted receive is in it.
+    pub fn uses_memory(&self, memory: &M) -> bool {
+        self.sender.uses_memory(memory) || self.receiver.uses_memory(memory)
     }
 
     /// Adds `n` receive buffers to a queue.
@@ -352,9 +374,9 @@ impl<M: RegionMemory, C: UlpChecks> UlpduSink for Sink<'_, M, C> {
     }
 }
 
-impl<M, C: UlpChecks> Sink<'_, M, C> {
-    /// Implements [`order_complete`](UlpduSink::order_complete). Returns false if no record or error was pending, so
-    /// that nothing was delivered or reported.
+impl<M: RegionMemory, C: UlpChecks> Sink<'_, M, C> {
+    /// Does the work of [`order_complete`](UlpduSink::order_complete). Returns false if no record or error was
+    /// pending, so that nothing was delivered or reported.
     #[inline]
     pub(crate) fn complete_order(&mut self, before: OrderKey) -> bool {
         let pending = self.stream.receiver.advance_order(before);
@@ -366,7 +388,7 @@ impl<M, C: UlpChecks> Sink<'_, M, C> {
     }
 
     #[inline]
-    fn split(&mut self) -> (&mut Receiver<C::Code>, Env<'_, M, C>) {
+    fn split(&mut self) -> (&mut Receiver<M, C::Code>, Env<'_, M, C>) {
         let Stream { id, pd, receiver, checks, events, counters, .. } = &mut *self.stream;
         let (stags, buffers) = (self.cx.stags, &mut *self.cx.buffers);
         (receiver, Env { id: *id, pd: *pd, stags, buffers, events, counters, checks })

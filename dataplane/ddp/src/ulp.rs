@@ -223,6 +223,25 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
+    /// Posts a receive of RDMAP: see [`rdmap::Stream::post_receive`].
+    ///
+    /// # Errors
+    /// [`PostError::OtherUlp`] on a stream of bare DDP, and the errors of [`rdmap::Stream::post_receive`].
+    pub fn post_receive(&mut self, receive: rdmap::Receive<M>) -> Result<(), PostError> {
+        match self {
+            Ulp::Ddp(_) => Err(PostError::OtherUlp),
+            Ulp::Rdmap(stream) => stream.post_receive(receive),
+        }
+    }
+
+    /// True if the stream refers to this region: see [`rdmap::Stream::uses_memory`].
+    pub fn uses_memory(&self, memory: &M) -> bool {
+        match self {
+            Ulp::Ddp(stream) => stream.uses_memory(memory),
+            Ulp::Rdmap(stream) => stream.uses_memory(memory),
+        }
+    }
+
     /// Ends the peer's Reads from a revoked STag: see [`rdmap::Stream::on_stag_revoked`]. Returns false for bare DDP.
     pub fn on_stag_revoked(&mut self, stag: Stag) -> bool {
         match self {

@@ -2,7 +2,7 @@
 
 use super::{Context, Endpoint, State};
 use base::Instant;
-use ddp::rdmap::WorkRequest;
+use ddp::rdmap::{Receive, WorkRequest};
 use ddp::{Message, PostError, Qn, RegionMemory, Stag};
 
 impl<M: RegionMemory> Endpoint<M> {
@@ -57,6 +57,20 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Refused before Full Operation, after the end, and if `qn` does not exist.
     pub fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
         self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_buffers(qn, n)
+    }
+
+    /// Posts a receive of an RDMAP stream: see [`ddp::rdmap::Stream::post_receive`].
+    ///
+    /// # Errors
+    /// [`PostError::Closed`] before Full Operation and after the end, [`PostError::OtherUlp`] on a bare DDP stream, and
+    /// the errors of [`ddp::rdmap::Stream::post_receive`].
+    pub fn post_receive(&mut self, receive: Receive<M>) -> Result<(), PostError> {
+        self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_receive(receive)
+    }
+
+    /// True if the stream refers to this region: see [`ddp::rdmap::Stream::uses_memory`].
+    pub fn uses_memory(&self, memory: &M) -> bool {
+        self.upper.full().is_some_and(|full| full.stream.uses_memory(memory))
     }
 
     /// Answers the oldest held Read of the peer: see [`ddp::Ulp::release_read`].

@@ -156,7 +156,7 @@ fn refused_post_waits_bounded_time_for_the_end() {
         bench.advance(Duration::from_millis(1));
         let info = bench.job(id);
         assert_eq!((info.state, info.refused), (JobState::Failed, refused));
-        let sentence = if refused { "1/" } else { "the stream is closed for sending" };
+        let sentence = if refused { "1/" } else { "the stream is closed" };
         assert!(info.error.as_ref().unwrap().contains(sentence), "{:?}", info.error);
         assert_eq!(bench.core.poll_timeout(), None);
     }

@@ -11,10 +11,10 @@
 use arrayvec::ArrayVec;
 use base::LazyDeque;
 use wire::ddp::{HeaderRepr, TaggedRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
-use wire::rdmap::{Control, Opcode, split_rsvd_ulp};
-use wire::{DdpVersion, Stag, TaggedOffset};
+use wire::rdmap::{Control, Opcode, SEND_QUEUE, split_rsvd_ulp};
+use wire::{DdpVersion, Msn, Stag, TaggedOffset};
 
-use crate::checks::{self, UlpChecks, UlpError};
+use crate::checks::{self, FilledReceive, ReceiveUse, UlpChecks, UlpError};
 use crate::error::{ErrorCode as DdpCode, Field, Mismatch};
 use crate::llp::MAX_DDP_HEADER;
 use crate::rdmap::{Config, Error, ErrorCode, RdmapError};
@@ -40,6 +40,10 @@ pub(crate) struct DeliveredSegment {
     control: u8,
     /// Payload bytes of the segment.
     len: u32,
+    /// The posted receive that the message has used up.
+    pub(crate) receive: Option<FilledReceive>,
+    /// True for the initiator's ready-to-receive message.
+    pub(crate) is_ready: bool,
 }
 
 impl DeliveredSegment {
@@ -61,6 +65,8 @@ type Reject = checks::Reject<ErrorCode>;
 pub(crate) struct Checks {
     atomics: bool,
     immediate: bool,
+    /// True while the initiator's zero-length Send is awaited (RFC 6581 §9.2).
+    awaits_ready: bool,
     /// Opcode of the tagged message of which only a part has arrived in order; `None` between messages.
     tagged: Option<u8>,
     /// Reads without a complete response, oldest first.
@@ -84,6 +90,7 @@ impl Checks {
         Checks {
             atomics: config.atomics,
             immediate: config.immediate,
+            awaits_ready: config.rtr_send,
             tagged: None,
             reads: LazyDeque::new(),
             completed_reads: LazyDeque::new(),
@@ -120,6 +127,30 @@ impl Checks {
     /// Removes and returns the last segment of the oldest delivered untagged message.
     pub(crate) fn pop_delivered(&mut self) -> Option<DeliveredSegment> {
         self.delivered.pop_front()
+    }
+
+    /// Returns the last segment of a message that cannot be reported, so that its receive is flushed.
+    pub(crate) fn return_delivered(&mut self, delivered: DeliveredSegment) {
+        self.delivered.push_front(delivered);
+    }
+
+    /// Removes all delivered messages and returns the receives that they have used up.
+    pub(crate) fn drain_delivered(&mut self) -> impl Iterator<Item = FilledReceive> {
+        self.delivered.drain(..).filter_map(|delivered| delivered.receive)
+    }
+
+    /// Records that the initiator is ready: a zero-length Send is an ordinary one.
+    pub(crate) fn on_peer_ready(&mut self) {
+        self.awaits_ready = false;
+    }
+
+    /// True if a message with this last segment is the initiator's ready-to-receive message.
+    fn is_ready_message(&self, header: &UntaggedRepr, len: u32) -> bool {
+        let opcode = split_rsvd_ulp(header.rsvd_ulp).0.opcode();
+        self.awaits_ready
+            && matches!(opcode, Some(Opcode::Send | Opcode::SendSolicited))
+            && header.last
+            && (header.mo.0, len) == (0, 0)
     }
 
     /// True if the stream accepts this opcode. RFC 7306 §4.1: the extensions have RV 01b.
@@ -235,8 +266,34 @@ impl UlpChecks for Checks {
         }
     }
 
-    fn on_delivered(&mut self, header: &UntaggedRepr, control: u8, len: u32) {
-        self.delivered.push_back(DeliveredSegment { header: *header, control, len });
+    fn on_delivered(
+        &mut self,
+        header: &UntaggedRepr,
+        control: u8,
+        len: u32,
+        receive: Option<FilledReceive>,
+    ) {
+        let is_ready = self.is_ready_message(header, len);
+        if header.qn == SEND_QUEUE {
+            self.awaits_ready = false;
+        }
+        let header = *header;
+        self.delivered.push_back(DeliveredSegment { header, control, len, receive, is_ready });
+    }
+
+    /// Returns the use by the opcode: Immediate Data uses up a receive, but is not placed into it (RFC 7306 §6.3).
+    /// While the ready-to-receive message is awaited, the receive of a message behind the first one is unknown.
+    fn receive_use(&self, header: &UntaggedRepr, len: u32) -> ReceiveUse {
+        if self.is_ready_message(header, len) {
+            return ReceiveUse::Ready;
+        }
+        if self.awaits_ready && header.msn != Msn::FIRST {
+            return ReceiveUse::Undecided;
+        }
+        match split_rsvd_ulp(header.rsvd_ulp).0.opcode() {
+            Some(Opcode::Immediate | Opcode::ImmediateSolicited) => ReceiveUse::Inline,
+            _ => ReceiveUse::Placed,
+        }
     }
 
     fn on_error_reached(&mut self, error: UlpError<ErrorCode>) {

@@ -12,6 +12,20 @@ use crate::config::{QueueConfig, StreamConfig, VersionPolicy};
 const TERMINATE_BUFFER: u32 = 256;
 const _: () = assert!(TERMINATE_BUFFER as usize >= MAX_LEN);
 
+/// Receive buffers for Sends and Immediate Data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReceiveMode {
+    /// [`Config::recv_buffers`] buffers of the worker, each of [`Config::recv_size`] bytes.
+    #[default]
+    Pooled,
+    /// The memory of receives that the ULP posts with
+    /// [`Stream::post_receive`](crate::rdmap::Stream::post_receive). `recv_buffers` and `recv_size` are not used.
+    Posted {
+        /// Maximum number of receives posted and not used up. With 0, none can be posted.
+        max_receives: u32,
+    },
+}
+
 /// Parameters of an RDMAP stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
@@ -20,6 +34,8 @@ pub struct Config {
     pub ird: u16,
     /// Maximum number of outstanding Reads and atomics of this end; further ones wait. With 0 none can be posted.
     pub ord: u16,
+    /// Kind of the receive buffers.
+    pub receives: ReceiveMode,
     /// Receive buffers posted at the start, for Sends and Immediate Data.
     pub recv_buffers: u32,
     /// Size of each buffer, bytes: the maximum length of a Send.
@@ -44,6 +60,8 @@ pub struct Config {
     /// ([`Event::ReadHeld`](crate::rdmap::Event::ReadHeld)) and answered only when the ULP releases it. Requests behind
     /// it wait too, because responses are in order (RFC 5040 §5.5 (20)). A close waits for the held Read.
     pub hold_confirmations: bool,
+    /// Same meaning as [`StreamConfig::copy_sources`].
+    pub copy_sources: bool,
     /// DDP version, which determines the version of RDMAP.
     pub version: VersionPolicy,
     /// Maximum number of records of segments beyond a gap, about 40 bytes each. Further segments are refused.
@@ -58,6 +76,7 @@ impl Default for Config {
         Config {
             ird: 16,
             ord: 16,
+            receives: ReceiveMode::Pooled,
             recv_buffers: 64,
             recv_size: 4096,
             max_operations: 1024,
@@ -67,6 +86,7 @@ impl Default for Config {
             rtr_send: false,
             siw: false,
             hold_confirmations: false,
+            copy_sources: false,
             version: ddp.version,
             max_ooo_records: ddp.max_ooo_records,
         }
@@ -74,6 +94,14 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Returns the maximum number of posted receives; `None` with pooled buffers.
+    pub(crate) fn max_receives(&self) -> Option<u32> {
+        match self.receives {
+            ReceiveMode::Pooled => None,
+            ReceiveMode::Posted { max_receives } => Some(max_receives),
+        }
+    }
+
     /// Returns the parameters of the DDP stream below: the queues of RFC 5040 §4.1, and with atomics the Atomic
     /// Response queue of RFC 7306.
     pub(crate) fn stream(&self) -> StreamConfig {
@@ -81,6 +109,7 @@ impl Config {
         let queue = |qn, buffers, buffer_size| QueueConfig { qn, buffers, buffer_size };
         let sends = self.recv_buffers.saturating_add(self.rtr_send.into());
         let mut queues = vec![
+            // The first queue, because it may have posted receives.
             queue(SEND_QUEUE, sends, self.recv_size),
             // RFC 5040 §5.2.2: as many buffers as inbound Read Requests were negotiated.
             queue(REQUEST_QUEUE, self.ird.into(), request_len as u32),
@@ -98,6 +127,7 @@ impl Config {
             max_posts: self.max_operations.saturating_add(self.max_responses).saturating_add(1),
             tagged_events: true,
             hold_confirmations: self.hold_confirmations,
+            copy_sources: self.copy_sources,
         }
     }
 }

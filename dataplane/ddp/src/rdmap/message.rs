@@ -151,6 +151,35 @@ pub enum Event {
         /// remove it from the tables of all workers.
         invalidated: Option<Stag>,
     },
+    /// A Send is in the memory of a [posted receive](crate::rdmap::Stream::post_receive), and everything before it has
+    /// arrived. The receive is used up.
+    ReceivedInto {
+        /// Cookie of the receive.
+        cookie: u64,
+        /// Bytes of the Send, from the start of the receive's first span on.
+        len: u32,
+        /// True if the peer requests an event.
+        solicited: bool,
+        /// The STag that the peer has invalidated, as in [`Event::Received`].
+        invalidated: Option<Stag>,
+    },
+    /// Immediate Data has arrived, and so has everything before it. It has used up a posted receive and does not touch
+    /// the receive's memory.
+    ImmediateInto {
+        /// Cookie of the receive.
+        cookie: u64,
+        /// The 8 bytes.
+        data: [u8; IMMEDIATE_LEN],
+        /// True if the peer requests an event.
+        solicited: bool,
+    },
+    /// A posted receive will not complete: no more data can arrive, or its message is in error. No byte is placed in its
+    /// memory from now on; earlier bytes of an incomplete message may be there. In the order of posting, behind the
+    /// events of all received messages.
+    ReceiveFlushed {
+        /// Cookie of the receive.
+        cookie: u64,
+    },
     /// Immediate Data has arrived, and so have all earlier messages. The message uses up one receive buffer.
     Immediate {
         /// The 8 bytes.
@@ -201,8 +230,8 @@ pub enum Event {
     /// The error that ended the stream: found by DDP or RDMAP, or reported by the LLP or the ULP. [`Event::Terminated`]
     /// follows if the error is reported to the peer.
     Error(Error),
-    /// The stream's only Terminate was sent or received. No more messages are accepted, and none are sent behind the
-    /// Terminate. The LLP must be closed gracefully (RFC 5040 §6.2.1).
+    /// The stream's only Terminate, sent or received. No more messages are accepted, and none are sent behind
+    /// it. The LLP must be closed gracefully (RFC 5040 §6.2.1). Posted receives are flushed behind it.
     Terminated {
         /// True if the peer sent the Terminate.
         by_peer: bool,
@@ -210,11 +239,11 @@ pub enum Event {
         terminate: Terminate,
     },
     /// The peer has closed its direction: no more data arrives, sending continues. Reads and atomics without
-    /// response have been flushed.
+    /// response, and posted receives, have been flushed.
     PeerClosed {
         /// True if the peer closed within a message, or if segments before a received one are missing.
         incomplete: bool,
     },
-    /// The stream has failed: every operation is flushed.
+    /// The stream has failed: every operation and every posted receive is flushed.
     Failed(Failure),
 }

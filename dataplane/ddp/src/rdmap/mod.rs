@@ -30,8 +30,9 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+pub use crate::receive::Receive;
 use checks::Checks;
-pub use config::Config;
+pub use config::{Config, ReceiveMode};
 pub use counters::Counters;
 pub use error::{Error, ErrorCode, RdmapError};
 pub use message::{Event, Outcome, WorkRequest};

@@ -71,6 +71,16 @@ impl<M: RegionMemory> Operations<M> {
         self.queue.push_back(Operation { cookie, state: State::Waiting(request) });
     }
 
+    /// True if an operation that is not yet handed to DDP reads from this region.
+    pub(crate) fn uses_memory(&self, memory: &M) -> bool {
+        self.queue.iter().any(|operation| match &operation.state {
+            State::Waiting(
+                WorkRequest::Send { source, .. } | WorkRequest::Write { source, .. },
+            ) => source.uses_memory(memory),
+            State::Waiting(_) | State::Issued(_) | State::Ended(_) => false,
+        })
+    }
+
     pub(crate) fn has_waiting(&self) -> bool {
         self.next_waiting().is_some()
     }

@@ -151,6 +151,14 @@ impl<M: RegionMemory> Responses<M> {
         last.into_iter().chain(waiting).find(matches_stag)
     }
 
+    /// True if a response that is not yet handed to DDP reads from this region.
+    pub(crate) fn uses_memory(&self, memory: &M) -> bool {
+        self.waiting.iter().any(|response| match response {
+            Response::Read { source, .. } => source.uses_memory(memory),
+            Response::Atomic(_) => false,
+        })
+    }
+
     /// Drops the responses not yet handed to DDP.
     pub(crate) fn clear_waiting(&mut self) {
         self.waiting.clear();

@@ -28,6 +28,7 @@ use crate::stag::{PdId, StreamId};
 use crate::stream::Context;
 
 mod inbound;
+mod receives;
 
 /// A begun message is completed before a Terminate if at most this many of its bytes are unsent. Otherwise it is cut,
 /// although peers do not expect one message within another.
@@ -48,7 +49,8 @@ pub struct Stream<M> {
     max_posts: u32,
     atomics: bool,
     immediate: bool,
-    peer: PeerProperties,
+    /// True if the peer's Terminates may have siw's layout.
+    siw: bool,
     /// True if the message that DDP is sending is a response.
     current_is_response: bool,
     /// True if the last message sent was an operation. A waiting response then goes first.
@@ -65,15 +67,6 @@ pub struct Stream<M> {
     peer_terminate: Option<Box<Terminate>>,
 }
 
-/// State and settings that depend on the peer.
-#[derive(Clone, Copy, Debug)]
-struct PeerProperties {
-    /// True while the initiator's zero-length Send is awaited.
-    rtr_send: bool,
-    /// True if the peer's Terminates may have siw's layout.
-    siw: bool,
-}
-
 base::prefetch!(Stream<M> [M: RegionMemory]: ddp, events, counters);
 
 impl<M: RegionMemory> Stream<M> {
@@ -83,7 +76,7 @@ impl<M: RegionMemory> Stream<M> {
         let checks = Checks::new(&config);
         Stream {
             max_posts: u32::try_from(ddp.max_posts).unwrap_or(u32::MAX),
-            ddp: crate::stream::Stream::with_checks(id, pd, ddp, checks),
+            ddp: crate::stream::Stream::with_checks(id, pd, ddp, checks, config.max_receives()),
             operations: Operations::new(),
             responses: Responses::new(config.max_responses),
             events: LazyDeque::new(),
@@ -92,7 +85,7 @@ impl<M: RegionMemory> Stream<M> {
             max_operations: u32::try_from(config.max_operations).unwrap_or(u32::MAX),
             atomics: config.atomics,
             immediate: config.immediate,
-            peer: PeerProperties { rtr_send: config.rtr_send, siw: config.siw },
+            siw: config.siw,
             current_is_response: false,
             response_next: true,
             ord_wait_counted: false,
@@ -335,7 +328,7 @@ impl<M: RegionMemory> Stream<M> {
     /// Records that a message of the initiator has shown its readiness. From now on a zero-length Send is an ordinary
     /// one.
     pub fn on_peer_ready(&mut self) {
-        self.peer.rtr_send = false;
+        self.ddp.checks_mut().on_peer_ready();
     }
 
     /// Reports an error of the LLP, with the LLP's numbers, in a Terminate (RFC 5040 §6.2.1).
@@ -361,9 +354,11 @@ impl<M: RegionMemory> Stream<M> {
         self.post_next();
     }
 
-    /// Returns the buffers of unfinished messages to the pool; no segment is accepted afterwards.
+    /// Returns the buffers of unfinished messages to the pool, and flushes posted receives; no segment is accepted
+    /// afterwards.
     pub fn release(&mut self, buffers: &mut BufferPool) {
         self.ddp.release(buffers);
+        self.flush_receives();
     }
 
     fn identity(&self) -> StreamIdentity {

@@ -5,29 +5,34 @@
 //!   MSN ->   delivered | next ....... next + posted - 1 | not yet possible
 //! ```
 //!
-//! A buffer is taken from the pool when the first segment of its message arrives.
+//! A buffer is taken from the pool when the first byte of its message arrives. In a queue with posted receives, the
+//! [receiver](super::posted) places the payload into the memory of the message's receive.
 
 use base::LazyDeque;
 use wire::ddp::UntaggedRepr;
+use wire::rdmap::IMMEDIATE_LEN;
 use wire::{Msn, Qn};
 
 use super::{InsertError, Ranges};
 use crate::buffers::{Account, BufferPool};
-use crate::checks::Reject;
+use crate::checks::{ReceiveUse, Reject};
 use crate::config::QueueConfig;
-use crate::error::{ErrorCode, Field, Mismatch};
+use crate::error::{ErrorCode, Field, Mismatch, PostError};
 use crate::llp::OrderKey;
 
 /// Maximum number of posted buffers: half of the MSN space, so that MSNs can be compared across the wrap.
 const MAX_POSTED: u32 = i32::MAX as u32;
+/// Maximum number of bytes of a message that are delivered and not placed: Immediate Data (RFC 7306 §6).
+pub(super) const INLINE_LEN: usize = IMMEDIATE_LEN;
 
 #[derive(Debug)]
 pub(super) struct Queue {
     qn: Qn,
-    buffer_size: u32,
+    /// Bytes of each pooled buffer. With posted receives: their maximum number, 0 if no more can be posted.
+    limit: u32,
     /// MSN of the oldest message that is not delivered.
     next: Msn,
-    /// Posted buffers not used up by delivered messages: for the message `next` and those after it.
+    /// Unused buffers or posted receives, for the message `next` and those after it.
     posted: u32,
     /// Messages in reassembly, by MSN.
     assemblies: LazyDeque<Assembly>,
@@ -44,13 +49,41 @@ struct Assembly {
     last: Option<OrderKey>,
     /// True if the pool accounts the buffer as reserved in order, not beyond a gap.
     in_order: bool,
+    storage: Storage,
+}
+
+/// Storage of an assembly's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Storage {
+    /// A pooled buffer: `data`.
+    Pooled,
+    /// A posted receive; no byte has arrived.
+    Unused,
+    /// The memory of a posted receive.
+    Placed,
+    /// The first bytes are in `data`; the message uses up a receive.
+    Inline,
+    /// Segments disagree on the storage.
+    Mixed,
+}
+
+impl Storage {
+    /// Returns the storage of a posted receive's message with one more segment.
+    fn with_segment(self, usage: ReceiveUse) -> Storage {
+        match (self, usage) {
+            (_, ReceiveUse::Ready | ReceiveUse::Undecided) => self,
+            (Storage::Unused | Storage::Placed, ReceiveUse::Placed) => Storage::Placed,
+            (Storage::Unused | Storage::Inline, ReceiveUse::Inline) => Storage::Inline,
+            _ => Storage::Mixed,
+        }
+    }
 }
 
 impl Queue {
     pub(super) fn new(config: &QueueConfig) -> Self {
         Queue {
             qn: config.qn,
-            buffer_size: config.buffer_size,
+            limit: config.buffer_size,
             next: Msn::FIRST,
             posted: config.buffers.min(MAX_POSTED),
             assemblies: LazyDeque::new(),
@@ -84,7 +117,7 @@ impl Queue {
 
     pub(super) fn release(&mut self, buffers: &mut BufferPool, account: &mut Account) {
         for assembly in self.assemblies.take() {
-            release_assembly(&assembly, self.buffer_size, buffers, account);
+            release_assembly(&assembly, self.limit, buffers, account);
             buffers.recycle(assembly.data);
         }
     }
@@ -103,8 +136,8 @@ impl Queue {
         buffers: &mut BufferPool,
     ) -> Result<(), Reject<E>> {
         self.check_msn(header.msn, true)?;
-        self.check_mo(0, len)?;
-        if buffers.admit_transient(self.buffer_size) { Ok(()) } else { Err(Reject::Refused) }
+        check_mo(0, len, self.limit)?;
+        if buffers.admit_transient(self.limit) { Ok(()) } else { Err(Reject::Refused) }
     }
 
     /// Checks a segment to this queue (RFC 5041 §7.1), and takes a buffer for its message if it has none yet.
@@ -118,20 +151,33 @@ impl Queue {
         account: &mut Account,
     ) -> Result<(), Reject<E>> {
         self.check_msn(header.msn, in_order)?;
-        self.check_mo(header.mo.0, len)?;
+        check_mo(header.mo.0, len, self.limit)?;
         let at = match self.find(header.msn) {
             Ok(at) => at,
             Err(at) => {
-                if !buffers.reserve(account, self.buffer_size, in_order) {
+                if !buffers.reserve(account, self.limit, in_order) {
                     return Err(Reject::Refused);
                 }
-                let data = buffers.take(self.buffer_size as usize);
+                let data = buffers.take(self.limit as usize);
                 let ranges = Ranges::default();
-                let assembly = Assembly { msn: header.msn, data, ranges, last: None, in_order };
+                let (last, storage) = (None, Storage::Pooled);
+                let msn = header.msn;
+                let assembly = Assembly { msn, data, ranges, last, in_order, storage };
                 self.assemblies.insert(at, assembly);
                 at
             }
         };
+        self.check_last(at, key, header)
+    }
+
+    /// Checks that a segment does not follow the last one of its message, which is at `at`.
+    #[inline]
+    fn check_last<E>(
+        &mut self,
+        at: usize,
+        key: OrderKey,
+        header: &UntaggedRepr,
+    ) -> Result<(), Reject<E>> {
         let assembly = &mut self.assemblies[at];
         match assembly.last {
             // RFC 5041 §4.1: the segment with L is the last one of its message.
@@ -151,8 +197,7 @@ impl Queue {
                 return Err(self.msn_range(msn));
             }
             if self.posted == 0 {
-                let mismatch = Mismatch::new(Field::Buffers, 0, 1, MAX_POSTED.into());
-                return Err(Reject::Ddp(ErrorCode::NoBuffer, mismatch));
+                return Err(no_buffer());
             }
         } else if msn.before(self.next) {
             return Err(self.msn_range(msn));
@@ -164,19 +209,96 @@ impl Queue {
         Ok(())
     }
 
-    /// Checks MO and length (RFC 5041 §7.1 (3), (4)).
-    fn check_mo<E>(&self, mo: u32, len: u32) -> Result<(), Reject<E>> {
-        let size = u64::from(self.buffer_size);
-        if u64::from(mo) > size {
-            let mismatch = Mismatch::new(Field::MessageOffset, mo.into(), 0, size);
-            return Err(Reject::Ddp(ErrorCode::InvalidMo, mismatch));
-        }
-        let end = u64::from(mo) + u64::from(len);
-        if end > size {
-            let mismatch = Mismatch::new(Field::MessageEnd, end, 0, size);
-            return Err(Reject::Ddp(ErrorCode::MessageTooLong, mismatch));
+    /// Uses the queue for at most `max` posted receives.
+    pub(super) fn set_max_receives(&mut self, max: u32) {
+        (self.limit, self.posted) = (max.min(MAX_POSTED), 0);
+    }
+
+    /// Counts one more posted receive.
+    pub(super) fn post_receive(&mut self) -> Result<(), PostError> {
+        match self.limit {
+            0 => return Err(PostError::Closed),
+            max if self.posted >= max => return Err(PostError::Full),
+            _ => self.posted += 1,
         }
         Ok(())
+    }
+
+    /// Discards all posted receives. No more can be posted.
+    pub(super) fn shut(&mut self) {
+        (self.limit, self.posted) = (0, 0);
+    }
+
+    /// Checks the MSN of a segment for a posted receive (RFC 5041 §7.1 (2), (5)). Returns the receive's distance from
+    /// the oldest.
+    pub(super) fn check_receive<E>(
+        &self,
+        msn: Msn,
+        in_order: bool,
+        usage: ReceiveUse,
+    ) -> Result<u32, Reject<E>> {
+        let distance = msn.distance_from(self.next);
+        let in_range = if in_order { distance == 0 } else { !msn.before(self.next) };
+        if !in_range {
+            return Err(self.msn_range(msn));
+        }
+        let usable = in_order || usage != ReceiveUse::Undecided;
+        if (distance < self.posted && usable) || (in_order && usage == ReceiveUse::Ready) {
+            return Ok(distance);
+        }
+        // As with pooled buffers, a receive may be posted by the time the segment is in order, unless the queue is shut.
+        if in_order || self.limit == 0 { Err(no_buffer()) } else { Err(Reject::Refused) }
+    }
+
+    /// Begins or continues the message of a segment for a posted receive.
+    pub(super) fn begin_receive<E>(
+        &mut self,
+        key: OrderKey,
+        header: &UntaggedRepr,
+        in_order: bool,
+        usage: ReceiveUse,
+    ) -> Result<(), Reject<E>> {
+        let at = self.find(header.msn).unwrap_or_else(|at| {
+            let (data, ranges, last) = (Vec::new(), Ranges::default(), None);
+            let (msn, storage) = (header.msn, Storage::Unused);
+            self.assemblies.insert(at, Assembly { msn, data, ranges, last, in_order, storage });
+            at
+        });
+        let assembly = &mut self.assemblies[at];
+        assembly.storage = assembly.storage.with_segment(usage);
+        self.check_last(at, key, header)
+    }
+
+    /// Stores payload that is delivered and not placed. Bytes beyond [`INLINE_LEN`] are dropped.
+    pub(super) fn place_inline<'a>(
+        &mut self,
+        header: &UntaggedRepr,
+        pieces: impl Iterator<Item = &'a [u8]>,
+    ) {
+        let Ok(at) = self.find(header.msn) else { return };
+        let data = &mut self.assemblies[at].data;
+        data.resize(INLINE_LEN, 0);
+        let room = data.iter_mut().skip(header.mo.0 as usize);
+        room.zip(pieces.flatten()).for_each(|(to, from)| *to = *from);
+    }
+
+    /// Ends the complete message at the front. Returns its bytes that are not placed, and true if its segments disagree
+    /// on the storage.
+    pub(super) fn finish_receive(
+        &mut self,
+        buffers: &mut BufferPool,
+        account: &mut Account,
+    ) -> (Vec<u8>, bool) {
+        let Some(assembly) = self.assemblies.pop_front() else { return (Vec::new(), false) };
+        release_assembly(&assembly, self.limit, buffers, account);
+        let mut data = assembly.data;
+        data.truncate(assembly.ranges.prefix() as usize);
+        (data, assembly.storage == Storage::Mixed)
+    }
+
+    /// Counts a delivered message that uses up no receive.
+    pub(super) fn skip_message(&mut self) {
+        self.next = self.next.next();
     }
 
     fn msn_range<E>(&self, msn: Msn) -> Reject<E> {
@@ -258,7 +380,7 @@ impl Queue {
     /// Returns the bytes of the oldest message, which is complete, and uses up its buffer.
     pub(super) fn deliver(&mut self, buffers: &mut BufferPool, account: &mut Account) -> Vec<u8> {
         let Some(assembly) = self.assemblies.pop_front() else { return Vec::new() };
-        release_assembly(&assembly, self.buffer_size, buffers, account);
+        release_assembly(&assembly, self.limit, buffers, account);
         self.consume_buffer();
         let mut data = assembly.data;
         data.truncate(assembly.ranges.prefix() as usize);
@@ -272,6 +394,27 @@ impl Queue {
     }
 }
 
+/// Checks MO and length for a buffer of `size` bytes (RFC 5041 §7.1 (3), (4)).
+#[inline]
+pub(super) fn check_mo<E>(mo: u32, len: u32, size: u32) -> Result<(), Reject<E>> {
+    let size = u64::from(size);
+    if u64::from(mo) > size {
+        let mismatch = Mismatch::new(Field::MessageOffset, mo.into(), 0, size);
+        return Err(Reject::Ddp(ErrorCode::InvalidMo, mismatch));
+    }
+    let end = u64::from(mo) + u64::from(len);
+    if end > size {
+        let mismatch = Mismatch::new(Field::MessageEnd, end, 0, size);
+        return Err(Reject::Ddp(ErrorCode::MessageTooLong, mismatch));
+    }
+    Ok(())
+}
+
+fn no_buffer<E>() -> Reject<E> {
+    let mismatch = Mismatch::new(Field::Buffers, 0, 1, MAX_POSTED.into());
+    Reject::Ddp(ErrorCode::NoBuffer, mismatch)
+}
+
 /// Releases a message's share of the worker's buffer pool: its buffer, and the memory for its ranges.
 fn release_assembly(
     assembly: &Assembly,
@@ -279,7 +422,9 @@ fn release_assembly(
     buffers: &mut BufferPool,
     account: &mut Account,
 ) {
-    buffers.release(account, size.into(), assembly.in_order);
+    if assembly.storage == Storage::Pooled {
+        buffers.release(account, size.into(), assembly.in_order);
+    }
     let charged = assembly.ranges.reserved_bytes();
     if charged > 0 {
         buffers.release(account, charged, true);

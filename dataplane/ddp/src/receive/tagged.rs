@@ -33,12 +33,12 @@ impl TaggedMessage {
     }
 }
 
-impl<E: Copy> Receiver<E> {
-    /// Accepts a tagged segment on the fast path: in order, without gap or error, its header in the first piece. Most
-    /// segments of a bulk transfer take this path. Same effect as [`accept`](Self::accept), which handles all other
-    /// segments. Returns the number of payload bytes.
+impl<M: RegionMemory, E: Copy> Receiver<M, E> {
+    /// Takes the fast path of a tagged segment in order, whose header is in its first piece: most segments of a
+    /// bulk transfer. Has the same effect as [`accept`](Self::accept), without the checks for other segments.
+    /// Returns the payload bytes.
     #[inline]
-    pub(super) fn accept_next_tagged<M: RegionMemory, C: UlpChecks<Code = E>>(
+    pub(super) fn accept_next_tagged<C: UlpChecks<Code = E>>(
         &mut self,
         header: &TaggedRepr,
         ulpdu: Ulpdu<'_>,
@@ -53,7 +53,7 @@ impl<E: Copy> Receiver<E> {
 
     /// Validates and places a segment with this header. In order, delivers the message that it completes.
     #[inline(always)]
-    pub(super) fn accept_tagged<M: RegionMemory, C: UlpChecks<Code = E>>(
+    pub(super) fn accept_tagged<C: UlpChecks<Code = E>>(
         &mut self,
         header: &TaggedRepr,
         in_order: bool,
@@ -106,7 +106,7 @@ impl<E: Copy> Receiver<E> {
     }
 
     /// Delivers the message that this segment completes (RFC 5041 §5.4).
-    pub(super) fn deliver_tagged<M, C: UlpChecks<Code = E>>(
+    pub(super) fn deliver_tagged<C: UlpChecks<Code = E>>(
         &mut self,
         &TaggedRepr { rsvd_ulp, stag, to, .. }: &TaggedRepr,
         env: &mut Env<'_, M, C>,

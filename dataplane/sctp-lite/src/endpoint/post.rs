@@ -2,7 +2,7 @@
 
 use super::{Context, Endpoint, SessionId, State};
 use base::Instant;
-use ddp::rdmap::WorkRequest;
+use ddp::rdmap::{Receive, WorkRequest};
 use ddp::{Message, PostError, Qn, RegionMemory, Stag, Ulp};
 
 impl<M: RegionMemory> Endpoint<M> {
@@ -42,6 +42,24 @@ impl<M: RegionMemory> Endpoint<M> {
     /// The session is not yet accepted or has ended, or the queue does not exist.
     pub fn post_buffers(&mut self, session: SessionId, qn: Qn, n: u32) -> Result<(), PostError> {
         self.call_ulp(session, false, |ulp| ulp.post_buffers(qn, n))
+    }
+
+    /// Posts a receive of an RDMAP session: see [`ddp::rdmap::Stream::post_receive`].
+    ///
+    /// # Errors
+    /// The session is not yet accepted, has ended, or is a bare DDP session; or the errors of
+    /// [`ddp::rdmap::Stream::post_receive`].
+    pub fn post_receive(
+        &mut self,
+        session: SessionId,
+        receive: Receive<M>,
+    ) -> Result<(), PostError> {
+        self.call_ulp(session, false, |ulp| ulp.post_receive(receive))
+    }
+
+    /// True if the session refers to this region: see [`ddp::rdmap::Stream::uses_memory`].
+    pub fn uses_memory(&self, session: SessionId, memory: &M) -> bool {
+        self.stream(session).is_some_and(|ulp| ulp.uses_memory(memory))
     }
 
     /// Processes the invalidation of an STag in the worker's table. A peer's Read from it with an incomplete response

@@ -2,7 +2,7 @@
 //! are methods of [`LowerLayerMut`].
 
 use base::Instant;
-use ddp::rdmap::WorkRequest;
+use ddp::rdmap::{Receive, WorkRequest};
 use ddp::{Message, PdId, PostError, Qn, Stag, StreamId, Ulp};
 use sctp_lite::endpoint::{
     AnswerError as SctpAnswerError, Context as SessionContext, Endpoint as SctpEndpoint, SessionId,
@@ -176,6 +176,27 @@ impl LowerLayerMut<'_> {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.post_buffers(qn, n),
             LowerLayerMut::Sctp(endpoint, session) => endpoint.post_buffers(*session, qn, n),
+        }
+    }
+
+    /// Posts a receive of an RDMAP stream.
+    #[expect(dead_code, reason = "services of local programs are not connected yet")]
+    pub(in crate::worker) fn post_receive(
+        &mut self,
+        receive: Receive<Memory>,
+    ) -> Result<(), PostError> {
+        match self {
+            LowerLayerMut::Tcp(endpoint) => endpoint.post_receive(receive),
+            LowerLayerMut::Sctp(endpoint, session) => endpoint.post_receive(*session, receive),
+        }
+    }
+
+    /// Returns true if a posted receive or an unacknowledged source of the stream is in this region.
+    #[expect(dead_code, reason = "services of local programs are not connected yet")]
+    pub(in crate::worker) fn uses_memory(&self, memory: &Memory) -> bool {
+        match self {
+            LowerLayerMut::Tcp(endpoint) => endpoint.uses_memory(memory),
+            LowerLayerMut::Sctp(endpoint, session) => endpoint.uses_memory(*session, memory),
         }
     }
 

@@ -73,6 +73,13 @@ impl<Io: PortIo> Env<Io> {
                     });
                 }
             },
+            // Services use pooled receive buffers only.
+            RdmapEvent::ReceivedInto { .. }
+            | RdmapEvent::ImmediateInto { .. }
+            | RdmapEvent::ReceiveFlushed { .. } => {
+                debug_assert!(false, "an event of a posted receive");
+                return;
+            }
             RdmapEvent::WriteDelivered { stag, to, len } => match service {
                 // The STag of an RDMA Write without payload was not checked.
                 ServiceKind::Region if len > 0 => {

@@ -10,6 +10,7 @@ use wire::{Stag, TaggedOffset};
 
 use super::{MAX_FINISH_BYTES, Stream};
 use crate::buffers::BufferPool;
+use crate::checks::FilledReceive;
 use crate::cookie::Poster;
 use crate::error::{Field, Mismatch};
 use crate::memory::{AtomicError, RegionMemory};
@@ -34,8 +35,10 @@ impl<M: RegionMemory> Stream<M> {
                     }
                 }
                 DdpEvent::UntaggedDelivered { data, rsvd_ulp, .. } => {
-                    let delivered = self.ddp.checks_mut().pop_delivered();
-                    if let Some(delivered) = delivered.filter(|_| !self.ended) {
+                    // After the end, the receives of messages are flushed.
+                    if !self.ended
+                        && let Some(delivered) = self.ddp.checks_mut().pop_delivered()
+                    {
                         self.on_untagged(rsvd_ulp, data, &delivered, stags, buffers);
                     }
                 }
@@ -49,6 +52,7 @@ impl<M: RegionMemory> Stream<M> {
             self.terminate(error, MAX_FINISH_BYTES, Some(buffers));
         }
         self.report_completions();
+        self.flush_ended_receives();
         self.post_next();
     }
 
@@ -58,6 +62,7 @@ impl<M: RegionMemory> Stream<M> {
             self.on_sent_event(event);
         }
         self.report_completions();
+        self.flush_ended_receives();
     }
 
     fn on_sent_event(&mut self, event: DdpEvent) {
@@ -78,6 +83,7 @@ impl<M: RegionMemory> Stream<M> {
                 self.flush_requests();
                 self.operations.flush_waiting(true);
                 self.report_completions();
+                self.flush_receives();
                 self.events.push_back(Event::PeerClosed { incomplete });
             }
             DdpEvent::Failed(why) => {
@@ -85,6 +91,7 @@ impl<M: RegionMemory> Stream<M> {
                 self.responses.clear_waiting();
                 self.operations.flush_all();
                 self.report_completions();
+                self.flush_receives();
                 self.events.push_back(Event::Failed(why));
             }
             // Deliveries and errors arise only in the LLP's receive calls, whose events `process_ddp_events` handles.
@@ -160,10 +167,10 @@ impl<M: RegionMemory> Stream<M> {
             | Opcode::SendSolicited
             | Opcode::SendSolicitedInvalidate => {
                 let invalidate = opcode.invalidates().then_some(stag);
-                self.on_send(data, opcode.is_solicited(), invalidate, stags, buffers)
+                self.on_send(data, opcode, invalidate, delivered, stags, buffers)
             }
             Opcode::Immediate | Opcode::ImmediateSolicited => {
-                self.on_immediate(&data, opcode.is_solicited())
+                self.on_immediate(&data, opcode, delivered)
             }
             Opcode::ReadRequest => {
                 let result = self.on_read_request(&data, delivered, stags);
@@ -181,6 +188,7 @@ impl<M: RegionMemory> Stream<M> {
         };
         if let Err((code, mismatch, read_request)) = result {
             let (header, segment_len) = (delivered.header(), delivered.segment_len());
+            self.ddp.checks_mut().return_delivered(*delivered);
             let error = RdmapError { code, mismatch, header, segment_len, read_request };
             self.terminate(Error::Rdmap(error), MAX_FINISH_BYTES, Some(buffers));
         }
@@ -190,15 +198,17 @@ impl<M: RegionMemory> Stream<M> {
     fn on_send(
         &mut self,
         data: Vec<u8>,
-        solicited: bool,
+        opcode: Opcode,
         invalidated: Option<Stag>,
+        delivered: &DeliveredSegment,
         stags: &StagTable<M>,
         buffers: &mut BufferPool,
     ) -> Result<(), Rejection> {
-        if core::mem::take(&mut self.peer.rtr_send) && data.is_empty() && invalidated.is_none() {
+        if delivered.is_ready {
             self.events.push_back(Event::ReadyToReceive);
             return Ok(());
         }
+        check_one_opcode(opcode, delivered)?;
         let mut reads_end = None;
         if let Some(stag) = invalidated {
             let party = self.identity();
@@ -211,7 +221,13 @@ impl<M: RegionMemory> Stream<M> {
             reads_end = Some(stag);
         }
         self.counters.sends_received += 1;
-        self.events.push_back(Event::Received { data, solicited, invalidated });
+        let solicited = opcode.is_solicited();
+        self.events.push_back(match delivered.receive {
+            None => Event::Received { data, solicited, invalidated },
+            Some(FilledReceive { cookie, len, .. }) => {
+                Event::ReceivedInto { cookie, len, solicited, invalidated }
+            }
+        });
         if let Some(stag) = reads_end {
             self.terminate_reads(stag, Some(buffers));
         }
@@ -219,12 +235,23 @@ impl<M: RegionMemory> Stream<M> {
     }
 
     /// Delivers Immediate Data (RFC 7306 §6.3: exactly 8 bytes).
-    fn on_immediate(&mut self, data: &[u8], solicited: bool) -> Result<(), Rejection> {
-        let data = <[u8; IMMEDIATE_LEN]>::try_from(data)
-            .map_err(|_| length_error(data.len(), IMMEDIATE_LEN))?;
-        self.peer.rtr_send = false;
+    fn on_immediate(
+        &mut self,
+        data: &[u8],
+        opcode: Opcode,
+        delivered: &DeliveredSegment,
+    ) -> Result<(), Rejection> {
+        check_one_opcode(opcode, delivered)?;
+        let len = delivered.receive.map_or(data.len(), |receive| receive.len as usize);
+        let data = <[u8; IMMEDIATE_LEN]>::try_from(data);
+        let data = data.ok().filter(|_| len == IMMEDIATE_LEN);
+        let data = data.ok_or(length_error(len, IMMEDIATE_LEN))?;
         self.counters.immediates_received += 1;
-        self.events.push_back(Event::Immediate { data, solicited });
+        let solicited = opcode.is_solicited();
+        self.events.push_back(match delivered.receive {
+            None => Event::Immediate { data, solicited },
+            Some(FilledReceive { cookie, .. }) => Event::ImmediateInto { cookie, data, solicited },
+        });
         Ok(())
     }
 
@@ -322,7 +349,7 @@ impl<M: RegionMemory> Stream<M> {
 
     /// Ends the stream after the peer's Terminate (RFC 5040 §5.4).
     fn on_terminate(&mut self, data: &[u8], buffers: &mut BufferPool) {
-        let parse = if self.peer.siw { Terminate::parse_siw } else { Terminate::parse };
+        let parse = if self.siw { Terminate::parse_siw } else { Terminate::parse };
         let Ok(terminate) = parse(data) else {
             let error = Error::InvalidTerminate { len: data.len() };
             self.terminate(error, 0, Some(buffers));
@@ -336,6 +363,15 @@ impl<M: RegionMemory> Stream<M> {
         self.abandon_all();
         self.ddp.close_now();
     }
+}
+
+/// Checks that a message for a posted receive is either a Send or Immediate Data (RFC 5040 §4.1: one opcode).
+fn check_one_opcode(opcode: Opcode, delivered: &DeliveredSegment) -> Result<(), Rejection> {
+    if delivered.receive.is_some_and(|receive| receive.mixed) {
+        let mismatch = Mismatch::unexpected(Field::Opcode, opcode.bits().into());
+        return Err((ErrorCode::UnexpectedOpcode, mismatch, None));
+    }
+    Ok(())
 }
 
 fn request_segment(delivered: &DeliveredSegment) -> RequestSegment {

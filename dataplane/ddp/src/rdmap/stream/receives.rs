@@ -1,0 +1,46 @@
+//! Posted receives of a stream, and the memory that the stream refers to.
+//!
+//! A receive ends in exactly one event: [`Event::ReceivedInto`], [`Event::ImmediateInto`] or [`Event::ReceiveFlushed`].
+
+use super::Stream;
+use crate::error::PostError;
+use crate::memory::RegionMemory;
+use crate::rdmap::{Event, Receive};
+
+impl<M: RegionMemory> Stream<M> {
+    /// Posts a receive. The n-th Send or Immediate Data of the peer uses up the n-th receive. A Send is placed into the
+    /// receive's spans at arrival and may not be longer; Immediate Data is not placed, so that an empty list suffices.
+    ///
+    /// # Errors
+    /// [`PostError::OtherReceiveMode`] on a stream with pooled buffers, [`PostError::Full`], [`PostError::OutOfBounds`]
+    /// if a span is not in its region, [`PostError::Closed`] once receives have been flushed. After
+    /// [`close`](Self::close) receives can be posted until the peer closes.
+    pub fn post_receive(&mut self, receive: Receive<M>) -> Result<(), PostError> {
+        self.ddp.post_receive(receive)
+    }
+
+    /// True if a posted receive, or a source that is not acknowledged, is in this region: [`RegionMemory::is_same`].
+    /// Reads and atomics refer to this end's memory by STag only. Takes time in proportion to the lengths of the
+    /// stream's queues.
+    pub fn uses_memory(&self, memory: &M) -> bool {
+        self.ddp.uses_memory(memory)
+            || self.operations.uses_memory(memory)
+            || self.responses.uses_memory(memory)
+    }
+
+    /// Flushes posted receives once no more data can arrive.
+    pub(super) fn flush_ended_receives(&mut self) {
+        if self.ended || self.peer_closed {
+            self.flush_receives();
+        }
+    }
+
+    /// Flushes all posted receives: those of messages that were delivered to this stream and cannot be reported, then
+    /// the others, whose memory is released here.
+    pub(super) fn flush_receives(&mut self) {
+        let delivered = self.ddp.checks_mut().drain_delivered().map(|receive| receive.cookie);
+        self.events.extend(delivered.map(|cookie| Event::ReceiveFlushed { cookie }));
+        let posted = self.ddp.take_receives().into_iter();
+        self.events.extend(posted.map(|cookie| Event::ReceiveFlushed { cookie }));
+    }
+}

@@ -1,0 +1,194 @@
+//! Posted receives (RFC 5041 §5.1.2): the memory of each untagged message to the first queue, in the order of their MSNs.
+//!
+//! ```text
+//!   MSN ->   delivered | next ..................... next + receives - 1 | not yet possible
+//!                        placed at arrival, each into its own receive
+//! ```
+//!
+//! A receive is used up when its message is delivered. Its memory takes no bytes of the worker's buffers.
+
+use base::LazyDeque;
+use wire::ddp::{UNTAGGED_HEADER_LEN, UntaggedRepr};
+
+use super::queue::{INLINE_LEN, Queue, check_mo};
+use super::{Env, Receiver, Segment};
+use crate::checks::{FilledReceive, ReceiveUse, Reject, UlpChecks};
+use crate::error::PostError;
+use crate::llp::{OrderKey, Ulpdu};
+use crate::memory::RegionMemory;
+use crate::message::Event;
+use crate::spans::SpanList;
+
+/// A receive for one untagged message.
+#[derive(Clone, Debug)]
+pub struct Receive<M> {
+    /// Carried by the receive's completion.
+    pub cookie: u64,
+    /// Memory for the message, and its maximum length.
+    pub spans: SpanList<M>,
+}
+
+impl<M> Receive<M> {
+    /// Returns the maximum length of the message, bytes.
+    fn len(&self) -> u32 {
+        self.spans.len()
+    }
+}
+
+impl<M: RegionMemory, E: Copy> Receiver<M, E> {
+    /// Posts a receive, behind those already posted.
+    pub(crate) fn post_receive(&mut self, receive: Receive<M>) -> Result<(), PostError> {
+        let queue = self.queues.first_mut().filter(|_| self.posted_receives);
+        let queue = queue.ok_or(PostError::OtherReceiveMode)?;
+        receive.spans.check_bounds()?;
+        queue.post_receive()?;
+        self.unfinished.receives.push_back(receive);
+        Ok(())
+    }
+
+    /// Removes all receives, also those of incomplete messages, and returns their cookies in the order of posting. Their
+    /// memory is released, and no receive can be posted.
+    pub(crate) fn take_receives(&mut self) -> Vec<u64> {
+        if !self.posted_receives {
+            return Vec::new();
+        }
+        self.queues.iter_mut().take(1).for_each(Queue::shut);
+        let receives = self.unfinished.get_mut().map(|unfinished| unfinished.receives.take());
+        receives.into_iter().flatten().map(|receive| receive.cookie).collect()
+    }
+
+    /// True if a posted receive is in this region.
+    pub(crate) fn uses_memory(&self, memory: &M) -> bool {
+        self.unfinished.receives.iter().any(|receive| receive.spans.uses_memory(memory))
+    }
+
+    /// Validates and places one segment of the queue with posted receives. In order, delivers the message that it
+    /// completes.
+    pub(super) fn accept_into_receive<C: UlpChecks<Code = E>>(
+        &mut self,
+        key: OrderKey,
+        in_order: bool,
+        segment: &Segment,
+        header: &UntaggedRepr,
+        ulpdu: Ulpdu<'_>,
+        env: &mut Env<'_, M, C>,
+    ) -> Result<(), Reject<E>> {
+        let len = segment.len;
+        let usage = env.checks.receive_use(header, len);
+        let queue = &mut self.queues[usize::from(segment.queue)];
+        let distance = queue.check_receive(header.msn, in_order, usage)? as usize;
+        let size = match usage {
+            ReceiveUse::Placed => self.unfinished.receives.get(distance).map_or(0, Receive::len),
+            // The ULP checks the length of the message.
+            ReceiveUse::Inline => u32::MAX,
+            ReceiveUse::Ready | ReceiveUse::Undecided => 0,
+        };
+        check_mo(header.mo.0, len, size)?;
+        if in_order && queue.would_complete(header) {
+            env.checks.admit(&segment.header, len)?;
+            self.version = Some(segment.header.version());
+            self.place_receive(usage, distance, header, ulpdu);
+            let data = match usage {
+                ReceiveUse::Inline => inline_bytes(ulpdu),
+                _ => Vec::new(),
+            };
+            self.count_placed(len, true, env.counters);
+            let message = CompleteMessage { usage, data, mixed: false };
+            self.deliver_receive(segment, header, ulpdu.first_byte(), message, env);
+            return Ok(());
+        }
+        queue.begin_receive(key, header, in_order, usage)?;
+        env.checks.admit(&segment.header, len)?;
+        let complete = in_order && self.advance_or_grow(segment, env)?;
+        self.place_receive(usage, distance, header, ulpdu);
+        if usage == ReceiveUse::Inline {
+            let pieces = ulpdu.pieces_from(UNTAGGED_HEADER_LEN);
+            self.queues[usize::from(segment.queue)].place_inline(header, pieces);
+        }
+        self.count_placed(len, in_order, env.counters);
+        if complete {
+            self.deliver_assembled(segment, header, ulpdu.first_byte(), env);
+        }
+        Ok(())
+    }
+
+    /// Copies the payload into the memory of the receive at this distance from the oldest.
+    fn place_receive(
+        &self,
+        usage: ReceiveUse,
+        distance: usize,
+        header: &UntaggedRepr,
+        ulpdu: Ulpdu<'_>,
+    ) {
+        let receive = self.unfinished.receives.get(distance);
+        let Some(receive) = receive.filter(|_| usage == ReceiveUse::Placed) else { return };
+        let at = u64::from(header.mo.0);
+        match ulpdu.front_piece().filter(|front| front.len() == ulpdu.len()) {
+            Some(whole) => receive.spans.write(at, &whole[UNTAGGED_HEADER_LEN..]),
+            None => {
+                let len = ulpdu.len() - UNTAGGED_HEADER_LEN;
+                receive.spans.write_pieces(at, len, ulpdu.pieces_from(UNTAGGED_HEADER_LEN));
+            }
+        }
+    }
+
+    /// Delivers the reassembled message at the front of the queue with posted receives.
+    pub(super) fn deliver_assembled_receive<C: UlpChecks<Code = E>>(
+        &mut self,
+        segment: &Segment,
+        header: &UntaggedRepr,
+        control: u8,
+        env: &mut Env<'_, M, C>,
+    ) {
+        let usage = env.checks.receive_use(header, segment.len);
+        let queue = &mut self.queues[usize::from(segment.queue)];
+        let account = self.unfinished.account_of(self.peer);
+        let (data, mixed) = queue.finish_receive(env.buffers, account);
+        let message = CompleteMessage { usage, data, mixed };
+        self.deliver_receive(segment, header, control, message, env);
+    }
+
+    /// Delivers a message, and uses up its receive.
+    fn deliver_receive<C: UlpChecks<Code = E>>(
+        &mut self,
+        segment: &Segment,
+        header: &UntaggedRepr,
+        control: u8,
+        message: CompleteMessage,
+        env: &mut Env<'_, M, C>,
+    ) {
+        let queue = &mut self.queues[usize::from(segment.queue)];
+        // RFC 5041 §4.1: the last segment has the highest MO.
+        let len = header.mo.0 + segment.len;
+        let receive = if message.usage == ReceiveUse::Ready {
+            queue.skip_message();
+            None
+        } else {
+            queue.consume_buffer();
+            let receives = self.unfinished.get_mut().map(|unfinished| &mut unfinished.receives);
+            // Without a receive, the receives were taken: the message was flushed.
+            let Some(receive) = receives.and_then(LazyDeque::pop_front) else { return };
+            Some(FilledReceive { cookie: receive.cookie, len, mixed: message.mixed })
+        };
+        env.checks.on_delivered(header, control, segment.len, receive);
+        let &UntaggedRepr { rsvd_ulp, qn, msn, .. } = header;
+        env.counters.untagged_delivered += 1;
+        env.counters.delivered_bytes += u64::from(len);
+        env.events.push_back(Event::UntaggedDelivered { qn, msn, data: message.data, rsvd_ulp });
+    }
+}
+
+/// A complete message for a posted receive.
+struct CompleteMessage {
+    usage: ReceiveUse,
+    /// Bytes that are not placed.
+    data: Vec<u8>,
+    /// True if some of its segments are placed and others are not.
+    mixed: bool,
+}
+
+/// Returns the first bytes of the payload, at most [`INLINE_LEN`].
+fn inline_bytes(ulpdu: Ulpdu<'_>) -> Vec<u8> {
+    let pieces = ulpdu.pieces_from(UNTAGGED_HEADER_LEN);
+    pieces.flatten().copied().take(INLINE_LEN).collect()
+}

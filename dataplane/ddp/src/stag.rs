@@ -137,6 +137,9 @@ pub enum StagError {
         /// Length of the memory, bytes.
         memory_len: u64,
     },
+    /// Peers cannot have the right to write, or to do atomics, because the memory is read-only.
+    #[error("the memory of STag {0} is read-only")]
+    ReadOnly(Stag),
 }
 
 /// One worker's replica of the STag table.
@@ -179,6 +182,7 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
         if offset.checked_add(len).is_none_or(|end| end > memory_len) {
             return Err(StagError::OutOfMemory { offset, len, memory_len });
         }
+        check_access(&entry, entry.access)?;
         match self.entries.entry(stag) {
             Entry::Occupied(_) => Err(StagError::InUse(stag)),
             Entry::Vacant(place) => {
@@ -204,6 +208,7 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
     /// Changes the rights of peers (RFC 5041 §8.3.1 (5)).
     pub fn set_access(&mut self, stag: Stag, access: Access) -> Result<(), StagError> {
         let slot = self.entries.get_mut(&stag).ok_or(StagError::Unknown(stag))?;
+        check_access(&slot.entry, access)?;
         slot.entry.access = access;
         Ok(())
     }
@@ -235,6 +240,19 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
     /// True when the table has no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+}
+
+/// Refuses rights to write to read-only memory.
+fn check_access<M: crate::memory::RegionMemory>(
+    entry: &StagEntry<M>,
+    access: Access,
+) -> Result<(), StagError> {
+    let writes = access.remote_write() || access.atomic();
+    if writes && !entry.memory.is_writable() {
+        Err(StagError::ReadOnly(entry.stag))
+    } else {
+        Ok(())
     }
 }
 

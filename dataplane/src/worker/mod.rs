@@ -373,12 +373,12 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Returns the local programs.
-    pub(crate) fn programs(&self) -> &Programs {
+    fn programs(&self) -> &Programs {
         &self.env.programs
     }
 
     /// Returns the local programs mutably, to arm and disarm their wake-ups.
-    pub(crate) fn programs_mut(&mut self) -> &mut Programs {
+    fn programs_mut(&mut self) -> &mut Programs {
         &mut self.env.programs
     }
 

@@ -10,7 +10,7 @@ use crate::checks::{Reject, UlpChecks};
 use crate::error::{ErrorCode, Field, Mismatch};
 use crate::llp::MAX_DDP_HEADER;
 use crate::memory::RegionMemory;
-use crate::stag::{StagEntry, StagTable};
+use crate::stag::{Access, StagEntry, StagTable};
 
 /// Returns the header, if it is whole and of a known version.
 #[inline]
@@ -81,7 +81,9 @@ pub(super) fn check_tagged<'a, M: RegionMemory, C: UlpChecks>(
     }
     // RFC 5041 §7.1 (2), §8.3.1 (5): the buffer must allow placement.
     let needed = env.checks.access_needed(header);
-    if !entry.access.contains(needed) {
+    // A Read Response needs no right of the peer: the memory itself must be writable.
+    let is_writable = needed != Access::NONE || entry.memory.is_writable();
+    if !entry.access.contains(needed) || !is_writable {
         let (seen, needed) = (entry.access.bits().into(), needed.bits().into());
         let mismatch = Mismatch::exact(Field::Access, seen, needed);
         return error(ErrorCode::InvalidStag, mismatch);

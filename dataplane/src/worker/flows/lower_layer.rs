@@ -180,7 +180,6 @@ impl LowerLayerMut<'_> {
     }
 
     /// Posts a receive of an RDMAP stream.
-    #[expect(dead_code, reason = "services of local programs are not connected yet")]
     pub(in crate::worker) fn post_receive(
         &mut self,
         receive: Receive<Memory>,
@@ -192,7 +191,6 @@ impl LowerLayerMut<'_> {
     }
 
     /// Returns true if a posted receive or an unacknowledged source of the stream is in this region.
-    #[expect(dead_code, reason = "services of local programs are not connected yet")]
     pub(in crate::worker) fn uses_memory(&self, memory: &Memory) -> bool {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.uses_memory(memory),

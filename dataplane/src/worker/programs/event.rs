@@ -17,7 +17,8 @@ impl<Io: PortIo> Env<Io> {
         event: Event,
     ) -> Option<Event> {
         let reference = stream.conn.transient.pair;
-        let Some((program, number)) = reference.and_then(|pair| self.programs.pair_mut(pair)) else {
+        let Some((program, number)) = reference.and_then(|pair| self.programs.pair_mut(pair))
+        else {
             // The QP was removed: its stream ends.
             return is_for_control_thread(&event).then_some(event);
         };

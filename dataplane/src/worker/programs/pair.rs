@@ -10,10 +10,11 @@
 
 use std::collections::VecDeque;
 
+use ddp::rdmap::{self, ReceiveMode};
 use ddp::{PdId, RegionMemory, StreamId};
 use verbs_layout::Units;
 use verbs_layout::ring::RingError;
-use verbs_layout::work::{Carried, Completed, Completion, Opcode, SendWork, Status};
+use verbs_layout::work::{Carried, Completed, Completion, MAX_SGES, Opcode, SendWork, Status};
 
 use super::completion::CompletionQueues;
 use crate::api::{QueuePairConfig, QueuePairId};
@@ -147,6 +148,15 @@ impl QueuePair {
         }
     }
 
+    /// Configures RDMAP for the QP's stream. A request is at most [`MAX_SGES`] operations, so that the stream accepts all
+    /// operations that the QP takes.
+    pub(super) fn configure(&self, config: &mut rdmap::Config) {
+        let max_receives = self.receives.max as u32;
+        config.receives = ReceiveMode::Posted { max_receives };
+        config.max_operations = self.sends.max * MAX_SGES;
+        config.copy_sources = self.copy_sources;
+    }
+
     /// Returns true if a connection may begin.
     pub(super) fn is_unconnected(&self) -> bool {
         self.stream.is_none() && !self.ended
@@ -238,8 +248,7 @@ impl QueuePair {
     }
 
     fn complete_failed_receives(&mut self, completions: &mut CompletionQueues) {
-        while let Some(&PostedReceive { failed: Some(status), .. }) = self.receives.posted.front()
-        {
+        while let Some(&PostedReceive { failed: Some(status), .. }) = self.receives.posted.front() {
             self.complete_receive((status, NOTHING_RECEIVED), 0, completions);
         }
     }

@@ -33,10 +33,8 @@ impl Regions<'_> {
     /// # Errors
     /// Status of the request's completion.
     pub(super) fn translate(&self, work: &SendWork) -> Result<(Requests, PostedSend), Status> {
-        let mut posted = PostedSend {
-            signalled: work.signalled,
-            ..PostedSend::failed(work, Status::Success)
-        };
+        let mut posted =
+            PostedSend { signalled: work.signalled, ..PostedSend::failed(work, Status::Success) };
         let mut requests = Requests::new();
         match &work.operation {
             Operation::Send { payload, solicited } => {
@@ -63,11 +61,13 @@ impl Regions<'_> {
                 requests = self.reads(remote, sinks)?;
             }
             Operation::CompareSwap { remote, compare, swap, result } => {
-                let op = AtomicOp::compare_swap(*compare, *swap);
+                let (compare_mask, swap_mask) = (u64::MAX, u64::MAX);
+                let (compare, swap) = (*compare, *swap);
+                let op = AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask };
                 requests.push(self.atomic(op, remote, result, &mut posted)?);
             }
             Operation::FetchAdd { remote, add, result } => {
-                let op = AtomicOp::fetch_add(*add);
+                let op = AtomicOp::FetchAdd { add: *add, mask: 0 };
                 requests.push(self.atomic(op, remote, result, &mut posted)?);
             }
             Operation::Immediate { data, solicited } => {

@@ -1,13 +1,14 @@
 //! The part of a turn that serves programs: doorbells, then QPs with descriptors, round robin, within the budget.
 
 use base::Instant;
-use ddp::{PostError, Receive};
+use ddp::PostError;
+use ddp::rdmap::Receive;
 use verbs_layout::work::{ReceiveWork, SendWork, Status};
 
+use super::Program;
 use super::completion::CompletionQueues;
 use super::pair::{PostedSend, QueuePair};
 use super::request::Regions;
-use super::Program;
 use crate::api::{Event, ProgramEvent, QueuePairError};
 use crate::io::PortIo;
 use crate::worker::flows::conn::{Stage, Stream};
@@ -72,7 +73,8 @@ impl<Io: PortIo> Core<Io> {
             && let Some((mut stream, env)) = self.find(stream)
         {
             let served = env.take_receives(pair, &mut stream, completions, quota);
-            let served = served.and_then(|()| env.take_sends(pair, &mut stream, completions, quota));
+            let served =
+                served.and_then(|()| env.take_sends(pair, &mut stream, completions, quota));
             if let Err(reason) = served {
                 env.fail_pair(pair, &mut stream, reason, now);
             }
@@ -127,8 +129,7 @@ impl<Io: PortIo> Env<Io> {
             };
             *quota -= 1;
             self.control.counters().programs.program_receives.add(1);
-            let work =
-                ReceiveWork::decode(&units).map_err(QueuePairError::ReceiveDescriptor)?;
+            let work = ReceiveWork::decode(&units).map_err(QueuePairError::ReceiveDescriptor)?;
             match regions.sink(&work.buffers) {
                 Ok(spans) => match lower.post_receive(Receive { cookie: 0, spans }) {
                     Ok(()) => pair.push_receive(work.wr_id, None, completions),

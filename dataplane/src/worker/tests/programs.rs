@@ -5,8 +5,8 @@ mod hostile;
 use ddp::RegionMemory;
 use verbs_layout::completion::Request;
 use verbs_layout::work::{
-    AtomicResult, Carried, Completed, Completion, Opcode, Operation, ReceiveWork, SendWork, SgeList,
-    Status,
+    AtomicResult, Carried, Completed, Completion, Opcode, Operation, ReceiveWork, SendWork,
+    SgeList, Status,
 };
 
 use super::test_host::*;
@@ -87,10 +87,7 @@ fn immediate_data_and_invalidation_are_in_the_completion() {
     b.post_receive(&ReceiveWork { wr_id: 9, buffers: SgeList::default() });
     b.receive(10, &[(0, 64)]);
     a.post(1, Operation::Immediate { data: *b"8 bytes!", solicited: true });
-    assert_eq!(
-        programs.completion(1),
-        received(9, 0, true, Carried::Immediate(*b"8 bytes!"))
-    );
+    assert_eq!(programs.completion(1), received(9, 0, true, Carried::Immediate(*b"8 bytes!")));
     // The region of the peer becomes one of this stream alone, so that the peer may invalidate it.
     let stream = programs.b_stream();
     let bind = |ticket| Command::BindStag { stag: here, stream: Some(stream), ticket };
@@ -105,10 +102,8 @@ fn immediate_data_and_invalidation_are_in_the_completion() {
 impl Programs {
     /// Returns the stream of the second program.
     fn b_stream(&mut self) -> ddp::StreamId {
-        let list = |ticket| Command::ListStreams {
-            selection: crate::api::StreamSelection::All,
-            ticket,
-        };
+        let list =
+            |ticket| Command::ListStreams { selection: crate::api::StreamSelection::All, ticket };
         self.net.hosts[1].command(0, list);
         self.net.run_until("a list", |net| {
             net.hosts[1].take_event(|e| match e {
@@ -137,7 +132,8 @@ fn unsignalled_operation_has_no_completion_and_fence_waits_for_reads() {
 
 #[test]
 fn posts_beyond_the_bounds_wait_and_none_is_lost() {
-    let plan = PairPlan { units: 64, max_sends: 3, max_receives: 2, budget: 5, ..PairPlan::default() };
+    let plan =
+        PairPlan { units: 64, max_sends: 3, max_receives: 2, budget: 5, ..PairPlan::default() };
     let mut programs = Programs::connected(plan);
     for round in 0..20u64 {
         let Programs { a, b, .. } = &mut programs;
@@ -243,8 +239,7 @@ fn removed_program_resets_its_streams_and_releases_its_memory() {
     assert_eq!(net.wait_done(1, ticket), Ok(()));
     assert_eq!(net.hosts[1].count("queue_pairs"), 0);
     let (stag, removal) = (b.stag, SourceRemoval::Wait);
-    let ticket =
-        net.hosts[1].command(0, |ticket| Command::RemoveStag { stag, removal, ticket });
+    let ticket = net.hosts[1].command(0, |ticket| Command::RemoveStag { stag, removal, ticket });
     assert_eq!(net.wait_done(1, ticket), Ok(()));
     assert!(b.memory.is_unique(), "no worker has a handle");
     a.post(5, Operation::Send { payload: inline(b"x"), solicited: false });

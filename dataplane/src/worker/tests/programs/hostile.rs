@@ -57,7 +57,11 @@ fn sge_outside_the_domain_fails_the_request_in_its_place() {
         programs.a.post(3, Operation::Send { payload: inline(b"late"), solicited: false });
         let statuses: Vec<_> =
             programs.completions(0, 3).into_iter().map(|c| (c.wr_id, c.status)).collect();
-        assert_eq!((statuses[1], statuses[2]), ((2, Status::LocalProtection), (3, Status::Flushed)), "{what}");
+        assert_eq!(
+            (statuses[1], statuses[2]),
+            ((2, Status::LocalProtection), (3, Status::Flushed)),
+            "{what}"
+        );
         assert_eq!(statuses[0].0, 1, "{what}");
         assert_eq!(program_event(&mut programs), failed(QueuePairError::SendProtection), "{what}");
     }
@@ -141,13 +145,7 @@ fn read_only_region_takes_no_rights_to_write() {
 
 #[test]
 fn broken_rules_end_the_pair_with_an_event() {
-    let bind = WindowBind {
-        window: 1,
-        region: 2,
-        address: 3,
-        len: 4,
-        access: Default::default(),
-    };
+    let bind = WindowBind { window: 1, region: 2, address: 3, len: 4, access: Default::default() };
     let window = SendWork {
         wr_id: 1,
         signalled: true,
@@ -157,10 +155,7 @@ fn broken_rules_end_the_pair_with_an_event() {
     type Break = Box<dyn Fn(&mut TestProgram)>;
     let cases: Vec<(QueuePairError, Break)> = vec![
         (QueuePairError::Operation, Box::new(move |a| a.post_work(&window))),
-        (
-            QueuePairError::SendQueue(RingError::UnitCount(0)),
-            Box::new(|a| a.post_units(&[[0; 8]])),
-        ),
+        (QueuePairError::SendQueue(RingError::UnitCount(0)), Box::new(|a| a.post_units(&[[0; 8]]))),
         (
             QueuePairError::SendQueue(RingError::Truncated { units: 3, available: 1 }),
             Box::new(|a| a.post_units(&[[3, 0, 0, 0, 0, 0, 0, 0]])),
@@ -240,7 +235,16 @@ enum Step {
 
 fn unit() -> impl Strategy<Value = Unit> {
     let likely = (1..6u64, 0..11u64, 0..16u64, 0..7u64).prop_map(|(units, opcode, flags, sges)| {
-        [units | opcode << 8 | flags << 16 | sges << 24, 1, ADDRESS, 0x5001, 0, 0, ADDRESS, 8 | 0x5000 << 32]
+        [
+            units | opcode << 8 | flags << 16 | sges << 24,
+            1,
+            ADDRESS,
+            0x5001,
+            0,
+            0,
+            ADDRESS,
+            8 | 0x5000 << 32,
+        ]
     });
     prop_oneof![likely, any::<Unit>()]
 }
@@ -248,7 +252,8 @@ fn unit() -> impl Strategy<Value = Unit> {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         vec(unit(), 1..6).prop_map(Step::Units),
-        (any::<usize>(), prop_oneof![any::<u64>(), 0..1000u64]).prop_map(|(at, word)| Step::Word(at, word)),
+        (any::<usize>(), prop_oneof![any::<u64>(), 0..1000u64])
+            .prop_map(|(at, word)| Step::Word(at, word)),
         any::<u32>().prop_map(|bell| Step::Bell(bell % verbs_layout::doorbell::QUEUES)),
         Just(Step::Turn),
     ]

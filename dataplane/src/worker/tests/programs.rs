@@ -133,7 +133,7 @@ fn unsignalled_operation_has_no_completion_and_fence_waits_for_reads() {
 #[test]
 fn posts_beyond_the_bounds_wait_and_none_is_lost() {
     let plan =
-        PairPlan { units: 64, max_sends: 3, max_receives: 2, budget: 5, ..PairPlan::default() };
+        PairPlan { units: 64, max_sends: 3, max_receives: 10, budget: 5, ..PairPlan::default() };
     let mut programs = Programs::connected(plan);
     for round in 0..20u64 {
         let Programs { a, b, .. } = &mut programs;

@@ -17,7 +17,7 @@ use verbs_layout::{Unit, ring, session};
 
 use super::test_host::*;
 use crate::api::{
-    self, Command, CompletionQueueConfig, Connect, Event, InterfaceId, ProgramConfig, ProgramId,
+    Command, CompletionQueueConfig, Connect, Event, InterfaceId, ProgramConfig, ProgramId,
     QueuePairConfig, QueuePairId, Service, Ticket,
 };
 use crate::memory::{Arena, Maps, Memory, QueueArea, ViewConfig};
@@ -57,7 +57,6 @@ impl Default for PairPlan {
 
 /// A program with one QP, whose queues share a CQ, and one memory region.
 pub(super) struct TestProgram {
-    pub(super) host: usize,
     pub(super) number: u32,
     pub(super) area: &'static QueueArea,
     pub(super) sends: ring::Producer<'static>,
@@ -132,7 +131,6 @@ impl TestProgram {
         let stag = Stag(0x5000 + host as u32);
         let memory = register(net, host, stag, true);
         TestProgram {
-            host,
             number,
             area,
             sends: ring(sends_at),

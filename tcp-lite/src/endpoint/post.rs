@@ -68,9 +68,11 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_receive(receive)
     }
 
-    /// True if the stream refers to this region: see [`ddp::rdmap::Stream::uses_memory`].
-    pub fn uses_memory(&self, memory: &M) -> bool {
-        self.upper.full().is_some_and(|full| full.stream.uses_memory(memory))
+    /// Takes a region from the posted receives: see [`ddp::rdmap::Stream::revoke_receives`].
+    pub fn revoke_receives(&mut self, memory: &M) {
+        if let Some(full) = self.upper.full_mut() {
+            full.stream.revoke_receives(memory);
+        }
     }
 
     /// Answers the oldest held Read of the peer: see [`ddp::Ulp::release_read`].

@@ -28,6 +28,11 @@ impl<M: RegionMemory> Stream<M> {
             || self.responses.uses_memory(memory)
     }
 
+    #[cfg(test)]
+    pub(crate) fn holds_unfinished_state(&self) -> bool {
+        self.ddp.holds_unfinished_state()
+    }
+
     /// Flushes posted receives once no more data can arrive.
     pub(super) fn flush_ended_receives(&mut self) {
         if self.ended || self.peer_closed {

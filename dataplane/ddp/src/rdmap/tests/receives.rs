@@ -184,6 +184,21 @@ fn message_in_many_ranges_reserves_range_memory() {
     assert_eq!(b.memory.to_vec()[100..700], bytes);
 }
 
+// A receive neither takes nor returns the buffers of other queues.
+#[test]
+fn receives_leave_the_accounts_of_pooled_queues_alone() {
+    let mut b = end_with(&[8, 8]);
+    let request = read_request(STAG, 0, 4).emit();
+    b.input(&untagged_with(Opcode::ReadRequest, None, 1, 1, 0, false, &request[..5]));
+    let reserved = b.pool.in_use();
+    assert!(reserved > 0);
+    b.input(&part(1, 0, false, b"ab"));
+    b.input(&part(1, 2, true, b"cd"));
+    assert_eq!((b.events(), b.pool.in_use()), (vec![into(0, 4)], reserved));
+    b.input(&untagged_with(Opcode::ReadRequest, None, 1, 1, 5, true, &request[5..]));
+    assert_eq!(b.pool.in_use(), 0);
+}
+
 // RFC 7306 §6.3: Immediate Data uses up a receive and is not placed.
 #[test]
 fn immediate_data_uses_up_a_receive_without_memory() {

@@ -278,6 +278,12 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         self.records.capacity()
     }
 
+    /// True if state of unfinished messages or receives is allocated.
+    #[cfg(test)]
+    pub(crate) fn holds_unfinished_state(&self) -> bool {
+        !self.unfinished.is_blank()
+    }
+
     #[cfg(test)]
     pub(crate) fn start_queue_at(&mut self, qn: Qn, msn: wire::Msn) {
         self.queues.iter_mut().filter(|q| q.qn() == qn).for_each(|q| q.start_at(msn));

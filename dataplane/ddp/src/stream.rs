@@ -327,6 +327,11 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.receiver.record_capacity()
     }
 
+    #[cfg(test)]
+    pub(crate) fn holds_unfinished_state(&self) -> bool {
+        self.receiver.holds_unfinished_state()
+    }
+
     /// Returns the number of region handles that the posted messages hold.
     #[cfg(test)]
     pub(crate) fn run_count(&self) -> usize {

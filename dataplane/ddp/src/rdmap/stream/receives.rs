@@ -34,9 +34,14 @@ impl<M: RegionMemory> Stream<M> {
             || self.responses.uses_memory(memory)
     }
 
-    /// Flushes posted receives once no more data can arrive.
+    #[cfg(test)]
+    pub(crate) fn holds_unfinished_state(&self) -> bool {
+        self.ddp.holds_unfinished_state()
+    }
+
+    /// Flushes posted receives once reception has ended. The peer's close flushes them before it is reported.
     pub(super) fn flush_ended_receives(&mut self) {
-        if self.ended || self.peer_closed {
+        if self.ended {
             self.flush_receives();
         }
     }

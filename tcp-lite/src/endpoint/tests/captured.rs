@@ -84,7 +84,7 @@ fn responder_matches_captured_siw_connection() {
     }
 }
 
-/// A reject by a program, with the request's enhanced data and private data of its own.
+/// The reject of a program on siw: siw repeats the request's enhanced data before the program's private data.
 #[test]
 fn reject_matches_captured_siw_reject() {
     let mut b = Node::responder_with_ulp(revision_two_config(None, Peer::Siw), rdmap(4, 4));

@@ -10,7 +10,7 @@ use ddp::DdpVersion;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A plain TCP program has sent a message and its FIN at once; the endpoint's ULP has not closed.
+/// Returns a plain TCP program that has sent a message and its FIN, and an endpoint whose ULP has not closed.
 fn half_closed() -> Net<Raw, Node> {
     let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
     net.b.closes = false;

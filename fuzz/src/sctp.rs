@@ -232,8 +232,8 @@ pub(crate) fn sctp_association(data: &[u8]) {
     finish(&mut association, now, &mut upper, how & 4 == 0);
 }
 
-/// Aborts the association and checks that it ends. With `has_room` it ends when its ABORT is transmitted, otherwise when
-/// its timer expires.
+/// Aborts the association and checks that it ends. With `has_room` it ends when its ABORT is transmitted, otherwise
+/// when its timer expires.
 fn finish(association: &mut Association, now: Instant, upper: &mut Upper, has_room: bool) {
     association.abort(now, b"");
     while association.poll_event().is_some() {}

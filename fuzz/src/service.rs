@@ -1,5 +1,5 @@
-//! Fuzz target for the services of RDMAP listeners (`ulp = "rdmap"`) that parse received messages: the servers for rping
-//! and for perftest.
+//! Fuzz target for the services of RDMAP listeners (`ulp = "rdmap"`) that parse received messages: the servers for
+//! rping and for perftest.
 //!
 //! Input: one byte (bit 0: 1 rping, 0 perftest), then records
 //!
@@ -55,8 +55,8 @@ struct Host {
     service: Service,
     now: Instant,
     open_streams: BTreeSet<StreamId>,
-    /// Identifiers of the four streams that a record can select. Each stream is open, or not opened yet: a closed stream's
-    /// identifier is replaced by a new one.
+    /// Identifiers of the four streams that a record can select. Each stream is open, or not opened yet: a closed
+    /// stream's identifier is replaced by a new one.
     next_ids: [u64; 4],
 }
 

@@ -60,8 +60,9 @@ fn run_startup(mut startup: Startup, bytes: &[u8], piece: usize) -> Option<(usiz
 /// Passes the bytes twice to a stream in Full Operation without CRCs: first in order and in one piece, then in pieces,
 /// partly out of order, with refused pieces repeated. Both runs must report the same events and leave the same memory.
 ///
-/// The second run may find an error before its FPDU is complete and before earlier FPDUs have arrived. Messages of these
-/// earlier FPDUs are then not delivered. Therefore, after an error, the events must be a prefix of the first run's.
+/// The second run may find an error before its FPDU is complete and before earlier FPDUs have arrived. Messages of
+/// these earlier FPDUs are then not delivered. Therefore, after an error, the events must be a prefix of the first
+/// run's.
 pub(crate) fn mpa_stream(data: &[u8]) {
     let Some((&[how, seed], bytes)) = data.split_first_chunk::<2>() else { return };
     let in_order = Sink::new(how).run(bytes, &[(0, bytes.len())]);
@@ -75,7 +76,8 @@ pub(crate) fn mpa_stream(data: &[u8]) {
     }
 }
 
-/// Cuts `len` bytes into pieces of 1 to 700 bytes and reorders some of them. Returns the offset and length of each piece.
+/// Cuts `len` bytes into pieces of 1 to 700 bytes and reorders some of them. Returns the offset and length of each
+/// piece.
 fn shuffled_pieces(len: usize, seed: u8) -> Vec<(usize, usize)> {
     let mut state = u64::from(seed) | 0x9e37_79b9_0000_0100;
     let mut random = move |bound: usize| {
@@ -153,7 +155,8 @@ impl Sink {
         }
     }
 
-    /// Passes the pieces of `bytes`, given by offset and length, to the stream. Repeats refused pieces until all are taken.
+    /// Passes the pieces of `bytes`, given by offset and length, to the stream. Repeats refused pieces until all are
+    /// taken.
     fn run(mut self, bytes: &[u8], pieces: &[(usize, usize)]) -> Outcome {
         let mut waiting: Vec<(usize, usize)> = pieces.to_vec();
         let mut rounds = 0;

@@ -14,7 +14,7 @@
 //! | 1 | appends an FPDU with markers and CRC as negotiated: ULPDU; parameter: the fault, see [`Flaw`] |
 //! | 2 | appends an FPDU with a tagged DDP segment: control, STag (bits 0, 1: region; others: key), TO / 4, payload |
 //! | 3 | appends an FPDU with an untagged DDP segment: control, QN, MSN, MO, STag in RsvdULP, payload |
-//! | 4 | TCP segment: flags (ACK inverted), offset from the sent bytes (2), length / 8, ACK, window, options, SACK, MSS |
+//! | 4 | TCP segment: flags (ACK inverted), offset from sent bytes (2), length / 8, ACK, window, options, SACK, MSS |
 //! | 5 | sends the rest of the peer's stream in order; parameter: segment length / 64, at least 64 bytes, at most MSS |
 //! | 6 | advances the time by the square of the byte, in ms |
 //! | 7 | a router's report of a packet that was too big: MTU (2), sequence number of the TCP segment |
@@ -361,8 +361,8 @@ impl End {
                     let ulp = self.setup.ulp();
                     let End { endpoint, stags, pool, hold, .. } = self;
                     let cx = &mut Context { stags, buffers: pool, hold };
-                    // Private data is empty because the reply of MPA's first draft has none. A request that has timed out is
-                    // refused.
+                    // Private data is empty because the reply of MPA's first draft has none. A request that has timed
+                    // out is refused.
                     let _ = endpoint.mpa_accept(self.now, PD, b"", ulp, cx);
                 }
                 Event::Closed { reason } => {

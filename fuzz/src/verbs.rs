@@ -8,8 +8,8 @@ use verbs_layout::{MAX_UNITS, Word};
 
 const CAPACITY: usize = 16;
 
-/// Passes a ring with arbitrary contents to the consumer. Input: the producer's index (8 bytes, little-endian), then the
-/// units of the ring. Missing bytes are zero.
+/// Passes a ring with arbitrary contents to the consumer. Input: the producer's index (8 bytes, little-endian), then
+/// the units of the ring. Missing bytes are zero.
 pub(crate) fn program_queue(data: &[u8]) {
     let memory: Vec<Word> = (0..ring::words(CAPACITY)).map(|_| Word::new(0)).collect();
     let mut words = data.chunks(8).map(|bytes| {

@@ -1,4 +1,5 @@
-//! Actions of the endpoint's owner: posts, receive buffers, pauses, removal of a region, path MSS, and ends of the stream.
+//! Actions of the endpoint's owner: posts, receive buffers, pauses, removal of a region, path MSS, and ends of the
+//! stream.
 
 use std::sync::Arc;
 

@@ -48,8 +48,8 @@ use std::sync::Arc;
 use thiserror::Error;
 use upper::{FullOperation, Notice, Stage, Upper, UpperCall};
 
-/// Interval between attempts to pass an FPDU to DDP that DDP has refused. TCP has acknowledged its bytes, so the peer does
-/// not retransmit them.
+/// Interval between attempts to pass an FPDU to DDP that DDP has refused. TCP has acknowledged its bytes, so the peer
+/// does not retransmit them.
 const BLOCKED_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Counters of all layers of one stream.
@@ -376,8 +376,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.abort_for(CloseReason::NotProtected, now, cx);
     }
 
-    /// Closes the stream because of a local error. Sends MPA error code 5, local catastrophic error (RFC 6581 §8), while
-    /// the stream receives data, otherwise aborts.
+    /// Closes the stream because of a local error. Sends MPA error code 5, local catastrophic error (RFC 6581 §8),
+    /// while the stream receives data, otherwise aborts.
     pub fn fail(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         if self.lifecycle.is_receiving() {
             self.fail_startup(StartupError::Local, now, cx);
@@ -495,7 +495,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.conn.shrink(now);
         self.upper.shrink();
         if self.state() == State::Closed && !self.lifecycle.pending.report {
-            // `poll_event` has returned the close reason. The owner has no further use for it or for the final counters.
+            // `poll_event` has returned the close reason. The owner has no further use for it or for the final
+            // counters.
             self.lifecycle.release();
             self.cold.release();
         }
@@ -592,8 +593,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.enter_established(Vec::new());
     }
 
-    /// Passes an FPDU to DDP again that DDP has refused and whose bytes TCP has acknowledged. Attempts are rate-limited,
-    /// because each of them verifies the FPDU again.
+    /// Passes an FPDU to DDP again that DDP has refused and whose bytes TCP has acknowledged. Attempts are
+    /// rate-limited, because each of them verifies the FPDU again.
     fn retry_blocked(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         let Some(full) = self.upper.full_mut().filter(|full| full.receiver.is_blocked()) else {
             if let Some(rare) = self.cold.get_mut() {

@@ -195,8 +195,8 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Fails the stream: sends the last message or the Terminate, then the FIN (RFC 5041 §7.1, RFC 5040 §6.2.1).
     ///
-    /// No error is sent after our FIN, by a responder before the peer's first FPDU, or if the policy disables it. A reset
-    /// then replaces error and FIN, because an orderly close would report a successful transfer to the peer
+    /// No error is sent after our FIN, by a responder before the peer's first FPDU, or if the policy disables it. A
+    /// reset then replaces error and FIN, because an orderly close would report a successful transfer to the peer
     /// (docs/protocol.md §6). Unacknowledged data is retransmitted before the reset.
     pub(super) fn fail_with(
         &mut self,

@@ -14,8 +14,8 @@ const WRITE: RtrSet = RtrSet { send: false, write: true, read: false };
 const READ: RtrSet = RtrSet { send: false, write: false, read: true };
 const SEND: RtrSet = RtrSet { send: true, write: false, read: false };
 
-/// Returns a configuration of revision 2 without markers and CRCs, like siw's. `Some(rtr)` selects the peer-to-peer model
-/// with these ready-to-receive messages.
+/// Returns a configuration of revision 2 without markers and CRCs, like siw's. `Some(rtr)` selects the peer-to-peer
+/// model with these ready-to-receive messages.
 pub(super) fn revision_two_config(rtr: Option<RtrSet>, peer: Peer) -> EndpointConfig {
     let enhanced = Enhanced {
         peer_to_peer: rtr.is_some(),
@@ -116,8 +116,8 @@ fn initiator_sends_the_agreed_rtr_message() {
         let done = net.a.rdmap_events();
         let outcome = rdmap::Outcome::Sent;
         match rtr == READ {
-            // Operations complete in order, and the ready-to-receive Read receives no response here. The completion of a
-            // ready-to-receive message is not reported to the ULP.
+            // Operations complete in order, and the ready-to-receive Read receives no response here. The completion of
+            // a ready-to-receive message is not reported to the ULP.
             true => assert_eq!(done, []),
             false => {
                 assert_eq!(done, [rdmap::Event::Completed { cookie: Cookie::user(7), outcome }])

@@ -244,7 +244,8 @@ fn two_initiators_detect_each_other() {
     assert_eq!(net.a.reason(), Some(CloseReason::Lower(TcpReason::Startup(error))));
 }
 
-/// RFC 5044 §7.1.2 (8), (10): the time-out applies to a silent or slow initiator, an undecided ULP, and a missing reply.
+/// RFC 5044 §7.1.2 (8), (10): the time-out applies to a silent or slow initiator, an undecided ULP, and a missing
+/// reply.
 #[test]
 fn startup_times_out() {
     let config = || with_mpa(mpa::Config { startup_timeout: Duration::from_secs(3), ..mpa() });

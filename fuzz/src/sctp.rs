@@ -193,7 +193,7 @@ pub(crate) fn packet(tag: Tag, chunks: &[u8]) -> Vec<u8> {
 /// select the verification tag. Configuration:
 ///
 /// ```text
-///   bit 0: active open, otherwise passive    bit 1: SHUTDOWN before the first packet
+///   bit 0: active open, otherwise passive    bit 1: shutdown requested before the first packet
 ///   bit 2: the final ABORT is not transmitted    bit 3: lengths are in units of 8 bytes
 ///   bits 4 to 7: number of messages to send
 /// ```

@@ -1,4 +1,4 @@
-//! Dialogues of the Startup Phase, valid and hostile.
+//! Tests of the Startup Phase with valid and invalid frames of the peer.
 
 use super::*;
 use crate::mpa::{ForeignProtocol, Revisions};
@@ -146,7 +146,7 @@ fn revision_zero_startup_completes() {
     assert_eq!(params.revision, Revision::Zero);
 }
 
-/// Draft §8.1: one Start Key in each direction.
+/// §8.1 of MPA's first draft: one Start Key is sent in each direction.
 #[test]
 fn start_key_startup_completes() {
     let mut passive = new_initiator(&config_with_revision(Revision::Draft), &[]).expect("it fits");
@@ -168,7 +168,7 @@ fn start_key_startup_completes() {
     assert_eq!(too_long, Err(PrivateDataTooLong { len: 1, limit: 0 }));
 }
 
-/// Draft §8.1 has no reject: the responder sends nothing.
+/// §8.1 of MPA's first draft has no reject: the responder sends nothing.
 #[test]
 fn start_key_cannot_be_rejected() {
     let mut active = Startup::responder(&config());
@@ -232,7 +232,7 @@ fn either_c_flag_turns_crcs_on() {
     }
 }
 
-/// RFC 5044 §4.4.
+/// RFC 5044 §4.4: the default is to use CRCs.
 #[test]
 fn crcs_are_on_by_default() {
     assert!(Config::default().crc);
@@ -266,7 +266,7 @@ fn startup_frames_may_split_at_any_byte() {
     }
 }
 
-/// RFC 5044 §7.1.2 (5).
+/// RFC 5044 §7.1.2 (5): the start-up fails without waiting for the rest of the key.
 #[test]
 fn wrong_key_is_detected_at_first_wrong_byte() {
     assert_eq!(request_error(&config(), b"G"), StartupError::BadKey { at: 0 });
@@ -281,7 +281,7 @@ fn wrong_key_is_detected_at_first_wrong_byte() {
     assert_eq!(StartupError::BadKey { at: 0 }.code(), 4);
 }
 
-/// RFC 5044 §7.1.2 (8): two initiators, two responders.
+/// RFC 5044 §7.1.2 (8): two initiators, or two responders, are an error.
 #[test]
 fn same_role_at_both_ends_is_an_error() {
     let request = request(0xc0, 1, &[]);
@@ -290,7 +290,7 @@ fn same_role_at_both_ends_is_an_error() {
     assert_eq!(request_error(&config(), &reply), StartupError::BothResponders);
 }
 
-/// RFC 5044 §7.1.1: unknown, or not allowed by the configuration.
+/// RFC 5044 §7.1.1: a revision is refused if it is unknown, or not allowed by the configuration.
 #[test]
 fn unsupported_revision_is_refused() {
     let rev = |seen| StartupError::Revision { seen };
@@ -355,7 +355,7 @@ fn reserved_bits_are_ignored() {
     assert_eq!(accept_request(&mut active, b"MPA ident frame\xf8").revision, Revision::Draft);
 }
 
-/// Captured frames of Linux's siw.
+/// Start-up frames captured from Linux's siw are parsed, and requests equal siw's.
 #[test]
 fn captured_siw_startup_frames_are_parsed() {
     use crate::mpa::testing::hex;
@@ -384,7 +384,7 @@ fn captured_siw_startup_frames_are_parsed() {
 }
 
 proptest! {
-    /// Any bytes arrive in any pieces; at most one frame is stored.
+    /// For any bytes in pieces of any length, at most one frame is stored, and errors have code 4.
     #[test]
     fn random_startup_bytes_give_result_or_error(
         prefix in 0usize..21,

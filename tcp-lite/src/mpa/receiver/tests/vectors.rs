@@ -22,7 +22,7 @@ fn rfc_5044_figures_are_decoded() {
         assert_eq!(stream.bytes.len(), 492);
         stream.fpdu(&figure_ulpdu(control, 2));
         assert_eq!(stream.bytes[492..], figure_6(control, six));
-        // Out of order, located by the marker (RFC 5044 §6 (2)).
+        // The second FPDU arrives first and is located by its marker (RFC 5044 §6 (2)).
         let mut bench = Bench::new(&stream, &Config::default());
         bench.arrive(492..stream.bytes.len());
         assert_eq!(bench.handed_up(&stream), [1]);

@@ -24,7 +24,7 @@ use config::ServiceKind;
 use control::service::{AcceptedStream, Action, Actions, Input, Service, Slot};
 use ddp::{Stag, StreamId};
 
-/// Length of the memory that the service assigns to each stream, in bytes.
+/// Length of each stream's memory, in bytes. The service must stay within it.
 const SLOT: u64 = 8192;
 /// Maximum number of actions that one input may cause, over all streams.
 const ACTIONS: usize = 16;

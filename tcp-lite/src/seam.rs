@@ -31,8 +31,8 @@ pub trait SpanSink {
     /// this offset.
     fn advance_in_order(&mut self, now: Instant, offset: u64);
 
-    /// Returns the upper layer's free space beyond the in-order offset, in bytes. It limits the advertised window. An
-    /// upper layer that places all data on arrival returns `u64::MAX`.
+    /// Returns the upper layer's free space beyond the in-order offset, in bytes, which limits the advertised window.
+    /// An upper layer that places all data on arrival returns `u64::MAX`.
     fn room(&self) -> u64;
 
     /// Requests growth of the receive window by `more` bytes; it has grown by `has` bytes so far. Returns false to

@@ -73,7 +73,7 @@ pub enum AnswerError {
     /// No request awaits a decision: it was answered, or the stream has ended.
     #[error("no MPA request awaits a decision")]
     NoRequest,
-    /// The private data does not fit the answer.
+    /// The private data is too long for the answer.
     #[error(transparent)]
     PrivateData(#[from] PrivateDataTooLong),
 }
@@ -216,7 +216,7 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Returns the memory used by copies of unacknowledged FPDUs, in bytes. An FPDU is copied if its source may change,
-    /// or if it was sent in parts.
+    /// or if a segment contains only a part of it.
     #[inline]
     pub fn kept_bytes(&self) -> u64 {
         self.upper.full().map_or(0, |full| full.sender.kept_memory())
@@ -376,8 +376,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.abort_for(CloseReason::NotProtected, now, cx);
     }
 
-    /// Closes the stream because of a local error. Sends MPA error code 5, local catastrophic error (RFC 6581 §8),
-    /// while the stream receives data, otherwise aborts.
+    /// Closes the stream because of a local error. Sends MPA error code 5, local catastrophic error (RFC 6581 §8), if
+    /// an error can still be sent. Otherwise resets the connection.
     pub fn fail(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         if self.lifecycle.is_receiving() {
             self.fail_startup(StartupError::Local, now, cx);

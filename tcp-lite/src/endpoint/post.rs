@@ -21,7 +21,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Posts a message from a borrowed region: see [`ddp::Stream::post_borrowed`].
     ///
     /// # Errors
-    /// As [`post`](Self::post).
+    /// The errors of [`post`](Self::post).
     #[inline]
     pub fn post_borrowed(&mut self, message: Message<&M>) -> Result<(), PostError> {
         if self.state() != State::Established {

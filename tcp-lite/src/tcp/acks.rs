@@ -100,7 +100,7 @@ impl Sender {
         recovery.finish_ack(state, &board, ack, growth, config);
     }
 
-    /// Processes an acknowledgement with nothing in flight. It can update the window and carry a D-SACK.
+    /// Processes an acknowledgement with nothing in flight, which can update the window and carry a D-SACK.
     fn on_ack_without_flight(&mut self, now: Instant, info: AckInfo<'_>, stats: &mut Counters) {
         if let Some(range) = self.find_d_sack(info) {
             self.on_d_sack(range, stats);
@@ -170,7 +170,8 @@ impl Sender {
     }
 
     /// Returns the D-SACK block: the first block, if it is below the acknowledgement number or inside the second block
-    /// (RFC 2883 §4). A block older than the peer's largest window is ignored.
+    /// (RFC 2883 §4). A block that begins further below SND.UNA than the peer's largest window, at least 64 KiB, is
+    /// ignored.
     fn find_d_sack(&self, info: AckInfo<'_>) -> Option<Range> {
         let block = |i: usize| {
             let (left, right) = info.blocks.get(i)?;

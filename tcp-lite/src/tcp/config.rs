@@ -56,8 +56,8 @@ pub struct Limits {
     pub retransmission: Duration,
     /// R2 for SYN: at least 180 s by RFC 9293 §3.8.3 (MUST-23). An active open may use less.
     pub syn: Duration,
-    /// Number of retransmissions of a SYN-ACK before the connection is dropped. Few are used because the peer's address
-    /// may be forged until it answers (RFC 4987 §3.3).
+    /// Number of retransmissions of a SYN-ACK before the connection is dropped. A low number limits the cost of SYNs
+    /// with forged addresses (RFC 4987 §3.3).
     pub syn_ack_retries: u32,
     /// Maximum time for which the peer's window may stay closed while data waits and the peer answers probes. `None`:
     /// no limit, as RFC 9293 §3.8.6.1 MUST-37 requires. A limit frees memory (RFC 6429 §4).

@@ -88,7 +88,7 @@ base::prefetch!(Connection: send, timers, stats);
 pub(super) struct KeepaliveProbes {
     /// True if a probe is due.
     pub(super) due: bool,
-    /// Unanswered probes in a row, saturating.
+    /// Number of consecutive unanswered probes, saturating.
     pub(super) unanswered: u8,
 }
 
@@ -473,7 +473,7 @@ impl Connection {
         })
     }
 
-    /// Returns the header of data segments sent now. It has `flags` and ACK; the sequence number is not in it.
+    /// Returns the header fields that all data segments sent now share. Their flags are `flags`, ACK and the ECN flags.
     #[inline(always)]
     pub(super) fn data_header(&self, now: Instant, flags: Flags, window: u16) -> DataHeader {
         let flags = flags.with(Flags::ACK).with(self.ecn.ack_flags());
@@ -488,7 +488,8 @@ impl Connection {
         )
     }
 
-    /// Returns a segment without payload, with the current acknowledgement number and timestamps.
+    /// Returns a segment without payload, with the current acknowledgement number and timestamps. Adds ACK and the ECN
+    /// flags to `flags`.
     pub(super) fn empty_segment(
         &self,
         now: Instant,

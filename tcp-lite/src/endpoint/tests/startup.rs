@@ -95,7 +95,7 @@ fn private_data_reaches_both_ulps() {
     assert_eq!(private_data, b"from b");
 }
 
-/// RFC 5044 §7.1.2 (2), (3).
+/// RFC 5044 §7.1.2 (2), (3): the initiator's ULP receives the private data of the reject, and both ends close.
 #[test]
 fn reject_closes_both_ends_with_private_data() {
     let mut net = pair(EndpointConfig::default(), EndpointConfig::default());
@@ -234,7 +234,7 @@ fn invalid_startup_bytes_close_the_connection() {
     }
 }
 
-/// RFC 5044 §7.1.2 (8).
+/// RFC 5044 §7.1.2 (8): an initiator that receives a request closes the connection.
 #[test]
 fn two_initiators_detect_each_other() {
     let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Raw::listen());

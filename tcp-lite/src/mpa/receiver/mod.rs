@@ -1,4 +1,4 @@
-//! Reassembles ULPDUs from bytes in any order (RFC 5044 §6, draft §7.4.1).
+//! Reassembles ULPDUs from bytes that arrive in any order (RFC 5044 §6, §7.4.1 of the first draft).
 //!
 //! ```text
 //!        next                gap              gap

@@ -96,7 +96,7 @@ pub(super) fn stream(markers: bool, lens: &[usize]) -> Stream {
     stream
 }
 
-/// Draft §7.4.1, first case: each segment is one FPDU.
+/// §7.4.1 of MPA's first draft, first case: each segment is one FPDU.
 #[test]
 fn aligned_fpdu_is_placed_in_and_out_of_order() {
     let stream = stream(true, &[1000, 1000, 1000]);
@@ -116,7 +116,7 @@ fn aligned_fpdu_is_placed_in_and_out_of_order() {
     assert_eq!((stats.held_max, stats.alignment_lost), (0, 0));
 }
 
-/// Draft §7.4.1, second case: several FPDUs in one segment.
+/// §7.4.1 of MPA's first draft, second case: several FPDUs in one segment.
 #[test]
 fn packed_fpdus_are_placed_in_and_out_of_order() {
     let stream = stream(true, &[1400, 200, 300, 400, 200, 250, 260]);
@@ -132,7 +132,7 @@ fn packed_fpdus_are_placed_in_and_out_of_order() {
     assert_eq!(bench.stats().held, 0);
 }
 
-/// Draft §7.4.1, third and fourth case: an FPDU in two segments, received in either order.
+/// §7.4.1 of MPA's first draft, third and fourth case: an FPDU in two segments, received in either order.
 #[test]
 fn incomplete_fpdu_waits_for_its_rest() {
     let stream = stream(true, &[1000, 1000]);
@@ -153,7 +153,7 @@ fn incomplete_fpdu_waits_for_its_rest() {
     assert_eq!(bench.stats().alignment_lost, 2, "the second and the third began inside an FPDU");
 }
 
-/// Draft §7.4.1, fifth case: a tail, whole FPDUs and a head in one segment.
+/// §7.4.1 of MPA's first draft, fifth case: the tail of an FPDU, a whole FPDU, and the head of another in one segment.
 #[test]
 fn unaligned_segment_beyond_a_gap_places_whole_fpdus() {
     let stream = stream(true, &[700, 700, 700, 700]);
@@ -263,7 +263,7 @@ fn shrink_keeps_bad_crc_counts() {
     assert_eq!(bench.handed_up(&good), [0, 1]);
 }
 
-/// RFC 5044 §6 (1): bytes beyond the gap are held or refused.
+/// RFC 5044 §6 (1): without markers, bytes beyond a gap are held or refused.
 #[test]
 fn without_markers_no_fpdu_beyond_a_gap_is_placed() {
     let stream = stream(false, &[1000, 1000, 1000]);
@@ -347,7 +347,7 @@ fn hold_budget_of_worker_bounds_held_bytes() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2, 3]);
 }
 
-/// The head of an FPDU beyond a gap exceeds the hold limit. The FPDU before it is passed to DDP.
+/// The head of an FPDU beyond a gap exceeds the hold limit and is refused. The FPDU before it is passed to DDP.
 #[test]
 fn located_tail_beyond_budget_is_refused_alone() {
     let stream = stream(true, &[1000, 1000, 1000]);

@@ -1,5 +1,5 @@
 //! Writes one FPDU (RFC 5044 §4.1, §4.3, §4.4). Header, markers, payload and pad take one pass over the source. The CRC
-//! takes a second pass, over the written bytes. For long payloads the copy computes CRC and Internet checksum, too.
+//! takes a second pass, over the written bytes. For long payloads the copy itself computes CRC and Internet checksum.
 
 use super::super::framing::Framing;
 use ddp::llp::{Outgoing, UlpduSource};
@@ -68,7 +68,7 @@ fn write_with_markers(
     writer.write_marker_if_due();
     let done = writer.done;
     debug_assert_eq!(out.len(), done + CRC_LEN);
-    // RFC 5044 §4.1: with CRCs off the field is present, too.
+    // RFC 5044 §4.1: the field is present even with CRCs off.
     let field = if crc { crc32c::field(&out[..done]) } else { [0; CRC_LEN] };
     out[done..].copy_from_slice(&field);
 }

@@ -1,7 +1,7 @@
 //! The Startup Phase (RFC 5044 §7.1, §8.1 of the first draft): both roles, sans-IO.
 //!
 //! ```text
-//!  initiator (draft: passive)                responder (draft: active)
+//!  initiator (first draft: passive)          responder (first draft: active)
 //!     Request / Start Key  ----------------->   AwaitRequest
 //!     AwaitReply                                Deciding: the ULP sees the private data
 //!     Done                 <-----------------   Reply / Start Key, or a reject; Done
@@ -34,7 +34,8 @@ use wire::mpa::{
 pub struct PrivateDataTooLong {
     /// Length of the private data, in bytes.
     pub len: usize,
-    /// Maximum length: 512 bytes less the bytes that the revision or the peer uses. Zero with the draft's Start Key.
+    /// Maximum length, in bytes: 512 less enhanced data or SMB Direct's IRD and ORD, or the peer's own limit if that is
+    /// less. Zero with the first draft's Start Key.
     pub limit: usize,
 }
 

@@ -1,9 +1,9 @@
-//! The annotated FPDUs of RFC 5044 and of the draft, figures 5 and 6.
+//! The annotated FPDUs in figures 5 and 6 of RFC 5044 and of MPA's first draft.
 
 use super::*;
 use crate::mpa::testing::{DRAFT, RFC, bitwise_crc, figure_5, figure_6, figure_ulpdu};
 
-/// The receiver accepts the figures' bytes, and the tests' own CRC equals theirs.
+/// The receiver accepts the bytes of the figures, and the tests' bitwise CRC equals the CRC of figure 5.
 #[test]
 fn rfc_5044_figures_are_decoded() {
     for (control, five, six) in [RFC, DRAFT] {

@@ -22,9 +22,9 @@ pub(super) const MAX_BACKLOG: usize = 16 * 1024;
 /// State of the worker that an endpoint borrows for one call.
 #[derive(Debug)]
 pub struct Context<'a, M> {
-    /// The worker's STags.
+    /// The worker's table of STags.
     pub stags: &'a StagTable<M>,
-    /// The worker's untagged buffers.
+    /// The worker's pool of buffers for untagged messages.
     pub buffers: &'a mut BufferPool,
     /// The worker's budget for data held beyond gaps.
     pub hold: &'a mut HoldBudget,

@@ -158,7 +158,7 @@ mod tests {
     use crate::mpa::testing::{Stream, ulpdu};
     use proptest::prelude::*;
 
-    /// RFC 5044 §4.5, at EMSS values of Ethernet and at the edges of marker intervals.
+    /// Checks the formulas of RFC 5044 §4.5 at EMSS values of Ethernet and at the edges of marker intervals.
     #[test]
     fn mulpdu_follows_rfc_5044_formulas() {
         assert_eq!(mulpdu(1460, false), 1454);
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(mulpdu(513, true), 513 - (6 + 8 + 1));
     }
 
-    /// RFC 5044 §3, §4.5: 128 to 64,768 bytes.
+    /// RFC 5044 §3, §4.5: MULPDU is 128 to 64,768 bytes.
     #[test]
     fn mulpdu_stays_in_its_range() {
         assert_eq!(mulpdu(1, true), 128);
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(mulpdu(1 << 20, true), 64_768);
     }
 
-    /// RFC 5044 §4.3: Full Operation at 11, markers at 11, 523 and 1035.
+    /// RFC 5044 §4.3: if Full Operation begins at offset 11, markers are at 11, 523 and 1035.
     #[test]
     fn markers_match_rfc_5044_example() {
         let framing = Framing::new(11, true);

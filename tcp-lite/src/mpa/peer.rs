@@ -2,7 +2,7 @@
 //!
 //! | peer | private data, bytes | markers | ready-to-receive message | other |
 //! |---|---|---|---|---|
-//! | standard | 512 bytes | yes | Write, Read, Send | |
+//! | standard | 512 | yes | Write, Read, Send | |
 //! | siw (Linux's soft iWARP) | 252 | rejects a request for them | Write, Read; STag 1 | its own layout of Terminates |
 //! | cxgb4 (Chelsio T-series) | 252 | yes | Read, Write; refuses STag 0 | |
 //! | irdma (Intel) | 512 | yes | Read, Write | |

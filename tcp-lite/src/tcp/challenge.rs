@@ -2,8 +2,8 @@
 
 use base::Instant;
 
-/// Counter of one connection's challenge acknowledgements per second. A global limit would be a side channel: an
-/// attacker could detect on its own connection that another one has sent challenges.
+/// Number of challenge acknowledgements of one connection in the current second. A global limit would be a side
+/// channel: an attacker could detect on its own connection that another one has sent challenges.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChallengeLimit {
     since: Instant,

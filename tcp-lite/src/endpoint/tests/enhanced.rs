@@ -220,7 +220,7 @@ fn startup_errors_are_sent_as_terminates() {
     assert_eq!(net.a.ep().state(), State::Failing);
 }
 
-/// RFC 6581 §9.1: the reject contains the required number of Reads.
+/// RFC 6581 §9.1: the ORD of the reject is the required number of Reads.
 #[test]
 fn request_with_too_few_reads_is_rejected() {
     let mut config = revision_two_config(None, Peer::Siw);

@@ -174,7 +174,7 @@ impl Receiver {
         self.failed
     }
 
-    /// Handles the peer's close. Returns an error if it closed inside an FPDU (RFC 5044 §8 code 1).
+    /// Handles the peer's close. Returns an error if the peer closed inside an FPDU (RFC 5044 §8, code 1).
     pub fn on_peer_closed(&mut self, budget: &mut HoldBudget) -> Option<MpaError> {
         if !self.failed && !self.pieces.is_empty() {
             self.fail(self.next, Fault::Truncated, budget);

@@ -308,7 +308,7 @@ fn receive_window_is_the_hold_capacity() {
     bench.budget = HoldBudget::new(0);
     bench.arrive(b[fits]..b[fits + 1]);
     assert_eq!(bench.receiver.room(), 64 * 1024);
-    // The minimum does not depend on `max_fpdu` below it.
+    // A `max_fpdu` below 64 KiB does not reduce the minimum.
     let mut bench = Bench::new(&plain, &Config { max_fpdu: 4000, ..config.clone() });
     bench.budget = HoldBudget::new(0);
     bench.arrive(b[0]..b[1]);
@@ -464,7 +464,7 @@ fn refused_fpdu_beyond_a_gap_exhausts_verify_budget() {
     assert_eq!(bench.budget.used(), 0);
 }
 
-/// RFC 5044 §8 code 1: a close between two FPDUs is not an error.
+/// RFC 5044 §8, code 1: the peer's close inside an FPDU is an error, a close between two FPDUs is not.
 #[test]
 fn close_inside_an_fpdu_is_truncation_error() {
     let stream = stream(true, &[100, 100]);
@@ -490,7 +490,8 @@ fn crc_off_skips_crc_check() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
 }
 
-/// RFC 5044 §4.1, §4.2: pad, the reserved half of a marker and the low bits of FPDUPTR are covered by the CRC only.
+/// RFC 5044 §4.1, §4.2: pad, the reserved half of a marker and the low bits of FPDUPTR are covered by the CRC and
+/// otherwise ignored.
 #[test]
 fn pad_and_reserved_bits_are_ignored() {
     let mut stream = stream(true, &[100, 599, 599]);

@@ -68,7 +68,7 @@ fn reply_error(config: &Config, bytes: &[u8]) -> StartupError {
     startup.input(bytes).expect_err("it must be refused")
 }
 
-/// RFC 5044 §7.1.1: request and reply byte by byte.
+/// RFC 5044 §7.1.1: request and reply have the specified format, byte by byte.
 #[test]
 fn revision_one_startup_completes() {
     let mut initiator = new_initiator(&config(), b"hello").expect("it fits");
@@ -130,7 +130,7 @@ fn crc_is_on_if_either_end_requests_it() {
     }
 }
 
-/// RFC 5044 appendix C: the same frames with Rev 0. The reply has the revision of the request.
+/// RFC 5044 appendix C: revision 0 uses the frames of revision 1 with Rev 0. The reply has the revision of the request.
 #[test]
 fn revision_zero_startup_completes() {
     let mut initiator = new_initiator(&config_with_revision(Revision::Zero), &[]).expect("it fits");
@@ -177,7 +177,7 @@ fn start_key_cannot_be_rejected() {
     assert_eq!(active.output(), []);
 }
 
-/// RFC 5044 §7.1.2 (2), (3): bit R of the reply is set.
+/// RFC 5044 §7.1.2 (2), (3): a reject is a reply with bit R set, and may carry private data.
 #[test]
 fn reject_carries_private_data() {
     for rev in [Revision::Zero, Revision::One] {

@@ -41,7 +41,7 @@ fn enhanced_startup_completes() {
     assert_eq!(agreed.readiness, Readiness::ClientServer);
 }
 
-/// RFC 6581 §10: holds for requests with Rev 1 and Rev 2.
+/// RFC 6581 §10: a request without bit S is answered without bit S, with Rev 1 and with Rev 2.
 #[test]
 fn request_without_s_gets_reply_without_s() {
     for rev in [1, 2] {

@@ -84,13 +84,13 @@ impl Default for Limits {
 /// Extensions to offer and accept. All are on by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extensions {
-    /// Window scaling (RFC 7323 §2).
+    /// True to use window scaling (RFC 7323 §2).
     pub window_scale: bool,
-    /// SACK (RFC 2018).
+    /// True to use SACK (RFC 2018).
     pub sack: bool,
-    /// Timestamps (RFC 7323 §3).
+    /// True to use timestamps (RFC 7323 §3).
     pub timestamps: bool,
-    /// ECN (RFC 3168).
+    /// True to use ECN (RFC 3168).
     pub ecn: bool,
 }
 
@@ -100,7 +100,7 @@ impl Default for Extensions {
     }
 }
 
-/// Path MTU discovery.
+/// Parameters of path MTU discovery (RFC 1191, RFC 8201, RFC 4821).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PathMtuConfig {
     /// True to probe the path MTU (RFC 4821). Probing detects black holes, in which routers do not report the MTU, and
@@ -119,7 +119,7 @@ impl Default for PathMtuConfig {
     }
 }
 
-/// Policy of acknowledgements.
+/// Timing of acknowledgements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AckConfig {
     /// True to acknowledge data with PSH at the end of its burst, without delay. Helps a peer that pushes each record
@@ -146,11 +146,11 @@ pub struct Config {
     pub limits: Limits,
     /// Extensions to offer and accept in the SYN.
     pub extensions: Extensions,
-    /// Path MTU discovery.
+    /// Parameters of path MTU discovery.
     pub path_mtu: PathMtuConfig,
-    /// Policy of acknowledgements.
+    /// Timing of acknowledgements.
     pub acks: AckConfig,
-    /// Congestion control algorithm.
+    /// Congestion control algorithm, CUBIC by default.
     pub congestion: CongestionControl,
     /// Initial congestion window in segments, 1 to 10 (RFC 6928).
     pub initial_window: u32,

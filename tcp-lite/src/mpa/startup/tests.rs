@@ -238,7 +238,7 @@ fn crcs_are_on_by_default() {
     assert!(Config::default().crc);
 }
 
-/// The frame arrives in any two pieces. Bytes after it are left as FPDUs.
+/// A start-up frame may arrive in any two pieces. Bytes after the frame are not consumed.
 #[test]
 fn startup_frames_may_split_at_any_byte() {
     let frames = [request(0xc0, 1, b"private"), request(0x00, 0, &[]), DRAFT_MC.to_vec()];

@@ -119,7 +119,7 @@ fn wrong_crc_in_order_is_an_error_after_max_tries() {
     bench.arrive(b[1]..b[3]);
     assert_eq!(error_code(&bench), Some((b[1] as u64, 2)));
     assert_eq!(bench.stats().bad_crc_dropped, 6);
-    // With no tries the policy equals `Error`.
+    // With `bad_crc_tries` of 0 the policy acts as `BadCrcPolicy::Error`.
     let config = Config { bad_crc_tries: 0, ..config };
     let mut bench = Bench::new(&bad, &config);
     bench.arrive(b[0]..b[1]);
@@ -144,7 +144,8 @@ fn wrong_crc_beyond_a_gap_exhausts_verify_budget() {
     bench.arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&good), [0]);
     assert_eq!(error_code(&bench), Some((b[1] as u64, 2)));
-    // Valid bytes in between reduce the count: occasional damage is not an attack.
+    // Each received byte reduces the count. A damaged segment that contains the whole FPDU thus outweighs its own CRC,
+    // and any number of such segments is dropped.
     let good = stream(true, &[1000, 1400]);
     let b = good.boundaries();
     let mut bench = Bench::new(&good, &Config { bad_crc_tries: 1, ..Config::default() });
@@ -317,7 +318,7 @@ fn fpdu_above_max_fpdu_is_error_5_in_order() {
     assert_eq!(bench.handed_up(&stream), [0]);
 }
 
-/// The receiver neither waits for the rest of the FPDU nor holds any of it.
+/// After a length field above `max_fpdu` the receiver neither waits for the rest of the FPDU nor holds any of it.
 #[test]
 fn length_field_alone_shows_fpdu_too_long() {
     let config = Config { max_fpdu: 1024, ..Config::default() };

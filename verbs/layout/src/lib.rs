@@ -1,6 +1,6 @@
-//! Layout of the memory that a local program shares with the workers of an appliance (an instance of `ddpd`'s data
-//! plane). Both sides use this crate. The worker side validates everything that it reads. The program side returns an
-//! error and does not crash when an appliance violates the layout.
+//! Layout of the memory that a local program shares with the workers of an appliance, a running `ddpd`. Both sides use
+//! this crate. The worker side validates everything that it reads. The program side returns an error and does not crash
+//! when an appliance violates the layout.
 //!
 //! ```text
 //!              program                  shared memory                     worker

@@ -49,7 +49,7 @@ base::explained! {
                      stream continues after a challenge ACK (RFC 5961).",
             remedy = "If streams hang, look for a firewall on the path that ended the connection by its own time-out.")]
         BlindReset,
-        /// A SYN on a synchronized connection (RFC 5961 §4).
+        /// A SYN for an existing connection in SYN-RECEIVED or a synchronized state (RFC 5961 §4).
         #[explain("tcp_unexpected_syn",
             cause = "The peer's host has restarted and reuses the port, the SYN-ACK was lost, or a blind attack.",
             remedy = "None: the challenge ACK makes a restarted peer reset the old stream. `ddpctl streams close` \
@@ -75,7 +75,7 @@ base::explained! {
             remedy = "Raise `held_per_stream` and `held_per_worker` in `[limits]`, use markers, and look for loss on \
                       the path.")]
         Refused,
-        /// Data or a FIN beyond the peer's FIN.
+        /// Data beyond the peer's FIN, or a FIN that contradicts received data or an earlier FIN.
         #[explain("tcp_past_fin",
             cause = "The peer, or another host in its name, sends after its own FIN: its stack is defective, or a \
                      middlebox merged two connections.",

@@ -127,7 +127,8 @@ impl Ecn {
         self.echoes_marks && (seg.ce || self.echoing || seg.flags.has(Flags::CWR))
     }
 
-    /// Processes the CE mark and the CWR flag of a data segment in the window. Returns the acknowledgement to send.
+    /// Processes the CE mark and the CWR flag of a data segment in the window. Returns how the segment must be
+    /// acknowledged.
     pub(crate) fn on_data(&mut self, seg: &Segment<'_>) -> EchoAction {
         if self.exact {
             let was = core::mem::replace(&mut self.echoing, seg.ce);

@@ -40,8 +40,8 @@ impl PeerWindow {
     }
 
     /// True if the segment is not older than the last window update, so that it may update the window (RFC 9293
-    /// §3.10.7.4). A retransmission has an old sequence number, but its window is new if it acknowledges more. If it
-    /// were ignored, the old SND.WND would count from the new SND.UNA, beyond the peer's offer.
+    /// §3.10.7.4). A retransmission has an old sequence number, but its window is new if it acknowledges more. If the
+    /// new window were ignored, the old SND.WND would count from the new SND.UNA, beyond the peer's offer.
     #[inline]
     pub(super) fn accepts_update(&self, seq: ExtSeq, ack: ExtSeq) -> bool {
         self.wl2 < ack || self.wl1 < seq || (self.wl1 == seq && self.wl2 <= ack)

@@ -441,8 +441,8 @@ impl Receiver {
         true
     }
 
-    /// Advances RCV.NXT over the peer's FIN once everything before the FIN was taken. Returns true for the call that
-    /// does so.
+    /// Advances RCV.NXT over the peer's FIN once everything before the FIN was taken. Returns true if RCV.NXT was
+    /// advanced.
     pub(crate) fn take_fin(&mut self) -> bool {
         let due = self.fin == self.nxt;
         if due {

@@ -110,7 +110,7 @@ pub struct PathMtuStats {
     pub probes: u64,
     /// Path MTU probes lost.
     pub probes_lost: u64,
-    /// Black holes found: long segments vanished without an ICMP report (RFC 4821 §7.7).
+    /// Black holes found: long segments were lost without an ICMP report (RFC 4821 §7.7).
     pub black_holes: u64,
 }
 

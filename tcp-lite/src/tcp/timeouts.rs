@@ -80,7 +80,8 @@ impl Connection {
         }
         let idle_until = self.last_received + keepalive.idle;
         if idle_until > now || !self.send.outstanding.board.is_empty() || has_data {
-            // MUST-26: the connection is not idle, or retransmissions and window probes replace keepalives.
+            // RFC 9293 §3.8.4 MUST-26: the connection is not idle, or retransmissions and window probes replace
+            // keepalives.
             self.timers.set(Timer::Keepalive, idle_until.max(now + keepalive.interval));
             return;
         }

@@ -61,7 +61,7 @@ pub enum Request {
 /// Reason why a completion queue cannot be used further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CompletionError {
-    /// The queue overflows: the program has not released any of its entries.
+    /// The queue would overflow: the program has not released the oldest entry.
     #[error("the completion queue is full")]
     Full,
     /// The program's index is lower than before, or beyond the entries written.

@@ -1,4 +1,5 @@
-//! Doorbells of one program at one worker: a two-level bitmap of queues, and a flag that the worker sleeps.
+//! Doorbells of one program at one worker: a two-level bitmap of queues, and a flag that is set while the worker
+//! sleeps.
 //!
 //! ```text
 //!  byte 0               128                          256

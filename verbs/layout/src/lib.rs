@@ -26,8 +26,8 @@
 //! Not included: mapping of shared memory, the messages of a session, and checks against memory regions (lkey, rights,
 //! bounds).
 //!
-//! `tests/model.rs` explores the interleavings of both sides with loom (`RUSTFLAGS="--cfg loom" cargo test -p
-//! verbs-layout --test model`).
+//! `tests/model.rs` explores the interleavings of both sides with loom
+//! (`RUSTFLAGS="--cfg loom" cargo test -p verbs-layout --test model`).
 #![forbid(unsafe_code)]
 
 pub mod completion;

@@ -45,7 +45,7 @@ pub enum CapacityError {
 /// Smallest number of entries of a queue.
 pub(crate) const MIN_CAPACITY: usize = 2;
 
-/// The two halves of a queue's memory: header words and entries of 8 words.
+/// The two parts of a queue's memory: header words and entries of 8 words.
 pub(crate) struct Parts<'a> {
     pub(crate) header: &'a [Word],
     pub(crate) entries: Entries<'a>,

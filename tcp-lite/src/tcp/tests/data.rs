@@ -284,7 +284,7 @@ fn urgent_bytes_are_ordinary_bytes() {
     );
 }
 
-// RFC 9293 §3.10.7.4, fifth check.
+// RFC 9293 §3.10.7.4, fifth check: the data of the segment is not passed to the upper layer.
 #[test]
 fn a_segment_without_ack_is_dropped() {
     established(
@@ -308,7 +308,7 @@ fn push_is_on_the_last_segment() {
     );
 }
 
-// RFC 9293 §3.7.4 MUST-17: no Nagle algorithm.
+// RFC 9293 §3.7.4 MUST-17: Nagle's algorithm is not used.
 #[test]
 fn small_segments_are_not_held_back() {
     established(

@@ -222,7 +222,7 @@ fn with_sack_bare_duplicate_is_not_a_dup_ack() {
     assert_eq!(script.conn.stats().loss.fast_recoveries, 0);
 }
 
-// RFC 2018 §5: invalid SACK blocks, and blocks below SND.UNA (RFC 2883), mark nothing as SACKed.
+// RFC 2018 §5: invalid SACK blocks, and blocks below SND.UNA (RFC 2883), are ignored.
 #[test]
 fn invalid_sack_blocks_are_skipped() {
     let script = with_ten_segments(

@@ -106,7 +106,7 @@ fn reset_in_syn_sent_refuses_only_with_valid_ack() {
     );
 }
 
-// RFC 9293 §3.10.7.3, fifth check.
+// RFC 9293 §3.10.7.3, fifth check: the segment is dropped without an answer.
 #[test]
 fn neither_syn_nor_reset_in_syn_sent_is_dropped() {
     active(
@@ -234,7 +234,7 @@ fn restarted_peer_resets_syn_received() {
     );
 }
 
-// RFC 9293 §3.10.7.4, fifth check.
+// RFC 9293 §3.10.7.4, fifth check: the reset has the sequence number of the unacceptable acknowledgement.
 #[test]
 fn unacceptable_ack_in_syn_received_is_reset() {
     passive(

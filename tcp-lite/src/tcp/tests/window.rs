@@ -316,7 +316,7 @@ fn our_window_closes_and_opens_in_steps() {
     );
 }
 
-// RFC 9293 §3.10.7.4, first: the data of the probe is not taken.
+// RFC 9293 §3.10.7.4, first check: the data of the probe is dropped.
 #[test]
 fn probe_of_our_closed_window_has_its_ack_processed() {
     established(
@@ -347,7 +347,8 @@ fn acknowledgements_stay_in_a_closed_window() {
     );
 }
 
-// RFC 9293 §3.9.1.2: a peer that SACKs all but the first segment keeps the congestion window open.
+// RFC 9293 §3.9.1.2: a peer that SACKs all but the first segment keeps the congestion window open, so the send window
+// limits the data.
 #[test]
 fn sacked_unacknowledged_data_is_bounded_by_send_window() {
     let narrow = Config { send_window: 4000, ..config() };
@@ -372,7 +373,8 @@ fn sacked_unacknowledged_data_is_bounded_by_send_window() {
     );
 }
 
-// The maximum of records follows the send window, also with segments of 536 bytes.
+// The maximum number of records on the scoreboard is derived from the send window. It suffices for a full send window,
+// also with segments of 536 bytes.
 #[test]
 fn records_suffice_for_the_send_window() {
     for (window, mss) in [(4 << 20, 1000), (48 << 20, 1000), (24 << 20, 536)] {

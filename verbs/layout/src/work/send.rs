@@ -49,14 +49,14 @@ pub enum Operation {
     Send {
         /// Bytes of the message.
         payload: Payload,
-        /// Requests an event at the receiver.
+        /// True to request an event at the receiver (Solicited Event).
         solicited: bool,
     },
     /// Send with Invalidate, with or without Solicited Event (RFC 5040).
     SendInvalidate {
         /// Bytes of the message.
         payload: Payload,
-        /// Requests an event at the receiver.
+        /// True to request an event at the receiver (Solicited Event).
         solicited: bool,
         /// STag of the peer to be invalidated.
         stag: u32,
@@ -107,7 +107,7 @@ pub enum Operation {
     Immediate {
         /// The 8 bytes of the message, not interpreted.
         data: [u8; 8],
-        /// Requests an event at the receiver.
+        /// True to request an event at the receiver (Solicited Event).
         solicited: bool,
     },
 }

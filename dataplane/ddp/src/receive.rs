@@ -12,23 +12,23 @@
 
 use core::fmt;
 
-use arrayvec::ArrayVec;
 use base::{Blank, Lazy, LazyDeque};
 use wire::ddp::{HeaderRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
 use wire::{DdpVersion, Qn};
 
 use crate::buffers::{Account, BufferPool, PeerId};
-use crate::checks::{Reject, UlpChecks, UlpError};
+use crate::checks::{Reject, UlpChecks};
 use crate::config::StreamConfig;
 use crate::counters::Counters;
-use crate::error::{DdpError, ErrorCode, Field, Mismatch, PostError};
+use crate::error::{ErrorCode, Field, Mismatch, PostError};
 use crate::llp::{Disposition, MAX_DDP_HEADER, OrderKey, Ulpdu};
 use crate::memory::RegionMemory;
 use crate::message::Event;
 use crate::stag::{PdId, StagTable, StreamId};
 
 pub(crate) use check::with_control_byte;
-use check::{parse, parse_tagged, received_header, wrong_version};
+use check::{parse, parse_tagged, wrong_version};
+use errors::OrderedError;
 pub use posted::Receive;
 use queue::Queue;
 use ranges::STEP_BYTES;
@@ -36,6 +36,7 @@ pub(crate) use ranges::{InsertError, Ranges};
 use tagged::TaggedMessage;
 
 mod check;
+mod errors;
 mod posted;
 mod queue;
 mod ranges;
@@ -84,21 +85,6 @@ enum State {
     Open,
     PeerClosed,
     Stopped,
-}
-
-/// An error found at arrival, with the order key of its segment.
-#[derive(Clone, Debug)]
-struct OrderedError<E> {
-    key: OrderKey,
-    reported: bool,
-    error: FoundError<E>,
-}
-
-/// An error by the layer that found it.
-#[derive(Clone, Debug)]
-enum FoundError<E> {
-    Ddp(DdpError),
-    Ulp(UlpError<E>),
 }
 
 /// Receive half of a stream. `E` is the type of the ULP's error codes.
@@ -187,13 +173,6 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
 
     pub(crate) fn version(&self) -> Option<DdpVersion> {
         self.version
-    }
-
-    pub(crate) fn reported_error(&self) -> Option<&DdpError> {
-        match self.error.as_ref().filter(|e| e.reported).map(|e| &e.error) {
-            Some(FoundError::Ddp(error)) => Some(error),
-            _ => None,
-        }
     }
 
     pub(crate) fn is_peer_closed(&self) -> bool {
@@ -348,26 +327,6 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
             }
             Err(reject) => self.reject(key, reject, ulpdu, env),
         }
-    }
-
-    /// Refuses a segment for now, or records it as an error.
-    #[cold]
-    fn reject<C: UlpChecks<Code = E>>(
-        &mut self,
-        key: OrderKey,
-        reject: Reject<E>,
-        ulpdu: Ulpdu<'_>,
-        env: &mut Env<'_, M, C>,
-    ) -> Disposition {
-        if let Reject::Refused = reject {
-            env.counters.segments_refused += 1;
-            return Disposition::Refused;
-        }
-        let mut bytes = [0; MAX_DDP_HEADER];
-        let seen = ulpdu.copy_prefix(&mut bytes);
-        self.reject_at(key, reject, received_header(&bytes[..seen]), ulpdu.len() as u32);
-        self.deliver_in_order(env);
-        Disposition::Ignored
     }
 
     /// True when no segment waits beyond a gap and no error was found.
@@ -611,49 +570,6 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         if self.records.is_empty() && self.records.capacity() > IDLE_RECORDS {
             self.records.release();
         }
-        let reached = self.error.as_mut().filter(|e| e.key <= self.order && !e.reported);
-        if let Some(OrderedError { error, reported, .. }) = reached.map(|reached| &mut **reached) {
-            *reported = true;
-            match error {
-                FoundError::Ddp(error) => {
-                    let count = &mut env.counters.errors[error.code.index()];
-                    *count = count.saturating_add(1);
-                    env.events.push_back(Event::Error(error.clone()));
-                }
-                FoundError::Ulp(error) => env.checks.on_error_reached(error.clone()),
-            }
-            self.release(env.buffers);
-        }
-    }
-
-    /// Records an error. Segments at or beyond it are ignored (RFC 5041 §7.1).
-    fn reject_at(
-        &mut self,
-        key: OrderKey,
-        reject: Reject<E>,
-        header: ArrayVec<u8, MAX_DDP_HEADER>,
-        segment_len: u32,
-    ) {
-        if self.error.as_ref().is_some_and(|e| e.key <= key) {
-            return;
-        }
-        let error = match reject {
-            Reject::Ddp(code, mismatch) => {
-                FoundError::Ddp(DdpError { code, mismatch, key, header, segment_len })
-            }
-            Reject::Ulp(code, mismatch) => {
-                FoundError::Ulp(UlpError { code, mismatch, header, segment_len })
-            }
-            // The segment has been placed and acknowledged, and no memory is left to record its range: a local
-            // failure.
-            Reject::Refused | Reject::NoRangeRoom => {
-                let code = ErrorCode::LocalCatastrophic;
-                let mismatch = Mismatch::exact(Field::RangeMemory, 0, STEP_BYTES.into());
-                FoundError::Ddp(DdpError { code, mismatch, key, header, segment_len })
-            }
-        };
-        let keep = self.records.partition_point(|r| r.key < key);
-        self.records.truncate(keep);
-        self.error = Some(Box::new(OrderedError { key, reported: false, error }));
+        self.report_reached_error(env);
     }
 }

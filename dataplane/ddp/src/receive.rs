@@ -12,23 +12,23 @@
 
 use core::fmt;
 
-use arrayvec::ArrayVec;
 use base::{Blank, Lazy, LazyDeque};
 use wire::ddp::{HeaderRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
 use wire::{DdpVersion, Qn};
 
 use crate::buffers::{Account, BufferPool, PeerId};
-use crate::checks::{Reject, UlpChecks, UlpError};
+use crate::checks::{Reject, UlpChecks};
 use crate::config::StreamConfig;
 use crate::counters::Counters;
-use crate::error::{DdpError, ErrorCode, Field, Mismatch, PostError};
+use crate::error::{ErrorCode, Field, Mismatch, PostError};
 use crate::llp::{Disposition, MAX_DDP_HEADER, OrderKey, Ulpdu};
 use crate::memory::RegionMemory;
 use crate::message::Event;
 use crate::stag::{PdId, StagTable, StreamId};
 
 pub(crate) use check::with_control_byte;
-use check::{parse, parse_tagged, received_header, wrong_version};
+use check::{parse, parse_tagged, wrong_version};
+use errors::OrderedError;
 pub use posted::Receive;
 use queue::Queue;
 use ranges::STEP_BYTES;
@@ -36,6 +36,7 @@ pub(crate) use ranges::{InsertError, Ranges};
 use tagged::TaggedMessage;
 
 mod check;
+mod errors;
 mod posted;
 mod queue;
 mod ranges;
@@ -187,13 +188,6 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
 
     pub(crate) fn version(&self) -> Option<DdpVersion> {
         self.version
-    }
-
-    pub(crate) fn reported_error(&self) -> Option<&DdpError> {
-        match self.error.as_ref().filter(|e| e.reported).map(|e| &e.error) {
-            Some(FoundError::Ddp(error)) => Some(error),
-            _ => None,
-        }
     }
 
     pub(crate) fn is_peer_closed(&self) -> bool {

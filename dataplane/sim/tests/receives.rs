@@ -4,11 +4,10 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use ddp::memory::RegionMemory as _;
 use ddp::rdmap::{self, Event, Receive, ReceiveMode, WorkRequest};
 use ddp::{Cookie, MAX_SPANS, Source, Span, SpanList, VecMemory};
 use link::{Loss, Probability, Reorder, Rng};
-use sim::end::End;
+use sim::end::{End, Setup};
 use sim::host::{Host, HostConfig};
 use sim::pair::{Config, Pair};
 use sim::path;
@@ -186,58 +185,129 @@ fn ulp(rng: &mut Rng) -> rdmap::Config {
     }
 }
 
-/// Runs messages in both directions over a pair, then closes. Returns the number of bytes (TCP) or the maximum number of
-/// ranges (SCTP) out of order, and of retransmitted segments or chunks.
-fn play<S: sim::end::Setup>(rng: &mut Rng, host: S) -> [u64; 2]
+/// A connected pair with messages and receives in both directions, and what server and client must receive.
+struct Exchange<S: Setup> {
+    pair: Pair<S>,
+    expected: [Expected; 2],
+}
+
+impl<S: Setup> Exchange<S>
 where
     S::Host: RdmapHost,
 {
-    let (forward, backward) = (lossy(rng), lossy(rng));
-    let (client, server, cost) = (host.clone(), host, Default::default());
-    let mut pair = Pair::new(Config { client, server, forward, backward, icmp: false, cost });
-    let to_server = exchange(rng, &mut pair.client, &mut pair.server);
-    let to_client = exchange(rng, &mut pair.server, &mut pair.client);
-    let now = pair.now;
-    pair.client.connect(now).expect("no private data");
-    let done = |pair: &Pair<S>| {
-        [&pair.client, &pair.server].into_iter().all(|host| received(host).len() >= MESSAGES)
-            || pair.client.closed().is_some()
-            || pair.server.closed().is_some()
-    };
-    let ran = pair.run_until(Duration::from_secs(120), done);
-    assert_eq!((ran, pair.client.closed(), pair.server.closed()), (Ok(()), None, None));
-    for (host, expected) in [(&pair.server, &to_server), (&pair.client, &to_client)] {
+    fn new(rng: &mut Rng, host: S) -> Self {
+        let (forward, backward) = (lossy(rng), lossy(rng));
+        let (client, server, cost) = (host.clone(), host, Default::default());
+        let mut pair = Pair::new(Config { client, server, forward, backward, icmp: false, cost });
+        let to_server = exchange(rng, &mut pair.client, &mut pair.server);
+        let to_client = exchange(rng, &mut pair.server, &mut pair.client);
+        let now = pair.now;
+        pair.client.connect(now).expect("no private data");
+        Exchange { pair, expected: [to_server, to_client] }
+    }
+
+    /// Runs until both ends have received this many messages.
+    fn run_until_received(&mut self, messages: usize) {
+        let done = |pair: &Pair<S>| {
+            [&pair.client, &pair.server].into_iter().all(|host| received(host).len() >= messages)
+                || pair.client.closed().is_some()
+                || pair.server.closed().is_some()
+        };
+        let ran = self.pair.run_until(Duration::from_secs(120), done);
+        assert_eq!(
+            (ran, self.pair.client.closed(), self.pair.server.closed()),
+            (Ok(()), None, None)
+        );
+    }
+
+    fn run_to_end(&mut self) {
+        let done = |pair: &Pair<S>| pair.client.is_done() && pair.server.is_done();
+        self.pair.run_until(Duration::from_secs(300), done).expect("both ends go");
+    }
+
+    fn sides(&self) -> [(&S::Host, &Expected); 2] {
+        let [server, client] = &self.expected;
+        [(&self.pair.server, server), (&self.pair.client, client)]
+    }
+}
+
+/// Runs all messages in both directions over a pair, then closes. Returns the number of bytes (TCP) or the maximum
+/// number of ranges (SCTP) out of order, and of retransmitted segments or chunks.
+fn play<S: Setup>(rng: &mut Rng, host: S) -> [u64; 2]
+where
+    S::Host: RdmapHost,
+{
+    let mut run = Exchange::new(rng, host);
+    run.run_until_received(MESSAGES);
+    for (host, expected) in run.sides() {
         assert_eq!(received(host), expected.events[..MESSAGES]);
         assert!(host.uses(&expected.memory), "spare receives");
     }
-    let now = pair.now;
-    pair.client.shutdown(now);
-    pair.run_until(Duration::from_secs(300), |pair| pair.client.is_done() && pair.server.is_done())
-        .expect("both ends go");
-    assert_eq!((pair.client.closed(), pair.server.closed()), (Some(true), Some(true)));
-    for (host, expected) in [(&pair.server, &to_server), (&pair.client, &to_client)] {
+    let now = run.pair.now;
+    run.pair.client.shutdown(now);
+    run.run_to_end();
+    assert_eq!((run.pair.client.closed(), run.pair.server.closed()), (Some(true), Some(true)));
+    for (host, expected) in run.sides() {
         assert_eq!(received(host), expected.events);
         assert!(expected.memory.to_vec() == expected.bytes);
         assert!(!host.uses(&expected.memory));
         assert_eq!(host.in_use(), (0, 0));
-        assert_eq!(expected.memory.len(), MEMORY as u64);
     }
-    let totals = [pair.client.totals(), pair.server.totals()];
+    let totals = [run.pair.client.totals(), run.pair.server.totals()];
     [
         totals.iter().map(|totals| totals.out_of_order_bytes).sum(),
         totals.iter().map(|totals| totals.retransmitted).sum(),
     ]
 }
 
+/// Aborts a pair in the middle of its messages. Each receive ends once, in order: received messages, then flushes.
+fn play_abort<S: Setup>(rng: &mut Rng, host: S)
+where
+    S::Host: RdmapHost,
+{
+    let mut run = Exchange::new(rng, host);
+    run.run_until_received(rng.next_below(MESSAGES as u64) as usize);
+    let now = run.pair.now;
+    run.pair.client.abort(now);
+    run.run_to_end();
+    for (host, expected) in run.sides() {
+        let events = received(host);
+        let is_flush = |event: &Event| matches!(event, Event::ReceiveFlushed { .. });
+        let flushed = events.iter().position(is_flush).expect("spare receives");
+        assert_eq!(events[..flushed], expected.events[..flushed]);
+        let cookies = flushed as u64..(MESSAGES + SPARE) as u64;
+        let flushes: Vec<Event> = cookies.map(|cookie| Event::ReceiveFlushed { cookie }).collect();
+        assert_eq!(events[flushed..], flushes);
+        assert!(!host.uses(&expected.memory));
+        assert_eq!(host.in_use(), (0, 0));
+        // Incomplete messages may be placed in part, and nothing beside them.
+        let memory = expected.memory.to_vec();
+        let mut bytes = memory.iter().zip(&expected.bytes);
+        assert!(bytes.all(|(byte, expected)| byte == expected || *byte == 0));
+    }
+}
+
 fn add(sum: [u64; 2], more: [u64; 2]) -> [u64; 2] {
     [sum[0] + more[0], sum[1] + more[1]]
 }
 
-fn play_tcp(seeds: core::ops::Range<u64>, markers: bool) -> [u64; 2] {
+fn tcp(rng: &mut Rng, markers: bool) -> HostConfig {
+    let mut host = HostConfig { rdmap: Some(ulp(rng)), ..HostConfig::default() };
+    host.endpoint.mpa.markers = markers;
+    host
+}
+
+fn sctp(rng: &mut Rng) -> SctpConfig {
+    SctpConfig { rdmap: Some(ulp(rng)), ..SctpConfig::default() }
+}
+
+fn play_all<S: Setup>(seeds: core::ops::Range<u64>, host: impl Fn(&mut Rng) -> S) -> [u64; 2]
+where
+    S::Host: RdmapHost,
+{
     let run = |seed| {
         let mut rng = Rng::new(seed);
-        let mut host = HostConfig { rdmap: Some(ulp(&mut rng)), ..HostConfig::default() };
-        host.endpoint.mpa.markers = markers;
+        let host = host(&mut rng);
         play(&mut rng, host)
     };
     seeds.map(run).fold([0; 2], add)
@@ -245,23 +315,29 @@ fn play_tcp(seeds: core::ops::Range<u64>, markers: bool) -> [u64; 2] {
 
 #[test]
 fn receives_are_filled_over_tcp_with_markers() {
-    let [beyond, again] = play_tcp(0..8, true);
+    let [beyond, again] = play_all(0..8, |rng| tcp(rng, true));
     assert!(beyond > 100_000 && again > 100, "{beyond} bytes beyond gaps, {again} again");
 }
 
 #[test]
 fn receives_are_filled_over_tcp_without_markers() {
-    let [beyond, again] = play_tcp(100..106, false);
+    let [beyond, again] = play_all(100..106, |rng| tcp(rng, false));
     assert!(beyond == 0 && again > 100, "{beyond} bytes beyond gaps, {again} again");
 }
 
 #[test]
 fn receives_are_filled_over_sctp() {
-    let run = |seed| {
-        let mut rng = Rng::new(seed);
-        let host = SctpConfig { rdmap: Some(ulp(&mut rng)), ..SctpConfig::default() };
-        play(&mut rng, host)
-    };
-    let [beyond, again] = (200u64..208).map(run).fold([0; 2], add);
+    let [beyond, again] = play_all(200..208, sctp);
     assert!(beyond > 20 && again > 100, "{beyond} ranges beyond gaps, {again} again");
+}
+
+#[test]
+fn abort_flushes_receives_once_and_in_order() {
+    for seed in 300..320 {
+        let mut rng = Rng::new(seed);
+        let host = tcp(&mut rng, seed % 2 == 0);
+        play_abort(&mut rng, host);
+        let host = sctp(&mut rng);
+        play_abort(&mut rng, host);
+    }
 }

@@ -359,7 +359,8 @@ fn posts_of_receives_are_bounded_and_checked() {
 fn end_of_the_stream_flushes_receives_in_order() {
     let wrong = tagged(Opcode::Write, Stag(1), 0, true, b"x");
     let bye = untagged(Opcode::Terminate, 2, 1, &[0, 0, 0, 0]);
-    let ways: [(&str, &dyn Fn(&mut End)); 8] = [
+    type Way<'a> = (&'a str, &'a dyn Fn(&mut End));
+    let ways: [Way<'_>; 8] = [
         ("failure", &|b| b.stream.fail(Failure::LlpLost)),
         ("peer close", &|b| b.stream.on_peer_closed()),
         ("error", &|b| assert_eq!(b.input(&wrong), Ignored)),

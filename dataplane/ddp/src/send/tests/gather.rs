@@ -134,7 +134,7 @@ fn gather_outside_of_a_region_is_refused_at_post() {
     assert_eq!(post(vec![span(0, 64), span(64, 0)]), Ok(()));
     for (offset, len, end) in [(60, 5, 65), (u64::MAX, 1, u64::MAX)] {
         let error = PostError::OutOfBounds { offset, end, len: 64 };
-        assert_eq!(post(vec![span(0, 64), span(offset, len)]), Err(error.clone()));
+        assert_eq!(post(vec![span(0, 64), span(offset, len)]), Err(error));
         assert_eq!(post(vec![span(offset, len)]), Err(error));
     }
 }

@@ -44,7 +44,7 @@ mod why;
 #[cfg(test)]
 mod tests;
 
-pub use access::{Access, AccessError, AccessTally, Role};
+pub use access::{Access, AccessError, AccessTally, AttachRights, AttachedProcess, Role};
 pub use capture::{CaptureSink, CaptureSpec};
 pub use channel::{Call, CallError, Inbox, Requester, Responder, channel};
 pub use client::{Client, ClientError, path_segment};

@@ -4,13 +4,14 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::sync::watch;
 
@@ -185,12 +186,21 @@ impl Drop for BoundServer {
 
 /// Creates the listening socket. The socket has mode 0600 before it has a name, and its final mode before it listens.
 pub(super) fn bind(path: &Path, mode: SocketMode) -> Result<UnixListener, ServerError> {
+    bind_as(SocketType::STREAM, path, mode).map(UnixListener::from)
+}
+
+/// Creates a listening socket of this type like [`bind`].
+pub(super) fn bind_as(
+    kind: SocketType,
+    path: &Path,
+    mode: SocketMode,
+) -> Result<OwnedFd, ServerError> {
     let failed = |source: io::Error| ServerError::Io { path: path.to_owned(), source };
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {
             return Err(ServerError::NotASocket(path.to_owned()));
         }
-        Ok(_) if UnixStream::connect(path).is_ok() => {
+        Ok(_) if is_served(kind, path) => {
             return Err(ServerError::InUse(path.to_owned()));
         }
         // Left by an appliance that was killed: no process listens on the socket.
@@ -201,7 +211,7 @@ pub(super) fn bind(path: &Path, mode: SocketMode) -> Result<UnixListener, Server
     let open = || -> rustix::io::Result<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+            rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         // The mode is set before bind, because afterwards a link could replace the socket at its path.
         rustix::net::bind(&socket, &address)?;
@@ -213,7 +223,18 @@ pub(super) fn bind(path: &Path, mode: SocketMode) -> Result<UnixListener, Server
             .map_err(|source| ServerError::Group { path: path.to_owned(), source })?;
     }
     rustix::net::listen(&socket, BACKLOG).map_err(|error| failed(error.into()))?;
-    Ok(UnixListener::from(socket))
+    Ok(socket)
+}
+
+/// Returns true if a process listens on the socket.
+fn is_served(kind: SocketType, path: &Path) -> bool {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let connect = || {
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
+    };
+    // AGAIN: its queue of connections is full.
+    matches!(connect(), Ok(()) | Err(Errno::AGAIN))
 }
 
 /// Sets the group of the socket at this path, and mode 0660. The path is resolved once. A symbolic link as its last

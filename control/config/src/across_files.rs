@@ -35,6 +35,15 @@ fn check_pair(document: &Document, other: &Document, errors: &mut Vec<ConfigErro
         );
         errors.push(document.error(&document.management, "socket", message));
     }
+    if let (Some(ours), true) =
+        (config.programs_socket(), config.programs_socket() == first.programs_socket())
+    {
+        let message = format!(
+            "{} is the socket of programs of {file} too: give each a socket of its own",
+            ours.display()
+        );
+        errors.push(document.error(&document.programs, "socket", message));
+    }
     let (ours, theirs) = (&config.management.audit.file, &first.management.audit.file);
     if let (Some(file), true) = (ours, ours == theirs) {
         let message = format!("{}: another appliance has this file: name another", file.display());

@@ -14,7 +14,7 @@ use super::source::Source;
 use super::tuning::{self, ManagementSection, TcpSection};
 use super::types::*;
 use super::values;
-use super::{Config, IpsecSection, ipsec, network, objects, ports, sctp};
+use super::{Config, IpsecSection, ProgramsSection, ipsec, network, objects, ports, programs, sctp};
 use crate::text;
 
 /// A checked configuration with the positions of its sections in the file.
@@ -27,6 +27,7 @@ pub struct Document {
     pub(super) ports: Vec<SectionSpan>,
     pub(super) interfaces: Vec<SectionSpan>,
     pub(super) regions: Vec<SectionSpan>,
+    pub(super) programs: SectionSpan,
     pub(super) management: SectionSpan,
     pub(super) root: SectionSpan,
     pub(super) sink: ErrorSink,
@@ -84,6 +85,7 @@ struct UncheckedDocument {
     workers: (Vec<WorkerSection>, SectionSpan),
     tcp: TcpSection,
     ipsec: (IpsecSection, SectionSpan),
+    programs: (Option<ProgramsSection>, SectionSpan),
     files: FilesSection,
     management: (ManagementSection, SectionSpan),
     sections: Sections,
@@ -112,6 +114,7 @@ impl UncheckedDocument {
         let sctp = sctp::read_sctp(root.table("sctp"));
         let ipsec = ipsec::read_ipsec(root.table("ipsec"));
         let limits = tuning::read_limits(root.table("limits"));
+        let programs = programs::read_programs(&mut root);
         let files = files::read_files(root.table("files"));
         let management = tuning::read_management(root.table("management"));
         for (key, example) in [
@@ -136,7 +139,7 @@ impl UncheckedDocument {
             sctp,
             ipsec: ipsec.0.is_enabled(),
         };
-        Self { name, root, memory, workers, tcp, ipsec, files, management, sections }
+        Self { name, root, memory, workers, tcp, ipsec, programs, files, management, sections }
     }
 
     fn into_document(self, file: &Path, sink: ErrorSink, source: Source) -> Document {
@@ -158,6 +161,7 @@ impl UncheckedDocument {
             sctp: self.sections.sctp.0,
             ipsec: self.ipsec.0,
             limits: self.sections.limits.0,
+            programs: self.programs.0,
             files: self.files,
             management: self.management.0,
         };
@@ -168,6 +172,7 @@ impl UncheckedDocument {
             ports: port_places,
             interfaces: interface_places,
             regions: region_places,
+            programs: self.programs.1,
             management: self.management.1,
             root: self.root,
             sink,

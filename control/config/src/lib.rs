@@ -32,6 +32,7 @@ mod peers;
 mod ports;
 pub mod privilege;
 mod rdmap;
+mod programs;
 mod reader;
 mod reference;
 mod rule;
@@ -75,6 +76,7 @@ pub use machine::MachineFinding;
 pub use management::{AccessIds, AccessSection, AuditSection, Member, MemberIds, OverflowIds};
 pub use maps::{MapLimit, REGIONS_PER_MAP, SHARED_REGION_MAPS, SMALL_REGION, region_maps};
 pub use memory::{MachineMemory, free_hugepage_bytes, machine_memory};
+pub use programs::ProgramsSection;
 pub use reference::{render_example, render_man};
 pub use rule::Shape;
 pub use sandbox::{SandboxMode, SandboxSection};
@@ -122,6 +124,8 @@ pub struct Config {
     pub ipsec: IpsecSection,
     /// Limits of the whole appliance.
     pub limits: Limits,
+    /// Local programs; `None` if they cannot attach.
+    pub programs: Option<ProgramsSection>,
     /// Allowed directories for files.
     pub files: FilesSection,
     /// Management socket, log and shutdown.
@@ -199,6 +203,7 @@ impl Config {
             ("mpa", self.mpa.differences(&new.mpa, reload)),
             ("sctp", self.sctp.differences(&new.sctp, reload)),
             ("limits", self.limits.differences(&new.limits, reload)),
+            ("programs", programs::differences(self.programs.as_ref(), new.programs.as_ref(), reload)),
             ("files", self.files.differences(&new.files, reload)),
             ("management", self.management.differences(&new.management, reload)),
         ];
@@ -226,8 +231,13 @@ pub fn keys() -> Vec<Key> {
         tables::listener_limits::keys_of(),
         tables::queue::keys_of(),
     ];
-    let after =
-        [tuning::tuning_keys(), SctpSection::keys(), ipsec::ipsec_keys(), files::files_keys()];
+    let after = [
+        tuning::tuning_keys(),
+        SctpSection::keys(),
+        ipsec::ipsec_keys(),
+        ProgramsSection::keys(),
+        files::files_keys(),
+    ];
     let all = [before].into_iter().chain(ports).chain(interfaces).chain(objects).chain(after);
     all.flatten().collect()
 }

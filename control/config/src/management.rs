@@ -101,7 +101,7 @@ fn is_account(name: &str) -> bool {
     (1..=256).contains(&name.len()) && !name.contains(|c: char| c.is_control() || c == ':')
 }
 
-fn members_rule() -> Rule<Vec<Member>> {
+pub(super) fn members_rule() -> Rule<Vec<Member>> {
     const EXAMPLE: &str = "\"user:NAME\" or \"group:NAME\"";
     let shape = Shape::List(Box::new(Shape::Text(EXAMPLE)));
     let show = |members: &Vec<Member>| {
@@ -135,7 +135,7 @@ fn absolute_path_rule() -> Rule<PathBuf> {
     })
 }
 
-fn account_rule(what: &'static str) -> Rule<String> {
+pub(super) fn account_rule(what: &'static str) -> Rule<String> {
     Rule::new(
         Shape::Text("a name or a number"),
         |name: &String| quoted(name),
@@ -223,16 +223,9 @@ impl AccessSection {
             ("admin", &self.admin, &mut ids.admin),
         ];
         for (key, members, ids) in lists {
-            for member in members {
-                let found = match member {
-                    Member::User(name) => {
-                        user_id(name, overflow.uid).map(|id| ids.users.insert(id))
-                    }
-                    Member::Group(name) => {
-                        group_id(name, overflow.gid).map(|id| ids.groups.insert(id))
-                    }
-                };
-                errors.extend(found.err().map(|sentence| (key, sentence)));
+            match MemberIds::resolve(members, overflow) {
+                Ok(found) => *ids = found,
+                Err(sentences) => errors.extend(sentences.into_iter().map(|text| (key, text))),
             }
         }
         match self.socket_group.as_ref().map(|name| group_id(name, overflow.gid)).transpose() {
@@ -243,11 +236,35 @@ impl AccessSection {
     }
 }
 
+impl MemberIds {
+    /// Resolves the names of a list.
+    ///
+    /// # Errors
+    /// A sentence for each wrong name.
+    pub(crate) fn resolve(
+        members: &[Member],
+        overflow: OverflowIds,
+    ) -> Result<MemberIds, Vec<String>> {
+        let mut ids = MemberIds::default();
+        let mut errors = Vec::new();
+        for member in members {
+            let found = match member {
+                Member::User(name) => user_id(name, overflow.uid).map(|id| ids.users.insert(id)),
+                Member::Group(name) => {
+                    group_id(name, overflow.gid).map(|id| ids.groups.insert(id))
+                }
+            };
+            errors.extend(found.err());
+        }
+        if errors.is_empty() { Ok(ids) } else { Err(errors) }
+    }
+}
+
 fn user_id(name: &str, overflow: u32) -> Result<u32, String> {
     account_id("user", name, overflow, unix_users::user_id)
 }
 
-fn group_id(name: &str, overflow: u32) -> Result<u32, String> {
+pub(super) fn group_id(name: &str, overflow: u32) -> Result<u32, String> {
     account_id("group", name, overflow, unix_users::group_id)
 }
 

@@ -61,6 +61,9 @@ impl Config {
             one("mpa", self.mpa.written()),
             one("sctp", self.sctp.written()),
             one("limits", self.limits.written()),
+        ]);
+        tables.extend(self.programs.iter().map(|programs| one("programs", programs.written())));
+        tables.extend([
             one("files", self.files.written()),
             one("management", self.management.written()),
             one("management.listen", self.management.listen.written()),

@@ -20,6 +20,7 @@ mod failures;
 mod ipsec;
 mod listen;
 mod log;
+mod programs;
 mod queries;
 pub(super) mod reload;
 mod scrapes;
@@ -54,6 +55,8 @@ use super::notes::Cause;
 use super::pending::{Continuation, Loading, StreamList, StreamsQuery};
 use super::pending_confirmations::Confirmation;
 use super::ports::PortView;
+use super::programs::Programs;
+use super::programs::server::Inbox;
 use super::regions::Regions;
 use super::running_config::ValueLines;
 use super::streams::{Streams, UntaggedHeader, on_ddp_error};
@@ -91,6 +94,8 @@ pub struct Setup {
     pub access_tally: Arc<AccessTally>,
     /// SAs: those of the configuration, or the kernel's.
     pub ipsec: Ipsec,
+    /// Sessions of local programs; `None` if they cannot attach.
+    pub programs: Option<Inbox>,
 }
 
 /// Reloads of the configuration file.
@@ -115,6 +120,7 @@ pub struct Core {
     scrapes: Scrapes,
     flights: Flights,
     reloads: Reloads,
+    programs: Programs,
     /// Line of each value in the configuration file.
     lines: ValueLines,
 }
@@ -155,6 +161,7 @@ impl Core {
             scrapes: Scrapes::default(),
             flights: Flights::default(),
             reloads: Reloads::default(),
+            programs: Programs::new(setup.programs),
             lines,
         };
         core.env.ipsec = ipsec;
@@ -425,8 +432,7 @@ impl Core {
             | Event::Completed { .. }
             | Event::RdmapError { .. }
             | Event::Terminated { .. } => self.on_rdmap(event, now),
-            // No program is registered yet.
-            Event::Program(_) => {}
+            Event::Program(event) => self.programs.on_event(event),
             Event::Drained => self.on_drained(),
             Event::Stopped => self.on_stopped(),
             Event::LoadDone { stream, ticket, report } => self.with_jobs(now, |jobs, _, out| {
@@ -594,7 +600,7 @@ impl Core {
             Continuation::SinkReady(of) => self.with_jobs(now, |jobs, env, out| {
                 jobs.on_sink_ready(env, of, result, now, out);
             }),
-            Continuation::SinkRemoved { stag } => self.regions.on_sink_removed(stag),
+            Continuation::SinkRemoved { stag } => self.regions.on_sink_removed(&mut self.env, stag),
             Continuation::Ignore => {}
             Continuation::ConnectReady(plan) => self.send_connect(*plan),
             Continuation::Streams { query: wanted, found } => {
@@ -612,10 +618,13 @@ impl Core {
                 answer.send(self.diagnosis(subject, now).map(Reply::Explanation));
             }
             Continuation::Neighbours { found, answer } => self.on_neighbours(&found, answer),
+            Continuation::Program(id, step) => self.resume_program(id, step, result),
             Continuation::Sas { found, answer } => self.on_sas(&found, answer),
             Continuation::SaUsage(found) => self.on_sa_usage(&found),
             // These tickets are answered by events other than `Done`.
-            Continuation::Connected(_) | Continuation::Posted { .. } => {
+            Continuation::Connected(_)
+            | Continuation::Posted { .. }
+            | Continuation::ProgramConnect(_) => {
                 self.env.tally.unexpected_events += 1
             }
         }

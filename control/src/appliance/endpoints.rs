@@ -80,6 +80,19 @@ pub fn opened_ulp(spec: &ConnectSpec, version: VersionPolicy) -> UlpConfig {
     }
 }
 
+/// Returns the ULP of a stream of a local program, with these depths. Its worker posts the program's receives.
+pub(super) fn program_ulp(ird: u16, ord: u16, max_sends: u32) -> UlpConfig {
+    let rdmap = rdmap::Config {
+        ird,
+        ord,
+        recv_buffers: 0,
+        recv_size: 0,
+        max_operations: max_sends as usize,
+        ..rdmap::Config::default()
+    };
+    rdmap.into()
+}
+
 /// Returns the endpoint configuration of a listener's streams.
 pub fn listener_endpoint(config: &Config, section: &ListenerSection) -> dataplane::EndpointConfig {
     match section.transport {

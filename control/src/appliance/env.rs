@@ -25,6 +25,7 @@ use super::notes::Notes;
 use super::pending::{Continuation, Loading};
 use super::pending_confirmations::PendingConfirmations;
 use super::ports::PortView;
+use super::stags::StagAllocator;
 use super::tickets::{Complete, Tickets};
 use crate::files::Writer;
 use crate::shm;
@@ -90,6 +91,8 @@ pub(super) struct Env {
     pub handshakes: Handshakes,
     pub notes: Notes,
     pub ipsec: Ipsec,
+    /// STags of regions and of programs' memory regions.
+    pub stags: StagAllocator,
     /// Directories below which files may be opened.
     pub files: Arc<Directories>,
     /// Confirmations to peers that wait until files are written.
@@ -133,6 +136,7 @@ impl Env {
             handshakes: Handshakes::default(),
             notes: Notes::default(),
             ipsec: Ipsec::default(),
+            stags: StagAllocator::default(),
             files,
             confirmations: PendingConfirmations::default(),
             tickets: Tickets::default(),

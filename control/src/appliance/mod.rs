@@ -18,6 +18,7 @@
 //! | `links` | link states of ports, faults of their Linux interfaces (`device_faults`) |
 //! | `captures` | packet captures of ports |
 //! | `flights` | the flight recorder: records of streams for `ddpctl why` |
+//! | `programs` | local programs: sessions, memory regions, queues, connections |
 //! | `utilization` | how busy the workers are |
 //! | `env` | state that all parts use: facts, commands, tickets, log, files, budget, notes, IPsec |
 //!
@@ -47,6 +48,7 @@ mod notes;
 mod pending;
 mod pending_confirmations;
 mod ports;
+pub mod programs;
 pub mod process;
 mod regions;
 mod running_config;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use api::{ApiError, ConnectSpec, ExplainSubject, Responder};
 use config::ServiceKind;
 use dataplane::memory::Memory;
-use dataplane::{InterfaceId, ListenerId, WorkerId};
-use ddp::{PdId, StreamId};
+use dataplane::{InterfaceId, ListenerId, ProgramId, WorkerId};
+use ddp::{PdId, Stag, StreamId};
 
 use super::addresses::Addresses;
 use crate::service::Slot;
@@ -107,6 +107,41 @@ pub(super) enum Continuation {
         found: Vec<dataplane::NeighbourInfo>,
         answer: Responder,
     },
+    /// A step of a local program's call.
+    Program(ProgramId, ProgramStep),
+    /// A worker opens the connection of a QP; the answer is `Event::Established` or `Event::ConnectFailed`.
+    ProgramConnect(PairConnect),
+}
+
+/// A step that the workers have answered. Numbers are those of the program's objects, and of the call to answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ProgramStep {
+    /// Every worker has the program.
+    Attached,
+    /// Every worker has the memory region.
+    Registered { stag: Stag, request: u32 },
+    /// No worker accepts the memory region's STag any more.
+    Deregistered { stag: Stag },
+    QueueAdded { queue: u32, request: u32 },
+    QueueRemoved { queue: u32, request: u32 },
+    /// The worker of a connection has the QP.
+    PairAdded { pair: u32, serial: u64 },
+    PairRemoved { pair: u32, request: u32 },
+    Listening { listener: u32, request: u32 },
+    ListenerRemoved { listener: u32, request: Option<u32> },
+    /// No worker has the program any more.
+    Removed,
+}
+
+/// A connection of a QP that a worker opens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct PairConnect {
+    pub program: ProgramId,
+    pub pair: u32,
+    /// Distinguishes the QP from others with the same number.
+    pub serial: u64,
+    pub interface: InterfaceId,
+    pub pd: PdId,
 }
 
 /// Streams and associations listed by the workers.

@@ -20,6 +20,7 @@ use super::core::{Core, Setup};
 use super::ipsec::{self, Ipsec};
 use super::loader::{self, LoadTask, LoadedMemory, Loader, Watch};
 use super::ports::{self, PortView};
+use super::programs::server::{BoundSocket, Inbox};
 use super::start;
 use super::thread::{Control, Driver, ManagerHandle, Signal};
 use crate::descriptors;
@@ -236,6 +237,8 @@ struct Sockets {
     access: Access,
     api: api::BoundServer,
     attach: shm::Server,
+    /// `None` without `[programs]`.
+    programs: Option<BoundSocket>,
 }
 
 impl Sockets {
@@ -246,7 +249,8 @@ impl Sockets {
             Access::open(&management.access, &management.audit).map_err(|e| e.to_string())?;
         let api = api::BoundServer::new(&management.socket, &access).map_err(|e| e.to_string())?;
         let attach = attach_socket(&management.socket)?;
-        Ok(Sockets { access, api, attach })
+        let programs = BoundSocket::open(config)?;
+        Ok(Sockets { access, api, attach, programs })
     }
 }
 
@@ -259,7 +263,7 @@ fn start_one(
     sandbox: &Sandbox,
 ) -> Result<RunningAppliance, String> {
     let management = config.management.clone();
-    let Sockets { access, api, attach: shm } = sockets;
+    let Sockets { access, api, attach: shm, programs } = sockets;
     let waker = Waker::new().map_err(|error| format!("no event descriptor: {error}"))?;
     let workers = config.workers.len();
     let budget = Budget::new(host.memory, &config.limits, workers).with_maps(host.maps);
@@ -292,7 +296,9 @@ fn start_one(
     let observers_tally = access.tally();
     // The workers have their own copies of the keys.
     drop(dataplane_config);
-    let parts = CoreParts { log: log.clone(), writer, shm, budget, notes, access_tally, ipsec };
+    let programs = serve_programs(programs, &config, &budget, &waker)?;
+    let parts =
+        CoreParts { log: log.clone(), writer, shm, budget, notes, access_tally, ipsec, programs };
     let setup = setup(config, ports, &dataplane, all.eal(), parts);
     let control: Arc<Pulse> = Arc::clone(&place.pulse);
     let (appliance, workers) = (name.clone(), setup.counters.clone());
@@ -335,6 +341,7 @@ struct CoreParts {
     notes: Vec<String>,
     access_tally: Arc<AccessTally>,
     ipsec: Ipsec,
+    programs: Option<Inbox>,
 }
 
 fn setup(
@@ -369,6 +376,7 @@ fn setup(
         budget: parts.budget,
         access_tally: parts.access_tally,
         ipsec: parts.ipsec,
+        programs: parts.programs,
         config,
     }
 }
@@ -391,6 +399,19 @@ fn attach_socket(socket: &Path) -> Result<shm::Server, String> {
     shm::Server::bind(&path).map_err(|error| {
         format!("cannot listen on {}: {error}; choose another management.socket", path.display())
     })
+}
+
+/// Starts to serve local programs, if the configuration has `[programs]`.
+fn serve_programs(
+    socket: Option<BoundSocket>,
+    config: &Config,
+    budget: &Budget,
+    waker: &Waker,
+) -> Result<Option<Inbox>, String> {
+    let (Some(socket), Some(settings)) = (socket, &config.programs) else { return Ok(None) };
+    let workers = config.workers.len() as u16;
+    let inbox = socket.serve(settings.clone(), budget.clone(), workers, waker.clone());
+    inbox.map(Some).map_err(|error| format!("cannot serve programs: {error}"))
 }
 
 /// Logs ports, workers, regions and listeners, one line or a few each.

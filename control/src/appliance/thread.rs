@@ -115,6 +115,7 @@ impl Driver {
             self.manager.pulse.count_turn(self.core.stage() == Stage::Stopping);
             let mut busy = self.take_events(now);
             busy |= self.take_requests(now);
+            busy |= self.core.handle_programs(now);
             busy |= self.core.apply_kernel_changes(now);
             if programs {
                 self.core.shm().poll(now);

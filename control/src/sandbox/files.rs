@@ -159,6 +159,7 @@ fn granted_paths(configs: &[Config]) -> BTreeMap<PathBuf, FileAccess> {
 /// audit file, IPsec sequence files, `files.paths` and `management.sandbox.paths`.
 fn written_paths(config: &Config) -> Vec<PathBuf> {
     let mut files = vec![config.management.socket.clone()];
+    files.extend(config.programs_socket());
     files.extend(config.management.audit.file.clone());
     files.extend(config.regions.iter().filter_map(|region| match &region.backing {
         Backing::File { path, .. } => Some(path.clone()),

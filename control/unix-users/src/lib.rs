@@ -25,7 +25,41 @@ const INITIAL_GROUPS: usize = 32;
 /// members.
 const ENTRY_BUFFER: std::ops::RangeInclusive<usize> = 4096..=4 << 20;
 
-/// Returns the supplementary groups that the peer of a connected Unix stream socket had when it connected.
+/// The process at the other end of a Unix socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerProcess {
+    /// Process id; 0 if the process is in another PID namespace. rustix's type has no 0.
+    pub pid: i32,
+    /// Effective user id.
+    pub uid: u32,
+    /// Effective group id.
+    pub gid: u32,
+}
+
+/// Returns the process that connected a Unix socket (`SO_PEERCRED`).
+///
+/// # Errors
+/// The errors of `getsockopt(SO_PEERCRED)`.
+pub fn peer_process(socket: BorrowedFd<'_>) -> io::Result<PeerProcess> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as socklen_t;
+    // SAFETY: the buffer has `len` bytes, and any bytes are a valid `ucred`; the kernel writes at most `len` bytes.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast::<c_void>(),
+            &mut len,
+        )
+    };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(PeerProcess { pid: peer.pid, uid: peer.uid, gid: peer.gid })
+}
+
+/// Returns the supplementary groups that the peer of a connected Unix socket had when it connected.
 ///
 /// # Errors
 /// The errors of `getsockopt(SO_PEERGROUPS)`; `InvalidData` for a peer with more than [`MAX_GROUPS`] groups.

@@ -6,7 +6,7 @@
 //! are an empty queue or a refused descriptor.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use verbs_layout::completion::{self, CompletionError};
@@ -26,7 +26,6 @@ pub struct QueueArea(Arc<Inner>);
 
 struct Inner {
     mapping: Mapping,
-    fd: OwnedFd,
 }
 
 /// Reason why an area has no such queue.
@@ -44,12 +43,17 @@ pub enum QueueError {
 }
 
 impl QueueArea {
-    /// Creates an area of `bytes` bytes, a multiple of 8, with its header. `name` appears in `/proc/PID/maps` of the
-    /// program. Blocks: never call it on a worker.
+    /// Creates an area of `bytes` bytes, a multiple of 8, with its header. Returns it with its memory file, whose size is
+    /// sealed and which the program maps. `name` appears in `/proc/PID/maps` of the program. Blocks: never call it on a
+    /// worker.
     ///
     /// # Errors
     /// The memory is not available, `maps` is at its bound, or `bytes` is not the length of an area.
-    pub fn create(name: &str, bytes: u64, maps: &Maps) -> Result<QueueArea, MemoryError> {
+    pub fn create(
+        name: &str,
+        bytes: u64,
+        maps: &Maps,
+    ) -> Result<(QueueArea, OwnedFd), MemoryError> {
         let len = super::checked_len(bytes)?;
         let permit = maps.permit(1)?;
         let (mapping, fd) = Mapping::shared(name, len)?;
@@ -57,15 +61,10 @@ impl QueueArea {
         // Locking is attempted only: queues are small and in permanent use.
         mapping.lock(&mut Vec::new());
         mapping.prefault(&mut |_| Ok(()))?;
-        let area = QueueArea(Arc::new(Inner { mapping, fd }));
+        let area = QueueArea(Arc::new(Inner { mapping }));
         session::write(area.words(), VERSION)
             .map_err(|error| MemoryError::QueueArea { len: bytes, error })?;
-        Ok(area)
-    }
-
-    /// Returns the memory file, which the program maps. Its size is sealed.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.0.fd.as_fd()
+        Ok((area, fd))
     }
 
     /// Returns the words of the area.

@@ -7,6 +7,7 @@
 //!
 //! Not included: access of local programs to regions (`.attach`), which is limited to the owner.
 
+mod attach;
 mod audit;
 mod audit_file;
 mod gate;
@@ -31,6 +32,7 @@ pub(super) use self::gate::{Gate, RequiredRole, guard};
 pub(super) use self::peer::ApiAcceptor;
 pub(super) use self::roles::SocketMode;
 
+pub use self::attach::{AttachRights, AttachedProcess};
 use self::audit::Audit;
 use self::peer::Credentials;
 use self::roles::Roles;

@@ -31,6 +31,19 @@ impl Core {
         else {
             return;
         };
+        if self.programs.has_listener(listener) {
+            let event = Event::Incoming {
+                stream,
+                listener,
+                interface,
+                local,
+                remote,
+                revision,
+                enhanced,
+                private_data,
+            };
+            return self.on_program_incoming(event, now);
+        }
         let ends = StreamAddresses { interface, local, remote };
         // Requests over SCTP have no MPA revision.
         let transport = revision.map_or(Transport::Sctp, |_| Transport::Tcp);
@@ -215,7 +228,7 @@ impl Core {
         );
     }
 
-    fn reject(
+    pub(super) fn reject(
         &mut self,
         StreamRequest { stream, transport, addresses: ends }: StreamRequest,
         listener: Option<ListenerId>,
@@ -257,8 +270,8 @@ pub(super) fn ulp_label(ulp: UlpKind) -> &'static str {
 }
 
 /// A peer's stream request.
-struct StreamRequest {
-    stream: StreamId,
-    transport: Transport,
-    addresses: StreamAddresses,
+pub(super) struct StreamRequest {
+    pub(super) stream: StreamId,
+    pub(super) transport: Transport,
+    pub(super) addresses: StreamAddresses,
 }

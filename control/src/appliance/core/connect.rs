@@ -181,18 +181,27 @@ impl Core {
     /// Logs that the peer does not support MPA revision 2 (RFC 6581 §10). The worker continues the open with revision
     /// 1.
     pub(super) fn on_retrying(&mut self, ticket: Ticket, reason: &CloseReason) {
-        let Some(Continuation::Connected(plan)) = self.env.continuation_mut(ticket) else {
-            self.env.tally.unexpected_events += 1;
-            return;
+        let remote = match self.env.continuation_mut(ticket) {
+            Some(Continuation::Connected(plan)) => plan.spec.remote,
+            Some(Continuation::ProgramConnect(_)) => return,
+            _ => {
+                self.env.tally.unexpected_events += 1;
+                return;
+            }
         };
-        let remote = plan.spec.remote;
         self.env.warn(format!("{remote}: MPA revision 2 failed, trying revision 1: {reason}"));
     }
 
     pub(super) fn on_connect_failed(&mut self, ticket: Ticket, reason: ConnectError, now: Instant) {
-        let Some(Continuation::Connected(plan)) = self.env.cancel(ticket) else {
-            self.env.tally.unexpected_events += 1;
-            return;
+        let plan = match self.env.cancel(ticket) {
+            Some(Continuation::Connected(plan)) => plan,
+            Some(Continuation::ProgramConnect(connect)) => {
+                return self.on_pair_connect_failed(&connect, &reason);
+            }
+            _ => {
+                self.env.tally.unexpected_events += 1;
+                return;
+            }
         };
         self.env.tally.connect_failed += 1;
         let mut plan = *plan;
@@ -302,12 +311,26 @@ impl Core {
         let plan = match ticket {
             Some(ticket) => match self.env.cancel(ticket) {
                 Some(Continuation::Connected(plan)) => Some(*plan),
+                Some(Continuation::ProgramConnect(connect)) => {
+                    let event = Event::Established {
+                        stream: id,
+                        ticket: Some(ticket),
+                        private_data,
+                        params,
+                        local,
+                        remote,
+                    };
+                    return self.on_pair_connected(&connect, event, now);
+                }
                 _ => {
                     self.env.tally.unexpected_events += 1;
                     self.env.send_command(id.worker(), Command::Close { stream: id, abort: true });
                     return;
                 }
             },
+            None if self.streams.is_of_program(id) => {
+                return self.on_program_stream(id, params, (local, remote), private_data, now);
+            }
             None => None,
         };
         let plan = match plan {

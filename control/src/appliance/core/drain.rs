@@ -25,6 +25,8 @@ impl Core {
         for name in self.listeners.names() {
             self.listeners.remove(&mut self.env, &name, None);
         }
+        let actions = self.programs.stop_all_listening(&mut self.env);
+        self.apply_stream_actions(actions);
         self.env.cancel_regions();
         // A bench would otherwise run for its full duration.
         self.with_jobs(now, |jobs, _, out| jobs.cancel_benches(out));

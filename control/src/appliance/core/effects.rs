@@ -313,6 +313,7 @@ impl Core {
             self.env.tally.unexpected_events += 1;
             return;
         };
+        self.programs.on_closed(&mut self.env, id, ended.in_order, &ended.error.message);
         let EndedStream { listener, remote, regions, slot, job, posts, waiting, error, .. } = ended;
         if ended.rejected {
             // A rejected stream consumed a credit of the listener; its end returns it.

@@ -145,6 +145,21 @@ impl Listeners {
         self.listeners.values().find(same).map(|other| other.section.name.as_str())
     }
 
+    /// Returns true if a listener has this address and port.
+    pub(super) fn is_listening(
+        &self,
+        transport: config::Transport,
+        interface: &str,
+        local: std::net::SocketAddr,
+    ) -> bool {
+        self.listeners.values().map(|listener| &listener.section).any(|section| {
+            section.transport == transport
+                && section.interface == interface
+                && section.port == local.port()
+                && section.address.is_none_or(|address| address == local.ip())
+        })
+    }
+
     /// Creates a listener from a checked section and opens its files. `region`: length of the region that is divided
     /// into pieces, bytes.
     pub(super) fn make(
@@ -172,7 +187,8 @@ impl Listeners {
         })
     }
 
-    fn allocate_id(&mut self) -> ListenerId {
+    /// Allocates an unused number of a listener.
+    pub(super) fn allocate_id(&mut self) -> ListenerId {
         self.next += 1;
         ListenerId(self.next - 1)
     }

@@ -229,7 +229,7 @@ impl Regions {
     /// Replaces an STag that the peer has invalidated, so that the region stays usable for other streams.
     pub(in crate::appliance) fn on_invalidated(&mut self, env: &mut Env, stag: Stag) {
         let Some(name) = self.by_stag.get(&stag).cloned() else { return };
-        let fresh = match self.stags.allocate() {
+        let fresh = match env.stags.allocate() {
             Ok(fresh) => fresh,
             Err(error) => {
                 return env.warn(format!("region {name} has no valid STag any more: {error}"));
@@ -242,7 +242,7 @@ impl Regions {
         let entry = StagEntry { stream: Some(NO_STREAM), ..region.entry() };
         self.by_stag.remove(&stag);
         self.by_stag.insert(fresh, name.clone());
-        self.stags.release(stag);
+        env.stags.release(stag);
         let sources = SourceRemoval::Wait;
         env.broadcast_all(
             Continuation::Ignore,

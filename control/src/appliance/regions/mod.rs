@@ -41,7 +41,6 @@ use super::env::{Env, Origin};
 use super::loader::{LARGE_REQUEST, LoadTask, LoadedMemory};
 use super::notes::Cause;
 use super::pending::{Continuation, Loading};
-use super::stags::StagAllocator;
 use crate::files::FileId;
 use crate::shm;
 
@@ -58,7 +57,6 @@ struct Preparing {
 pub(super) struct Regions {
     regions: BTreeMap<String, Region>,
     by_stag: HashMap<Stag, String>,
-    stags: StagAllocator,
     domains: Domains,
     /// Regions added by the API whose memory is being created, by the number of the memory request.
     loading: HashMap<u64, Preparing>,
@@ -72,7 +70,6 @@ impl Regions {
         Regions {
             regions: BTreeMap::new(),
             by_stag: HashMap::new(),
-            stags: StagAllocator::default(),
             domains: Domains::new(listeners),
             loading: HashMap::new(),
             closing: HashMap::new(),
@@ -261,7 +258,7 @@ impl Regions {
                 section.name, loaded.len
             )));
         }
-        let stag = self.stags.allocate().map_err(|e| ApiError::internal(e.to_string()))?;
+        let stag = env.stags.allocate().map_err(|e| ApiError::internal(e.to_string()))?;
         for statement in loaded.memory.statements() {
             let note = format!("region {}: {statement}", section.name);
             tracing::warn!("{note}");
@@ -510,7 +507,7 @@ impl Regions {
         let object = region.object_name().map(str::to_owned);
         let stag = region.stag;
         self.by_stag.remove(&stag);
-        self.stags.release(stag);
+        env.stags.release(stag);
         if let Some(object) = object {
             env.shm.publish(&object, &completion(Kind::Removed, stag, StreamId(0), 0, 0, 0));
             env.shm.withdraw(&object);

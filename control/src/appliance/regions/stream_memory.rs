@@ -67,13 +67,13 @@ impl Regions {
         pd: PdId,
     ) -> Result<TakenSlot, String> {
         let Piece { listener, number, piece_len: each, kind, region: name } = piece;
-        let stag = self.stags.allocate().map_err(|error| error.to_string())?;
+        let stag = env.stags.allocate().map_err(|error| error.to_string())?;
         let Some(region) = self.regions.get_mut(&name).filter(|region| region.is_live()) else {
-            self.stags.release(stag);
+            env.stags.release(stag);
             return Err(format!("region `{name}` was removed"));
         };
         if region.access != Region::max_access(&region.section) {
-            self.stags.release(stag);
+            env.stags.release(stag);
             return Err(format!("region `{name}` has less access than it was registered with"));
         }
         region.users.insert(stream);
@@ -111,7 +111,7 @@ impl Regions {
 
     pub(in crate::appliance) fn on_slot_freed(&mut self, env: &mut Env, taken: TakenSlot) {
         let Slot { stag, to, len } = taken.slot;
-        self.stags.release(stag);
+        env.stags.release(stag);
         let bytes = to..to.saturating_add(len);
         env.load(LoadTask::Clear(vec![(taken.memory.clone(), bytes)]), Loading::ClearSlot(taken));
     }
@@ -161,7 +161,7 @@ impl Regions {
         sink: Sink,
     ) -> Result<Stag, ApiError> {
         let Sink { owner: of, stream, pd, memory, offset, base_to, len, access } = sink;
-        let stag = self.stags.allocate().map_err(|e| ApiError::internal(e.to_string()))?;
+        let stag = env.stags.allocate().map_err(|e| ApiError::internal(e.to_string()))?;
         let entry = StagEntry {
             stag,
             pd,
@@ -190,7 +190,7 @@ impl Regions {
     }
 
     /// Releases the STag of a sink that all workers have removed.
-    pub(in crate::appliance) fn on_sink_removed(&mut self, stag: Stag) {
-        self.stags.release(stag);
+    pub(in crate::appliance) fn on_sink_removed(&self, env: &mut Env, stag: Stag) {
+        env.stags.release(stag);
     }
 }

@@ -22,7 +22,7 @@ use api::{ApiError, ConnectSpec, EventKind, Responder, StreamInfo, UlpChoice};
 use config::{Config, QueueSection, Transport};
 use dataplane::capture::StreamFilter;
 use dataplane::{
-    AssociationStats, CloseReason, Command, EndpointConfig, InterfaceId, ListenerId, Origin,
+    AssociationStats, CloseReason, Command, EndpointConfig, InterfaceId, ListenerId, Origin, ProgramId,
     StreamParams, StreamStats, Ticket,
 };
 use ddp::advert::Advertised;
@@ -206,6 +206,41 @@ impl Streams {
     ) {
         let fresh = Stream::new(addresses, State::Rejecting, PdId(0));
         self.streams.insert(id, Stream { listener, ..fresh });
+    }
+
+    /// Adds a stream of a local program: a peer's request at its listener, or with `None` an opened stream.
+    pub(super) fn insert_of_program(
+        &mut self,
+        id: StreamId,
+        addresses: StreamAddresses,
+        pd: PdId,
+        program: ProgramId,
+        listener: Option<ListenerId>,
+    ) {
+        let state = if listener.is_some() { State::Accepting } else { State::Established };
+        let fresh = Stream::new(addresses, state, pd);
+        let (rdmap, program) = (true, Some(program));
+        self.streams.insert(id, Stream { listener, rdmap, program, ..fresh });
+    }
+
+    /// Returns true if the stream is a local program's.
+    pub(super) fn is_of_program(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_some_and(|stream| stream.program.is_some())
+    }
+
+    /// Records that the request of a stream is rejected.
+    pub(super) fn mark_rejected(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.state = State::Rejecting;
+        }
+    }
+
+    /// Resets a stream, for this reason.
+    pub(super) fn abort(&mut self, env: &mut Env, id: StreamId, reason: &str) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.end.set_abort_reason(reason.to_owned());
+            self.close(env, id, true);
+        }
     }
 
     /// Moves a stream to `Accepting` after all workers have applied its bindings. Returns the parameters of the answer.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use api::Responder;
 use config::QueueSection;
-use dataplane::{InterfaceId, ListenerId, StreamParams};
+use dataplane::{InterfaceId, ListenerId, ProgramId, StreamParams};
 use ddp::PdId;
 use ddp::advert::Advertised;
 use tcp_lite::mpa::Revision;
@@ -44,6 +44,8 @@ pub(super) struct Stream {
     pub(super) posts: HashSet<u64>,
     /// The job for which the stream is reserved.
     pub(super) job: Option<u64>,
+    /// The local program whose QP or listener has the stream.
+    pub(super) program: Option<ProgramId>,
     pub(super) end: EndState,
 }
 
@@ -119,6 +121,7 @@ impl Stream {
             since: Instant::now(),
             posts: HashSet::new(),
             job: None,
+            program: None,
             end: EndState::default(),
         }
     }

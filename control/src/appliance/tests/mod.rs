@@ -171,6 +171,7 @@ fn setup(config: Config, dir: &tempfile::TempDir, log: &EventLog) -> Setup {
         hugepages: false,
         budget: Budget::unlimited(),
         access_tally: Arc::default(),
+        programs: None,
         config,
     }
 }

@@ -43,6 +43,8 @@ pub(super) const WORKER: &[c_long] = &[
     // The driver's wake-up, and the self-pipe write of the signal handler, which may run in any thread. Only with a
     // null address, unless the worker logs to journald (see `worker_rules`).
     SYS_sendto,
+    // Wake-ups by local programs.
+    SYS_recvfrom,
     SYS_exit,
     SYS_exit_group,
 ];

@@ -87,7 +87,7 @@ impl TestProgram {
         let completions_at = receives_at + align(ring::words(plan.units));
         let bytes = completions_at + align(completion::words(plan.completions));
         let maps = Maps::default();
-        let area = QueueArea::create("queues", bytes, &maps).unwrap();
+        let (area, _) = QueueArea::create("queues", bytes, &maps).unwrap();
         let area: &'static QueueArea = Box::leak(Box::new(area));
         let (wake, program_wake) = Signal::pair().unwrap();
         let (channel, program_channel) = Signal::pair().unwrap();

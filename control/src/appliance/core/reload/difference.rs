@@ -58,6 +58,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
         (section_label("sctp"), differs("sctp")),
         ("[ipsec]".to_owned(), old.ipsec != new.ipsec),
         (section_label("limits"), differs("limits")),
+        (section_label("programs"), differs("programs")),
         (section_label("files"), differs("files")),
         (section_label("management"), differs("management")),
     ];

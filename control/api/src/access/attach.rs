@@ -1,0 +1,64 @@
+//! The socket of local programs: its mode, and the users whose programs may attach. The rules are those of the API's
+//! roles.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use config::{AccessIds, ProgramsSection};
+use rustix::net::SocketType;
+
+use super::peer::Credentials;
+use super::roles::Roles;
+use crate::server::{ServerError, bind_as};
+
+/// The users whose programs may attach.
+#[derive(Clone, Debug)]
+pub struct AttachRights {
+    roles: Roles,
+}
+
+/// The process at the other end of a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AttachedProcess {
+    /// Effective user id.
+    pub uid: u32,
+    /// Process id; 0 if it is in another PID namespace.
+    pub pid: i32,
+    /// True if its programs may attach.
+    pub admitted: bool,
+}
+
+impl AttachRights {
+    /// Resolves the configured names.
+    ///
+    /// # Errors
+    /// One sentence: a name does not exist.
+    pub fn resolve(section: &ProgramsSection) -> Result<AttachRights, String> {
+        let owner = Roles::owner_only();
+        let (view, socket_group) = section
+            .resolve_ids(owner.overflow)
+            .map_err(|(key, sentence)| format!("programs.{key}: {sentence}"))?;
+        let ids = AccessIds { view, socket_group, ..AccessIds::default() };
+        Ok(AttachRights { roles: Roles { ids, configured: !section.allow.is_empty(), ..owner } })
+    }
+
+    /// Creates the listening socket, of type `SOCK_SEQPACKET`. Replaces a socket on which no process listens.
+    ///
+    /// # Errors
+    /// The path is in use, is no socket, or cannot be created.
+    pub fn bind(&self, path: &Path) -> Result<OwnedFd, ServerError> {
+        bind_as(SocketType::SEQPACKET, path, self.roles.socket_mode())
+    }
+
+    /// Returns the process at the other end of a connection, as the kernel recorded it at connect(2).
+    ///
+    /// # Errors
+    /// The system does not name it.
+    pub fn peer(&self, socket: BorrowedFd<'_>) -> io::Result<AttachedProcess> {
+        let unix_users::PeerProcess { pid, uid, gid } = unix_users::peer_process(socket)?;
+        let credentials = Credentials { uid, gid, pid, groups: unix_users::peer_groups(socket)? };
+        let admitted = self.roles.role_of(&credentials).is_some();
+        Ok(AttachedProcess { uid, pid, admitted })
+    }
+}

@@ -1,0 +1,110 @@
+//! `[programs]`: local programs that use the appliance as their RDMA device.
+
+use std::path::{Path, PathBuf};
+
+use super::Config;
+use super::errors::SectionSpan;
+use super::keys::section;
+use super::management::{Member, MemberIds, OverflowIds, account_rule, members_rule};
+use super::reader::Section;
+use super::values::{integer_rule, size_rule, socket_path_rule};
+
+const TIB: u64 = 1 << 40;
+
+/// Name of the socket beside the API's socket.
+const SOCKET_NAME: &str = "programs.sock";
+
+section! {
+    /// `[programs]`: local programs that use the appliance as their RDMA device. Without the section there are none.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct ProgramsSection in "programs" {
+        /// Path of the socket to which programs connect. Without the key: `programs.sock` in the directory of
+        /// `management.socket`. Its mode is 0600, or 0660 if `allow` has members.
+        socket: Option<PathBuf> = socket_path_rule().optional(), or None;
+        /// Users and groups whose programs may attach: `user:NAME` or `group:NAME`, where NAME is a name or a number.
+        /// Root and the user that runs ddpd always may.
+        allow: Vec<Member> = members_rule(), or Vec::new();
+        /// Group of the socket, a name or a number. Its members can connect. Without it the socket has the group of the
+        /// ddpd process.
+        socket_group: Option<String> = account_rule("a group").optional(), or None;
+        /// Maximum number of attached programs.
+        programs: u32 = integer_rule(1, 1024), or 64;
+        /// Maximum number of queue pairs of a program.
+        queue_pairs: u32 = integer_rule(1, 8192), or 1024;
+        /// Maximum number of completion queues of a program.
+        completion_queues: u32 = integer_rule(1, 16_384), or 1024;
+        /// Maximum number of memory regions of a program.
+        memory_regions: u32 = integer_rule(1, 1_000_000), or 4096;
+        /// Maximum size of all memory regions and queues of a program, bytes. They also count under `limits.memory`.
+        memory: u64 = size_rule(64 << 10, 64 * TIB), or 1 << 30;
+        /// Address space for the memory of a program, bytes, rounded up to whole pages. It takes memory only where the
+        /// program uses it.
+        arena: u64 = size_rule(64 << 10, 64 * TIB), or 64 << 30;
+        /// Maximum number of incomplete posts of a send queue, and of a receive queue.
+        posts: u32 = integer_rule(1, 32_768), or 8192;
+        /// Maximum number of entries of a completion queue, for each worker.
+        completions: u32 = integer_rule(2, 1 << 20), or 65_536;
+        /// Maximum number of listeners of a program.
+        listeners: u32 = integer_rule(1, 1024), or 64;
+        /// Share of a worker's turn: maximum number of doorbells and posts of a program that a worker processes in a
+        /// turn. Others wait for the next one.
+        budget: u32 = integer_rule(1, 65_536), or 128;
+    }
+}
+
+/// Reads the section, if the file has it.
+pub(super) fn read_programs(
+    root: &mut Section<'_, '_>,
+) -> (Option<ProgramsSection>, SectionSpan) {
+    let is_present = root.contains("programs");
+    let mut section = root.table("programs");
+    let programs = ProgramsSection::read(&mut section);
+    if programs.socket_group.is_some() && programs.allow.is_empty() {
+        let message = "has no effect while `allow` is empty: remove it, or list members";
+        section.report("socket_group", message);
+    }
+    (is_present.then_some(programs), section.finish())
+}
+
+/// Returns the names of keys that differ: all of them need a restart.
+pub(super) fn differences(
+    old: Option<&ProgramsSection>,
+    new: Option<&ProgramsSection>,
+    reload: bool,
+) -> Vec<&'static str> {
+    match (old, new) {
+        (Some(old), Some(new)) => old.differences(new, reload),
+        (None, None) => Vec::new(),
+        _ if reload => Vec::new(),
+        _ => vec!["socket"],
+    }
+}
+
+impl ProgramsSection {
+    /// Resolves `allow` and `socket_group` to IDs.
+    ///
+    /// # Errors
+    /// The name of the first wrong key, and a sentence.
+    pub fn resolve_ids(
+        &self,
+        overflow: OverflowIds,
+    ) -> Result<(MemberIds, Option<u32>), (&'static str, String)> {
+        let members = MemberIds::resolve(&self.allow, overflow)
+            .map_err(|mut errors| ("allow", errors.swap_remove(0)))?;
+        let group = self.socket_group.as_ref();
+        let group = group.map(|name| super::management::group_id(name, overflow.gid)).transpose();
+        Ok((members, group.map_err(|sentence| ("socket_group", sentence))?))
+    }
+}
+
+impl Config {
+    /// Returns the path of the socket of local programs; `None` without `[programs]`.
+    pub fn programs_socket(&self) -> Option<PathBuf> {
+        let programs = self.programs.as_ref()?;
+        let beside = || {
+            let directory = self.management.socket.parent().unwrap_or(Path::new(""));
+            directory.join(SOCKET_NAME)
+        };
+        Some(programs.socket.clone().unwrap_or_else(beside))
+    }
+}

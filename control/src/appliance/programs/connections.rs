@@ -1,0 +1,335 @@
+//! Connections of queue pairs (QPs): registration at the worker of the stream, events to the program, disconnection.
+//!
+//! ```text
+//!   New --Connect--> Starting --worker has the QP--> Connecting --> Connected --> Ended
+//!   New --Accept---> Starting --worker has the QP--> Accepting ---> Connected --> Ended
+//! ```
+//!
+//! A QP has one connection: its worker has its rings, and another connection could need another worker.
+
+use std::net::SocketAddr;
+
+use dataplane::{
+    Command, Connect, ListenerId, ProgramId, QueuePairConfig, QueuePairId, WorkerId,
+};
+use ddp::{PdId, StreamId};
+use verbs_session::message::{Answer, Depths, Event, MAX_PRIVATE_DATA, Refusal, RefusalKind};
+
+use super::program::{PairState, Start, not_found};
+use super::{MAX_DEPTHS, Programs, StreamAction, StreamUse, invalid, refusal};
+use crate::appliance::env::Env;
+use crate::appliance::pending::{Continuation, PairConnect, ProgramStep};
+
+/// Facts of a QP that is to be connected.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::appliance) struct UnconnectedPair {
+    pub pd: PdId,
+    pub max_sends: u32,
+}
+
+/// A connection that is established.
+#[derive(Clone, Debug)]
+pub(in crate::appliance) struct OpenedPair {
+    pub stream: StreamId,
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    /// Negotiated depths; `None`: those of the call.
+    pub depths: Option<Depths>,
+    pub private_data: Vec<u8>,
+}
+
+/// Reason why a connection was not opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::appliance) enum ConnectFailure {
+    /// The peer has rejected it with this private data.
+    Rejected(Vec<u8>),
+    Failed {
+        /// True if the peer does not answer or cannot be reached.
+        unreachable: bool,
+        /// One sentence.
+        message: String,
+    },
+}
+
+impl Programs {
+    /// Checks that a QP can be connected with these parameters.
+    pub(in crate::appliance) fn check_unconnected(
+        &mut self,
+        id: ProgramId,
+        number: u32,
+        depths: Depths,
+        private_data: &[u8],
+    ) -> Result<UnconnectedPair, Refusal> {
+        let program = self.open(id)?;
+        let pair = program.pairs.get(number);
+        let pair = pair.filter(|pair| !matches!(pair.state, PairState::Removing));
+        let pair = pair.ok_or_else(|| not_found("QP", number))?;
+        if !matches!(pair.state, PairState::New) {
+            return Err(invalid(format!("QP {number} has or had a connection already")));
+        }
+        if depths.ird > MAX_DEPTHS.ird || depths.ord > MAX_DEPTHS.ord {
+            let Depths { ird, ord } = MAX_DEPTHS;
+            return Err(invalid(format!("IRD is at most {ird}, and ORD {ord}")));
+        }
+        check_private_data(private_data)?;
+        Ok(UnconnectedPair { pd: program.domain(pair.pd)?.id, max_sends: pair.max_sends })
+    }
+
+    /// Returns a number that advances with each connect, so that the workers share the connections.
+    pub(in crate::appliance) fn next_connect(&mut self) -> usize {
+        self.connects = self.connects.wrapping_add(1);
+        self.connects
+    }
+
+    /// Opens the connection of a checked QP at a worker.
+    pub(in crate::appliance) fn connect(
+        &mut self,
+        env: &mut Env,
+        id: ProgramId,
+        request: u32,
+        (number, depths): (u32, Depths),
+        worker: WorkerId,
+        connect: Box<Connect>,
+    ) -> Result<(), Refusal> {
+        let start = Start::Connect(connect);
+        self.start(env, id, request, (number, depths), worker, start)
+    }
+
+    /// Registers a QP at the worker of its connection, which begins after that.
+    pub(super) fn start(
+        &mut self,
+        env: &mut Env,
+        id: ProgramId,
+        request: u32,
+        (number, depths): (u32, Depths),
+        worker: WorkerId,
+        start: Start,
+    ) -> Result<(), Refusal> {
+        let program = self.open(id)?;
+        let pair = program.pairs.get(number).ok_or_else(|| not_found("QP", number))?;
+        let pd = program.domain(pair.pd)?.id;
+        let pair = program.pairs.get_mut(number).ok_or_else(|| not_found("QP", number))?;
+        let (sends, receives) =
+            pair.rings.take().ok_or_else(|| invalid("the QP has or had a connection already"))?;
+        let config = QueuePairConfig {
+            id: QueuePairId { program: id, number },
+            pd,
+            sends,
+            max_sends: pair.max_sends,
+            receives,
+            max_receives: pair.max_receives,
+            send_completions: pair.send_queue,
+            receive_completions: pair.receive_queue,
+            copy_sources: pair.copy_sources,
+        };
+        let step = ProgramStep::PairAdded { pair: number, serial: pair.serial };
+        (pair.worker, pair.depths) = (Some(worker), depths);
+        pair.state = PairState::Starting { start, request };
+        let ticket = env.issue(Continuation::Program(id, step));
+        let pair = Box::new(config);
+        env.send_command(worker.0, Command::AddQueuePair { pair, ticket });
+        Ok(())
+    }
+
+    /// Begins the connection of a QP that its worker has.
+    pub(super) fn on_pair_added(
+        &mut self,
+        env: &mut Env,
+        id: ProgramId,
+        number: u32,
+        serial: u64,
+        result: Result<(), String>,
+    ) -> Vec<StreamAction> {
+        let mut actions = Vec::new();
+        let Some(program) = self.programs.get_mut(&id).filter(|program| program.is_open()) else {
+            return actions;
+        };
+        let pair = program.pairs.get_mut(number).filter(|pair| pair.serial == serial);
+        // The QP may have been removed, or its request may have ended.
+        let Some(pair) = pair.filter(|pair| matches!(pair.state, PairState::Starting { .. })) else {
+            return actions;
+        };
+        let before = std::mem::replace(&mut pair.state, PairState::Ended);
+        let PairState::Starting { start, request } = before else { return actions };
+        let Some(worker) = pair.worker else { return actions };
+        match (start, result) {
+            (Start::Connect(mut connect), Ok(())) => {
+                pair.state = PairState::Connecting;
+                program.reply(request, Ok(Answer::Done));
+                let (interface, pd) = (connect.interface, connect.pd);
+                let pair = PairConnect { program: id, pair: number, serial, interface, pd };
+                connect.ticket = env.issue(Continuation::ProgramConnect(pair));
+                env.send_command(worker.0, Command::Connect(connect));
+            }
+            (Start::Accept { stream, listener, private_data, ulp }, Ok(())) => {
+                pair.state = PairState::Accepting(stream);
+                program.reply(request, Ok(Answer::Done));
+                let pair = QueuePairId { program: id, number };
+                let service = dataplane::Service::Program(pair);
+                let pd = program.pairs.get(number).and_then(|pair| program.domains.get(pair.pd));
+                let pd = pd.map_or(PdId(0), |domain| domain.id);
+                let command = Command::Accept { stream, pd, private_data, ulp, service };
+                env.send_command(worker.0, command);
+                return_credit(env, stream, listener);
+            }
+            (start, Err(reason)) => {
+                program.reply(request, Err(refusal(RefusalKind::Invalid, reason)));
+                if let Start::Accept { stream, listener, .. } = start {
+                    self.streams.remove(&stream);
+                    return_credit(env, stream, listener);
+                    actions.push(StreamAction::Abort(stream, "its QP is not registered"));
+                }
+            }
+        }
+        actions
+    }
+
+    /// Links a connection that the appliance has opened to its QP. Returns false if the QP was removed meanwhile.
+    pub(in crate::appliance) fn link(&mut self, connect: &PairConnect, stream: StreamId) -> bool {
+        let &PairConnect { program: id, pair: number, serial, .. } = connect;
+        let program = self.programs.get_mut(&id).filter(|program| program.is_open());
+        let pair = program.and_then(|program| program.pairs.get_mut(number));
+        let Some(pair) = pair.filter(|pair| pair.serial == serial) else { return false };
+        if !matches!(pair.state, PairState::Connecting) {
+            return false;
+        }
+        pair.state = PairState::Accepting(stream);
+        self.streams.insert(stream, StreamUse::Pair { program: id, pair: number });
+        true
+    }
+
+    /// Reports that the connection of a QP is established. Streams that are not a QP's are ignored.
+    pub(in crate::appliance) fn on_established(&mut self, opened: OpenedPair) {
+        let OpenedPair { stream, local, remote, depths, private_data } = opened;
+        let Some(&StreamUse::Pair { program: id, pair: number }) = self.streams.get(&stream) else {
+            return;
+        };
+        let Some(program) = self.programs.get_mut(&id) else { return };
+        let Some(pair) = program.pairs.get_mut(number) else { return };
+        pair.state = PairState::Connected(stream);
+        let depths = depths.unwrap_or(pair.depths);
+        pair.depths = depths;
+        let worker = stream.worker();
+        program.outbox.event(Event::Established {
+            pair: number,
+            worker,
+            local,
+            remote,
+            depths,
+            private_data,
+        });
+    }
+
+    /// Reports that the connection of a QP could not be opened.
+    pub(in crate::appliance) fn on_connect_failed(
+        &mut self,
+        connect: &PairConnect,
+        failure: ConnectFailure,
+    ) {
+        let &PairConnect { program: id, pair: number, serial, .. } = connect;
+        let Some(program) = self.programs.get_mut(&id).filter(|program| program.is_open()) else {
+            return;
+        };
+        let pair = program.pairs.get_mut(number).filter(|pair| pair.serial == serial);
+        let Some(pair) = pair.filter(|pair| matches!(pair.state, PairState::Connecting)) else {
+            return;
+        };
+        pair.state = PairState::Ended;
+        program.outbox.event(match failure {
+            ConnectFailure::Rejected(private_data) => {
+                Event::Rejected { pair: number, private_data }
+            }
+            ConnectFailure::Failed { unreachable, message } => {
+                Event::ConnectFailed { pair: number, unreachable, message }
+            }
+        });
+    }
+
+    /// Handles the end of a stream. Streams that are not a program's are ignored.
+    pub(in crate::appliance) fn on_closed(
+        &mut self,
+        env: &mut Env,
+        stream: StreamId,
+        graceful: bool,
+        message: &str,
+    ) {
+        match self.streams.remove(&stream) {
+            None => {}
+            Some(StreamUse::Request { program, request }) => {
+                self.on_request_ended(env, program, request, stream);
+            }
+            Some(StreamUse::Pair { program, pair }) => {
+                self.on_pair_closed(env, program, pair, stream, graceful, message.to_owned());
+            }
+        }
+    }
+
+    fn on_pair_closed(
+        &mut self,
+        env: &mut Env,
+        id: ProgramId,
+        number: u32,
+        stream: StreamId,
+        graceful: bool,
+        message: String,
+    ) {
+        let Some(program) = self.programs.get_mut(&id) else { return };
+        let Some(pair) = program.pairs.get_mut(number) else { return };
+        match std::mem::replace(&mut pair.state, PairState::Ended) {
+            PairState::Starting { start, request } => {
+                let sentence = "the connection request has ended";
+                program.reply(request, Err(refusal(RefusalKind::NotFound, sentence)));
+                if let Start::Accept { listener, .. } = start {
+                    return_credit(env, stream, listener);
+                }
+            }
+            PairState::Accepting(_) => {
+                let unreachable = false;
+                program.outbox.event(Event::ConnectFailed { pair: number, unreachable, message });
+            }
+            PairState::Connected(_) => {
+                program.outbox.event(Event::Disconnected { pair: number, graceful, message });
+            }
+            other => pair.state = other,
+        }
+    }
+
+    /// Closes the connection of a QP. A connection that has ended needs nothing.
+    pub(super) fn disconnect(
+        &mut self,
+        id: ProgramId,
+        request: u32,
+        number: u32,
+        actions: &mut Vec<StreamAction>,
+    ) -> Result<(), Refusal> {
+        let program = self.open(id)?;
+        let pair = program.pairs.get(number).ok_or_else(|| not_found("QP", number))?;
+        match pair.state {
+            PairState::Connected(stream) => actions.push(StreamAction::Close(stream)),
+            PairState::Ended => {}
+            PairState::Removing => return Err(not_found("QP", number)),
+            PairState::New
+            | PairState::Starting { .. }
+            | PairState::Connecting
+            | PairState::Accepting(_) => {
+                return Err(invalid(format!("QP {number} has no connection")));
+            }
+        }
+        program.reply(request, Ok(Answer::Done));
+        Ok(())
+    }
+}
+
+/// Allows a worker to accept another stream of a listener.
+pub(super) fn return_credit(env: &mut Env, stream: StreamId, listener: ListenerId) {
+    env.send_command(stream.worker(), Command::Credits { listener, additional: 1 });
+}
+
+pub(super) fn check_private_data(private_data: &[u8]) -> Result<(), Refusal> {
+    let len = private_data.len();
+    if len > MAX_PRIVATE_DATA {
+        return Err(invalid(format!("private data has {len} bytes, at most {MAX_PRIVATE_DATA}")));
+    }
+    Ok(())
+}
+

@@ -1,0 +1,78 @@
+//! The end of a program: its session has ended, by itself or by the operator.
+//!
+//! Commands are sent to the workers in this order: listeners, the program with its QPs and CQs, its streams, its STags.
+//! The program leaves the table when all are answered and its memory is free.
+
+use dataplane::{Command, ProgramId, SourceRemoval};
+use ddp::Stag;
+
+use super::program::{RegionPhase, State};
+use super::{Programs, StreamAction, StreamUse, is_stopping};
+use crate::appliance::env::Env;
+use crate::appliance::pending::{Continuation, ProgramStep};
+
+/// Reason of the end of the streams.
+const REASON: &str = "its program has ended";
+
+impl Programs {
+    /// Ends a program. Returns the changes of streams. Has no effect on a program that is ending.
+    pub(in crate::appliance) fn end(&mut self, env: &mut Env, id: ProgramId) -> Vec<StreamAction> {
+        let mut actions = Vec::new();
+        let Some(program) = self.programs.get_mut(&id) else { return actions };
+        program.outbox.close();
+        if matches!(program.state, State::Ending { .. }) {
+            return actions;
+        }
+        program.state = State::Ending { is_removed: false };
+        tracing::info!("program {} ({}) has ended", id.0, program.name);
+        let regions: Vec<Stag> = program
+            .regions
+            .iter()
+            .filter(|(_, region)| !matches!(region.phase, RegionPhase::Removing { .. }))
+            .map(|(&stag, _)| stag)
+            .collect();
+        let streams: Vec<_> = program.pairs.iter().filter_map(|(_, pair)| pair.stream()).collect();
+        self.remove_listeners(env, id);
+        self.drop_requests(id, None, REASON, &mut actions);
+        let program = id;
+        let then = Continuation::Program(id, ProgramStep::Removed);
+        env.broadcast(then, |ticket| Command::RemoveProgram { program, ticket });
+        for stream in streams {
+            if matches!(self.streams.remove(&stream), Some(StreamUse::Pair { .. })) {
+                actions.push(StreamAction::Abort(stream, REASON));
+            }
+        }
+        for stag in regions {
+            self.remove_region(env, id, stag, SourceRemoval::Abort, None);
+        }
+        if is_stopping(env) {
+            // The workers answer no more.
+            self.programs.remove(&id);
+        }
+        actions
+    }
+
+    /// Handles the workers' answers: none of them uses the program's queues any more.
+    pub(super) fn on_removed(&mut self, env: &mut Env, id: ProgramId) {
+        let Some(program) = self.programs.get_mut(&id) else { return };
+        program.state = State::Ending { is_removed: true };
+        drop((program.pairs.take_all(), program.queues.take_all(), program.channels.take_all()));
+        self.finish(env, id);
+    }
+
+    /// Forgets a program whose end is complete.
+    pub(super) fn finish(&mut self, env: &mut Env, id: ProgramId) {
+        let Some(program) = self.programs.get(&id) else { return };
+        let is_removed = matches!(program.state, State::Ending { is_removed: true });
+        if !is_removed || !program.regions.is_empty() || !program.listeners.is_empty() {
+            return;
+        }
+        if let Some(mut program) = self.programs.remove(&id) {
+            for domain in program.domains.take_all() {
+                self.domains.release(domain.id);
+            }
+            self.tally.ended += 1;
+            tracing::debug!("program {}: all of it is free after {:?}", id.0, env.now - program.since);
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! Local programs: their sessions, and the objects that they have made.
+//!
+//! A program connects to a Unix socket ([`server`]). Its session creates memory regions, queues and connections by calls
+//! (`verbs_session`); operations are posted to queues in shared memory, which the workers serve. The control thread keeps
+//! the tables of objects, checks each call against them, and sends commands to the workers.
+//!
+//! ```text
+//!   domain <- memory region                        channel <- completion queue <- queue pair -> domain
+//!   listener -> connection request --accept--> queue pair --> stream
+//! ```
+//!
+//! An object that others use is not removed. The end of the session ends everything: streams are reset, STags removed,
+//! memory freed. A program that ends stays in the table until the workers have answered and its memory is free.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `server`, `session`, `outbox` | socket, threads, messages to the program |
+//! | `prepare`, `share` | memory of a call, and its limits; on the session's thread |
+//! | `program`, `table` | a program and its objects |
+//! | `regions`, `queues` | memory regions; channels, completion queues and queue pairs |
+//! | `connections`, `listening` | connections of queue pairs; listeners and requests |
+//! | `end` | end of a program |
+
+mod connections;
+mod end;
+mod listening;
+mod outbox;
+mod prepare;
+mod program;
+mod queues;
+mod regions;
+pub mod server;
+mod session;
+mod share;
+mod table;
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+
+use config::ProgramsSection;
+use dataplane::{Command, ListenerId, ProgramConfig, ProgramEvent, ProgramId};
+use ddp::{PdId, Stag, StreamId};
+use verbs_session::message::{
+    Answer, Call, Depths, Device, Event, Refusal, RefusalKind, Welcome,
+};
+
+#[cfg(test)]
+pub(super) use self::outbox::Outbox;
+#[cfg(test)]
+pub(super) use self::prepare::Preparer;
+pub(super) use self::connections::{ConnectFailure, OpenedPair};
+pub(super) use self::listening::{IncomingRequest, MAX_BACKLOG};
+pub(super) use self::prepare::{Attachment, Prepared};
+use self::program::{Program, State};
+pub(super) use self::server::{Input, InputKind};
+use self::server::Inbox;
+use super::env::{Env, Phase};
+use super::pending::{Continuation, ProgramStep};
+use super::ports::PortView;
+
+/// Maximum depths of a connection.
+pub(super) const MAX_DEPTHS: Depths = Depths { ird: 128, ord: 128 };
+
+/// First number of the protection domains of programs. Those of regions are below.
+const FIRST_DOMAIN: u32 = 1 << 31;
+
+/// All programs.
+#[derive(Default)]
+pub(super) struct Programs {
+    programs: BTreeMap<ProgramId, Program>,
+    /// Memory regions by the key that reports that their memory is free.
+    keys: HashMap<u64, (ProgramId, Stag)>,
+    /// Streams of QPs and connection requests.
+    streams: HashMap<StreamId, StreamUse>,
+    /// Listeners of programs, by their numbers at the workers.
+    listeners: HashMap<ListenerId, (ProgramId, u32)>,
+    domains: DomainIds,
+    tally: ProgramTally,
+    /// Number of connects, which the workers share in turn.
+    connects: usize,
+    /// `None`: programs cannot attach.
+    inbox: Option<Inbox>,
+}
+
+/// Use of a stream by a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum StreamUse {
+    Request { program: ProgramId, request: u64 },
+    Pair { program: ProgramId, pair: u32 },
+}
+
+/// A change of a stream that a call requests.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum StreamAction {
+    /// Closes the stream gracefully.
+    Close(StreamId),
+    /// Resets the stream, for this reason.
+    Abort(StreamId, &'static str),
+    /// Rejects the peer's request.
+    Reject { stream: StreamId, private_data: Vec<u8> },
+}
+
+/// Counts of programs.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct ProgramTally {
+    /// Programs that attached.
+    pub attached: u64,
+    /// Programs that were refused.
+    pub refused: u64,
+    /// Programs that ended.
+    pub ended: u64,
+    /// QPs and CQs that failed.
+    pub failures: u64,
+}
+
+/// Protection domains of programs. Numbers of ended domains are used again.
+#[derive(Default)]
+struct DomainIds {
+    used: u32,
+    free: Vec<PdId>,
+}
+
+impl DomainIds {
+    fn allocate(&mut self) -> PdId {
+        self.free.pop().unwrap_or_else(|| {
+            self.used += 1;
+            PdId(FIRST_DOMAIN + self.used)
+        })
+    }
+
+    fn release(&mut self, id: PdId) {
+        self.free.push(id);
+    }
+}
+
+impl Programs {
+    /// Creates the table. `inbox`: the sessions; `None` if programs cannot attach.
+    pub(super) fn new(inbox: Option<Inbox>) -> Programs {
+        Programs { inbox, ..Programs::default() }
+    }
+
+    /// Returns the next input of the sessions.
+    pub(super) fn poll_input(&self) -> Option<Input> {
+        self.inbox.as_ref()?.inputs.try_recv().ok()
+    }
+
+    /// Returns the key of a memory region whose memory is free.
+    pub(super) fn poll_freed(&self) -> Option<u64> {
+        self.inbox.as_ref()?.freed.try_recv().ok()
+    }
+
+    fn settings(&self) -> Option<&ProgramsSection> {
+        self.inbox.as_ref().map(|inbox| &inbox.settings)
+    }
+
+    /// Begins to attach a program: the workers are told.
+    pub(super) fn attach(
+        &mut self,
+        env: &mut Env,
+        id: ProgramId,
+        request: u32,
+        mut attachment: Attachment,
+    ) {
+        let outbox = std::sync::Arc::clone(&attachment.outbox);
+        let settings = match self.check_attach(env) {
+            Ok(settings) => settings.clone(),
+            Err(refusal) => {
+                self.tally.refused += 1;
+                let (uid, pid) = (attachment.process.uid, attachment.process.pid);
+                env.warn(format!("the program with pid {pid} of uid {uid} is refused: {refusal}"));
+                outbox.reply(request, Err(refusal), Vec::new());
+                return outbox.close();
+            }
+        };
+        let ends = std::mem::take(&mut attachment.workers);
+        let welcome = Box::new(Welcome {
+            version: attachment.version,
+            program: id.0,
+            arena: attachment.arena,
+            workers: ends.len() as u16,
+            limits: prepare::limits(&settings),
+            devices: devices(env),
+        });
+        let descriptors = std::mem::take(&mut attachment.descriptors);
+        let state = State::Attaching { request, welcome, descriptors };
+        let program = Program::new(id, attachment, &settings, state, env.now);
+        self.programs.insert(id, program);
+        let then = Continuation::Program(id, ProgramStep::Attached);
+        let ticket = env.issue_to(ends.len(), then);
+        for (worker, (doorbells, wake)) in (0..).zip(ends) {
+            let config = ProgramConfig { id, doorbells, wake, budget: settings.budget };
+            env.send_command(worker, Command::AddProgram { program: Box::new(config), ticket });
+        }
+    }
+
+    fn check_attach(&self, env: &Env) -> Result<&ProgramsSection, Refusal> {
+        check_not_draining(env)?;
+        let settings = self.settings().ok_or_else(|| {
+            refusal(RefusalKind::NotAllowed, "the configuration has no [programs]")
+        })?;
+        if self.programs.len() >= settings.programs as usize {
+            let most = settings.programs;
+            let sentence = format!("there are {most} programs, as many as programs.programs allows");
+            return Err(refusal(RefusalKind::Limit, sentence));
+        }
+        Ok(settings)
+    }
+
+    fn on_attached(&mut self, env: &mut Env, id: ProgramId, result: Result<(), String>) -> Vec<StreamAction> {
+        let Some(program) = self.programs.get_mut(&id) else { return Vec::new() };
+        if !matches!(program.state, State::Attaching { .. }) {
+            return Vec::new(); // it has ended meanwhile
+        }
+        let before = std::mem::replace(&mut program.state, State::Open);
+        let State::Attaching { request, welcome, descriptors } = before else { return Vec::new() };
+        match result {
+            Ok(()) => {
+                self.tally.attached += 1;
+                tracing::info!("program {} ({}) has attached", id.0, program.name);
+                program.outbox.reply(request, Ok(Answer::Welcome(*welcome)), descriptors);
+                Vec::new()
+            }
+            Err(reason) => {
+                self.tally.refused += 1;
+                env.warn(format!("program {} is refused: {reason}", id.0));
+                program.reply(request, Err(refusal(RefusalKind::NotAllowed, reason)));
+                self.end(env, id)
+            }
+        }
+    }
+
+    /// Handles a call, except those that need other parts: `Connect` and `Listen`. Returns the changes of streams.
+    pub(super) fn call(
+        &mut self,
+        env: &mut Env,
+        id: ProgramId,
+        request: u32,
+        call: Prepared,
+    ) -> Vec<StreamAction> {
+        let mut actions = Vec::new();
+        if let Err(refusal) = self.try_call(env, id, request, call, &mut actions) {
+            self.refuse(id, request, refusal);
+        }
+        actions
+    }
+
+    /// Answers a call with a refusal.
+    pub(super) fn refuse(&self, id: ProgramId, request: u32, refusal: Refusal) {
+        if let Some(program) = self.programs.get(&id) {
+            program.reply(request, Err(refusal));
+        }
+    }
+
+    fn try_call(
+        &mut self,
+        env: &mut Env,
+        id: ProgramId,
+        request: u32,
+        call: Prepared,
+        actions: &mut Vec<StreamAction>,
+    ) -> Result<(), Refusal> {
+        self.open(id)?;
+        let call = match call {
+            Prepared::Register(region) => return self.register(env, id, request, *region),
+            Prepared::Channel { signal, descriptor } => {
+                return self.create_channel(id, request, signal, descriptor);
+            }
+            Prepared::CompletionQueue(queue) => return self.create_queue(env, id, request, *queue),
+            Prepared::QueuePair(pair) => return self.create_pair(env, id, request, *pair),
+            Prepared::Plain(call) => *call,
+            Prepared::Attach(_) => return Err(invalid("the session is open already")),
+        };
+        match call {
+            Call::CreatePd => self.create_pd(id, request),
+            Call::RemovePd { pd } => self.remove_pd(id, request, pd),
+            Call::DeregisterMemory { stag } => self.deregister(env, id, request, Stag(stag)),
+            Call::RemoveChannel { channel } => self.remove_channel(id, request, channel),
+            Call::RemoveCompletionQueue { queue } => self.remove_queue(env, id, request, queue),
+            Call::RemoveQueuePair { pair } => self.remove_pair(env, id, request, pair, actions),
+            Call::Accept { request: number, pair, depths, private_data } => {
+                let answer = listening::AcceptCall { number, pair, depths, private_data };
+                self.accept(env, id, request, answer)
+            }
+            Call::Reject { request: number, private_data } => {
+                self.reject(id, request, number, private_data, actions)
+            }
+            Call::StopListening { listener } => {
+                self.stop_listening(env, id, request, listener, actions)
+            }
+            Call::Disconnect { pair } => self.disconnect(id, request, pair, actions),
+            Call::Hello { .. }
+            | Call::RegisterMemory { .. }
+            | Call::CreateChannel
+            | Call::CreateCompletionQueue { .. }
+            | Call::CreateQueuePair { .. }
+            | Call::Connect { .. }
+            | Call::Listen { .. } => Err(invalid("the call is not expected here")),
+        }
+    }
+
+    /// Returns an attached program.
+    fn open(&mut self, id: ProgramId) -> Result<&mut Program, Refusal> {
+        let program = self.programs.get_mut(&id).filter(|program| program.is_open());
+        program.ok_or_else(|| invalid("the session is not open"))
+    }
+
+    /// Continues after the workers' answers. Returns the changes of streams.
+    pub(super) fn resume(
+        &mut self,
+        env: &mut Env,
+        id: ProgramId,
+        step: ProgramStep,
+        result: Result<(), String>,
+    ) -> Vec<StreamAction> {
+        match step {
+            ProgramStep::Attached => return self.on_attached(env, id, result),
+            ProgramStep::Registered { stag, request } => {
+                self.on_registered(env, id, stag, request, result);
+            }
+            ProgramStep::Deregistered { stag } => self.on_region_removed(env, id, stag),
+            ProgramStep::QueueAdded { queue, request } => {
+                self.on_queue_added(id, queue, request, result);
+            }
+            ProgramStep::QueueRemoved { queue, request } => {
+                self.on_queue_removed(id, queue, request);
+            }
+            ProgramStep::PairAdded { pair, serial } => {
+                return self.on_pair_added(env, id, pair, serial, result);
+            }
+            ProgramStep::PairRemoved { pair, request } => self.on_pair_removed(id, pair, request),
+            ProgramStep::Listening { listener, request } => {
+                self.on_listening(env, id, listener, request, result);
+            }
+            ProgramStep::ListenerRemoved { listener, request } => {
+                self.on_listener_removed(env, id, listener, request);
+            }
+            ProgramStep::Removed => self.on_removed(env, id),
+        }
+        Vec::new()
+    }
+
+    /// Reports the failure of a QP or CQ to its program.
+    pub(super) fn on_event(&mut self, event: ProgramEvent) {
+        let (id, event) = match event {
+            ProgramEvent::QueuePairFailed { id, reason } => {
+                let (pair, message) = (id.number, reason.to_string());
+                (id.program, Event::QueuePairFailed { pair, message })
+            }
+            ProgramEvent::CompletionQueueFailed { program, number, reason } => {
+                let (queue, message) = (number, reason.to_string());
+                (program, Event::CompletionQueueFailed { queue, message })
+            }
+        };
+        self.tally.failures += 1;
+        if let Some(program) = self.programs.get(&id) {
+            tracing::warn!("program {} ({}): {event:?}", id.0, program.name);
+            program.outbox.event(event);
+        }
+    }
+}
+
+/// Checks that the appliance begins new things.
+fn check_not_draining(env: &Env) -> Result<(), Refusal> {
+    env.check_not_draining().map_err(|error| refusal(RefusalKind::Draining, error.message))
+}
+
+/// Returns true once the appliance is ending.
+fn is_stopping(env: &Env) -> bool {
+    matches!(env.phase, Phase::Stopping { .. })
+}
+
+/// Returns the devices: the interfaces of the appliance.
+fn devices(env: &Env) -> Vec<Device> {
+    let ports = &env.context.ports;
+    let mac_of = |port: &str| {
+        let view = ports.iter().find(|view: &&PortView| view.section.name == port);
+        view.map(|view| view.port.info().mac).unwrap_or_default()
+    };
+    let device = |interface: &config::InterfaceSection| Device {
+        name: interface.name.clone(),
+        addresses: interface.addresses.iter().map(|net| net.addr()).collect(),
+        mac: mac_of(&interface.port),
+        mtu: interface.mtu.into(),
+    };
+    env.context.config.interfaces.iter().map(device).collect()
+}
+
+pub(super) fn refusal(kind: RefusalKind, sentence: impl Into<String>) -> Refusal {
+    Refusal { kind, message: sentence.into() }
+}
+
+fn invalid(sentence: impl Into<String>) -> Refusal {
+    refusal(RefusalKind::Invalid, sentence)
+}
+
+fn in_use(sentence: impl Into<String>) -> Refusal {
+    refusal(RefusalKind::InUse, sentence)
+}
+
+/// Returns the refusal of a call beyond the limit of a key.
+fn limit(key: &str, most: impl std::fmt::Display) -> Refusal {
+    refusal(RefusalKind::Limit, format!("programs.{key} allows {most} for a program"))
+}
+
+/// Descriptors of a reply with one.
+fn one(descriptor: OwnedFd) -> Vec<OwnedFd> {
+    vec![descriptor]
+}

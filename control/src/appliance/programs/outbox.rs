@@ -1,0 +1,154 @@
+//! Messages to a program. Any thread sends; the socket takes a message at once, or the session's thread sends it when the
+//! program reads. The backlog is bounded: a program that does not read is disconnected.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::Shutdown;
+use verbs_session::message::{Answer, Event, Message, Refusal, Reply};
+use verbs_session::socket::{SessionSocket, SocketError};
+
+use crate::waker::Waker;
+
+/// Maximum number of calls without a reply. The session's thread reads no further ones.
+pub(super) const MAX_UNANSWERED: usize = 1024;
+
+/// The sending side of a session.
+#[derive(Debug)]
+pub(in crate::appliance) struct Outbox {
+    socket: SessionSocket,
+    /// Wakes the session's thread.
+    waker: Waker,
+    /// Maximum number of messages in the backlog.
+    limit: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    backlog: VecDeque<(Message, Vec<OwnedFd>)>,
+    unanswered: usize,
+    closed: bool,
+}
+
+/// Readiness of a session's socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Interest {
+    /// True to read a call.
+    pub(super) read: bool,
+    /// True to send the backlog.
+    pub(super) write: bool,
+}
+
+impl Outbox {
+    pub(super) fn new(socket: SessionSocket, waker: Waker, limit: usize) -> Outbox {
+        Outbox { socket, waker, limit, state: Mutex::default() }
+    }
+
+    pub(super) fn socket(&self) -> &SessionSocket {
+        &self.socket
+    }
+
+    /// Counts a call that has been read.
+    pub(super) fn count_call(&self) {
+        self.lock().unanswered += 1;
+    }
+
+    /// Sends the reply to a call.
+    pub(super) fn reply(
+        &self,
+        id: u32,
+        result: Result<Answer, Refusal>,
+        descriptors: Vec<OwnedFd>,
+    ) {
+        let mut state = self.lock();
+        if state.unanswered >= MAX_UNANSWERED {
+            self.waker.wake();
+        }
+        state.unanswered = state.unanswered.saturating_sub(1);
+        self.send(&mut state, Message::Reply(Reply { id, result }), descriptors);
+    }
+
+    /// Sends an event.
+    pub(super) fn event(&self, event: Event) {
+        self.send(&mut self.lock(), Message::Event(event), Vec::new());
+    }
+
+    /// Closes the session. Messages in the backlog are lost.
+    pub(super) fn close(&self) {
+        self.close_locked(&mut self.lock());
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Returns true if the program has closed its end, or the session is closed here.
+    pub(super) fn has_ended(&self) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let hung_up = poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0);
+        hung_up || self.is_closed()
+    }
+
+    /// Returns what the session's thread waits for; `None` if the session is closed.
+    pub(super) fn interest(&self) -> Option<Interest> {
+        let state = self.lock();
+        let (read, write) = (state.unanswered < MAX_UNANSWERED, !state.backlog.is_empty());
+        (!state.closed).then_some(Interest { read, write })
+    }
+
+    /// Sends the backlog as far as the socket takes it.
+    pub(super) fn flush(&self) {
+        let mut state = self.lock();
+        while let Some((message, descriptors)) = state.backlog.front() {
+            match self.socket.send(message, &borrow(descriptors)) {
+                Ok(()) => drop(state.backlog.pop_front()),
+                Err(SocketError::WouldBlock) => return,
+                Err(_) => return self.close_locked(&mut state),
+            }
+        }
+    }
+
+    fn send(&self, state: &mut State, message: Message, descriptors: Vec<OwnedFd>) {
+        if state.closed {
+            return;
+        }
+        if state.backlog.is_empty() {
+            match self.socket.send(&message, &borrow(&descriptors)) {
+                Ok(()) => return,
+                Err(SocketError::WouldBlock) => {}
+                Err(error) => {
+                    tracing::debug!("a program is disconnected: {error}");
+                    return self.close_locked(state);
+                }
+            }
+        }
+        if state.backlog.len() >= self.limit {
+            tracing::warn!("a program is disconnected: it does not read {} messages", self.limit);
+            return self.close_locked(state);
+        }
+        state.backlog.push_back((message, descriptors));
+        self.waker.wake();
+    }
+
+    fn close_locked(&self, state: &mut State) {
+        if !state.closed {
+            state.closed = true;
+            state.backlog.clear();
+            // The call fails if the program has closed its end.
+            let _ = rustix::net::shutdown(self.socket.as_fd(), Shutdown::Both);
+            self.waker.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn borrow(descriptors: &[OwnedFd]) -> Vec<BorrowedFd<'_>> {
+    descriptors.iter().map(AsFd::as_fd).collect()
+}

@@ -1,0 +1,383 @@
+//! Calls that take memory: their checks, and the memory itself. It runs on the session's thread, because mapping and
+//! populating pages blocks; the control thread receives the result.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use api::AttachedProcess;
+use config::ProgramsSection;
+use dataplane::memory::{
+    Arena, CompletionProducer, DoorbellScanner, Memory, MemoryError, QueueArea, RingConsumer,
+    ViewConfig,
+};
+use dataplane::Signal;
+use verbs_layout::version::{VERSIONS, Versions};
+use verbs_layout::{completion, doorbell, ring, session};
+use verbs_session::message::{
+    Answer, Call, MAX_DESCRIPTORS, MemoryAccess, Refusal, RefusalKind, Ring,
+};
+
+use super::outbox::Outbox;
+use super::refusal;
+use super::server::Shared;
+use super::share::{Hold, Notice, RegionCharge, Share};
+
+/// Offset of the first structure in an area, bytes.
+const FIRST: u64 = session::HEADER_WORDS as u64 * 8;
+/// Maximum length of a program's name, characters.
+const MAX_NAME: usize = 64;
+/// Smallest capacity of a ring, units.
+const MIN_UNITS: u32 = 8;
+/// Units of the send queue per post, and of the receive queue. A descriptor has at most 5 units; most have fewer.
+const UNITS_PER_POST: (u32, u32) = (3, 2);
+
+/// Next key of a memory region, by which the control thread learns that its memory is free.
+static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
+
+/// A call with the memory that it takes.
+#[derive(Debug)]
+pub(in crate::appliance) enum Prepared {
+    Attach(Box<Attachment>),
+    Register(Box<Registration>),
+    Channel { signal: Signal, descriptor: OwnedFd },
+    CompletionQueue(Box<PreparedQueue>),
+    QueuePair(Box<PreparedPair>),
+    /// A call that takes no memory.
+    Plain(Box<Call>),
+}
+
+/// A new program.
+#[derive(Debug)]
+pub(in crate::appliance) struct Attachment {
+    pub(super) name: String,
+    pub(super) process: AttachedProcess,
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) share: Arc<Share>,
+    /// Version of the layout.
+    pub(super) version: u32,
+    /// Bytes of the arena.
+    pub(super) arena: u64,
+    /// Doorbells and wake-ups, per worker.
+    pub(super) workers: Vec<(DoorbellScanner, Signal)>,
+    /// Descriptors of the welcome.
+    pub(super) descriptors: Vec<OwnedFd>,
+}
+
+/// A new memory region.
+#[derive(Debug)]
+pub(in crate::appliance) struct Registration {
+    pub(super) pd: u32,
+    pub(super) address: u64,
+    pub(super) len: u64,
+    /// Offset of the first byte in `memory`.
+    pub(super) offset: u64,
+    pub(super) access: MemoryAccess,
+    pub(super) memory: Memory,
+    /// Number that is reported when the memory is free.
+    pub(super) key: u64,
+}
+
+/// A new completion queue.
+#[derive(Debug)]
+pub(in crate::appliance) struct PreparedQueue {
+    pub(super) channel: Option<u32>,
+    pub(super) capacity: u32,
+    pub(super) offsets: Vec<u64>,
+    /// The worker's ends, per worker.
+    pub(super) producers: Vec<CompletionProducer>,
+    pub(super) descriptor: OwnedFd,
+    pub(super) hold: Hold,
+}
+
+/// A new queue pair.
+#[derive(Debug)]
+pub(in crate::appliance) struct PreparedPair {
+    pub(super) pd: u32,
+    pub(super) send_queue: u32,
+    pub(super) receive_queue: u32,
+    pub(super) max_sends: u32,
+    pub(super) max_receives: u32,
+    pub(super) copy_sources: bool,
+    pub(super) rings: (RingConsumer, RingConsumer),
+    /// The rings as the program sees them.
+    pub(super) sends: Ring,
+    pub(super) receives: Ring,
+    pub(super) descriptor: OwnedFd,
+    pub(super) hold: Hold,
+}
+
+/// The memory of one session.
+#[derive(Debug)]
+pub(in crate::appliance) struct Preparer {
+    shared: Arc<Shared>,
+    outbox: Arc<Outbox>,
+    process: AttachedProcess,
+    share: Arc<Share>,
+    /// The arena, after the first call.
+    arena: Option<Arena>,
+}
+
+impl Preparer {
+    pub(in crate::appliance) fn new(
+        shared: Arc<Shared>,
+        outbox: Arc<Outbox>,
+        process: AttachedProcess,
+    ) -> Preparer {
+        let share = Arc::new(Share::new(&shared.settings));
+        Preparer { shared, outbox, process, share, arena: None }
+    }
+
+    /// Returns true after a first call that was accepted here.
+    pub(super) fn is_open(&self) -> bool {
+        self.arena.is_some()
+    }
+
+    /// Checks a call and makes its memory. Blocks, for seconds if a memory region is large.
+    ///
+    /// # Errors
+    /// The refusal for the program.
+    pub(in crate::appliance) fn prepare(&mut self, call: Call) -> Result<Prepared, Refusal> {
+        match (call, &self.arena) {
+            (Call::Hello { oldest, newest, name }, None) => {
+                self.attach(Versions { oldest, newest }, name)
+            }
+            (Call::Hello { .. }, Some(_)) => Err(invalid("the session is open already")),
+            (_, None) => Err(invalid("a session begins with hello")),
+            (Call::RegisterMemory { pd, address, len, offset, parts, access }, Some(arena)) => {
+                let region = RegionRequest { pd, address, len, offset, access };
+                self.register(arena, region, &parts)
+            }
+            (Call::CreateChannel, Some(_)) => {
+                let (signal, descriptor) = Signal::pair().map_err(no_descriptor)?;
+                Ok(Prepared::Channel { signal, descriptor })
+            }
+            (Call::CreateCompletionQueue { entries, channel }, Some(_)) => {
+                self.completion_queue(entries, channel)
+            }
+            (call @ Call::CreateQueuePair { .. }, Some(_)) => self.queue_pair(&call),
+            (call, Some(_)) => Ok(Prepared::Plain(Box::new(call))),
+        }
+    }
+
+    fn attach(&mut self, versions: Versions, name: String) -> Result<Prepared, Refusal> {
+        if !self.process.admitted {
+            let uid = self.process.uid;
+            let sentence = format!("uid {uid} may not attach: programs.allow gives the right");
+            return Err(refusal(RefusalKind::NotAllowed, sentence));
+        }
+        if name.chars().count() > MAX_NAME || name.contains(char::is_control) {
+            return Err(invalid("the name has at most 64 characters, without control characters"));
+        }
+        let version = VERSIONS
+            .negotiate(versions)
+            .map_err(|error| refusal(RefusalKind::Version, error.to_string()))?;
+        let workers = usize::from(self.shared.workers);
+        if 1 + 2 * workers > MAX_DESCRIPTORS {
+            let sentence = format!("an appliance with {workers} workers cannot serve programs");
+            return Err(refusal(RefusalKind::NotAllowed, sentence));
+        }
+        let page = rustix::param::page_size() as u64;
+        let len = self.shared.settings.arena.next_multiple_of(page);
+        let arena = Arena::create("ddpd-arena", len).map_err(no_memory)?;
+        let mut descriptors =
+            vec![arena.fd().try_clone_to_owned().map_err(|error| no_descriptor_io(&error))?];
+        let mut ends = Vec::new();
+        for _ in 0..workers {
+            let bytes = FIRST + doorbell::WORDS as u64 * 8;
+            let (area, fd) =
+                QueueArea::create("ddpd-doorbells", bytes, self.shared.budget.maps())
+                    .map_err(no_memory)?;
+            let (wake, end) = Signal::pair().map_err(no_descriptor)?;
+            ends.push((area.doorbells(FIRST).map_err(internal)?, wake));
+            descriptors.extend([fd, end]);
+        }
+        self.arena = Some(arena);
+        Ok(Prepared::Attach(Box::new(Attachment {
+            name,
+            process: self.process,
+            outbox: Arc::clone(&self.outbox),
+            share: Arc::clone(&self.share),
+            version,
+            arena: len,
+            workers: ends,
+            descriptors,
+        })))
+    }
+
+    fn register(
+        &self,
+        arena: &Arena,
+        region: RegionRequest,
+        parts: &[(u64, u64)],
+    ) -> Result<Prepared, Refusal> {
+        let total = region.check(parts)?;
+        let RegionRequest { pd, address, len, offset, access } = region;
+        let hold = self.share.take(&self.shared.budget, total, parts.len() as u64)?;
+        let parts: Vec<_> = parts.iter().map(|&(start, end)| start..end).collect();
+        let config = ViewConfig { writable: access.local_write, lock: true };
+        // The view of a program that has ended is given up at its next piece.
+        let memory = arena
+            .view(&parts, config, self.shared.budget.maps(), &mut |_| !self.outbox.has_ended())
+            .map_err(no_memory)?;
+        let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
+        let (freed, waker) = (self.shared.freed.clone(), self.shared.waker.clone());
+        let charge = RegionCharge { _hold: hold, _notice: Notice { key, freed, waker } };
+        let memory = memory.with_charge(charge);
+        let registration = Registration { pd, address, len, offset, access, memory, key };
+        Ok(Prepared::Register(Box::new(registration)))
+    }
+
+    fn completion_queue(&self, entries: u32, channel: Option<u32>) -> Result<Prepared, Refusal> {
+        let max = self.shared.settings.completions;
+        if !(1..=max).contains(&entries) {
+            return Err(invalid(format!("a completion queue has 1 to {max} entries")));
+        }
+        let capacity = entries.next_power_of_two().max(2);
+        let each = completion::words(capacity as usize) as u64 * 8;
+        let workers = u64::from(self.shared.workers);
+        let offsets: Vec<u64> = (0..workers).map(|worker| FIRST + worker * each).collect();
+        let bytes = FIRST + workers * each;
+        let hold = self.share.take(&self.shared.budget, bytes, 0)?;
+        let (area, descriptor) =
+            QueueArea::create("ddpd-completions", bytes, self.shared.budget.maps())
+                .map_err(no_memory)?;
+        let producers = offsets
+            .iter()
+            .map(|&offset| area.completion_queue(offset, capacity as usize).map_err(internal))
+            .collect::<Result<_, _>>()?;
+        let queue = PreparedQueue { channel, capacity, offsets, producers, descriptor, hold };
+        Ok(Prepared::CompletionQueue(Box::new(queue)))
+    }
+
+    fn queue_pair(&self, call: &Call) -> Result<Prepared, Refusal> {
+        let &Call::CreateQueuePair {
+            pd,
+            send_completions,
+            receive_completions,
+            max_sends,
+            max_receives,
+            copy_sources,
+        } = call
+        else {
+            return Err(invalid("no queue pair"));
+        };
+        let max = self.shared.settings.posts;
+        if !(1..=max).contains(&max_sends) || !(1..=max).contains(&max_receives) {
+            return Err(invalid(format!("max_sends and max_receives are 1 to {max}")));
+        }
+        let capacity = |posts: u32, units: u32| (posts * units).next_power_of_two().max(MIN_UNITS);
+        let sends = Ring { offset: FIRST, capacity: capacity(max_sends, UNITS_PER_POST.0) };
+        let bytes_of = |ring: Ring| ring::words(ring.capacity as usize) as u64 * 8;
+        let receives = Ring {
+            offset: FIRST + bytes_of(sends),
+            capacity: capacity(max_receives, UNITS_PER_POST.1),
+        };
+        let bytes = receives.offset + bytes_of(receives);
+        let hold = self.share.take(&self.shared.budget, bytes, 0)?;
+        let (area, descriptor) =
+            QueueArea::create("ddpd-queues", bytes, self.shared.budget.maps())
+                .map_err(no_memory)?;
+        let end = |ring: Ring| area.ring(ring.offset, ring.capacity as usize).map_err(internal);
+        Ok(Prepared::QueuePair(Box::new(PreparedPair {
+            pd,
+            send_queue: send_completions,
+            receive_queue: receive_completions,
+            max_sends,
+            max_receives,
+            copy_sources,
+            rings: (end(sends)?, end(receives)?),
+            sends,
+            receives,
+            descriptor,
+            hold,
+        })))
+    }
+}
+
+/// Limits of a ring for `posts` posts hold for each value that the configuration allows.
+const _: () = assert!(
+    (32_768 * UNITS_PER_POST.0).next_power_of_two() as usize <= ring::MAX_CAPACITY
+        && 1 << 20 <= completion::MAX_CAPACITY
+);
+
+struct RegionRequest {
+    pd: u32,
+    address: u64,
+    len: u64,
+    offset: u64,
+    access: MemoryAccess,
+}
+
+impl RegionRequest {
+    /// Checks the numbers of a memory region. Returns the bytes of its parts.
+    fn check(&self, parts: &[(u64, u64)]) -> Result<u64, Refusal> {
+        let &RegionRequest { pd: _, address, len, offset, access } = self;
+        let page = rustix::param::page_size() as u64;
+        if len == 0 || address.checked_add(len).is_none() {
+            return Err(invalid("a memory region has at least 1 byte, and ends within 64 bits"));
+        }
+        // Atomics need aligned memory: an address and its byte are at the same place of a page.
+        if offset >= page || address % page != offset {
+            return Err(invalid("the offset is not that of the address in its page"));
+        }
+        if (access.remote_write || access.remote_atomic) && !access.local_write {
+            return Err(invalid("remote_write and remote_atomic require local_write"));
+        }
+        let mut total = 0u64;
+        for &(start, end) in parts {
+            let bytes = end.checked_sub(start).filter(|bytes| *bytes > 0);
+            let bytes = bytes.ok_or_else(|| invalid("a part ends behind its first byte"))?;
+            total = total.checked_add(bytes).ok_or_else(|| invalid("the parts are too long"))?;
+        }
+        match offset.checked_add(len) {
+            Some(end) if end <= total => Ok(total),
+            _ => Err(invalid("the memory region does not end within its parts")),
+        }
+    }
+}
+
+/// Returns the limits of a program, for its welcome.
+pub(super) fn limits(settings: &ProgramsSection) -> verbs_session::message::Limits {
+    verbs_session::message::Limits {
+        queue_pairs: settings.queue_pairs,
+        completion_queues: settings.completion_queues,
+        memory_regions: settings.memory_regions,
+        memory_bytes: settings.memory,
+        posts: settings.posts,
+        completions: settings.completions,
+        depths: super::MAX_DEPTHS,
+    }
+}
+
+impl PreparedQueue {
+    /// Returns the reply with the descriptor.
+    pub(super) fn answer(&self, queue: u32) -> Answer {
+        let (capacity, offsets) = (self.capacity, self.offsets.clone());
+        Answer::CompletionQueue { queue, capacity, offsets }
+    }
+}
+
+fn invalid(sentence: impl Into<String>) -> Refusal {
+    refusal(RefusalKind::Invalid, sentence)
+}
+
+fn no_memory(error: MemoryError) -> Refusal {
+    let kind = match error {
+        MemoryError::ArenaRange { .. } | MemoryError::Name { .. } => RefusalKind::Invalid,
+        _ => RefusalKind::NoMemory,
+    };
+    refusal(kind, error.to_string())
+}
+
+fn no_descriptor(error: rustix::io::Errno) -> Refusal {
+    no_descriptor_io(&error.into())
+}
+
+fn no_descriptor_io(error: &std::io::Error) -> Refusal {
+    refusal(RefusalKind::NoMemory, format!("no descriptor: {error}"))
+}
+
+fn internal(error: dataplane::memory::QueueError) -> Refusal {
+    refusal(RefusalKind::NoMemory, error.to_string())
+}

@@ -1,0 +1,250 @@
+//! Channels, completion queues (CQs) and queue pairs (QPs) of a program: creation and removal.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use dataplane::{Command, CompletionQueueConfig, ProgramId, QueuePairId, Signal};
+use verbs_session::message::{Answer, Depths, Refusal, RefusalKind};
+
+use super::prepare::{PreparedPair, PreparedQueue};
+use super::program::{Channel, Pair, PairState, Queue, Start, not_found};
+use super::{Programs, StreamAction, StreamUse, in_use, limit, one, refusal};
+use crate::appliance::env::Env;
+use crate::appliance::pending::{Continuation, ProgramStep};
+
+impl Programs {
+    pub(super) fn create_channel(
+        &mut self,
+        id: ProgramId,
+        request: u32,
+        signal: Signal,
+        descriptor: OwnedFd,
+    ) -> Result<(), Refusal> {
+        let most = self.settings().map_or(0, |settings| settings.completion_queues);
+        let program = self.open(id)?;
+        let channel = Channel { signal: Arc::new(signal), users: 0 };
+        let Some(number) = program.channels.insert(channel) else {
+            return Err(limit("completion_queues", most));
+        };
+        program.outbox.reply(request, Ok(Answer::Created { number }), one(descriptor));
+        Ok(())
+    }
+
+    pub(super) fn remove_channel(
+        &mut self,
+        id: ProgramId,
+        request: u32,
+        number: u32,
+    ) -> Result<(), Refusal> {
+        let program = self.open(id)?;
+        match program.channels.get(number) {
+            None => return Err(not_found("channel", number)),
+            Some(channel) if channel.users > 0 => {
+                return Err(in_use(format!("completion queues use channel {number}")));
+            }
+            Some(_) => drop(program.channels.remove(number)),
+        }
+        program.reply(request, Ok(Answer::Done));
+        Ok(())
+    }
+
+    /// Adds a CQ at all workers.
+    pub(super) fn create_queue(
+        &mut self,
+        env: &mut Env,
+        id: ProgramId,
+        request: u32,
+        prepared: PreparedQueue,
+    ) -> Result<(), Refusal> {
+        let most = self.settings().map_or(0, |settings| settings.completion_queues);
+        let program = self.open(id)?;
+        let signal = match prepared.channel {
+            None => None,
+            Some(number) => {
+                let channel = program.channels.get_mut(number);
+                let channel = channel.ok_or_else(|| not_found("channel", number))?;
+                Some(Arc::clone(&channel.signal))
+            }
+        };
+        if program.queues.is_full() {
+            return Err(limit("completion_queues", most));
+        }
+        let answer = prepared.answer(0);
+        let PreparedQueue { channel, capacity, producers, descriptor, hold, .. } = prepared;
+        let queue = Queue {
+            channel,
+            capacity,
+            users: 0,
+            is_active: false,
+            answer: Some((answer, descriptor)),
+            _hold: hold,
+        };
+        let Some(number) = program.queues.insert(queue) else {
+            return Err(limit("completion_queues", most));
+        };
+        if let Some(channel) = channel.and_then(|number| program.channels.get_mut(number)) {
+            channel.users += 1;
+        }
+        let step = ProgramStep::QueueAdded { queue: number, request };
+        let ticket = env.issue_to(producers.len(), Continuation::Program(id, step));
+        for (worker, queue) in (0..).zip(producers) {
+            let channel = signal.clone();
+            let queue = CompletionQueueConfig { program: id, number, queue, channel };
+            let queue = Box::new(queue);
+            env.send_command(worker, Command::AddCompletionQueue { queue, ticket });
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_queue_added(
+        &mut self,
+        id: ProgramId,
+        number: u32,
+        request: u32,
+        result: Result<(), String>,
+    ) {
+        let Some(program) = self.programs.get_mut(&id).filter(|program| program.is_open()) else {
+            return;
+        };
+        let Some(queue) = program.queues.get_mut(number) else { return };
+        let Some((answer, descriptor)) = queue.answer.take() else { return };
+        // The number stays in use: some workers have the CQ. It cannot be used, and ends with the program.
+        let result = match result {
+            Ok(()) => Ok(answer),
+            Err(reason) => Err(refusal(RefusalKind::NoMemory, reason)),
+        };
+        queue.is_active = result.is_ok();
+        let result = result.map(|answer| match answer {
+            Answer::CompletionQueue { capacity, offsets, .. } => {
+                Answer::CompletionQueue { queue: number, capacity, offsets }
+            }
+            other => other,
+        });
+        let descriptors = if result.is_ok() { one(descriptor) } else { Vec::new() };
+        program.outbox.reply(request, result, descriptors);
+    }
+
+    pub(super) fn remove_queue(
+        &mut self,
+        env: &mut Env,
+        id: ProgramId,
+        request: u32,
+        number: u32,
+    ) -> Result<(), Refusal> {
+        let program = self.open(id)?;
+        let queue = program.queues.get_mut(number).filter(|queue| queue.is_active);
+        let queue = queue.ok_or_else(|| not_found("completion queue", number))?;
+        if queue.users > 0 {
+            return Err(in_use(format!("QPs use completion queue {number}")));
+        }
+        queue.is_active = false;
+        let then = Continuation::Program(id, ProgramStep::QueueRemoved { queue: number, request });
+        let program = id;
+        env.broadcast(then, |ticket| Command::RemoveCompletionQueue { program, number, ticket });
+        Ok(())
+    }
+
+    pub(super) fn on_queue_removed(&mut self, id: ProgramId, number: u32, request: u32) {
+        let Some(program) = self.programs.get_mut(&id).filter(|program| program.is_open()) else {
+            return;
+        };
+        let removed = program.queues.remove(number);
+        let channel = removed.and_then(|queue| queue.channel);
+        if let Some(channel) = channel.and_then(|number| program.channels.get_mut(number)) {
+            channel.users = channel.users.saturating_sub(1);
+        }
+        program.reply(request, Ok(Answer::Done));
+    }
+
+    /// Creates a QP. A worker gets it with its connection.
+    pub(super) fn create_pair(
+        &mut self,
+        env: &mut Env,
+        id: ProgramId,
+        request: u32,
+        prepared: PreparedPair,
+    ) -> Result<(), Refusal> {
+        let most = self.settings().map_or(0, |settings| settings.queue_pairs);
+        let program = self.open(id)?;
+        program.domain(prepared.pd)?;
+        for number in [prepared.send_queue, prepared.receive_queue] {
+            let queue = program.queues.get(number).filter(|queue| queue.is_active);
+            queue.ok_or_else(|| not_found("completion queue", number))?;
+        }
+        let PreparedPair { sends, receives, descriptor, .. } = prepared;
+        let pair = Pair {
+            serial: env.allocate_number(),
+            pd: prepared.pd,
+            send_queue: prepared.send_queue,
+            receive_queue: prepared.receive_queue,
+            max_sends: prepared.max_sends,
+            max_receives: prepared.max_receives,
+            copy_sources: prepared.copy_sources,
+            rings: Some(prepared.rings),
+            worker: None,
+            depths: Depths { ird: 0, ord: 0 },
+            state: PairState::New,
+            _hold: prepared.hold,
+        };
+        let (pd, queues) = (pair.pd, pair.queues());
+        let Some(number) = program.pairs.insert(pair) else {
+            return Err(limit("queue_pairs", most));
+        };
+        program.count_domain_user(pd, true);
+        program.count_queue_users(queues, true);
+        let answer = Pair::answer(number, sends, receives);
+        program.outbox.reply(request, Ok(answer), one(descriptor));
+        Ok(())
+    }
+
+    /// Removes a QP. Its connection is reset.
+    pub(super) fn remove_pair(
+        &mut self,
+        env: &mut Env,
+        id: ProgramId,
+        request: u32,
+        number: u32,
+        actions: &mut Vec<StreamAction>,
+    ) -> Result<(), Refusal> {
+        let program = self.open(id)?;
+        let pair = program.pairs.get_mut(number);
+        let pair = pair.filter(|pair| !matches!(pair.state, PairState::Removing));
+        let pair = pair.ok_or_else(|| not_found("QP", number))?;
+        let stream = pair.stream();
+        let worker = pair.worker;
+        let before = std::mem::replace(&mut pair.state, PairState::Removing);
+        if let PairState::Starting { start, request } = before {
+            let sentence = match start {
+                Start::Connect(_) => "the QP was removed before its connection was opened",
+                Start::Accept { .. } => "the QP was removed before the connection was accepted",
+            };
+            program.reply(request, Err(super::invalid(sentence)));
+        }
+        if let Some(stream) = stream
+            && self.streams.remove(&stream) == Some(StreamUse::Pair { program: id, pair: number })
+        {
+            actions.push(StreamAction::Abort(stream, "the program has removed its QP"));
+        }
+        let pair = QueuePairId { program: id, number };
+        match worker {
+            None => self.on_pair_removed(id, number, request),
+            Some(worker) => {
+                let step = ProgramStep::PairRemoved { pair: number, request };
+                let ticket = env.issue(Continuation::Program(id, step));
+                env.send_command(worker.0, Command::RemoveQueuePair { id: pair, ticket });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_pair_removed(&mut self, id: ProgramId, number: u32, request: u32) {
+        let Some(program) = self.programs.get_mut(&id).filter(|program| program.is_open()) else {
+            return;
+        };
+        if let Some(pair) = program.pairs.remove(number) {
+            program.count_domain_user(pair.pd, false);
+            program.count_queue_users(pair.queues(), false);
+        }
+        program.reply(request, Ok(Answer::Done));
+    }
+}

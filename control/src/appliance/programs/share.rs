@@ -1,0 +1,118 @@
+//! A program's share of memory: bytes of its memory regions and queues, and the mappings of its regions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+
+use config::ProgramsSection;
+use verbs_session::message::{Refusal, RefusalKind};
+
+use super::refusal;
+use crate::appliance::budget::{Budget, Charge, ChargeKind};
+use crate::waker::Waker;
+
+/// What a program has of its limits. Sessions take from it, and the last handle to the memory gives it back.
+#[derive(Debug)]
+pub(super) struct Share {
+    max_bytes: u64,
+    max_parts: u64,
+    bytes: AtomicU64,
+    /// Parts of memory regions, each of which is a mapping.
+    parts: AtomicU64,
+}
+
+impl Share {
+    pub(super) fn new(settings: &ProgramsSection) -> Share {
+        Share {
+            max_bytes: settings.memory,
+            max_parts: settings.memory_regions.into(),
+            bytes: AtomicU64::new(0),
+            parts: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the bytes in use.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Takes bytes, and mappings of memory regions.
+    ///
+    /// # Errors
+    /// A limit of the program, or the memory ceiling of the appliance, is reached.
+    pub(super) fn take(
+        self: &Arc<Share>,
+        budget: &Budget,
+        bytes: u64,
+        parts: u64,
+    ) -> Result<Hold, Refusal> {
+        let limit = |sentence: String| refusal(RefusalKind::Limit, sentence);
+        let mut taken = Taken { share: Arc::clone(self), bytes: 0, parts: 0 };
+        if !add(&self.bytes, bytes, self.max_bytes) {
+            let max = self.max_bytes;
+            return Err(limit(format!("programs.memory allows {max} bytes for a program")));
+        }
+        taken.bytes = bytes;
+        if !add(&self.parts, parts, self.max_parts) {
+            let max = self.max_parts;
+            return Err(limit(format!("programs.memory_regions allows {max} for a program")));
+        }
+        taken.parts = parts;
+        let charge = budget
+            .charge(ChargeKind::Region, "memory of a program", bytes)
+            .map_err(|over| refusal(RefusalKind::NoMemory, over.to_string()))?;
+        Ok(Hold { _charge: charge, _taken: taken })
+    }
+}
+
+/// Adds to a count with a bound. Returns false, and adds nothing, if the bound would be exceeded.
+fn add(count: &AtomicU64, more: u64, max: u64) -> bool {
+    let fits = |now: u64| now.checked_add(more).filter(|sum| *sum <= max);
+    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+}
+
+/// Memory that counts against the limits while this value exists.
+#[derive(Debug)]
+pub(in crate::appliance) struct Hold {
+    _charge: Charge,
+    _taken: Taken,
+}
+
+#[derive(Debug)]
+struct Taken {
+    share: Arc<Share>,
+    bytes: u64,
+    parts: u64,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.share.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.share.parts.fetch_sub(self.parts, Ordering::Relaxed);
+    }
+}
+
+/// The charge of a memory region's memory: what it holds, then a notice to the control thread that it is free. Dropped
+/// on any thread, possibly a worker.
+#[derive(Debug)]
+pub(super) struct RegionCharge {
+    // Dropped first: after the notice the limits allow as much again.
+    pub(super) _hold: Hold,
+    pub(super) _notice: Notice,
+}
+
+/// Reports to the control thread, when dropped, that a memory region is free.
+#[derive(Debug)]
+pub(super) struct Notice {
+    pub(super) key: u64,
+    pub(super) freed: Sender<u64>,
+    pub(super) waker: Waker,
+}
+
+impl Drop for Notice {
+    fn drop(&mut self) {
+        // The send fails if the control thread has ended.
+        let _ = self.freed.send(self.key);
+        self.waker.wake();
+    }
+}

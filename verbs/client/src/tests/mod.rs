@@ -1,0 +1,3 @@
+//! Tests against a scripted appliance in this process.
+
+mod world;

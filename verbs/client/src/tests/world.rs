@@ -93,7 +93,7 @@ pub(super) struct Program {
     listeners: HashSet<u32>,
 }
 
-struct Worker {
+pub(super) struct Worker {
     scanner: Scanner<'static>,
     wake: OwnedFd,
 }
@@ -293,17 +293,7 @@ impl World {
 
     fn welcome(&mut self, socket: Arc<SessionSocket>) -> (u32, Welcome, Vec<OwnedFd>) {
         let number = self.number();
-        let file = sealed_file(ARENA);
-        let arena = leak(Arena::map(file.as_fd(), ARENA).unwrap());
-        let mut descriptors = vec![file];
-        let mut workers = Vec::new();
-        for _ in 0..WORKERS {
-            let (area, file) = area((HEADER_WORDS + doorbell::WORDS) as u64 * 8);
-            let (ours, theirs) = sockets(SocketType::STREAM);
-            descriptors.extend([file, theirs]);
-            let scanner = Scanner::new(&area.words()[HEADER_WORDS..]).unwrap();
-            workers.push(Worker { scanner, wake: ours });
-        }
+        let (arena, workers, descriptors) = first_parts();
         let program = Program {
             socket,
             arena,
@@ -718,12 +708,6 @@ impl World {
     fn wake(&mut self) {
         self.scanners().for_each(Scanner::wake);
     }
-
-    /// Sends an event as it is.
-    pub(super) fn send_event(&mut self, program: u32, event: Event) {
-        self.outbox.push((program, event));
-        self.flush();
-    }
 }
 
 impl Program {
@@ -813,6 +797,22 @@ impl Program {
         let remote = Remote { stag: sge.lkey, to: sge.address };
         self.place(remote, sge.len as usize, |_| true).expect("an SGE within its region")
     }
+}
+
+/// Returns the arena and the workers of a new program, and the descriptors of its first answer.
+pub(super) fn first_parts() -> (&'static Arena, Vec<Worker>, Vec<OwnedFd>) {
+    let file = sealed_file(ARENA);
+    let arena = leak(Arena::map(file.as_fd(), ARENA).unwrap());
+    let mut descriptors = vec![file];
+    let mut workers = Vec::new();
+    for _ in 0..WORKERS {
+        let (area, file) = area((HEADER_WORDS + doorbell::WORDS) as u64 * 8);
+        let (ours, theirs) = sockets(SocketType::STREAM);
+        descriptors.extend([file, theirs]);
+        let scanner = Scanner::new(&area.words()[HEADER_WORDS..]).unwrap();
+        workers.push(Worker { scanner, wake: ours });
+    }
+    (arena, workers, descriptors)
 }
 
 /// Returns the first answer for a program.

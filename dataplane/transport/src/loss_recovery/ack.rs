@@ -32,7 +32,7 @@ pub struct Ack {
     pub flight_before: u64,
     /// Newly acknowledged bytes that count for growth of the congestion window.
     pub acked: u64,
-    /// Bytes of `acked` that were marked as Congestion Experienced.
+    /// Bytes of `acked` that were reported as marked (ECN-Echo, RFC 8257 §3.3).
     pub marked: u64,
     /// Origin time of the echoed timestamp on this sender's clock, milliseconds, if new data is acknowledged.
     pub echoed_ms: Option<u64>,
@@ -268,7 +268,7 @@ impl LossRecovery {
             }
             return Growth::None;
         }
-        // RFC 9260 §7.2.1: no growth on the acknowledgement that ends fast recovery, nor without new data acknowledged.
+        // RFC 9260 §7.2.1: no growth by an acknowledgement that ends fast recovery or acknowledges no new data.
         if before.is_reducing() || !ack.advanced {
             return Growth::None;
         }

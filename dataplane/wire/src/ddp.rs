@@ -288,18 +288,18 @@ impl<T: AsRef<[u8]>> UntaggedHeader<T> {
 pub struct TaggedRepr {
     /// L: true for the last segment of a message.
     pub last: bool,
-    /// DV.
+    /// DV: the DDP version.
     pub version: DdpVersion,
-    /// RsvdULP.
+    /// RsvdULP: RDMAP's control byte.
     pub rsvd_ulp: u8,
-    /// STag.
+    /// STag of the data sink's buffer.
     pub stag: Stag,
     /// TO of the first payload byte.
     pub to: TaggedOffset,
 }
 
 impl TaggedRepr {
-    /// Parses the header at the start of `bytes`.
+    /// Parses the header at the start of `bytes`. Fails if T or DV is not as expected, or bytes are missing.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<TaggedRepr, HeaderError> {
         let view = TaggedHeader::new(bytes)?;
@@ -322,7 +322,7 @@ impl TaggedRepr {
         PackedHeader { head, middle: self.to.0, tail: 0, len: TAGGED_HEADER_LEN as u8 }
     }
 
-    /// Writes the header.
+    /// Writes the header in wire format, with zero reserved bits.
     #[inline]
     pub fn emit(&self, bytes: &mut [u8; TAGGED_HEADER_LEN]) {
         self.pack().write(bytes);
@@ -334,20 +334,20 @@ impl TaggedRepr {
 pub struct UntaggedRepr {
     /// L: true for the last segment of a message.
     pub last: bool,
-    /// DV.
+    /// DV: the DDP version.
     pub version: DdpVersion,
-    /// RsvdULP.
+    /// RsvdULP: RDMAP's control byte and the Invalidate STag.
     pub rsvd_ulp: [u8; 5],
-    /// QN.
+    /// QN: the queue number.
     pub qn: Qn,
-    /// MSN.
+    /// MSN: the message sequence number in the queue.
     pub msn: Msn,
     /// MO of the first payload byte.
     pub mo: MessageOffset,
 }
 
 impl UntaggedRepr {
-    /// Parses the header at the start of `bytes`.
+    /// Parses the header at the start of `bytes`. Fails if T or DV is not as expected, or bytes are missing.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<UntaggedRepr, HeaderError> {
         let view = UntaggedHeader::new(bytes)?;
@@ -371,7 +371,7 @@ impl UntaggedRepr {
         PackedHeader { head, middle, tail: self.mo.0, len: UNTAGGED_HEADER_LEN as u8 }
     }
 
-    /// Writes the header.
+    /// Writes the header in wire format, with zero reserved bits.
     #[inline]
     pub fn emit(&self, bytes: &mut [u8; UNTAGGED_HEADER_LEN]) {
         self.pack().write(bytes);

@@ -8,9 +8,9 @@
 //!
 //! Total memory: a block is added only for a run that does not fit into the last block, so the bytes of two consecutive
 //! blocks exceed the capacity of the first one. If runs are freed in order, the blocks except the last therefore take
-//! at most twice the bytes kept, plus the first block. At most as many further blocks are kept as spare blocks: the
-//! allocator would return freed blocks to the kernel, and their page faults took longer than the copies. If no bytes
-//! are kept, at most 8 KiB remain allocated.
+//! at most twice the bytes kept, plus the first block. At most as many further blocks are kept as spare blocks, because
+//! returning them to the allocator and receiving them again, page by page, took longer than the copies. If no bytes are
+//! kept, at most 8 KiB remain allocated.
 
 use std::collections::VecDeque;
 

@@ -73,7 +73,8 @@ impl<'a> PacketBuilder<'a> {
         self.remaining().saturating_sub(DATA_HEADER_LEN) & !3
     }
 
-    /// Returns the buffer for the user data of the next DATA chunk, [`max_data_len`](Self::max_data_len) bytes.
+    /// Returns the buffer for the user data of the next DATA chunk, [`max_data_len`](Self::max_data_len) bytes. After
+    /// the data is written, [`push_data`](Self::push_data) adds the chunk.
     pub fn data_buffer(&mut self) -> &mut [u8] {
         let room = self.max_data_len();
         let start = (self.len + DATA_HEADER_LEN).min(self.out.len());
@@ -87,8 +88,8 @@ impl<'a> PacketBuilder<'a> {
         self.push_data_header(header.emit_numbers(len), len)
     }
 
-    /// Adds the DATA chunk as [`push_data`](Self::push_data) does. `crc` is the CRC32c of the user data, which
-    /// is not read again for the checksum.
+    /// Adds the DATA chunk as [`push_data`](Self::push_data) does. `crc`: CRC32c of the user data, so that the data
+    /// need not be read again for the packet's checksum.
     #[inline]
     pub fn push_digested(
         &mut self,

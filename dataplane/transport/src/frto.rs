@@ -50,17 +50,17 @@ pub enum Verdict {
 pub fn judge(state: Frto, seen: AckEvidence) -> Verdict {
     match state {
         Frto::Off => Verdict::Wait,
-        // §3.1 step 3b, §2.1 step 3b.
+        // RFC 5682 §2.1 and §3.1, step 3b.
         _ if seen.original => Verdict::Spurious,
         _ if seen.complete => Verdict::Genuine,
-        // §2.1 step 2b, §3.1 step 2b.
+        // RFC 5682 §2.1 and §3.1, step 2b.
         Frto::Retransmitted if seen.advanced && seen.can_send_new => Verdict::SendNew,
         Frto::Retransmitted if seen.advanced => Verdict::Genuine,
-        // §2.1 step 2a. With SACK, duplicates before the acknowledgement of the retransmission are ignored
+        // RFC 5682 §2.1 step 2a. With SACK, duplicates before the acknowledgement of the retransmission are ignored
         // (§3.1 step 2).
         Frto::Retransmitted if seen.duplicate && !seen.sack => Verdict::Genuine,
         Frto::Retransmitted => Verdict::Wait,
-        // §2.1 step 3a, §3.1 step 3a.
+        // RFC 5682 §2.1 and §3.1, step 3a.
         Frto::NewData if seen.duplicate => Verdict::Genuine,
         Frto::NewData => Verdict::Wait,
     }

@@ -26,7 +26,7 @@ pub enum Limit {
     Pacing,
     /// The port accepted no more packets, or other streams were served first.
     Port,
-    /// The peer acknowledges nothing: retransmission time-outs are in progress.
+    /// The peer acknowledges nothing, and the retransmission timer has expired.
     Path,
 }
 
@@ -109,13 +109,13 @@ struct Limits {
     rate: Option<NonZeroU32>,
 }
 
-/// Binary logarithm of a tick in nanoseconds: about a millisecond.
+/// Binary logarithm of a tick's length in nanoseconds. A tick is about a millisecond.
 const TICK_SHIFT: u32 = 20;
 
 /// Snapshot of [`SenderLimits`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LimitInfo {
-    /// The present limit.
+    /// The cause that limits the sender now.
     pub limit: Limit,
     /// Time for which each cause was the limit, in the order of [`Limit::ALL`]. The application's entry is always zero:
     /// it was the limit for the rest of the time.

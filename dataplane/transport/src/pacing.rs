@@ -34,7 +34,7 @@ pub struct Pacer {
     next_at: Instant,
     /// Bytes sent of the present burst.
     sent: u32,
-    /// True if the flow waits for `next_at`, or has waited for it and not caught up.
+    /// True if the flow waits for `next_at`, or has waited for `next_at` and has not caught up yet.
     catching_up: bool,
 }
 

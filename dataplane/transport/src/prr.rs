@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(prr.on_ack(20, 2896, 4344, 1448, false), 2896, "not for a few bytes");
     }
 
-    /// The first figure of RFC 6937 §4: 20 segments, the first lost, CUBIC-like reduction to 10.
+    /// The first figure of RFC 6937 §4: 20 segments in flight, the first lost, ssthresh 10.
     #[test]
     fn prr_sends_one_segment_for_two_delivered() {
         let mut prr = Prr::new(20);

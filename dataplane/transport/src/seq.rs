@@ -1,4 +1,4 @@
-//! Sequence numbers: 32 bits on the wire, 64 bits inside.
+//! Sequence numbers: 32 bits on the wire, 64 bits in a connection's state.
 //!
 //! A connection keeps every sequence number extended to 64 bits, so that no number wraps and stream offsets result from
 //! subtraction. A number from the wire is extended to the 64-bit number nearest to RCV.NXT or SND.UNA.

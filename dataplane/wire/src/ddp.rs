@@ -133,10 +133,10 @@ mod field {
     pub(super) const DV: u8 = 0x03;
 
     pub(super) const RSVD_ULP: usize = 1;
-    // Tagged.
+    // Tagged header.
     pub(super) const STAG: usize = 2;
     pub(super) const TO: usize = 6;
-    // Untagged.
+    // Untagged header.
     pub(super) const UNTAGGED_RSVD_ULP_LEN: usize = 5;
     pub(super) const QN: usize = 6;
     pub(super) const MSN: usize = 10;

@@ -82,7 +82,7 @@ pub const fn pad_len(ulpdu_len: usize) -> usize {
     (LENGTH_LEN + ulpdu_len).wrapping_neg() & 3
 }
 
-/// Returns the length of an FPDU with a ULPDU of `ulpdu_len` bytes: its bytes without markers.
+/// Returns the length, in bytes without markers, of an FPDU whose ULPDU has `ulpdu_len` bytes.
 pub const fn fpdu_len(ulpdu_len: usize) -> usize {
     FPDU_OVERHEAD + ulpdu_len + pad_len(ulpdu_len)
 }

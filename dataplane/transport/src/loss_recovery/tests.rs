@@ -140,8 +140,8 @@ fn ack<const FORCES: bool>(
     undone
 }
 
-// RFC 6675 §5, RFC 6937: recovery lasts from the first loss until all data then in flight is acknowledged, and ends
-// with half the window.
+// RFC 6675 §5, RFC 6937: recovery lasts from the first loss until all data then in flight is acknowledged. The window
+// is then half of that data.
 #[test]
 fn recovery_halves_cwnd_and_ends_at_recovery_point() {
     let (mut recovery, mut state, mut board) = sent::<false>();

@@ -26,7 +26,7 @@ pub enum Limit {
     Pacing,
     /// The port accepted no more packets, or other streams were served first.
     Port,
-    /// The peer acknowledges nothing, and the retransmission timer has expired.
+    /// The peer does not answer: at least one retransmission or probe has timed out since its last answer.
     Path,
 }
 

@@ -177,7 +177,8 @@ impl<'a> PacketBuilder<'a> {
         Ok(())
     }
 
-    /// Adds an ABORT; `reflected` is the T bit.
+    /// Adds an ABORT. `reflected`: the T bit, set if the packet's verification tag is copied from the packet that it
+    /// answers.
     pub fn abort(&mut self, reflected: bool, causes: &[Cause<'_>]) -> Result<(), PacketFull> {
         self.push_causes(chunk_type::ABORT, reflected_flag(reflected), causes)
     }
@@ -226,7 +227,8 @@ impl<'a> PacketBuilder<'a> {
         self.push_chunk(chunk_type::SHUTDOWN_ACK, 0, &[])
     }
 
-    /// Adds a SHUTDOWN COMPLETE; `reflected` is the T bit.
+    /// Adds a SHUTDOWN COMPLETE. `reflected`: the T bit, set if the packet's verification tag is copied from the packet
+    /// that it answers.
     pub fn shutdown_complete(&mut self, reflected: bool) -> Result<(), PacketFull> {
         self.push_chunk(chunk_type::SHUTDOWN_COMPLETE, reflected_flag(reflected), &[])
     }

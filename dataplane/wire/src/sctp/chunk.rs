@@ -20,7 +20,7 @@ pub enum Chunk<'a> {
     HeartbeatAck(&'a [u8]),
     /// ABORT: ends the association at once.
     Abort {
-        /// T: the verification tag is a copy of the other packet's tag.
+        /// T: the packet's verification tag is copied from the packet that it answers (RFC 9260 §8.5.1).
         reflected: bool,
         /// Error causes, in the order of the chunk.
         causes: Causes<'a>,
@@ -40,7 +40,7 @@ pub enum Chunk<'a> {
     CookieAck,
     /// SHUTDOWN COMPLETE: ends the graceful close.
     ShutdownComplete {
-        /// T: the verification tag is a copy of the other packet's tag.
+        /// T: the packet's verification tag is copied from the packet that it answers (RFC 9260 §8.5.1).
         reflected: bool,
     },
     /// PAD: its content is ignored (RFC 4820).

@@ -26,7 +26,7 @@ pub struct AckEvidence {
     pub original: bool,
     /// True for a duplicate acknowledgement, and for one that SACKs new data.
     pub duplicate: bool,
-    /// True if new data can be sent now.
+    /// True if new data waits and the peer's window has room for it.
     pub can_send_new: bool,
     /// True if the peer uses SACK.
     pub sack: bool,

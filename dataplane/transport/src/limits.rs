@@ -96,7 +96,7 @@ impl SenderLimits {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Limits {
     limit: Limit,
-    /// Start of the present limit, ticks.
+    /// Time at which `limit` became the limit, ticks.
     limit_since: u32,
     /// Time for which each cause was the limit, ticks: in the order of [`Limit::ALL`], without the application. The
     /// time since `limit_since` is not included.

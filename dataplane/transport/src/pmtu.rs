@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(falls(false, 3), [None, base, base, deep, deep], "before the peer is given up");
     }
 
-    // RFC 4821 §7.6.2, §7.6.4: one loss, or losses among others, prove nothing.
+    // RFC 4821 §7.6.2, §7.6.4: one lost probe, or a probe lost together with other packets, proves nothing.
     #[test]
     fn size_is_too_big_after_two_isolated_probe_losses() {
         let mut search = search();

@@ -168,7 +168,7 @@ impl Record {
         Record { time_kind_flags: self.time_kind_flags | u64::from(flags), window, len, ..self }
     }
 
-    /// Adds the missing event of a [`Kind::GaveUp`].
+    /// Adds the event that a [`Kind::GaveUp`] record reports as missing.
     #[must_use]
     pub fn with_awaited_event(self, event: AwaitedEvent) -> Self {
         self.with_header(event as u8, 0, 0)
@@ -198,7 +198,7 @@ impl Record {
         Kind::ALL[usize::from((self.time_kind_flags >> 8) as u8)]
     }
 
-    /// Returns the missing event of a [`Kind::GaveUp`], `None` for other kinds.
+    /// Returns the event that a [`Kind::GaveUp`] record reports as missing; `None` for other kinds.
     pub fn awaited_event(&self) -> Option<AwaitedEvent> {
         use AwaitedEvent::*;
         if self.kind() != Kind::GaveUp {

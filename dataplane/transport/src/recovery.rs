@@ -31,7 +31,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Returns the number at whose acknowledgement the phase ends.
+    /// Returns the number at whose acknowledgement the phase ends; `None` for [`Phase::Open`].
     fn point(self) -> Option<ExtSeq> {
         match self {
             Phase::Open => None,

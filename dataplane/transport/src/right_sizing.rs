@@ -14,7 +14,7 @@ use base::{Instant, Nanos};
 /// at each end would be too large.
 const MIN_TICKS: u64 = 4;
 
-/// Binary logarithm of a tick in nanoseconds: 65.5 µs.
+/// Binary logarithm of a tick's length in nanoseconds. A tick is 65.5 µs.
 pub(crate) const TICK_SHIFT: u32 = 16;
 
 /// The degree to which a window is used.
@@ -38,7 +38,7 @@ pub fn ticks(at: Instant) -> u32 {
 /// measurement. `ticks`: duration of the measurement, in units of [`ticks`]. `rtt`: the shortest round-trip time.
 pub fn judge_usage(delivered: u64, window: u64, ticks: u32, rtt: Nanos) -> WindowUsage {
     let (ticks, rtt) = (u64::from(ticks), rtt.get());
-    // The first tick may have been nearly over when counting began.
+    // Two ticks are added: `rtt` is rounded down, and the first tick may have been nearly over at the start.
     if ticks < ((rtt >> TICK_SHIFT) + 2).max(MIN_TICKS) {
         return WindowUsage::Early;
     }
@@ -81,7 +81,7 @@ mod tests {
         let short = Nanos::new(40_000);
         // 10 Gbit/s is 50 kB in a round trip of 40 µs, far below half of the 4 MiB window.
         assert_eq!(judge_usage(1_250_000, WINDOW, 15, short), WindowUsage::Ample);
-        // A window in each round trip.
+        // A whole window in each round trip.
         assert_eq!(judge_usage(WINDOW * 1_000_000 / 40_000, WINDOW, 15, short), WindowUsage::Tight);
         assert_eq!(judge_usage(WINDOW, WINDOW, 3, short), WindowUsage::Early);
     }

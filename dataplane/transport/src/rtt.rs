@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(RttEstimator::new(&config()).rto(&config()), 1000 * MS);
     }
 
-    // RFC 6298 §2.2 and §2.3, with numbers worked out by hand.
+    // RFC 6298 §2.2 and §2.3; the expected values were calculated by hand.
     #[test]
     fn rto_follows_rfc_6298_formulas() {
         let mut rtt = RttEstimator::new(&config());

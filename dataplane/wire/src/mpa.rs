@@ -28,7 +28,7 @@ pub use enhanced::{ENHANCED_LEN, EnhancedRepr, MAX_DEPTH, NO_LIMIT, RtrSet};
 pub const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
 /// First bytes of a reply frame.
 pub const REPLY_KEY: [u8; 16] = *b"MPA ID Rep Frame";
-/// First bytes of the first draft's Start Key.
+/// First bytes of the Start Key of the first MPA draft.
 pub const START_KEY: [u8; 15] = *b"MPA ident frame";
 
 /// Bytes of a request or reply frame before its private data.
@@ -111,7 +111,7 @@ impl FrameKind {
 pub enum FirstBytes {
     /// The key of a request or reply frame.
     Frame(FrameKind),
-    /// A Start Key of the first draft.
+    /// A Start Key of the first MPA draft.
     StartKey(StartKeyRepr),
 }
 

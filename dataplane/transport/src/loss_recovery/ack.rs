@@ -157,8 +157,8 @@ impl LossRecovery {
             self.rtt.sample(rtt, ack.flight_before.div_ceil(2 * smss), config);
             state.tlp.on_rtt_measured();
         } else if ack.delivery.original_end.is_some() || ack.resent_twice {
-            // RFC 6298 §5, Karn: an original was acknowledged, or a retransmission arrived twice, so nothing
-            // was lost. The round-trip time is ambiguous.
+            // RFC 6298 §5, Karn: the round-trip time is ambiguous and not measured. The backoff ends nevertheless,
+            // because an original was acknowledged or a retransmission arrived twice.
             self.rtt.reset_backoff();
         }
     }

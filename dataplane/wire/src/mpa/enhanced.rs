@@ -45,7 +45,7 @@ impl RtrSet {
     /// All three messages.
     pub const ALL: RtrSet = RtrSet { send: true, write: true, read: true };
 
-    /// Returns the messages in both sets.
+    /// Returns the set of messages that both sets contain.
     pub const fn intersection(self, other: RtrSet) -> RtrSet {
         RtrSet {
             send: self.send && other.send,

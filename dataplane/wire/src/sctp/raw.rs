@@ -3,7 +3,7 @@
 use super::{CHUNK_HEADER_LEN, padded};
 use crate::be;
 
-/// Chunk types (RFC 9260 §3.2; PAD is RFC 4820's).
+/// Chunk types (RFC 9260 §3.2; PAD: RFC 4820).
 pub mod chunk_type {
     /// User data with its TSN.
     pub const DATA: u8 = 0;

@@ -37,7 +37,7 @@ pub struct AckEvidence {
 pub enum Verdict {
     /// Undecided, or no test is in progress: no reaction.
     Wait,
-    /// Send at most [`NEW_SEGMENTS`] segments of new data instead of retransmissions; the next acknowledgement decides.
+    /// Send at most [`NEW_SEGMENTS`] segments of new data instead of retransmissions; a later acknowledgement decides.
     SendNew,
     /// The time-out was spurious: undo the reduction of the congestion window.
     Spurious,

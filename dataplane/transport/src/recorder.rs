@@ -266,7 +266,7 @@ impl Recorder {
         self.0.as_deref().map(|kept| (kept.records.clone(), kept.dropped)).unwrap_or_default()
     }
 
-    /// Drops all but the newest [`MIN_RECORDS`] records, if no event was recorded for [`RETENTION`].
+    /// Drops all but the newest [`MIN_RECORDS`] records once at least [`RETENTION`] has passed since the last event.
     pub fn shrink(&mut self, now: Instant) {
         let Some(kept) = &mut self.0 else { return };
         let more = kept.records.len().saturating_sub(MIN_RECORDS);

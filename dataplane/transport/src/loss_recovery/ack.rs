@@ -163,8 +163,8 @@ impl LossRecovery {
         }
     }
 
-    /// Evaluates the outcome of a tail loss probe (RFC 8985 §7.4.2). Returns whether the probe repaired a loss outside
-    /// a recovery; the congestion window is then reduced.
+    /// Evaluates the outcome of a tail loss probe (RFC 8985 §7.4.2). Reduces the congestion window and returns true if
+    /// the probe repaired a loss while no recovery or reduction was in progress.
     pub fn judge_probe(&mut self, state: &mut FlightState, ack: &Ack) -> bool {
         let info = TlpAck {
             ack: ack.ack,

@@ -125,8 +125,8 @@ impl<'a> Cause<'a> {
     }
 
     /// Returns the cause with its variable part cut to at most `max_len` bytes, rounded down to a multiple of four. A
-    /// quoted
-    /// chunk or parameter keeps its type and length fields, so the peer can identify it and detect the truncation.
+    /// quoted chunk or parameter keeps its type and length fields, so the peer can identify it and detect the
+    /// truncation.
     #[must_use]
     pub fn truncate_info(self, max_len: usize) -> Cause<'a> {
         let cut = |info: &'a [u8]| &info[..info.len().min(max_len & !3)];

@@ -163,7 +163,12 @@ impl Directories {
         };
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let way = self.split(path)?;
-        let file = File::from(self.resolve(path, &way, flags, mode.into())?);
+        let opened = self.resolve(path, &way, flags, mode.into());
+        let opened = opened.map_err(|refused| match (&refused, usage) {
+            (PathError::Outside(_), _) | (_, OpenPurpose::Read) => refused,
+            _ => missing_parent_error(path).unwrap_or(refused),
+        });
+        let file = File::from(opened?);
         let metadata = file.metadata().map_err(|error| open_failed(path, &error))?;
         // A character device named in the configuration is allowed, such as /dev/null to discard messages.
         let device = usage == OpenPurpose::Append
@@ -274,6 +279,17 @@ fn split_at(directory: &Path, whole: &Path) -> Option<SplitPath> {
     let goes_up = rest.components().any(|part| part == Component::ParentDir);
     let names_one = !rest.as_os_str().is_empty() && !goes_up;
     names_one.then(|| SplitPath { directory: directory.to_owned(), relative: rest.to_owned() })
+}
+
+/// Returns the error of creating a file whose directory does not exist; `None` if it exists.
+fn missing_parent_error(path: &Path) -> Option<PathError> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty())?;
+    let is_missing = std::fs::metadata(parent).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+    let (path, parent) = (path.display(), parent.display());
+    is_missing.then(|| {
+        let why = format!("its directory {parent} does not exist: mkdir -p {parent}");
+        PathError::Failed(format!("cannot open {path}: {why}"))
+    })
 }
 
 fn open_failed(path: &Path, error: &io::Error) -> PathError {

@@ -10,6 +10,7 @@ pub mod explain;
 pub mod histogram;
 mod lazy;
 pub mod metric;
+mod offloads;
 pub mod plural;
 mod prefetch;
 mod time;

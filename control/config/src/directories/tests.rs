@@ -66,6 +66,8 @@ fn missing_directory_of_a_new_file_is_named() {
     for usage in [OpenPurpose::ReadWrite, OpenPurpose::Append, OpenPurpose::Replace] {
         assert!(error(usage).ends_with(&remedy), "{}", error(usage));
     }
+    let refused = tree.only.parent(&path).unwrap_err().to_string();
+    assert!(refused.ends_with(&remedy), "{refused}");
     // A missing directory has no file to read.
     assert!(error(OpenPurpose::Read).contains("No such file or directory"));
 }

@@ -115,6 +115,9 @@ fn hint(spec: &ConnectSpec, reason: &ConnectError) -> Option<&'static str> {
         ConnectError::Timeout(ConnectStage::NextHop) | ConnectError::Unreachable => {
             return Some("no host on the link has this address: check it, and the interface");
         }
+        ConnectError::NoUdpPort => {
+            return Some("set udp_encapsulation in [sctp] of this appliance, and restart it");
+        }
         _ => return None,
     };
     Some(match (HandshakeFailure::from_close_reason(reason).reason, spec.transport) {
@@ -200,5 +203,7 @@ mod tests {
         assert_eq!(error.error, ErrorKind::Timeout);
         assert_eq!(error.message, "10.0.0.2:7471: no answer to the INIT within 30 s");
         assert!(error.hint.is_some());
+        let error = connect_error(&spec(Transport::Sctp), &ConnectError::NoUdpPort);
+        assert!(error.hint.is_some_and(|hint| hint.contains("udp_encapsulation")));
     }
 }

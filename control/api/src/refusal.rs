@@ -115,8 +115,8 @@ pub enum RefusedStream {
 }
 
 impl RefusedStream {
-    /// Returns the remedy for a stream whose ULP is not that of the listener. Commands that need RDMAP have no scheme for
-    /// a listener of bare DDP.
+    /// Returns the remedy for a stream whose ULP is not that of the listener. Commands that need RDMAP have no scheme
+    /// for a listener of bare DDP.
     fn wrong_ulp_hint(self) -> &'static str {
         match self {
             RefusedStream::Appliance { ulp: UlpChoice::Ddp, transport: Transport::Tcp } => {

@@ -197,7 +197,8 @@ impl SctpHost {
     pub fn uses_memory(&self, stream: usize, memory: &VecMemory) -> bool {
         let session = self.streams[stream].session;
         let endpoint = self.endpoint.as_ref();
-        endpoint.zip(session).is_some_and(|(endpoint, id)| endpoint.uses_memory(id, memory))
+        let ulp = endpoint.zip(session).and_then(|(endpoint, id)| endpoint.stream(id));
+        ulp.is_some_and(|ulp| ulp.uses_memory(memory))
     }
 
     /// Returns the events of RDMAP so far on a stream.

@@ -42,7 +42,8 @@ impl RdmapHost for Host {
     }
 
     fn uses(&self, memory: &VecMemory) -> bool {
-        self.endpoint().is_some_and(|endpoint| endpoint.uses_memory(memory))
+        let ulp = self.endpoint().and_then(|endpoint| endpoint.stream());
+        ulp.is_some_and(|ulp| ulp.uses_memory(memory))
     }
 }
 

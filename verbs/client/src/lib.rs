@@ -66,6 +66,10 @@
 //! ```
 #![deny(unsafe_code)]
 
+// The tests include the examples.
+#[cfg(test)]
+extern crate self as verbs_client;
+
 mod channel;
 mod completion_queue;
 mod domain;

@@ -1,6 +1,7 @@
 //! Tests against a scripted appliance in this process.
 
 mod calls;
+mod examples;
 mod hostile;
 mod operations;
 mod stress;

@@ -71,7 +71,7 @@ pub(super) struct Appliance {
 
 pub(super) struct World {
     pub(super) programs: BTreeMap<u32, Program>,
-    listeners: HashMap<SocketAddr, (u32, u32)>,
+    pub(super) listeners: HashMap<SocketAddr, (u32, u32)>,
     /// Connecting program, QP and call of each request.
     requests: HashMap<u64, (u32, u32, SocketAddr)>,
     next: u32,

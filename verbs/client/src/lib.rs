@@ -75,6 +75,7 @@ mod completion_queue;
 mod domain;
 mod error;
 mod event;
+mod ffi;
 mod inbox;
 mod link;
 mod listener;

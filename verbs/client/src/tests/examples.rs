@@ -1,8 +1,8 @@
 //! The examples, both sides, against an appliance that listens at a path.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
+use super::Place;
 use super::world::Appliance;
 
 #[path = "../../examples/key_value.rs"]
@@ -14,27 +14,6 @@ mod log;
 #[path = "../../examples/ping_pong.rs"]
 #[allow(unreachable_pub, reason = "the function is that of a program")]
 mod ping_pong;
-
-/// A socket in a directory of its own, removed on drop.
-pub(super) struct Place(PathBuf);
-
-impl Place {
-    pub(super) fn new(name: &str) -> Place {
-        let directory = std::env::temp_dir().join(format!("ddpd-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        Place(directory)
-    }
-
-    pub(super) fn socket(&self) -> PathBuf {
-        self.0.join("programs.sock")
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
-}
 
 /// Runs both sides of an example, and returns what they wrote.
 fn both<E: std::fmt::Debug + Send>(

@@ -128,7 +128,11 @@ impl CompletionQueue {
     }
 
     /// Takes up to `most` completions, in turn from all workers.
-    fn poll_each(&self, most: usize, mut take: impl FnMut(Completion)) -> Result<usize, Error> {
+    pub(crate) fn poll_each(
+        &self,
+        most: usize,
+        mut take: impl FnMut(Completion),
+    ) -> Result<usize, Error> {
         let mut guard = lock(&self.0.rings);
         let rings = &mut *guard;
         let mut taken = 0;

@@ -66,11 +66,16 @@
 //! ```
 #![deny(unsafe_code)]
 
+// The tests include the examples.
+#[cfg(test)]
+extern crate self as verbs_client;
+
 mod channel;
 mod completion_queue;
 mod domain;
 mod error;
 mod event;
+mod ffi;
 mod inbox;
 mod link;
 mod listener;

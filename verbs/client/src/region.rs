@@ -195,6 +195,11 @@ impl MemoryRegion {
         self.len == 0
     }
 
+    /// Returns the protection domain of the region.
+    pub fn domain(&self) -> &ProtectionDomain {
+        &self.domain
+    }
+
     /// Returns the buffer of the region, for example to register it again.
     pub fn buffer(&self) -> &Buffer {
         &self.buffer

@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SocketType;
 
 use super::world::{ARENA, Appliance, WORKERS, sockets};
-use super::{ALL, LONG, Side, connect, create_pair};
+use super::{ALL, LONG, Place, Side, connect, create_pair};
 use crate::{
     AcceptOptions, ConnectOptions, Error, Event, MemoryAccess, PairEvent, RefusalKind, Session,
     Transport,
@@ -29,13 +29,11 @@ fn session_has_limits_and_devices() {
 
 #[test]
 fn session_opens_at_its_path_and_reports_a_missing_one() {
-    let directory = std::env::temp_dir().join(format!("ddpd-client-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
-    let path = directory.join("programs.sock");
+    let place = Place::new("calls");
+    let path = place.socket();
     assert!(matches!(Session::connect(&path), Err(Error::Connect { .. })));
     Appliance::start().listen(&path);
     assert!(Session::connect(&path).unwrap().create_domain().is_ok());
-    std::fs::remove_dir_all(&directory).unwrap();
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! Tests against a scripted appliance in this process.
 
 mod calls;
+mod examples;
 mod hostile;
 mod operations;
 mod stress;
-mod world;
+pub(crate) mod world;
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::{
@@ -20,8 +22,8 @@ const ALL: MemoryAccess =
     MemoryAccess { local_write: true, remote_write: true, remote_read: true, remote_atomic: true };
 
 /// A program with one QP.
-struct Side {
-    pair: QueuePair,
+pub(crate) struct Side {
+    pub(crate) pair: QueuePair,
     completions: CompletionQueue,
     channel: CompletionChannel,
     memory: MemoryRegion,
@@ -30,7 +32,7 @@ struct Side {
 }
 
 impl Side {
-    fn new(session: Session, posts: u32) -> Side {
+    pub(crate) fn new(session: Session, posts: u32) -> Side {
         let domain = session.create_domain().unwrap();
         let memory = domain.alloc(8192, ALL).unwrap();
         let channel = session.create_channel().unwrap();
@@ -52,7 +54,7 @@ fn create_pair(domain: &ProtectionDomain, cq: &CompletionQueue, posts: u32) -> Q
 }
 
 /// Connects two QPs; private data is that of the request and of the answer.
-fn connect(from: &QueuePair, to: &QueuePair, listening: &Session) {
+pub(crate) fn connect(from: &QueuePair, to: &QueuePair, listening: &Session) {
     let local = "127.0.0.1:0".parse().unwrap();
     let listener = listening.listen(local, Transport::Tcp, 4).unwrap();
     std::thread::scope(|scope| {
@@ -67,4 +69,29 @@ fn connect(from: &QueuePair, to: &QueuePair, listening: &Session) {
         let connection = from.connect(listener.local(), &options).unwrap();
         assert_eq!(connection.private_data, b"answer");
     });
+}
+
+/// A directory with a socket, removed on drop.
+pub(crate) struct Place(PathBuf);
+
+impl Place {
+    pub(crate) fn new(name: &str) -> Place {
+        let directory = std::env::temp_dir().join(format!("ddpd-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        Place(directory)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.0.join("programs.sock")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
 }

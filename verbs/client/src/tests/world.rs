@@ -29,16 +29,16 @@ use verbs_session::socket::{SessionSocket, SocketError};
 use crate::lock::lock;
 use crate::mapping::{Area, Arena};
 
-pub(super) const ARENA: u64 = 64 << 20;
-pub(super) const WORKERS: usize = 2;
-pub(super) const DEPTHS: Depths = Depths { ird: 16, ord: 16 };
+pub(crate) const ARENA: u64 = 64 << 20;
+pub(crate) const WORKERS: usize = 2;
+pub(crate) const DEPTHS: Depths = Depths { ird: 16, ord: 16 };
 
 /// Memory of a test, never unmapped.
 fn leak<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }
 
-pub(super) fn sealed_file(len: u64) -> OwnedFd {
+pub(crate) fn sealed_file(len: u64) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("test", flags).unwrap();
     rustix::fs::ftruncate(&file, len).unwrap();
@@ -47,13 +47,13 @@ pub(super) fn sealed_file(len: u64) -> OwnedFd {
 }
 
 /// Returns an area with its header, and its file.
-pub(super) fn area(bytes: u64) -> (&'static Area, OwnedFd) {
+pub(crate) fn area(bytes: u64) -> (&'static Area, OwnedFd) {
     let file = sealed_file(bytes);
     let area = Area::map_new(file.as_fd()).unwrap();
     (leak(area), file)
 }
 
-pub(super) fn sockets(type_: SocketType) -> (OwnedFd, OwnedFd) {
+pub(crate) fn sockets(type_: SocketType) -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, type_, SocketFlags::CLOEXEC, None).unwrap()
 }
 
@@ -63,37 +63,37 @@ fn clone(file: &OwnedFd) -> OwnedFd {
 
 /// An appliance. Clones are the same.
 #[derive(Clone)]
-pub(super) struct Appliance {
+pub(crate) struct Appliance {
     world: Arc<Mutex<World>>,
     /// Wakes the thread of the workers.
     control: Arc<OwnedFd>,
 }
 
-pub(super) struct World {
-    pub(super) programs: BTreeMap<u32, Program>,
-    listeners: HashMap<SocketAddr, (u32, u32)>,
+pub(crate) struct World {
+    pub(crate) programs: BTreeMap<u32, Program>,
+    pub(crate) listeners: HashMap<SocketAddr, (u32, u32)>,
     /// Connecting program, QP and call of each request.
     requests: HashMap<u64, (u32, u32, SocketAddr)>,
     next: u32,
     /// Number of workers' sleeps.
-    pub(super) sleeps: u64,
+    pub(crate) sleeps: u64,
     outbox: Vec<(u32, Event)>,
     stopped: bool,
 }
 
-pub(super) struct Program {
+pub(crate) struct Program {
     socket: Arc<SessionSocket>,
     arena: &'static Arena,
     workers: Vec<Worker>,
     channels: HashMap<u32, OwnedFd>,
     queues: HashMap<u32, Completions>,
-    pub(super) pairs: HashMap<u32, Pair>,
-    pub(super) regions: HashMap<u32, Region>,
+    pub(crate) pairs: HashMap<u32, Pair>,
+    pub(crate) regions: HashMap<u32, Region>,
     domains: HashSet<u32>,
     listeners: HashSet<u32>,
 }
 
-pub(super) struct Worker {
+pub(crate) struct Worker {
     scanner: Scanner<'static>,
     wake: OwnedFd,
 }
@@ -103,7 +103,7 @@ struct Completions {
     channel: Option<u32>,
 }
 
-pub(super) struct Pair {
+pub(crate) struct Pair {
     sends: ring::Consumer<'static>,
     receives: ring::Consumer<'static>,
     send_queue: u32,
@@ -118,7 +118,7 @@ pub(super) struct Pair {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Region {
+pub(crate) struct Region {
     address: u64,
     len: u64,
     at: u64,
@@ -126,7 +126,7 @@ pub(super) struct Region {
 }
 
 impl Appliance {
-    pub(super) fn start() -> Appliance {
+    pub(crate) fn start() -> Appliance {
         let control = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         let world = World {
             programs: BTreeMap::new(),
@@ -144,18 +144,18 @@ impl Appliance {
     }
 
     /// Returns a program's end of a new session.
-    pub(super) fn socket(&self) -> OwnedFd {
+    pub(crate) fn socket(&self) -> OwnedFd {
         let (ours, theirs) = sockets(SocketType::SEQPACKET);
         self.serve(ours);
         theirs
     }
 
-    pub(super) fn session(&self) -> crate::Session {
+    pub(crate) fn session(&self) -> crate::Session {
         crate::Session::from_socket(self.socket()).unwrap()
     }
 
     /// Listens at a path until the process ends.
-    pub(super) fn listen(&self, path: &Path) {
+    pub(crate) fn listen(&self, path: &Path) {
         let (type_, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let socket = rustix::net::socket_with(AddressFamily::UNIX, type_, flags, None).unwrap();
         rustix::net::bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
@@ -169,7 +169,7 @@ impl Appliance {
     }
 
     /// Ends all sessions.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         let mut world = lock(&self.world);
         world.stopped = true;
         world.programs.values().for_each(|program| program.hang_up());
@@ -178,7 +178,7 @@ impl Appliance {
         self.nudge();
     }
 
-    pub(super) fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
         look(&mut lock(&self.world))
     }
 
@@ -255,7 +255,7 @@ impl Appliance {
 }
 
 /// Receives a request; `None`: the program has closed the socket.
-pub(super) fn receive(socket: &SessionSocket) -> Option<Request> {
+pub(crate) fn receive(socket: &SessionSocket) -> Option<Request> {
     loop {
         match socket.receive() {
             Ok((request, _)) => return Some(request),
@@ -268,7 +268,7 @@ pub(super) fn receive(socket: &SessionSocket) -> Option<Request> {
 }
 
 /// Sends a message; a program that has gone misses it.
-pub(super) fn post(socket: &SessionSocket, message: &Message, descriptors: &[OwnedFd]) {
+pub(crate) fn post(socket: &SessionSocket, message: &Message, descriptors: &[OwnedFd]) {
     let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
     while let Err(SocketError::WouldBlock) = socket.send(message, &descriptors) {
         poll(&mut [PollFd::new(socket, PollFlags::OUT)], None).unwrap();
@@ -800,7 +800,7 @@ impl Program {
 }
 
 /// Returns the arena and the workers of a new program, and the descriptors of its first answer.
-pub(super) fn first_parts() -> (&'static Arena, Vec<Worker>, Vec<OwnedFd>) {
+pub(crate) fn first_parts() -> (&'static Arena, Vec<Worker>, Vec<OwnedFd>) {
     let file = sealed_file(ARENA);
     let arena = leak(Arena::map(file.as_fd(), ARENA).unwrap());
     let mut descriptors = vec![file];
@@ -816,7 +816,7 @@ pub(super) fn first_parts() -> (&'static Arena, Vec<Worker>, Vec<OwnedFd>) {
 }
 
 /// Returns the first answer for a program.
-pub(super) fn welcome(program: u32) -> Welcome {
+pub(crate) fn welcome(program: u32) -> Welcome {
     Welcome {
         version: VERSION,
         program,

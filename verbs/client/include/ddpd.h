@@ -1,0 +1,277 @@
+/*
+ * Native library for local programs of ddpd: C interface, libddpd.so.0.
+ *
+ * A program opens a session with an appliance, allocates memory that the appliance may access, connects queue pairs
+ * (QPs) to peers, posts operations and polls completions.
+ *
+ * Functions return 0 or a positive number, or a negative errno. ddpd_last_error() returns the message of the calling
+ * thread's last error. All functions can be called by several threads; a handle must not be closed while another thread
+ * uses it. Handles can be closed in any order: an object is removed when its handle is closed and no other object needs
+ * it. NULL can be closed. Addresses are texts: "10.0.0.2:4000", "[2001:db8::2]:4000". Time-outs are milliseconds;
+ * negative: none.
+ *
+ * Errors of all calls: -ECONNRESET the appliance has gone, -EPROTO it broke the protocol, -EPERM after fork, -EINVAL an
+ * argument. Refusals of the appliance: -ENOENT, -EBUSY, -EDQUOT (a limit), -ENOMEM, -EACCES, -EHOSTUNREACH, -ESHUTDOWN.
+ */
+#ifndef DDPD_H
+#define DDPD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ddpd_session ddpd_session;
+typedef struct ddpd_domain ddpd_domain;
+typedef struct ddpd_region ddpd_region;
+typedef struct ddpd_channel ddpd_channel;
+typedef struct ddpd_cq ddpd_cq;
+typedef struct ddpd_qp ddpd_qp;
+typedef struct ddpd_listener ddpd_listener;
+typedef struct ddpd_request ddpd_request;
+
+/* Message of this thread's last error, valid until its next call. */
+const char *ddpd_last_error(void);
+
+/* ---- Session ---- */
+
+struct ddpd_limits {
+    uint64_t memory_bytes; /* of all regions */
+    uint64_t arena_bytes;  /* address space for regions */
+    uint32_t queue_pairs;
+    uint32_t completion_queues;
+    uint32_t memory_regions;
+    uint32_t posts;       /* incomplete posts of a queue */
+    uint32_t completions; /* entries of a CQ */
+    uint16_t ird;
+    uint16_t ord;
+};
+
+/* Opens a session at this socket. NULL: the path in DDPD_PROGRAMS_SOCKET, else /run/ddpd/programs.sock. */
+int ddpd_open(const char *socket, ddpd_session **session);
+void ddpd_close(ddpd_session *session);
+int ddpd_get_limits(const ddpd_session *session, struct ddpd_limits *limits);
+
+/* ---- Memory ---- */
+
+enum ddpd_access {
+    DDPD_LOCAL_WRITE = 1,   /* sink of Receives, Reads and atomics of this side; required by the next and the last */
+    DDPD_REMOTE_WRITE = 2,
+    DDPD_REMOTE_READ = 4,
+    DDPD_REMOTE_ATOMIC = 8
+};
+
+int ddpd_domain_create(const ddpd_session *session, ddpd_domain **domain);
+void ddpd_domain_destroy(ddpd_domain *domain);
+
+/*
+ * Allocates and registers zeroed memory, valid until the region is destroyed. The address is the TO for peers. Peers and
+ * workers may access the memory at any time: bytes are there when their completion was polled, and the bytes of a post
+ * must not change before its completion.
+ */
+int ddpd_region_alloc(const ddpd_domain *domain, size_t length, uint32_t access, ddpd_region **region);
+void ddpd_region_destroy(ddpd_region *region);
+void *ddpd_region_address(const ddpd_region *region);
+size_t ddpd_region_length(const ddpd_region *region);
+uint32_t ddpd_region_stag(const ddpd_region *region); /* lkey, and rkey for peers */
+
+/* ---- Completions ---- */
+
+enum ddpd_opcode {
+    DDPD_SEND = 1,
+    DDPD_SEND_INVALIDATE = 2,
+    DDPD_WRITE = 3,
+    DDPD_READ = 4,
+    DDPD_LOCAL_INVALIDATE = 5,
+    DDPD_COMPARE_SWAP = 7,
+    DDPD_FETCH_ADD = 8,
+    DDPD_IMMEDIATE = 9,
+    DDPD_RECEIVE = 128 /* of completions */
+};
+
+/* As enum ibv_wc_status. */
+enum ddpd_status {
+    DDPD_SUCCESS = 0,
+    DDPD_LOCAL_LENGTH = 1,
+    DDPD_LOCAL_QP_OPERATION = 2,
+    DDPD_LOCAL_PROTECTION = 4,
+    DDPD_FLUSHED = 5,
+    DDPD_WINDOW_BIND = 6,
+    DDPD_BAD_RESPONSE = 7,
+    DDPD_LOCAL_ACCESS = 8,
+    DDPD_REMOTE_INVALID_REQUEST = 9,
+    DDPD_REMOTE_ACCESS = 10,
+    DDPD_REMOTE_OPERATION = 11,
+    DDPD_FATAL = 19,
+    DDPD_GENERAL = 21
+};
+
+enum ddpd_completion_flags {
+    DDPD_WAS_SOLICITED = 1,
+    DDPD_HAS_INVALIDATED = 2, /* `invalidated` is an STag of this side */
+    DDPD_HAS_IMMEDIATE = 4    /* `immediate` has data */
+};
+
+struct ddpd_completion {
+    uint64_t wr_id;
+    uint32_t status;   /* enum ddpd_status */
+    uint32_t opcode;   /* enum ddpd_opcode */
+    uint32_t byte_len; /* received, read, or returned by an atomic; not with an error */
+    uint32_t qp_number;
+    uint32_t flags;    /* enum ddpd_completion_flags */
+    uint32_t invalidated;
+    uint8_t immediate[8];
+};
+
+/* A channel: a descriptor that is readable after a notification. */
+int ddpd_channel_create(const ddpd_session *session, ddpd_channel **channel);
+void ddpd_channel_destroy(ddpd_channel *channel);
+/* The descriptor belongs to the channel. */
+int ddpd_channel_fd(const ddpd_channel *channel);
+/* Waits for notifications and consumes them: 1, or 0 after the time-out. */
+int ddpd_channel_wait(const ddpd_channel *channel, int timeout_ms);
+
+/* A CQ has room for `entries` completions per worker of the appliance. It fails when it overflows. The channel may be
+ * NULL. */
+int ddpd_cq_create(const ddpd_session *session, uint32_t entries, const ddpd_channel *channel, ddpd_cq **cq);
+void ddpd_cq_destroy(ddpd_cq *cq);
+uint32_t ddpd_cq_number(const ddpd_cq *cq);
+/* Takes at most `most` completions and returns their number. -EIO: the CQ is broken. */
+int ddpd_cq_poll(const ddpd_cq *cq, struct ddpd_completion *completions, uint32_t most);
+/* Requests one notification, of the next completion or the next solicited one. Poll until the CQ is empty before you wait. */
+int ddpd_cq_arm(const ddpd_cq *cq, int solicited);
+/* Polls, arms and waits: 1, or 0 after the time-out. The CQ is the only one of its channel. */
+int ddpd_cq_next(const ddpd_cq *cq, int timeout_ms, struct ddpd_completion *completion);
+
+/* ---- Queue pairs ---- */
+
+struct ddpd_sge {
+    uint64_t address;
+    uint32_t length;
+    uint32_t lkey;
+};
+
+enum ddpd_send_flags {
+    DDPD_SIGNALLED = 1,
+    DDPD_SOLICITED = 2,
+    DDPD_FENCE = 4, /* waits for earlier Reads and atomics */
+    DDPD_INLINE = 8 /* at most 256 bytes are copied from any memory; lkeys are ignored */
+};
+
+/* Fields that the operation does not have are zero. */
+struct ddpd_send {
+    uint64_t wr_id;
+    uint32_t opcode; /* enum ddpd_opcode */
+    uint32_t flags;  /* enum ddpd_send_flags */
+    const struct ddpd_sge *sges; /* at most 6; atomics: one of 8 bytes for the former value */
+    uint32_t sge_count;
+    uint32_t rkey;           /* STag of the peer */
+    uint64_t remote_address; /* TO */
+    uint64_t compare_add;
+    uint64_t swap;
+    uint8_t immediate[8];
+    uint32_t invalidate; /* STag of the peer, or of this side with DDPD_LOCAL_INVALIDATE */
+    uint32_t reserved;
+};
+
+struct ddpd_receive {
+    uint64_t wr_id;
+    const struct ddpd_sge *sges; /* at most 6 */
+    uint32_t sge_count;
+    uint32_t reserved;
+};
+
+/* A QP has one connection. copy_sources: bytes of posts may change before their completion. */
+int ddpd_qp_create(const ddpd_domain *domain, const ddpd_cq *send_completions, const ddpd_cq *receive_completions,
+                   uint32_t max_sends, uint32_t max_receives, int copy_sources, ddpd_qp **qp);
+void ddpd_qp_destroy(ddpd_qp *qp);
+uint32_t ddpd_qp_number(const ddpd_qp *qp);
+/* -EAGAIN: the queue is full. -EPIPE: the connection has ended. */
+int ddpd_post_send(const ddpd_qp *qp, const struct ddpd_send *send);
+int ddpd_post_receive(const ddpd_qp *qp, const struct ddpd_receive *receive);
+
+/* ---- Connections ---- */
+
+enum ddpd_transport { DDPD_TCP = 0, DDPD_SCTP = 1 };
+
+/* Options of a connect, and of an accept, which has no address and transport. NULL: TCP, depths of 16, ten seconds. */
+struct ddpd_connect_options {
+    const char *local_address; /* without a port; NULL: the appliance chooses */
+    const void *private_data;
+    uint32_t private_data_len; /* at most 508 */
+    uint32_t timeout_ms;       /* at least 1 */
+    uint32_t transport;        /* enum ddpd_transport */
+    uint16_t ird;              /* Reads and atomics in flight: the peer's */
+    uint16_t ord;              /* and those of this side */
+};
+
+struct ddpd_connection {
+    char local[64];
+    char remote[64];
+    uint16_t ird;
+    uint16_t ord;
+    uint16_t worker;
+    uint16_t private_data_len;
+    uint8_t private_data[508];
+};
+
+/* Connects and waits. -ECONNREFUSED: rejected by the peer's program, -ECONNABORTED, -EHOSTUNREACH. `connection` may be NULL. */
+int ddpd_connect(const ddpd_qp *qp, const char *remote, const struct ddpd_connect_options *options,
+                 struct ddpd_connection *connection);
+/* Does not wait: an event follows. */
+int ddpd_start_connect(const ddpd_qp *qp, const char *remote, const struct ddpd_connect_options *options);
+/* Closes the connection in order and waits. */
+int ddpd_disconnect(const ddpd_qp *qp, int timeout_ms);
+int ddpd_start_disconnect(const ddpd_qp *qp);
+
+/* Port 0: the appliance chooses. At most `backlog` requests wait. */
+int ddpd_listen(const ddpd_session *session, const char *local, uint32_t transport, uint32_t backlog,
+                ddpd_listener **listener);
+void ddpd_listener_destroy(ddpd_listener *listener);
+uint32_t ddpd_listener_number(const ddpd_listener *listener);
+/* Stores the address with its port; 64 bytes are enough. */
+int ddpd_listener_address(const ddpd_listener *listener, char *to, size_t size);
+/* Waits for a request: 1, or 0 after the time-out. */
+int ddpd_listener_next(const ddpd_listener *listener, int timeout_ms, ddpd_request **request);
+
+int ddpd_request_info(const ddpd_request *request, struct ddpd_connection *info);
+/* These three close the request, also when they fail. */
+int ddpd_accept(ddpd_request *request, const ddpd_qp *qp, const struct ddpd_connect_options *options,
+                struct ddpd_connection *connection);
+int ddpd_start_accept(ddpd_request *request, const ddpd_qp *qp, const struct ddpd_connect_options *options);
+int ddpd_reject(ddpd_request *request, const void *private_data, uint32_t private_data_len);
+
+/* ---- Events ---- */
+
+enum ddpd_event_kind {
+    DDPD_INCOMING = 1,       /* number: listener; request: to be accepted or rejected; connection: its addresses and data */
+    DDPD_ESTABLISHED = 2,    /* number: QP; connection */
+    DDPD_REJECTED = 3,       /* number: QP; connection: private data */
+    DDPD_CONNECT_FAILED = 4, /* number: QP; flag: 1 if the peer is unreachable; message */
+    DDPD_DISCONNECTED = 5,   /* number: QP; flag: 1 if closed in order; message */
+    DDPD_QP_FAILED = 6,      /* number: QP; message */
+    DDPD_CQ_FAILED = 7       /* number: CQ; message */
+};
+
+struct ddpd_event {
+    uint32_t kind; /* enum ddpd_event_kind */
+    uint32_t number;
+    uint32_t flag;
+    uint32_t reserved;
+    ddpd_request *request;
+    struct ddpd_connection connection;
+    char message[256];
+};
+
+/* A descriptor that is readable while there are events, and after the session's end. It belongs to the session. */
+int ddpd_session_fd(const ddpd_session *session);
+/* Takes the next event of any object: 1, or 0 after the time-out. Calls that wait take the events of their objects. */
+int ddpd_next_event(const ddpd_session *session, int timeout_ms, struct ddpd_event *event);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,60 @@
+//! Protection domains and memory regions.
+
+use std::ffi::{c_int, c_void};
+
+use super::types::access;
+use super::{borrow, close, give, guard};
+use crate::domain::ProtectionDomain;
+use crate::region::MemoryRegion;
+use crate::session::Session;
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_domain_create(
+    session: *const Session,
+    domain: *mut *mut ProtectionDomain,
+) -> c_int {
+    // SAFETY: as the module requires.
+    guard(|| unsafe { give(domain, || borrow(session)?.create_domain()) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_domain_destroy(domain: *mut ProtectionDomain) {
+    // SAFETY: as the module requires.
+    unsafe { close(domain) }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_region_alloc(
+    domain: *const ProtectionDomain,
+    length: usize,
+    rights: u32,
+    region: *mut *mut MemoryRegion,
+) -> c_int {
+    // SAFETY: as the module requires.
+    guard(|| unsafe { give(region, || borrow(domain)?.alloc(length, access(rights)?)) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_region_destroy(region: *mut MemoryRegion) {
+    // SAFETY: as the module requires.
+    unsafe { close(region) }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_region_address(region: *const MemoryRegion) -> *mut c_void {
+    // SAFETY: as the module requires.
+    let region = unsafe { borrow(region) };
+    region.map_or(std::ptr::null_mut(), |region| region.as_ptr().cast())
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_region_length(region: *const MemoryRegion) -> usize {
+    // SAFETY: as the module requires.
+    unsafe { borrow(region) }.map_or(0, MemoryRegion::len)
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_region_stag(region: *const MemoryRegion) -> u32 {
+    // SAFETY: as the module requires.
+    unsafe { borrow(region) }.map_or(0, MemoryRegion::stag)
+}

@@ -1,0 +1,176 @@
+//! The C interface: `ddpd_*` functions with opaque handles, declared in `include/ddpd.h`. They return 0 or a positive
+//! number, or a negative errno; [`ddpd_last_error`] has the message. Handles are owned by the caller until their
+//! `_close` or `_destroy` function, which may be called in any order.
+//!
+//! Callers promise, for all functions: a handle is NULL or came from this library and was not closed, and a pointer is
+//! NULL where the header permits it, or points to as many elements as its count says.
+#![allow(unsafe_code)]
+
+mod connection;
+mod memory;
+mod queue;
+mod session;
+#[cfg(test)]
+mod tests;
+mod types;
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::error::Error;
+use verbs_session::message::RefusalKind;
+
+thread_local! {
+    static LAST_ERROR: RefCell<CString> = RefCell::default();
+}
+
+/// Returns the message of this thread's last error, valid until its next call of this library.
+#[unsafe(no_mangle)]
+extern "C" fn ddpd_last_error() -> *const c_char {
+    LAST_ERROR.with(|error| error.borrow().as_ptr())
+}
+
+/// Runs the body of a function. A panic is a defect of the library, and does not reach the caller.
+fn guard(body: impl FnOnce() -> Result<c_int, Error>) -> c_int {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => value,
+        Ok(Err(error)) => {
+            remember(&error.to_string());
+            -errno(&error).raw_os_error()
+        }
+        Err(_) => {
+            remember("the library has a defect");
+            -Errno::IO.raw_os_error()
+        }
+    }
+}
+
+fn remember(message: &str) {
+    let text = message.replace('\0', " ");
+    LAST_ERROR.with(|error| *error.borrow_mut() = CString::new(text).unwrap_or_default());
+}
+
+/// Returns the errno of an error.
+fn errno(error: &Error) -> Errno {
+    match error {
+        Error::Connect { error, .. } | Error::System { error, .. } => *error,
+        Error::Disconnected(_) => Errno::CONNRESET,
+        Error::Refused(refusal) => match refusal.kind {
+            RefusalKind::Invalid => Errno::INVAL,
+            RefusalKind::NotFound => Errno::NOENT,
+            RefusalKind::InUse => Errno::BUSY,
+            RefusalKind::Limit => Errno::DQUOT,
+            RefusalKind::NoMemory => Errno::NOMEM,
+            RefusalKind::NotAllowed => Errno::ACCESS,
+            RefusalKind::Unreachable => Errno::HOSTUNREACH,
+            RefusalKind::Version => Errno::PROTONOSUPPORT,
+            RefusalKind::Draining => Errno::SHUTDOWN,
+        },
+        Error::Protocol(_) => Errno::PROTO,
+        Error::Argument(_) | Error::State(_) | Error::Descriptor(_) => Errno::INVAL,
+        Error::Full => Errno::AGAIN,
+        Error::Queue(_) | Error::CompletionQueue(_) => Errno::IO,
+        Error::ArenaFull(_) => Errno::NOMEM,
+        Error::Rejected { .. } => Errno::CONNREFUSED,
+        Error::ConnectFailed { unreachable: true, .. } => Errno::HOSTUNREACH,
+        Error::ConnectFailed { .. } => Errno::CONNABORTED,
+        Error::Ended(_) => Errno::PIPE,
+        Error::TimedOut => Errno::TIMEDOUT,
+        Error::Forked => Errno::PERM,
+    }
+}
+
+const NULL: Error = Error::Argument("a pointer is NULL");
+
+/// Returns the object of a handle.
+///
+/// # Safety
+/// As the module requires; the handle is not closed while the result is used.
+unsafe fn borrow<'a, T>(handle: *const T) -> Result<&'a T, Error> {
+    // SAFETY: not NULL after this check, and then valid, as the caller promises.
+    unsafe { handle.as_ref() }.ok_or(NULL)
+}
+
+/// Stores a new handle at `to`.
+///
+/// # Safety
+/// `to` is NULL, or may be written.
+unsafe fn give<T>(
+    to: *mut *mut T,
+    make: impl FnOnce() -> Result<T, Error>,
+) -> Result<c_int, Error> {
+    if to.is_null() {
+        return Err(NULL);
+    }
+    let value = Box::into_raw(Box::new(make()?));
+    // SAFETY: not NULL, checked above.
+    unsafe { to.write(value) };
+    Ok(0)
+}
+
+/// Drops the object of a handle, which may be NULL.
+///
+/// # Safety
+/// The handle is not used afterwards.
+unsafe fn close<T>(handle: *mut T) {
+    if !handle.is_null() {
+        // SAFETY: the handle came from `give`, and is closed once.
+        let object = unsafe { Box::from_raw(handle) };
+        // A drop that panics is a defect; the caller has no use for it.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(object)));
+    }
+}
+
+/// Takes the object of a handle.
+///
+/// # Safety
+/// As [`close`].
+unsafe fn take<T>(handle: *mut T) -> Result<T, Error> {
+    if handle.is_null() {
+        return Err(NULL);
+    }
+    // SAFETY: the handle came from `give`, and is taken once.
+    Ok(*unsafe { Box::from_raw(handle) })
+}
+
+/// Returns elements of the caller. NULL is permitted for no elements.
+///
+/// # Safety
+/// As the module requires.
+unsafe fn elements<'a, T>(first: *const T, count: u32) -> Result<&'a [T], Error> {
+    match (first.is_null(), count) {
+        (_, 0) => Ok(&[]),
+        (true, _) => Err(NULL),
+        // SAFETY: `count` elements, as the caller promises.
+        (false, _) => Ok(unsafe { std::slice::from_raw_parts(first, count as usize) }),
+    }
+}
+
+/// Returns a text of the caller.
+///
+/// # Safety
+/// `text` is NULL, or ends with a NUL.
+unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
+    if text.is_null() {
+        return Err(NULL);
+    }
+    // SAFETY: not NULL, and ends with a NUL, as the caller promises.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().map_err(|_| Error::Argument("a text is not UTF-8"))
+}
+
+/// Copies a text with its NUL, cut to the size of its place.
+fn copy_text(text: &str, to: &mut [c_char]) {
+    to.fill(0);
+    let room = to.len().saturating_sub(1);
+    to.iter_mut().zip(text.bytes().take(room)).for_each(|(to, byte)| *to = byte as c_char);
+}
+
+/// Returns a time-out of milliseconds; negative: none.
+fn timeout(milliseconds: c_int) -> Option<Duration> {
+    u64::try_from(milliseconds).ok().map(Duration::from_millis)
+}

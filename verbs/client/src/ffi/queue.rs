@@ -1,0 +1,191 @@
+//! Completion channels and queues, queue pairs and posts.
+
+use std::ffi::c_int;
+use std::os::fd::{AsFd, AsRawFd};
+
+use verbs_layout::completion::Request;
+use verbs_layout::work::ReceiveWork;
+
+use super::types::{CCompletion, CReceive, CSend, list};
+use super::{NULL, borrow, close, elements, give, guard, timeout};
+use crate::channel::CompletionChannel;
+use crate::completion_queue::CompletionQueue;
+use crate::domain::ProtectionDomain;
+use crate::queue_pair::{QueuePair, QueuePairConfig};
+use crate::session::Session;
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_channel_create(
+    session: *const Session,
+    channel: *mut *mut CompletionChannel,
+) -> c_int {
+    // SAFETY: as the module requires.
+    guard(|| unsafe { give(channel, || borrow(session)?.create_channel()) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_channel_destroy(channel: *mut CompletionChannel) {
+    // SAFETY: as the module requires.
+    unsafe { close(channel) }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_channel_fd(channel: *const CompletionChannel) -> c_int {
+    // SAFETY: as the module requires.
+    guard(|| Ok(unsafe { borrow(channel) }?.as_fd().as_raw_fd()))
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_channel_wait(
+    channel: *const CompletionChannel,
+    timeout_ms: c_int,
+) -> c_int {
+    // SAFETY: as the module requires.
+    guard(|| Ok(unsafe { borrow(channel) }?.wait(timeout(timeout_ms))?.into()))
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_cq_create(
+    session: *const Session,
+    entries: u32,
+    channel: *const CompletionChannel,
+    queue: *mut *mut CompletionQueue,
+) -> c_int {
+    // SAFETY: as the module requires. The channel may be NULL.
+    guard(|| unsafe {
+        give(queue, || borrow(session)?.create_completion_queue(entries, channel.as_ref()))
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_cq_destroy(queue: *mut CompletionQueue) {
+    // SAFETY: as the module requires.
+    unsafe { close(queue) }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_cq_number(queue: *const CompletionQueue) -> u32 {
+    // SAFETY: as the module requires.
+    unsafe { borrow(queue) }.map_or(u32::MAX, CompletionQueue::number)
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_cq_poll(
+    queue: *const CompletionQueue,
+    completions: *mut CCompletion,
+    most: u32,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as the module requires.
+        let queue = unsafe { borrow(queue) }?;
+        if completions.is_null() && most > 0 {
+            return Err(NULL);
+        }
+        let most = most.min(c_int::MAX as u32) as usize;
+        let mut at = completions;
+        let taken = queue.poll_each(most, |completion| {
+            // SAFETY: the caller has room for `most` completions, and this is called as often at most.
+            unsafe {
+                at.write(CCompletion::new(&completion));
+                at = at.add(1);
+            }
+        })?;
+        Ok(taken as c_int)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_cq_arm(
+    queue: *const CompletionQueue,
+    solicited: c_int,
+) -> c_int {
+    guard(|| {
+        let request = if solicited != 0 { Request::Solicited } else { Request::Next };
+        // SAFETY: as the module requires.
+        unsafe { borrow(queue) }?.arm(request)?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_cq_next(
+    queue: *const CompletionQueue,
+    timeout_ms: c_int,
+    completion: *mut CCompletion,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as the module requires.
+        let queue = unsafe { borrow(queue) }?;
+        if completion.is_null() {
+            return Err(NULL);
+        }
+        let Some(next) = queue.next(timeout(timeout_ms))? else { return Ok(0) };
+        // SAFETY: not NULL, and writable as the module requires.
+        unsafe { completion.write(CCompletion::new(&next)) };
+        Ok(1)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_qp_create(
+    domain: *const ProtectionDomain,
+    send_completions: *const CompletionQueue,
+    receive_completions: *const CompletionQueue,
+    max_sends: u32,
+    max_receives: u32,
+    copy_sources: c_int,
+    pair: *mut *mut QueuePair,
+) -> c_int {
+    // SAFETY: as the module requires.
+    guard(|| unsafe {
+        give(pair, || {
+            borrow(domain)?.create_queue_pair(&QueuePairConfig {
+                send_completions: borrow(send_completions)?,
+                receive_completions: borrow(receive_completions)?,
+                max_sends,
+                max_receives,
+                copy_sources: copy_sources != 0,
+            })
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_qp_destroy(pair: *mut QueuePair) {
+    // SAFETY: as the module requires.
+    unsafe { close(pair) }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_qp_number(pair: *const QueuePair) -> u32 {
+    // SAFETY: as the module requires.
+    unsafe { borrow(pair) }.map_or(u32::MAX, QueuePair::number)
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_post_send(
+    pair: *const QueuePair,
+    send: *const CSend,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as the module requires.
+        let (pair, work) = unsafe { (borrow(pair)?, borrow(send)?.work()?) };
+        pair.post_send(&work)?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_post_receive(
+    pair: *const QueuePair,
+    receive: *const CReceive,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as the module requires.
+        let (pair, receive) = unsafe { (borrow(pair)?, borrow(receive)?) };
+        // SAFETY: as the module requires.
+        let sges = unsafe { elements(receive.sges, receive.sge_count) }?;
+        pair.post_receive(&ReceiveWork { wr_id: receive.wr_id, buffers: list(sges)? })?;
+        Ok(0)
+    })
+}

@@ -1,0 +1,282 @@
+//! Structures of `ddpd.h`. Sizes and offsets are compared with those of a C compiler by a test.
+
+use std::ffi::{c_char, c_void};
+
+use verbs_layout::work::{
+    AtomicResult, Carried, Completed, Completion, Inline, Operation, Payload, Remote, SendWork,
+    Sge, SgeList,
+};
+use verbs_session::message::{Depths, MAX_PRIVATE_DATA, MemoryAccess, Transport};
+
+use super::{copy_text, elements};
+use crate::error::Error;
+use crate::queue_pair::Connection;
+
+/// Bytes of a text with an address and port.
+pub(super) const ADDRESS_TEXT: usize = 64;
+/// Bytes of a message of an event.
+pub(super) const MESSAGE_TEXT: usize = 256;
+
+const SIGNALLED: u32 = 1;
+const SOLICITED: u32 = 2;
+const FENCE: u32 = 4;
+const INLINE: u32 = 8;
+
+const SOLICITED_COMPLETION: u32 = 1;
+const INVALIDATED: u32 = 2;
+const IMMEDIATE: u32 = 4;
+
+#[repr(C)]
+pub(super) struct CSge {
+    pub(super) address: u64,
+    pub(super) length: u32,
+    pub(super) lkey: u32,
+}
+
+#[repr(C)]
+pub(super) struct CSend {
+    pub(super) wr_id: u64,
+    pub(super) opcode: u32,
+    pub(super) flags: u32,
+    pub(super) sges: *const CSge,
+    pub(super) sge_count: u32,
+    pub(super) rkey: u32,
+    pub(super) remote_address: u64,
+    pub(super) compare_add: u64,
+    pub(super) swap: u64,
+    pub(super) immediate: [u8; 8],
+    pub(super) invalidate: u32,
+    pub(super) reserved: u32,
+}
+
+#[repr(C)]
+pub(super) struct CReceive {
+    pub(super) wr_id: u64,
+    pub(super) sges: *const CSge,
+    pub(super) sge_count: u32,
+    pub(super) reserved: u32,
+}
+
+#[repr(C)]
+pub(super) struct CCompletion {
+    pub(super) wr_id: u64,
+    pub(super) status: u32,
+    pub(super) opcode: u32,
+    pub(super) byte_len: u32,
+    pub(super) qp_number: u32,
+    pub(super) flags: u32,
+    pub(super) invalidated: u32,
+    pub(super) immediate: [u8; 8],
+}
+
+#[repr(C)]
+pub(super) struct CConnectOptions {
+    pub(super) local_address: *const c_char,
+    pub(super) private_data: *const c_void,
+    pub(super) private_data_len: u32,
+    pub(super) timeout_ms: u32,
+    pub(super) transport: u32,
+    pub(super) ird: u16,
+    pub(super) ord: u16,
+}
+
+#[repr(C)]
+pub(super) struct CConnection {
+    pub(super) local: [c_char; ADDRESS_TEXT],
+    pub(super) remote: [c_char; ADDRESS_TEXT],
+    pub(super) ird: u16,
+    pub(super) ord: u16,
+    pub(super) worker: u16,
+    pub(super) private_data_len: u16,
+    pub(super) private_data: [u8; MAX_PRIVATE_DATA],
+}
+
+#[repr(C)]
+pub(super) struct CLimits {
+    pub(super) memory_bytes: u64,
+    pub(super) arena_bytes: u64,
+    pub(super) queue_pairs: u32,
+    pub(super) completion_queues: u32,
+    pub(super) memory_regions: u32,
+    pub(super) posts: u32,
+    pub(super) completions: u32,
+    pub(super) ird: u16,
+    pub(super) ord: u16,
+}
+
+#[repr(C)]
+pub(super) struct CEvent {
+    pub(super) kind: u32,
+    pub(super) number: u32,
+    pub(super) flag: u32,
+    pub(super) reserved: u32,
+    pub(super) request: *mut c_void,
+    pub(super) connection: CConnection,
+    pub(super) message: [c_char; MESSAGE_TEXT],
+}
+
+/// Rights, as bits.
+pub(super) fn access(bits: u32) -> Result<MemoryAccess, Error> {
+    if bits >> 4 != 0 {
+        return Err(Error::Argument("a right is not defined"));
+    }
+    Ok(MemoryAccess {
+        local_write: bits & 1 != 0,
+        remote_write: bits & 2 != 0,
+        remote_read: bits & 4 != 0,
+        remote_atomic: bits & 8 != 0,
+    })
+}
+
+pub(super) fn transport(number: u32) -> Result<Transport, Error> {
+    match number {
+        0 => Ok(Transport::Tcp),
+        1 => Ok(Transport::Sctp),
+        _ => Err(Error::Argument("a transport is not defined")),
+    }
+}
+
+impl CSend {
+    /// Returns the operation.
+    ///
+    /// # Safety
+    /// `sges` points to `sge_count` SGEs. With inline data, their addresses are readable memory of the caller.
+    pub(super) unsafe fn work(&self) -> Result<SendWork, Error> {
+        if self.flags >> 4 != 0 || self.reserved != 0 {
+            return Err(Error::Argument("a flag is not defined"));
+        }
+        // SAFETY: as the caller promises.
+        let sges = unsafe { elements(self.sges, self.sge_count) }?;
+        let is_inline = self.flags & INLINE != 0;
+        let payload = || -> Result<Payload, Error> {
+            if is_inline {
+                // SAFETY: the SGEs are memory of the caller.
+                return Ok(Payload::Inline(unsafe { gather_inline(sges) }?));
+            }
+            Ok(Payload::Gather(list(sges)?))
+        };
+        let solicited = self.flags & SOLICITED != 0;
+        let remote = Remote { stag: self.rkey, to: self.remote_address };
+        let stag = self.invalidate;
+        let operation = match self.opcode {
+            1 => Operation::Send { payload: payload()?, solicited },
+            2 => Operation::SendInvalidate { payload: payload()?, solicited, stag },
+            3 => Operation::Write { remote, payload: payload()? },
+            4 => Operation::Read { remote, sinks: list(sges)? },
+            5 => Operation::LocalInvalidate { stag },
+            7 => Operation::CompareSwap {
+                remote,
+                compare: self.compare_add,
+                swap: self.swap,
+                result: atomic_result(sges)?,
+            },
+            8 => {
+                Operation::FetchAdd { remote, add: self.compare_add, result: atomic_result(sges)? }
+            }
+            9 => Operation::Immediate { data: self.immediate, solicited },
+            _ => return Err(Error::Argument("an opcode is not defined")),
+        };
+        let has = |opcodes: &[u32]| opcodes.contains(&self.opcode);
+        if is_inline && !has(&[1, 2, 3]) || solicited && !has(&[1, 2, 9]) {
+            return Err(Error::Argument("a flag is not one of the opcode"));
+        }
+        if has(&[5, 9]) && !sges.is_empty() {
+            return Err(Error::Argument("the opcode has no SGEs"));
+        }
+        Ok(SendWork {
+            wr_id: self.wr_id,
+            signalled: self.flags & SIGNALLED != 0,
+            fence: self.flags & FENCE != 0,
+            operation,
+        })
+    }
+}
+
+/// Returns a list of SGEs.
+pub(super) fn list(sges: &[CSge]) -> Result<SgeList, Error> {
+    let sges: Vec<Sge> = sges
+        .iter()
+        .map(|sge| Sge { address: sge.address, len: sge.length, lkey: sge.lkey })
+        .collect();
+    Ok(SgeList::new(&sges)?)
+}
+
+/// Copies inline data.
+///
+/// # Safety
+/// The addresses are readable memory of the caller.
+unsafe fn gather_inline(sges: &[CSge]) -> Result<Inline, Error> {
+    let mut bytes = Vec::new();
+    for sge in sges {
+        // One byte too many is refused below, however long the SGEs are.
+        let room = (verbs_layout::work::MAX_INLINE + 1 - bytes.len()) as u32;
+        let first = std::ptr::with_exposed_provenance(sge.address as usize);
+        // SAFETY: readable memory, as the caller promises.
+        bytes.extend_from_slice(unsafe { elements(first, sge.length.min(room)) }?);
+    }
+    Ok(Inline::new(&bytes)?)
+}
+
+fn atomic_result(sges: &[CSge]) -> Result<AtomicResult, Error> {
+    match sges {
+        [sge] if sge.length == 8 => Ok(AtomicResult { address: sge.address, lkey: sge.lkey }),
+        _ => Err(Error::Argument("an atomic has one SGE of 8 bytes")),
+    }
+}
+
+impl CCompletion {
+    pub(super) fn new(completion: &Completion) -> CCompletion {
+        let (mut opcode, mut flags, mut invalidated, mut immediate) = (128, 0, 0, [0; 8]);
+        match completion.completed {
+            Completed::Sent(sent) => opcode = sent as u32,
+            Completed::Received { solicited, carried } => {
+                flags |= if solicited { SOLICITED_COMPLETION } else { 0 };
+                match carried {
+                    Carried::Nothing => {}
+                    Carried::Invalidated(stag) => {
+                        (flags, invalidated) = (flags | INVALIDATED, stag)
+                    }
+                    Carried::Immediate(data) => (flags, immediate) = (flags | IMMEDIATE, data),
+                }
+            }
+        }
+        CCompletion {
+            wr_id: completion.wr_id,
+            status: completion.status as u32,
+            opcode,
+            byte_len: completion.byte_len,
+            qp_number: completion.qp_number,
+            flags,
+            invalidated,
+            immediate,
+        }
+    }
+}
+
+impl CConnection {
+    pub(super) const EMPTY: CConnection = CConnection {
+        local: [0; ADDRESS_TEXT],
+        remote: [0; ADDRESS_TEXT],
+        ird: 0,
+        ord: 0,
+        worker: 0,
+        private_data_len: 0,
+        private_data: [0; MAX_PRIVATE_DATA],
+    };
+
+    pub(super) fn new(connection: &Connection) -> CConnection {
+        let Depths { ird, ord } = connection.depths;
+        let mut to = CConnection { ird, ord, worker: connection.worker, ..CConnection::EMPTY };
+        copy_text(&connection.local.to_string(), &mut to.local);
+        copy_text(&connection.remote.to_string(), &mut to.remote);
+        to.set_private_data(&connection.private_data);
+        to
+    }
+
+    /// Stores private data; an appliance cannot send more than fits, and what does not fit is cut.
+    pub(super) fn set_private_data(&mut self, bytes: &[u8]) {
+        let len = bytes.len().min(MAX_PRIVATE_DATA);
+        self.private_data[..len].copy_from_slice(&bytes[..len]);
+        self.private_data_len = len as u16;
+    }
+}

@@ -44,6 +44,7 @@ MAY_USE = {
     "ddpd": {"standard", "config", "control", "daemon", "dataplane"},
     "verbs-layout": set(),
     "verbs-session": set(),
+    "verbs-client": {"verbs-layout", "verbs-session"},
 }
 
 

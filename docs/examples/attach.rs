@@ -4,8 +4,8 @@
 //! cargo run --example attach -- /run/ddpd/ddpd.sock.attach OBJECT [COUNT]
 //! ```
 //!
-//! Ends after COUNT completions, or when the region is removed or the appliance ends. Your own programs need none of
-//! the appliance's code: `docs/shared-memory.md` describes the complete interface.
+//! The program exits after COUNT completions, or when the region is removed or `ddpd` exits. Other programs need no
+//! code of `ddpd`: `docs/shared-memory.md` describes the complete interface.
 
 use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
@@ -49,14 +49,14 @@ fn run(socket: &str, object: &str, count: u64) -> io::Result<()> {
     let mut next = attached.head().saturating_sub(attached.capacity);
     let mut seen = 0;
     loop {
-        // The eventfd is reset before the ring is read, so that later completions set it again.
+        // The eventfd is reset before the ring is read, so that completions published later wake the next wait.
         let mut wakes = [0; 8];
         let _ = rustix::io::read(&attached.event, &mut wakes);
         while seen < count && next < attached.head() {
             let oldest = attached.head().saturating_sub(attached.capacity);
             if next < oldest {
                 writeln!(out, "lost {} completions: too slow", oldest - next)?;
-                // Optional: reports the loss to the appliance, visible in `ddpctl stats`.
+                // Optional: reports the loss to `ddpd`, which counts it for `ddpctl stats`.
                 (&attached.connection).write_all(&(oldest - next).to_le_bytes())?;
                 next = oldest;
             }
@@ -81,7 +81,7 @@ struct Record {
     stream: u64,
 }
 
-/// Mapped region and ring, and event descriptor, received from the appliance.
+/// The mapped region, the mapped ring of completions, and the eventfd, received from `ddpd`.
 struct Attached {
     connection: UnixStream,
     region: Mapping,
@@ -134,11 +134,11 @@ impl Attached {
         self.ring.word(HEAD).load(Ordering::Acquire)
     }
 
-    /// Returns record `n`; `None` if it was overwritten before it was read.
+    /// Returns record `n`; `None` if a later record overwrote it before or during the read.
     fn record(&self, n: u64) -> Option<Record> {
         let at = SLOTS + (n % self.capacity) as usize * SLOT;
         let field = |offset: usize| self.ring.word(at + offset).load(Ordering::Relaxed);
-        // Acquire: from here on, the bytes that the record describes are visible.
+        // Acquire: loads after this one see the record's fields and the region's bytes that the record describes.
         if self.ring.word(at).load(Ordering::Acquire) != 2 * n + 2 {
             return None;
         }
@@ -170,7 +170,7 @@ impl Attached {
         }
     }
 
-    /// Waits for completions. Returns false if the appliance has closed the connection.
+    /// Waits for completions. Returns false if `ddpd` has closed the connection.
     fn wait(&self) -> io::Result<bool> {
         let mut fds =
             [PollFd::new(&self.event, PollFlags::IN), PollFd::new(&self.connection, PollFlags::IN)];
@@ -179,7 +179,7 @@ impl Attached {
     }
 }
 
-/// A shared mapping. It is never unmapped.
+/// A shared memory mapping, which stays mapped until the process exits.
 struct Mapping {
     start: *mut u8,
     len: usize,
@@ -187,8 +187,8 @@ struct Mapping {
 
 impl Mapping {
     fn new(fd: &impl AsFd, len: usize, prot: ProtFlags) -> io::Result<Mapping> {
-        // SAFETY: the kernel chooses a free address. The object is sealed against shrinking, so accesses within `len`
-        // stay valid.
+        // SAFETY: the kernel chooses a free address, so no existing mapping is replaced. `ddpd` seals the object
+        // against shrinking, so accesses within `len` stay valid.
         let start = unsafe { mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
         Ok(Mapping { start: start.cast(), len })
     }
@@ -196,8 +196,8 @@ impl Mapping {
     /// Returns the 64-bit word at offset `at`. The ring is little-endian, as are the supported machines.
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.len);
-        // SAFETY: `at + 8 <= len` and 8-byte aligned, checked above. The mapping is never unmapped, and the word is
-        // only loaded.
+        // SAFETY: `at + 8 <= len` and `at` is a multiple of 8, checked above; `start` is page-aligned. The mapping is
+        // never unmapped. This program only loads the word, atomically, because `ddpd` may store it concurrently.
         unsafe { &*self.start.add(at).cast() }
     }
 
@@ -205,8 +205,8 @@ impl Mapping {
     fn bytes(&self, at: usize, len: usize) -> Vec<u8> {
         assert!(at <= self.len && len <= self.len - at);
         let mut out = vec![0; len];
-        // SAFETY: `at + len <= self.len`, checked above. A peer may write concurrently: the copy is then a mix of old
-        // and new bytes.
+        // SAFETY: `at + len <= self.len`, checked above, and `out` is a separate allocation of `len` bytes. A peer may
+        // write concurrently; the copy is then a mix of old and new bytes, all of which are valid for `u8`.
         unsafe { std::ptr::copy_nonoverlapping(self.start.add(at), out.as_mut_ptr(), len) };
         out
     }

@@ -1,4 +1,5 @@
-//! IPsec: unauthenticated packets, packets sealed by a peer that has the keys, and locally sealed packets.
+//! Fuzz target for IPsec: unauthenticated packets, packets sealed by a peer that has the keys, and packets sealed
+//! locally.
 
 use base::Instant;
 use ipsec::crypto::{Algorithm, Keys, Transform};
@@ -8,7 +9,7 @@ use ipsec::policy::{Action, Policy, Selector, Spd};
 use ipsec::sa::{Encapsulation, Fragments, Lifetime, Mode, Parameters, Tunnel};
 
 const SPI: u32 = 0x0102_0304;
-/// Headroom and tailroom of a packet, bytes.
+/// Headroom, and also tailroom, of a packet, bytes.
 const ROOM: usize = 160;
 
 /// Configuration of both ends, from the first input byte.
@@ -92,14 +93,15 @@ pub(crate) fn esp(data: &[u8]) {
     check_round_trip(&suite, packet);
 }
 
-/// Passes the input as a packet from a host without keys.
+/// Passes the input to a guard as a packet from a host without keys.
 fn feed_without_keys(suite: &EspSetup, packet: &[u8]) {
     let mut guard = build_guard(suite);
     receive(&mut guard, packet);
     while guard.take_notice().is_some() {}
 }
 
-/// Seals `content` as the encrypted part of ESP, with arbitrary trailer and padding, as a peer that has the keys could.
+/// Seals `content`, as a peer that has the keys could, as the encrypted part of an ESP packet with arbitrary trailer
+/// and padding. Checks the guard's result.
 fn feed_sealed_by_peer(suite: &EspSetup, content: &[u8]) {
     let algorithm = suite.algorithm;
     let block = algorithm.block();

@@ -1,4 +1,4 @@
-//! Receive path of a port, below TCP.
+//! Fuzz targets for the receive path of a port below TCP.
 
 use std::net::Ipv6Addr;
 
@@ -32,16 +32,16 @@ fn build_stack() -> Stack {
     Stack::new(vec![interface(0, None), interface(1, Some(7))], 1_000_000, Instant::ZERO)
 }
 
-/// Passes a whole frame through all layers below TCP.
+/// Passes an Ethernet frame through all layers below TCP.
 pub(crate) fn frame(data: &[u8]) {
     let (mut stack, mut out) = (build_stack(), Outbox::default());
     let Ok(packet) = demux(data, 0, L4Check::Good, &stack.interfaces) else { return };
     let notice = stack.handle_control(&packet, data, Instant::ZERO, &mut out);
     if let Ok(Notice::Neighbour(interface, claim)) = notice {
-        // The claim may be accepted or refused. The table must not exceed its limit.
+        // The claim may be accepted or refused; the neighbour table must not exceed its limit.
         let _ = stack.handle_claim(interface, &claim, Instant::ZERO);
     }
-    // Sends the resulting group reports and probes.
+    // Makes the stack send the resulting multicast group reports and neighbour probes.
     stack.poll(Instant::from_millis(60_000), &mut out, |_, _| {});
     assert!(stack.interfaces.iter().all(|i| i.neighbours.len() <= NEIGHBOURS));
     for (port, answer) in out.iter() {
@@ -78,7 +78,7 @@ pub(crate) fn reassembly(data: &[u8]) {
     assert_eq!((reassembly.len(), reassembly.bytes()), (0, 0));
 }
 
-/// Parses control messages directly, as mutated frames rarely have a valid checksum. The first byte selects the
+/// Parses control messages directly, because mutated frames rarely have a valid checksum. The first byte selects the
 /// protocol.
 pub(crate) fn control_message(data: &[u8]) {
     let Some((&kind, message)) = data.split_first() else { return };
@@ -105,7 +105,7 @@ pub(crate) fn control_message(data: &[u8]) {
     }
 }
 
-/// Checks that a claim is of a neighbour, or of another host that uses a local address.
+/// Checks that a claim is for an address of a neighbour, or is an address conflict: another host uses a local address.
 fn check_claim(interface: &Interface, claim: &Claim) {
     assert_eq!(claim.mac[0] & 1, 0);
     match claim.kind {

@@ -1,5 +1,5 @@
-//! Fuzz targets, one function for each parser of peer bytes. Each accepts arbitrary bytes. A panic, a hang or a
-//! violated property is a finding. `targets/main.rs` runs the targets under libFuzzer, `tests/replay.rs` replays their
+//! Fuzz targets, one function for each parser of peer bytes. Each target accepts arbitrary bytes; a panic, a hang or a
+//! violated property is a finding. `targets/main.rs` runs the targets under libFuzzer. `tests/replay.rs` replays their
 //! corpora as ordinary tests.
 #![forbid(unsafe_code)]
 
@@ -16,16 +16,16 @@ mod stream;
 mod tcp_endpoint;
 mod verbs;
 
-/// A fuzz target.
+/// A fuzz target: a function and its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Name of the target and of its corpus folder.
     pub name: &'static str,
-    /// Runs one input.
+    /// Runs the target on one input; panics if a checked property is violated.
     pub run: fn(&[u8]),
 }
 
-/// All targets.
+/// All targets that this build supports.
 pub const TARGETS: &[Target] = &[
     Target { name: "mpa_frame", run: protocol::mpa_frame },
     Target { name: "ddp_header", run: protocol::ddp_header },

@@ -1,4 +1,4 @@
-//! Single headers and messages: after parsing, writing and parsing again, the result must be equal.
+//! Fuzz targets for single headers and messages: a parsed value must be equal after it is written and parsed again.
 
 use tcp_lite::tcp::Segment;
 use wire::ddp::{HeaderRepr, TAGGED_HEADER_LEN, UNTAGGED_HEADER_LEN};
@@ -57,7 +57,7 @@ pub(crate) fn tcp_segment(data: &[u8]) {
         let mut bytes = vec![0; segment.wire_len()];
         let written = segment.emit(&mut bytes);
         let again = Segment::parse(&bytes[..written]);
-        // Options are written aligned, so beside the options of a SYN some SACK blocks may not fit.
+        // Options are written with alignment, so some SACK blocks may not fit if the options of a SYN are present.
         let blocks = again.as_ref().map_or(0, |again| again.options.sack.len());
         let options = &segment.options;
         let of_a_syn =

@@ -1,10 +1,10 @@
-//! RDMAP: headers, and a stream that receives arbitrary segments in arbitrary order.
+//! Fuzz target for RDMAP: headers, and a stream that receives arbitrary segments in arbitrary order.
 //!
-//! Input of the stream: one byte of configuration, then records
+//! The input of the stream is one byte of configuration, then records:
 //!
 //! ```text
-//!   how (1)   bit 0: this record's ULPDU is delivered after that of the next record
-//!             bit 1: post a Read, bit 2: an atomic, bit 3: pull and acknowledge all pending messages
+//!   how (1)   bit 0: the ULPDU of this record is delivered after that of the next record
+//!             bit 1: post a Read; bit 2: post an atomic; bit 3: pull and acknowledge all pending messages
 //!   length (1)
 //!   ULPDU, that many bytes
 //! ```
@@ -20,14 +20,14 @@ use wire::rdmap::{AtomicRequestRepr, AtomicResponseRepr, Control, Opcode, ReadRe
 
 /// Region with the access rights read, write and atomic.
 const OPEN: Stag = Stag(0x700);
-/// Region bound to the stream, so that its peer may invalidate it.
+/// Region bound to the stream, so that the peer may invalidate the STag.
 const OWN: Stag = Stag(0x800);
-/// Sink of our Reads, without access rights.
+/// Sink of the Reads that the stream posts, without remote access rights.
 const SINK: Stag = Stag(0x900);
-/// Region without access rights, never read or written.
+/// Region without remote access rights: the stream must never read or write it.
 const SECRET: Stag = Stag(0xa00);
 const LEN: usize = 256;
-/// Length of each of our Reads, bytes.
+/// Length of each posted Read, bytes.
 const READ: u32 = 16;
 /// Number of posted receives.
 const RECEIVES: u64 = 4;
@@ -43,8 +43,8 @@ pub(crate) fn rdmap(data: &[u8]) {
     end.check();
 }
 
-/// Checks parsed headers: a header without reserved bits is written with the same bytes, any other is equal after it
-/// is written and parsed again.
+/// Checks parsed headers: a header type without reserved bits is written with the same bytes. Any other header is equal
+/// after it is written and parsed again.
 fn check_headers(data: &[u8]) {
     if let Ok(repr) = ReadRequestRepr::parse(data) {
         assert_eq!(repr.emit(), data[..28]);
@@ -56,14 +56,14 @@ fn check_headers(data: &[u8]) {
         assert_eq!(repr.emit(), data[..12]);
     }
     for repr in [Terminate::parse(data), Terminate::parse_siw(data)].into_iter().flatten() {
-        // A Terminate in the RFC's layout must be stable.
+        // A Terminate is written in the RFC's layout. After that, parsing and writing must not change it.
         let parsed = Terminate::parse(&repr.emit());
         let Ok(parsed) = parsed else { panic!("{parsed:?} of what was written") };
         assert_eq!(Terminate::parse(&parsed.emit()), Ok(parsed));
     }
 }
 
-/// Returns contents that no input has by chance.
+/// Returns the contents of [`SECRET`], which no input contains by chance.
 fn secret_bytes() -> Vec<u8> {
     (0..LEN as u32).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 13) as u8).collect()
 }
@@ -214,7 +214,8 @@ impl End {
         }
     }
 
-    /// Pulls all pending messages. Checks that none follows a Terminate and none contains unreadable memory.
+    /// Pulls and acknowledges all pending messages. Checks that no message follows a Terminate or contains bytes of
+    /// [`SECRET`].
     fn pull_segments(&mut self) {
         while let Some(out) = self.stream.next(128) {
             assert!(!self.terminated, "a message behind the Terminate");

@@ -1,4 +1,4 @@
-//! SCTP: packets with their chunks, and an association with arbitrary input.
+//! Fuzz targets for SCTP: the parsers of packets and chunks, and an association that receives arbitrary packets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use wire::crc32c;
 use wire::sctp::ddp::ControlRepr;
 use wire::sctp::{Chunk, InitHeader, Packet, PacketBuilder, Parameter, Ports, Tag, Tsn, padded};
 
-/// Checks that each parsed chunk is equal after it is written and parsed again.
+/// Checks that encoding and parsing do not change the chunks of a packet, nor DDP's session control messages (RFC 5043)
+/// in DATA chunks.
 pub(crate) fn sctp_packet(data: &[u8]) {
     let Ok(packet) = Packet::new(data) else { return };
     packet.checksum_ok();
@@ -41,7 +42,8 @@ pub(crate) fn sctp_packet(data: &[u8]) {
     }
 }
 
-/// Writes a chunk. Returns false if a part of it cannot be written.
+/// Appends a chunk to a packet. Returns false for an empty DATA chunk, malformed parameters or error causes, and chunk
+/// types without an arm below.
 fn write_chunk(chunk: &Chunk<'_>, b: &mut PacketBuilder<'_>) -> bool {
     let done = match chunk {
         Chunk::Data(data) => {
@@ -86,7 +88,7 @@ fn write_chunk(chunk: &Chunk<'_>, b: &mut PacketBuilder<'_>) -> bool {
 
 fn assert_same(left: &Chunk<'_>, right: &Chunk<'_>) {
     match (left, right) {
-        // Bytes beyond the known fields are not written.
+        // Compared by decoded fields: the builder does not repeat undecoded bytes of the input.
         (Chunk::Init(a), Chunk::Init(b)) | (Chunk::InitAck(a), Chunk::InitAck(b)) => {
             assert_eq!(a.header, b.header);
             assert!(a.parameters().eq(b.parameters()));
@@ -99,7 +101,7 @@ fn assert_same(left: &Chunk<'_>, right: &Chunk<'_>) {
     }
 }
 
-/// Upper layer that refuses messages of some lengths, accepts all others, and sends a few messages.
+/// Upper layer that sends `messages_left` messages and accepts received ones, except those with a length of 6 modulo 7.
 struct Upper {
     messages_left: u32,
 }
@@ -124,7 +126,7 @@ impl MessageSource for Upper {
         let len = (self.messages_left * 100 % 1000 + 1) as u16;
         let out = out.get_mut(..usize::from(len)).filter(|_| self.messages_left > 0)?;
         out.fill(self.messages_left as u8);
-        // Every second message is returned with its CRC.
+        // Every second message is returned with its CRC32c, which a source may or may not know.
         let crc = self.messages_left.is_multiple_of(2).then(|| crc32c::update(0, out));
         self.messages_left -= 1;
         let message = MessageRef { stream: 0, len, tag: u64::from(self.messages_left) };
@@ -174,7 +176,7 @@ pub(crate) fn ends() -> Ends {
     Ends { local, remote: ([10, 0, 0, 2], 4000).into() }
 }
 
-/// Returns a packet from the peer: a common header with `tag`, then `chunks`.
+/// Returns a packet from the peer: a common header with `tag` and no checksum, then `chunks`.
 pub(crate) fn packet(tag: Tag, chunks: &[u8]) -> Vec<u8> {
     let Ports { source, destination } = ends().ports().reversed();
     let mut bytes = Vec::new();
@@ -186,13 +188,14 @@ pub(crate) fn packet(tag: Tag, chunks: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Passes packets to an association. The input is one byte of configuration, then the chunks of packets. Each packet is
-/// preceded by its length and by the time until it arrives, the square of the byte in ms. The two low bits of the time
-/// also select the verification tag. Configuration:
+/// Passes arbitrary packets to an association. Input: one byte of configuration, then one record per packet: length,
+/// delay, chunks. The packet arrives after the square of the delay byte, in ms. The two low bits of the delay byte also
+/// select the verification tag. Configuration:
 ///
 /// ```text
-///   bit 0: opened locally    bit 1: shuts down    bit 2: no free space for its last packet
-///   bit 3: lengths are in units of 8 bytes    bits 4 to 7: number of messages to send
+///   bit 0: active open, otherwise passive    bit 1: shutdown requested before the first packet
+///   bit 2: the final ABORT is not transmitted    bit 3: lengths are in units of 8 bytes
+///   bits 4 to 7: number of messages to send
 /// ```
 pub(crate) fn sctp_association(data: &[u8]) {
     let Some((&how, mut rest)) = data.split_first() else { return };
@@ -213,13 +216,13 @@ pub(crate) fn sctp_association(data: &[u8]) {
         let tag = [association.local_tag(), association.local_tag(), PEER_TAG, Tag::NONE];
         let bytes = packet(tag[usize::from(wait & 3)], chunks);
         let packet = Packet::new(&bytes).expect("a common header");
-        // The drop reason is irrelevant.
+        // The input is arbitrary, so any drop reason is allowed.
         let _ = association.input(now, &packet, &mut upper);
         if association.poll_timeout().is_some_and(|at| at <= now) {
             association.handle_timeout(now);
         }
         drive(&mut association, now, &mut upper);
-        // The same packet without an association: at most one answer, of at most three times its length.
+        // A listener answers the same packet with at most one packet, at most three times as long.
         let mut batch = Batch::default();
         let arrived = listener.input(now, &ends(), &packet, &mut batch);
         assert!(!matches!(arrived, ListenerResult::Accept(_)), "nobody can make a cookie");
@@ -229,7 +232,8 @@ pub(crate) fn sctp_association(data: &[u8]) {
     finish(&mut association, now, &mut upper, how & 4 == 0);
 }
 
-/// Aborts the association and checks that it ends: at once if its last packet has free space, otherwise at its timer.
+/// Aborts the association and checks that it ends. With `has_room` it ends when its ABORT is transmitted, otherwise
+/// when its timer expires.
 fn finish(association: &mut Association, now: Instant, upper: &mut Upper, has_room: bool) {
     association.abort(now, b"");
     while association.poll_event().is_some() {}
@@ -259,13 +263,13 @@ fn config() -> (Arc<Config>, Arc<Secrets>) {
     (Arc::new(Config::default()), Arc::new(Secrets::new([1; 16])))
 }
 
-/// Returns an association in COOKIE-WAIT. The input must contain the rest of the handshake.
+/// Returns an association in COOKIE-WAIT. Only packets of the input can complete its handshake.
 fn active(now: Instant) -> Association {
     let (config, secrets) = config();
     Association::connect(config, secrets, ends(), 1480, now)
 }
 
-/// Returns an association in ESTABLISHED, accepted by its cookie.
+/// Returns an association in ESTABLISHED, created by the peer's COOKIE ECHO.
 fn passive(now: Instant) -> Association {
     let (config, secrets) = config();
     let (cookie, echo) = cookie(now, &config, &secrets);
@@ -277,7 +281,7 @@ fn passive(now: Instant) -> Association {
     association
 }
 
-/// Returns a valid cookie and the packet with its COOKIE ECHO.
+/// Returns a valid State Cookie, and the peer's packet with the COOKIE ECHO that contains it.
 pub(crate) fn cookie(
     now: Instant,
     config: &Arc<Config>,

@@ -1,15 +1,19 @@
-//! A whole endpoint over SCTP: an established association that accepts its peer's sessions. The input is arbitrary
-//! messages in arbitrary order.
+//! Fuzz target for an endpoint over SCTP (RFC 5043): an established association that accepts all session requests. The
+//! peer's messages are arbitrary, and their TSNs may arrive out of order.
 //!
-//! Input: one byte of configuration, then records
+//! Input: one byte of configuration (bit 0: linger of 1000 s; bit 1: last message enabled; bit 2: RDMAP, otherwise bare
+//! DDP), then records
 //!
 //! ```text
-//!   how (1)   bits 0, 1: 0 a message with the TSN skipped before, else with the next TSN; 1 a message after one
-//!             skipped TSN; 2 any chunks; 3 time passes, 10 ms for each byte of the record
-//!             bit 2: 1 session control, 0 a segment    bits 3 to 5: stream
-//!             bit 6: all sent TSNs are acknowledged    bit 7: a message is posted to each session
+//!   how (1)   bits 0, 1: 0 a message with the skipped TSN, if there is one, otherwise with the next TSN
+//!                        1 a message with the TSN after the next one, which is skipped
+//!                        2 a packet with the record's bytes as its chunks
+//!                        3 an advance of the time by 10 ms for each byte of the record
+//!             bit 2: the message is 1 session control, 0 a DDP segment    bits 3 to 5: its stream
+//!             bit 6: first, all TSNs sent by the endpoint are acknowledged
+//!             bit 7: first, a message is posted to each session
 //!   length (1)
-//!   that many bytes
+//!   bytes (length)
 //! ```
 
 use std::sync::Arc;
@@ -28,13 +32,13 @@ use wire::sctp::{Chunk, DataHeader, GapBlock, Packet, PacketBuilder, SackHeader,
 
 use crate::sctp::{Batch, PEER_TSN, cookie, ends};
 
-/// Region that the peer may write. Its contents are not checked.
+/// Region that the peer may read and write. Its contents are not checked.
 const OPEN: Stag = Stag(0x700);
-/// Region without access rights.
+/// Region without access rights. Its contents must not change.
 const SECRET: Stag = Stag(0xa00);
 const LEN: usize = 256;
 const PD: PdId = PdId(1);
-/// Maximum length of a generated message, bytes.
+/// Upper bound of the length of the peer's messages, in bytes.
 const MESSAGE: usize = 256;
 
 pub(crate) fn sctp_endpoint(data: &[u8]) {
@@ -56,13 +60,14 @@ struct End {
     hold: HoldBudget,
     secret: VecMemory,
     now: Instant,
-    /// Next TSN of the peer. `skipped_tsn` is an earlier one that was not sent yet.
+    /// Next new TSN of the peer.
     next_tsn: Tsn,
+    /// Earlier TSN that the peer has not sent yet.
     skipped_tsn: Option<Tsn>,
-    /// Newest TSN that the endpoint sent.
+    /// Highest TSN that the endpoint has sent.
     sent_tsn: Option<Tsn>,
     sessions: Vec<SessionId>,
-    /// True between Initiate and Terminate of a session, by stream.
+    /// By SCTP stream: true from the report of a session request to the report of the session's end.
     open_streams: [bool; 8],
 }
 
@@ -202,7 +207,7 @@ impl End {
             let (stag, to) = (Stag(1), TaggedOffset(0));
             let message =
                 Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::user(1) };
-            // The post may be refused: before the session is accepted, after its end, and under RDMAP.
+            // The post may be refused, for example because the session closes or its ULP is RDMAP.
             let _ = self.endpoint.post(session, message);
         }
     }
@@ -210,7 +215,7 @@ impl End {
     fn input(&mut self, bytes: &[u8]) {
         let packet = Packet::new(bytes).expect("a common header");
         let cx = &mut Context { stags: &self.stags, buffers: &mut self.pool, hold: &mut self.hold };
-        // The drop reason is irrelevant.
+        // The input is arbitrary, so any drop reason is allowed.
         let _ = self.endpoint.input(self.now, &packet, cx);
         self.poll();
     }

@@ -1,13 +1,19 @@
-//! Services of `ulp = "rdmap"` that parse received messages: rping's server and perftest's servers.
+//! Fuzz target for the services of RDMAP listeners (`ulp = "rdmap"`) that parse received messages: the servers for
+//! rping and for perftest.
 //!
 //! Input: one byte (bit 0: 1 rping, 0 perftest), then records
 //!
 //! ```text
-//!   what (1)    bits 0, 1: stream    bits 2 to 4: 0, 1 a Send with these bytes; 2 a Write, whose length is the first
-//!               byte; 3 a Read is done; 4 a Write is done; 5 the stream opens; 6 the stream ends; 7 time passes,
-//!               100 ms times the first byte
+//!   what (1)    bits 0, 1: stream
+//!               bits 2 to 4: 0, 1 a Send with the record's bytes arrives
+//!                            2 a Write arrives, with the first byte as its length
+//!                            3 a Read completes
+//!                            4 a Write completes
+//!                            5 the stream opens; first byte: bit 0 the peer's address, bit 1 the peer issues Reads
+//!                            6 the stream ends
+//!                            7 the time advances by 100 ms times the first byte
 //!   length (1)
-//!   that many bytes
+//!   bytes (length)
 //! ```
 
 use std::collections::BTreeSet;
@@ -18,9 +24,9 @@ use config::ServiceKind;
 use control::service::{AcceptedStream, Action, Actions, Input, Service, Slot};
 use ddp::{Stag, StreamId};
 
-/// Length of each stream's memory, bytes.
+/// Length of each stream's memory, in bytes. The service must stay within it.
 const SLOT: u64 = 8192;
-/// Maximum number of actions that one input causes, on all streams.
+/// Maximum number of actions that one input may cause, over all streams.
 const ACTIONS: usize = 16;
 
 pub(crate) fn service(data: &[u8]) {
@@ -49,7 +55,8 @@ struct Host {
     service: Service,
     now: Instant,
     open_streams: BTreeSet<StreamId>,
-    /// Identifier of the stream at each of the four places, open or opened next. Identifiers are not reused.
+    /// Identifiers of the four streams that a record can select. Each stream is open, or not opened yet: a closed
+    /// stream's identifier is replaced by a new one.
     next_ids: [u64; 4],
 }
 
@@ -82,7 +89,7 @@ impl Host {
                 return self.execute(out);
             }
         };
-        // The stream may have ended while this input was in flight.
+        // The stream need not be open: a worker's report may arrive after the stream's end.
         self.service.input(stream, input, self.now, &mut out);
         self.execute(out);
     }

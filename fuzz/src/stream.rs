@@ -1,4 +1,4 @@
-//! Whole streams: start-up frames in arbitrary pieces, and FPDUs in arbitrary order.
+//! Fuzz targets for MPA: start-up frames in pieces, and a stream of FPDUs that arrives out of order.
 
 use ddp::memory::RegionMemory as _;
 use ddp::{
@@ -10,11 +10,11 @@ use tcp_lite::mpa::{
 };
 use tcp_lite::seam::SpanOutcome;
 
-/// IRD and ORD of the fuzzed end.
+/// IRD and ORD of the end under test.
 const LOCAL_DEPTHS: Depths = Depths { ird: 4, ord: 4 };
 
-/// Passes the bytes to the initiator or the responder in pieces, whose lengths the input chooses. The outcome must be
-/// that of the same bytes in one piece.
+/// Passes the bytes to an initiator or a responder in pieces of 1 to 8 bytes. The input chooses the length. The outcome
+/// must equal that of the same bytes in one piece.
 pub(crate) fn mpa_startup(data: &[u8]) {
     let Some((&how, bytes)) = data.split_first() else { return };
     let peer = if how & 0x80 == 0 { Peer::Standard } else { Peer::SmbDirect };
@@ -33,12 +33,12 @@ pub(crate) fn mpa_startup(data: &[u8]) {
     assert_eq!(unsplit, pieces);
 }
 
-/// Returns the number of start-up bytes and the outcome; `None` if the start-up is incomplete.
+/// Returns the number of start-up bytes (0 after an error) and the outcome; `None` if the start-up is incomplete.
 fn run_startup(mut startup: Startup, bytes: &[u8], piece: usize) -> Option<(usize, String)> {
     let mut used = 0;
     for chunk in bytes.chunks(piece.min(bytes.len().max(1))) {
         match startup.input(chunk) {
-            // The first piece, if long enough, identifies the foreign protocol, so this outcome depends on the pieces.
+            // Only a first piece that is long enough identifies another protocol. Both errors count as one outcome.
             Err(StartupError::Foreign(_) | StartupError::BadKey { at: 0 }) => {
                 return Some((0, "not MPA".into()));
             }
@@ -57,11 +57,12 @@ fn run_startup(mut startup: Startup, bytes: &[u8], piece: usize) -> Option<(usiz
     None
 }
 
-/// Passes the bytes as a stream in Full Operation without CRCs: once in order and in one piece, once in pieces, out of
-/// order and with refused pieces repeated. Both must deliver the same messages and leave the same memory.
+/// Passes the bytes twice to a stream in Full Operation without CRCs: first in order and in one piece, then in pieces,
+/// partly out of order, with refused pieces repeated. Both runs must report the same events and leave the same memory.
 ///
-/// Out of order, an error may be found before its FPDU is complete and before earlier FPDUs have arrived, whose
-/// messages are then not delivered. Therefore after an error the delivered messages must be a prefix of those in order.
+/// The second run may find an error before its FPDU is complete and before earlier FPDUs have arrived. Messages of
+/// these earlier FPDUs are then not delivered. Therefore, after an error, the events must be a prefix of the first
+/// run's.
 pub(crate) fn mpa_stream(data: &[u8]) {
     let Some((&[how, seed], bytes)) = data.split_first_chunk::<2>() else { return };
     let in_order = Sink::new(how).run(bytes, &[(0, bytes.len())]);
@@ -75,7 +76,8 @@ pub(crate) fn mpa_stream(data: &[u8]) {
     }
 }
 
-/// Cuts `len` bytes into pieces of 1 to 700 bytes and reorders some of them.
+/// Cuts `len` bytes into pieces of 1 to 700 bytes and reorders some of them. Returns the offset and length of each
+/// piece.
 fn shuffled_pieces(len: usize, seed: u8) -> Vec<(usize, usize)> {
     let mut state = u64::from(seed) | 0x9e37_79b9_0000_0100;
     let mut random = move |bound: usize| {
@@ -153,7 +155,8 @@ impl Sink {
         }
     }
 
-    /// Passes the pieces. Repeats refused ones until all are accepted.
+    /// Passes the pieces of `bytes`, given by offset and length, to the stream. Repeats refused pieces until all are
+    /// taken.
     fn run(mut self, bytes: &[u8], pieces: &[(usize, usize)]) -> Outcome {
         let mut waiting: Vec<(usize, usize)> = pieces.to_vec();
         let mut rounds = 0;

@@ -1,24 +1,25 @@
-//! A whole endpoint over TCP: connection, MPA, DDP or RDMAP, given any segments of a stream that the input builds.
+//! Fuzz target for an endpoint over TCP: connection, MPA, and DDP or RDMAP. The input builds the peer's stream, and the
+//! segments that carry parts of it.
 //!
 //! Input: two bytes of configuration (see [`Setup`](setup::Setup)), then records
 //!
 //! ```text
 //!   what (1)    bits 0 to 3: kind    bits 4 to 7: its parameter
-//!   length (1), then that many bytes; missing ones are zero
+//!   length (1), then that many bytes; missing fields are zero
 //! ```
 //!
-//! | kind | bytes |
+//! | kind | effect, and fields of the record |
 //! |---:|---|
-//! | 0 | appended to the peer's stream as they are |
-//! | 1 | a ULPDU, appended as an FPDU with markers and CRC as negotiated; parameter: the fault, see [`Flaw`] |
-//! | 2 | a tagged segment, appended as an FPDU: control, index and key of the STag, TO / 4, payload |
-//! | 3 | an untagged segment, appended as an FPDU: control, QN, MSN, MO, RsvdULP, payload |
-//! | 4 | a segment: flags with ACK inverted, offset from the sent bytes, length / 8, ACK, window, options, SACK |
-//! | 5 | the unsent rest of the peer's stream, in order; parameter: segment length / 64 bytes, limited to 64 to MSS |
-//! | 6 | the time advances by the square of the byte, in ms |
-//! | 7 | a router reports a packet as too big: MTU, sequence number of the segment |
-//! | 8 | a post of a message, Read or atomic; parameter: its kind |
-//! | 9 | an action of the owner: buffers, pause, close, a region's removal, path MTU, and others; parameter: its kind |
+//! | 0 | appends raw bytes to the peer's stream |
+//! | 1 | appends an FPDU with markers and CRC as negotiated: ULPDU; parameter: the fault, see [`Flaw`] |
+//! | 2 | appends an FPDU with a tagged DDP segment: control, STag (bits 0, 1: region; others: key), TO / 4, payload |
+//! | 3 | appends an FPDU with an untagged DDP segment: control, QN, MSN, MO, STag in RsvdULP, payload |
+//! | 4 | TCP segment: flags (ACK inverted), offset from sent bytes (2), length / 8, ACK, window, options, SACK, MSS |
+//! | 5 | sends the rest of the peer's stream in order; parameter: segment length / 64, at least 64 bytes, at most MSS |
+//! | 6 | advances the time by the square of the byte, in ms |
+//! | 7 | a router's report of a packet that was too big: MTU (2), sequence number of the TCP segment |
+//! | 8 | posts a message, Read or atomic; parameter: its kind |
+//! | 9 | action of the owner: buffers, pause, close, removal of a region, path MSS, and others; parameter: its kind |
 
 mod owner;
 mod peer;
@@ -47,15 +48,16 @@ const ID: StreamId = StreamId(1);
 const LOCAL: u16 = 7471;
 const REMOTE: u16 = 4000;
 const MSS: u16 = 1460;
-/// Maximum number of out-of-order bytes held, and of bytes in incomplete untagged messages.
+/// Budget for bytes that MPA holds because their FPDU is incomplete or not located, in bytes.
 const HOLD: u64 = 4096;
-/// Length of the largest FPDU, bytes. One in-order FPDU may be held in addition to the budget.
+/// Length of the largest FPDU, in bytes. One in-order FPDU may be held in addition to the budget `HOLD`.
 const MAX_FPDU: u64 = 64 << 10;
+/// Budget for buffers of incomplete untagged messages, in bytes.
 const POOL: u64 = 8192;
-/// Maximum length of either stream, bytes.
+/// Length of the peer's stream from which records do not extend it any more, in bytes.
 const MAX_STREAM_LEN: usize = 1 << 16;
 
-/// Region with all access rights, in the middle of a larger memory whose other bytes are hidden.
+/// Region with all access rights. It is the middle of a larger memory, whose other bytes the peer must not reach.
 const OPEN: Stag = Stag(0x700);
 /// Region bound to the stream, so that its peer may invalidate it.
 const OWN: Stag = Stag(0x800);
@@ -63,16 +65,17 @@ const OWN: Stag = Stag(0x800);
 const SINK: Stag = Stag(0x900);
 /// Region without access rights.
 const SECRET: Stag = Stag(0xa00);
-/// Length of each memory, bytes; `REGION` is the range of the region in it.
+/// Length of the memory that contains a region, in bytes.
 const LEN: usize = 512;
+/// Range of the region in its memory.
 const REGION: std::ops::Range<usize> = 128..384;
-/// Mark in every four bytes of hidden memory, which must never be sent.
+/// First three of every four bytes of hidden memory. They must never be sent.
 const MARK: [u8; 3] = [0x5e, 0xc2, 0xe7];
 
 pub(crate) fn tcp_endpoint(data: &[u8]) {
     let Some((&[how, more], mut records)) = data.split_first_chunk::<2>() else { return };
     let mut end = End::new(Setup { stream_flags: how, tcp_flags: more });
-    // If the peer's own bytes contain the mark, an echo of them is not a leak.
+    // If the input itself contains the mark, a sent mark need not be a leak.
     end.hidden = !data.windows(MARK.len()).any(|bytes| bytes == MARK);
     while let Some((&[what, len], rest)) = records.split_first_chunk::<2>() {
         let (bytes, next) = rest.split_at(usize::from(len).min(rest.len()));
@@ -96,14 +99,15 @@ impl Fields<'_> {
         u16::from(self.byte()) | u16::from(self.byte()) << 8
     }
 
-    /// Returns a signed distance: below 64 the byte's value, otherwise 128 times as much (at most 16 KiB).
+    /// Returns a signed distance: the signed byte if its magnitude is below 64, otherwise 128 times the byte (at most
+    /// 16 KiB).
     fn distance(&mut self) -> i64 {
         let n = i64::from(self.byte().cast_signed());
         if n.abs() < 64 { n } else { n * 128 }
     }
 }
 
-/// Returns the contents of hidden memory.
+/// Returns the contents of hidden memory: in every four bytes the mark and a counter.
 fn mark_bytes() -> Vec<u8> {
     (0..LEN).map(|i| if i % 4 < 3 { MARK[i % 4] } else { (i / 4) as u8 }).collect()
 }
@@ -117,15 +121,19 @@ struct End {
     regions: Vec<VecMemory>,
     hidden: bool,
     now: Instant,
-    /// The peer's stream. `peer_iss` is its initial sequence number, `sent_to` the number of bytes sent so far,
-    /// `most_sent` the maximum sent with a FIN.
+    /// Bytes that the peer sends over the connection.
     stream: oracle::Stream,
+    /// Initial sequence number of the peer.
     peer_iss: SeqNumber,
+    /// Number of bytes of `stream` that the peer has sent.
     sent_to: usize,
+    /// Highest offset that the peer has sent, SYN and FIN flags included. Bounds the endpoint's acknowledgements.
     most_sent: usize,
-    /// The endpoint's initial sequence number; `received` is its stream.
+    /// Initial sequence number of the endpoint.
     iss: SeqNumber,
+    /// Bytes that the endpoint has sent, without retransmissions.
     received: Vec<u8>,
+    /// True once the endpoint has sent its FIN.
     fin: bool,
     /// Newest TSval of the endpoint.
     stamp: u32,
@@ -285,7 +293,7 @@ impl End {
     }
 
     fn input(&mut self, segment: Segment<'_>) {
-        // Encoded and parsed again, so that the endpoint receives only segments that a peer can send.
+        // The segment is encoded and parsed again, so that the endpoint receives only segments that a peer can send.
         let mut bytes = vec![0; segment.wire_len()];
         let len = segment.emit(&mut bytes);
         let mut read =
@@ -293,12 +301,12 @@ impl End {
         read.ce = segment.ce;
         let End { endpoint, stags, pool, hold, .. } = self;
         let cx = &mut Context { stags, buffers: pool, hold };
-        // The drop reason is irrelevant.
+        // The input is arbitrary, so any drop reason is allowed.
         let _ = endpoint.input(self.now, &read, cx);
         self.poll();
     }
 
-    /// Advances the time by `time`, stopping at each timer.
+    /// Advances the time by `time`. Stops at each timer that expires meanwhile, at most 100 times.
     fn advance_time(&mut self, time: Duration) {
         let until = self.now + time;
         for _ in 0..100 {
@@ -312,7 +320,7 @@ impl End {
         self.poll();
     }
 
-    /// Runs timers, transmission and events, as a worker does after a burst. Checks the limits of held memory.
+    /// Runs timers, transmission and events until nothing is due. Checks sent segments and the limits of held memory.
     fn poll(&mut self) {
         let mut polls = 0;
         loop {
@@ -353,7 +361,8 @@ impl End {
                     let ulp = self.setup.ulp();
                     let End { endpoint, stags, pool, hold, .. } = self;
                     let cx = &mut Context { stags, buffers: pool, hold };
-                    // The draft's reply has no private data.
+                    // Private data is empty because the reply of MPA's first draft has none. A request that has timed
+                    // out is refused.
                     let _ = endpoint.mpa_accept(self.now, PD, b"", ulp, cx);
                 }
                 Event::Closed { reason } => {
@@ -365,8 +374,8 @@ impl End {
         }
     }
 
-    /// Ends the stream. Checks that it reports a reason, returns all borrowed memory, and has not changed hidden
-    /// memory.
+    /// Aborts the stream. Checks that the endpoint reports a reason, has released the worker's memory, and has not
+    /// changed hidden memory.
     fn finish(mut self) {
         self.paused = false;
         self.endpoint.pause(None);

@@ -1,4 +1,4 @@
-//! A worker's end of a send or receive queue whose memory a program has filled.
+//! Fuzz target for a worker's end of a send or receive queue whose shared memory a verbs program has filled.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,8 @@ use verbs_layout::{MAX_UNITS, Word};
 
 const CAPACITY: usize = 16;
 
-/// The input is the producer's index, 8 bytes, then the units. Missing bytes are zero.
+/// Passes a ring with arbitrary contents to the consumer. Input: the producer's index (8 bytes, little-endian), then
+/// the units of the ring. Missing bytes are zero.
 pub(crate) fn program_queue(data: &[u8]) {
     let memory: Vec<Word> = (0..ring::words(CAPACITY)).map(|_| Word::new(0)).collect();
     let mut words = data.chunks(8).map(|bytes| {

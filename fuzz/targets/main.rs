@@ -1,5 +1,5 @@
-//! The libFuzzer program of all targets. The variable `FUZZ_TARGET` selects one; its value `list` prints all names (see
-//! README.md).
+//! The libFuzzer program for all fuzz targets. The environment variable `FUZZ_TARGET` selects a target by name. With
+//! the value `list` the program prints all names (see README.md).
 #![no_main]
 
 use std::io::Write as _;

@@ -1,10 +1,10 @@
-//! Replays the corpora: inputs found by fuzzers, and hand-written ones.
+//! Replays the corpora, which contain hand-written inputs and inputs found by libFuzzer.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Returns a target's inputs, sorted: its named files, and the archive of libFuzzer's findings.
+/// Returns a target's inputs, sorted: the files of its folder, and the entries of its archive of libFuzzer's findings.
 fn corpus(target: &str) -> Vec<Vec<u8>> {
     let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     let folder = corpora.join(target);
@@ -35,7 +35,7 @@ fn every_corpus_replays() {
     }
 }
 
-/// Runs a few thousand mutated copies of the corpus without libFuzzer, the same ones each time.
+/// Runs 2000 mutated inputs per target without libFuzzer. The mutations are the same in each run.
 #[test]
 fn damaged_corpora_do_not_panic() {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;

@@ -60,7 +60,7 @@ def no_such_host(on):
 @situation("the wrong ULP: both ends name it, with the remedy")
 def wrong_ulp(on):
     code, _, err = on.ctl("get", "rdmap://10.77.0.1:7471/inbox", "got.bin")
-    expect(code == 4 and "wrong_ulp" in err and "hint: use the other scheme" in err, f"exit {code}: {err.strip()}")
+    expect(code == 4 and "wrong_ulp" in err and "hint: the listener has ulp" in err, f"exit {code}: {err.strip()}")
     event = failed(on, "demo", "wrong_ulp")
     expect(event["stage"] == "admission" and event["listener"] == "ingest", str(event))
     return event["detail"]

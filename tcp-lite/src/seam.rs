@@ -1,5 +1,5 @@
-//! The seam between TCP and MPA. Both sides use stream offsets: 64-bit byte counts, 0 for the first byte after the SYN.
-//! Only TCP uses sequence numbers.
+//! Interface between TCP and MPA. Both sides use stream offsets: 64-bit byte counts, 0 for the first byte after the
+//! SYN. Only TCP uses sequence numbers.
 
 use base::Instant;
 use wire::crc32c::Sum;
@@ -14,10 +14,11 @@ pub enum SpanOutcome {
     Part(core::ops::Range<u64>),
 }
 
-/// Receive side of the upper layer. TCP calls it with every byte at most once, unless the byte was refused.
+/// Receive side of the upper layer. TCP passes each byte once; it passes refused bytes again when they are
+/// retransmitted.
 pub trait SpanSink {
-    /// Hands up the bytes at stream offsets `offset..offset + bytes.len()`, none of which was taken before. `in_order`:
-    /// everything before `offset` has been taken.
+    /// Takes the bytes at stream offsets `offset..offset + bytes.len()`, none of which was taken before. `in_order` is
+    /// true if everything before `offset` has been taken.
     fn receive_span(
         &mut self,
         now: Instant,
@@ -26,11 +27,12 @@ pub trait SpanSink {
         in_order: bool,
     ) -> SpanOutcome;
 
-    /// Reports that everything before `offset` has been taken. Follows each `receive_span` that advanced this offset.
+    /// Reports that everything before `offset` has been taken. TCP calls it after each `receive_span` that advanced
+    /// this offset.
     fn advance_in_order(&mut self, now: Instant, offset: u64);
 
-    /// Returns the upper layer's free space beyond the in-order offset, in bytes. It limits the advertised window. An
-    /// upper layer that places all data on arrival returns `u64::MAX`.
+    /// Returns the upper layer's free space beyond the in-order offset, in bytes, which limits the advertised window.
+    /// An upper layer that places all data on arrival returns `u64::MAX`.
     fn room(&self) -> u64;
 
     /// Requests growth of the receive window by `more` bytes; it has grown by `has` bytes so far. Returns false to
@@ -43,15 +45,15 @@ pub trait SpanSink {
 
 /// Send side of the upper layer. TCP calls it when the windows allow a segment.
 pub trait SegmentSource {
-    /// True if [`fill`](Self::fill) with ample room would write bytes.
+    /// True if [`fill`](Self::fill) would write bytes into a buffer of full size.
     fn has_data(&self) -> bool;
 
-    /// Writes the next segment's payload, from stream offset `offset` (directly after the previous one), into `out`.
-    /// Returns its length; 0 if there is nothing to send. `out` is the room that the windows allow now, at most `emss`,
-    /// the effective MSS.
+    /// Writes the payload of the next segment into `out` and returns its length; 0 if there is nothing to send. The
+    /// payload begins at stream offset `offset`, directly after the previous one. `out` has the length that the windows
+    /// allow now, at most `emss`, the effective MSS.
     ///
-    /// `in_flight`: an acknowledgement will arrive, after which TCP polls again. The source may then return 0 if the
-    /// room is too small for a good segment. With nothing in flight it must use any room.
+    /// With `in_flight`, an acknowledgement will arrive, after which TCP polls again. The source may then return 0 if
+    /// `out` is too short for a whole FPDU. With nothing in flight it must use any room.
     fn fill(&mut self, offset: u64, emss: usize, in_flight: bool, out: &mut [u8]) -> usize;
 
     /// Writes the payload of a path MTU probe; `out` is longer than `emss`. The payload must not depend on the probed
@@ -64,7 +66,7 @@ pub trait SegmentSource {
     }
 
     /// Returns the Internet checksum of the payload that [`fill`](Self::fill) or [`fill_probe`](Self::fill_probe) wrote
-    /// last, if it is known without another pass.
+    /// last; `None` if it was not computed while writing.
     fn text_sum(&self) -> Option<Sum> {
         None
     }
@@ -89,8 +91,8 @@ pub trait SegmentSource {
 
 /// A batch of outgoing TCP segments in packet buffers of the batch's owner.
 pub trait TxBatch {
-    /// Returns room for one TCP segment (header, options, payload) of at most `len` bytes. With `None`, because the
-    /// batch is full or no buffer is free, TCP stops and is polled again later.
+    /// Returns room for one TCP segment (header, options, payload) of at most `len` bytes. Returns `None` if the batch
+    /// is full or no buffer is free. TCP then stops and is polled again later.
     fn reserve_segment(&mut self, len: usize) -> Option<&mut [u8]>;
 
     /// Marks the segment of the last [`reserve_segment`](Self::reserve_segment) call as ECN-capable, ECT(0) (RFC 3168
@@ -106,9 +108,8 @@ pub trait TxBatch {
         false
     }
 
-    /// Returns the maximum bytes of sent data that the flow may hold copies of, because their source may change before
-    /// they are acknowledged. New data that would exceed it is not sent now. With no copies held, one segment is always
-    /// allowed.
+    /// Returns the maximum size, in bytes, of the flow's copies of unacknowledged data whose source may change. New
+    /// data that would exceed it is not sent now. A flow without copies may always send one segment.
     fn keep_limit(&self) -> u64 {
         u64::MAX
     }
@@ -125,7 +126,7 @@ pub trait TxBatch {
         false
     }
 
-    /// Commits a segment as [`commit`](Self::commit) does. `sum`: the segment's Internet checksum without the
+    /// Commits a segment as [`commit`](Self::commit) does. `sum` is the segment's Internet checksum without the
     /// pseudo-header, if known.
     fn commit_with_sum(&mut self, len: usize, sum: Option<Sum>) {
         let _ = sum;

@@ -155,6 +155,10 @@ impl FakeControl {
         *self.last_request.lock().unwrap() = serde_json::to_value(spec).unwrap();
     }
 
+    fn unknown_region(&self, name: &str) -> ApiError {
+        unknown_name("region", name, self.regions.iter().map(|region| region.name.as_str()))
+    }
+
     fn answer(&mut self, request: Request) -> Result<Reply, ApiError> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         match request {
@@ -176,9 +180,10 @@ impl FakeControl {
                 Ok(Reply::Region(region))
             }
             Request::SetAccess { name, access } => {
-                let region = self.regions.iter_mut().find(|region| region.name == name);
-                let region = region
-                    .ok_or_else(|| ApiError::not_found(format!("there is no region \"{name}\"")))?;
+                let Some(at) = self.regions.iter().position(|region| region.name == name) else {
+                    return Err(self.unknown_region(&name));
+                };
+                let region = &mut self.regions[at];
                 region.access = config::access_word(access).into();
                 Ok(Reply::Region(region.clone()))
             }
@@ -186,13 +191,13 @@ impl FakeControl {
                 let before = self.regions.len();
                 self.regions.retain(|region| region.name != name);
                 if self.regions.len() == before {
-                    return Err(ApiError::not_found(format!("there is no region \"{name}\"")));
+                    return Err(self.unknown_region(&name));
                 }
                 Ok(Reply::EMPTY)
             }
             Request::ReadRegion { name, offset, length } => {
                 if !self.regions.iter().any(|region| region.name == name) {
-                    return Err(ApiError::not_found(format!("there is no region \"{name}\"")));
+                    return Err(self.unknown_region(&name));
                 }
                 Ok(Reply::Bytes((offset..offset + length).map(|at| at as u8).collect()))
             }

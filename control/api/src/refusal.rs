@@ -10,6 +10,10 @@
 
 use std::fmt;
 
+use config::Transport;
+
+use crate::UlpChoice;
+
 /// Maximum length of the private data of a reject, bytes. It fits any peer, including enhanced data.
 pub const MAX_LEN: usize = 200;
 
@@ -77,7 +81,7 @@ impl RefusalKind {
     }
 
     /// Returns the remedy for the operator of the refused end.
-    pub fn peer_hint(self) -> &'static str {
+    pub fn peer_hint(self, refused: RefusedStream) -> &'static str {
         match self {
             RefusalKind::ListenerFull | RefusalKind::ApplianceFull => {
                 "try again when streams have ended; the peer's operator can raise its limits.streams"
@@ -89,11 +93,50 @@ impl RefusalKind {
             RefusalKind::Draining => {
                 "use another appliance, or try again when the peer takes streams again: it drains, or stops"
             }
-            RefusalKind::WrongUlp => {
-                "use the other scheme: tcp:// or sctp:// for bare DDP, rdmap:// or rdmap+sctp:// for RDMAP"
-            }
+            RefusalKind::WrongUlp => refused.wrong_ulp_hint(),
             RefusalKind::ListenerRemoved => "ask the peer's operator for the port to use",
             RefusalKind::NoMemory => "ask the peer's operator for memory",
+        }
+    }
+}
+
+/// The refused stream, as far as the remedy depends on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RefusedStream {
+    /// A stream of the appliance.
+    Appliance {
+        /// Protocol above DDP.
+        ulp: UlpChoice,
+        /// Transport below DDP.
+        transport: Transport,
+    },
+    /// A stream over kernel sockets: bare DDP over TCP.
+    Kernel,
+}
+
+impl RefusedStream {
+    /// Returns the remedy for a stream whose ULP is not that of the listener. Commands that need RDMAP have no scheme
+    /// for a listener of bare DDP.
+    fn wrong_ulp_hint(self) -> &'static str {
+        match self {
+            RefusedStream::Appliance { ulp: UlpChoice::Ddp, transport: Transport::Tcp } => {
+                "the listener has ulp = \"rdmap\": write rdmap:// instead of tcp://"
+            }
+            RefusedStream::Appliance { ulp: UlpChoice::Ddp, transport: Transport::Sctp } => {
+                "the listener has ulp = \"rdmap\": write rdmap+sctp:// instead of sctp://"
+            }
+            RefusedStream::Appliance { ulp: UlpChoice::Rdmap, transport: Transport::Tcp } => {
+                "the listener has ulp = \"ddp\": put, send, connect and bench write reach it with tcp://; get, ping, atomics \
+                 and bench read need a listener with ulp = \"rdmap\", on another port"
+            }
+            RefusedStream::Appliance { ulp: UlpChoice::Rdmap, transport: Transport::Sctp } => {
+                "the listener has ulp = \"ddp\": put, send, connect and bench write reach it with sctp://; get, ping, \
+                 atomics and bench read need a listener with ulp = \"rdmap\", on another port"
+            }
+            RefusedStream::Kernel => {
+                "the listener has ulp = \"rdmap\", and --kernel has bare DDP only: use a listener with ulp = \"ddp\", or \
+                 leave out --kernel and write rdmap://"
+            }
         }
     }
 }
@@ -153,12 +196,34 @@ fn truncate(text: &str) -> &str {
 mod tests {
     use super::*;
 
+    const BARE: RefusedStream =
+        RefusedStream::Appliance { ulp: UlpChoice::Ddp, transport: Transport::Tcp };
+
+    /// No hint repeats the scheme that was refused.
+    #[test]
+    fn wrong_ulp_hint_names_another_scheme_or_listener() {
+        let hint = |ulp, transport| {
+            RefusalKind::WrongUlp.peer_hint(RefusedStream::Appliance { ulp, transport })
+        };
+        let bare = hint(UlpChoice::Ddp, Transport::Tcp);
+        assert!(bare.contains("write rdmap:// instead of tcp://"), "{bare}");
+        let bare = hint(UlpChoice::Ddp, Transport::Sctp);
+        assert!(bare.contains("write rdmap+sctp:// instead of sctp://"), "{bare}");
+        for (transport, scheme) in [(Transport::Tcp, "tcp://"), (Transport::Sctp, "sctp://")] {
+            let rdmap = hint(UlpChoice::Rdmap, transport);
+            assert!(rdmap.contains(&format!("reach it with {scheme};")), "{rdmap}");
+            assert!(rdmap.contains("get, ping") && !rdmap.contains("rdmap://"), "{rdmap}");
+        }
+        let kernel = RefusalKind::WrongUlp.peer_hint(RefusedStream::Kernel);
+        assert!(kernel.contains("leave out --kernel") && !kernel.contains("tcp://"), "{kernel}");
+    }
+
     #[test]
     fn refusal_round_trips_through_private_data() {
         for kind in RefusalKind::ALL {
             let refusal = Refusal::new(kind, "the listener has 4 streams");
             assert_eq!(Refusal::decode(&refusal.encode()), Some(refusal));
-            assert!(!kind.local_hint().is_empty() && !kind.peer_hint().is_empty());
+            assert!(!kind.local_hint().is_empty() && !kind.peer_hint(BARE).is_empty());
         }
         let full = Refusal::new(RefusalKind::ListenerFull, "it has 4").encode();
         assert_eq!(full, b"listener_full: it has 4");

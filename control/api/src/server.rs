@@ -67,14 +67,22 @@ pub enum ServerError {
         source: io::Error,
     },
     /// The socket cannot be created.
-    #[error("{}: the management socket cannot be made: {source}; check its directory and \
-             management.socket", path.display())]
+    #[error("{}: the management socket cannot be made: {source}; {}", path.display(), socket_remedy(path, source))]
     Io {
         /// Path of the socket.
         path: PathBuf,
         /// Error of the system call.
         source: io::Error,
     },
+}
+
+/// Returns the remedy for a socket that cannot be created.
+fn socket_remedy(path: &Path, error: &io::Error) -> String {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match parent.filter(|parent| error.kind() == io::ErrorKind::NotFound && !parent.exists()) {
+        Some(parent) => format!("its directory does not exist: mkdir -p {}", parent.display()),
+        None => "check its directory and management.socket".to_owned(),
+    }
 }
 
 impl Server {

@@ -125,6 +125,15 @@ fn live_socket_is_refused_and_stale_socket_is_replaced() {
             .unwrap();
     server.stop().unwrap();
 
+    let absent = dir.path().join("none/s");
+    let none = dir.path().join("none").display().to_string();
+    let error =
+        Server::start(&absent, requester.clone(), EventLog::new(1, 1), 1, Access::owner_only())
+            .map(|_| ())
+            .unwrap_err()
+            .to_string();
+    assert!(error.ends_with(&format!("does not exist: mkdir -p {none}")), "{error}");
+
     std::fs::write(&stale, "precious").unwrap();
     let error = Server::start(&stale, requester, EventLog::new(1, 1), 1, Access::owner_only())
         .map(|_| ())

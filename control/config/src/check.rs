@@ -1,5 +1,6 @@
 //! Checks between sections: references, duplicates, and sums against limits.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use ddp::advert;
@@ -156,33 +157,7 @@ fn check_regions(sections: &Sections, sink: &ErrorSink) {
             format!("is {limit}, but the file has {number} regions: raise it or remove some"),
         );
     }
-    let sizes = sections.regions.iter().filter_map(|(region, _)| region.size);
-    let total = sizes.fold(0u64, u64::saturating_add);
-    if total > limits.0.region_memory {
-        sink.report_key(
-            &limits.1,
-            "region_memory",
-            format!(
-                "is {}, but the regions have {} together: raise it or make them smaller",
-                show_size(limits.0.region_memory),
-                show_size(total)
-            ),
-        );
-    }
-    // Regions in reserved hugepages do not count towards the limit.
-    let counted = sections.regions.iter().filter(|(r, _)| r.backing != Backing::Hugepages);
-    let counted = counted.filter_map(|(r, _)| r.size).fold(0u64, u64::saturating_add);
-    if let Some(ceiling) = limits.0.memory.filter(|&ceiling| counted > ceiling) {
-        sink.report_key(
-            &limits.1,
-            "memory",
-            format!(
-                "is {}, but the regions have {} together: raise it or make them smaller",
-                show_size(ceiling),
-                show_size(counted)
-            ),
-        );
-    }
+    check_region_sizes(sections, sink);
     for (index, (region, places)) in sections.regions.iter().enumerate() {
         for (other, _) in &sections.regions[..index] {
             let key = match (&region.backing, &other.backing) {
@@ -200,6 +175,61 @@ fn check_regions(sections: &Sections, sink: &ErrorSink) {
                 key,
                 format!("belongs to region \"{name}\" already: name another"),
             );
+        }
+    }
+}
+
+/// Reports regions that are larger together than a limit allows, at the size of the largest one.
+fn check_region_sizes(sections: &Sections, sink: &ErrorSink) {
+    let limits = &sections.limits.0;
+    let all = || sections.regions.iter().map(|(region, places)| (region, places));
+    // Regions in reserved hugepages do not count towards limits.memory.
+    let charged = || all().filter(|(region, _)| region.backing != Backing::Hugepages);
+    let report = |total: RegionTotal<'_>, limit: u64, key: &str| {
+        if total.bytes > limit {
+            let limit = show_size(limit);
+            let message =
+                format!("{total}, more than {key} ({limit}): make it smaller, or raise {key}");
+            sink.report_key(total.places, "size", message);
+        }
+    };
+    if let Some(total) = RegionTotal::of(all()) {
+        report(total, limits.region_memory, "limits.region_memory");
+    }
+    if let (Some(total), Some(ceiling)) = (RegionTotal::of(charged()), limits.memory) {
+        report(total, ceiling, "limits.memory");
+    }
+}
+
+/// The size of several regions together, and the largest of them. Displayed as the begin of a sentence.
+pub(super) struct RegionTotal<'a> {
+    /// Sum of the sizes, bytes.
+    pub(super) bytes: u64,
+    /// Positions of the largest region.
+    pub(super) places: &'a SectionSpan,
+    largest: &'a RegionSection,
+    count: usize,
+}
+
+impl<'a> RegionTotal<'a> {
+    /// Returns the total of the regions with a size; `None` if there are none.
+    pub(super) fn of(
+        regions: impl Iterator<Item = (&'a RegionSection, &'a SectionSpan)>,
+    ) -> Option<Self> {
+        let sized: Vec<_> = regions.filter(|(region, _)| region.size.is_some()).collect();
+        let bytes = sized.iter().filter_map(|(r, _)| r.size).fold(0u64, u64::saturating_add);
+        let &(largest, places) = sized.iter().max_by_key(|(region, _)| region.size)?;
+        Some(RegionTotal { bytes, places, largest, count: sized.len() })
+    }
+}
+
+impl fmt::Display for RegionTotal<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let own = show_size(self.largest.size.unwrap_or(0));
+        write!(f, "region \"{}\" has {own}", self.largest.name)?;
+        match self.count {
+            1 => Ok(()),
+            count => write!(f, ", and all {count} regions {}", show_size(self.bytes)),
         }
     }
 }

@@ -141,13 +141,16 @@ impl Directories {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = match rest.parent().filter(|between| !between.as_os_str().is_empty()) {
             None => openat(rustix::fs::CWD, &directory, flags, Mode::empty())
-                .map_err(|error| open_failed(path, &error.into()))?,
+                .map_err(|error| open_failed(path, &error.into())),
             Some(between) => {
                 let way = SplitPath { directory, relative: between.to_owned() };
-                self.resolve(path, &way, flags, Mode::empty())?
+                self.resolve(path, &way, flags, Mode::empty())
             }
         };
-        Ok(ParentDirectory::new(opened, name))
+        Ok(ParentDirectory::new(
+            opened.map_err(|refused| explain_missing_parent(path, refused))?,
+            name,
+        ))
     }
 
     /// Opens a file. Never waits for the other end of a pipe.
@@ -163,7 +166,12 @@ impl Directories {
         };
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let way = self.split(path)?;
-        let file = File::from(self.resolve(path, &way, flags, mode.into())?);
+        let opened = self.resolve(path, &way, flags, mode.into());
+        let opened = opened.map_err(|refused| match usage {
+            OpenPurpose::Read => refused,
+            _ => explain_missing_parent(path, refused),
+        });
+        let file = File::from(opened?);
         let metadata = file.metadata().map_err(|error| open_failed(path, &error))?;
         // A character device named in the configuration is allowed, such as /dev/null to discard messages.
         let device = usage == OpenPurpose::Append
@@ -274,6 +282,20 @@ fn split_at(directory: &Path, whole: &Path) -> Option<SplitPath> {
     let goes_up = rest.components().any(|part| part == Component::ParentDir);
     let names_one = !rest.as_os_str().is_empty() && !goes_up;
     names_one.then(|| SplitPath { directory: directory.to_owned(), relative: rest.to_owned() })
+}
+
+/// Returns the error of creating a file, with the remedy if its directory does not exist.
+fn explain_missing_parent(path: &Path, refused: PathError) -> PathError {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let (PathError::Failed(_), Some(parent)) = (&refused, parent) else { return refused };
+    match std::fs::metadata(parent) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let (path, parent) = (path.display(), parent.display());
+            let why = format!("its directory {parent} does not exist: mkdir -p {parent}");
+            PathError::Failed(format!("cannot open {path}: {why}"))
+        }
+        _ => refused,
+    }
 }
 
 fn open_failed(path: &Path, error: &io::Error) -> PathError {

@@ -54,7 +54,8 @@ impl Document {
         for error in &syntax {
             let at = error.span().map_or(0, |span| span.start);
             let what = error.message().trim_end_matches('.').replace('\n', "; ");
-            sink.report_offset(at, "", format!("is not TOML here: {what}"));
+            let remedy = boolean_remedy(text, at).unwrap_or_default();
+            sink.report_offset(at, "", format!("is not TOML here: {what}{remedy}"));
         }
         if !syntax.is_empty() {
             // After a syntax error the parser's recovery would cause spurious errors.
@@ -75,6 +76,21 @@ impl Document {
     pub(super) fn error(&self, places: &SectionSpan, key: &str, message: String) -> ConfigError {
         self.sink.error_at(places.key_offset(key), places.full_key(key), message)
     }
+}
+
+/// Returns the remedy for a syntax error at byte `at` if the word there is that of a boolean in another format.
+fn boolean_remedy(text: &str, at: usize) -> Option<String> {
+    let rest = text.get(at..)?;
+    let end = rest
+        .find(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)))
+        .unwrap_or(rest.len());
+    let word = &rest[..end];
+    let boolean = match word.to_ascii_lowercase().as_str() {
+        "yes" | "on" | "true" => "true",
+        "no" | "off" | "false" => "false",
+        _ => return None,
+    };
+    Some(format!(": instead of {word} write {boolean}, or \"{word}\" in quotes if it is a text"))
 }
 
 /// All sections as read; complete if no error was reported.

@@ -12,6 +12,7 @@ use std::path::Path;
 
 use rustix::fs::Access;
 
+use super::check::RegionTotal;
 use super::document::Document;
 use super::errors::{ConfigError, SectionSpan};
 use super::machine::{Findings, Machine, MachineFinding, check_parent_writable};
@@ -145,14 +146,15 @@ fn check_locked_memory(machine: &Machine, document: &Document, findings: &mut Fi
 /// Reports regions that exceed the memory of the machine. The appliance itself refuses regions above a lower limit.
 fn check_machine_memory(root: &Path, document: &Document, findings: &mut Findings<'_>) {
     let Some(MachineMemory { bytes, source }) = machine_memory_at(root) else { return };
-    let counted = document.config.regions.iter().filter(|r| r.backing != Backing::Hugepages);
-    let total = counted.filter_map(|region| region.size).fold(0u64, u64::saturating_add);
-    if total > bytes {
-        let (total, bytes) = (show_size(total), show_size(bytes));
-        let message =
-            format!("the regions have {total}, but {source} is {bytes}: make them smaller");
-        findings.error(&document.root, "region", message);
-    }
+    let regions = document.config.regions.iter().zip(&document.regions);
+    let charged = regions.filter(|(region, _)| region.backing != Backing::Hugepages);
+    let Some(total) = RegionTotal::of(charged).filter(|total| total.bytes > bytes) else { return };
+    let bytes = show_size(bytes);
+    findings.error(
+        total.places,
+        "size",
+        format!("{total}, but {source} is {bytes}: make it smaller"),
+    );
 }
 
 /// Checks each interface shared with the host: CAP_NET_ADMIN, and that its addresses are on its TAP only.

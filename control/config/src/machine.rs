@@ -11,7 +11,7 @@ use crate::privilege::{self, Capabilities};
 /// A finding about the machine, with the key that requires it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MachineFinding {
-    /// The appliance will not start.
+    /// The appliance does not start or does not work.
     Error(ConfigError),
     /// The appliance will start, but the operator should see the finding.
     Note(ConfigError),

@@ -170,7 +170,12 @@ impl From<KernelError> for Failure {
     fn from(error: KernelError) -> Self {
         let exit = match &error {
             KernelError::Resolve { .. } | KernelError::Connect(_) => Exit::Unreachable,
-            KernelError::Rejected { .. } | KernelError::Peer(_) => Exit::Refused,
+            // As with an appliance: the peer's advertisement excludes the transfer.
+            KernelError::Rejected { .. }
+            | KernelError::Peer(_)
+            | KernelError::NoRegion { .. }
+            | KernelError::Busy { .. }
+            | KernelError::NotWritable { .. } => Exit::Refused,
             KernelError::NeedsStag => Exit::Usage,
             KernelError::Late { .. } => Exit::TimedOut,
             _ => Exit::Failed,

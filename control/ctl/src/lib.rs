@@ -41,9 +41,10 @@ use serde::Serialize;
 use serde_json::json;
 
 use api::{
-    AssociationInfo, Client, ConnectSpec, Done, Event, EventPage, IpsecPolicyInfo, IpsecSaInfo,
-    JobInfo, ListenerInfo, LogInfo, MpaChoice, PortInfo, RdmapChoice, RegionInfo, SendSpec, Sent,
-    Severity, Stats, Status, StreamInfo, Via, WorkerInfo, path_segment,
+    AssociationInfo, Client, ClientError, ConnectSpec, Done, Event, EventPage, IpsecPolicyInfo,
+    IpsecSaInfo, JobInfo, ListenerInfo, LogInfo, MpaChoice, PortInfo, RdmapChoice, RegionInfo,
+    SendSpec, Sent, Severity, Stats, Status, StreamInfo, Via, WorkerInfo, path_segment,
+    unknown_name,
 };
 
 use ::config::Transport;
@@ -295,9 +296,10 @@ fn read_region(
     const MAX_READ: u64 = 16 << 20;
     let regions: Vec<RegionInfo> = client.get("/v1/regions")?;
     let region = regions.iter().find(|region| region.name == name);
-    let size = region
-        .map(|region| region.size)
-        .ok_or_else(|| Failure::new(Exit::Failed, format!("there is no region \"{name}\"")))?;
+    let size = region.map(|region| region.size).ok_or_else(|| {
+        let known = regions.iter().map(|region| region.name.as_str());
+        Failure::from(ClientError::Refused(unknown_name("region", name, known)))
+    })?;
     let end = length.map_or(size, |length| offset.saturating_add(length));
     if offset > end || end > size {
         let message = format!("region \"{name}\" has {size} bytes: ask for a part of them");

@@ -300,8 +300,15 @@ fn kernel_mpa(put: &Put) -> Result<kernel::MpaOptions, Failure> {
     let MpaArgs { mpa_rev, markers, crc } = put.opening.mpa;
     let revision = mpa_rev.unwrap_or(MpaRev::One);
     let plain = put.url.peer.ulp == UlpChoice::Ddp && put.url.peer.transport == Transport::Tcp;
-    if !plain || revision == MpaRev::Two {
-        let message = "--kernel has bare DDP only: write tcp://, and revision 0 or 1";
+    if !plain {
+        let message = format!(
+            "--kernel has bare DDP over TCP only: name a listener with ulp = \"ddp\" by tcp://, or leave out --kernel for {}",
+            put.url.peer.scheme()
+        );
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    if revision == MpaRev::Two {
+        let message = "--kernel has no MPA revision 2: leave out --mpa-rev, or write 0 or 1";
         return Err(Failure::new(Exit::Usage, message));
     }
     Ok(kernel::MpaOptions { revision: revision.into(), markers: markers.unwrap_or(true), crc })

@@ -165,6 +165,15 @@ fn region_is_added_and_removed_by_ddpctl() {
     let wrong = fake.run_ctl(&["regions", "set-access", "x", "all"]);
     assert_eq!(wrong.exit, Exit::Usage);
     assert!(wrong.err.contains("access: is not \"r\""), "{}", wrong.err);
+    fake.run_ok(&["regions", "add", "xyz", "--size", "1MiB"]);
+    for command in ["set-access yzx r", "read yzx", "remove yzx"] {
+        let words: Vec<&str> = ["regions"].into_iter().chain(command.split(' ')).collect();
+        let unknown = fake.run_ctl(&words);
+        assert_eq!(unknown.exit, Exit::Failed, "{command}");
+        assert!(unknown.err.contains("there is no region `yzx`"), "{}", unknown.err);
+        assert!(unknown.err.contains("hint: the regions are "), "{}", unknown.err);
+    }
+    fake.run_ok(&["regions", "remove", "xyz"]);
     assert_eq!(
         fake.run_ok(&["regions", "remove", "x", "--force"]),
         "region \"x\" is removed: no byte can be placed in it\n"
@@ -242,7 +251,10 @@ fn put_refuses_bad_arguments_before_any_request() {
     let file = fake.dir().join("file");
     std::fs::write(&file, "content").unwrap();
     let file = file.to_str().unwrap();
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 11] = [
+        (&["--kernel", file, "rdmap://10.0.0.2:1/r"], "leave out --kernel for rdmap://"),
+        (&["--kernel", file, "sctp://10.0.0.2:1/r"], "leave out --kernel for sctp://"),
+        (&["--kernel", file, "tcp://10.0.0.2:1/r", "--mpa-rev", "2"], "leave out --mpa-rev"),
         (&["/none", "tcp://10.0.0.2:1/r"], "/none: No such file or directory"),
         (&["--kernel", "/none", "tcp://10.0.0.2:1/r"], "/none: No such file or directory"),
         (&[file, "tcp://10.0.0.2:1"], "no region is named: write tcp://"),
@@ -283,7 +295,7 @@ fn put_and_serve_kernel_transfer_a_file() {
             "--file",
             sink_path.to_str().unwrap(),
             "--connections",
-            "2",
+            "3",
             "--base-to",
             "0x1000",
         ];
@@ -300,6 +312,11 @@ fn put_and_serve_kernel_transfer_a_file() {
     assert_eq!(summary["mpa"]["markers_tx"], true);
     assert_eq!(std::fs::read(&sink).unwrap()[4096..304_096], content);
 
+    // The same exit code as through an appliance.
+    let ran = ddpctl(&["put", "--kernel", source, &format!("tcp://{address}/out")]);
+    assert_eq!(ran.exit, Exit::Refused, "{}", ran.err);
+    assert!(ran.err.contains("the peer has no region `out`; it advertises: in"), "{}", ran.err);
+
     let place = ["--stag", stag, "--to", "0x1000", "--mpa-rev", "start-key", "--markers", "off"];
     let url = format!("tcp://{address}");
     let ran = ddpctl(&[&["put", "--kernel", source, &url], &place[..]].concat());
@@ -308,7 +325,7 @@ fn put_and_serve_kernel_transfer_a_file() {
     assert_eq!(std::fs::read(&sink).unwrap()[..300_000], content);
     assert_eq!(server.join().unwrap(), Exit::Success);
     let events: Vec<Value> = lines.iter().collect();
-    assert_eq!(events.last().unwrap()["complete"], 2, "{events:?}");
+    assert_eq!(events.last().unwrap()["complete"], 3, "{events:?}");
 }
 
 /// Sends each complete line as JSON.

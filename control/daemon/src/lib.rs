@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use base::plural::counted;
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
-use config::{self, Document, FindMisplacedAddress, MachineFinding};
+use config::{self, Document, MachineFinding};
 
 use crate::capabilities::Report;
 
@@ -106,11 +107,24 @@ pub fn version(dpdk: Option<&str>) -> String {
     build_info::text(dpdk)
 }
 
+/// Returns a hint for a word that is not a command: usually the file of an appliance to run.
+pub fn usage_hint(error: &clap::Error) -> Option<String> {
+    let ContextValue::String(word) = error.get(ContextKind::InvalidSubcommand)? else {
+        return None;
+    };
+    let is_file = word.contains(['/', '.']) || Path::new(word).exists();
+    let file = if is_file { word.as_str() } else { "FILE" };
+    Some(format!("to run an appliance write: ddpd --config {file}"))
+}
+
+/// Finds what a machine lacks for a configuration.
+pub type FindOnMachine<'a> = &'a dyn Fn(&Document) -> Vec<MachineFinding>;
+
 /// Prints all errors of the files to `out`, one per line, and notes. Without `machine` only the files are checked. The
 /// exit code is 2 if there are errors.
 pub fn check(
     files: &[PathBuf],
-    machine: Option<FindMisplacedAddress<'_>>,
+    machine: Option<FindOnMachine<'_>>,
     out: &mut dyn Write,
 ) -> std::io::Result<ExitCode> {
     let Some(documents) = load(files, out)? else { return Ok(ExitCode::from(EXIT_CONFIG)) };
@@ -118,8 +132,8 @@ pub fn check(
         writeln!(out, "note: {error}")?;
     }
     let mut failed = false;
-    if let Some(misplaced) = machine {
-        for finding in documents.iter().flat_map(|document| document.check_machine(misplaced)) {
+    if let Some(machine) = machine {
+        for finding in documents.iter().flat_map(machine) {
             match finding {
                 MachineFinding::Error(error) => {
                     failed = true;
@@ -214,6 +228,39 @@ mod tests {
         let (good, text) = run(&[example("demo.toml")]);
         assert!(good, "{text}");
         assert!(text.contains("port.link: \"demo\" has one end only"), "{text}");
+    }
+
+    #[test]
+    fn file_without_option_gets_the_command_line_to_run_it() {
+        let hint = |word: &str| {
+            let error = Args::try_parse_from(["ddpd", word]).unwrap_err();
+            usage_hint(&error)
+        };
+        let run = |file: &str| Some(format!("to run an appliance write: ddpd --config {file}"));
+        assert_eq!(hint("appliance.toml"), run("appliance.toml"));
+        assert_eq!(hint("/etc/ddpd/a"), run("/etc/ddpd/a"));
+        assert_eq!(hint("run"), run("FILE"));
+        assert_eq!(hint("--colour"), None);
+    }
+
+    #[test]
+    fn findings_on_the_machine_are_printed_and_errors_fail_check() {
+        let finding = |document: &Document| config::ConfigError {
+            file: document.config.file.clone(),
+            line: 3,
+            key: "interface.addresses".into(),
+            message: "the kernel has it, too".into(),
+        };
+        let run = |machine: FindOnMachine<'_>| {
+            let mut out = Vec::new();
+            let code = check(&[example("demo.toml")], Some(machine), &mut out).unwrap();
+            (code == ExitCode::SUCCESS, String::from_utf8(out).unwrap())
+        };
+        let (good, text) = run(&|document| vec![MachineFinding::Note(finding(document))]);
+        let line = "demo.toml:3: interface.addresses: the kernel has it, too\n";
+        assert!(good && text.contains("note: ") && text.contains(line), "{text}");
+        let (good, text) = run(&|document| vec![MachineFinding::Error(finding(document))]);
+        assert!(!good && text.contains(line) && !text.contains("right"), "{text}");
     }
 
     #[test]

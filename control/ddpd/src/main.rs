@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use config::{self, Config, FindMisplacedAddress};
+use config::{self, Config, Document};
 use control::appliance::process::Process;
 use control::appliance::thread::Signal;
 use control::descriptors;
@@ -14,7 +14,7 @@ use control::logging;
 use control::notify::watchdog::{self, Feeder};
 use control::notify::{Service, Socket};
 use control::sandbox::Sandbox;
-use daemon::{self, Args, Command, DoctorFormat, EXIT_CONFIG};
+use daemon::{self, Args, Command, DoctorFormat, EXIT_CONFIG, FindOnMachine};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use standard::Stdout;
@@ -39,6 +39,9 @@ fn print_usage(error: &clap::Error) -> ExitCode {
     let mut out = Stdout::open();
     if error.use_stderr() {
         let _ = write!(std::io::stderr(), "{error}");
+        if let Some(hint) = daemon::usage_hint(error) {
+            let _ = writeln!(std::io::stderr(), "hint: {hint}");
+        }
         return ExitCode::from(EXIT_CONFIG);
     }
     print_result(write!(out, "{error}").and_then(|()| out.flush()).map(|()| ExitCode::SUCCESS))
@@ -67,8 +70,12 @@ fn run(args: Args) -> Result<ExitCode, String> {
             )));
         }
         Some(Command::Check { files, config, no_machine, .. }) => {
-            let machine =
-                (!no_machine).then_some(&host::find_misplaced_address as FindMisplacedAddress<'_>);
+            let machine = |document: &Document| {
+                let mut found = document.check_machine(&host::find_misplaced_address);
+                found.extend(doctor::check_addresses(&document.config));
+                found
+            };
+            let machine = (!no_machine).then_some(&machine as FindOnMachine<'_>);
             return Ok(print_result(daemon::check(&[files, config].concat(), machine, &mut out)));
         }
         Some(Command::Doctor { config, files, json, script }) => {

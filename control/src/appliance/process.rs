@@ -388,7 +388,12 @@ fn load_regions(
     let files = config.directories();
     let load = |section: &RegionSection| {
         let wanted = LoadTask::Region(section.clone());
-        let loaded = loader::load(&wanted, budget, &files, &Watch::default())?;
+        let loaded = loader::load(&wanted, budget, &files, &Watch::default());
+        let line = config.source.line("region", std::slice::from_ref(&section.name), "");
+        let loaded = loaded.map_err(|why| match line {
+            Some(line) => format!("{}:{line}: {why}", config.file.display()),
+            None => why,
+        })?;
         Ok((section.clone(), loaded))
     };
     config.regions.iter().map(load).collect()
@@ -455,5 +460,41 @@ fn report(config: &Config, ports: &[Port], regions: &[(RegionSection, LoadedMemo
             on(listener.mpa.markers),
             on(listener.mpa.crc)
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn region_that_cannot_be_loaded_is_named_with_its_line_and_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = |region: &str| {
+            let text = format!(
+                "[[port]]\nname = \"p\"\nkind = \"ring\"\nlink = \"l\"\n[[interface]]\nname = \"lan\"\nport = \"p\"\n\
+                 addresses = [\"10.0.0.1/24\"]\n[[region]]\nname = \"in\"\naccess = \"w\"\n{region}\n"
+            );
+            config::Document::parse(Path::new("t.toml"), &text).unwrap().config
+        };
+        let error =
+            |region: &str, budget: &Budget| load_regions(&config(region), budget).unwrap_err();
+        let missing = dir.path().join("none");
+        let path = format!("size = 4096\npath = \"{}/f\"", missing.display());
+        assert_eq!(
+            error(&path, &Budget::unlimited()),
+            format!(
+                "t.toml:9: region in: cannot open {0}/f: its directory {0} does not exist: mkdir -p {0}",
+                missing.display()
+            )
+        );
+        let large = "size = \"1 GiB\"";
+        let machine = config::MachineMemory { bytes: 512 << 20, source: "RAM".into() };
+        let host = HostMemory { machine, pools: 0, appliances: 1 };
+        let budget = Budget::new(Some(host), &config(large).limits, 1);
+        let error = error(large, &budget);
+        assert!(error.starts_with("t.toml:9: region in: its memory: 1 GiB asked for, "), "{error}");
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use config::PortKind;
+use config::{Config, ConfigError, InterfaceSection, MachineFinding, PortKind};
+use ipnet::IpNet;
 
 use super::finding::{Check, Finding, Severity, quote};
 use super::host::{Host, Unknown};
@@ -52,34 +53,7 @@ pub(super) fn addresses(host: &Host, subject: &Subject, found: &mut Vec<Finding>
     let before = found.len();
     for config in &subject.configs {
         for interface in &config.interfaces {
-            let port = config.ports.iter().find(|port| port.name == interface.port);
-            let severity = match port.map(|port| &port.kind) {
-                Some(PortKind::AfPacket { .. } | PortKind::AfXdp { .. } | PortKind::Tap { .. }) => {
-                    Severity::Error
-                }
-                Some(PortKind::Pci { .. }) => Severity::Warning,
-                // Frames of these ports never reach the kernel.
-                Some(
-                    PortKind::Memif { .. }
-                    | PortKind::VhostUser { .. }
-                    | PortKind::Ring { .. }
-                    | PortKind::Pcap { .. },
-                )
-                | None => Severity::Note,
-            };
-            for net in &interface.addresses {
-                let Some(device) = kernel.get(&net.addr()) else { continue };
-                let address = net.addr();
-                let seen = format!("interface {}: the kernel has {address}, too", interface.name);
-                let finding = ADDRESSES.finding(severity, seen).remedy(format!(
-                    "remove it from the interface that `ip addr show to {address}` names, or give ours another"
-                ));
-                found.push(match device {
-                    Some((device, prefix)) => finding
-                        .command(format!("ip addr del {address}/{prefix} dev {}", quote(device))),
-                    None => finding,
-                });
-            }
+            found.extend(shared_addresses(&kernel, config, interface));
         }
     }
     if found.len() == before {
@@ -87,8 +61,83 @@ pub(super) fn addresses(host: &Host, subject: &Subject, found: &mut Vec<Finding>
     }
 }
 
-/// Returns the kernel's own addresses, for IPv6 with interface and prefix length.
-fn kernel_addresses(host: &Host) -> Result<BTreeMap<IpAddr, Option<(String, u8)>>, Unknown> {
+/// Returns the findings about addresses for `ddpd check`, with the same sentences. Interfaces with a TAP are omitted:
+/// their addresses belong on it, and `check` finds them elsewhere.
+pub(super) fn check_addresses(host: &Host, config: &Config) -> Vec<MachineFinding> {
+    let error = |interface: &InterfaceSection, message: String| ConfigError {
+        file: config.file.clone(),
+        line: config
+            .source
+            .line("interface", std::slice::from_ref(&interface.name), "addresses")
+            .unwrap_or(0),
+        key: "interface.addresses".into(),
+        message,
+    };
+    let own = || config.interfaces.iter().filter(|interface| interface.host.is_none());
+    let kernel = match kernel_addresses(host) {
+        Ok(kernel) => kernel,
+        Err(why) => {
+            let note = |first| MachineFinding::Note(error(first, format!("not compared: {why}")));
+            return own().next().map(note).into_iter().collect();
+        }
+    };
+    let mut list = Vec::new();
+    for interface in own() {
+        for finding in shared_addresses(&kernel, config, interface) {
+            let remedy = finding.remedy.map_or(String::new(), |remedy| format!(": {remedy}"));
+            let error = error(interface, format!("{}{remedy}", finding.seen));
+            list.push(match finding.severity {
+                Severity::Error => MachineFinding::Error(error),
+                _ => MachineFinding::Note(error),
+            });
+        }
+    }
+    list
+}
+
+/// Returns a finding for each address of an interface that the kernel has, too.
+fn shared_addresses(
+    kernel: &KernelAddresses,
+    config: &Config,
+    interface: &InterfaceSection,
+) -> Vec<Finding> {
+    let port = config.ports.iter().find(|port| port.name == interface.port);
+    let severity = match port.map(|port| &port.kind) {
+        Some(PortKind::AfPacket { .. } | PortKind::AfXdp { .. } | PortKind::Tap { .. }) => {
+            Severity::Error
+        }
+        Some(PortKind::Pci { .. }) => Severity::Warning,
+        // Frames of these ports never reach the kernel.
+        Some(
+            PortKind::Memif { .. }
+            | PortKind::VhostUser { .. }
+            | PortKind::Ring { .. }
+            | PortKind::Pcap { .. },
+        )
+        | None => Severity::Note,
+    };
+    let finding = |net: &IpNet| {
+        let address = net.addr();
+        let device = kernel.get(&address)?;
+        let seen = format!("interface {}: the kernel has {address}, too", interface.name);
+        let finding = ADDRESSES.finding(severity, seen).remedy(format!(
+            "remove it from the interface that `ip addr show to {address}` names, or give ours another"
+        ));
+        Some(match device {
+            Some((device, prefix)) => {
+                finding.command(format!("ip addr del {address}/{prefix} dev {}", quote(device)))
+            }
+            None => finding,
+        })
+    };
+    interface.addresses.iter().filter_map(finding).collect()
+}
+
+/// The kernel's addresses, for IPv6 with interface and prefix length.
+type KernelAddresses = BTreeMap<IpAddr, Option<(String, u8)>>;
+
+/// Returns the kernel's own addresses. Needs no privilege.
+fn kernel_addresses(host: &Host) -> Result<KernelAddresses, Unknown> {
     let mut all = BTreeMap::new();
     let trie = host.text("/proc/net/fib_trie")?;
     let mut last = None;
@@ -166,5 +215,31 @@ mod tests {
         tree.file("proc/net/if_inet6", "fd00 eth0\n");
         assert_eq!(only_finding(&run(&tree, PACKET)).0, Severity::Unknown);
         assert_eq!(only_finding(&run(&Tree::new(&[]), PACKET)).0, Severity::Unknown);
+    }
+
+    #[test]
+    fn check_reports_addresses_of_the_kernel_with_line_and_remedy() {
+        let tree = Tree::new(&[("proc/net/fib_trie", TRIE)]);
+        let run = |tree: &Tree, port: &str, more: &str| {
+            check_addresses(&tree.host(), &subject("count = 1", port, more).configs[0])
+        };
+        let found = run(&tree, PACKET, "");
+        let [MachineFinding::Error(error)] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(
+            error.to_string(),
+            "test.toml:10: interface.addresses: interface lan: the kernel has 192.0.2.1, too: remove it from the interface \
+             that `ip addr show to 192.0.2.1` names, or give ours another"
+        );
+        for port in [PCI, RING] {
+            assert!(matches!(run(&tree, port, "")[..], [MachineFinding::Note(_)]), "{port}");
+        }
+        // `ddpd` itself gives these addresses to the kernel, on its TAP.
+        let shared = "host = \"tap\"\nlocal_ports = \"20000-29999\"";
+        assert_eq!(run(&tree, PACKET, shared), []);
+        tree.file("proc/net/fib_trie", OTHER);
+        assert_eq!(run(&tree, PACKET, ""), []);
+        let found = run(&Tree::new(&[]), PACKET, "");
+        let [MachineFinding::Note(note)] = &found[..] else { panic!("{found:?}") };
+        assert!(note.message.starts_with("not compared: /proc/net/fib_trie"), "{note}");
     }
 }

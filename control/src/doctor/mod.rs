@@ -1,6 +1,6 @@
 //! `ddpd doctor`: checks the host against configurations, or for an appliance in general.
 //!
-//! `ddpd check` reports errors that keep an appliance from starting. `ddpd doctor` also reports
+//! `ddpd check` reports errors that keep an appliance from starting or working. `ddpd doctor` also reports
 //! causes of slow or wrong operation: cores, NUMA nodes, offloads, clocks. It opens no device and
 //! changes nothing: remedies are printed only.
 //!
@@ -29,6 +29,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use config::{Config, MachineFinding};
 use daemon::DoctorFormat;
 pub use finding::{Finding, Severity};
 pub use host::Host;
@@ -55,6 +56,11 @@ pub fn run(
     };
     let failed = findings.iter().any(|finding| finding.severity == Severity::Error);
     Ok(printed.map(|()| if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }))
+}
+
+/// Compares the addresses of a configuration with those of the kernel, for `ddpd check`.
+pub fn check_addresses(config: &Config) -> Vec<MachineFinding> {
+    interfaces::check_addresses(&Host::local(), config)
 }
 
 /// Runs all checks, in the order of the report.

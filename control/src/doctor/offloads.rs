@@ -26,17 +26,20 @@ pub(super) fn check(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
         }
         let before = found.len();
         let own = format!("port {}: {device}", port.name);
-        check_device(host, device, &own, &OWN_OFFLOADS, found);
+        check_device(host, device, &own, &OWN_OFFLOADS, own_command, found);
         match peer(host, device) {
             Ok(Peer::NotVeth) => {}
             Ok(Peer::SameNamespace(peer)) => {
                 let label = format!("port {}: {peer}, the other end of {device}", port.name);
-                check_device(host, &peer, &label, &PEER_OFFLOADS, found);
+                check_device(host, &peer, &label, &PEER_OFFLOADS, peer_command, found);
             }
             Ok(Peer::OtherNamespace) => found.push(
                 OFFLOADS
                     .unknown(format!("{own}: the other end is in another network namespace"))
-                    .remedy("there, turn off what makes frames that no cable carries: ethtool -K DEVICE tx off tso off gso off"),
+                    .remedy(format!(
+                        "turn its offloads off there: {}, where PEER is its interface",
+                        base::veth_peer_offloads_off!()
+                    )),
             ),
             Err(why) => found.push(OFFLOADS.unknown(format!("{own}: {why}"))),
         }
@@ -51,6 +54,7 @@ fn check_device(
     device: &str,
     label: &str,
     harmful: &[&str],
+    command: fn(device: &str, on: &[&str]) -> String,
     found: &mut Vec<Finding>,
 ) {
     let on: BTreeSet<String> = match host.offloads(device) {
@@ -61,20 +65,28 @@ fn check_device(
     if on.is_empty() {
         return;
     }
-    let short = |name: &str| match name {
-        "generic-receive-offload" => "gro off",
-        "large-receive-offload" => "lro off",
-        "tx-checksumming" => "tx off",
-        "tcp-segmentation-offload" => "tso off",
-        _ => "gso off",
-    };
-    let off = on.iter().map(|name| short(name)).collect::<Vec<_>>().join(" ");
+    let command = command(&quote(device), &on);
     found.push(
         OFFLOADS
             .warning(format!("{label} has {} on", join_list(on)))
             .remedy("turn them off")
-            .command(format!("ethtool -K {} {off}", quote(device))),
+            .command(command),
     );
+}
+
+/// Returns the command for the port's own interface, which turns off what is on: a device may lack the others.
+fn own_command(device: &str, on: &[&str]) -> String {
+    let short = |name: &str| match name {
+        "generic-receive-offload" => "gro off",
+        _ => "lro off",
+    };
+    let off: Vec<&str> = on.iter().map(|name| short(name)).collect();
+    format!("ethtool -K {device} {}", off.join(" "))
+}
+
+/// Returns the command for the other end of a veth, which has all of these offloads.
+fn peer_command(device: &str, _: &[&str]) -> String {
+    base::veth_peer_offloads_off!().replace("PEER", device)
 }
 
 /// The other end of a veth.
@@ -134,9 +146,29 @@ mod tests {
         let found = tree.run(&subject, check);
         assert_eq!(only_finding(&found).0, Severity::Warning);
         assert_eq!(found[0].seen, "port p0: v1, the other end of v0 has tx-checksumming on");
-        assert_eq!(found[0].command.as_deref(), Some("ethtool -K v1 tx off"));
+        assert_eq!(found[0].command.as_deref(), Some("ethtool -K v1 tx off gso off tso off"));
         tree.ethtool("v1", OFF);
         assert_eq!(only_finding(&tree.run(&subject, check)).0, Severity::Ok);
+    }
+
+    /// README, guide, operations and the example file have the command that `ddpd` prints.
+    #[test]
+    fn documents_have_the_printed_command() {
+        let command = base::veth_peer_offloads_off!();
+        let documents = [
+            include_str!("../../../README.md"),
+            include_str!("../../../docs/guide.md"),
+            include_str!("../../../docs/operations.md"),
+            include_str!("../../../configs/af_packet.toml"),
+        ];
+        let (start, end) = command.split_once("PEER").unwrap();
+        for document in documents {
+            assert!(document.contains(command));
+            for written in document.split(start).skip(1) {
+                let (_device, options) = written.split_once(' ').unwrap();
+                assert!(options.starts_with(end.trim_start()), "{start}{}", &written[..60]);
+            }
+        }
     }
 
     #[test]
@@ -153,7 +185,7 @@ mod tests {
             let found = tree.run(&subject, check);
             assert_eq!(only_finding(&found).0, Severity::Unknown);
             assert!(found[0].seen.contains("another network namespace"), "{}", found[0].seen);
-            assert!(found[0].remedy.as_deref().unwrap().contains("ethtool -K DEVICE tx off"));
+            assert!(found[0].remedy.as_deref().unwrap().contains("there: ethtool -K PEER tx off"));
         }
     }
 

@@ -15,6 +15,9 @@ const MANAGEMENT: Check =
 const LISTEN: Check =
     Check("listen address", "An appliance whose address for observers is taken does not start.");
 
+const DIRECTORY: Check =
+    Check("management socket", "An appliance without a directory for its socket does not start.");
+
 /// Code of the state LISTEN in `/proc/net/tcp`.
 const TCP_LISTEN: &str = "0A";
 
@@ -39,6 +42,17 @@ fn try_connect(host: &Host, config: &Config) -> ConnectResult {
 pub(super) fn management(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     for config in &subject.configs {
         let path = config.management.socket.display();
+        let parent = config.management.socket.parent().filter(|path| !path.as_os_str().is_empty());
+        if let Some(parent) = parent.filter(|parent| !host.path(parent).is_dir()) {
+            let shown = parent.display().to_string();
+            found.push(
+                DIRECTORY
+                    .error(format!("{path}: there is no directory {shown}"))
+                    .remedy("make it, for the user of ddpd")
+                    .command(format!("mkdir -p {}", quote(&shown))),
+            );
+            continue;
+        }
         found.push(match try_connect(host, config) {
             ConnectResult::Unserved => MANAGEMENT.ok(format!("{path} is free")),
             ConnectResult::Unknown(why) => MANAGEMENT.unknown(format!("{path}: {why}")),
@@ -147,6 +161,13 @@ mod tests {
         assert_eq!(only_finding(&found).0, Severity::Warning);
         assert_eq!(found[0].command.as_deref(), Some("ddpctl --socket /run/d.sock status"));
         drop(listener);
+    }
+
+    #[test]
+    fn missing_directory_of_management_socket_is_an_error() {
+        let found = Tree::new(&[]).run(&subject("count = 1", RING, MORE), management);
+        assert_eq!(only_finding(&found).0, Severity::Error);
+        assert_eq!(found[0].command.as_deref(), Some("mkdir -p /run"));
     }
 
     #[test]

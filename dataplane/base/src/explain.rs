@@ -36,7 +36,7 @@ macro_rules! explained {
         $visible:vis enum $enum:ident {
             $(
                 $(#[doc = $doc:literal])+
-                #[explain($name:literal, cause = $cause:literal, remedy = $remedy:literal $(,)?)]
+                #[explain($name:literal, cause = $cause:literal, remedy = $remedy:expr $(,)?)]
                 $variant:ident,
             )+
         }

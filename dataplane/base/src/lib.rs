@@ -11,6 +11,7 @@ pub mod explain;
 pub mod histogram;
 mod lazy;
 pub mod metric;
+mod offloads;
 pub mod plural;
 mod prefetch;
 mod time;

@@ -7,28 +7,28 @@
 //!   and delivered, ignored      placed, delivered    record each    at or beyond it
 //! ```
 //!
-//! A segment in order is validated, its position in its message is checked, and it is placed. A segment beyond a gap is
-//! validated and placed, and leaves a [`Record`]. Its position is checked when all earlier segments have arrived.
+//! A segment is validated, then (in order) its position in its message is checked, then it is placed. Beyond a gap it
+//! is placed and leaves a [`Record`]. Its position in its message is checked when all earlier segments have arrived.
 
 use core::fmt;
 
-use arrayvec::ArrayVec;
 use base::{Blank, Lazy, LazyDeque};
 use wire::ddp::{HeaderRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
 use wire::{DdpVersion, Qn};
 
 use crate::buffers::{Account, BufferPool, PeerId};
-use crate::checks::{Reject, UlpChecks, UlpError};
+use crate::checks::{Reject, UlpChecks};
 use crate::config::StreamConfig;
 use crate::counters::Counters;
-use crate::error::{DdpError, ErrorCode, Field, Mismatch, PostError};
+use crate::error::{ErrorCode, Field, Mismatch, PostError};
 use crate::llp::{Disposition, MAX_DDP_HEADER, OrderKey, Ulpdu};
 use crate::memory::RegionMemory;
 use crate::message::Event;
 use crate::stag::{PdId, StagTable, StreamId};
 
 pub(crate) use check::with_control_byte;
-use check::{parse, parse_tagged, received_header, wrong_version};
+use check::{parse, parse_tagged, wrong_version};
+use errors::OrderedError;
 pub use posted::Receive;
 use queue::Queue;
 use ranges::STEP_BYTES;
@@ -36,6 +36,7 @@ pub(crate) use ranges::{InsertError, Ranges};
 use tagged::TaggedMessage;
 
 mod check;
+mod errors;
 mod posted;
 mod queue;
 mod ranges;
@@ -61,7 +62,7 @@ struct Segment {
     header: HeaderRepr,
     /// Payload bytes.
     len: u32,
-    /// Index of an untagged segment's queue; 0 for a tagged segment.
+    /// Index of an untagged segment's queue.
     queue: u16,
 }
 
@@ -70,13 +71,13 @@ struct Segment {
 struct Record {
     key: OrderKey,
     segment: Segment,
-    /// First byte of the header as received. The parsed header lacks the reserved bits in it.
+    /// The first byte of the header, the only copy of its reserved bits.
     control: u8,
 }
 
 const _: () = assert!(size_of::<Record>() <= 48);
 
-/// Maximum capacity for records that is kept while there are none.
+/// Capacity for records that is kept while there are none.
 const IDLE_RECORDS: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,34 +87,19 @@ enum State {
     Stopped,
 }
 
-/// An error found by DDP or its ULP, with the order key of its segment.
-#[derive(Clone, Debug)]
-struct OrderedError<E> {
-    key: OrderKey,
-    reported: bool,
-    error: FoundError<E>,
-}
-
-/// An error, by the layer that found it.
-#[derive(Clone, Debug)]
-enum FoundError<E> {
-    Ddp(DdpError),
-    Ulp(UlpError<E>),
-}
-
 /// Receive half of a stream. `E` is the type of the ULP's error codes.
 pub(crate) struct Receiver<M, E> {
     state: State,
     version: Option<DdpVersion>,
     /// All segments below this key have been handed over.
     order: OrderKey,
-    /// The error with the lowest key. Segments with this key or a higher one are ignored.
+    /// The error with the lowest key. Segments at or beyond it are ignored.
     error: Option<Box<OrderedError<E>>>,
     /// True if the first queue has posted receives in place of pooled buffers.
     posted_receives: bool,
     /// True to report deliveries of tagged messages as events.
     tagged_events: bool,
-    /// Records of segments beyond a gap, by ascending key.
+    /// Segments beyond a gap, by key.
     records: LazyDeque<Record>,
     max_records: u32,
     unfinished: Lazy<Unfinished<M>>,
@@ -189,13 +175,6 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         self.version
     }
 
-    pub(crate) fn reported_error(&self) -> Option<&DdpError> {
-        match self.error.as_ref().filter(|e| e.reported).map(|e| &e.error) {
-            Some(FoundError::Ddp(error)) => Some(error),
-            _ => None,
-        }
-    }
-
     pub(crate) fn is_peer_closed(&self) -> bool {
         self.state == State::PeerClosed
     }
@@ -206,8 +185,8 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         self.error.is_some()
     }
 
-    /// Records the peer's close. Returns `Some(true)` if a message is incomplete or an earlier segment is missing, and
-    /// `None` if receiving had already ended.
+    /// Records the peer's close. Returns true if the close interrupts a message, and `None` if receiving had already
+    /// ended.
     pub(crate) fn on_peer_closed(&mut self) -> Option<bool> {
         if self.state != State::Open {
             return None;
@@ -240,12 +219,12 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
             for queue in &mut self.queues {
                 queue.release(buffers, &mut unfinished.account);
             }
-            // Releases the memory reserved to record the ranges of the ULP's messages.
+            // The memory reserved for the ULP's ranges.
             buffers.release_all(&mut unfinished.account);
         }
     }
 
-    /// Releases `bytes` of the worker's buffers that were reserved to record ranges of a ULP's message.
+    /// Releases `bytes` of the worker's buffers that were reserved for ranges of a ULP's message.
     pub(crate) fn release_range_memory(&mut self, buffers: &mut BufferPool, bytes: u64) {
         if let Some(unfinished) = self.unfinished.get_mut() {
             buffers.release(&mut unfinished.account, bytes, true);
@@ -278,6 +257,12 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         self.records.capacity()
     }
 
+    /// True if state of unfinished messages or receives is allocated.
+    #[cfg(test)]
+    pub(crate) fn holds_unfinished_state(&self) -> bool {
+        !self.unfinished.is_blank()
+    }
+
     #[cfg(test)]
     pub(crate) fn start_queue_at(&mut self, qn: Qn, msn: wire::Msn) {
         self.queues.iter_mut().filter(|q| q.qn() == qn).for_each(|q| q.start_at(msn));
@@ -304,7 +289,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
             };
         }
         let Ok(at) = self.record_index(key) else {
-            // Segments at or beyond an error are dropped silently (RFC 5041 §7.1), and so are duplicates (§5.3).
+            // RFC 5041 §7.1: after an error, silently dropped. §5.3: delivered at most once.
             env.counters.segments_ignored += 1;
             return Disposition::Ignored;
         };
@@ -314,8 +299,8 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         }
         let mut bytes = [0; MAX_DDP_HEADER];
         let seen = ulpdu.copy_prefix(&mut bytes);
-        // For speed, `segment` is written once and read in place. Copying it would wait for all earlier stores, among
-        // them those of the previous payload.
+        // The segment is written once and then read in place. A copy would have to wait for all earlier stores,
+        // among them those of the previous payload.
         let taken = match parse(&bytes[..seen], ulpdu.len()) {
             Ok(header) => {
                 let len = (ulpdu.len() - header.len()) as u32;
@@ -344,27 +329,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         }
     }
 
-    /// Refuses the segment if a bound is reached; otherwise records its error.
-    #[cold]
-    fn reject<C: UlpChecks<Code = E>>(
-        &mut self,
-        key: OrderKey,
-        reject: Reject<E>,
-        ulpdu: Ulpdu<'_>,
-        env: &mut Env<'_, M, C>,
-    ) -> Disposition {
-        if let Reject::Refused = reject {
-            env.counters.segments_refused += 1;
-            return Disposition::Refused;
-        }
-        let mut bytes = [0; MAX_DDP_HEADER];
-        let seen = ulpdu.copy_prefix(&mut bytes);
-        self.reject_at(key, reject, received_header(&bytes[..seen]), ulpdu.len() as u32);
-        self.deliver_in_order(env);
-        Disposition::Ignored
-    }
-
-    /// True when no record and no error is pending and the stream still receives.
+    /// True when no segment waits beyond a gap and no error was found.
     #[inline]
     fn is_gapless(&self) -> bool {
         self.state == State::Open && self.error.is_none() && self.records.is_empty()
@@ -378,7 +343,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         !self.records.is_blank() || self.error.is_some()
     }
 
-    /// Returns the index at which to insert a record with this key, or an error if the segment is to be ignored.
+    /// Returns the index to insert a record with this key, or an error if its segment is to be ignored.
     #[inline]
     fn record_index(&self, key: OrderKey) -> Result<usize, ()> {
         let beyond_error = self.error.as_ref().is_some_and(|e| e.key <= key);
@@ -472,7 +437,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         }
     }
 
-    /// Checks that the segment has the stream's DDP version (RFC 5041 §4.1).
+    /// Checks that all segments of a stream have one version (RFC 5041 §4.1).
     #[inline]
     fn check_version(&self, header: &HeaderRepr) -> Result<(), Reject<E>> {
         match self.version {
@@ -496,9 +461,8 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         }
     }
 
-    /// If `reject` is for lack of room for ranges, reserves memory for more ranges and retries. RFC 5041 §5.2: valid
-    /// segments are placed in any order of offsets, as long as the peer's share of memory suffices to record their
-    /// ranges.
+    /// Reserves memory for more ranges and retries if that was the only reason for `reject`. RFC 5041 §5.2: valid
+    /// segments are placed in any order of offsets, while the peer's share of memory suffices to record the ranges.
     #[cold]
     fn retry_advance<C: UlpChecks<Code = E>>(
         &mut self,
@@ -569,11 +533,11 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         env.events.push_back(Event::UntaggedDelivered { qn, msn, data, rsvd_ulp });
     }
 
-    /// Delivers the messages before the first gap or error. Reports the error when all earlier segments have arrived.
+    /// Delivers messages before the first gap or error, and reports the error when all earlier segments have arrived.
     #[inline]
     pub(crate) fn deliver_in_order<C: UlpChecks<Code = E>>(&mut self, env: &mut Env<'_, M, C>) {
         if self.records.is_empty() && self.error.is_none() {
-            // The usual case: no record and no error is pending.
+            // The usual case of a busy stream.
             if self.records.capacity() > IDLE_RECORDS {
                 self.records.release();
             }
@@ -606,48 +570,6 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         if self.records.is_empty() && self.records.capacity() > IDLE_RECORDS {
             self.records.release();
         }
-        let reached = self.error.as_mut().filter(|e| e.key <= self.order && !e.reported);
-        if let Some(OrderedError { error, reported, .. }) = reached.map(|reached| &mut **reached) {
-            *reported = true;
-            match error {
-                FoundError::Ddp(error) => {
-                    let count = &mut env.counters.errors[error.code.index()];
-                    *count = count.saturating_add(1);
-                    env.events.push_back(Event::Error(error.clone()));
-                }
-                FoundError::Ulp(error) => env.checks.on_error_reached(error.clone()),
-            }
-            self.release(env.buffers);
-        }
-    }
-
-    /// Records an error, unless one with a lower key is recorded. Segments at or beyond it are ignored (RFC 5041 §7.1).
-    fn reject_at(
-        &mut self,
-        key: OrderKey,
-        reject: Reject<E>,
-        header: ArrayVec<u8, MAX_DDP_HEADER>,
-        segment_len: u32,
-    ) {
-        if self.error.as_ref().is_some_and(|e| e.key <= key) {
-            return;
-        }
-        let error = match reject {
-            Reject::Ddp(code, mismatch) => {
-                FoundError::Ddp(DdpError { code, mismatch, key, header, segment_len })
-            }
-            Reject::Ulp(code, mismatch) => {
-                FoundError::Ulp(UlpError { code, mismatch, header, segment_len })
-            }
-            // The segment was placed and acknowledged, but no memory is left to record its range: a local failure.
-            Reject::Refused | Reject::NoRangeRoom => {
-                let code = ErrorCode::LocalCatastrophic;
-                let mismatch = Mismatch::exact(Field::RangeMemory, 0, STEP_BYTES.into());
-                FoundError::Ddp(DdpError { code, mismatch, key, header, segment_len })
-            }
-        };
-        let keep = self.records.partition_point(|r| r.key < key);
-        self.records.truncate(keep);
-        self.error = Some(Box::new(OrderedError { key, reported: false, error }));
+        self.report_reached_error(env);
     }
 }

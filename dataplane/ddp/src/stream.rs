@@ -205,6 +205,11 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.receiver.post_receive(receive)
     }
 
+    /// Takes a region from the posted receives: see [`Receiver::revoke_receives`].
+    pub(crate) fn revoke_receives(&mut self, memory: &M) {
+        self.receiver.revoke_receives(memory);
+    }
+
     /// Removes all posted receives and returns their cookies: see [`Receiver::take_receives`].
     pub(crate) fn take_receives(&mut self) -> Vec<u64> {
         self.receiver.take_receives()
@@ -320,6 +325,11 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
     #[cfg(test)]
     pub(crate) fn record_capacity(&self) -> usize {
         self.receiver.record_capacity()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn holds_unfinished_state(&self) -> bool {
+        self.receiver.holds_unfinished_state()
     }
 
     /// Returns the number of region handles that the posted messages hold.

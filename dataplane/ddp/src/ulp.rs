@@ -234,6 +234,14 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
+    /// Takes a region from the posted receives: see [`rdmap::Stream::revoke_receives`].
+    pub fn revoke_receives(&mut self, memory: &M) {
+        match self {
+            Ulp::Ddp(_) => {}
+            Ulp::Rdmap(stream) => stream.revoke_receives(memory),
+        }
+    }
+
     /// True if the stream refers to this region: see [`rdmap::Stream::uses_memory`].
     pub fn uses_memory(&self, memory: &M) -> bool {
         match self {

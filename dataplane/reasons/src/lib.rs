@@ -129,8 +129,7 @@ base::explained! {
         #[explain("l4_checksum",
             cause = "On a veth or a virtual machine's interface, the peer leaves checksums to a device that does not \
                      fill them in: its connections time out. Rarely a device that corrupts frames.",
-            remedy = "`ethtool -K PEER tx off gso off tso off` in the peer's network namespace, where PEER is its \
-                      interface.")]
+            remedy = concat!("`", base::veth_peer_offloads_off!(), "` in the peer's network namespace, where PEER is its interface."))]
         L4Checksum,
         /// An ARP packet that is malformed or not for IPv4 over Ethernet.
         #[explain("arp",

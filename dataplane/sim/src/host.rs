@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use base::Instant;
-use ddp::rdmap::{self, Event as RdmapEvent, Outcome, WorkRequest};
+use ddp::rdmap::{self, Event as RdmapEvent, Outcome, Receive, WorkRequest};
 use ddp::{
     Access, BufferPool, Cookie, Message, PdId, PostError, Qn, QueueConfig, RegionMemory, Stag,
     StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory, WindowBudget,
@@ -94,6 +94,7 @@ pub struct Host {
     sink: VecMemory,
     outbox: VecDeque<Message<VecMemory>>,
     operations: VecDeque<WorkRequest<VecMemory>>,
+    receives: VecDeque<Receive<VecMemory>>,
     events: Vec<Event>,
     /// Reasons of dropped segments, in order.
     drops: Vec<tcp::DropReason>,
@@ -143,6 +144,7 @@ impl Host {
             sink,
             outbox: VecDeque::new(),
             operations: VecDeque::new(),
+            receives: VecDeque::new(),
             events: Vec::new(),
             drops: Vec::new(),
             passive,
@@ -188,6 +190,20 @@ impl Host {
     /// Queues an RDMAP operation to be posted.
     pub fn post_rdmap(&mut self, request: WorkRequest<VecMemory>) {
         self.operations.push_back(request);
+    }
+
+    /// Queues a receive of RDMAP, to be posted as soon as the stream accepts it.
+    pub fn post_receive(&mut self, receive: Receive<VecMemory>) {
+        self.receives.push_back(receive);
+    }
+
+    /// Returns the events of RDMAP so far.
+    pub fn rdmap_events(&self) -> Vec<RdmapEvent> {
+        let rdmap = |event: &Event| match event {
+            Event::Rdmap(event) => Some(event.clone()),
+            _ => None,
+        };
+        self.events.iter().filter_map(rdmap).collect()
     }
 
     /// Returns the number of queued messages and operations.
@@ -426,7 +442,19 @@ impl Host {
         (self.buffers.in_use(), self.hold.used() + self.hold.windows().used())
     }
 
+    fn post_receives(&mut self) {
+        let Some(endpoint) = &mut self.endpoint else { return };
+        while let Some(receive) = self.receives.front() {
+            // Refused before Full Operation, and while the queue is full.
+            match endpoint.post_receive(receive.clone()) {
+                Ok(()) => drop(self.receives.pop_front()),
+                Err(_) => break,
+            }
+        }
+    }
+
     fn post(&mut self) {
+        self.post_receives();
         let Some(endpoint) = self.endpoint.as_mut().filter(|e| e.state() == State::Established)
         else {
             return;
@@ -460,6 +488,7 @@ impl Host {
                     // The stream may end between the request and the answer.
                     let over = Some(Err(AnswerError::NoRequest));
                     debug_assert!(accepted == Some(Ok(())) || accepted == over);
+                    self.post_receives();
                 }
                 Event::Ddp(ddp::Event::UntaggedDelivered { qn: QUEUE, .. })
                 | Event::Rdmap(RdmapEvent::Received { .. } | RdmapEvent::Immediate { .. }) => {

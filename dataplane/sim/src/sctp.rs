@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use base::Instant;
+use ddp::rdmap::{self, Event as RdmapEvent, Receive, WorkRequest};
 use ddp::{
     Access, BufferPool, Cookie, HoldBudget, Message, PdId, PostError, QueueConfig, StagEntry,
     StagTable, StreamConfig, StreamId, UlpConfig, VecMemory, WindowBudget,
@@ -51,6 +52,8 @@ pub struct SctpConfig {
     pub key: [u8; 16],
     /// Private data of Initiate and Accept.
     pub private_data: Vec<u8>,
+    /// Configuration of RDMAP; `None`: bare DDP.
+    pub rdmap: Option<rdmap::Config>,
 }
 
 impl Default for SctpConfig {
@@ -65,6 +68,7 @@ impl Default for SctpConfig {
             windows: 1 << 30,
             key: [0x51; 16],
             private_data: Vec::new(),
+            rdmap: None,
         }
     }
 }
@@ -103,10 +107,25 @@ pub struct SctpHost {
 struct Stream {
     session: Option<SessionId>,
     outbox: VecDeque<Message<VecMemory>>,
+    operations: VecDeque<WorkRequest<VecMemory>>,
+    receives: VecDeque<Receive<VecMemory>>,
+    rdmap_events: Vec<RdmapEvent>,
     tagged: Vec<(u64, u64)>,
     untagged: Vec<Vec<u8>>,
     sent: Vec<Cookie>,
     closed: Option<CloseReason>,
+}
+
+impl Stream {
+    fn post_receives(&mut self, endpoint: &mut Endpoint<VecMemory>, session: SessionId) {
+        while let Some(receive) = self.receives.front() {
+            // Refused before the session is accepted, and while the queue is full.
+            match endpoint.post_receive(session, receive.clone()) {
+                Ok(()) => drop(self.receives.pop_front()),
+                Err(_) => break,
+            }
+        }
+    }
 }
 
 impl SctpHost {
@@ -164,6 +183,29 @@ impl SctpHost {
         }
     }
 
+    /// Queues an RDMAP operation of a stream.
+    pub fn post_rdmap(&mut self, stream: usize, request: WorkRequest<VecMemory>) {
+        self.streams[stream].operations.push_back(request);
+    }
+
+    /// Queues a receive of RDMAP, to be posted as soon as the session is accepted.
+    pub fn post_receive(&mut self, stream: usize, receive: Receive<VecMemory>) {
+        self.streams[stream].receives.push_back(receive);
+    }
+
+    /// True if a stream refers to this region.
+    pub fn uses_memory(&self, stream: usize, memory: &VecMemory) -> bool {
+        let session = self.streams[stream].session;
+        let endpoint = self.endpoint.as_ref();
+        let ulp = endpoint.zip(session).and_then(|(endpoint, id)| endpoint.stream(id));
+        ulp.is_some_and(|ulp| ulp.uses_memory(memory))
+    }
+
+    /// Returns the events of RDMAP so far on a stream.
+    pub fn rdmap_events(&self, stream: usize) -> &[RdmapEvent] {
+        &self.streams[stream].rdmap_events
+    }
+
     /// Returns the budget for window growth.
     pub fn windows(&self) -> &WindowBudget {
         self.hold.windows()
@@ -188,6 +230,9 @@ impl SctpHost {
     }
 
     fn ulp(&self) -> UlpConfig {
+        if let Some(config) = &self.config.rdmap {
+            return config.clone().into();
+        }
         let queue =
             QueueConfig { qn: QUEUE, buffers: BUFFERS, buffer_size: self.config.buffer_size };
         let queues = vec![queue, QueueConfig::error_queue()];
@@ -234,6 +279,7 @@ impl SctpHost {
         let Some(endpoint) = &mut self.endpoint else { return };
         for stream in &mut self.streams {
             let Some(session) = stream.session else { continue };
+            stream.post_receives(endpoint, session);
             if endpoint.session_state(session) == Some(State::Established) {
                 while let Some(message) = stream.outbox.front() {
                     match endpoint.post(session, message.clone()) {
@@ -241,6 +287,13 @@ impl SctpHost {
                         Err(PostError::Full) => break,
                         // The session is closed; the remaining messages are never sent.
                         Err(_) => stream.outbox.clear(),
+                    }
+                }
+                while let Some(request) = stream.operations.front() {
+                    match endpoint.post_rdmap(session, request.clone()) {
+                        Ok(()) => drop(stream.operations.pop_front()),
+                        Err(PostError::Full) => break,
+                        Err(_) => stream.operations.clear(),
                     }
                 }
             }
@@ -268,6 +321,11 @@ impl SctpHost {
                 });
                 // The session may end between the request and the answer.
                 debug_assert!(accepted.is_some());
+                if let (Some(endpoint), Some(stream)) =
+                    (&mut self.endpoint, self.streams.get_mut(n))
+                {
+                    stream.post_receives(endpoint, session);
+                }
             }
             SessionEvent::Established { .. } => {
                 if let Some(stream) = self.streams.get_mut(n) {
@@ -276,14 +334,18 @@ impl SctpHost {
             }
             // RFC 5041 §6.2.1: the ULP has no more data to send.
             SessionEvent::Ddp(ddp::Event::PeerClosed { .. })
-            | SessionEvent::Rdmap(ddp::rdmap::Event::PeerClosed { .. })
+            | SessionEvent::Rdmap(RdmapEvent::PeerClosed { .. })
             | SessionEvent::Idle => {
                 if let Some(endpoint) = &mut self.endpoint {
                     endpoint.shutdown_session(now, session);
                 }
             }
             SessionEvent::Ddp(event) => self.ddp_event(session, event),
-            SessionEvent::Rdmap(_) => {}
+            SessionEvent::Rdmap(event) => {
+                if let Some(stream) = self.streams.get_mut(n) {
+                    stream.rdmap_events.push(event);
+                }
+            }
             SessionEvent::Closed { reason, .. } => {
                 if let Some(stream) = self.streams.get_mut(n) {
                     stream.closed.get_or_insert(reason);

@@ -1,47 +1,47 @@
 //! F-RTO (RFC 5682) detects a spurious retransmission time-out. The first acknowledgement after the time-out
 //! triggers new data instead of more retransmissions; the next acknowledgement decides.
 
-/// New segments sent for the test (RFC 5682 §2.1 step 2b).
+/// Maximum number of new segments sent to test a time-out (RFC 5682 §2.1 step 2b).
 pub const NEW_SEGMENTS: u8 = 2;
 
-/// State of the test.
+/// State of F-RTO's test of one time-out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frto {
-    /// The test is not running, or is finished.
+    /// No test is in progress.
     Off,
-    /// Step 1: the oldest segment was retransmitted.
+    /// Step 1: the timer expired, and SND.UNA has not advanced since.
     Retransmitted,
     /// Step 2b: new data was sent or may be sent; retransmissions wait.
     NewData,
 }
 
-/// Evidence that an acknowledgement after a time-out gives.
+/// Facts about an acknowledgement that follows a time-out.
 #[derive(Clone, Copy, Debug)]
 pub struct AckEvidence {
     /// True if SND.UNA advanced.
     pub advanced: bool,
     /// True if everything sent before the time-out is acknowledged.
     pub complete: bool,
-    /// True if this acknowledgement reports a segment that was sent before the time-out and not retransmitted.
+    /// True if this acknowledgement newly reports a segment that was sent before the time-out and not retransmitted.
     pub original: bool,
     /// True for a duplicate acknowledgement, and for one that SACKs new data.
     pub duplicate: bool,
-    /// True if new data can be sent now.
+    /// True if new data waits and the peer's window has room for it.
     pub can_send_new: bool,
     /// True if the peer uses SACK.
     pub sack: bool,
 }
 
-/// The reaction to an acknowledgement.
+/// F-RTO's verdict on an acknowledgement, and the reaction to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// The evidence does not decide yet.
+    /// Undecided, or no test is in progress: no reaction.
     Wait,
-    /// Send new data, up to two segments, and wait.
+    /// Send at most [`NEW_SEGMENTS`] segments of new data instead of retransmissions; a later acknowledgement decides.
     SendNew,
-    /// Nothing was lost: undo the reduction.
+    /// The time-out was spurious: undo the reduction of the congestion window.
     Spurious,
-    /// A segment was lost: recover as usual.
+    /// A segment counts as lost: continue with retransmissions.
     Genuine,
 }
 
@@ -50,17 +50,17 @@ pub enum Verdict {
 pub fn judge(state: Frto, seen: AckEvidence) -> Verdict {
     match state {
         Frto::Off => Verdict::Wait,
-        // §3.1 step 3b, §2.1 step 3b.
+        // RFC 5682 §2.1 and §3.1, step 3b.
         _ if seen.original => Verdict::Spurious,
         _ if seen.complete => Verdict::Genuine,
-        // §2.1 step 2b, §3.1 step 2b.
+        // RFC 5682 §2.1 and §3.1, step 2b.
         Frto::Retransmitted if seen.advanced && seen.can_send_new => Verdict::SendNew,
         Frto::Retransmitted if seen.advanced => Verdict::Genuine,
-        // §2.1 step 2a. With SACK, duplicates before the acknowledgement of the retransmission are ignored
+        // RFC 5682 §2.1 step 2a. With SACK, duplicates before the acknowledgement of the retransmission are ignored
         // (§3.1 step 2).
         Frto::Retransmitted if seen.duplicate && !seen.sack => Verdict::Genuine,
         Frto::Retransmitted => Verdict::Wait,
-        // §2.1 step 3a, §3.1 step 3a.
+        // RFC 5682 §2.1 and §3.1, step 3a.
         Frto::NewData if seen.duplicate => Verdict::Genuine,
         Frto::NewData => Verdict::Wait,
     }
@@ -79,7 +79,7 @@ mod tests {
         sack: true,
     };
 
-    // RFC 5682 §3.1.
+    // RFC 5682 §2.1 and §3.1: the steps without and with SACK.
     #[test]
     fn f_rto_verdict_follows_rfc_5682_steps() {
         use Frto::*;

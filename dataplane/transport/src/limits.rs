@@ -1,5 +1,5 @@
-//! Causes that limit a sender, the time under each, and the rate at which the peer acknowledged meanwhile. They explain
-//! a slow stream.
+//! Causes that limit a sender, the time for which each was the limit, and the rate at which the peer acknowledged data
+//! in that time. Reports show them to explain a slow stream.
 
 use core::num::NonZeroU32;
 
@@ -7,10 +7,10 @@ use base::{Instant, Nanos};
 
 use crate::right_sizing::{TICK_SHIFT as FINE, ticks as fine_ticks};
 
-/// Minimum interval of a delivery-rate measurement, in fine ticks: 10 ms.
+/// Minimum interval of a delivery-rate measurement: 10 ms, in fine ticks of 2^16 ns.
 const MIN_MEASURE_TICKS: u32 = 10_000_000 >> FINE;
 
-/// The cause that ended the last transmission.
+/// The cause for which a sender last stopped transmitting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Limit {
     /// The application has no more data to send.
@@ -26,7 +26,7 @@ pub enum Limit {
     Pacing,
     /// The port accepted no more packets, or other streams were served first.
     Port,
-    /// The peer acknowledges nothing: retransmission time-outs are in progress.
+    /// The peer does not answer: at least one retransmission or probe has timed out since its last answer.
     Path,
 }
 
@@ -56,33 +56,33 @@ impl Limit {
     }
 }
 
-/// The limits of one sender. Memory for the times is allocated when another cause than the application is
-/// the limit for the first time.
+/// The limits of one sender. The times are allocated when a cause other than the application is the limit for the first
+/// time.
 #[derive(Clone, Debug, Default)]
 pub struct SenderLimits(Option<Box<Limits>>);
 
 impl SenderLimits {
-    /// True if another cause than the application was the limit at the last [`note`](Self::note).
+    /// True if a cause other than the application was the limit at the last [`note`](Self::note).
     #[inline]
     pub fn is_limited(&self) -> bool {
         self.0.as_ref().is_some_and(|limits| limits.is_limited())
     }
 
-    /// True if only the application has been the limit so far: no memory is allocated.
+    /// True if only the application has been the limit so far, so that no memory is allocated.
     pub fn is_blank(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Notes that a transmission ended at `now` because of `limit`, when the peer has acknowledged
-    /// `acknowledged` bytes in all. The call may be omitted if the limit is the application
-    /// and [`is_limited`](Self::is_limited) is false.
+    /// Records that the sender stopped transmitting at `now` because of `limit`. `acknowledged`: bytes that the peer
+    /// has acknowledged in all. The call may be omitted if the limit is the application and
+    /// [`is_limited`](Self::is_limited) is false.
     pub fn note(&mut self, now: Instant, limit: Limit, acknowledged: u64) {
         if limit != Limit::Application || self.is_limited() {
             self.0.get_or_insert_default().note(now, limit, acknowledged);
         }
     }
 
-    /// Returns limit, times and rate as of `now`.
+    /// Returns the limit, the times and the rate as of `now`.
     pub fn info(&self, now: Instant) -> LimitInfo {
         self.0.as_ref().map(|limits| limits.info(now)).unwrap_or_default()
     }
@@ -90,49 +90,50 @@ impl SenderLimits {
 
 /// The causes of one sender and their times.
 ///
-/// Small, because each stream that was ever limited keeps one: times are in ticks of about a millisecond (2^20
-/// ns) and saturate after 52 days. A time is the difference of the ticks at its ends, so that short times add
-/// up.
+/// The struct is small, because each stream that was ever limited keeps one. Times are in ticks of 2^20 ns (about a
+/// millisecond) and saturate after 52 days. An interval counts as the difference of the ticks at its ends, so that many
+/// intervals shorter than a tick still add up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Limits {
     limit: Limit,
-    /// Start of the present limit, ticks.
+    /// Time at which `limit` became the limit, ticks.
     limit_since: u32,
-    /// Times by [`Limit::ALL`] without the application, ticks; the present limit is counted up to `limit_since`.
+    /// Time for which each cause was the limit, ticks: in the order of [`Limit::ALL`], without the application. The
+    /// time since `limit_since` is not included.
     times: [u32; Limit::ALL.len() - 1],
-    /// Time of the last rate measurement in [fine ticks](fine_ticks), and the bytes acknowledged by then,
-    /// modulo 2^32.
+    /// Start of the present rate measurement, in [fine ticks](fine_ticks).
     measured_at: u32,
+    /// Bytes acknowledged until `measured_at`, modulo 2^32.
     measured_acked: u32,
-    /// Delivery rate, KiB per second, once measured.
+    /// Delivery rate, KiB per second; `None` before the first measurement or below 1 KiB per second.
     rate: Option<NonZeroU32>,
 }
 
-/// Binary logarithm of a tick in nanoseconds: about a millisecond.
+/// Binary logarithm of a tick's length in nanoseconds. A tick is about a millisecond.
 const TICK_SHIFT: u32 = 20;
 
-/// [`SenderLimits`] at one moment.
+/// Snapshot of [`SenderLimits`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LimitInfo {
-    /// The present limit.
+    /// The cause that limits the sender now.
     pub limit: Limit,
-    /// Time for which each cause was the limit, by [`Limit::ALL`]. The application's entry is zero: all other
-    /// time is the application's.
+    /// Time for which each cause was the limit, in the order of [`Limit::ALL`]. The application's entry is always zero:
+    /// it was the limit for the rest of the time.
     pub times: [Nanos; Limit::ALL.len()],
-    /// The last measured rate at which the peer acknowledged, bytes per second, over at least 10 ms in which
-    /// another cause than the application was the limit.
+    /// Rate at which the peer acknowledged data, bytes per second, by the last measurement. It covers at least 10 ms in
+    /// which a cause other than the application was the limit.
     pub delivery_rate: Option<u64>,
 }
 
 impl Limits {
-    /// True if another cause than the application is the limit.
+    /// True if a cause other than the application is the limit.
     #[inline]
     fn is_limited(&self) -> bool {
         self.limit != Limit::Application
     }
 
-    /// Notes that a transmission ended at `now` because of `limit`, when the peer has acknowledged
-    /// `acknowledged` bytes in all.
+    /// Records that the sender stopped transmitting at `now` because of `limit`, with `acknowledged` bytes acknowledged
+    /// in all.
     #[inline]
     fn note(&mut self, now: Instant, limit: Limit, acknowledged: u64) {
         if limit != self.limit {
@@ -167,7 +168,7 @@ impl Limits {
         (self.measured_at, self.measured_acked) = (fine, acknowledged as u32);
     }
 
-    /// Returns limit, times and rate as of `now`.
+    /// Returns the limit, the times and the rate as of `now`.
     fn info(&self, now: Instant) -> LimitInfo {
         let mut times = [Nanos::default(); Limit::ALL.len()];
         for (time, ticks) in times[1..].iter_mut().zip(self.times) {
@@ -212,8 +213,8 @@ mod tests {
         assert!(size_of::<Limits>() <= 44);
     }
 
-    // A sender limited by its application alone allocates no memory; once times exist, they do not grow
-    // meanwhile.
+    // A sender limited by its application alone allocates no memory. Times that exist do not grow while the application
+    // is the limit.
     #[test]
     fn application_limit_alone_allocates_nothing() {
         let mut limits = SenderLimits::default();
@@ -254,7 +255,7 @@ mod tests {
         limits.note(at(10), Limit::CongestionWindow, 11_000);
         let rate = |limits: Limits| limits.info(at(0)).delivery_rate.unwrap();
         assert_eq!(rate(limits) >> 10, 931); // 10 000 bytes in 10 ticks
-        // Time without application data does not count.
+        // Time in which the application was the limit does not count.
         limits.note(at(11), Limit::Application, 12_000);
         limits.note(at(5011), Limit::PeerWindow, 12_000);
         limits.note(at(5031), Limit::PeerWindow, 52_000);

@@ -1,48 +1,49 @@
-//! Pacing: segments are sent at a little more than the congestion window per round trip, instead of all at once. A
-//! burst lasts about a tenth of a millisecond, so that few segments meet a full queue together. When its timer is late,
-//! a flow sends the delayed data at once, at most that of a round trip: the queue has drained meanwhile.
+//! Pacing spreads the segments of a congestion window over a round trip instead of sending them at once. The rate is a
+//! little more than the window per round trip, in slow start twice the window. A burst lasts about a tenth of a
+//! millisecond, so that a full queue drops few segments of a flow together. If the pacing timer is late, the flow sends
+//! the delayed data at once, at most that of a round trip, because the queue has drained in the meantime.
 //!
-//! Where many streams share the port and the path itself is short, bursts are longer. Losses are repaired soon there,
-//! and bursts of one segment would require serving the stream once per segment. Where few streams share the port,
-//! bursts are at most an eighth of the window. Otherwise the stream would lose its share of a full queue to a flow that
-//! sends with each acknowledgement.
+//! If many streams share the port and the path is short, bursts are longer. Losses are repaired soon on such a path,
+//! and bursts of one segment would require serving the stream once per segment. If few streams share the port, bursts
+//! are at most an eighth of the window. With longer bursts the stream would lose its share of a full queue to a flow
+//! that sends with each acknowledgement.
 
 use base::{Instant, Nanos};
 
-/// Round-trip time below which flows are not paced: the timers of a worker are too coarse.
+/// Round-trip time below which flows are not paced, because the timers of a worker are too coarse.
 pub const MIN_RTT: Nanos = Nanos::from_micros(500);
-/// Step of the shortest round-trip time that halves the extra burst length on short paths.
+/// Increase of the shortest round-trip time that halves the extra length of a burst ([`extra_burst`]).
 const SHORT_PATH_STEP: Nanos = Nanos::from_micros(200);
 /// Congestion window, in segments, up to which flows are not paced.
 const MIN_SEGMENTS: u64 = 10;
 /// Duration of a burst at the paced rate.
 const BURST_TIME: Nanos = Nanos::from_micros(100);
-/// Pause without a wait for the timer up to which a flow keeps its schedule, and so catches up. A longer pause earns no
-/// credit.
+/// Longest pause, other than a wait for the pacing timer, after which a flow keeps its schedule and so catches up.
+/// After a longer pause, the schedule restarts at the present time.
 const MAX_IDLE_CREDIT: Nanos = Nanos::from_millis(1);
 /// Longest burst, bytes.
 const MAX_BURST: u64 = 64 * 1024;
-/// Divisor of the window: a burst is at most this fraction, unless many streams share the port.
+/// A burst is at most the congestion window divided by this, unless many streams share the port.
 const BURST_WINDOW_DIVISOR: u64 = 8;
 /// Shortest burst, segments.
 const MIN_BURST_SEGMENTS: u64 = 1;
 
-/// State of one flow's pacing: when its next burst may leave.
+/// Pacing state of one flow: the time at which the next burst may leave.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
     next_at: Instant,
     /// Bytes sent of the present burst.
     sent: u32,
-    /// True if the flow waits for `next_at`, or has waited for it and not caught up.
+    /// True if the flow waits for `next_at`, or has waited for `next_at` and has not caught up yet.
     catching_up: bool,
 }
 
-/// Inputs of pacing besides the window. Round-trip times are `None` before the first measurement.
+/// Properties of the path that determine the pace. Round-trip times are `None` before the first measurement.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PacedPath {
-    /// The smoothed round trip (RFC 6298 §2).
+    /// Smoothed round-trip time (SRTT, RFC 6298 §2).
     pub srtt: Option<Nanos>,
-    /// The shortest round trip of the last minutes.
+    /// Shortest round-trip time of the last one to two minutes.
     pub min_rtt: Option<Nanos>,
     /// True if many streams share the port.
     pub shared: bool,
@@ -55,14 +56,14 @@ pub struct Pace {
     pub rate: u64,
     /// Longest burst, bytes.
     pub burst: u64,
-    /// Maximum lateness of the timer for which a flow catches up: a round trip.
+    /// Longest delay of the pacing timer for which a flow catches up: SRTT.
     pub max_lateness: Nanos,
 }
 
 impl Pace {
-    /// Returns the pace for a window of `cwnd` bytes in segments of `smss` bytes: twice the window per round
-    /// trip in slow start, 1.2 times afterwards. `None` for a small window or a round trip below [`MIN_RTT`],
-    /// which are not paced.
+    /// Returns the pace for a window of `cwnd` bytes in segments of `smss` bytes: twice the window per round trip in
+    /// slow start, 1.2 times afterwards. `None` if the flow is not paced: for a window of at most ten segments, or a
+    /// round trip that is below [`MIN_RTT`] or not measured yet.
     pub fn new(cwnd: u64, smss: u64, path: PacedPath, slow_start: bool) -> Option<Pace> {
         let PacedPath { srtt, min_rtt, shared } = path;
         let srtt = srtt.filter(|srtt| *srtt >= MIN_RTT)?;
@@ -80,7 +81,8 @@ impl Pace {
     }
 }
 
-/// Returns the extra bytes of a burst where many streams share the port.
+/// Returns the extra bytes of a burst if many streams share the port: [`MAX_BURST`], halved for each
+/// [`SHORT_PATH_STEP`] of the shortest round-trip time.
 fn extra_burst(min_rtt: Nanos) -> u64 {
     let distance = u32::try_from(min_rtt.get() / SHORT_PATH_STEP.get());
     distance.ok().and_then(|far| MAX_BURST.checked_shr(far)).unwrap_or(0)
@@ -96,12 +98,12 @@ fn bytes_per_second(bytes: u64, time: Nanos) -> u64 {
 }
 
 impl Pacer {
-    /// Starts with a burst that may leave at once.
+    /// Creates the state of a flow whose first burst may leave at once.
     pub const fn new() -> Self {
         Pacer { next_at: Instant::ZERO, sent: 0, catching_up: false }
     }
 
-    /// Returns when the next burst may leave, `None` for now.
+    /// Returns when the next burst may leave; `None` if it may leave now.
     pub fn next_burst_at(&self, now: Instant) -> Option<Instant> {
         (self.next_at > now).then_some(self.next_at)
     }
@@ -125,8 +127,7 @@ impl Pacer {
             return;
         }
         let spacing = Nanos::new(sent.saturating_mul(1_000_000_000) / pace.rate);
-        // Data delayed by a late timer follows at once. A pause without a wait earns credit only up to
-        // `MAX_IDLE_CREDIT`.
+        // Data delayed by a late timer is sent at once. Any other pause earns credit only up to `MAX_IDLE_CREDIT`.
         let late = if self.catching_up { pace.max_lateness } else { MAX_IDLE_CREDIT };
         let base = if self.next_at + late > now {
             self.next_at
@@ -217,10 +218,10 @@ mod tests {
         }
     }
 
-    /// The average rate is kept with timers up to [`MAX_IDLE_CREDIT`] late.
+    /// Timers that are less than [`MAX_IDLE_CREDIT`] late do not lower the average rate.
     #[test]
     fn late_timers_keep_average_pacing_rate() {
-        let pace = Pace::new(100_000, 1000, SMOOTHED, false).unwrap(); // 12 MB/s, 12 kB
+        let pace = Pace::new(100_000, 1000, SMOOTHED, false).unwrap(); // 12 MB/s, bursts of 1200 bytes
         for late in [Nanos::ZERO, MS / 3, MS * 9 / 10] {
             let mut pacer = Pacer::new();
             let start = Instant::from_millis(1000);

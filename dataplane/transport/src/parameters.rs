@@ -1,4 +1,4 @@
-//! Parameters common to the configurations of both protocols.
+//! Configured parameters that TCP and SCTP have in common.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ pub trait Parameters {
     fn min_rto(&self) -> Duration;
     /// Returns the largest retransmission time-out (RFC 6298 §2.5; RTO.Max).
     fn max_rto(&self) -> Duration;
-    /// Returns the congestion controller.
+    /// Returns the choice of congestion controller.
     fn congestion(&self) -> CongestionControl;
-    /// Returns the send window, bytes: bounds the unacknowledged data and the congestion window.
+    /// Returns the send window, bytes: the limit of unacknowledged data and of the congestion window.
     fn send_window(&self) -> u64;
 }
 
@@ -37,7 +37,8 @@ impl<P: Parameters> Parameters for Arc<P> {
     }
 }
 
-/// For tests: CUBIC, initial RTO of one second, RTO from 40 ms to 60 s.
+/// Parameters for tests: by default CUBIC and a send window of 1 GiB; an initial RTO of one second, RTO from 40 ms to
+/// 60 s.
 #[cfg(test)]
 #[derive(Clone, Debug)]
 pub(crate) struct TestParameters {

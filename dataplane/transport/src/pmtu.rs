@@ -18,34 +18,34 @@ use base::Instant;
 /// MTUs of common links and tunnels, probed first (RFC 4821 §7.3).
 const COMMON_MTUS: [u16; 9] = [1280, 1400, 1450, 1492, 1500, 4352, 8166, 9000, 65_280];
 
-/// MTU that nearly all IPv4 paths carry (RFC 4821 §7.7); IPv6 has its own minimum.
+/// MTU that nearly all IPv4 paths carry (RFC 4821 §7.7). IPv6 paths carry at least [`MIN_V6`].
 const BASE_V4: u16 = 1024;
-/// MTU that every IPv4 host accepts (RFC 1122 §3.3.3), for paths that do not even carry the base.
+/// MTU that every IPv4 host accepts (RFC 1122 §3.3.3), for paths that do not carry the base MTU.
 const MIN_V4: u16 = 576;
 /// MTU that every IPv6 path carries (RFC 8200 §5).
 const MIN_V6: u16 = 1280;
 
-/// Losses of a probe, with no other loss, after which its size counts as too big. RFC 4821 §7.6.2 requires
-/// one; with two, random loss is rarely mistaken for a limit.
+/// Isolated losses of probes of one size after which the size counts as too big. RFC 4821 §7.6.2 requires one; with
+/// two, random loss is rarely mistaken for a limit.
 const MAX_PROBE_LOSSES: u8 = 2;
 
-/// Consecutive time-outs of long packets after which the path counts as a black hole (RFC 4821 §7.7,
-/// RFC 8899 §4.3).
+/// Consecutive time-outs of full-sized packets after which the path counts as a black hole (RFC 4821 §7.7, RFC 8899
+/// §4.3).
 const BLACK_HOLE_TIMEOUTS: u32 = 4;
-/// The same threshold when a shorter packet sent later has arrived.
+/// The same threshold if a shorter packet sent later has arrived.
 const EVIDENT_BLACK_HOLE_TIMEOUTS: u32 = 3;
-/// Further time-outs after which the base counts as too big, too.
+/// Further time-outs after which the base MTU also counts as too big.
 const MIN_FALLBACK_TIMEOUTS: u32 = 2;
 
-/// Fraction of `low`, as a divisor: a smaller gap between `low` and `high` is not worth a probe.
+/// A gap between `low` and `high` of at most `low` divided by this is not worth a probe.
 const MIN_GAP_DIVISOR: u16 = 8;
 
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
-/// Effect of an arrived probe or a black hole on the size in use.
+/// Effect of an event on the size in use: an arrived probe, or a black hole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SizeChange {
-    /// The size in use changed to this.
+    /// The size in use is now this, bytes.
     Size(u16),
     /// The size in use is unchanged.
     Unchanged,
@@ -60,40 +60,40 @@ pub enum Fallback {
     Minimum,
 }
 
-/// Returns the fallback after `timeouts` consecutive time-outs of a long segment; `None` while congestion may
-/// explain them. `evident`: a shorter segment sent later has arrived. `timeout_limit`: time-outs after which the
-/// peer is declared unreachable, an upper bound of the threshold.
+/// Returns the fallback after `timeouts` consecutive time-outs of a full-sized segment; `None` while congestion may
+/// explain them. `evident`: a shorter segment sent later has arrived. `timeout_limit`: time-outs after which the peer
+/// is declared unreachable; the threshold is at most that.
 pub fn black_hole_fallback(timeouts: u32, evident: bool, timeout_limit: u32) -> Option<Fallback> {
     let threshold = if evident { EVIDENT_BLACK_HOLE_TIMEOUTS } else { BLACK_HOLE_TIMEOUTS };
     let further = timeouts.checked_sub(threshold.min(timeout_limit))?;
     Some(if further < MIN_FALLBACK_TIMEOUTS { Fallback::Base } else { Fallback::Minimum })
 }
 
-/// The range of sizes, and the schedule of probes.
+/// The search for one path's MTU: the range of sizes that the [module's diagram](self) shows, and the times of probes.
 #[derive(Clone, Debug)]
 pub struct PmtuSearch {
     low: u16,
     high: u16,
     limit: u16,
     floor: u16,
-    /// Bytes of the headers that sizes do not count.
+    /// Bytes of headers that an MTU includes and a size does not.
     headers: u16,
     /// MTU to fall back to after a black hole.
     base: u16,
-    /// True if a report or a probe has shown the size that the path carries: `low` is neither a guess nor the peer's
+    /// True if a report or a probe has shown that the path carries `low`. False if `low` is a guess or the peer's
     /// limit.
     confirmed: bool,
-    /// Consecutive losses of probes of one size.
+    /// Isolated losses of probes since the last result.
     losses: u8,
     /// Time before which no probe is sent.
     not_before: Instant,
-    /// Time at which larger sizes are probed anew; [`NEVER`] while `high` is `limit`.
+    /// Time from which sizes above `high` are probed again; [`NEVER`] while `high` is `limit`.
     raise_at: Instant,
 }
 
 impl PmtuSearch {
-    /// Starts with `limit` in use and nothing known of the path. `headers`: bytes that sizes do not count.
-    /// `min_mtu`: the least MTU accepted for IPv4 paths.
+    /// Creates a search with `limit` in use and nothing known about the path. `headers`: bytes that an MTU includes and
+    /// a size does not. `min_mtu`: the smallest MTU accepted for IPv4 paths.
     pub fn new(limit: u16, headers: u16, v6: bool, min_mtu: u16) -> Self {
         let floor = if v6 { MIN_V6 } else { min_mtu };
         PmtuSearch {
@@ -120,9 +120,9 @@ impl PmtuSearch {
         self.low
     }
 
-    /// True if the path is known to carry the size in use, so that other connections may use it. False while nothing is
-    /// known. Also false after a black hole, until a probe has arrived or was lost for its size: an apparent black hole
-    /// may be a peer that is temporarily unreachable.
+    /// True if the path is known to carry the size in use, so that other connections may use that size. False before
+    /// the first result. Also false after a black hole, until a probe arrives or its size proves too big: the peer may
+    /// only have been unreachable for a time.
     pub fn is_confirmed(&self) -> bool {
         self.confirmed
     }
@@ -174,14 +174,15 @@ impl PmtuSearch {
         SizeChange::Size(to)
     }
 
-    /// Returns the size to probe now (RFC 4821 §7.3).
+    /// Returns the size to probe now (RFC 4821 §7.3); `None` if no size is worth a probe, or a lost probe delays the
+    /// next.
     pub fn next_probe(&self, now: Instant) -> Option<u16> {
         let high = if self.raise_at <= now { self.limit } else { self.high };
         (now >= self.not_before).then(|| next_size(self.low, high, self.headers)).flatten()
     }
 
-    /// Records that a probe is sent. If the last result has expired, all sizes above `low` may pass again
-    /// (RFC 4821 §7.6.2).
+    /// Records that a probe is sent. If the last result has expired, all sizes from `low` to `limit` are candidates
+    /// again (RFC 4821 §7.6.2).
     pub fn on_probe_sent(&mut self, now: Instant) {
         if self.raise_at <= now {
             self.high = self.limit;
@@ -202,8 +203,9 @@ impl PmtuSearch {
         SizeChange::Size(size)
     }
 
-    /// Processes the loss of a probe of `size`; `alone`: no other packet was lost (RFC 4821 §7.6.2). With other losses,
-    /// the cause is unknown (§7.6.4). The next probe waits until `next`.
+    /// Processes the loss of a probe of `size`. `alone`: no other packet was lost (RFC 4821 §7.6.2); with other losses
+    /// the cause is unknown (§7.6.4). The next probe waits until `next`. If `size` proves too big, larger sizes are
+    /// probed again from `raise_at` on.
     pub fn on_probe_lost(&mut self, size: u16, alone: bool, next: Instant, raise_at: Instant) {
         self.not_before = next;
         if !alone || size <= self.low {
@@ -218,7 +220,8 @@ impl PmtuSearch {
         }
     }
 
-    /// Processes a router's report that a probe did not pass, and that packets of `size` bytes do (RFC 4821 §7.6.2).
+    /// Processes a router's report that a probe was too big and that `size` passes (RFC 4821 §7.6.2). Larger sizes are
+    /// probed again from `raise_at` on.
     pub fn on_probe_too_big(&mut self, size: u16, raise_at: Instant) {
         self.losses = 0;
         self.confirmed = true;
@@ -227,20 +230,19 @@ impl PmtuSearch {
     }
 }
 
-/// Returns the smallest common size above `low`, else the middle of the remaining range if the gap is worth a
-/// probe.
+/// Returns the smallest common size above `low` and at most `high`. Without one, returns the middle of that range if it
+/// is worth a probe.
 fn next_size(low: u16, high: u16, headers: u16) -> Option<u16> {
     let mut common = COMMON_MTUS.iter().map(|mtu| mtu.saturating_sub(headers));
-    // Probes hold whole words: a gain below one word does not count.
+    // Probes contain whole 32-bit words, so a gain of less than 4 bytes does not count.
     let found = common.find(|&size| size > low && size <= high && size - low >= 4);
     let gap = high.saturating_sub(low);
     let middle = || (gap > low / MIN_GAP_DIVISOR).then(|| low + gap.div_ceil(2));
-    // Reaches the limit itself, too, if it is not a common size but close to `low`.
     found.or_else(middle)
 }
 
-/// Returns the wait after a lost probe: as many round trips as there are segments in the congestion window,
-/// five times that after a time-out (RFC 4821 §7.6.2, §7.6.3).
+/// Returns the wait after a lost probe: as many round trips as there are segments in the congestion window, from 1 to
+/// 10,000; five times that after a time-out (RFC 4821 §7.6.2, §7.6.3).
 pub fn probe_backoff(round_trip: Duration, segments: u64, timed_out: bool) -> Duration {
     let factor = segments.clamp(1, 10_000) as u32 * if timed_out { 5 } else { 1 };
     round_trip.saturating_mul(factor)
@@ -258,7 +260,7 @@ mod tests {
         PmtuSearch::new(8960, V4, false, 576)
     }
 
-    /// Probes until no size is left to probe, over a path that carries `passes`.
+    /// Probes a path that carries sizes up to `passes` until no size is worth a probe. Returns the number of probes.
     fn settle(search: &mut PmtuSearch, passes: u16) -> u32 {
         let mut probes = 0;
         while let Some(mss) = search.next_probe(Instant::ZERO) {
@@ -303,7 +305,7 @@ mod tests {
         assert_eq!(search.on_black_hole(Fallback::Base), SizeChange::Unchanged);
         assert_eq!(search.on_black_hole(Fallback::Minimum), SizeChange::Size(536));
         assert_eq!(search.on_black_hole(Fallback::Minimum), SizeChange::Unchanged);
-        // RFC 8899 §5.1.2
+        // RFC 8899 §5.1.2: the base MTU is configurable.
         let mut search = self::search().with_base(1200);
         assert_eq!(search.on_black_hole(Fallback::Base), SizeChange::Size(1160));
         // RFC 8200 §5: IPv6 carries 1280 everywhere.
@@ -312,7 +314,7 @@ mod tests {
         assert_eq!(search.on_black_hole(Fallback::Minimum), SizeChange::Unchanged);
     }
 
-    // RFC 4821 §7.7, RFC 8899 §4.3
+    // RFC 4821 §7.7, RFC 8899 §4.3: four time-outs show a black hole, three with evidence; two more select the minimum.
     #[test]
     fn consecutive_timeouts_select_black_hole_fallback() {
         let falls =
@@ -323,7 +325,7 @@ mod tests {
         assert_eq!(falls(false, 3), [None, base, base, deep, deep], "before the peer is given up");
     }
 
-    // RFC 4821 §7.6.2, §7.6.4: one loss, or losses among others, prove nothing.
+    // RFC 4821 §7.6.2, §7.6.4: one lost probe, or a probe lost together with other packets, proves nothing.
     #[test]
     fn size_is_too_big_after_two_isolated_probe_losses() {
         let mut search = search();
@@ -336,7 +338,7 @@ mod tests {
         assert_eq!(search.next_probe(Instant::from_millis(5)), Some(984 + 128), "the middle");
     }
 
-    // RFC 1191 §6.3, RFC 8201 §5.3: a router's report expires, then larger sizes are tried again.
+    // RFC 1191 §6.3, RFC 8201 §5.3: a router's report expires; afterwards larger sizes are probed again.
     #[test]
     fn reported_mtu_is_probed_again_after_it_expires() {
         let mut search = search();
@@ -350,7 +352,7 @@ mod tests {
         assert_eq!(search.next_probe(Instant::from_millis(601)), None);
     }
 
-    // The size in use after a black hole is a guess until a probe or report confirms one.
+    // The size in use after a black hole is a guess until a probe or a report confirms a size.
     #[test]
     fn fallback_size_is_unconfirmed_until_probe_or_report() {
         let fallen = || {
@@ -395,7 +397,7 @@ mod tests {
     }
 
     proptest! {
-        // For any path, the search ends close to the size that passes, and never above.
+        // For any path, the search ends at most one worthwhile gap below the largest size that passes, and never above.
         #[test]
         fn search_converges_below_any_path_mtu(passes in 984u16..=8960, peer in 984u16..=8960) {
             let mut search = search();

@@ -1,19 +1,20 @@
-//! Proportional Rate Reduction (RFC 6937): during recovery the window falls to the slow-start
-//! threshold in proportion to the delivered bytes, and never lower because the network lost more.
+//! Proportional Rate Reduction (RFC 6937): during recovery the congestion window falls to ssthresh in proportion to the
+//! delivered bytes. If losses leave less than ssthresh in the network, the window grows back to ssthresh, limited by
+//! the delivered bytes.
 
 /// State of one reduction (RFC 6937 §3), bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Prr {
-    /// prr_delivered.
+    /// prr_delivered: bytes delivered since recovery began.
     delivered: u64,
-    /// prr_out.
+    /// prr_out: bytes sent since recovery began.
     out: u64,
-    /// RecoverFS.
+    /// RecoverFS: bytes outstanding when recovery began, at least 1.
     recover_fs: u64,
 }
 
 impl Prr {
-    /// Starts a recovery with `flight` bytes outstanding.
+    /// Creates the state of a recovery that begins with `flight` bytes outstanding.
     pub fn new(flight: u64) -> Self {
         Prr { delivered: 0, out: 0, recover_fs: flight.max(1) }
     }
@@ -23,10 +24,10 @@ impl Prr {
         self.out += bytes;
     }
 
-    /// Returns the congestion window after an acknowledgement that delivered `delivered` bytes and left
-    /// `pipe` bytes in the network. `safe`: SND.UNA advanced and no further loss was found. Only then the
-    /// slow-start reduction bound adds a segment; otherwise the bound is the conservative one (RFC 6937 §3;
-    /// RFC 9937 §6 for the condition).
+    /// Returns the congestion window, bytes, after an acknowledgement that delivered `delivered` bytes and left `pipe`
+    /// bytes in the network. `safe`: SND.UNA advanced and no further loss was found (RFC 9937 §6). Below ssthresh, a
+    /// safe acknowledgement releases one segment more than was delivered (slow-start reduction bound, RFC 6937 §3); any
+    /// other releases only what was delivered (conservative reduction bound).
     pub fn on_ack(
         &mut self,
         delivered: u64,
@@ -51,9 +52,9 @@ impl Prr {
     }
 }
 
-/// Rounds to the nearest number of whole segments. Segments are not all of full size: the delivery of one
-/// that is a few bytes short would otherwise not release the next. prr_delivered and prr_out compensate for
-/// the rounding.
+/// Rounds to the nearest number of whole segments. Without rounding, the delivery of a segment that is a few bytes
+/// short would not release the next full segment. Later calls correct the rounding, because prr_delivered and prr_out
+/// are exact.
 fn round_to_segments(bytes: u64, smss: u64) -> u64 {
     bytes.saturating_add(smss / 2) / smss * smss
 }
@@ -62,7 +63,7 @@ fn round_to_segments(bytes: u64, smss: u64) -> u64 {
 mod tests {
     use super::*;
 
-    // RFC 6937 §3: one segment is sent for one delivered, as if counted in packets, though it was four bytes
+    // RFC 6937 §3: the delivery of one segment releases one full segment, although the delivered one was four bytes
     // short.
     #[test]
     fn delivery_of_short_segment_releases_full_segment() {
@@ -73,7 +74,7 @@ mod tests {
         assert_eq!(prr.on_ack(20, 2896, 4344, 1448, false), 2896, "not for a few bytes");
     }
 
-    /// The first figure of RFC 6937 §4: 20 segments, the first lost, CUBIC-like reduction to 10.
+    /// The first figure of RFC 6937 §4: 20 segments in flight, the first lost, ssthresh 10.
     #[test]
     fn prr_sends_one_segment_for_two_delivered() {
         let mut prr = Prr::new(20);
@@ -89,8 +90,8 @@ mod tests {
         assert_eq!((sent, pipe), (10, 10), "as many as the threshold at the end");
     }
 
-    /// The second figure of RFC 6937 §4: most of the flight is lost. The sender sends as much as is
-    /// delivered, plus one segment each time while below the threshold.
+    /// The second figure of RFC 6937 §4: most of the flight is lost. The sender sends as much as is delivered, plus one
+    /// segment for each safe acknowledgement while below the threshold.
     #[test]
     fn heavy_loss_is_bounded_by_delivery() {
         let mut prr = Prr::new(20);
@@ -103,7 +104,7 @@ mod tests {
         assert_eq!(cwnd - pipe, 2, "slow start while none are");
     }
 
-    // RFC 6937 §3: never above the threshold.
+    // RFC 6937 §3: the window does not exceed ssthresh.
     #[test]
     fn prr_stops_at_ssthresh() {
         let mut prr = Prr::new(20);

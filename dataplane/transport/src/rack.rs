@@ -18,13 +18,13 @@ const MIN_RTT_WINDOW: u32 = (60_000_000_000_u64 >> 26) as u32;
 #[derive(Clone, Debug)]
 pub struct Rack {
     track: Lazy<Track>,
-    /// RACK.min_RTT.
+    /// RACK.min_RTT, the shortest round-trip time of the last one to two minutes.
     min_rtt: MinRtt,
-    /// RACK.reordering_seen.
+    /// RACK.reordering_seen: true once a segment sent once arrived after later ones.
     reordering_seen: bool,
-    /// RACK.reo_wnd_mult.
+    /// RACK.reo_wnd_mult: the reordering window in quarters of RACK.min_RTT.
     reo_wnd_mult: u8,
-    /// RACK.reo_wnd_persist.
+    /// RACK.reo_wnd_persist: recoveries until `reo_wnd_mult` is reset to 1.
     reo_wnd_persist: u8,
 }
 
@@ -33,13 +33,13 @@ base::prefetch!(Rack: track);
 /// State that is meaningful only while segments are in flight.
 #[derive(Clone, Copy, Debug)]
 struct Track {
-    /// RACK.segment: RACK.xmit_ts and RACK.end_seq.
+    /// RACK.segment, the latest transmission that has arrived: RACK.xmit_ts and RACK.end_seq.
     latest: Transmission,
-    /// RACK.rtt.
+    /// RACK.rtt, the round-trip time of the most recently delivered transmission.
     rtt: Nanos,
-    /// RACK.fack.
+    /// RACK.fack, the highest number that was acknowledged or SACKed.
     fack: ExtSeq,
-    /// RACK.dsack_round.
+    /// RACK.dsack_round: SND.NXT when a D-SACK last widened the reordering window.
     dsack_round: ExtSeq,
 }
 
@@ -83,7 +83,7 @@ impl Default for Rack {
 }
 
 impl Rack {
-    /// Starts before the first transmission.
+    /// Creates the state before the first transmission.
     pub fn new() -> Self {
         Rack {
             track: Lazy::new(),
@@ -94,7 +94,7 @@ impl Rack {
         }
     }
 
-    /// Returns RACK.fack.
+    /// Returns RACK.fack, the highest number that was acknowledged or SACKed.
     pub fn fack(&self) -> ExtSeq {
         self.track.fack
     }
@@ -104,8 +104,8 @@ impl Rack {
         self.min_rtt.get()
     }
 
-    /// Processes a round-trip measurement; `rtt` is the shortest that the acknowledgement permits (RFC 8985 §6.2
-    /// step 1).
+    /// Processes a round-trip measurement (RFC 8985 §6.2 step 1). `rtt`: the shortest round-trip time that the
+    /// acknowledgement shows.
     pub fn on_rtt_measured(&mut self, now: Instant, rtt: Nanos) {
         self.min_rtt.sample(now, rtt);
     }
@@ -133,7 +133,8 @@ impl Rack {
         track.fack = track.fack.max(sent.end);
     }
 
-    /// Processes an acknowledgement with D-SACK (step 4): widens the reordering window once per round trip.
+    /// Processes an acknowledgement with D-SACK (RFC 8985 §6.2 step 4): widens the reordering window at most once per
+    /// round trip.
     pub fn on_d_sack(&mut self, una: ExtSeq, nxt: ExtSeq) {
         if una >= self.track.dsack_round {
             self.track.dsack_round = nxt;
@@ -142,7 +143,7 @@ impl Rack {
         }
     }
 
-    /// Processes the end of fast recovery or of the recovery from a time-out (step 4).
+    /// Processes the end of fast recovery or of the recovery from a time-out (RFC 8985 §6.2 step 4).
     pub fn on_recovered(&mut self) {
         self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
         if self.reo_wnd_persist == 0 {
@@ -159,8 +160,8 @@ impl Rack {
         (min_rtt / 4).saturating_mul(self.reo_wnd_mult.into()).min(srtt)
     }
 
-    /// Returns the loss criterion as of `now` (RFC 8985 §6.2 steps 4 and 5). `segs_sacked` is
-    /// RACK.segs_sacked.
+    /// Returns the loss criterion as of `now` (RFC 8985 §6.2 steps 4 and 5). `segs_sacked`: number of SACKed segments
+    /// in flight (RACK.segs_sacked).
     pub fn criterion(
         &self,
         now: Instant,
@@ -298,7 +299,8 @@ mod tests {
         assert_eq!(rack.track.rtt, 55 * MS);
     }
 
-    // RFC 8985 §6.2 step 1: a longer round-trip time is accepted eventually.
+    // RFC 8985 §6.2 step 1: the minimum is that of a time window, so a lasting increase of the round-trip time raises
+    // it.
     #[test]
     fn min_rtt_expires_after_its_window() {
         let mut min = MinRtt::default();

@@ -1,5 +1,5 @@
-//! Disjoint ranges of sequence space, sorted. The receiver keeps the ranges received out of order, the sender
-//! the ranges that the peer SACKed. A range is two numbers, without data.
+//! Disjoint ranges of sequence space, sorted. The receiver keeps the ranges received out of order, the sender the
+//! ranges that the peer SACKed. A range holds its two ends only, no data.
 //!
 //! ```text
 //!   in order -->|        |#####|    |##|  |########|
@@ -33,7 +33,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// Starts empty.
+    /// Creates an empty set.
     pub const fn new() -> Self {
         Ranges { ranges: Vec::new(), bytes: 0 }
     }
@@ -48,7 +48,7 @@ impl Ranges {
         self.ranges.is_empty()
     }
 
-    /// Returns the sum of the lengths.
+    /// Returns the sum of the lengths of all ranges, in sequence numbers.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -91,7 +91,7 @@ impl Ranges {
         (part.start < part.end).then_some(part)
     }
 
-    /// True if `range` touches or overlaps a range, so that inserting it adds no entry.
+    /// True if `range` touches or overlaps a range of the set, so that its insertion adds no entry.
     pub fn touches(&self, range: Range) -> bool {
         let i = self.ranges.partition_point(|r| r.end < range.start);
         self.ranges.get(i).is_some_and(|r| r.start <= range.end)
@@ -122,8 +122,8 @@ impl Ranges {
         self.containing(range.start).is_some_and(|r| range.end <= r.end)
     }
 
-    /// Removes `range`, if one range [covers](Self::covers) all of it and at most `most` ranges are left.
-    /// Returns whether it was removed.
+    /// Removes `range` if one range [covers](Self::covers) all of it and at most `most` ranges would remain. Returns
+    /// whether `range` was removed.
     pub fn remove(&mut self, range: Range, most: usize) -> bool {
         let i = self.ranges.partition_point(|r| r.end <= range.start);
         let Some(whole) = self.ranges.get(i).copied() else { return false };
@@ -141,7 +141,7 @@ impl Ranges {
         true
     }
 
-    /// Removes everything below `at`.
+    /// Removes all numbers below `at`.
     pub fn remove_below(&mut self, at: ExtSeq) {
         let gone = self.ranges.partition_point(|r| r.end <= at);
         if gone > 0 {
@@ -155,15 +155,15 @@ impl Ranges {
         }
     }
 
-    /// Advances the contiguous part to `at`, and over the range that contains `at`, if any. Removes all numbers below.
-    /// Returns the new end of the contiguous part.
+    /// Advances the contiguous part to `at` or, if a range contains `at`, to the end of that range. Removes all numbers
+    /// below. Returns the new end of the contiguous part.
     pub fn advance(&mut self, at: ExtSeq) -> ExtSeq {
         let end = self.containing(at).map_or(at, |r| r.end);
         self.remove_below(end);
         end
     }
 
-    /// Removes everything.
+    /// Removes all ranges.
     pub fn clear(&mut self) {
         self.ranges.clear();
         self.bytes = 0;
@@ -185,7 +185,7 @@ mod tests {
     }
 
     proptest! {
-        // Compares with a set of bytes: coverage, gaps, merging, byte count, order and advance.
+        // Compares the ranges with a model, an array of flags: coverage, gaps, merging, byte count, order and advance.
         #[test]
         fn ranges_behave_like_a_set_of_bytes(
             inserts in prop::collection::vec((0u64..120, 1u64..20), 1..40),

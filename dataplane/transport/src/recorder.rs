@@ -1,9 +1,10 @@
-//! The flight recorder of one connection or association: its newest [`MAX_RECORDS`] rare events, with the headers
-//! of the segments that show them. Payload is never recorded.
+//! The flight recorder of one connection or association: its newest [`MAX_RECORDS`] rare events, with the header of the
+//! segment that caused or shows the event. Payload is never recorded.
 //!
-//! Without events the recorder takes eight bytes, and no time for a segment in order. Consecutive retransmissions, or
-//! probes of one kind, share a record for a minute. It has the header of the first one and counts them. Reductions for
-//! marks also share a record: otherwise ECN would fill the recorder of every stream.
+//! A recorder without events takes eight bytes, and segments in order cost it no time. Consecutive retransmissions, or
+//! probes of one kind, share a record for a minute. The shared record has the header of the first event and counts the
+//! events. Window reductions because of ECN marks also share a record: otherwise they would fill the recorder of every
+//! stream with ECN.
 //!
 //! ```text
 //!  | since the start: 48 bits, µs | kind: 8 | flags: 8 | number: 32 | answer: 32 | window: 16 | len: 16 | count: 32 |
@@ -39,49 +40,50 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// The state of a TCP connection changed by a FIN: from `number` to `answer`, as `tcp::State` numbers them.
+    /// A FIN changed the state of a TCP connection from `number` to `answer`, which are discriminants of `tcp::State`.
     State,
-    /// Data found lost was retransmitted. A header; `len` is bytes of payload.
+    /// Lost data was retransmitted. The record has the header sent; `len` is the payload in bytes.
     Resent,
-    /// A tail loss probe was sent (RFC 8985 §7.3). A header.
+    /// A tail loss probe was sent (RFC 8985 §7.3). The record has the header sent.
     TailProbe,
-    /// A probe of a closed window was sent. A header.
+    /// A probe of a closed window was sent. The record has the header sent.
     WindowProbe,
-    /// A retransmission time-out, the `count`th in a row. `number` is the oldest unacknowledged; the next
-    /// time-out comes after `answer` milliseconds.
+    /// The retransmission timer expired, the `count`th time in a row. `number` is the oldest unacknowledged sequence
+    /// number or TSN; the next time-out follows after `answer` milliseconds.
     Timeout,
-    /// A connection or association ended for lack of progress: no answers, or a window that stayed closed. A
-    /// connection records `answer`, the milliseconds waited, and `count` time-outs in a row; an association
-    /// records `count` unanswered retransmissions and HEARTBEATs in a row. [`Record::awaited_event`] has the
-    /// missing event.
+    /// A connection or association ended for lack of progress: no answers, or a window that stayed closed.
+    /// [`Record::awaited_event`] returns the missing event. For a connection, `answer` is the milliseconds waited and
+    /// `count` the time-outs in a row. For an association, `count` is the unanswered retransmissions and HEARTBEATs in
+    /// a row.
     GaveUp,
     /// Loss recovery began, with `number` bytes in flight and a congestion window of `answer` bytes.
     Recovery,
-    /// A recovery or time-out proved spurious and was undone: by F-RTO (`number` 0), a timestamp (1), reports
-    /// of duplicates (2). The congestion window is `answer` bytes again.
+    /// A recovery or time-out proved spurious and was undone. `number` is the proof: F-RTO (0), a timestamp (1), or
+    /// reports of duplicates (2). The congestion window is `answer` bytes again.
     Undone,
-    /// The peer closed its window. A header that arrived.
+    /// The peer closed its window. The record has the header received.
     WindowClosed,
-    /// The peer opened its window again. A header that arrived.
+    /// The peer opened its window again. The record has the header received.
     WindowOpened,
-    /// The congestion window was reduced, to `answer` bytes, because the peer echoed a mark (RFC 3168 §6.1.2).
+    /// The congestion window was reduced to `answer` bytes because the peer echoed an ECN mark (RFC 3168 §6.1.2).
     Marked,
-    /// The path carries segments or packets of `answer` bytes from now on, instead of `number`.
+    /// The maximum segment (TCP) or packet (SCTP) that the path carries changed from `number` to `answer` bytes.
     PathMtu,
-    /// A keepalive probe or a heartbeat went unanswered: the `count`th in a row.
+    /// A keepalive probe or a HEARTBEAT was not answered, the `count`th in a row.
     Unanswered,
-    /// A reset or an ABORT was sent. A header; of an ABORT its cause in `answer`.
+    /// A reset or an ABORT was sent. The record has the header sent; for an ABORT, `answer` is the cause code.
     ResetSent,
-    /// A reset or an ABORT was received. A header that arrived; of an ABORT its cause in `answer`.
+    /// A reset or an ABORT was received. The record has the header received; for an ABORT, `answer` is the cause code.
     ResetReceived,
-    /// A FIN was sent. A header.
+    /// A FIN was sent. The record has the header sent.
     FinSent,
-    /// The peer's FIN was received. A header that arrived.
+    /// The peer's FIN was received. The record has the header received.
     FinReceived,
-    /// An error was found in received data: layer, type and code in the lowest bytes of `answer`; over SCTP
-    /// `number` is the stream.
+    /// An error was found in received data. The lowest three bytes of `answer` are layer, error type and code; over
+    /// SCTP `number` is the stream identifier.
     ErrorFound,
-    /// The last message about an error was queued: RDMAP's Terminate or DDP's. Fields as in `ErrorFound`.
+    /// The message that ends the stream because of an error was queued: RDMAP's Terminate or DDP's. Fields as in
+    /// `ErrorFound`.
     TerminateSent,
     /// The peer's Terminate was received. Fields as in `ErrorFound`.
     TerminateReceived,
@@ -105,13 +107,14 @@ impl Kind {
     }
 }
 
-/// The event that a connection or association waited for until it timed out: the flags of a [`Kind::GaveUp`].
+/// The event that a connection or association waited for until it timed out. A [`Kind::GaveUp`] record has its
+/// discriminant in the flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum AwaitedEvent {
     /// Acknowledgements of sent data.
     Acknowledgement,
-    /// The peer's window to open; the peer answered.
+    /// The opening of the peer's window. The peer answered probes, but the window stayed closed.
     Window,
     /// Answers to probes of an idle peer.
     ProbeAnswer,
@@ -122,7 +125,7 @@ pub enum AwaitedEvent {
 /// One record. The layout is in the [module's documentation](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Time, kind and flags.
+    /// Bits 63 to 16: microseconds since the start of the clock. Bits 15 to 8: [`Kind`]. Bits 7 to 0: flags.
     time_kind_flags: u64,
     /// Sequence number or TSN of a header; otherwise see [`Kind`].
     pub number: u32,
@@ -132,7 +135,7 @@ pub struct Record {
     pub window: u16,
     /// Bytes of payload.
     pub len: u16,
-    /// Events counted; 0 and 1 both mean one.
+    /// Number of events; 0 and 1 both mean one.
     pub count: u32,
 }
 
@@ -145,7 +148,7 @@ impl Record {
         Record { time_kind_flags: when, number, answer, window: 0, len: 0, count: 1 }
     }
 
-    /// Creates the record of an error, or of a message about one. `stream` is SCTP's.
+    /// Creates the record of an error, or of a message about an error. `stream`: SCTP's stream identifier.
     pub fn from_error(now: Instant, kind: Kind, stream: u32, numbers: ErrorNumbers) -> Self {
         let ErrorNumbers { layer, error_type, code } = numbers;
         Record::new(now, kind, stream, u32::from_be_bytes([0, layer, error_type, code]))
@@ -157,14 +160,15 @@ impl Record {
         ErrorNumbers { layer, error_type, code }
     }
 
-    /// Adds the other fields of the header: TCP's flags, or the type of SCTP's chunk.
+    /// Adds further fields of the header. `flags`: TCP's flags, or the type of SCTP's chunk. `len`: bytes of payload,
+    /// recorded as at most 65535.
     #[must_use]
     pub fn with_header(self, flags: u8, window: u16, len: usize) -> Self {
         let len = u16::try_from(len).unwrap_or(u16::MAX);
         Record { time_kind_flags: self.time_kind_flags | u64::from(flags), window, len, ..self }
     }
 
-    /// Adds the missing event of a [`Kind::GaveUp`].
+    /// Adds the event that a [`Kind::GaveUp`] record reports as missing.
     #[must_use]
     pub fn with_awaited_event(self, event: AwaitedEvent) -> Self {
         self.with_header(event as u8, 0, 0)
@@ -176,14 +180,14 @@ impl Record {
         Record { count, ..self }
     }
 
-    /// Returns the time after its first event during which this newest record keeps the recorder from shrinking. Its
-    /// last counted event may have occurred up to [`COALESCE_TIME`] later.
+    /// Returns how long after its first event this record, as the newest, prevents the recorder from shrinking. The
+    /// last event that it counts may have occurred up to [`COALESCE_TIME`] after the first.
     fn retention(&self) -> Duration {
         let grew = self.kind().is_coalesced() && self.count > 1;
         if grew { COALESCE_TIME + RETENTION } else { RETENTION }
     }
 
-    /// Returns the time of the event, to the microsecond.
+    /// Returns the time of the first event, in whole microseconds.
     pub fn at(&self) -> Instant {
         Instant::from_micros(self.time_kind_flags >> 16)
     }
@@ -194,7 +198,7 @@ impl Record {
         Kind::ALL[usize::from((self.time_kind_flags >> 8) as u8)]
     }
 
-    /// Returns the missing event of a [`Kind::GaveUp`], `None` for other kinds.
+    /// Returns the event that a [`Kind::GaveUp`] record reports as missing; `None` for other kinds.
     pub fn awaited_event(&self) -> Option<AwaitedEvent> {
         use AwaitedEvent::*;
         if self.kind() != Kind::GaveUp {
@@ -211,18 +215,18 @@ impl Record {
     }
 }
 
-/// Converts an amount to a record's field, saturating.
+/// Returns `amount`, bytes, as a record's field; at most `u32::MAX`.
 pub fn saturating_bytes(amount: u64) -> u32 {
     u32::try_from(amount).unwrap_or(u32::MAX)
 }
 
-/// Converts a time to a record's field, milliseconds, saturating.
+/// Returns `time` in whole milliseconds as a record's field; at most `u32::MAX`.
 pub fn saturating_millis(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
-/// The recorder. It allocates memory with the first record, and shrinks once [`RETENTION`] has passed without an
-/// event.
+/// The flight recorder. The first record allocates memory. [`shrink`](Self::shrink) frees most of it once [`RETENTION`]
+/// has passed without an event.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder(Option<Box<RecordLog>>);
 
@@ -234,7 +238,8 @@ struct RecordLog {
 }
 
 impl Recorder {
-    /// Adds a record. A full recorder drops its oldest.
+    /// Adds a record, or counts its events in the newest record of the same kind if they share one. A full recorder
+    /// drops its oldest record.
     #[cold]
     #[inline(never)]
     pub fn add(&mut self, record: Record) {
@@ -261,7 +266,7 @@ impl Recorder {
         self.0.as_deref().map(|kept| (kept.records.clone(), kept.dropped)).unwrap_or_default()
     }
 
-    /// Frees the memory of all but the newest [`MIN_RECORDS`] records, if the newest is older than [`RETENTION`].
+    /// Drops all but the newest [`MIN_RECORDS`] records once at least [`RETENTION`] has passed since the last event.
     pub fn shrink(&mut self, now: Instant) {
         let Some(kept) = &mut self.0 else { return };
         let more = kept.records.len().saturating_sub(MIN_RECORDS);

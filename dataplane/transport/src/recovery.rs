@@ -1,10 +1,10 @@
-//! Loss recovery: RACK with SACK (RFC 8985), NewReno without (RFC 6582), RFC 6298 after a time-out. The
-//! scoreboard marks losses; this module decides when recovery starts and ends, and which segment is sent
-//! next.
+//! Phases of loss recovery: RACK with SACK (RFC 8985), NewReno without (RFC 6582), RFC 6298 after a time-out. The
+//! scoreboard marks losses. This module decides when NewReno recovery starts, when each phase ends, and which segment
+//! is sent next.
 
 use crate::seq::ExtSeq;
 
-/// Duplicate acknowledgements, or segments SACKed, that indicate loss (RFC 5681 §3.2, RFC 8985 §6.2).
+/// Number of duplicate acknowledgements, or of SACKed segments, that indicates a loss (RFC 5681 §3.2, RFC 8985 §6.2).
 pub const DUP_THRESH: u32 = 3;
 
 /// Phase of loss recovery.
@@ -13,14 +13,14 @@ pub enum Phase {
     /// No segment is known to be lost.
     Open,
     /// The window is being reduced because of ECN marks (RFC 3168 §6.1.2), until everything below `point` is
-    /// acknowledged; no segment is lost.
+    /// acknowledged. No segment is known to be lost.
     Reducing {
-        /// SND.NXT when it started.
-        point: ExtSeq,
+    /// SND.NXT at the start of the phase.
+    point: ExtSeq,
     },
     /// Fast recovery until everything below `point` is acknowledged (RFC 6675 §5, RecoveryPoint).
     Recovery {
-        /// SND.NXT when it started.
+    /// SND.NXT at the start of the phase.
         point: ExtSeq,
     },
     /// After a time-out, until everything below `point` is acknowledged (RFC 6675 §5.1).
@@ -31,7 +31,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Returns the number at whose acknowledgement the phase ends.
+    /// Returns the number at whose acknowledgement the phase ends; `None` for [`Phase::Open`].
     fn point(self) -> Option<ExtSeq> {
         match self {
             Phase::Open => None,
@@ -41,7 +41,7 @@ impl Phase {
         }
     }
 
-    /// Returns the phase once everything below `una` is acknowledged: RFC 6675 §5 (A), §5.1.
+    /// Returns the phase after an acknowledgement of everything below `una` (RFC 6675 §5 (A), §5.1).
     pub fn after_ack(self, una: ExtSeq) -> Phase {
         if self.point().is_some_and(|point| una >= point) { Phase::Open } else { self }
     }
@@ -51,14 +51,14 @@ impl Phase {
         matches!(self, Phase::Recovery { .. } | Phase::Loss { .. })
     }
 
-    /// True while the window is reduced in proportion (RFC 6937).
+    /// True while the window is reduced in proportion to delivered bytes (RFC 6937).
     pub fn is_reducing(self) -> bool {
         matches!(self, Phase::Recovery { .. } | Phase::Reducing { .. })
     }
 }
 
-/// True if fast recovery starts without SACK: three duplicate acknowledgements above the range of the last
-/// recovery (RFC 6582 §3.2 (2)).
+/// True if fast recovery starts without SACK: after at least three duplicate acknowledgements of `una`, which is above
+/// `recover`, the end of the last recovery's range (RFC 6582 §3.2 (2)).
 pub fn must_recover(phase: Phase, dup_acks: u32, una: ExtSeq, recover: ExtSeq) -> bool {
     !phase.is_recovering() && dup_acks >= DUP_THRESH && una > recover
 }
@@ -70,9 +70,9 @@ pub enum NextSeg {
     Lost,
     /// New data.
     New,
-    /// No segment.
+    /// No segment may be sent: none waits, or F-RTO awaits an acknowledgement.
     None,
-    /// A segment waits, but the congestion window is full.
+    /// A segment waits for room in the congestion window.
     CwndFull,
 }
 
@@ -84,7 +84,7 @@ pub struct NextSegInputs {
     /// True if a retransmission is sent even if the congestion window is full: the first one of a recovery (RFC 6675 §5
     /// (4.3)).
     pub resend_ignores_cwnd: bool,
-    /// True if a lost segment waits, within the peer's window.
+    /// True if a lost segment waits for retransmission and the peer's window has room for it.
     pub lost: bool,
     /// True if new data waits and the peer's window has room for it.
     pub new: bool,
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(Phase::Open.after_ack(at(1)), Phase::Open);
     }
 
-    // RFC 6582 §3.2 (2): legal and illegal starts.
+    // RFC 6582 §3.2 (2): conditions for the start of fast recovery.
     #[test]
     fn fast_recovery_starts_once_per_window() {
         let point = at(10);
@@ -142,7 +142,7 @@ mod tests {
         assert!(!must_recover(Phase::Loss { point }, 3, at(5), at(0)));
     }
 
-    // RFC 6675 §4, NextSeg: the order of the rules; RFC 5682 §2.1 step 2b.
+    // RFC 6675 §4, NextSeg: lost segments precede new data. RFC 5682 §2.1 step 2b: only new data during F-RTO's test.
     #[test]
     fn next_segment_follows_the_rules() {
         let base = NextSegInputs {

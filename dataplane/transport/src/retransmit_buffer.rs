@@ -1,16 +1,16 @@
 //! Bytes that a sender keeps until they are acknowledged, so that a retransmission sends the same bytes.
 //!
-//! The bytes are copied into blocks, one run after the other, and freed with their block: an allocation for
-//! each run costs more than the copy of a short run.
+//! A run is the bytes kept under one number. Runs are copied into blocks, one after the other, and their memory is
+//! freed with the block. A separate allocation for each run would cost more than the copy of a short run.
 //!
 //! Length of a new block: four times the bytes kept at that time, from 1 KiB to 64 KiB. The
-//! [limit](RetransmitBuffer::set_limit) may shorten it, but not below the length of its run.
+//! [limit](RetransmitBuffer::set_limit) may shorten the block, but not below the length of its first run.
 //!
-//! Total memory: a block is added only for a run that does not fit the last block, so the bytes of two consecutive
+//! Total memory: a block is added only for a run that does not fit into the last block, so the bytes of two consecutive
 //! blocks exceed the capacity of the first one. If runs are freed in order, the blocks except the last therefore take
-//! at most twice the bytes kept, plus the first block. Up to as many blocks again are spare, since returning blocks to
-//! the allocator, to receive them again page by page, took longer than the copies. With nothing kept, at most 8 KiB
-//! remain.
+//! at most twice the bytes kept, plus the first block. At most as many further blocks are kept as spare blocks, because
+//! returning them to the allocator and receiving them again, page by page, took longer than the copies. If no bytes are
+//! kept, at most 8 KiB remain allocated.
 
 use std::collections::VecDeque;
 
@@ -18,15 +18,15 @@ use std::collections::VecDeque;
 const MIN_BLOCK: usize = 1 << 10;
 /// The longest block, in bytes, unless one run is longer.
 const MAX_BLOCK: usize = 64 << 10;
-/// The longest block, in bytes, that remains when nothing is kept.
+/// The longest block, in bytes, that remains allocated when no bytes are kept.
 const MAX_IDLE_BLOCK: usize = 8 << 10;
 
-/// Runs of bytes, each identified by a number: of its first byte in the stream, or of a message.
+/// Runs of bytes. The number of a run is the position of its first byte in the stream, or the number of a message.
 #[derive(Clone, Debug, Default)]
 pub struct RetransmitBuffer {
     /// Kept runs, in order of their numbers.
     runs: VecDeque<Run>,
-    /// New runs are appended to the last block.
+    /// Blocks in the order of allocation; new runs are appended to the last one.
     blocks: VecDeque<Block>,
     /// Number of the first block in `blocks`, counted from the first block ever allocated.
     first_block: u32,
@@ -45,7 +45,8 @@ pub struct RetransmitBuffer {
 pub struct MemoryUse {
     /// All memory, bytes.
     pub memory: u64,
-    /// `memory` without spare blocks and the free end of the last block, bytes. Callers compare it with their limits.
+    /// `memory` without spare blocks and without the free end of the last block, bytes. Callers compare this value with
+    /// their limits.
     pub used: u64,
 }
 
@@ -53,13 +54,13 @@ impl MemoryUse {
     /// No memory.
     pub const ZERO: MemoryUse = MemoryUse { memory: 0, used: 0 };
 
-    /// Returns the sum of both.
+    /// Returns the sum of `self` and `other`, field by field.
     #[inline]
     pub fn plus(self, other: MemoryUse) -> MemoryUse {
         MemoryUse { memory: self.memory + other.memory, used: self.used + other.used }
     }
 
-    /// Returns the difference; `part` must be contained in `self`.
+    /// Returns `self` minus `part`, field by field; no field of `part` may exceed that of `self`.
     #[inline]
     pub fn minus(self, part: MemoryUse) -> MemoryUse {
         MemoryUse { memory: self.memory - part.memory, used: self.used - part.used }
@@ -69,7 +70,7 @@ impl MemoryUse {
 #[derive(Clone, Copy, Debug)]
 struct Run {
     number: u64,
-    /// Number of its block, counted from the first block ever allocated.
+    /// Number of the block that contains the run, counted from the first block ever allocated.
     block: u32,
     offset: u32,
     len: u32,
@@ -83,7 +84,7 @@ struct Block {
 }
 
 impl RetransmitBuffer {
-    /// Starts empty.
+    /// Creates an empty buffer.
     pub const fn new() -> Self {
         RetransmitBuffer {
             runs: VecDeque::new(),
@@ -113,8 +114,9 @@ impl RetransmitBuffer {
         MemoryUse { memory: self.memory, used: self.memory - self.spare_memory - room as u64 }
     }
 
-    /// Limits the memory: from now on a new block is no longer than the rest of `limit` bytes, or than its
-    /// run if that is longer. Before the first call, each block is as long as its run.
+    /// Limits the memory to `limit` bytes: a new block takes at most what remains of the limit, or the length of its
+    /// first run if that is longer. The limit is initially 0, so that each block is as long as its run. Frees unused
+    /// memory if the limit is exceeded.
     #[inline]
     pub fn set_limit(&mut self, limit: u64) {
         self.limit = limit;
@@ -130,7 +132,7 @@ impl RetransmitBuffer {
         self.push_run(number, bytes.len());
     }
 
-    /// Keeps `len` bytes, zeroed and then filled by `write`.
+    /// Keeps `len` bytes under `number`, which must be unused. `write` fills them; they are initially zero.
     pub fn keep_with(&mut self, number: u64, len: usize, write: impl FnOnce(&mut [u8])) {
         let block = &mut self.block_with_room(len).bytes;
         let at = block.len();
@@ -186,7 +188,7 @@ impl RetransmitBuffer {
         self.blocks.push_back(Block { bytes, runs: 0 });
     }
 
-    /// Takes a spare block; an empty one if there is none.
+    /// Takes a spare block and subtracts it from the memory; returns an empty `Vec` if there is none.
     fn take_spare(&mut self) -> Vec<u8> {
         let spare = self.spare.pop().unwrap_or_default();
         self.memory -= spare.capacity() as u64;
@@ -194,7 +196,7 @@ impl RetransmitBuffer {
         spare
     }
 
-    /// Enters the last `len` bytes of the last block as the run `number`.
+    /// Adds the last `len` bytes of the last block to `runs` under `number`.
     #[inline]
     fn push_run(&mut self, number: u64, len: usize) {
         let last = self.blocks.len() - 1;
@@ -211,7 +213,7 @@ impl RetransmitBuffer {
         self.runs.insert(place, run);
     }
 
-    /// Moves the unused blocks at the front to `spare`, and frees spare blocks beyond the number of `blocks`.
+    /// Moves the unused blocks at the front to `spare`, and frees spare blocks in excess of the number of `blocks`.
     #[inline(never)]
     fn free_blocks(&mut self) {
         while self.blocks.len() > 1 && self.blocks[0].runs == 0 {
@@ -230,7 +232,7 @@ impl RetransmitBuffer {
         }
     }
 
-    /// Frees the blocks longer than `longest` bytes when nothing is kept.
+    /// Frees the spare blocks, and all blocks longer than `longest` bytes. Requires that no run is kept.
     fn clear_blocks(&mut self, longest: usize) {
         self.spare.clear();
         self.spare_memory = 0;
@@ -239,7 +241,7 @@ impl RetransmitBuffer {
         self.memory = self.blocks.iter().map(|block| block.bytes.capacity() as u64).sum();
     }
 
-    /// Frees unused memory while it exceeds the limit.
+    /// Frees spare blocks while the memory exceeds the limit, and all blocks if no run is kept.
     #[cold]
     fn shrink(&mut self) {
         while self.memory > self.limit && !self.spare.is_empty() {
@@ -265,8 +267,8 @@ mod tests {
     }
 
     proptest! {
-        /// Runs of any length, kept in any order and freed from the first on, are returned unchanged, and
-        /// their memory is counted.
+        /// Runs of any length, kept in any order and freed from the lowest number on, are returned unchanged, and their
+        /// memory is counted.
         #[test]
         fn kept_runs_are_returned_unchanged(
             steps in prop::collection::vec((0u64..40, 0usize..9000, 0usize..12, any::<bool>()), 1..200),
@@ -307,8 +309,9 @@ mod tests {
             }
         }
 
-        /// Runs kept in order, as all but split segments are. A caller that checks before each run exceeds no
-        /// limit by more than a run, and is refused only when half of the limit is used.
+        /// Runs are kept in the order of their numbers, as all except split segments are. A caller that compares the
+        /// use with the limit before each run exceeds the limit by at most one run. It stops only once about half of
+        /// the limit holds kept bytes.
         #[test]
         fn retransmit_buffer_memory_stays_within_limit(
             limits in prop::collection::vec(prop_oneof![0u64..20_000, 200_000u64..1_000_000, Just(u64::MAX)], 1..4),
@@ -358,7 +361,7 @@ mod tests {
                 seen.insert(kept.get(number).map(<[u8]>::as_ptr));
             }
         }
-        // 64 segments take two blocks; with the one being filled and the one before, four.
+        // 64 segments take two blocks. With the block being filled and the partly freed one, at most four are in use.
         assert!(seen.len() <= 4 * MAX_BLOCK / segment.len(), "{}", seen.len());
         (0..64).for_each(|_| kept.free_first());
         assert_eq!((kept.bytes(), kept.memory_use()), (0, MemoryUse::ZERO));

@@ -1,25 +1,26 @@
 //! Automatic growth of receive windows (dynamic right-sizing, Fisk and Feng 2001), for TCP and SCTP.
 //!
-//! A peer that may have a window in flight delivers at most a window in each round trip. While it delivers more than
-//! half of it, the window may be its limit, and doubles. In slow start, the window thus grows as fast as the congestion
-//! window and remains twice as large. Only data accepted in order counts as delivered; refused data does not.
+//! A peer may have one receive window in flight, so it delivers at most a window in each round trip. If it delivers
+//! more than half of the window, the window may limit the peer, and is doubled. During the peer's slow start, the
+//! window thus grows as fast as the congestion window and remains twice as large. Only data accepted in order counts as
+//! delivered; refused data does not.
 //!
-//! The round trip is the shortest one measured: a queue on the path makes it longer, and a window that
-//! followed it would fill the queue further.
+//! The round-trip time is the shortest one measured. A queue on the path makes the present round-trip time longer, and
+//! a window that followed the present one would fill the queue further.
 
 use base::{Instant, Nanos};
 
-/// Minimum duration of a measurement, in ticks, so that its ends are known well enough: a quarter of a
-/// millisecond.
+/// Minimum duration of a measurement, in ticks: about a quarter of a millisecond. In a shorter one, the error of a tick
+/// at each end would be too large.
 const MIN_TICKS: u64 = 4;
 
-/// Binary logarithm of a tick in nanoseconds: 65.5 µs.
+/// Binary logarithm of a tick's length in nanoseconds. A tick is 65.5 µs.
 pub(crate) const TICK_SHIFT: u32 = 16;
 
 /// The degree to which a window is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WindowUsage {
-    /// No round trip is over yet: judge again later.
+    /// The measurement is shorter than a round trip: judge again later.
     Early,
     /// The peer uses at most half of the window in each round trip.
     Ample,
@@ -33,11 +34,11 @@ pub fn ticks(at: Instant) -> u32 {
     (at.as_nanos() >> TICK_SHIFT) as u32
 }
 
-/// Judges a `window` of which `delivered` bytes arrived in order within `ticks` of this module ([`ticks`]).
-/// `rtt`: the shortest round-trip time.
+/// Judges the use of a receive window of `window` bytes. `delivered`: bytes that arrived in order during the
+/// measurement. `ticks`: duration of the measurement, in units of [`ticks`]. `rtt`: the shortest round-trip time.
 pub fn judge_usage(delivered: u64, window: u64, ticks: u32, rtt: Nanos) -> WindowUsage {
     let (ticks, rtt) = (u64::from(ticks), rtt.get());
-    // The first tick may have been nearly over when counting began.
+    // Two ticks are added: `rtt` is rounded down, and the first tick may have been nearly over at the start.
     if ticks < ((rtt >> TICK_SHIFT) + 2).max(MIN_TICKS) {
         return WindowUsage::Early;
     }
@@ -74,13 +75,13 @@ mod tests {
         assert_eq!(usage_for(5 * WINDOW, 110, 10), WindowUsage::Ample);
     }
 
-    // On round trips shorter than a tick, the rate decides.
+    // With a round trip shorter than a tick, the delivery rate over several ticks decides.
     #[test]
     fn low_rate_on_short_path_is_ample() {
         let short = Nanos::new(40_000);
-        // 10 Gbit/s are 50 kB in 40 µs.
+        // 10 Gbit/s is 50 kB in a round trip of 40 µs, far below half of the 4 MiB window.
         assert_eq!(judge_usage(1_250_000, WINDOW, 15, short), WindowUsage::Ample);
-        // A window in each round trip.
+        // A whole window in each round trip.
         assert_eq!(judge_usage(WINDOW * 1_000_000 / 40_000, WINDOW, 15, short), WindowUsage::Tight);
         assert_eq!(judge_usage(WINDOW, WINDOW, 3, short), WindowUsage::Early);
     }

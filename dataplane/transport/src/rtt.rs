@@ -6,14 +6,14 @@ use base::Nanos;
 
 use crate::parameters::Parameters;
 
-/// Minimum of the variance term of the time-out, as a divisor of the configured minimum: with 200 ms it is 50
-/// ms, above the 40 ms for which peers delay acknowledgements.
+/// The variance term of the time-out is at least the configured minimum time-out divided by this. For a minimum of
+/// 200 ms this is 50 ms, more than the 40 ms for which peers delay acknowledgements.
 const VARIANCE_FLOOR: u64 = 4;
 
 /// Initial time-out for data after a lost SYN (RFC 6298 §5.7).
 const RTO_AFTER_SYN_LOSS: Duration = Duration::from_secs(3);
 
-/// Round-trip estimator of one connection.
+/// Round-trip estimator of one connection or association.
 #[derive(Clone, Copy, Debug)]
 pub struct RttEstimator {
     /// SRTT and RTTVAR, nanoseconds; zero, with `measured` false, before the first measurement.
@@ -22,14 +22,14 @@ pub struct RttEstimator {
     measured: bool,
     /// Retransmission time-out without backoff, microseconds.
     rto: u32,
-    /// Doublings of the time-out.
+    /// Number of times that the time-out is doubled, at most 16.
     backoff: u8,
     /// Consecutive time-outs without progress.
     timeouts: u16,
 }
 
 impl RttEstimator {
-    /// Starts without a measurement.
+    /// Creates an estimator without a measurement.
     pub fn new(config: &impl Parameters) -> Self {
         // RFC 6298 §2.1
         RttEstimator {
@@ -67,7 +67,7 @@ impl RttEstimator {
         self.rto = u32::try_from(rto.div_ceil(1000)).unwrap_or(u32::MAX);
     }
 
-    /// Returns the retransmission time-out, with backoff.
+    /// Returns the retransmission time-out with backoff, at most the configured maximum.
     pub fn rto(&self, config: &impl Parameters) -> Nanos {
         let micros = u64::from(self.rto) << self.backoff.min(16);
         Nanos::new(1000 * micros).min(config.max_rto().into())
@@ -96,7 +96,8 @@ impl RttEstimator {
         self.timeouts
     }
 
-    /// Ends the backoff: the peer answers again although no measurement was possible, as when a window opens.
+    /// Ends the backoff because the peer answers again, although no measurement was possible. Example: a closed window
+    /// opens.
     pub fn reset_backoff(&mut self) {
         self.backoff = 0;
     }
@@ -123,12 +124,12 @@ impl RttEstimator {
     }
 }
 
-/// Converts to microseconds, rounded up, saturating.
+/// Returns `time` in microseconds, rounded up; at most `u32::MAX`.
 fn micros(time: Duration) -> u32 {
     u32::try_from(Nanos::from(time).get().div_ceil(1000)).unwrap_or(u32::MAX)
 }
 
-/// Returns (1 - 1/weight) * old + new / weight, with the same rounding in both directions.
+/// Returns (1 - 1/weight) * old + new / weight; the change from `old` is rounded towards zero.
 #[inline(always)]
 fn blend(old: u64, new: u64, weight: u64) -> u64 {
     if new >= old { old + (new - old) / weight } else { old - (old - new) / weight }
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!(RttEstimator::new(&config()).rto(&config()), 1000 * MS);
     }
 
-    // RFC 6298 §2.2 and §2.3, with numbers worked out by hand.
+    // RFC 6298 §2.2 and §2.3; the expected values were calculated by hand.
     #[test]
     fn rto_follows_rfc_6298_formulas() {
         let mut rtt = RttEstimator::new(&config());
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!(rtt.rto(&config()), 340 * MS);
     }
 
-    // RFC 6298 §2.4, §2.5: bounds.
+    // RFC 6298 §2.4, §2.5: the time-out stays between the configured minimum and maximum.
     #[test]
     fn rto_stays_within_configured_bounds() {
         let mut rtt = RttEstimator::new(&config());

@@ -1,8 +1,7 @@
-//! Sequence numbers: 32 bits on the wire, 64 bits inside.
+//! Sequence numbers: 32 bits on the wire, 64 bits in a connection's state.
 //!
-//! A connection keeps every sequence number extended to 64 bits, so that no number wraps and stream offsets
-//! result from subtraction. Wire numbers are extended relative to a number known to be near: RCV.NXT or
-//! SND.UNA.
+//! A connection keeps every sequence number extended to 64 bits, so that no number wraps and stream offsets result from
+//! subtraction. A number from the wire is extended to the 64-bit number nearest to RCV.NXT or SND.UNA.
 
 use core::fmt;
 
@@ -34,13 +33,13 @@ impl fmt::Debug for SeqNumber {
     }
 }
 
-/// A sequence number whose upper half counts the wraps of the 32-bit space. It never wraps, so it compares
-/// with `<`. Counting starts at 1, so that numbers before an initial one exist, too.
+/// A 64-bit sequence number whose upper half counts the wraps of the 32-bit space. Extended numbers do not wrap, so
+/// they compare with `<`. The count of wraps starts at 1, so that numbers below the initial one can be represented.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct ExtSeq(u64);
 
 impl ExtSeq {
-    /// A number below all that a connection uses.
+    /// Zero, a number below all that a connection uses.
     pub const NONE: ExtSeq = ExtSeq(0);
 
     /// Returns the extended form of an initial sequence number.

@@ -11,14 +11,15 @@ pub struct Stall {
     /// Consecutive time-outs: retransmissions without an acknowledgement, or probes of a closed window
     /// without an answer.
     pub timeouts: u32,
-    /// Time since the last new acknowledgement, or since data was sent with nothing in flight.
+    /// Time since the last acknowledgement of new data or, if later, since data was sent with nothing in flight.
     pub silent: Duration,
     /// True if the next time-out reaches the sender's limit, which ends the connection.
     pub last: bool,
 }
 
 impl Stall {
-    /// Returns `None` for fewer than [`STALL_TIMEOUTS`] in a row, unless the next one reaches the sender's limit.
+    /// Returns the stall after at least [`STALL_TIMEOUTS`] consecutive time-outs, or after at least one if `last`;
+    /// otherwise `None`.
     pub fn detect(timeouts: u32, last: bool, silent: Duration) -> Option<Stall> {
         let stalls = timeouts >= STALL_TIMEOUTS || (timeouts > 0 && last);
         stalls.then_some(Stall { timeouts, silent, last })

@@ -6,13 +6,13 @@ use crate::ranges::Range;
 use crate::rtt::RttEstimator;
 use crate::seq::ExtSeq;
 
-/// Minimum time beyond a round trip before a probe (RFC 8985 §7.2: the granularity of timers). A worker that
-/// sleeps without a descriptor to wake it polls every 50 µs. The peer's processing of a full burst takes
-/// several times that, and in slow start its queue grows meanwhile.
+/// Minimum time beyond a round trip before a probe (RFC 8985 §7.2: the granularity of timers). A worker that sleeps
+/// without a descriptor to wake it polls every 50 µs. The peer takes several times that to process a full burst, and in
+/// slow start its queue of received bursts grows.
 const GRANULARITY: Nanos = Nanos::from_micros(500);
 
-/// Minimum time beyond a round trip where the peer may delay its acknowledgement. Otherwise the maximum of four times
-/// the variation.
+/// Minimum time beyond a round trip before a probe if the peer may delay its acknowledgement. If it may not: upper
+/// bound of the term of four times RTTVAR.
 const COARSE_GRANULARITY: Nanos = Nanos::from_millis(2);
 
 /// TLP.max_ack_delay (RFC 8985 §7.2): the longest delay of the acknowledgement of a lone segment.
@@ -26,14 +26,15 @@ const PTO_UNMEASURED: Nanos = Nanos::from_millis(1000);
 pub enum FlightAmount {
     /// One segment.
     Single,
-    /// Several segments, together at most a full one: some peers count bytes (RFC 9293 §3.8.6.3 SHLD-19).
+    /// Several segments, together at most as long as a full one. Some peers acknowledge only after more than a full
+    /// segment (RFC 9293 §3.8.6.3 SHLD-19).
     Small,
     /// More than a full segment.
     Large,
 }
 
 impl FlightAmount {
-    /// Classifies `segments` segments of `bytes` bytes in all, where a full segment has `smss`.
+    /// Classifies `segments` segments of `bytes` bytes in all. A full segment has `smss` bytes.
     #[inline]
     pub fn new(segments: usize, bytes: u64, smss: u64) -> Self {
         match segments {
@@ -44,9 +45,9 @@ impl FlightAmount {
     }
 }
 
-/// Returns TLP_calc_PTO of RFC 8985 §7.2, without the bound by the retransmission time-out: two round trips, or one
-/// round trip plus four times its variation, within bounds, if that is longer (as RFC 9002 §6.2.1). A lone segment adds
-/// the maximum delay of its acknowledgement.
+/// Returns the probe time-out by TLP_calc_PTO of RFC 8985 §7.2, without the bound by the retransmission time-out: two
+/// round trips, or one round trip plus four times RTTVAR if that is longer (as in RFC 9002 §6.2.1). The RTTVAR term is
+/// bounded by [`GRANULARITY`] and [`COARSE_GRANULARITY`]. For a single segment, [`MAX_ACK_DELAY`] is added.
 pub fn probe_timeout(rtt: &RttEstimator, awaited: FlightAmount) -> Nanos {
     let Some(srtt) = rtt.srtt() else { return PTO_UNMEASURED };
     let least = match awaited {
@@ -63,7 +64,7 @@ pub fn probe_timeout(rtt: &RttEstimator, awaited: FlightAmount) -> Nanos {
 /// State of tail loss probing (RFC 8985 §5.3).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TailLossProbe {
-    /// TLP.end_seq.
+    /// TLP.end_seq: SND.NXT after the outstanding probe; `None` if no probe is outstanding.
     end_seq: Option<ExtSeq>,
     /// The range that the probe retransmitted, if it was a retransmission (TLP.is_retrans).
     resent_range: Option<Range>,
@@ -73,7 +74,7 @@ pub struct TailLossProbe {
     pub due: bool,
 }
 
-/// The facts of an acknowledgement that matter for a probe.
+/// Facts about an acknowledgement that decide the outcome of a probe.
 #[derive(Clone, Copy, Debug)]
 pub struct TlpAck {
     /// SEG.ACK, or the number after the Cumulative TSN Ack.
@@ -87,14 +88,14 @@ pub struct TlpAck {
 /// Outcome of a probe (RFC 8985 §7.4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TlpOutcome {
-    /// Undecided, or no loss.
+    /// Undecided, or nothing was lost.
     NoRepair,
-    /// The probe repaired the loss of the last segment: congestion control must react.
+    /// The probe repaired the loss of the last segment. Congestion control must react.
     Repaired,
 }
 
 impl TailLossProbe {
-    /// Starts before the first probe.
+    /// Creates the state before the first probe.
     pub const fn new() -> Self {
         TailLossProbe { end_seq: None, resent_range: None, unmeasured: false, due: false }
     }
@@ -109,24 +110,26 @@ impl TailLossProbe {
         self.unmeasured = false;
     }
 
-    /// True if both conditions of RFC 8985 §7.3 hold; the caller checks that a round trip was ever measured.
+    /// True if no probe is outstanding and a round trip was measured since the last one (RFC 8985 §7.3). The caller
+    /// checks that a round trip was ever measured.
     pub fn may_probe(&self) -> bool {
         self.end_seq.is_none() && !self.unmeasured
     }
 
-    /// Records a sent probe; `end` is SND.NXT after it, `again` the range that it retransmitted.
+    /// Records that a probe was sent. `end`: SND.NXT after the probe. `again`: the range that the probe retransmitted,
+    /// `None` for new data.
     pub fn on_probe_sent(&mut self, end: ExtSeq, again: Option<Range>) {
         *self =
             TailLossProbe { end_seq: Some(end), resent_range: again, unmeasured: true, due: false };
     }
 
-    /// True if `range` is exactly what the probe retransmitted: only a D-SACK of this range proves the probe
-    /// needless. RFC 8985 §7.4.2 compares the right edge alone, which a D-SACK of one byte has, too.
+    /// True if the outstanding probe retransmitted exactly `range`: only a D-SACK of this range proves that the probe
+    /// was needless. RFC 8985 §7.4.2 compares the right edge only, which a D-SACK of the last byte would match as well.
     pub fn is_probe_range(&self, range: Range) -> bool {
         self.end_seq.is_some() && self.resent_range == Some(range)
     }
 
-    /// Forgets the probe at the start of a recovery (RFC 8985 §7.1).
+    /// Discards the probe at the start of a recovery (RFC 8985 §7.1).
     pub fn reset(&mut self) {
         self.end_seq = None;
         self.resent_range = None;
@@ -196,8 +199,8 @@ mod tests {
         assert_eq!(probe_timeout(&far, FlightAmount::Single), 260 * MS, "a lone segment may wait");
     }
 
-    // RFC 8985 §7.2: over a path of 40 µs a probe leaves soon, but not before the granularity of timers and
-    // the variation of round trips permit, nor where the peer may delay its acknowledgement.
+    // RFC 8985 §7.2: on a path of 40 µs the time beyond a round trip is the granularity of timers, four times RTTVAR,
+    // or the time for which the peer may delay its acknowledgement.
     #[test]
     fn probe_timeout_on_short_path_follows_rtt_variation() {
         const US: Nanos = Nanos::from_micros(1);
@@ -231,7 +234,7 @@ mod tests {
         assert_eq!(FlightAmount::new(2, 1001, 1000), FlightAmount::Large);
     }
 
-    // RFC 8985 §7.3: one probe at a time, and not again before a measurement.
+    // RFC 8985 §7.3: one probe at a time, and no further one before a round trip was measured.
     #[test]
     fn second_probe_waits_for_rtt_measurement() {
         let mut tlp = tail_loss_with_probe(false);
@@ -244,7 +247,8 @@ mod tests {
         assert!(tlp.may_probe());
     }
 
-    // RFC 8985 §7.4.2: new data as a probe, D-SACK, a bare duplicate: nothing was lost.
+    // RFC 8985 §7.4.2: nothing was lost if the probe was new data, or after a D-SACK or a duplicate acknowledgement
+    // without SACK.
     #[test]
     fn probe_and_original_delivered_is_no_loss() {
         assert_eq!(tail_loss_with_probe(false).on_ack(ack(101)), TlpOutcome::NoRepair);
@@ -258,7 +262,7 @@ mod tests {
         assert_eq!(tlp.on_ack(ack(200)), TlpOutcome::NoRepair);
     }
 
-    // RFC 8985 §7.4.2: only the probe's own range, while the probe is outstanding.
+    // RFC 8985 §7.4.2: a D-SACK matches only the probe's own range, and only while the probe is outstanding.
     #[test]
     fn only_d_sack_of_exact_range_matches_probe() {
         let mut tlp = tail_loss_with_probe(true);
@@ -271,7 +275,7 @@ mod tests {
         assert!(!tail_loss_with_probe(false).is_probe_range(range(90, 100)), "new data");
     }
 
-    // RFC 8985 §7.4.2: without a sign that both arrived, one was lost.
+    // RFC 8985 §7.4.2: if nothing shows that both the original and the probe arrived, one was lost.
     #[test]
     fn ack_beyond_probe_without_d_sack_is_a_repaired_loss() {
         let mut tlp = tail_loss_with_probe(true);

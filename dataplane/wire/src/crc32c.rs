@@ -1,13 +1,13 @@
 //! CRC32c for iSCSI, MPA (RFC 5044 §4.4) and SCTP (RFC 9260 appendix A).
 //!
-//! The value is sent least significant byte first, as in the figures of RFC 5044 and of its draft and in RFC 9260's
-//! sample code. The tests below and those of `sctp` check this.
+//! The CRC field is sent least significant byte first, as in the figures of RFC 5044 and of the MPA draft and in RFC
+//! 9260's sample code. The tests below and those of `sctp` check the byte order.
 //!
-//! The crate [`crc32c`](::crc32c) chooses the engine by CPU and length.
+//! The crate [`crc32c`](::crc32c) selects the implementation by CPU and length.
 
 pub use ::crc32c::{Digest, Inserts, Sum, Target, combine, crc_sum, update, update_numbers};
 
-/// Returns the CRC field after `bytes`, as at the end of an FPDU.
+/// Returns the CRC field that follows `bytes`, for example at the end of an FPDU.
 #[inline]
 pub fn field(bytes: &[u8]) -> [u8; 4] {
     to_field(update(0, bytes))
@@ -31,7 +31,7 @@ mod tests {
     }
 
     proptest! {
-        // For any split, and any engine for each piece.
+        // All implementations give the same CRC32c, for any split of the bytes into two updates.
         #[test]
         fn crc_engines_agree_on_any_split(bytes in prop::collection::vec(any::<u8>(), 0..3000), cut in any::<prop::sample::Index>()) {
             let (head, tail) = bytes.split_at(cut.index(bytes.len() + 1));

@@ -133,27 +133,25 @@ mod field {
     pub(super) const DV: u8 = 0x03;
 
     pub(super) const RSVD_ULP: usize = 1;
-    // Tagged.
+    // Tagged header.
     pub(super) const STAG: usize = 2;
     pub(super) const TO: usize = 6;
-    // Untagged.
+    // Untagged header.
     pub(super) const UNTAGGED_RSVD_ULP_LEN: usize = 5;
     pub(super) const QN: usize = 6;
     pub(super) const MSN: usize = 10;
     pub(super) const MO: usize = 14;
 
-    // Layout of a packed header, each number big-endian:
+    // The numbers of a `PackedHeader`, with their lengths in bytes. Each is big-endian on the wire.
     //
-    //  head, 6      | middle, 8 | tail, 4
-    //  tagged       | TO        |
-    //   C R STAG    |           |
-    //  untagged     | QN MSN    | MO
-    //   C RSVD_ULP  |           |
+    //  header   | head, 6                         | middle, 8 | tail, 4
+    //  tagged   | control, RsvdULP (1), STag      | TO        | -
+    //  untagged | control, RsvdULP (5)            | QN, MSN   | MO
     pub(super) const HEAD_LEN: usize = 6;
     pub(super) const MIDDLE_LEN: usize = 8;
     pub(super) const TAIL_LEN: usize = 4;
 
-    /// Returns the left shift, in bits, of the byte at `at` in the number of the head.
+    /// Returns the left shift, in bits, of header byte `at` (0 to 5) in the number `head`.
     pub(super) const fn head_shift(at: usize) -> usize {
         8 * (HEAD_LEN - 1 - at)
     }
@@ -195,17 +193,17 @@ impl Control {
         self.0 & field::TAGGED != 0
     }
 
-    /// Returns L: true in the last segment of a message.
+    /// Returns L: true for the last segment of a message.
     pub const fn is_last(self) -> bool {
         self.0 & field::LAST != 0
     }
 
-    /// Returns Rsvd, 4 bits, not checked on receipt.
+    /// Returns Rsvd, 4 reserved bits that are ignored on receipt.
     pub const fn reserved(self) -> u8 {
         (self.0 & field::RSVD) >> field::RSVD_SHIFT
     }
 
-    /// Returns DV, 2 bits.
+    /// Returns DV, the DDP version, 2 bits; [`DdpVersion::from_bits`] checks the value.
     pub const fn version_bits(self) -> u8 {
         self.0 & field::DV
     }
@@ -216,12 +214,12 @@ impl Control {
     }
 }
 
-/// View of a tagged header at the start of some bytes (RFC 5041 §4.2). T is not checked.
+/// View of a tagged header at the start of the bytes (RFC 5041 §4.2). The T bit is not checked.
 #[derive(Clone, Copy, Debug)]
 pub struct TaggedHeader<T>(T);
 
 impl<T: AsRef<[u8]>> TaggedHeader<T> {
-    /// Returns the view, if the bytes are at least [`TAGGED_HEADER_LEN`].
+    /// Returns a view of `bytes`; fails if they are fewer than [`TAGGED_HEADER_LEN`].
     pub fn new(bytes: T) -> Result<Self, Truncated> {
         check_len(bytes.as_ref().len(), TAGGED_HEADER_LEN).map(|()| TaggedHeader(bytes))
     }
@@ -231,28 +229,28 @@ impl<T: AsRef<[u8]>> TaggedHeader<T> {
         Control(self.0.as_ref()[field::CONTROL])
     }
 
-    /// Returns RsvdULP, 8 bits.
+    /// Returns RsvdULP, 8 bits for the upper layer: RDMAP's control byte.
     pub fn rsvd_ulp(&self) -> u8 {
         self.0.as_ref()[field::RSVD_ULP]
     }
 
-    /// Returns STag.
+    /// Returns STag, the Steering Tag of the data sink's buffer.
     pub fn stag(&self) -> Stag {
         Stag(be::u32(self.0.as_ref(), field::STAG))
     }
 
-    /// Returns TO.
+    /// Returns TO, the offset of the first payload byte in the buffer.
     pub fn to(&self) -> TaggedOffset {
         TaggedOffset(be::u64(self.0.as_ref(), field::TO))
     }
 }
 
-/// View of an untagged header at the start of some bytes (RFC 5041 §4.3). T is not checked.
+/// View of an untagged header at the start of the bytes (RFC 5041 §4.3). The T bit is not checked.
 #[derive(Clone, Copy, Debug)]
 pub struct UntaggedHeader<T>(T);
 
 impl<T: AsRef<[u8]>> UntaggedHeader<T> {
-    /// Returns the view, if the bytes are at least [`UNTAGGED_HEADER_LEN`].
+    /// Returns a view of `bytes`; fails if they are fewer than [`UNTAGGED_HEADER_LEN`].
     pub fn new(bytes: T) -> Result<Self, Truncated> {
         check_len(bytes.as_ref().len(), UNTAGGED_HEADER_LEN).map(|()| UntaggedHeader(bytes))
     }
@@ -262,22 +260,22 @@ impl<T: AsRef<[u8]>> UntaggedHeader<T> {
         Control(self.0.as_ref()[field::CONTROL])
     }
 
-    /// Returns RsvdULP, 40 bits.
+    /// Returns RsvdULP, 40 bits for the upper layer: RDMAP's control byte and the Invalidate STag.
     pub fn rsvd_ulp(&self) -> [u8; 5] {
         be::array(self.0.as_ref(), field::RSVD_ULP)
     }
 
-    /// Returns QN.
+    /// Returns QN, the queue number.
     pub fn qn(&self) -> Qn {
         Qn(be::u32(self.0.as_ref(), field::QN))
     }
 
-    /// Returns MSN.
+    /// Returns MSN, the message sequence number in the queue.
     pub fn msn(&self) -> Msn {
         Msn(be::u32(self.0.as_ref(), field::MSN))
     }
 
-    /// Returns MO.
+    /// Returns MO, the offset of the first payload byte in the message.
     pub fn mo(&self) -> MessageOffset {
         MessageOffset(be::u32(self.0.as_ref(), field::MO))
     }
@@ -288,18 +286,18 @@ impl<T: AsRef<[u8]>> UntaggedHeader<T> {
 pub struct TaggedRepr {
     /// L: true for the last segment of a message.
     pub last: bool,
-    /// DV.
+    /// DV: the DDP version.
     pub version: DdpVersion,
-    /// RsvdULP.
+    /// RsvdULP: RDMAP's control byte.
     pub rsvd_ulp: u8,
-    /// STag.
+    /// STag of the data sink's buffer.
     pub stag: Stag,
     /// TO of the first payload byte.
     pub to: TaggedOffset,
 }
 
 impl TaggedRepr {
-    /// Parses the header at the start of `bytes`.
+    /// Parses the header at the start of `bytes`. Fails if T or DV is not as expected, or bytes are missing.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<TaggedRepr, HeaderError> {
         let view = TaggedHeader::new(bytes)?;
@@ -322,7 +320,7 @@ impl TaggedRepr {
         PackedHeader { head, middle: self.to.0, tail: 0, len: TAGGED_HEADER_LEN as u8 }
     }
 
-    /// Writes the header.
+    /// Writes the header in wire format, with zero reserved bits.
     #[inline]
     pub fn emit(&self, bytes: &mut [u8; TAGGED_HEADER_LEN]) {
         self.pack().write(bytes);
@@ -334,20 +332,20 @@ impl TaggedRepr {
 pub struct UntaggedRepr {
     /// L: true for the last segment of a message.
     pub last: bool,
-    /// DV.
+    /// DV: the DDP version.
     pub version: DdpVersion,
-    /// RsvdULP.
+    /// RsvdULP: RDMAP's control byte and the Invalidate STag.
     pub rsvd_ulp: [u8; 5],
-    /// QN.
+    /// QN: the queue number.
     pub qn: Qn,
-    /// MSN.
+    /// MSN: the message sequence number in the queue.
     pub msn: Msn,
     /// MO of the first payload byte.
     pub mo: MessageOffset,
 }
 
 impl UntaggedRepr {
-    /// Parses the header at the start of `bytes`.
+    /// Parses the header at the start of `bytes`. Fails if T or DV is not as expected, or bytes are missing.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<UntaggedRepr, HeaderError> {
         let view = UntaggedHeader::new(bytes)?;
@@ -371,7 +369,7 @@ impl UntaggedRepr {
         PackedHeader { head, middle, tail: self.mo.0, len: UNTAGGED_HEADER_LEN as u8 }
     }
 
-    /// Writes the header.
+    /// Writes the header in wire format, with zero reserved bits.
     #[inline]
     pub fn emit(&self, bytes: &mut [u8; UNTAGGED_HEADER_LEN]) {
         self.pack().write(bytes);
@@ -381,14 +379,14 @@ impl UntaggedRepr {
 /// Values of a tagged or an untagged header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeaderRepr {
-    /// T is one.
+    /// T is one: the payload is for a tagged buffer.
     Tagged(TaggedRepr),
-    /// T is zero.
+    /// T is zero: the payload is for a queue of untagged buffers.
     Untagged(UntaggedRepr),
 }
 
 impl HeaderRepr {
-    /// Parses the header at the start of a DDP segment: tagged or untagged, as T states.
+    /// Parses the header at the start of a DDP segment. The T bit selects the tagged or the untagged header.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<HeaderRepr, HeaderError> {
         let first = *bytes.first().ok_or(Truncated { needed: TAGGED_HEADER_LEN, seen: 0 })?;
@@ -416,12 +414,12 @@ impl HeaderRepr {
         }
     }
 
-    /// Returns false: a header is not empty.
+    /// Returns false, since a header always has bytes.
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// Returns DV.
+    /// Returns the DDP version (field DV).
     pub const fn version(&self) -> DdpVersion {
         match self {
             HeaderRepr::Tagged(h) => h.version,
@@ -430,15 +428,16 @@ impl HeaderRepr {
     }
 }
 
-/// A header in wire format, or none, as numbers. Bytes stored one by one and loaded together would delay the load until
-/// all of these stores, and earlier ones, have reached the cache. `field` describes the layout.
+/// A header in wire format, kept as numbers in the layout shown in the module `field`. The default is no header. An
+/// array would be stored byte by byte and loaded as words: such a load waits until all of these stores, and earlier
+/// ones, have reached the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PackedHeader {
     /// The first [`field::HEAD_LEN`] bytes.
     head: u64,
-    /// The next [`field::MIDDLE_LEN`].
+    /// The next [`field::MIDDLE_LEN`] bytes.
     middle: u64,
-    /// The last [`field::TAIL_LEN`] of an untagged header.
+    /// The last [`field::TAIL_LEN`] bytes of an untagged header; 0 for a tagged one.
     tail: u32,
     len: u8,
 }
@@ -460,7 +459,8 @@ impl PackedHeader {
         Control((self.head >> field::head_shift(field::CONTROL)) as u8)
     }
 
-    /// Returns the byte behind the control byte: RsvdULP or its first byte.
+    /// Returns the byte after the control byte: RsvdULP of a tagged header, the first byte of RsvdULP of an untagged
+    /// one.
     pub const fn rsvd_ulp(&self) -> u8 {
         (self.head >> field::head_shift(field::RSVD_ULP)) as u8
     }
@@ -480,7 +480,7 @@ impl PackedHeader {
         }
     }
 
-    /// Adds the 16-bit ULPDU_Length and the header to `digest`, in the order of an FPDU.
+    /// Adds the start of an FPDU to `digest`: `number`, which is the ULPDU_Length, then the header.
     #[inline]
     pub fn digest_after_length(&self, number: u16, digest: &mut Digest) {
         const _: () = assert!(2 + field::HEAD_LEN == size_of::<u64>());
@@ -508,7 +508,7 @@ pub enum HeaderError {
     /// The segment is shorter than its header.
     #[error("DDP header: {0}")]
     Truncated(#[from] Truncated),
-    /// T does not match the expected kind of header.
+    /// The T bit does not match the expected kind of header.
     #[error("DDP header: T bit is of the other buffer model")]
     WrongModel,
     /// DV is an undefined version.

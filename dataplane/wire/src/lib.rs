@@ -19,7 +19,7 @@ pub use ddp::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{seen} bytes where the header needs {needed}")]
 pub struct Truncated {
-    /// Bytes of the header.
+    /// Bytes that the header requires.
     pub needed: usize,
     /// Bytes available.
     pub seen: usize,

@@ -1,6 +1,5 @@
-//! MPA formats: start-up frames (RFC 5044 §7.1.1) with the enhanced data of revision 2 (RFC 6581 §9), and the
-//! first draft's Start Key (its §8.1.1). Also markers (RFC 5044 §4.2), and the FPDU's fields and sizes (RFC
-//! 5044 §4.1, §4.5).
+//! MPA formats: start-up frames (RFC 5044 §7.1.1) with the enhanced data of revision 2 (RFC 6581 §9), the Start Key of
+//! the first MPA draft (its §8.1.1), markers (RFC 5044 §4.2), and the FPDU's fields and sizes (RFC 5044 §4.1, §4.5).
 //!
 //! ```text
 //!  request / reply (20 bytes + private data)       Start Key (16 bytes)
@@ -29,7 +28,7 @@ pub use enhanced::{ENHANCED_LEN, EnhancedRepr, MAX_DEPTH, NO_LIMIT, RtrSet};
 pub const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
 /// First bytes of a reply frame.
 pub const REPLY_KEY: [u8; 16] = *b"MPA ID Rep Frame";
-/// First bytes of the first draft's Start Key.
+/// First bytes of the Start Key of the first MPA draft.
 pub const START_KEY: [u8; 15] = *b"MPA ident frame";
 
 /// Bytes of a request or reply frame before its private data.
@@ -40,7 +39,7 @@ pub const MAX_PRIVATE_DATA: usize = 512;
 pub const START_KEY_LEN: usize = 16;
 /// Bytes of a marker.
 pub const MARKER_LEN: usize = 4;
-/// Bytes of stream from the start of one marker to the start of the next (RFC 5044 §4.3).
+/// Bytes of the TCP stream from the start of one marker to the start of the next (RFC 5044 §4.3).
 pub const MARKER_INTERVAL: u64 = 512;
 /// Bytes of the ULPDU_Length field.
 pub const LENGTH_LEN: usize = 2;
@@ -48,7 +47,7 @@ pub const LENGTH_LEN: usize = 2;
 pub const CRC_LEN: usize = 4;
 /// Bytes that an FPDU adds to its ULPDU without pad and markers.
 pub const FPDU_OVERHEAD: usize = LENGTH_LEN + CRC_LEN;
-/// Smallest MULPDU that MPA may require of DDP (RFC 5044 §4.5).
+/// Lower bound of MULPDU, the maximum ULPDU length that MPA gives to DDP, bytes (RFC 5044 §4.5).
 pub const MIN_MULPDU: usize = 128;
 
 mod field {
@@ -77,13 +76,13 @@ mod field {
     const _: () = assert!(FPDUPTR + 2 == super::MARKER_LEN);
 }
 
-/// Returns the length of the zero pad between ULPDU and CRC, which makes the FPDU a multiple of 4 bytes without markers
-/// (RFC 5044 §4.1).
+/// Returns the length of the zero pad between ULPDU and CRC, 0 to 3 bytes. With the pad, the FPDU without markers is a
+/// multiple of 4 bytes (RFC 5044 §4.1).
 pub const fn pad_len(ulpdu_len: usize) -> usize {
     (LENGTH_LEN + ulpdu_len).wrapping_neg() & 3
 }
 
-/// Returns the length of the FPDU with a ULPDU of `ulpdu_len` bytes, without markers.
+/// Returns the length, in bytes without markers, of an FPDU whose ULPDU has `ulpdu_len` bytes.
 pub const fn fpdu_len(ulpdu_len: usize) -> usize {
     FPDU_OVERHEAD + ulpdu_len + pad_len(ulpdu_len)
 }
@@ -112,12 +111,12 @@ impl FrameKind {
 pub enum FirstBytes {
     /// The key of a request or reply frame.
     Frame(FrameKind),
-    /// A Start Key of the first draft.
+    /// A Start Key of the first MPA draft.
     StartKey(StartKeyRepr),
 }
 
 impl FirstBytes {
-    /// Distinguishes the two forms of start-up; `None` if the bytes are neither.
+    /// Identifies the form of start-up: request or reply frame, or Start Key. `None` if the bytes are none of them.
     pub fn parse(bytes: &[u8; START_KEY_LEN]) -> Option<FirstBytes> {
         if *bytes == REQUEST_KEY {
             Some(FirstBytes::Frame(FrameKind::Request))
@@ -134,12 +133,12 @@ impl FirstBytes {
 pub struct Frame<T>(T);
 
 impl<T: AsRef<[u8]>> Frame<T> {
-    /// Returns the view; fails if the bytes are fewer than [`FRAME_HEADER_LEN`].
+    /// Returns a view of `bytes`; fails if they are fewer than [`FRAME_HEADER_LEN`].
     pub fn new(bytes: T) -> Result<Self, Truncated> {
         check_len(bytes.as_ref().len(), FRAME_HEADER_LEN).map(|()| Frame(bytes))
     }
 
-    /// Returns the key.
+    /// Returns the Key field, 16 bytes.
     pub fn key(&self) -> [u8; 16] {
         be::array(self.0.as_ref(), 0)
     }
@@ -163,22 +162,22 @@ impl<T: AsRef<[u8]>> Frame<T> {
         self.flag(field::REJECT)
     }
 
-    /// Returns S: enhanced set-up, from revision 2 on (RFC 6581 §6); a reserved bit before.
+    /// Returns S: enhanced set-up (RFC 6581 §6). Before revision 2, this bit is reserved.
     pub fn enhanced(&self) -> bool {
         self.flag(field::ENHANCED)
     }
 
-    /// Returns Res, 4 bits. Not checked on receipt.
+    /// Returns Res, 4 reserved bits that are ignored on receipt.
     pub fn reserved(&self) -> u8 {
         self.0.as_ref()[field::FLAGS] & field::RES
     }
 
-    /// Returns Rev.
+    /// Returns Rev, the MPA revision.
     pub fn revision(&self) -> u8 {
         self.0.as_ref()[field::REV]
     }
 
-    /// Returns PD_Length unchecked, 0 to 65535.
+    /// Returns PD_Length, the length of the private data in bytes, unchecked: 0 to 65535.
     pub fn private_data_len(&self) -> usize {
         usize::from(be::u16(self.0.as_ref(), field::PD_LENGTH))
     }
@@ -220,17 +219,17 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Frame<T> {
         self.set_flag(field::ENHANCED, on);
     }
 
-    /// Writes Res as zeros (RFC 5044 §7.1.1).
+    /// Clears Res, 4 reserved bits (RFC 5044 §7.1.1).
     pub fn clear_reserved(&mut self) {
         self.set_flag(field::RES, false);
     }
 
-    /// Writes Rev.
+    /// Writes Rev, the MPA revision.
     pub fn set_revision(&mut self, revision: u8) {
         self.0.as_mut()[field::REV] = revision;
     }
 
-    /// Writes PD_Length.
+    /// Writes PD_Length, the length of the private data in bytes.
     pub fn set_private_data_len(&mut self, len: u16) {
         be::put(self.0.as_mut(), field::PD_LENGTH, &len.to_be_bytes());
     }
@@ -239,7 +238,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Frame<T> {
 /// Values of a request or reply frame without its private data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameRepr {
-    /// Request or reply.
+    /// Kind of the frame, which selects its key.
     pub kind: FrameKind,
     /// M: the sender of the frame requires markers in the data that it receives.
     pub markers: bool,
@@ -247,16 +246,17 @@ pub struct FrameRepr {
     pub crc: bool,
     /// R: in a reply, the connection is rejected.
     pub reject: bool,
-    /// S: enhanced set-up (RFC 6581 §6); a reserved bit before revision 2.
+    /// S: enhanced set-up (RFC 6581 §6). Before revision 2, this bit is reserved.
     pub enhanced: bool,
-    /// Rev, any value: the start-up state machine decides.
+    /// Rev, unchecked: the start-up state machine decides which revisions are acceptable.
     pub revision: u8,
     /// PD_Length, at most [`MAX_PRIVATE_DATA`].
     pub private_data_len: u16,
 }
 
 impl FrameRepr {
-    /// Parses the frame at the start of `bytes`, which must contain at least its [`FRAME_HEADER_LEN`] bytes.
+    /// Parses the frame at the start of `bytes`. Fails if the bytes are fewer than [`FRAME_HEADER_LEN`], have another
+    /// key than `kind`'s, or state more than [`MAX_PRIVATE_DATA`] bytes of private data.
     pub fn parse(bytes: &[u8], kind: FrameKind) -> Result<FrameRepr, FrameError> {
         let view = Frame::new(bytes)?;
         if view.key() != kind.key() {
@@ -283,7 +283,7 @@ impl FrameRepr {
         FRAME_HEADER_LEN + self.private_data_len as usize
     }
 
-    /// Returns false: a frame is not empty.
+    /// Returns false, since a frame always has bytes.
     pub const fn is_empty(&self) -> bool {
         false
     }
@@ -316,14 +316,14 @@ pub enum FrameError {
     PrivateDataLength(usize),
 }
 
-/// The first draft's Start Key (its §8.1.1): 15 bytes of key, then one byte with M, C, reserved bits and Rev.
+/// The Start Key of the first MPA draft (its §8.1.1): 15 bytes of key, then one byte with M, C, reserved bits and Rev.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StartKeyRepr {
     /// M: the sender of this key requires markers in the data that it receives.
     pub markers: bool,
     /// C: the sender of this key prefers CRCs.
     pub crc: bool,
-    /// Rev, 0 to 7. The draft closes the connection for all values except 0.
+    /// Rev, 0 to 7. By the draft, any value except 0 closes the connection.
     pub revision: u8,
 }
 
@@ -341,7 +341,7 @@ impl StartKeyRepr {
         })
     }
 
-    /// Returns the 16 bytes, reserved bits zero.
+    /// Returns the 16 bytes, with zero reserved bits.
     pub fn emit(&self) -> [u8; START_KEY_LEN] {
         let mut bytes = [0; START_KEY_LEN];
         bytes[..field::KEY_FLAGS].copy_from_slice(&START_KEY);
@@ -355,8 +355,8 @@ impl StartKeyRepr {
 /// Value of a marker (RFC 5044 §4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Marker {
-    /// FPDUPTR: bytes of stream from the ULPDU_Length field to the marker's first byte, a multiple of 4; 0 if
-    /// that field follows the marker (RFC 5044 §4.3).
+    /// FPDUPTR: bytes of the TCP stream from the ULPDU_Length field to the marker's first byte, a multiple of 4.
+    /// FPDUPTR is 0 if the ULPDU_Length field directly follows the marker (RFC 5044 §4.3).
     fpduptr: u16,
 }
 
@@ -377,7 +377,7 @@ impl Marker {
         Marker::new(be::u16(bytes, field::FPDUPTR))
     }
 
-    /// Returns the four bytes, RESERVED zero.
+    /// Returns the four bytes, with RESERVED zero.
     pub fn emit(self) -> [u8; MARKER_LEN] {
         let mut bytes = [0; MARKER_LEN];
         be::put(&mut bytes, field::FPDUPTR, &self.fpduptr.to_be_bytes());

@@ -1,4 +1,5 @@
-//! Actions of the endpoint's owner: messages, Reads, receive buffers and configuration changes.
+//! Actions of the endpoint's owner: posts, receive buffers, pauses, removal of a region, path MSS, and ends of the
+//! stream.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ impl End {
         let source = Source::Bytes(Arc::from(bytes));
         let (stag, to, cookie) = (Stag(1), TaggedOffset(0), Cookie::user(1));
         let read = (SINK, TaggedOffset(16 * (self.reads % 16)));
-        // A post may be refused: before Full Operation, after the end, or with full queues.
+        // A post may be refused: before Full Operation, after the end, for the other ULP, or with full queues.
         let _ = match parameter & 7 {
             0 => self.endpoint.post(Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie }),
             1 => {

@@ -1,12 +1,13 @@
-//! Segments of the peer.
+//! Segments that the peer sends to the endpoint under test.
 
 use tcp_lite::tcp::{Flags, Segment, Timestamps};
 
 use super::{End, Fields, LOCAL, MSS, REMOTE};
 
 impl End {
-    /// Passes a segment of the peer to the endpoint, with `len` bytes from offset `from` of the peer's stream. `ack` is
-    /// relative to the end of the received bytes. `window` is 0 for a window field of 65,535, and n for 16 (n - 1).
+    /// Passes a segment of the peer to the endpoint, with at most `len` bytes from offset `from` of the peer's stream.
+    /// `ack` is relative to the end of the endpoint's data and FIN. A `window` of 0 selects a window field of 65,535,
+    /// any other n selects 16 (n - 1). `rest` contains the options.
     pub(super) fn input_segment(
         &mut self,
         flags: Flags,

@@ -5,7 +5,7 @@ use tcp_lite::tcp::{Flags, Segment, SeqNumber};
 
 use super::{End, LOCAL, MARK, MSS, REMOTE};
 
-/// Segments of one call of `poll_transmit`, at most 16.
+/// Segments written by one call of `poll_transmit`, at most 16.
 #[derive(Default)]
 pub(super) struct Tx {
     buffer: Vec<u8>,
@@ -26,24 +26,26 @@ impl TxBatch for Tx {
     }
 }
 
-/// The endpoint's advertised window.
+/// Receive window that the endpoint has advertised.
 #[derive(Default)]
 pub(super) struct Window {
+    /// Furthest right edge; `None` before the first segment.
     edge: Option<SeqNumber>,
+    /// Shift count of the endpoint's window scale option.
     shift: u8,
-    /// Total number of refused bytes at the previous segment.
+    /// Total number of bytes that the endpoint had refused before the previous segment.
     refused: u64,
 }
 
 impl Window {
-    /// Checks that the window of a segment has not shrunk, which is allowed only after a refusal. `refused` is the
-    /// total number of refused bytes.
+    /// Checks that a segment does not shrink the window, unless the endpoint has refused bytes since the previous one.
+    /// `refused` is the total number of refused bytes.
     fn check(&mut self, segment: &Segment<'_>, refused: u64) {
         if core::mem::replace(&mut self.refused, refused) < refused {
             self.edge = None;
         }
         let edge = segment.ack.add(u32::from(segment.window) << self.shift);
-        // RFC 9293 §3.8.6 SHLD-14: no shrinking. Scaling may cut off less than one unit.
+        // RFC 9293 §3.8.6 (SHLD-14): the window does not shrink, except by less than one unit of its scale.
         if let Some(before) = self.edge {
             let back = before.0.wrapping_sub(edge.0).cast_signed();
             assert!(back < 1 << self.shift, "the window's edge went back by {back}");
@@ -56,8 +58,8 @@ impl Window {
 }
 
 impl End {
-    /// Checks a segment: retransmitted bytes are unchanged, only sent bytes are acknowledged, and the window shrinks
-    /// only after a refusal.
+    /// Checks a segment: retransmitted bytes are unchanged, only received sequence numbers are acknowledged, the window
+    /// shrinks only after a refusal, and no hidden memory is sent.
     pub(super) fn check_segment(&mut self, bytes: &[u8]) {
         let segment = Segment::parse(bytes).unwrap_or_else(|e| panic!("a segment of ours: {e}"));
         assert_eq!((segment.src_port, segment.dst_port), (LOCAL, REMOTE));

@@ -11,14 +11,14 @@ use tcp_lite::tcp::{self, Options, Segment, SeqNumber, Timestamps};
 
 use super::{HOLD, LOCAL, MSS, REMOTE};
 
-/// Configuration bits of both ends.
+/// First two bytes of the input.
 #[derive(Clone, Copy)]
 pub(super) struct Setup {
     /// Bit 0: the endpoint is the initiator; 1: RDMAP; 2, 3: MPA revision; 4: markers; 5: no CRC; 6: a bad CRC drops
     /// the segment, so that the peer retransmits it; 7: no last message.
     pub(super) stream_flags: u8,
     /// Bit 0: no timestamps; 1: no SACK; 2: ECN; 3: sequence numbers wrap; 4: the start-up frame is part of the input;
-    /// 5: MSS of 536; 6: pacing; 7: the request is rejected.
+    /// 5: the peer's MSS is 536; 6: pacing; 7: the MPA request is rejected.
     pub(super) tcp_flags: u8,
 }
 
@@ -81,7 +81,7 @@ impl Setup {
         StreamConfig { queues, max_ooo_records: 16, ..StreamConfig::default() }.into()
     }
 
-    /// Returns the start-up frame of a conforming peer.
+    /// Returns the start-up frame of a conforming peer: a reply if the endpoint is the initiator, otherwise a request.
     pub(super) fn start_frame(self) -> Vec<u8> {
         let revision = self.revision();
         let private_data = match revision {
@@ -93,7 +93,7 @@ impl Setup {
             markers: false,
             crc: self.crc(),
             reject: false,
-            // The S flag (RFC 6581 §6).
+            // Flag S: the private data begins with enhanced data (RFC 6581 §6).
             reserved: if revision == Revision::Two { 0x10 } else { 0 },
             revision: revision.number(),
             claimed_length: None,
@@ -103,7 +103,7 @@ impl Setup {
     }
 }
 
-/// Returns the peer's SYN, with its flags still unset.
+/// Returns the peer's SYN or SYN-ACK without flags, which the caller sets.
 pub(super) fn syn(setup: Setup, iss: SeqNumber) -> Segment<'static> {
     let timestamps = (!setup.tcp_flag(0)).then_some(Timestamps { val: 1, ecr: 0 });
     Segment {

@@ -1,4 +1,4 @@
-//! Conforming streams of the corpus, whose outcome is known.
+//! Tests with conforming streams of the corpus: their data is placed and answered.
 
 use super::*;
 

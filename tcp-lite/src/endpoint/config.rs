@@ -10,11 +10,11 @@ use crate::tcp;
 /// Configuration of an [`Endpoint`](super::Endpoint), shared by its streams.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct EndpointConfig {
-    /// Parameters of TCP.
+    /// Parameters of the TCP connections.
     pub tcp: Arc<tcp::Config>,
-    /// Parameters of MPA.
+    /// Parameters of MPA, for the start-up and for Full Operation.
     pub mpa: mpa::Config,
-    /// Teardown and idle policy. If the peer does not answer a teardown in time, the stream ends with a reset, which
-    /// would destroy the last message in flight.
+    /// Teardown and idle policy. A teardown that the peer does not answer in time ends with a reset. A last message
+    /// that is still in flight may be lost then.
     pub policy: EndpointPolicy,
 }

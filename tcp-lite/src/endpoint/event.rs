@@ -15,7 +15,7 @@ pub enum Event {
     MpaRequest {
         /// The peer's private data, at most 512 bytes.
         private_data: Vec<u8>,
-        /// Form and revision of the request. The draft's form carries no private data in either direction.
+        /// Form and revision of the request. The first draft's form carries no private data in either direction.
         revision: Revision,
         /// Enhanced data of the request, if any: IRD, ORD and the side that sends first (RFC 6581 §9).
         enhanced: Option<EnhancedRepr>,
@@ -32,7 +32,7 @@ pub enum Event {
     /// An event of an RDMAP stream.
     Rdmap(rdmap::Event),
     /// The peer has been silent for the idle time-out, on a stream whose ULP confirms data itself
-    /// ([`ddp::StreamConfig::set_hold_confirmations`]). The owner is to call [`shutdown`](super::Endpoint::shutdown).
+    /// ([`ddp::UlpConfig::set_hold_confirmations`]). The owner is to call [`shutdown`](super::Endpoint::shutdown).
     Idle,
     /// The stream has ended; no event follows. The owner keeps and drives the endpoint until
     /// [`is_done`](super::Endpoint::is_done).
@@ -95,8 +95,8 @@ pub enum TcpReason {
 }
 
 impl TcpReason {
-    /// Maps the end of a TCP connection to a close reason; used if no other cause is known. `peer_first`: the peer
-    /// closed first.
+    /// Maps the end of a TCP connection to a close reason. The result counts only if no cause is known, or if a
+    /// graceful close has failed. `peer_first` is true if the peer has closed its direction.
     pub(super) fn from_tcp(reason: tcp::CloseReason, peer_first: bool) -> CloseReason {
         match reason {
             tcp::CloseReason::Normal if peer_first => CloseReason::PeerShutdown,
@@ -116,7 +116,7 @@ impl LowerReason for TcpReason {
     /// Returns layer, type and code of a Terminate: layer 2, type 0 is MPA (RFC 5044 §8).
     fn numbers(&self) -> Option<ErrorNumbers> {
         let code = match self {
-            // RFC 5044 §8 code 1: the TCP connection was lost.
+            // RFC 5044 §8, code 1: the TCP connection was lost.
             TcpReason::PeerReset | TcpReason::TcpTimeout => 1,
             TcpReason::Startup(error) => error.code(),
             TcpReason::Mpa(error) => error.code(),

@@ -13,8 +13,8 @@
 //! Readying: a responder in the peer-to-peer model waits for the ready-to-receive message (RFC 6581 §9.2).
 //!
 //! Failing: the endpoint sends DDP's last message, then the FIN. Until the peer's FIN it acknowledges and discards
-//! received data, so that no reset destroys the last message in flight. Only the time-out resets. If the last message
-//! cannot be sent, a reset replaces it.
+//! received data, because a reset could destroy the last message in flight. Only after the time-out does it reset the
+//! connection. If the last message cannot be sent, a reset replaces it.
 //!
 //! An endpoint is sans-IO. Order of calls, for each burst of segments or other event: [`input`](Endpoint::input) for
 //! each segment, [`handle_timeout`](Endpoint::handle_timeout) if the time of [`poll_timeout`](Endpoint::poll_timeout)
@@ -48,13 +48,14 @@ use std::sync::Arc;
 use thiserror::Error;
 use upper::{FullOperation, Notice, Stage, Upper, UpperCall};
 
-/// Interval between attempts to hand up an FPDU that DDP refused and whose bytes TCP has acknowledged.
+/// Interval between attempts to pass an FPDU to DDP that DDP has refused. TCP has acknowledged its bytes, so the peer
+/// does not retransmit them.
 const BLOCKED_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Counters of all layers of one stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EndpointStats {
-    /// Counters of TCP.
+    /// Counters of the TCP connection.
     pub tcp: tcp::Stats,
     /// Counters of MPA's receive half.
     pub mpa_rx: ReceiverStats,
@@ -72,7 +73,7 @@ pub enum AnswerError {
     /// No request awaits a decision: it was answered, or the stream has ended.
     #[error("no MPA request awaits a decision")]
     NoRequest,
-    /// The private data does not fit the answer.
+    /// The private data is too long for the answer.
     #[error(transparent)]
     PrivateData(#[from] PrivateDataTooLong),
 }
@@ -90,11 +91,12 @@ pub struct Endpoint<M: RegionMemory> {
 
 base::prefetch!(Endpoint<M> [M: RegionMemory]: conn, upper, events);
 
-/// Cold state: retry time while DDP refuses an FPDU, and final counters.
+/// Rarely used state, allocated on first use.
 #[derive(Clone, Debug)]
 struct ColdState {
+    /// Time of the next attempt to pass a refused FPDU to DDP.
     retry_at: Option<Instant>,
-    /// Final counters of MPA and the layers above, which were dropped.
+    /// Final counters of MPA and the layers above, stored when these layers are freed.
     last_stats: Option<Box<EndpointStats>>,
 }
 
@@ -105,7 +107,7 @@ impl Blank for ColdState {
     }
 }
 
-/// Event queue, oldest first. Rarely longer than one.
+/// Element of the event queue, a linked list with the oldest event first. More than one element is rare.
 #[derive(Debug)]
 struct QueuedEvent {
     event: Event,
@@ -115,7 +117,8 @@ struct QueuedEvent {
 base::prefetch!(QueuedEvent:);
 
 impl<M: RegionMemory> Endpoint<M> {
-    /// Opens actively: sends a SYN, then the MPA request of `config`. `start` and `mss` as for [`Connection::connect`].
+    /// Creates the endpoint of an active open, which sends a SYN, then the MPA request that `config` selects. For
+    /// `start` and `mss` see [`Connection::connect`].
     ///
     /// # Errors
     /// The private data does not fit the request.
@@ -139,7 +142,8 @@ impl<M: RegionMemory> Endpoint<M> {
         Ok(Endpoint::new(config, conn, upper))
     }
 
-    /// Opens passively, by the segment `syn`. `start` and `mss` as for [`Connection::accept`].
+    /// Creates the endpoint of a passive open that answers the segment `syn`. For `start` and `mss` see
+    /// [`Connection::accept`].
     pub fn accept(
         config: Arc<EndpointConfig>,
         id: StreamId,
@@ -154,10 +158,11 @@ impl<M: RegionMemory> Endpoint<M> {
         Endpoint::new(config, conn, upper)
     }
 
-    /// Maximum bytes received before the request is decided. The SYN-ACK offers at most this window.
+    /// Maximum bytes of FPDUs that are kept while the owner decides on the MPA request. The SYN-ACK offers at most this
+    /// window.
     pub const STARTUP_WINDOW: u64 = upper::MAX_BACKLOG as u64;
 
-    /// Opens passively, by a SYN cookie: see [`Connection::accept_cookie`].
+    /// Creates the endpoint of a passive open from a SYN cookie: see [`Connection::accept_cookie`].
     pub fn accept_cookie(
         config: Arc<EndpointConfig>,
         id: StreamId,
@@ -183,7 +188,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Processes a received segment of this connection. The caller verifies its checksum.
+    /// Processes a received segment of this connection. The caller has verified its checksum.
     ///
     /// # Errors
     /// The reason why TCP dropped the segment.
@@ -201,7 +206,7 @@ impl<M: RegionMemory> Endpoint<M> {
         result
     }
 
-    /// Writes the segments that are due.
+    /// Writes the segments that are due into `tx`.
     pub fn poll_transmit(&mut self, now: Instant, tx: &mut impl TxBatch) {
         let mut call = UpperCall::for_transmit(&mut self.upper, tx);
         self.conn.poll_transmit(now, &mut call, tx);
@@ -210,7 +215,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Returns the memory of kept copies, bytes: unacknowledged FPDUs whose source may change, or that were cut.
+    /// Returns the memory used by copies of unacknowledged FPDUs, in bytes. An FPDU is copied if its source may change,
+    /// or if a segment contains only a part of it.
     #[inline]
     pub fn kept_bytes(&self) -> u64 {
         self.upper.full().map_or(0, |full| full.sender.kept_memory())
@@ -241,8 +247,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Handles the idle time-out: the peer has been silent. If the ULP confirms data itself, queues an event, and the
-    /// owner closes. Otherwise shuts the stream down.
+    /// Handles the idle time-out, after which the peer counts as silent. If the ULP confirms data itself, queues
+    /// [`Event::Idle`], after which the owner closes. Otherwise shuts the stream down.
     fn on_idle_timeout(&mut self, now: Instant) {
         if self.stream().is_some_and(Ulp::holds_confirmations) {
             self.lifecycle.pending.idle = true;
@@ -280,11 +286,12 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Pauses delivery while the owner takes no events; `None` resumes.
     ///
-    /// The right edge of the window does not move: the window closes as the peer uses it. Data in the window is taken
-    /// until `max_pending_events` events are pending, which one segment may exceed. Later data is refused.
-    /// Acknowledgements are processed. Call [`poll_transmit`](Self::poll_transmit) afterwards, which sends the window.
+    /// While paused, the right edge of the receive window does not move, so the window closes as the peer uses it. Data
+    /// in the window is accepted until `max_pending_events` events are pending; one segment may exceed this limit.
+    /// Later data is refused. Acknowledgements are processed. Call [`poll_transmit`](Self::poll_transmit) afterwards to
+    /// advertise the window.
     pub fn pause(&mut self, max_pending_events: Option<u32>) {
-        // Before Full Operation only the start-up queues events, and their number is bounded.
+        // Before Full Operation a pause is not needed: the start-up queues a bounded number of events.
         if let Some(full) = self.upper.full_mut() {
             full.pause(max_pending_events);
         }
@@ -327,8 +334,8 @@ impl<M: RegionMemory> Endpoint<M> {
         Ok(())
     }
 
-    /// Rejects the request of [`Event::MpaRequest`] and closes the connection. The draft's form has no reject, so the
-    /// connection closes without one.
+    /// Rejects the request of [`Event::MpaRequest`] and closes the connection. MPA's first draft has no reject, so a
+    /// request in its form is answered by the close alone.
     ///
     /// # Errors
     /// No request awaits a decision, or the private data is too long for the reply.
@@ -369,8 +376,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.abort_for(CloseReason::NotProtected, now, cx);
     }
 
-    /// Closes the stream because of a local error. Sends code 5 (RFC 6581 §8) if an error can still be sent, otherwise
-    /// aborts.
+    /// Closes the stream because of a local error. Sends MPA error code 5, local catastrophic error (RFC 6581 §8), if
+    /// an error can still be sent. Otherwise resets the connection.
     pub fn fail(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         if self.lifecycle.is_receiving() {
             self.fail_startup(StartupError::Local, now, cx);
@@ -380,7 +387,7 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Closes the stream because its ULP cannot complete its work. The peer receives a local catastrophic error, or a
-    /// reset if this end has sent its FIN.
+    /// reset if this end can no longer send one, for example after its FIN.
     pub fn fail_ulp(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         let open = matches!(self.conn.state(), tcp::State::Established | tcp::State::CloseWait);
         let why = TcpReason::Startup(StartupError::Local).into();
@@ -393,8 +400,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Reports that the ULP is about to confirm, by its close, all data whose events it has taken. Until its close the
-    /// ULP's own time limit applies, not the policy's `half_closed_timeout`.
+    /// Records that the ULP is about to close, which confirms all data whose events it has taken. Until then the ULP's
+    /// own time limit applies, not the policy's `half_closed_timeout`.
     pub fn begin_confirmation(&mut self) {
         if let Some(full) = self.upper.full() {
             self.lifecycle.begin_confirmation(&full.stream);
@@ -482,19 +489,20 @@ impl<M: RegionMemory> Endpoint<M> {
         Some(self.conn.idle_since() + timeout)
     }
 
-    /// Frees memory that an idle stream does not need. Called when nothing has been received for a while. Protocol
-    /// behaviour is unchanged.
+    /// Frees memory that an idle stream does not need. The owner calls it when nothing has been received for a while.
+    /// Protocol behaviour is unchanged.
     pub fn shrink(&mut self, now: Instant) {
         self.conn.shrink(now);
         self.upper.shrink();
         if self.state() == State::Closed && !self.lifecycle.pending.report {
-            // The owner has taken the close reason and the final counters.
+            // `poll_event` has returned the close reason. The owner has no further use for it or for the final
+            // counters.
             self.lifecycle.release();
             self.cold.release();
         }
     }
 
-    /// True if [`handle_tcp_events`](Self::handle_tcp_events) has no work, which is so after most segments.
+    /// True if [`handle_tcp_events`](Self::handle_tcp_events) has nothing to do, as after most segments.
     #[inline]
     fn is_uneventful(&self) -> bool {
         let due = &self.lifecycle.pending;
@@ -542,7 +550,7 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     fn on_connected(&mut self, now: Instant) {
-        // RFC 5044 §7.1.2 (10): starts the start-up time-out.
+        // RFC 5044 §7.1.2 (10): the start-up time-out begins when the connection is established.
         if self.lifecycle.on_connected(now + self.config.mpa.startup_timeout) {
             self.upper.set_emss(self.conn.emss());
         }
@@ -561,7 +569,7 @@ impl<M: RegionMemory> Endpoint<M> {
                 let why = CloseReason::RejectedByPeer { private_data, enhanced };
                 self.discard_and_close(why, now);
             }
-            // RFC 5044 §8 code 4: closed at once.
+            // RFC 5044 §8, code 4 (invalid start-up frame): the connection is reset at once.
             Notice::Error(error) => self.abort_for(TcpReason::Startup(error).into(), now, cx),
         }
     }
@@ -572,8 +580,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.queue_event(Event::Established { private_data, params });
     }
 
-    /// Completes the set-up of a responder in the peer-to-peer model after the initiator's first FPDU, whatever its
-    /// content.
+    /// Establishes a responder of the peer-to-peer model after the initiator's first FPDU, whatever its content.
     fn check_readiness(&mut self) {
         if self.state() != State::Readying
             || !self.upper.full().is_some_and(FullOperation::has_handed_up_in_order)
@@ -586,8 +593,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.enter_established(Vec::new());
     }
 
-    /// Retries an FPDU that DDP refused and whose bytes TCP has acknowledged. Rate-limited, because each attempt
-    /// verifies the FPDU again.
+    /// Passes an FPDU to DDP again that DDP has refused and whose bytes TCP has acknowledged. Attempts are
+    /// rate-limited, because each of them verifies the FPDU again.
     fn retry_blocked(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         let Some(full) = self.upper.full_mut().filter(|full| full.receiver.is_blocked()) else {
             if let Some(rare) = self.cold.get_mut() {

@@ -9,8 +9,8 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Posts a bare DDP message. Messages are sent in the order of posting.
     ///
     /// # Errors
-    /// Refused before Full Operation, after a close and on an RDMAP stream; further the errors of
-    /// [`ddp::Stream::post`].
+    /// [`PostError::Closed`] before Full Operation and after a close, [`PostError::OtherUlp`] on an RDMAP stream, and
+    /// the errors of [`ddp::Stream::post`].
     pub fn post(&mut self, message: Message<M>) -> Result<(), PostError> {
         if self.state() != State::Established {
             return Err(PostError::Closed);
@@ -21,7 +21,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Posts a message from a borrowed region: see [`ddp::Stream::post_borrowed`].
     ///
     /// # Errors
-    /// As [`post`](Self::post).
+    /// The errors of [`post`](Self::post).
     #[inline]
     pub fn post_borrowed(&mut self, message: Message<&M>) -> Result<(), PostError> {
         if self.state() != State::Established {
@@ -54,7 +54,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Adds `n` receive buffers to queue `qn`. RDMAP streams have only [`ddp::MESSAGE_QUEUE`].
     ///
     /// # Errors
-    /// Refused before Full Operation, after the end, and if `qn` does not exist.
+    /// [`PostError::Closed`] outside Full Operation, [`PostError::NoSuchQueue`] if `qn` does not exist.
     pub fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
         self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_buffers(qn, n)
     }
@@ -68,9 +68,11 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_receive(receive)
     }
 
-    /// True if the stream refers to this region: see [`ddp::rdmap::Stream::uses_memory`].
-    pub fn uses_memory(&self, memory: &M) -> bool {
-        self.upper.full().is_some_and(|full| full.stream.uses_memory(memory))
+    /// Takes a region from the posted receives: see [`ddp::rdmap::Stream::revoke_receives`].
+    pub fn revoke_receives(&mut self, memory: &M) {
+        if let Some(full) = self.upper.full_mut() {
+            full.stream.revoke_receives(memory);
+        }
     }
 
     /// Answers the oldest held Read of the peer: see [`ddp::Ulp::release_read`].
@@ -83,8 +85,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Reports that an STag of the worker's table was revoked. If a Read response from it is incomplete, ends the
-    /// stream with a Terminate and returns true.
+    /// Handles the removal of an STag from the worker's table. If this end still sends a Read response from the STag's
+    /// region, ends the stream with a Terminate and returns true.
     pub fn on_stag_revoked(&mut self, now: Instant, stag: Stag, cx: &mut Context<'_, M>) -> bool {
         let ended = self.upper.full_mut().is_some_and(|full| full.stream.on_stag_revoked(stag));
         if ended {

@@ -1,4 +1,4 @@
-//! Ends of a stream: graceful close, half-close, error, abort (RFC 5041 §6.2).
+//! Ways in which a stream ends: graceful close, half-close, error, abort (RFC 5041 §6.2).
 
 use super::upper::{FullOperation, Stage};
 use super::{CloseReason, Context, Endpoint, State, TcpReason};
@@ -10,7 +10,7 @@ use ddp::lifecycle::{DeadlineOutcome, FinalError, ShutdownOutcome};
 use transport::recorder::{Kind, Record};
 
 impl<M: RegionMemory> Endpoint<M> {
-    /// Handles errors that MPA or DDP found in data that is complete up to the error.
+    /// Handles an error that MPA or DDP reports. Errors are reported in order, after all data before them has arrived.
     pub(super) fn check_errors(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         if !self.lifecycle.is_receiving() {
             return;
@@ -40,7 +40,7 @@ impl<M: RegionMemory> Endpoint<M> {
                     // MPA still holds data before the FIN, which DDP has refused.
                     return;
                 }
-                // RFC 5044 §8 code 1: the peer closed inside an FPDU.
+                // RFC 5044 §8, code 1: the peer closed inside an FPDU.
                 if let Some(error) = full.receiver.on_peer_closed(cx.hold) {
                     self.fail_mpa(error, now, cx);
                     return;
@@ -105,9 +105,9 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Closes TCP's send direction; the FIN follows the queued data. Defers the close in three cases:
-    /// - A held Read is answered first.
-    /// - A responder with unsent data waits until it may send (RFC 5044 §7.1.2 (4)).
-    /// - A stream waits for the response to its Read, because many peers close both directions on a FIN.
+    /// - The ULP holds a Read of the peer, which must be answered first.
+    /// - This end is a responder with unsent data and may not send yet (RFC 5044 §7.1.2 (4)).
+    /// - A Read of this end awaits its response. Many peers close both directions on a FIN.
     ///
     /// The last two apply only while the peer's direction is open.
     pub(super) fn close_when_sendable(&mut self) {
@@ -128,7 +128,7 @@ impl<M: RegionMemory> Endpoint<M> {
             return;
         }
         self.lifecycle.set_first_reason(reason);
-        // The next poll_transmit sends the reset. TCP's queued events are obsolete.
+        // The next `poll_transmit` sends the reset. TCP's queued events are obsolete.
         match self.lifecycle.pending.reset {
             true => self.conn.abort_with_reset(now),
             false => self.conn.abort(now),
@@ -153,9 +153,9 @@ impl<M: RegionMemory> Endpoint<M> {
     pub(super) fn on_deadline(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         // Progress extends the deadline, except after an error.
         let progress = match self.lifecycle.state() {
-            // Events are pending that the ULP has not taken yet.
+            // The ULP has not taken all events yet, so it cannot close.
             State::Established if self.pending_events() > 0 => u64::MAX,
-            // The ULP bounds the time for which it holds a Read.
+            // The ULP itself limits the time for which it holds a Read.
             State::Closing if self.upper.full().is_some_and(|f| f.stream.holds_reads()) => u64::MAX,
             State::Closing | State::Established => self.bytes_moved(),
             _ => 0,
@@ -195,9 +195,9 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Fails the stream: sends the last message or the Terminate, then the FIN (RFC 5041 §7.1, RFC 5040 §6.2.1).
     ///
-    /// No error is sent after our FIN, by a responder before the peer's first FPDU, or if the policy turns it off. Then
-    /// a reset replaces both, because an orderly close would report a successful transfer to the peer (docs/protocol.md
-    /// §6). Unacknowledged data is retransmitted before the reset.
+    /// No error is sent after our FIN, by a responder before the peer's first FPDU, or if the policy disables it. A
+    /// reset then replaces error and FIN, because an orderly close would report a successful transfer to the peer
+    /// (docs/protocol.md §6). Unacknowledged data is retransmitted before the reset.
     pub(super) fn fail_with(
         &mut self,
         reason: CloseReason,
@@ -210,7 +210,7 @@ impl<M: RegionMemory> Endpoint<M> {
         let wanted = self.config.policy.last_message && open;
         let by_peer = matches!(reason, CloseReason::Terminated(_));
         let kind = if by_peer { Kind::TerminateReceived } else { Kind::ErrorFound };
-        // A malformed Terminate has no numbers and is not answered.
+        // A malformed Terminate of the peer has no error numbers and is not answered.
         let local = self.upper.full().filter(|_| final_error == FinalError::Local);
         let numbers =
             local.map_or(reason.numbers(), |full| Some(full.stream.local_error_numbers()));
@@ -219,7 +219,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
         let (mut is_reported, mut in_flight) = (by_peer, false);
         if let Some(full) = self.upper.full_mut() {
-            // RFC 5044 §8: no FPDU is passed to DDP after an error.
+            // RFC 5044 §8: after an error no FPDU is passed to DDP.
             full.receiver.discard(cx.hold);
             let may_send = wanted && full.may_send();
             is_reported |= may_send;

@@ -1,5 +1,5 @@
-//! Whole streams in virtual time: two endpoints, or an endpoint and a plain TCP program. The path between them loses,
-//! reorders and re-segments as the test requires.
+//! Tests of whole streams in virtual time, between two endpoints or between an endpoint and a plain TCP program. The
+//! path loses, reorders and re-segments as the test requires.
 
 mod captured;
 mod conformance;

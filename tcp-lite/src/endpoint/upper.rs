@@ -16,21 +16,21 @@ use ddp::{
 use std::sync::Arc;
 use wire::crc32c::Sum;
 
-/// Maximum bytes of FPDUs that are kept after a request until it is accepted.
+/// Maximum bytes of FPDUs that are kept between an MPA request and its acceptance.
 pub(super) const MAX_BACKLOG: usize = 16 * 1024;
 
 /// State of the worker that an endpoint borrows for one call.
 #[derive(Debug)]
 pub struct Context<'a, M> {
-    /// The worker's STags.
+    /// The worker's table of STags.
     pub stags: &'a StagTable<M>,
-    /// The worker's untagged buffers.
+    /// The worker's pool of buffers for untagged messages.
     pub buffers: &'a mut BufferPool,
     /// The worker's budget for data held beyond gaps.
     pub hold: &'a mut HoldBudget,
 }
 
-/// Result of a received span that the endpoint has to handle.
+/// Result of received start-up bytes that the endpoint has to handle.
 #[derive(Debug)]
 pub(super) enum Notice {
     Request(Request),
@@ -40,7 +40,7 @@ pub(super) enum Notice {
     Error(StartupError),
 }
 
-/// The layers above TCP.
+/// The layers above TCP: the start-up, later MPA and DDP.
 #[derive(Debug)]
 pub(super) struct Upper<M: RegionMemory> {
     emss: u32,
@@ -59,7 +59,7 @@ impl<M: RegionMemory> Prefetch for Upper<M> {
     }
 }
 
-/// State that is dropped soon after the start-up.
+/// State that is freed once the start-up bytes are acknowledged and the notice is handled.
 #[derive(Debug, Default)]
 struct PendingStartup {
     /// Start-up bytes to send before the first FPDU. Empty once acknowledged.
@@ -82,7 +82,7 @@ pub(super) struct StartupPhase {
     id: StreamId,
     peer: PeerId,
     pub(super) startup: Startup,
-    /// Received bytes that belong to the start-up.
+    /// Number of received bytes that belong to the start-up.
     received: u64,
     /// FPDUs received after the request.
     backlog: Vec<u8>,
@@ -95,7 +95,7 @@ impl StartupPhase {
     /// Returns the DDP version policy for an MPA revision.
     fn ddp_version_policy(&self, revision: Revision, configured: VersionPolicy) -> VersionPolicy {
         match revision {
-            // The draft's figures show version 0.
+            // The figures of MPA's first draft show DDP version 0.
             Revision::Draft => VersionPolicy::V0,
             Revision::Zero if !self.initiator => VersionPolicy::AdoptFirst,
             // RFC 5044 §C.2.5: the older revision of the reply shows an RDMAC peer.
@@ -116,7 +116,7 @@ pub(super) struct FullOperation<M: RegionMemory> {
     /// True if the ULP has evidence that the initiator is in Full Operation.
     peer_ready: bool,
     paused: bool,
-    /// Maximum of pending events while paused.
+    /// Maximum number of pending ULP events while paused.
     max_pending_events: u32,
 }
 
@@ -204,7 +204,8 @@ impl<M: RegionMemory> Upper<M> {
         self.pending_startup.get_or_insert_default().notice = Some(notice);
     }
 
-    /// True if all data is refused, even in the window: the stream is paused and its event limit reached.
+    /// True if the stream is paused and its limit of pending events reached. All data is then refused, even within the
+    /// window.
     fn refuses_text(&self) -> bool {
         self.full().is_some_and(|full| {
             full.closes_window() && full.stream.pending_events() >= full.max_pending_events as usize
@@ -220,7 +221,7 @@ impl<M: RegionMemory> Upper<M> {
         self.pending_startup.is_none() && self.full().is_some_and(is_uneventful)
     }
 
-    /// Takes the notice of the last spans. Frees the start-up's state if it is no longer needed.
+    /// Takes the pending notice, if any. Frees the start-up's state if it is no longer needed.
     pub(super) fn take_notice(&mut self) -> Option<Notice> {
         let begin = self.pending_startup.as_mut()?;
         let notice = begin.notice.take();
@@ -261,7 +262,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Takes the responder's reply from the start-up, for transmission.
+    /// Copies the responder's reply from the start-up, for transmission. No-op for an initiator.
     pub(super) fn take_prologue(&mut self) {
         if let Stage::Startup(begin) = &self.stage
             && !begin.initiator
@@ -272,7 +273,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Enters Full Operation after the last byte of the start-up. Bytes received after it go to MPA and DDP.
+    /// Enters Full Operation. Passes FPDUs that were received before the acceptance to MPA and DDP.
     pub(super) fn enter_full(
         &mut self,
         params: Params,
@@ -401,10 +402,10 @@ impl SpanOutcome {
     }
 }
 
-/// Borrow of [`Upper`] for one call into TCP.
+/// [`Upper`] and its context, borrowed for one call into TCP.
 pub(super) struct UpperCall<'a, 'c, M: RegionMemory> {
     pub(super) upper: &'a mut Upper<M>,
-    /// Context for received spans. With `None` they are refused.
+    /// Context for received spans. With `None` all spans are refused.
     cx: Option<&'a mut Context<'c, M>>,
     /// See [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
     pub(super) keep: KeepLimit,
@@ -526,7 +527,7 @@ impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
         sender.set_emss(emss);
         self.text_sum = self.uses_sum.then(Sum::default);
         let sum = &mut self.text_sum;
-        // Matches once per segment, not per FPDU.
+        // The ULP is matched once per segment, not for each FPDU.
         match stream {
             Ulp::Ddp(stream) => sender.fill(&mut **stream, offset, in_flight, out, sum),
             Ulp::Rdmap(stream) => sender.fill(&mut **stream, offset, in_flight, out, sum),

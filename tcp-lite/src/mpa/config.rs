@@ -4,7 +4,7 @@ use super::peer::Peer;
 use core::time::Duration;
 use ddp::enhanced::{Agreement, Enhanced};
 
-/// Forms of the Startup Phase.
+/// Form of the Startup Phase: frame format and revision.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Revision {
     /// Revision 0 of the first draft: Start Keys of 16 bytes; no private data, no reject; DDP version 0.
@@ -13,7 +13,8 @@ pub enum Revision {
     Zero,
     /// Request and reply frames with Rev 1 (RFC 5044).
     One,
-    /// Request and reply frames with Rev 2 (RFC 6581). Requests have enhanced data; replies have if the request has.
+    /// Request and reply frames with Rev 2 (RFC 6581). This end's requests carry enhanced data. A reply carries
+    /// enhanced data if the request does.
     Two,
 }
 
@@ -27,7 +28,7 @@ impl Revision {
         }
     }
 
-    /// True for both forms of revision 0, in which FPDUPTR may count from a marker in front of the header.
+    /// True for both forms of revision 0. In these, FPDUPTR may count from a marker in front of the length field.
     pub fn is_zero(self) -> bool {
         self.number() == 0
     }
@@ -36,13 +37,13 @@ impl Revision {
 /// A set of [`Revision`]s.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Revisions {
-    /// Contains [`Revision::Draft`].
+    /// True if the set contains [`Revision::Draft`].
     pub draft: bool,
-    /// Contains [`Revision::Zero`].
+    /// True if the set contains [`Revision::Zero`].
     pub zero: bool,
-    /// Contains [`Revision::One`].
+    /// True if the set contains [`Revision::One`].
     pub one: bool,
-    /// Contains [`Revision::Two`].
+    /// True if the set contains [`Revision::Two`].
     pub two: bool,
 }
 
@@ -68,9 +69,9 @@ impl Revisions {
 pub enum BadCrcPolicy {
     /// Ends the stream with MPA error 2.
     Error,
-    /// Drops the segment as if it were lost, so that the peer retransmits it (allowed by RFC 5044 §8), at most
-    /// [`Config::bad_crc_tries`] times. Ends the stream at once if bytes of the FPDU are already acknowledged, because
-    /// the peer does not retransmit them.
+    /// Drops the segment as if it were lost, so that the peer retransmits it (allowed by RFC 5044 §8). Drops an FPDU at
+    /// most [`Config::bad_crc_tries`] times. If TCP has acknowledged bytes of the FPDU, the peer does not retransmit
+    /// them, and the stream ends at once.
     Retransmit,
 }
 
@@ -91,21 +92,22 @@ pub struct Config {
     pub markers: bool,
     /// True if this end requests CRCs (bit C). False takes effect only if the peer's bit is clear, too (RFC 5044 §4.4).
     pub crc: bool,
-    /// Time-out of the start-up, from the establishment of the TCP connection to the last start-up frame.
+    /// Time-out of the start-up, from the establishment of the TCP connection to the last start-up frame. For a
+    /// responder in the peer-to-peer model it includes the ready-to-receive message.
     pub startup_timeout: Duration,
     /// Largest FPDU to receive, in bytes with markers, at least 1024. One FPDU of this size can always be held.
     pub max_fpdu: u32,
-    /// Maximum bytes held beyond a gap, per stream. Without markers it limits the receive window, too.
+    /// Maximum bytes held beyond a gap, per stream. Without markers this value also limits the receive window.
     pub hold_limit: u32,
     /// Reaction to a wrong CRC in the next FPDU in order.
     pub on_bad_crc: BadCrcPolicy,
-    /// Maximum number of retransmissions of the next FPDU in order because of wrong CRCs (with
-    /// [`BadCrcPolicy::Retransmit`]); a further wrong CRC ends the stream. Also bounds the CRC work on FPDUs beyond a
-    /// gap that fail or are refused: `max_fpdu` bytes times this number, at least once.
+    /// With [`BadCrcPolicy::Retransmit`]: maximum number of times that the next FPDU in order is dropped because of a
+    /// wrong CRC. A further wrong CRC ends the stream. With either policy, this number (at least 1) times `max_fpdu`
+    /// bounds the bytes of FPDUs beyond a gap that are verified in vain.
     pub bad_crc_tries: u8,
     /// Parameters that revision 2 negotiates besides the read depths.
     pub enhanced: Enhanced,
-    /// Kind of peer, for deviations from the specifications.
+    /// Kind of peer. Selects the deviations from the specifications that this end allows for.
     pub peer: Peer,
     /// True if a revision 2 request that the peer answers by closing is retried once with revision 1, on a new
     /// connection (RFC 6581 §10). The endpoint's owner performs the retry.
@@ -113,7 +115,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns bit M of this end's start-up frame. Clear for peers that reject markers.
+    /// Returns bit M of this end's start-up frame: false for peers that reject markers, otherwise `markers`.
     pub fn requests_markers(&self) -> bool {
         self.markers && self.peer.has_markers()
     }

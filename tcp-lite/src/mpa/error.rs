@@ -5,7 +5,7 @@ use ddp::enhanced::NegotiationError;
 use ddp::llp::OrderKey;
 use thiserror::Error;
 
-/// An error that MPA found in Full Operation, the end of the TCP connection included (RFC 5044 §8).
+/// An error that MPA found in Full Operation (RFC 5044 §8). A TCP connection that ends inside an FPDU is such an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("{fault} (FPDU at stream offset {})", .at.0)]
 pub struct MpaError {
@@ -64,7 +64,7 @@ pub enum Fault {
         "the FPDU's length leads past stream offset {boundary}, where a marker locates another"
     )]
     Boundary {
-        /// Stream offset of an FPDU that a marker has located.
+        /// Stream offset at which the located FPDU begins.
         boundary: u64,
     },
 }
@@ -91,7 +91,7 @@ pub enum StartupError {
         /// Number of leading bytes that match a key.
         at: u8,
     },
-    /// As `BadKey`, with bytes of a known other protocol.
+    /// The first bytes belong to a known protocol other than MPA.
     #[error("the peer does not speak MPA but {0}")]
     Foreign(ForeignProtocol),
     /// Both ends sent a request (RFC 5044 §7.1.2 (8)).

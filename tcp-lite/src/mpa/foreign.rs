@@ -35,7 +35,7 @@ const HTTP: [&[u8]; 11] = [
 const MIN_MATCH: usize = 4;
 
 impl ForeignProtocol {
-    /// Returns the protocol that begins with `bytes`; `None` if it is not certain.
+    /// Returns the protocol that begins with `bytes`; `None` if the bytes match none, or are too few.
     pub(super) fn detect(bytes: &[u8]) -> Option<ForeignProtocol> {
         let begins = |word: &[u8]| {
             let len = bytes.len().min(word.len());

@@ -13,7 +13,7 @@
 //!  fpdu
 //! ```
 //!
-//! Positions are stream offsets. The parts of an FPDU are multiples of four bytes, once length and ULPDU are padded. A
+//! Positions are stream offsets. Length field, ULPDU and pad together are a multiple of four bytes, as is the CRC. A
 //! marker therefore never splits the length field or the CRC.
 
 use super::MAX_MULPDU;
@@ -90,13 +90,13 @@ impl Framing {
     pub fn ulpdu_end(&self, end: u64, ulpdu_len: usize) -> u64 {
         let crc = end - CRC_LEN as u64;
         let before = crc - MARKER;
-        // If no marker is there, these bytes are pad, ULPDU or the length field.
+        // Without a marker directly before the CRC, these bytes are pad, ULPDU or the length field.
         let padded = if self.is_marker(before) { before } else { crc };
         padded - pad_len(ulpdu_len) as u64
     }
 
-    /// Returns the position after `n` > 0 bytes from `at` on, markers not counted. A marker at the resulting position
-    /// is not skipped.
+    /// Returns the position that follows `n` > 0 bytes from `at` on, not counting markers. A marker at the returned
+    /// position is not skipped.
     #[inline]
     pub fn skip(&self, at: u64, n: u64) -> u64 {
         if !self.has_markers() {
@@ -158,7 +158,7 @@ mod tests {
     use crate::mpa::testing::{Stream, ulpdu};
     use proptest::prelude::*;
 
-    /// RFC 5044 §4.5, at EMSS values of Ethernet and at the edges of marker intervals.
+    /// Checks the formulas of RFC 5044 §4.5 at EMSS values of Ethernet and at the edges of marker intervals.
     #[test]
     fn mulpdu_follows_rfc_5044_formulas() {
         assert_eq!(mulpdu(1460, false), 1454);
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(mulpdu(513, true), 513 - (6 + 8 + 1));
     }
 
-    /// RFC 5044 §3, §4.5: 128 to 64,768 bytes.
+    /// RFC 5044 §3, §4.5: MULPDU is 128 to 64,768 bytes.
     #[test]
     fn mulpdu_stays_in_its_range() {
         assert_eq!(mulpdu(1, true), 128);
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(mulpdu(1 << 20, true), 64_768);
     }
 
-    /// RFC 5044 §4.3: Full Operation at 11, markers at 11, 523 and 1035.
+    /// RFC 5044 §4.3: if Full Operation begins at offset 11, markers are at 11, 523 and 1035.
     #[test]
     fn markers_match_rfc_5044_example() {
         let framing = Framing::new(11, true);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     proptest! {
-        /// Holds for any start, position and length.
+        /// `skip` is correct for any start of Full Operation, position and number of bytes.
         #[test]
         fn skip_agrees_with_a_byte_by_byte_walk(start in 0u64..5000, words in 0u64..600, n in 1u64..3000, markers: bool) {
             let framing = Framing::new(start, markers);
@@ -257,7 +257,7 @@ mod tests {
             prop_assert_eq!(framing.ulpdu_end(framing.fpdu_end(fpdu, 0), 0), begin);
         }
 
-        /// RFC 5044 §4.5: at any marker phase.
+        /// RFC 5044 §4.5: an FPDU with a ULPDU of MULPDU bytes fits EMSS, wherever it begins between two markers.
         #[test]
         fn mulpdu_fits_emss(emss in 160usize..65_000, phase in 0u64..128, markers: bool) {
             let framing = Framing::new(0, markers);

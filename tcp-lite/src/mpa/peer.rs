@@ -2,15 +2,15 @@
 //!
 //! | peer | private data, bytes | markers | ready-to-receive message | other |
 //! |---|---|---|---|---|
-//! | standard | 512 bytes | yes | Write, Read, Send | |
+//! | standard | 512 | yes | Write, Read, Send | |
 //! | siw (Linux's soft iWARP) | 252 | rejects a request for them | Write, Read; STag 1 | its own layout of Terminates |
 //! | cxgb4 (Chelsio T-series) | 252 | yes | Read, Write; refuses STag 0 | |
 //! | irdma (Intel) | 512 | yes | Read, Write | |
 //! | smb-direct | 512 | yes | none | its own IRD and ORD in revision 1 |
 //!
 //! FPDUs directly after a start-up frame need no setting. This end never sends them: an initiator waits for the reply,
-//! a responder for the initiator's first FPDU (RFC 5044 §7.1.2 (3), (4)). siw would reset the connection. Received ones
-//! are always accepted.
+//! a responder for the initiator's first FPDU (RFC 5044 §7.1.2 (3), (4)). On such FPDUs siw would reset the connection.
+//! From a peer they are always accepted.
 
 use ddp::Stag;
 use ddp::enhanced::Rtr;
@@ -19,7 +19,7 @@ use wire::mpa::MAX_PRIVATE_DATA;
 /// Maximum ULP private data for siw and Chelsio, bytes: 256 less 4 of enhanced data.
 const SMALL_PRIVATE_DATA: usize = 252;
 
-/// A kind of peer.
+/// Kind of peer, by its deviations from the specifications.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Peer {
     /// A peer that follows the specifications.
@@ -51,7 +51,7 @@ impl Peer {
         }
     }
 
-    /// Returns the kind with this name.
+    /// Returns the kind with this name; `None` if there is none.
     pub fn from_name(name: &str) -> Option<Peer> {
         Peer::ALL.into_iter().find(|peer| peer.name() == name)
     }

@@ -22,7 +22,7 @@ pub(crate) fn bitwise_crc(bytes: &[u8]) -> u32 {
 pub(crate) struct Stream {
     pub(crate) markers: bool,
     pub(crate) crc: bool,
-    /// True if FPDUPTR counts from a marker directly before the FPDU's header, a possible reading of the draft.
+    /// True if FPDUPTR counts from a marker directly before the length field, a possible reading of the first draft.
     pub(crate) from_marker: bool,
     pub(crate) bytes: Vec<u8>,
     /// Offset of the first byte of each FPDU, and its ULPDU.
@@ -34,7 +34,7 @@ impl Stream {
         Stream { markers, crc, from_marker: false, bytes: Vec::new(), fpdus: Vec::new() }
     }
 
-    /// Appends an FPDU.
+    /// Appends an FPDU with this ULPDU.
     pub(crate) fn fpdu(&mut self, ulpdu: &[u8]) -> &mut Self {
         let start = self.bytes.len();
         let mut header = None;
@@ -153,7 +153,7 @@ pub(crate) fn figure_6(control: [u8; 2], crc: [u8; 4]) -> Vec<u8> {
 /// RFC 5044's values: DDP control field, CRC of figure 5, CRC of figure 6.
 pub(crate) const RFC: ([u8; 2], [u8; 4], [u8; 4]) =
     ([0x41, 0x43], [0x52, 0x23, 0x99, 0x83], [0x84, 0x92, 0x58, 0x98]);
-/// The draft's values of the same fields.
+/// The first draft's values of the same fields.
 pub(crate) const DRAFT: ([u8; 2], [u8; 4], [u8; 4]) =
     ([0x40, 0x03], [0x4c, 0x86, 0xb3, 0x84], [0xa1, 0x9c, 0xd1, 0x03]);
 

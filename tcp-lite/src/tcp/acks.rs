@@ -23,11 +23,11 @@ pub(crate) struct AckInfo<'a> {
     pub(crate) ack: ExtSeq,
     /// SEG.WND, scaled, bytes.
     pub(crate) window: u64,
-    /// True without data, SYN and FIN.
+    /// True if the segment has no data, no SYN and no FIN.
     pub(crate) bare: bool,
-    /// SACK blocks; empty unless both sides use SACK.
+    /// Left and right edges of the SACK blocks; empty unless both ends use SACK.
     pub(crate) blocks: &'a [(SeqNumber, SeqNumber)],
-    /// Time of the echoed timestamp, in [`Instant::as_millis`].
+    /// Time at which the echoed timestamp was sent, in milliseconds ([`Instant::as_millis`]).
     pub(crate) echoed_ms: Option<u64>,
     /// True if the source has new data and the state allows sending it.
     pub(crate) has_data: bool,
@@ -59,7 +59,7 @@ impl Sender {
         let (mut ack, news) = self.update_scoreboard(now, info, stats);
         self.sample_rtt(&ack, config);
         let window_moved = self.update_window(now, info);
-        // RFC 5681 §2: duplicate acknowledgement.
+        // RFC 5681 §2: definition of a duplicate acknowledgement. With SACK, new SACK information defines it instead.
         let bare =
             !ack.advanced && info.ack == self.una && flight > 0 && info.bare && !window_moved;
         let duplicate = if self.sack { news } else { bare };
@@ -68,7 +68,7 @@ impl Sender {
         }
         ack.bare_duplicate =
             info.blocks.is_empty() && info.bare && !ack.advanced && (duplicate || flight > 0);
-        // RFC 5682 §3.1 step 3a: a peer without room beyond the gap refuses the new data and has nothing to SACK.
+        // RFC 5682 §3.1 step 3a: a peer that refuses data beyond a gap has nothing to SACK. Its bare duplicates count.
         ack.duplicate = duplicate || bare;
         ack.can_send_new = info.has_data && self.usable_window() > 0;
         self.recover(before, &ack, config, stats);
@@ -100,7 +100,7 @@ impl Sender {
         recovery.finish_ack(state, &board, ack, growth, config);
     }
 
-    /// Processes an acknowledgement with nothing in flight. It can update the window and carry a D-SACK.
+    /// Processes an acknowledgement with nothing in flight, which can update the window and carry a D-SACK.
     fn on_ack_without_flight(&mut self, now: Instant, info: AckInfo<'_>, stats: &mut Counters) {
         if let Some(range) = self.find_d_sack(info) {
             self.on_d_sack(range, stats);
@@ -108,7 +108,8 @@ impl Sender {
         self.update_window(now, info);
     }
 
-    /// Updates the scoreboard. Returns the summary of the acknowledgement, and true if its SACK blocks report new data.
+    /// Updates the scoreboard. Returns a summary of the acknowledgement, and true if its SACK blocks report data for
+    /// the first time.
     fn update_scoreboard(
         &mut self,
         now: Instant,
@@ -131,8 +132,8 @@ impl Sender {
         self.recovery.on_delivery(now, &delivery);
         let duplicated = d_sack.map(|range| self.on_d_sack(range, stats));
         let echoed_ms = info.echoed_ms.filter(|_| advanced);
-        // An acknowledgement with D-SACK gives no round-trip sample. A duplicate does not update TS.Recent, so the
-        // echoed timestamp may be arbitrarily old (RFC 7323 §4.3).
+        // An acknowledgement with D-SACK gives no round-trip sample. A duplicate segment does not update the peer's
+        // TS.Recent, so the echoed timestamp may be arbitrarily old (RFC 7323 §4.3).
         let echoed_rtt = echoed_ms.filter(|_| duplicated.is_none());
         let acked = before - self.flight();
         let ack = Ack {
@@ -155,8 +156,8 @@ impl Sender {
         (ack, news)
     }
 
-    /// Applies SACK blocks. Skips D-SACK and invalid or old blocks (RFC 2018 §5). Returns true if the blocks report new
-    /// data.
+    /// Applies SACK blocks. Skips D-SACKs and invalid or old blocks (RFC 2018 §5). Returns true if the blocks report
+    /// data for the first time.
     fn apply_sack_blocks(&mut self, info: AckInfo<'_>, delivery: &mut Delivery) -> bool {
         let mut news = false;
         for (left, right) in info.blocks {
@@ -169,7 +170,8 @@ impl Sender {
     }
 
     /// Returns the D-SACK block: the first block, if it is below the acknowledgement number or inside the second block
-    /// (RFC 2883 §4). A block older than the peer's largest window is ignored.
+    /// (RFC 2883 §4). A block that begins further below SND.UNA than the peer's largest window, at least 64 KiB, is
+    /// ignored.
     fn find_d_sack(&self, info: AckInfo<'_>) -> Option<Range> {
         let block = |i: usize| {
             let (left, right) = info.blocks.get(i)?;
@@ -183,7 +185,7 @@ impl Sender {
         ((below || inside) && recent).then_some(first)
     }
 
-    /// Processes a D-SACK: the peer received `range` twice.
+    /// Processes a D-SACK: the peer received `range` twice. Returns the retransmission that explains it, if any.
     fn on_d_sack(&mut self, range: Range, stats: &mut Counters) -> DsackOrigin {
         stats.cold_stats().loss.d_sacks_in += 1;
         let arrived = range.end <= self.una || self.outstanding.board.has_sacked(range);
@@ -199,8 +201,8 @@ impl Sender {
         self.recovery.measure(&mut self.outstanding.state, ack, self.una, self.nxt, smss, config);
     }
 
-    /// Updates the peer's window. Returns true if its size changed. When a probed window opens, it also resets the
-    /// backoff and marks all data in flight lost.
+    /// Updates the peer's window. Returns true if its size changed. If a window opens that was being probed, also
+    /// resets the backoff and marks all data in flight as lost.
     fn update_window(&mut self, now: Instant, info: AckInfo<'_>) -> bool {
         if info.ack < self.una || !self.window.accepts_update(info.seq, info.ack) {
             return false;
@@ -227,7 +229,7 @@ impl Sender {
     }
 
     /// True if an acknowledgement of no new data with this window changes nothing: no data is in flight, no loss is
-    /// suspected, no probe answer awaited, and the window is open and unchanged.
+    /// suspected, no answer to a probe is awaited, and the window is open and unchanged.
     pub(crate) fn is_noop_ack(&self, window: u64) -> bool {
         self.flight() == 0
             && window == u64::from(self.window.size())
@@ -237,8 +239,8 @@ impl Sender {
             && self.recovery.is_settled()
     }
 
-    /// True if [`on_single_segment_ack`](Self::on_single_segment_ack) applies to an acknowledgement of everything in
-    /// flight, with this window. One segment is in flight, nothing was lost or probed, and the window was and is open.
+    /// True if [`on_single_segment_ack`](Self::on_single_segment_ack) may process an acknowledgement of all data in
+    /// flight, with this window: one segment is in flight, nothing was lost or probed, and the window was and is open.
     #[inline]
     pub(crate) fn has_single_segment(&self, window: u64) -> bool {
         window > 0
@@ -247,8 +249,9 @@ impl Sender {
             && self.recovery.accepts_single_ack(&self.outstanding.state)
     }
 
-    /// Processes an acknowledgement of everything in flight if [`has_single_segment`](Self::has_single_segment) is
-    /// true: a faster [`on_ack`](Self::on_ack). `seq` and `window` are the segment's.
+    /// Processes an acknowledgement of all data in flight, as [`on_ack`](Self::on_ack) does, but faster. Requires
+    /// [`has_single_segment`](Self::has_single_segment). `seq` and `window` are the segment's SEG.SEQ and scaled
+    /// SEG.WND.
     #[inline]
     pub(crate) fn on_single_segment_ack(
         &mut self,
@@ -278,7 +281,7 @@ impl Sender {
             self.outstanding.flight_before_dups = flight;
         }
         if !self.sack {
-            // RFC 5682 §2.1 step 3a: after a time-out only data sent since then can cause duplicates.
+            // RFC 5682 §2.1 step 3a: after a time-out only data sent since then can cause duplicate ACKs.
             let most = match self.outstanding.state.phase() {
                 Phase::Loss { point } => self.nxt.since(point),
                 _ => self.flight().saturating_sub(u64::from(self.size.emss())),
@@ -290,8 +293,8 @@ impl Sender {
 
     // --- recovery -----------------------------------------------------------------------------------
 
-    /// Handles an advance of SND.UNA. `over`: the acknowledgement ended the recovery. Without SACK a partial
-    /// acknowledgement means that the next segment is lost, too (RFC 6582 §3.2 (3)).
+    /// Handles an advance of SND.UNA. `over` is true if the acknowledgement ended the recovery. Without SACK a partial
+    /// acknowledgement means that the next segment is also lost (RFC 6582 §3.2 (3)).
     fn on_partial_ack(&mut self, before: Phase, over: bool, ack: &Ack) {
         let smss = u64::from(self.size.emss());
         match before {
@@ -306,7 +309,7 @@ impl Sender {
         }
     }
 
-    /// Counts and records the undo of a loss episode.
+    /// Counts and records that the window reduction of a spurious loss was undone.
     fn on_undone(
         &mut self,
         now: Instant,
@@ -327,8 +330,8 @@ impl Sender {
 
     // --- loss ---------------------------------------------------------------------------------------
 
-    /// Finds losses after an acknowledgement. Returns the number of segments newly found lost, without path MTU probes
-    /// if SACK is off.
+    /// Finds losses after an acknowledgement. Returns the number of segments newly found lost. Without SACK, lost path
+    /// MTU probes are not counted.
     fn find_losses(&mut self, now: Instant, config: &Config, stats: &mut Counters) -> u64 {
         if self.sack {
             let (recovery, state, mut board) = self.split_recovery();
@@ -346,7 +349,7 @@ impl Sender {
             return 0;
         }
         if self.outstanding.board.head_is_probe() {
-            // RFC 4821 §7.6.1: no sign of congestion.
+            // RFC 4821 §7.6.1: the loss of a probe alone is not a sign of congestion.
             self.outstanding.board.mark_head_lost();
             self.dup_acks = 0;
             return 0;
@@ -398,7 +401,7 @@ impl Sender {
     /// be sent.
     pub(crate) fn on_ecn_congestion(&mut self) -> bool {
         if self.outstanding.board.is_empty() {
-            return false; // nothing is in flight; avoids an allocation
+            return false; // nothing is in flight; the early return avoids an allocation
         }
         let (recovery, state, board) = self.split_recovery();
         recovery.on_marks(state, &board)

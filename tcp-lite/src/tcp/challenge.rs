@@ -2,8 +2,8 @@
 
 use base::Instant;
 
-/// Limit per second and connection. A global limit would be a side channel: an attacker's own connection would show the
-/// challenges of another.
+/// Number of challenge acknowledgements of one connection in the current second. A global limit would be a side
+/// channel: an attacker could detect on its own connection that another one has sent challenges.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChallengeLimit {
     since: Instant,
@@ -15,7 +15,7 @@ impl ChallengeLimit {
         ChallengeLimit { since: now, sent: 0 }
     }
 
-    /// Takes one challenge acknowledgement of this second's limit. Returns false if none is left.
+    /// Counts a challenge acknowledgement if this second's limit allows one. Returns false if it does not.
     pub(crate) fn try_acquire(&mut self, now: Instant, per_second: u32) -> bool {
         if now.saturating_since(self.since).as_secs() >= 1 {
             *self = ChallengeLimit::new(now);

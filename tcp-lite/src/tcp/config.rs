@@ -1,4 +1,4 @@
-//! Configuration of TCP, with defaults. Ranges are checked by the reader of the configuration file.
+//! Configuration of TCP, with defaults. The parser of the configuration file checks the ranges.
 
 use core::time::Duration;
 
@@ -7,7 +7,7 @@ pub use transport::CongestionControl;
 /// Keepalive: probing of idle connections (RFC 9293 §3.8.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keepalive {
-    /// Silence before the first probe.
+    /// Silence of the peer before the first probe.
     pub idle: Duration,
     /// Time between probes.
     pub interval: Duration,
@@ -48,23 +48,23 @@ impl Default for Rto {
     }
 }
 
-/// Time limits of connections without an answer, and of closing ones.
+/// Time limits of connections whose peer does not answer, and of closing connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// R2 for data: a connection without progress ends after this time. At least 100 s is recommended (RFC
-    /// 9293 §3.8.3).
+    /// R2 for data: a connection whose retransmissions make no progress ends after this time. RFC 9293 §3.8.3
+    /// recommends at least 100 s.
     pub retransmission: Duration,
     /// R2 for SYN: at least 180 s by RFC 9293 §3.8.3 (MUST-23). An active open may use less.
     pub syn: Duration,
-    /// Retransmissions of a SYN-ACK before the connection is dropped. Until the peer answers, its address may be forged
-    /// (RFC 4987 §3.3).
+    /// Number of retransmissions of a SYN-ACK before the connection is dropped. A low number limits the cost of SYNs
+    /// with forged addresses (RFC 4987 §3.3).
     pub syn_ack_retries: u32,
-    /// Time limit of a closed peer window with data waiting, while the peer answers probes. `None`: no limit, as RFC
-    /// 9293 §3.8.6.1 MUST-37 requires. A limit frees memory (RFC 6429 §4).
+    /// Maximum time for which the peer's window may stay closed while data waits and the peer answers probes. `None`:
+    /// no limit, as RFC 9293 §3.8.6.1 MUST-37 requires. A limit frees memory (RFC 6429 §4).
     pub zero_window: Option<Duration>,
     /// Time in TIME-WAIT, twice the MSL (RFC 9293 §3.6.1).
     pub time_wait: Duration,
-    /// Silence in FIN-WAIT-2 after which the connection is reset.
+    /// Silence of the peer in FIN-WAIT-2 after which the connection is reset.
     pub fin_wait_2: Duration,
 }
 
@@ -84,13 +84,13 @@ impl Default for Limits {
 /// Extensions to offer and accept. All are on by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extensions {
-    /// Window scaling (RFC 7323 §2).
+    /// True to use window scaling (RFC 7323 §2).
     pub window_scale: bool,
-    /// SACK (RFC 2018).
+    /// True to use SACK (RFC 2018).
     pub sack: bool,
-    /// Timestamps (RFC 7323 §3).
+    /// True to use timestamps (RFC 7323 §3).
     pub timestamps: bool,
-    /// ECN (RFC 3168).
+    /// True to use ECN (RFC 3168).
     pub ecn: bool,
 }
 
@@ -100,10 +100,11 @@ impl Default for Extensions {
     }
 }
 
-/// Path MTU discovery.
+/// Parameters of path MTU discovery (RFC 1191, RFC 8201, RFC 4821).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PathMtuConfig {
-    /// Probes the path MTU where routers do not report it (RFC 4821). Detects black holes and raises a lowered MTU.
+    /// True to probe the path MTU (RFC 4821). Probing detects black holes, in which routers do not report the MTU, and
+    /// raises a lowered MTU again.
     pub probing: bool,
     /// Smallest MTU accepted from an ICMP report about an IPv4 path, 68 to 1280 bytes. For IPv6 it is always 1280.
     pub min: u16,
@@ -118,15 +119,15 @@ impl Default for PathMtuConfig {
     }
 }
 
-/// Policy of acknowledgements.
+/// Timing of acknowledgements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AckConfig {
-    /// Acknowledges data with PSH at the end of its burst instead of delaying. For peers that push each record and
-    /// whose window has shrunk to two segments: if one of the two is lost, they would wait for the delay. Off by
-    /// default.
+    /// True to acknowledge data with PSH at the end of its burst, without delay. Helps a peer that pushes each record
+    /// and whose congestion window has shrunk to two segments: if it loses one of the two, it would wait for the delay.
+    /// Off by default.
     pub pushed: bool,
-    /// Maximum delay of an acknowledgement, below 500 ms (RFC 9293 §3.8.6.3 MUST-40). Zero turns delaying
-    /// off.
+    /// Maximum delay of an acknowledgement, below 500 ms (RFC 9293 §3.8.6.3 MUST-40). Zero disables delayed
+    /// acknowledgements.
     pub delay: Duration,
 }
 
@@ -136,54 +137,55 @@ impl Default for AckConfig {
     }
 }
 
-/// Parameters of a connection, shared by many and never changed.
+/// Parameters of TCP connections. Many connections share one value, which never changes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// Bounds of the retransmission time-out.
     pub rto: Rto,
-    /// Time limits.
+    /// Time limits of connections whose peer does not answer, and of closing connections.
     pub limits: Limits,
     /// Extensions to offer and accept in the SYN.
     pub extensions: Extensions,
-    /// Path MTU discovery.
+    /// Parameters of path MTU discovery.
     pub path_mtu: PathMtuConfig,
-    /// Policy of acknowledgements.
+    /// Timing of acknowledgements.
     pub acks: AckConfig,
-    /// Congestion control algorithm.
+    /// Congestion control algorithm, CUBIC by default.
     pub congestion: CongestionControl,
-    /// Initial window in segments, 1 to 10 (RFC 6928).
+    /// Initial congestion window in segments, 1 to 10 (RFC 6928).
     pub initial_window: u32,
-    /// Send window, bytes. Limits unacknowledged bytes and the congestion window, whatever the peer offers.
+    /// Send window, bytes. Limits unacknowledged bytes and the congestion window, even if the peer offers more.
     pub send_window: u64,
-    /// Paces transmission: spreads the congestion window over the round trip, on paths with a long enough RTT.
+    /// True to pace transmission: on paths with a long enough RTT, the congestion window is spread over the RTT.
     pub pacing: bool,
-    /// Sets PSH on every segment on paths with an RTT of 0.5 ms or more, so that the peer acknowledges each one. Off by
-    /// default.
+    /// True to set PSH on every segment on paths with an RTT of 0.5 ms or more, so that the peer acknowledges each one.
+    /// Off by default.
     pub push_segments: bool,
-    /// Sends a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
+    /// True to send a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
     pub tail_loss_probe: bool,
-    /// Initial receive window to advertise, bytes, at most 1 GiB (RFC 7323 §2.3). The upper layer's room limits it.
+    /// Initial receive window, bytes, at most 1 GiB (RFC 7323 §2.3). The upper layer's room may reduce it.
     pub receive_window: u32,
     /// Maximum to which the receive window may grow, bytes, at most 1 GiB. The window grows while the peer uses more
-    /// than half of it per round trip. Values below `receive_window` turn growth off.
+    /// than half of it per round trip. Values up to `receive_window` disable growth.
     pub receive_window_limit: u32,
-    /// Maximum ranges stored beyond a gap. Data that needs another range is refused.
+    /// Maximum number of contiguous ranges stored beyond a gap. Data that needs another range is refused.
     pub max_ranges: usize,
-    /// Probing of idle connections; off by default (RFC 9293 §3.8.4 MUST-25).
+    /// Probing of idle connections. `None`, the default, disables it (RFC 9293 §3.8.4 MUST-25).
     pub keepalive: Option<Keepalive>,
-    /// Minimum MSS, bytes with options, at least 13. A smaller MSS of a peer or a path is raised to it. Bounds the
-    /// number of segments per byte that a peer can cause.
+    /// Minimum MSS, in bytes with TCP options, at least 13. A smaller MSS of a peer or a path is raised to this value,
+    /// so that a peer cannot cause an excessive number of segments.
     pub min_mss: u16,
-    /// Challenge acknowledgements per second and connection (RFC 5961 §7).
+    /// Maximum number of challenge acknowledgements per second and connection (RFC 5961 §7).
     pub challenge_acks_per_second: u32,
-    /// Records the newest events of each connection, with headers ([`transport::recorder`]).
+    /// True to record the newest events of each connection, with headers ([`transport::recorder`]).
     pub recorder: bool,
 }
 
-/// Minimum of [`Config::max_records`], for a small send window full of short segments.
+/// Minimum of [`Config::max_records`]. A small send window may be full of short segments.
 const MIN_RECORDS: u64 = 32 * 1024;
 
-/// All TCP options and eight bytes of data (RFC 9293 §3.1); equals Linux's `tcp_min_snd_mss`.
+/// Default of [`Config::min_mss`]: the maximum of 40 bytes of options (RFC 9293 §3.1) and eight bytes of data. Equals
+/// the default of Linux's `tcp_min_snd_mss`.
 pub(super) const MIN_MSS: u16 = 40 + 8;
 
 impl Default for Config {
@@ -212,8 +214,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns the maximum of unacknowledged segments, each with a record of 16 bytes: one per 512 bytes of send
-    /// window, at least 32,768.
+    /// Returns the maximum number of unacknowledged segments: one per 512 bytes of send window, at least 32,768. Each
+    /// has a record of 16 bytes.
     #[inline]
     pub fn max_records(&self) -> usize {
         (self.send_window >> 9).max(MIN_RECORDS) as usize
@@ -225,8 +227,8 @@ impl Config {
         self.receive_window_limit.max(self.receive_window).into()
     }
 
-    /// Returns the window scale shift to offer: the smallest with which the largest receive window fits 16
-    /// bits, at most 14 (RFC 7323 §2.3).
+    /// Returns the window scale shift to offer: the smallest shift with which the largest receive window fits 16 bits,
+    /// at most 14 (RFC 7323 §2.3).
     pub fn window_shift(&self) -> u8 {
         (0..14).find(|s| self.window_limit() >> s <= u64::from(u16::MAX)).unwrap_or(14)
     }
@@ -272,7 +274,7 @@ mod tests {
         assert_eq!((smaller.window_limit(), smaller.window_shift()), (4 << 20, 7));
     }
 
-    // RFC 9293 §3.8.4 MUST-25, MUST-28; §3.8.6.3 MUST-40; §3.8.3 MUST-23, SHLD-11.
+    // Checks the bounds of RFC 9293 §3.8.4 (MUST-25, MUST-28), §3.8.6.3 (MUST-40) and §3.8.3 (MUST-23, SHLD-11).
     #[test]
     fn default_config_obeys_rfc_9293_bounds() {
         let config = Config::default();

@@ -1,5 +1,5 @@
-//! The connection and its public interface. Received segments are processed in `input`, transmission is in
-//! `output`, timers are in `timeouts`.
+//! The connection and its public interface. The module `input` processes received segments, `output` transmits, and
+//! `timeouts` handles timers.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::stats::{Counters, Info, Stats};
 use super::syn::Syn;
 use super::timers::{Timer, Timers};
 
-/// R1: retransmissions after which the path is suspect (RFC 9293 §3.8.3 SHLD-10).
+/// R1: number of unanswered time-outs after which the path is suspect (RFC 9293 §3.8.3 SHLD-10).
 const R1: u32 = 3;
 
 /// Reason why a connection ended.
@@ -45,12 +45,12 @@ pub enum CloseReason {
 /// Events for the owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The connection is ESTABLISHED; the effective MSS is known.
+    /// The connection has entered ESTABLISHED. The effective MSS is known.
     Connected,
     /// The peer's FIN was received in order: the peer sends no more data.
     RemoteClosed,
-    /// The connection has ended. With [`CloseReason::Normal`] the state may still be TIME-WAIT: keep the
-    /// connection until it is CLOSED.
+    /// The connection has ended. With [`CloseReason::Normal`] the state may still be TIME-WAIT. The owner keeps the
+    /// connection until its state is CLOSED.
     Closed(CloseReason),
 }
 
@@ -65,7 +65,7 @@ pub struct Connection {
     /// True after a passive open, false after an active one.
     pub(super) passive: bool,
     pub(super) send: Sender,
-    /// Valid once the peer's SYN was received.
+    /// Valid once the peer's SYN has been received.
     pub(super) recv: Receiver,
     pub(super) timers: Timers,
     pub(super) stats: Counters,
@@ -88,13 +88,13 @@ base::prefetch!(Connection: send, timers, stats);
 pub(super) struct KeepaliveProbes {
     /// True if a probe is due.
     pub(super) due: bool,
-    /// Unanswered probes in a row, saturating.
+    /// Number of consecutive unanswered probes, saturating.
     pub(super) unanswered: u8,
 }
 
 impl Connection {
-    /// Opens actively: SYN-SENT. `start` comes from an [`IsnGenerator`](super::IsnGenerator). `mss` is the MSS of this
-    /// interface: its MTU less the IP and the fixed TCP header (RFC 9293 §3.7.1).
+    /// Creates a connection in SYN-SENT (active open). `start` comes from an [`IsnGenerator`](super::IsnGenerator).
+    /// `mss` is the MSS of this interface: its MTU less the IP and the fixed TCP header (RFC 9293 §3.7.1).
     pub fn connect(
         config: Arc<Config>,
         tuple: FourTuple,
@@ -128,8 +128,9 @@ impl Connection {
         }
     }
 
-    /// Opens passively, by `syn`, a segment with SYN and neither ACK nor RST: SYN-RECEIVED (RFC 9293 §3.10.7.2).
-    /// `start` and `mss` as for [`connect`](Self::connect). Data on the SYN is not taken; the peer retransmits it.
+    /// Creates a connection in SYN-RECEIVED (passive open, RFC 9293 §3.10.7.2). `syn` is a segment with SYN and neither
+    /// ACK nor RST. For `start` and `mss` see [`connect`](Self::connect). Data on the SYN is not taken; the peer
+    /// retransmits it.
     pub fn accept(
         config: Arc<Config>,
         tuple: FourTuple,
@@ -146,7 +147,7 @@ impl Connection {
         conn
     }
 
-    /// Processes the peer's SYN: takes over its sequence number and the options that both sides support.
+    /// Processes the peer's SYN: stores its sequence number and window, and the options that both ends support.
     pub(super) fn negotiate(&mut self, syn: &Segment<'_>, now: Instant) {
         let config = &self.config;
         let options = &syn.options;
@@ -159,7 +160,7 @@ impl Connection {
         self.send.sack = config.extensions.sack && options.sack_permitted; // RFC 2018 §2
         self.timestamps = config.extensions.timestamps && options.timestamps.is_some(); // RFC 7323 §3.2
         self.ecn.negotiate(syn, config.extensions.ecn);
-        // RFC 9293 §3.7.1 MUST-15: the default without an MSS option.
+        // RFC 9293 §3.7.1 MUST-15: without an MSS option the default MSS applies.
         let peer_mss = options.mss.unwrap_or_else(|| default_mss(self.v6)).max(config.min_mss);
         self.send.size.negotiate(peer_mss, self.timestamps);
         self.path.limit_to(peer_mss);
@@ -175,7 +176,7 @@ impl Connection {
         self.send.window.set(self.recv.irs(), self.send.una, window);
     }
 
-    /// Records that a SYN-ACK with this window was sent before the connection was created (SYN cookies).
+    /// Records that a SYN-ACK with this window was sent before this connection was created, as with SYN cookies.
     pub(super) fn mark_syn_ack_sent(&mut self, window: u16) {
         self.syn.due = false;
         self.syn.unmeasured = true;
@@ -183,7 +184,7 @@ impl Connection {
         self.recv.on_window_offered(window);
     }
 
-    /// Returns the earliest expiry of a timer: when [`handle_timeout`](Self::handle_timeout) is due.
+    /// Returns the earliest expiry of a timer, at which [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next_expiry()
     }
@@ -198,8 +199,8 @@ impl Connection {
         self.events.pop_at(0)
     }
 
-    /// Closes the send direction: a FIN follows the data that the source has. Data is received until the peer closes,
-    /// too (RFC 9293 §3.10.4). In SYN-SENT the connection ends at once.
+    /// Closes the send direction: a FIN follows the data that the source has. Data is received until the peer also
+    /// closes (RFC 9293 §3.10.4). In SYN-SENT the connection ends at once.
     pub fn close(&mut self) {
         match self.state {
             State::SynSent => self.delete(CloseReason::Aborted),
@@ -217,8 +218,8 @@ impl Connection {
         self.delete(CloseReason::Aborted);
     }
 
-    /// Aborts with a reset also in CLOSING, LAST-ACK and TIME-WAIT, where RFC 9293 §3.10.5 sends none. The reset keeps
-    /// the peer from taking its data and FIN as delivered.
+    /// Aborts with a reset even in CLOSING, LAST-ACK and TIME-WAIT, in which RFC 9293 §3.10.5 sends none. Without the
+    /// reset the peer would regard its data and FIN as delivered.
     #[cold]
     pub fn abort_with_reset(&mut self, now: Instant) {
         if !matches!(self.state, State::Closed | State::SynSent) {
@@ -227,7 +228,7 @@ impl Connection {
         self.delete(CloseReason::Aborted);
     }
 
-    /// Schedules a reset with this sequence number, sent by the next [`poll_transmit`](Self::poll_transmit).
+    /// Schedules a reset with sequence number `seq`, which the next [`poll_transmit`](Self::poll_transmit) sends.
     #[cold]
     pub(super) fn schedule_reset(&mut self, seq: SeqNumber) {
         self.stats.alloc_cold().reset = Some(seq);
@@ -240,7 +241,7 @@ impl Connection {
         self.send.una <= seq && seq < self.send.nxt
     }
 
-    /// Returns the ISS.
+    /// Returns the initial send sequence number (ISS).
     pub fn iss(&self) -> SeqNumber {
         self.send.iss().wire()
     }
@@ -250,7 +251,7 @@ impl Connection {
         self.send.nxt.wire()
     }
 
-    /// Returns the state.
+    /// Returns the connection's state (RFC 9293 §3.3.2).
     pub fn state(&self) -> State {
         self.state
     }
@@ -275,7 +276,7 @@ impl Connection {
         stats
     }
 
-    /// Returns the bytes that the peer has acknowledged, including the FIN.
+    /// Returns the number of bytes that the peer has acknowledged. An acknowledged FIN counts as one byte.
     pub fn bytes_acknowledged(&self) -> u64 {
         self.send.una.since(self.send.iss().plus(1))
     }
@@ -285,7 +286,7 @@ impl Connection {
         self.send.recovery.rtt().srtt().map(Into::into)
     }
 
-    /// Returns a snapshot of the current state.
+    /// Returns a snapshot of state, round-trip times, windows and negotiated options.
     pub fn info(&self) -> Info {
         let rtt = self.send.recovery.rtt();
         Info {
@@ -311,18 +312,18 @@ impl Connection {
         }
     }
 
-    /// Returns the current limit of the sender, and the time spent in each limit.
+    /// Returns what limits the sender now, the time spent in each limit, and the delivery rate.
     pub fn limits(&self, now: Instant) -> LimitInfo {
         self.stats.limits.info(now)
     }
 
-    /// Returns the bytes by which the receive window has grown.
+    /// Returns the number of bytes by which the receive window has grown.
     pub fn window_growth(&self) -> u64 {
         self.recv.growth(&self.config)
     }
 
-    /// Returns the fraction of sent bytes that were marked, 0 to 1, if the congestion controller estimates it (RFC 8257
-    /// §3.3).
+    /// Returns the fraction of sent bytes with congestion marks, 0 to 1 (RFC 8257 §3.3). `None` if the congestion
+    /// controller does not estimate it.
     pub fn marked_fraction(&self) -> Option<f64> {
         self.send.recovery.cc().marked_fraction()
     }
@@ -332,13 +333,13 @@ impl Connection {
         self.last_received
     }
 
-    /// True while a retransmission after a time-out is unacknowledged, or a window probe unanswered.
+    /// True while a retransmission after a time-out is unacknowledged, or while a window probe is unanswered.
     pub fn is_timing_out(&self) -> bool {
         self.unanswered_timeouts() > 0
     }
 
-    /// Returns the unanswered time-outs in a row: of window probes while the peer's window is closed, else of
-    /// retransmissions.
+    /// Returns the number of consecutive unanswered time-outs: of window probes while the peer's window is closed,
+    /// otherwise of retransmissions.
     pub(super) fn unanswered_timeouts(&self) -> u32 {
         match self.send.window.is_closed() && self.state.is_synchronized() {
             true => self.send.probes.unanswered(),
@@ -346,7 +347,8 @@ impl Connection {
         }
     }
 
-    /// Returns a stall if the connection makes no progress. Valid after [`handle_timeout`](Self::handle_timeout).
+    /// Returns the duration and time-outs of a stall if the connection makes no progress. Valid after
+    /// [`handle_timeout`](Self::handle_timeout).
     pub fn stall(&self, now: Instant) -> Option<Stall> {
         let timeouts = self.unanswered_timeouts();
         if timeouts == 0 || !self.state.is_synchronized() {
@@ -383,8 +385,8 @@ impl Connection {
         syn && later
     }
 
-    /// Frees the memory that is needed only while data is in flight or missing. Called on idle connections. Protocol
-    /// behaviour is unchanged.
+    /// Frees the memory that is needed only while data is in flight or missing. The owner calls it for idle
+    /// connections. Protocol behaviour is unchanged.
     pub fn shrink(&mut self, now: Instant) {
         self.recv.shrink();
         self.timers.shrink();
@@ -406,7 +408,7 @@ impl Connection {
 
     // --- shared by the other modules ----------------------------------------------------------------
 
-    /// Makes a transition and returns true. An illegal transition changes nothing and returns false.
+    /// Makes a state transition and returns true. An illegal transition changes nothing and returns false.
     pub(super) fn transition(&mut self, by: Transition) -> bool {
         let next = self.state.next(by);
         debug_assert!(next.is_some(), "{} by {by:?}", self.state);
@@ -423,7 +425,7 @@ impl Connection {
         }
     }
 
-    /// Enters CLOSED. Adds an event unless TIME-WAIT has reported the end.
+    /// Enters CLOSED. Adds [`Event::Closed`], unless the entry into TIME-WAIT has already reported the end.
     pub(super) fn delete(&mut self, reason: CloseReason) {
         if self.state == State::Closed {
             return;
@@ -436,7 +438,7 @@ impl Connection {
         }
     }
 
-    /// Stops all timers and pending segments except a reset.
+    /// Stops all timers and cancels all pending segments except a reset.
     pub(super) fn cancel_pending(&mut self) {
         self.timers.stop_all();
         self.syn.due = false;
@@ -445,7 +447,7 @@ impl Connection {
         self.recv.owed_dup_acks = 0;
     }
 
-    /// Enters ESTABLISHED.
+    /// Enters ESTABLISHED, adds [`Event::Connected`], and starts the keepalive timer if configured.
     pub(super) fn enter_established(&mut self, now: Instant) {
         self.transition(Transition::SynAcked);
         self.syn.due = false;
@@ -463,7 +465,7 @@ impl Connection {
         (now.as_millis() as u32).wrapping_add(self.ts_offset)
     }
 
-    /// Returns TSval and TSecr of a segment sent now, if both sides use timestamps.
+    /// Returns TSval and TSecr of a segment sent now; `None` unless both ends use timestamps.
     fn current_timestamps(&self, now: Instant) -> Option<Timestamps> {
         self.timestamps.then(|| Timestamps {
             val: self.ts_now(now),
@@ -471,7 +473,7 @@ impl Connection {
         })
     }
 
-    /// Returns the header of data segments sent now.
+    /// Returns the header fields that all data segments sent now share. Their flags are `flags`, ACK and the ECN flags.
     #[inline(always)]
     pub(super) fn data_header(&self, now: Instant, flags: Flags, window: u16) -> DataHeader {
         let flags = flags.with(Flags::ACK).with(self.ecn.ack_flags());
@@ -486,7 +488,8 @@ impl Connection {
         )
     }
 
-    /// Returns a segment without payload, with the current acknowledgement number and timestamps.
+    /// Returns a segment without payload, with the current acknowledgement number and timestamps. Adds ACK and the ECN
+    /// flags to `flags`.
     pub(super) fn empty_segment(
         &self,
         now: Instant,

@@ -1,13 +1,14 @@
-//! SYN cookies (RFC 4987 §3.6): a SYN is answered without storing state. The peer's acknowledgement returns the state.
+//! SYN cookies (RFC 4987 §3.6): a SYN is answered without storing state. The SYN-ACK carries the state, and the peer's
+//! acknowledgement returns it.
 //!
 //! ```text
 //!  our initial sequence number   | period 2 | MSS 3 | keyed hash 27                           |
 //!  our timestamp, if offered     | clock 26                     | ECN 1 | SACK 1 | peer's scale 4 |
 //! ```
 //!
-//! The hash covers both ends, the peer's initial sequence number, the period and the index of the MSS in the table. Its
-//! key is derived from the secret for each period of 64 s. A cookie is valid in its own period and the next. An
-//! attacker that does not see our answer needs 2^26 tries on average.
+//! The hash covers addresses and ports of both ends, the peer's initial sequence number, and the index of the MSS in
+//! the table. Its key is derived from the secret and the number of the period (64 s). A cookie is valid in its own
+//! period and the next. An attacker that does not see the SYN-ACK needs 2^26 tries on average.
 //!
 //! Left out: data on the SYN. Without timestamps also window scaling, SACK and ECN.
 
@@ -26,8 +27,9 @@ use super::receiver::Receiver;
 use super::segment::{Flags, Options, Segment, Timestamps};
 use crate::seam::TxBatch;
 
-/// Length of a period, in seconds, and the number of periods for which a cookie is valid.
+/// Length of a period, in seconds.
 const PERIOD_SECS: u64 = 64;
+/// Number of periods for which a cookie is valid: the period in which it was issued, and the next.
 const VALID_PERIODS: u64 = 2;
 
 const HASH_BITS: u32 = 27;
@@ -35,13 +37,13 @@ const HASH_MASK: u32 = (1 << HASH_BITS) - 1;
 const MSS_SHIFT: u32 = HASH_BITS;
 const PERIOD_SHIFT: u32 = 30;
 
-/// Values of the peer's MSS that a cookie can encode, bytes. The MSS is rounded down, except that values below
-/// [`MIN_MSS`] are raised to it.
+/// Values of the peer's MSS that a cookie can encode, bytes. The peer's MSS is rounded down to one of them; values
+/// below [`MIN_MSS`] are raised to it.
 const MSS_TABLE: [u16; 8] = [MIN_MSS, 536, 1220, 1380, 1440, 1460, 8940, 65_220];
 const _: () = assert!(MSS_TABLE.len() == 1 << (PERIOD_SHIFT - MSS_SHIFT));
 
 const SCALE_MASK: u32 = 0xf;
-/// Value for no window scaling. Valid shifts are at most 14.
+/// Scale bits of a SYN without window scaling. Valid shifts are at most 14.
 const NO_SCALE: u32 = 0xf;
 const SACK_BIT: u32 = 1 << 4;
 const ECN_BIT: u32 = 1 << 5;
@@ -51,9 +53,9 @@ const OPTIONS_MASK: u32 = 0x3f;
 #[derive(Clone)]
 pub struct SynCookies {
     secret: [u8; 16],
-    /// Source of the timestamp offset. Connections opened without a cookie have the same offset.
+    /// Source of the timestamp offset, which depends on the four-tuple only: it is the same with and without a cookie.
     isn_generator: IsnGenerator,
-    /// Cached keys of the last even and the last odd period, with the period.
+    /// Cached keys: the last even period and the last odd period used, each with its number.
     keys: [Cell<Option<(u64, SipHasher13)>>; 2],
 }
 
@@ -63,7 +65,7 @@ impl core::fmt::Debug for SynCookies {
     }
 }
 
-/// A valid cookie: the part of the SYN that it preserves.
+/// A valid cookie: both initial sequence numbers, and the options of the SYN that the cookie preserves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cookie {
     start: InitialNumbers,
@@ -79,9 +81,9 @@ pub struct Cookie {
 /// Sizes offered in a SYN-ACK.
 #[derive(Clone, Copy, Debug)]
 pub struct SynAckOffer {
-    /// MSS, as for [`Connection::accept`], bytes.
+    /// MSS option of the SYN-ACK, bytes; the `mss` of [`Connection::accept`].
     pub mss: u16,
-    /// Free space of the upper layer, bytes. It limits the window.
+    /// Free space of the upper layer, bytes: upper bound of the offered window.
     pub room: u64,
 }
 
@@ -94,7 +96,7 @@ impl SynCookies {
     }
 
     /// Answers `syn`, a segment with SYN and neither ACK nor RST, with a SYN-ACK. Returns false if the batch is full.
-    /// The answer is never retransmitted, and it is no longer than the longest SYN.
+    /// The SYN-ACK is never retransmitted. It is never longer than a SYN with all options.
     pub fn answer(
         &self,
         config: &Config,
@@ -160,7 +162,8 @@ impl SynCookies {
         let mut start = InitialNumbers::from(iss);
         let kept = match stamps {
             Some(Timestamps { ecr, .. }) => {
-                // The echoed timestamp is ours: not from the future, and not older than a cookie's lifetime.
+                // The echoed timestamp must be one that we sent: not from the future, and not older than a cookie's
+                // lifetime.
                 start.ts_offset = self.isn_generator.ts_offset(tuple);
                 let age = timestamp_clock(start.ts_offset, now).wrapping_sub(ecr);
                 if u64::from(age) > (VALID_PERIODS * PERIOD_SECS + 1) * 1000 {
@@ -212,9 +215,9 @@ impl SynCookies {
 }
 
 impl Connection {
-    /// Opens passively by a cookie. The connection is in the state after [`accept`](Self::accept) and its answer. The
-    /// caller passes the segment with the cookie to [`input`](Self::input) next, which makes the connection
-    /// ESTABLISHED. `offer` as for [`SynCookies::answer`].
+    /// Opens a passive connection from a cookie. The state is that after [`accept`](Self::accept) of the SYN and
+    /// transmission of the SYN-ACK. The caller passes the segment with the cookie to [`input`](Self::input) next, which
+    /// makes the connection ESTABLISHED. `offer` must be the one passed to [`SynCookies::answer`].
     pub fn accept_cookie(
         config: Arc<Config>,
         tuple: FourTuple,
@@ -252,12 +255,12 @@ fn syn_ack_window(config: &Config, room: u64) -> u16 {
     Receiver::syn_window(u64::from(config.receive_window), room)
 }
 
-/// Returns our timestamp clock with this offset, in milliseconds modulo 2^32.
+/// Returns the TSval for `now`: milliseconds plus `offset`, modulo 2^32.
 fn timestamp_clock(offset: u32, now: Instant) -> u32 {
     (now.as_millis() as u32).wrapping_add(offset)
 }
 
-/// Options preserved in the low six bits of our timestamp.
+/// Options of the SYN that are preserved in the low six bits of our timestamp.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct PreservedOptions {
     window_scale: Option<u8>,

@@ -3,8 +3,8 @@
 use core::fmt;
 
 base::explained! {
-    /// Reason why a segment was dropped. Segments whose only effect is an acknowledgement or a reset count as
-    /// dropped, too.
+    /// Reason why a segment was dropped. A segment whose only effect is that an acknowledgement or a reset is sent
+    /// counts as dropped, too.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum DropReason {
         /// The segment is shorter than its header, the data offset is invalid, or a port is zero (RFC 9293 §3.1).
@@ -19,7 +19,7 @@ base::explained! {
             remedy = "`ddpctl capture PORT --filter dropped` shows the option. Disable the rewriting in the \
                       middlebox, or remove it from the path.")]
         BadOption,
-        /// The connection is closed.
+        /// A segment of a connection in state CLOSED.
         #[explain("tcp_closed",
             cause = "The stream ended while segments of the peer were in flight.",
             remedy = "None.")]
@@ -49,7 +49,7 @@ base::explained! {
                      stream continues after a challenge ACK (RFC 5961).",
             remedy = "If streams hang, look for a firewall on the path that ended the connection by its own time-out.")]
         BlindReset,
-        /// A SYN on a synchronized connection (RFC 5961 §4).
+        /// A SYN for an existing connection in SYN-RECEIVED or a synchronized state (RFC 5961 §4).
         #[explain("tcp_unexpected_syn",
             cause = "The peer's host has restarted and reuses the port, the SYN-ACK was lost, or a blind attack.",
             remedy = "None: the challenge ACK makes a restarted peer reset the old stream. `ddpctl streams close` \
@@ -61,21 +61,21 @@ base::explained! {
             cause = "A scanner, or a segment forged without knowledge of the connection.",
             remedy = "None.")]
         NoAck,
-        /// An acknowledgement of data never sent, or one that is too old (RFC 5961 §5, RFC 9293 §3.10.7).
+        /// An acknowledgement of data that was never sent, or one that is too old (RFC 5961 §5, RFC 9293 §3.10.7).
         #[explain("tcp_bad_ack",
             cause = "The peer or a middlebox acknowledges data that was never sent: an old incarnation of the \
                      connection, a restored connection table, or an attack.",
             remedy = "Look for a firewall or load balancer that answers in the peer's name; restart the peer's \
                       connection.")]
         BadAck,
-        /// Data that the upper layer refused, or that would exceed the limit of out-of-order ranges.
+        /// Data that the upper layer refused, or that would exceed the maximum number of out-of-order ranges.
         #[explain("tcp_refused",
             cause = "Loss or reordering left more gaps than are tracked, or held bytes have reached their limit, so \
                      that out-of-order data waits for retransmission.",
             remedy = "Raise `held_per_stream` and `held_per_worker` in `[limits]`, use markers, and look for loss on \
                       the path.")]
         Refused,
-        /// Data or a FIN beyond the peer's FIN.
+        /// Data beyond the peer's FIN, or a FIN that contradicts received data or an earlier FIN.
         #[explain("tcp_past_fin",
             cause = "The peer, or another host in its name, sends after its own FIN: its stack is defective, or a \
                      middlebox merged two connections.",
@@ -85,7 +85,7 @@ base::explained! {
 }
 
 impl DropReason {
-    /// Returns a dense number from zero, for tables of counters.
+    /// Returns the position in `ALL`, from zero without gaps: an index into tables of counters.
     pub const fn index(self) -> usize {
         self as usize
     }

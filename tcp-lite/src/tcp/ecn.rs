@@ -1,5 +1,5 @@
 //! Explicit Congestion Notification (RFC 3168): negotiation, echo and reaction. With DCTCP the echo is exact (RFC 8257
-//! §3.2): ECE is set if the acknowledged segments were marked.
+//! §3.2): an acknowledgement has ECE if and only if the segments that it acknowledges were marked CE.
 //!
 //! ```text
 //!   SYN  ECE+CWR ------------------>           offered
@@ -16,8 +16,8 @@
 //!                  no CE: acknowledge at once, ECE=0
 //! ```
 //!
-//! When the state changes, segments not yet acknowledged are first acknowledged with the old state: several segments of
-//! a burst are received before any acknowledgement is sent.
+//! Several segments of a burst are received before any acknowledgement is sent. When DCTCP.CE changes, the segments
+//! before the change are therefore acknowledged first, with the old state.
 //!
 //! The ECN field is read and written with the IP header: [`Segment::ce`](super::Segment::ce) of received segments, and
 //! [`TxBatch::set_ecn_capable`](crate::seam::TxBatch::set_ecn_capable) for ECT(0) on sent segments.
@@ -34,31 +34,31 @@ pub(crate) struct Ecn {
     offered: bool,
     /// True if a SYN offered ECN and a later one did not (RFC 3168 §6.1.1.1).
     withdrawn: bool,
-    /// True if data is sent as ECN-capable and the peer's echo processed.
+    /// True if data is sent as ECN-capable and ECE flags from the peer are processed.
     sends_ect: bool,
-    /// True if marks on received data are echoed.
+    /// True if CE marks on received data are echoed with ECE.
     echoes_marks: bool,
-    /// RFC 3168: a mark was received, and the peer has not answered the echo with CWR. RFC 8257 §3.2: DCTCP.CE, the
-    /// last data segment was marked.
+    /// RFC 3168: true from a received CE mark until the peer sends CWR. RFC 8257 §3.2: DCTCP.CE, true if the last data
+    /// segment was marked.
     echoing: bool,
     /// True with DCTCP (RFC 8257): the echo is exact, and SYN and RST are sent as ECN-capable.
     exact: bool,
-    /// Number of window reductions, modulo 2^16, up to which CWR was sent.
+    /// Number of congestion window reductions at the last CWR sent, modulo 2^16.
     reported: u16,
-    /// SND.NXT at the last reduction by ECN. Echoes at or below it are ignored.
+    /// SND.NXT at the last reduction by ECN. ECE on acknowledgements at or below it is ignored.
     reacted_until: ExtSeq,
 }
 
 /// Reaction of the receiver to a data segment's CE mark, or its absence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EchoAction {
-    /// The usual acknowledgement.
+    /// Acknowledge as usual, perhaps delayed.
     NoAction,
-    /// An acknowledgement now.
+    /// Acknowledge at once.
     AckNow,
-    /// An acknowledgement now. Segments before this one are first acknowledged with the old echo state.
+    /// Acknowledge at once. The segments before this one are acknowledged first, with the old echo state.
     Changed {
-        /// The old echo state.
+        /// DCTCP.CE before this segment: true if ECE was set.
         old_echo: bool,
     },
 }
@@ -70,12 +70,12 @@ impl Ecn {
         Ecn { offered: config.extensions.ecn, exact, ..Ecn::default() }
     }
 
-    /// True if the SYN, or the answer (`reply`), is sent as ECN-capable (RFC 8257 §3.6).
+    /// True if the SYN or, with `reply`, the SYN-ACK is sent as ECN-capable (RFC 8257 §3.6).
     pub(crate) fn is_syn_capable(&self, reply: bool) -> bool {
         self.exact && if reply { self.echoes_marks } else { self.offered }
     }
 
-    /// True if a reset is sent as ECN-capable.
+    /// True if a reset is sent as ECN-capable: with DCTCP, after ECN was negotiated.
     pub(crate) fn is_reset_capable(&self) -> bool {
         self.exact && self.sends_ect
     }
@@ -85,7 +85,7 @@ impl Ecn {
         self.exact && self.sends_ect
     }
 
-    /// Returns the ECN flags of a SYN, or of the answer (`reply`) (RFC 3168 §6.1.1).
+    /// Returns the ECN flags of the SYN or, with `reply`, of the SYN-ACK (RFC 3168 §6.1.1).
     pub(crate) fn syn_flags(&self, reply: bool) -> Flags {
         match reply {
             true if self.echoes_marks => Flags::ECE,
@@ -94,19 +94,19 @@ impl Ecn {
         }
     }
 
-    /// Stops offering ECN after a SYN was not answered or answered by a reset (RFC 3168 §6.1.1.1). Returns true if ECN
+    /// Stops offering ECN after a SYN was unanswered or answered with a reset (RFC 3168 §6.1.1.1). Returns true if ECN
     /// was offered.
     pub(crate) fn withdraw(&mut self) -> bool {
         self.withdrawn |= self.offered;
         core::mem::take(&mut self.offered)
     }
 
-    /// Processes the ECN flags of the peer's SYN or SYN-ACK.
+    /// Processes the ECN flags of the peer's SYN or SYN-ACK. `wanted`: the configuration enables ECN.
     pub(crate) fn negotiate(&mut self, syn: &Segment<'_>, wanted: bool) {
         let (ece, cwr) = (syn.flags.has(Flags::ECE), syn.flags.has(Flags::CWR));
         if syn.flags.has(Flags::ACK) {
-            // RFC 3168 §6.1.1: ECE without CWR; with both set, a peer reflects our flags. §6.1.1.1: after a SYN without
-            // ECN this end sends no ECT, though the peer may.
+            // RFC 3168 §6.1.1: the peer agrees with ECE without CWR. A peer that sets both only reflects our flags.
+            // §6.1.1.1: after a SYN without ECN this end sends no ECT, but the peer may.
             self.echoes_marks = ece && !cwr && (self.offered || self.withdrawn);
             self.sends_ect = self.echoes_marks && !self.withdrawn;
         } else {
@@ -127,7 +127,8 @@ impl Ecn {
         self.echoes_marks && (seg.ce || self.echoing || seg.flags.has(Flags::CWR))
     }
 
-    /// Processes the CE mark of a data segment in the window.
+    /// Processes the CE mark and the CWR flag of a data segment in the window. Returns how the segment must be
+    /// acknowledged.
     pub(crate) fn on_data(&mut self, seg: &Segment<'_>) -> EchoAction {
         if self.exact {
             let was = core::mem::replace(&mut self.echoing, seg.ce);
@@ -137,7 +138,7 @@ impl Ecn {
                 EchoAction::NoAction
             };
         }
-        // RFC 3168 §6.1.3: CWR ends the echo. A mark on the same segment starts it again.
+        // RFC 3168 §6.1.3: CWR ends the echo. A CE mark on the same segment starts the echo again.
         if seg.flags.has(Flags::CWR) {
             self.echoing = false;
         }
@@ -151,7 +152,7 @@ impl Ecn {
         if self.echoing { Flags::ECE } else { Flags::default() }
     }
 
-    /// Returns true if the echo in `seg` must reduce the congestion window: at most once per window of data (RFC 3168
+    /// Returns true if ECE in `seg` must reduce the congestion window: at most once per window of data (RFC 3168
     /// §6.1.2). `ack`, `nxt`: SEG.ACK and SND.NXT.
     pub(crate) fn must_reduce_cwnd(&mut self, seg: &Segment<'_>, ack: ExtSeq, nxt: ExtSeq) -> bool {
         let due = self.sends_ect && seg.flags.has(Flags::ECE) && ack > self.reacted_until;

@@ -1,8 +1,8 @@
 //! Fast path of received segments (header prediction).
 //!
-//! It takes the next segment in order while no data is missing, in two cases:
-//! - The peer only sends, and nothing is in flight to it: most segments of a busy data sink.
-//! - The segment acknowledges the single segment in flight: requests and replies.
+//! The fast path applies to the next data segment in order while no data is missing, in two cases:
+//! - Nothing is in flight to the peer, which only sends: most segments that a busy data sink receives.
+//! - The segment acknowledges the only segment in flight: requests and replies.
 //!
 //! The comparisons imply that every check of RFC 9293 §3.10.7.4 and RFC 7323 §5 passes. Only the state that such a
 //! segment changes is updated. All other segments take the slow path in `input`.
@@ -36,8 +36,8 @@ impl Connection {
     }
 
     /// True if an acknowledgement of everything in flight, with this window, has no other effect: one segment is in
-    /// flight, without FIN, and no ECN or path MTU state depends on it. This and `process_single_segment_ack` are not
-    /// inlined, because the case of a peer that only sends does not need them.
+    /// flight, without FIN, and no ECN or path MTU state depends on it. Like `process_single_segment_ack`, the function
+    /// is not inlined: a connection that only receives data never needs either.
     #[inline(never)]
     fn is_single_segment_ack(&self, window: u64) -> bool {
         !self.ecn.expects_exact_echo()
@@ -65,7 +65,7 @@ impl Connection {
     /// Processes a segment for which [`is_predicted`](Self::is_predicted) is true.
     ///
     /// # Errors
-    /// [`DropReason::Refused`] if the upper layer took none of the payload.
+    /// [`DropReason::Refused`] if the upper layer accepted none of the payload.
     #[inline]
     pub(super) fn input_fast_path<U: SpanSink + SegmentSource>(
         &mut self,

@@ -1,4 +1,5 @@
-//! Segments in flight, for loss recovery: the scoreboard and, without SACK, the number of duplicate acknowledgements.
+//! Segments in flight, as loss recovery needs them: the scoreboard and, without SACK, the estimate from duplicate
+//! acknowledgements.
 
 use base::Instant;
 use transport::loss_recovery::{DetectedLosses, FlightState, LossRecovery};
@@ -8,7 +9,7 @@ use transport::seq::ExtSeq;
 use super::scoreboard::Scoreboard;
 use super::sender::Sender;
 
-/// The scoreboard of a sender, with the sender's variables that loss recovery needs.
+/// The scoreboard, and the variables of the sender that loss recovery needs.
 #[derive(Debug)]
 pub(super) struct InFlight<'a> {
     board: &'a mut Scoreboard,
@@ -68,7 +69,7 @@ impl transport::loss_recovery::Scoreboard for InFlight<'_> {
         self.board.pipe().saturating_sub(self.reno_sacked)
     }
 
-    /// Returns FlightSize without data sent by limited transmit (RFC 5681 §3.2 (2)).
+    /// Returns FlightSize without the data sent by limited transmit, bytes (RFC 5681 §3.2 (2)).
     fn flight_at_loss(&self) -> u64 {
         let flight = self.flight();
         let limited = self.flight_before_dups.unwrap_or(flight);

@@ -22,11 +22,11 @@ use super::window::{Acceptance, acceptance};
 use crate::seam::{SegmentSource, SpanSink};
 
 impl Connection {
-    /// Processes a received segment of this connection (RFC 9293 §3.10.7). Hands new bytes up at once. The next
-    /// [`poll_transmit`](Self::poll_transmit) sends the answers.
+    /// Processes a received segment of this connection (RFC 9293 §3.10.7). Passes new bytes to `up` at once. The next
+    /// [`poll_transmit`](Self::poll_transmit) sends the acknowledgement or reset that is due.
     ///
     /// # Errors
-    /// The reason why the segment, or all its data, was dropped.
+    /// The reason why the segment was dropped, entirely or in part.
     pub fn input<U: SpanSink + SegmentSource>(
         &mut self,
         now: Instant,
@@ -82,7 +82,7 @@ impl Connection {
                 return Err(DropReason::BlindReset);
             }
             if self.ecn.withdraw() {
-                // RFC 3168 §6.1.1.1: the peer may have refused the ECN flags only.
+                // RFC 3168 §6.1.1.1: the peer may have refused only the ECN flags, so a SYN without them follows.
                 self.syn.due = true;
                 self.timers.stop(Timer::Retransmit);
                 return Ok(());
@@ -92,12 +92,12 @@ impl Connection {
             return Ok(());
         }
         if !seg.flags.has(Flags::SYN) {
-            return Err(DropReason::NoAck); // fifth: neither SYN nor RST
+            return Err(DropReason::NoAck); // RFC 9293 §3.10.7.3, fifth check
         }
         self.negotiate(seg, now);
         self.recv.on_window_offered(self.syn.window);
         if !acked {
-            // Simultaneous open (RFC 9293 §3.5, figure 7). Data is not taken; the peer retransmits it.
+            // Simultaneous open (RFC 9293 §3.5, figure 7). Data on the SYN is ignored; the peer retransmits it.
             self.transition(Transition::SynArrived);
             self.syn.due = true;
             self.timers.stop(Timer::Retransmit);
@@ -107,15 +107,15 @@ impl Connection {
         self.enter_established(now);
         self.recv.ack_now = true;
         self.announce_emss(up);
-        // RFC 9293 §3.10.7.3, fourth check: continues at the sixth step of §3.10.7.4, with data and FIN.
+        // RFC 9293 §3.10.7.3, fourth check: processing continues at the sixth check of §3.10.7.4, with data and FIN.
         self.process_text_and_fin(now, seg, self.recv.irs().plus(1), up)
     }
 
-    /// Takes a round-trip sample of the SYN, if it was sent once or if the echoed timestamp identifies it (RFC 6298 §3,
-    /// RFC 7323 §4.1).
+    /// Takes a round-trip sample of our SYN, if the SYN was sent once or the echoed timestamp identifies the
+    /// transmission (RFC 6298 §3, RFC 7323 §4.1).
     ///
-    /// After a retransmission a peer may echo the timestamp of an earlier SYN, or answer the last one only when its own
-    /// timer expires. Such a sample contains time-outs. Samples above the initial RTO are therefore ignored, and the
+    /// After a retransmission a peer may echo the timestamp of an earlier SYN, or answer the last SYN only when its own
+    /// timer expires. Such a sample includes time-outs. Samples above the initial RTO are therefore ignored, and the
     /// RTO for data begins at three seconds (RFC 6298 §5.7).
     fn measure_syn(&mut self, now: Instant, seg: &Segment<'_>) {
         if self.syn.unmeasured {
@@ -154,7 +154,7 @@ impl Connection {
                 }
                 return Err(DropReason::UnexpectedSyn);
             }
-            // Simultaneous open: the SYN is trimmed and its acknowledgement processed (RFC 9293 appendix A.2).
+            // Simultaneous open: the SYN is trimmed, and the acknowledgement is processed (RFC 9293 appendix A.2).
             start = start.plus(1);
             syn = false;
         }
@@ -194,7 +194,7 @@ impl Connection {
             return if syn { Ok(()) } else { Err(DropReason::NoTimestamp) };
         };
         if self.recv.is_old_timestamp(stamps, now) {
-            // RFC 2883 §4: an original that arrives after its retransmission is reported by D-SACK, too.
+            // RFC 2883 §4: D-SACK also reports an original segment that arrives after its retransmission.
             let start = self.recv.nxt.nearest(seg.seq);
             self.recv.note_duplicate(start, start.plus(seg.payload.len() as u64));
             self.schedule_ack(now, seg.payload.is_empty());
@@ -203,7 +203,7 @@ impl Connection {
         Ok(())
     }
 
-    /// First check failed: schedules an acknowledgement, except for a reset.
+    /// Handles a segment that failed the first check: schedules an acknowledgement, except after a reset.
     fn on_unacceptable(
         &mut self,
         now: Instant,
@@ -212,20 +212,20 @@ impl Connection {
         len: u32,
     ) -> DropReason {
         if seg.flags.has(Flags::RST) {
-            return DropReason::OutOfWindow; // RFC 5961 §3: silently
+            return DropReason::OutOfWindow; // RFC 5961 §3: dropped silently
         }
         if self.state == State::TimeWait
             && seg.flags.has(Flags::FIN)
             && start.plus(u64::from(len)) == self.recv.nxt
         {
-            // Retransmitted FIN: restarts the 2 MSL time-out.
+            // A retransmitted FIN restarts the 2 MSL time-out.
             self.timers.set(Timer::Wait, now + self.config.limits.time_wait);
         }
         let again = self.recv.nxt.since(start).min(seg.payload.len() as u64);
         self.stats.add(again, |s| &mut s.recv.bytes_duplicate);
         self.recv.note_duplicate(start, start.plus(seg.payload.len() as u64));
         if seg.flags.has(Flags::SYN) {
-            // RFC 5961 §4, RFC 9293 §3.10.7.4: the first check comes before the fourth, also in SYN-RECEIVED.
+            // RFC 5961 §4, RFC 9293 §3.10.7.4: a SYN outside the window is only challenged, also in SYN-RECEIVED.
             self.send_challenge(now);
             return DropReason::UnexpectedSyn;
         }
@@ -233,22 +233,23 @@ impl Connection {
         DropReason::OutOfWindow
     }
 
-    /// Schedules an acknowledgement. If `limited`, the rate limit of challenges applies: for segments without data, so
-    /// that two ends cannot answer each other for ever.
+    /// Schedules an acknowledgement. If `limited`, the rate limit of challenge acknowledgements applies. Callers set it
+    /// for segments without data, so that two ends cannot answer each other for ever.
     fn schedule_ack(&mut self, now: Instant, limited: bool) {
         if !limited || self.may_challenge(now) {
             self.recv.ack_now = true;
         }
     }
 
-    /// Takes one challenge acknowledgement of the rate limit (RFC 5961 §7). Returns false if none is left.
+    /// Takes one challenge acknowledgement from the budget of this second (RFC 5961 §7). Returns false if none is left.
     fn may_challenge(&mut self, now: Instant) -> bool {
         let limit =
             self.stats.alloc_cold().challenge.get_or_insert_with(|| ChallengeLimit::new(now));
         limit.try_acquire(now, self.config.challenge_acks_per_second)
     }
 
-    /// Schedules a challenge acknowledgement, which only the true peer can use (RFC 5961 §3.2, §4.2, §5.2).
+    /// Schedules a challenge acknowledgement, if the rate limit allows. Only the true peer can react to it (RFC 5961
+    /// §3.2, §4.2, §5.2).
     fn send_challenge(&mut self, now: Instant) {
         if self.may_challenge(now) {
             self.stats.cold_stats().challenge_acks += 1;
@@ -269,7 +270,7 @@ impl Connection {
         }
         let reason = match self.state {
             State::SynReceived if !self.passive => CloseReason::Refused,
-            // Both FINs were sent: the connection ends normally unless data was unacknowledged.
+            // Both FINs were sent. The connection ends normally if at most our FIN is unacknowledged.
             State::Closing | State::LastAck if self.send.flight() <= 1 => CloseReason::Normal,
             _ => CloseReason::Reset,
         };
@@ -278,10 +279,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Fourth check: processes a SYN in the window that does not begin the connection.
+    /// Fourth check: processes a SYN in the window of an existing connection.
     fn on_syn(&mut self, now: Instant) -> DropReason {
         if self.state == State::SynReceived && self.passive {
-            self.delete(CloseReason::Reset); // back to LISTEN, the listener's state
+            self.delete(CloseReason::Reset); // RFC 9293: back to LISTEN, a state of the listener
         } else {
             self.send_challenge(now);
         }
@@ -324,7 +325,7 @@ impl Connection {
             return;
         }
         if ack < self.send.una {
-            return; // an old acknowledgement
+            return; // an old acknowledgement changes nothing
         }
         let marked = self.ecn.sends_ect() && seg.flags.has(Flags::ECE);
         if self.ecn.expects_exact_echo() && ack > self.send.una {
@@ -335,7 +336,7 @@ impl Connection {
             self.reduce_for_ecn(now);
         }
         if ack == self.send.una && self.send.is_noop_ack(window) && seg.options.sack.is_empty() {
-            // The peer only sends data: every other segment of a busy stream.
+            // Nothing is in flight and the window is unchanged: usual if the peer only sends data.
             return self.send.window.update_wl(start, ack);
         }
         let info = AckInfo {
@@ -375,7 +376,7 @@ impl Connection {
     }
 
     /// Reduces the congestion window because the peer echoed a CE mark (RFC 3168 §6.1.2), unless loss recovery has
-    /// reduced it.
+    /// already reduced it.
     fn reduce_for_ecn(&mut self, now: Instant) {
         if self.send.on_ecn_congestion() {
             self.stats.cold_stats().ecn_reductions += 1;
@@ -384,7 +385,8 @@ impl Connection {
         }
     }
 
-    /// Returns the time at which the echoed timestamp was sent, in [`Instant::as_millis`] (RFC 7323 §4.1).
+    /// Returns the time at which we sent the timestamp that `seg` echoes, in [`Instant::as_millis`] (RFC 7323 §4.1).
+    /// `None` without timestamps, or if that time is in the future or before zero.
     fn echoed_ms(&self, now: Instant, seg: &Segment<'_>) -> Option<u64> {
         let stamps = seg.options.timestamps.filter(|_| self.timestamps)?;
         let age = self.ts_now(now).wrapping_sub(stamps.ecr);
@@ -419,7 +421,7 @@ impl Connection {
         up: &mut U,
     ) -> Result<(), DropReason> {
         if !self.state.may_receive() {
-            // After the peer's FIN, or in CLOSED, no data is expected.
+            // After the peer's FIN, or in CLOSED, data or a FIN is an error.
             if seg.seq_len() > 0 {
                 self.recv.ack_now = self.state != State::Closed;
                 return Err(DropReason::PastFin);
@@ -460,8 +462,9 @@ impl Connection {
         }
     }
 
-    /// Grows the receive window after half of it was received, at most once per round trip. Conditions: that took no
-    /// longer than a round trip, the upper layer has the room, and it allows the growth.
+    /// Grows the receive window if the peer uses more than half of it per round trip. The upper layer must have room
+    /// for the larger window and allow the growth. Called after half of the window was received. Decides at most once
+    /// per round trip.
     #[cold]
     pub(super) fn grow_receive_window(&mut self, now: Instant, up: &mut impl SpanSink) {
         if let (Some(next), Some(rtt)) =
@@ -479,7 +482,7 @@ impl Connection {
         self.recv.restart_measurement(now);
     }
 
-    /// Processes the CE mark of a data segment, or its absence, before its data is passed to the upper layer.
+    /// Processes the CE mark of a data segment, or its absence, before the data is passed to the upper layer.
     fn process_ce_mark(&mut self, seg: &Segment<'_>) {
         match self.ecn.on_data(seg) {
             EchoAction::NoAction => {}

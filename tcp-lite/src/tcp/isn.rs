@@ -15,17 +15,17 @@ pub struct FourTuple {
     pub remote: SocketAddr,
 }
 
-/// MSS of a peer that sends none, bytes (RFC 9293 §3.7.1 MUST-15).
+/// MSS assumed for a peer that sends no MSS option, bytes (RFC 9293 §3.7.1 MUST-15).
 const DEFAULT_MSS_V4: u16 = 536;
 const DEFAULT_MSS_V6: u16 = 1220;
 
 impl FourTuple {
-    /// Returns the MSS of a peer that sends none, bytes (RFC 9293 §3.7.1 MUST-15).
+    /// Returns the MSS assumed for a peer that sends no MSS option, bytes (RFC 9293 §3.7.1 MUST-15).
     pub fn default_mss(&self) -> u16 {
         default_mss(self.remote.is_ipv6())
     }
 
-    /// Returns both ends as input of a hash, and the length: 12 bytes for IPv4, 36 for IPv6.
+    /// Returns the ports and addresses of both ends as input of a hash, and the length: 12 bytes for IPv4, 36 for IPv6.
     pub(super) fn hash_input(&self) -> ([u8; 36], usize) {
         let mut out = [0; 36];
         let ports = [self.local.port().to_be_bytes(), self.remote.port().to_be_bytes()];
@@ -49,21 +49,21 @@ impl FourTuple {
     }
 }
 
-/// Returns the MSS of a peer that sends none, bytes (RFC 9293 §3.7.1 MUST-15).
+/// Returns the MSS assumed for a peer that sends no MSS option, bytes (RFC 9293 §3.7.1 MUST-15).
 pub(super) fn default_mss(v6: bool) -> u16 {
     if v6 { DEFAULT_MSS_V6 } else { DEFAULT_MSS_V4 }
 }
 
-/// Initial numbers of a connection.
+/// Initial sequence number and timestamp offset of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InitialNumbers {
     /// ISS: our initial sequence number.
     pub iss: SeqNumber,
-    /// Offset of the millisecond clock for TSval (RFC 7323 §5.4).
+    /// Offset added to the millisecond clock to obtain TSval (RFC 7323 §5.4).
     pub ts_offset: u32,
 }
 
-/// Derives the offset from the ISS. For connections whose four-tuple is used once.
+/// Derives the timestamp offset from the ISS: for connections whose four-tuple is not reused.
 impl From<SeqNumber> for InitialNumbers {
     fn from(iss: SeqNumber) -> InitialNumbers {
         InitialNumbers { iss, ts_offset: iss.0.rotate_left(16) ^ 0x9e37_79b9 }
@@ -83,8 +83,8 @@ impl core::fmt::Debug for IsnGenerator {
 }
 
 impl IsnGenerator {
-    /// Creates the generator. `key` comes from a good random source and is shared by all workers that may see
-    /// the same four-tuple.
+    /// Creates the generator. `key` must come from a good random source. All workers that may open the same four-tuple
+    /// share it.
     pub fn new(key: [u8; 16]) -> Self {
         IsnGenerator { key }
     }
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(later.ts_offset, first.ts_offset, "of every incarnation");
     }
 
-    // RFC 9293 §3.4.1 SHLD-1. The debug output does not contain the key.
+    // RFC 9293 §3.4.1 SHLD-1: the ISN depends on a secret key. The debug output does not contain the key.
     #[test]
     fn isn_depends_on_key_and_tuple() {
         let now = Instant::ZERO;

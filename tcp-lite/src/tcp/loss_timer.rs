@@ -1,5 +1,5 @@
-//! The timer of segments in flight: retransmission time-out (RFC 6298 §5), tail loss probe and reordering
-//! (RFC 8985 §7.2, §6.2), one at a time (§8).
+//! The timer of segments in flight. It runs for one purpose at a time (RFC 8985 §8): retransmission time-out (RFC 6298
+//! §5), tail loss probe (RFC 8985 §7.2) or reordering time-out (RFC 8985 §6.2).
 
 use base::Instant;
 use transport::recorder::AwaitedEvent;
@@ -16,7 +16,7 @@ impl Connection {
         self.set_loss_timer(LossTimer::Rto, self.send.outstanding.rto_at);
     }
 
-    /// Updates the timer after an acknowledgement. `advanced`: it acknowledged new data (RFC 6298 §5.2,
+    /// Updates the timer after an acknowledgement. `advanced`: the acknowledgement covered new data (RFC 6298 §5.2,
     /// §5.3).
     pub(super) fn loss_timer_after_ack(&mut self, now: Instant, advanced: bool) {
         if self.send.outstanding.board.is_empty() {
@@ -64,8 +64,8 @@ impl Connection {
         self.timers.set(Timer::Retransmit, at);
     }
 
-    /// True if a tail loss probe is allowed: with SACK, outside recovery, with no SACKed segment (RFC 8985 §7.2). A
-    /// closed window has its own probes.
+    /// True if a tail loss probe is allowed: with SACK, outside recovery, with no SACKed segment (RFC 8985 §7.2), and
+    /// without an unanswered time-out. A closed window has window probes instead.
     fn may_schedule_probe(&self) -> bool {
         let send = &self.send;
         self.config.tail_loss_probe
@@ -83,7 +83,7 @@ impl Connection {
             LossTimer::Rto => self.retransmit_timeout(now),
             _ if self.send.outstanding.board.is_empty() => {}
             LossTimer::Probe => {
-                // RFC 8985 §7.3: then only the RTO is set, whether or not a probe is sent.
+                // RFC 8985 §7.3: after the PTO only the RTO is set, whether or not a probe is sent.
                 let measured = self.send.recovery.rtt().srtt().is_some();
                 self.send.outstanding.state.on_probe_timeout(measured);
                 self.restart_rto(now);
@@ -105,10 +105,11 @@ impl Connection {
         }
         let closed = self.send.window.is_closed();
         if self.send.probes.on_timeout(closed) && closed {
-            // RFC 9293 §3.8.6.1 MUST-37: the peer has answered the last probe. The silence begins with the next probe.
+            // RFC 9293 §3.8.6.1 MUST-37: the peer has answered the last probe, so the silence that R2 limits begins
+            // now.
             self.send.progress_at = now;
         }
-        // RFC 9293 §3.8.3 MUST-20 (c): R2.
+        // RFC 9293 §3.8.3 MUST-20 (c): after R2 without progress the connection is closed.
         if now.saturating_since(self.send.progress_at) >= self.config.limits.retransmission {
             self.note_gave_up(now, AwaitedEvent::Acknowledgement);
             self.delete(CloseReason::Timeout);
@@ -118,13 +119,14 @@ impl Connection {
             return self.reset_after_silence(now, AwaitedEvent::Window);
         }
         if self.send.window.is_closed() {
-            // RFC 9293 §3.8.6.1: the unacknowledged data probes the window. No sign of congestion.
+            // RFC 9293 §3.8.6.1: the oldest unacknowledged segment probes the window. The time-out is not a sign of
+            // congestion.
             self.send.probe_due = true;
             self.send.recovery.rtt_mut().back_off();
         } else {
             self.send.on_timeout(now, &mut self.stats);
             self.update_path_after_timeout(now);
-            // Records the RTO that is set next: a change of the path MTU may have reset its backoff.
+            // The RTO that is recorded is the next one. A change of the path MTU may have reset the backoff.
             self.note_timeout(now);
         }
         self.restart_rto(now);

@@ -1,9 +1,9 @@
 //! TCP (RFC 9293) without buffers, below MPA.
 //!
-//! Received bytes go up at once, in order or not ([`SpanSink`](crate::seam::SpanSink)). TCP stores only the ranges of
-//! bytes that the upper layer took. The upper layer writes sent bytes straight into the packet
-//! ([`SegmentSource`](crate::seam::SegmentSource)). TCP stores a record of 16 bytes per segment, and requests the same
-//! bytes again for a retransmission.
+//! Received bytes are passed to the upper layer at once, in order or not ([`SpanSink`](crate::seam::SpanSink)). TCP
+//! stores only the ranges of bytes that the upper layer accepted. The upper layer writes the bytes to send straight
+//! into the packet ([`SegmentSource`](crate::seam::SegmentSource)). TCP stores a record of 16 bytes per segment in
+//! flight. For a retransmission it requests the same bytes from the upper layer again.
 //!
 //! A [`Connection`] is sans-IO. Every call is legal at any time. Per burst the owner calls:
 //!
@@ -15,11 +15,11 @@
 //!  poll_timeout()            last: the time of the next handle_timeout()
 //! ```
 //!
-//! The connection exists until [`Connection::state`] is CLOSED. Then call `poll_transmit` once more, because
+//! The owner keeps the connection until [`Connection::state`] is CLOSED, then calls `poll_transmit` once more, because
 //! a reset may be due.
 //!
-//! Left out: Nagle's algorithm (MPA packs what can be packed), the urgent mechanism (urgent bytes are ordinary bytes
-//! here), data on SYN segments (ignored; the peer retransmits it).
+//! Left out: Nagle's algorithm (MPA decides which data shares a segment), the urgent mechanism (urgent bytes are
+//! ordinary bytes here), data on SYN segments (ignored; the peer retransmits it).
 
 mod acks;
 mod challenge;

@@ -23,14 +23,15 @@ use super::timers::Timer;
 use super::window::{SendRoom, send_room};
 use crate::seam::{SegmentSource, SpanSink, TxBatch};
 
-/// Delay of a small segment into a small window (RFC 9293 §3.8.6.2.1: 0.1 to 1 s).
+/// Override time-out of silly window avoidance: delay of a segment that is cut to a small window (RFC 9293 §3.8.6.2.1:
+/// 0.1 to 1 s).
 const SWS_OVERRIDE_TIMEOUT: Nanos = Nanos::from_millis(200);
 
-/// A header that was written in front of new data.
+/// Properties of a written header of new data.
 #[derive(Clone, Copy)]
 struct WrittenHeader {
     fin: bool,
-    /// Internet checksum of the segment without the pseudo-header, if that of the payload is known.
+    /// Internet checksum of the segment without the pseudo-header, if the source knows the payload's checksum.
     sum: Option<Sum>,
 }
 
@@ -38,7 +39,7 @@ struct WrittenHeader {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SendOutcome {
     Sent,
-    /// No segment is due, or none that fits the peer's window.
+    /// No segment is due, none fits the peer's window, or the source declined to fill one.
     Declined,
     /// The congestion window is full.
     CwndFull,
@@ -49,8 +50,9 @@ enum SendOutcome {
 }
 
 impl Connection {
-    /// Writes the segments that are due: retransmissions, new data as far as the windows allow, and at most one
-    /// acknowledgement. A peer without SACK may receive several, because it counts duplicates.
+    /// Writes the segments that are due: a SYN or a reset, retransmissions, new data as far as the windows allow,
+    /// probes, and usually at most one acknowledgement. Several are sent to a peer without SACK, which counts
+    /// duplicates, and with DCTCP after changes of the CE mark (RFC 8257 §3.2).
     pub fn poll_transmit<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -81,7 +83,7 @@ impl Connection {
         tx: &mut impl TxBatch,
     ) {
         if self.send.outstanding.board.is_empty() {
-            // RFC 5681 §4.1: idle restart.
+            // RFC 5681 §4.1: after more than one RTO without transmission, the congestion window restarts.
             let idle = now.nanos_since(self.send.last_sent);
             if idle > self.send.recovery.rtt().rto(&self.config) && up.has_data() {
                 self.send.recovery.cc_mut().restart_after_idle(self.config.initial_window);
@@ -104,7 +106,7 @@ impl Connection {
             }
         };
         if self.send.nxt != nxt {
-            // Once for the burst: all its segments leave at the same time.
+            // The timer is set once per burst, because all its segments have the same time of transmission.
             self.loss_timer_after_send(now);
         }
         if let SendOutcome::Paced(at) = stopped_by {
@@ -134,7 +136,7 @@ impl Connection {
         self.arm_send_timers(now, has_data);
     }
 
-    /// Records the limit that stopped transmission. Skipped while the limit remains the application.
+    /// Records the limit that stopped transmission. Records nothing while the limit is and was the application.
     #[inline]
     fn note_limit(&mut self, now: Instant, stopped_by: SendOutcome, has_data: bool) {
         let waits = has_data || self.unanswered_timeouts() > 0;
@@ -165,7 +167,7 @@ impl Connection {
         }
     }
 
-    /// Reports the usage of the congestion window (RFC 2861 §3.2, RFC 7661 §4.3).
+    /// Reports to loss recovery whether the congestion window limits the sender (RFC 2861 §3.2, RFC 7661 §4.3).
     fn note_usage(&mut self, now: Instant, limited: bool) {
         let config = &self.config;
         let (recovery, state, board) = self.send.split_recovery();
@@ -211,7 +213,7 @@ impl Connection {
             && choice.frto_new_left.is_some()
             && self.send.recovery.cancel_frto()
         {
-            // RFC 5682 §2.1 step 2b: the source has declined, so the usual recovery continues.
+            // RFC 5682 §2.1 step 2b: there is no new data to send, so F-RTO ends and the usual recovery continues.
             return self.send_next(now, up, tx);
         }
         sent
@@ -231,18 +233,18 @@ impl Connection {
         )
     }
 
-    /// Returns the next lost segment that begins left of the peer's right edge. The window may have shrunk below it
-    /// (RFC 9293 §3.8.6 SHLD-16).
+    /// Returns the next lost segment that begins left of the right edge of the peer's window. The window may have
+    /// shrunk below other lost segments (RFC 9293 §3.8.6 SHLD-16).
     fn next_lost_in_window(&mut self) -> Option<Resend> {
         if self.send.window.is_closed() {
-            return None; // window probes retransmit it
+            return None; // window probes retransmit the oldest segment
         }
         let resend = self.send.outstanding.board.next_lost()?;
         (resend.start < self.send.right_edge()).then_some(resend)
     }
 
-    /// True if the FIN is next, without more data. The congestion window does not apply to it. If the peer's window has
-    /// no room for it, the peer answers, and the FIN is retransmitted.
+    /// True if the next segment is a FIN without data. The congestion window does not apply to the FIN, nor does the
+    /// peer's window: a peer without room answers, and the FIN is retransmitted.
     fn is_fin_next(&self, has_data: bool, next: NextSeg) -> bool {
         self.send.fin_queued
             && !self.send.fin_sent
@@ -296,7 +298,8 @@ impl Connection {
         SendOutcome::Sent
     }
 
-    /// Sends one segment of new data, at most `room` bytes. `may_decline`: the source may wait for more room.
+    /// Sends one segment of new data, at most `room` bytes. `may_decline`: the source may decline `room` bytes and wait
+    /// for more.
     fn write_new<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -349,7 +352,7 @@ impl Connection {
     /// Commits a written segment of new data and records it as sent.
     fn commit_new(&mut self, now: Instant, len: usize, head: WrittenHeader, tx: &mut impl TxBatch) {
         if self.ecn.sends_ect() && !self.send.window.is_closed() {
-            tx.set_ecn_capable(); // RFC 3168 §6.1.5, §6.1.6: new data only, and no window probes
+            tx.set_ecn_capable(); // RFC 3168 §6.1.5, §6.1.6: only new data, not window probes
         }
         tx.commit_with_sum(self.header_len() + len, head.sum);
         self.stats.segments_out += 1;
@@ -395,8 +398,8 @@ impl Connection {
         }
     }
 
-    /// Retransmits a segment: the same bytes at the same boundaries. It is cut only if the effective MSS or the peer's
-    /// window has shrunk below its length.
+    /// Retransmits a segment: the same bytes at the same boundaries. The segment is cut only if the effective MSS or
+    /// the peer's window has shrunk below its length.
     fn resend<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -468,7 +471,7 @@ impl Connection {
     }
 
     /// Sends a tail loss probe (RFC 8985 §7.3, TLP_send_probe): new data that fits the peer's window, else the last
-    /// segment again. The congestion window does not apply.
+    /// segment that is not SACKed. The congestion window does not apply.
     fn send_tail_probe<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -492,7 +495,7 @@ impl Connection {
             && let Some(last) = self.send.outstanding.board.last_unsacked()
         {
             sent = self.resend(now, last, true, up, tx);
-            // The segment may have been cut: its range now is that of the retransmission.
+            // The segment may have been cut, so its current range is that of the retransmission.
             again =
                 self.send.outstanding.board.transmissions_at(last.index).map(|(range, _)| range);
         }
@@ -536,12 +539,14 @@ impl Connection {
         }
     }
 
-    /// Returns SND.NXT, and true if the FIN was sent: the state before a probe of new data.
+    /// Returns SND.NXT and whether the FIN was sent, for [`note_new_probe`](Self::note_new_probe). Called before a
+    /// probe of new data is sent.
     fn probe_baseline(&self) -> (ExtSeq, bool) {
         (self.send.nxt, self.send.fin_sent)
     }
 
-    /// Records a probe of new data, which may include the FIN. `start`, `fin_sent`: the state before it.
+    /// Records a probe of new data, which may include the FIN. `start` and `fin_sent` are the result of
+    /// [`probe_baseline`](Self::probe_baseline).
     #[cold]
     fn note_new_probe(&mut self, now: Instant, kind: Kind, start: ExtSeq, fin_sent: bool) {
         let fin = self.send.fin_sent && !fin_sent;
@@ -559,12 +564,12 @@ impl Connection {
                 self.restart_rto(now); // RFC 6298 §5.1
             }
         } else if !has_data {
-            // A stream that only receives allocates no flight state.
+            // With `get_mut`, a stream that only receives allocates no flight state.
             if let Some(out) = self.send.outstanding.get_mut() {
                 out.state.on_pause();
             }
         } else if self.state.may_send() && !self.timers.is_set(Timer::Persist) {
-            // With nothing in flight, data remains unsent because the window is closed or too small.
+            // Nothing is in flight, and data is unsent because the window is closed or too small.
             let wait = match self.send.usable_window() {
                 0 => self.send.recovery.rtt().rto(&self.config),
                 _ => SWS_OVERRIDE_TIMEOUT,
@@ -575,8 +580,8 @@ impl Connection {
 
     // --- acknowledgements ---------------------------------------------------------------------------
 
-    /// Sends a due keepalive probe: no data, and sequence number SND.NXT - 1, so that the peer answers (RFC 9293 §3.8.4
-    /// SHLD-12).
+    /// Sends a keepalive probe if due. It has no data and sequence number SND.NXT - 1, so that the peer answers (RFC
+    /// 9293 §3.8.4 SHLD-12).
     fn send_keepalive(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
         if !self.keepalive.due {
             return;
@@ -589,7 +594,7 @@ impl Connection {
         }
     }
 
-    /// Sends the pending acknowledgements with an older ECE state (RFC 8257 §3.2).
+    /// Sends the pending acknowledgements of segments before a change of the CE mark (RFC 8257 §3.2).
     fn send_earlier_acks(&mut self, now: Instant, tx: &mut impl TxBatch) {
         while let Some(earlier) = self.recv.earlier_ack() {
             let flags = Flags::default();
@@ -608,7 +613,8 @@ impl Connection {
         if self.state.may_receive() && !self.recv.ack_now && self.recv.is_window_update_due(room) {
             self.recv.ack_now = true;
         }
-        // RFC 5681 §4.2: a peer without SACK receives one duplicate acknowledgement per segment beyond a gap.
+        // RFC 5681 §4.2: a peer without SACK receives one duplicate acknowledgement per segment that arrived beyond a
+        // gap.
         let mut owed = if self.send.sack { 1 } else { self.recv.owed_dup_acks.max(1) };
         self.recv.owed_dup_acks = 0;
         while self.recv.ack_now && owed > 0 {

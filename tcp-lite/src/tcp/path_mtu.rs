@@ -1,4 +1,5 @@
-//! State of a connection's path MTU. `path_mtu_discovery` processes reports, losses and probes.
+//! State of a connection's path MTU. The events that change it (reports, losses, probes) are processed in
+//! `path_mtu_discovery`.
 
 use transport::pmtu::PmtuSearch;
 use transport::seq::SeqNumber;
@@ -9,14 +10,15 @@ use super::segment::HEADER_LEN;
 const IPV4_HEADER_LEN: u16 = 20;
 const IPV6_HEADER_LEN: u16 = 40;
 
-/// Result of a report that a packet was too big (ICMP).
+/// Result of an ICMP report that a packet was too big.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TooBigOutcome {
     /// The report was applied: segments are smaller from now on, or a probe is abandoned.
     Applied,
     /// The report is stored, and applied if the reported segment is lost.
     Stored,
-    /// The reported size is not below the current one.
+    /// The report is ignored. The reported size is not below the current one, or it is below and the reported segment
+    /// is a probe.
     NotSmaller,
     /// The reported segment is not in flight: never sent, or already acknowledged.
     NotInFlight,
@@ -24,10 +26,10 @@ pub enum TooBigOutcome {
     BadSize,
 }
 
-/// State of a connection's path MTU.
+/// Path MTU of a connection, kept as an MSS: the MTU less IP header and fixed TCP header.
 #[derive(Debug)]
 pub(crate) struct PathMtu {
-    /// Lesser MSS of the interface and the peer. In use until `discovery` is allocated.
+    /// Smaller of the interface's and the peer's MSS, bytes. In use until `discovery` is allocated.
     limit: u16,
     /// Smallest MTU of an IPv4 path that is accepted from a report, bytes.
     min_mtu: u16,
@@ -35,23 +37,25 @@ pub(crate) struct PathMtu {
     pub(super) discovery: Option<Box<MtuDiscovery>>,
 }
 
-/// Search for the path MTU. Allocated with the first report, loss or MSS from another stream.
+/// Search for the path MTU. Allocated with the first report, suspected black hole, or MSS from the interface or another
+/// stream.
 #[derive(Debug)]
 pub(super) struct MtuDiscovery {
     pub(super) search: PmtuSearch,
-    /// Unproven report: MSS, and sequence number of the reported segment.
+    /// Stored report that is not yet proven: MSS, and a sequence number in the reported segment.
     pub(super) pending_report: Option<(u16, SeqNumber)>,
-    /// Probe in flight: first sequence number and payload length.
+    /// Probe in flight: first sequence number and payload bytes.
     pub(super) probe: Option<(SeqNumber, u16)>,
 }
 
 impl PathMtu {
-    /// Creates the state without a search. `mss` is the interface's MSS.
+    /// Creates the state without a search. `mss` is the interface's MSS, `min_mtu` the smallest MTU of an IPv4 path to
+    /// accept.
     pub(crate) fn new(mss: u16, v6: bool, min_mtu: u16) -> Self {
         PathMtu { limit: mss, min_mtu, v6, discovery: None }
     }
 
-    /// Limits the MSS to the peer's.
+    /// Limits the MSS to `mss`, the peer's MSS option.
     pub(crate) fn limit_to(&mut self, mss: u16) {
         self.limit = self.limit.min(mss).max(1);
         if let Some(found) = &mut self.discovery {
@@ -64,7 +68,7 @@ impl PathMtu {
         ip + HEADER_LEN as u16
     }
 
-    /// Returns the MSS in use.
+    /// Returns the MSS in use, bytes, TCP options not deducted.
     pub(super) fn mss(&self) -> u16 {
         self.discovery.as_ref().map_or(self.limit, |found| found.search.size())
     }
@@ -73,7 +77,7 @@ impl PathMtu {
         PmtuSearch::new(self.limit, self.headers_len(), self.v6, self.min_mtu)
     }
 
-    /// Returns the smallest MSS that a report may set.
+    /// Returns the smallest MSS that a report may set, bytes.
     pub(super) fn floor(&self) -> u16 {
         match &self.discovery {
             Some(found) => found.search.floor(),

@@ -1,11 +1,11 @@
-//! Path MTU discovery of a connection (RFC 1191, RFC 8201, RFC 4821): router reports checked against sent
-//! data (RFC 5927 §7), black holes, probes.
+//! Path MTU discovery of a connection (RFC 1191, RFC 8201, RFC 4821): ICMP reports of routers, checked against the data
+//! in flight (RFC 5927 §7), black holes, and probes.
 //!
-//! A report of a size that was never acknowledged is applied at once. A report of a size that was acknowledged before
+//! A report is applied at once if no segment longer than the reported size was ever acknowledged. Otherwise the report
 //! is stored, and applied only if the reported segment is lost. An off-path attacker cannot cause that loss, and an
 //! acknowledgement of the segment proves the report wrong (RFC 5927 §7.2).
 //!
-//! Left out: checks that need no connection (addresses, quoted lengths), which the ICMP parser makes.
+//! Left out: checks that need no connection (addresses, quoted lengths). The ICMP parser makes them.
 
 use core::time::Duration;
 
@@ -20,15 +20,15 @@ use super::path_mtu::TooBigOutcome;
 use super::scoreboard::ProbeFate;
 
 impl Connection {
-    /// Sets the MSS of the path (MTU less IP and fixed TCP header), from the interface or from other streams' results.
-    /// The configured minimum and the peer's MSS limit it. Larger sizes are probed again after
-    /// [`PathMtuConfig::raise`](super::PathMtuConfig::raise).
+    /// Sets the MSS of the path (MTU less IP and fixed TCP header), bytes. The value comes from the interface or from
+    /// other streams on the same path. The configured minimum and the peer's MSS limit it. Larger sizes are probed
+    /// again after [`PathMtuConfig::raise`](super::PathMtuConfig::raise).
     pub fn set_path_mss(&mut self, now: Instant, mss: u16) {
         self.apply_path_mss(now, mss.max(self.config.min_mss));
     }
 
-    /// Processes a router's report: the packet with the segment at `seq` was too big, and `mtu` is the next hop's (RFC
-    /// 1191 §4, RFC 4443 §3.2). The caller has found the connection by the quoted addresses and ports.
+    /// Processes a router's report: the packet with the segment at `seq` was too big, and `mtu` is the MTU of the next
+    /// hop, bytes (RFC 1191 §4, RFC 4443 §3.2). The caller finds the connection by the quoted addresses and ports.
     pub fn on_packet_too_big(&mut self, now: Instant, mtu: u16, seq: SeqNumber) -> TooBigOutcome {
         let mss = mtu.saturating_sub(self.path.headers_len());
         let seq = self.send.una.nearest(seq);
@@ -50,7 +50,8 @@ impl Connection {
         if self.send.outstanding.board.len_at(seq).is_some_and(|len| usize::from(len) <= payload) {
             return TooBigOutcome::BadSize;
         }
-        // RFC 5927 §7.2: plausible, because no segment of that length was ever acknowledged.
+        // RFC 5927 §7.2: the report is plausible if no longer segment was ever acknowledged, and proven if the reported
+        // segment is lost.
         let (longest, lost) = (self.send.longest_acked(), self.send.outstanding.board.is_lost(seq));
         if usize::from(longest) <= payload || lost {
             self.apply_path_mss(now, mss);
@@ -65,13 +66,13 @@ impl Connection {
         TooBigOutcome::Stored
     }
 
-    /// Returns the MSS that the path is assumed to carry: MTU less IP and fixed TCP header.
+    /// Returns the MSS that the path is assumed to carry, bytes: MTU less IP and fixed TCP header.
     pub fn path_mss(&self) -> u16 {
         self.path.mss()
     }
 
-    /// Returns the path's MSS if reports, probes or other streams confirm it. The guess after a black hole is not
-    /// confirmed.
+    /// Returns the path's MSS, bytes, if a report, a probe or another stream confirms it. The size chosen after a black
+    /// hole is a guess and not confirmed.
     pub fn confirmed_path_mss(&self) -> Option<u16> {
         let search = &self.path.discovery.as_ref()?.search;
         search.is_confirmed().then(|| search.size())
@@ -96,7 +97,7 @@ impl Connection {
         self.use_path_mss(now);
     }
 
-    /// Sets EMSS, and MULPDU with it, to a possibly changed MSS of the path (RFC 5044 §4.5).
+    /// Updates the effective MSS, and with it MPA's MULPDU, after a possible change of the path's MSS (RFC 5044 §4.5).
     fn use_path_mss(&mut self, now: Instant) {
         let before = self.send.emss();
         if self.send.set_path_mss(self.path.mss()) {
@@ -111,7 +112,7 @@ impl Connection {
 
     // --- losses -------------------------------------------------------------------------------------
 
-    /// Processes the fate of the probe and of a reported segment, after an acknowledgement.
+    /// Processes, after an acknowledgement, the fate of the path MTU probe and of the segment in a stored report.
     pub(super) fn update_path_after_ack(&mut self, now: Instant) {
         self.process_probe_fate(now, false);
         let Some((mss, seq)) = self.path.pending_report() else { return };
@@ -141,7 +142,7 @@ impl Connection {
         if let SizeChange::Size(_) = self.path.discovery_mut().search.on_black_hole(fall) {
             self.stats.cold_stats().path_mtu.black_holes += 1;
             self.use_path_mss(now);
-            // The shorter segment is new to the path, so the backoff of earlier time-outs does not apply (RFC 6298
+            // The retransmission is shorter than the segments that timed out, so their backoff does not apply (RFC 6298
             // §5.5). A black hole changes the size at most twice in a row: to the base, then to the minimum.
             self.send.recovery.rtt_mut().reset_backoff();
         }
@@ -161,7 +162,8 @@ impl Connection {
             }
             ProbeFate::Lost(payload) => {
                 self.stats.cold_stats().path_mtu.probes_lost += 1;
-                // RFC 4821 §7.6.4: with other losses at the same time, the size may not be the cause.
+                // RFC 4821 §7.6.4: with other losses at the same time, the probe's size may not be the cause of its
+                // loss.
                 let alone = self.send.outstanding.state.phase() == Phase::Open
                     || self.send.outstanding.board.len() == 1;
                 let segments = self.send.recovery.cc().cwnd() / self.send.emss().max(1) as u64;
@@ -177,10 +179,10 @@ impl Connection {
 
     // --- probes -------------------------------------------------------------------------------------
 
-    /// Returns the payload length of a probe that may be sent now (RFC 4821 §7.4): no data is lost, no probe is in
-    /// flight, and both windows have room.
+    /// Returns the payload bytes of a path MTU probe if one may be sent now (RFC 4821 §7.4): no data is lost, no probe
+    /// is in flight, and congestion window and usable window have room.
     pub(super) fn due_probe_len(&self, now: Instant) -> Option<usize> {
-        // Without a search the interface's and the peer's MSS are in use: nothing larger to probe.
+        // Without a search, the largest MSS that interface and peer allow is in use, so there is nothing to probe.
         let found = self.path.discovery.as_ref()?;
         if !self.config.path_mtu.probing
             || found.probe.is_some()
@@ -195,7 +197,7 @@ impl Connection {
         (payload > self.send.emss() && open && usable).then_some(payload)
     }
 
-    /// Records that the last segment, at `start`, was a probe with `len` bytes of payload.
+    /// Records that the last segment sent, at `start`, was a path MTU probe with `len` bytes of payload.
     pub(super) fn on_path_probe_sent(&mut self, now: Instant, start: ExtSeq, len: usize) {
         self.stats.cold_stats().path_mtu.probes += 1;
         let found = self.path.discovery_mut();

@@ -1,4 +1,4 @@
-//! The window that the peer offers (RFC 9293 §3.3.1, §3.10.7.4).
+//! The window that the peer offers, for the sender (RFC 9293 §3.3.1, §3.10.7.4).
 
 use transport::seq::ExtSeq;
 
@@ -11,7 +11,7 @@ pub(crate) struct PeerWindow {
     wl2: ExtSeq,
     /// SND.WND, bytes beyond SND.UNA.
     wnd: u32,
-    /// MAX.SND.WND (RFC 5961 §5).
+    /// MAX.SND.WND: largest window that the peer has offered, bytes (RFC 5961 §5).
     max_wnd: u32,
 }
 
@@ -39,25 +39,25 @@ impl PeerWindow {
         self.max_wnd
     }
 
-    /// True if a segment may update the window; an old one may not (RFC 9293 §3.10.7.4). A retransmission has an old
-    /// sequence number, but its window is new if it acknowledges more. The old window would otherwise count from the
-    /// new SND.UNA, beyond the peer's offer.
+    /// True if the segment is not older than the last window update, so that it may update the window (RFC 9293
+    /// §3.10.7.4). A retransmission has an old sequence number, but its window is new if it acknowledges more. If the
+    /// new window were ignored, the old SND.WND would count from the new SND.UNA, beyond the peer's offer.
     #[inline]
     pub(super) fn accepts_update(&self, seq: ExtSeq, ack: ExtSeq) -> bool {
         self.wl2 < ack || self.wl1 < seq || (self.wl1 == seq && self.wl2 <= ack)
     }
 
-    /// Updates SND.WL1 and SND.WL2 by a segment with an unchanged window.
+    /// Updates SND.WL1 and SND.WL2 from a segment with an unchanged window.
     #[inline]
     pub(super) fn update_wl(&mut self, seq: ExtSeq, ack: ExtSeq) {
         self.wl1 = self.wl1.max(seq);
         self.wl2 = self.wl2.max(ack);
     }
 
-    /// Sets SND.WND, SND.WL1 and SND.WL2.
+    /// Sets SND.WND to `window`, in bytes, and updates SND.WL1 and SND.WL2. SND.WL1 never decreases.
     #[inline]
     pub(super) fn set(&mut self, seq: ExtSeq, ack: ExtSeq, window: u64) {
-        // RFC 7323 §2.3: at most 65,535 << 14.
+        // RFC 7323 §2.3: the window is at most 65,535 << 14, which fits 32 bits.
         self.wnd = window as u32;
         self.max_wnd = self.max_wnd.max(self.wnd);
         self.wl1 = self.wl1.max(seq);

@@ -1,6 +1,7 @@
 //! The receive half: received ranges, acknowledgements due, and the receive window.
 //!
-//! Every byte goes up at once and at most once. The receive half stores ranges, not bytes.
+//! Each byte is passed to the upper layer at once, and never again after the upper layer took it. The receive half
+//! stores ranges, not bytes.
 
 use arrayvec::ArrayVec;
 use base::{Blank, Instant, Lazy, Nanos};
@@ -17,14 +18,14 @@ use crate::seam::{SpanOutcome, SpanSink};
 /// Lifetime of TS.Recent without an update: 24 days (RFC 7323 §5.5), in units of 2^32 nanoseconds.
 const TS_RECENT_LIFETIME: u32 = ((24 * 86_400 * 1_000_000_000_u64) >> 32) as u32;
 
-/// Segments that a peer may send before our first acknowledgement (RFC 6928).
+/// Segments that a peer may send before our first acknowledgement: its initial window (RFC 6928).
 const INITIAL_WINDOW: u64 = 10;
 
-/// Maximum of duplicate acknowledgements owed to a peer without SACK.
+/// Maximum number of duplicate acknowledgements owed to a peer without SACK.
 const MAX_OWED_DUP_ACKS: u8 = 8;
 
-/// Maximum of pending acknowledgements with an older ECE state. Further changes within a burst are acknowledged with
-/// the state at its end.
+/// Maximum number of pending acknowledgements with an older ECE state (DCTCP). Segments before further changes within a
+/// burst are acknowledged with the state at the end of the burst.
 const MAX_EARLIER_ACKS: usize = 4;
 
 /// Number of segments that are acknowledged at once after a gap was filled.
@@ -39,7 +40,7 @@ pub(crate) struct Receiver {
     pub(crate) edge: ExtSeq,
     irs: SeqNumber,
     out_of_order: Lazy<OutOfOrder>,
-    /// True if the peer uses SACK, so that duplicates are reported by D-SACK.
+    /// True if the peer uses SACK: duplicates are then reported by D-SACK.
     pub(crate) d_sacks: bool,
     /// Sequence number of the peer's FIN; [`ExtSeq::NONE`] before it was received.
     fin: ExtSeq,
@@ -51,9 +52,9 @@ pub(crate) struct Receiver {
     last_ack_sent: SeqNumber,
     /// Start of the measurement of window usage, in [`right_sizing::ticks`].
     measured_since: u32,
-    /// RCV.NXT at which half a window will have been received since `measured_since`, in [units](Self::units).
+    /// RCV.NXT at which half a window has been received since `measured_since`, in [units](Self::units).
     half_used_at: u16,
-    /// Target size of the window, scaled. It never shrinks.
+    /// Target size of the window, in units of 2^`shift` bytes. It never shrinks.
     target_scaled: u16,
     /// RMSS: maximum payload bytes of a segment from the peer.
     rmss: u16,
@@ -63,27 +64,27 @@ pub(crate) struct Receiver {
     pub(crate) ack_now: bool,
     /// Data segments received since the last acknowledgement.
     pub(crate) unacked_segments: u8,
-    /// Segments still to be acknowledged at once. The path loses packets: the peer's window is small, perhaps one
-    /// segment, and acknowledgements may be lost, too.
+    /// Number of further segments to acknowledge at once after a gap. After a loss the peer's congestion window is
+    /// small, perhaps one segment, and acknowledgements may be lost, too.
     quick_acks_left: u8,
     /// Duplicate acknowledgements owed to a peer without SACK, beyond the one of `ack_now`.
     pub(crate) owed_dup_acks: u8,
 }
 
-// The receive half fits one cache line.
+// A cache line has 64 bytes.
 const _: () = assert!(size_of::<Receiver>() <= 64);
 
-/// Out-of-order state: ranges beyond a gap, an unreported duplicate, and pending acknowledgements. Blank while data
-/// arrives in order.
+/// Out-of-order state: ranges beyond a gap, an unreported duplicate, and pending acknowledgements. Not allocated while
+/// data arrives in order.
 #[derive(Clone, Debug)]
 struct OutOfOrder {
-    /// Ranges taken beyond a gap.
+    /// Ranges beyond a gap that the upper layer took.
     ranges: Ranges,
     /// A sequence number in each of the most recent ranges, newest first (RFC 2018 §4).
     recent: ArrayVec<ExtSeq, MAX_SACK_BLOCKS>,
-    /// The last duplicate, reported with the next acknowledgement (RFC 2883).
+    /// The last range received twice, reported with the next acknowledgement (RFC 2883).
     d_sack: Option<Range>,
-    /// Acknowledgements to send before the current one: acknowledgement number, ECE.
+    /// Acknowledgements to send before the current one: acknowledgement number, and true if ECE is set.
     earlier_acks: ArrayVec<(ExtSeq, bool), MAX_EARLIER_ACKS>,
 }
 
@@ -118,15 +119,15 @@ pub(crate) enum TextOutcome {
     Refused,
 }
 
-/// Byte counts of a received segment's payload. `new_bytes`: in the window and never taken. `taken`: the part of
-/// `new_bytes` that the upper layer took. `outside`: outside the window.
+/// Byte counts of a received segment's payload. `len`: all bytes. `new_bytes`: in the window and not taken before.
+/// `taken`: the part of `new_bytes` that the upper layer took. `outside`: beyond the window or the peer's FIN.
 #[derive(Clone, Copy)]
 struct ReceivedText {
     len: u64,
     new_bytes: u64,
     taken: u64,
     outside: u64,
-    /// True if there was a gap before this segment.
+    /// True if the receiver had a gap when the segment arrived.
     had_gap: bool,
     /// True if the segment begins beyond RCV.NXT.
     beyond_nxt: bool,
@@ -161,7 +162,7 @@ impl Receiver {
         receiver
     }
 
-    /// Returns the IRS.
+    /// Returns IRS, the peer's initial sequence number.
     pub(crate) fn irs(&self) -> ExtSeq {
         ExtSeq::initial(self.irs)
     }
@@ -182,14 +183,14 @@ impl Receiver {
         self.offset(self.nxt) - u64::from(fin) + self.out_of_order.ranges.bytes()
     }
 
-    /// Frees the out-of-order state if it is empty. Called when idle.
+    /// Frees the out-of-order state if it is empty. Called when the connection is idle.
     pub(crate) fn shrink(&mut self) {
         if self.is_out_of_order_empty() {
             self.out_of_order.release();
         }
     }
 
-    /// True if the out-of-order state is empty.
+    /// True if no range, duplicate or earlier acknowledgement is stored.
     #[inline]
     fn is_out_of_order_empty(&self) -> bool {
         !self.has_gap() && !self.has_d_sack() && self.out_of_order.earlier_acks.is_empty()
@@ -207,8 +208,8 @@ impl Receiver {
 
     // --- payload ------------------------------------------------------------------------------------
 
-    /// Hands up the payload of an acceptable segment at `start`: all bytes in the window that were never taken (RFC
-    /// 9293 §3.10.7.4, seventh check; SHLD-31).
+    /// Passes the payload of an acceptable segment at `start` to `up`: all bytes in the window that were not taken
+    /// before (RFC 9293 §3.10.7.4, seventh check; SHLD-31).
     pub(crate) fn hand_up_text(
         &mut self,
         now: Instant,
@@ -236,7 +237,7 @@ impl Receiver {
             at = gap.end.max(self.nxt);
         }
         if beyond && let Some(range) = self.out_of_order.ranges.containing(start) {
-            self.note_recent(range); // also for a duplicate (RFC 2018 §4)
+            self.note_recent(range); // also if the segment is a duplicate (RFC 2018 §4)
         }
         let outside = start.plus(len).since(end.max(start));
         self.on_text_handed_up(
@@ -255,8 +256,8 @@ impl Receiver {
             && (self.out_of_order.is_blank() || self.is_out_of_order_empty())
     }
 
-    /// Hands up the payload of the next segment in order: a faster [`hand_up_text`](Self::hand_up_text) if
-    /// [`is_in_order_text`](Self::is_in_order_text) is true.
+    /// Passes the payload of the next segment in order to `up`. A faster [`hand_up_text`](Self::hand_up_text) for a
+    /// payload for which [`is_in_order_text`](Self::is_in_order_text) is true.
     #[inline]
     pub(crate) fn hand_up_next_text(
         &mut self,
@@ -308,12 +309,13 @@ impl Receiver {
         TextOutcome::Taken
     }
 
-    /// Counts a data segment and decides whether to acknowledge at once (RFC 5681 §4.2): beyond a gap, or when a gap is
-    /// filled. Otherwise every second segment is acknowledged.
+    /// Counts a data segment and decides whether to acknowledge at once (RFC 5681 §4.2): while there is a gap, and when
+    /// a gap is filled. Otherwise every second segment is acknowledged.
     #[inline]
     fn count_segment(&mut self, had_gap: bool) {
         self.unacked_segments = self.unacked_segments.saturating_add(1);
-        // Also at once if the window has no room for a second segment, and for some segments after a gap.
+        // An acknowledgement is also due at once if the window has no room for another full segment, and for
+        // `QUICK_ACKS` segments after a gap.
         let full = self.edge.since(self.nxt) < self.rmss.into();
         let quick = self.must_quick_ack();
         if had_gap || quick || full || self.unacked_segments >= 2 {
@@ -331,14 +333,14 @@ impl Receiver {
         }
     }
 
-    /// Counts the bytes of a segment that were not taken.
+    /// Counts the bytes of a segment that were not taken, as duplicate or refused.
     #[cold]
     fn count_untaken(&mut self, now: Instant, text: &ReceivedText, stats: &mut Counters) {
         let &ReceivedText { len, new_bytes: fresh, taken, outside, .. } = text;
         stats.add(len - fresh - outside.min(len - fresh), |s| &mut s.recv.bytes_duplicate);
         stats.add(fresh - taken + outside, |s| &mut s.recv.bytes_refused);
         if taken < fresh {
-            self.restart_measurement(now); // the window does not limit the peer
+            self.restart_measurement(now); // the upper layer, not the window, limits the peer
         }
     }
 
@@ -354,8 +356,8 @@ impl Receiver {
         quick
     }
 
-    /// Records the first contiguous part of `start..end` that had been received before. The next acknowledgement
-    /// reports it once (RFC 2883 §4).
+    /// Records the first contiguous part of `start..end` that was received before. The next acknowledgement reports
+    /// this part, once (RFC 2883 §4).
     pub(crate) fn note_duplicate(&mut self, start: ExtSeq, end: ExtSeq) {
         if !self.d_sacks {
             return;
@@ -371,12 +373,12 @@ impl Receiver {
         }
     }
 
-    /// True if a duplicate is not reported yet.
+    /// True if a duplicate is recorded that no acknowledgement has reported yet.
     pub(crate) fn has_d_sack(&self) -> bool {
         self.out_of_order.d_sack.is_some()
     }
 
-    /// Hands up new bytes. Returns the number of bytes that the upper layer took.
+    /// Passes new bytes, the range `gap`, to `up`. Returns the number of bytes that the upper layer took.
     fn hand_up(
         &mut self,
         now: Instant,
@@ -416,14 +418,15 @@ impl Receiver {
         taken.len()
     }
 
-    /// True if a range beyond the gap can be stored. At `max_ranges` it must touch a stored range. Twice `max_ranges`
-    /// is absolute, because an upper layer that takes parts of spans can exceed the limit.
+    /// True if an out-of-order `range` can be stored. With `max_ranges` stored ranges, `range` must touch one of them.
+    /// An upper layer that takes only a part of `range` may still add a range, so twice `max_ranges` is the absolute
+    /// limit.
     fn can_store_range(&self, range: Range, max_ranges: usize) -> bool {
         let n = self.out_of_order.ranges.len();
         n < max_ranges || (n < 2 * max_ranges && self.out_of_order.ranges.touches(range))
     }
 
-    /// Records a FIN at `at`, in the window. Returns false if it contradicts earlier data or an earlier FIN.
+    /// Records a FIN at `at`, in the window. Returns false if the FIN contradicts received data or an earlier FIN.
     pub(crate) fn record_fin(&mut self, at: ExtSeq) -> bool {
         let taken_past =
             at < self.nxt || self.out_of_order.ranges.highest().is_some_and(|end| end > at);
@@ -438,7 +441,8 @@ impl Receiver {
         true
     }
 
-    /// Advances RCV.NXT over the peer's FIN when everything before it was taken. Returns true then, once.
+    /// Advances RCV.NXT over the peer's FIN once everything before the FIN was taken. Returns true if RCV.NXT was
+    /// advanced.
     pub(crate) fn take_fin(&mut self) -> bool {
         let due = self.fin == self.nxt;
         if due {
@@ -476,13 +480,13 @@ impl Receiver {
             if blocks.is_full() {
                 break;
             }
-            // A range received twice as a whole is reported both as D-SACK and as a range.
+            // The range of the D-SACK block may also be a block of its own (RFC 2883 §4).
             let d_sacks = usize::from(d_sack.is_some());
             if !blocks[d_sacks..].contains(&range) {
                 blocks.push(range);
             }
         }
-        // The FIN occupies a sequence number, too.
+        // The FIN occupies one sequence number after the data.
         let end = |r: &Range| if self.fin == r.end { r.end.plus(1) } else { r.end };
         blocks.iter().map(|r| (r.start.wire(), end(r).wire())).collect()
     }
@@ -495,7 +499,8 @@ impl Receiver {
         u64::from(self.target_scaled) << self.shift
     }
 
-    /// Returns `bytes` in scaled units, 1 to 65,535. A target of zero would close the window for ever.
+    /// Returns `bytes` in units of 2^`shift` bytes, rounded down, 1 to 65,535. A target of zero would close the window
+    /// for ever.
     fn scaled(bytes: u64, shift: u8) -> u16 {
         u16::try_from(bytes >> shift).unwrap_or(u16::MAX).max(1)
     }
@@ -516,8 +521,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the window field of a segment sent now, and records it as advertised. `room`: bytes that the upper layer
-    /// can take.
+    /// Returns the window field of a segment sent now, and records the right edge as advertised. `room`: free space of
+    /// the upper layer, bytes.
     pub(crate) fn advertise(&mut self, room: u64) -> u16 {
         let window = self.window(room);
         self.edge = window.next_edge();
@@ -537,7 +542,7 @@ impl Receiver {
         self.target_scaled / 4
     }
 
-    /// Starts a new measurement of window usage.
+    /// Starts a new measurement of the time in which the peer uses half the window.
     #[cold]
     pub(crate) fn restart_measurement(&mut self, now: Instant) {
         self.measured_since = right_sizing::ticks(now);
@@ -550,28 +555,29 @@ impl Receiver {
         self.units().wrapping_sub(self.half_used_at) < 1 << 15
     }
 
-    /// Returns the usage of the window. Called after half of it was received.
+    /// Returns the usage of the window since the measurement began. Called after half of the window was received.
     pub(crate) fn window_usage(&self, now: Instant, rtt: Nanos) -> WindowUsage {
         let units = self.units().wrapping_sub(self.half_used_at);
-        // A lower bound: the error is less than one unit.
+        // The result is a lower bound; the error is less than one unit.
         let delivered = u64::from(units) + u64::from(self.half_in_units());
         let ticks = right_sizing::ticks(now).wrapping_sub(self.measured_since);
         right_sizing::judge_usage(delivered << (self.shift + 1), self.target(), ticks, rtt)
     }
 
-    /// Returns the next larger window, bytes; `None` at the limit.
+    /// Returns the next larger target of the window, bytes: twice the current one, within the configured limit. `None`
+    /// at the limit.
     pub(crate) fn next_window(&self, config: &Config) -> Option<u64> {
         let most = Self::scaled(config.window_limit(), self.shift);
         let next = self.target_scaled.saturating_mul(2).min(most);
         (next > self.target_scaled).then(|| u64::from(next) << self.shift)
     }
 
-    /// Returns the bytes by which a window of `window` bytes exceeds the target.
+    /// Returns the bytes by which `window` exceeds the target.
     pub(crate) fn growth_to(&self, window: u64) -> u64 {
         window - self.target()
     }
 
-    /// Returns the bytes by which the window has grown since the start.
+    /// Returns the bytes by which the target exceeds the initial one.
     pub(crate) fn growth(&self, config: &Config) -> u64 {
         let first = u64::from(Self::initial_target(config, self.shift));
         (u64::from(self.target_scaled) - first) << self.shift
@@ -583,7 +589,7 @@ impl Receiver {
     }
 
     /// Schedules an acknowledgement, with ECE if `echo`, of everything received before the current segment (RFC 8257
-    /// §3.2). No-op if that is acknowledged, or the list is full.
+    /// §3.2). No-op if such an acknowledgement was sent or is pending, or if the list is full.
     pub(crate) fn schedule_earlier_ack(&mut self, echo: bool) {
         let acked = self.nxt.nearest(self.last_ack_sent);
         let acked = self.out_of_order.earlier_acks.last().map_or(acked, |(ack, _)| *ack);
@@ -601,7 +607,7 @@ impl Receiver {
         Some(EarlierAck { ack, window: units as u16, echo, edge: ack.plus(units * unit) })
     }
 
-    /// Removes the first pending acknowledgement, which was sent.
+    /// Records that the first pending acknowledgement was sent, and removes it.
     pub(crate) fn on_earlier_ack_sent(&mut self, earlier: EarlierAck) {
         self.last_ack_sent = self.nxt.nearest(self.last_ack_sent).max(earlier.ack).wire();
         self.edge = self.edge.max(earlier.edge);
@@ -620,9 +626,11 @@ impl Receiver {
         self.edge = self.edge.max(self.nxt.plus(u64::from(window)));
     }
 
-    /// True if a window update is due.
+    /// True if an acknowledgement is due because the right edge can advance. `room`: free space of the upper layer,
+    /// bytes.
     pub(crate) fn is_window_update_due(&self, room: u64) -> bool {
-        // A SYN's window is unscaled, so it may be smaller than the target. It suffices for the peer's first flight.
+        // The window of our SYN is unscaled, so it may be smaller than the target. Before the first data no update is
+        // needed if the peer's initial window fits.
         let fresh = self.nxt == self.irs().plus(1);
         if fresh && self.edge.since(self.nxt) >= INITIAL_WINDOW * u64::from(self.rmss) {
             return false;
@@ -630,8 +638,8 @@ impl Receiver {
         self.window(room).is_update_due(self.rmss.into(), self.target())
     }
 
-    /// Records that an acknowledgement was sent. `pure`: without data. Data segments have no SACK blocks, so they do
-    /// not replace a due acknowledgement while there is a gap or an unreported duplicate.
+    /// Records that a segment with an acknowledgement was sent. `pure`: without data. Data segments have no SACK
+    /// blocks, so they do not replace a due acknowledgement while there is a gap or an unreported duplicate.
     pub(crate) fn on_ack_sent(&mut self, pure: bool) {
         if pure && let Some(apart) = self.out_of_order.get_mut() {
             apart.d_sack = None;
@@ -661,7 +669,7 @@ impl Receiver {
         SeqNumber(stamps.val).before(SeqNumber(self.ts_recent)) && idle < TS_RECENT_LIFETIME
     }
 
-    /// Updates TS.Recent by an acceptable segment at `seq` (RFC 7323 §4.3 (2), §5.3 R3).
+    /// Updates TS.Recent from an acceptable segment at `seq` (RFC 7323 §4.3 (2), §5.3 R3).
     pub(crate) fn record_timestamp(&mut self, seq: ExtSeq, stamps: Timestamps, now: Instant) {
         if !self.last_ack_sent.before(seq.wire()) {
             self.set_ts_recent(stamps.val, now);

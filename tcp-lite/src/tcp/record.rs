@@ -1,7 +1,8 @@
 //! Flight recorder of a connection: see [`transport::recorder`].
 //!
-//! Left out: the handshake of an accepted connection, whose peer may be forged; events that the owner reports anyway;
-//! FINs of a connection without other events, so that its close allocates no memory.
+//! Not recorded: the handshake of an accepted connection, because the peer's address may be forged; events that the
+//! owner of the connection reports anyway; FINs of a connection without other events, so that an orderly close
+//! allocates no memory.
 
 use base::Instant;
 use transport::recorder::{Kind, Record};
@@ -11,7 +12,7 @@ use super::connection::Connection;
 use super::segment::{Flags, Segment};
 use super::state::State;
 
-/// Recorded fields of a header.
+/// Fields of a TCP header that a record contains.
 pub(super) struct Header {
     pub(super) seq: SeqNumber,
     pub(super) ack: SeqNumber,
@@ -21,7 +22,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Returns the fields of a received or sent segment.
+    /// Returns the fields of a segment, received or sent.
     pub(super) fn from_segment(seg: &Segment<'_>) -> Header {
         let (len, window) = (seg.payload.len(), seg.window);
         Header { seq: seg.seq, ack: seg.ack, flags: seg.flags, window, len }
@@ -42,20 +43,20 @@ impl Connection {
         self.stats.records()
     }
 
-    /// Records an event, also of the upper layer, if the recorder is on and the peer's address is proven.
+    /// Records an event of TCP or of the upper layer, if the recorder is on and the peer's address is proven.
     #[cold]
     pub fn record(&mut self, record: Record) {
         let proven = self.state != State::SynReceived || !self.passive;
         self.stats.record(self.config.recorder && proven, record);
     }
 
-    /// Records an event with two numbers, whose meaning depends on `kind`.
+    /// Records an event with two numbers. `kind` determines the meaning of `number` and `answer`.
     #[cold]
     pub(super) fn note(&mut self, now: Instant, kind: Kind, number: u32, answer: u32) {
         self.record(Record::new(now, kind, number, answer));
     }
 
-    /// Records an event that occurred `count` times in a row; `answer` depends on `kind`.
+    /// Records an event that occurred `count` times in a row, with SND.UNA. `kind` determines the meaning of `answer`.
     #[cold]
     pub(super) fn note_count(&mut self, now: Instant, kind: Kind, count: u32, answer: u32) {
         let una = self.send.una.wire().0;
@@ -68,7 +69,7 @@ impl Connection {
         self.record(header.record(now, kind));
     }
 
-    /// Records and schedules a reset that ends the connection.
+    /// Schedules a reset that ends the connection, and records it.
     #[cold]
     pub(super) fn record_and_reset(&mut self, now: Instant) {
         let (seq, ack) = (self.send.control_seq().wire(), self.recv.nxt.wire());
@@ -77,13 +78,13 @@ impl Connection {
         self.schedule_reset(seq);
     }
 
-    /// Returns the currently offered window as a header field.
+    /// Returns the currently offered window, scaled as in a header.
     pub(super) fn offered_window(&self) -> u16 {
         let window = self.recv.edge.since(self.recv.nxt) >> self.recv.shift;
         u16::try_from(window).unwrap_or(u16::MAX)
     }
 
-    /// Records a change of state from `from`, if there are other records or rare counters.
+    /// Records a change of state from `from`, if the memory for records is already allocated.
     #[cold]
     pub(super) fn note_state(&mut self, now: Instant, from: State) {
         if self.stats.cold().is_some() && from != self.state {
@@ -91,7 +92,7 @@ impl Connection {
         }
     }
 
-    /// Records a FIN, received or sent, if there are other records or rare counters.
+    /// Records a FIN, received or sent, if the memory for records is already allocated.
     #[cold]
     pub(super) fn note_fin(&mut self, now: Instant, kind: Kind, header: &Header) {
         if self.stats.cold().is_some() {

@@ -5,10 +5,10 @@ use transport::seq::SeqNumber;
 use super::segment::{Flags, Segment};
 use crate::seam::TxBatch;
 
-/// Answers a segment without a connection with a reset that its sender accepts (RFC 9293 §3.10.7.1). Returns false if
-/// nothing is sent: for a reset, or if the batch is full.
+/// Answers a segment without a connection with a reset that the sender of the segment accepts (RFC 9293 §3.10.7.1).
+/// Returns false if nothing is sent: `seg` is a reset, or the batch is full.
 pub fn reset_for(seg: &Segment<'_>, tx: &mut impl TxBatch) -> bool {
-    // RFC 9293 §3.10.7.1: a reset is discarded.
+    // RFC 9293 §3.10.7.1: a reset is never answered.
     if seg.flags.has(Flags::RST) {
         return false;
     }

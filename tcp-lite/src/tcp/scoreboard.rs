@@ -1,5 +1,5 @@
-//! The scoreboard of segments sent and not acknowledged: one record of 16 bytes each, and the peer's SACK blocks
-//! (RFC 2018, RFC 6675 §3, §4).
+//! The scoreboard of segments sent and not acknowledged: one record of 16 bytes per segment, and the sequence ranges
+//! that the peer has SACKed (RFC 2018, RFC 6675 §3, §4).
 //!
 //! ```text
 //!   SND.UNA                                              SND.NXT
@@ -7,9 +7,9 @@
 //!        lost      SACKed    in flight  SACKed   in flight
 //! ```
 //!
-//! The estimate of the bytes in the network (pipe) is updated with each record. With SACK, `detect` finds losses by
-//! time (RACK). Without SACK, duplicate and partial acknowledgements mark only the oldest segment lost; a time-out or a
-//! reopened window marks all.
+//! The estimate of the bytes in the network (pipe) is updated with each change of a record. With SACK, `detect` finds
+//! losses by time (RACK). Without SACK, duplicate and partial acknowledgements mark only the oldest segment lost; a
+//! time-out or a reopened window marks all.
 
 mod detect;
 mod record;
@@ -23,7 +23,8 @@ use transport::seq::{ExtSeq, SeqNumber};
 
 use self::record::{FIN, LOST, PROBE, RETRANSMITTED, Record, SACKED};
 
-/// Maximum ranges of SACKed sequence space. Blocks that need another range are ignored: SACK is advisory.
+/// Maximum number of ranges of SACKed sequence space. Blocks that would need another range are ignored, because SACK is
+/// advisory.
 const MAX_SACKED_RANGES: usize = 512;
 
 /// Fate of a path MTU probe (RFC 4821 §7.6).
@@ -36,7 +37,7 @@ pub(crate) enum ProbeFate {
     Lost(u16),
 }
 
-/// A segment to retransmit.
+/// A segment to retransmit: index of its record, first sequence number, payload bytes, and true if it carries the FIN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Resend {
     pub(crate) index: usize,
@@ -58,15 +59,17 @@ pub(crate) struct Scoreboard {
     awaiting_resend: u64,
     /// Number of SACKed records.
     sacked_records: u64,
-    /// Number of records retransmitted since they were marked lost, or as a probe, and not SACKed since.
+    /// Number of records that were retransmitted, after a loss or as a probe, and are neither SACKed nor marked lost
+    /// since.
     resends_in_flight: u64,
-    /// Start of the search for losses: all records that end at or below it are SACKed, lost, or retransmitted.
+    /// Start of the search for losses: all records that end at or below this sequence number are SACKed, lost, or
+    /// retransmitted.
     loss_edge: ExtSeq,
-    /// Retransmissions in order of time: first sequence number and time.
+    /// Retransmissions, oldest first: first sequence number and time of transmission.
     resend_queue: VecDeque<(ExtSeq, Instant)>,
     /// HighRxt (RFC 6675 §2): start of the search for the next retransmission.
     high_rxt: ExtSeq,
-    /// Fate of the last path MTU probe, until taken.
+    /// Fate of the last path MTU probe, until [`take_probe_fate`](Self::take_probe_fate) returns it.
     probe_fate: Option<ProbeFate>,
     /// Longest acknowledged payload, bytes (RFC 5927 §7.2, maxsizeacked).
     longest_acked: u16,
@@ -120,13 +123,14 @@ impl Scoreboard {
         self.awaiting_resend > 0
     }
 
-    /// True if the oldest segment is SACKed. At a time-out this means reneging (RFC 2018 §8): a receiver that keeps
-    /// SACKed data would have acknowledged it.
+    /// True if the oldest segment is SACKed. At a time-out, the peer has then reneged (RFC 2018 §8): a receiver that
+    /// kept the SACKed segment would have acknowledged it cumulatively.
     pub(crate) fn head_sacked(&self) -> bool {
         self.records.front().is_some_and(|r| r.has_mark(SACKED))
     }
 
-    /// Adds a segment sent for the first time, directly after the last one.
+    /// Adds a segment that was sent for the first time at `now` and directly follows the last one. `len`: payload
+    /// bytes.
     pub(crate) fn push(&mut self, start: ExtSeq, len: u16, fin: bool, now: Instant) {
         let marks = if fin { FIN } else { 0 };
         let record = Record { sent_at: now, start: start.wire().0, len, marks, sends: 1 };
@@ -144,12 +148,12 @@ impl Scoreboard {
         }
     }
 
-    /// Takes the fate of the path MTU probe, if decided.
+    /// Returns the fate of the path MTU probe, once, when it is decided.
     pub(crate) fn take_probe_fate(&mut self) -> Option<ProbeFate> {
         self.probe_fate.take()
     }
 
-    /// True if the oldest segment is a path MTU probe that was not retransmitted. It may be lost.
+    /// True if the oldest segment is a path MTU probe that was not retransmitted. The probe may be marked lost.
     pub(crate) fn head_is_probe(&self) -> bool {
         self.records.front().is_some_and(|r| r.has_mark(PROBE))
     }
@@ -184,8 +188,8 @@ impl Scoreboard {
             && self.sacked.is_empty()
     }
 
-    /// Acknowledges everything in flight, up to `una`, if [`has_single_segment`](Self::has_single_segment) is true: a
-    /// faster [`acknowledge`](Self::acknowledge). Returns the segment's time of transmission.
+    /// Acknowledges everything in flight, up to `una`. A faster [`acknowledge`](Self::acknowledge) if
+    /// [`has_single_segment`](Self::has_single_segment) is true. Returns the segment's time of transmission.
     #[inline]
     pub(crate) fn acknowledge_single(&mut self, una: ExtSeq) -> Option<Instant> {
         let record = self.records.pop_front()?;
@@ -198,7 +202,8 @@ impl Scoreboard {
         Some(record.sent_at)
     }
 
-    /// Removes everything below `una`. A partly acknowledged record keeps the unacknowledged part.
+    /// Removes everything below `una`, and adds the acknowledged segments to `delivery`. A partly acknowledged record
+    /// keeps the unacknowledged part.
     pub(crate) fn acknowledge(&mut self, una: ExtSeq, delivery: &mut Delivery) {
         let mut left = una.since(self.una);
         let mut at = self.una;
@@ -248,7 +253,8 @@ impl Scoreboard {
         }
     }
 
-    /// Removes plain records from the front, as far as `left` bytes from `at` on cover them. Returns their bytes.
+    /// Removes records from the front while they are [plain](Record::is_plain) and lie completely within the `left`
+    /// bytes from `at` on. Returns the bytes removed.
     fn acknowledge_run(&mut self, at: ExtSeq, left: u64, delivery: &mut Delivery) -> u64 {
         let mut bytes = 0;
         let mut longest = self.longest_acked;
@@ -275,8 +281,8 @@ impl Scoreboard {
         bytes
     }
 
-    /// Applies a SACK block, SND.UNA <= `start` < `end` <= SND.NXT (RFC 6675 §4, Update). Returns true if it reports
-    /// new data. A record counts as SACKed if all of it is.
+    /// Applies a SACK block, SND.UNA <= `start` < `end` <= SND.NXT (RFC 6675 §4, Update). Returns true if the block
+    /// reports new data. A record is marked SACKed only if all its bytes are.
     pub(crate) fn sack(&mut self, start: ExtSeq, end: ExtSeq, delivery: &mut Delivery) -> bool {
         let mut at = start;
         let mut news = false;
@@ -309,7 +315,7 @@ impl Scoreboard {
         }
     }
 
-    /// Marks the oldest segment lost, retransmitted before or not (RFC 6582 §3.2). No-op if it is SACKed.
+    /// Marks the oldest segment lost, even if it was retransmitted (RFC 6582 §3.2). No-op if it is SACKed.
     pub(crate) fn mark_head_lost(&mut self) {
         if !self.is_empty() && !self.head_sacked() {
             self.mark(0, |r| r.marks = (r.marks | LOST) & !RETRANSMITTED);
@@ -328,7 +334,7 @@ impl Scoreboard {
         self.resend_queue.clear();
     }
 
-    /// Clears all LOST marks: the segments are in the network or have arrived.
+    /// Clears all LOST marks after a spurious loss detection: the segments are in the network or have arrived.
     pub(crate) fn clear_losses(&mut self) {
         for i in 0..self.records.len() {
             if self.records[i].has_mark(LOST) {
@@ -371,7 +377,7 @@ impl Scoreboard {
         Some(self.resend_at(found))
     }
 
-    /// Returns the last segment that is not SACKed.
+    /// Returns the segment with the highest sequence number that is not SACKed.
     pub(crate) fn last_unsacked(&self) -> Option<Resend> {
         let found = (0..self.records.len()).rev().find(|i| !self.records[*i].has_mark(SACKED))?;
         Some(self.resend_at(found))
@@ -398,7 +404,7 @@ impl Scoreboard {
         Resend { len: at, fin: false, ..resend }
     }
 
-    /// Records a retransmission. A `probe`, of the window or the tail, does not advance HighRxt.
+    /// Records a retransmission at `now`. A `probe` (window probe or tail loss probe) does not advance HighRxt.
     pub(crate) fn record_resent(&mut self, resend: Resend, now: Instant, probe: bool) {
         self.mark(resend.index, |r| {
             r.marks |= RETRANSMITTED;
@@ -417,7 +423,7 @@ impl Scoreboard {
         self.sacked.covers(range)
     }
 
-    /// Returns the range and the number of transmissions of the segment at `index`.
+    /// Returns the range and the number of transmissions (saturating) of the segment at `index`.
     pub(crate) fn transmissions_at(&self, index: usize) -> Option<(Range, u8)> {
         self.records.get(index).map(|record| (self.range_of(record), record.sends))
     }
@@ -442,7 +448,7 @@ impl Scoreboard {
         self.records.partition_point(|r| self.range_of(r).end <= at)
     }
 
-    /// Changes a record and updates the totals.
+    /// Changes a record, updates the totals, and sets the fate of a path MTU probe.
     fn mark(&mut self, index: usize, change: impl FnOnce(&mut Record)) {
         let before = self.records[index];
         self.update_totals(&before, |total, n| *total -= n);
@@ -462,7 +468,7 @@ impl Scoreboard {
         self.update_totals(&after, |total, n| *total += n);
     }
 
-    /// Updates the totals by a record's share of each. `change` adds or subtracts it.
+    /// Applies `change`, which adds or subtracts, to each total with the contribution of `record`.
     fn update_totals(&mut self, record: &Record, change: impl Fn(&mut u64, u64)) {
         change(&mut self.pipe, record.pipe_bytes());
         change(&mut self.awaiting_resend, u64::from(record.awaits_retransmission()));

@@ -1,10 +1,10 @@
 //! A TCP segment as a value: parsed from bytes, written to bytes (RFC 9293 §3.1, §3.2).
 //!
-//! smoltcp's parser is not used, for two reasons. Every segment passes here, so the fixed header is read and written as
-//! a whole. And smoltcp keeps three SACK blocks where a segment may carry four (RFC 2018 §3).
+//! smoltcp's parser is not used, for two reasons. This parser is on the path of every segment, so it reads and writes
+//! the fixed header as a whole. smoltcp keeps only three SACK blocks, but a segment may carry four (RFC 2018 §3).
 //!
-//! The owner of the packet buffer handles checksums. The urgent pointer is legal and ignored: RFC 6093 §5 advises
-//! against its use, and MPA has none. Urgent bytes are ordinary bytes of the stream.
+//! The owner of the packet buffer computes and verifies checksums. The urgent pointer is legal and ignored: RFC 6093 §5
+//! advises against its use, and MPA has none. Urgent bytes are ordinary bytes of the stream.
 
 use arrayvec::ArrayVec;
 use transport::seq::SeqNumber;
@@ -42,7 +42,7 @@ impl Flags {
     pub const SYN: Flags = Flags(0x02);
     /// Reset the connection.
     pub const RST: Flags = Flags(0x04);
-    /// Push function.
+    /// Push: deliver the received data without delay.
     pub const PSH: Flags = Flags(0x08);
     /// The acknowledgement field is significant.
     pub const ACK: Flags = Flags(0x10);
@@ -79,7 +79,7 @@ pub struct Timestamps {
     pub ecr: u32,
 }
 
-/// The supported options. Unknown ones are skipped (RFC 9293 §3.2 MUST-6).
+/// The supported TCP options. Unknown options are skipped (RFC 9293 §3.2 MUST-6).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// Maximum segment size, in SYN segments.
@@ -111,12 +111,12 @@ pub struct Segment<'a> {
     pub window: u16,
     /// Options of the header.
     pub options: Options,
-    /// The segment's data: bytes of the stream.
+    /// Payload: bytes of the stream.
     pub payload: &'a [u8],
-    /// True if the packet was marked Congestion Experienced (RFC 3168 §5). The reader of the IP header sets it.
+    /// True if the packet was marked Congestion Experienced (RFC 3168 §5). The parser of the IP header sets this field.
     pub ce: bool,
-    /// CRC32c of the payload without its last four bytes, if it was computed along with the checksum. If the payload is
-    /// one FPDU, the last four bytes are its CRC field.
+    /// CRC32c of the payload without its last four bytes, if the CRC was computed together with the checksum. If the
+    /// payload is exactly one FPDU, its last four bytes are the CRC field of the FPDU.
     pub text_crc: Option<u32>,
 }
 
@@ -124,19 +124,19 @@ impl<'a> Segment<'a> {
     /// Parses a TCP segment that fills `bytes`. The caller verifies the checksum.
     ///
     /// # Errors
-    /// [`DropReason::BadHeader`] when the header does not fit the bytes or a port is zero,
-    /// [`DropReason::BadOption`] when an option has an illegal length (RFC 9293 §3.2 MUST-7).
+    /// [`DropReason::BadHeader`] if the header does not fit `bytes` or a port is zero, [`DropReason::BadOption`] if an
+    /// option has an illegal length (RFC 9293 §3.2 MUST-7).
     pub fn parse(bytes: &'a [u8]) -> Result<Segment<'a>, DropReason> {
         let mut segment = Segment::default();
         segment.read(bytes)?;
         Ok(segment)
     }
 
-    /// Parses a segment in place, into a default `self`. Copying the result of [`parse`](Self::parse) would wait for
-    /// all earlier stores, those of the previous payload included.
+    /// Parses a segment into `self`, which must be a default value. Unlike [`parse`](Self::parse), no result is copied:
+    /// the copy would wait for all earlier stores, those of the previous payload included.
     ///
     /// # Errors
-    /// As `parse`. The content of `self` is then unspecified.
+    /// As [`parse`](Self::parse). After an error the content of `self` is unspecified.
     #[inline]
     pub fn read(&mut self, bytes: &'a [u8]) -> Result<(), DropReason> {
         let fixed = bytes.first_chunk::<HEADER_LEN>().ok_or(DropReason::BadHeader)?;
@@ -156,7 +156,7 @@ impl<'a> Segment<'a> {
         self.options.read(options)
     }
 
-    /// Returns the length of header and options, in bytes.
+    /// Returns the length of the header with options, in bytes.
     pub fn header_len(&self) -> usize {
         HEADER_LEN + self.options.len()
     }
@@ -173,11 +173,10 @@ impl<'a> Segment<'a> {
         self.payload.len() as u32 + controls
     }
 
-    /// Writes header and options at the start of `out`, without the payload and with a checksum of zero. Returns their
-    /// length.
+    /// Writes the header with options at the start of `out`, with a checksum of zero. Returns its length in bytes.
     ///
     /// # Panics
-    /// When `out` is shorter than [`header_len`](Self::header_len).
+    /// If `out` is shorter than [`header_len`](Self::header_len).
     fn emit_header(&self, out: &mut [u8]) -> usize {
         let len = self.header_len();
         let (fixed, options) = out[..len].split_at_mut(HEADER_LEN);
@@ -194,14 +193,14 @@ impl<'a> Segment<'a> {
         len
     }
 
-    /// Returns the flags of the segment in `bytes`; `None` if too short. Checks nothing else.
+    /// Returns the flags of the segment in `bytes`; `None` if `bytes` is too short. The header is not checked further.
     #[inline]
     pub fn flags_of(bytes: &[u8]) -> Option<Flags> {
         bytes.get(FLAGS_AT).map(|&bits| Flags(bits))
     }
 
-    /// Returns the length of header and options by the data offset of the segment in `bytes`; `None` if too short. The
-    /// value may exceed `bytes`, or be too small for a header.
+    /// Returns the header length, in bytes, that the data offset of the segment in `bytes` gives; `None` if `bytes` is
+    /// too short. The value is not checked: it may exceed `bytes`, or be less than 20.
     #[inline]
     pub fn header_len_of(bytes: &[u8]) -> Option<usize> {
         bytes.get(OFFSET_AT).map(|&byte| data_offset(byte))
@@ -210,7 +209,7 @@ impl<'a> Segment<'a> {
     /// Writes the whole segment at the start of `out`, with a checksum of zero, and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`wire_len`](Self::wire_len).
+    /// If `out` is shorter than [`wire_len`](Self::wire_len).
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let header = self.emit_header(out);
         out[header..header + self.payload.len()].copy_from_slice(self.payload);
@@ -218,17 +217,18 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// Returns the header length, in bytes, of the byte that holds the data offset.
+/// Returns the header length in bytes. `byte` is the header byte whose upper half is the data offset.
 #[inline(always)]
 fn data_offset(byte: u8) -> usize {
     usize::from(byte >> 4) * 4
 }
 
 /// Header of data segments without options other than timestamps, as [`Segment::emit`] writes it. Contains all fields
-/// except the sequence number and PSH, which differ within a run.
+/// except the sequence number and PSH, which differ within a run of segments.
 ///
 /// The header stays in registers. If it were stored in memory, it would be loaded in pieces of another size.
-/// Store-to-load forwarding fails for such a load: it waits for all earlier stores, those of the payload included.
+/// Store-to-load forwarding fails for such a load, which then waits for all earlier stores, those of the payload
+/// included.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataHeader {
     ports: u32,
@@ -236,7 +236,7 @@ pub(super) struct DataHeader {
     /// Data offset, flags and window.
     control: u32,
     timestamps: Option<Timestamps>,
-    /// Sum of the fields that are equal in a run, for [`Sum::from_fields`].
+    /// Sum of ports, acknowledgement number and timestamps option, for [`Sum::from_fields`].
     sum: u64,
 }
 
@@ -260,7 +260,8 @@ impl DataHeader {
         DataHeader { ports, ack: ack.0, control, timestamps, sum }
     }
 
-    /// Writes the header at the start of `out`, with PSH if `push`, and returns the sum of its fields.
+    /// Writes the header at the start of `out`, with PSH if `push`. Returns the sum of its fields, for
+    /// [`Sum::from_fields`].
     #[inline(always)]
     pub(super) fn write(&self, seq: SeqNumber, push: bool, out: &mut [u8]) -> u64 {
         let pair = |a: u32, b: u32| (u64::from(a) << 32 | u64::from(b)).to_be_bytes();
@@ -278,7 +279,7 @@ impl DataHeader {
     }
 }
 
-/// First word of the timestamps option: two NOPs, kind and length.
+/// First four bytes of the timestamps option with its padding: two NOPs, kind, length.
 const TIMESTAMPS_FIRST_WORD: u32 =
     u32::from_be_bytes([OPT_NOP, OPT_NOP, OPT_TIMESTAMPS.0, OPT_TIMESTAMPS.1 as u8]);
 
@@ -302,7 +303,7 @@ impl Options {
         if let [OPT_NOP, OPT_NOP, kind, len, v0, v1, v2, v3, e0, e1, e2, e3] = *bytes
             && (kind, usize::from(len)) == OPT_TIMESTAMPS
         {
-            // RFC 7323 appendix A: the layout in nearly every segment.
+            // RFC 7323 appendix A: nearly every segment has this layout.
             let val = u32::from_be_bytes([v0, v1, v2, v3]);
             let ecr = u32::from_be_bytes([e0, e1, e2, e3]);
             self.timestamps = Some(Timestamps { val, ecr });
@@ -316,7 +317,7 @@ impl Options {
                 bytes = rest;
                 continue;
             }
-            // RFC 9293 §3.2 MUST-7: handles illegal lengths, for example zero.
+            // RFC 9293 §3.2 MUST-7: an illegal length, for example zero, is an error.
             let len = usize::from(*rest.first().ok_or(DropReason::BadOption)?);
             let data = bytes.get(2..len).ok_or(DropReason::BadOption)?;
             self.set_option(*kind, len, data)?;
@@ -354,8 +355,8 @@ impl Options {
         Ok(())
     }
 
-    /// Returns the length in bytes, a multiple of four. At most [`MAX_OPTIONS_LEN`] for segments to send: with
-    /// timestamps, only three of four SACK blocks are written.
+    /// Returns the encoded length in bytes: a multiple of four, at most [`MAX_OPTIONS_LEN`]. SACK blocks that do not
+    /// fit are not written: with timestamps there is room for three.
     pub fn len(&self) -> usize {
         self.fixed_len() + self.sack_len()
     }
@@ -389,8 +390,8 @@ impl Options {
         }
     }
 
-    /// Writes the options, each padded in front to a multiple of four. SACK-permitted replaces the padding of the
-    /// timestamps, so that a SYN-ACK is no longer than a SYN with the same options and layout.
+    /// Writes the options, each with NOPs in front up to a multiple of four bytes. SACK-permitted replaces the padding
+    /// of the timestamps, so that a SYN-ACK is no longer than a SYN with the same options and layout.
     fn emit(&self, out: &mut [u8]) {
         let mut at = 0;
         let mut put = |bytes: &[u8]| {

@@ -1,19 +1,19 @@
-//! The effective MSS: length of data segments (RFC 9293 §3.7.1).
+//! The effective MSS: maximum payload of a data segment (RFC 9293 §3.7.1).
 
 use super::segment::TIMESTAMPS_LEN;
 
 /// The effective MSS and its inputs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SegmentSize {
-    /// Effective MSS: payload bytes of a segment.
+    /// Effective MSS: maximum payload bytes of a segment.
     emss: u32,
-    /// MSS of the peer, options not deducted.
+    /// MSS of the peer, bytes, options not deducted.
     peer_mss: u16,
-    /// MSS of the path, options not deducted.
+    /// MSS of the path, bytes, options not deducted.
     path_mss: u16,
     /// Bytes of options in each data segment.
     options_len: u8,
-    /// True if the upper layer is to be notified of a change.
+    /// True if the upper layer must be notified of the effective MSS.
     changed: bool,
 }
 
@@ -24,13 +24,13 @@ impl SegmentSize {
         SegmentSize { emss, peer_mss: mss, path_mss: mss, options_len: 0, changed: false }
     }
 
-    /// Returns the effective MSS: payload bytes of a segment.
+    /// Returns the effective MSS: maximum payload bytes of a segment.
     #[inline]
     pub(super) fn emss(&self) -> u32 {
         self.emss
     }
 
-    /// Applies the peer's MSS and options (RFC 9293 §3.7.1).
+    /// Applies the peer's MSS and the negotiated options (RFC 9293 §3.7.1).
     pub(super) fn negotiate(&mut self, peer_mss: u16, timestamps: bool) {
         self.peer_mss = peer_mss;
         self.options_len = if timestamps { TIMESTAMPS_LEN as u8 } else { 0 };
@@ -46,29 +46,29 @@ impl SegmentSize {
         before != self.emss
     }
 
-    /// Schedules a notification of the upper layer.
+    /// Schedules a notification of the upper layer, even if the effective MSS is unchanged.
     pub(super) fn announce(&mut self) {
         self.changed = true;
     }
 
-    /// Returns true, once, if the upper layer is to be notified.
+    /// Returns true if the upper layer must be notified, and clears this state.
     #[inline]
     pub(super) fn take_change(&mut self) -> bool {
         core::mem::take(&mut self.changed)
     }
 
-    /// Returns the payload bytes of a segment of this MSS, at least 1.
+    /// Returns the maximum payload bytes of a segment for the MSS `mss`, at least 1.
     pub(super) fn payload_for_mss(&self, mss: u16) -> usize {
         usize::from(mss).saturating_sub(self.options_len.into()).max(1)
     }
 
-    /// Returns the MSS that corresponds to `payload` bytes.
+    /// Returns the MSS that allows a payload of `payload` bytes.
     pub(super) fn mss_for_payload(&self, payload: u16) -> u16 {
         payload.saturating_add(self.options_len.into())
     }
 
-    /// Computes the effective MSS. Options of data segments are deducted; SACK blocks are never sent on them
-    /// (RFC 9293 §3.7.1).
+    /// Computes the effective MSS. Options of data segments are deducted. Data segments never carry SACK blocks (RFC
+    /// 9293 §3.7.1).
     fn compute_emss(&self) -> u32 {
         self.payload_for_mss(self.peer_mss.min(self.path_mss)) as u32
     }

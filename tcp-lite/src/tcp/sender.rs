@@ -21,24 +21,24 @@ pub(crate) struct Sender {
     /// SND.NXT.
     pub(crate) nxt: ExtSeq,
     pub(crate) window: PeerWindow,
-    /// State of data in flight. Blank in an idle connection.
+    /// State of data in flight. Not allocated in an idle connection.
     pub(crate) outstanding: Lazy<Outstanding>,
     pub(crate) recovery: LossRecovery,
     pub(super) size: SegmentSize,
-    /// Shift of the peer's window field, negotiated by the SYNs (RFC 7323 §2.2).
+    /// Window scale shift of the peer's window field, negotiated by the SYNs (RFC 7323 §2.2).
     pub(super) window_shift: u8,
     /// True if the peer uses SACK.
     pub(crate) sack: bool,
     /// Current purpose of the retransmission timer.
     pub(crate) loss_timer: LossTimer,
-    /// True if a window probe is due, or a segment smaller than the MSS (override time-out of silly window avoidance,
-    /// RFC 9293 §3.8.6.2.1).
+    /// True if a window probe is due, or a segment smaller than the MSS because the override time-out of silly window
+    /// avoidance has expired (RFC 9293 §3.8.6.2.1).
     pub(crate) probe_due: bool,
-    /// Unanswered time-outs with a closed window.
+    /// Counter of unanswered time-outs with a closed window.
     pub(crate) probes: WindowProbeState,
     /// True if the closed window was probed and has not opened since.
     pub(crate) probing: bool,
-    /// True after a close: a FIN follows the data.
+    /// True after a local close: a FIN follows the data.
     pub(crate) fin_queued: bool,
     pub(crate) fin_sent: bool,
     /// Time of the last transmission of data.
@@ -53,7 +53,8 @@ pub(crate) struct Sender {
 
 base::prefetch!(Sender: outstanding, recovery);
 
-/// Unanswered time-outs in a row with a closed window, plus one. 0: the peer has answered since the last time-out.
+/// One plus the number of consecutive unanswered time-outs with a closed window. Zero if the peer has reported a closed
+/// window since the last time-out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WindowProbeState(u8);
 
@@ -69,32 +70,34 @@ impl WindowProbeState {
         self.0 = if closed { 0 } else { self.0.min(1) };
     }
 
-    /// Records a retransmission time-out. Returns true if the peer has reported a closed window since the last one.
+    /// Records a retransmission time-out; `closed` if the peer's window is closed. Returns true if the peer has
+    /// reported a closed window since the last time-out.
     pub(crate) fn on_timeout(&mut self, closed: bool) -> bool {
         let before = self.0;
         self.0 = if closed { before.saturating_add(1) } else { 1 };
         before == 0
     }
 
-    /// Returns the unanswered time-outs in a row with a closed window.
+    /// Returns the number of consecutive unanswered time-outs with a closed window.
     pub(crate) fn unanswered(self) -> u32 {
         self.0.saturating_sub(1).into()
     }
 }
 
-/// State of data in flight. Blank in an idle connection.
+/// State of data in flight. Not allocated in an idle connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Outstanding {
     pub(crate) board: Scoreboard,
-    /// State of loss recovery for this flight.
+    /// State of loss recovery for the data in flight.
     pub(crate) state: FlightState,
-    /// Expiry of the retransmission time-out. The timer may run for another [`LossTimer`] first.
+    /// Expiry of the retransmission time-out. The retransmission timer may be set to an earlier tail loss probe or
+    /// reordering time-out ([`LossTimer`]).
     pub(crate) rto_at: Instant,
     /// Without SACK: bytes estimated to have left the network, one segment per duplicate acknowledgement.
     pub(super) reno_sacked: u64,
     /// FlightSize before the first duplicate acknowledgement, bytes (RFC 5681 §3.2 (2)).
     pub(super) flight_before_dups: u64,
-    /// recover: SND.NXT at the start of the last recovery (RFC 6582 §3.2).
+    /// The variable recover of RFC 6582 §3.2: SND.NXT at the start of the last recovery.
     pub(super) recover: ExtSeq,
 }
 
@@ -115,7 +118,7 @@ impl Blank for Outstanding {
 }
 
 impl Outstanding {
-    /// True if no data is in flight and no answer to a tail loss probe is awaited.
+    /// True if no data is in flight and no tail loss probe is unanswered.
     pub(crate) fn is_idle(&self) -> bool {
         self.board.is_empty() && self.state.is_probe_idle()
     }
@@ -150,7 +153,7 @@ impl Sender {
         }
     }
 
-    /// Starts data transfer after our SYN was acknowledged. `syn_lost`: the SYN was retransmitted.
+    /// Prepares data transfer after our SYN was acknowledged. `syn_lost`: the SYN was retransmitted.
     pub(crate) fn on_established(&mut self, config: &Config, syn_lost: bool) {
         self.una = self.iss().plus(1);
         self.nxt = self.una;
@@ -163,7 +166,7 @@ impl Sender {
         self.size.announce();
     }
 
-    /// Returns the ISS.
+    /// Returns ISS, our initial sequence number.
     pub(crate) fn iss(&self) -> ExtSeq {
         ExtSeq::initial(self.iss)
     }
@@ -173,7 +176,7 @@ impl Sender {
         seq.since(self.iss().plus(1))
     }
 
-    /// Returns the bytes sent at least once, without the FIN.
+    /// Returns the number of stream bytes sent at least once, without the FIN.
     pub(crate) fn bytes_sent(&self) -> u64 {
         self.offset(self.nxt).saturating_sub(self.fin_sent.into())
     }
@@ -201,8 +204,8 @@ impl Sender {
     /// Returns the usable window, bytes. Zero if the peer shrank its window below the bytes in flight (RFC 9293 §3.8.6
     /// MUST-34).
     ///
-    /// The send window limits it, too. A peer that SACKs all but the first segment keeps the congestion window open,
-    /// and unacknowledged data needs memory (RFC 9293 §3.9.1.2, send queue limits).
+    /// The configured send window is a limit as well (RFC 9293 §3.9.1.2, send queue limits): unacknowledged data needs
+    /// memory, and a peer that SACKs all but the first segment keeps the congestion window open.
     pub(crate) fn usable_window(&self) -> u64 {
         let own = self.una.plus(self.recovery.cc().send_window());
         self.right_edge().min(own).since(self.nxt)
@@ -214,7 +217,8 @@ impl Sender {
         pipe == 0 || pipe + u64::from(self.size.emss()) <= self.recovery.cc().cwnd()
     }
 
-    /// Returns the pace, or `None` if pacing is off or not useful. `shared`: many streams share the port.
+    /// Returns pacing rate and burst, or `None` if pacing is disabled or not useful. `shared`: many streams share the
+    /// port.
     pub(crate) fn pace(&self, config: &Config, shared: bool) -> Option<Pace> {
         if !config.pacing {
             return None;
@@ -222,10 +226,10 @@ impl Sender {
         self.recovery.pace(self.size.emss().into(), shared)
     }
 
-    /// True on long paths, where every segment may carry PSH so that each is acknowledged. A receiver with delayed
-    /// acknowledgements answers a pushed segment at once, and the ACK clock does not send pairs into a full queue. On
-    /// short paths PSH would only keep the receiver from merging segments (GRO), even if a queue makes their round
-    /// trips long. Before the first acknowledgement of data the handshake's round trip decides.
+    /// True on paths with a minimum round trip of at least [`pacing::MIN_RTT`], where every segment may carry PSH. A
+    /// receiver with delayed acknowledgements answers a pushed segment at once, so the ACK clock does not send pairs of
+    /// segments into a full queue. On shorter paths PSH would only keep the receiver from merging segments (GRO).
+    /// Before the first acknowledgement of data the round trip of the handshake decides.
     pub(crate) fn needs_single_acks(&self) -> bool {
         let base = self.recovery.min_rtt().or(self.recovery.rtt().srtt());
         base.is_some_and(|rtt| rtt >= pacing::MIN_RTT)
@@ -240,7 +244,7 @@ impl Sender {
     }
 
     /// Returns the sequence number for a segment without data: SND.NXT, or the right edge of the peer's window if that
-    /// is less, so that the peer accepts it (RFC 9293 appendix A.2).
+    /// is less. The peer then accepts the segment (RFC 9293 appendix A.2).
     pub(crate) fn control_seq(&self) -> ExtSeq {
         if self.una == self.iss() {
             return self.nxt; // a SYN needs no window
@@ -253,7 +257,7 @@ impl Sender {
         self.longest_acked.max(self.outstanding.board.longest_acked())
     }
 
-    /// Frees the state of data in flight, if idle. Called after at least one RTO without transmission.
+    /// Frees the state of data in flight if nothing is in flight. Called after at least one RTO without transmission.
     pub(crate) fn shrink(&mut self) {
         if self.outstanding.is_idle() && self.una == self.nxt {
             self.longest_acked = self.longest_acked();
@@ -264,7 +268,7 @@ impl Sender {
 
     // --- segment size -------------------------------------------------------------------------------
 
-    /// Returns the effective MSS: payload bytes of a segment.
+    /// Returns the effective MSS: maximum payload bytes of a segment.
     #[inline]
     pub(crate) fn emss(&self) -> usize {
         self.size.emss() as usize

@@ -5,11 +5,11 @@ use core::fmt;
 /// State of a connection. LISTEN is a property of the listener, not of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
-    /// No connection: the end of every connection.
+    /// The connection has ended.
     Closed,
     /// Our SYN was sent.
     SynSent,
-    /// A SYN was received and ours sent; its acknowledgement is awaited.
+    /// A SYN was received and ours was sent; ours is not acknowledged.
     SynReceived,
     /// Data may flow in both directions.
     Established,
@@ -19,7 +19,7 @@ pub enum State {
     FinWait2,
     /// The peer sent a FIN; we may still send.
     CloseWait,
-    /// Both FINs were sent at the same time; ours is not acknowledged.
+    /// Our FIN was sent, then the peer's received (simultaneous close); ours is not acknowledged.
     Closing,
     /// The peer's FIN was received, then ours sent; ours is not acknowledged.
     LastAck,
@@ -40,7 +40,7 @@ pub(crate) enum Transition {
     FinAcked,
     /// The peer's FIN was received in order.
     FinArrived,
-    /// Reset, abort, time-out, end of TIME-WAIT.
+    /// The connection is deleted: reset, abort, time-out, or end of TIME-WAIT.
     Delete,
 }
 
@@ -66,7 +66,7 @@ impl State {
         })
     }
 
-    /// True from ESTABLISHED on, until the connection is CLOSED.
+    /// True in ESTABLISHED and all later states except CLOSED.
     pub const fn is_synchronized(self) -> bool {
         !matches!(self, State::Closed | State::SynSent | State::SynReceived)
     }
@@ -87,7 +87,7 @@ impl State {
         matches!(self, Established | CloseWait | FinWait1 | Closing | LastAck)
     }
 
-    /// Returns the state with this number, as stored in records.
+    /// Returns the state with this number, as records of the flight recorder store it.
     pub fn from_number(number: u32) -> Option<State> {
         STATES.into_iter().find(|state| *state as u32 == number)
     }
@@ -109,7 +109,6 @@ impl State {
     }
 }
 
-/// All states.
 const STATES: [State; 10] = [
     State::Closed,
     State::SynSent,
@@ -142,7 +141,7 @@ mod tests {
         Transition::Delete,
     ];
 
-    // RFC 9293 §3.3.2, figure 5: these transitions and no others. `None` is an illegal transition.
+    // RFC 9293 §3.3.2, figure 5: exactly these transitions are legal. `None` is an illegal transition.
     #[test]
     fn state_transitions_follow_rfc_9293_figure_5() {
         use State::*;

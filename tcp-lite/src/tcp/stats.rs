@@ -13,7 +13,7 @@ use super::state::State;
 /// Counters of a connection. They never decrease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Segments received that belong to the connection.
+    /// Segments received for the connection, dropped ones included.
     pub segments_in: u64,
     /// Segments sent, retransmissions and acknowledgements included.
     pub segments_out: u64,
@@ -21,9 +21,9 @@ pub struct Stats {
     pub bytes_out: u64,
     /// Bytes that the peer has cumulatively acknowledged, the FIN included.
     pub bytes_acknowledged: u64,
-    /// Segments sent that only acknowledge: without data, SYN, FIN and RST.
+    /// Segments sent that only acknowledge: without data, SYN, FIN or RST.
     pub acks_out: u64,
-    /// Times that pacing delayed a burst.
+    /// Number of times that pacing delayed a burst.
     pub paced_waits: u64,
     /// Window probes sent (RFC 9293 §3.8.6.1).
     pub window_probes: u64,
@@ -44,19 +44,19 @@ pub struct Stats {
 /// Counters of received data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReceiverStats {
-    /// Bytes of the stream that the upper layer took, each once.
+    /// Bytes of the stream that the upper layer accepted, each counted once.
     pub bytes: u64,
-    /// Bytes taken beyond a gap, a part of `bytes`.
+    /// Bytes accepted beyond a gap; included in `bytes`.
     pub bytes_out_of_order: u64,
-    /// Bytes received again after the upper layer took them.
+    /// Bytes received again after the upper layer accepted them.
     pub bytes_duplicate: u64,
-    /// Bytes refused: by the upper layer, by the limit of ranges, or outside the window.
+    /// Bytes not accepted: refused by the upper layer, above the limit of out-of-order ranges, or outside the window.
     pub bytes_refused: u64,
-    /// Acknowledgements with D-SACK sent.
+    /// Acknowledgements sent with a D-SACK block (RFC 2883).
     pub d_sacks: u64,
-    /// Data segments with a CE mark (RFC 3168).
+    /// Data segments received with a CE mark (RFC 3168).
     pub ecn_marks: u64,
-    /// Maximum bytes stored as ranges beyond a gap.
+    /// Maximum number of bytes beyond a gap at any time.
     pub out_of_order_max: u64,
 }
 
@@ -77,7 +77,7 @@ pub struct LossStats {
     pub segments_lost: u64,
     /// Tail loss probes sent (RFC 8985 §7.3).
     pub tail_loss_probes: u64,
-    /// Losses of the last segment that a tail loss probe repaired (RFC 8985 §7.4.2).
+    /// Lost tail segments that a tail loss probe repaired (RFC 8985 §7.4.2).
     pub tail_losses_repaired: u64,
     /// Time-outs undone because F-RTO showed them to be spurious (RFC 5682).
     pub undone_by_frto: u64,
@@ -85,15 +85,15 @@ pub struct LossStats {
     pub undone_by_timestamp: u64,
     /// Recoveries and time-outs undone because D-SACK showed them to be spurious (RFC 3708).
     pub undone_by_d_sack: u64,
-    /// Acknowledgements with D-SACK received (RFC 2883).
+    /// Acknowledgements received with a D-SACK block (RFC 2883).
     pub d_sacks_in: u64,
     /// D-SACKs that match neither a retransmission of the current loss episode nor a tail loss probe, or repeat a
-    /// report: duplicates by the network, or forged.
+    /// report: the network duplicated a segment, or the D-SACK is forged.
     pub d_sacks_ignored: u64,
 }
 
 impl LossStats {
-    /// Returns the number of congestion window reductions because of losses.
+    /// Returns the number of congestion window reductions that losses caused.
     fn reductions(&self) -> u64 {
         self.fast_recoveries + self.timeouts + self.tail_losses_repaired
     }
@@ -110,12 +110,12 @@ pub struct PathMtuStats {
     pub probes: u64,
     /// Path MTU probes lost.
     pub probes_lost: u64,
-    /// Black holes found: long segments vanished without an ICMP report (RFC 4821 §7.7).
+    /// Black holes found: long segments were lost without an ICMP report (RFC 4821 §7.7).
     pub black_holes: u64,
 }
 
-/// Counters of a connection as stored. Counters of frequent events are inline. The others are allocated with the first
-/// count. Values that follow from sequence numbers are not stored.
+/// Stored counters of a connection. Counters of frequent events are inline. The others are allocated when the first of
+/// them is incremented. Values that follow from sequence numbers are not stored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) segments_in: u64,
@@ -132,9 +132,9 @@ base::prefetch!(Counters: cold);
 pub(crate) struct ColdState {
     pub(crate) stats: Stats,
     pub(crate) challenge: Option<ChallengeLimit>,
-    /// Start of the current period in which the peer's window is closed.
+    /// Time since which the peer's window is closed; unset while it is open.
     closed_since: MaybeInstant,
-    /// Sequence number of a pending reset.
+    /// Sequence number of a reset to send.
     pub(crate) reset: Option<SeqNumber>,
     recorder: Recorder,
 }
@@ -142,17 +142,17 @@ pub(crate) struct ColdState {
 base::prefetch!(ColdState:);
 
 impl Counters {
-    /// Returns the cold state for modification; allocates it.
+    /// Returns the cold state for modification. Allocates it if necessary.
     pub(crate) fn alloc_cold(&mut self) -> &mut ColdState {
         self.cold.get_or_insert_default()
     }
 
-    /// Returns the cold counters for modification; allocates them.
+    /// Returns the cold counters for modification. Allocates them if necessary.
     pub(crate) fn cold_stats(&mut self) -> &mut Stats {
         &mut self.alloc_cold().stats
     }
 
-    /// Adds `n` to a cold counter; allocates only if `n` > 0.
+    /// Adds `n` to a cold counter. Allocates the cold counters only if `n` > 0.
     pub(crate) fn add(&mut self, n: u64, counter: impl FnOnce(&mut Stats) -> &mut u64) {
         if n > 0 {
             *counter(self.cold_stats()) += n;
@@ -181,7 +181,7 @@ impl Counters {
         self.cold().map(|rare| rare.recorder.records()).unwrap_or_default()
     }
 
-    /// Frees old records: see [`Recorder::shrink`].
+    /// Frees old records of the flight recorder: see [`Recorder::shrink`].
     pub(crate) fn shrink(&mut self, now: Instant) {
         if let Some(rare) = self.cold_mut() {
             rare.recorder.shrink(now);
@@ -193,7 +193,7 @@ impl Counters {
         self.cold()?.closed_since.get()
     }
 
-    /// Records that the peer's window is closed. Returns true if it was open.
+    /// Records that the peer's window is closed. Returns true if it was open before.
     pub(crate) fn on_window_closed(&mut self, now: Instant) -> bool {
         let since = &mut self.alloc_cold().closed_since;
         let news = since.get().is_none();
@@ -203,7 +203,7 @@ impl Counters {
         news
     }
 
-    /// Records that the peer's window is open. Returns true if it was closed.
+    /// Records that the peer's window is open. Returns true if it was closed before.
     #[inline]
     pub(crate) fn on_window_opened(&mut self) -> bool {
         let Some(rare) = self.cold_mut() else { return false };
@@ -227,18 +227,18 @@ impl Counters {
     }
 }
 
-/// Snapshot of a connection's state, for people and tools.
+/// Snapshot of a connection's state, for monitoring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Info {
     /// State (RFC 9293 §3.3.2).
     pub state: State,
-    /// Effective maximum segment size, bytes of payload.
+    /// Effective MSS: maximum payload bytes of a segment.
     pub emss: usize,
-    /// Smoothed round-trip time, once measured.
+    /// Smoothed round-trip time (RFC 6298 §2); `None` before the first measurement.
     pub srtt: Option<Duration>,
     /// Variation of the round-trip time (RFC 6298 §2); zero before the first measurement.
     pub rttvar: Duration,
-    /// Minimum round-trip time of the last one to two minutes, once measured.
+    /// Minimum round-trip time of the last one to two minutes; `None` before the first measurement.
     pub min_rtt: Option<Duration>,
     /// Retransmission time-out with its current backoff.
     pub rto: Duration,
@@ -252,11 +252,11 @@ pub struct Info {
     pub send_window: u64,
     /// Unacknowledged bytes: SND.NXT - SND.UNA.
     pub flight: u64,
-    /// Estimate of the bytes of `flight` that are in the network (pipe).
+    /// Estimated bytes in the network, retransmissions included (RFC 6675 §4, pipe).
     pub in_flight: u64,
     /// Advertised receive window beyond RCV.NXT, bytes.
     pub receive_window: u64,
-    /// Number of ranges stored beyond a gap.
+    /// Number of out-of-order ranges stored.
     pub ranges: usize,
     /// True if both sides use SACK.
     pub sack: bool,
@@ -266,6 +266,6 @@ pub struct Info {
     pub ecn: bool,
     /// Window scale shift of the peer's window; `None` without window scaling.
     pub send_window_shift: Option<u8>,
-    /// Window scale shift of our window.
+    /// Window scale shift of our window; 0 without window scaling.
     pub receive_window_shift: u8,
 }

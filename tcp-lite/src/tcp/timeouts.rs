@@ -23,7 +23,7 @@ impl Connection {
                 Timer::Persist => self.persist_timeout(now, up.has_data()),
                 Timer::DelayedAck => self.recv.ack_now = true,
                 Timer::Keepalive => self.keepalive_timeout(now, up.has_data()),
-                Timer::Pace => {} // poll_transmit resumes sending
+                Timer::Pace => {} // the next `poll_transmit` resumes transmission
                 Timer::Wait if self.state == State::TimeWait => self.delete(CloseReason::Normal),
                 Timer::Wait => self.reset_after_silence(now, AwaitedEvent::Fin),
             }
@@ -51,7 +51,7 @@ impl Connection {
         self.timers.set(Timer::Retransmit, now + self.send.recovery.rtt().rto(&self.config));
     }
 
-    /// Schedules a window probe if data waits, nothing is in flight and the window is closed or too small.
+    /// Schedules a window probe if data is unsent, nothing is in flight and the window is closed or too small.
     fn persist_timeout(&mut self, now: Instant, has_data: bool) {
         if !has_data || !self.send.outstanding.board.is_empty() {
             return;
@@ -63,7 +63,7 @@ impl Connection {
         self.timers.set(Timer::Persist, now + self.send.recovery.rtt().rto(&self.config));
     }
 
-    /// True if the peer's window has been closed for longer than the configured limit (RFC 6429 §4).
+    /// True if the peer's window has been closed for at least the configured limit (RFC 6429 §4).
     pub(super) fn is_window_closed_too_long(&self, now: Instant) -> bool {
         let closed_since = self.stats.closed_since();
         let limit = self.config.limits.zero_window.filter(|_| self.send.window.is_closed());
@@ -71,7 +71,8 @@ impl Connection {
         limit.zip(closed_since).is_some_and(|(limit, since)| closed_for(since) >= limit)
     }
 
-    /// Schedules a keepalive probe, or ends the connection after too many (RFC 9293 §3.8.4).
+    /// Schedules a keepalive probe, or ends the connection after the configured number of unanswered probes (RFC 9293
+    /// §3.8.4).
     fn keepalive_timeout(&mut self, now: Instant, has_data: bool) {
         let Some(keepalive) = self.config.keepalive else { return };
         if !matches!(self.state, State::Established | State::CloseWait | State::FinWait2) {
@@ -79,7 +80,8 @@ impl Connection {
         }
         let idle_until = self.last_received + keepalive.idle;
         if idle_until > now || !self.send.outstanding.board.is_empty() || has_data {
-            // MUST-26: not idle, or retransmissions and window probes replace keepalives.
+            // RFC 9293 §3.8.4 MUST-26: the connection is not idle, or retransmissions and window probes replace
+            // keepalives.
             self.timers.set(Timer::Keepalive, idle_until.max(now + keepalive.interval));
             return;
         }
@@ -95,7 +97,7 @@ impl Connection {
         self.timers.set(Timer::Keepalive, now + keepalive.interval);
     }
 
-    /// Records a retransmission time-out, with the next RTO.
+    /// Records a retransmission time-out with the next RTO, in milliseconds.
     #[cold]
     pub(super) fn note_timeout(&mut self, now: Instant) {
         let rto = core::time::Duration::from(self.send.recovery.rtt().rto(&self.config));
@@ -103,7 +105,7 @@ impl Connection {
         self.note_count(now, Kind::Timeout, in_a_row, saturating_millis(rto));
     }
 
-    /// Records that the connection ends because `awaited` did not occur.
+    /// Records that the connection ends because `awaited` did not occur, and the time waited.
     #[cold]
     pub(super) fn note_gave_up(&mut self, now: Instant, awaited: AwaitedEvent) {
         let since = match awaited {

@@ -6,13 +6,14 @@ use base::{Blank, Instant, Lazy};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Timer {
     /// Segments in flight, SYN included: retransmission (RFC 6298 §5) or another [`LossTimer`]. With a closed window:
-    /// the next window probe while data is unacknowledged.
+    /// next window probe while data is unacknowledged.
     Retransmit,
-    /// Window probe: data waits, nothing is in flight, and the window is closed or too small (RFC 9293 §3.8.6.1).
+    /// Window probe while data is unsent, nothing is in flight, and the window is closed or too small (RFC 9293
+    /// §3.8.6.1).
     Persist,
     /// Delayed acknowledgement (RFC 9293 §3.8.6.3).
     DelayedAck,
-    /// Keepalive of an idle connection (RFC 9293 §3.8.4).
+    /// Keepalive probe of an idle connection (RFC 9293 §3.8.4).
     Keepalive,
     /// End of TIME-WAIT, or of the silence allowed in FIN-WAIT-2.
     Wait,
@@ -20,7 +21,7 @@ pub(crate) enum Timer {
     Pace,
 }
 
-/// Current purpose of [`Timer::Retransmit`]: one timer with a state (RFC 8985 §8).
+/// Current purpose of [`Timer::Retransmit`]. One timer serves all three (RFC 8985 §8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LossTimer {
     /// Retransmission time-out (RFC 6298).
@@ -44,7 +45,7 @@ impl Timer {
 
 const UNSET: Instant = Instant::from_nanos(u64::MAX);
 
-/// Expiry of each timer. Not allocated in an idle connection without keepalives.
+/// Expiry of each timer, indexed by [`Timer`]. Not allocated in an idle connection without keepalives.
 #[derive(Clone, Debug)]
 struct Table([Instant; Timer::ALL.len()]);
 
@@ -87,7 +88,7 @@ impl Timers {
         self.expiries.0[timer as usize] != UNSET
     }
 
-    /// Stops the timer if it has expired. Returns true if it had.
+    /// Stops the timer if it has expired by `now`. Returns true if it had expired.
     pub(crate) fn expire(&mut self, timer: Timer, now: Instant) -> bool {
         let expired = self.expiries.0[timer as usize] <= now && self.is_set(timer);
         if expired {

@@ -6,14 +6,14 @@ use transport::seq::ExtSeq;
 /// Result of the first check of RFC 9293 §3.10.7.4 (table 6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Acceptance {
-    /// A part of the segment is in the window, or it is empty and acceptable.
+    /// A part of the segment is in the window, or the segment is empty and acceptable.
     Acceptable,
-    /// Our window is closed and the segment starts at RCV.NXT. Its data is not acceptable, but its acknowledgement is
-    /// processed.
+    /// Our window is closed, and the segment has data and starts at RCV.NXT. The data is dropped, but the
+    /// acknowledgement is processed.
     AckOnly,
-    /// Empty, at the right edge of an open window: accepted unless it is a reset.
+    /// Empty segment at the right edge of an open window: accepted unless it is a reset.
     AtEdge,
-    /// Not acceptable. Answered with an acknowledgement.
+    /// Outside the window. Answered with an acknowledgement, unless it is a reset.
     Unacceptable,
 }
 
@@ -22,8 +22,8 @@ pub(crate) fn acceptance(seq: ExtSeq, len: u32, rcv_nxt: ExtSeq, right_edge: Ext
     let inside = |at: ExtSeq| rcv_nxt <= at && at < right_edge;
     let ok = match (len, rcv_nxt == right_edge) {
         (0, true) => seq == rcv_nxt,
-        // The table requires SEG.SEQ < RCV.NXT + RCV.WND. A peer that has filled the window sends ACKs from its right
-        // edge. Two such peers would drop each other's ACKs for ever after a loss.
+        // The table requires SEG.SEQ < RCV.NXT + RCV.WND. A peer that has filled the window sends its ACKs at the right
+        // edge. After a loss, two such peers would otherwise drop each other's ACKs for ever.
         (0, false) if seq == right_edge => return Acceptance::AtEdge,
         (0, false) => inside(seq),
         (_, true) if seq == rcv_nxt => return Acceptance::AckOnly,
@@ -43,7 +43,7 @@ pub(crate) struct ReceiveWindow {
     pub(crate) rcv_nxt: ExtSeq,
     /// Right edge as last advertised.
     pub(crate) right_edge: ExtSeq,
-    /// Bytes to offer, if possible: the lesser of the target and the upper layer's free space.
+    /// Bytes to offer, if possible: the lesser of the receiver's target and the upper layer's free space.
     pub(crate) target: u64,
     /// Smallest advance of the right edge, bytes: min(RMSS, half the target).
     pub(crate) step: u64,
@@ -52,8 +52,8 @@ pub(crate) struct ReceiveWindow {
 }
 
 impl ReceiveWindow {
-    /// Returns the right edge to advertise. It never moves left (RFC 9293 §3.8.6 SHLD-14) and advances in
-    /// steps only (§3.8.6.2.2 MUST-39).
+    /// Returns the right edge to advertise. The edge never moves left (RFC 9293 §3.8.6 SHLD-14). It advances by at
+    /// least `step` (§3.8.6.2.2 MUST-39), or by less than one unit of the window scale for rounding.
     pub(crate) fn next_edge(&self) -> ExtSeq {
         let most = u64::from(u16::MAX) << self.shift;
         let wanted = (self.target.min(most) >> self.shift) << self.shift;
@@ -61,7 +61,7 @@ impl ReceiveWindow {
         if candidate.since(self.right_edge) >= self.step.max(1) {
             return candidate;
         }
-        // The edge stays. A window that is not a multiple of the scale is rounded up, so that the edge does not move
+        // The edge stays. A window that is not a multiple of 2^`shift` is rounded up, so that the edge does not move
         // left.
         let unit = 1u64 << self.shift;
         let units = self.right_edge.since(self.rcv_nxt).div_ceil(unit);
@@ -74,8 +74,9 @@ impl ReceiveWindow {
         u16::try_from(units).unwrap_or(u16::MAX)
     }
 
-    /// True if the right edge may advance far enough for a window update: by two segments or half the target, or by a
-    /// step if the window had no room for one segment. `target` is the whole window, bytes.
+    /// True if the right edge can advance far enough for a window update: by two segments or half the target, whichever
+    /// is less, or by `step` if the window has no room for one segment. `rmss`: bytes of a segment. `target`: the
+    /// receiver's target, not limited by the upper layer's free space, bytes.
     pub(crate) fn is_update_due(&self, rmss: u64, target: u64) -> bool {
         let gain = self.next_edge().since(self.right_edge);
         let open = self.right_edge.since(self.rcv_nxt);
@@ -86,16 +87,17 @@ impl ReceiveWindow {
 /// Result of the sender's silly window avoidance (RFC 9293 §3.8.6.2.1 MUST-38).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SendRoom {
-    /// Data may be cut to fit. A full segment fits (1), or at least half the largest window ever offered with nothing
-    /// in flight (3), or the override time-out has expired (4).
+    /// Data may be cut to this many bytes. A full segment fits (rule 1), or nothing is in flight and the window is at
+    /// least half the largest one offered (rule 3), or the override time-out has expired (rule 4).
     Use(usize),
-    /// Data may be sent only if all of it fits (2); the source may decline.
+    /// Data may be sent only if all of it fits this many bytes (rule 2); the source may decline.
     IfWhole(usize),
     /// The usable window is zero.
     Closed,
 }
 
-/// Returns the room for a segment of at most `emss` bytes in a `usable` window.
+/// Returns the room for a segment of at most `emss` bytes in a window of `usable` bytes. `override_due`: the override
+/// time-out has expired.
 pub(crate) fn send_room(
     usable: u64,
     emss: usize,
@@ -126,8 +128,8 @@ mod tests {
         if n < 0 { base.minus(n.unsigned_abs()) } else { base.plus(n as u64) }
     }
 
-    // RFC 9293 §3.10.7.4, table 6: all four cases and their edges, with a window of 10 bytes or none. An empty segment
-    // at the right edge is accepted, unlike in the table.
+    // RFC 9293 §3.10.7.4, table 6: all four cases and their boundary values, with a window of 10 bytes or zero. Unlike
+    // in the table, an empty segment at the right edge is accepted.
     #[test]
     fn acceptance_follows_rfc_9293_table_6() {
         use Acceptance::*;
@@ -169,7 +171,8 @@ mod tests {
     }
 
     proptest! {
-        // RFC 9293 §3.8.6 SHLD-14: for any room. The window field is exactly the edge.
+        // RFC 9293 §3.8.6 SHLD-14: for any free space of the upper layer. The window field encodes the right edge
+        // exactly.
         #[test]
         fn the_right_edge_never_moves_left(
             shift in 0u8..=14,

@@ -1,4 +1,4 @@
-//! Completion queue from a worker to a program, and requests for a notification.
+//! Completion queue (CQ) from a worker to a program, and the program's requests for a notification.
 //!
 //! ```text
 //!  byte 0              8                128
@@ -10,28 +10,29 @@
 //!  arm word | bits 63..2: consumer index | bits 1..0: 0 none, 1 next, 2 next solicited |
 //! ```
 //!
-//! Indices count entries, run freely and never wrap: the arm word has 62 bits of the consumer's. The entry of index n
-//! is valid when its generation is n / capacity + 1, so that an empty poll loads one word. The worker does not load
-//! anything of an entry. It loads the consumer's index only when the queue seems full, and checks it.
+//! Indices count entries from 0 and never wrap: 62 bits suffice for the consumer's index in the arm word. The entry of
+//! index n is valid when its generation is n / capacity + 1, so a poll of an empty queue loads one word. The worker
+//! never reads entries. It loads the consumer's index only when the queue seems full, and checks that index.
 //!
 //! **No wake-up is lost.** The program stores the arm word, executes a SeqCst fence, and polls once more until the
 //! queue is empty before it sleeps. The worker stores the generations, executes a SeqCst fence, and loads the arm word.
-//! One fence precedes the other in the single order of SeqCst fences. If the worker's is first, the program's poll
-//! returns the entry: it does not sleep. If the program's is first, the worker's load returns the request or a later
-//! one. Its index is not beyond the new entry, unless the program has taken that entry: the worker signals. It clears
-//! the arm word by compare-and-exchange from the value it loaded, and the caller signals after that. A request stored
-//! in between either stays or is equal to the one cleared; in both cases the signal comes after it.
+//! One fence precedes the other in the single order of SeqCst fences. If the worker's fence is first, the program's
+//! poll returns the entry, and the program does not sleep. If the program's fence is first, the worker's load returns
+//! the request or a later one. The index in the request is not beyond the new entry, unless the program has taken that
+//! entry, so the worker signals. The worker clears the arm word by compare-and-exchange with the value that it loaded,
+//! and the caller signals after that. A request that the program stores in between either stays or is equal to the
+//! cleared one. In both cases the signal comes after the request.
 //!
-//! Bounds: `push` stores 8 words and loads at most one; `poll` loads 1 or 8.
+//! Bounds: `push` stores 8 words of shared memory and loads at most one; `poll` loads 1 or 8.
 
 use crate::shared::{CapacityError, Entries, LINE_WORDS, Ordering, Word, checked, fence, split};
 use crate::work::{Completion, DescriptorError};
 
-/// Words in front of the entries.
+/// Words of the header in front of the entries.
 pub const HEADER_WORDS: usize = LINE_WORDS;
 /// Words of an entry.
 pub const ENTRY_WORDS: usize = 8;
-/// Largest number of entries (64 MiB).
+/// Largest number of entries of a queue (64 MiB).
 pub const MAX_CAPACITY: usize = 1 << 20;
 
 const CONSUMER_AT: usize = 0;
@@ -43,7 +44,7 @@ const INDEX_SHIFT: u32 = 2;
 
 const _: () = assert!(GENERATION_AT == Completion::WORDS && GENERATION_AT + 1 == ENTRY_WORDS);
 
-/// Returns the words of a queue of `capacity` entries.
+/// Returns the number of words of a queue of `capacity` entries.
 pub const fn words(capacity: usize) -> usize {
     HEADER_WORDS + capacity * ENTRY_WORDS
 }
@@ -53,20 +54,20 @@ pub const fn words(capacity: usize) -> usize {
 pub enum Request {
     /// The next completion.
     Next = 1,
-    /// The next completion of a Receive whose message had Solicited Event, or the next with an error.
+    /// The next completion of a Receive whose message had Solicited Event, or the next completion with an error.
     Solicited = 2,
 }
 
 /// Reason why a completion queue cannot be used further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CompletionError {
-    /// The program did not release an entry in time: the queue overflows.
+    /// The queue would overflow: the program has not released the oldest entry.
     #[error("the completion queue is full")]
     Full,
-    /// The program's index went back or is beyond the entries written.
+    /// The program's index is lower than before, or beyond the entries written.
     #[error("the program's index of the completion queue is impossible")]
     LyingIndex,
-    /// The generation of an entry is neither of this lap nor of the lap before.
+    /// The generation of an entry is neither that of this lap of the queue nor that of the lap before.
     #[error("generation {0} of an entry is impossible")]
     Generation(u64),
     /// The worker wrote an entry that is not a completion.
@@ -74,7 +75,7 @@ pub enum CompletionError {
     Descriptor(#[from] DescriptorError),
 }
 
-/// The writing side of a completion queue, in the worker.
+/// The worker's side of a completion queue, which writes entries.
 #[derive(Debug)]
 pub struct Producer<'a> {
     other: &'a Word,
@@ -82,14 +83,14 @@ pub struct Producer<'a> {
     entries: Entries<'a>,
     /// Index of the next entry to write.
     next: u64,
-    /// Index behind the last entry that a solicited request waits for.
+    /// Index after the last entry written that satisfies [`Request::Solicited`].
     solicited: u64,
-    /// The consumer's index, as last read.
+    /// The consumer's index, as last loaded.
     released: u64,
 }
 
 impl<'a> Producer<'a> {
-    /// Returns the producer of a new queue, whose memory of [`words`]`(capacity)` words is zero.
+    /// Creates the producer of a new queue. `memory` must have [`words`]`(capacity)` words, all zero.
     pub fn new(memory: &'a [Word], capacity: usize) -> Result<Producer<'a>, CapacityError> {
         let parts = split(memory, HEADER_WORDS, capacity, MAX_CAPACITY)?;
         Ok(Producer {
@@ -112,8 +113,8 @@ impl<'a> Producer<'a> {
         Ok(self.known_free())
     }
 
-    /// Writes a completion, which the program can see at once. [`must_signal`](Self::must_signal) follows, once per
-    /// batch.
+    /// Writes a completion, which is visible to the program at once. After a batch of completions the caller calls
+    /// [`must_signal`](Self::must_signal) once.
     pub fn push(&mut self, completion: &Completion) -> Result<(), CompletionError> {
         if self.known_free() == 0 && self.free()? == 0 {
             return Err(CompletionError::Full);
@@ -130,10 +131,10 @@ impl<'a> Producer<'a> {
         Ok(())
     }
 
-    /// Checks the arm word after completions were pushed. Returns whether the caller must signal the program's event
-    /// channel; the request is then served.
+    /// Checks the arm word after completions were pushed. Returns true if the caller must signal the program's event
+    /// channel. The program's request is then cleared.
     pub fn must_signal(&mut self) -> bool {
-        // Between the generations and the arm word: see the module's documentation.
+        // Orders the stores of generations before the load of the arm word: see the module's documentation.
         fence(Ordering::SeqCst);
         let armed = self.arm.load(Ordering::Relaxed);
         let from = armed >> INDEX_SHIFT;
@@ -143,7 +144,7 @@ impl<'a> Producer<'a> {
             _ => false,
         };
         if due {
-            // A failed exchange leaves a newer request, which causes another signal.
+            // The exchange fails if the program has stored a newer request, which stays and causes another signal.
             let _ = self.arm.compare_exchange(armed, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
         due
@@ -154,7 +155,7 @@ impl<'a> Producer<'a> {
     }
 }
 
-/// The reading side of a completion queue, in the program.
+/// The program's side of a completion queue, which reads entries.
 #[derive(Debug)]
 pub struct Consumer<'a> {
     index: &'a Word,
@@ -162,12 +163,12 @@ pub struct Consumer<'a> {
     entries: Entries<'a>,
     /// Index of the next entry to read.
     next: u64,
-    /// The index in shared memory.
+    /// Consumer index in shared memory, as last stored.
     released: u64,
 }
 
 impl<'a> Consumer<'a> {
-    /// Returns the consumer of a new queue, whose memory of [`words`]`(capacity)` words is zero.
+    /// Creates the consumer of a new queue. `memory` must have [`words`]`(capacity)` words, all zero.
     pub fn new(memory: &'a [Word], capacity: usize) -> Result<Consumer<'a>, CapacityError> {
         let parts = split(memory, HEADER_WORDS, capacity, MAX_CAPACITY)?;
         Ok(Consumer {
@@ -179,7 +180,7 @@ impl<'a> Consumer<'a> {
         })
     }
 
-    /// Takes the next completion. `None`: the queue is empty.
+    /// Returns the next completion and removes it; `None` if the queue is empty.
     pub fn poll(&mut self) -> Result<Option<Completion>, CompletionError> {
         let entry = self.entries.at(self.next);
         let seen = entry[GENERATION_AT].load(Ordering::Acquire);
@@ -194,7 +195,7 @@ impl<'a> Consumer<'a> {
         Ok(Some(completion))
     }
 
-    /// Gives all polled entries back to the worker by one store.
+    /// Releases all polled entries to the worker with one store.
     pub fn release(&mut self) {
         if self.released != self.next {
             self.released = self.next;
@@ -203,20 +204,20 @@ impl<'a> Consumer<'a> {
     }
 
     /// Requests a notification and releases the polled entries. The caller then polls until the queue is empty before
-    /// it waits for the notification. A pending request for the next completion is not weakened to a solicited one. If
-    /// the worker serves it at that moment, there may be one signal too many.
+    /// it waits for the notification. A pending [`Request::Next`] is not replaced by [`Request::Solicited`]. If the
+    /// worker serves the pending request at the same time, there may be one signal too many.
     pub fn arm(&mut self, request: Request) {
         self.release();
         let next = Request::Next as u64;
         let pending = self.arm.load(Ordering::Relaxed) & KIND_MASK;
         let kind = if pending == next { next } else { request as u64 };
         self.arm.store(self.next << INDEX_SHIFT | kind, Ordering::Relaxed);
-        // Between the arm word and the generations: see the module's documentation.
+        // Orders the store of the arm word before the loads of generations: see the module's documentation.
         fence(Ordering::SeqCst);
     }
 }
 
-/// Returns the generation of the entry of a free-running index: the number of the lap, from 1.
+/// Returns the generation of the entry of `index`: the number of the lap around the queue, from 1.
 fn generation(entries: Entries<'_>, index: u64) -> u64 {
     (index >> entries.capacity().trailing_zeros()) + 1
 }

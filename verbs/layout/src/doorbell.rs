@@ -1,4 +1,5 @@
-//! Doorbells of one program at one worker: a bitmap of two levels, and the flag of a sleeping worker.
+//! Doorbells of one program at one worker: a two-level bitmap of queues, and a flag that is set while the worker
+//! sleeps.
 //!
 //! ```text
 //!  byte 0               128                          256
@@ -8,27 +9,28 @@
 //! ```
 //!
 //! The program publishes descriptors, sets the queue's bit, then the bit of the summary, both with release order. The
-//! worker takes words of the summary by swap, then the words of the bitmap that they name. It sees the descriptors of
-//! each bit it takes. Bits without descriptors are harmless: the queue is empty.
+//! worker swaps words of the summary with zero, then the words of the bitmap whose summary bits were set, with acquire
+//! order. The descriptors of each bit taken are therefore visible to the worker. Bits without descriptors are harmless:
+//! the worker finds an empty queue.
 //!
-//! **No wake-up is lost.** The worker sets the flag, executes a SeqCst fence, and looks at the summary again before it
-//! sleeps. The program sets the bits, executes a SeqCst fence, and loads the flag. One fence precedes the other: either
-//! the worker sees the bit, or the program sees the flag. Of several threads that see the flag, one resets it by
-//! compare-and-exchange and wakes the worker.
+//! **No wake-up is lost.** The worker sets the flag, executes a SeqCst fence, and loads the summary again before it
+//! sleeps. The program sets the bits, executes a SeqCst fence, and loads the flag. One fence precedes the other, so
+//! either the worker sees the bit, or the program sees the flag. If several threads see the flag, exactly one resets it
+//! by compare-and-exchange and wakes the worker.
 //!
-//! Bounds: a call of [`Scanner::next_queue`] loads 4 words of the summary at most, besides what it charges to the
-//! budget: 1 per word taken and 1 per queue returned. A program that sets bits at random uses up its own budget.
+//! Bounds: a call of [`Scanner::next_queue`] charges its budget 1 per word taken and 1 per queue returned. In addition
+//! it loads at most 4 empty words of the summary. A program that sets bits at random uses up only its own budget.
 
 use crate::shared::{LINE_WORDS, Ordering, Word, fence};
 
 /// Largest number of queues of one program at one worker.
 pub const QUEUES: u32 = (BITMAP_WORDS * 64) as u32;
-/// Words of the doorbells.
+/// Number of words of the doorbells of one program at one worker.
 pub const WORDS: usize = BITMAP_AT + BITMAP_WORDS;
 
 const SUMMARY_WORDS: usize = 4;
 const BITMAP_WORDS: usize = SUMMARY_WORDS * 64;
-/// Value of the flag of a sleeping worker.
+/// Value of the sleeping flag while the worker sleeps.
 const ASLEEP: u64 = 1;
 
 const SLEEPING_AT: usize = 0;
@@ -43,7 +45,7 @@ pub enum DoorbellError {
     /// The memory does not have [`WORDS`] words.
     #[error("{0} words of memory, where doorbells have {WORDS}")]
     Length(usize),
-    /// The queue's number is not below [`QUEUES`].
+    /// The number of the queue is [`QUEUES`] or greater.
     #[error("queue {0}; a worker has at most {QUEUES} of one program")]
     Queue(u32),
 }
@@ -67,62 +69,63 @@ impl<'a> Bells<'a> {
     }
 }
 
-/// The program's side. Several threads may have one each.
+/// The program's side of doorbells. Each thread of the program may have its own copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Ringer<'a> {
     bells: Bells<'a>,
 }
 
 impl<'a> Ringer<'a> {
-    /// Returns the program's side of doorbells in memory of [`WORDS`] words.
+    /// Creates the program's side of doorbells. `memory` must have [`WORDS`] words.
     pub fn new(memory: &'a [Word]) -> Result<Ringer<'a>, DoorbellError> {
         Ok(Ringer { bells: Bells::new(memory)? })
     }
 
-    /// Announces descriptors that were published in a queue. Returns whether the caller must wake the worker.
+    /// Announces to the worker that descriptors were published in `queue`. Returns true if the caller must wake the
+    /// worker.
     pub fn ring(&self, queue: u32) -> Result<bool, DoorbellError> {
         let word = (queue / 64) as usize;
         let bits = self.bells.bitmap.get(word).ok_or(DoorbellError::Queue(queue))?;
         bits.fetch_or(1 << (queue % 64), Ordering::Release);
         self.bells.summary[word / 64].fetch_or(1 << (word % 64), Ordering::Release);
-        // Between the bits and the flag: see the module's documentation.
+        // Orders the stores of the bits before the load of the flag: see the module's documentation.
         fence(Ordering::SeqCst);
         let flag = self.bells.sleeping;
-        // Only the caller that resets the flag, and so wakes the worker, stores anything: an exchange that fails cannot
-        // undo a later sleep.
+        // With compare-and-exchange only the caller that wakes the worker stores to the flag. A plain store of 0 by
+        // another caller could clear the flag of a later sleep.
         Ok(flag.load(Ordering::Relaxed) == ASLEEP
             && flag.compare_exchange(ASLEEP, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok())
     }
 }
 
-/// The worker's side.
+/// The worker's side of doorbells.
 #[derive(Debug)]
 pub struct Scanner<'a> {
     bells: Bells<'a>,
-    /// Word of the summary that `named` was taken from.
+    /// Index of the summary word that `named` was taken from.
     group: usize,
-    /// Bits taken from the summary: words of the bitmap still to be taken.
+    /// Bits taken from that summary word: words of the bitmap that are still to be taken.
     named: u64,
-    /// Word of the bitmap that `rung` was taken from.
+    /// Index of the bitmap word that `rung` was taken from.
     word: usize,
-    /// Bits taken from the bitmap: queues still to be returned.
+    /// Bits taken from that bitmap word: queues that are still to be returned.
     rung: u64,
 }
 
 impl<'a> Scanner<'a> {
-    /// Returns the worker's side of doorbells in memory of [`WORDS`] words.
+    /// Creates the worker's side of doorbells. `memory` must have [`WORDS`] words.
     pub fn new(memory: &'a [Word]) -> Result<Scanner<'a>, DoorbellError> {
         Ok(Scanner { bells: Bells::new(memory)?, group: 0, named: 0, word: 0, rung: 0 })
     }
 
-    /// Returns the next queue whose doorbell was rung, below [`QUEUES`]; the program may not have such a queue. `None`:
-    /// there is no other, or `budget` is used up. The next call then continues at this place, so that each queue has
-    /// its turn.
+    /// Returns the number of the next queue whose doorbell was rung, and charges `budget`. The number is below
+    /// [`QUEUES`], but the program may not have such a queue. Returns `None` if no other doorbell was rung, or if
+    /// `budget` is used up. The next call continues at this place, so that all queues are visited in turn.
     pub fn next_queue(&mut self, budget: &mut u32) -> Option<u32> {
         let mut idle = 0;
         loop {
             if self.rung == 0 && self.named == 0 {
-                // A load, because a swap would take the line from the program.
+                // A load instead of a swap keeps the cache line shared with the program.
                 let next = (self.group + 1) % SUMMARY_WORDS;
                 if self.bells.summary[next].load(Ordering::Relaxed) == 0 {
                     self.group = next;
@@ -155,11 +158,11 @@ impl<'a> Scanner<'a> {
             || self.bells.summary.iter().any(|word| word.load(Ordering::Relaxed) != 0)
     }
 
-    /// Sets the flag of a sleeping worker and looks at the doorbells again. Returns whether the worker may sleep; if
-    /// not, the flag is reset. A worker that slept calls [`wake`](Self::wake).
+    /// Sets the sleeping flag and checks the doorbells again. Returns true if the worker may sleep; otherwise the flag
+    /// is reset. The worker calls [`wake`](Self::wake) after it slept.
     pub fn prepare_sleep(&mut self) -> bool {
         self.bells.sleeping.store(ASLEEP, Ordering::Relaxed);
-        // Between the flag and the summary: see the module's documentation.
+        // Orders the store of the flag before the loads of the summary: see the module's documentation.
         fence(Ordering::SeqCst);
         let rest = self.is_rung();
         if rest {
@@ -168,7 +171,7 @@ impl<'a> Scanner<'a> {
         !rest
     }
 
-    /// Resets the flag: the worker is awake.
+    /// Resets the sleeping flag, after the worker woke.
     pub fn wake(&mut self) {
         self.bells.sleeping.store(0, Ordering::Relaxed);
     }

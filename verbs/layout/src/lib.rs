@@ -1,6 +1,6 @@
-//! Layout of the memory that a local program shares with the workers of an appliance. Both sides use this crate: the
-//! worker side trusts nothing that it reads, and the program side ends in an error, not in a crash, when an appliance
-//! does not keep to the layout.
+//! Layout of the memory that a local program shares with the workers of an appliance, a running `ddpd`. Both sides use
+//! this crate. The worker side validates everything that it reads. The program side returns an error and does not crash
+//! when an appliance violates the layout.
 //!
 //! ```text
 //!              program                  shared memory                     worker
@@ -19,13 +19,14 @@
 //! | [`work`] | descriptors as checked values |
 //!
 //! Shared memory is a slice of [`Word`]s and is accessed only by atomic loads and stores of whole words. Neither side
-//! can cause undefined behaviour in the other. All numbers are in the byte order of the host; bytes in words (inline
-//! data, immediate data) are little-endian, which on a little-endian host is their order in memory. There are no
-//! pointers in shared memory.
+//! can cause undefined behaviour in the other. All numbers are in the byte order of the host; byte strings (inline
+//! data, immediate data) are packed into words with the first byte lowest, which on a little-endian host is their order
+//! in memory. Structures in shared memory contain no pointers to each other.
 //!
-//! Not included: the mapping itself, the session's messages, and checks against memory regions (lkey, rights, bounds).
+//! Not included: mapping of shared memory, the messages of a session, and checks against memory regions (lkey, rights,
+//! bounds).
 //!
-//! `tests/model.rs` tries the interleavings of both sides
+//! `tests/model.rs` explores the interleavings of both sides with loom
 //! (`RUSTFLAGS="--cfg loom" cargo test -p verbs-layout --test model`).
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Ring of descriptors from a program to a worker: SQ, RQ and SRQ.
+//! Ring of descriptors from a program to a worker: send queue (SQ), receive queue (RQ) and shared receive queue (SRQ).
 //!
 //! ```text
 //!  byte 0              128             256
@@ -11,20 +11,21 @@
 //!                       <------- at most capacity ------->
 //! ```
 //!
-//! Indices count units, run freely and never wrap (2⁶⁴ units). A descriptor is 1 to [`MAX_UNITS`] units, also across
-//! the end of the ring. Bits 0 to 7 of its first word are the number of its units. The producer publishes whole
-//! descriptors.
+//! Indices count units of 64 bytes from 0 and never wrap (2⁶⁴ units). A descriptor is 1 to [`MAX_UNITS`] consecutive
+//! units, which may continue at the start of the ring. Bits 0 to 7 of the first word of a descriptor are the number of
+//! its units. The producer publishes only whole descriptors.
 //!
-//! Each side keeps its own index privately and never reads it back. The other side's index is loaded with acquire
-//! order and checked: it may not go back, nor be further away than the ring allows. A unit is copied once, and
-//! everything is decided by the copy. An error leaves the state as it was: the owner ends the queue.
+//! Each side keeps its own index in private memory and never reads it back. The other side's index is loaded with
+//! acquire order and checked: it may neither go back nor be further away than the ring allows. Each unit is copied
+//! once, and all checks apply to the copy. An error leaves the state unchanged; the owner then ends the queue.
 //!
-//! Bounds: `push` stores the units given; `pop` loads at most two indices and [`MAX_UNITS`] units.
+//! Bounds: `push` stores the given units and loads at most one index; `pop` loads at most one index and [`MAX_UNITS`]
+//! units.
 
 use crate::shared::{CapacityError, Entries, LINE_WORDS, Ordering, Word, checked, split};
 use crate::unit::{MAX_UNITS, UNIT_WORDS, Unit, Units};
 
-/// Words in front of the units.
+/// Words of the header in front of the units.
 pub const HEADER_WORDS: usize = 2 * LINE_WORDS;
 /// Largest number of units of a ring (8 MiB).
 pub const MAX_CAPACITY: usize = 1 << 17;
@@ -32,26 +33,26 @@ pub const MAX_CAPACITY: usize = 1 << 17;
 const PRODUCER_AT: usize = 0;
 const CONSUMER_AT: usize = LINE_WORDS;
 
-/// Returns the words of a ring of `capacity` units.
+/// Returns the number of words of a ring of `capacity` units.
 pub const fn words(capacity: usize) -> usize {
     HEADER_WORDS + capacity * UNIT_WORDS
 }
 
-/// Reason why a ring cannot be used further, or not now.
+/// Reason why an operation on a ring failed. After any error but [`Full`](Self::Full) the ring cannot be used further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RingError {
     /// The ring has fewer free units than the descriptor.
     #[error("the ring is full")]
     Full,
-    /// The other side's index went back or is further away than the ring allows.
+    /// The other side's index is lower than before, or further away than the ring allows.
     #[error("the other side's index is impossible")]
     LyingIndex,
     /// Fewer units are published than the descriptor has.
     #[error("a descriptor of {units} units, {available} of which are published")]
     Truncated {
-        /// Units of the descriptor.
+        /// Units of the descriptor, according to its first word.
         units: u8,
-        /// Units published.
+        /// Units published and not popped.
         available: u8,
     },
     /// The number of units in the first word is 0 or above [`MAX_UNITS`].
@@ -59,7 +60,7 @@ pub enum RingError {
     UnitCount(u8),
 }
 
-/// The writing side of a ring, in the program.
+/// The program's side of a ring, which writes descriptors.
 #[derive(Debug)]
 pub struct Producer<'a> {
     index: &'a Word,
@@ -67,14 +68,14 @@ pub struct Producer<'a> {
     units: Entries<'a>,
     /// Index of the next unit to write.
     next: u64,
-    /// The index in shared memory.
+    /// Producer index in shared memory, as last stored.
     published: u64,
-    /// The consumer's index, as last read.
+    /// The consumer's index, as last loaded.
     released: u64,
 }
 
 impl<'a> Producer<'a> {
-    /// Returns the producer of a new ring, whose memory of [`words`]`(capacity)` words is zero.
+    /// Creates the producer of a new ring. `memory` must have [`words`]`(capacity)` words, all zero.
     pub fn new(memory: &'a [Word], capacity: usize) -> Result<Producer<'a>, CapacityError> {
         let parts = split(memory, HEADER_WORDS, capacity, MAX_CAPACITY)?;
         Ok(Producer {
@@ -91,14 +92,14 @@ impl<'a> Producer<'a> {
     pub fn free(&mut self) -> Result<u64, RingError> {
         let index = self.other.load(Ordering::Acquire);
         let capacity = self.units.capacity();
-        // The consumer may release what was published, and not more.
+        // The consumer may release only published units.
         let base = self.next.wrapping_sub(capacity);
         let most = self.published.wrapping_sub(base);
         self.released = checked(index, base, self.released, most).ok_or(RingError::LyingIndex)?;
         Ok(self.known_free())
     }
 
-    /// Writes the units of one or several descriptors, all or none. The consumer does not see them before
+    /// Writes the units of one or several descriptors, all or none. They are not visible to the consumer before
     /// [`publish`](Self::publish).
     pub fn push(&mut self, units: &[Unit]) -> Result<(), RingError> {
         let needed = units.len() as u64;
@@ -114,7 +115,7 @@ impl<'a> Producer<'a> {
         Ok(())
     }
 
-    /// Publishes everything pushed by one store.
+    /// Publishes all pushed units with one store.
     pub fn publish(&mut self) {
         if self.published != self.next {
             self.published = self.next;
@@ -127,7 +128,7 @@ impl<'a> Producer<'a> {
     }
 }
 
-/// The reading side of a ring, in the worker.
+/// The worker's side of a ring, which reads descriptors.
 #[derive(Debug)]
 pub struct Consumer<'a> {
     index: &'a Word,
@@ -135,14 +136,14 @@ pub struct Consumer<'a> {
     units: Entries<'a>,
     /// Index of the next unit to read.
     next: u64,
-    /// The index in shared memory.
+    /// Consumer index in shared memory, as last stored.
     released: u64,
-    /// The producer's index, as last read.
+    /// The producer's index, as last loaded.
     published: u64,
 }
 
 impl<'a> Consumer<'a> {
-    /// Returns the consumer of a new ring, whose memory of [`words`]`(capacity)` words is zero.
+    /// Creates the consumer of a new ring. `memory` must have [`words`]`(capacity)` words, all zero.
     pub fn new(memory: &'a [Word], capacity: usize) -> Result<Consumer<'a>, CapacityError> {
         let parts = split(memory, HEADER_WORDS, capacity, MAX_CAPACITY)?;
         Ok(Consumer {
@@ -158,13 +159,14 @@ impl<'a> Consumer<'a> {
     /// Reads the producer's index and returns the number of published units that were not popped.
     pub fn available(&mut self) -> Result<u64, RingError> {
         let index = self.other.load(Ordering::Acquire);
-        // Units that were popped and not released are not free for the producer.
+        // The producer may publish at most `capacity` units beyond the released index: popped units are not free before
+        // their release.
         let (base, most) = (self.released, self.units.capacity());
         self.published = checked(index, base, self.published, most).ok_or(RingError::LyingIndex)?;
         Ok(self.known_available())
     }
 
-    /// Copies the next descriptor. `None`: nothing is published.
+    /// Returns a copy of the next descriptor and removes it from the ring; `None` if no unit is published.
     pub fn pop(&mut self) -> Result<Option<Units>, RingError> {
         if self.known_available() == 0 && self.available()? == 0 {
             return Ok(None);
@@ -174,7 +176,7 @@ impl<'a> Consumer<'a> {
         if count == 0 || usize::from(count) > MAX_UNITS {
             return Err(RingError::UnitCount(count));
         }
-        // Whole descriptors are published at once, so that another look at the index would not help.
+        // Whole descriptors are published at once, so reading the index again would not help.
         let available = self.known_available();
         if u64::from(count) > available {
             return Err(RingError::Truncated { units: count, available: available as u8 });
@@ -186,7 +188,7 @@ impl<'a> Consumer<'a> {
         Ok(Some(units))
     }
 
-    /// Gives all popped units back to the producer by one store.
+    /// Releases all popped units to the producer with one store.
     pub fn release(&mut self) {
         if self.released != self.next {
             self.released = self.next;

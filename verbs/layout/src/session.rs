@@ -1,7 +1,7 @@
 //! Header of an area: a piece of shared memory that holds the queues or the doorbells of a session.
 //!
-//! The appliance creates an area and writes the header; the program maps the area and checks it, so that two builds of
-//! this crate that differ do not share memory. The session's messages say which structure is at which offset.
+//! The appliance creates an area and writes the header. The program maps the area and checks the header, so that two
+//! builds with different layouts do not share memory. The messages of the session give the offset of each structure.
 //!
 //! ```text
 //!  word  0        1         2        3 .. 10                                       11 .. 15   16
@@ -14,9 +14,9 @@ use crate::shared::{LINE_WORDS, Ordering, Word};
 use crate::version::{OLDEST, VERSION};
 use crate::{MAX_UNITS, UNIT_WORDS, completion, doorbell, ring, work};
 
-/// First eight bytes of an area.
+/// Magic number: the first eight bytes of an area.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DDPVERBS");
-/// Words of the header.
+/// Words of the header of an area.
 pub const HEADER_WORDS: usize = LINE_WORDS;
 /// Largest length of an area in bytes (1 TiB).
 pub const MAX_BYTES: u64 = 1 << 40;
@@ -33,13 +33,13 @@ pub enum Size {
     Unit,
     /// Largest number of units of a descriptor.
     DescriptorUnits,
-    /// Bytes in front of the units of a ring.
+    /// Bytes of the header of a ring.
     RingHeader,
     /// Bytes of an entry of a completion queue.
     Completion,
-    /// Bytes in front of the entries of a completion queue.
+    /// Bytes of the header of a completion queue.
     CompletionHeader,
-    /// Bytes of the doorbells of a worker and program.
+    /// Bytes of the doorbells of one program at one worker.
     Doorbell,
     /// Largest number of SGEs of a descriptor.
     Sges,
@@ -71,10 +71,10 @@ pub enum AreaError {
     /// The memory is shorter than the header, or longer than [`MAX_BYTES`].
     #[error("{0} words are not the length of an area")]
     Words(usize),
-    /// The memory is not an area.
+    /// The memory is not an area: it does not begin with [`MAGIC`].
     #[error("not an area of a session: it begins with {0:#018x}")]
     Magic(u64),
-    /// The area has a version that this crate does not have.
+    /// The version of the area is not one that this crate supports.
     #[error("version {0} of the layout; versions {OLDEST} to {VERSION} can be used")]
     Version(u64),
     /// The area's length differs from the mapped memory.
@@ -85,20 +85,21 @@ pub enum AreaError {
         /// Bytes of the mapping.
         mapped: u64,
     },
-    /// The writer of the area has another size of a structure.
+    /// A [`Size`] in the area's header differs from that of this crate.
     #[error("size `{size:?}` is {written} in the area and {ours} here")]
     Size {
         /// The size that differs.
         size: Size,
-        /// The writer's number.
+        /// Value in the area's header.
         written: u64,
-        /// The number of this crate.
+        /// Value of this crate.
         ours: u64,
     },
-    /// A word of the header that must be zero is not.
+    /// A reserved word of the header is not zero.
     #[error("word {0} of the area's header is reserved and not zero")]
     Reserved(usize),
-    /// A structure is not at a multiple of 128 bytes behind the header, or it ends behind the area.
+    /// The offset of a structure is not a multiple of 128 bytes or lies in the header, or the structure ends beyond the
+    /// area.
     #[error("{words} words at byte {offset} are not within the area or not aligned")]
     Part {
         /// Offset in bytes from the beginning of the area.
@@ -108,7 +109,7 @@ pub enum AreaError {
     },
 }
 
-/// Writes the header of a new area, whose other words are zero. The magic number is written last.
+/// Writes the header of a new area, whose words are all zero before. The magic number is written last.
 pub fn write(area: &[Word], version: u32) -> Result<(), AreaError> {
     let length = length(area)?;
     if !(OLDEST..=VERSION).contains(&version) {
@@ -123,7 +124,7 @@ pub fn write(area: &[Word], version: u32) -> Result<(), AreaError> {
     Ok(())
 }
 
-/// Checks the header of an area that the other side wrote. Returns the version of the layout. Each word is read once.
+/// Checks the header of an area that the other side wrote. Returns the version of the layout. Each word is loaded once.
 pub fn check(area: &[Word]) -> Result<u32, AreaError> {
     let mapped = length(area)?;
     let magic = area[MAGIC_AT].load(Ordering::Acquire);
@@ -150,7 +151,7 @@ pub fn check(area: &[Word]) -> Result<u32, AreaError> {
     }
 }
 
-/// Returns the `words` words at byte `offset` of an area: the memory of one structure. The caller ensures that
+/// Returns the `words` words at byte `offset` of an area: the memory of one structure. The caller must ensure that
 /// structures do not overlap.
 pub fn part(area: &[Word], offset: u64, words: usize) -> Result<&[Word], AreaError> {
     let wrong = AreaError::Part { offset, words };

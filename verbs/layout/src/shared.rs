@@ -9,10 +9,11 @@ use std::sync::atomic::AtomicU64;
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{Ordering, fence};
 
-/// A word of shared memory.
+/// A word of shared memory, 8 bytes.
 pub type Word = AtomicU64;
 
-/// Words between two words that different sides write: 128 bytes, because processors prefetch lines in pairs.
+/// Distance in words of two words that different sides write: 128 bytes, because processors prefetch cache lines in
+/// pairs.
 pub const LINE_WORDS: usize = 16;
 
 #[cfg(not(loom))]
@@ -31,12 +32,12 @@ pub enum CapacityError {
         /// Largest capacity.
         most: usize,
     },
-    /// The memory is not exactly as long as the layout.
+    /// The memory does not have exactly the length of the queue.
     #[error("{words} words of memory, where the layout has {needed}")]
     Length {
         /// Words of the memory.
         words: usize,
-        /// Words of the layout.
+        /// Words of a queue of this capacity.
         needed: usize,
     },
 }
@@ -44,13 +45,13 @@ pub enum CapacityError {
 /// Smallest number of entries of a queue.
 pub(crate) const MIN_CAPACITY: usize = 2;
 
-/// The two halves of a queue's memory: header words and entries of 8 words.
+/// The two parts of a queue's memory: header words and entries of 8 words.
 pub(crate) struct Parts<'a> {
     pub(crate) header: &'a [Word],
     pub(crate) entries: Entries<'a>,
 }
 
-/// Splits the memory of a queue with `capacity` entries behind `header` words.
+/// Splits the memory of a queue into `header` words and `capacity` entries. `most`: largest valid capacity.
 pub(crate) fn split(
     words: &[Word],
     header: usize,
@@ -69,7 +70,7 @@ pub(crate) fn split(
     Ok(Parts { header, entries: Entries(entries.as_chunks().0) })
 }
 
-/// The entries of a queue. Their number is a power of two.
+/// The entries of a queue, 8 words each. Their number is a power of two.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entries<'a>(&'a [[Word; 8]]);
 
@@ -78,7 +79,7 @@ impl<'a> Entries<'a> {
         self.0.len() as u64
     }
 
-    /// Returns the entry of a free-running index.
+    /// Returns the entry of `index`, which counts entries and is not reduced modulo the capacity.
     #[inline]
     pub(crate) fn at(self, index: u64) -> &'a [Word; 8] {
         // The mask keeps any index in bounds.
@@ -86,8 +87,8 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// Returns `index`, an index of the other side, if it is at most `most` beyond `base` and not behind `last`, which was
-/// read before.
+/// Returns `index`, which was read from the other side, if it is valid: at most `most` beyond `base`, and not behind
+/// `last`, the value read before.
 #[inline]
 pub(crate) fn checked(index: u64, base: u64, last: u64, most: u64) -> Option<u64> {
     let distance = index.wrapping_sub(base);

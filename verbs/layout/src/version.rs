@@ -1,24 +1,24 @@
 //! Versions of the layout.
 //!
-//! When a session opens, the program offers the versions that it can use. The appliance chooses the highest that both
-//! have, and writes it into the header of each area ([`crate::session`]). A change of any structure of this crate is a
-//! new version.
+//! When a session opens, the program offers the versions that it can use. The appliance chooses the newest version that
+//! both sides support, and writes it into the header of each area ([`crate::session`]). Any change of a structure of
+//! this crate is a new version.
 
-/// Newest version of the layout that this crate has.
+/// Newest version of the layout that this crate supports.
 pub const VERSION: u32 = 1;
-/// Oldest version of the layout that this crate has.
+/// Oldest version of the layout that this crate supports.
 pub const OLDEST: u32 = 1;
 
-/// A range of versions that a side can use.
+/// The range of versions that one side supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Versions {
     /// The oldest version.
     pub oldest: u32,
-    /// The newest version, included.
+    /// The newest version, inclusive.
     pub newest: u32,
 }
 
-/// The versions of this crate.
+/// The versions that this crate supports.
 pub const VERSIONS: Versions = Versions { oldest: OLDEST, newest: VERSION };
 
 /// The two sides have no version in common.

@@ -1,8 +1,9 @@
-//! Descriptors as checked values: what a program posts, and what a worker completes.
+//! Descriptors as checked values: requests that a program posts, and completions that a worker returns.
 //!
-//! `decode` is the only parse of a descriptor: opcode, flags, numbers of SGEs and bytes, number of units, and reserved
-//! words and bits, which are zero. A value has one encoding, and `decode` accepts no other. Not checked here: lkeys,
-//! STags, rights and bounds, which need the tables of the worker, and alignment and TO at the peer.
+//! Only the `decode` functions parse descriptors. They check opcode, flags, numbers of SGEs and bytes, number of units,
+//! and that reserved words and bits are zero. Each value has exactly one encoding, and `decode` accepts no other. Not
+//! checked here: lkeys, STags, rights and bounds, which need the tables of the worker, and alignment and tagged offset
+//! (TO) at the peer.
 //!
 //! ```text
 //!  word  0         1       2 ..                                        first word of a descriptor
@@ -14,7 +15,7 @@
 //!                                                                            48..63  zero
 //! ```
 //!
-//! [`send`](SendWork) and [`receive`](ReceiveWork) show their other words, [`Completion`] its own.
+//! The layout of the other words is shown at [`SendWork`] and [`ReceiveWork`], that of completions at [`Completion`].
 
 mod completion;
 mod control;
@@ -27,22 +28,23 @@ pub use payload::{Inline, MAX_INLINE, MAX_SGES, Payload, Sge, SgeList};
 pub use receive::ReceiveWork;
 pub use send::{AtomicResult, Opcode, Operation, Remote, SendWork, WindowAccess, WindowBind};
 
-/// Reason why words are not a descriptor, or values cannot become one.
+/// Reason why words are not a valid descriptor, or values cannot be encoded as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DescriptorError {
-    /// The number of units is not the one that the SGEs or the inline data need, or not the one given.
+    /// The number of units in the control word is not the one that SGEs or inline data need, or not the number of units
+    /// decoded.
     #[error("{0} units are not the length of the descriptor")]
     Units(u8),
-    /// The opcode is not defined, or not on this queue.
+    /// The opcode is not defined, or not allowed on this queue.
     #[error("opcode {0} is not defined on this queue")]
     Opcode(u8),
-    /// A flag is not defined, or not for this opcode.
+    /// A flag is not defined, or not allowed for this opcode.
     #[error("flags {0:#04x} are not those of the opcode")]
     Flags(u8),
-    /// Too many SGEs, or not the number of the opcode.
+    /// Too many SGEs, or a number that the opcode or inline data do not allow.
     #[error("{0} SGEs; at most {MAX_SGES}, and 1 for atomics")]
     Sges(u8),
-    /// Too many bytes of inline data, or inline data without their flag.
+    /// Too many bytes of inline data, inline data without their flag, or inline data that the opcode does not allow.
     #[error("{0} bytes of inline data; at most {MAX_INLINE}")]
     InlineLength(u16),
     /// The lengths of the SGEs add up to 2³² bytes or more.
@@ -59,17 +61,17 @@ pub enum DescriptorError {
     Reserved,
 }
 
-/// Returns an error unless reserved bits are zero.
+/// Returns an error unless `bits`, the reserved ones, are zero.
 fn reserved(bits: u64) -> Result<(), DescriptorError> {
     if bits == 0 { Ok(()) } else { Err(DescriptorError::Reserved) }
 }
 
-/// Packs two 32-bit fields into a word.
+/// Packs two 32-bit fields into a word: `low` into bits 0 to 31, `high` into bits 32 to 63.
 fn pack(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-/// Returns the two 32-bit fields of a word.
+/// Returns the two 32-bit fields of a word: bits 0 to 31, then bits 32 to 63.
 fn halves(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }

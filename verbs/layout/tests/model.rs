@@ -1,6 +1,7 @@
-//! Interleavings of program and worker, tried by loom with the values that the memory model permits each load to
-//! return. In the models with a hostile side, that side stores an arbitrary index once, at any time. `RUSTFLAGS="--cfg
-//! loom" cargo test -p verbs-layout --test model`
+//! Interleavings of program and worker, explored by loom. Each load returns every value that the memory model permits.
+//! In the models with a hostile side, that side stores a wrong index or wrong bits at any time.
+//!
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p verbs-layout --test model`.
 
 #![cfg(loom)]
 
@@ -25,7 +26,7 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// A descriptor of one unit.
+/// Returns a descriptor of one unit, all words of which depend on `n`.
 fn unit(n: u64) -> Unit {
     let mut unit = [n; 8];
     unit[0] = n << 8 | 1;
@@ -52,7 +53,7 @@ fn descriptors_arrive_whole_and_in_order() {
                 let mut producer = ring::Producer::new(&memory, CAPACITY).unwrap();
                 producer.push(&[unit(1), unit(2)]).unwrap();
                 producer.publish();
-                // The third takes the place of the first, if that is released.
+                // The third descriptor overwrites the first, if the first is released.
                 let third = producer.push(&[unit(3)]).is_ok();
                 producer.publish();
                 third
@@ -156,7 +157,7 @@ fn completions_arrive_whole_and_in_order() {
     });
 }
 
-/// The worker pushes completions one by one, as solicited or not, and signals when it must.
+/// Acts as the worker: pushes completions one by one, as solicited or not, and counts a signal whenever one is due.
 fn push_and_signal(memory: &[Word], solicited: &[bool], signals: &AtomicU64) {
     let mut producer = completion::Producer::new(memory, CAPACITY).unwrap();
     for (n, &solicited) in solicited.iter().enumerate() {
@@ -167,7 +168,7 @@ fn push_and_signal(memory: &[Word], solicited: &[bool], signals: &AtomicU64) {
     }
 }
 
-/// Completions polled until the queue is empty, and whether one of them was solicited.
+/// Polls until the queue is empty. Returns the number of completions, and true if one of them was solicited.
 fn poll_all(consumer: &mut completion::Consumer<'_>) -> (u64, bool) {
     let (mut count, mut solicited) = (0, false);
     while let Some(completion) = consumer.poll().unwrap() {
@@ -219,7 +220,7 @@ fn program_that_arms_twice_sees_completion_or_is_signalled() {
         let mut consumer = completion::Consumer::new(&memory, CAPACITY).unwrap();
         consumer.arm(Request::Next);
         let first = poll_all(&mut consumer).0;
-        // Signals up to here have been received; those of the second request count.
+        // The program has received all signals up to here; only later ones count.
         let received = signals.load(Ordering::Acquire);
         consumer.arm(Request::Next);
         let second = poll_all(&mut consumer).0;
@@ -258,11 +259,12 @@ fn hostile_program_gets_errors_of_its_completion_queue() {
     }
 }
 
-/// Rings of two queues: the number of descriptors published in each. `seen` is what the worker saw.
+/// Visits the queues that `scanner` returns. `rings`: number of descriptors published in each of two queues. `seen`:
+/// the numbers that the worker saw.
 fn scan(scanner: &mut Scanner<'_>, rings: &[AtomicU64; 2], seen: &mut [u64; 2]) {
     let mut budget = 16;
     while let Some(queue) = scanner.next_queue(&mut budget) {
-        // Release and acquire order of the bits must suffice.
+        // A relaxed load suffices, because the doorbell bits have release and acquire order.
         seen[queue as usize] = rings[queue as usize].load(Ordering::Relaxed);
     }
 }
@@ -292,7 +294,7 @@ fn worker_that_sleeps_sees_doorbell_or_is_woken() {
             programs.into_iter().for_each(|program| program.join().unwrap());
             let woken = wakes.load(Ordering::Acquire) > 0;
             assert!(!sleeps || woken, "a doorbell was rung and the worker sleeps for ever");
-            // The descriptors of each bit are visible, and none is left over.
+            // All descriptors are visible after a last scan.
             scan(&mut scanner, &rings, &mut seen);
             assert_eq!(seen[0] + seen[1], 2);
         });

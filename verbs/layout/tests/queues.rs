@@ -1,4 +1,5 @@
-//! Rings, completion queues and doorbells in one thread: against a reference model, and with arbitrary words as memory.
+//! Rings, completion queues and doorbells in one thread: compared with a reference model, and with arbitrary words as
+//! memory.
 
 #![cfg(not(loom))]
 
@@ -17,7 +18,7 @@ fn memory(words: usize) -> Vec<Word> {
     (0..words).map(|_| Word::new(0)).collect()
 }
 
-/// A descriptor of `count` units, each with the number `n`.
+/// Returns a descriptor of `count` units, whose words contain `n`.
 fn descriptor(count: u8, n: u64) -> Vec<Unit> {
     let mut units = vec![[n; 8]; count.into()];
     units[0][0] = n << 8 | u64::from(count);
@@ -39,7 +40,8 @@ fn received(solicited: bool) -> Completion {
     Completion { completed, ..completion(1) }
 }
 
-/// Units popped until the ring is empty or an error ends it. Each pop takes a unit or is the last.
+/// Pops until the ring is empty or an error occurs. Returns the number of units popped, and the error. Each pop but the
+/// last takes at least one unit, so `capacity + 1` pops suffice.
 fn drain(consumer: &mut ring::Consumer<'_>, capacity: usize) -> (u64, Result<(), RingError>) {
     let mut popped = 0;
     for _ in 0..=capacity {
@@ -116,7 +118,7 @@ proptest! {
         }
     }
 
-    /// The worker's side of a ring in which everything is arbitrary.
+    /// The worker's side of a ring whose producer index and units are arbitrary.
     #[test]
     fn hostile_ring_gives_descriptors_within_bounds_or_errors(
         bits in 1..5u32,
@@ -133,7 +135,7 @@ proptest! {
         let (mut popped, mut published) = (0, 0);
         for index in [index, later] {
             memory[0].store(index, Ordering::Relaxed);
-            // The index is read when no unit is left.
+            // The consumer loads the index only when no known unit is left.
             let reads = popped == published;
             let (units, end) = drain(&mut consumer, capacity);
             if reads && !(published..=capacity as u64).contains(&index) {
@@ -165,7 +167,7 @@ proptest! {
         producer.push(&descriptor(1, 9)).expect("room");
         for index in [index % 8, index] {
             memory[16].store(index, Ordering::Relaxed);
-            // Units that were not published cannot be released, and an index does not go back.
+            // The consumer cannot release units that were not published.
             let free = producer.free();
             match index <= pushed as u64 {
                 true => prop_assert_eq!(free, Ok(3 - pushed as u64 + index)),
@@ -201,7 +203,7 @@ proptest! {
         }
     }
 
-    /// The worker's side of a completion queue whose program writes anything.
+    /// The worker's side of a completion queue whose program overwrites all words with arbitrary values.
     #[test]
     fn hostile_program_gets_an_error_of_its_completion_queue(
         indices in vec(prop_oneof![0..12u64, any::<u64>()], 1..20),
@@ -231,7 +233,7 @@ proptest! {
         }
     }
 
-    /// The program's side of a completion queue of arbitrary words.
+    /// The program's side of a completion queue with arbitrary words.
     #[test]
     fn arbitrary_words_are_no_completions(
         words in vec(prop_oneof![0..3u64, Just(1 << 8), any::<u64>()], 48),
@@ -253,7 +255,8 @@ proptest! {
         queues.iter().for_each(|&queue| assert_eq!(ringer.ring(queue), Ok(false)));
         let rung: BTreeSet<u32> = queues.into_iter().collect();
         let mut seen = Vec::new();
-        // A turn uses up its budget or is the last. 1 for each queue, each word, each of 4 summary words.
+        // Each pass uses up its budget or is the last. The cost is 1 for each queue, each bitmap word and each of the 4
+        // summary words.
         for _ in 0..2 * (rung.len() as u32 + 4) / budget + 2 {
             let mut left = budget;
             seen.extend(std::iter::from_fn(|| scanner.next_queue(&mut left)));
@@ -354,7 +357,7 @@ fn rest_of_a_turn_keeps_the_worker_awake() {
     let ringer = Ringer::new(&memory).expect("doorbells");
     let mut scanner = Scanner::new(&memory).expect("doorbells");
     [3, 4, 70].iter().for_each(|&queue| assert_eq!(ringer.ring(queue), Ok(false)));
-    // Summary, word, queue.
+    // The budget of 3 is for a summary word, a bitmap word and a queue.
     assert_eq!(scanner.next_queue(&mut 3), Some(3));
     assert!(!scanner.prepare_sleep());
     assert_eq!(scanner.next_queue(&mut 1), Some(4));

@@ -36,8 +36,7 @@ base::explained! {
         #[explain("unfinished_checksums",
             cause = "The port's device is one end of a veth, and the host at the other end leaves checksums to a \
                      device that does not fill them in.",
-            remedy = "`ethtool -K PEER tx off gso off tso off` in that host's network namespace, where PEER is its \
-                      interface.")]
+            remedy = concat!("`", base::veth_peer_offloads_off!(), "` in that host's network namespace, where PEER is its interface."))]
         UnfinishedChecksums,
         /// Keys of the configuration file were changed and take effect only after a restart.
         #[explain("restart",

@@ -58,6 +58,21 @@ fn files_below_directories_are_created_written_and_read() {
 }
 
 #[test]
+fn missing_directory_of_a_new_file_is_named() {
+    let tree = Tree::new();
+    let (path, parent) = (tree.path("in/none/f"), tree.path("in/none").display().to_string());
+    let error = |usage| tree.only.open(&path, usage).unwrap_err().to_string();
+    let remedy = format!(": its directory {parent} does not exist: mkdir -p {parent}");
+    for usage in [OpenPurpose::ReadWrite, OpenPurpose::Append, OpenPurpose::Replace] {
+        assert!(error(usage).ends_with(&remedy), "{}", error(usage));
+    }
+    let refused = tree.only.parent(&path).unwrap_err().to_string();
+    assert!(refused.ends_with(&remedy), "{refused}");
+    // A missing directory has no file to read.
+    assert!(error(OpenPurpose::Read).contains("No such file or directory"));
+}
+
+#[test]
 fn paths_outside_directories_are_refused() {
     let tree = Tree::new();
     for path in

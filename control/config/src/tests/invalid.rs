@@ -90,6 +90,19 @@ fn invalid_toml_is_refused() {
 }
 
 #[test]
+fn booleans_of_other_formats_are_refused_with_those_of_toml() {
+    for (word, boolean) in [("yes", "true"), ("off", "false"), ("True", "true"), ("No", "false")] {
+        let errors = parse(&format!("[mpa]\ncrc = {word} # comment\n")).unwrap_err();
+        assert!(errors.starts_with("t.toml:2: is not TOML here: "), "{errors}");
+        assert!(errors.contains(&format!(": instead of {word} write {boolean}, or ")), "{errors}");
+    }
+    for value in ["maybe", "yes-sir", "online"] {
+        let errors = parse(&format!("[mpa]\ncrc = {value}\n")).unwrap_err();
+        assert!(!errors.contains("instead of"), "{errors}");
+    }
+}
+
+#[test]
 fn all_errors_are_reported_together() {
     let text = "\
 name = \"-x\"
@@ -354,8 +367,8 @@ fn invalid_regions_are_refused() {
         ),
         (
             "[[region]]\nname = \"a\"\nsize = \"32 GiB\"\naccess = \"r\"\n[limits]",
-            "t.toml:5: limits.region_memory: is 16 GiB, but the regions have 32 GiB together: raise it \
-             or make them smaller",
+            "t.toml:3: region.size: region \"a\" has 32 GiB, more than limits.region_memory (16 GiB): make it smaller, \
+             or raise limits.region_memory",
         ),
     ]);
 }

@@ -311,6 +311,28 @@ fn a_disk_without_room_for_its_regions_is_a_note() {
     );
 }
 
+#[test]
+fn regions_beyond_the_memory_of_the_machine_are_reported_at_the_largest() {
+    let machine = Machine::new();
+    machine.file("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "2\n");
+    machine.file("proc/self/status", ALL_CAPABILITIES);
+    machine.file("proc/meminfo", "MemTotal:        1048576 kB\n");
+    let region = |name: &str, size: &str| {
+        format!("[[region]]\nname = \"{name}\"\nsize = \"{size}\"\naccess = \"w\"\n")
+    };
+    assert_eq!(
+        machine.finds(&format!("{RING}{}", region("big", "8 GiB"))),
+        ["7: region.size: region \"big\" has 8 GiB, but RAM is 1 GiB: make it smaller"]
+    );
+    let two = [region("a", "256 MiB"), region("b", "896 MiB")].concat();
+    assert_eq!(
+        machine.finds(&format!("{RING}{two}")),
+        [
+            "11: region.size: region \"b\" has 896 MiB, and all 2 regions 1152 MiB, but RAM is 1 GiB: make it smaller"
+        ]
+    );
+}
+
 /// 64 small regions share a mapping; a larger one has its own, one in shared memory two.
 #[test]
 fn mappings_beyond_max_map_count_are_reported_with_remedy() {

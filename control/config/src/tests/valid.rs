@@ -48,6 +48,25 @@ fn demo_configures_two_appliances_on_one_link() {
     assert_eq!(both[0].config.regions[0].size, Some(256 << 20));
 }
 
+/// The commands of README.md and docs/guide.md need these listeners, and `bench` at the end that generates load.
+#[test]
+fn load_example_has_the_listeners_of_the_documented_commands() {
+    let both = load_all(&[configs().join("load.toml"), configs().join("load-peer.toml")]).unwrap();
+    assert_eq!(check_one_ended_links(&both), []);
+    let (load, peer) = (&both[0].config, &both[1].config);
+    assert!(load.management.bench && peer.regions[0].shared);
+    assert_eq!(peer.interfaces[0].addresses[0].addr().to_string(), "10.9.0.1");
+    for (port, service) in [(7472, ServiceKind::Sink), (7473, ServiceKind::Echo)] {
+        for transport in [Transport::Tcp, Transport::Sctp] {
+            let serves = |listener: &&ListenerSection| {
+                (listener.port, listener.transport) == (port, transport)
+                    && listener.ulp.rdmap().is_some_and(|rdmap| rdmap.service == service)
+            };
+            assert_eq!(peer.listeners.iter().filter(serves).count(), 1, "{port} {transport:?}");
+        }
+    }
+}
+
 #[test]
 fn default_link_down_timeout_depends_on_port_kind() {
     for (file, timeout) in [

@@ -29,7 +29,7 @@ use ddp::last_message::LastMessage;
 use tcp_lite::mpa::{MpaError, Revision, StartupError};
 use thiserror::Error;
 
-use api::refusal::{Refusal, RefusalKind};
+use api::refusal::{Refusal, RefusedStream};
 use ddp::advert::AdvertError;
 
 pub use listen::{ConnectionOutcome, ListenConfig, Listener, RegionSpec, ServeEvent, ServeTotals};
@@ -119,7 +119,7 @@ impl KernelError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             KernelError::Rejected { refusal: Some(refusal), .. } => {
-                refusal.kind.map(RefusalKind::peer_hint)
+                refusal.kind.map(|kind| kind.peer_hint(RefusedStream::Kernel))
             }
             KernelError::Startup(
                 StartupError::Foreign(_) | StartupError::BadKey { .. } | StartupError::Timeout,

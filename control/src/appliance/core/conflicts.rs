@@ -59,10 +59,11 @@ impl Core {
             self.env.tally.unexpected_events += 1;
             return;
         };
+        let command = base::veth_peer_offloads_off!();
         let remedy = match &section.kind {
             PortKind::AfPacket { device } | PortKind::AfXdp { device, .. } => format!(
-                "at the other end of {device}, in the network namespace of {source}, run `ethtool -K PEER tx off gso off \
-                 tso off`, where PEER is its interface"
+                "at the other end of {device}, in the network namespace of {source}, run `{command}`, where PEER is its \
+                 interface"
             ),
             PortKind::Pci { .. }
             | PortKind::Tap { .. }
@@ -70,7 +71,9 @@ impl Core {
             | PortKind::VhostUser { .. }
             | PortKind::Ring { .. }
             | PortKind::Pcap { .. } => {
-                format!("turn its checksum offload off ({source}: `ethtool -K DEVICE tx off`)")
+                format!(
+                    "turn its offloads off: on {source} run `{command}`, where PEER is its interface"
+                )
             }
         };
         let sentence = format!(

@@ -1,6 +1,6 @@
 //! Explanations of failed active opens for the operator: what was requested, what happened, and a hint.
 
-use api::refusal::{Refusal, RefusalKind};
+use api::refusal::{Refusal, RefusalKind, RefusedStream};
 use api::{ApiError, ConnectSpec, UlpChoice};
 use base::plural::seconds;
 use config::Transport;
@@ -35,7 +35,9 @@ pub(super) fn connect_error(spec: &ConnectSpec, reason: &ConnectError) -> ApiErr
         _ => ApiError::unavailable(sentence),
     };
     let kind = refusal.and_then(|refusal| refusal.kind);
-    error.with_hint(kind.map(|kind| kind.peer_hint()).or_else(|| hint(spec, reason)))
+    error.with_hint(
+        kind.map(|kind| kind.peer_hint(refused_stream(spec))).or_else(|| hint(spec, reason)),
+    )
 }
 
 /// Returns true if other addresses of the peer need not be tried: the peer's DDP has rejected the stream, or the cause
@@ -71,7 +73,11 @@ pub(super) fn wrong_ulp_error(spec: &ConnectSpec) -> ApiError {
         format!("the peer speaks {}, and this stream {}", ulp_label(peer_ulp), ulp_label(own_ulp));
     let refusal = Refusal::new(RefusalKind::WrongUlp, sentence);
     let error = ApiError::peer_refused(format!("{}: {refusal}", spec.remote));
-    error.with_hint(Some(RefusalKind::WrongUlp.peer_hint()))
+    error.with_hint(Some(RefusalKind::WrongUlp.peer_hint(refused_stream(spec))))
+}
+
+fn refused_stream(spec: &ConnectSpec) -> RefusedStream {
+    RefusedStream::Appliance { ulp: spec.ulp, transport: spec.transport }
 }
 
 fn ulp_kind(spec: &ConnectSpec) -> UlpKind {
@@ -110,6 +116,9 @@ fn hint(spec: &ConnectSpec, reason: &ConnectError) -> Option<&'static str> {
         ConnectError::Timeout(ConnectStage::NextHop) | ConnectError::Unreachable => {
             return Some("no host on the link has this address: check it, and the interface");
         }
+        ConnectError::NoUdpPort => {
+            return Some("set udp_encapsulation in [sctp] of this appliance, and restart it");
+        }
         _ => return None,
     };
     Some(match (HandshakeFailure::from_close_reason(reason).reason, spec.transport) {
@@ -138,7 +147,7 @@ fn hint(spec: &ConnectSpec, reason: &ConnectError) -> Option<&'static str> {
         ("adaptation", _) => {
             "what answers there is no DDP over SCTP: check the address and the port"
         }
-        ("wrong_ulp", _) => RefusalKind::WrongUlp.peer_hint(),
+        ("wrong_ulp", _) => RefusalKind::WrongUlp.peer_hint(refused_stream(spec)),
         _ => return None,
     })
 }
@@ -164,13 +173,15 @@ mod tests {
         for (transport, reason) in
             [(Transport::Tcp, CloseReason::Tcp(tcp)), (Transport::Sctp, CloseReason::Sctp(sctp))]
         {
-            let error = connect_error(&spec(transport), &ConnectError::Closed(reason));
+            let spec = spec(transport);
+            let error = connect_error(&spec, &ConnectError::Closed(reason));
             assert_eq!(error.error, ErrorKind::PeerRefused);
             assert_eq!(
                 error.message,
                 "10.0.0.2:7471: rejected by the peer: listener_full: the listener has 4 streams"
             );
-            assert_eq!(error.hint.as_deref(), Some(RefusalKind::ListenerFull.peer_hint()));
+            let hint = RefusalKind::ListenerFull.peer_hint(refused_stream(&spec));
+            assert_eq!(error.hint.as_deref(), Some(hint));
         }
     }
 
@@ -193,5 +204,7 @@ mod tests {
         assert_eq!(error.error, ErrorKind::Timeout);
         assert_eq!(error.message, "10.0.0.2:7471: no answer to the INIT within 30 s");
         assert!(error.hint.is_some());
+        let error = connect_error(&spec(Transport::Sctp), &ConnectError::NoUdpPort);
+        assert!(error.hint.is_some_and(|hint| hint.contains("udp_encapsulation")));
     }
 }

@@ -281,7 +281,8 @@ impl Pings {
             let timeout = self.running.get(&id).map(|pending| pending.timeout).unwrap_or_default();
             let timeout = seconds(timeout);
             let sentence = format!("no answer of the rping server within {timeout}");
-            self.fail(id, ApiError::timeout(sentence), out);
+            let hint = "at another appliance, ping needs a listener with service = \"rping\": see configs/rdmap.toml";
+            self.fail(id, ApiError::timeout(sentence).with_hint(Some(hint)), out);
         }
     }
 }

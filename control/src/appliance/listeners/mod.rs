@@ -16,7 +16,7 @@ mod slots;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::{ApiError, EventKind, ListenerInfo, Reply, Responder};
+use api::{ApiError, EventKind, ListenerInfo, Reply, Responder, unknown_name};
 use config::{ListenerSection, RegionSection, unsaved_writes};
 use dataplane::memory::Memory;
 use dataplane::{Command, ListenerConfig, ListenerId, SourceRemoval, Ticket};
@@ -296,7 +296,7 @@ impl Listeners {
         if self.listeners.contains_key(name) {
             self.retire(env, name, answer);
         } else if let Some(answer) = answer {
-            answer.send(Err(ApiError::not_found(format!("there is no listener `{name}`"))));
+            answer.send(Err(self.unknown(name)));
         }
     }
 
@@ -348,10 +348,14 @@ impl Listeners {
         self.by_id_mut(id)?.serving.as_mut()
     }
 
+    /// Returns the refusal of a name without a listener.
+    fn unknown(&self, name: &str) -> ApiError {
+        unknown_name("listener", name, self.listeners.keys().map(String::as_str))
+    }
+
     pub(super) fn info(&self, facts: &Context, name: &str) -> Result<ListenerInfo, ApiError> {
         let listener = self.listeners.get(name);
-        let listener = listener
-            .ok_or_else(|| ApiError::not_found(format!("there is no listener `{name}`")))?;
+        let listener = listener.ok_or_else(|| self.unknown(name))?;
         Ok(listener.info(&facts.config))
     }
 

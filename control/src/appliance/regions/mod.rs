@@ -23,7 +23,7 @@ mod stream_memory;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use api::{ApiError, EventKind, RegionInfo, Reply, Responder};
+use api::{ApiError, EventKind, RegionInfo, Reply, Responder, unknown_name};
 use config::{
     Backing, Limits, ListenerSection, RegionSection, access_word, free_hugepage_bytes, region_maps,
 };
@@ -101,7 +101,13 @@ impl Regions {
 
     fn live(&self, name: &str) -> Result<&Region, ApiError> {
         let region = self.regions.get(name).filter(|region| region.is_live());
-        region.ok_or_else(|| ApiError::not_found(format!("there is no region `{name}`")))
+        region.ok_or_else(|| self.unknown(name))
+    }
+
+    /// Returns the refusal of a name without a live region.
+    fn unknown(&self, name: &str) -> ApiError {
+        let live = self.regions.iter().filter(|(_, region)| region.is_live());
+        unknown_name("region", name, live.map(|(name, _)| name.as_str()))
     }
 
     /// Describes a region for the API. `listeners` returns the names of the listeners that list it.
@@ -112,8 +118,7 @@ impl Regions {
         listeners: impl Fn(&str) -> Vec<String>,
     ) -> Result<RegionInfo, ApiError> {
         let region = self.regions.get(name);
-        let region =
-            region.ok_or_else(|| ApiError::not_found(format!("there is no region `{name}`")))?;
+        let region = region.ok_or_else(|| self.unknown(name))?;
         Ok(region.info(now, listeners(name)))
     }
 
@@ -355,7 +360,7 @@ impl Regions {
     fn cancel(&mut self, env: &Env, name: &str, answer: Responder) {
         let found = self.loading.iter_mut().find(|(_, preparing)| preparing.section.name == name);
         match found {
-            None => answer.send(Err(ApiError::not_found(format!("there is no region `{name}`")))),
+            None => answer.send(Err(self.unknown(name))),
             Some((_, Preparing { removal: Some(_), .. })) => answer
                 .send(Err(ApiError::conflict(format!("region `{name}` is being removed already")))),
             Some((&number, preparing)) => {

@@ -176,7 +176,7 @@ fn refusals_are_limited_in_the_log_and_always_counted() {
 /// docs/protocol.md §1: the reject contains the reason as text for the peer's operator.
 #[test]
 fn reject_carries_reason_and_connect_reports_it() {
-    use api::refusal::{Refusal, RefusalKind};
+    use api::refusal::{Refusal, RefusalKind, RefusedStream};
 
     let mut bench = bench_with_listener();
     bench.request_stream(1, "10.0.0.2");
@@ -196,7 +196,9 @@ fn reject_carries_reason_and_connect_reports_it() {
     other.event(Event::ConnectFailed { ticket: connect.ticket, reason });
     let error = answer(&mut pending).unwrap_err();
     assert!(error.message.ends_with(&format!("rejected by the peer: {text}")), "{error}");
-    assert_eq!(error.hint.as_deref(), Some(RefusalKind::ListenerFull.peer_hint()));
+    let refused =
+        RefusedStream::Appliance { ulp: UlpChoice::Ddp, transport: config::Transport::Tcp };
+    assert_eq!(error.hint.as_deref(), Some(RefusalKind::ListenerFull.peer_hint(refused)));
     assert!(other.is_logged(|kind| matches!(kind, EventKind::StreamRefused { reason, hint, .. }
         if reason.ends_with(text) && *hint == error.hint)));
     assert_eq!(Refusal::decode(text.as_bytes()).unwrap().kind, Some(RefusalKind::ListenerFull));
@@ -278,7 +280,13 @@ fn connect_detects_wrong_ulp_in_the_advertisement() {
         });
         let error = answer(&mut pending).unwrap_err();
         assert!(error.message.contains("wrong_ulp: the peer speaks "), "{error}");
-        assert!(error.hint.as_deref().is_some_and(|hint| hint.contains("rdmap://")), "{error:?}");
+        let hint = match ours {
+            UlpChoice::Ddp => "write rdmap:// instead of tcp://",
+            UlpChoice::Rdmap => {
+                "get, ping, atomics and bench read need a listener with ulp = \"rdmap\""
+            }
+        };
+        assert!(error.hint.as_deref().is_some_and(|text| text.contains(hint)), "{error:?}");
         let commands = bench.all_commands();
         let closes = |c: &Command| matches!(c, Command::Close { abort: true, .. });
         assert!(commands.iter().any(closes), "{commands:?}");

@@ -318,7 +318,7 @@ fn unfinished_checksums_are_noted_while_they_last_and_bounded() {
     let notes = bench.core.status(bench.now).notes;
     let [note] = &notes[..] else { panic!("{notes:?}") };
     assert!(note.starts_with("port p: packets of 10.0.0.2 come without checksums"), "{note}");
-    assert!(note.contains("`ethtool -K DEVICE tx off`"), "{note}");
+    assert!(note.contains("`ethtool -K PEER tx off gso off tso off`"), "{note}");
     assert_eq!(bench.logged_events(|kind| matches!(kind, EventKind::Warning { .. })).len(), 1);
     bench.now += Duration::from_secs(25);
     assert_eq!(bench.core.status(bench.now).notes.len(), 0);

@@ -112,7 +112,9 @@ fn non_rping_silent_or_closing_peer_fails_the_ping() {
     assert!(is_unanswered(&mut pending));
     bench.advance(Duration::from_millis(1));
     let sentence = "after 0 of 2 rounds: no answer of the rping server within 1 s";
-    assert_eq!(error(&mut pending), (ErrorKind::Timeout, sentence.into()));
+    let refused = answer(&mut pending).unwrap_err();
+    assert_eq!((refused.error, refused.message.as_str()), (ErrorKind::Timeout, sentence));
+    assert!(refused.hint.is_some_and(|hint| hint.contains("service = \"rping\"")));
     let commands = bench.all_commands();
     assert_eq!(closes(&commands, OPENED), [true]);
     assert_eq!(removed_stags(&commands), [entry.stag; WORKERS]);

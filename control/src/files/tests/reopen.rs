@@ -111,7 +111,10 @@ fn failed_reopen_is_reported_and_keeps_messages() {
         Report::Failed { reason, .. } => Some(reason.clone()),
         _ => None,
     });
-    assert!(reason.contains("cannot open") && reason.contains("No such file"), "{reason}");
+    assert!(
+        reason.contains("cannot open") && reason.contains("does not exist: mkdir -p"),
+        "{reason}"
+    );
     std::fs::create_dir(&inner).unwrap();
     wait(&writer, |report| matches!(report, Report::Appended { tag: 8 }).then_some(()));
     assert_eq!(std::fs::read(&path).unwrap(), b"two");

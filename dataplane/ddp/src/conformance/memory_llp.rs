@@ -16,6 +16,12 @@ const MAX_IDLE_ROUNDS: usize = 20;
 const QUEUE: QueueConfig = QueueConfig { qn: MESSAGE_QUEUE, buffers: 32, buffer_size: 4096 };
 const REGION: u64 = 256 * 1024;
 
+/// The ULP of a pair.
+const DDP: u8 = 0;
+const RDMAP: u8 = 1;
+/// RDMAP with posted receives, each of two spans.
+const RECEIVES: u8 = 2;
+
 #[derive(Clone)]
 enum Unit {
     Data { key: u64, bytes: Vec<u8>, crc: u32 },
@@ -43,10 +49,13 @@ struct End {
     peer_fin: bool,
     up: bool,
     idle_rounds: usize,
+    /// Memory of the posted receives, and how many were posted.
+    received: VecMemory,
+    receives: u64,
 }
 
-/// Two ends, with bare DDP or RDMAP above them.
-pub(super) struct MemoryPair<const RDMAP: bool> {
+/// Two ends, with the ULP `KIND` above them.
+pub(super) struct MemoryPair<const KIND: u8> {
     ends: [End; 2],
     network: VecDeque<(Side, Unit)>,
     delayed: Vec<(Side, Unit)>,
@@ -60,7 +69,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 impl End {
-    fn new(id: u64, is_rdmap: bool) -> End {
+    fn new(id: u64, kind: u8) -> End {
         let memory = VecMemory::new(REGION as usize);
         let mut stags = StagTable::new();
         let entry = StagEntry {
@@ -74,15 +83,20 @@ impl End {
             memory_offset: 0,
         };
         stags.insert(entry).unwrap();
-        let config = if is_rdmap {
+        let config = if kind != DDP {
             let (recv_buffers, recv_size) = (QUEUE.buffers, QUEUE.buffer_size);
-            let config = rdmap::Config { recv_buffers, recv_size, ..rdmap::Config::default() };
+            let receives = match kind {
+                RECEIVES => rdmap::ReceiveMode::Posted { max_receives: QUEUE.buffers },
+                _ => rdmap::ReceiveMode::Pooled,
+            };
+            let config =
+                rdmap::Config { recv_buffers, recv_size, receives, ..rdmap::Config::default() };
             UlpConfig::Rdmap(config)
         } else {
             let queues = vec![QUEUE, QueueConfig::error_queue()];
             UlpConfig::Ddp(StreamConfig { queues, ..StreamConfig::default() })
         };
-        End {
+        let mut end = End {
             stream: Ulp::new(StreamId(id), PdId(1), config),
             stags,
             pool: BufferPool::new(1 << 20),
@@ -99,7 +113,32 @@ impl End {
             peer_fin: false,
             up: true,
             idle_rounds: 0,
-        }
+            received: VecMemory::new((QUEUE.buffers * QUEUE.buffer_size) as usize),
+            receives: 0,
+        };
+        (0..QUEUE.buffers).filter(|_| kind == RECEIVES).for_each(|_| end.post_receive());
+        end
+    }
+
+    /// Posts the next receive. Refused after the end of the stream.
+    fn post_receive(&mut self) {
+        let cookie = self.receives;
+        let at = cookie % u64::from(QUEUE.buffers) * u64::from(QUEUE.buffer_size);
+        let first = (cookie * 7 % u64::from(QUEUE.buffer_size)) as u32;
+        let span = |offset, len| Span { memory: self.received.clone(), offset, len };
+        let rest = span(at + u64::from(first), QUEUE.buffer_size - first);
+        let spans = SpanList::new([span(at, first), rest]).unwrap();
+        self.receives += 1;
+        let posted = self.stream.post_receive(rdmap::Receive { cookie, spans });
+        assert!(matches!(posted, Ok(()) | Err(PostError::Closed)), "{posted:?}");
+    }
+
+    /// Returns the bytes of the message in a receive.
+    fn received_bytes(&self, cookie: u64, len: u32) -> Vec<u8> {
+        let mut bytes = vec![0; len as usize];
+        let at = cookie % u64::from(QUEUE.buffers) * u64::from(QUEUE.buffer_size);
+        self.received.read(at, &mut bytes);
+        bytes
     }
 
     /// Returns new data units, as many as the window allows, and the FIN once all data are sent.
@@ -204,6 +243,12 @@ impl End {
         while let Some(event) = self.stream.poll_event() {
             let event = match event {
                 UlpEvent::Ddp(event) => Some(event),
+                UlpEvent::Rdmap(rdmap::Event::ReceivedInto { cookie, len, .. }) => {
+                    let data = self.received_bytes(cookie, len);
+                    self.post_receive();
+                    self.events.push(delivered(data));
+                    continue;
+                }
                 UlpEvent::Rdmap(event) => as_ddp(event),
             };
             match &event {
@@ -232,7 +277,7 @@ impl End {
     }
 }
 
-impl<const RDMAP: bool> MemoryPair<RDMAP> {
+impl<const KIND: u8> MemoryPair<KIND> {
     fn end(&mut self, side: Side) -> &mut End {
         &mut self.ends[side as usize]
     }
@@ -283,11 +328,11 @@ impl<const RDMAP: bool> MemoryPair<RDMAP> {
     }
 }
 
-impl<const RDMAP: bool> Pair for MemoryPair<RDMAP> {
+impl<const KIND: u8> Pair for MemoryPair<KIND> {
     const PLACES_OUT_OF_ORDER: bool = true;
 
     fn new() -> Self {
-        let ends = [End::new(1, RDMAP), End::new(2, RDMAP)];
+        let ends = [End::new(1, KIND), End::new(2, KIND)];
         MemoryPair { ends, network: VecDeque::new(), delayed: Vec::new(), cut: false }
     }
 
@@ -388,10 +433,7 @@ fn as_rdmap(message: Message<VecMemory>) -> WorkRequest<VecMemory> {
 /// Translates RDMAP's events to the DDP events that the suite checks. A received Terminate has none.
 fn as_ddp(event: rdmap::Event) -> Option<Event> {
     Some(match event {
-        rdmap::Event::Received { data, .. } => {
-            let (qn, msn, rsvd_ulp) = (MESSAGE_QUEUE, Msn::FIRST, [0; 5]);
-            Event::UntaggedDelivered { qn, msn, data, rsvd_ulp }
-        }
+        rdmap::Event::Received { data, .. } => delivered(data),
         rdmap::Event::WriteDelivered { stag, to, len } => {
             Event::TaggedDelivered { stag, to, len, rsvd_ulp: 0 }
         }
@@ -400,22 +442,28 @@ fn as_ddp(event: rdmap::Event) -> Option<Event> {
         rdmap::Event::PeerClosed { incomplete } => Event::PeerClosed { incomplete },
         rdmap::Event::Failed(why) => Event::Failed(why),
         rdmap::Event::Error(rdmap::Error::Ddp(error)) => Event::Error(error),
-        rdmap::Event::Terminated { .. } => return None,
+        rdmap::Event::Terminated { .. } | rdmap::Event::ReceiveFlushed { .. } => return None,
         other => panic!("the suite brings about no {other:?}"),
     })
 }
 
-/// Runs each function of the suite over DDP and over RDMAP.
+fn delivered(data: Vec<u8>) -> Event {
+    let (qn, msn, rsvd_ulp) = (MESSAGE_QUEUE, Msn::FIRST, [0; 5]);
+    Event::UntaggedDelivered { qn, msn, data, rsvd_ulp }
+}
+
+/// Runs each function of the suite over DDP, and over RDMAP with pooled buffers and with posted receives.
 macro_rules! suite {
     ($($ddp:ident, $rdmap:ident: $function:ident;)*) => {$(
         #[test]
         fn $ddp() {
-            super::$function::<MemoryPair<false>>();
+            super::$function::<MemoryPair<DDP>>();
         }
 
         #[test]
         fn $rdmap() {
-            super::$function::<MemoryPair<true>>();
+            super::$function::<MemoryPair<RDMAP>>();
+            super::$function::<MemoryPair<RECEIVES>>();
         }
     )*};
 }

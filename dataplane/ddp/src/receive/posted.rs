@@ -57,6 +57,17 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         receives.into_iter().flatten().map(|receive| receive.cookie).collect()
     }
 
+    /// Takes a region from the posted receives that use it: no byte is placed in it from now on. Their messages may have no
+    /// bytes.
+    pub(crate) fn revoke_receives(&mut self, memory: &M) {
+        let Some(unfinished) = self.unfinished.get_mut() else { return };
+        for receive in unfinished.receives.iter_mut() {
+            if receive.spans.uses_memory(memory) {
+                receive.spans = SpanList::default();
+            }
+        }
+    }
+
     /// True if a posted receive is in this region.
     pub(crate) fn uses_memory(&self, memory: &M) -> bool {
         self.unfinished.receives.iter().any(|receive| receive.spans.uses_memory(memory))

@@ -9,6 +9,8 @@ use super::message_len;
 use crate::llp::{Outgoing, UlpduSource, UlpduToken};
 use crate::*;
 
+mod gather;
+
 type S = Stream<VecMemory>;
 
 fn stream() -> S {

@@ -57,9 +57,13 @@ impl<M: RegionMemory> Endpoint<M> {
         self.call_ulp(session, false, |ulp| ulp.post_receive(receive))
     }
 
-    /// True if the session refers to this region: see [`ddp::rdmap::Stream::uses_memory`].
-    pub fn uses_memory(&self, session: SessionId, memory: &M) -> bool {
-        self.stream(session).is_some_and(|ulp| ulp.uses_memory(memory))
+    /// Takes a region from the posted receives: see [`ddp::rdmap::Stream::revoke_receives`].
+    pub fn revoke_receives(&mut self, session: SessionId, memory: &M) {
+        // A session that has ended has no receives.
+        let _ = self.call_ulp(session, false, |ulp| {
+            ulp.revoke_receives(memory);
+            Ok(())
+        });
     }
 
     /// Processes the invalidation of an STag in the worker's table. A peer's Read from it with an incomplete response

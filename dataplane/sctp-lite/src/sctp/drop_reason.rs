@@ -18,7 +18,7 @@ base::explained! {
         #[explain("sctp_bad_checksum",
             cause = "On a veth the peer leaves the CRC32c to a device that does not fill it in; its associations time \
                      out. Rarely a device that corrupts frames, or a sender of the old Adler-32.",
-            remedy = "`ethtool -K PEER tx off` in the peer's network namespace, where PEER is its interface.")]
+            remedy = concat!("`", base::veth_peer_offloads_off!(), "` in the peer's network namespace, where PEER is its interface."))]
         BadChecksum,
         /// A chunk, parameter or cause whose length is wrong (RFC 9260 §3.2).
         #[explain("sctp_bad_chunk",

@@ -205,6 +205,7 @@ impl<Io: PortIo> Core<Io> {
     /// Removes a region. From then on this worker places no data in it. `Done` is reported once no post or load uses
     /// the region any more. With [`SourceRemoval::Abort`], streams whose posts or loads use the region are aborted.
     fn remove_stag(&mut self, stag: Stag, sources: SourceRemoval, ticket: Ticket, now: Instant) {
+        self.revoke_posted_receives(stag);
         let removed = self.env.tables.remove_stag(stag);
         self.revoke(stag, |_| true, now);
         self.stop_loads_on(stag, now);

@@ -190,11 +190,11 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Returns true if a posted receive or an unacknowledged source of the stream is in this region.
-    pub(in crate::worker) fn uses_memory(&self, memory: &Memory) -> bool {
+    /// Takes a region from the posted receives: no byte is placed in it from now on.
+    pub(in crate::worker) fn revoke_receives(&mut self, memory: &Memory) {
         match self {
-            LowerLayerMut::Tcp(endpoint) => endpoint.uses_memory(memory),
-            LowerLayerMut::Sctp(endpoint, session) => endpoint.uses_memory(*session, memory),
+            LowerLayerMut::Tcp(endpoint) => endpoint.revoke_receives(memory),
+            LowerLayerMut::Sctp(endpoint, session) => endpoint.revoke_receives(*session, memory),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Commands about programs: registration and removal, and the link between a QP and its stream.
 
-use ddp::StreamId;
+use ddp::{Stag, StreamId};
 use tcp_lite::endpoint::UlpConfig;
 
 use super::pair::QueuePair;
@@ -158,6 +158,26 @@ impl<Io: PortIo> Core<Io> {
         let UlpConfig::Rdmap(config) = ulp else { return Err(CommandError::QueuePair) };
         pair.configure(config);
         Ok(())
+    }
+
+    /// Takes a region that is being removed from the posted receives of all QPs of its domain.
+    pub(in crate::worker) fn revoke_posted_receives(&mut self, stag: Stag) {
+        if self.env.programs.is_empty() {
+            return;
+        }
+        let Some(entry) = self.env.tables.stag(stag) else { return };
+        let (pd, memory) = (entry.pd, entry.memory.clone());
+        for place in 0..self.env.programs.programs.len() {
+            let Some(program) = self.env.programs.take(place) else { continue };
+            for pair in program.pairs.iter().flatten().filter(|pair| pair.pd == pd) {
+                if let Some((mut stream, _)) = pair.stream.and_then(|stream| self.find(stream))
+                    && let Some(mut lower) = stream.lower()
+                {
+                    lower.revoke_receives(&memory);
+                }
+            }
+            self.env.programs.restore(place, program);
+        }
     }
 
     /// Resets the stream of a removed QP.

@@ -32,8 +32,8 @@ impl<Io: PortIo> Env<Io> {
                         Outcome::Atomic { original } => Some(original),
                         Outcome::Sent | Outcome::Written | Outcome::Read { .. } => None,
                     };
-                    counters.program_sends_completed.add(1);
-                    pair.finish_send(Some(original), completions);
+                    let performed = pair.finish_send(Some(original), completions);
+                    counters.program_sends_completed.add(performed);
                 }
             }
             Event::Flushed { cookie } => {

@@ -168,13 +168,13 @@ impl QueuePair {
     }
 
     /// Completes the oldest posted operation by one event of RDMAP: `Some` with the original value of an atomic, if it
-    /// was performed, and `None` if it was flushed.
+    /// was performed, and `None` if it was flushed. Returns the number of operations that are complete without an error.
     pub(super) fn finish_send(
         &mut self,
         performed: Option<Option<u64>>,
         completions: &mut CompletionQueues,
-    ) {
-        let Some(oldest) = self.sends.posted.front_mut() else { return };
+    ) -> u64 {
+        let Some(oldest) = self.sends.posted.front_mut() else { return 0 };
         oldest.parts = oldest.parts.saturating_sub(1);
         match performed {
             Some(original) => {
@@ -188,7 +188,7 @@ impl QueuePair {
             }
             None => {}
         }
-        self.complete_sends(completions);
+        self.complete_sends(completions)
     }
 
     /// Adds an operation whose parts were posted, or which failed.
@@ -198,10 +198,12 @@ impl QueuePair {
         self.complete_sends(completions);
     }
 
-    /// Completes the oldest operations that have no part without event.
-    fn complete_sends(&mut self, completions: &mut CompletionQueues) {
+    /// Completes the oldest operations that have no part without event. Returns the number of those without an error.
+    fn complete_sends(&mut self, completions: &mut CompletionQueues) -> u64 {
+        let mut performed = 0;
         while self.sends.posted.front().is_some_and(|oldest| oldest.parts == 0) {
-            let Some(oldest) = self.sends.posted.pop_front() else { return };
+            let Some(oldest) = self.sends.posted.pop_front() else { break };
+            performed += u64::from(oldest.status == Status::Success);
             self.sends.requests -= u32::from(oldest.opcode.is_request());
             if oldest.signalled || oldest.status != Status::Success {
                 let completion = Completion {
@@ -214,6 +216,7 @@ impl QueuePair {
                 completions.push(self.sends.completions, &completion);
             }
         }
+        performed
     }
 
     /// Adds a receive, which was given to the stream unless it `failed`.

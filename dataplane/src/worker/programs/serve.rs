@@ -17,6 +17,9 @@ use crate::worker::{Core, Env};
 /// Maximum number of descriptors of each queue of a QP before the next QP is served.
 const QUOTA: u32 = 16;
 
+/// Doorbells and words of doorbells that are processed before a burst of frames, besides those of the program's QPs.
+const MIN_DOORBELLS: u32 = 64;
+
 impl<Io: PortIo> Core<Io> {
     /// Takes and performs descriptors of all programs. Returns true if there were any.
     #[inline]
@@ -32,6 +35,45 @@ impl<Io: PortIo> Core<Io> {
             self.env.programs.restore(place, program);
         }
         busy
+    }
+
+    /// Takes the receives that programs have posted. Called before frames are processed that were received before the
+    /// call: a message that was sent after its receive was posted finds the receive.
+    #[inline]
+    pub(in crate::worker) fn take_posted_receives(&mut self, now: Instant) {
+        if !self.env.programs.is_empty() {
+            self.take_receives_of_all(now);
+        }
+    }
+
+    #[inline(never)]
+    fn take_receives_of_all(&mut self, now: Instant) {
+        for place in 0..self.env.programs.programs.len() {
+            let Some(mut program) = self.env.programs.take(place) else { continue };
+            self.take_receives_of(&mut program, now);
+            self.env.programs.restore(place, program);
+        }
+    }
+
+    fn take_receives_of(&mut self, program: &mut Program, now: Instant) {
+        // Enough for the doorbells of all QPs, with the words that contain them.
+        let mut budget = 4 * program.pairs.len() as u32 + MIN_DOORBELLS;
+        while let Some(doorbell) = program.doorbells.next_queue(&mut budget) {
+            let number = doorbell / 2;
+            program.make_ready(number);
+            let Some(Some(pair)) = program.pairs.get_mut(number as usize) else { continue };
+            if doorbell == pair.id.receive_doorbell()
+                && !pair.ended
+                && let Some((mut stream, env)) = pair.stream.and_then(|stream| self.find(stream))
+            {
+                let taken = env.take_receives(pair, &mut stream, &mut program.completions);
+                if let Err(reason) = taken {
+                    env.fail_pair(pair, &mut stream, reason, now);
+                    env.make_ready(&mut stream);
+                }
+                pair.receives.ring.release();
+            }
+        }
     }
 
     fn serve_program(&mut self, program: &mut Program, now: Instant) -> bool {
@@ -72,7 +114,7 @@ impl<Io: PortIo> Core<Io> {
             && let Some(stream) = pair.stream
             && let Some((mut stream, env)) = self.find(stream)
         {
-            let served = env.take_receives(pair, &mut stream, completions, quota);
+            let served = env.take_receives(pair, &mut stream, completions);
             let served =
                 served.and_then(|()| env.take_sends(pair, &mut stream, completions, quota));
             if let Err(reason) = served {
@@ -112,22 +154,21 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Gives receives of the RQ to the stream, from the beginning of the connection on.
+    /// Gives the receives of the RQ to the stream, from the beginning of the connection on. Not charged to the budget: a
+    /// receive that waited here could be missing when its message arrives. Their number is bounded by the QP's maximum.
     fn take_receives(
         &mut self,
         pair: &mut QueuePair,
         stream: &mut Stream<'_>,
         completions: &mut CompletionQueues,
-        quota: &mut u32,
     ) -> Result<(), QueuePairError> {
         let regions = Regions { tables: &self.tables, pd: pair.pd, stream: stream.conn.id };
         let Some(mut lower) = stream.lower().filter(|lower| lower.has_ulp()) else { return Ok(()) };
-        while *quota > 0 && pair.receives.has_room() {
+        while pair.receives.has_room() {
             let Some(units) = pair.receives.ring.pop().map_err(QueuePairError::ReceiveQueue)?
             else {
                 return Ok(());
             };
-            *quota -= 1;
             self.control.counters().programs.program_receives.add(1);
             let work = ReceiveWork::decode(&units).map_err(QueuePairError::ReceiveDescriptor)?;
             match regions.sink(&work.buffers) {

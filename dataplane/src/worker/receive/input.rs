@@ -92,6 +92,7 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> usize {
         let (mut matched, mut unmatched) = (0, Arrivals::new());
+        self.take_posted_receives(now);
         self.begin_burst(frames.is_full());
         let mut frames = frames.into_iter();
         frames.as_slice().iter().take(STAGE_FRAMES).for_each(Frame::prefetch_headers);
@@ -182,6 +183,7 @@ impl<Io: PortIo> Core<Io> {
             }
         }
         let (full, mut unmatched) = (arrivals.is_full(), Arrivals::new());
+        self.take_posted_receives(now);
         self.look_up_and_input(&mut arrivals, &[], &mut unmatched, now);
         if !full {
             self.unmatched_budget.begin_burst(false);

@@ -1,6 +1,7 @@
 //! Local programs: operations between two programs, errors of what they post, flushes, budgets and notifications.
 
 mod hostile;
+mod mixes;
 
 use ddp::RegionMemory;
 use verbs_layout::completion::Request;
@@ -30,7 +31,7 @@ fn send_fills_posted_receives_in_order() {
     programs.b.receive(20, &[(0, 1000), (5000, 4000)]);
     programs.b.receive(21, &[(10_000, 100)]);
     programs.connect();
-    let Programs { net, a, b } = &mut programs;
+    let Programs { net, a, b, .. } = &mut programs;
     let data = pattern(4500);
     a.write(100, &data);
     let payload = a.gather(&[(100, 1), (101, 2999), (3100, 1500)]);
@@ -81,7 +82,7 @@ fn write_read_and_atomics_use_the_memory_of_both_programs() {
 #[test]
 fn immediate_data_and_invalidation_are_in_the_completion() {
     let mut programs = Programs::connected(PairPlan::default());
-    let Programs { net, a, b } = &mut programs;
+    let Programs { net, a, b, .. } = &mut programs;
     let (here, there) = (b.stag, net.hosts[1].cores[0].streams().next().is_some());
     assert!(there);
     b.post_receive(&ReceiveWork { wr_id: 9, buffers: SgeList::default() });
@@ -133,7 +134,7 @@ fn unsignalled_operation_has_no_completion_and_fence_waits_for_reads() {
 #[test]
 fn posts_beyond_the_bounds_wait_and_none_is_lost() {
     let plan =
-        PairPlan { units: 64, max_sends: 3, max_receives: 2, budget: 5, ..PairPlan::default() };
+        PairPlan { units: 64, max_sends: 3, max_receives: 10, budget: 5, ..PairPlan::default() };
     let mut programs = Programs::connected(plan);
     for round in 0..20u64 {
         let Programs { a, b, .. } = &mut programs;
@@ -231,7 +232,7 @@ fn notification_follows_a_request_once() {
 #[test]
 fn removed_program_resets_its_streams_and_releases_its_memory() {
     let mut programs = Programs::connected(PairPlan::default());
-    let Programs { net, a, b } = &mut programs;
+    let Programs { net, a, b, .. } = &mut programs;
     b.receive(1, &[(0, 64)]);
     net.run_until_idle();
     let ticket =
@@ -245,4 +246,74 @@ fn removed_program_resets_its_streams_and_releases_its_memory() {
     a.post(5, Operation::Send { payload: inline(b"x"), solicited: false });
     assert_eq!(programs.completion(0).status, Status::Flushed);
     let _ = programs.b.memory.len();
+}
+
+#[test]
+fn receive_posted_after_the_message_arrived_at_the_port_is_found() {
+    let mut programs = Programs::connected(PairPlan::default());
+    programs.a.post(1, Operation::Send { payload: inline(b"early"), solicited: false });
+    // The first turn of both hosts: the frame is in the port of the second one.
+    programs.net.turn();
+    programs.b.receive(9, &[(0, 64)]);
+    assert_eq!(programs.completion(1), received(9, 5, false, Carried::Nothing));
+}
+
+#[test]
+fn removed_region_is_taken_from_posted_receives() {
+    let mut programs = Programs::connected(PairPlan::default());
+    programs.b.receive(9, &[(0, 64)]);
+    programs.net.run_until_idle();
+    let (stag, removal) = (programs.b.stag, SourceRemoval::Wait);
+    let remove = |ticket| Command::RemoveStag { stag, removal, ticket };
+    let ticket = programs.net.hosts[1].command(0, remove);
+    assert_eq!(programs.net.wait_done(1, ticket), Ok(()));
+    assert!(programs.b.memory.is_unique(), "no receive has a handle");
+    programs.a.post(1, Operation::Send { payload: inline(b"late"), solicited: false });
+    assert_eq!(programs.completion(1).status, Status::LocalLength);
+    assert_eq!(programs.b.read(0, 4), [0; 4]);
+}
+
+#[test]
+fn doorbell_wakes_a_sleeping_worker_once() {
+    let mut programs = Programs::connected(PairPlan::default());
+    let Programs { net, a, .. } = &mut programs;
+    net.run_until_idle();
+    let core = &mut net.hosts[0].cores[0];
+    assert!(!a.bells.ring(a.id().send_doorbell()).unwrap(), "the worker is awake");
+    assert!(!core.programs_mut().arm(), "a doorbell was rung");
+    core.programs_mut().disarm();
+    net.run_until_idle();
+    let core = &mut net.hosts[0].cores[0];
+    assert!(core.programs_mut().arm());
+    let rung = [0, 0].map(|_| a.bells.ring(a.id().send_doorbell()).unwrap());
+    assert_eq!(rung, [true, false]);
+    assert_eq!(core.programs().descriptors().count(), 1);
+    core.programs_mut().disarm();
+    // A program that has closed its end cannot end sleeps.
+    a.wake = None;
+    core.programs_mut().disarm();
+    assert_eq!(core.programs().descriptors().count(), 0);
+}
+
+#[test]
+fn changed_source_is_retransmitted_as_sent_if_copies_are_kept() {
+    for copy_sources in [false, true] {
+        let mut programs = Programs::connected(PairPlan { copy_sources, ..PairPlan::default() });
+        programs.a.write(0, &[1; 1000]);
+        // The first transmission is lost.
+        let mut lost = 0;
+        programs.net.is_lost = Box::new(move |_, frame| {
+            lost += u32::from(frame.len() > 1000);
+            frame.len() > 1000 && lost == 1
+        });
+        let payload = programs.a.gather(&[(0, 1000)]);
+        let remote = programs.b.remote(0);
+        programs.a.post(1, Operation::Write { remote, payload });
+        programs.net.run_until_idle();
+        // The program breaks its promise before the completion.
+        programs.a.write(0, &[2; 1000]);
+        assert_eq!(programs.completion(0), sent(1, Opcode::Write, 0));
+        let expected = if copy_sources { 1 } else { 2 };
+        assert_eq!(programs.b.read(0, 1000), [expected; 1000]);
+    }
 }

@@ -1,6 +1,7 @@
 //! Local programs of test hosts: the program's ends of the queues, and memory of its arena.
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +16,11 @@ use verbs_layout::work::{
 };
 use verbs_layout::{Unit, ring, session};
 
+use super::sctp;
 use super::test_host::*;
 use crate::api::{
     self, Command, CompletionQueueConfig, Connect, Event, InterfaceId, ProgramConfig, ProgramId,
-    QueuePairConfig, QueuePairId, Service, Ticket,
+    QueuePairConfig, QueuePairId, Service, Ticket, Transport,
 };
 use crate::memory::{Arena, Maps, Memory, QueueArea, ViewConfig};
 use crate::signal::Signal;
@@ -40,6 +42,7 @@ pub(super) struct PairPlan {
     pub(super) completions: usize,
     pub(super) budget: u32,
     pub(super) copy_sources: bool,
+    pub(super) transport: Transport,
 }
 
 impl Default for PairPlan {
@@ -51,13 +54,13 @@ impl Default for PairPlan {
             completions: 256,
             budget: 64,
             copy_sources: false,
+            transport: Transport::Tcp,
         }
     }
 }
 
 /// A program with one QP, whose queues share a CQ, and one memory region.
 pub(super) struct TestProgram {
-    pub(super) host: usize,
     pub(super) number: u32,
     pub(super) area: &'static QueueArea,
     pub(super) sends: ring::Producer<'static>,
@@ -65,9 +68,9 @@ pub(super) struct TestProgram {
     pub(super) completions: completion::Consumer<'static>,
     pub(super) bells: Ringer<'static>,
     /// The program's end of the notifications.
-    pub(super) channel: std::os::fd::OwnedFd,
+    pub(super) channel: OwnedFd,
     /// The program's end of the wake-ups.
-    pub(super) wake: std::os::fd::OwnedFd,
+    pub(super) wake: Option<OwnedFd>,
     pub(super) stag: Stag,
     pub(super) memory: Memory,
     /// Byte offset of the SQ in the area.
@@ -132,7 +135,6 @@ impl TestProgram {
         let stag = Stag(0x5000 + host as u32);
         let memory = register(net, host, stag, true);
         TestProgram {
-            host,
             number,
             area,
             sends: ring(sends_at),
@@ -140,7 +142,7 @@ impl TestProgram {
             completions,
             bells,
             channel: program_channel,
-            wake: program_wake,
+            wake: Some(program_wake),
             stag,
             memory,
             sends_at,
@@ -263,6 +265,7 @@ pub(super) struct Programs {
     pub(super) net: Net,
     pub(super) a: TestProgram,
     pub(super) b: TestProgram,
+    transport: Transport,
 }
 
 impl Programs {
@@ -270,8 +273,9 @@ impl Programs {
         let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
         let a = TestProgram::attach(&mut net, 0, plan);
         let b = TestProgram::attach(&mut net, 1, plan);
-        net.hosts[1].listen_as(PORT, 100, 100, endpoint());
-        Programs { net, a, b }
+        let transport = plan.transport;
+        net.hosts[1].listen_as(PORT, 100, 100, endpoint(transport));
+        Programs { net, a, b, transport }
     }
 
     /// Creates two programs and connects their QPs.
@@ -284,6 +288,7 @@ impl Programs {
     /// Connects the QPs. Returns the streams.
     pub(super) fn connect(&mut self) -> (StreamId, StreamId) {
         let service = Service::Program(self.a.id());
+        let endpoint = endpoint(self.transport);
         self.net.hosts[0].command(0, |ticket| {
             Command::Connect(Box::new(Connect {
                 ip: Default::default(),
@@ -291,7 +296,7 @@ impl Programs {
                 interface: InterfaceId(0),
                 local: None,
                 remote: SocketAddr::new(v4(2), PORT),
-                endpoint: endpoint().into(),
+                endpoint,
                 ulp: ulp(),
                 service,
                 pd: PD,
@@ -337,9 +342,14 @@ pub(super) fn ulp() -> UlpConfig {
     rdmap::Config { ird: 4, ord: 4, ..rdmap::Config::default() }.into()
 }
 
-pub(super) fn endpoint() -> EndpointConfig {
-    let mpa = mpa::Config { initiate: Revision::Two, ..mpa::Config::default() };
-    EndpointConfig { mpa, ..EndpointConfig::default() }
+fn endpoint(transport: Transport) -> api::EndpointConfig {
+    match transport {
+        Transport::Tcp => {
+            let mpa = mpa::Config { initiate: Revision::Two, ..mpa::Config::default() };
+            EndpointConfig { mpa, ..EndpointConfig::default() }.into()
+        }
+        Transport::Sctp => sctp::config().into(),
+    }
 }
 
 pub(super) fn inline(bytes: &[u8]) -> Payload {

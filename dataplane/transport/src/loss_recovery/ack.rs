@@ -1,5 +1,5 @@
-//! Processing of an acknowledgement: round-trip times, the end of a recovery, the undo of spurious episodes,
-//! the window. The owner calls the steps in the order given in the [parent module](super).
+//! Processing of an acknowledgement: round-trip times, the end of a recovery, the undo of spurious episodes, the
+//! congestion window. The owner calls the steps in the order given in the [parent module](super).
 
 use base::{Instant, Nanos};
 
@@ -21,20 +21,20 @@ use crate::tlp::{TlpAck, TlpOutcome};
 pub struct Ack {
     /// Time of arrival.
     pub now: Instant,
-    /// SEG.ACK, or the number after the cumulative TSN.
+    /// SEG.ACK, or the number after SCTP's Cumulative TSN Ack.
     pub ack: ExtSeq,
-    /// The segments that it delivered.
+    /// Report of the segments newly acknowledged or SACKed.
     pub delivery: Delivery,
-    /// True if SND.UNA, or the cumulative TSN, advanced.
+    /// True if SND.UNA, or SCTP's Cumulative TSN Ack Point, advanced.
     pub advanced: bool,
-    /// Bytes outstanding before it, as the protocol counts them for the reaction to a repaired tail loss and
-    /// for the weight of a round-trip sample.
+    /// Bytes in flight before this acknowledgement. The reduction after a repaired tail loss and the weight of a
+    /// round-trip sample depend on them.
     pub flight_before: u64,
-    /// Bytes acknowledged, as the protocol counts them for growth.
+    /// Newly acknowledged bytes that count for growth of the congestion window.
     pub acked: u64,
-    /// Bytes of `acked` that met congestion.
+    /// Bytes of `acked` that were reported as marked (ECN-Echo, RFC 8257 §3.3).
     pub marked: u64,
-    /// Origin time of the echoed timestamp, if something new is acknowledged.
+    /// Origin time of the echoed timestamp on this sender's clock, milliseconds, if new data is acknowledged.
     pub echoed_ms: Option<u64>,
     /// The round-trip time by that timestamp, if usable (RFC 7323 §4.3).
     pub echoed_rtt: Option<Nanos>,
@@ -54,7 +54,7 @@ pub struct Ack {
 }
 
 impl Ack {
-    /// Starts with an acknowledgement up to `ack` without further information: nothing newly acknowledged, no
+    /// Creates an acknowledgement up to `ack` in which all other facts are absent: nothing newly acknowledged, no
     /// timestamp echo, no report of duplicates.
     #[inline]
     pub fn new(now: Instant, ack: ExtSeq, delivery: Delivery, sack: bool) -> Self {
@@ -78,8 +78,7 @@ impl Ack {
     }
 }
 
-/// The transmission of this sender that explains a D-SACK or a duplicate TSN, because the peer received it
-/// twice.
+/// Transmissions of this sender that explain a report of duplicate data: a D-SACK, or a duplicate TSN in SCTP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DsackOrigin {
     /// True if the report covers data retransmitted in the present loss episode.
@@ -99,16 +98,16 @@ impl DsackOrigin {
 /// The proof by which a spurious episode was undone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UndoProof {
-    /// F-RTO (RFC 5682).
+    /// F-RTO's test of a time-out (RFC 5682).
     Frto,
-    /// A timestamp (RFC 3522).
+    /// An echoed timestamp older than the retransmission (RFC 3522).
     Timestamp,
-    /// D-SACKs (RFC 3708).
+    /// D-SACKs of all retransmitted data (RFC 3708).
     DSack,
 }
 
 impl LossRecovery {
-    /// Reports the ECN-Echo, set or not, of an acknowledgement of new data to the controller.
+    /// Passes the ECN-Echo, set or not, of an acknowledgement of new data to the congestion controller.
     pub fn on_echo(&mut self, echo: &EcnEcho) {
         self.cc.on_echo(echo);
     }
@@ -121,8 +120,8 @@ impl LossRecovery {
         }
     }
 
-    /// Processes a report that the peer received `range` twice; `arrived` is true if the scoreboard knows that it has
-    /// arrived. Only retransmitted ranges count (RFC 3708 §3 A).
+    /// Processes a report that the peer received `range` twice. `arrived`: the scoreboard has all of `range` as
+    /// acknowledged or SACKed; other reports are ignored. Only retransmitted ranges count (RFC 3708 §3 A).
     pub fn on_d_sack(
         &mut self,
         state: &FlightState,
@@ -140,7 +139,7 @@ impl LossRecovery {
     }
 
     /// Measures the round-trip time by Karn's algorithm (RFC 6298 §3; RFC 9260 §6.3.1 C4, C5), or else by the
-    /// echoed timestamp (RFC 7323 §4.1). Several measurements in a round trip count as one.
+    /// echoed timestamp (RFC 7323 §4.1). Several measurements in a round trip together weigh as one.
     pub fn measure(
         &mut self,
         state: &mut FlightState,
@@ -158,14 +157,14 @@ impl LossRecovery {
             self.rtt.sample(rtt, ack.flight_before.div_ceil(2 * smss), config);
             state.tlp.on_rtt_measured();
         } else if ack.delivery.original_end.is_some() || ack.resent_twice {
-            // RFC 6298 §5, Karn: an original was acknowledged, or a retransmission arrived twice, so nothing
-            // was lost. The round-trip time is ambiguous.
+            // RFC 6298 §5, Karn: the round-trip time is ambiguous and not measured. The backoff ends nevertheless,
+            // because an original was acknowledged or a retransmission arrived twice.
             self.rtt.reset_backoff();
         }
     }
 
-    /// Evaluates the outcome of a tail loss probe (RFC 8985 §7.4.2). Returns whether the probe repaired a
-    /// loss.
+    /// Evaluates the outcome of a tail loss probe (RFC 8985 §7.4.2). Reduces the congestion window and returns true if
+    /// the probe repaired a loss while no recovery or reduction was in progress.
     pub fn judge_probe(&mut self, state: &mut FlightState, ack: &Ack) -> bool {
         let info = TlpAck {
             ack: ack.ack,
@@ -211,7 +210,7 @@ impl LossRecovery {
         true
     }
 
-    /// Undoes a loss episode that proves spurious. Returns the proof.
+    /// Undoes a loss episode that proves spurious. Returns the proof, `None` if nothing was undone.
     pub fn undo_if_spurious(
         &mut self,
         state: &mut FlightState,
@@ -252,8 +251,8 @@ impl LossRecovery {
         Some(undone)
     }
 
-    /// Sets the window in recovery and during a reduction. Returns the controller's permission to raise it. `lost`:
-    /// segments that this acknowledgement showed to be lost.
+    /// Sets the congestion window in recovery and during a reduction. Otherwise returns whether the controller may
+    /// raise it. `lost`: segments newly found lost because of this acknowledgement.
     pub fn adjust_window(
         &mut self,
         state: &FlightState,
@@ -269,7 +268,7 @@ impl LossRecovery {
             }
             return Growth::None;
         }
-        // RFC 9260 §7.2.1: not in fast recovery, and only while the window is used.
+        // RFC 9260 §7.2.1: no growth by an acknowledgement that ends fast recovery or acknowledges no new data.
         if before.is_reducing() || !ack.advanced {
             return Growth::None;
         }
@@ -297,8 +296,8 @@ impl LossRecovery {
         }
     }
 
-    /// Completes an acknowledgement: reports it to the controller, and frees an episode that is over and can
-    /// no longer prove spurious.
+    /// Completes the processing of an acknowledgement: reports it to the congestion controller, and frees an episode
+    /// that is over and can no longer prove spurious.
     pub fn finish_ack(
         &mut self,
         state: &FlightState,
@@ -353,8 +352,8 @@ impl LossRecovery {
 }
 
 impl LossRecovery {
-    /// True if [`on_single_ack`](Self::on_single_ack) has the same effect as the single steps: nothing was lost or
-    /// probed, and the controller needs no samples.
+    /// True if [`on_single_ack`](Self::on_single_ack) has the same effect as the separate steps: no loss episode
+    /// remains, no probe is outstanding or due, and the congestion controller needs no samples.
     #[inline]
     pub fn accepts_single_ack(&self, state: &FlightState) -> bool {
         self.is_settled()
@@ -363,9 +362,9 @@ impl LossRecovery {
             && !self.cc.needs_samples()
     }
 
-    /// Performs all steps for a plain acknowledgement, without SACK block or ECN-Echo, of the only segment in flight,
-    /// which has `bytes` and was sent once. Requires
-    /// [`accepts_single_ack`](Self::accepts_single_ack). Afterwards nothing is in flight.
+    /// Performs all steps for an acknowledgement, without SACK block or ECN-Echo, of the only segment in flight. The
+    /// segment has `bytes` bytes and was sent once. Requires [`accepts_single_ack`](Self::accepts_single_ack).
+    /// Afterwards nothing is in flight.
     #[inline]
     pub fn on_single_ack(
         &mut self,
@@ -401,10 +400,9 @@ impl LossRecovery {
         }
     }
 
-    /// Returns the acknowledged bytes that count for growth, until everything in flight at a time-out is acknowledged.
-    /// With SACK and pacing these are at most the newly reported bytes: the rest left the network before the time-out.
-    /// Without SACK the two are not distinguished. Without SACK or without pacing at most one segment counts (RFC 3465
-    /// §2.3).
+    /// Returns the acknowledged bytes that count for window growth after a time-out, until everything in flight at the
+    /// time-out is acknowledged. With SACK and pacing, only bytes that were not SACKed before count: the others may
+    /// have left the network before the time-out. Otherwise at most one segment counts (RFC 3465 §2.3).
     #[cold]
     pub(super) fn growth_bytes_after_timeout(&self, ack: &Ack) -> u64 {
         let most = if ack.sack && self.cc.is_paced() { ack.delivery.bytes } else { self.cc.smss() };

@@ -13,7 +13,7 @@ use crate::tlp::TailLossProbe;
 #[derive(Clone, Debug)]
 pub struct FlightState {
     pub(super) phase: Phase,
-    /// Expiry of the reordering timer, for the next search for losses (RFC 8985 §6.2).
+    /// Expiry of the reordering timer, which triggers the next search for losses (RFC 8985 §6.2).
     pub(super) reorder_at: Option<Instant>,
     pub(super) usage: CwndUsage,
     pub(super) tlp: TailLossProbe,
@@ -29,7 +29,7 @@ impl Default for FlightState {
 }
 
 impl FlightState {
-    /// Starts with nothing in flight.
+    /// Creates the state with nothing in flight.
     pub const fn new() -> Self {
         FlightState {
             phase: Phase::Open,
@@ -47,7 +47,7 @@ impl FlightState {
         self.phase
     }
 
-    /// Returns the expiry of the reordering timer.
+    /// Returns the expiry of the reordering timer; `None` if it is not armed.
     #[inline]
     pub fn reorder_at(&self) -> Option<Instant> {
         self.reorder_at
@@ -65,23 +65,24 @@ impl FlightState {
         self.tlp.due
     }
 
-    /// Processes an expiry of the probe timer (RFC 8985 §7.3): a probe is due if a round trip was `measured` and no
-    /// probe is outstanding.
+    /// Processes an expiry of the probe timer (RFC 8985 §7.3). A probe becomes due if no probe is outstanding and a
+    /// round trip was measured since the last one. `measured`: a round trip was ever measured.
     pub fn on_probe_timeout(&mut self, measured: bool) {
         self.tlp.due = measured && self.tlp.may_probe();
     }
 
-    /// Cancels a due probe, for lack of data to probe with.
+    /// Cancels a due probe because there is no data to send as the probe.
     pub fn cancel_probe(&mut self) {
         self.tlp.due = false;
     }
 
-    /// Records a tail loss probe; `end` is SND.NXT after it, `resent` the range that it retransmitted.
+    /// Records that a tail loss probe was sent. `end`: SND.NXT after the probe. `resent`: the range that the probe
+    /// retransmitted, `None` for new data.
     pub fn on_probe_sent(&mut self, end: ExtSeq, resent: Option<Range>) {
         self.tlp.on_probe_sent(end, resent);
     }
 
-    /// Records a round-trip measurement by other means than an acknowledgement.
+    /// Records a round-trip measurement that is not from an acknowledgement of data, for example from a heartbeat.
     pub fn on_rtt_measured(&mut self) {
         self.tlp.on_rtt_measured();
     }
@@ -97,13 +98,13 @@ impl FlightState {
         self.resend_ignores_cwnd = true;
     }
 
-    /// Records a retransmission: the next one is subject to the congestion window.
+    /// Records that a segment was retransmitted. The next retransmission is subject to the congestion window.
     #[inline]
     pub fn on_resend(&mut self) {
         self.resend_ignores_cwnd = false;
     }
 
-    /// Returns when the next burst may be sent, if pacing delays it.
+    /// Returns when the next burst may be sent; `None` if pacing does not delay it.
     #[inline]
     pub fn paced_until(&self, now: Instant) -> Option<Instant> {
         self.pacer.next_burst_at(now)

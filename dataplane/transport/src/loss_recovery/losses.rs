@@ -1,4 +1,4 @@
-//! Losses and other signs of congestion: RACK's search, the start of a recovery, marks, time-outs.
+//! Losses and other signs of congestion: RACK's search, the start of a recovery, ECN marks, time-outs.
 
 use base::Instant;
 
@@ -23,7 +23,8 @@ pub struct LossesFound {
 }
 
 impl LossRecovery {
-    /// Searches for losses: RACK_detect_loss_and_arm_timer of RFC 8985 §6.2. Begins a recovery when a loss is found.
+    /// Searches for losses and sets the reordering timer: RACK_detect_loss_and_arm_timer of RFC 8985 §6.2. Begins fast
+    /// recovery if a lost segment signals congestion and no recovery is in progress.
     #[inline]
     pub fn find_losses(
         &mut self,
@@ -86,7 +87,7 @@ impl LossRecovery {
         let flight = board.flight();
         state.tlp.reset();
         if let (Phase::Reducing { .. }, Some(episode)) = (state.phase, &mut self.episode) {
-            // An undo keeps the reduction by ECN (RFC 3168 §6.1.2).
+            // The state saved here includes the reduction by ECN, which an undo therefore keeps (RFC 3168 §6.1.2).
             episode.prior = self.cc.save();
             self.cc.on_loss_after_marks(flight);
         } else {
@@ -97,7 +98,8 @@ impl LossRecovery {
         state.resend_ignores_cwnd |= B::FIRST_RESEND_IGNORES_CWND;
     }
 
-    /// Processes an expiry of the reordering timer.
+    /// Processes an expiry of the reordering timer: searches for losses, and sets the congestion window if a recovery
+    /// begins.
     pub fn on_reorder_timeout(
         &mut self,
         state: &mut FlightState,
@@ -114,8 +116,8 @@ impl LossRecovery {
         found
     }
 
-    /// Processes an echo of a Congestion Experienced mark (RFC 3168 §6.1.2): the window is reduced at most once
-    /// per round trip. Returns whether it was reduced, so that CWR must be sent.
+    /// Processes an echo of a Congestion Experienced mark (RFC 3168 §6.1.2): the congestion window is reduced at most
+    /// once per round trip. Returns whether it was reduced; the owner then sends CWR.
     pub fn on_marks(&mut self, state: &mut FlightState, board: &impl Scoreboard) -> bool {
         if state.phase != Phase::Open || board.is_empty() {
             return false; // the window is reduced already, or nothing is in flight
@@ -135,7 +137,7 @@ impl LossRecovery {
         board: &mut impl Scoreboard,
         now: Instant,
     ) -> bool {
-        // The window is not reduced twice in the same window of data.
+        // The controller is not to reduce the window a second time for the same window of data.
         let reduced = match state.phase {
             _ if self.consecutive_timeouts() > 0 => Some(Cause::Timeout),
             Phase::Recovery { .. } => Some(Cause::Loss),

@@ -1,22 +1,23 @@
-//! Loss recovery, shared by TCP and SCTP (RFC 5681, RFC 6675, RFC 8985, RFC 6937, RFC 5682). It applies
+//! Loss recovery, shared by TCP and SCTP (RFC 5681, RFC 6675, RFC 8985, RFC 6937, RFC 5682). [`LossRecovery`] applies
 //! acknowledgements and time-outs to the congestion window, begins and ends loss episodes, and undoes spurious ones.
-//! Segments in flight are in a [`Scoreboard`], which each protocol implements.
+//! The segments in flight are in a [`Scoreboard`], which each protocol implements.
 //!
 //! For each acknowledgement the owner updates the scoreboard, then calls, in this order:
 //!
 //! ```text
-//!  on_delivery, on_d_sack    bytes delivered, and duplicates
-//!  measure                   round-trip times
-//!  judge_probe               outcome of a tail loss probe
-//!  exit_phase                recovery is over
-//!  undo_if_spurious          or was spurious; otherwise:
-//!  find_losses               RACK; entering recovery
-//!  adjust_window
-//!  finish_ack                always
+//!  on_delivery, on_d_sack    records delivered bytes and duplicates
+//!  measure                   measures the round-trip time
+//!  judge_probe               evaluates a tail loss probe
+//!  exit_phase                ends a recovery that is complete
+//!  undo_if_spurious          undoes a spurious recovery
+//!  find_losses               searches with RACK, begins recovery    (only if nothing was undone)
+//!  adjust_window             sets the congestion window             (only if nothing was undone)
+//!  finish_ack                reports to the congestion controller
 //! ```
 //!
-//! Between acknowledgements it calls `on_sent`, `on_new_sent`, `on_resent` and `note_usage` for sent data,
-//! `on_reorder_timeout` and `on_timeout` for the two timers, and `on_marks` for an echoed ECN mark. Amounts are bytes.
+//! Between acknowledgements the owner calls `on_sent`, `on_new_sent`, `on_resent` and `note_usage` for sent data,
+//! `on_reorder_timeout` and `on_timeout` for the reordering and the retransmission timer, and `on_marks` for an echoed
+//! ECN mark. Amounts are bytes.
 //!
 //! State needed only while data is in flight is in [`FlightState`], which an idle stream does not have.
 
@@ -55,26 +56,26 @@ pub struct LossRecovery {
 base::prefetch!(LossRecovery: rack);
 
 impl LossRecovery {
-    /// Starts before the first transmission.
+    /// Creates the state before the first transmission.
     pub fn new(cc: Congestion, config: &impl Parameters) -> Self {
         LossRecovery { cc, rtt: RttEstimator::new(config), rack: Rack::new(), episode: None }
     }
 
-    /// Replaces congestion control, while nothing is in flight.
+    /// Replaces the congestion controller. Nothing may be in flight.
     pub fn restart(&mut self, cc: Congestion) {
         self.cc = cc;
     }
 
     // --- queries -------------------------------------------------------------------------------------
 
-    /// Returns the congestion control.
+    /// Returns the congestion controller.
     #[inline]
     pub fn cc(&self) -> &Congestion {
         &self.cc
     }
 
-    /// Returns congestion control for modification: idle time, segment size and transmit runs. Losses are reported to
-    /// [`LossRecovery`] instead.
+    /// Returns the congestion controller for updates of idle time, segment size and transmit runs. Losses are reported
+    /// to [`LossRecovery`] instead.
     #[inline]
     pub fn cc_mut(&mut self) -> &mut Congestion {
         &mut self.cc
@@ -86,33 +87,35 @@ impl LossRecovery {
         &self.rtt
     }
 
-    /// Returns the round-trip estimator for modification: measurements by handshake or heartbeat, and timers that back
-    /// off.
+    /// Returns the round-trip estimator for updates other than acknowledgements of data: measurements by handshake or
+    /// heartbeat, and timer backoff.
     #[inline]
     pub fn rtt_mut(&mut self) -> &mut RttEstimator {
         &mut self.rtt
     }
 
-    /// Returns an empty delivery report for one acknowledgement.
+    /// Returns an empty delivery report for one acknowledgement. `echoed_ms`: origin time of the echoed timestamp,
+    /// milliseconds.
     #[inline]
     pub fn new_delivery(&self, now: Instant, echoed_ms: Option<u64>) -> Delivery {
         Delivery::new(now, echoed_ms, self.rack.min_rtt(), self.rack.fack())
     }
 
-    /// Returns the shortest known round-trip time: the minimum of the last minutes, or SRTT if that is
+    /// Returns the shortest known round-trip time: the minimum of the last one to two minutes, or SRTT if that is
     /// shorter.
     pub fn base_rtt(&self) -> Option<Nanos> {
         [self.rack.min_rtt(), self.rtt.srtt()].into_iter().flatten().min()
     }
 
-    /// Returns the shortest round-trip time of the last minutes, without the queue that this sender builds.
+    /// Returns the shortest round-trip time of the last one to two minutes, which excludes most of the queueing delay
+    /// that this sender causes.
     #[inline]
     pub fn min_rtt(&self) -> Option<Nanos> {
         self.rack.min_rtt()
     }
 
-    /// Returns pacing rate and burst for segments of `smss` bytes, `None` for unpaced. `shared`: many streams
-    /// share the port.
+    /// Returns the pacing rate and burst for segments of `smss` bytes; `None` if the flow is not paced. `shared`: many
+    /// streams share the port.
     pub fn pace(&self, smss: u64, shared: bool) -> Option<Pace> {
         let path = PacedPath { srtt: self.rtt.srtt(), min_rtt: self.rack.min_rtt(), shared };
         self.cc.pace(smss, path)
@@ -130,8 +133,8 @@ impl LossRecovery {
         self.episode.is_none()
     }
 
-    /// Returns the new segments that F-RTO may still send while it tests whether a time-out was spurious.
-    /// Retransmissions wait meanwhile (RFC 5682 §2.1 step 2b).
+    /// Returns the number of new segments that F-RTO may still send to test whether a time-out was spurious.
+    /// Retransmissions wait during the test (RFC 5682 §2.1 step 2b). `None` if no test sends new data.
     #[inline]
     pub fn frto_new_left(&self) -> Option<u8> {
         let episode = self.episode.as_ref().filter(|e| e.frto == Frto::NewData);
@@ -148,7 +151,7 @@ impl LossRecovery {
         }
     }
 
-    /// Records that new data was sent.
+    /// Records that a segment of new data was sent, which counts for [`frto_new_left`](Self::frto_new_left).
     #[inline]
     pub fn on_new_sent(&mut self) {
         if let Some(episode) = &mut self.episode {
@@ -163,8 +166,8 @@ impl LossRecovery {
         }
     }
 
-    /// Ends F-RTO's test for lack of new data: recovery continues without it. Returns whether the test was
-    /// pending and none of its new segments had been sent.
+    /// Ends F-RTO's test if there is no new data to send and none of its new segments was sent. Recovery then continues
+    /// with retransmissions. Returns whether the test was ended.
     pub fn cancel_frto(&mut self) -> bool {
         let pending = self.frto_new_left() == Some(frto::NEW_SEGMENTS);
         if pending && let Some(episode) = &mut self.episode {
@@ -179,7 +182,8 @@ impl LossRecovery {
         self.rtt.on_progress();
     }
 
-    /// Records the expiry of a timer other than the retransmission timer of data, without an answer.
+    /// Records an unanswered transmission: counts a consecutive time-out and doubles the retransmission time-out.
+    /// `on_timeout` includes this step; the owner calls it for other timers.
     pub fn on_unanswered(&mut self) {
         self.rtt.on_unanswered();
     }
@@ -201,7 +205,7 @@ impl LossRecovery {
         }
     }
 
-    /// Frees state needed only while data is in flight. The owner calls it when nothing is in flight.
+    /// Frees state needed only while data is in flight. Nothing may be in flight.
     pub fn shrink(&mut self) {
         self.rack.shrink();
         self.cc.shrink();

@@ -18,15 +18,15 @@ pub struct DetectedLosses {
 
 /// The segments in flight, in sequence order. Amounts are bytes.
 pub trait Scoreboard {
-    /// True if the first retransmission of a recovery is sent even if the congestion window is full
-    /// (RFC 9260 §7.2.4 (3)). With RFC 6937 the window has room for it.
+    /// True if the first retransmission of a recovery is sent even if the congestion window is full, as SCTP requires
+    /// (RFC 9260 §7.2.4 (3)). False for TCP: proportional rate reduction (RFC 6937) leaves room for one segment.
     const FIRST_RESEND_IGNORES_CWND: bool;
 
     /// True if nothing is in flight.
     fn is_empty(&self) -> bool;
-    /// Returns SND.UNA, or the TSN after the cumulative one.
+    /// Returns SND.UNA, or the TSN after SCTP's Cumulative TSN Ack Point.
     fn una(&self) -> ExtSeq;
-    /// Returns SND.NXT, or the next TSN.
+    /// Returns SND.NXT, or SCTP's next TSN.
     fn nxt(&self) -> ExtSeq;
     /// Returns the bytes sent and not acknowledged.
     fn flight(&self) -> u64;
@@ -36,11 +36,11 @@ pub trait Scoreboard {
     fn flight_at_loss(&self) -> u64 {
         self.flight()
     }
-    /// Returns RACK.segs_sacked (RFC 8985 §5.2).
+    /// Returns RACK.segs_sacked, the number of SACKed segments in flight (RFC 8985 §5.2).
     fn segs_sacked(&self) -> u64;
     /// True if a retransmission may be in the network.
     fn resent_in_flight(&self) -> bool;
-    /// True if the oldest segment was SACKed but not acknowledged: at a time-out, the peer has reneged.
+    /// True if the oldest segment is SACKed but not acknowledged. At a time-out, this means that the peer has reneged.
     fn head_sacked(&self) -> bool;
     /// Marks newly lost segments: RACK_detect_loss of RFC 8985 §6.2. `lost` receives the length and transmission time
     /// of each segment found lost.

@@ -1,4 +1,4 @@
-//! Order of events in one episode, over a scoreboard of ten segments in which the test marks the losses.
+//! Loss episodes over a scoreboard of ten segments, of which the test selects the lost ones.
 
 use base::Instant;
 
@@ -19,7 +19,8 @@ fn at(n: u64) -> ExtSeq {
     ExtSeq::initial(SeqNumber(0)).plus(n * SMSS)
 }
 
-/// Segments from `una` to ten. `IGNORES_CWND`: as in SCTP (true) or TCP (false).
+/// Scoreboard of the segments from `una` up to ten. `IGNORES_CWND`: the first retransmission ignores the congestion
+/// window, as in SCTP (true) but not in TCP (false).
 struct Board<const IGNORES_CWND: bool> {
     una: u64,
     /// Segments that the next search finds lost.
@@ -76,14 +77,14 @@ impl<const FORCES: bool> Scoreboard for Board<FORCES> {
     }
 }
 
-/// Ten segments in flight, with a full window.
+/// Returns the state with ten segments in flight, which fill the congestion window.
 fn sent<const FORCES: bool>() -> (LossRecovery, FlightState, Board<FORCES>) {
     let cc = Congestion::new(CongestionControl::NewReno, 1 << 20, SMSS as usize, 10);
     let board = Board { una: 0, to_lose: 0, lost: 0, reneged: false };
     (LossRecovery::new(cc, &TestParameters::default()), FlightState::new(), board)
 }
 
-// RFC 3465 §2.3: after a time-out, data that had left the network before it does not count.
+// RFC 3465 §2.3: data that left the network before a time-out does not count for growth after it.
 #[test]
 fn after_timeout_only_newly_sacked_bytes_count() {
     let counted = |sack, paced, delivered: u64| {
@@ -101,7 +102,8 @@ fn after_timeout_only_newly_sacked_bytes_count() {
     assert_eq!(counted(true, false, 8), 1, "without pacing it would be a burst");
 }
 
-/// Returns an acknowledgement of everything below segment `una`, all sent once, at 1 s.
+/// Processes an acknowledgement of everything below segment `una` at time `now`. Each segment was sent once, at 1 s.
+/// Returns the proof if an episode was undone.
 fn ack<const FORCES: bool>(
     recovery: &mut LossRecovery,
     state: &mut FlightState,
@@ -138,8 +140,8 @@ fn ack<const FORCES: bool>(
     undone
 }
 
-// RFC 6675 §5, RFC 6937: recovery from the first loss until all data then in flight is acknowledged, at half
-// the window.
+// RFC 6675 §5, RFC 6937: recovery lasts from the first loss until all data then in flight is acknowledged. The window
+// is then half of that data.
 #[test]
 fn recovery_halves_cwnd_and_ends_at_recovery_point() {
     let (mut recovery, mut state, mut board) = sent::<false>();
@@ -165,7 +167,7 @@ fn the_first_retransmission_of_sctp_ignores_the_window() {
     assert!(!state.resend_ignores_cwnd());
 }
 
-// RFC 5682 §3.1 step 3b: data sent once before the time-out arrives.
+// RFC 5682 §3.1 step 3b: an acknowledgement of data sent once, before the time-out, proves it spurious.
 #[test]
 fn a_spurious_timeout_is_undone() {
     let (mut recovery, mut state, mut board) = sent::<false>();
@@ -177,7 +179,8 @@ fn a_spurious_timeout_is_undone() {
     assert_eq!((recovery.cc().cwnd(), board.lost), (10 * SMSS, 0));
 }
 
-// RFC 2018 §8; RFC 5681 §3.1 (4): the threshold is reduced once for the same segment.
+// RFC 2018 §8: a SACKed oldest segment at a time-out means reneging. RFC 5681 §3.1 (4): ssthresh is reduced once for
+// the same segment.
 #[test]
 fn second_timeout_keeps_ssthresh_and_reports_reneging() {
     let (mut recovery, mut state, mut board) = sent::<false>();
@@ -221,7 +224,7 @@ fn d_sack_is_explained_by_resend_or_probe() {
     assert_eq!(d_sack(&mut recovery, &state, first, true), explained(true, false));
 }
 
-// RFC 5682 §2.1 step 2b: two new segments, then retransmissions wait for the answer.
+// RFC 5682 §2.1 step 2b: two new segments are sent; afterwards nothing is sent until an acknowledgement arrives.
 #[test]
 fn f_rto_sends_two_new_segments_then_waits() {
     let (mut recovery, mut state, mut board) = sent::<false>();

@@ -1,4 +1,4 @@
-//! Records of the flight recorder: encoding, coalescing, expiry and bounds.
+//! Tests of the flight recorder: encoding, coalescing, expiry and bounds.
 
 use super::*;
 
@@ -93,7 +93,7 @@ fn record_coalesces_for_a_minute_then_expires_after_another() {
     };
     let probes = [(Kind::TailProbe, 2, 1), (Kind::TailProbe, 3, 2)];
     assert_eq!(seen(&recorder)[2..], probes, "an hour apart they are two events");
-    // The newest record grew a second ago.
+    // The newest record counted its last event a second ago.
     recorder.shrink(at(0) + hour + COALESCE_TIME + Duration::from_secs(1));
     assert_eq!(seen(&recorder).len(), 4);
     recorder.shrink(at(0) + hour + COALESCE_TIME + RETENTION);

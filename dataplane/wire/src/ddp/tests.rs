@@ -1,4 +1,4 @@
-//! Fields at zero, all-ones and between; figures of the specifications.
+//! Tests of DDP headers: each field at zero, all ones and values between; figures of the specifications.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ fn version() -> impl Strategy<Value = DdpVersion> {
     prop_oneof![Just(DdpVersion::V0), Just(DdpVersion::V1)]
 }
 
-/// Zero, all-ones, and anything.
+/// Returns zero, all ones, or any number.
 fn edges32() -> impl Strategy<Value = u32> {
     prop_oneof![Just(0), Just(u32::MAX), any::<u32>()]
 }
@@ -137,7 +137,8 @@ fn ddp_control_bits_match_figure_3() {
     assert!(!Control(0x3f).is_tagged() && !Control(0x3f).is_last());
 }
 
-// RFC 5044 figure 5: control 41 43, queue 0, MSN 1, MO 0; the draft's figure 5 has 40 03.
+// RFC 5044 figure 5 has the control bytes 41 43 (DDP, RDMAP), QN 0, MSN 1 and MO 0. Figure 5 of the MPA draft has the
+// control bytes 40 03.
 #[test]
 fn ddp_headers_match_mpa_figures() {
     let bytes = [0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
@@ -156,7 +157,7 @@ fn ddp_headers_match_mpa_figures() {
     assert_eq!(UntaggedRepr::parse(&draft), Ok(repr));
 }
 
-// The example of docs/protocol.md, section 3.
+// The example in docs/protocol.md, section 3.
 #[test]
 fn ddp_header_matches_documented_example() {
     let repr = TaggedRepr {

@@ -5,16 +5,16 @@
 //!  |A|B|      IRD       |C|D|      ORD       |
 //! ```
 //!
-//! A: peer-to-peer model; B, C, D: a zero-length Send, RDMA Write, RDMA Read as ready-to-receive message, used
-//! only if A is set.
+//! A selects the peer-to-peer model. B, C and D offer or select the ready-to-receive message: a zero-length Send (B),
+//! RDMA Write (C) or RDMA Read (D). They are used only if A is set.
 
 use crate::be;
 
 /// Bytes of the enhanced data.
 pub const ENHANCED_LEN: usize = 4;
-/// IRD or ORD if the ULP negotiates the limit itself (RFC 6581 §9.1).
+/// Value of IRD or ORD if the ULP negotiates the limit itself (RFC 6581 §9.1).
 pub const NO_LIMIT: u16 = 0x3fff;
-/// Largest IRD or ORD that is a number of Read Requests.
+/// Largest value of IRD or ORD that is a number of Read Requests.
 pub const MAX_DEPTH: u16 = NO_LIMIT - 1;
 
 mod field {
@@ -30,7 +30,7 @@ mod field {
     const _: () = assert!(ORD + 2 == super::ENHANCED_LEN);
 }
 
-/// A set of ready-to-receive messages, each of no bytes (RFC 6581 §9.2).
+/// A set of ready-to-receive messages, each without payload (RFC 6581 §9.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RtrSet {
     /// B: a Send.
@@ -45,7 +45,7 @@ impl RtrSet {
     /// All three messages.
     pub const ALL: RtrSet = RtrSet { send: true, write: true, read: true };
 
-    /// Returns the messages in both sets.
+    /// Returns the set of messages that both sets contain.
     pub const fn intersection(self, other: RtrSet) -> RtrSet {
         RtrSet {
             send: self.send && other.send,
@@ -63,16 +63,17 @@ impl RtrSet {
 /// Values of the enhanced data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EnhancedRepr {
-    /// IRD: Read Requests that the sender accepts at once, 0 to [`MAX_DEPTH`], or [`NO_LIMIT`].
+    /// IRD: maximum outstanding Read Requests that the sender of this data accepts, 0 to [`MAX_DEPTH`], or
+    /// [`NO_LIMIT`].
     pub ird: u16,
-    /// ORD: Read Requests that the sender issues at once, 0 to [`MAX_DEPTH`], or [`NO_LIMIT`].
+    /// ORD: maximum outstanding Read Requests that the sender of this data issues, 0 to [`MAX_DEPTH`], or [`NO_LIMIT`].
     pub ord: u16,
-    /// B, C and D, if A requests the peer-to-peer model; `None` for the client-server model.
+    /// B, C and D, if A selects the peer-to-peer model; `None` for the client-server model.
     pub rtr: Option<RtrSet>,
 }
 
 impl EnhancedRepr {
-    /// Parses the values in these bytes.
+    /// Parses the four bytes. B, C and D are ignored unless A is set.
     pub fn parse(bytes: &[u8; ENHANCED_LEN]) -> EnhancedRepr {
         let (first, second) = (be::u16(bytes, field::IRD), be::u16(bytes, field::ORD));
         let set = RtrSet {
@@ -88,7 +89,7 @@ impl EnhancedRepr {
         }
     }
 
-    /// Returns the four bytes; depths above [`NO_LIMIT`] are sent as [`NO_LIMIT`].
+    /// Returns the four bytes. An IRD or ORD above [`NO_LIMIT`] is written as [`NO_LIMIT`].
     pub fn emit(&self) -> [u8; ENHANCED_LEN] {
         let flag = |on: bool, bit: u16| if on { bit } else { 0 };
         // RFC 6581 §9.2: B, C and D are 0 when A is 0.
@@ -135,7 +136,8 @@ mod tests {
         }
     }
 
-    /// Frames of Linux's siw: peer-to-peer with Write and Read offered, and the answer.
+    /// Enhanced data of Linux siw: a request for peer-to-peer mode that offers Write and Read, and the reply, which
+    /// selects Write.
     #[test]
     fn enhanced_data_of_siw_parses() {
         let (write, read) = (true, true);

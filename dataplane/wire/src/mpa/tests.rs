@@ -1,4 +1,4 @@
-//! Fields at zero, all-ones and between; figures of the specifications.
+//! Tests of MPA formats: each field at zero, all ones and values between; figures of the specifications.
 
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ proptest! {
         prop_assert_eq!(FirstBytes::parse(&bytes), Some(FirstBytes::StartKey(repr)));
     }
 
-    // RFC 5044 §4.2: reserved bits zero on sending, ignored on receipt.
+    // RFC 5044 §4.2: reserved bits are sent as zeros and ignored on receipt.
     #[test]
     fn marker_round_trips(bytes: [u8; 4]) {
         let marker = Marker::parse(&bytes);
@@ -123,7 +123,7 @@ fn start_key_matches_draft_bytes() {
             0x65, 0xc0
         ]
     );
-    // Res is not checked on receipt.
+    // The reserved bits are ignored on receipt.
     let mut bytes = key.emit();
     bytes[15] |= 0x38;
     assert_eq!(StartKeyRepr::parse(&bytes), Some(key));

@@ -1,6 +1,6 @@
-//! Headers of RDMAP (RFC 5040 §4) and of its extensions (RFC 7306 §4): the control byte in DDP's
-//! RsvdULP field, and the headers behind the DDP header of a Read Request, an Atomic Request and an
-//! Atomic Response. The Terminate header is in [`terminate`].
+//! Headers of RDMAP (RFC 5040 §4) and of its extensions (RFC 7306 §4): the control byte in DDP's RsvdULP field, and the
+//! headers that follow the DDP header in a Read Request, an Atomic Request and an Atomic Response. The Terminate header
+//! is in [`terminate`].
 //!
 //! ```text
 //!  DDP RsvdULP[0]:  | RV | Rsv | Opcode |      RsvdULP[1..5]: Invalidate STag or zero
@@ -17,7 +17,7 @@ use crate::{DdpVersion, Qn, Stag, TaggedOffset, Truncated, be};
 pub const SEND_QUEUE: Qn = Qn(0);
 /// Queue of Read Requests and Atomic Requests (RFC 5040 §4.1, RFC 7306 §4.1).
 pub const REQUEST_QUEUE: Qn = Qn(1);
-/// Queue of the one Terminate (RFC 5040 §4.1).
+/// Queue of the Terminate, at most one per stream (RFC 5040 §4.1).
 pub const TERMINATE_QUEUE: Qn = Qn(2);
 /// Queue of Atomic Responses (RFC 7306 §4.1).
 pub const ATOMIC_RESPONSE_QUEUE: Qn = Qn(3);
@@ -25,29 +25,29 @@ pub const ATOMIC_RESPONSE_QUEUE: Qn = Qn(3);
 /// Kind of a message (RFC 5040 figure 4, RFC 7306 figure 2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Opcode {
-    /// RDMA Write.
+    /// RDMA Write, 0x0: tagged payload for a buffer of the receiver.
     Write,
-    /// RDMA Read Request.
+    /// RDMA Read Request, 0x1: names the source and sink buffers.
     ReadRequest,
-    /// RDMA Read Response.
+    /// RDMA Read Response, 0x2: tagged payload for the requester's buffer.
     ReadResponse,
-    /// Send.
+    /// Send, 0x3: payload for a receive buffer.
     Send,
-    /// Send with Invalidate.
+    /// Send with Invalidate, 0x4: also invalidates an STag of the receiver.
     SendInvalidate,
-    /// Send with Solicited Event.
+    /// Send with Solicited Event, 0x5: also requests an event at the receiver.
     SendSolicited,
-    /// Send with Solicited Event and Invalidate.
+    /// Send with Solicited Event and Invalidate, 0x6.
     SendSolicitedInvalidate,
-    /// Terminate.
+    /// Terminate, 0x7: reports an error and ends the stream.
     Terminate,
-    /// Immediate Data.
+    /// Immediate Data, 0x8: 8 bytes for a receive buffer (RFC 7306 §6).
     Immediate,
-    /// Immediate Data with Solicited Event.
+    /// Immediate Data with Solicited Event, 0x9 (RFC 7306 §6).
     ImmediateSolicited,
-    /// Atomic Request.
+    /// Atomic Request, 0xA (RFC 7306 §5.2.1).
     AtomicRequest,
-    /// Atomic Response.
+    /// Atomic Response, 0xB (RFC 7306 §5.2.2).
     AtomicResponse,
 }
 
@@ -94,7 +94,7 @@ impl Opcode {
         }
     }
 
-    /// Returns true for the messages of RFC 7306.
+    /// Returns true for the messages that RFC 7306 adds to RFC 5040.
     pub const fn is_extension(self) -> bool {
         self as u8 >= Opcode::Immediate as u8
     }
@@ -161,23 +161,23 @@ pub const IMMEDIATE_LEN: usize = 8;
 pub struct Control(pub u8);
 
 impl Control {
-    /// Returns the control byte with reserved bits zero. RV has the same values as DDP's DV: 1 for the RFCs, 0
-    /// for the RDMA Consortium.
+    /// Returns the control byte with zero reserved bits. The version field RV has the same values as DDP's DV: 1 for
+    /// the RFCs, 0 for the RDMA Consortium.
     pub const fn new(version: DdpVersion, opcode: Opcode) -> Control {
         Control(version.bits() << field::VERSION_SHIFT | opcode.bits())
     }
 
-    /// Returns RV, 2 bits.
+    /// Returns RV, the RDMAP version, 2 bits.
     pub const fn version_bits(self) -> u8 {
         (self.0 & field::VERSION) >> field::VERSION_SHIFT
     }
 
-    /// Returns Rsv, 2 bits, ignored on receipt.
+    /// Returns Rsv, 2 reserved bits that are ignored on receipt.
     pub const fn reserved(self) -> u8 {
         (self.0 & field::RESERVED) >> field::RESERVED.trailing_zeros()
     }
 
-    /// Returns Opcode, 4 bits.
+    /// Returns the Opcode field, 4 bits, which may be an undefined opcode.
     pub const fn opcode_bits(self) -> u8 {
         self.0 & field::OPCODE
     }
@@ -205,32 +205,32 @@ pub fn split_rsvd_ulp(rsvd_ulp: [u8; 5]) -> (Control, Stag) {
 pub struct ReadRequestHeader<T>(T);
 
 impl<T: AsRef<[u8]>> ReadRequestHeader<T> {
-    /// Returns the view, if the bytes are at least [`READ_REQUEST_LEN`].
+    /// Returns a view of `bytes`; fails if they are fewer than [`READ_REQUEST_LEN`].
     pub fn new(bytes: T) -> Result<Self, Truncated> {
         check_len(bytes.as_ref().len(), READ_REQUEST_LEN).map(|()| ReadRequestHeader(bytes))
     }
 
-    /// Returns SinkSTag.
+    /// Returns SinkSTag, the requester's buffer.
     pub fn sink_stag(&self) -> Stag {
         Stag(be::u32(self.0.as_ref(), field::SINK_STAG))
     }
 
-    /// Returns SinkTO.
+    /// Returns SinkTO, the offset of the first byte in the requester's buffer.
     pub fn sink_to(&self) -> TaggedOffset {
         TaggedOffset(be::u64(self.0.as_ref(), field::SINK_TO))
     }
 
-    /// Returns RDMARDSZ, in bytes.
+    /// Returns RDMARDSZ, the number of bytes to read.
     pub fn size(&self) -> u32 {
         be::u32(self.0.as_ref(), field::SIZE)
     }
 
-    /// Returns SrcSTag.
+    /// Returns SrcSTag, the responder's buffer.
     pub fn source_stag(&self) -> Stag {
         Stag(be::u32(self.0.as_ref(), field::SOURCE_STAG))
     }
 
-    /// Returns SrcTO.
+    /// Returns SrcTO, the offset of the first byte in the responder's buffer.
     pub fn source_to(&self) -> TaggedOffset {
         TaggedOffset(be::u64(self.0.as_ref(), field::SOURCE_TO))
     }
@@ -243,7 +243,7 @@ pub struct ReadRequestRepr {
     pub sink_stag: Stag,
     /// SinkTO: TO of the first byte in the requester's buffer.
     pub sink_to: TaggedOffset,
-    /// RDMARDSZ, in bytes.
+    /// RDMARDSZ: number of bytes to read.
     pub size: u32,
     /// SrcSTag: buffer of the responder.
     pub source_stag: Stag,
@@ -275,7 +275,8 @@ impl ReadRequestRepr {
         bytes
     }
 
-    /// Returns the Read Request for the bytes that remain after `done` bytes (RFC 5040 §4.8, Terminated RDMA Header).
+    /// Returns the Read Request for the bytes that remain after the first `done` bytes, as a Terminate reports it (RFC
+    /// 5040 §4.8, Terminated RDMA Header).
     #[must_use]
     pub fn advanced(&self, done: u32) -> ReadRequestRepr {
         ReadRequestRepr {
@@ -290,8 +291,8 @@ impl ReadRequestRepr {
 /// Operation of an Atomic Request (RFC 7306 §5.1). Numbers are in the byte order of the responder's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicOp {
-    /// Adds field by field. Each set bit of `mask` is the most significant bit of a field; carries do not leave a
-    /// field. A mask of 0 adds all 64 bits (RFC 7306 §5.1.1).
+    /// Adds `add` to the value, field by field. Each set bit of `mask` is the most significant bit of a field; a carry
+    /// does not leave its field. A mask of 0 makes all 64 bits one field (RFC 7306 §5.1.1).
     FetchAdd {
         /// Value to add.
         add: u64,
@@ -305,7 +306,7 @@ pub enum AtomicOp {
         compare: u64,
         /// Bits to compare.
         compare_mask: u64,
-        /// Replacement.
+        /// Bits that replace those of the value.
         swap: u64,
         /// Bits to replace.
         swap_mask: u64,
@@ -313,7 +314,7 @@ pub enum AtomicOp {
 }
 
 impl AtomicOp {
-    /// Returns an unconditional swap: a compare-and-swap that compares no bit. AOpCode 0001b, which once meant this, is
+    /// Returns an unconditional swap: a compare-and-swap that compares no bit. AOpCode 0001b, formerly the swap, is
     /// reserved (RFC 7306 §10.1).
     pub const fn swap(value: u64) -> AtomicOp {
         AtomicOp::CompareSwap { compare: 0, compare_mask: 0, swap: value, swap_mask: u64::MAX }
@@ -327,11 +328,11 @@ impl AtomicOp {
         }
     }
 
-    /// Returns the value in memory after the operation.
+    /// Returns the value in memory after the operation, if the value before is `original`.
     pub const fn apply(&self, original: u64) -> u64 {
         match *self {
             AtomicOp::FetchAdd { add, mask } => {
-                // Top bits of the fields are added without carry, all other bits normally.
+                // The most significant bits of the fields are added without carry, all other bits with carry.
                 let low = (original & !mask).wrapping_add(add & !mask);
                 low ^ ((original ^ add) & mask)
             }
@@ -349,13 +350,13 @@ impl AtomicOp {
 /// Values of an Atomic Request header (RFC 7306 §5.2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtomicRequestRepr {
-    /// Request Identifier, chosen by the requester.
+    /// Request Identifier: chosen by the requester and returned in the response.
     pub id: u32,
-    /// Remote STag.
+    /// Remote STag: the responder's buffer.
     pub stag: Stag,
-    /// Remote Tagged Offset.
+    /// Remote Tagged Offset: offset of the 64-bit value in the responder's buffer.
     pub to: TaggedOffset,
-    /// Operation on the 64 bits.
+    /// Operation on the 64-bit value at `to`.
     pub op: AtomicOp,
 }
 
@@ -395,7 +396,7 @@ impl AtomicRequestRepr {
         })
     }
 
-    /// Returns the header's bytes, reserved bits zero, unused fields as in RFC 7306 §5.2.1.
+    /// Returns the header's bytes. Reserved bits are zero; unused fields are as in RFC 7306 §5.2.1.
     pub fn emit(&self) -> [u8; ATOMIC_REQUEST_LEN] {
         let (data, mask, compare, compare_mask) = match self.op {
             AtomicOp::FetchAdd { add, mask } => (add, mask, 0, u64::MAX),
@@ -419,9 +420,9 @@ impl AtomicRequestRepr {
 /// Values of an Atomic Response header (RFC 7306 §5.2.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtomicResponseRepr {
-    /// Original Request Identifier.
+    /// Original Request Identifier: the identifier of the request that is answered.
     pub id: u32,
-    /// Original Remote Data Value.
+    /// Original Remote Data Value: the value in the responder's memory before the operation.
     pub original: u64,
 }
 

@@ -5,14 +5,14 @@
 //!  1   Error Code                             D 0x40  DDP header is included
 //!  2   M D R | reserved (13)                  R 0x20  RDMAP header is included
 //!  4   DDP Segment Length, 16 bits, if M or D
-//!  6   DDP header as it came, 14 bytes if its T is one, else 18; if D
+//!  6   DDP header as received, 14 bytes if its T bit is one, else 18; if D
 //!      Read Request header, 28 bytes; if R
 //! ```
 //!
-//! Linux `siw` on little-endian machines swaps EType and Layer, and sets M, D and R as 0x01, 0x02 and 0x04 of byte 2.
-//! The RFC has reserved bits there, which are ignored on receipt. Only [`TerminateRepr::parse_siw`] reads them, and
-//! recognises the layout by its flags. Without any flag, siw's layout is assumed only if the swapped numbers are a
-//! defined error and the RFC's are not.
+//! Linux `siw` on little-endian machines swaps EType and Layer, and sends M, D and R as 0x01, 0x02 and 0x04 of byte 2.
+//! In the RFC these three bits are reserved and ignored on receipt. Only [`TerminateRepr::parse_siw`] reads them, and
+//! identifies the layout by the flags. Without any flag, siw's layout is assumed only if the swapped numbers are a
+//! defined error and the numbers in the RFC's layout are not.
 
 use arrayvec::ArrayVec;
 use base::ErrorNumbers;
@@ -38,7 +38,7 @@ mod field {
     const _: () = assert!(super::CONTROL_LEN == SEGMENT_LEN && super::MAX_LEN == 52);
 }
 
-/// Bytes of the control word and its reserved bits.
+/// Bytes before the optional fields: Layer, EType, Error Code, flags and reserved bits.
 pub const CONTROL_LEN: usize = field::FLAGS + 2;
 /// Bytes of the longest Terminate header.
 pub const MAX_LEN: usize = field::DDP_HEADER + UNTAGGED_HEADER_LEN + READ_REQUEST_LEN;
@@ -60,27 +60,27 @@ pub enum Layout {
     Siw,
 }
 
-/// Content of a Terminate.
+/// Values of a Terminate header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TerminateRepr {
-    /// Layer, 0 to 15.
+    /// Layer that found the error, 0 to 15: [`LAYER_RDMAP`], [`LAYER_DDP`], [`LAYER_LLP`] or undefined.
     pub layer: u8,
-    /// EType, 0 to 15.
+    /// EType, the error type within the layer, 0 to 15.
     pub error_type: u8,
-    /// Error Code.
+    /// Error Code within the layer and the error type.
     pub code: u8,
-    /// DDP Segment Length as sent, if M. siw counts the payload only.
+    /// DDP Segment Length as sent, present if M. siw counts only the payload.
     pub segment_len: Option<u16>,
-    /// DDP header of the wrong segment as received, 14 or 18 bytes, if D; otherwise empty.
+    /// DDP header of the segment in error, as its receiver got it: 14 or 18 bytes if D, otherwise empty.
     pub ddp_header: ArrayVec<u8, UNTAGGED_HEADER_LEN>,
-    /// The Read Request in error, or its unanswered rest, if R.
+    /// The Read Request in error, or the part of it that was not answered; present if R.
     pub read_request: Option<ReadRequestRepr>,
     /// Layout of the received header; [`emit`](Self::emit) always writes the RFC's layout.
     pub layout: Layout,
 }
 
 impl TerminateRepr {
-    /// Returns a Terminate without DDP and RDMAP headers.
+    /// Returns a Terminate that includes no DDP or RDMAP header, in the RFC's layout.
     pub fn new(layer: u8, error_type: u8, code: u8) -> TerminateRepr {
         TerminateRepr {
             layer,
@@ -117,7 +117,7 @@ impl TerminateRepr {
         bytes
     }
 
-    /// Parses a header in the RFC's layout. Ignores reserved bits and bytes behind the header.
+    /// Parses a header in the RFC's layout. Ignores reserved bits and bytes after the header.
     pub fn parse(bytes: &[u8]) -> Result<TerminateRepr, Truncated> {
         TerminateRepr::parse_with(bytes, |_| Layout::Rfc)
     }
@@ -164,13 +164,14 @@ impl TerminateRepr {
         Ok(repr)
     }
 
-    /// Returns layer, error type and code.
+    /// Returns layer, error type and error code.
     #[inline]
     pub fn numbers(&self) -> ErrorNumbers {
         ErrorNumbers::new(self.layer, self.error_type, self.code)
     }
 
-    /// Returns a short description for operators (RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §9).
+    /// Returns a short description of the error for operators (RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581
+    /// §9).
     pub fn description(&self) -> &'static str {
         describe(self.layer, self.error_type, self.code).unwrap_or("unknown error")
     }
@@ -187,7 +188,7 @@ fn is_complete_header(header: &[u8]) -> bool {
     header.first().is_some_and(|first| Control(*first).header_len() == header.len())
 }
 
-/// Returns the layout of a control word from siw.
+/// Returns the layout of the first bytes of a Terminate from siw, as the module documentation describes.
 fn detect_layout(control: &[u8; CONTROL_LEN]) -> Layout {
     const RFC: u8 = field::M | field::D | field::R;
     const SIW: u8 = field::SIW_M | field::SIW_D | field::SIW_R;
@@ -204,7 +205,7 @@ fn detect_layout(control: &[u8; CONTROL_LEN]) -> Layout {
     if !known(high, low) && known(low, high) { Layout::Siw } else { Layout::Rfc }
 }
 
-/// Returns the meaning of the numbers, if they are defined.
+/// Returns the meaning of a layer, error type and error code; `None` if they are undefined.
 pub const fn describe(layer: u8, error_type: u8, code: u8) -> Option<&'static str> {
     Some(match (layer, error_type, code) {
         (0, 0, _) => "local catastrophic error",

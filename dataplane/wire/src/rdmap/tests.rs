@@ -1,4 +1,5 @@
-//! Field round trips at zero, all-ones and values between; the tables of the RFCs; captured bytes of siw.
+//! Tests of RDMAP headers: each field at zero, all ones and values between; the tables of the RFCs; captured bytes of
+//! siw.
 
 use arrayvec::ArrayVec;
 use proptest::prelude::*;
@@ -68,7 +69,7 @@ fn terminate() -> impl Strategy<Value = TerminateRepr> {
     )
 }
 
-/// Reference for fetch-and-add: the loop of RFC 7306 §5.1.1, bit by bit.
+/// Returns the result of fetch-and-add by the bit-by-bit loop of RFC 7306 §5.1.1.
 fn reference_fetch_add(original: u64, add: u64, mask: u64) -> u64 {
     let (mut carry, mut value) = (0, 0);
     for bit in 0..64 {
@@ -105,13 +106,13 @@ proptest! {
         let bytes = repr.emit();
         prop_assert_eq!(bytes.len(), 52);
         prop_assert_eq!(AtomicRequestRepr::parse(&bytes), Ok(repr));
-        // Reserved: zero on transmit, ignored on receive.
+        // Reserved bits are sent as zeros and ignored on receipt.
         prop_assert_eq!(&bytes[..3], &[0, 0, 0]);
         let mut noisy = bytes;
         noisy[..3].copy_from_slice(&noise.to_be_bytes()[..3]);
         noisy[3] |= noise as u8 & 0xf0;
         if let AtomicOp::FetchAdd { .. } = op {
-            // §5.2.1: Compare Data and Compare Mask are not used.
+            // RFC 7306 §5.2.1: fetch-and-add does not use Compare Data and Compare Mask.
             noisy[36..44].copy_from_slice(&noise.to_be_bytes());
             noisy[44..].copy_from_slice(&noise.reverse_bits().to_be_bytes());
         }
@@ -224,7 +225,7 @@ fn opcodes_and_queues_match_rfc_tables() {
     assert!((12..16).all(|bits| Opcode::from_bits(bits).is_none()));
 }
 
-// RFC 7306 §10.1: 0x0 and 0x2 are assigned, 0x1 is reserved.
+// RFC 7306 §10.1: AOpCodes 0x0 and 0x2 are assigned, 0x1 is reserved.
 #[test]
 fn atomic_codes_match_registry() {
     let fetch_add = AtomicOp::FetchAdd { add: 1, mask: 0 };
@@ -235,7 +236,7 @@ fn atomic_codes_match_registry() {
         bytes[3] = code;
         assert_eq!(AtomicRequestRepr::parse(&bytes), Err(AtomicError::Code(code)));
     }
-    // N/A fields: compare data zero, compare mask all ones.
+    // Unused fields of fetch-and-add: Compare Data is zero, Compare Mask all ones.
     assert_eq!((&bytes[36..44], &bytes[44..]), (&[0; 8][..], &[0xff; 8][..]));
     assert!(matches!(AtomicRequestRepr::parse(&bytes[..51]), Err(AtomicError::Truncated(_))));
 }
@@ -284,13 +285,13 @@ fn terminate_bytes_match_figures() {
     let bytes = repr.emit();
     assert_eq!((bytes.len(), bytes[..4].to_vec()), (52, vec![0x01, 0x02, 0xe0, 0]));
     assert_eq!(bytes[24..], read.emit());
-    // An incomplete header is not sent as a header.
+    // An incomplete DDP header is omitted.
     let cut = TerminateRepr { ddp_header: [0x41, 1].into_iter().collect(), ..repr };
     assert_eq!((cut.emit()[2], cut.emit().len()), (0xa0, 34));
     assert_eq!(cut.to_string(), "0/1/02: RDMAP: access rights violation");
 }
 
-/// Recorded Terminates of siw, compared with their intended meaning.
+/// Captured Terminates of siw are parsed as siw meant them.
 #[test]
 fn siw_terminate_layout_parses() {
     let write = [&[0xc1, 0x40][..], &[0; 12]].concat();
@@ -306,7 +307,7 @@ fn siw_terminate_layout_parses() {
         (&[0x02, 4, 0, 0], &[], false, (2, 0, 4)),
         (&[0x02, 1, 0, 0], &[], false, (2, 0, 1)),
         (&[0x20, 6, 0x03, 0], &send, false, (0, 2, 6)),
-        // Without flags 02 06 is "unexpected opcode" in the RFC's layout, which takes precedence.
+        // Without flags, bytes 02 06 mean "unexpected opcode" in the RFC's layout, which takes precedence.
         (&[0x02, 6, 0, 0], &[], false, (0, 2, 6)),
     ];
     for (control, header, has_read, numbers) in cases {
@@ -328,14 +329,16 @@ fn siw_terminate_layout_parses() {
     }
 }
 
-/// One flag is sufficient. A flag of the RFC decides, whatever the swapped numbers would mean.
+/// One flag is sufficient to identify the layout. An RFC flag takes precedence even if only the swapped numbers are a
+/// defined error.
 #[test]
 fn terminate_flag_distinguishes_rfc_and_siw_layout() {
     let (len, header, request) =
         (&[0, 28][..], &[[0xc1, 0x40].as_slice(), &[0; 12]].concat()[..], &[7; 28][..]);
     let rests = [len.to_vec(), [len, header].concat(), request.to_vec()];
     for (n, rest) in rests.iter().enumerate() {
-        // 0/2/01 is undefined, 2/0/01 is not; 1/1/01 is the same in both.
+        // Byte 02 with code 01 is undefined in the RFC's layout (0/2/01) and defined in siw's (2/0/01). Byte 11 is the
+        // same in both.
         for (first, flags, layout, numbers) in [
             (0x02, [0x80, 0x40, 0x20][n], Layout::Rfc, (0, 2)),
             (0x11, [0x01, 0x02, 0x04][n], Layout::Siw, (1, 1)),
@@ -353,7 +356,7 @@ fn terminate_flag_distinguishes_rfc_and_siw_layout() {
     }
 }
 
-// RFC 5040 §4.8: 13 reserved bits, each ignored on receipt, whatever the flags and the numbers are.
+// RFC 5040 §4.8: each of the 13 reserved bits is ignored on receipt, for all flags and error numbers.
 #[test]
 fn reserved_bits_of_a_terminate_are_ignored() {
     let with_header = TerminateRepr {
@@ -373,7 +376,7 @@ fn reserved_bits_of_a_terminate_are_ignored() {
             assert_eq!(TerminateRepr::parse(&bytes), Ok(repr.clone()), "bit {bit} of {repr}");
         }
     }
-    // Numbers that are defined in siw's layout only are unknown.
+    // `parse` does not swap: numbers that are defined only in siw's layout are unknown errors.
     let swapped = TerminateRepr::parse(&[0x21, 1, 0, 0]).unwrap();
     assert_eq!((swapped.layer, swapped.error_type, swapped.description()), (2, 1, "unknown error"));
 }

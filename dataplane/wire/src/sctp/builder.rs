@@ -13,16 +13,16 @@ use crate::{be, crc32c};
 #[error("no room for the chunk in this packet")]
 pub struct PacketFull;
 
-/// The common header of packets with these ports and this tag, and its CRC32c, computed once for all of them.
+/// Common header of all packets with the same ports and verification tag, and its CRC32c. Both are computed once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CommonHeader {
-    /// Header with a checksum of zero.
+    /// The header with a checksum field of zero.
     bytes: [u8; COMMON_HEADER_LEN],
     crc: u32,
 }
 
 impl CommonHeader {
-    /// Returns the header of packets with these ports and this tag.
+    /// Returns the header for packets with these ports and this verification tag.
     pub fn new(ports: Ports, tag: Tag) -> CommonHeader {
         let bytes = common_header(ports, tag);
         CommonHeader { bytes, crc: crc32c::update(0, &bytes) }
@@ -35,18 +35,18 @@ impl CommonHeader {
 pub struct PacketBuilder<'a> {
     out: &'a mut [u8],
     len: usize,
-    /// CRC32c of the first `digested` bytes, with a checksum of zero (RFC 9260 §6.8).
+    /// CRC32c of the first `digested` bytes, computed with a checksum field of zero (RFC 9260 §6.8).
     crc: u32,
     digested: usize,
 }
 
 impl<'a> PacketBuilder<'a> {
-    /// Creates an empty packet of at most `out.len()` bytes, at least [`COMMON_HEADER_LEN`].
+    /// Creates an empty packet in `out`, which has at least [`COMMON_HEADER_LEN`] bytes.
     pub fn new(out: &'a mut [u8], ports: Ports, tag: Tag) -> PacketBuilder<'a> {
         PacketBuilder::with_header(out, &CommonHeader::new(ports, tag))
     }
 
-    /// Creates an empty packet with a precomputed header.
+    /// Creates an empty packet with a precomputed header in `out`, which has at least [`COMMON_HEADER_LEN`] bytes.
     #[inline]
     pub fn with_header(out: &'a mut [u8], header: &CommonHeader) -> PacketBuilder<'a> {
         out[..COMMON_HEADER_LEN].copy_from_slice(&header.bytes);
@@ -58,7 +58,7 @@ impl<'a> PacketBuilder<'a> {
         self.len == COMMON_HEADER_LEN
     }
 
-    /// Returns the length so far in bytes, including common header and pads.
+    /// Returns the present length in bytes, including the common header and pads.
     pub const fn len(&self) -> usize {
         self.len
     }
@@ -68,13 +68,13 @@ impl<'a> PacketBuilder<'a> {
         self.out.len() - self.len
     }
 
-    /// Returns the length of the user data that one more DATA chunk can hold, bytes: a multiple of 4.
+    /// Returns the maximum length of user data that one more DATA chunk can hold, bytes: a multiple of 4.
     pub const fn max_data_len(&self) -> usize {
         self.remaining().saturating_sub(DATA_HEADER_LEN) & !3
     }
 
-    /// Returns the buffer for the user data of the next DATA chunk, [`max_data_len`](Self::max_data_len) bytes.
-    /// [`push_data`](Self::push_data) follows.
+    /// Returns the buffer for the user data of the next DATA chunk, [`max_data_len`](Self::max_data_len) bytes. After
+    /// the data is written, [`push_data`](Self::push_data) adds the chunk.
     pub fn data_buffer(&mut self) -> &mut [u8] {
         let room = self.max_data_len();
         let start = (self.len + DATA_HEADER_LEN).min(self.out.len());
@@ -88,8 +88,8 @@ impl<'a> PacketBuilder<'a> {
         self.push_data_header(header.emit_numbers(len), len)
     }
 
-    /// Adds the DATA chunk as [`push_data`](Self::push_data) does. `crc` is the CRC32c of the user data, which
-    /// is not read again for the checksum.
+    /// Adds the DATA chunk as [`push_data`](Self::push_data) does. `crc`: CRC32c of the user data, so that the data
+    /// need not be read again for the packet's checksum.
     #[inline]
     pub fn push_digested(
         &mut self,
@@ -120,7 +120,8 @@ impl<'a> PacketBuilder<'a> {
         Ok(())
     }
 
-    /// Returns the CRC32c of the first `end` bytes, with a checksum of zero; `end` is at least `digested`.
+    /// Returns the CRC32c of the first `end` bytes, computed with a checksum field of zero. `end` is at least
+    /// `digested`.
     #[inline]
     fn crc_of_first(&self, end: usize) -> u32 {
         match self.digested == end {
@@ -141,7 +142,7 @@ impl<'a> PacketBuilder<'a> {
         Ok(())
     }
 
-    /// Adds an INIT.
+    /// Adds an INIT with the fixed fields of `header` and the parameters.
     pub fn init(
         &mut self,
         header: &InitHeader,
@@ -150,7 +151,7 @@ impl<'a> PacketBuilder<'a> {
         self.init_chunk(chunk_type::INIT, header, parameters)
     }
 
-    /// Adds an INIT ACK.
+    /// Adds an INIT ACK with the fixed fields of `header` and the parameters.
     pub fn init_ack(
         &mut self,
         header: &InitHeader,
@@ -176,12 +177,13 @@ impl<'a> PacketBuilder<'a> {
         Ok(())
     }
 
-    /// Adds an ABORT; `reflected` is the T bit.
+    /// Adds an ABORT. `reflected`: the T bit, set if the packet's verification tag is copied from the packet that it
+    /// answers.
     pub fn abort(&mut self, reflected: bool, causes: &[Cause<'_>]) -> Result<(), PacketFull> {
         self.push_causes(chunk_type::ABORT, reflected_flag(reflected), causes)
     }
 
-    /// Adds an ERROR.
+    /// Adds an ERROR with the error causes.
     pub fn error(&mut self, causes: &[Cause<'_>]) -> Result<(), PacketFull> {
         self.push_causes(chunk_type::ERROR, 0, causes)
     }
@@ -196,7 +198,7 @@ impl<'a> PacketBuilder<'a> {
         Ok(())
     }
 
-    /// Adds a HEARTBEAT with a Heartbeat Info parameter.
+    /// Adds a HEARTBEAT with a Heartbeat Info parameter of value `info`.
     pub fn heartbeat(&mut self, info: &[u8]) -> Result<(), PacketFull> {
         let info = Parameter::HeartbeatInfo(info);
         let value = self.push_value(chunk_type::HEARTBEAT, 0, info.padded_len())?;
@@ -204,18 +206,18 @@ impl<'a> PacketBuilder<'a> {
         Ok(())
     }
 
-    /// Adds a chunk of this type with a value of `len` zeros.
+    /// Adds a chunk of type `kind` with a value of `len` zeros.
     pub fn padding(&mut self, kind: u8, len: usize) -> Result<(), PacketFull> {
         self.push_value(kind, 0, len)?.fill(0);
         Ok(())
     }
 
-    /// Adds a HEARTBEAT ACK with the value of the HEARTBEAT as received.
+    /// Adds a HEARTBEAT ACK. `value`: the value of the HEARTBEAT as received.
     pub fn heartbeat_ack(&mut self, value: &[u8]) -> Result<(), PacketFull> {
         self.push_chunk(chunk_type::HEARTBEAT_ACK, 0, value)
     }
 
-    /// Adds a SHUTDOWN.
+    /// Adds a SHUTDOWN. `cumulative`: the Cumulative TSN Ack.
     pub fn shutdown(&mut self, cumulative: Tsn) -> Result<(), PacketFull> {
         self.push_chunk(chunk_type::SHUTDOWN, 0, &cumulative.0.to_be_bytes())
     }
@@ -225,12 +227,13 @@ impl<'a> PacketBuilder<'a> {
         self.push_chunk(chunk_type::SHUTDOWN_ACK, 0, &[])
     }
 
-    /// Adds a SHUTDOWN COMPLETE; `reflected` is the T bit.
+    /// Adds a SHUTDOWN COMPLETE. `reflected`: the T bit, set if the packet's verification tag is copied from the packet
+    /// that it answers.
     pub fn shutdown_complete(&mut self, reflected: bool) -> Result<(), PacketFull> {
         self.push_chunk(chunk_type::SHUTDOWN_COMPLETE, reflected_flag(reflected), &[])
     }
 
-    /// Adds a COOKIE ECHO.
+    /// Adds a COOKIE ECHO with the state cookie of the INIT ACK.
     pub fn cookie_echo(&mut self, cookie: &[u8]) -> Result<(), PacketFull> {
         self.push_chunk(chunk_type::COOKIE_ECHO, 0, cookie)
     }
@@ -251,7 +254,7 @@ impl<'a> PacketBuilder<'a> {
         Ok(())
     }
 
-    /// Adds a chunk of any type.
+    /// Adds a chunk of type `kind` with these flags and this value.
     pub fn push_chunk(&mut self, kind: u8, flags: u8, value: &[u8]) -> Result<(), PacketFull> {
         self.push_value(kind, flags, value.len())?.copy_from_slice(value);
         Ok(())
@@ -269,7 +272,7 @@ impl<'a> PacketBuilder<'a> {
         Ok(&mut self.out[start + CHUNK_HEADER_LEN..start + whole])
     }
 
-    /// Counts a chunk of `len` bytes and writes its pad.
+    /// Adds a chunk of `len` bytes, header included, to the length of the packet, and writes its pad.
     fn advance_padded(&mut self, len: usize) {
         // RFC 9260 §3.2: at most three bytes of zeros, not counted in the length.
         let (end, next) = (self.len + len, self.len + padded(len));
@@ -287,8 +290,8 @@ impl<'a> PacketBuilder<'a> {
         self.len
     }
 
-    /// Finishes as [`finish`](Self::finish) does. If `checksum` is false, the field remains zero for a device that
-    /// computes it.
+    /// Returns the length of the packet in bytes, and writes the checksum if `checksum` is true. Otherwise the checksum
+    /// field remains zero for a device that computes it.
     #[inline]
     pub fn finish_with(self, checksum: bool) -> usize {
         if checksum { self.finish() } else { self.len }

@@ -19,40 +19,40 @@ mod code {
     pub(super) const PROTOCOL_VIOLATION: u16 = 13;
 }
 
-/// An error cause.
+/// An error cause of an ERROR or ABORT chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause<'a> {
-    /// A DATA chunk of a stream that does not exist: the stream's identifier.
+    /// A DATA chunk has the identifier of a stream that does not exist. Contains that identifier.
     InvalidStream(u16),
-    /// Mandatory parameters are missing: their types, two bytes each.
+    /// Mandatory parameters are missing. Contains their types, two bytes each.
     MissingParameters(&'a [u8]),
     /// The cookie expired this many microseconds ago; zero if not stated.
     StaleCookie(u32),
-    /// Out of resource.
+    /// The sender of the cause lacks resources.
     OutOfResource,
-    /// An address parameter that cannot be resolved, with type and length.
+    /// An address cannot be resolved. Contains the address parameter with its type and length.
     UnresolvableAddress(&'a [u8]),
-    /// A chunk of an unknown type, with its header.
+    /// A chunk has an unknown type. Contains the chunk with its header.
     UnrecognizedChunk(&'a [u8]),
     /// A mandatory parameter has an invalid value.
     InvalidMandatoryParameter,
-    /// Unknown parameters of an INIT ACK, with types and lengths.
+    /// An INIT ACK has unknown parameters. Contains them with their types and lengths.
     UnrecognizedParameters(&'a [u8]),
     /// The DATA chunk with this TSN has no user data.
     NoUserData(Tsn),
-    /// A COOKIE ECHO arrived in SHUTDOWN-ACK-SENT.
+    /// A COOKIE ECHO arrived in state SHUTDOWN-ACK-SENT.
     CookieWhileShuttingDown,
-    /// A restart adds addresses that were not part of the association: their parameters.
+    /// A restart adds addresses that are not part of the association. Contains their address parameters.
     RestartWithNewAddresses(&'a [u8]),
-    /// The upper layer aborts, for this reason.
+    /// The upper layer aborts the association. Contains its reason.
     UserInitiatedAbort(&'a [u8]),
-    /// A protocol violation, explained by the additional information.
+    /// A protocol violation. Contains additional information.
     ProtocolViolation(&'a [u8]),
     /// Any other cause.
     Unknown {
         /// Cause code.
         code: u16,
-        /// Information of the cause.
+        /// Bytes after the cause's code and length.
         info: &'a [u8],
     },
 }
@@ -124,8 +124,9 @@ impl<'a> Cause<'a> {
         }
     }
 
-    /// Returns the cause with at most `max_len` bytes of its variable part, rounded down to a multiple of four. A
-    /// repeated chunk or parameter retains type and length, so the peer can identify it and detect the truncation.
+    /// Returns the cause with its variable part cut to at most `max_len` bytes, rounded down to a multiple of four. A
+    /// quoted chunk or parameter keeps its type and length fields, so the peer can identify it and detect the
+    /// truncation.
     #[must_use]
     pub fn truncate_info(self, max_len: usize) -> Cause<'a> {
         let cut = |info: &'a [u8]| &info[..info.len().min(max_len & !3)];
@@ -164,7 +165,7 @@ impl<'a> Cause<'a> {
     }
 }
 
-/// The causes of a chunk, in their order. Ends after the first one that cannot be parsed.
+/// The causes of a chunk, in the order of the chunk. Iteration ends after the first cause that cannot be parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Causes<'a>(&'a [u8]);
 

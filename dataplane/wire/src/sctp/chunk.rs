@@ -1,4 +1,4 @@
-//! Content of each chunk (RFC 9260 §3.3).
+//! Parsed content of each chunk type (RFC 9260 §3.3).
 
 use super::raw::{BadChunk, RawChunk, chunk_type};
 use super::{Causes, Data, Init, Sack, Tsn, parameter::Parameters};
@@ -6,44 +6,44 @@ use super::{Causes, Data, Init, Sack, Tsn, parameter::Parameters};
 /// A parsed chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Chunk<'a> {
-    /// DATA.
+    /// DATA: header fields and user data.
     Data(Data<'a>),
-    /// INIT.
+    /// INIT: fixed fields and parameters.
     Init(Init<'a>),
-    /// INIT ACK.
+    /// INIT ACK: fixed fields and parameters.
     InitAck(Init<'a>),
-    /// SACK.
+    /// SACK: fixed fields, gap ack blocks and duplicate TSNs.
     Sack(Sack<'a>),
     /// HEARTBEAT: its value, which the HEARTBEAT ACK returns unchanged.
     Heartbeat(&'a [u8]),
-    /// HEARTBEAT ACK: the returned value.
+    /// HEARTBEAT ACK: the value of the HEARTBEAT that it answers.
     HeartbeatAck(&'a [u8]),
-    /// ABORT.
+    /// ABORT: ends the association at once.
     Abort {
-        /// T: the verification tag is a copy of the other packet's tag.
+        /// T: the packet's verification tag is copied from the packet that it answers (RFC 9260 §8.5.1).
         reflected: bool,
-        /// Error causes.
+        /// Error causes, in the order of the chunk.
         causes: Causes<'a>,
     },
-    /// SHUTDOWN.
+    /// SHUTDOWN: begins the graceful close.
     Shutdown {
-        /// Cumulative TSN Ack.
+        /// Cumulative TSN Ack: this TSN and all before it were received.
         cumulative: Tsn,
     },
-    /// SHUTDOWN ACK.
+    /// SHUTDOWN ACK, which has no fields.
     ShutdownAck,
-    /// ERROR.
+    /// ERROR: its error causes.
     Error(Causes<'a>),
-    /// COOKIE ECHO: the cookie.
+    /// COOKIE ECHO: the state cookie of the INIT ACK.
     CookieEcho(&'a [u8]),
-    /// COOKIE ACK.
+    /// COOKIE ACK, which has no fields.
     CookieAck,
-    /// SHUTDOWN COMPLETE.
+    /// SHUTDOWN COMPLETE: ends the graceful close.
     ShutdownComplete {
-        /// T: the verification tag is a copy of the other packet's tag.
+        /// T: the packet's verification tag is copied from the packet that it answers (RFC 9260 §8.5.1).
         reflected: bool,
     },
-    /// PAD.
+    /// PAD: its content is ignored (RFC 4820).
     Pad,
     /// A chunk of another type.
     Unknown(UnknownChunk<'a>),
@@ -52,9 +52,9 @@ pub enum Chunk<'a> {
 /// A chunk of an unknown type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnknownChunk<'a> {
-    /// The whole chunk with its header.
+    /// The whole chunk with its header, without its pad.
     pub bytes: &'a [u8],
-    /// Bit 2^7 of the type. True: the following chunks are processed. False: they are dropped with this one.
+    /// Bit 2^7 of the type. True: the chunks after this one are processed. False: they are dropped with this one.
     pub skip: bool,
     /// Bit 2^6 of the type: an ERROR must report the chunk (RFC 9260 §3.2, table 2).
     pub report: bool,

@@ -27,24 +27,24 @@ mod field {
     const _: () = assert!(super::DATA_HEADER_LEN == 16);
 }
 
-/// The fields of a DATA chunk.
+/// Values of a DATA chunk's header, without the length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DataHeader {
     /// Transmission sequence number.
     pub tsn: Tsn,
     /// Stream identifier.
     pub stream: u16,
-    /// Stream sequence number; without meaning if `unordered`.
+    /// Stream sequence number (SSN); ignored if `unordered`.
     pub ssn: u16,
-    /// Payload protocol identifier.
+    /// Payload protocol identifier (PPID), which tells the ULP how to read the user data.
     pub ppid: u32,
     /// I: the sender requests an immediate SACK.
     pub immediate: bool,
     /// U: the message is unordered.
     pub unordered: bool,
-    /// B: the first fragment of a message, or all of it.
+    /// B: the user data is the first fragment of a message, or a whole message.
     pub begin: bool,
-    /// E: the last fragment of a message, or all of it.
+    /// E: the user data is the last fragment of a message, or a whole message.
     pub end: bool,
 }
 
@@ -56,7 +56,7 @@ impl DataHeader {
         (u128::from(head) << 64 | u128::from(tail)).to_be_bytes()
     }
 
-    /// Returns the header as two 64-bit numbers, each sent in network byte order.
+    /// Returns the chunk's header for `len` bytes of user data as two 64-bit numbers, each sent in network byte order.
     #[inline]
     pub(super) fn emit_numbers(&self, len: usize) -> [u64; 2] {
         let flag = |on: bool, bit: u8| if on { bit } else { 0 };
@@ -65,7 +65,8 @@ impl DataHeader {
             | flag(self.begin, field::BEGIN)
             | flag(self.end, field::END);
         let len = (DATA_HEADER_LEN + len) as u16;
-        // Assembled in registers and stored at once, so that store-to-load forwarding works for a load soon afterwards.
+        // The numbers are assembled in registers and stored whole, so that the CPU can forward the stores to a load
+        // that soon follows.
         let head = u64::from(u16::from_be_bytes([chunk_type::DATA, flags])) << 48
             | u64::from(len) << 32
             | u64::from(self.tsn.0);
@@ -77,14 +78,14 @@ impl DataHeader {
 /// A received DATA chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Data<'a> {
-    /// Fields of the chunk.
+    /// Values of the chunk's header.
     pub header: DataHeader,
-    /// User data. Empty user data is a protocol violation that the receiver answers (RFC 9260 §6.2).
+    /// User data. Empty user data is a protocol violation that the association handles (RFC 9260 §6.2).
     pub payload: &'a [u8],
 }
 
 impl<'a> Data<'a> {
-    /// Parses fields and user data; `None` if the chunk is shorter than [`DATA_HEADER_LEN`].
+    /// Parses the header and the user data; `None` if the chunk is shorter than [`DATA_HEADER_LEN`].
     #[inline]
     pub(super) fn parse(raw: RawChunk<'a>) -> Option<Data<'a>> {
         let bytes = raw.bytes;

@@ -1,5 +1,5 @@
-//! User messages of the DDP adaptation (RFC 5043 §5.2): DDP segments under PPID 16, session control under
-//! PPID 17, each behind a DDP-SSN.
+//! User messages of the DDP adaptation (RFC 5043 §5.2): DDP segments have the payload protocol identifier (PPID) 16,
+//! session control messages have PPID 17. Each message begins with a DDP Source Sequence Number (DDP-SSN).
 //!
 //! ```text
 //!  PPID 16                              PPID 17
@@ -21,8 +21,8 @@ pub const SEGMENT_HEADER_LEN: usize = 2;
 pub const CONTROL_HEADER_LEN: usize = field::PRIVATE_DATA;
 /// Maximum length of private data, enhanced data included, bytes (RFC 5043 §5.2.3, RFC 6581 §7).
 pub const MAX_PRIVATE_DATA: usize = 512;
-/// Lower bound on the largest message of an association: a session control message with all its private data
-/// (RFC 5043 §9).
+/// Minimum value, in bytes, for the maximum message size of an association: the length of a session control message
+/// with the maximum of private data (RFC 5043 §9).
 pub const MIN_MESSAGE: usize = CONTROL_HEADER_LEN + MAX_PRIVATE_DATA;
 
 mod field {
@@ -42,7 +42,7 @@ impl DdpSsn {
     /// First DDP-SSN of every session (RFC 5043 §6.1).
     pub const FIRST: DdpSsn = DdpSsn(0);
 
-    /// Returns the number `n` later.
+    /// Returns `self + n`, modulo 2^16.
     #[must_use]
     pub const fn add(self, n: u16) -> DdpSsn {
         DdpSsn(self.0.wrapping_add(n))
@@ -54,12 +54,12 @@ impl DdpSsn {
     }
 }
 
-/// Reads the DDP-SSN at the front of a message of either kind; `None` if the message is shorter.
+/// Returns the DDP-SSN at the front of a message of either PPID; `None` if the message is shorter than 2 bytes.
 pub fn ssn(message: &[u8]) -> Option<DdpSsn> {
     message.first_chunk().map(|ssn| DdpSsn(u16::from_be_bytes(*ssn)))
 }
 
-/// Writes the DDP-SSN at the front of a DDP segment's message; `out` has at least [`SEGMENT_HEADER_LEN`] bytes.
+/// Writes the DDP-SSN at the front of a message; `out` has at least [`SEGMENT_HEADER_LEN`] bytes.
 pub fn emit_ssn(ssn: DdpSsn, out: &mut [u8]) {
     be::put(out, field::SSN, &ssn.0.to_be_bytes());
 }
@@ -67,19 +67,19 @@ pub fn emit_ssn(ssn: DdpSsn, out: &mut [u8]) {
 /// Function codes of session control messages (RFC 5043 §5.2.3, RFC 6581 §7).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Function {
-    /// DDP Stream Session Initiate.
+    /// DDP Stream Session Initiate, code 1.
     Initiate,
-    /// DDP Stream Session Accept.
+    /// DDP Stream Session Accept, code 2.
     Accept,
-    /// DDP Stream Session Reject.
+    /// DDP Stream Session Reject, code 3.
     Reject,
-    /// DDP Stream Session Terminate.
+    /// DDP Stream Session Terminate, code 4; has no private data.
     Terminate,
-    /// Enhanced DDP Stream Session Initiate.
+    /// Enhanced DDP Stream Session Initiate, code 5 (RFC 6581).
     EnhancedInitiate,
-    /// Enhanced DDP Stream Session Accept.
+    /// Enhanced DDP Stream Session Accept, code 6 (RFC 6581).
     EnhancedAccept,
-    /// Enhanced DDP Stream Session Reject.
+    /// Enhanced DDP Stream Session Reject, code 7 (RFC 6581).
     EnhancedReject,
 }
 
@@ -122,8 +122,8 @@ impl Function {
         }
     }
 
-    /// Returns true for the functions of RFC 6581. Their private data begins with
-    /// [`EnhancedRepr`](crate::mpa::EnhancedRepr), in a Reject optionally.
+    /// Returns true for the functions of RFC 6581. Their private data begins with an
+    /// [`EnhancedRepr`](crate::mpa::EnhancedRepr), which is optional in a Reject.
     pub const fn is_enhanced(self) -> bool {
         matches!(
             self,
@@ -135,16 +135,16 @@ impl Function {
 /// Reasons to reject a session control message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadControl {
-    /// Shorter than DDP-SSN and function code.
+    /// The message is shorter than DDP-SSN and function code together, 4 bytes.
     #[error("{0} bytes where a session control message has at least 4")]
     Short(usize),
-    /// An undefined function code.
+    /// The function code is undefined.
     #[error("function code {0} of a session control message is not defined")]
     Function(u16),
     /// The private data is longer than [`MAX_PRIVATE_DATA`].
     #[error("{0} bytes of private data where 512 are the most")]
     PrivateDataTooLong(usize),
-    /// A Terminate with private data (RFC 5043 §5.2.3).
+    /// A Terminate has private data, which RFC 5043 §5.2.3 forbids.
     #[error("a session Terminate with private data")]
     TerminateWithPrivateData,
 }
@@ -152,16 +152,16 @@ pub enum BadControl {
 /// A session control message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ControlRepr<'a> {
-    /// DDP-SSN.
+    /// DDP-SSN of the message.
     pub ssn: DdpSsn,
-    /// Function code.
+    /// Function of the message.
     pub function: Function,
-    /// Private data, enhanced data included; none in a Terminate.
+    /// Private data, at most [`MAX_PRIVATE_DATA`] bytes, enhanced data included; empty in a Terminate.
     pub private_data: &'a [u8],
 }
 
 impl<'a> ControlRepr<'a> {
-    /// Parses and checks a message.
+    /// Parses a session control message and checks its function code and the length of its private data.
     pub fn parse(message: &'a [u8]) -> Result<ControlRepr<'a>, BadControl> {
         let private_data =
             message.get(CONTROL_HEADER_LEN..).ok_or(BadControl::Short(message.len()))?;

@@ -1,4 +1,4 @@
-//! INIT and INIT ACK chunks (RFC 9260 §3.3.2, §3.3.3): the same fields before the parameters.
+//! INIT and INIT ACK chunks (RFC 9260 §3.3.2, §3.3.3), which have the same fields before their parameters.
 //!
 //! ```text
 //!  value
@@ -10,7 +10,7 @@
 use super::{Parameters, Tag, Tsn};
 use crate::be;
 
-/// Bytes of the fixed fields.
+/// Bytes of the fixed fields, without the chunk header.
 pub const INIT_FIXED_LEN: usize = field::INITIAL_TSN + 4;
 
 mod field {
@@ -23,7 +23,7 @@ mod field {
     const _: () = assert!(super::INIT_FIXED_LEN == 16);
 }
 
-/// The fixed fields as received; the association checks whether they are legal.
+/// The fixed fields of an INIT or INIT ACK. The association checks whether received values are legal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InitHeader {
     /// Initiate Tag; zero is illegal.
@@ -34,12 +34,12 @@ pub struct InitHeader {
     pub outbound_streams: u16,
     /// Maximum number of inbound streams; zero is illegal.
     pub inbound_streams: u16,
-    /// Initial TSN.
+    /// TSN of the first DATA chunk that the sender of this chunk will send.
     pub initial_tsn: Tsn,
 }
 
 impl InitHeader {
-    /// Returns the bytes of the fixed fields.
+    /// Returns the fixed fields in wire format.
     pub fn emit(&self) -> [u8; INIT_FIXED_LEN] {
         let mut out = [0; INIT_FIXED_LEN];
         be::put(&mut out, field::TAG, &self.tag.0.to_be_bytes());
@@ -54,7 +54,7 @@ impl InitHeader {
 /// A received INIT or INIT ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Init<'a> {
-    /// Fixed fields of the chunk.
+    /// Fixed fields before the parameters.
     pub header: InitHeader,
     parameters: &'a [u8],
 }
@@ -73,7 +73,7 @@ impl<'a> Init<'a> {
         Some(Init { header, parameters })
     }
 
-    /// Returns the parameters in their order.
+    /// Returns an iterator over the parameters, in the order of the chunk.
     pub fn parameters(&self) -> Parameters<'a> {
         Parameters::new(self.parameters)
     }

@@ -1,5 +1,5 @@
-//! SCTP formats (RFC 9260 §3): the common header, chunks, their parameters and error causes. Also a builder
-//! that bundles chunks into a packet buffer, and the user messages of DDP ([`ddp`], RFC 5043).
+//! SCTP formats (RFC 9260 §3): the common header, chunks, their parameters and error causes, a builder that bundles
+//! chunks into a packet buffer, and the user messages of DDP ([`ddp`], RFC 5043).
 //!
 //! ```text
 //!  common header (12 bytes)                       chunk (4 bytes + value + pad 0..3)
@@ -8,9 +8,9 @@
 //!   8  |              CRC32c                |      length counts type, flags, length and value
 //! ```
 //!
-//! [`Packet`] iterates over the chunks of received bytes, [`Chunk`] is the content of one, [`PacketBuilder`]
-//! writes. The association decides whether a chunk is legal in its state. Parsing is total: any bytes yield
-//! chunks or an error, and reads stay within the length that a field states.
+//! [`Packet`] iterates over the chunks of a received packet, [`Chunk`] is the parsed content of one chunk, and
+//! [`PacketBuilder`] writes packets. The association decides whether a chunk is legal in its state. Parsing accepts any
+//! bytes and yields chunks or an error; no read goes beyond the length that a length field states.
 
 mod builder;
 mod cause;
@@ -51,7 +51,8 @@ mod field {
     const _: () = assert!(super::COMMON_HEADER_LEN == 12);
 }
 
-/// Returns the length with pad of a chunk, parameter or cause of `len` bytes (RFC 9260 §3.2).
+/// Returns the length of a chunk, parameter or cause of `len` bytes with its pad: the next multiple of 4 (RFC 9260
+/// §3.2).
 pub const fn padded(len: usize) -> usize {
     (len + 3) & !3
 }
@@ -100,7 +101,7 @@ impl fmt::Debug for Tsn {
 pub struct Tag(pub u32);
 
 impl Tag {
-    /// Zero: the tag of packets with an INIT only (RFC 9260 §8.5.1 A).
+    /// Zero: the verification tag of a packet that contains an INIT (RFC 9260 §8.5.1 A).
     pub const NONE: Tag = Tag(0);
 }
 
@@ -110,7 +111,7 @@ impl fmt::Debug for Tag {
     }
 }
 
-/// The two ports of a packet, as in its header.
+/// The ports in the common header of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ports {
     /// Source port.
@@ -132,7 +133,7 @@ impl Ports {
 pub struct Packet<'a>(&'a [u8]);
 
 impl<'a> Packet<'a> {
-    /// Returns the view, if the bytes are at least [`COMMON_HEADER_LEN`].
+    /// Returns a view of `bytes`; fails if they are fewer than [`COMMON_HEADER_LEN`].
     pub fn new(bytes: &'a [u8]) -> Result<Packet<'a>, Truncated> {
         if bytes.len() < COMMON_HEADER_LEN {
             return Err(Truncated { needed: COMMON_HEADER_LEN, seen: bytes.len() });
@@ -140,7 +141,7 @@ impl<'a> Packet<'a> {
         Ok(Packet(bytes))
     }
 
-    /// Returns the ports.
+    /// Returns the source and destination ports.
     pub fn ports(&self) -> Ports {
         Ports {
             source: be::u16(self.0, field::SOURCE_PORT),
@@ -153,17 +154,17 @@ impl<'a> Packet<'a> {
         Tag(be::u32(self.0, field::TAG))
     }
 
-    /// Returns true if the checksum is correct (RFC 9260 §6.8).
+    /// Returns true if the checksum field has the CRC32c of the packet (RFC 9260 §6.8).
     pub fn checksum_ok(&self) -> bool {
         be::array::<4>(self.0, field::CHECKSUM) == checksum(self.0)
     }
 
-    /// Returns the chunks in their order.
+    /// Returns an iterator over the chunks, in the order of the packet.
     pub fn chunks(&self) -> Chunks<'a> {
         Chunks::new(&self.0[COMMON_HEADER_LEN..])
     }
 
-    /// Returns the only chunk of the packet if it is DATA; otherwise `None`.
+    /// Returns the DATA chunk of a packet that contains this chunk only; otherwise `None`.
     #[inline]
     pub fn only_data(&self) -> Option<Data<'a>> {
         let mut chunks = self.chunks();
@@ -180,22 +181,22 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Returns the checksum of a packet, computed with a checksum field of zero (RFC 9260 §6.8). `packet` has at least
-/// [`COMMON_HEADER_LEN`] bytes.
+/// Returns the four bytes of a packet's checksum field. The checksum is computed with a checksum field of zero (RFC
+/// 9260 §6.8). `packet` has at least [`COMMON_HEADER_LEN`] bytes.
 pub fn checksum(packet: &[u8]) -> [u8; 4] {
     let crc = crc32c::update(0, &packet[..field::CHECKSUM]);
     let crc = crc32c::update(crc, &[0; 4]);
     crc32c::to_field(crc32c::update(crc, &packet[COMMON_HEADER_LEN..]))
 }
 
-/// Writes the checksum of a packet over any old value (RFC 9260 §6.8). `packet` has at least [`COMMON_HEADER_LEN`]
-/// bytes.
+/// Computes the checksum of a packet and writes it to the checksum field, whose old value is ignored (RFC 9260 §6.8).
+/// `packet` has at least [`COMMON_HEADER_LEN`] bytes.
 pub fn fill_checksum(packet: &mut [u8]) {
     let sum = checksum(packet);
     be::put(packet, field::CHECKSUM, &sum);
 }
 
-/// Returns a common header with a checksum of zero.
+/// Returns a common header with a checksum field of zero.
 fn common_header(ports: Ports, tag: Tag) -> [u8; COMMON_HEADER_LEN] {
     let mut header = [0; COMMON_HEADER_LEN];
     be::put(&mut header, field::SOURCE_PORT, &ports.source.to_be_bytes());

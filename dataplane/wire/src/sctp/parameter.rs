@@ -1,12 +1,12 @@
-//! Parameters of INIT, INIT ACK and HEARTBEAT chunks (RFC 9260 §3.2.1), with the adaptation layer indication and
-//! supported extensions of RFC 5061 §4.2.6, §4.2.7.
+//! Parameters of INIT, INIT ACK and HEARTBEAT chunks (RFC 9260 §3.2.1). They include the adaptation layer indication
+//! and the supported extensions of RFC 5061 §4.2.6, §4.2.7.
 
 use super::padded;
 use crate::be;
 
-/// Parameter types.
+/// Parameter types, 16 bits (RFC 9260 §3.2.1).
 pub mod parameter_type {
-    /// Heartbeat Info.
+    /// Heartbeat Info, the content of a HEARTBEAT.
     pub const HEARTBEAT_INFO: u16 = 1;
     /// IPv4 address.
     pub const IPV4: u16 = 5;
@@ -22,7 +22,7 @@ pub mod parameter_type {
     pub const HOST_NAME: u16 = 11;
     /// Supported address types.
     pub const SUPPORTED_ADDRESS_TYPES: u16 = 12;
-    /// Reserved for ECN capable.
+    /// ECN Capable, reserved by RFC 9260.
     pub const ECN_CAPABLE: u16 = 0x8000;
     /// Supported extensions (RFC 5061 §4.2.7).
     pub const SUPPORTED_EXTENSIONS: u16 = 0x8008;
@@ -30,7 +30,7 @@ pub mod parameter_type {
     pub const ADAPTATION: u16 = 0xc006;
 }
 
-/// Bytes of a parameter before its value.
+/// Bytes of type and length, before the value of a parameter.
 pub(super) const PARAMETER_HEADER_LEN: usize = 4;
 
 mod field {
@@ -44,14 +44,14 @@ mod field {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tlv<'a> {
     pub(super) kind: u16,
-    /// The whole TLV without its pad.
+    /// Type, length and value, without the pad.
     pub(super) bytes: &'a [u8],
-    /// Bytes behind the TLV and its pad.
+    /// Bytes after the TLV and its pad.
     pub(super) rest: &'a [u8],
 }
 
 impl<'a> Tlv<'a> {
-    /// Returns the first TLV of `bytes`; `None` if its length is impossible.
+    /// Returns the first TLV of `bytes`; `None` if its length is less than 4 or more than `bytes` has.
     pub(super) fn parse_first(bytes: &'a [u8]) -> Option<Tlv<'a>> {
         if bytes.len() < PARAMETER_HEADER_LEN {
             return None;
@@ -60,7 +60,7 @@ impl<'a> Tlv<'a> {
         if len < PARAMETER_HEADER_LEN || len > bytes.len() {
             return None;
         }
-        // A chunk's length may exclude the pad of the last parameter, or include it (RFC 9260 §3.2).
+        // A chunk's length may include or exclude the pad of the last parameter (RFC 9260 §3.2).
         let rest = bytes.get(padded(len)..).unwrap_or_default();
         Some(Tlv { kind: be::u16(bytes, field::TYPE), bytes: &bytes[..len], rest })
     }
@@ -70,8 +70,8 @@ impl<'a> Tlv<'a> {
     }
 }
 
-/// Writes type, length, the value's pieces and pad at the front of `out`. Returns the number of bytes written. The
-/// caller has checked that they fit.
+/// Writes type, length, the pieces of the value, and the pad at the front of `out`. Returns the number of bytes
+/// written, pad included. The caller has checked that they fit.
 pub(super) fn emit_tlv(kind: u16, pieces: &[&[u8]], out: &mut [u8]) -> usize {
     let mut at = PARAMETER_HEADER_LEN;
     for piece in pieces {
@@ -84,42 +84,42 @@ pub(super) fn emit_tlv(kind: u16, pieces: &[&[u8]], out: &mut [u8]) -> usize {
     padded(at)
 }
 
-/// The length of a parameter or an error cause is impossible.
+/// The length of a parameter or an error cause is impossible, or does not match its type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the length of a parameter is wrong")]
 pub struct BadParameter;
 
-/// Content of a parameter.
+/// A parsed parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parameter<'a> {
-    /// Heartbeat Info: opaque except to its sender.
+    /// Heartbeat Info: bytes that only the sender of the HEARTBEAT interprets.
     HeartbeatInfo(&'a [u8]),
     /// An IPv4 address of the sender.
     Ipv4([u8; 4]),
     /// An IPv6 address of the sender.
     Ipv6([u8; 16]),
-    /// State cookie: opaque except to its sender.
+    /// State cookie: bytes that only the sender of the INIT ACK interprets.
     StateCookie(&'a [u8]),
-    /// A parameter of the INIT that its receiver does not know, with type and length.
+    /// A parameter of the INIT, with its type and length, that the sender of the INIT ACK does not recognise.
     Unrecognized(&'a [u8]),
-    /// Milliseconds by which the sender requests to extend the cookie's lifetime.
+    /// Cookie preservative: milliseconds by which the lifetime of the cookie is to be extended.
     CookiePreservative(u32),
-    /// A host name, which is refused (RFC 9260 §3.3.2.1.4): the whole parameter with type and length, as the error
-    /// cause contains it.
+    /// A host name address, which is refused (RFC 9260 §3.3.2.1.4): the whole parameter with type and length, for the
+    /// error cause.
     HostName(&'a [u8]),
     /// Address types that the sender supports, two bytes each.
     SupportedAddressTypes(&'a [u8]),
-    /// Reserved for ECN.
+    /// ECN Capable, reserved by RFC 9260; has no value.
     EcnCapable,
     /// Chunk types beyond RFC 9260's that the sender supports, one byte each.
     SupportedExtensions(&'a [u8]),
-    /// Adaptation layer indication.
+    /// Adaptation layer indication: the code point of the adaptation, 1 for DDP (RFC 5043 §5.1).
     Adaptation(u32),
     /// A parameter of another type.
     Unknown {
         /// The whole parameter with type and length.
         bytes: &'a [u8],
-        /// Bit 2^15 of the type: the following parameters are processed; otherwise they are not.
+        /// Bit 2^15 of the type. True: the parameters after this one are processed. False: they are ignored.
         skip: bool,
         /// Bit 2^14 of the type: the parameter must be reported to its sender (RFC 9260 §3.2.1, table 3).
         report: bool,
@@ -204,12 +204,13 @@ impl<'a> Parameter<'a> {
     }
 }
 
-/// The parameters of a chunk, in their order. Ends after the first one that cannot be parsed.
+/// The parameters of a chunk, in the order of the chunk. Iteration ends after the first parameter that cannot be
+/// parsed.
 #[derive(Clone, Debug)]
 pub struct Parameters<'a>(&'a [u8]);
 
 impl<'a> Parameters<'a> {
-    /// Returns the parameters in the bytes behind a chunk's fixed fields.
+    /// Returns an iterator over the parameters in `bytes`, which follow the fixed fields of a chunk.
     pub const fn new(bytes: &'a [u8]) -> Parameters<'a> {
         Parameters(bytes)
     }

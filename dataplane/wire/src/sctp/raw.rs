@@ -3,9 +3,9 @@
 use super::{CHUNK_HEADER_LEN, padded};
 use crate::be;
 
-/// Chunk types (RFC 9260 §3.2; PAD is RFC 4820's).
+/// Chunk types (RFC 9260 §3.2; PAD: RFC 4820).
 pub mod chunk_type {
-    /// Payload data with its TSN.
+    /// User data with its TSN.
     pub const DATA: u8 = 0;
     /// Starts an association.
     pub const INIT: u8 = 1;
@@ -39,7 +39,7 @@ pub(super) mod field {
     pub(in super::super) const TYPE: usize = 0;
     pub(in super::super) const FLAGS: usize = 1;
     pub(in super::super) const LENGTH: usize = 2;
-    /// T of ABORT and SHUTDOWN COMPLETE.
+    /// The T bit in the flags of ABORT and SHUTDOWN COMPLETE.
     pub(in super::super) const REFLECTED: u8 = 0x01;
 
     const _: () = assert!(LENGTH + 2 == super::CHUNK_HEADER_LEN);
@@ -51,7 +51,7 @@ pub enum BadChunk {
     /// The packet ends before the chunk does: a partial chunk (RFC 9260 §6.10).
     #[error("the packet ends within a chunk")]
     Partial,
-    /// The length field is too small for the chunk's header, its fixed fields, or its lists.
+    /// The length field is too small for the chunk's header, for its fixed fields, or for the lists that it announces.
     #[error("the length of a chunk of type {kind} is too small for it")]
     Length {
         /// Chunk type.
@@ -59,35 +59,35 @@ pub enum BadChunk {
     },
 }
 
-/// A delimited chunk whose content is not parsed yet.
+/// A chunk of a packet whose value is not parsed yet. Its length is checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RawChunk<'a> {
     /// Chunk type.
     pub kind: u8,
-    /// Chunk flags.
+    /// Chunk flags, 8 bits; their meaning depends on the type.
     pub flags: u8,
     /// The whole chunk with its header, without its pad.
     pub bytes: &'a [u8],
 }
 
 impl<'a> RawChunk<'a> {
-    /// Returns the chunk's value.
+    /// Returns the chunk's value: the bytes after its header, without the pad.
     pub fn value(&self) -> &'a [u8] {
         &self.bytes[CHUNK_HEADER_LEN..]
     }
 
-    /// Returns T of an ABORT or SHUTDOWN COMPLETE.
+    /// Returns the T bit of an ABORT or SHUTDOWN COMPLETE.
     pub(super) fn reflected(&self) -> bool {
         self.flags & field::REFLECTED != 0
     }
 }
 
-/// The chunks of a packet, in their order. Ends after the first one that cannot be delimited.
+/// The chunks of a packet, in the order of the packet. Iteration ends after the first chunk with an impossible length.
 #[derive(Clone, Debug)]
 pub struct Chunks<'a>(&'a [u8]);
 
 impl<'a> Chunks<'a> {
-    /// Returns the chunks in the bytes behind the common header.
+    /// Returns an iterator over the chunks in `bytes`, which follow the common header.
     pub const fn new(bytes: &'a [u8]) -> Chunks<'a> {
         Chunks(bytes)
     }
@@ -119,13 +119,13 @@ impl<'a> Iterator for Chunks<'a> {
             // RFC 9260 §6.10: a partial chunk is dropped.
             return Some(Err(BadChunk::Partial));
         }
-        // The last chunk's pad may be missing; its content is ignored (RFC 9260 §3.2).
+        // The pad of the last chunk may be missing. The content of a pad is ignored (RFC 9260 §3.2).
         self.0 = bytes.get(padded(len)..).unwrap_or_default();
         Some(Ok(RawChunk { kind, flags: bytes[field::FLAGS], bytes: &bytes[..len] }))
     }
 }
 
-/// Writes type, flags and length of a chunk of `len` bytes, header included.
+/// Writes type, flags and length of a chunk at the front of `out`. `len`: bytes of the chunk, header included.
 pub(super) fn emit_chunk_header(kind: u8, flags: u8, len: usize, out: &mut [u8]) {
     out[field::TYPE] = kind;
     out[field::FLAGS] = flags;

@@ -3,7 +3,7 @@
 //! ```text
 //!  value
 //!   0  |    cumulative TSN ack    |     8  | gap ack blocks N | duplicate TSNs M |
-//!   4  |         a_rwnd           |    12  | start, end (16 bits each), N times; TSN, M times |
+//!   4  |         a_rwnd           |    12  | N times start, end (16 bits each); M times TSN |
 //! ```
 
 use super::Tsn;
@@ -19,7 +19,7 @@ pub(super) mod field {
     pub(in super::super) const GAPS: usize = 8;
     pub(in super::super) const DUPLICATES: usize = 10;
     pub(in super::super) const LISTS: usize = 12;
-    /// Bytes of a block or a duplicate.
+    /// Bytes of a gap ack block or of a duplicate TSN.
     pub(in super::super) const ENTRY: usize = 4;
 
     const _: () = assert!(super::SACK_FIXED_LEN == 16);
@@ -53,14 +53,14 @@ impl GapBlock {
 /// A received SACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sack<'a> {
-    /// Fixed fields of the SACK.
+    /// Fixed fields before the two lists.
     pub header: SackHeader,
     gaps: &'a [u8],
     duplicates: &'a [u8],
 }
 
 impl<'a> Sack<'a> {
-    /// Parses a chunk's value; `None` if it is shorter than the fixed fields and the lists that they state.
+    /// Parses a chunk's value; `None` if it is shorter than the fixed fields and the lists whose lengths they state.
     pub(super) fn parse(value: &'a [u8]) -> Option<Sack<'a>> {
         let lists = value.get(field::LISTS..)?;
         let gaps = usize::from(be::u16(value, field::GAPS)) * field::ENTRY;

@@ -1,4 +1,4 @@
-//! Round trips, wrong lengths, and bytes of a real association.
+//! Tests of SCTP formats: round trips, wrong lengths, and captured packets of an association between Linux hosts.
 
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ fn chunks(bytes: &[u8]) -> Vec<Chunk<'_>> {
     packet.chunks().map(|raw| Chunk::parse(raw.expect("whole")).expect("well formed")).collect()
 }
 
-/// INIT and INIT ACK between two Linux kernels, with the adaptation indication of DDP.
+/// Packet with an INIT, sent by Linux to another Linux host, with the adaptation layer indication of DDP.
 const LINUX_INIT: &[u8] = &[
     0x94, 0x36, 0x26, 0xab, 0x00, 0x00, 0x00, 0x00, 0x12, 0x12, 0xfe, 0xf4, 0x01, 0x00, 0x00, 0x2c,
     0xf5, 0xcb, 0x8a, 0xd3, 0x00, 0x01, 0xa0, 0x00, 0x00, 0x10, 0x00, 0x10, 0xee, 0x4a, 0x64, 0x9a,
@@ -30,12 +30,13 @@ const LINUX_INIT: &[u8] = &[
     0xc0, 0x06, 0x00, 0x08, 0x00, 0x00, 0x00, 0x01,
 ];
 
-/// A COOKIE ACK of the same association.
+/// COOKIE ACK of the association that [`LINUX_INIT`] opens.
 const LINUX_COOKIE_ACK: &[u8] = &[
     0x26, 0xab, 0x94, 0x36, 0xf5, 0xcb, 0x8a, 0xd3, 0x99, 0x4e, 0x60, 0x1b, 0x0b, 0x00, 0x00, 0x04,
 ];
 
-// RFC 9260 §6.8, appendix A: checksum and its order of bytes, as Linux sends them; §3.3.2; RFC 5061 §4.2.6.
+// RFC 9260 §6.8, appendix A: the checksum and its byte order match Linux. RFC 9260 §3.3.2, RFC 5061 §4.2.6: INIT and
+// the adaptation layer indication.
 #[test]
 fn linux_packets_parse_and_rebuild() {
     let packet = Packet::new(LINUX_INIT).expect("a packet");
@@ -67,7 +68,7 @@ fn linux_packets_parse_and_rebuild() {
     assert!(!Packet::new(&broken).expect("a packet").checksum_ok());
 }
 
-// RFC 9260 §3.2: each chunk without fields of its own, including flags.
+// RFC 9260 §3.2: each chunk type without fixed fields, with its flags.
 #[test]
 fn chunks_without_fields_round_trip() {
     let bytes = build(Tag(7), |b| {
@@ -102,7 +103,7 @@ fn chunks_without_fields_round_trip() {
     assert_eq!(info, Some(Ok(Parameter::HeartbeatInfo(&[9]))));
 }
 
-// RFC 9260 §3.3.10: all causes.
+// RFC 9260 §3.3.10: each error cause is parsed as it was written.
 #[test]
 fn error_causes_round_trip() {
     let causes = [
@@ -147,7 +148,7 @@ fn error_causes_round_trip() {
     }
 }
 
-// RFC 9260 §3.2, §6.10: a wrong length ends the packet there, and no byte beyond it is read.
+// RFC 9260 §3.2, §6.10: a chunk with a wrong length ends the iteration, and no byte beyond the packet is read.
 #[test]
 fn chunks_with_false_lengths_are_refused() {
     let bad = |bytes: &[u8]| -> Vec<_> {
@@ -161,7 +162,7 @@ fn chunks_with_false_lengths_are_refused() {
     // The pad of the last chunk may be missing; the content of a pad is ignored.
     assert_eq!(bad(&[10, 0, 0, 5, 1]), [Ok(())]);
     assert_eq!(bad(&[10, 0, 0, 5, 1, 9, 9, 9, 11, 0, 0, 4]), [Ok(()), Ok(())]);
-    // Too short for the fixed fields of DATA, INIT, SACK, SHUTDOWN; for the lists of a SACK.
+    // Lengths too short for the fixed fields of DATA, INIT, INIT ACK, SACK and SHUTDOWN, then for the lists of a SACK.
     for (kind, len) in [(0, 15), (1, 19), (2, 19), (3, 15), (7, 7)] {
         let mut bytes = vec![0; len];
         (bytes[0], bytes[3]) = (kind, len as u8);
@@ -179,7 +180,7 @@ fn chunks_with_false_lengths_are_refused() {
     assert_eq!(bad(&sack), [Err(BadChunk::Length { kind: 3 })]);
 }
 
-// RFC 9260 §3.2.1: parameters whose length is wrong, and one whose pad the chunk's length leaves out.
+// RFC 9260 §3.2.1: parameters with a wrong length are refused. One whose pad the chunk's length excludes is accepted.
 #[test]
 fn parameters_with_false_lengths_are_refused() {
     let lies: [&[u8]; 6] = [
@@ -196,7 +197,7 @@ fn parameters_with_false_lengths_are_refused() {
     assert!(Parameters::new(&[0, 7, 0, 5, 1]).eq([Ok(Parameter::StateCookie(&[1]))]));
 }
 
-// RFC 9260 §1.6: serial arithmetic.
+// RFC 9260 §1.6: serial number arithmetic is modulo 2^32.
 #[test]
 fn tsn_arithmetic_wraps() {
     let (last, first) = (Tsn(u32::MAX), Tsn(0));
@@ -205,7 +206,7 @@ fn tsn_arithmetic_wraps() {
     assert_eq!((last.add(1), first.sub(1), first.distance_from(last)), (first, last, 1));
 }
 
-// RFC 9260 §6.5: a SACK leaves out entries that do not fit; the lowest blocks stay.
+// RFC 9260 §6.5: a SACK omits entries that do not fit, and keeps the lowest blocks.
 #[test]
 fn sack_is_truncated_to_packet_space() {
     let header = SackHeader { cumulative: Tsn(3), a_rwnd: 1500 };
@@ -246,7 +247,7 @@ fn chunk_without_space_leaves_packet_unchanged() {
     assert_eq!(data, Data { header: DataHeader::default(), payload: b"abc" });
 }
 
-// RFC 5043 §5.2.3, RFC 6581 §7.
+// RFC 5043 §5.2.3, RFC 6581 §7: function codes and private data of session control messages.
 #[test]
 fn malformed_control_messages_are_refused() {
     let control = |bytes: &[u8]| ControlRepr::parse(bytes).map(|_| ());
@@ -264,7 +265,7 @@ fn malformed_control_messages_are_refused() {
     assert_eq!(DdpSsn(1).distance_from(DdpSsn(u16::MAX)), 2);
 }
 
-/// Zero, all ones, and anything between, each as likely.
+/// Returns zero, all ones or any number, each case with equal probability.
 fn edges_u32() -> impl Strategy<Value = u32> {
     prop_oneof![Just(0), Just(u32::MAX), any::<u32>()]
 }
@@ -353,8 +354,8 @@ proptest! {
         prop_assert!(init.parameters().eq(parameters.map(Ok)));
     }
 
-    // RFC 9260 §6.8: with and without precomputed CRCs of user data, at any position of such chunks in the
-    // packet.
+    // RFC 9260 §6.8: the checksum is correct for packets that mix chunks with and without precomputed CRCs of user
+    // data, in any order.
     #[test]
     fn combined_checksum_equals_packet_checksum(
         chunks in prop::collection::vec((prop::option::of(1usize..300), any::<bool>(), any::<u8>()), 0..6),
@@ -381,7 +382,7 @@ proptest! {
         prop_assert_eq!(&packet[8..12], checksum(&packet));
     }
 
-    // RFC 9260 §3.3.10: a cut cause keeps its code, fits, and can be parsed.
+    // RFC 9260 §3.3.10: a truncated cause keeps its code, is within the length limit, and can be parsed.
     #[test]
     fn long_error_causes_are_truncated(
         bytes in prop::collection::vec(any::<u8>(), 0..300), most in 0usize..200, which in 0usize..8,
@@ -406,7 +407,7 @@ proptest! {
         prop_assert_eq!(Causes::new(&out).into_iter().next(), Some(Ok(cut)));
     }
 
-    // Any bytes are chunks or an error: no panic, and every chunk lies within the packet.
+    // Any bytes are parsed as chunks or an error, without a panic, and every chunk lies within the packet.
     #[test]
     fn any_sctp_packet_parses_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(packet) = Packet::new(&bytes) {
@@ -414,7 +415,7 @@ proptest! {
         }
     }
 
-    // Likewise for a well-formed packet with one changed byte.
+    // A well-formed packet with one changed byte is parsed without a panic, and every chunk lies within the packet.
     #[test]
     fn damaged_sctp_packet_parses_without_panic(at in 0..LINUX_INIT.len(), byte: u8) {
         let mut bytes = LINUX_INIT.to_vec();
@@ -437,7 +438,7 @@ proptest! {
     }
 }
 
-/// Reads everything in a packet.
+/// Parses all chunks of a packet, with their parameters, causes and lists.
 fn read(packet: Packet<'_>) {
     packet.checksum_ok();
     let mut bytes = COMMON_HEADER_LEN;

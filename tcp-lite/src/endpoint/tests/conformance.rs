@@ -1,5 +1,5 @@
-//! The conformance suite of RFC 5041 §3 over two endpoints: with markers, without, with segments of a wrong CRC dropped
-//! instead of reported, and with RDMAP.
+//! The conformance suite of RFC 5041 §3 over two endpoints, in four variants: with markers; without markers; with
+//! retransmission of segments whose CRC is wrong; with RDMAP.
 
 use super::net::{Fate, Net, Side as End, has_payload};
 use super::peers::*;
@@ -29,7 +29,7 @@ fn config(markers: bool, drop: bool) -> EndpointConfig {
     let on_bad_crc = if drop { BadCrcPolicy::Retransmit } else { BadCrcPolicy::Error };
     let limits = tcp::Limits { fin_wait_2: HOUR, ..tcp::Limits::default() };
     EndpointConfig {
-        // The suite determines when its ends close.
+        // Long time-outs, because the suite itself closes both ends.
         tcp: Arc::new(tcp::Config { limits, ..tcp::Config::default() }),
         policy: EndpointPolicy {
             teardown_timeout: HOUR,
@@ -47,7 +47,7 @@ fn ulp(rdmap: bool) -> UlpConfig {
     }
 }
 
-/// Posts the message or, on RDMAP, the equivalent operation.
+/// Posts the message; on an RDMAP stream, posts the equivalent operation.
 fn post(node: &mut Node, message: Message<VecMemory>) -> Result<(), PostError> {
     if matches!(node.ulp, UlpConfig::Ddp(_)) {
         return node.ep().post(message);
@@ -60,7 +60,7 @@ fn post(node: &mut Node, message: Message<VecMemory>) -> Result<(), PostError> {
     })
 }
 
-/// Returns the equivalent DDP event of a ULP event.
+/// Returns the DDP event that is equivalent to an endpoint's event; `None` if there is none.
 fn ddp_event(event: &Event) -> Option<ddp::Event> {
     use rdmap::Event as RdmapEvent;
     Some(match event {

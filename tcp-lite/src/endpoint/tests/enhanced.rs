@@ -14,7 +14,8 @@ const WRITE: RtrSet = RtrSet { send: false, write: true, read: false };
 const READ: RtrSet = RtrSet { send: false, write: false, read: true };
 const SEND: RtrSet = RtrSet { send: true, write: false, read: false };
 
-/// Returns a configuration of revision 2 without markers and CRCs, as siw's. `rtr`: the peer-to-peer model.
+/// Returns a configuration of revision 2 without markers and CRCs, like siw's. `Some(rtr)` selects the peer-to-peer
+/// model with these ready-to-receive messages.
 pub(super) fn revision_two_config(rtr: Option<RtrSet>, peer: Peer) -> EndpointConfig {
     let enhanced = Enhanced {
         peer_to_peer: rtr.is_some(),
@@ -40,7 +41,7 @@ fn send(bytes: &[u8]) -> WorkRequest<ddp::VecMemory> {
     WorkRequest::send(source, Cookie::user(7))
 }
 
-/// Returns FPDUs without markers and CRCs, from hexadecimal ULPDUs.
+/// Returns FPDUs without markers and CRCs, one for each hexadecimal ULPDU.
 fn fpdus(ulpdus: &[&str]) -> Vec<u8> {
     let mut stream = Stream::new(false, false);
     for ulpdu in ulpdus {
@@ -53,7 +54,7 @@ fn agreed(node: &Node) -> Agreement {
     node.params().and_then(|params| params.agreed).expect("negotiated")
 }
 
-/// RFC 6581 §9.1: each ULP also receives the peer's values.
+/// RFC 6581 §9.1: each ULP receives its own negotiated IRD and ORD and the peer's.
 #[test]
 fn read_depths_are_negotiated_to_both_ends() {
     let a = Node::initiator_with_ulp(revision_two_config(None, Peer::Siw), rdmap(4, 9), b"hi");
@@ -79,10 +80,10 @@ fn bare_ddp_opens_with_revision_one() {
     assert_eq!(net.b.up.received, request(0, 1, b""));
 }
 
-/// RFC 6581 §9.2: each message equals siw's byte by byte.
+/// RFC 6581 §9.2: each ready-to-receive message equals siw's byte by byte.
 #[test]
 fn initiator_sends_the_agreed_rtr_message() {
-    // DDP and RDMAP control, then the other fields of an empty Send, Write and Read Request.
+    // An empty Send, Write and Read Request: DDP and RDMAP control bytes, then the other header fields.
     let send = "4143 00000000 00000000 00000001 00000000";
     let write = "c140 00000001 0000000000000000";
     let read = "4141 00000000 00000001 00000001 00000000\
@@ -107,7 +108,7 @@ fn initiator_sends_the_agreed_rtr_message() {
         let expected = fpdus(&[&stripped]);
         let rest = &net.b.up.received[24..];
         assert_eq!(rest[..expected.len()], expected, "{rtr:?}");
-        // The completion of the ready-to-receive message is not reported to the ULP.
+        // A ready-to-receive Send uses MSN 1, so the ULP's Send has MSN 2.
         let msn = if rtr == SEND { 2 } else { 1 };
         let ulp = format!("4143000000000000000000{:06x}00000000756c70", msn);
         assert_eq!(rest[expected.len()..], fpdus(&[&stripped, &ulp])[expected.len()..]);
@@ -115,7 +116,8 @@ fn initiator_sends_the_agreed_rtr_message() {
         let done = net.a.rdmap_events();
         let outcome = rdmap::Outcome::Sent;
         match rtr == READ {
-            // Operations complete in order, and the ready-to-receive Read has no response here.
+            // Operations complete in order, and the ready-to-receive Read receives no response here. The completion of
+            // a ready-to-receive message is not reported to the ULP.
             true => assert_eq!(done, []),
             false => {
                 assert_eq!(done, [rdmap::Event::Completed { cookie: Cookie::user(7), outcome }])
@@ -124,7 +126,7 @@ fn initiator_sends_the_agreed_rtr_message() {
     }
 }
 
-/// RFC 6581 §9.2: the message establishes the responder.
+/// RFC 6581 §9.2: the ready-to-receive message establishes the responder.
 #[test]
 fn responder_sends_only_after_rtr_message() {
     // RFC 6581 §9.1: the empty Read is allowed although the initiator's ORD is 0.
@@ -184,7 +186,7 @@ fn missing_rtr_message_times_out_startup() {
     net.b.assert_no_state_left();
 }
 
-/// RFC 6581 §8: codes 5, 6 and 7, with layer 2 and type 0.
+/// RFC 6581 §8: errors with codes 5, 6 and 7 are sent with layer 2 and type 0.
 #[test]
 fn startup_errors_are_sent_as_terminates() {
     let terminate = |code: &str| {
@@ -218,7 +220,7 @@ fn startup_errors_are_sent_as_terminates() {
     assert_eq!(net.a.ep().state(), State::Failing);
 }
 
-/// RFC 6581 §9.1: the reject contains the required number of Reads.
+/// RFC 6581 §9.1: the ORD of the reject is the required number of Reads.
 #[test]
 fn request_with_too_few_reads_is_rejected() {
     let mut config = revision_two_config(None, Peer::Siw);
@@ -270,7 +272,7 @@ fn siw_terminate_layout_is_used_for_siw_only() {
             rdmap::Event::Terminated { by_peer: true, terminate } => Some(terminate),
             _ => None,
         });
-        // siw's flag M requires a length, which is missing here.
+        // In siw's layout flag M announces the length of the DDP segment, which is missing here.
         assert_eq!(terminates.collect::<Vec<_>>(), Vec::from_iter(said), "{}", peer.name());
     }
 }

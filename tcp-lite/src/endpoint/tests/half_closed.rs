@@ -10,7 +10,7 @@ use ddp::DdpVersion;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A plain TCP program has sent a message and its FIN at once; the endpoint's ULP has not closed.
+/// Returns a plain TCP program that has sent a message and its FIN, and an endpoint whose ULP has not closed.
 fn half_closed() -> Net<Raw, Node> {
     let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
     net.b.closes = false;
@@ -41,7 +41,7 @@ fn answer_follows_the_peers_fin() {
     net.b.assert_no_state_left();
 }
 
-/// The wait for the ULP is bounded. It ends with a reset, because the answer is incomplete.
+/// The wait for the ULP's close is bounded. It ends with a reset, because the ULP's answer may be incomplete.
 #[test]
 fn half_closed_stream_resets_if_ulp_does_not_close() {
     let mut net = half_closed();

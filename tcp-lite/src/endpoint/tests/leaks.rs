@@ -1,4 +1,5 @@
-//! Every end of a stream releases the worker's resources: bytes held beyond gaps, and buffers of incomplete messages.
+//! However a stream ends, it releases the worker's resources: bytes held beyond gaps, and buffers of incomplete
+//! messages.
 
 use super::net::{Fate, Net, Side, has_payload};
 use super::peers::*;
@@ -16,11 +17,11 @@ enum EndCause {
     Close(Side),
     /// The side resets the connection.
     Abort(Side),
-    /// The path damages a segment whose checksum stays valid.
+    /// The path damages data segments of side A. Their TCP checksums stay valid.
     Damage,
     /// The sender writes to an invalid STag.
     Error,
-    /// The path loses everything: TCP or the idle time-out ends the stream.
+    /// The path loses all segments: TCP or the idle time-out ends the stream.
     Dead,
 }
 
@@ -101,7 +102,7 @@ fn assert_budget_matches(node: &Node) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// At all times the budget equals the bytes that the stream holds. Every end releases all of them.
+    /// At all times the used hold budget equals the bytes that the stream holds. After the stream's end both are zero.
     #[test]
     fn every_stream_end_releases_hold_budget(case in cases()) {
         let mut net = faulty_net(&case);
@@ -125,7 +126,7 @@ proptest! {
                 let source = ddp::Source::Bytes([7; 100][..].into());
                 let (stag, to) = (Stag(0xbad), TaggedOffset(0));
                 let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::user(999) };
-                // The stream may have ended before.
+                // The post is refused if the stream has already ended.
                 let _posted = net.a.ep().post(message);
             }
             EndCause::Damage | EndCause::Dead => {}
@@ -135,7 +136,7 @@ proptest! {
         for node in [&mut net.a, &mut net.b] {
             assert_budget_matches(node);
             if !node.ep().is_done() {
-                // This end did not notice the stream's end: the operator aborts it.
+                // This end has not noticed the stream's end and is aborted, as an operator would.
                 node.with_endpoint(|ep, cx| ep.abort(now, cx));
             }
             prop_assert_eq!((node.hold.used(), node.buffers.in_use()), (0, 0));

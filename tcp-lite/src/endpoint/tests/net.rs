@@ -1,4 +1,4 @@
-//! Virtual time, and the path between two hosts.
+//! Simulated network: virtual time, two hosts, and the path between them.
 
 use crate::seam::TxBatch;
 use base::Instant;
@@ -61,7 +61,7 @@ struct InFlightSegment {
     bytes: Vec<u8>,
 }
 
-/// Function that returns the fate of the `n`th segment of a side.
+/// Function that returns the fate of the `n`th segment that a side sends; `n` counts from 1.
 type FateFn = dyn FnMut(Side, usize, &[u8]) -> Fate;
 
 /// Two hosts, and the path between them.
@@ -74,7 +74,7 @@ pub(super) struct Net<A, B> {
     sent: [usize; 2],
     order: u64,
     in_flight: Vec<InFlightSegment>,
-    /// All segments, with their sender.
+    /// All sent segments with their sender, lost ones included.
     pub(super) log: Vec<(Side, Vec<u8>)>,
 }
 
@@ -102,7 +102,7 @@ impl<A: Host, B: Host> Net<A, B> {
         self
     }
 
-    /// Runs until `done`, or until no event is left; at most ten minutes of virtual time.
+    /// Runs until `done` returns true, until no event is left, or for ten minutes of virtual time.
     pub(super) fn run_until(&mut self, done: impl Fn(&Self) -> bool) {
         let limit = self.now + Duration::from_secs(600);
         self.transmit();
@@ -114,7 +114,7 @@ impl<A: Host, B: Host> Net<A, B> {
         panic!("it does not end");
     }
 
-    /// Runs until no event is left.
+    /// Runs until no event is left, for at most ten minutes of virtual time.
     pub(super) fn run(&mut self) {
         self.run_until(|_| false);
     }
@@ -159,7 +159,7 @@ impl<A: Host, B: Host> Net<A, B> {
         true
     }
 
-    /// Lets both hosts transmit until nothing is due.
+    /// Lets each host transmit until it has no segment due.
     pub(super) fn transmit(&mut self) {
         for side in [Side::A, Side::B] {
             loop {
@@ -207,7 +207,7 @@ impl<A: Host, B: Host> Net<A, B> {
         }
     }
 
-    /// Returns the payloads that a side has sent, in order.
+    /// Returns the non-empty payloads that a side has sent, in order of transmission.
     pub(super) fn payloads(&self, side: Side) -> Vec<&[u8]> {
         let of = |(_, bytes): &'_ (Side, Vec<u8>)| header_len(bytes);
         self.log

@@ -1,4 +1,4 @@
-//! Hosts: an endpoint with its worker's state, and a plain TCP program.
+//! Hosts of the simulated network: an endpoint with its worker's state, and a plain TCP program.
 
 use super::net::{Host, Net, Tx};
 use crate::endpoint::*;
@@ -18,7 +18,7 @@ pub(super) const REGION: usize = 1 << 20;
 pub(super) const PD: PdId = PdId(1);
 const MSS: u16 = 1460;
 
-/// Reaction to an MPA request.
+/// Reaction to an MPA request. `Accept` and `Reject` contain private data.
 #[derive(Clone)]
 pub(super) enum Policy {
     Accept(Vec<u8>),
@@ -26,7 +26,7 @@ pub(super) enum Policy {
     Wait,
 }
 
-/// An endpoint, or a listener before its connection.
+/// A host with an endpoint, or with a listener that has no connection yet.
 pub(super) struct Node {
     pub(super) config: Arc<EndpointConfig>,
     pub(super) ep: Option<Endpoint<VecMemory>>,
@@ -224,7 +224,7 @@ impl Node {
             if let Event::Rdmap(rdmap::Event::Received { .. }) = &event {
                 self.ep().post_buffers(MESSAGE_QUEUE, 1).expect("the queue exists");
             }
-            // RFC 5041 §6.2.1: the ULP has nothing more to send.
+            // RFC 5041 §6.2.1: the ULP closes after the peer's close, because it has nothing more to send.
             let peer_closed = matches!(
                 &event,
                 Event::Ddp(ddp::Event::PeerClosed { .. })
@@ -267,7 +267,7 @@ impl Host for Node {
             let config = self.config.clone();
             self.ep = Some(Endpoint::accept(config, id, tuple(false), iss, MSS, &segment, now));
         } else {
-            // Drop reasons are checked by the tests of TCP.
+            // Drop reasons are checked by TCP's own tests.
             let _dropped = self.with_endpoint(|ep, cx| ep.input(now, &segment, cx));
         }
         self.events(now);

@@ -1,4 +1,4 @@
-//! RDMAP streams over TCP: operations in both directions, and ends by a Terminate.
+//! RDMAP streams over TCP: operations, graceful close, and errors that a Terminate reports.
 
 use super::enhanced::{rdmap, revision_two_config};
 use super::net::{Fate, Net, Side};
@@ -55,7 +55,8 @@ fn outcomes(node: &Node) -> Vec<(u64, Outcome)> {
     node.rdmap_events().into_iter().filter_map(outcome_of).collect()
 }
 
-/// Returns the error numbers at the side that found the error, and at its peer.
+/// Runs the streams to their end, which must be a Terminate from `b`. Returns the error numbers at `b`, which found the
+/// error, and at `a`.
 fn terminate_numbers(mut net: Net<Node, Node>) -> [ErrorNumbers; 2] {
     net.run();
     let numbers = |node: &Node| node.reason().and_then(|reason| reason.numbers()).expect("numbers");
@@ -66,7 +67,7 @@ fn terminate_numbers(mut net: Net<Node, Node>) -> [ErrorNumbers; 2] {
     [numbers(&net.b), numbers(&net.a)]
 }
 
-/// All kinds of operations, over a path that loses and reorders.
+/// Write, Read, atomic, Immediate and Send complete in order over a path that loses and reorders segments.
 #[test]
 fn operations_complete_in_order() {
     for markers in [false, true] {
@@ -143,7 +144,7 @@ fn message_of_the_other_protocol_is_refused() {
     assert_eq!(plain.a.ep().post_rdmap(send(b"x", 1)), Err(PostError::OtherUlp));
 }
 
-/// RFC 5040 §7: with layer, type and code.
+/// RFC 5040 §7: both ends report the error's layer, type and code.
 #[test]
 fn rdmap_error_reaches_peer_as_terminate() {
     type InvalidOperation = fn(&mut Node);
@@ -180,7 +181,7 @@ fn wrong_crc_is_sent_as_terminate() {
         Side::A if n > 3 && has_data(bytes) => Fate::Corrupt,
         _ => Fate::Pass,
     });
-    // The first FPDU must be valid, because no answer is allowed before it.
+    // The first FPDU must be valid, because a responder may not send a Terminate before it.
     net.a.ep().post_rdmap(send(b"good", 1)).expect("room");
     let mut clean = net.with_fate(|_, _, _| Fate::Pass);
     clean.run_until(|net| !net.b.rdmap_events().is_empty());
@@ -196,7 +197,7 @@ fn has_data(bytes: &[u8]) -> bool {
     super::net::has_payload(bytes)
 }
 
-/// A region is revoked during a peer's Read. No more of its bytes are sent.
+/// If a region is revoked while the peer reads it, no more of its bytes are sent.
 #[test]
 fn region_revoked_during_read_ends_with_terminate() {
     let mut net = pair(true);
@@ -208,7 +209,7 @@ fn region_revoked_during_read_ends_with_terminate() {
     assert_eq!(terminate_numbers(net), [ErrorNumbers::new(0, 1, 0); 2]);
 }
 
-/// The initiator's first FPDU is a Terminate: the responder reports it and closes.
+/// If the initiator's first FPDU is a Terminate, the responder reports it and closes.
 #[test]
 fn terminate_as_first_fpdu_closes_the_stream() {
     let a = Node::initiator_with_ulp(
@@ -238,7 +239,7 @@ fn terminate_as_first_fpdu_closes_the_stream() {
     assert!(!net.a.is_established() && !net.b.is_established());
 }
 
-/// A Terminate that is too short has no numbers and is not answered.
+/// A Terminate that is too short has no error numbers, is not answered, and is not recorded.
 #[test]
 fn malformed_terminate_is_not_recorded() {
     let mut config = config(false);
@@ -262,7 +263,7 @@ fn malformed_terminate_is_not_recorded() {
     assert!(!kinds.contains(&ErrorFound) && !kinds.contains(&TerminateSent), "{kinds:?}");
 }
 
-/// Names for programs, sentences for people, and error numbers.
+/// Each close reason has a name for programs and a sentence for people. Errors also have layer, type and code.
 #[test]
 fn close_reasons_have_names_and_numbers() {
     let llp = CloseReason::Llp { error_type: 0, code: 1 };

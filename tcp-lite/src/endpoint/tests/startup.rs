@@ -1,4 +1,4 @@
-//! Start-up over TCP: order and time of frames, and errors.
+//! MPA start-up over TCP: order and timing of frames, and errors.
 
 use super::net::{Net, Side};
 use super::peers::*;
@@ -48,7 +48,7 @@ pub(super) fn fpdus(ulpdus: &[Vec<u8>]) -> Vec<u8> {
     stream.bytes
 }
 
-/// All forms, markers per direction, CRC on and off.
+/// Checks three start-up forms with all combinations of markers per direction and of CRC per end.
 #[test]
 fn every_startup_form_carries_data_both_ways() {
     for initiate in [Revision::Draft, Revision::Zero, Revision::One] {
@@ -80,7 +80,7 @@ fn every_startup_form_carries_data_both_ways() {
     }
 }
 
-/// The ULPs also receive the form of the request.
+/// The responder's ULP also receives the revision of the request.
 #[test]
 fn private_data_reaches_both_ulps() {
     let a = Node::initiator(EndpointConfig::default(), b"from a");
@@ -95,7 +95,7 @@ fn private_data_reaches_both_ulps() {
     assert_eq!(private_data, b"from b");
 }
 
-/// RFC 5044 §7.1.2 (2), (3).
+/// RFC 5044 §7.1.2 (2), (3): the initiator's ULP receives the private data of the reject, and both ends close.
 #[test]
 fn reject_closes_both_ends_with_private_data() {
     let mut net = pair(EndpointConfig::default(), EndpointConfig::default());
@@ -109,7 +109,7 @@ fn reject_closes_both_ends_with_private_data() {
     net.b.assert_no_state_left();
 }
 
-/// The draft has no reject: the responder closes.
+/// MPA's first draft has no reject, so the responder closes without a reply.
 #[test]
 fn start_key_reject_closes_without_reply() {
     let a = with_mpa(mpa::Config { initiate: Revision::Draft, ..mpa() });
@@ -133,7 +133,7 @@ fn responder_waits_for_the_first_fpdu() {
     net.run_for(Duration::from_secs(2));
     assert_eq!(net.a.up.received, reply(0xc0, 1, &[]), "the reply and nothing else");
     let first = fpdus(&[tagged(DdpVersion::V1, 0, b"x")]);
-    // An incomplete FPDU is not enough.
+    // An incomplete FPDU does not allow the responder to send.
     net.a.send_bytes(&first[..first.len() - 1]);
     net.run_for(Duration::from_secs(2));
     assert_eq!(net.a.up.received.len(), 20);
@@ -161,7 +161,7 @@ fn initiator_waits_for_the_reply() {
     assert_eq!(net.b.up.received[22..], fpdus(&[tagged(DdpVersion::V1, 1, b"now")]));
 }
 
-/// FPDUs in the segment of the request are placed after the ULP's decision.
+/// FPDUs in the segment of the request are placed once the ULP accepts it.
 #[test]
 fn fpdus_behind_the_request_wait_for_accept() {
     let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
@@ -194,7 +194,7 @@ fn fpdus_in_the_segment_of_the_reply_are_placed() {
     assert_eq!(net.a.memory.to_vec()[10..15], *b"first");
 }
 
-/// RFC 5044 appendix C: a responder adopts the version of the first FPDU.
+/// RFC 5044 appendix C: a responder to a revision 0 request adopts the DDP version of the first FPDU.
 #[test]
 fn revision_zero_adopts_the_ddp_version() {
     for version in [DdpVersion::V0, DdpVersion::V1] {
@@ -210,7 +210,7 @@ fn revision_zero_adopts_the_ddp_version() {
     }
 }
 
-/// RFC 5044 §8 code 4: closed at once, by a reset.
+/// RFC 5044 §8, code 4: the connection is reset at once.
 #[test]
 fn invalid_startup_bytes_close_the_connection() {
     let mut too_long = request(0xc0, 1, &[]);
@@ -234,7 +234,7 @@ fn invalid_startup_bytes_close_the_connection() {
     }
 }
 
-/// RFC 5044 §7.1.2 (8).
+/// RFC 5044 §7.1.2 (8): an initiator that receives a request closes the connection.
 #[test]
 fn two_initiators_detect_each_other() {
     let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Raw::listen());
@@ -244,7 +244,8 @@ fn two_initiators_detect_each_other() {
     assert_eq!(net.a.reason(), Some(CloseReason::Lower(TcpReason::Startup(error))));
 }
 
-/// RFC 5044 §7.1.2 (8), (10): for a silent peer, a slow peer, and an undecided ULP.
+/// RFC 5044 §7.1.2 (8), (10): the time-out applies to a silent or slow initiator, an undecided ULP, and a missing
+/// reply.
 #[test]
 fn startup_times_out() {
     let config = || with_mpa(mpa::Config { startup_timeout: Duration::from_secs(3), ..mpa() });
@@ -273,7 +274,7 @@ fn startup_times_out() {
     assert!(took >= Duration::from_secs(3) && took < Duration::from_secs(4));
 }
 
-/// The third segment of each side is lost, all others are cut.
+/// The path loses the third segment of each side and cuts all others.
 #[test]
 fn startup_survives_cut_and_lost_frames() {
     use super::net::Fate;
@@ -286,7 +287,7 @@ fn startup_survives_cut_and_lost_frames() {
     }
 }
 
-/// Without a listener the peer refuses; without a host the connect times out.
+/// Without a listener the peer's host resets the connection. Over a path that loses all segments the connect times out.
 #[test]
 fn connect_without_listener_is_refused_or_times_out() {
     let mut net =
@@ -302,7 +303,7 @@ fn connect_without_listener_is_refused_or_times_out() {
     net.a.assert_no_state_left();
 }
 
-/// A request can be answered once, and an initiator has none.
+/// A request can be answered only once. An initiator has no request to answer.
 #[test]
 fn answer_without_pending_request_is_an_error() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());

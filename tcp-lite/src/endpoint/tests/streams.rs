@@ -1,4 +1,4 @@
-//! Data over paths that lose, reorder and cut.
+//! Data transfer over paths that lose, reorder and re-segment.
 
 use super::net::{Fate, Net, Side, has_payload};
 use super::peers::*;
@@ -20,7 +20,8 @@ pub(super) fn seeded_random(mut seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// An MPA-aware sender, markers, loss: data is placed on arrival, and only unlocatable bytes are held.
+/// With an MPA-aware sender and markers, data beyond a loss is placed on arrival. Only bytes whose FPDU boundaries are
+/// unknown are held.
 #[test]
 fn loss_with_markers_places_out_of_order() {
     let mut roll = seeded_random(3);
@@ -67,7 +68,7 @@ fn loss_without_markers_holds_within_the_budget() {
     assert!(stats.held_max > 1448 && stats.held_max <= 20_000 + 1448);
 }
 
-/// The source changes during the transfer. Retransmissions contain the bytes sent first.
+/// The source changes during the transfer. Retransmissions contain the bytes of the first transmission.
 #[test]
 fn changing_source_is_resent_with_first_bytes() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default()).with_fate(
@@ -113,7 +114,7 @@ fn smaller_path_mtu_shrinks_new_fpdus() {
     assert!(net.a.ep().params().is_some_and(|p| p.mulpdu < 600));
 }
 
-/// Draft §7.3: a small message does not wait for an earlier acknowledgement.
+/// §7.3 of MPA's first draft: a small message does not wait for the acknowledgement of an earlier one.
 #[test]
 fn small_message_is_sent_without_nagle_delay() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -126,11 +127,11 @@ fn small_message_is_sent_without_nagle_delay() {
     assert_eq!(net.payloads(Side::A).len(), before + 2);
 }
 
-/// Without free receive buffers the worker slows the peer down.
+/// A worker without free receive buffers slows the peer down. No message is lost.
 #[test]
 fn empty_buffer_pool_slows_peer_without_loss() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
-    // Room for one message of the queue at a time.
+    // The pool has room for one message of the queue at a time.
     net.b.buffers = BufferPool::new(16 * 1024);
     let messages: Vec<Vec<u8>> = (0..20).map(|i| bytes(i, 9000)).collect();
     for (i, message) in messages.iter().enumerate() {
@@ -147,7 +148,7 @@ fn empty_buffer_pool_slows_peer_without_loss() {
     assert_eq!(got, messages);
 }
 
-/// An FPDU that DDP refused and TCP acknowledged is retried. The peer's FIN after it waits.
+/// An FPDU that DDP refused and TCP acknowledged is passed to DDP again. The peer's FIN is handled only afterwards.
 #[test]
 fn blocked_message_is_delivered_before_the_fin() {
     let without = mpa::Config { markers: false, ..mpa::Config::default() };
@@ -173,7 +174,7 @@ fn blocked_message_is_delivered_before_the_fin() {
     net.b.assert_no_state_left();
 }
 
-/// An idle endpoint takes at most 1664 bytes, without heap memory.
+/// Checks the size of the type. Heap memory is not measured.
 #[test]
 fn idle_endpoint_needs_no_heap_and_at_most_1664_bytes() {
     assert!(size_of::<Endpoint<VecMemory>>() <= 1664, "{}", size_of::<Endpoint<VecMemory>>());
@@ -225,7 +226,8 @@ fn faulty_net(path: &Path) -> Net<Node, Node> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// For any path: both regions are right, messages are delivered once and in order, and no state is left.
+    /// Over any path, both regions receive the written bytes, messages are delivered once and in order, and no state is
+    /// left.
     #[test]
     fn any_path_delivers_messages_in_order_once(path in paths(), sizes in prop::collection::vec(0usize..20_000, 1..12)) {
         let mut net = faulty_net(&path);
@@ -273,7 +275,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     /// RFC 5044 §4.5, RFC 5041 §3 (1), (2): EMSS grows and shrinks while segments are lost. Retransmitted bytes are
-    /// unchanged, and afterwards segments begin with an FPDU again.
+    /// unchanged. Once losses and changes have ended, segments begin with an FPDU again.
     #[test]
     fn path_mtu_changes_keep_bytes_and_fpdu_alignment(
         seed: u64,

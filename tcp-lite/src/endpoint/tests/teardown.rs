@@ -1,4 +1,4 @@
-//! Ends of streams (RFC 5041 §6.2, RFC 5044 §7.2, §8).
+//! Ends of streams: graceful close, error, abort, idle time-out (RFC 5041 §6.2, RFC 5044 §7.2, §8).
 
 use super::net::{Fate, Net, Side, has_payload};
 use super::peers::*;
@@ -13,8 +13,8 @@ use ddp::last_message::LastMessage;
 use ddp::{Cookie, DdpVersion, ERROR_QUEUE, EndpointPolicy, ErrorCode, Stag, TaggedOffset};
 use std::rc::Rc;
 
-/// Returns a plain TCP program in Full Operation with an endpoint that has received the FPDUs of `good`, and their
-/// bytes.
+/// Returns a plain TCP program and an endpoint in Full Operation, and the bytes of the FPDUs of `good`, which the
+/// endpoint has received.
 fn raw_established(good: &[Vec<u8>]) -> (Net<Raw, Node>, Vec<u8>) {
     let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
     net.a.send_bytes(&request(0xc0, 1, &[]));
@@ -25,8 +25,8 @@ fn raw_established(good: &[Vec<u8>]) -> (Net<Raw, Node>, Vec<u8>) {
     (net, bytes)
 }
 
-/// As [`raw_established`] with one FPDU, `good`. While the returned flag is set, the endpoint's packets with data are
-/// lost.
+/// Does the same as [`raw_established`], with one FPDU, `good`. While the returned flag is set, the path loses all data
+/// segments of the endpoint.
 fn lossy_raw_established(
     config: EndpointConfig,
     good: &[u8],
@@ -46,7 +46,7 @@ fn lossy_raw_established(
     (net, bytes, lossy)
 }
 
-/// Returns an FPDU with a wrong CRC, which follows the FPDU `first`: a write of `good` at 0.
+/// Returns an FPDU with a wrong CRC, to be sent after `first`, the bytes of an FPDU that writes `good` at offset 0.
 fn bad_crc_fpdu(first: &[u8]) -> Vec<u8> {
     let mut bad = fpdus(&[write(0, b"good"), write(8, b"wrong")]).split_off(first.len());
     bad[20] ^= 1;
@@ -57,14 +57,15 @@ fn write(to: u64, payload: &[u8]) -> Vec<u8> {
     tagged(DdpVersion::V1, to, payload)
 }
 
-/// Returns the last message, if the endpoint's bytes after the reply are one.
+/// Parses the endpoint's bytes after the MPA reply as a last message. Returns `None` if they are not one.
 fn last_message(net: &Net<Raw, Node>) -> Option<LastMessage> {
     let received = net.a.up.received.get(20..)?;
     // Marker, length, 18 bytes of header, then the message.
     LastMessage::parse(received.get(4 + 2 + 18..)?).ok()
 }
 
-/// A wrong CRC: MPA error 2, the last message, the FIN. Input is then discarded until the peer's FIN, without a reset.
+/// After a wrong CRC (MPA error 2) the endpoint sends the last message, then its FIN. It discards further input until
+/// the peer's FIN and sends no reset.
 #[test]
 fn crc_error_sends_last_message_then_fin() {
     let (mut net, first) = raw_established(&[write(0, b"good")]);
@@ -122,7 +123,7 @@ fn error_in_the_first_fpdu_sends_no_fpdu() {
     net.b.assert_no_state_left();
 }
 
-/// A wrong CRC in the first FPDU, sent with the request; a FIN inside the first FPDU.
+/// A wrong CRC in an FPDU sent together with the request, and a FIN inside the first FPDU, both cause a reset.
 #[test]
 fn error_before_an_fpdu_is_verified_resets() {
     let mut bad = fpdus(&[write(0, b"bad")]);
@@ -143,7 +144,8 @@ fn error_before_an_fpdu_is_verified_resets() {
     }
 }
 
-/// After our FIN no last message can be sent. The peer's FIN is not acknowledged; a reset is sent.
+/// After our FIN no last message can be sent. The endpoint resets the connection instead, after it has retransmitted
+/// data in flight.
 #[test]
 fn error_behind_our_fin_resets() {
     for in_flight in [false, true] {
@@ -178,7 +180,7 @@ fn error_behind_our_fin_resets() {
     }
 }
 
-/// A FIN inside an FPDU: MPA error 1, reported by the last message.
+/// A FIN inside an FPDU is MPA error 1, which the last message reports.
 #[test]
 fn fin_inside_an_fpdu_is_mpa_error_1() {
     let (mut net, first) = raw_established(&[write(0, b"good")]);
@@ -191,7 +193,7 @@ fn fin_inside_an_fpdu_is_mpa_error_1() {
     net.b.assert_no_state_left();
 }
 
-/// The peer's ULP receives the last message, and both ends report the reason.
+/// A write to an invalid STag: the peer's ULP receives the last message, and both ends report a reason.
 #[test]
 fn ddp_error_sends_the_last_message() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -229,7 +231,7 @@ fn disabled_last_message_still_ends_the_stream() {
     assert_eq!(net.b.reason().map(|r| r.name()), Some("ddp_error"));
 }
 
-/// Everything posted before the shutdown is received before the FIN, in both directions.
+/// Data posted before the shutdown is received before the FIN, in both directions.
 #[test]
 fn shutdown_sends_posted_data_before_fin() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -278,7 +280,7 @@ fn shutdown_before_the_first_fpdu_defers_the_fin() {
     net.b.assert_no_state_left();
 }
 
-/// The peer errs during our graceful close: the last message replaces unsent data.
+/// If the peer causes an error during our graceful close, the last message replaces unsent data.
 #[test]
 fn error_during_graceful_close_sends_last_message() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -299,8 +301,8 @@ fn error_during_graceful_close_sends_last_message() {
     net.b.assert_no_state_left();
 }
 
-/// Lost data that was in flight at the error is retransmitted unchanged, even if no last message is sent: it is
-/// disabled by configuration, or our FIN has been sent.
+/// Data that is in flight when an error occurs, and lost, is retransmitted. This also holds if no last message follows,
+/// because the policy disables it or our FIN has been sent.
 #[test]
 fn data_in_flight_at_an_error_is_retransmitted() {
     for (last_message, shutdown) in [(false, false), (true, true)] {
@@ -331,7 +333,7 @@ fn data_in_flight_at_an_error_is_retransmitted() {
     }
 }
 
-/// RFC 5041 §6.2.1: after the peer's FIN this end sends until its own shutdown.
+/// RFC 5041 §6.2.1: after the peer's FIN this end may send until its own shutdown.
 #[test]
 fn half_closed_stream_keeps_sending() {
     let config =
@@ -410,7 +412,7 @@ fn shutdown_during_startup_aborts_it() {
     net.a.assert_no_state_left();
 }
 
-/// Each reason has a name and a sentence of its own, and the numbers of its specification.
+/// No two close reasons have the same name or sentence. Error numbers and origins are correct.
 #[test]
 fn close_reasons_are_distinct() {
     let reasons = [

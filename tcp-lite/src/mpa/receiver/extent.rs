@@ -107,7 +107,7 @@ impl<'a> Extent<'a> {
         usize::from(u16::from_be_bytes(length))
     }
 
-    /// Verifies the FPDU that begins at `fpdu`, in the extent or at its end.
+    /// Verifies the FPDU that begins at `fpdu`, a position in the extent or its end.
     pub(super) fn inspect(&self, checks: &Checks, fpdu: u64) -> Inspection {
         let framing = checks.framing;
         let header = framing.header_offset(fpdu);
@@ -124,7 +124,7 @@ impl<'a> Extent<'a> {
         if end > self.end {
             return Inspection::Incomplete;
         }
-        // RFC 5044 §4.4, §8: the CRC first. With CRCs off the field is not examined.
+        // RFC 5044 §4.4, §8: the CRC is checked before the markers. With CRCs off the field is not examined.
         let wrong = if checks.crc { self.check_crc(fpdu, end) } else { None };
         match wrong.or_else(|| self.check_markers(checks, fpdu, header, end)) {
             Some(fault) => Inspection::Bad { fault, end },
@@ -234,8 +234,8 @@ impl ReceivedMarker {
         if !framing.is_marker(target) {
             return Some(target);
         }
-        // Draft §7.1 counts "from the beginning of the FPDU", which includes a marker in front of the header. No length
-        // field is located on a marker, so the two readings cannot be confused.
+        // §7.1 of MPA's first draft counts "from the beginning of the FPDU", which may be a marker in front of the
+        // length field. A length field is never located on a marker, so the two readings cannot be confused.
         checks.draft_pointers.then_some(target + MARKER_LEN as u64)
     }
 }

@@ -55,8 +55,8 @@ impl Receiver {
         }
     }
 
-    /// Takes a span that is exactly the next FPDU in order, with nothing held and no error, the most frequent case of a
-    /// data sink. Returns `None`, without effect, for any other span.
+    /// Takes a span that is exactly the next FPDU in order, if nothing is held and no error was found. This is the most
+    /// frequent case on a receiver of bulk data. Returns `None`, without effect, for any other span.
     #[inline]
     pub(super) fn take_single_fpdu(
         &mut self,
@@ -197,7 +197,7 @@ impl Receiver {
             return None;
         }
         if self.checks.crc {
-            // RFC 5044 §4.4, §8: the CRC first. It covers the markers, too.
+            // RFC 5044 §4.4, §8: the CRC, which also covers the markers, is checked before them.
             let (covered, field) = whole.split_at(whole.len() - CRC_LEN);
             let crc = crc.filter(|_| whole.len() == bytes.len());
             if field != crc.map_or_else(|| crc32c::field(covered), crc32c::to_field) {
@@ -236,7 +236,7 @@ struct VerifiedFpdu {
 fn markers_match(framing: Framing, fpdu: u64, header: u64, whole: &[u8]) -> bool {
     let first = framing.next_marker(fpdu);
     let mut rest = whole.get((first - fpdu) as usize..).unwrap_or_default();
-    // A marker in front of the length field has a negative distance. Its FPDUPTR is 0.
+    // A marker in front of the length field has a negative distance, and its FPDUPTR is 0.
     let mut behind = first as i64 - header as i64;
     while let Some((marker, _)) = rest.split_first_chunk() {
         if Marker::parse(marker).fpduptr() != behind.max(0) as u16 {
@@ -273,7 +273,7 @@ mod tests {
 
     const START: u64 = 36;
 
-    /// Each whole FPDU of a span is found in order. One that lacks its last byte is not.
+    /// Each whole FPDU of a span is found in order. An FPDU without its last byte is not found.
     #[test]
     fn fast_path_finds_consecutive_whole_fpdus() {
         for (markers, crc) in [(false, false), (false, true), (true, false), (true, true)] {

@@ -1,4 +1,4 @@
-//! Reassembles ULPDUs from bytes in any order (RFC 5044 §6, draft §7.4.1).
+//! Reassembles ULPDUs from bytes that arrive in any order (RFC 5044 §6, §7.4.1 of the first draft).
 //!
 //! ```text
 //!        next                gap              gap
@@ -8,15 +8,16 @@
 //!                             of the gap           marker: unlocatable
 //! ```
 //!
-//! Every byte is passed in once. An FPDU is handed up as soon as it is complete, located and verified. Until then its
-//! bytes are held or refused. FPDUs handed up out of order cost 16 bytes of state per contiguous range (island).
+//! TCP passes each byte in until it is taken, and never again. An FPDU is handed up to DDP as soon as it is complete,
+//! located and verified. Until then its bytes are held or refused. FPDUs handed up out of order cost one list entry per
+//! contiguous range (island).
 //!
 //! Invariants:
-//! An FPDU begins at `next`. Everything before it was handed up.
-//! `pieces` are sorted, do not overlap, and are at or beyond `next`.
-//! A run of held pieces whose start is known begins with an incomplete FPDU. The start is known if the run follows
-//! `next` or an island, or is located by a marker.
-//! No FPDU at or beyond the offset of `first_error` was handed up since it was set.
+//! - An FPDU begins at `next`. Everything before it was handed up.
+//! - `pieces` are sorted, do not overlap, and are at or beyond `next`.
+//! - A run of held pieces whose start is known begins with an incomplete FPDU. The start is known if the run follows
+//!   `next` or an island, or is located by a marker.
+//! - No FPDU at or beyond the offset of `first_error` was handed up since it was set.
 
 mod extent;
 mod fast_path;
@@ -38,7 +39,7 @@ use pieces::Pieces;
 
 pub use stats::ReceiverStats;
 
-/// Minimum of the window, in bytes, so that in-order data always advances.
+/// Minimum of the receive window, in bytes, so that in-order data always advances.
 const MIN_ROOM: u64 = 64 * 1024;
 
 /// The receive half of MPA in Full Operation.
@@ -94,8 +95,8 @@ impl Receiver {
         }
     }
 
-    /// Takes bytes at `offset`, none of which was taken before, and hands whole FPDUs to `sink`. `crc`: CRC32c of all
-    /// but the last four bytes, if known.
+    /// Takes bytes at `offset`, none of which was taken before, and passes whole FPDUs to `sink`. `crc` is the CRC32c
+    /// of all but the last four bytes, if known.
     pub fn take_span(
         &mut self,
         offset: u64,
@@ -130,7 +131,7 @@ impl Receiver {
         let end = offset + bytes.len() as u64;
         let limit = self.error_offset();
         if self.failed || offset >= limit {
-            // RFC 5044 §8: nothing is passed up after an error.
+            // RFC 5044 §8: no FPDU is passed to DDP after an error.
             self.stats.discarded += bytes.len() as u64;
             return SpanOutcome::All;
         }
@@ -148,8 +149,8 @@ impl Receiver {
         }
     }
 
-    /// True if the sink has refused an FPDU whose bytes were taken, so that the peer does not retransmit it. Call
-    /// [`retry`](Self::retry) when the sink may have room.
+    /// True if the sink has refused an FPDU whose bytes were taken, so that the peer does not retransmit them. The
+    /// caller calls [`retry`](Self::retry) when the sink may have room.
     pub fn is_blocked(&self) -> bool {
         self.blocked
     }
@@ -162,7 +163,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the error that is next in order, if any. No FPDU is handed up from then on.
+    /// Returns the error that ended the stream, once all FPDUs before it have been handed up. No FPDU is handed up
+    /// after it.
     pub fn error(&self) -> Option<MpaError> {
         self.first_error.as_deref().copied().filter(|_| self.failed)
     }
@@ -172,7 +174,7 @@ impl Receiver {
         self.failed
     }
 
-    /// Handles the peer's close. Returns an error if it closed inside an FPDU (RFC 5044 §8 code 1).
+    /// Handles the peer's close. Returns an error if the peer closed inside an FPDU (RFC 5044 §8, code 1).
     pub fn on_peer_closed(&mut self, budget: &mut HoldBudget) -> Option<MpaError> {
         if !self.failed && !self.pieces.is_empty() {
             self.fail(self.next, Fault::Truncated, budget);
@@ -230,7 +232,7 @@ impl Receiver {
         self.next > self.checks.framing.start()
     }
 
-    /// Frees empty buffers. Called when idle.
+    /// Frees empty buffers of an idle stream.
     pub fn shrink(&mut self) {
         if self.pieces.is_unused() {
             self.pieces.release();
@@ -293,7 +295,7 @@ impl Receiver {
         taken
     }
 
-    /// True if the bytes could not be kept, whatever their content, so that examining them is of no use.
+    /// True if bytes must be refused whatever they contain, so that they need not be examined.
     fn must_refuse(&self, in_order: bool) -> bool {
         match in_order {
             // The next FPDU is complete and refused. More bytes would only repeat its CRC.
@@ -305,15 +307,15 @@ impl Receiver {
         }
     }
 
-    /// Returns the budget for bytes of FPDUs beyond gaps that are verified and then fail, or are refused by the sink.
-    /// Above it, segments are refused and faults are final.
+    /// Returns the budget for bytes of FPDUs beyond gaps that are verified in vain, because they fail or the sink
+    /// refuses them. Above it, segments are refused, and a fault ends the stream.
     fn verify_budget(&self) -> u32 {
         self.checks.max_fpdu.saturating_mul(u32::from(self.max_tries.max(1)))
     }
 
-    /// Handles an FPDU that the sink refused. Returns the end of the bytes to take. They are taken only in order and if
-    /// the span contains a part of the FPDU. Otherwise each retransmission of the part would verify the whole FPDU
-    /// again.
+    /// Handles an FPDU that the sink refused. Returns the end of the bytes to take. Bytes of the FPDU are taken only if
+    /// the span is in order and contains only a part of it. If they were not, each retransmission of this part would
+    /// verify the whole FPDU again.
     fn on_sink_refusal(&mut self, fpdu: Range<u64>, span: &Span<'_>) -> u64 {
         let (offset, end) = (span.offset, span.end());
         let whole = fpdu.start >= offset && fpdu.end <= end;
@@ -325,7 +327,7 @@ impl Receiver {
             let unwanted = &mut self.pieces.refused_verified_bytes;
             *unwanted = unwanted.saturating_add((fpdu.end - fpdu.start) as u32);
         }
-        // Treated as lost: the peer retransmits the FPDU.
+        // The FPDU's bytes count as lost, so the peer retransmits them.
         fpdu.start.clamp(offset, end)
     }
 
@@ -407,7 +409,7 @@ impl Receiver {
                 taken.start = head.end;
             }
         }
-        // Bytes after the handed-up FPDUs: the start of the next one, or discarded because of an error.
+        // Bytes after the handed-up FPDUs: the start of the next FPDU. Bytes beyond an error are not held.
         let tail = pass.end.max(offset)..until.min(self.error_offset());
         if !tail.is_empty() {
             taken.end = self.hold(&span, tail, true, budget);
@@ -421,11 +423,11 @@ impl Receiver {
     /// Returns the reaction to a fault of the FPDU at `pass.end`.
     fn judge_fault(&mut self, fault: &Fault, pass: &Pass, span: &Span<'_>) -> Verdict {
         match fault {
-            // RFC 5044 §8: a valid CRC with a wrong start is the sender's error.
+            // RFC 5044 §8: if the CRC is valid and a marker wrong, the fault is the sender's, not the path's.
             Fault::Marker { .. } if !span.in_order => Verdict::Defer,
-            // Beyond a gap the fault is not certain: the segment is dropped, and the peer retransmits it.
-            // `verify_budget` bounds the bytes that failed here, because a short segment can cost the CRC of a whole
-            // held FPDU. Above it the fault is final: the stream ends once the data before it is complete.
+            // Beyond a gap the fault is not certain. The segment is dropped, and the peer retransmits it. A short
+            // segment can cost the CRC of a whole held FPDU, therefore `verify_budget` bounds the bytes that failed.
+            // Above it, the stream ends once the data before the fault is complete.
             _ if !span.in_order => {
                 let (verify_budget, failed_verify_bytes) =
                     (self.verify_budget(), &mut self.pieces.failed_verify_bytes);
@@ -448,8 +450,8 @@ impl Receiver {
         }
     }
 
-    /// Holds a part of the span, if there is room. Returns the end of the taken bytes. In order there is always room
-    /// for one FPDU.
+    /// Holds a part of the span, if there is room. Returns the end of the taken bytes. For the next FPDU in order there
+    /// is always room.
     fn hold(
         &mut self,
         span: &Span<'_>,
@@ -459,7 +461,8 @@ impl Receiver {
     ) -> u64 {
         let n = part.end - part.start;
         if n > self.hold_room(span, budget) {
-            // All or nothing: keeps the sender's segment boundaries, and SACKs no fragments.
+            // A part is never held in fragments. This keeps the sender's segment boundaries and avoids SACKs for
+            // fragments.
             return part.start;
         }
         if n > 0 {
@@ -495,8 +498,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the maximum of bytes held beyond a gap: `hold_limit`, and as much as the stream leaves free for others.
-    /// `ahead`: bytes held now; `room`: bytes free in the worker's budget.
+    /// Returns the maximum number of bytes held beyond a gap: at most `hold_limit`, and at most as many as the stream
+    /// leaves free in the worker's budget. `ahead` is the number of bytes held now, `room` the free budget.
     fn hold_capacity(&self, ahead: u64, room: u64) -> u64 {
         u64::from(self.hold_limit).min(room.saturating_add(ahead) / 2)
     }
@@ -514,7 +517,7 @@ impl Receiver {
         SpanOutcome::Part(taken)
     }
 
-    /// Records an error beyond a gap and releases everything at and beyond it.
+    /// Records an error beyond a gap. Releases all pieces at and beyond it.
     fn set_first_error(&mut self, at: u64, fault: Fault, budget: &mut HoldBudget) {
         if let Some(pieces) = self.pieces.get_mut() {
             pieces.truncate(at, budget, &mut self.stats);
@@ -546,7 +549,7 @@ fn hand_up(
     while pass.end < extent.end() {
         let (end, ulpdu_len) = match extent.inspect(checks, pass.end) {
             Inspection::Fpdu { end, ulpdu_len } => (end, ulpdu_len),
-            // RFC 5044 §8 code 3: no gap is left, but lengths and marker disagree.
+            // RFC 5044 §8, code 3: no gap is left, but the length fields and a marker disagree.
             Inspection::Incomplete if order.bounded => {
                 pass.fault = Some(Fault::Boundary { boundary: extent.end() });
                 pass.fault_end = extent.end();

@@ -15,8 +15,9 @@ pub(super) struct HandUpTotals {
 /// Result of one pass over an extent.
 #[derive(Clone, Copy)]
 pub(super) struct Pass {
-    /// The FPDUs in `start..end` were handed up, without a gap.
+    /// Stream offset of the first FPDU handed up in this pass.
     pub(super) start: u64,
+    /// End of the FPDUs handed up in this pass, which are contiguous from `start` on.
     pub(super) end: u64,
     /// True if an FPDU is known to begin at `start`, even an incomplete one.
     pub(super) located: bool,
@@ -33,7 +34,7 @@ pub(super) struct Pass {
 /// Reaction to a segment with a faulty FPDU.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The segment counts as lost from the FPDU on.
+    /// The segment counts as lost from the faulty FPDU on.
     Drop,
     /// The stream ends at once.
     Fail,
@@ -41,11 +42,11 @@ pub(super) enum Verdict {
     Defer,
 }
 
-/// A received span.
+/// A received span, and its position in the stream.
 pub(super) struct Span<'a> {
     pub(super) offset: u64,
     pub(super) bytes: &'a [u8],
-    /// End of the contiguous bytes after the span.
+    /// End of the bytes that are contiguous with the span, held bytes after it included.
     pub(super) extent_end: u64,
     pub(super) in_order: bool,
 }
@@ -70,7 +71,7 @@ impl Pass {
         }
     }
 
-    /// Extends the pass to `at`, where another FPDU begins.
+    /// Extends the pass to `at`, where another FPDU begins. `span`: stream offsets of the received span.
     pub(super) fn extend_to(&mut self, at: u64, span: &Range<u64>) {
         self.end = at;
         self.begins_aligned |= at == span.start;

@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 
 /// Adjacent held pieces are joined up to this length, in bytes, so that single bytes do not become one piece each.
 const MAX_JOINED_LEN: usize = 2048;
-/// Maximum of pieces, plus one for each `MAX_JOINED_LEN / 2` bytes held. Above it out-of-order bytes are refused.
+/// Maximum number of pieces; one more is allowed for each `MAX_JOINED_LEN / 2` bytes held. Above it, bytes beyond a gap
+/// are refused.
 const MAX_PIECES: usize = 1024;
 
 #[derive(Clone, Debug)]
@@ -22,8 +23,8 @@ struct Piece {
 enum PieceKind {
     /// An island: all FPDUs up to `end` were passed to DDP.
     Placed { end: u64 },
-    /// Bytes of FPDUs that were not passed to DDP. `located`: an FPDU is known to begin here, or in the located pieces
-    /// directly before.
+    /// Bytes of FPDUs that were not passed to DDP. `located` is true if an FPDU is known to begin here, or in the
+    /// located pieces directly before.
     Held { bytes: Vec<u8>, located: bool },
 }
 
@@ -107,7 +108,7 @@ impl Pieces {
         self.list.front().is_some_and(held)
     }
 
-    /// True if another piece beyond a gap is not allowed. `held`: bytes held by the stream.
+    /// True if no further piece beyond a gap is allowed. `held` is the number of bytes that the stream holds.
     pub(super) fn is_full(&self, held: u64) -> bool {
         self.list.len() as u64 >= MAX_PIECES as u64 + held / (MAX_JOINED_LEN as u64 / 2)
     }
@@ -124,7 +125,7 @@ impl Pieces {
         end - at
     }
 
-    /// Returns the held pieces adjacent to a new span `offset..end`. `next`: start of the next FPDU in order.
+    /// Returns the held pieces adjacent to a new span `offset..end`. `next` is the start of the next FPDU in order.
     pub(super) fn adjacent_run(&self, offset: u64, end: u64, next: u64) -> HeldRun {
         let at = self.list.partition_point(|piece| piece.start < offset);
         let (mut first, mut start, mut known) = (at, offset, offset == next);
@@ -136,7 +137,7 @@ impl Pieces {
             }
             match &piece.kind {
                 PieceKind::Placed { .. } => known = true,
-                // The start of an FPDU does not locate bytes before it.
+                // A located FPDU does not locate bytes before its start.
                 PieceKind::Held { located: false, .. } if seen_located => break,
                 PieceKind::Held { located, .. } => {
                     seen_located = *located;
@@ -301,8 +302,8 @@ impl Pieces {
             .insert(i, Piece { start: island.start, kind: PieceKind::Placed { end: island.end } });
     }
 
-    /// Removes the islands that follow `at` without a gap; everything before `at` was passed to DDP. Returns their end,
-    /// or `at` without any.
+    /// Removes the islands that follow `at` without a gap; everything before `at` was passed to DDP. Returns the end of
+    /// these islands, or `at` if there are none.
     pub(super) fn absorb_islands(&mut self, mut at: u64) -> u64 {
         while let Some(Piece { start, kind: PieceKind::Placed { end } }) = self.list.front()
             && *start == at
@@ -337,7 +338,7 @@ impl Pieces {
         }
     }
 
-    /// Removes everything at and beyond `at`.
+    /// Removes all pieces and parts of pieces at and beyond `at`.
     pub(super) fn truncate(&mut self, at: u64, budget: &mut HoldBudget, stats: &mut ReceiverStats) {
         self.release(at, u64::MAX, budget, stats);
         while self.list.back().is_some_and(|piece| piece.start >= at) {
@@ -376,7 +377,7 @@ mod tests {
         list.collect()
     }
 
-    /// Joined up to a length, and only if both are located or neither is.
+    /// Adjacent pieces are joined up to a length, and only if both are located or neither is.
     #[test]
     fn adjacent_pieces_are_joined() {
         const J: usize = MAX_JOINED_LEN;

@@ -1,4 +1,4 @@
-//! Counters of the receive half.
+//! Counters of MPA's receive half.
 
 use base::Blank;
 
@@ -11,7 +11,7 @@ pub struct ReceiverStats {
     pub placed_in_order: u64,
     /// Payload placed out of order, beyond a gap.
     pub placed_out_of_order: u64,
-    /// Bytes held now because their FPDU is incomplete or not located.
+    /// Bytes held now because their FPDU is incomplete, not located, or refused by DDP.
     pub held: u64,
     /// Maximum of `held`.
     pub held_max: u64,

@@ -1,4 +1,4 @@
-//! The cases of draft §7.4.1 and RFC 5044 §6 and §8, in and out of order.
+//! Tests of the receiver: the cases of §7.4.1 of MPA's first draft and of RFC 5044 §6 and §8, in and out of order.
 
 use super::*;
 use crate::mpa::testing::{Collector, Stream, large_hold_config, ulpdu};
@@ -13,7 +13,7 @@ mod vectors;
 /// Start of Full Operation in the test streams, after a start-up frame.
 const START: u64 = 36;
 
-/// A receiver with its sink and budget. As by TCP, each byte is passed in until it is taken, and never again.
+/// A receiver with its sink and budget. As TCP does, it passes each byte in until the byte is taken, and never again.
 pub(super) struct Bench {
     pub(super) receiver: Receiver,
     pub(super) sink: Collector,
@@ -96,7 +96,7 @@ pub(super) fn stream(markers: bool, lens: &[usize]) -> Stream {
     stream
 }
 
-/// Draft §7.4.1, first case: each segment is one FPDU.
+/// §7.4.1 of MPA's first draft, first case: each segment is one FPDU.
 #[test]
 fn aligned_fpdu_is_placed_in_and_out_of_order() {
     let stream = stream(true, &[1000, 1000, 1000]);
@@ -116,7 +116,7 @@ fn aligned_fpdu_is_placed_in_and_out_of_order() {
     assert_eq!((stats.held_max, stats.alignment_lost), (0, 0));
 }
 
-/// Draft §7.4.1, second case: several FPDUs in one segment.
+/// §7.4.1 of MPA's first draft, second case: several FPDUs in one segment.
 #[test]
 fn packed_fpdus_are_placed_in_and_out_of_order() {
     let stream = stream(true, &[1400, 200, 300, 400, 200, 250, 260]);
@@ -132,7 +132,7 @@ fn packed_fpdus_are_placed_in_and_out_of_order() {
     assert_eq!(bench.stats().held, 0);
 }
 
-/// Draft §7.4.1, third and fourth case: an FPDU in two segments, received in either order.
+/// §7.4.1 of MPA's first draft, third and fourth case: an FPDU in two segments, received in either order.
 #[test]
 fn incomplete_fpdu_waits_for_its_rest() {
     let stream = stream(true, &[1000, 1000]);
@@ -143,7 +143,7 @@ fn incomplete_fpdu_waits_for_its_rest() {
     assert_eq!((bench.stats().held, bench.stats().unlocatable), (700, 0));
     bench.arrive(700..b[1]);
     assert_eq!(bench.handed_up(&stream), [0]);
-    // Out of order, the tail first: its marker points to before it.
+    // Out of order, the tail arrives first. Its marker points to a position before the tail.
     bench.arrive(b[1] + 300..b[2]);
     assert_eq!(bench.handed_up(&stream), [0]);
     assert_eq!(bench.stats().unlocatable, (b[2] - b[1] - 300) as u64);
@@ -153,7 +153,7 @@ fn incomplete_fpdu_waits_for_its_rest() {
     assert_eq!(bench.stats().alignment_lost, 2, "the second and the third began inside an FPDU");
 }
 
-/// Draft §7.4.1, fifth case: a tail, whole FPDUs and a head in one segment.
+/// §7.4.1 of MPA's first draft, fifth case: the tail of an FPDU, a whole FPDU, and the head of another in one segment.
 #[test]
 fn unaligned_segment_beyond_a_gap_places_whole_fpdus() {
     let stream = stream(true, &[700, 700, 700, 700]);
@@ -188,7 +188,7 @@ fn fpdu_without_marker_is_chained_from_an_island() {
     assert_eq!(bench.stats().held_max, 0);
 }
 
-/// A small FPDU between two markers, with nothing known before it.
+/// A small FPDU between two markers cannot be located while the bytes before it are missing.
 #[test]
 fn fpdu_between_markers_is_held_as_unlocatable() {
     let stream = stream(true, &[900, 900, 40, 1000]);
@@ -204,7 +204,7 @@ fn fpdu_between_markers_is_held_as_unlocatable() {
     assert_eq!(bench.stats().held, 0);
 }
 
-/// A segment ends in or after the marker in front of an FPDU.
+/// A first segment that ends shortly after the marker in front of an FPDU is located if the whole marker has arrived.
 #[test]
 fn marker_locates_fpdu_before_its_header_arrives() {
     let stream = stream(true, &[502, 900]);
@@ -221,7 +221,7 @@ fn marker_locates_fpdu_before_its_header_arrives() {
     }
 }
 
-/// The state is checked before the first FPDU, after it, and after an error.
+/// Checks the receiver's state before the first FPDU, after it, and after an error.
 #[test]
 fn receiver_state_follows_first_fpdu_and_error() {
     let mut stream = stream(true, &[100, 100, 100]);
@@ -237,7 +237,7 @@ fn receiver_state_follows_first_fpdu_and_error() {
     assert_eq!(bench.receiver.room(), u64::MAX, "what is thrown away takes no room");
 }
 
-/// The counters that bound the CRC work are kept; otherwise memory is freed.
+/// `shrink` keeps the counters that bound the CRC work. It frees the memory if they are zero.
 #[test]
 fn shrink_keeps_bad_crc_counts() {
     let good = stream(true, &[1000, 1000]);
@@ -263,7 +263,7 @@ fn shrink_keeps_bad_crc_counts() {
     assert_eq!(bench.handed_up(&good), [0, 1]);
 }
 
-/// RFC 5044 §6 (1): bytes beyond the gap are held or refused.
+/// RFC 5044 §6 (1): without markers, bytes beyond a gap are held or refused.
 #[test]
 fn without_markers_no_fpdu_beyond_a_gap_is_placed() {
     let stream = stream(false, &[1000, 1000, 1000]);
@@ -308,7 +308,7 @@ fn receive_window_is_the_hold_capacity() {
     bench.budget = HoldBudget::new(0);
     bench.arrive(b[fits]..b[fits + 1]);
     assert_eq!(bench.receiver.room(), 64 * 1024);
-    // The minimum does not depend on `max_fpdu` below it.
+    // A `max_fpdu` below 64 KiB does not reduce the minimum.
     let mut bench = Bench::new(&plain, &Config { max_fpdu: 4000, ..config.clone() });
     bench.budget = HoldBudget::new(0);
     bench.arrive(b[0]..b[1]);
@@ -347,7 +347,7 @@ fn hold_budget_of_worker_bounds_held_bytes() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2, 3]);
 }
 
-/// The head of an FPDU beyond a gap exceeds the hold limit. The FPDU before it is passed to DDP.
+/// The head of an FPDU beyond a gap exceeds the hold limit and is refused. The FPDU before it is passed to DDP.
 #[test]
 fn located_tail_beyond_budget_is_refused_alone() {
     let stream = stream(true, &[1000, 1000, 1000]);
@@ -386,7 +386,7 @@ fn single_byte_pieces_are_joined_or_bounded() {
     assert_eq!(bench.handed_up(&stream), [0]);
 }
 
-/// DDP refuses FPDUs, beyond a gap and in order.
+/// Whole FPDUs that DDP refuses, in order or beyond a gap, are not taken. Their retransmissions are accepted.
 #[test]
 fn refused_ulpdu_is_accepted_when_retransmitted() {
     let stream = stream(true, &[1000, 1000, 1000]);
@@ -404,7 +404,7 @@ fn refused_ulpdu_is_accepted_when_retransmitted() {
     assert_eq!((bench.sink.refused, bench.receiver.is_blocked()), (3, false));
 }
 
-/// DDP refuses an FPDU whose bytes TCP has acknowledged.
+/// An FPDU that DDP refused after TCP has acknowledged its bytes is handed up by `retry`.
 #[test]
 fn blocked_ulpdu_is_handed_up_on_retry() {
     let stream = stream(false, &[1000, 1000, 1000]);
@@ -420,7 +420,7 @@ fn blocked_ulpdu_is_handed_up_on_retry() {
     assert_eq!((bench.budget.used(), bench.sink.complete), (0, START + b[3] as u64));
 }
 
-/// The last byte of a large FPDU, for which there is no buffer, is received repeatedly. The FPDU is verified once, and
+/// DDP refuses a large FPDU, and the segment with the FPDU's end is received repeatedly. The FPDU is verified once, and
 /// again only when the owner retries.
 #[test]
 fn repeated_end_of_refused_fpdu_is_verified_once() {
@@ -444,7 +444,8 @@ fn repeated_end_of_refused_fpdu_is_verified_once() {
     }
 }
 
-/// Beyond a gap the last byte is not taken. The FPDU is verified as often as one with a wrong CRC.
+/// Beyond a gap the last byte of a refused FPDU is not taken. The number of its verifications has the same limit as for
+/// an FPDU with a wrong CRC.
 #[test]
 fn refused_fpdu_beyond_a_gap_exhausts_verify_budget() {
     let stream = stream(true, &[1000, 60_000]);
@@ -463,7 +464,7 @@ fn refused_fpdu_beyond_a_gap_exhausts_verify_budget() {
     assert_eq!(bench.budget.used(), 0);
 }
 
-/// RFC 5044 §8 code 1: a close between two FPDUs is not an error.
+/// RFC 5044 §8, code 1: the peer's close inside an FPDU is an error, a close between two FPDUs is not.
 #[test]
 fn close_inside_an_fpdu_is_truncation_error() {
     let stream = stream(true, &[100, 100]);
@@ -477,7 +478,7 @@ fn close_inside_an_fpdu_is_truncation_error() {
     assert_eq!(bench.budget.used(), 0);
 }
 
-/// RFC 5044 §4.1, §7.1.1: the field is present and not checked.
+/// RFC 5044 §4.1, §7.1.1: with CRCs off, the CRC field is present and not checked.
 #[test]
 fn crc_off_skips_crc_check() {
     let mut stream = Stream::new(true, false);
@@ -489,7 +490,8 @@ fn crc_off_skips_crc_check() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
 }
 
-/// RFC 5044 §4.1, §4.2: pad, the reserved half of a marker and the low bits of FPDUPTR are covered by the CRC only.
+/// RFC 5044 §4.1, §4.2: pad, the reserved half of a marker and the low bits of FPDUPTR are covered by the CRC and
+/// otherwise ignored.
 #[test]
 fn pad_and_reserved_bits_are_ignored() {
     let mut stream = stream(true, &[100, 599, 599]);
@@ -509,7 +511,7 @@ fn pad_and_reserved_bits_are_ignored() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
 }
 
-/// Draft §7.1 allows FPDUPTR to count from a marker in front of the header.
+/// §7.1 of MPA's first draft allows FPDUPTR to count from a marker in front of the length field.
 #[test]
 fn revision_zero_accepts_draft_fpduptr() {
     let build = |from_marker| {
@@ -534,8 +536,7 @@ fn revision_zero_accepts_draft_fpduptr() {
     assert_eq!(bench.receiver.error().map(|e| e.code()), Some(3));
 }
 
-/// The receiver takes at most 184 bytes, without heap memory. Memory for held or placed bytes is freed when they are in
-/// order.
+/// The receiver itself has at most 184 bytes. The list of held bytes and islands is freed once their data is in order.
 #[test]
 fn idle_receiver_memory_is_bounded() {
     assert!(size_of::<Receiver>() <= 184, "{}", size_of::<Receiver>());

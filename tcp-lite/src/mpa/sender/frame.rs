@@ -1,13 +1,13 @@
 //! Writes one FPDU (RFC 5044 §4.1, §4.3, §4.4). Header, markers, payload and pad take one pass over the source. The CRC
-//! takes a second pass, over the written bytes. For long payloads the copy computes CRC and Internet checksum, too.
+//! takes a second pass, over the written bytes. For long payloads the copy itself computes CRC and Internet checksum.
 
 use super::super::framing::Framing;
 use ddp::llp::{Outgoing, UlpduSource};
 use wire::crc32c::{self, Digest, Inserts, Sum, Target};
 use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Marker, pad_len};
 
-/// Writes the FPDU that begins at stream offset `fpdu` into `out`, whose length is the FPDU's. Adds its bytes to `sum`,
-/// or sets it to `None` if the copy does not compute the checksum.
+/// Writes the FPDU that begins at stream offset `fpdu` into `out`, which has the FPDU's length. Adds the FPDU to the
+/// Internet checksum `sum`, or sets `sum` to `None` if the copy does not compute the checksum.
 #[inline(always)]
 pub(super) fn frame(
     framing: Framing,
@@ -32,8 +32,8 @@ pub(super) fn frame(
     write_with_markers(framing, crc, fpdu, outgoing, source, out);
 }
 
-/// Returns the markers if all of them are in the payload and a one-pass copy can insert them. Nearly all FPDUs that
-/// fill a segment qualify.
+/// Returns the markers if all of them are in the payload and a one-pass copy can insert them. This holds for nearly all
+/// FPDUs that fill a segment.
 #[inline]
 fn markers_in_payload(framing: Framing, fpdu: u64, outgoing: &Outgoing) -> Option<Inserts> {
     const _: () =
@@ -68,7 +68,7 @@ fn write_with_markers(
     writer.write_marker_if_due();
     let done = writer.done;
     debug_assert_eq!(out.len(), done + CRC_LEN);
-    // RFC 5044 §4.1: with CRCs off the field is present, too.
+    // RFC 5044 §4.1: the field is present even with CRCs off.
     let field = if crc { crc32c::field(&out[..done]) } else { [0; CRC_LEN] };
     out[done..].copy_from_slice(&field);
 }
@@ -258,7 +258,7 @@ mod tests {
         [HeaderRepr::Tagged(tagged).pack(), HeaderRepr::Untagged(untagged).pack()]
     }
 
-    /// Every header and payload length: equal bytes, and the sum covers them.
+    /// For each header and payload length, both writers write equal bytes, and the sum covers all of them.
     #[test]
     fn one_pass_and_two_pass_writers_agree() {
         for header in headers() {
@@ -308,7 +308,7 @@ mod tests {
                     sum.is_none_or(|sum| sum == before.add_bytes(&one)),
                     "{payload_len} at {fpdu}"
                 );
-                // Tests the one-pass path on CPUs that would not choose it, too.
+                // Tests the one-pass writer even on CPUs on which `frame` does not choose it.
                 let first = (framing.next_marker(fpdu) - fpdu) as usize;
                 let in_front = first < LENGTH_LEN + header.len();
                 assert!(sum.is_none() || !in_front);

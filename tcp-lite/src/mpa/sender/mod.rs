@@ -40,7 +40,7 @@ pub struct SenderStats {
     pub packed: u64,
     /// Segments that end inside an FPDU, or continue a cut one.
     pub cut: u64,
-    /// Bytes of FPDUs retransmitted, framed again or copied.
+    /// Retransmitted bytes, whether framed again or taken from a copy.
     pub retransmitted: u64,
     /// Bytes of FPDU copies kept now, because the source may change or the FPDU was cut.
     pub kept: u64,
@@ -185,7 +185,7 @@ impl Sender {
         limit.allows(kept.memory_use().used)
     }
 
-    /// Frees empty buffers. Called when idle.
+    /// Frees the buffers if all sent FPDUs are acknowledged.
     pub fn shrink(&mut self) {
         if self.is_acknowledged() {
             self.unacked.release();
@@ -270,8 +270,8 @@ impl Sender {
 
     /// Returns the length of a shorter retransmitted segment: see
     /// [`SegmentSource::cut_len`](crate::seam::SegmentSource::cut_len). The segment ends after the last whole FPDU that
-    /// fits. A longer FPDU is cut, and its remainder is a segment of its own, so that the next one begins with an FPDU
-    /// again (RFC 5044 §4.5, appendix A.1).
+    /// fits. An FPDU that does not fit is cut, and its remainder is a segment of its own. The segment after it thus
+    /// begins with an FPDU again (RFC 5044 §4.5, appendix A.1).
     pub fn cut(&self, offset: u64, most: usize) -> usize {
         let limit = offset + most as u64;
         let first = self.record_at(offset);
@@ -385,7 +385,8 @@ impl Sender {
         n
     }
 
-    /// True if the FPDU of the next ULPDU fits a segment of EMSS bytes, so that a larger window helps.
+    /// True if an FPDU with the next ULPDU, of `ulpdu_len` bytes, fits a segment of EMSS bytes. It can then be sent
+    /// whole once the window is larger.
     fn fits_emss(&self, ulpdu_len: usize) -> bool {
         self.framing.fpdu_total_len(self.end, ulpdu_len) <= self.emss()
     }
@@ -393,7 +394,7 @@ impl Sender {
     /// Returns the largest ULPDU whose FPDU at this position takes at most `room` bytes; at least 128 bytes.
     fn largest_in(&self, room: usize) -> usize {
         let mut len = mulpdu(room, self.framing.has_markers());
-        // MULPDU assumes the maximum of markers. This position may have fewer.
+        // MULPDU assumes the maximum number of markers. An FPDU at this position may have fewer.
         while len + 4 <= MAX_MULPDU && self.framing.fpdu_total_len(self.end, len + 4) <= room {
             len += 4;
         }
@@ -438,7 +439,7 @@ impl Sender {
         start..self.framing.fpdu_end(start, record.ulpdu_len())
     }
 
-    /// Keeps a copy of the FPDU of record `i`, if there is none. Frames it again, with identical bytes.
+    /// Keeps a copy of the FPDU of record `i`, unless there is one. Frames the FPDU again to obtain identical bytes.
     fn keep_copy(&mut self, source: &impl UlpduSource, i: usize) {
         if self.unacked.records[i].kept {
             return;

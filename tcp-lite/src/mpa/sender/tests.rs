@@ -1,4 +1,4 @@
-//! Content of the sender's segments, and identity of retransmissions.
+//! Tests of the sender: contents of its segments, and identical bytes in retransmissions.
 
 use super::*;
 use crate::mpa::testing::{Stream, ulpdu};
@@ -13,9 +13,10 @@ use wire::{DdpVersion, Stag, TaggedOffset};
 const START: u64 = 20;
 const HEADER: usize = 14;
 
-/// Messages, cut into ULPDUs with a header of 14 bytes. Unstable messages read differently each time.
+/// Source of messages, cut into ULPDUs with a header of 14 bytes. Each read of an unstable message returns other bytes.
 #[derive(Default)]
 struct Source {
+    /// Bytes of each message, and true if they are stable.
     messages: Vec<(Vec<u8>, bool)>,
     message: usize,
     offset: usize,
@@ -157,7 +158,7 @@ impl Bench {
         self.sender.on_acknowledged(&mut self.source, self.acknowledged);
     }
 
-    /// Returns the expected stream of the ULPDUs taken. Requires stable messages.
+    /// Returns the stream expected for the taken ULPDUs. Its payload bytes are correct for stable messages only.
     fn expected(&self, markers: bool) -> Stream {
         let mut stream = Stream::new(markers, true);
         for (token, len) in &self.source.given {
@@ -170,7 +171,7 @@ impl Bench {
     }
 }
 
-/// RFC 5044 and draft, figures 5 and 6, byte by byte.
+/// The sender reproduces figures 5 and 6 of RFC 5044 and of MPA's first draft byte by byte.
 #[test]
 fn rfc_5044_figures_are_encoded() {
     use crate::mpa::testing::{DRAFT, RFC, figure_5, figure_6, figure_ulpdu};
@@ -252,7 +253,7 @@ fn a_long_message_fills_segments() {
     }
 }
 
-/// RFC 5044 §4.3.
+/// RFC 5044 §4.3: markers are placed correctly for all positions of a payload between markers.
 #[test]
 fn payloads_begin_and_end_anywhere_between_markers() {
     for before in 0..512 {
@@ -264,7 +265,7 @@ fn payloads_begin_and_end_anywhere_between_markers() {
     }
 }
 
-/// RFC 5044 §7.1.2 (7): a zero marker or, without markers, the length field.
+/// RFC 5044 §7.1.2 (7): the first bytes of Full Operation are a zero marker or, without markers, the length field.
 #[test]
 fn full_operation_starts_with_marker_or_length() {
     let mut bench = Bench::new(true, 1448, Source::with_lens(&[10]));
@@ -275,7 +276,7 @@ fn full_operation_starts_with_marker_or_length() {
     assert_eq!(bench.sent[..2], [0, 24]);
 }
 
-/// RFC 5044 §4.1, §4.4: the CRC field is present.
+/// RFC 5044 §4.1, §4.4: with CRCs off, the CRC field is present.
 #[test]
 fn crc_off_writes_zero_in_crc_field() {
     let mut source = Source::with_lens(&[10]);
@@ -286,7 +287,8 @@ fn crc_off_writes_zero_in_crc_field() {
     assert_eq!(out[n - 6..n], [0; 6], "pad and CRC field");
 }
 
-/// The copy computes the checksum where that pays, for any length and pad. A returned sum is always right.
+/// The copy computes the checksum if all payloads are long, CRCs are on and markers off. A returned sum is always
+/// correct.
 #[test]
 fn copy_computes_segment_checksum() {
     for len in (0..600).chain([1000, 1411, 1412, 1413, 1414, 1415, 5000]) {
@@ -422,7 +424,7 @@ fn shorter_resend_is_cut_at_fpdu_boundary() {
     }
 }
 
-/// After a reduction of EMSS, new FPDUs are smaller. Old ones are cut from a copy, made once.
+/// After a reduction of EMSS, new FPDUs are smaller. Unacknowledged FPDUs are copied once and cut.
 #[test]
 fn smaller_emss_cuts_unacknowledged_fpdus_from_copy() {
     let mut bench = Bench::new(true, 1448, Source::with_lens(&[6000]));
@@ -441,7 +443,7 @@ fn smaller_emss_cuts_unacknowledged_fpdus_from_copy() {
     assert_eq!(bench.sender.mulpdu(), 1448 - 18);
 }
 
-/// For an unstable source the sender keeps copies.
+/// The sender keeps copies of FPDUs from an unstable source and retransmits these.
 #[test]
 fn unstable_source_is_resent_from_copy() {
     let mut bench = Bench::new(true, 1448, Source::with_lens(&[3000, 100]).into_unstable());
@@ -495,7 +497,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// For any order of calls: the stream consists of the ULPDUs in FPDUs, and retransmitted bytes are unchanged.
+    /// For any order of calls, the stream consists of one FPDU per ULPDU, and retransmitted bytes are unchanged.
     #[test]
     fn any_fill_and_refill_order_yields_rfc_stream(
         lens in prop::collection::vec(prop_oneof![0usize..100, 100usize..6000], 1..6),

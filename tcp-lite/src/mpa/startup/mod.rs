@@ -1,18 +1,18 @@
-//! The Startup Phase (RFC 5044 §7.1, draft §8.1): both roles, sans-IO.
+//! The Startup Phase (RFC 5044 §7.1, §8.1 of the first draft): both roles, sans-IO.
 //!
 //! ```text
-//!  initiator (draft: passive)                responder (draft: active)
+//!  initiator (first draft: passive)          responder (first draft: active)
 //!     Request / Start Key  ----------------->   AwaitRequest
 //!     AwaitReply                                Deciding: the ULP sees the private data
 //!     Done                 <-----------------   Reply / Start Key, or a reject; Done
 //!     first FPDU           =================>   may send FPDUs from here on
 //! ```
 //!
-//! The TCP listener is the responder. The first 16 bytes distinguish the forms. Bytes after a frame are FPDUs and not
-//! parsed here.
+//! The TCP listener is the responder. The first 16 bytes of a frame identify its form. Bytes after a frame are FPDUs
+//! and not parsed here.
 //!
-//! In revision 2 (RFC 6581) the private data of both frames begins with IRD, ORD and the flags of
-//! [`enhanced`](super::enhanced), and S is set. SMB Direct sends IRD and ORD there in revision 1, without a flag.
+//! In revision 2 (RFC 6581) the private data of both frames begins with enhanced data (IRD, ORD and flags, see
+//! [`ddp::enhanced`]), and bit S is set. SMB Direct sends IRD and ORD there in revision 1, without bit S.
 //!
 //! Left out: time-outs, which the endpoint adds, and the ready-to-receive message, which is an FPDU.
 
@@ -34,7 +34,8 @@ use wire::mpa::{
 pub struct PrivateDataTooLong {
     /// Length of the private data, in bytes.
     pub len: usize,
-    /// Maximum length: 512 bytes less the bytes that the revision or the peer uses. Zero with the draft's Start Key.
+    /// Maximum length, in bytes: 512 less enhanced data or SMB Direct's IRD and ORD, or the peer's own limit if that is
+    /// less. Zero with the first draft's Start Key.
     pub limit: usize,
 }
 
@@ -74,7 +75,7 @@ pub enum Progress {
     },
     /// Initiator: Full Operation begins, but only to send a Terminate with this error.
     Unsuitable {
-        /// Framing of the FPDUs.
+        /// Negotiated parameters, for the FPDU with the Terminate.
         params: Params,
         /// Error of the reply: code 6 or 7 of RFC 6581 §8.
         error: StartupError,
@@ -142,8 +143,8 @@ impl Prefix {
 }
 
 impl Startup {
-    /// Creates an initiator with the configured revision. `local_depths`: the maximum of concurrent Reads that this end
-    /// can receive (IRD) and issue (ORD), sent in revision 2 and to SMB Direct.
+    /// Creates an initiator with the configured revision. `local_depths`: the maximum number of concurrent Reads that
+    /// this end can receive (IRD) and issue (ORD), sent in revision 2 and to SMB Direct.
     ///
     /// # Errors
     /// The private data does not fit the frame.
@@ -210,11 +211,11 @@ impl Startup {
         Ok((used, None))
     }
 
-    /// Accepts the request; [`output`](Self::output) then contains the reply. `local_depths`: the maximum of concurrent
-    /// Reads that this end can receive and issue.
+    /// Accepts the request; [`output`](Self::output) then contains the reply. `local_depths`: the maximum number of
+    /// concurrent Reads that this end can receive and issue.
     ///
     /// # Errors
-    /// The private data does not fit the reply, or the offer is insufficient. The state is unchanged.
+    /// The private data does not fit the reply, or the initiator's IRD is too low. The state is unchanged.
     ///
     /// # Panics
     /// If no request awaits a decision.
@@ -241,8 +242,8 @@ impl Startup {
         Ok(Params { revision, markers_tx: markers, markers_rx, crc, agreed })
     }
 
-    /// Rejects the request (RFC 5044 §7.1.2 (2)). The draft has no reject: nothing is sent, and the caller closes the
-    /// connection.
+    /// Rejects the request (RFC 5044 §7.1.2 (2)). The first draft has no reject: nothing is sent, and the caller closes
+    /// the connection.
     ///
     /// # Errors
     /// The private data does not fit the reply. The state is unchanged.
@@ -333,7 +334,7 @@ impl Startup {
         }
     }
 
-    /// Returns an error if both ends took the same role, which the two keys show (RFC 5044 §7.1.2 (8)).
+    /// Returns an error if the key of the peer's frame shows that both ends took the same role (RFC 5044 §7.1.2 (8)).
     fn check_kind(&self, kind: FrameKind) -> Result<(), StartupError> {
         match (self.state, kind) {
             (State::AwaitRequest, FrameKind::Reply) => Err(StartupError::BothResponders),
@@ -452,7 +453,7 @@ impl Startup {
         Ok((Some(said), private_data))
     }
 
-    /// Processes a Start Key: one in each direction, Rev 0 (draft §8.1).
+    /// Processes a Start Key of the first draft (§8.1): one is sent in each direction, with Rev 0.
     fn process_start_key(&mut self, key: StartKeyRepr) -> Result<Progress, StartupError> {
         let expected = match self.state {
             State::AwaitRequest => self.config.revisions.draft,
@@ -493,7 +494,7 @@ struct StartFlags {
     crc: bool,
 }
 
-/// True if IRD and ORD precede the private data without S.
+/// True if SMB Direct's IRD and ORD precede the private data, without bit S.
 fn is_smb_direct(config: &Config, revision: Revision) -> bool {
     config.peer == Peer::SmbDirect && revision == Revision::One
 }

@@ -1,4 +1,4 @@
-//! Dialogues of the Startup Phase, valid and hostile.
+//! Tests of the Startup Phase with valid and invalid frames of the peer.
 
 use super::*;
 use crate::mpa::{ForeignProtocol, Revisions};
@@ -68,7 +68,7 @@ fn reply_error(config: &Config, bytes: &[u8]) -> StartupError {
     startup.input(bytes).expect_err("it must be refused")
 }
 
-/// RFC 5044 §7.1.1: request and reply byte by byte.
+/// RFC 5044 §7.1.1: request and reply have the specified format, byte by byte.
 #[test]
 fn revision_one_startup_completes() {
     let mut initiator = new_initiator(&config(), b"hello").expect("it fits");
@@ -86,8 +86,8 @@ fn revision_one_startup_completes() {
     assert_eq!(there, Ok((27, Some(Progress::Accepted { params, private_data }))));
 }
 
-/// RFC 5044 §7.1.1, draft §8.1: bit C of either end turns CRCs on in both directions. Bit M requests markers from the
-/// other end only. The peer's frames are written by the test.
+/// RFC 5044 §7.1.1, §8.1 of the first draft: bit C of either end turns CRCs on in both directions. Bit M requests
+/// markers from the other end only. The peer's frames are written by the test.
 #[test]
 fn crc_is_on_if_either_end_requests_it() {
     const M: u8 = 0x80;
@@ -130,7 +130,7 @@ fn crc_is_on_if_either_end_requests_it() {
     }
 }
 
-/// RFC 5044 appendix C: the same frames with Rev 0. The reply has the revision of the request.
+/// RFC 5044 appendix C: revision 0 uses the frames of revision 1 with Rev 0. The reply has the revision of the request.
 #[test]
 fn revision_zero_startup_completes() {
     let mut initiator = new_initiator(&config_with_revision(Revision::Zero), &[]).expect("it fits");
@@ -146,7 +146,7 @@ fn revision_zero_startup_completes() {
     assert_eq!(params.revision, Revision::Zero);
 }
 
-/// Draft §8.1: one Start Key in each direction.
+/// §8.1 of MPA's first draft: one Start Key is sent in each direction.
 #[test]
 fn start_key_startup_completes() {
     let mut passive = new_initiator(&config_with_revision(Revision::Draft), &[]).expect("it fits");
@@ -154,7 +154,7 @@ fn start_key_startup_completes() {
     let mut active = Startup::responder(&config());
     let request = accept_request(&mut active, passive.output());
     assert_eq!(request, plain_request(Revision::Draft, b""));
-    // Draft §8.1 rule 2: the key is sent after the peer's was received and validated.
+    // §8.1 of the first draft, rule 2: the key is sent after the peer's key was received and validated.
     assert_eq!(active.output(), []);
     // A Start Key has no room for private data.
     let too_long = PrivateDataTooLong { len: 1, limit: 0 };
@@ -168,7 +168,7 @@ fn start_key_startup_completes() {
     assert_eq!(too_long, Err(PrivateDataTooLong { len: 1, limit: 0 }));
 }
 
-/// Draft §8.1 has no reject: the responder sends nothing.
+/// §8.1 of MPA's first draft has no reject: the responder sends nothing.
 #[test]
 fn start_key_cannot_be_rejected() {
     let mut active = Startup::responder(&config());
@@ -177,7 +177,7 @@ fn start_key_cannot_be_rejected() {
     assert_eq!(active.output(), []);
 }
 
-/// RFC 5044 §7.1.2 (2), (3): bit R of the reply is set.
+/// RFC 5044 §7.1.2 (2), (3): a reject is a reply with bit R set, and may carry private data.
 #[test]
 fn reject_carries_private_data() {
     for rev in [Revision::Zero, Revision::One] {
@@ -232,13 +232,13 @@ fn either_c_flag_turns_crcs_on() {
     }
 }
 
-/// RFC 5044 §4.4.
+/// RFC 5044 §4.4: the default is to use CRCs.
 #[test]
 fn crcs_are_on_by_default() {
     assert!(Config::default().crc);
 }
 
-/// The frame arrives in any two pieces. Bytes after it are left as FPDUs.
+/// A start-up frame may arrive in any two pieces. Bytes after the frame are not consumed.
 #[test]
 fn startup_frames_may_split_at_any_byte() {
     let frames = [request(0xc0, 1, b"private"), request(0x00, 0, &[]), DRAFT_MC.to_vec()];
@@ -266,7 +266,7 @@ fn startup_frames_may_split_at_any_byte() {
     }
 }
 
-/// RFC 5044 §7.1.2 (5).
+/// RFC 5044 §7.1.2 (5): the start-up fails without waiting for the rest of the key.
 #[test]
 fn wrong_key_is_detected_at_first_wrong_byte() {
     assert_eq!(request_error(&config(), b"G"), StartupError::BadKey { at: 0 });
@@ -281,7 +281,7 @@ fn wrong_key_is_detected_at_first_wrong_byte() {
     assert_eq!(StartupError::BadKey { at: 0 }.code(), 4);
 }
 
-/// RFC 5044 §7.1.2 (8): two initiators, two responders.
+/// RFC 5044 §7.1.2 (8): two initiators, or two responders, are an error.
 #[test]
 fn same_role_at_both_ends_is_an_error() {
     let request = request(0xc0, 1, &[]);
@@ -290,7 +290,7 @@ fn same_role_at_both_ends_is_an_error() {
     assert_eq!(request_error(&config(), &reply), StartupError::BothResponders);
 }
 
-/// RFC 5044 §7.1.1: unknown, or not allowed by the configuration.
+/// RFC 5044 §7.1.1: a revision is refused if it is unknown, or not allowed by the configuration.
 #[test]
 fn unsupported_revision_is_refused() {
     let rev = |seen| StartupError::Revision { seen };
@@ -303,7 +303,7 @@ fn unsupported_revision_is_refused() {
     assert_eq!(request_error(&one, DRAFT_MC), rev(0));
     let zero = Config { revisions: Revisions { zero: true, ..none }, ..config() };
     assert_eq!(request_error(&zero, &request(0xc0, 1, &[])), rev(1));
-    // Draft §8.1.1: Rev of a Start Key is 0.
+    // §8.1.1 of the first draft: Rev of a Start Key is 0.
     assert_eq!(request_error(&config(), b"MPA ident frame\xc1"), rev(1));
     // RFC 5044 §C.2.5: a reply may fall back to revision 0, if the configuration allows it, but not to a later
     // revision.
@@ -355,7 +355,7 @@ fn reserved_bits_are_ignored() {
     assert_eq!(accept_request(&mut active, b"MPA ident frame\xf8").revision, Revision::Draft);
 }
 
-/// Captured frames of Linux's siw.
+/// Start-up frames captured from Linux's siw are parsed, and requests equal siw's.
 #[test]
 fn captured_siw_startup_frames_are_parsed() {
     use crate::mpa::testing::hex;
@@ -384,7 +384,7 @@ fn captured_siw_startup_frames_are_parsed() {
 }
 
 proptest! {
-    /// Any bytes arrive in any pieces; at most one frame is stored.
+    /// For any bytes in pieces of any length, at most one frame is stored, and errors have code 4.
     #[test]
     fn random_startup_bytes_give_result_or_error(
         prefix in 0usize..21,

@@ -42,7 +42,7 @@ impl Host {
         }
     }
 
-    /// Returns the answer to a SYN, encoded.
+    /// Returns the encoded SYN-ACK that answers `syn` from peer port `port`.
     fn answer(&self, port: u16, syn: &Segment<'_>, now: Instant) -> Vec<u8> {
         let mut batch = Batch::new(1);
         assert!(self.cookies.answer(&self.config, &tuple(port), OFFER, syn, now, &mut batch));
@@ -94,7 +94,7 @@ fn offered_options_survive_in_the_timestamp() {
         Connection::accept_cookie(host.config.clone(), tuple(5), OFFER, &cookie, at(70_200));
     let mut up = Upper::default();
     conn.input(at(70_200), &ack, &mut up).unwrap();
-    // The acknowledgement carries data of the upper layer.
+    // The acknowledgement carries 12 bytes of data.
     assert_eq!(conn.state(), State::Established);
     assert_eq!(conn.poll_event(), Some(Event::Connected));
     assert_eq!(up.in_order, 12);
@@ -102,7 +102,7 @@ fn offered_options_survive_in_the_timestamp() {
     assert!(info.sack && info.timestamps && info.ecn);
     assert_eq!(info.send_window_shift, Some(9));
     assert_eq!(info.send_window, 500 << 9);
-    // 1400 is rounded down to 1380 of the table; then the timestamps are deducted.
+    // The MSS of 1400 is rounded down to 1380, a value of the table. Timestamps take 12 bytes of it.
     assert_eq!(info.emss, 1380 - 12);
     assert_eq!(info.srtt, None, "nobody measured the SYN");
     // RFC 7323 §3.2: TSval does not run backwards from that of the SYN-ACK.
@@ -203,8 +203,8 @@ proptest! {
     }
 }
 
-// RFC 7323 §5.4, RFC 6191 §2: a new incarnation with the same four-tuple has later timestamps, whichever side opens,
-// and with a cookie. Otherwise a peer in TIME-WAIT would refuse the SYN.
+// RFC 7323 §5.4, RFC 6191 §2: a new incarnation with the same four-tuple has later timestamps, whether it is opened
+// actively, passively or by a cookie. Otherwise a peer in TIME-WAIT would refuse the SYN.
 #[test]
 fn later_incarnation_has_later_timestamps() {
     let isn = IsnGenerator::new([7; 16]);

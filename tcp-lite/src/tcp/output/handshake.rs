@@ -1,5 +1,4 @@
-//! Transmission outside of an open connection: SYNs and their answers, acknowledgements in SYN-RECEIVED,
-//! resets.
+//! Transmission before and after data transfer: SYN, SYN-ACK, acknowledgements in SYN-RECEIVED, resets.
 
 use base::Instant;
 use transport::recorder::Kind;
@@ -35,7 +34,7 @@ impl Connection {
             seg.options = Options::default();
         }
         if self.state != State::Closed {
-            // Answer to an unacceptable acknowledgement: <SEQ=SEG.ACK><CTL=RST>.
+            // Reset that answers an unacceptable acknowledgement: <SEQ=SEG.ACK><CTL=RST>.
             seg.flags = Flags::RST;
             seg.ack = SeqNumber(0);
         }
@@ -43,7 +42,7 @@ impl Connection {
             self.stats.alloc_cold().reset = None;
             if self.state != State::Closed {
                 self.note_header(now, Kind::ResetSent, &Header::from_segment(&seg));
-            } // a scheduled reset was recorded before
+            } // in CLOSED the reset was recorded when it was scheduled
         }
     }
 
@@ -57,8 +56,8 @@ impl Connection {
         let flags = Flags::SYN.with(self.ecn.syn_flags(reply));
         let mut seg = self.empty_segment(now, self.send.iss(), flags, window);
         let config = &self.config;
-        // RFC 7323 §2.2, §3.2, RFC 2018 §2: a SYN offers the configured options, its answer those that the peer
-        // offered, too.
+        // RFC 7323 §2.2, §3.2, RFC 2018 §2: a SYN offers all configured options, a SYN-ACK only those that the peer's
+        // SYN offered as well.
         let stamps = if reply { self.timestamps } else { config.extensions.timestamps };
         let scale = if reply { self.window_scaling } else { config.extensions.window_scale };
         seg.options = Options {
@@ -83,7 +82,7 @@ impl Connection {
         self.syn.lost |= self.timers.is_set(Timer::Retransmit);
         if reply {
             self.recv.on_window_offered(window);
-            self.recv.ack_now = false; // the SYN-ACK acknowledges
+            self.recv.ack_now = false; // the SYN-ACK carries the acknowledgement
         }
         if !self.timers.is_set(Timer::Retransmit) {
             self.send.last_sent = now;
@@ -92,7 +91,7 @@ impl Connection {
     }
 
     /// Sends `<SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>` in SYN-RECEIVED, for a segment outside the window (RFC 9293
-    /// §3.10.7.4, first check). The window is that of our SYN: a peer with an unproven address is offered no more.
+    /// §3.10.7.4, first check). The right edge is that of our SYN: a peer whose address is unproven is offered no more.
     fn send_handshake_ack(&mut self, now: Instant, tx: &mut impl TxBatch) {
         if !self.recv.ack_now || self.syn.due {
             return;

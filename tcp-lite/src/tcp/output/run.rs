@@ -1,9 +1,10 @@
-//! Runs: consecutive new segments. The checks of [`send_next`](Connection::send_next) are made once per run. Headers
-//! differ only in sequence number and PSH. Counters, timers and the acknowledgement state are updated once.
+//! Fast path of transmission. A run is a series of consecutive segments of new data. The checks of
+//! [`send_next`](Connection::send_next) are made once per run. The headers differ only in sequence number and PSH.
+//! Counters, timers and the acknowledgement state are updated once per run.
 //!
 //! For each segment of a run, all windows have room for the effective MSS; the source may write less. `send_next`
 //! handles everything else: retransmissions, the FIN, CWR, probes, loss episodes, smaller windows, and the reason why
-//! transmission stops. A run may therefore end early at no cost. The segments are the same with and without runs.
+//! transmission stops. A run may therefore end at any segment. The segments sent are the same with and without runs.
 
 use base::Instant;
 use transport::pacing::Pace;
@@ -13,20 +14,20 @@ use super::{Connection, SendOutcome};
 use crate::seam::{SegmentSource, SpanSink, TxBatch};
 use crate::tcp::segment::{DataHeader, Flags};
 
-/// Limits of a run.
+/// Limits of a run, computed before its first segment.
 #[derive(Clone, Copy, Debug)]
 struct RunLimits {
-    /// Room in the congestion window, the peer's window and our send window, bytes.
+    /// Smallest room of congestion window, peer's window and send window, bytes.
     room: u64,
     /// Number of free records on the scoreboard.
     records: usize,
-    /// Pace; `None` without pacing.
+    /// Pacing rate and burst; `None` without pacing.
     pace: Option<Pace>,
 }
 
 impl Connection {
-    /// Sends new segments for as long as the next one can only be new data with room for the effective MSS. Returns the
-    /// reason why transmission stops; `None` if [`send_next`](Self::send_next) has to determine it.
+    /// Sends segments while the next one can only be new data and the windows have room for the effective MSS. Returns
+    /// the reason why transmission stops, or `None` if [`send_next`](Self::send_next) has to continue.
     pub(super) fn send_run<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -93,7 +94,8 @@ impl Connection {
         stopped_by
     }
 
-    /// Returns the limits of a run; `None` if the next segment may be something other than new data.
+    /// Returns the limits of a run; `None` if the next segment may be something other than new data, or pacing defers
+    /// it.
     fn run_limits(&self, now: Instant, tx: &impl TxBatch) -> Option<RunLimits> {
         let send = &self.send;
         let (board, state) = (&send.outstanding.board, &send.outstanding.state);
@@ -117,9 +119,9 @@ impl Connection {
         Some(RunLimits { room: cwnd.min(send.usable_window()), records, pace })
     }
 
-    /// Returns the header of a run. Called just before its first segment. `room`: free space of the upper layer, bytes.
-    /// Inlined to stay in registers: a copy through memory would wait for all earlier stores, those into the packet
-    /// included.
+    /// Returns the header of a run, and records its window as advertised. `room`: free space of the upper layer, bytes.
+    /// Inlined so that the header stays in registers: a copy through memory would wait for all earlier stores, those
+    /// into the packet included.
     #[inline(always)]
     fn run_header(&mut self, now: Instant, room: u64) -> DataHeader {
         let window = self.recv.advertise(room);
@@ -150,7 +152,7 @@ pub(in crate::tcp) mod switch {
         static SEGMENTS: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// Runs `work` with every segment sent individually, and returns its result.
+    /// Calls `work` with runs turned off, so that each segment is sent by `send_next`. Returns its result.
     pub(in crate::tcp) fn without_runs<T>(work: impl FnOnce() -> T) -> T {
         ON.set(false);
         let result = work();

@@ -12,17 +12,17 @@ use transport::seq::{ExtSeq, SeqNumber};
 use super::Scoreboard;
 use super::record::{LOST, PROBE, RETRANSMITTED, Record, SACKED};
 
-/// A search over the scoreboard.
+/// A search for losses on a scoreboard, with its result.
 struct Search<'a, F> {
     board: &'a mut Scoreboard,
     found: DetectedLosses,
-    /// Called with the length and the time of transmission of each lost segment.
+    /// Called for each lost segment with its length in sequence space, in bytes, and its time of transmission.
     lost: F,
 }
 
 impl Scoreboard {
-    /// Finds losses (RFC 8985 §6.2, RACK_detect_loss). Calls `lost` with the length in bytes and the time of
-    /// transmission of each lost segment.
+    /// Finds and marks losses (RFC 8985 §6.2, RACK_detect_loss). Calls `lost` for each lost segment with its length in
+    /// sequence space, in bytes, and its time of transmission.
     pub(crate) fn detect_losses(
         &mut self,
         criterion: LossCriterion,
@@ -33,8 +33,8 @@ impl Scoreboard {
         DetectedLosses { next_search_at: again_at, ..search.found }
     }
 
-    /// Marks losses after a time-out: the oldest segment, and segments in flight for longer than the criterion's
-    /// time-out (RFC 8985 §6.3).
+    /// Marks losses after a retransmission time-out: the oldest segment, and segments sent at least `criterion.timeout`
+    /// ago (RFC 8985 §6.3).
     pub(crate) fn mark_lost_on_timeout(&mut self, criterion: LossCriterion) {
         for i in 0..self.records.len() {
             let record = self.records[i];
@@ -46,7 +46,7 @@ impl Scoreboard {
         self.high_rxt = self.una;
     }
 
-    /// Adds a retransmission to the queue in order of time.
+    /// Adds a retransmission at `now` to the queue of retransmissions.
     pub(super) fn note_resent(&mut self, start: ExtSeq, now: Instant) {
         let found = DetectedLosses::default();
         Search { board: self, found, lost: |_, _| {} }.note_resent(start, now);
@@ -97,7 +97,7 @@ impl<F: FnMut(u64, Instant)> InFlight for Search<'_, F> {
         let i = board.first_ending_after(start.max(board.una));
         let record: &Record = board.records.get(i)?;
         let same = record.sent_at == at && record.has_resend_in_flight();
-        // A part may have been acknowledged since the retransmission.
+        // The first part of the segment may have been acknowledged since the retransmission.
         let here = SeqNumber(record.start) == start.wire() || (i == 0 && start < board.una);
         (same && here).then(|| (i, board.range_of(record).end))
     }

@@ -2,7 +2,7 @@
 
 use base::Instant;
 
-/// A segment in flight.
+/// A segment in flight. `sent_at` is the time of the last transmission.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) sent_at: Instant,
@@ -11,7 +11,7 @@ pub(super) struct Record {
     /// Bytes of payload.
     pub(super) len: u16,
     pub(super) marks: u8,
-    /// Transmissions, saturating.
+    /// Number of transmissions, saturating at 255.
     pub(super) sends: u8,
 }
 
@@ -23,7 +23,7 @@ pub(super) const FIN: u8 = 1;
 pub(super) const SACKED: u8 = 1 << 1;
 /// Mark: the segment is considered lost.
 pub(super) const LOST: u8 = 1 << 2;
-/// Mark: the segment was retransmitted since it was considered lost, or as a probe.
+/// Mark: the segment was retransmitted after it was considered lost, or as a window or tail loss probe.
 pub(super) const RETRANSMITTED: u8 = 1 << 3;
 /// Mark: first transmission of a path MTU probe, longer than the effective MSS (RFC 4821 §7).
 pub(super) const PROBE: u8 = 1 << 4;
@@ -37,13 +37,13 @@ impl Record {
         u32::from(self.len) + u32::from(self.has_mark(FIN))
     }
 
-    /// True if sent once, not SACKed, not lost, and not a probe. FIN is allowed.
+    /// True if the segment was sent once and has no mark except perhaps FIN.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.marks & !FIN == 0 && self.sends == 1
     }
 
-    /// Returns the estimated bytes of the segment in the network (RFC 6675 §4, SetPipe).
+    /// Returns the estimated bytes of all copies of the segment in the network (RFC 6675 §4, SetPipe).
     pub(super) fn pipe_bytes(&self) -> u64 {
         if self.has_mark(SACKED) {
             return 0;
@@ -56,7 +56,7 @@ impl Record {
         self.marks & (SACKED | LOST | RETRANSMITTED) == LOST
     }
 
-    /// True if retransmitted and not SACKed since.
+    /// True if the segment was retransmitted, and neither SACKed nor marked lost since.
     pub(super) fn has_resend_in_flight(&self) -> bool {
         self.marks & (SACKED | RETRANSMITTED) == RETRANSMITTED
     }

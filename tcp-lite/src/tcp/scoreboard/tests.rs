@@ -1,4 +1,4 @@
-//! The scoreboard against the definitions of RFC 6675 and RFC 8985.
+//! Tests the scoreboard against the definitions of RFC 6675 and RFC 8985.
 
 use core::time::Duration;
 
@@ -16,7 +16,7 @@ fn at(n: u64) -> ExtSeq {
 }
 
 impl Scoreboard {
-    /// Finds losses without a congestion controller.
+    /// Finds losses, without a callback for each lost segment.
     fn losses(&mut self, criterion: LossCriterion) -> DetectedLosses {
         self.detect_losses(criterion, |_, _| {})
     }
@@ -31,7 +31,7 @@ fn ten_segments() -> Scoreboard {
     board
 }
 
-/// Applies an acknowledgement and returns its delivery.
+/// Calls `what`, which applies an acknowledgement, and returns what the acknowledgement delivered.
 fn delivery_of(
     board: &mut Scoreboard,
     what: impl FnOnce(&mut Scoreboard, &mut Delivery),
@@ -70,7 +70,7 @@ fn resends(board: &mut Scoreboard) -> Vec<u64> {
     all
 }
 
-// RFC 6675 §4, SetPipe: counts segments neither SACKed nor lost, plus retransmissions.
+// RFC 6675 §4, SetPipe: pipe counts the bytes of segments that are neither SACKed nor lost, plus retransmissions.
 #[test]
 fn pipe_excludes_sacked_and_lost_segments() {
     let mut board = ten_segments();
@@ -103,7 +103,7 @@ fn resent_segment_is_not_single_after_undo() {
 }
 
 // RFC 8985 §6.2 step 5: only segments sent before the latest delivered one are lost, each after its reordering time.
-// The next search is due for the last waiting one.
+// The next search is due when the last of them is overdue.
 #[test]
 fn segment_is_lost_after_reordering_time() {
     let mut board = ten_segments();
@@ -117,7 +117,8 @@ fn segment_is_lost_after_reordering_time() {
     assert_eq!(board.losses(criterion_at(5, 600, 50, 500)).segments, 0, "sent later");
 }
 
-/// Returns `n` segments sent one per millisecond, followed by a SACKed one, and the criterion after its delivery.
+/// Returns a scoreboard with `n` segments, sent one per millisecond, and a SACKed segment after them, and the RACK
+/// criterion after delivery of the SACKed one.
 fn waiting_segments(n: u64) -> (Scoreboard, LossCriterion) {
     let mut board = Scoreboard::new();
     for i in 0..=n {
@@ -127,8 +128,8 @@ fn waiting_segments(n: u64) -> (Scoreboard, LossCriterion) {
     (board, criterion_at(n, (n + 1) * LEN, n * 2, n))
 }
 
-// The cost of an acknowledgement does not grow with the number of segments that wait for the reordering time: the timer
-// finds them in batches.
+// The cost of an acknowledgement does not grow with the number of segments that wait for the reordering time: the
+// reordering timer finds their losses in batches.
 #[test]
 fn loss_search_examines_waiting_segments_in_batches() {
     const N: u64 = 5000;
@@ -188,7 +189,7 @@ fn mark_all_lost_resends_everything_unsacked() {
     assert_eq!(resends(&mut board), [0, 1, 2, 3, 7, 8, 9]);
 }
 
-// RFC 2018 §8.
+// RFC 2018 §8: the peer has reneged, so all data is retransmitted.
 #[test]
 fn reneged_data_is_sent_again() {
     let mut board = ten_segments();
@@ -199,8 +200,8 @@ fn reneged_data_is_sent_again() {
     assert_eq!(resends(&mut board).len(), 10);
 }
 
-// RFC 8985 §6.2: a segment sent after the retransmissions has arrived, the retransmissions have not. Each is lost at
-// its own time.
+// RFC 8985 §6.2: a segment that was sent after two retransmissions is SACKed, the retransmissions are not. Each is lost
+// at its own time.
 #[test]
 fn lost_retransmissions_are_found() {
     let mut board = ten_segments();
@@ -225,7 +226,8 @@ fn lost_retransmissions_are_found() {
     assert_eq!(board.losses(criterion_at(120, 1100, 50, 900)).segments, 0, "sent after it");
 }
 
-// RFC 8985 §6.3: a time-out marks the oldest segment, and segments in flight for long enough.
+// RFC 8985 §6.3: a time-out marks the oldest segment lost, and the segments that were sent at least the criterion's
+// time-out ago.
 #[test]
 fn timeout_spares_recently_sent_segments() {
     let mut board = ten_segments();
@@ -236,7 +238,7 @@ fn timeout_spares_recently_sent_segments() {
     assert_eq!(resends(&mut board), [0]);
 }
 
-// After an undo, segments marked lost are in the network again, and can be lost later.
+// After an undo, segments that were marked lost count as in the network again, and can be marked lost later.
 #[test]
 fn undo_clears_loss_marks() {
     let mut board = ten_segments();
@@ -259,8 +261,8 @@ fn tail_is_the_last_unsacked_segment() {
     assert_eq!(board.last_unsacked().unwrap().start, at(700));
 }
 
-// Karn's algorithm (RFC 6298 §3): the sample is of the oldest newly acknowledged segment, and only if no segment was
-// sent twice.
+// Karn's algorithm (RFC 6298 §3): the round-trip sample is that of the oldest newly acknowledged segment. There is none
+// if a newly acknowledged segment was sent twice.
 #[test]
 fn rtt_sample_excludes_resent_segments() {
     let rtt = |board: &mut Scoreboard, una| acknowledge(board, una).rtt();
@@ -276,7 +278,7 @@ fn rtt_sample_excludes_resent_segments() {
     assert_eq!(rtt(&mut board, 400), Some(Nanos::from_millis(198)));
 }
 
-// The unacknowledged part stays as one record.
+// The unacknowledged part of the segment remains as one record.
 #[test]
 fn a_partial_acknowledgement_cuts_the_head() {
     let mut board = ten_segments();
@@ -302,7 +304,7 @@ fn cut_keeps_loss_mark_and_moves_fin_to_second_part() {
     assert_eq!(board.pipe(), 101);
 }
 
-// RFC 1191 §6.5: only the segment that the path does not carry is marked.
+// RFC 1191 §6.5: only the segment that is too long for the path is marked lost.
 #[test]
 fn segments_longer_than_path_mtu_are_marked_lost() {
     let mut board = Scoreboard::new();
@@ -312,7 +314,7 @@ fn segments_longer_than_path_mtu_are_marked_lost() {
     assert_eq!(board.next_lost().unwrap().start, at(100));
 }
 
-// RFC 4821 §7.6: the fate is reported once. A lost probe is retransmitted as an ordinary segment.
+// RFC 4821 §7.6: the fate of the probe is reported once. A lost probe is retransmitted as an ordinary segment.
 #[test]
 fn path_mtu_probe_fate_is_reported() {
     let probed = || {

@@ -1,5 +1,5 @@
-//! Whole transfers between two connections in virtual time, over a channel that loses, reorders and duplicates. Every
-//! byte is received once, and both ends close.
+//! Whole transfers between two connections in virtual time, over a channel that loses, reorders and duplicates
+//! segments. Every byte is passed to the upper layer once, and both ends close.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// Faults of the channel, per thousand segments; `delay` is one way.
+/// Faults of the channel, per thousand segments, and its one-way delay.
 #[derive(Clone, Debug)]
 struct Faults {
     loss: u64,
@@ -44,7 +44,7 @@ struct Faults {
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct InFlight {
-    /// Time and serial number; reversed, so that the heap returns the earliest.
+    /// Arrival time and number of the transmission, reversed so that the heap returns the earliest first.
     arrives_at: std::cmp::Reverse<(Instant, u64)>,
     destination: usize,
     bytes: Vec<u8>,
@@ -66,20 +66,21 @@ struct Pair {
     sent: u64,
     configs: [Arc<Config>; 2],
     mss: [u16; 2],
-    /// Time until which the second end takes no data.
+    /// Time at which the second end's limits on free space and accepted data end.
     stalled_until: Instant,
     drop_first_fins: u32,
-    /// Maximum segments per poll.
+    /// Maximum number of segments per poll.
     batch: usize,
-    /// Segments marked CE, per thousand.
+    /// Probability of a CE mark, per thousand segments.
     marks: u64,
     /// True if each end closes only after all its data is acknowledged.
     closes_late: bool,
-    /// Record of each poll, if wanted.
+    /// Records of all polls; `None` if not recorded.
     trace: Option<Vec<PollRecord>>,
 }
 
-/// A poll: time, end, segments sent, indices of the ECN-capable ones, and the connection's state afterwards.
+/// Record of a poll: time, end (0 or 1), segments sent, indices of the ECN-capable ones, and the connection's state
+/// afterwards.
 type PollRecord = (Instant, usize, Vec<Vec<u8>>, Vec<usize>, String);
 
 impl Pair {
@@ -97,7 +98,7 @@ impl Pair {
         }
     }
 
-    /// Processes the next event. Returns false if there is none.
+    /// Processes the next event: end of the stall, arrival or timer. Returns false if there is none.
     fn step(&mut self) -> bool {
         let timeout = |end: &Endpoint| end.conn.as_ref().and_then(Connection::poll_timeout);
         let timers = [timeout(&self.ends[0]), timeout(&self.ends[1])];
@@ -133,7 +134,7 @@ impl Pair {
         let end = &mut self.ends[to];
         match &mut end.conn {
             Some(conn) => {
-                let _ = conn.input(self.now, &seg, &mut end.up); // drops are expected with faults
+                let _ = conn.input(self.now, &seg, &mut end.up); // dropped segments are expected
             }
             None if seg.flags.has(Flags::SYN) && !seg.flags.has(Flags::ACK) => {
                 let FourTuple { local, remote } = tuple();
@@ -155,8 +156,8 @@ impl Pair {
         while let Some(event) = conn.poll_event() {
             end.events.push(event);
         }
-        // Each end closes at once, so that its FIN follows all data; with `closes_late`, after all data is
-        // acknowledged.
+        // Each end closes as soon as it is connected, and its FIN follows all data. With `closes_late` it closes after
+        // all data is acknowledged.
         let is_due = !self.closes_late || end.up.acked == end.up.len;
         if conn.state().is_synchronized() && !end.close_sent && is_due {
             end.close_sent = true;
@@ -198,7 +199,7 @@ impl Pair {
         }
     }
 
-    /// Checks that both ends received all data once and in order, and closed normally.
+    /// Checks that both ends received all data and closed normally.
     fn check(&self) -> Result<(), TestCaseError> {
         for (i, end) in self.ends.iter().enumerate() {
             let conn = end.conn.as_ref().expect("connected");
@@ -258,7 +259,7 @@ fn any_config() -> impl Strategy<Value = Config> {
                 retransmission: Duration::from_secs(3600),
                 syn: Duration::from_secs(3600),
                 fin_wait_2: Duration::from_secs(3600),
-                time_wait: Duration::from_secs(7200), // outlives any run of lost FINs
+                time_wait: Duration::from_secs(7200), // longer than any series of lost FINs
                 ..Limits::default()
             },
             ..Config::default()
@@ -281,7 +282,7 @@ fn any_mss() -> impl Strategy<Value = u16> {
     prop_oneof![Just(33u16), Just(88), Just(536), Just(1460), Just(8960)]
 }
 
-/// Generates a record size; zero fills each segment.
+/// Generates a record size in bytes. With zero, each segment is filled to the effective MSS.
 fn any_record() -> impl Strategy<Value = usize> {
     prop_oneof![Just(0usize), 20usize..3000]
 }
@@ -291,7 +292,7 @@ const FOREVER: Instant = Instant::from_millis(48 * 3600 * 1000);
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    // RFC 9293 §3.8: for any network faults, options and windows.
+    // RFC 9293 §3.8: transfers complete for any network faults, options and windows.
     #[test]
     fn faulty_channel_delivers_every_byte_once(
         seed: u64,
@@ -308,7 +309,7 @@ proptest! {
         pair.check()?;
     }
 
-    // RFC 9293 §3.8.6.1: also if probes and answers are lost.
+    // RFC 9293 §3.8.6.1: window probes continue even if probes and answers are lost.
     #[test]
     fn long_closed_window_is_probed_until_it_opens(
         seed: u64,
@@ -344,8 +345,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    // For any behaviour of the network and both ends, segments, their times and the state after each poll are the same
-    // with and without runs.
+    // A run sends several segments with one set of checks. For any behaviour of the network and of both ends, the
+    // segments, their times and the state after each poll are the same with and without runs.
     #[test]
     fn runs_send_the_same_segments_as_single_sends(
         seed: u64,
@@ -382,7 +383,8 @@ proptest! {
     }
 }
 
-/// Settings that [`any_config`] does not vary: pacing, ECN, PSH, path MTU probes and windows.
+/// Settings that [`any_config`] does not vary. Flags: pacing, PSH on each segment, ECN, DCTCP, path MTU probes, limited
+/// send window. Numbers: initial window in segments, send window in bytes.
 type Change = ([bool; 6], u32, u64);
 
 fn any_change() -> impl Strategy<Value = Change> {
@@ -402,7 +404,7 @@ fn change(config: &mut Config, (flags, initial_window, send_window): Change) {
     }
 }
 
-/// Transfers 8 MiB. Returns the virtual time and the sender.
+/// Transfers 8 MiB. Returns the virtual time that this took, and the sender.
 fn transfer(config: Config, faults: Faults) -> (Duration, Connection) {
     let config = config_with(config, |c| c.limits.time_wait = Duration::from_millis(1));
     let mut pair = pair(7, [config.clone(), config], [1460, 1460], [8 << 20, 0], faults);
@@ -411,7 +413,7 @@ fn transfer(config: Config, faults: Faults) -> (Duration, Connection) {
     (pair.now.saturating_since(Instant::ZERO), pair.ends[0].conn.take().unwrap())
 }
 
-// RFC 6675, RFC 5681: few time-outs and few needless retransmissions.
+// RFC 6675, RFC 5681: with 1 % loss there are few time-outs and few needless retransmissions.
 #[test]
 fn fast_recovery_repairs_one_percent_loss() {
     for sack in [true, false] {
@@ -433,7 +435,7 @@ fn fast_recovery_repairs_one_percent_loss() {
     }
 }
 
-// RFC 5681 §3.1: slow start opens the window.
+// RFC 5681 §3.1: slow start opens the window fast enough for 8 MiB in 250 ms at a round trip of 10 ms.
 #[test]
 fn lossless_transfer_has_no_retransmissions() {
     let faults = Faults { loss: 0, duplication: 0, reordering: 0, delay: Duration::from_millis(5) };

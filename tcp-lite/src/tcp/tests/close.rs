@@ -46,7 +46,7 @@ fn passive_close_ends_after_last_ack() {
     );
 }
 
-// RFC 9293 §3.6, figure 13.
+// RFC 9293 §3.6, figure 13: both ends close at the same time.
 #[test]
 fn simultaneous_close_enters_time_wait_via_closing() {
     established(
@@ -64,7 +64,7 @@ fn simultaneous_close_enters_time_wait_via_closing() {
     );
 }
 
-// RFC 9293 §3.10.7.4, eighth.
+// RFC 9293 §3.10.7.4, eighth check: the FIN also acknowledges our FIN.
 #[test]
 fn fin_that_acknowledges_our_fin_skips_fin_wait_2() {
     established(
@@ -77,7 +77,7 @@ fn fin_that_acknowledges_our_fin_skips_fin_wait_2() {
     );
 }
 
-// RFC 9293 §3.10.4: after CLOSE the last data segment carries the FIN.
+// RFC 9293 §3.10.4: after CLOSE all queued data is sent, and the last data segment carries the FIN.
 #[test]
 fn the_fin_follows_all_data() {
     established(
@@ -95,7 +95,7 @@ fn the_fin_follows_all_data() {
     );
 }
 
-// RFC 9293 §3.6: FIN-WAIT-2 ends by a reset, after silence only.
+// RFC 9293 §3.6: data is received in FIN-WAIT-2. The state ends with a reset only after 60 s without data.
 #[test]
 fn half_closed_connection_still_receives() {
     established(
@@ -114,7 +114,7 @@ fn half_closed_connection_still_receives() {
     );
 }
 
-// RFC 9293 §3.10.7.4, eighth: the FIN is SACKed with the data before it.
+// RFC 9293 §3.10.7.4, eighth check: a FIN beyond a gap is SACKed with the data before it.
 #[test]
 fn out_of_order_fin_waits_for_the_gap() {
     established(
@@ -144,7 +144,7 @@ fn out_of_order_fin_without_text_waits_for_the_gap() {
     );
 }
 
-// Data beyond the FIN, or a FIN elsewhere, contradicts the first FIN.
+// Data beyond the peer's FIN, or a FIN at another sequence number, contradicts the first FIN and is dropped.
 #[test]
 fn bytes_past_the_fin_are_dropped() {
     established(
@@ -204,7 +204,7 @@ fn a_repeated_fin_restarts_time_wait() {
     );
 }
 
-// RFC 9293 §3.6.
+// RFC 9293 §3.6: the FIN is retransmitted until it is acknowledged.
 #[test]
 fn a_lost_fin_is_sent_again() {
     established(
@@ -218,7 +218,7 @@ fn a_lost_fin_is_sent_again() {
     );
 }
 
-// RFC 9293 §3.10.5: ABORT resets while data may be lost.
+// RFC 9293 §3.10.5: ABORT sends a reset unless both FINs were sent.
 #[test]
 fn abort_resets_unless_both_fins_are_sent() {
     let to_state = [
@@ -255,7 +255,7 @@ fn abort_resets_unless_both_fins_are_sent() {
     }
 }
 
-// A second close, and a close or abort after the peer's reset.
+// A second close has no effect, nor has a close or abort after the peer's reset.
 #[test]
 fn second_close_has_no_effect() {
     established(
@@ -272,7 +272,7 @@ fn second_close_has_no_effect() {
     );
 }
 
-// RFC 9293 §3.6.1 MAY-2, RFC 6191 §2.
+// RFC 9293 §3.6.1 MAY-2, RFC 6191 §2: only a SYN without ACK and with a higher sequence number may reopen.
 #[test]
 fn later_syn_reopens_from_time_wait() {
     let script = established(

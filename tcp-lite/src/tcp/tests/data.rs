@@ -1,4 +1,4 @@
-//! Receiving and acknowledging data (RFC 9293 §3.8.6.3, §3.10.7.4 seventh check, RFC 5681 §4.2, RFC 2018 §4).
+//! Received data and its acknowledgement (RFC 9293 §3.8.6.3, §3.10.7.4 seventh check, RFC 5681 §4.2, RFC 2018 §4).
 
 use super::script::{config, config_with, established};
 use crate::tcp::Config;
@@ -8,7 +8,7 @@ fn config_without_sack() -> Config {
     config_with(config(), |c| c.extensions.sack = false)
 }
 
-// RFC 9293 §3.8.6.3 MUST-40, SHLD-18.
+// RFC 9293 §3.8.6.3 MUST-40, SHLD-18: the delay is 40 ms here.
 #[test]
 fn single_segment_is_acknowledged_after_the_delay() {
     established(
@@ -19,7 +19,7 @@ fn single_segment_is_acknowledged_after_the_delay() {
     );
 }
 
-// RFC 9293 §3.8.6.3 SHLD-19.
+// RFC 9293 §3.8.6.3 SHLD-19: a third segment alone is acknowledged after the delay of 40 ms.
 #[test]
 fn every_second_segment_is_acknowledged_at_once() {
     established(
@@ -32,7 +32,7 @@ fn every_second_segment_is_acknowledged_at_once() {
     );
 }
 
-// RFC 9293 §3.10.7.4 MUST-58, MUST-59.
+// RFC 9293 §3.10.7.4 MUST-58, MUST-59: acknowledgements of segments that arrive together are aggregated.
 #[test]
 fn a_burst_gets_one_acknowledgement() {
     established(
@@ -46,7 +46,7 @@ fn a_burst_gets_one_acknowledgement() {
     );
 }
 
-// RFC 9293 §3.10.7.4: no separate acknowledgement if data is sent anyway.
+// RFC 9293 §3.10.7.4: no separate acknowledgement is sent if a data segment carries it.
 #[test]
 fn acknowledgement_is_piggybacked_on_data() {
     established(
@@ -59,7 +59,7 @@ fn acknowledgement_is_piggybacked_on_data() {
     );
 }
 
-// A delay of zero turns delaying off.
+// A delay of zero disables delayed acknowledgements.
 #[test]
 fn without_delay_every_segment_is_acknowledged() {
     established(
@@ -69,7 +69,7 @@ fn without_delay_every_segment_is_acknowledged() {
     );
 }
 
-// RFC 9293 §3.10.7.4 SHLD-31, RFC 5681 §4.2: the segment beyond the gap, and the one that fills it, are acknowledged at
+// RFC 9293 §3.10.7.4 SHLD-31, RFC 5681 §4.2: a segment beyond a gap, and one that fills the gap, are acknowledged at
 // once.
 #[test]
 fn bytes_beyond_a_gap_are_handed_up_at_once() {
@@ -106,7 +106,7 @@ fn sack_blocks_report_the_most_recent_first() {
     );
 }
 
-// RFC 2018 §4: a duplicate beyond the gap reports its range first, too, after the D-SACK.
+// RFC 2018 §4: after a duplicate beyond the gap, the block that contains it is first, behind the D-SACK block.
 #[test]
 fn a_duplicate_beyond_the_gap_reports_its_block() {
     established(
@@ -120,7 +120,7 @@ fn a_duplicate_beyond_the_gap_reports_its_block() {
     );
 }
 
-// RFC 2018 §3.
+// RFC 2018 §3: with timestamps, the options have room for three SACK blocks.
 #[test]
 fn timestamps_leave_room_for_three_sack_blocks() {
     let mut script = super::script::passive(
@@ -139,7 +139,7 @@ fn timestamps_leave_room_for_three_sack_blocks() {
     );
 }
 
-// A pure acknowledgement with the blocks follows the data segment.
+// The data segment is followed by a pure acknowledgement with the SACK blocks.
 #[test]
 fn sack_blocks_are_never_sent_on_data() {
     established(
@@ -151,7 +151,7 @@ fn sack_blocks_are_never_sent_on_data() {
     );
 }
 
-// RFC 5681 §4.2: a peer without SACK counts duplicates.
+// RFC 5681 §4.2: a peer without SACK counts duplicate acknowledgements.
 #[test]
 fn without_sack_each_segment_beyond_a_gap_gets_a_dup_ack() {
     established(
@@ -167,7 +167,7 @@ fn without_sack_each_segment_beyond_a_gap_gets_a_dup_ack() {
     );
 }
 
-// RFC 9293 §3.10.7.4: straddling segments are trimmed.
+// RFC 9293 §3.10.7.4: a segment that overlaps received data is trimmed to its new bytes.
 #[test]
 fn straddling_segment_hands_up_only_new_bytes() {
     established(
@@ -185,7 +185,7 @@ fn straddling_segment_hands_up_only_new_bytes() {
     );
 }
 
-// RFC 9293 §3.10.7.4: a duplicate is not passed to the upper layer. A partial one is trimmed.
+// RFC 9293 §3.10.7.4: a duplicate is not passed to the upper layer. A partial duplicate is trimmed.
 #[test]
 fn duplicates_are_acknowledged_at_once() {
     let script = established(
@@ -202,7 +202,7 @@ fn duplicates_are_acknowledged_at_once() {
     assert_eq!(script.conn.stats().recv.bytes, 150);
 }
 
-// RFC 9293 §3.10.7.4: with a window of 1000 bytes.
+// RFC 9293 §3.10.7.4: of 1200 bytes, those beyond a window of 1000 bytes are dropped.
 #[test]
 fn bytes_beyond_the_window_are_trimmed() {
     established(
@@ -214,7 +214,7 @@ fn bytes_beyond_the_window_are_trimmed() {
     );
 }
 
-// Bytes that the upper layer refuses count as never received.
+// Bytes that the upper layer refuses are treated as never received.
 #[test]
 fn refused_bytes_are_not_acknowledged() {
     let script = established(
@@ -232,7 +232,7 @@ fn refused_bytes_are_not_acknowledged() {
     assert_eq!(script.conn.stats().recv.bytes_refused, 2000);
 }
 
-// The upper layer takes a part at the front, in the middle and at the end.
+// The upper layer accepts a part at the front, in the middle and at the end; the peer retransmits the rest.
 #[test]
 fn partly_taken_segment_is_completed_by_resend() {
     established(
@@ -254,8 +254,8 @@ fn partly_taken_segment_is_completed_by_resend() {
     );
 }
 
-// At `max_ranges`, spans are refused before the upper layer sees them. Spans that touch a range or are in order are
-// still passed to the upper layer.
+// With `max_ranges` stored ranges, a new range is refused without a call of the upper layer. Bytes in order, and bytes
+// that touch a stored range, are still passed to the upper layer.
 #[test]
 fn out_of_order_ranges_are_bounded() {
     established(
@@ -284,7 +284,7 @@ fn urgent_bytes_are_ordinary_bytes() {
     );
 }
 
-// RFC 9293 §3.10.7.4, fifth.
+// RFC 9293 §3.10.7.4, fifth check: the data of the segment is not passed to the upper layer.
 #[test]
 fn a_segment_without_ack_is_dropped() {
     established(
@@ -308,7 +308,7 @@ fn push_is_on_the_last_segment() {
     );
 }
 
-// RFC 9293 §3.7.4 MUST-17: no Nagle algorithm.
+// RFC 9293 §3.7.4 MUST-17: Nagle's algorithm is not used.
 #[test]
 fn small_segments_are_not_held_back() {
     established(
@@ -321,8 +321,8 @@ fn small_segments_are_not_held_back() {
     );
 }
 
-// RFC 9293 §3.10.7.4, RFC 5961 §5: acknowledgements of data never sent, and too old ones, are answered. Slightly old
-// ones are ignored.
+// RFC 9293 §3.10.7.4, RFC 5961 §5: an acknowledgement of data never sent, or one that is too old, is answered. One that
+// is older than SND.UNA, but within the largest window offered, is ignored.
 #[test]
 fn out_of_range_acks_are_answered_or_ignored() {
     established(
@@ -341,8 +341,9 @@ fn out_of_range_acks_are_answered_or_ignored() {
     );
 }
 
-// Segments are pushed if the path itself is long, not if a queue makes its round trips long. On the first path the
-// round trip is 0.1 ms, later 100 ms: not pushed. On the second path it is 10 ms: pushed.
+// Each segment has PSH if the minimum round trip is long; a queue that makes round trips long does not count. On the
+// first path the round trip is 0.1 ms, later 100 ms: only the last segment has PSH. On the second path it is always 10
+// ms: each has PSH.
 #[test]
 fn psh_on_each_segment_depends_on_min_rtt() {
     let config = config_with(config_without_sack(), |c| c.push_segments = true);

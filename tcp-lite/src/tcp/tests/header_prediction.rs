@@ -1,4 +1,4 @@
-//! Header prediction: fast and slow path are equivalent, and predicted segments take the fast path.
+//! Header prediction: fast path and slow path are equivalent, and predicted segments take the fast path.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::tcp::{
 };
 use base::Instant;
 
-/// The peer's next segment. The default is one for the fast path.
+/// A segment of the peer, relative to the state of the connection. [`PREDICTED`] takes the fast path.
 #[derive(Clone, Debug)]
 struct Peer {
     /// Offset from RCV.NXT.
@@ -23,7 +23,7 @@ struct Peer {
     len: usize,
     flags: u8,
     window: u16,
-    /// Offset from the last TSval; `None` without timestamps.
+    /// Offset of TSval from TS.Recent; `None` for a segment without timestamps.
     val: Option<i32>,
     sack: bool,
     ce: bool,
@@ -52,11 +52,11 @@ enum Step {
     Close,
 }
 
-/// A passively opened connection.
+/// A passively opened connection with its upper layer.
 struct Endpoint {
     conn: Connection,
     up: Upper,
-    /// Segments sent since the last step.
+    /// Segments sent in the last poll.
     sent: Vec<Vec<u8>>,
 }
 
@@ -93,13 +93,13 @@ impl Endpoint {
         while self.conn.poll_event().is_some() {}
     }
 
-    /// Processes a segment with an acknowledgement of everything in flight (`peer.ack` is relative to SND.NXT).
+    /// Processes a segment of the peer whose `ack` is relative to SND.NXT: 0 acknowledges everything in flight.
     fn answer(&mut self, now: Instant, peer: &Peer, may_predict: bool) -> bool {
         let flight = self.conn.info().flight as i32;
         self.segment(now, &Peer { ack: flight + peer.ack, ..*peer }, may_predict)
     }
 
-    /// Processes `peer`'s segment. Returns true if the fast path was taken.
+    /// Processes the segment `peer`, on the fast path only if `may_predict`. Returns true if the fast path was taken.
     fn segment(&mut self, now: Instant, peer: &Peer, may_predict: bool) -> bool {
         let seq = self.conn.recv.nxt.wire().0.wrapping_add_signed(peer.seq);
         let first = seq.wrapping_sub(PEER_ISS).wrapping_sub(1);
@@ -127,7 +127,7 @@ impl Endpoint {
         };
         let established = self.conn.state() == super::super::State::Established;
         let short = may_predict && established && self.conn.is_predicted(now, &seg);
-        // The resulting states are compared, not the drop reason.
+        // The tests compare the resulting states, not the drop reason.
         let _ = self.conn.input_on_path(short, now, &seg, &mut self.up);
         short
     }
@@ -160,7 +160,7 @@ fn shared_config(extensions: Extensions, pushed: bool, delay: u64) -> Arc<Config
 const EXTENSIONS: Extensions =
     Extensions { sack: true, timestamps: true, ecn: false, window_scale: true };
 
-/// Generates mostly segments for the fast path, some with other fields.
+/// Generates segments: most for the fast path, some with other fields.
 fn any_peer() -> impl Strategy<Value = Peer> {
     let mostly =
         |usual: i32, range: core::ops::Range<i32>| prop_oneof![9 => Just(usual), 1 => range];
@@ -204,7 +204,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    // For any segments and calls: state, answers, events, timers and data passed to the upper layer.
+    // For any segments and calls, both paths give the same state, sent segments, timers and data passed to the upper
+    // layer.
     #[test]
     fn fast_path_and_slow_path_reach_the_same_state(
         (sack, timestamps, ecn, pushed) in any::<(bool, bool, bool, bool)>(),
@@ -257,7 +258,7 @@ fn predicted_data_segment_takes_fast_path() {
         assert!(takes_fast_path(&peer, |_| {}), "{peer:?}");
     }
     assert!(takes_fast_path(&PREDICTED, |end| end.poll(Instant::ZERO)));
-    // After a gap is filled the fast path resumes.
+    // After a gap is filled, the next segment takes the fast path again.
     let fill = |end: &mut Endpoint| {
         assert!(!end.segment(Instant::ZERO, &Peer { seq: 1000, ..PREDICTED }, true));
         assert!(!end.segment(Instant::ZERO, &PREDICTED, true));
@@ -291,7 +292,7 @@ fn unpredicted_data_segment_takes_slow_path() {
     ] {
         assert!(!takes_fast_path(&peer, |_| {}), "{peer:?}");
     }
-    // Data is missing; our data is in flight.
+    // The slow path is taken while data is missing, and while our data is in flight.
     let gap = |end: &mut Endpoint| {
         end.segment(Instant::ZERO, &Peer { seq: 1000, ..PREDICTED }, true);
     };
@@ -304,7 +305,8 @@ fn unpredicted_data_segment_takes_slow_path() {
     assert!(!takes_fast_path(&PREDICTED, write));
 }
 
-/// Returns true if the answer to a single segment takes the fast path. `prepare` runs before that segment is sent.
+/// Returns true if `peer`, an answer to a single segment, takes the fast path. `prepare` runs before that segment is
+/// sent.
 fn answer_takes_fast_path(peer: &Peer, prepare: impl FnOnce(&mut Endpoint)) -> bool {
     let mut end = Endpoint::new(&shared_config(EXTENSIONS, false, 40));
     prepare(&mut end);
@@ -325,7 +327,7 @@ fn ack_of_single_segment_takes_fast_path() {
     ] {
         assert!(answer_takes_fast_path(&peer, |_| {}), "{peer:?}");
     }
-    // Requests and replies follow each other.
+    // The same holds for the second of two exchanges of request and reply.
     let before = |end: &mut Endpoint| {
         end.up.len += 100;
         end.poll(Instant::ZERO);
@@ -352,7 +354,7 @@ fn unpredicted_ack_of_single_segment_takes_slow_path() {
     ] {
         assert!(!answer_takes_fast_path(&peer, |_| {}), "{peer:?}");
     }
-    // Two segments in flight; a retransmitted segment in flight.
+    // The slow path is taken with two segments in flight, and with a retransmitted segment in flight.
     let write = |end: &mut Endpoint| {
         end.up.len += 100;
         end.poll(Instant::ZERO);

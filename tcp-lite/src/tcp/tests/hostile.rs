@@ -1,5 +1,5 @@
-//! Arbitrary input: no panic, no byte passed to the upper layer twice, all bounds hold. The upper layer checks the
-//! rules of the seam.
+//! Arbitrary input: no panic, no byte accepted by the upper layer twice, and all bounds hold. The upper layer of the
+//! tests, `Upper`, asserts the contract of the traits in `seam`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ struct HostileOptions {
     sack: Vec<(u32, u32)>,
 }
 
-/// Generates sequence numbers: mostly near `base`, sometimes anywhere.
+/// Generates sequence numbers: most near `base`, some arbitrary.
 fn near_seq(base: u32) -> impl Strategy<Value = u32> {
     prop_oneof![
         6 => (0u32..6000).prop_map(move |n| base.wrapping_add(n)),
@@ -202,7 +202,7 @@ fn any_config() -> impl Strategy<Value = Config> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
-    // RFC 9293 §3.10.7: any segments and calls in any state.
+    // RFC 9293 §3.10.7: arbitrary segments and calls, in any state.
     #[test]
     fn random_segments_keep_invariants(
         config in any_config(),
@@ -261,9 +261,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    // RFC 3708 §3, §5: a segment was lost and retransmitted. D-SACKs that the peer forges, before and after it takes
-    // the retransmission, do not undo the reduction. One forgery cannot be detected: an early report that the lost
-    // segment arrived. A peer that sends it loses the segment.
+    // RFC 3708 §3, §5: a segment was lost and retransmitted. D-SACKs that the peer forges, before and after the arrival
+    // of the retransmission, do not undo the reduction of cwnd. One forgery cannot be detected and is not tried here:
+    // an early report that the lost segment arrived.
     #[test]
     fn forged_d_sacks_do_not_undo_cwnd_reduction(
         before in prop::collection::vec((1001u32..4000, 1u32..3000), 0..20),

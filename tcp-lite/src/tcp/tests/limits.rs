@@ -1,11 +1,11 @@
-//! Limits of the sender, and the time spent in each.
+//! Limits of the sender (application, peer's window and others), and the time spent in each.
 
 use super::script::{Script, config, config_with, established};
 use crate::tcp::{Config, Limit};
 use base::Instant;
 
-/// Returns the sender's limit at `ms` milliseconds, and the time in each limit of [`Limit::ALL`], in milliseconds
-/// rounded to ten.
+/// Returns the sender's limit at `ms` milliseconds, and the time in each limit of [`Limit::ALL`], rounded to multiples
+/// of 10 ms.
 fn limits(script: &Script, ms: u64) -> (Limit, [u64; 7]) {
     let info = script.conn.limits(Instant::ZERO + core::time::Duration::from_millis(ms));
     (info.limit, info.times.map(|time| (time.get() / 1_000_000 + 5) / 10 * 10))

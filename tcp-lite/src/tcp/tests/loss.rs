@@ -11,7 +11,7 @@ fn config_without_sack() -> Config {
     config_with(reno_config(), |c| c.extensions.sack = false)
 }
 
-/// Ten segments of 1000 bytes in flight, a whole initial window.
+/// Steps that send ten segments of 1000 bytes, a whole initial window.
 const TEN_SEGMENTS: &str = "1.0 write 10000
     1.0 > . 1:1001(1000) ack 1
     1.0 > . 1001:2001(1000) ack 1
@@ -30,8 +30,8 @@ fn with_ten_segments(config: Config, steps: &str) -> super::script::Script {
     script
 }
 
-// RFC 8985 §6.2, RFC 6937: three segments above a hole are SACKed. The hole is retransmitted at once, and the window is
-// halved by the end of the recovery.
+// RFC 8985 §6.2, RFC 6937: once three segments above a hole are SACKed, the hole is retransmitted. The congestion
+// window is halved by the end of the recovery.
 #[test]
 fn sack_triggers_fast_retransmit() {
     let script = with_ten_segments(
@@ -51,7 +51,8 @@ fn sack_triggers_fast_retransmit() {
     assert_eq!(script.conn.stats().loss.segments_retransmitted, 1);
 }
 
-// RFC 6675 §5 (2): enough SACKed data in one acknowledgement, because bursts are acknowledged once.
+// RFC 6675 §5 (2): one acknowledgement with enough SACKed data suffices, because a receiver may acknowledge a burst
+// once.
 #[test]
 fn single_sack_of_burst_triggers_fast_retransmit() {
     with_ten_segments(
@@ -61,7 +62,8 @@ fn single_sack_of_burst_triggers_fast_retransmit() {
     );
 }
 
-// RFC 6675 §4, NextSeg (1): lowest first, as far as the window allows.
+// RFC 6675 §4, NextSeg (1): lost segments are retransmitted in order of sequence number, as far as the congestion
+// window allows.
 #[test]
 fn several_holes_are_repaired_in_one_round_trip() {
     with_ten_segments(
@@ -76,7 +78,7 @@ fn several_holes_are_repaired_in_one_round_trip() {
     );
 }
 
-// RFC 6675 §4, SetPipe, RFC 6937: no more is retransmitted than has left the network.
+// RFC 6675 §4, SetPipe, RFC 6937: no more bytes are retransmitted than have left the network.
 #[test]
 fn retransmissions_fit_the_reduced_window() {
     with_ten_segments(
@@ -91,7 +93,7 @@ fn retransmissions_fit_the_reduced_window() {
     );
 }
 
-// RFC 6675 §4, NextSeg (2).
+// RFC 6675 §4, NextSeg (2): new data is sent when no lost segment awaits retransmission.
 #[test]
 fn new_data_follows_retransmissions_in_recovery() {
     with_ten_segments(
@@ -107,7 +109,7 @@ fn new_data_follows_retransmissions_in_recovery() {
     );
 }
 
-// RFC 8985 §6.2: a segment sent after the retransmission has arrived.
+// RFC 8985 §6.2: a retransmission is lost if a segment sent after it was SACKed.
 #[test]
 fn lost_retransmission_is_repeated_in_recovery() {
     let script = with_ten_segments(
@@ -129,7 +131,7 @@ fn lost_retransmission_is_repeated_in_recovery() {
     assert_eq!(script.conn.stats().loss.timeouts, 0);
 }
 
-// RFC 8985 §9.1, example 1: without a time-out.
+// RFC 8985 §9.1, example 1: the lost tail is retransmitted without a time-out.
 #[test]
 fn ack_of_retransmission_reveals_lost_tail() {
     let script = with_ten_segments(
@@ -143,7 +145,7 @@ fn ack_of_retransmission_reveals_lost_tail() {
     assert_eq!(script.conn.stats().loss.timeouts, 0);
 }
 
-// RFC 5681 §3.2, RFC 3042: limited transmit.
+// RFC 5681 §3.2, RFC 3042: limited transmit, with and without SACK.
 #[test]
 fn first_two_dup_acks_send_new_data() {
     for config in [reno_config(), config_without_sack()] {
@@ -166,8 +168,8 @@ fn first_two_dup_acks_send_new_data() {
     }
 }
 
-// RFC 5681 §3.2 (2): three duplicates start recovery. RFC 6582 §3.2 (3): a partial acknowledgement retransmits the next
-// hole.
+// RFC 5681 §3.2 (2): three duplicate acknowledgements start recovery. RFC 6582 §3.2 (3): after a partial
+// acknowledgement the next hole is retransmitted.
 #[test]
 fn newreno_recovers_without_sack() {
     let script = with_ten_segments(
@@ -207,7 +209,7 @@ fn acks_with_text_or_new_window_are_not_duplicates() {
     assert_eq!(script.conn.stats().loss.fast_recoveries, 0);
 }
 
-// RFC 6675 §2: without new SACK data.
+// RFC 6675 §2: with SACK, an acknowledgement without new SACK information is not a duplicate.
 #[test]
 fn with_sack_bare_duplicate_is_not_a_dup_ack() {
     let script = with_ten_segments(
@@ -220,7 +222,7 @@ fn with_sack_bare_duplicate_is_not_a_dup_ack() {
     assert_eq!(script.conn.stats().loss.fast_recoveries, 0);
 }
 
-// RFC 2018 §5: invalid blocks, and blocks below SND.UNA (RFC 2883).
+// RFC 2018 §5: invalid SACK blocks, and blocks below SND.UNA (RFC 2883), are ignored.
 #[test]
 fn invalid_sack_blocks_are_skipped() {
     let script = with_ten_segments(
@@ -233,7 +235,7 @@ fn invalid_sack_blocks_are_skipped() {
     assert_eq!(script.conn.stats().loss.fast_recoveries, 0);
 }
 
-// RFC 6675 §5.1, RFC 2018 §8: slow start retransmits the rest.
+// RFC 6675 §5.1, RFC 2018 §8: after a time-out, slow start retransmits all data that is not SACKed.
 #[test]
 fn timeout_does_not_resend_sacked_data() {
     with_ten_segments(
@@ -249,7 +251,8 @@ fn timeout_does_not_resend_sacked_data() {
     );
 }
 
-// RFC 2018 §8.
+// RFC 2018 §8: the peer acknowledges only the first segment although it SACKed all others, so it has reneged. The
+// time-out discards the SACK information.
 #[test]
 fn reneged_data_is_resent_after_timeout() {
     with_ten_segments(
@@ -265,7 +268,7 @@ fn reneged_data_is_resent_after_timeout() {
     );
 }
 
-// RFC 5681 §3.1: slow start from ten segments.
+// RFC 5681 §3.1: in slow start, the congestion window grows by the acknowledged bytes, here 2000.
 #[test]
 fn slow_start_grows_by_acknowledged_bytes() {
     let mut script = with_ten_segments(Config { pacing: false, ..reno_config() }, "");
@@ -280,7 +283,7 @@ fn slow_start_grows_by_acknowledged_bytes() {
     );
 }
 
-// RFC 5681 §3.1, RFC 7661.
+// RFC 5681 §3.1, RFC 7661: the congestion window grows only if it is used.
 #[test]
 fn an_unused_window_does_not_grow() {
     established(
@@ -292,7 +295,7 @@ fn an_unused_window_does_not_grow() {
     );
 }
 
-// RFC 5681 §4.1: after an idle period longer than the RTO.
+// RFC 5681 §4.1: the restart follows an idle period longer than the RTO.
 #[test]
 fn idle_restart_returns_to_initial_window() {
     let mut script = with_ten_segments(reno_config(), "");

@@ -1,4 +1,4 @@
-//! Dialogues of segments in virtual time, by section of the specifications, and properties of whole transfers.
+//! Tests of TCP: dialogues of segments in virtual time, grouped by topic, and properties of whole transfers.
 
 mod channel;
 mod close;

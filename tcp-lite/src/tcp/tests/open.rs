@@ -3,7 +3,7 @@
 use super::script::{active, config, config_with, established, passive};
 use std::time::Duration;
 
-// RFC 9293 §3.5, figure 6: the three-way handshake, our side active.
+// RFC 9293 §3.5, figure 6: three-way handshake, opened by this end.
 #[test]
 fn active_open_completes_handshake() {
     active(
@@ -18,7 +18,7 @@ fn active_open_completes_handshake() {
     );
 }
 
-// RFC 9293 §3.10.7.2: our side passive.
+// RFC 9293 §3.10.7.2: three-way handshake, opened by the peer.
 #[test]
 fn passive_open_completes_handshake() {
     passive(
@@ -33,7 +33,7 @@ fn passive_open_completes_handshake() {
     );
 }
 
-// RFC 9293 §3.5, figure 7.
+// RFC 9293 §3.5, figure 7: both SYNs cross, and a SYN-ACK of each end answers.
 #[test]
 fn simultaneous_open_completes_by_syn_ack() {
     active(
@@ -50,7 +50,7 @@ fn simultaneous_open_completes_by_syn_ack() {
     );
 }
 
-// RFC 9293 §3.5: the SYN of a simultaneous open is acknowledged without a repeated SYN.
+// RFC 9293 §3.5: in a simultaneous open, an acknowledgement without SYN suffices.
 #[test]
 fn simultaneous_open_completed_by_an_ack() {
     active(
@@ -63,7 +63,7 @@ fn simultaneous_open_completed_by_an_ack() {
     );
 }
 
-// RFC 9293 §3.5, figure 8: an old duplicate SYN is answered, and its sender resets.
+// RFC 9293 §3.5, figure 8: an old duplicate SYN is answered with a SYN-ACK, and its sender answers with a reset.
 #[test]
 fn old_duplicate_syn_is_reset_by_its_owner() {
     passive(
@@ -76,7 +76,8 @@ fn old_duplicate_syn_is_reset_by_its_owner() {
     );
 }
 
-// RFC 9293 §3.10.7.3, first: an unacceptable acknowledgement in SYN-SENT is reset, unless it is a reset.
+// RFC 9293 §3.10.7.3, first check: an unacceptable acknowledgement in SYN-SENT is answered with a reset, unless the
+// segment is a reset.
 #[test]
 fn unacceptable_ack_in_syn_sent_is_reset() {
     active(
@@ -91,7 +92,7 @@ fn unacceptable_ack_in_syn_sent_is_reset() {
     );
 }
 
-// RFC 9293 §3.10.7.3, second: a reset without an acknowledgement is dropped.
+// RFC 9293 §3.10.7.3, second check: a reset without an acknowledgement is dropped.
 #[test]
 fn reset_in_syn_sent_refuses_only_with_valid_ack() {
     active(
@@ -105,7 +106,7 @@ fn reset_in_syn_sent_refuses_only_with_valid_ack() {
     );
 }
 
-// RFC 9293 §3.10.7.3, fifth.
+// RFC 9293 §3.10.7.3, fifth check: the segment is dropped without an answer.
 #[test]
 fn neither_syn_nor_reset_in_syn_sent_is_dropped() {
     active(
@@ -116,7 +117,7 @@ fn neither_syn_nor_reset_in_syn_sent_is_dropped() {
     );
 }
 
-// RFC 9293 §3.10.7.3, fourth: data on the SYN-ACK.
+// RFC 9293 §3.10.7.3, fourth check: data on the SYN-ACK is processed.
 #[test]
 fn text_on_the_syn_ack_is_taken() {
     active(
@@ -128,7 +129,7 @@ fn text_on_the_syn_ack_is_taken() {
     );
 }
 
-// RFC 9293 §3.10.7.2: data on a SYN is not taken. The peer retransmits it.
+// RFC 9293 §3.10.7.2: data on a SYN is ignored. The peer retransmits it.
 #[test]
 fn text_on_a_syn_is_not_acknowledged() {
     passive(
@@ -141,7 +142,7 @@ fn text_on_a_syn_is_not_acknowledged() {
     );
 }
 
-// RFC 9293 §3.10.7.4, SYN-RECEIVED: a repeated SYN shows that our answer was lost.
+// RFC 9293 §3.10.7.4, SYN-RECEIVED: a repeated SYN shows that our SYN-ACK was lost.
 #[test]
 fn a_repeated_syn_is_answered_again() {
     passive(
@@ -154,7 +155,8 @@ fn a_repeated_syn_is_answered_again() {
     );
 }
 
-// RFC 9293 §3.10.7.4, fourth: another SYN in the window ends a passive connection; LISTEN is the listener's state.
+// RFC 9293 §3.10.7.4, fourth check: another SYN in the window ends a passive connection. LISTEN is a state of the
+// listener, not of a connection.
 #[test]
 fn another_syn_in_syn_received_returns_to_listen() {
     passive(
@@ -167,11 +169,12 @@ fn another_syn_in_syn_received_returns_to_listen() {
     );
 }
 
-// RFC 9293 §3.10.7.4, first: segments outside the window do not change SYN-RECEIVED. The answer is an acknowledgement,
-// except to a reset. A reset in the window, but not at RCV.NXT, is challenged (RFC 5961 §3.2).
+// RFC 9293 §3.10.7.4, first check: segments outside the window do not change SYN-RECEIVED. They are answered with an
+// acknowledgement, except resets. A reset in the window, but not at RCV.NXT, is answered with a challenge ACK (RFC 5961
+// §3.2).
 #[test]
 fn segments_outside_the_window_keep_syn_received() {
-    // The window of our SYN is 10000.
+    // The window of our SYN-ACK is 10000.
     let steps = "0.0 > S. 0:0(0) ack 1 win 10000
          0.1 < S 10001:10001(0) win 5000 ! UnexpectedSyn
          0.1 > . 1:1(0) ack 1 win 10000
@@ -196,11 +199,11 @@ fn segments_outside_the_window_keep_syn_received() {
          0.2 state ESTABLISHED
          0.2 event Connected",
     );
-    // The same after a simultaneous open.
+    // The same holds after a simultaneous open.
     active(config(), &format!("0.0 > S 0:0(0)\n0.0 < S 0:0(0) win 5000\n{steps}"));
 }
 
-// RFC 9293 §3.10.7.4, first, RFC 5961 §7: the rate limit of challenges applies.
+// RFC 9293 §3.10.7.4, first check, RFC 5961 §7: the rate limit of challenge ACKs applies in SYN-RECEIVED.
 #[test]
 fn answers_in_syn_received_are_limited() {
     let limited = config_with(config(), |c| c.challenge_acks_per_second = 1);
@@ -216,7 +219,8 @@ fn answers_in_syn_received_are_limited() {
     );
 }
 
-// RFC 9293 §3.5.1: a restarted peer answers our acknowledgement with a reset. Its next SYN can then open.
+// RFC 9293 §3.5.1: a restarted peer answers our acknowledgement with a reset. Its next SYN can then open a new
+// connection.
 #[test]
 fn restarted_peer_resets_syn_received() {
     passive(
@@ -230,7 +234,7 @@ fn restarted_peer_resets_syn_received() {
     );
 }
 
-// RFC 9293 §3.10.7.4, fifth.
+// RFC 9293 §3.10.7.4, fifth check: the reset has the sequence number of the unacceptable acknowledgement.
 #[test]
 fn unacceptable_ack_in_syn_received_is_reset() {
     passive(
@@ -247,7 +251,7 @@ fn unacceptable_ack_in_syn_received_is_reset() {
     );
 }
 
-// RFC 9293 §3.10.7.4: SYN-RECEIVED of an active open.
+// RFC 9293 §3.10.7.4, second check: a reset in SYN-RECEIVED after an active open means connection refused.
 #[test]
 fn reset_after_simultaneous_open_refuses() {
     active(
@@ -260,7 +264,7 @@ fn reset_after_simultaneous_open_refuses() {
     );
 }
 
-// RFC 9293 §3.8.3 MUST-22, RFC 6298 §5.5: time-outs double.
+// RFC 9293 §3.8.3 MUST-22, RFC 6298 §5.5: the RTO doubles with each time-out.
 #[test]
 fn syn_is_retransmitted_with_backoff() {
     active(
@@ -274,7 +278,7 @@ fn syn_is_retransmitted_with_backoff() {
     );
 }
 
-// RFC 6298 §5.7, RFC 5681 §3.1: the SYN was retransmitted and has no timestamp.
+// RFC 6298 §5.7, RFC 5681 §3.1: the SYN was retransmitted, and no timestamp identifies the answered one.
 #[test]
 fn lost_syn_starts_data_with_one_segment_and_3_s_rto() {
     active(
@@ -289,7 +293,7 @@ fn lost_syn_starts_data_with_one_segment_and_3_s_rto() {
     );
 }
 
-// RFC 9293 §3.8.3 MUST-23: at least three minutes.
+// RFC 9293 §3.8.3 MUST-23: the SYN is retransmitted for at least three minutes.
 #[test]
 fn the_open_times_out_after_three_minutes() {
     let mut script = active(config(), "0 > S 0:0(0)");
@@ -307,7 +311,7 @@ fn the_open_times_out_after_three_minutes() {
     );
 }
 
-// RFC 9293 §3.10.4, §3.10.5: CLOSE and ABORT in SYN-SENT.
+// RFC 9293 §3.10.4, §3.10.5: CLOSE and ABORT in SYN-SENT delete the connection.
 #[test]
 fn close_or_abort_in_syn_sent_deletes_without_reset() {
     for what in ["close", "abort"] {
@@ -339,7 +343,7 @@ fn close_in_syn_received_waits() {
     );
 }
 
-// RFC 9293 §3.10.5: ABORT in SYN-RECEIVED.
+// RFC 9293 §3.10.5: ABORT in SYN-RECEIVED sends a reset.
 #[test]
 fn abort_in_syn_received_resets() {
     passive(
@@ -352,7 +356,7 @@ fn abort_in_syn_received_resets() {
     );
 }
 
-// RFC 9293 §3.10.7.4: the acknowledgement of our SYN carries data and a FIN.
+// RFC 9293 §3.10.7.4: the segment that acknowledges our SYN may carry data and a FIN.
 #[test]
 fn last_handshake_ack_may_carry_text_and_fin() {
     passive(
@@ -368,7 +372,7 @@ fn last_handshake_ack_may_carry_text_and_fin() {
     );
 }
 
-// A full batch delays data and acknowledgement; the next batch carries both.
+// A full batch delays data and acknowledgement. A segment of the next batch carries both.
 #[test]
 fn full_batch_delays_answers_without_loss() {
     established(

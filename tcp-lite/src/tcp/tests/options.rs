@@ -8,7 +8,7 @@ fn config_with_all_extensions() -> Config {
     Config { extensions, receive_window: 1 << 20, ..config() }
 }
 
-// RFC 9293 §3.7.1 SHLD-5, RFC 7323 §2.2, §3.2, RFC 2018 §2.
+// RFC 9293 §3.7.1 SHLD-5, RFC 7323 §2.2, §3.2, RFC 2018 §2: MSS, window scale, timestamps and SACK.
 #[test]
 fn syn_offers_all_extensions() {
     active(
@@ -20,7 +20,7 @@ fn syn_offers_all_extensions() {
     );
 }
 
-// RFC 7323 §2.2, §3.2, RFC 2018 §2.
+// RFC 7323 §2.2, §3.2, RFC 2018 §2: the SYN-ACK has only options that the SYN has.
 #[test]
 fn the_answer_repeats_only_what_was_offered() {
     passive(
@@ -38,7 +38,7 @@ fn the_answer_repeats_only_what_was_offered() {
     );
 }
 
-// Neither offered nor accepted.
+// A disabled option is not accepted if the peer offers it.
 #[test]
 fn disabled_extensions_are_not_negotiated() {
     let off = config_with(config(), |c| c.extensions.sack = false);
@@ -49,7 +49,7 @@ fn disabled_extensions_are_not_negotiated() {
     );
 }
 
-// RFC 9293 §3.7.1 MUST-15: for IPv4.
+// RFC 9293 §3.7.1 MUST-15: the default MSS for IPv4.
 #[test]
 fn missing_mss_option_means_536() {
     passive(
@@ -61,8 +61,8 @@ fn missing_mss_option_means_536() {
     );
 }
 
-// RFC 9293 §3.7.1 MUST-16: the lesser of the peer's MSS and that of our interface (1000). An MSS below 48 is raised to
-// it.
+// RFC 9293 §3.7.1 MUST-16: the effective MSS is the lesser of the peer's MSS and that of our interface (1000). A peer's
+// MSS below 48 is raised to 48.
 #[test]
 fn effective_mss_is_smaller_mss_minus_options() {
     for (mss, emss) in
@@ -80,7 +80,7 @@ fn effective_mss_is_smaller_mss_minus_options() {
     }
 }
 
-// RFC 6691 §2, RFC 7323 §3.2: the peer's MSS includes options.
+// RFC 6691 §2, RFC 7323 §3.2: the peer's MSS includes TCP options, so timestamps reduce the payload.
 #[test]
 fn timestamps_are_deducted_from_the_least_mss() {
     let config = config_with(config(), |c| c.extensions.timestamps = true);
@@ -97,7 +97,7 @@ fn timestamps_are_deducted_from_the_least_mss() {
     );
 }
 
-// RFC 7323 §2.2, §2.3: a shift above 14 is reduced to 14.
+// RFC 7323 §2.2, §2.3: the window of a SYN is not scaled. A shift above 14 is treated as 14.
 #[test]
 fn windows_are_scaled_after_the_syns() {
     for (offered, used) in [(0, 0), (7, 7), (14, 14), (15, 14), (255, 14)] {
@@ -125,7 +125,7 @@ fn with_timestamps(steps: &str) {
     script.run(steps);
 }
 
-// RFC 7323 §4.3 (A).
+// RFC 7323 §4.3 (A): a delayed acknowledgement echoes the timestamp of the first segment that it acknowledges.
 #[test]
 fn delayed_acks_echo_the_earliest_timestamp() {
     with_timestamps(
@@ -136,8 +136,8 @@ fn delayed_acks_echo_the_earliest_timestamp() {
     );
 }
 
-// RFC 7323 §4.3 (B), (C): beyond a gap the last timestamp in order is echoed. The segment that fills the gap brings a
-// new one.
+// RFC 7323 §4.3 (B), (C): an acknowledgement of data beyond a gap echoes the last timestamp in order. An
+// acknowledgement of the segment that fills the gap echoes the timestamp of that segment.
 #[test]
 fn timestamp_echo_around_a_gap_follows_rfc_7323() {
     with_timestamps(
@@ -151,7 +151,8 @@ fn timestamp_echo_around_a_gap_follows_rfc_7323() {
     );
 }
 
-// RFC 7323 §5.3 R1: segments with an old timestamp are answered, in order or not.
+// RFC 7323 §5.3 R1: a segment with an old timestamp is dropped and answered with an acknowledgement, even if it is in
+// order.
 #[test]
 fn old_timestamps_are_dropped() {
     with_timestamps(
@@ -166,7 +167,7 @@ fn old_timestamps_are_dropped() {
     );
 }
 
-// RFC 7323 §5.3 R1.
+// RFC 7323 §5.3 R1: the timestamp of a reset is not checked.
 #[test]
 fn a_reset_needs_no_timestamp() {
     with_timestamps(
@@ -175,7 +176,7 @@ fn a_reset_needs_no_timestamp() {
     );
 }
 
-// RFC 7323 §3.2: the connection continues.
+// RFC 7323 §3.2: the segment is dropped, and the connection continues.
 #[test]
 fn a_missing_timestamp_is_dropped_silently() {
     with_timestamps(
@@ -199,7 +200,7 @@ fn ts_recent_expires_after_24_days() {
     );
 }
 
-// RFC 7323 §3.2: timestamps were not negotiated.
+// RFC 7323 §3.2: a timestamp is ignored if timestamps were not negotiated.
 #[test]
 fn an_unexpected_timestamp_is_ignored() {
     established(
@@ -210,7 +211,7 @@ fn an_unexpected_timestamp_is_ignored() {
     );
 }
 
-// RFC 7323 §4.1.
+// RFC 7323 §4.1: the echoed timestamp shows which transmission was acknowledged.
 #[test]
 fn retransmissions_are_measured_by_timestamps() {
     let config = config_with(config(), |c| c.extensions.timestamps = true);
@@ -224,13 +225,13 @@ fn retransmissions_are_measured_by_timestamps() {
          1.3 > P. 1:101(100) ack 1
          1.4 < . 1:1(0) ack 101 win 20000 <TS val 101 ecr 1300>",
     );
-    // 7/8 * 100 + 1/8 * 100: the sample is 100 ms, from the retransmission.
+    // The sample is 100 ms, from the retransmission. SRTT = 7/8 * 100 + 1/8 * 100.
     assert_eq!(script.conn.info().srtt.unwrap().as_millis(), 100);
     script.run("2 state ESTABLISHED");
 }
 
-// RFC 1191 §6.5: segments in flight are cut and retransmitted at once. New data never exceeds the new MSS. The MSS
-// never exceeds the peer's, and is at least 48.
+// RFC 1191 §6.5: segments in flight that are too long are cut and retransmitted at once. Segments of new data do not
+// exceed the new MSS. The MSS never exceeds the peer's, and is at least 48.
 #[test]
 fn a_smaller_path_mtu_cuts_segments() {
     established(
@@ -258,7 +259,8 @@ fn a_smaller_path_mtu_cuts_segments() {
     );
 }
 
-// The address of a SYN may be forged. So the answer is no longer than the SYN of a host that packs options as closely.
+// The source address of a SYN may be forged, so a SYN-ACK should not be longer than the SYN (amplification). All
+// options of a SYN take at most 20 bytes.
 #[test]
 fn full_syn_options_take_twenty_bytes() {
     let timestamps = Some(Timestamps { val: 0x0102_0304, ecr: 5 });

@@ -27,12 +27,12 @@ fn spurious_timeout_is_recorded_with_its_undo() {
     let records = script.conn.records().0;
     let millis: Vec<u64> = records.iter().map(|record| record.at().as_millis()).collect();
     assert_eq!(millis, [1300, 1300, 1350]);
-    // The first time-out in a row. The next RTO is 600 ms, twice the one that expired.
+    // It is the first of consecutive time-outs. The next RTO is 600 ms, twice the one that expired.
     assert_eq!((records[0].count, records[0].answer), (1, 600));
     assert_eq!(records[0].number, records[1].number, "what was unacknowledged is sent again");
     let push = Flags::PSH.with(Flags::ACK).0;
     assert_eq!((records[1].flags(), records[1].len, records[1].count), (push, 988, 1));
-    // Undone by the echoed timestamp (1); the congestion window is 9880 bytes again.
+    // Number 1: the echoed timestamp was the reason to undo. The congestion window is 9880 bytes again.
     assert_eq!((records[2].number, records[2].answer), (1, 9880));
 }
 
@@ -69,7 +69,7 @@ fn fin_is_recorded_only_after_other_events() {
     assert!(records[4].flags() & Flags::FIN.0 != 0 && records[4].window > 0);
 }
 
-/// Expires timers until the connection has ended, at most `times`; the peer is silent.
+/// Expires timers until none is set, at most `times` times, while the peer is silent.
 fn expire(script: &mut Script, times: u32) {
     for _ in 0..times {
         let Some(at) = script.conn.poll_timeout() else { break };
@@ -83,7 +83,7 @@ fn abort_is_recorded_once() {
     let mut script = established(config(), "");
     let now = Instant::from_millis(5);
     script.conn.abort(now);
-    // Recorded when scheduled, before it is sent.
+    // The reset is recorded when it is scheduled, before it is sent.
     assert_eq!(kinds(&script), [Kind::ResetSent]);
     let mut batch = Batch::new(usize::MAX);
     script.conn.poll_transmit(now, &mut script.up, &mut batch);
@@ -101,7 +101,7 @@ fn accepted_half_open_connection_records_no_event() {
     let mut batch = Batch::new(usize::MAX);
     script.conn.poll_transmit(Instant::from_millis(60000), &mut script.up, &mut batch);
     assert_eq!((batch.segments.len(), kinds(&script)), (1, vec![]), "its peer may be forged");
-    // A connection opened by this end has a proven peer.
+    // The peer's address is not forged if this end opens the connection.
     let mut script = active(config(), "0 > S 0:0(0)");
     expire(&mut script, 1);
     assert_eq!(kinds(&script), [Kind::Timeout]);
@@ -158,7 +158,7 @@ fn tail_probe_with_fin_records_flag_but_no_extra_byte() {
          1.0 > P. 1:101(100) ack 1
          1.1 < . 1:1(0) ack 101 win 20000",
     );
-    // More data than the congestion window allows.
+    // The source has more data than the congestion window allows. After the poll, 300 bytes remain.
     script.up.len += 60_000;
     let from = Instant::from_millis(2000);
     script.conn.poll_transmit(from, &mut script.up, &mut Batch::new(usize::MAX));

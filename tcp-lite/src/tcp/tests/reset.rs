@@ -1,4 +1,4 @@
-//! Resets and challenges (RFC 9293 §3.5.2, §3.5.3, §3.10.7.1, RFC 5961).
+//! Resets and challenge ACKs (RFC 9293 §3.5.2, §3.5.3, §3.10.7.1, RFC 5961).
 
 use super::script::{config, established};
 use super::upper::Batch;
@@ -23,8 +23,8 @@ fn answer_to(flags: Flags, payload: &[u8]) -> Option<(u32, u32, Flags)> {
     Some((reply.seq.0, reply.ack.0, reply.flags))
 }
 
-// RFC 9293 §3.10.7.1: with ACK the reset is at SEG.ACK. Without, it is at zero and acknowledges the whole segment. A
-// reset is never answered.
+// RFC 9293 §3.10.7.1: the reset for a segment with ACK has sequence number SEG.ACK. The reset for a segment without ACK
+// has sequence number zero and acknowledges the whole segment. A reset is never answered.
 #[test]
 fn segments_without_connection_are_reset() {
     let rst_ack = Flags::RST.with(Flags::ACK);
@@ -41,7 +41,8 @@ fn full_batch_sends_no_reset() {
     assert!(!reset_for(&seg, &mut Batch::new(0)));
 }
 
-/// Each synchronized state: steps from ESTABLISHED to it, the peer's next sequence number, and the close reason.
+/// All synchronized states: name, steps from ESTABLISHED to the state, the peer's next sequence number, and the close
+/// reason after a reset.
 const STATES: [(&str, &str, u32, &str); 7] = [
     ("ESTABLISHED", "", 1, "Reset"),
     ("CLOSE-WAIT", "1 < F. 1:1(0) ack 1 win 20000\n1 > . 1:1(0) ack 2", 2, "Reset"),
@@ -67,7 +68,7 @@ const STATES: [(&str, &str, u32, &str); 7] = [
     ),
 ];
 
-// RFC 9293 §3.10.7.4, second, 2): a reset at RCV.NXT, in every synchronized state.
+// RFC 9293 §3.10.7.4, second check, 2): a reset at RCV.NXT is accepted in every synchronized state.
 #[test]
 fn an_exact_reset_ends_the_connection() {
     for (state, steps, nxt, reason) in STATES {
@@ -85,7 +86,8 @@ fn an_exact_reset_ends_the_connection() {
     }
 }
 
-// RFC 9293 §3.10.7.4, second, 3), RFC 5961 §3.2: a reset elsewhere in the window, in every synchronized state.
+// RFC 9293 §3.10.7.4, second check, 3), RFC 5961 §3.2: a reset elsewhere in the window is answered with a challenge ACK
+// in every synchronized state.
 #[test]
 fn a_reset_in_the_window_is_challenged() {
     for (state, steps, nxt, _) in STATES {
@@ -102,7 +104,7 @@ fn a_reset_in_the_window_is_challenged() {
     }
 }
 
-// RFC 9293 §3.10.7.4, second, 1): no answer.
+// RFC 9293 §3.10.7.4, second check, 1): the reset is not answered.
 #[test]
 fn a_reset_outside_the_window_is_dropped() {
     established(
@@ -113,7 +115,8 @@ fn a_reset_outside_the_window_is_dropped() {
     );
 }
 
-// RFC 9293 §3.10.7.4, fourth, RFC 5961 §4.2: in every synchronized state, with any sequence number.
+// RFC 9293 §3.10.7.4, fourth check, RFC 5961 §4.2: a SYN with any sequence number is answered with a challenge ACK in
+// every synchronized state.
 #[test]
 fn a_syn_is_challenged() {
     for (state, steps, nxt, _) in STATES {
@@ -129,7 +132,7 @@ fn a_syn_is_challenged() {
     }
 }
 
-// RFC 5961 §7: limit per second.
+// RFC 5961 §7: the number of challenge ACKs per second is limited, here to 3.
 #[test]
 fn challenges_are_limited() {
     let limited = Config { challenge_acks_per_second: 3, ..config() };
@@ -150,8 +153,8 @@ fn challenges_are_limited() {
     assert_eq!(script.conn.stats().challenge_acks, 4);
 }
 
-// RFC 9293 §3.10.7.4, first: empty segments outside the window are answered at a limited rate, so that two ends cannot
-// answer each other for ever.
+// RFC 9293 §3.10.7.4, first check: empty segments outside the window are answered at a limited rate, so that two ends
+// cannot answer each other for ever.
 #[test]
 fn answers_to_empty_segments_are_limited() {
     let limited = Config { challenge_acks_per_second: 2, ..config() };
@@ -165,7 +168,7 @@ fn answers_to_empty_segments_are_limited() {
     );
 }
 
-// RFC 9293 §3.5.1, figure 9: the end that lost its state answers our challenge with a reset.
+// RFC 9293 §3.5.1, figure 9: an end that has lost its state answers our challenge ACK with a reset.
 #[test]
 fn half_open_connection_is_reset_after_challenge() {
     established(

@@ -1,5 +1,5 @@
-//! Runs of segments: reasons that end a run, and equality with single segments. The general equality is a property in
-//! `channel`.
+//! Runs: consecutive segments of new data that are sent with one set of checks. Tests the reasons that end a run, and
+//! that the result equals that of single segments. A property in `channel` tests this for arbitrary transfers.
 
 use super::script::{Script, config, config_with, established};
 use super::upper::Batch;
@@ -7,7 +7,8 @@ use crate::tcp::output::switch;
 use crate::tcp::{Config, Limit};
 use base::Instant;
 
-/// Runs `steps` with and without runs, and compares the final states. `in_runs`: expected number of segments in runs.
+/// Executes `steps` with and without runs, and compares the final states. `in_runs`: expected number of segments sent
+/// in runs.
 fn run_with_and_without_runs(config: Config, in_runs: u64, steps: &str) -> Script {
     let before = switch::segments();
     let script = established(config.clone(), steps);
@@ -53,7 +54,8 @@ fn full_cwnd_ends_run() {
     assert_eq!(limit(&script), Limit::CongestionWindow);
 }
 
-// RFC 9293 §3.8.6.2.1: a segment of which only half fits waits.
+// RFC 9293 §3.8.6.2.1: a segment is not sent if only half of it fits the peer's window. The limit is then the
+// application, because the source declines to cut it.
 #[test]
 fn full_peer_window_ends_run() {
     let script = run_with_and_without_runs(
@@ -119,8 +121,8 @@ fn full_batch_ends_run() {
     assert_eq!(limit(&script), Limit::Port);
 }
 
-// RFC 6675 §4: the lost segment is sent first, not in a run. Data sent while the loss may prove spurious is not in a
-// run either.
+// RFC 6675 §4: a lost segment is retransmitted first, not in a run. New data sent while the loss may still prove
+// spurious is not in a run either.
 #[test]
 fn lost_segment_prevents_run() {
     run_with_and_without_runs(
@@ -142,7 +144,7 @@ fn lost_segment_prevents_run() {
     );
 }
 
-// A burst is at most an eighth of the window.
+// With pacing, a burst is at most an eighth of the congestion window.
 #[test]
 fn pacing_ends_run() {
     let paced = config_with(ten_segments(), |c| (c.pacing, c.initial_window) = (true, 12));
@@ -159,7 +161,8 @@ fn pacing_ends_run() {
     assert_eq!(limit(&script), Limit::Pacing);
 }
 
-// RFC 9293 §3.9.1.2: the last segment carries the FIN, and a run does not know which is the last.
+// RFC 9293 §3.9.1.2: the last data segment carries the FIN. A run cannot write it, so no run begins once a FIN is
+// queued.
 #[test]
 fn queued_fin_prevents_run() {
     run_with_and_without_runs(

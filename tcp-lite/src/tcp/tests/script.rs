@@ -7,14 +7,16 @@
 //!   <+ ...                                                      the same, inside a burst: no answer yet
 //!   > FLAGS SEQ:END(LEN) [ack N] [win W] [<OPTIONS>]            the connection sends; fields that are not given
 //!                                                               are not compared, except SACK blocks
-//!   write N | close | abort | mtu N | room N | batch N          actions of the owner
+//!   write N | close | abort | mtu N | room N | batch N          actions of the owner; `mtu` sets the path's MSS
+//!   record N                                                    the upper layer sends records of N bytes
 //!   take all | take A:B | take none                             part of each span that the upper layer takes
-//!   state NAME | event NAME | got N | spans A:B ... | acked N | emss N | cwnd N   expected values
+//!   state NAME | event NAME | got N | spans A:B ... | acked N | emss N | cwnd N | timer TIME   expected values
+//!   idle                                                        nothing: time passes
 //! ```
 //!
 //! Flags are `S F R P . U`, with `.` for ACK. Sequence numbers are relative: the SYN is 0, the first byte 1. Both
-//! initial sequence numbers are just below the wrap. Timers run. Every segment that the connection sends must be
-//! expected.
+//! initial sequence numbers are just below 2^32, so that they wrap. Timers expire on the way to the time of each step.
+//! Every segment that the connection sends must be expected by a step.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -41,14 +43,14 @@ pub(super) struct Script {
     ts_base: Option<u32>,
 }
 
-/// Returns a configuration with small windows and without timestamps, for readable dialogues.
+/// Returns a configuration with a small receive window and without timestamps, for readable dialogues.
 pub(super) fn config() -> Config {
     Config {
         extensions: Extensions { sack: true, timestamps: false, ecn: false, window_scale: false },
         receive_window: 10_000,
         acks: AckConfig { delay: Duration::from_millis(40), ..AckConfig::default() },
         path_mtu: PathMtuConfig { probing: false, ..PathMtuConfig::default() },
-        tail_loss_probe: false, // its own dialogues turn it on
+        tail_loss_probe: false, // only the dialogues for tail loss probes enable it
         ..Config::default()
     }
 }
@@ -63,7 +65,7 @@ pub(super) fn tuple() -> FourTuple {
     FourTuple { local: ([10, 0, 0, 1], 4000).into(), remote: ([10, 0, 0, 2], 5000).into() }
 }
 
-/// Runs `steps` on a connection that is about to send its SYN.
+/// Runs `steps` on an actively opened connection. The first step expects its SYN.
 pub(super) fn active(config: Config, steps: &str) -> Script {
     let iss = SeqNumber(OUR_ISS);
     let conn = Connection::connect(Arc::new(config), tuple(), iss, 1000, Instant::ZERO);
@@ -73,7 +75,7 @@ pub(super) fn active(config: Config, steps: &str) -> Script {
     script
 }
 
-/// Runs `steps` on a connection opened by `syn`, a segment in the notation of scripts.
+/// Runs `steps` on a connection that is passively opened by `syn`, a segment in the notation of scripts.
 pub(super) fn passive(config: Config, syn: &str, steps: &str) -> Script {
     let iss = SeqNumber(OUR_ISS);
     let bytes = parse(syn, 0);
@@ -85,7 +87,7 @@ pub(super) fn passive(config: Config, syn: &str, steps: &str) -> Script {
     script
 }
 
-/// Runs [`passive`] with timestamps. The peer's TSval is 8 at 0.1 s; our segments have 988 bytes.
+/// Runs `steps` on an established connection with timestamps. The peer's TSval is 8 at 0.1 s. The effective MSS is 988.
 pub(super) fn timestamped(steps: &str) -> Script {
     let config = config_with(config(), |c| c.extensions.timestamps = true);
     let syn = "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>";
@@ -207,7 +209,7 @@ impl Script {
         assert_eq!(at, self.now, "time of `{sent}`, expected `{}`", self.line);
         let mut sent = sent;
         let expected = match expected.strip_suffix("<>") {
-            Some(expected) => expected.trim(), // no options at all
+            Some(expected) => expected.trim(), // `<>`: the segment must have no options
             None if !expected.contains('<') && !sent.contains("sack ") => {
                 sent = sent.split('<').next().expect("first part").trim().to_owned();
                 expected
@@ -304,7 +306,7 @@ fn flags_text(flags: Flags) -> String {
     names.iter().filter(|(f, _)| flags.has(*f)).map(|(_, c)| *c).collect()
 }
 
-/// Encodes a segment of the peer from its text.
+/// Encodes a segment of the peer, given in the notation of scripts.
 fn parse(text: &str, ts_base: u32) -> Vec<u8> {
     let (head, options) = match text.split_once('<') {
         Some((head, options)) => (head, options.trim_end_matches('>')),

@@ -23,7 +23,7 @@ fn any_options() -> impl Strategy<Value = Options> {
 }
 
 proptest! {
-    // RFC 9293 §3.1: all fields; as many SACK blocks as 40 bytes of options allow.
+    // RFC 9293 §3.1: all fields are equal, except that only as many SACK blocks are written as fit 40 bytes of options.
     #[test]
     fn written_segment_parses_to_equal_value(
         ports in (1u16.., 1u16..),
@@ -60,7 +60,7 @@ proptest! {
         prop_assert_eq!(read, seg);
     }
 
-    // RFC 9293 §3.2 MUST-7.
+    // RFC 9293 §3.2 MUST-7: arbitrary bytes give a segment or an error, never a panic.
     #[test]
     fn arbitrary_segment_bytes_parse_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
         if let Ok(seg) = Segment::parse(&bytes) {
@@ -68,7 +68,7 @@ proptest! {
         }
     }
 
-    // RFC 9293 §3.2 MUST-7: after a valid fixed header.
+    // RFC 9293 §3.2 MUST-7: arbitrary options after a valid fixed header give options or an error.
     #[test]
     fn arbitrary_option_bytes_parse_or_are_refused(options in prop::collection::vec(any::<u8>(), 0..=10)) {
         let mut bytes = bytes_with(&[]);
@@ -95,21 +95,21 @@ fn options_of(bytes: &[u8]) -> Result<Options, DropReason> {
     Segment::parse(&bytes_with(bytes)).map(|s| s.options)
 }
 
-// RFC 9293 §3.2 MUST-5, MUST-6: in any segment and any order, by their length.
+// RFC 9293 §3.2 MUST-5, MUST-6: unknown options are skipped by their length, in any segment and order.
 #[test]
 fn unknown_options_are_skipped() {
     let options = options_of(&[254, 4, 0, 0, 1, 2, 4, 0x05, 0xb4, 1, 1, 0]).unwrap();
     assert_eq!(options.mss, Some(1460));
 }
 
-// RFC 9293 §3.2.
+// RFC 9293 §3.2: the bytes after option 0 are padding.
 #[test]
 fn bytes_after_end_of_option_list_are_ignored() {
     let options = options_of(&[0, 2, 0, 0]).unwrap();
     assert_eq!(options, Options::default());
 }
 
-// RFC 9293 §3.2 MUST-7.
+// RFC 9293 §3.2 MUST-7: lengths that are too short, too long or wrong for the kind.
 #[test]
 fn illegal_option_lengths_are_refused() {
     for options in [
@@ -156,7 +156,7 @@ fn bad_headers_are_refused() {
     assert_eq!(Segment::parse(&good[..19]), Err(DropReason::BadHeader));
 }
 
-// RFC 9293 §3.4.
+// RFC 9293 §3.4: SYN and FIN each occupy one sequence number, RST none.
 #[test]
 fn syn_and_fin_take_sequence_numbers() {
     let seg = |flags, payload| Segment { flags, payload, ..Segment::default() }.seq_len();

@@ -1,8 +1,10 @@
-//! Undo of spurious loss detections (RFC 3522, RFC 3708, RFC 4015). A peer cannot forge the evidence.
+//! Undo of spurious loss detections (RFC 3522, RFC 3708, RFC 4015). A peer cannot forge the evidence that causes an
+//! undo.
 
 use super::script::{Script, config, established, passive, timestamped};
 
-// RFC 3522 §3.2: the acknowledgement of a retransmitted segment echoes the timestamp of the original.
+// RFC 3522 §3.2: the acknowledgement of a retransmitted segment echoes the timestamp of the original, so the time-out
+// was spurious.
 #[test]
 fn echo_of_original_timestamp_undoes_timeout() {
     let script = timestamped(
@@ -21,7 +23,7 @@ fn echo_of_original_timestamp_undoes_timeout() {
     assert_eq!(script.conn.info().ssthresh, u64::MAX);
 }
 
-// RFC 3522 §3.2: the echo is of the retransmission, so the original was lost.
+// RFC 3522 §3.2: the acknowledgement echoes the timestamp of the retransmission, so the original was lost.
 #[test]
 fn echo_of_resend_timestamp_does_not_undo() {
     let script = timestamped(
@@ -66,8 +68,8 @@ fn d_sack_of_more_than_was_resent_is_ignored() {
     );
 }
 
-/// Opens a path with a round trip of 100 ms and sends ten segments. The first is lost, or late, and retransmitted when
-/// three others have arrived.
+/// Returns a connection that has sent ten segments over a path with a round trip of 100 ms. The first segment is lost
+/// or late, and was retransmitted after three others were SACKed.
 pub(super) fn recovering() -> Script {
     established(
         config(),
@@ -91,8 +93,8 @@ fn undone_counts(script: &Script) -> (u64, u64) {
     (script.conn.stats().loss.undone_by_d_sack, script.conn.stats().loss.fast_recoveries)
 }
 
-// RFC 3708 §3 A.4: D-SACKs of segments sent once report copies made by the network, and are no evidence. The size of
-// those segments equals that of the retransmission.
+// RFC 3708 §3 A.4: D-SACKs of segments that were sent once report copies made by the network. They are not evidence of
+// a spurious retransmission, even if the sizes are equal.
 #[test]
 fn network_duplicates_do_not_undo_recovery() {
     let mut script = recovering();
@@ -108,8 +110,8 @@ fn network_duplicates_do_not_undo_recovery() {
     assert_eq!((undone_counts(&script), script.conn.info().ssthresh), ((0, 1), 7000));
 }
 
-// RFC 3708 §3 A.4: a copy of a needed retransmission undoes nothing, nor does a peer that claims one. The first report
-// of the range came a round trip after the retransmission.
+// RFC 3708 §3 A.4: a D-SACK for a copy of a needed retransmission undoes nothing, whether the copy is real or only
+// claimed by the peer. The first acknowledgement of the range arrived a round trip after the retransmission.
 #[test]
 fn duplicate_of_needed_resend_does_not_undo() {
     let mut script = recovering();
@@ -119,13 +121,13 @@ fn duplicate_of_needed_resend_does_not_undo() {
          1.21 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>",
     );
     assert_eq!((undone_counts(&script), script.conn.info().ssthresh), ((0, 1), 7000));
-    // RFC 3708 §3 A.1: D-SACK and acknowledgement in one segment.
+    // RFC 3708 §3 A.1: the D-SACK arrives in the segment that acknowledges the range.
     let mut script = recovering();
     script.run("1.20 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>");
     assert_eq!((undone_counts(&script), script.conn.info().ssthresh), ((0, 1), 7000));
 }
 
-// RFC 3708 §3 B.1: the first segment was late, not lost.
+// RFC 3708 §3 B.1: the first segment was late, not lost, so the recovery is undone.
 #[test]
 fn needless_recovery_is_undone_despite_network_duplicates() {
     let mut script = recovering();
@@ -157,7 +159,8 @@ fn d_sack_repeated_for_one_range_does_not_undo() {
     assert_eq!(run("4001:5001"), 1);
 }
 
-// RFC 8985 §6.2 step 4: the reordering window stays a quarter of a round trip after D-SACKs of segments sent once.
+// RFC 8985 §6.2 step 4: D-SACKs of segments that were sent once do not widen the reordering window, which stays a
+// quarter of a round trip.
 #[test]
 fn network_duplicates_do_not_widen_reo_wnd() {
     passive(

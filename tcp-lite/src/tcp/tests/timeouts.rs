@@ -4,7 +4,7 @@ use super::script::{active, config, config_with, established, passive, timestamp
 use crate::tcp::{Config, Keepalive, Rto};
 use std::time::Duration;
 
-// RFC 6298 §5.1, §5.4, §5.5: time-outs double.
+// RFC 6298 §5.1, §5.4, §5.5: the RTO doubles with each time-out.
 #[test]
 fn timeout_resends_oldest_segment_with_backoff() {
     let script = established(
@@ -22,7 +22,7 @@ fn timeout_resends_oldest_segment_with_backoff() {
     assert_eq!(script.conn.stats().loss.timeouts, 3);
 }
 
-// RFC 6298 §5.2, §5.3: an acknowledgement of new data restarts the timer, one of all data stops it.
+// RFC 6298 §5.2, §5.3: an acknowledgement of new data restarts the timer. An acknowledgement of all data stops it.
 #[test]
 fn acknowledgements_restart_and_stop_the_timer() {
     established(
@@ -38,7 +38,7 @@ fn acknowledgements_restart_and_stop_the_timer() {
     );
 }
 
-// RFC 6298 §3 (Karn): the backed-off RTO stays until a new sample.
+// RFC 6298 §3 (Karn's algorithm): the backed-off RTO is used until there is a new sample.
 #[test]
 fn resent_segment_gives_no_rtt_sample() {
     established(
@@ -54,8 +54,8 @@ fn resent_segment_gives_no_rtt_sample() {
     );
 }
 
-// RFC 7323 §4.1, §4.3: a duplicate does not update TS.Recent, so its answer, with D-SACK, echoes an old timestamp. The
-// answer ends the backoff (RFC 6298 §5), because nothing was lost.
+// RFC 7323 §4.1, §4.3: a duplicate does not update TS.Recent, so the acknowledgement with D-SACK that answers it echoes
+// an old timestamp. The acknowledgement ends the backoff (RFC 6298 §5), because nothing was lost.
 #[test]
 fn ack_with_d_sack_gives_no_rtt_sample() {
     let script = timestamped(
@@ -70,8 +70,8 @@ fn ack_with_d_sack_gives_no_rtt_sample() {
     assert_eq!(info.rto, Duration::from_millis(300));
 }
 
-// RFC 7323 §4.1: the echo identifies the SYN, so there is a sample, and the RTO does not begin with 3 s (RFC 6298
-// §5.7).
+// RFC 7323 §4.1: the echoed timestamp identifies the second SYN-ACK, so there is a sample, and the RTO is not set to 3
+// s (RFC 6298 §5.7).
 #[test]
 fn a_lost_syn_is_measured_by_its_timestamp() {
     let script = |stamps: &str| {
@@ -86,13 +86,13 @@ fn a_lost_syn_is_measured_by_its_timestamp() {
         )
     };
     assert_eq!(script("1000").conn.info().srtt, Some(Duration::from_millis(50)));
-    // An echo of the first SYN contains the time-out before the second: no sample, and an RTO of 3 s.
+    // A sample from the first SYN-ACK would include the time-out before the second. It is ignored, and the RTO is 3 s.
     assert_eq!(script("0").conn.info().srtt, None);
     assert_eq!(script("0").conn.info().rto, Duration::from_secs(3));
 }
 
-// RFC 6298 §5.7: the answer to the fourth SYN echoes an earlier SYN's timestamp, as Linux does. This is not a
-// round-trip sample: the RTO for data is 3 s.
+// RFC 6298 §5.7: the answer to the fourth SYN echoes the timestamp of an earlier SYN, as Linux does. The echo gives no
+// round-trip sample, and the RTO for data is 3 s.
 #[test]
 fn active_handshake_with_retransmissions_takes_no_sample_of_time_outs() {
     for echoed in [0, 1000, 3000] {
@@ -114,8 +114,8 @@ fn active_handshake_with_retransmissions_takes_no_sample_of_time_outs() {
     }
 }
 
-// The peer answers the fourth SYN when its own timer expires, 5 s later. This is not a round-trip sample, although the
-// last SYN is echoed.
+// The peer answers the fourth SYN only when its own timer expires, 5 s later. Although the timestamp of that SYN is
+// echoed, the time is not used as a round-trip sample.
 #[test]
 fn late_answer_to_a_repeated_syn_is_not_measured() {
     let script = active(
@@ -130,7 +130,8 @@ fn late_answer_to_a_repeated_syn_is_not_measured() {
     assert_eq!(script.conn.info().rto, Duration::from_secs(3));
 }
 
-// RFC 7323 §4.3 (2): a repeated SYN updates TS.Recent, which the answer echoes. An old duplicate does not (§5.3 R1).
+// RFC 7323 §4.3 (2): a repeated SYN updates TS.Recent, which the SYN-ACK echoes. An old duplicate of the SYN does not
+// (§5.3 R1).
 #[test]
 fn answer_to_a_repeated_syn_echoes_its_timestamp() {
     passive(
@@ -215,7 +216,8 @@ fn several_unanswered_probes_end_the_connection() {
     );
 }
 
-// RFC 9293 §3.8.4 MUST-26.
+// RFC 9293 §3.8.4 MUST-26: no keepalive is sent while data is unacknowledged. The idle time of 100 s begins with the
+// last segment received.
 #[test]
 fn no_keepalive_while_data_is_outstanding() {
     established(
@@ -228,13 +230,14 @@ fn no_keepalive_while_data_is_outstanding() {
     );
 }
 
-// RFC 9293 §3.8.4 MUST-25.
+// RFC 9293 §3.8.4 MUST-25: keepalives are sent only if configured.
 #[test]
 fn keepalive_is_off_by_default() {
     established(config(), "100000 state ESTABLISHED\n100000 timer none");
 }
 
-// RFC 9293 §3.10.7.4, first: a keepalive of the peer is outside the window.
+// RFC 9293 §3.10.7.4, first check: a keepalive probe of the peer is outside the window, and is answered with an
+// acknowledgement.
 #[test]
 fn keepalives_are_answered() {
     established(

@@ -1,4 +1,4 @@
-//! An upper layer for tests: a byte pattern in each direction.
+//! An upper layer for tests, which sends and expects a byte pattern, and a batch of segments in memory.
 
 use std::ops::Range;
 
@@ -6,24 +6,24 @@ use crate::seam::{SegmentSource, SpanOutcome, SpanSink, TxBatch};
 use base::Instant;
 use wire::crc32c::Sum;
 
-/// Part of each span that the upper layer takes.
+/// Part of each span that the upper layer accepts.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Take {
     #[default]
     All,
-    /// Only these stream offsets.
+    /// Only bytes at these stream offsets.
     Part(Range<u64>),
 }
 
-/// Sends `len` bytes of the pattern in records. Checks that received data follows the pattern, and that TCP obeys the
-/// rules of the seam.
+/// Upper layer that sends `len` bytes of the pattern in records. Asserts that received data follows the pattern, and
+/// that TCP obeys the contract of [`SpanSink`] and [`SegmentSource`].
 #[derive(Debug)]
 pub(in crate::tcp) struct Upper {
     /// Total bytes to send.
     pub(super) len: u64,
-    /// Bytes passed to TCP.
+    /// Bytes passed to TCP, retransmissions not counted.
     pub(super) filled: u64,
-    /// Record size, in bytes; zero fills each segment.
+    /// Record size in bytes, one record per segment. With zero, each segment is filled to the effective MSS.
     pub(super) record: usize,
     pub(super) acked: u64,
     pub(super) emss: usize,
@@ -31,7 +31,7 @@ pub(in crate::tcp) struct Upper {
     pub(super) take: Take,
     /// Bytes received in order.
     pub(in crate::tcp) in_order: u64,
-    /// Taken bytes, as sorted ranges of stream offsets.
+    /// Accepted bytes, as sorted ranges of stream offsets.
     pub(super) taken: Vec<Range<u64>>,
     pub(super) spans: Vec<Range<u64>>,
     /// Internet checksum of the payload written last.
@@ -62,7 +62,7 @@ impl Upper {
         (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
     }
 
-    /// Returns the spans received since the last call, as text.
+    /// Returns the spans received since the last call, as text `A:B A:B ...` of stream offsets.
     pub(super) fn take_spans(&mut self) -> String {
         let spans: Vec<_> =
             self.spans.drain(..).map(|s| format!("{}:{}", s.start, s.end)).collect();

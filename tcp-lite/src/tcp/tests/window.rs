@@ -6,7 +6,7 @@ use crate::tcp::{Config, Limit, Limits};
 use base::Instant;
 use std::time::Duration;
 
-// RFC 9293 §3.8.6.
+// RFC 9293 §3.8.6: of 1500 bytes of window, a segment of 1000 is used; the rest is too small for another.
 #[test]
 fn sender_stays_within_peer_window() {
     established(
@@ -21,7 +21,7 @@ fn sender_stays_within_peer_window() {
     );
 }
 
-// RFC 9293 §3.8.6.2.1 (2): records of 500 bytes.
+// RFC 9293 §3.8.6.2.1 (2): a record of 500 bytes is sent, because it fits the window completely.
 #[test]
 fn small_window_is_used_if_all_data_fits() {
     established(
@@ -38,7 +38,7 @@ fn small_window_is_used_if_all_data_fits() {
     );
 }
 
-// RFC 9293 §3.8.6.2.1 (3): data is cut to half the largest window.
+// RFC 9293 §3.8.6.2.1 (3): with nothing in flight, data is cut to a window of half the largest one offered.
 #[test]
 fn half_of_largest_window_is_used_with_empty_flight() {
     let mut script = super::script::passive(
@@ -71,7 +71,8 @@ fn a_silly_window_waits_for_the_override() {
     );
 }
 
-// RFC 9293 §3.8.6.1 MUST-36, SHLD-29, SHLD-30: one byte after the RTO, then at growing intervals.
+// RFC 9293 §3.8.6.1 MUST-36, SHLD-29, SHLD-30: the first probe is one byte of new data after the RTO. Its
+// retransmissions follow at growing intervals.
 #[test]
 fn a_closed_window_is_probed() {
     let script = established(
@@ -95,7 +96,7 @@ fn a_closed_window_is_probed() {
     assert_eq!(script.conn.stats().loss.timeouts, 0, "no sign of congestion");
 }
 
-// RFC 9293 §3.8.6.1: the peer may take the byte of the probe although its window stays closed.
+// RFC 9293 §3.8.6.1: the peer may accept the byte of a probe although its window stays closed.
 #[test]
 fn probe_byte_accepted_by_closed_window_is_acknowledged() {
     established(
@@ -111,7 +112,7 @@ fn probe_byte_accepted_by_closed_window_is_acknowledged() {
     );
 }
 
-// RFC 9293 §3.8.6.1 MUST-37: for more than 10 minutes.
+// RFC 9293 §3.8.6.1 MUST-37: answered probes keep the connection open, here for more than 10 minutes.
 #[test]
 fn answered_window_probes_keep_connection_open() {
     let mut script = established(
@@ -132,7 +133,7 @@ fn answered_window_probes_keep_connection_open() {
     script.run(&format!("{at:.1} state ESTABLISHED"));
 }
 
-// R2 of 5 s, shorter than the interval of probes: answers keep the connection open.
+// R2 is 5 s, shorter than the later intervals of probes. Answered probes keep the connection open all the same.
 #[test]
 fn rare_answered_window_probes_keep_connection_open() {
     let mut config = config();
@@ -151,12 +152,12 @@ fn rare_answered_window_probes_keep_connection_open() {
         interval = f64::min(interval * 2.0, 60.0);
         script.run(&format!("{at:.1} > P. 1:2(1) ack 1"));
     }
-    // A single unanswered probe then ends it.
+    // Then a single unanswered probe ends the connection.
     at += interval;
     script.run(&format!("{at:.1} state CLOSED"));
 }
 
-// RFC 9293 §3.8.3 MUST-20.
+// RFC 9293 §3.8.3 MUST-20: unanswered window probes are subject to R2, 120 s by default.
 #[test]
 fn unanswered_window_probes_end_the_connection() {
     established(
@@ -178,8 +179,8 @@ fn unanswered_window_probes_end_the_connection() {
     );
 }
 
-/// The limit is the peer's window until probes are unanswered, then the path. The tenth unanswered probe is a stall,
-/// and an answer ends it.
+/// The sender's limit is the path once the time-out of an unanswered probe has expired. Ten unanswered probes are a
+/// stall, which an answer ends.
 #[test]
 fn unanswered_probes_of_a_closed_window_are_a_stall() {
     let limits = Limits { retransmission: Duration::from_secs(3600), ..Limits::default() };
@@ -207,7 +208,8 @@ fn unanswered_probes_of_a_closed_window_are_a_stall() {
     assert_ne!(limit(&script), Limit::Path);
 }
 
-// RFC 9293 §3.8.6 MUST-34, SHLD-15, SHLD-16: data sent before is retransmitted as far as the window allows.
+// RFC 9293 §3.8.6 MUST-34, SHLD-15, SHLD-16: data that was sent before the window shrank is retransmitted as far as the
+// window allows.
 #[test]
 fn shrunk_window_limits_retransmissions() {
     established(
@@ -229,7 +231,7 @@ fn shrunk_window_limits_retransmissions() {
     );
 }
 
-// RFC 9293 §3.8.6 MUST-35: with the data in flight.
+// RFC 9293 §3.8.6 MUST-35: the window is probed with the data in flight.
 #[test]
 fn a_window_shrunk_to_nothing_is_probed() {
     established(
@@ -244,7 +246,7 @@ fn a_window_shrunk_to_nothing_is_probed() {
     );
 }
 
-// RFC 9293 §3.10.7.4.
+// RFC 9293 §3.10.7.4: a segment with a sequence number below SND.WL1 does not update the window.
 #[test]
 fn old_segments_do_not_change_the_window() {
     let script = established(
@@ -258,7 +260,7 @@ fn old_segments_do_not_change_the_window() {
     assert_eq!(script.conn.info().send_window, 6000);
 }
 
-// RFC 9293 §3.10.7.4.
+// RFC 9293 §3.10.7.4: an acknowledgement below SND.UNA does not update the window.
 #[test]
 fn old_acknowledgements_are_ignored() {
     let script = established(
@@ -272,7 +274,7 @@ fn old_acknowledgements_are_ignored() {
     assert_eq!(script.conn.info().send_window, 6000);
 }
 
-// RFC 9293 §3.8.6 SHLD-16.
+// RFC 9293 §3.8.6 SHLD-16: the window of 1500 bytes excludes the second lost segment until the first is acknowledged.
 #[test]
 fn lost_segments_beyond_a_shrunk_window_wait() {
     established(
@@ -314,7 +316,7 @@ fn our_window_closes_and_opens_in_steps() {
     );
 }
 
-// RFC 9293 §3.10.7.4, first: the data of the probe is not taken.
+// RFC 9293 §3.10.7.4, first check: the data of the probe is dropped.
 #[test]
 fn probe_of_our_closed_window_has_its_ack_processed() {
     established(
@@ -345,7 +347,8 @@ fn acknowledgements_stay_in_a_closed_window() {
     );
 }
 
-// RFC 9293 §3.9.1.2: a peer that SACKs all but the first segment keeps the congestion window open.
+// RFC 9293 §3.9.1.2: a peer that SACKs all but the first segment keeps the congestion window open, so the send window
+// limits the data.
 #[test]
 fn sacked_unacknowledged_data_is_bounded_by_send_window() {
     let narrow = Config { send_window: 4000, ..config() };
@@ -370,7 +373,8 @@ fn sacked_unacknowledged_data_is_bounded_by_send_window() {
     );
 }
 
-// The maximum of records follows the send window, also with segments of 536 bytes.
+// The maximum number of records on the scoreboard is derived from the send window. It suffices for a full send window,
+// also with segments of 536 bytes.
 #[test]
 fn records_suffice_for_the_send_window() {
     for (window, mss) in [(4 << 20, 1000), (48 << 20, 1000), (24 << 20, 536)] {

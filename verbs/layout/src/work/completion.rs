@@ -4,7 +4,7 @@ use super::receive::RECEIVE;
 use super::send::Opcode;
 use super::{DescriptorError, halves, pack, reserved};
 
-/// Opcode of a Receive that Immediate Data have completed.
+/// Opcode of a Receive that was completed by Immediate Data (RFC 7306 §6).
 const RECEIVE_IMMEDIATE: u8 = RECEIVE + 1;
 
 const SOLICITED: u8 = 1;
@@ -25,36 +25,36 @@ const FLAGS: u32 = 16;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// Number that the program gave the request.
+    /// The `wr_id` of the request, which the program chose.
     pub wr_id: u64,
     /// Outcome of the request.
     pub status: Status,
-    /// The completed request.
+    /// Kind of the completed request.
     pub completed: Completed,
-    /// Bytes received, read, or returned by an atomic. Not meaningful with an error.
+    /// Bytes received, read, or returned by an atomic. Undefined if `status` is an error.
     pub byte_len: u32,
-    /// Number of the QP, below 2³².
+    /// Number of the queue pair (QP).
     pub qp_number: u32,
 }
 
-/// The request that a completion is about.
+/// Kind of a completed request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Completed {
-    /// A request of a send queue.
+    /// A request of a send queue, with its opcode.
     Sent(Opcode),
-    /// A Receive.
+    /// A Receive of a receive queue or shared receive queue.
     Received {
-        /// The message requested an event.
+        /// True if the message had Solicited Event (RFC 5040 §5.2).
         solicited: bool,
-        /// Data beside the bytes of the message.
+        /// Data that the message carried in addition to its payload.
         carried: Carried,
     },
 }
 
-/// Data that a message carried beside its bytes.
+/// Data that a message carried in addition to its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Carried {
-    /// No further data.
+    /// No additional data.
     Nothing,
     /// The STag of this side that the message invalidated.
     Invalidated(u32),
@@ -62,8 +62,8 @@ pub enum Carried {
     Immediate([u8; 8]),
 }
 
-/// Outcome of a request. The numbers are those of `enum ibv_wc_status`. Not defined are its statuses of InfiniBand
-/// transport (retries, RNR, EEC, RDD, aborts) and of tag matching.
+/// Outcome of a request. The numbers are those of `enum ibv_wc_status`. Its values for the InfiniBand transport
+/// (retries, RNR, EEC, RDD, aborts) and for tag matching are not defined here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Status {
@@ -96,7 +96,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// All statuses.
+    /// All statuses, in ascending order of their numbers.
     pub const ALL: [Status; 13] = [
         Status::Success,
         Status::LocalLength,
@@ -114,7 +114,7 @@ impl Status {
     ];
 
     fn from_bits(bits: u8) -> Result<Status, DescriptorError> {
-        // The usual status without a search.
+        // The usual status needs no search.
         if bits == Status::Success as u8 {
             return Ok(Status::Success);
         }
@@ -124,17 +124,17 @@ impl Status {
 }
 
 impl Completion {
-    /// Words of the encoding.
+    /// Number of words of the encoding, without the generation.
     pub const WORDS: usize = 7;
 
-    /// Returns whether the completion serves a request for the next solicited one: an error, or a Receive with
-    /// Solicited Event.
+    /// True if the completion satisfies a request for the next solicited completion: an error, or a Receive of a
+    /// message with Solicited Event.
     pub fn is_solicited(&self) -> bool {
         let solicited = matches!(self.completed, Completed::Received { solicited: true, .. });
         solicited || self.status != Status::Success
     }
 
-    /// Encodes the completion.
+    /// Encodes the completion as words 0 to 6 of an entry.
     pub fn encode(&self) -> [u64; Completion::WORDS] {
         let (opcode, flags, invalidated, immediate) = match self.completed {
             Completed::Sent(opcode) => (opcode as u8, 0, 0, 0),
@@ -155,7 +155,7 @@ impl Completion {
         [self.wr_id, second, pack(self.byte_len, invalidated), immediate, 0, 0, 0]
     }
 
-    /// Decodes a completion.
+    /// Decodes words 0 to 6 of an entry. Returns an error if they are not the encoding of a completion.
     pub fn decode(words: &[u64; Completion::WORDS]) -> Result<Completion, DescriptorError> {
         let [wr_id, second, third, immediate, rest @ ..] = *words;
         let (low, qp_number) = halves(second);

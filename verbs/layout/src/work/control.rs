@@ -1,4 +1,4 @@
-//! The first word of a descriptor.
+//! The control word: the first word of a descriptor of a send or receive queue.
 
 use super::payload::MAX_SGES;
 use super::{DescriptorError, reserved};
@@ -18,7 +18,7 @@ pub(super) struct Control {
     pub(super) units: u8,
     pub(super) opcode: u8,
     pub(super) flags: u8,
-    /// At most [`MAX_SGES`] after `unpack`.
+    /// Number of SGEs; `unpack` ensures at most [`MAX_SGES`].
     pub(super) sges: u8,
     /// Bytes of inline data.
     pub(super) inline: u16,
@@ -33,7 +33,8 @@ impl Control {
             | u64::from(self.inline) << INLINE
     }
 
-    /// Returns the control word of a descriptor that has exactly the units given.
+    /// Decodes the control word of the descriptor in `units`. Returns an error if its number of units is not
+    /// `units.len()`.
     pub(super) fn unpack(units: &[Unit]) -> Result<Control, DescriptorError> {
         let given = units.len().min(u8::MAX.into()) as u8;
         let word = units.first().ok_or(DescriptorError::Units(given))?[0];
@@ -54,7 +55,8 @@ impl Control {
         Ok(control)
     }
 
-    /// Checks the number of units, and that the words behind the first `used` are zero.
+    /// Checks that the number of units is the least that holds `used` words, and that all words after the first `used`
+    /// are zero.
     pub(super) fn check_end(self, words: &[u64], used: usize) -> Result<(), DescriptorError> {
         if usize::from(self.units) != used.div_ceil(UNIT_WORDS) {
             return Err(DescriptorError::Units(self.units));
@@ -62,7 +64,7 @@ impl Control {
         reserved(words[used..].iter().fold(0, |bits, word| bits | word))
     }
 
-    /// Returns the units of a descriptor of `used` words, with this control word.
+    /// Writes this control word into `words`, with the number of units that `used` words need. Returns those units.
     pub(super) fn finish(mut self, words: &mut [u64; MAX_WORDS], used: usize) -> Units {
         self.units = used.div_ceil(UNIT_WORDS) as u8;
         words[0] = self.pack();

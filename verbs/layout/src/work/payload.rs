@@ -1,4 +1,4 @@
-//! Memory and bytes of a descriptor: SGEs and inline data.
+//! Payload of a descriptor: SGEs (scatter/gather elements) or inline data.
 
 use arrayvec::ArrayVec;
 
@@ -15,15 +15,15 @@ pub(super) const SGE_WORDS: usize = 2;
 /// A piece of the program's memory (scatter/gather element).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Sge {
-    /// Address of the first byte in the program, or TO in the region of `lkey`.
+    /// Address of the first byte: the program's virtual address, or the tagged offset (TO) in the region of `lkey`.
     pub address: u64,
-    /// Bytes, possibly 0.
+    /// Length in bytes, possibly 0.
     pub len: u32,
-    /// The local STag.
+    /// STag of the local memory region.
     pub lkey: u32,
 }
 
-/// At most [`MAX_SGES`] SGEs, whose lengths add up to less than 2³² bytes.
+/// List of at most [`MAX_SGES`] SGEs, whose lengths add up to less than 2³² bytes.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct SgeList {
     sges: ArrayVec<Sge, MAX_SGES>,
@@ -31,7 +31,8 @@ pub struct SgeList {
 }
 
 impl SgeList {
-    /// Returns the list of these SGEs.
+    /// Creates a list of `sges`. Returns an error if there are too many, or if their lengths add up to 2³² bytes or
+    /// more.
     pub fn new(sges: &[Sge]) -> Result<SgeList, DescriptorError> {
         let count = sges.len().min(u8::MAX.into()) as u8;
         let sges = ArrayVec::try_from(sges).map_err(|_| DescriptorError::Sges(count))?;
@@ -40,7 +41,7 @@ impl SgeList {
         Ok(SgeList { sges, total })
     }
 
-    /// Returns the SGEs.
+    /// Returns the SGEs, at most [`MAX_SGES`].
     pub fn sges(&self) -> &[Sge] {
         &self.sges
     }
@@ -50,7 +51,7 @@ impl SgeList {
         self.total
     }
 
-    /// Decodes a list that fills `words`; their number is at most that of [`MAX_SGES`] SGEs.
+    /// Decodes a list that fills `words`, which have at most the length of [`MAX_SGES`] SGEs.
     pub(super) fn decode(words: &[u64]) -> Result<SgeList, DescriptorError> {
         let mut list = SgeList::default();
         for &[address, len_and_lkey] in words.as_chunks::<SGE_WORDS>().0 {
@@ -61,7 +62,7 @@ impl SgeList {
         Ok(list)
     }
 
-    /// Encodes the list at the beginning of `words` and returns the number of words.
+    /// Encodes the list at the beginning of `words`. Returns the number of words written.
     pub(super) fn encode(&self, words: &mut [u64]) -> usize {
         for (at, sge) in words.as_chunks_mut::<SGE_WORDS>().0.iter_mut().zip(&self.sges) {
             *at = [sge.address, pack(sge.len, sge.lkey)];
@@ -70,26 +71,26 @@ impl SgeList {
     }
 }
 
-/// At most [`MAX_INLINE`] bytes in the descriptor itself.
+/// Inline data: at most [`MAX_INLINE`] payload bytes in the descriptor itself.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Inline {
     bytes: ArrayVec<u8, MAX_INLINE>,
 }
 
 impl Inline {
-    /// Returns inline data of these bytes.
+    /// Creates inline data from `bytes`. Returns an error if there are more than [`MAX_INLINE`].
     pub fn new(bytes: &[u8]) -> Result<Inline, DescriptorError> {
         let len = bytes.len().min(u16::MAX.into()) as u16;
         let bytes = ArrayVec::try_from(bytes).map_err(|_| DescriptorError::InlineLength(len))?;
         Ok(Inline { bytes })
     }
 
-    /// Returns the bytes.
+    /// Returns the bytes, at most [`MAX_INLINE`].
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Decodes `len` bytes, at most [`MAX_INLINE`], that fill `words` except for zeros in the last word.
+    /// Decodes `len` bytes, at most [`MAX_INLINE`]. They fill `words`; the unused bytes of the last word must be zero.
     pub(super) fn decode(words: &[u64], len: usize) -> Result<Inline, DescriptorError> {
         let mut bytes: ArrayVec<u8, MAX_INLINE> =
             words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -98,7 +99,7 @@ impl Inline {
         Ok(Inline { bytes })
     }
 
-    /// Encodes the bytes at the beginning of `words` and returns the number of words.
+    /// Encodes the bytes at the beginning of `words`. Returns the number of words written.
     pub(super) fn encode(&self, words: &mut [u64]) -> usize {
         for (word, bytes) in words.iter_mut().zip(self.bytes.chunks(8)) {
             let mut whole = [0; 8];
@@ -109,17 +110,17 @@ impl Inline {
     }
 }
 
-/// The bytes of a message.
+/// Payload of a message to send.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Payload {
-    /// Gathered from the program's memory. The program does not change them until the completion.
+    /// Bytes gathered from the program's memory. The program must not change them before the completion.
     Gather(SgeList),
-    /// Copied into the descriptor.
+    /// Bytes copied into the descriptor.
     Inline(Inline),
 }
 
 impl Payload {
-    /// Returns the number of bytes.
+    /// Returns the number of payload bytes.
     pub fn total_len(&self) -> u32 {
         match self {
             Payload::Gather(list) => list.total_len(),

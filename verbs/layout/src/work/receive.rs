@@ -1,18 +1,19 @@
-//! Descriptors of RQ and SRQ.
+//! Descriptors of the receive queue (RQ) and the shared receive queue (SRQ).
 
 use super::DescriptorError;
 use super::control::{Control, MAX_WORDS};
 use super::payload::{MAX_SGES, SGE_WORDS, SgeList};
 use crate::unit::{UNIT_WORDS, Unit, Units};
 
-/// Opcode of a Receive: not one of a send queue.
+/// Opcode of a Receive. No opcode of a send queue has this value.
 pub(super) const RECEIVE: u8 = 128;
 
 const SGES_AT: usize = 2;
 
 const _: () = assert!((SGES_AT + MAX_SGES * SGE_WORDS).div_ceil(UNIT_WORDS) == 2);
 
-/// A posted receive: memory for one untagged message (RFC 5040 §5.1, queue 0). With 3 SGEs it is one unit, with 6 two.
+/// A posted receive: memory for one untagged message (RFC 5040 §5.1, queue 0). The descriptor is one unit with up to 3
+/// SGEs, otherwise two.
 ///
 /// ```text
 ///  word  0         1       2     4     6      8 ..
@@ -20,14 +21,14 @@ const _: () = assert!((SGES_AT + MAX_SGES * SGE_WORDS).div_ceil(UNIT_WORDS) == 2
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReceiveWork {
-    /// The program's number of the request, not interpreted.
+    /// Number that the program chose for the request; copied into its completion.
     pub wr_id: u64,
     /// Memory for the message.
     pub buffers: SgeList,
 }
 
 impl ReceiveWork {
-    /// Encodes the descriptor.
+    /// Encodes the Receive as a descriptor of one or two units.
     pub fn encode(&self) -> Units {
         let mut words = [0; MAX_WORDS];
         words[1] = self.wr_id;
@@ -36,7 +37,7 @@ impl ReceiveWork {
         Control { opcode: RECEIVE, sges, ..Control::default() }.finish(&mut words, used)
     }
 
-    /// Decodes a descriptor.
+    /// Decodes the descriptor in `units`. Returns an error if `units` are not the encoding of a Receive.
     pub fn decode(units: &[Unit]) -> Result<ReceiveWork, DescriptorError> {
         let control = Control::unpack(units)?;
         if control.opcode != RECEIVE {

@@ -1,4 +1,4 @@
-//! Descriptors of SQ.
+//! Descriptors of the send queue (SQ).
 
 use super::control::{Control, MAX_WORDS};
 use super::payload::{Inline, MAX_INLINE, MAX_SGES, Payload, SGE_WORDS, Sge, SgeList};
@@ -18,7 +18,8 @@ const _: () = {
     assert!((PAYLOAD_AT + MAX_INLINE / 8).div_ceil(UNIT_WORDS) == MAX_UNITS);
 };
 
-/// A posted request of a send queue. With one SGE or 16 bytes of inline data it is one unit, with 6 SGEs three.
+/// A posted request of a send queue. The descriptor is one unit with one SGE or up to 16 bytes of inline data, and
+/// three units with 6 SGEs.
 ///
 /// ```text
 ///  word  0         1       2            3 (low half)  3 (high half)   4                5             6 ..
@@ -27,16 +28,16 @@ const _: () = {
 ///  bind |         |       | address    | region STag | window STag   | length         | access      | zero
 /// ```
 ///
-/// Fields that the operation does not have are zero.
+/// Fields that an operation does not use are zero.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SendWork {
-    /// The program's number of the request, not interpreted.
+    /// Number that the program chose for the request; copied into its completion.
     pub wr_id: u64,
-    /// Requests a completion. A request that fails has one in any case.
+    /// True to request a completion also on success. A request that fails always has one.
     pub signalled: bool,
-    /// Waits until all earlier Reads and atomics of this queue are complete.
+    /// True to start the request only after all earlier Reads and atomics of this queue are complete.
     pub fence: bool,
-    /// The operation.
+    /// Operation, with its addresses and payload.
     pub operation: Operation,
 }
 
@@ -48,40 +49,40 @@ pub enum Operation {
     Send {
         /// Bytes of the message.
         payload: Payload,
-        /// Requests an event at the receiver.
+        /// True to request an event at the receiver (Solicited Event).
         solicited: bool,
     },
-    /// Send with Invalidate, with or without Solicited Event.
+    /// Send with Invalidate, with or without Solicited Event (RFC 5040).
     SendInvalidate {
         /// Bytes of the message.
         payload: Payload,
-        /// Requests an event at the receiver.
+        /// True to request an event at the receiver (Solicited Event).
         solicited: bool,
         /// STag of the peer to be invalidated.
         stag: u32,
     },
-    /// RDMA Write.
+    /// RDMA Write (RFC 5040).
     Write {
         /// Destination at the peer.
         remote: Remote,
         /// Bytes of the message.
         payload: Payload,
     },
-    /// RDMA Read.
+    /// RDMA Read (RFC 5040).
     Read {
         /// Source at the peer.
         remote: Remote,
-        /// Destination; the sum of its lengths is the length of the Read.
+        /// Local destination; the sum of the lengths is the length of the Read.
         sinks: SgeList,
     },
-    /// Invalidates an STag of this side.
+    /// Invalidates a local STag.
     LocalInvalidate {
-        /// The STag.
+        /// The local STag to invalidate.
         stag: u32,
     },
     /// Binds a memory window to a part of a region.
     BindWindow(WindowBind),
-    /// Atomic compare and swap (RFC 7306 §5), with a mask of all bits.
+    /// Atomic compare and swap of 64 bits (RFC 7306 §5); all bits are compared and swapped.
     CompareSwap {
         /// The 8 bytes at the peer.
         remote: Remote,
@@ -92,7 +93,7 @@ pub enum Operation {
         /// Local buffer for the original value.
         result: AtomicResult,
     },
-    /// Atomic fetch and add (RFC 7306 §5) of 64 bits.
+    /// Atomic fetch and add of 64 bits (RFC 7306 §5).
     FetchAdd {
         /// The 8 bytes at the peer.
         remote: Remote,
@@ -101,21 +102,22 @@ pub enum Operation {
         /// Local buffer for the original value.
         result: AtomicResult,
     },
-    /// Immediate Data (RFC 7306 §6). A Write with immediate data is a Write and this.
+    /// Immediate Data (RFC 7306 §6). RDMA Write with Immediate Data is posted as two requests: a Write, then this
+    /// operation.
     Immediate {
-        /// The message's 8 bytes, not interpreted.
+        /// The 8 bytes of the message, not interpreted.
         data: [u8; 8],
-        /// Requests an event at the receiver.
+        /// True to request an event at the receiver (Solicited Event).
         solicited: bool,
     },
 }
 
-/// Memory of the peer.
+/// Location in memory of the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Remote {
     /// The peer's STag.
     pub stag: u32,
-    /// TO of the first byte.
+    /// Tagged offset (TO) of the first byte.
     pub to: u64,
 }
 
@@ -124,22 +126,22 @@ pub struct Remote {
 pub struct AtomicResult {
     /// Address of the first byte, as in [`Sge::address`].
     pub address: u64,
-    /// The local STag.
+    /// STag of the local memory region.
     pub lkey: u32,
 }
 
 /// Binding of a memory window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WindowBind {
-    /// STag of the window after the operation.
+    /// STag of the window after the binding.
     pub window: u32,
-    /// STag of the region.
+    /// STag of the memory region to which the window is bound.
     pub region: u32,
     /// Address of the first byte, as in [`Sge::address`].
     pub address: u64,
-    /// Bytes. 0: the window is unbound.
+    /// Length in bytes; 0 unbinds the window.
     pub len: u64,
-    /// Rights and addressing.
+    /// Rights of peers, and addressing of the window.
     pub access: WindowAccess,
 }
 
@@ -152,7 +154,7 @@ pub struct WindowAccess {
     pub remote_read: bool,
     /// Peers may use atomics. Bit 2.
     pub remote_atomic: bool,
-    /// The TO of the first byte is 0, and not its address. Bit 3.
+    /// The TO of the first byte is 0 instead of its address. Bit 3.
     pub zero_based: bool,
 }
 
@@ -175,7 +177,7 @@ impl WindowAccess {
     }
 }
 
-/// Opcode of a send request.
+/// Opcode of a request of a send queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Opcode {
@@ -205,7 +207,7 @@ impl Opcode {
         matches!(self, Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd)
     }
 
-    /// All opcodes.
+    /// All opcodes, in ascending order from 1.
     pub const ALL: [Opcode; 9] = [
         Opcode::Send,
         Opcode::SendInvalidate,
@@ -223,7 +225,7 @@ impl Opcode {
         Opcode::ALL.get(index).copied().ok_or(DescriptorError::Opcode(bits))
     }
 
-    /// Flags that the opcode may have.
+    /// Returns the flags that are allowed for the opcode.
     fn flags(self) -> u8 {
         let common = SIGNALLED | FENCE;
         match self {
@@ -265,7 +267,7 @@ impl Operation {
     }
 }
 
-/// Words 2 to 5 of a descriptor, word 3 in its halves.
+/// Words 2 to 5 of a descriptor. Word 3 is split into two 32-bit fields.
 #[derive(Clone, Copy, Default)]
 struct Fields {
     to: u64,
@@ -295,7 +297,7 @@ impl Fields {
     }
 }
 
-/// Returns an error unless all fields given are zero.
+/// Evaluates to an error unless all given fields are zero.
 macro_rules! unused {
     ($fields:expr, $($field:ident)*) => {
         reserved(0 $(| u64::from($fields.$field))*)
@@ -303,7 +305,7 @@ macro_rules! unused {
 }
 
 impl SendWork {
-    /// Encodes the descriptor.
+    /// Encodes the request as a descriptor of 1 to [`MAX_UNITS`] units.
     pub fn encode(&self) -> Units {
         let mut words = [0; MAX_WORDS];
         let mut control = Control {
@@ -319,7 +321,7 @@ impl SendWork {
         control.finish(&mut words, used)
     }
 
-    /// Decodes a descriptor.
+    /// Decodes the descriptor in `units`. Returns an error if `units` are not the encoding of a request.
     pub fn decode(units: &[Unit]) -> Result<SendWork, DescriptorError> {
         let control = Control::unpack(units)?;
         let opcode = Opcode::from_bits(control.opcode)?;
@@ -371,7 +373,8 @@ impl Operation {
         }
     }
 
-    /// Encodes SGEs or inline data, with their numbers and flag. Returns the number of words.
+    /// Encodes SGEs or inline data from word 6 on, and sets their number and flag in `control`. Returns the number of
+    /// words written.
     fn encode_payload(&self, control: &mut Control, words: &mut [u64; MAX_WORDS]) -> usize {
         let words = &mut words[PAYLOAD_AT..];
         let mut gather = |list: &SgeList| {
@@ -460,7 +463,7 @@ impl Operation {
     }
 }
 
-/// Decodes the SGEs or the inline data, and checks that the descriptor ends behind them.
+/// Decodes SGEs or inline data, and checks that the descriptor ends after them.
 fn decode_payload(control: Control, words: &[u64]) -> Result<Payload, DescriptorError> {
     let is_inline = control.flags & INLINE != 0;
     if usize::from(control.inline) > MAX_INLINE || !is_inline && control.inline != 0 {
@@ -480,7 +483,7 @@ fn decode_payload(control: Control, words: &[u64]) -> Result<Payload, Descriptor
     }
 }
 
-/// Returns the SGEs of an opcode without inline data.
+/// Returns the SGEs of a payload for an opcode that allows no inline data.
 fn gathered(payload: Payload) -> Result<SgeList, DescriptorError> {
     match payload {
         Payload::Gather(list) => Ok(list),

@@ -97,7 +97,7 @@ fn completion() -> impl Strategy<Value = Completion> {
     )
 }
 
-/// Units that resemble a descriptor: a control word of likely fields, and words that are often zero.
+/// Generates units that resemble a descriptor: a control word of likely fields, and words that are often zero.
 fn likely_units() -> impl Strategy<Value = Vec<Unit>> {
     let opcode = prop_oneof![0..12u8, Just(128), any::<u8>()];
     let inline = prop_oneof![3 => Just(0u16), 1 => 0..300u16, 1 => any::<u16>()];
@@ -136,7 +136,8 @@ proptest! {
         prop_assert_eq!(Completion::decode(&completion.encode()), Ok(completion));
     }
 
-    /// An encoding is the only one of its value, so that every reserved bit is checked.
+    /// Each value has exactly one encoding. A changed bit therefore gives an error or another value, also for reserved
+    /// bits.
     #[test]
     fn descriptor_with_one_changed_bit_is_refused_or_another(
         work in send_work(),
@@ -185,14 +186,14 @@ proptest! {
         let decoded = SendWork::decode(&units);
         prop_assert_eq!(decoded.is_ok(), count == encoded);
         if count > 0 {
-            // Also if the first word claims what is given.
+            // The number of units is also checked if the first word contains the given number.
             units[0][0] = units[0][0] & !0xff | count as u64;
             prop_assert_eq!(SendWork::decode(&units).is_ok(), count == encoded);
         }
     }
 }
 
-/// A Write with one SGE, as words.
+/// Returns the words of a Write with one SGE.
 fn write_words() -> Unit {
     let sge = Sge { address: 0x1000, len: 64, lkey: 7 };
     let operation = Operation::Write {

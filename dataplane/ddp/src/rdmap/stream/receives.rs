@@ -19,6 +19,12 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.post_receive(receive)
     }
 
+    /// Takes a region from the posted receives that use it: no byte is placed in it from now on. A message with payload
+    /// for such a receive is longer than the receive, and ends the stream. Takes time in proportion to their number.
+    pub fn revoke_receives(&mut self, memory: &M) {
+        self.ddp.revoke_receives(memory);
+    }
+
     /// True if a posted receive, or a source that is not acknowledged, is in this region: [`RegionMemory::is_same`].
     /// Reads and atomics refer to this end's memory by STag only. Takes time in proportion to the lengths of the
     /// stream's queues.
@@ -28,9 +34,14 @@ impl<M: RegionMemory> Stream<M> {
             || self.responses.uses_memory(memory)
     }
 
-    /// Flushes posted receives once no more data can arrive.
+    #[cfg(test)]
+    pub(crate) fn holds_unfinished_state(&self) -> bool {
+        self.ddp.holds_unfinished_state()
+    }
+
+    /// Flushes posted receives once reception has ended. The peer's close flushes them before it is reported.
     pub(super) fn flush_ended_receives(&mut self) {
-        if self.ended || self.peer_closed {
+        if self.ended {
             self.flush_receives();
         }
     }

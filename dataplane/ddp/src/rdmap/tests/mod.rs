@@ -7,6 +7,8 @@ mod ordering;
 mod pair;
 mod properties;
 mod reads;
+mod receive_properties;
+mod receives;
 mod recorded;
 mod sends;
 mod terminate;

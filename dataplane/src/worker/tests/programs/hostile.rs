@@ -218,7 +218,8 @@ fn refused_read_has_its_status() {
     let sinks = programs.a.list(&[(0, 8)]);
     let remote = programs.b.remote(MEMORY);
     programs.a.post(1, Operation::Read { remote, sinks });
-    programs.a.post(2, Operation::Send { payload: inline(b"x"), solicited: false });
+    let operation = Operation::Send { payload: inline(b"x"), solicited: false };
+    programs.a.post_work(&SendWork { wr_id: 2, signalled: true, fence: true, operation });
     let statuses: Vec<_> =
         programs.completions(0, 2).into_iter().map(|c| (c.wr_id, c.status)).collect();
     assert_eq!(statuses, [(1, Status::RemoteAccess), (2, Status::Flushed)]);

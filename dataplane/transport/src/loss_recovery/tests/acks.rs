@@ -1,4 +1,4 @@
-//! Single steps of an acknowledgement, and the window after each.
+//! Tests of single steps of acknowledgement processing, and of the congestion window after each.
 
 use super::*;
 
@@ -10,8 +10,8 @@ fn plain_ack(recovery: &LossRecovery, una: u64, sack: bool) -> Ack {
     Ack { advanced: una > 0, ..Ack::new(now, at(una), recovery.new_delivery(now, None), sack) }
 }
 
-// RFC 8985 §7.4.2: the window is reduced once for a loss repaired by a probe, but not in a recovery, which
-// has reduced it.
+// RFC 8985 §7.4.2: the window is reduced once for a loss repaired by a probe. A recovery in progress has reduced it
+// already.
 #[test]
 fn a_probe_that_repaired_a_loss_reduces_the_window() {
     let repaired = |probed: bool, phase: Phase, una: u64| {
@@ -32,8 +32,8 @@ fn a_probe_that_repaired_a_loss_reduces_the_window() {
     assert_eq!(repaired(false, Phase::Open, SEGMENTS), (false, false, 10), "no probe");
 }
 
-// RFC 6937 §3, RFC 6582 §3.2 (3): at its end a reduction leaves the window at the threshold. Only a recovery
-// without SACK, which may have little in flight by then, leaves no more than that plus a segment.
+// RFC 6937 §3, RFC 6582 §3.2 (3): a reduction ends with the window at ssthresh. A recovery without SACK may end with
+// little in flight; the window is then at most that amount plus one segment.
 #[test]
 fn end_of_recovery_without_sack_allows_no_burst() {
     let left = |before: Phase, sack: bool| {
@@ -96,14 +96,14 @@ fn cwnd_grows_only_if_used_or_after_timeout() {
     assert_eq!(growth(Phase::Open, true, false), Growth::None, "nothing new");
 }
 
-// RFC 6937 §3, RFC 9937 §6: in a reduction, one segment more than delivered only if SND.UNA advanced and no
-// further loss was found. Without SACK the delivered bytes are unknown.
+// RFC 6937 §3, RFC 9937 §6: a reduction releases one segment more than was delivered only if SND.UNA advanced and no
+// further loss was found. Without SACK the delivered bytes are unknown, and the window is unchanged.
 #[test]
 fn prr_reduction_follows_delivered_bytes() {
     let window = |sack: bool, advanced: bool, lost: u64| {
         let (mut recovery, mut state, mut board) = sent::<false>();
         recovery.enter_recovery(&mut state, &board);
-        // Three are in the network, and the first retransmission was sent: below the threshold of five.
+        // Three segments are in the network, less than the threshold of five. The first retransmission was sent.
         (board.una, board.lost) = (1, 6);
         recovery.on_sent(SMSS);
         let mut ack = Ack { advanced, ..plain_ack(&recovery, 1, sack) };
@@ -139,8 +139,8 @@ fn slow_start_after_timeout_counts_newly_reported_bytes() {
     assert_eq!(cwnd(false), 4, "at most twice the window");
 }
 
-// RFC 3708: an episode is freed once the data sent before its end is acknowledged, since no D-SACK about it
-// can follow.
+// RFC 3708: an episode is freed once data sent after its end is acknowledged, since no D-SACK about the episode can
+// follow.
 #[test]
 fn episode_is_freed_once_its_end_is_acknowledged() {
     let config = TestParameters::default();

@@ -1,5 +1,5 @@
-//! Orders of arrival: for any segmentation and order the same ULPDUs are handed up, delivery is in order, and no state
-//! is left.
+//! Property tests of the order of arrival: for any segmentation and order the same ULPDUs are handed up, delivery is in
+//! order, and no state is left.
 
 use super::*;
 
@@ -81,7 +81,7 @@ fn all_fpdus(stream: &Stream) -> Vec<usize> {
     (0..stream.fpdus.len()).collect()
 }
 
-/// Returns the FPDUs that must have been handed up after these bytes, by RFC 5044 §6 alone.
+/// Returns the FPDUs that must be handed up once the bytes marked in `taken` have arrived (RFC 5044 §6).
 fn locatable_fpdus(stream: &Stream, taken: &[bool]) -> Vec<usize> {
     let b = stream.boundaries();
     let mut up: Vec<usize> = Vec::new();
@@ -97,7 +97,7 @@ fn locatable_fpdus(stream: &Stream, taken: &[bool]) -> Vec<usize> {
 }
 
 proptest! {
-    /// Draft §7.4.1: any segmentation, any order.
+    /// §7.4.1 of MPA's first draft, for any segmentation and any order.
     #[test]
     fn any_arrival_order_hands_up_the_same_ulpdus(arrival in arbitrary_arrivals()) {
         let mut bench = Bench::new(&arrival.stream, &large_hold_config());
@@ -119,7 +119,7 @@ proptest! {
         prop_assert_eq!(bench.budget.used(), 0);
     }
 
-    /// The sink refuses ULPDUs the first time.
+    /// The sink refuses some ULPDUs once.
     #[test]
     fn refused_ulpdus_are_handed_up_again(arrival in arbitrary_arrivals(), which in prop::collection::vec(any::<bool>(), 14)) {
         let mut bench = Bench::new(&arrival.stream, &large_hold_config());
@@ -136,7 +136,8 @@ proptest! {
         prop_assert_eq!(bench.handed_up(&arrival.stream), all_fpdus(&arrival.stream));
     }
 
-    /// Held bytes are FPDUs before the first marker of their segment, while the segment before it is missing.
+    /// If segments begin with FPDUs and there are markers, only FPDUs before the first marker of their segment are
+    /// held, while the segment before is missing.
     #[test]
     fn aligned_marked_sender_holds_only_unlocatable_bytes(arrival in aligned_arrivals()) {
         prop_assume!(arrival.stream.markers);
@@ -159,7 +160,7 @@ proptest! {
         prop_assert_eq!(bench.stats().alignment_lost, 0);
     }
 
-    /// With CRCs, the FPDU of a damaged byte is not handed up, in any order of arrival.
+    /// With CRCs, an FPDU with a damaged byte is not handed up, in any order of arrival.
     #[test]
     fn damaged_byte_is_never_handed_up(arrival in arbitrary_arrivals(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
         prop_assume!(arrival.stream.crc);
@@ -178,8 +179,9 @@ proptest! {
         prop_assert_eq!(bench.sink.complete, START + b[hit] as u64);
     }
 
-    /// RFC 5044 §6, RFC 5041 §5.3: for any segmentation, order, duplicates and overlaps. An FPDU is locatable if it
-    /// contains a marker, follows one that was handed up, or begins the stream. All other bytes are held.
+    /// RFC 5044 §6, RFC 5041 §5.3: for any segmentation, order, duplicates and overlaps, exactly the locatable FPDUs
+    /// are handed up. An FPDU is locatable if it contains a marker, follows a handed-up FPDU, or begins the stream. All
+    /// other bytes are held.
     #[test]
     fn each_arrival_hands_up_exactly_locatable_fpdus(
         stream in streams(),
@@ -208,7 +210,7 @@ proptest! {
         prop_assert_eq!(bench.budget.used(), 0);
     }
 
-    /// No panic, and no more bytes held than allowed.
+    /// Arbitrary bytes cause no panic, and no more of them are held than allowed.
     #[test]
     fn random_stream_bytes_do_not_panic_the_receiver(
         bytes in prop::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 1..6000),

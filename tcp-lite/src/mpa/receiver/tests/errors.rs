@@ -11,7 +11,7 @@ fn damage(stream: &mut Stream, at: usize) {
     stream.bytes[at + 20] ^= 1;
 }
 
-/// Replaces the FPDUPTR of the marker at `marker` and updates the CRC of its FPDU.
+/// Replaces FPDUPTR in the marker at offset `marker`, and updates the CRC of the FPDU with index `fpdu`.
 fn forge_marker(stream: &mut Stream, fpdu: usize, marker: usize, pointer: u16) {
     stream.bytes[marker + 2..marker + 4].copy_from_slice(&pointer.to_be_bytes());
     let b = stream.boundaries();
@@ -19,7 +19,7 @@ fn forge_marker(stream: &mut Stream, fpdu: usize, marker: usize, pointer: u16) {
     stream.bytes[b[fpdu + 1] - 4..b[fpdu + 1]].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Code 2: reported at once. Nothing after it is handed up; all later bytes are discarded.
+/// A wrong CRC in order is error 2, reported at once. No later FPDU is handed up; all later bytes are discarded.
 #[test]
 fn wrong_crc_in_order_stops_the_stream() {
     let mut stream = stream(true, &[1000, 1000, 1000]);
@@ -67,7 +67,7 @@ fn wrong_crc_at_the_source_is_reported_in_order() {
     assert_eq!(error_code(&bench), Some((b[1] as u64, 2)));
 }
 
-/// RFC 5044 §8 allows the drop, with [`BadCrcPolicy::Retransmit`].
+/// RFC 5044 §8: with [`BadCrcPolicy::Retransmit`] a segment with a wrong CRC is dropped instead of reported.
 #[test]
 fn wrong_crc_in_order_may_be_dropped() {
     let good = stream(true, &[1000, 1000]);
@@ -119,7 +119,7 @@ fn wrong_crc_in_order_is_an_error_after_max_tries() {
     bench.arrive(b[1]..b[3]);
     assert_eq!(error_code(&bench), Some((b[1] as u64, 2)));
     assert_eq!(bench.stats().bad_crc_dropped, 6);
-    // With no tries the policy equals `Error`.
+    // With `bad_crc_tries` of 0 the policy acts as `BadCrcPolicy::Error`.
     let config = Config { bad_crc_tries: 0, ..config };
     let mut bench = Bench::new(&bad, &config);
     bench.arrive(b[0]..b[1]);
@@ -144,7 +144,8 @@ fn wrong_crc_beyond_a_gap_exhausts_verify_budget() {
     bench.arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&good), [0]);
     assert_eq!(error_code(&bench), Some((b[1] as u64, 2)));
-    // Valid bytes in between reduce the count: occasional damage is not an attack.
+    // Each received byte reduces the count. A damaged segment with a whole FPDU thus reduces the count by as much as it
+    // adds. Any number of such segments is dropped.
     let good = stream(true, &[1000, 1400]);
     let b = good.boundaries();
     let mut bench = Bench::new(&good, &Config { bad_crc_tries: 1, ..Config::default() });
@@ -162,7 +163,7 @@ fn wrong_crc_beyond_a_gap_exhausts_verify_budget() {
 /// back than an FPDU reaches. Beyond a gap they are ignored. In order they are error 3.
 #[test]
 fn marker_outside_its_fpdu_does_not_locate_it() {
-    // From its fifth byte on, the second ULPDU looks like a whole FPDU with a valid CRC.
+    // From its fifth byte on, the second FPDU looks like another whole FPDU with a valid CRC.
     let inner = {
         let mut inner = Stream::new(false, true);
         inner.fpdu(&ulpdu(9, 40));
@@ -265,8 +266,8 @@ fn length_into_located_fpdu_is_error_when_gap_closes() {
     );
 }
 
-/// The same with another gap before it, where the length may be damaged: the segment is dropped, and its retransmission
-/// in order is an error.
+/// A length that extends into a located FPDU, but beyond a gap, where the length may be damaged: the segment is
+/// dropped, and its retransmission in order is an error.
 #[test]
 fn length_into_located_fpdu_beyond_a_gap_is_dropped() {
     let mut stream = stream(true, &[1000, 1000, 40, 1000]);
@@ -298,7 +299,8 @@ fn length_beyond_deferred_error_is_an_earlier_error() {
     assert_eq!(error_code(&bench), Some((b[1] as u64, 3)));
 }
 
-/// RFC 6581 §8 code 5: the CRC is not checked. Beyond a gap the segment is dropped.
+/// RFC 6581 §8, code 5: an FPDU above `max_fpdu` is an error in order, without a check of its CRC. Beyond a gap the
+/// segment is dropped.
 #[test]
 fn fpdu_above_max_fpdu_is_error_5_in_order() {
     let config = Config { max_fpdu: 1024, ..Config::default() };
@@ -316,7 +318,7 @@ fn fpdu_above_max_fpdu_is_error_5_in_order() {
     assert_eq!(bench.handed_up(&stream), [0]);
 }
 
-/// The receiver neither waits for the rest of the FPDU nor holds any of it.
+/// After a length field above `max_fpdu` the receiver neither waits for the rest of the FPDU nor holds any of it.
 #[test]
 fn length_field_alone_shows_fpdu_too_long() {
     let config = Config { max_fpdu: 1024, ..Config::default() };
@@ -331,7 +333,7 @@ fn length_field_alone_shows_fpdu_too_long() {
     }
 }
 
-/// RFC 5044 §3: 64,768 bytes.
+/// RFC 5044 §3: the largest ULPDU has 64,768 bytes.
 #[test]
 fn largest_ulpdu_is_accepted_by_default() {
     for phase in [0, 1, 60, 120] {

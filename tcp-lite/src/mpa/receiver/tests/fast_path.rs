@@ -4,7 +4,7 @@
 use super::*;
 use crate::mpa::testing::bitwise_crc;
 
-/// Fault of one FPDU.
+/// Fault that a test puts into one FPDU.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     None,
@@ -91,7 +91,7 @@ proptest! {
     }
 }
 
-/// RFC 5044 §8: an error found beyond the gap is reported in order.
+/// RFC 5044 §8: an error beyond a gap is reported once the gap is closed.
 #[test]
 fn error_ahead_of_a_gap_is_reported_when_the_fast_path_closes_it() {
     let stream = damaged(stream(true, &[900, 900, 900, 900]), 2, Damage::Pointer(0, 1));
@@ -106,7 +106,7 @@ fn error_ahead_of_a_gap_is_reported_when_the_fast_path_closes_it() {
     assert_eq!(bench.handed_up(&stream), [0, 1]);
 }
 
-/// RFC 5044 §8: code 3 requires a valid CRC, so both faults together are code 2, on both paths.
+/// RFC 5044 §8: code 3 requires a valid CRC. Both faults together are therefore code 2, on the fast and the slow path.
 #[test]
 fn wrong_crc_precedes_wrong_marker() {
     for cut in [false, true] {

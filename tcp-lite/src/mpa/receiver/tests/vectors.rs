@@ -1,9 +1,9 @@
-//! The annotated FPDUs of RFC 5044 and of the draft, figures 5 and 6.
+//! The annotated FPDUs in figures 5 and 6 of RFC 5044 and of MPA's first draft.
 
 use super::*;
 use crate::mpa::testing::{DRAFT, RFC, bitwise_crc, figure_5, figure_6, figure_ulpdu};
 
-/// The receiver accepts the figures' bytes, and the tests' own CRC equals theirs.
+/// The receiver accepts the bytes of the figures, and the tests' bitwise CRC equals the CRC of figure 5.
 #[test]
 fn rfc_5044_figures_are_decoded() {
     for (control, five, six) in [RFC, DRAFT] {
@@ -22,7 +22,7 @@ fn rfc_5044_figures_are_decoded() {
         assert_eq!(stream.bytes.len(), 492);
         stream.fpdu(&figure_ulpdu(control, 2));
         assert_eq!(stream.bytes[492..], figure_6(control, six));
-        // Out of order, located by the marker (RFC 5044 §6 (2)).
+        // The second FPDU arrives first and is located by its marker (RFC 5044 §6 (2)).
         let mut bench = Bench::new(&stream, &Config::default());
         bench.arrive(492..stream.bytes.len());
         assert_eq!(bench.handed_up(&stream), [1]);

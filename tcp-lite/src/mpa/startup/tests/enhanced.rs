@@ -1,4 +1,4 @@
-//! Revision 2: S, IRD and ORD in both frames (RFC 6581 §6, §9, §10).
+//! Start-up in revision 2: bit S, IRD and ORD in both frames (RFC 6581 §6, §9, §10).
 
 use super::*;
 use crate::mpa::testing::hex;
@@ -41,7 +41,7 @@ fn enhanced_startup_completes() {
     assert_eq!(agreed.readiness, Readiness::ClientServer);
 }
 
-/// RFC 6581 §10: for any Rev.
+/// RFC 6581 §10: a request without bit S is answered without bit S, with Rev 1 and with Rev 2.
 #[test]
 fn request_without_s_gets_reply_without_s() {
     for rev in [1, 2] {
@@ -84,7 +84,7 @@ fn s_flag_without_enhanced_data_is_an_error() {
     assert_eq!(done.1, Some(rejected));
 }
 
-/// RFC 6581 §10.
+/// RFC 6581 §10: an enhanced request requires an enhanced reply of revision 2.
 #[test]
 fn unenhanced_reply_to_enhanced_request_is_an_error() {
     for (bytes, error) in [
@@ -116,7 +116,7 @@ fn enhanced_data_counts_as_private_data() {
     assert_eq!(responder.output().len(), 20 + 512);
 }
 
-/// RFC 6581 §9.1: 0x3FFF is answered by 0x3FFF. Our own values stay.
+/// RFC 6581 §9.1: a depth of 0x3FFF (no limit) is answered by 0x3FFF. This end's own limits stay in force.
 #[test]
 fn no_limit_depth_is_echoed() {
     let mut responder = Startup::responder(&revision_two_config());
@@ -148,7 +148,7 @@ fn reject_carries_required_ord() {
     assert_eq!(done.1, Some(rejected));
 }
 
-/// RFC 6581 §9.1, §9.2: the initiator enters Full Operation, to send a Terminate.
+/// RFC 6581 §9.1, §9.2: after an unsuitable reply the initiator enters Full Operation to send a Terminate.
 #[test]
 fn unsuitable_reply_allows_a_terminate() {
     let rtr = RtrSet { write: true, ..RtrSet::default() };
@@ -167,7 +167,7 @@ fn unsuitable_reply_allows_a_terminate() {
     }
 }
 
-/// siw as responder and as initiator, also in the peer-to-peer model.
+/// Frames of siw as initiator and as responder, also in the peer-to-peer model.
 #[test]
 fn captured_siw_enhanced_frames_are_parsed() {
     let captured = hex("4d504120494420526571204672616d655002000400040004");
@@ -202,7 +202,7 @@ fn captured_siw_enhanced_frames_are_parsed() {
     assert_eq!(params.agreed.map(|agreed| agreed.readiness), Some(Readiness::AwaitsRtr(rtr)));
 }
 
-/// siw's reply has bit C without a request for CRCs. CRCs are then on in both directions.
+/// siw may set bit C in its reply to a request without bit C. CRCs are then on in both directions.
 #[test]
 fn reply_may_turn_crcs_on() {
     let mut initiator = new_initiator(&revision_two_config(), b"");

@@ -41,7 +41,7 @@ fn siw_gets_no_marker_request() {
     assert_eq!((params.markers_rx, responder.output()[16]), (false, 0x10));
 }
 
-/// In revision 1 the private data of both frames begins with IRD and ORD.
+/// SMB Direct uses revision 1. The private data of both frames begins with IRD and ORD.
 #[test]
 fn smb_direct_startup_completes() {
     let config = peer_config(Peer::SmbDirect, Revision::One);
@@ -60,7 +60,7 @@ fn smb_direct_startup_completes() {
         panic!("accepted");
     };
     assert_eq!(params.agreed.map(|agreed| agreed.depths), Some(Depths { ird: 16, ord: 4 }));
-    // Of 512 bytes, 8 are IRD and ORD.
+    // IRD and ORD take 8 of the 512 bytes of private data.
     assert!(Startup::initiator(&config, LOCAL_DEPTHS, &[0; 504]).is_ok());
     assert!(Startup::initiator(&config, LOCAL_DEPTHS, &[0; 505]).is_err());
 }

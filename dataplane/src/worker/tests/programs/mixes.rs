@@ -1,0 +1,170 @@
+//! Random mixes of all operations in both directions over a lossy path, against a model of completions and memory.
+//!
+//! ```text
+//!  memory of each program:  0         256 KiB      512 KiB      768 KiB      1 MiB
+//!                           | sources | receives   | Writes of  | sinks      |
+//!                           | pattern |            | the peer   |            |
+//! ```
+//!
+//! Each operation has a slot of [`SLOT`] bytes in each part. Bytes outside the placed messages stay zero.
+
+use verbs_layout::work::Remote;
+
+use super::*;
+use crate::api::Transport;
+
+const PART: u64 = 256 << 10;
+const SLOT: u64 = 4096;
+/// Operations of each program.
+const OPERATIONS: u64 = PART / SLOT;
+
+/// Generator of a test's random numbers: xorshift64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// Expected state of one program.
+#[derive(Default)]
+struct Model {
+    memory: Vec<u8>,
+    sends: Vec<Completion>,
+    receives: Vec<Completion>,
+    /// Messages sent by the other program: their bytes, and the flag Solicited Event.
+    inbound: Vec<(Vec<u8>, bool, Carried)>,
+}
+
+/// Returns `len` bytes from `at` in up to three pieces, as offset and length.
+fn split(random: &mut Random, at: u64, len: u64) -> Vec<(u64, u32)> {
+    let first = random.below(len + 1);
+    let second = random.below(len - first + 1);
+    let lens = [first, second, len - first - second];
+    let mut from = at;
+    lens.map(|len| {
+        let piece = (from, len as u32);
+        from += len;
+        piece
+    })
+    .to_vec()
+}
+
+/// Posts a random operation of `a` with number `n`, and notes its effects.
+fn post(random: &mut Random, n: u64, a: &mut TestProgram, own: &mut Model, peer: &mut Model) {
+    let slot = n * SLOT;
+    let len = random.below(SLOT) + 1;
+    let bytes = own.memory[slot as usize..(slot + len) as usize].to_vec();
+    // The regions of the two hosts differ in the last bit of their STags.
+    let other = |offset| Remote { stag: a.stag.0 ^ 1, to: ADDRESS + offset };
+    let payload = match random.below(3) {
+        0 if len <= 256 => inline(&bytes),
+        _ => a.gather(&split(random, slot, len)),
+    };
+    let solicited = random.below(2) == 0;
+    let (operation, opcode, byte_len) = match random.below(6) {
+        0 | 1 => {
+            peer.inbound.push((bytes, solicited, Carried::Nothing));
+            (Operation::Send { payload, solicited }, Opcode::Send, 0)
+        }
+        2 => {
+            let data = random.below(u64::MAX).to_le_bytes();
+            peer.inbound.push((Vec::new(), solicited, Carried::Immediate(data)));
+            (Operation::Immediate { data, solicited }, Opcode::Immediate, 0)
+        }
+        3 => {
+            let to = 2 * PART + slot;
+            peer.memory[to as usize..(to + len) as usize].copy_from_slice(&bytes);
+            (Operation::Write { remote: other(to), payload }, Opcode::Write, 0)
+        }
+        4 => {
+            // Sources are the same at both ends and do not change.
+            let to = 3 * PART + slot;
+            own.memory[to as usize..(to + len) as usize].copy_from_slice(&bytes);
+            let sinks = a.list(&split(random, to, len));
+            (Operation::Read { remote: other(slot), sinks }, Opcode::Read, len as u32)
+        }
+        _ => {
+            let (to, target) = (3 * PART + slot, 2 * PART + slot);
+            let add = random.below(u64::MAX);
+            peer.memory[target as usize..target as usize + 8].copy_from_slice(&add.to_ne_bytes());
+            let result = AtomicResult { address: ADDRESS + to, lkey: a.stag.0 };
+            (Operation::FetchAdd { remote: other(target), add, result }, Opcode::FetchAdd, 8)
+        }
+    };
+    let (signalled, fence) = (random.below(4) > 0, random.below(5) == 0);
+    if signalled {
+        own.sends.push(sent(n, opcode, byte_len));
+    }
+    a.post_work(&SendWork { wr_id: n, signalled, fence, operation });
+}
+
+/// Posts the receives for all messages of the other program.
+fn post_receives(random: &mut Random, b: &mut TestProgram, model: &mut Model) {
+    for (n, (bytes, solicited, carried)) in (0..).zip(std::mem::take(&mut model.inbound)) {
+        let at = PART + n * SLOT;
+        let room = bytes.len() as u64 + random.below(SLOT - bytes.len() as u64 + 1);
+        b.receive(1000 + n, &split(random, at, room));
+        model.memory[at as usize..at as usize + bytes.len()].copy_from_slice(&bytes);
+        model.receives.push(received(1000 + n, bytes.len() as u32, solicited, carried));
+    }
+}
+
+fn run(transport: Transport, seed: u64) {
+    let plan = PairPlan { transport, units: 1024, max_receives: 256, ..PairPlan::default() };
+    let mut programs = Programs::connected(plan);
+    let mut random = Random(seed | 1 << 40);
+    let Programs { net, a, b, .. } = &mut programs;
+    let mut models = [Model::default(), Model::default()];
+    for (program, model) in [&mut *a, &mut *b].into_iter().zip(&mut models) {
+        model.memory = vec![0; MEMORY as usize];
+        model.memory[..PART as usize].copy_from_slice(&pattern(PART as usize));
+        program.write(0, &pattern(PART as usize));
+    }
+    let [first, second] = &mut models;
+    // No turn between: the receives are posted before a worker takes the operations, which determine their lengths.
+    let mut loss = Random(seed ^ 0x5bd1 | 1);
+    net.is_lost = Box::new(move |_, _| loss.below(100) < 3);
+    for n in 0..OPERATIONS {
+        post(&mut random, n, a, first, second);
+        post(&mut random, n, b, second, first);
+    }
+    post_receives(&mut random, a, first);
+    post_receives(&mut random, b, second);
+    for host in 0..2 {
+        let (mut sends, mut receives) = (Vec::new(), Vec::new());
+        let expected = models[host].sends.len() + models[host].receives.len();
+        for completion in programs.completions(host, expected) {
+            match completion.completed {
+                Completed::Sent(_) => sends.push(completion),
+                Completed::Received { .. } => receives.push(completion),
+            }
+        }
+        assert_eq!(sends, models[host].sends, "{transport:?}, seed {seed}, host {host}");
+        assert_eq!(receives, models[host].receives, "{transport:?}, seed {seed}, host {host}");
+    }
+    // Unsignalled operations may still be in flight.
+    programs.net.run_until("the end of all operations", |net| {
+        let all = [0, 1].map(|host| net.hosts[host].count("program_sends_completed"));
+        all.iter().all(|&count| count >= OPERATIONS).then_some(())
+    });
+    for (program, model) in [&programs.a, &programs.b].into_iter().zip(&models) {
+        let bytes = program.read(0, MEMORY as usize);
+        let wrong = bytes.iter().zip(&model.memory).position(|(a, b)| a != b);
+        assert_eq!(wrong, None, "{transport:?}, seed {seed}");
+    }
+}
+
+#[test]
+fn random_mixes_of_operations_over_tcp_match_the_model() {
+    (1..=8).for_each(|seed| run(Transport::Tcp, seed));
+}
+
+#[test]
+fn random_mixes_of_operations_over_sctp_match_the_model() {
+    (1..=8).for_each(|seed| run(Transport::Sctp, seed));
+}

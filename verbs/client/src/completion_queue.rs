@@ -1,0 +1,243 @@
+//! Completion queues.
+//!
+//! A CQ has one queue in shared memory for each worker. They are polled in turn: completions of one QP are in order,
+//! because a QP has one worker. Completions of different QPs have no order.
+
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use verbs_layout::completion::{self, CompletionError, Request};
+use verbs_layout::work::{Carried, Completed, Completion, Status};
+use verbs_session::message::{Answer, Call};
+
+use crate::channel::CompletionChannel;
+use crate::error::Error;
+use crate::inbox::Key;
+use crate::lock::lock;
+use crate::mapping::{Area, CompletionConsumer, MappingError};
+use crate::session::Session;
+
+/// Events of a CQ that may wait to be taken.
+const MAX_EVENTS: usize = 2;
+
+/// A place for a completion.
+pub const NO_COMPLETION: Completion = Completion {
+    wr_id: 0,
+    status: Status::General,
+    completed: Completed::Received { solicited: false, carried: Carried::Nothing },
+    byte_len: 0,
+    qp_number: 0,
+};
+
+/// A completion queue. Clones refer to the same queue, which is removed when the last clone and all of its QPs are
+/// dropped. All methods can be called by several threads.
+#[derive(Clone, Debug)]
+pub struct CompletionQueue(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    session: Session,
+    number: u32,
+    capacity: u32,
+    rings: Mutex<Rings>,
+    /// Removed after the CQ.
+    channel: Option<CompletionChannel>,
+}
+
+/// The queues of all workers.
+#[derive(Debug)]
+struct Rings {
+    queues: Box<[CompletionConsumer]>,
+    /// Queue that is polled next.
+    next: usize,
+    failed: Option<CompletionError>,
+}
+
+impl Session {
+    /// Creates a CQ with room for at least `entries` completions of each worker. A CQ that overflows fails, and so do its
+    /// QPs: the posts that complete to it must not exceed its entries.
+    ///
+    /// # Errors
+    /// The channel is one of another session, the appliance refuses the CQ, or the session has ended.
+    pub fn create_completion_queue(
+        &self,
+        entries: u32,
+        channel: Option<&CompletionChannel>,
+    ) -> Result<CompletionQueue, Error> {
+        let link = self.link();
+        if channel.is_some_and(|channel| !std::ptr::eq(channel.session().link(), link)) {
+            return Err(Error::Argument("the channel is one of another session"));
+        }
+        let number = channel.map(CompletionChannel::number);
+        let answer = link.call(Call::CreateCompletionQueue { entries, channel: number })?;
+        let (Answer::CompletionQueue { queue, capacity, offsets }, descriptors) = answer else {
+            return Err(link.violation("the answer is not the one of the call"));
+        };
+        let [area] = &descriptors[..] else {
+            return Err(link.violation("a CQ has one descriptor"));
+        };
+        if offsets.len() != link.workers.len() || capacity < entries {
+            return Err(link.violation("the CQ is smaller than requested"));
+        }
+        if !disjoint(&offsets, capacity) {
+            return Err(link.violation("queues of a CQ overlap"));
+        }
+        let map = || -> Result<Box<[CompletionConsumer]>, MappingError> {
+            let area = Area::map(area.as_fd())?;
+            offsets.iter().map(|&offset| area.completion_queue(offset, capacity)).collect()
+        };
+        let queues = map().map_err(|error| link.violation(&error.to_string()))?;
+        if !link.inbox.open(Key::Queue(queue), MAX_EVENTS) {
+            return Err(link.violation("the number of a CQ is in use"));
+        }
+        Ok(CompletionQueue(Arc::new(Inner {
+            session: self.clone(),
+            number: queue,
+            capacity,
+            rings: Mutex::new(Rings { queues, next: 0, failed: None }),
+            channel: channel.cloned(),
+        })))
+    }
+}
+
+impl CompletionQueue {
+    /// Takes the next completion. `None`: the CQ is empty.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    pub fn poll_one(&self) -> Result<Option<Completion>, Error> {
+        let mut taken = None;
+        self.poll_each(1, |completion| taken = Some(completion))?;
+        Ok(taken)
+    }
+
+    /// Takes up to `to.len()` completions into the first places of `to`, for example of an array of [`NO_COMPLETION`].
+    /// Returns their number.
+    ///
+    /// # Errors
+    /// The CQ is empty, and the session has ended or the worker broke the rules of the queue.
+    pub fn poll(&self, to: &mut [Completion]) -> Result<usize, Error> {
+        let most = to.len();
+        let mut places = to.iter_mut();
+        self.poll_each(most, |completion| {
+            if let Some(place) = places.next() {
+                *place = completion;
+            }
+        })
+    }
+
+    /// Takes up to `most` completions, in turn from all workers.
+    fn poll_each(&self, most: usize, mut take: impl FnMut(Completion)) -> Result<usize, Error> {
+        let mut guard = lock(&self.0.rings);
+        let rings = &mut *guard;
+        let mut taken = 0;
+        // A queue that gives nothing is not polled again by this call.
+        for _ in 0..rings.queues.len() {
+            if taken == most || rings.failed.is_some() {
+                break;
+            }
+            let queue = &mut rings.queues[rings.next];
+            while taken < most {
+                match queue.poll() {
+                    Ok(Some(completion)) => take(completion),
+                    Ok(None) => break,
+                    Err(error) => {
+                        rings.failed = Some(error);
+                        break;
+                    }
+                }
+                taken += 1;
+            }
+            queue.release();
+            rings.next = if rings.next + 1 == rings.queues.len() { 0 } else { rings.next + 1 };
+        }
+        if taken > 0 || most == 0 {
+            return Ok(taken);
+        }
+        match rings.failed {
+            Some(error) => Err(Error::CompletionQueue(error)),
+            None if self.0.session.link().is_ended() => Err(self.0.session.link().disconnected()),
+            None => Ok(0),
+        }
+    }
+
+    /// Requests one notification on the channel of the CQ. After that the program polls until the CQ is empty, and only
+    /// then waits: a completion that came before the request causes no notification. [`next`](Self::next) does all of it.
+    ///
+    /// # Errors
+    /// The CQ has no channel.
+    pub fn arm(&self, request: Request) -> Result<(), Error> {
+        if self.0.channel.is_none() {
+            return Err(Error::State("the completion queue has no channel"));
+        }
+        lock(&self.0.rings).queues.iter_mut().for_each(|queue| queue.arm(request));
+        Ok(())
+    }
+
+    /// Takes the next completion, and waits for it on the channel if the CQ is empty. `None` after `timeout`. The CQ must
+    /// be the only one of its channel, and be used by one thread at a time.
+    ///
+    /// # Errors
+    /// The CQ has no channel, the session has ended, or the worker broke the rules of the queue.
+    pub fn next(&self, timeout: Option<Duration>) -> Result<Option<Completion>, Error> {
+        let channel = self.0.channel.as_ref();
+        let channel = channel.ok_or(Error::State("the completion queue has no channel"))?;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            if let Some(completion) = self.poll_one()? {
+                return Ok(Some(completion));
+            }
+            self.arm(Request::Next)?;
+            if let Some(completion) = self.poll_one()? {
+                return Ok(Some(completion));
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if !channel.wait(left)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Returns the number of the CQ.
+    pub fn number(&self) -> u32 {
+        self.0.number
+    }
+
+    /// Returns the entries for completions of each worker, a power of two.
+    pub fn capacity(&self) -> u32 {
+        self.0.capacity
+    }
+
+    /// Returns the channel of the CQ.
+    pub fn channel(&self) -> Option<&CompletionChannel> {
+        self.0.channel.as_ref()
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.0.session
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Its QPs are removed before. After the session's end nothing is left to remove.
+        let link = self.session.link();
+        if link.is_forked() {
+            return;
+        }
+        // First the mailbox: the appliance may use the number again at once.
+        link.inbox.close(Key::Queue(self.number));
+        let _ = link.call_done(Call::RemoveCompletionQueue { queue: self.number });
+    }
+}
+
+/// Returns true if the queues at these offsets do not overlap.
+fn disjoint(offsets: &[u64], capacity: u32) -> bool {
+    // A larger capacity is refused with the first queue.
+    let capacity = (capacity as usize).min(completion::MAX_CAPACITY);
+    let bytes = completion::words(capacity) as u64 * 8;
+    let mut sorted = offsets.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).all(|pair| pair[1] - pair[0] >= bytes)
+}

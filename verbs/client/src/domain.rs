@@ -1,0 +1,48 @@
+//! Protection domains.
+
+use std::sync::Arc;
+
+use verbs_session::message::Call;
+
+use crate::error::Error;
+use crate::session::Session;
+
+/// A protection domain: its queue pairs can use its memory regions only. Clones refer to the same domain, which is
+/// removed when the last clone and all of its objects are dropped.
+#[derive(Clone, Debug)]
+pub struct ProtectionDomain(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    session: Session,
+    number: u32,
+}
+
+impl Session {
+    /// Creates a protection domain.
+    ///
+    /// # Errors
+    /// The appliance refuses it, or the session has ended.
+    pub fn create_domain(&self) -> Result<ProtectionDomain, Error> {
+        let (number, _) = self.link().call_created(Call::CreatePd, 0)?;
+        Ok(ProtectionDomain(Arc::new(Inner { session: self.clone(), number })))
+    }
+}
+
+impl ProtectionDomain {
+    /// Returns the session of the domain.
+    pub fn session(&self) -> &Session {
+        &self.0.session
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.0.number
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // All of its objects are removed before. After the session's end nothing is left to remove.
+        let _ = self.session.link().call_done(Call::RemovePd { pd: self.number });
+    }
+}

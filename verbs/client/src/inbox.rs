@@ -1,0 +1,312 @@
+//! Events of the appliance until the program takes them. Each object has a mailbox of bounded length. An event is taken
+//! once: through its object, or through the session in order of arrival.
+//!
+//! The descriptor of the inbox is readable while the session has an event to take, and after the session's end.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Instant;
+
+use rustix::event::{EventfdFlags, eventfd};
+use verbs_session::message::Event;
+
+use crate::error::Error;
+use crate::lock::lock;
+
+/// The object of an event.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Key {
+    Pair(u32),
+    Listener(u32),
+    Queue(u32),
+}
+
+/// All mailboxes of a session.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    /// Notified with each event for the session.
+    any: Condvar,
+    ready: OwnedFd,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ended: Option<Arc<str>>,
+    /// Number of the next event.
+    next: u64,
+    /// Objects of the events that the session can take, by the events' numbers.
+    order: BTreeMap<u64, Key>,
+    mailboxes: HashMap<Key, Mailbox>,
+    /// Connection requests that the program has taken and not answered.
+    requests: HashSet<u64>,
+    /// Events of objects that do not exist.
+    unmatched: u64,
+}
+
+#[derive(Debug)]
+struct Mailbox {
+    events: VecDeque<(u64, Event)>,
+    /// Maximum number of events.
+    limit: usize,
+    /// True while a call waits for the outcome of a connection: the session does not take it.
+    claimed: bool,
+    outcome: Option<Event>,
+    changed: Arc<Condvar>,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> Result<Inbox, Error> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let ready = eventfd(0, flags).map_err(Error::system("making an event descriptor"))?;
+        Ok(Inbox { state: Mutex::default(), any: Condvar::new(), ready })
+    }
+
+    /// Creates the mailbox of an object. Returns false if it exists.
+    pub(crate) fn open(&self, key: Key, limit: usize) -> bool {
+        let mut state = lock(&self.state);
+        let mailbox = Mailbox {
+            events: VecDeque::new(),
+            limit,
+            claimed: false,
+            outcome: None,
+            changed: Arc::default(),
+        };
+        let is_new = !state.mailboxes.contains_key(&key);
+        if is_new {
+            state.mailboxes.insert(key, mailbox);
+        }
+        is_new
+    }
+
+    /// Removes a mailbox with its events.
+    pub(crate) fn close(&self, key: Key) {
+        let mut state = lock(&self.state);
+        if let Some(mailbox) = state.mailboxes.remove(&key) {
+            for (number, _) in mailbox.events {
+                state.order.remove(&number);
+            }
+        }
+        self.show(&state);
+    }
+
+    /// Adds an event to its mailbox.
+    ///
+    /// # Errors
+    /// The mailbox is full: the appliance does not keep to the protocol.
+    pub(crate) fn deliver(&self, event: Event) -> Result<(), &'static str> {
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        if let Event::RequestEnded { request } = event {
+            state.withdraw(request);
+            self.show(state);
+            return Ok(());
+        }
+        let key = key(&event);
+        let Some(mailbox) = key.and_then(|key| state.mailboxes.get_mut(&key)) else {
+            state.unmatched += 1;
+            return Ok(());
+        };
+        mailbox.changed.notify_all();
+        if mailbox.claimed && mailbox.outcome.is_none() {
+            mailbox.outcome = Some(event);
+            return Ok(());
+        }
+        if mailbox.events.len() == mailbox.limit {
+            return Err("more events than an object can have");
+        }
+        let number = state.next;
+        state.next += 1;
+        mailbox.events.push_back((number, event));
+        state.order.extend(key.map(|key| (number, key)));
+        self.any.notify_one();
+        self.show(state);
+        Ok(())
+    }
+
+    /// Ends the session. Events that were received can still be taken. The first reason remains.
+    pub(crate) fn end(&self, reason: &str) {
+        let mut state = lock(&self.state);
+        if state.ended.is_none() {
+            state.ended = Some(reason.into());
+        }
+        self.any.notify_all();
+        state.mailboxes.values().for_each(|mailbox| mailbox.changed.notify_all());
+        self.show(&state);
+    }
+
+    /// Returns the reason of the session's end.
+    pub(crate) fn ended(&self) -> Option<Arc<str>> {
+        lock(&self.state).ended.clone()
+    }
+
+    /// Returns the number of events whose object did not exist.
+    pub(crate) fn unmatched(&self) -> u64 {
+        lock(&self.state).unmatched
+    }
+
+    /// Takes the oldest event of an object. `None`: no event until `deadline`.
+    pub(crate) fn take(&self, key: Key, deadline: Deadline) -> Result<Option<Event>, Error> {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(event) = state.pop(key) {
+                self.show(&state);
+                return Ok(Some(event));
+            }
+            let mailbox = state.mailboxes.get(&key);
+            let changed = mailbox.ok_or(Error::State("the object was removed"))?.changed.clone();
+            match self.wait(state, &changed, deadline)? {
+                Some(again) => state = again,
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Takes the oldest event of the session. `None`: no event until `deadline`.
+    pub(crate) fn take_any(&self, deadline: Deadline) -> Result<Option<Event>, Error> {
+        let mut state = lock(&self.state);
+        loop {
+            while let Some((_, &key)) = state.order.first_key_value() {
+                if let Some(event) = state.pop(key) {
+                    self.show(&state);
+                    return Ok(Some(event));
+                }
+            }
+            match self.wait(state, &self.any, deadline)? {
+                Some(again) => state = again,
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Reserves the next event of an object for [`outcome`](Self::outcome).
+    pub(crate) fn claim(&self, key: Key) {
+        if let Some(mailbox) = lock(&self.state).mailboxes.get_mut(&key) {
+            mailbox.claimed = true;
+        }
+    }
+
+    /// Ends the reservation. An outcome that was not taken is dropped.
+    pub(crate) fn unclaim(&self, key: Key) {
+        if let Some(mailbox) = lock(&self.state).mailboxes.get_mut(&key) {
+            mailbox.claimed = false;
+            mailbox.outcome = None;
+        }
+    }
+
+    /// Takes the reserved event. `None`: no event until `deadline`.
+    pub(crate) fn outcome(&self, key: Key, deadline: Deadline) -> Result<Option<Event>, Error> {
+        let mut state = lock(&self.state);
+        loop {
+            let mailbox = state.mailboxes.get_mut(&key);
+            let mailbox = mailbox.ok_or(Error::State("the object was removed"))?;
+            if let Some(event) = mailbox.outcome.take() {
+                mailbox.claimed = false;
+                return Ok(Some(event));
+            }
+            let changed = mailbox.changed.clone();
+            match self.wait(state, &changed, deadline)? {
+                Some(again) => state = again,
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Forgets a connection request that is answered.
+    pub(crate) fn answer(&self, request: u64) {
+        lock(&self.state).requests.remove(&request);
+    }
+
+    /// Returns true if the program has taken the request and neither answered it nor lost it.
+    pub(crate) fn is_open(&self, request: u64) -> bool {
+        lock(&self.state).requests.contains(&request)
+    }
+
+    /// Waits for a notification. `None`: the deadline has passed.
+    fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        changed: &Condvar,
+        deadline: Deadline,
+    ) -> Result<Option<MutexGuard<'a, State>>, Error> {
+        if let Some(reason) = &state.ended {
+            return Err(Error::Disconnected(reason.clone()));
+        }
+        let Some(deadline) = deadline else {
+            return Ok(Some(changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner())));
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        let (state, _) =
+            changed.wait_timeout(state, left).unwrap_or_else(|poisoned| poisoned.into_inner());
+        Ok(Some(state))
+    }
+
+    /// Makes the descriptor readable or not.
+    fn show(&self, state: &State) {
+        // An eventfd of this process: neither call waits. A counter at its maximum is readable, one at 0 has no value.
+        if state.order.is_empty() && state.ended.is_none() {
+            let _ = rustix::io::read(&self.ready, &mut [0; 8]);
+        } else {
+            let _ = rustix::io::write(&self.ready, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// Time until which a call waits; `None`: without end.
+pub(crate) type Deadline = Option<Instant>;
+
+impl AsFd for Inbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+}
+
+impl State {
+    /// Takes the oldest event of an object.
+    fn pop(&mut self, key: Key) -> Option<Event> {
+        let (number, event) = self.mailboxes.get_mut(&key)?.events.pop_front()?;
+        self.order.remove(&number);
+        if let Event::Incoming { request, .. } = event {
+            self.requests.insert(request);
+        }
+        Some(event)
+    }
+
+    /// Removes a connection request, taken or not.
+    fn withdraw(&mut self, request: u64) {
+        if self.requests.remove(&request) {
+            return;
+        }
+        let waits =
+            |event: &Event| matches!(event, Event::Incoming { request: n, .. } if *n == request);
+        for (key, mailbox) in &mut self.mailboxes {
+            if !matches!(key, Key::Listener(_)) {
+                continue;
+            }
+            if let Some(at) = mailbox.events.iter().position(|(_, event)| waits(event)) {
+                let removed = mailbox.events.remove(at);
+                self.order.retain(|number, _| Some(*number) != removed.as_ref().map(|r| r.0));
+                return;
+            }
+        }
+        self.unmatched += 1;
+    }
+}
+
+/// Returns the object of an event.
+fn key(event: &Event) -> Option<Key> {
+    match *event {
+        Event::Incoming { listener, .. } => Some(Key::Listener(listener)),
+        Event::RequestEnded { .. } => None,
+        Event::Established { pair, .. }
+        | Event::Rejected { pair, .. }
+        | Event::ConnectFailed { pair, .. }
+        | Event::Disconnected { pair, .. }
+        | Event::QueuePairFailed { pair, .. } => Some(Key::Pair(pair)),
+        Event::CompletionQueueFailed { queue, .. } => Some(Key::Queue(queue)),
+    }
+}

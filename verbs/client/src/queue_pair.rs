@@ -1,0 +1,427 @@
+//! Queue pairs: posts, connection and its end.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use verbs_layout::work::{ReceiveWork, SendWork};
+use verbs_layout::{doorbell, ring};
+use verbs_session::message::{
+    Answer, Call, Depths, Event as Report, MAX_PRIVATE_DATA, Ring, Transport,
+};
+
+use crate::completion_queue::CompletionQueue;
+use crate::domain::ProtectionDomain;
+use crate::error::Error;
+use crate::inbox::{Deadline, Key};
+use crate::link::Link;
+use crate::mapping::{Area, MappingError, RingProducer};
+use crate::queues::{Direction, PairQueues};
+
+/// Events of a QP that may wait to be taken.
+const MAX_EVENTS: usize = 4;
+/// Time that a call waits for the appliance's event beyond the connection's time-out.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Properties of a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub struct QueuePairConfig<'a> {
+    /// CQ of the send queue.
+    pub send_completions: &'a CompletionQueue,
+    /// CQ of the receive queue.
+    pub receive_completions: &'a CompletionQueue,
+    /// Posted operations that may be incomplete, at least 1.
+    pub max_sends: u32,
+    /// Posted receives that may be incomplete, at least 1.
+    pub max_receives: u32,
+    /// True if sources may change before their operation is complete: the appliance keeps copies of sent data.
+    pub copy_sources: bool,
+}
+
+/// A queue pair (QP), for one connection. Clones refer to the same QP, which is removed when the last clone is dropped;
+/// an open connection is then reset. All methods can be called by several threads.
+#[derive(Clone, Debug)]
+pub struct QueuePair(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    number: u32,
+    queues: Arc<PairQueues>,
+    /// True once a connect or an accept was requested.
+    used: AtomicBool,
+    domain: ProtectionDomain,
+    /// Removed after the QP.
+    _completions: [CompletionQueue; 2],
+}
+
+/// Options of a connect.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConnectOptions {
+    /// Local address; `None`: the appliance chooses.
+    pub local: Option<IpAddr>,
+    /// Lower layer protocol.
+    pub transport: Transport,
+    /// Reads and atomics in flight (RFC 6581 §9).
+    pub depths: Depths,
+    /// Private data, at most [`MAX_PRIVATE_DATA`] bytes.
+    pub private_data: Vec<u8>,
+    /// Time until the connect fails, at least 1 ms.
+    pub timeout: Duration,
+}
+
+impl Default for ConnectOptions {
+    /// TCP, depths of 16, ten seconds.
+    fn default() -> ConnectOptions {
+        ConnectOptions {
+            local: None,
+            transport: Transport::Tcp,
+            depths: DEFAULT_DEPTHS,
+            private_data: Vec::new(),
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Depths of a connection if the program does not choose others.
+pub const DEFAULT_DEPTHS: Depths = Depths { ird: 16, ord: 16 };
+
+/// An established connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Connection {
+    /// Worker of the connection.
+    pub worker: u16,
+    /// Local address and port.
+    pub local: SocketAddr,
+    /// Address and port of the peer.
+    pub remote: SocketAddr,
+    /// Depths in effect.
+    pub depths: Depths,
+    /// Private data of the peer's answer; empty at the accepting side.
+    pub private_data: Vec<u8>,
+}
+
+/// An event of a QP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PairEvent {
+    /// The connection is established.
+    Established(Connection),
+    /// The peer has rejected the connection.
+    Rejected {
+        /// Private data of the rejection.
+        private_data: Vec<u8>,
+    },
+    /// The connection could not be opened.
+    ConnectFailed {
+        /// True if the peer does not answer or cannot be reached.
+        unreachable: bool,
+        /// Reason, one sentence.
+        message: String,
+    },
+    /// The connection has ended. The posts of the QP are flushed.
+    Disconnected {
+        /// True if the connection was closed in order, by either side.
+        graceful: bool,
+        /// Reason, one sentence.
+        message: String,
+    },
+    /// The QP has failed because of its posts.
+    Failed {
+        /// Reason, one sentence.
+        message: String,
+    },
+}
+
+/// Posts that were not all accepted.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("post {posted} was refused: {error}")]
+pub struct PostError {
+    /// Number of posts that were accepted, in order from the first.
+    pub posted: usize,
+    /// Reason why the next one was refused.
+    pub error: Error,
+}
+
+impl ProtectionDomain {
+    /// Creates a QP.
+    ///
+    /// # Errors
+    /// A CQ is one of another session, the appliance refuses the QP, or the session has ended.
+    pub fn create_queue_pair(&self, config: &QueuePairConfig<'_>) -> Result<QueuePair, Error> {
+        let link = self.session().link();
+        let completions = [config.send_completions, config.receive_completions];
+        if completions.iter().any(|cq| !std::ptr::eq(cq.session().link(), link)) {
+            return Err(Error::Argument("a completion queue is one of another session"));
+        }
+        let answer = link.call(Call::CreateQueuePair {
+            pd: self.number(),
+            send_completions: config.send_completions.number(),
+            receive_completions: config.receive_completions.number(),
+            max_sends: config.max_sends,
+            max_receives: config.max_receives,
+            copy_sources: config.copy_sources,
+        })?;
+        let (Answer::QueuePair { pair, sends, receives }, descriptors) = answer else {
+            return Err(link.violation("the answer is not the one of the call"));
+        };
+        let [area] = &descriptors[..] else {
+            return Err(link.violation("a QP has one descriptor"));
+        };
+        if pair >= doorbell::QUEUES / 2 || !disjoint(sends, receives) {
+            return Err(link.violation("an impossible number of a QP, or rings that overlap"));
+        }
+        let map = || -> Result<(RingProducer, RingProducer), MappingError> {
+            let area = Area::map(area.as_fd())?;
+            let ring = |ring: Ring| area.ring(ring.offset, ring.capacity);
+            Ok((ring(sends)?, ring(receives)?))
+        };
+        let (sends, receives) = map().map_err(|error| link.violation(&error.to_string()))?;
+        let queues = Arc::new(PairQueues::new(pair, sends, receives));
+        if !link.inbox.open(Key::Pair(pair), MAX_EVENTS) || !link.add_pair(pair, &queues) {
+            return Err(link.violation("the number of a QP is in use"));
+        }
+        Ok(QueuePair(Arc::new(Inner {
+            number: pair,
+            queues,
+            used: AtomicBool::new(false),
+            domain: self.clone(),
+            _completions: completions.map(Clone::clone),
+        })))
+    }
+}
+
+impl QueuePair {
+    /// Returns the number of the QP, as in its completions.
+    pub fn number(&self) -> u32 {
+        self.0.number
+    }
+
+    /// Posts one operation. Possible at once; the worker takes posts when the connection is established. The memory of
+    /// its SGEs must stay registered, and the bytes of a source unchanged, until the completion.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::Ended`], or the session has ended. A post that races with the end of the connection may
+    /// be accepted and never complete.
+    pub fn post_send(&self, work: &SendWork) -> Result<(), Error> {
+        self.0.queues.post(Direction::Send, std::iter::once(work.encode())).1
+    }
+
+    /// Posts operations in order, with one doorbell and no other post between them.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send), for the first post that is refused.
+    pub fn post_sends(&self, works: &[SendWork]) -> Result<(), PostError> {
+        let works = works.iter().map(SendWork::encode);
+        let (posted, result) = self.0.queues.post(Direction::Send, works);
+        result.map_err(|error| PostError { posted, error })
+    }
+
+    /// Posts one receive. Possible at once; receives that are posted before the connection is requested are there for the
+    /// peer's first message.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send).
+    pub fn post_receive(&self, work: &ReceiveWork) -> Result<(), Error> {
+        self.0.queues.post(Direction::Receive, std::iter::once(work.encode())).1
+    }
+
+    /// Posts receives in order, with one doorbell.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send), for the first post that is refused.
+    pub fn post_receives(&self, works: &[ReceiveWork]) -> Result<(), PostError> {
+        let works = works.iter().map(ReceiveWork::encode);
+        let (posted, result) = self.0.queues.post(Direction::Receive, works);
+        result.map_err(|error| PostError { posted, error })
+    }
+
+    /// Connects to a peer and waits until the connection is established.
+    ///
+    /// # Errors
+    /// The connection is rejected or fails, the options are invalid, the QP had a connection before, the appliance
+    /// refuses the call, or the session has ended.
+    pub fn connect(
+        &self,
+        remote: SocketAddr,
+        options: &ConnectOptions,
+    ) -> Result<Connection, Error> {
+        let deadline = Instant::now().checked_add(options.timeout.saturating_add(GRACE));
+        self.start_and_wait(self.connect_call(remote, options)?, deadline, || ())
+    }
+
+    /// Requests a connection and does not wait: an event of the QP follows.
+    ///
+    /// # Errors
+    /// The options are invalid, the QP had a connection before, the appliance refuses the call, or the session has ended.
+    pub fn start_connect(&self, remote: SocketAddr, options: &ConnectOptions) -> Result<(), Error> {
+        self.start(self.connect_call(remote, options)?)
+    }
+
+    /// Closes the connection in order and waits until it has ended.
+    ///
+    /// # Errors
+    /// There is no connection, it does not end in time, or the session has ended.
+    pub fn disconnect(&self, timeout: Duration) -> Result<(), Error> {
+        self.start_disconnect()?;
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            match self.take(deadline)? {
+                Some(PairEvent::Disconnected { .. }) => return Ok(()),
+                Some(_) => {}
+                None => return Err(Error::TimedOut),
+            }
+        }
+    }
+
+    /// Begins to close the connection: [`PairEvent::Disconnected`] follows.
+    ///
+    /// # Errors
+    /// There is no connection, or the session has ended.
+    pub fn start_disconnect(&self) -> Result<(), Error> {
+        self.link().call_done(Call::Disconnect { pair: self.0.number })
+    }
+
+    /// Waits for the next event of this QP. `None` after `timeout`; without one it waits until there is an event. The
+    /// event is not reported by the session, too.
+    ///
+    /// # Errors
+    /// The session has ended and no event is left.
+    pub fn next_event(&self, timeout: Option<Duration>) -> Result<Option<PairEvent>, Error> {
+        self.take(timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
+    }
+
+    fn connect_call(&self, remote: SocketAddr, options: &ConnectOptions) -> Result<Call, Error> {
+        check_private_data(&options.private_data)?;
+        let timeout = options.timeout.as_millis().min(u32::MAX.into()) as u32;
+        if timeout == 0 {
+            return Err(Error::Argument("the time-out is at least 1 ms"));
+        }
+        Ok(Call::Connect {
+            pair: self.0.number,
+            local: options.local,
+            remote,
+            transport: options.transport,
+            depths: options.depths,
+            private_data: options.private_data.clone(),
+            timeout,
+        })
+    }
+
+    /// Carries out a call that starts the only connection of the QP, and waits for its outcome. `started` is called when
+    /// the appliance has accepted the call.
+    pub(crate) fn start_and_wait(
+        &self,
+        call: Call,
+        deadline: Deadline,
+        started: impl FnOnce(),
+    ) -> Result<Connection, Error> {
+        self.reserve()?;
+        let (inbox, key) = (&self.link().inbox, Key::Pair(self.0.number));
+        inbox.claim(key);
+        let outcome = self.start_reserved(call).and_then(|()| {
+            started();
+            inbox.outcome(key, deadline)
+        });
+        inbox.unclaim(key);
+        let report = outcome?.ok_or(Error::TimedOut)?;
+        match PairEvent::new(report) {
+            Some(PairEvent::Established(connection)) => Ok(connection),
+            Some(PairEvent::Rejected { private_data }) => Err(Error::Rejected { private_data }),
+            Some(PairEvent::ConnectFailed { unreachable, message }) => {
+                Err(Error::ConnectFailed { unreachable, message })
+            }
+            Some(PairEvent::Disconnected { message, .. } | PairEvent::Failed { message }) => {
+                Err(Error::Ended(message))
+            }
+            None => Err(self.link().violation("an event that is not one of a QP")),
+        }
+    }
+
+    /// Carries out a call that starts the only connection of the QP.
+    pub(crate) fn start(&self, call: Call) -> Result<(), Error> {
+        self.reserve()?;
+        self.start_reserved(call)
+    }
+
+    fn reserve(&self) -> Result<(), Error> {
+        if self.0.used.swap(true, Ordering::AcqRel) {
+            return Err(Error::State("a queue pair has one connection only"));
+        }
+        Ok(())
+    }
+
+    fn start_reserved(&self, call: Call) -> Result<(), Error> {
+        let started = self.link().call_done(call);
+        if started.is_err() {
+            self.0.used.store(false, Ordering::Release);
+        }
+        started
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        self.0.domain.session().link()
+    }
+
+    fn take(&self, deadline: Deadline) -> Result<Option<PairEvent>, Error> {
+        let report = self.link().inbox.take(Key::Pair(self.0.number), deadline)?;
+        Ok(report.and_then(PairEvent::new))
+    }
+}
+
+impl PairEvent {
+    /// Returns the event of a QP; `None` if the message is about another object.
+    pub(crate) fn new(report: Report) -> Option<PairEvent> {
+        Some(match report {
+            Report::Established { worker, local, remote, depths, private_data, .. } => {
+                PairEvent::Established(Connection { worker, local, remote, depths, private_data })
+            }
+            Report::Rejected { private_data, .. } => PairEvent::Rejected { private_data },
+            Report::ConnectFailed { unreachable, message, .. } => {
+                PairEvent::ConnectFailed { unreachable, message }
+            }
+            Report::Disconnected { graceful, message, .. } => {
+                PairEvent::Disconnected { graceful, message }
+            }
+            Report::QueuePairFailed { message, .. } => PairEvent::Failed { message },
+            Report::Incoming { .. }
+            | Report::RequestEnded { .. }
+            | Report::CompletionQueueFailed { .. } => return None,
+        })
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let link = self.domain.session().link();
+        if link.is_forked() {
+            return;
+        }
+        self.queues.end(&Error::State("the queue pair was removed"));
+        // First what this side has: the appliance may use the number again at once.
+        link.remove_pair(self.number);
+        link.inbox.close(Key::Pair(self.number));
+        // After the session's end nothing is left to remove.
+        let _ = link.call_done(Call::RemoveQueuePair { pair: self.number });
+    }
+}
+
+/// Refuses private data that does not fit.
+pub(crate) fn check_private_data(bytes: &[u8]) -> Result<(), Error> {
+    if bytes.len() > MAX_PRIVATE_DATA {
+        return Err(Error::Argument("private data is longer than 508 bytes"));
+    }
+    Ok(())
+}
+
+/// Returns true if two rings do not overlap.
+fn disjoint(a: Ring, b: Ring) -> bool {
+    let end = |part: Ring| {
+        // A larger capacity is refused with the ring.
+        let capacity = (part.capacity as usize).min(ring::MAX_CAPACITY);
+        part.offset.saturating_add(ring::words(capacity) as u64 * 8)
+    };
+    end(a) <= b.offset || end(b) <= a.offset
+}
+
+const _: () = assert!(MAX_PRIVATE_DATA == 508);

@@ -1,0 +1,222 @@
+//! Sessions: opening, limits and devices.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFlags, Timespec};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use verbs_layout::session::{HEADER_WORDS, MAX_BYTES};
+use verbs_layout::version::VERSIONS;
+use verbs_session::message::{
+    Answer, Call, Device, Limits, MAX_DESCRIPTORS, Message, Reply, Request, Welcome,
+};
+use verbs_session::socket::{SessionSocket, SocketError};
+
+use crate::error::Error;
+use crate::link::{Link, Opened, send, wait};
+use crate::mapping::{Area, Arena};
+use crate::queues::WorkerBells;
+
+/// Socket of the appliance, if the environment does not say otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/ddpd/programs.sock";
+/// Environment variable with the path of the socket.
+pub const SOCKET_VARIABLE: &str = "DDPD_PROGRAMS_SOCKET";
+
+/// Time in which the appliance answers the first message.
+const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
+/// Offset of the doorbells in their area, bytes: behind its header.
+const DOORBELLS_AT: u64 = HEADER_WORDS as u64 * 8;
+/// Largest number of characters of the program's name.
+const MAX_NAME: usize = 64;
+
+/// A session with an appliance. Clones refer to the same session, which ends when the last clone and all of its objects
+/// are dropped.
+///
+/// After `fork` the child cannot use the session: its calls return [`Error::Forked`]. It shares the parent's memory
+/// regions and must not write to them. `fork` followed by `exec` is safe.
+#[derive(Clone, Debug)]
+pub struct Session {
+    shared: Arc<Shared>,
+}
+
+/// The owner of the link and its thread. Not held by the thread.
+#[derive(Debug)]
+struct Shared {
+    link: Arc<Link>,
+    thread: OnceLock<JoinHandle<()>>,
+}
+
+impl Session {
+    /// Opens a session at the default socket: the path in `DDPD_PROGRAMS_SOCKET`, else [`DEFAULT_SOCKET`].
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn open() -> Result<Session, Error> {
+        let path = std::env::var_os(SOCKET_VARIABLE);
+        Session::connect(path.map_or_else(|| PathBuf::from(DEFAULT_SOCKET), PathBuf::from))
+    }
+
+    /// Opens a session at the socket `path`. Blocks for at most ten seconds.
+    ///
+    /// # Errors
+    /// No appliance listens there, it refuses the program, or it has no version of the layout in common.
+    pub fn connect(path: impl AsRef<Path>) -> Result<Session, Error> {
+        let path = path.as_ref();
+        let failed = |error| Error::Connect { path: path.to_owned(), error };
+        let (type_, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let address = SocketAddrUnix::new(path).map_err(failed)?;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, type_, flags, None);
+        let socket = socket.map_err(failed)?;
+        rustix::net::connect(&socket, &address).map_err(failed)?;
+        Session::from_socket(socket)
+    }
+
+    /// Opens a session on a connected socket of type `SOCK_SEQPACKET`, for a program that may not open the path itself.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn from_socket(socket: OwnedFd) -> Result<Session, Error> {
+        let socket = SessionSocket::new(socket);
+        let (welcome, descriptors) = greet(&socket)?;
+        let opened = check(socket, welcome, descriptors)?;
+        let link = Arc::new(Link::new(opened)?);
+        let shared = Arc::new(Shared { link: link.clone(), thread: OnceLock::new() });
+        let thread = std::thread::Builder::new().name("ddpd-session".into());
+        let thread = thread.spawn(move || link.receive_all()).map_err(|error| Error::System {
+            call: "starting a thread",
+            error: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
+        })?;
+        // The cell is new, so that it is empty.
+        let _ = shared.thread.set(thread);
+        Ok(Session { shared })
+    }
+
+    /// Returns the limits of this program.
+    pub fn limits(&self) -> &Limits {
+        &self.link().welcome.limits
+    }
+
+    /// Returns the devices: the interfaces of the appliance.
+    pub fn devices(&self) -> &[Device] {
+        &self.link().welcome.devices
+    }
+
+    /// Returns the number of this program at the appliance.
+    pub fn program(&self) -> u32 {
+        self.link().welcome.program
+    }
+
+    /// Returns the number of workers of the appliance.
+    pub fn workers(&self) -> u16 {
+        self.link().welcome.workers
+    }
+
+    /// Returns the length of the arena in bytes: the address space for memory of [`crate::Buffer`]s.
+    pub fn arena_len(&self) -> u64 {
+        self.link().welcome.arena
+    }
+
+    /// Returns the reason if the session has ended.
+    pub fn end_reason(&self) -> Option<Arc<str>> {
+        self.link().inbox.ended()
+    }
+
+    /// Returns the number of events whose object did not exist any more, or never.
+    pub fn unmatched_events(&self) -> u64 {
+        self.link().inbox.unmatched()
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.shared.link
+    }
+}
+
+/// The descriptor is readable while [`Session::next_event`] has an event, and after the session's end.
+impl AsFd for Session {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.link().inbox.as_fd()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.link.is_forked() {
+            // The thread and the other side of the socket belong to the parent.
+            return;
+        }
+        self.link.end("the program has closed it");
+        if let Some(thread) = self.thread.take() {
+            // A thread that has panicked has nothing left to end.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Exchanges the first messages.
+fn greet(socket: &SessionSocket) -> Result<(Welcome, Vec<OwnedFd>), Error> {
+    let ended = |error: SocketError| Error::Disconnected(error.to_string().into());
+    let name = program_name();
+    let call = Call::Hello { oldest: VERSIONS.oldest, newest: VERSIONS.newest, name };
+    send(socket, &Request { id: 0, call }).map_err(ended)?;
+    let deadline = Instant::now() + WELCOME_TIMEOUT;
+    let (message, descriptors) = loop {
+        match socket.receive::<Message>() {
+            Err(SocketError::WouldBlock) => {}
+            received => break received.map_err(ended)?,
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Error::TimedOut);
+        }
+        let left = Timespec::try_from(left).ok();
+        wait(socket.as_fd(), PollFlags::IN, left.as_ref())
+            .map_err(Error::system("waiting for the appliance"))?;
+    };
+    match message {
+        Message::Reply(Reply { id: 0, result: Ok(Answer::Welcome(welcome)) }) => {
+            Ok((welcome, descriptors))
+        }
+        Message::Reply(Reply { id: 0, result: Err(refusal) }) => Err(refusal.into()),
+        _ => Err(Error::Protocol("the first message is not an answer".into())),
+    }
+}
+
+/// Checks the first answer and maps its memory.
+fn check(
+    socket: SessionSocket,
+    welcome: Welcome,
+    descriptors: Vec<OwnedFd>,
+) -> Result<Opened, Error> {
+    let wrong = |problem: &str| Error::Protocol(problem.into());
+    if !(VERSIONS.oldest..=VERSIONS.newest).contains(&welcome.version) {
+        return Err(wrong("a version of the layout that was not offered"));
+    }
+    let workers = usize::from(welcome.workers);
+    if workers == 0 || 1 + 2 * workers > MAX_DESCRIPTORS || descriptors.len() != 1 + 2 * workers {
+        return Err(wrong("descriptors that do not match the number of workers"));
+    }
+    let page = rustix::param::page_size() as u64;
+    if welcome.arena == 0 || welcome.arena > MAX_BYTES || !welcome.arena.is_multiple_of(page) {
+        return Err(wrong("an impossible length of the arena"));
+    }
+    let mut descriptors = descriptors.into_iter();
+    let mut next = || descriptors.next().ok_or_else(|| wrong("a descriptor is missing"));
+    let refused = |error: crate::mapping::MappingError| wrong(&error.to_string());
+    let arena = Arena::map(next()?.as_fd(), welcome.arena).map_err(refused)?;
+    let workers = (0..workers).map(|_| {
+        let doorbells = Area::map(next()?.as_fd()).and_then(|area| area.doorbells(DOORBELLS_AT));
+        Ok(Arc::new(WorkerBells { doorbells: doorbells.map_err(refused)?, wake: next()? }))
+    });
+    let workers = workers.collect::<Result<_, Error>>()?;
+    Ok(Opened { socket, welcome, arena, workers })
+}
+
+/// Returns the name of this program for operators.
+fn program_name() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.chars().take(MAX_NAME).collect()
+}

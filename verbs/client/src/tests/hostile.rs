@@ -1,0 +1,422 @@
+//! Appliances that break the protocol, the layout or the rules of the queues. Whatever they send, calls return, no access
+//! leaves the mapped memory, and nothing panics.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rustix::net::SocketType;
+use verbs_layout::session::HEADER_WORDS;
+use verbs_layout::{completion, ring};
+use verbs_session::message::{
+    Answer, Call, Event, Message, Refusal, RefusalKind, Reply, Request, Ring, Welcome,
+};
+use verbs_session::socket::SessionSocket;
+
+use super::world::{DEPTHS, area, first_parts, post, receive, sealed_file, sockets, welcome};
+use super::{ALL, LONG};
+use crate::mapping::Area;
+use crate::{ConnectOptions, Error, QueuePairConfig, Session, Transport, post as posts};
+
+type Fds = Vec<OwnedFd>;
+
+/// Opens a session with an appliance that answers by `script`.
+fn scripted(script: impl FnMut(&SessionSocket, Request) + Send + 'static) -> Session {
+    opened(welcome(1), first_parts().2, script).unwrap()
+}
+
+/// Opens a session whose first answer is given.
+fn opened(
+    first: Welcome,
+    descriptors: Fds,
+    mut script: impl FnMut(&SessionSocket, Request) + Send + 'static,
+) -> Result<Session, Error> {
+    let (ours, theirs) = sockets(SocketType::SEQPACKET);
+    std::thread::spawn(move || {
+        let socket = SessionSocket::new(ours);
+        let hello = receive(&socket).unwrap();
+        reply(&socket, hello.id, Ok(Answer::Welcome(first)), &descriptors);
+        drop(descriptors);
+        while let Some(request) = receive(&socket) {
+            script(&socket, request);
+        }
+    });
+    Session::from_socket(theirs)
+}
+
+fn reply(socket: &SessionSocket, id: u32, result: Result<Answer, Refusal>, fds: &[OwnedFd]) {
+    post(socket, &Message::Reply(Reply { id, result }), fds);
+}
+
+fn event(socket: &SessionSocket, event: Event) {
+    post(socket, &Message::Event(event), &[]);
+}
+
+const CAPACITY: u32 = 8;
+
+/// Answers as an appliance with one worker's queues does. The areas of queues go to `areas`.
+fn honest(call: &Call, areas: &Sender<&'static Area>) -> (Answer, Fds) {
+    let number = 1;
+    let at = HEADER_WORDS as u64 * 8;
+    match call {
+        Call::CreatePd => (Answer::Created { number }, Vec::new()),
+        Call::CreateChannel => (Answer::Created { number }, vec![sockets(SocketType::STREAM).1]),
+        Call::RegisterMemory { .. } => (Answer::Registered { stag: 256 }, Vec::new()),
+        Call::CreateCompletionQueue { .. } => {
+            let bytes = completion::words(CAPACITY as usize) as u64 * 8;
+            let (area, file) = area(at + 2 * bytes);
+            areas.send(area).unwrap();
+            let offsets = vec![at, at + bytes];
+            (Answer::CompletionQueue { queue: number, capacity: CAPACITY, offsets }, vec![file])
+        }
+        Call::CreateQueuePair { .. } => {
+            let bytes = ring::words(CAPACITY as usize) as u64 * 8;
+            let (area, file) = area(at + 2 * bytes);
+            areas.send(area).unwrap();
+            let sends = Ring { offset: at, capacity: CAPACITY };
+            let receives = Ring { offset: at + bytes, capacity: CAPACITY };
+            (Answer::QueuePair { pair: number, sends, receives }, vec![file])
+        }
+        Call::Listen { local, .. } => {
+            (Answer::Listening { listener: number, local: *local }, Vec::new())
+        }
+        _ => (Answer::Done, Vec::new()),
+    }
+}
+
+/// Makes every call once. Returns the number of those that succeeded.
+fn call_all(session: &Session) -> usize {
+    let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let mut succeeded = 0;
+    let mut count = |is_ok: bool| succeeded += usize::from(is_ok);
+    let channel = session.create_channel();
+    count(channel.is_ok());
+    let queue = session.create_completion_queue(CAPACITY, channel.as_ref().ok());
+    let domain = session.create_domain();
+    count(queue.is_ok());
+    count(domain.is_ok());
+    let listener = session.listen(local, Transport::Tcp, 2);
+    count(listener.is_ok());
+    if let Ok(domain) = &domain {
+        count(domain.alloc(100, ALL).is_ok());
+        if let Ok(queue) = &queue {
+            let config = QueuePairConfig {
+                send_completions: queue,
+                receive_completions: queue,
+                max_sends: 1,
+                max_receives: 1,
+                copy_sources: false,
+            };
+            let pair = domain.create_queue_pair(&config);
+            count(pair.is_ok());
+            if let Ok(pair) = pair {
+                let work = posts::send(posts::inline(b"x").unwrap());
+                count(pair.start_connect(local, &ConnectOptions::default()).is_ok());
+                (0..40).for_each(|_| drop(pair.post_send(&work)));
+                let _ = (pair.start_disconnect(), pair.next_event(Some(Duration::ZERO)));
+            }
+            let _ = (queue.poll_one(), queue.arm(crate::Request::Next));
+        }
+    }
+    if let Ok(listener) = listener {
+        let _ = listener.next_request(Some(Duration::ZERO));
+    }
+    let _ = session.next_event(Some(Duration::ZERO));
+    succeeded
+}
+
+#[test]
+fn replies_in_any_order_with_events_between_reach_their_callers() {
+    let mut first = None;
+    let session = scripted(move |socket, request| match (first.take(), &request.call) {
+        (None, Call::CreatePd) => first = Some(request.id),
+        (Some(before), Call::CreatePd) => {
+            let number = 2;
+            reply(socket, request.id, Ok(Answer::Created { number }), &[]);
+            event(socket, Event::Rejected { pair: 77, private_data: vec![] });
+            event(socket, Event::RequestEnded { request: 5 });
+            reply(socket, before, Ok(Answer::Created { number: 1 }), &[]);
+        }
+        _ => reply(socket, request.id, Ok(Answer::Done), &[]),
+    });
+    std::thread::scope(|scope| {
+        let calls = [0, 1].map(|_| scope.spawn(|| session.create_domain().unwrap()));
+        let mut numbers = calls.map(|call| call.join().unwrap().number());
+        numbers.sort_unstable();
+        assert_eq!(numbers, [1, 2]);
+    });
+    assert_eq!(session.unmatched_events(), 2);
+}
+
+#[test]
+fn honest_script_carries_out_every_call() {
+    let (areas, _kept) = channel();
+    let session = scripted(move |socket, request| {
+        let (answer, fds) = honest(&request.call, &areas);
+        reply(socket, request.id, Ok(answer), &fds);
+    });
+    assert_eq!(call_all(&session), 7);
+    assert!(session.end_reason().is_none());
+}
+
+#[test]
+fn impossible_first_answers_are_refused() {
+    let protocol = |first: Welcome, fds: Fds| {
+        let error = opened(first, fds, |_, _| ()).unwrap_err();
+        assert!(matches!(error, Error::Protocol(_)), "{error}");
+    };
+    let parts = || first_parts().2;
+    for version in [0, 2, u32::MAX] {
+        protocol(Welcome { version, ..welcome(1) }, parts());
+    }
+    for workers in [0, 1, 3, u16::MAX] {
+        protocol(Welcome { workers, ..welcome(1) }, parts());
+    }
+    for arena in [0, 1, 4096, 1 << 50, u64::MAX, welcome(1).arena + 4096] {
+        protocol(Welcome { arena, ..welcome(1) }, parts());
+    }
+    protocol(welcome(1), Vec::new());
+    // An arena that can shrink, a socket, doorbells that are too short, and an area without its header.
+    let unsealed = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&unsealed, welcome(1).arena).unwrap();
+    let replace = |at: usize, file: OwnedFd| {
+        let mut fds = parts();
+        fds[at] = file;
+        protocol(welcome(1), fds);
+    };
+    replace(0, unsealed);
+    replace(0, sockets(SocketType::STREAM).0);
+    replace(1, sockets(SocketType::STREAM).0);
+    replace(1, area(256).1);
+    replace(3, sealed_file(4096));
+    replace(3, sealed_file(0));
+    let (forged, file) = area(4096);
+    forged.words()[4].store(0, std::sync::atomic::Ordering::Relaxed);
+    replace(1, file);
+}
+
+#[test]
+fn reply_without_call_events_with_descriptors_and_other_packets_end_the_session() {
+    let ends = |misbehave: fn(&SessionSocket, Request)| {
+        let session = scripted(misbehave);
+        let error = session.create_domain().unwrap_err();
+        assert!(matches!(error, Error::Disconnected(_) | Error::Protocol(_)), "{error}");
+        assert!(session.end_reason().is_some());
+        assert!(matches!(session.create_domain(), Err(Error::Disconnected(_))));
+    };
+    ends(|socket, request| reply(socket, request.id + 1, Ok(Answer::Done), &[]));
+    ends(|socket, request| reply(socket, request.id, Ok(Answer::Done), &[]));
+    ends(|socket, request| {
+        let fds = [sockets(SocketType::STREAM).0];
+        reply(socket, request.id, Ok(Answer::Created { number: 1 }), &fds);
+    });
+    ends(|socket, _| {
+        let event = Event::RequestEnded { request: 1 };
+        post(socket, &Message::Event(event), &[sockets(SocketType::STREAM).0]);
+    });
+    ends(|socket, _| socket.send(&"a string", &[]).unwrap());
+}
+
+#[test]
+fn events_beyond_the_bound_of_an_object_and_unknown_workers_end_the_session() {
+    let ends = |send: fn(&SessionSocket)| {
+        let (areas, _kept) = channel();
+        let session = scripted(move |socket, request| {
+            let (answer, fds) = honest(&request.call, &areas);
+            reply(socket, request.id, Ok(answer), &fds);
+            if let Call::Disconnect { .. } = request.call {
+                send(socket);
+            }
+        });
+        let listener = session.listen("127.0.0.1:1".parse().unwrap(), Transport::Tcp, 2).unwrap();
+        let queue = session.create_completion_queue(CAPACITY, None).unwrap();
+        let domain = session.create_domain().unwrap();
+        let config = QueuePairConfig {
+            send_completions: &queue,
+            receive_completions: &queue,
+            max_sends: 1,
+            max_receives: 1,
+            copy_sources: false,
+        };
+        let pair = domain.create_queue_pair(&config).unwrap();
+        pair.start_disconnect().unwrap();
+        while let Ok(event) = session.next_event(LONG) {
+            assert!(event.is_some(), "the session goes on");
+        }
+        drop((listener, pair));
+    };
+    ends(|socket| {
+        (0..5000).for_each(|_| event(socket, Event::Rejected { pair: 1, private_data: vec![1] }));
+        drop(socket.send(&"end", &[]));
+    });
+    ends(|socket| {
+        let (local, remote) = ("1.2.3.4:5".parse().unwrap(), "1.2.3.4:5".parse().unwrap());
+        event(
+            socket,
+            Event::Established {
+                pair: 1,
+                worker: 2,
+                local,
+                remote,
+                depths: DEPTHS,
+                private_data: vec![],
+            },
+        );
+    });
+}
+
+#[test]
+fn broken_queues_are_errors() {
+    let (areas, made) = channel();
+    let session = scripted(move |socket, request| {
+        let (answer, fds) = honest(&request.call, &areas);
+        reply(socket, request.id, Ok(answer), &fds);
+    });
+    let queue = session.create_completion_queue(CAPACITY, None).unwrap();
+    let completions = made.recv().unwrap().words();
+    let domain = session.create_domain().unwrap();
+    let config = QueuePairConfig {
+        send_completions: &queue,
+        receive_completions: &queue,
+        max_sends: 1,
+        max_receives: 1,
+        copy_sources: false,
+    };
+    let pair = domain.create_queue_pair(&config).unwrap();
+    let rings = made.recv().unwrap().words();
+    let relaxed = std::sync::atomic::Ordering::Relaxed;
+    // The worker's index of the send queue.
+    rings[HEADER_WORDS + 16].store(5, relaxed);
+    let work = posts::send(posts::inline(b"x").unwrap());
+    let error = (0..14).find_map(|_| pair.post_send(&work).err()).unwrap();
+    assert!(matches!(error, Error::Full), "{error}: 8 units, of which 5 were released");
+    rings[HEADER_WORDS + 16].store(99, relaxed);
+    let error = (0..9).find_map(|_| pair.post_send(&work).err()).unwrap();
+    assert!(matches!(error, Error::Queue(_)), "{error}");
+    // The generation of the first entry of the second worker's queue.
+    let first = HEADER_WORDS + completion::words(CAPACITY as usize) + completion::HEADER_WORDS;
+    completions[first + 7].store(3, relaxed);
+    assert!(matches!(queue.poll_one(), Err(Error::CompletionQueue(_))));
+    completions[first + 7].store(0, relaxed);
+    assert!(matches!(queue.poll_one(), Err(Error::CompletionQueue(_))), "it stays broken");
+}
+
+/// Numbers at and beyond bounds, and any others.
+fn numbers() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        (0..10u64),
+        (0..64u64).prop_map(|n| n * 128),
+        (0..64u32).prop_map(|bit| 1 << bit),
+        (0..64u32).prop_map(|bit| (1u64 << bit) - 1),
+        any::<u64>(),
+        Just(u64::MAX),
+    ]
+}
+
+fn answers() -> impl Strategy<Value = Answer> {
+    let number = || numbers().prop_map(|n| n as u32);
+    let ring = || (numbers(), number()).prop_map(|(offset, capacity)| Ring { offset, capacity });
+    prop_oneof![
+        Just(Answer::Done),
+        number().prop_map(|number| Answer::Created { number }),
+        number().prop_map(|stag| Answer::Registered { stag }),
+        (number(), number(), prop::collection::vec(numbers(), 0..4)).prop_map(
+            |(queue, capacity, offsets)| Answer::CompletionQueue { queue, capacity, offsets }
+        ),
+        (number(), ring(), ring()).prop_map(|(pair, sends, receives)| Answer::QueuePair {
+            pair,
+            sends,
+            receives
+        }),
+        number().prop_map(|listener| Answer::Listening {
+            listener,
+            local: "127.0.0.1:1".parse().unwrap()
+        }),
+    ]
+}
+
+fn events() -> impl Strategy<Value = Event> {
+    let pair = || 0..3u32;
+    let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
+    prop_oneof![
+        (pair(), numbers()).prop_map(move |(listener, request)| Event::Incoming {
+            listener,
+            request,
+            local: address,
+            remote: address,
+            depths: None,
+            private_data: vec![],
+        }),
+        numbers().prop_map(|request| Event::RequestEnded { request }),
+        (pair(), 0..4u16).prop_map(move |(pair, worker)| Event::Established {
+            pair,
+            worker,
+            local: address,
+            remote: address,
+            depths: DEPTHS,
+            private_data: vec![],
+        }),
+        pair().prop_map(|pair| Event::Disconnected { pair, graceful: true, message: "".into() }),
+        pair().prop_map(|pair| Event::QueuePairFailed { pair, message: "".into() }),
+        pair().prop_map(|queue| Event::CompletionQueueFailed { queue, message: "".into() }),
+    ]
+}
+
+/// A change of an honest answer.
+#[derive(Clone, Debug)]
+enum Twist {
+    Keep,
+    Refuse,
+    Replace(Answer),
+    /// The numbers of the answer, with the honest descriptors.
+    Renumber(Answer),
+    DropDescriptors,
+    ShortFile(u64),
+    Events(Vec<Event>),
+}
+
+fn twists() -> impl Strategy<Value = Twist> {
+    prop_oneof![
+        4 => Just(Twist::Keep),
+        1 => Just(Twist::Refuse),
+        1 => answers().prop_map(Twist::Replace),
+        3 => answers().prop_map(Twist::Renumber),
+        1 => Just(Twist::DropDescriptors),
+        1 => (0..4000u64).prop_map(Twist::ShortFile),
+        3 => prop::collection::vec(events(), 0..6).prop_map(Twist::Events),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+    #[test]
+    fn any_answers_and_events_end_in_results(twists in prop::collection::vec(twists(), 1..14)) {
+        let (areas, _kept) = channel();
+        let mut twists = twists.into_iter();
+        let session = scripted(move |socket, request| {
+            let (mut answer, mut fds) = honest(&request.call, &areas);
+            match twists.next().unwrap_or(Twist::Keep) {
+                Twist::Keep => {}
+                Twist::Refuse => {
+                    let refusal = Refusal { kind: RefusalKind::Limit, message: "no".into() };
+                    return reply(socket, request.id, Err(refusal), &[]);
+                }
+                Twist::Replace(other) => (answer, fds) = (other, Vec::new()),
+                Twist::Renumber(other) => {
+                    if std::mem::discriminant(&other) == std::mem::discriminant(&answer) {
+                        answer = other;
+                    }
+                }
+                Twist::DropDescriptors => fds.clear(),
+                Twist::ShortFile(bytes) => {
+                    fds.iter_mut().for_each(|file| *file = sealed_file(bytes));
+                }
+                Twist::Events(events) => events.into_iter().for_each(|e| event(socket, e)),
+            }
+            reply(socket, request.id, Ok(answer), &fds);
+        });
+        call_all(&session);
+    }
+}

@@ -1,0 +1,192 @@
+//! Operations between two programs.
+
+use super::world::Appliance;
+use super::{ALL, LONG, Side, connect, create_pair};
+use crate::{
+    Carried, Completed, Completion, Error, MemoryAccess, NO_COMPLETION, Opcode, SendWork, Sge,
+    Status, post,
+};
+
+fn sides() -> (Side, Side) {
+    let appliance = Appliance::start();
+    let (client, server) = (Side::new(appliance.session(), 8), Side::new(appliance.session(), 8));
+    connect(&client.pair, &server.pair, &server.session);
+    (client, server)
+}
+
+fn next(side: &Side) -> Completion {
+    side.completions.next(LONG).unwrap().expect("a completion")
+}
+
+fn contents(side: &Side, at: usize, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    side.memory.read(at, &mut bytes);
+    bytes
+}
+
+#[test]
+fn sends_fill_receives_with_their_length_and_flags() {
+    let (client, server) = sides();
+    let buffers = [server.memory.sge(0..3).unwrap(), server.memory.sge(100..200).unwrap()];
+    server.pair.post_receive(&post::receive(1, &buffers).unwrap()).unwrap();
+    server.pair.post_receive(&post::receive(2, &buffers[..1]).unwrap()).unwrap();
+    client.memory.write(10, b"hello peer");
+    let sges: [Sge; 2] = [client.memory.sge(10..15).unwrap(), client.memory.sge(15..20).unwrap()];
+    let work = SendWork { wr_id: 9, ..post::send(post::gather(&sges).unwrap()) };
+    client.pair.post_send(&work).unwrap();
+    let sent = next(&client);
+    assert_eq!((sent.wr_id, sent.status), (9, Status::Success));
+    assert_eq!(
+        (sent.completed, sent.qp_number),
+        (Completed::Sent(Opcode::Send), client.pair.number())
+    );
+    let received = next(&server);
+    assert_eq!(
+        (received.wr_id, received.byte_len, received.qp_number),
+        (1, 10, server.pair.number())
+    );
+    assert_eq!(
+        (contents(&server, 0, 3), contents(&server, 100, 7)),
+        (b"hel".to_vec(), b"lo peer".to_vec())
+    );
+    let work = SendWork { signalled: false, ..post::send_solicited(post::inline(b"in").unwrap()) };
+    client.pair.post_send(&work).unwrap();
+    let received = next(&server);
+    let solicited = Completed::Received { solicited: true, carried: Carried::Nothing };
+    assert_eq!((received.completed, received.byte_len), (solicited, 2));
+    assert!(client.completions.poll_one().unwrap().is_none(), "unsignalled");
+}
+
+#[test]
+fn writes_reads_atomics_and_immediate_data_use_the_peers_memory() {
+    let (client, server) = sides();
+    server.pair.post_receive(&post::receive(5, &[]).unwrap()).unwrap();
+    client.memory.write(0, b"written");
+    let written = post::gather(&[client.memory.sge(0..7).unwrap()]).unwrap();
+    client
+        .pair
+        .post_sends(&[
+            post::write(server.memory.remote(64), written),
+            post::immediate(*b"note0001"),
+        ])
+        .unwrap();
+    let received = next(&server);
+    let carried = Carried::Immediate(*b"note0001");
+    assert_eq!(received.completed, Completed::Received { solicited: false, carried });
+    assert_eq!(contents(&server, 64, 7), b"written");
+    assert_eq!([next(&client).status, next(&client).status], [Status::Success; 2]);
+
+    server.memory.write(128, &7u64.to_le_bytes());
+    let remote = server.memory.remote(128);
+    client.pair.post_send(&post::fetch_add(remote, 3, &client.memory, 512).unwrap()).unwrap();
+    assert_eq!(next(&client).byte_len, 8);
+    client
+        .pair
+        .post_send(&post::compare_swap(remote, 10, 99, &client.memory, 520).unwrap())
+        .unwrap();
+    assert_eq!(next(&client).completed, Completed::Sent(Opcode::CompareSwap));
+    let results = [7u64.to_le_bytes(), 10u64.to_le_bytes()].concat();
+    assert_eq!(contents(&client, 512, 16), results);
+    let sinks = [client.memory.sge(600..604).unwrap(), client.memory.sge(700..704).unwrap()];
+    client.pair.post_send(&post::read(remote, &sinks).unwrap()).unwrap();
+    assert_eq!((next(&client).byte_len, contents(&client, 600, 4)), (8, vec![99, 0, 0, 0]));
+    assert!(post::fetch_add(remote, 1, &client.memory, usize::MAX).is_err());
+    assert!(post::fetch_add(remote, 1, &client.memory, 8185).is_err());
+}
+
+#[test]
+fn peer_without_rights_completes_with_an_error() {
+    let (client, server) = sides();
+    let secret = server.domain.alloc(64, MemoryAccess { remote_write: false, ..ALL }).unwrap();
+    let work = post::write(secret.remote(0), post::inline(b"x").unwrap());
+    client.pair.post_send(&SendWork { signalled: false, ..work }).unwrap();
+    assert_eq!(next(&client).status, Status::RemoteAccess);
+}
+
+#[test]
+fn posts_before_the_connection_are_carried_out_after_it() {
+    let appliance = Appliance::start();
+    let (client, server) = (Side::new(appliance.session(), 8), Side::new(appliance.session(), 8));
+    for wr_id in 0..5 {
+        let buffer = [server.memory.sge(0..8).unwrap()];
+        server.pair.post_receive(&post::receive(wr_id, &buffer).unwrap()).unwrap();
+        let work = post::send(post::inline(&[wr_id as u8]).unwrap());
+        client.pair.post_send(&SendWork { wr_id, ..work }).unwrap();
+    }
+    connect(&client.pair, &server.pair, &server.session);
+    for side in [&client, &server] {
+        let order: Vec<u64> = (0..5).map(|_| next(side).wr_id).collect();
+        assert_eq!(order, [0, 1, 2, 3, 4]);
+    }
+}
+
+#[test]
+fn full_ring_refuses_posts_and_says_how_many_it_took() {
+    let appliance = Appliance::start();
+    let side = Side::new(appliance.session(), 4);
+    // 4 * 3 units, rounded up to 16.
+    let work = post::send(post::inline(b"x").unwrap());
+    let error = side.pair.post_sends(&vec![work.clone(); 20]).unwrap_err();
+    assert!(matches!(error.error, Error::Full));
+    assert_eq!(error.posted, 16);
+    assert!(matches!(side.pair.post_send(&work), Err(Error::Full)));
+    let receives = vec![post::receive(0, &[]).unwrap(); 9];
+    assert_eq!(side.pair.post_receives(&receives).unwrap_err().posted, 8);
+}
+
+#[test]
+fn end_of_a_connection_flushes_posts_in_order() {
+    let (client, server) = sides();
+    for wr_id in 0..3 {
+        client.pair.post_receive(&post::receive(wr_id, &[]).unwrap()).unwrap();
+    }
+    drop(server.pair);
+    for wr_id in 0..3 {
+        let flushed = next(&client);
+        assert_eq!((flushed.wr_id, flushed.status), (wr_id, Status::Flushed));
+    }
+}
+
+#[test]
+fn queue_merges_workers_and_keeps_the_order_of_each_pair() {
+    let appliance = Appliance::start();
+    let (client, server) = (Side::new(appliance.session(), 64), Side::new(appliance.session(), 64));
+    // Numbers of QPs alternate between the workers.
+    let pairs: Vec<_> = (0..4)
+        .map(|_| {
+            let ends =
+                [&client, &server].map(|side| create_pair(&side.domain, &side.completions, 8));
+            connect(&ends[0], &ends[1], &server.session);
+            ends
+        })
+        .collect();
+    for round in 0..6 {
+        for ends in &pairs {
+            ends[1].post_receive(&post::receive(round, &[]).unwrap()).unwrap();
+            let work = SendWork { wr_id: round, ..post::send(post::inline(b"").unwrap()) };
+            ends[0].post_send(&work).unwrap();
+        }
+    }
+    for side in [&client, &server] {
+        let mut next_of = std::collections::HashMap::new();
+        let mut seen = 0;
+        while seen < 24 {
+            let mut taken = [NO_COMPLETION; 5];
+            let count = side.completions.poll(&mut taken).unwrap();
+            for completion in &taken[..count] {
+                let expected = next_of.entry(completion.qp_number).or_insert(0);
+                assert_eq!(completion.wr_id, *expected);
+                *expected += 1;
+            }
+            seen += count;
+            if count == 0 {
+                seen += side.completions.next(LONG).unwrap().map_or(0, |completion| {
+                    *next_of.entry(completion.qp_number).or_insert(0) += 1;
+                    1
+                });
+            }
+        }
+        assert_eq!(next_of.len(), 4);
+        assert!(next_of.values().all(|count| *count == 6));
+    }
+}

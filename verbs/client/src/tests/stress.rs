@@ -1,0 +1,107 @@
+//! Real threads, bounded in steps.
+
+use std::collections::HashMap;
+
+use super::world::Appliance;
+use super::{LONG, Side, connect, create_pair};
+use crate::{Error, SendWork, Status, post};
+
+const THREADS: u64 = 4;
+const POSTS: u64 = 500;
+
+/// Calls `post` until the ring has room; completions are taken meanwhile, so that it gets some.
+fn post_when_free(mut post: impl FnMut() -> Result<(), Error>) {
+    loop {
+        match post() {
+            Err(Error::Full) => std::thread::yield_now(),
+            result => return result.unwrap(),
+        }
+    }
+}
+
+#[test]
+fn posts_of_four_threads_all_complete_in_the_order_of_each_thread() {
+    let appliance = Appliance::start();
+    let mut sides = [0, 1].map(|_| Side::new(appliance.session(), 16));
+    for side in &mut sides {
+        // Room for everything: completions are not taken in step with posts.
+        let entries = (2 * THREADS * POSTS) as u32;
+        side.completions =
+            side.session.create_completion_queue(entries, Some(&side.channel)).unwrap();
+        side.pair = create_pair(&side.domain, &side.completions, 16);
+    }
+    let [client, server] = &sides;
+    connect(&client.pair, &server.pair, &server.session);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || {
+                for n in 0..POSTS {
+                    let receive = post::receive(0, &[]).unwrap();
+                    post_when_free(|| server.pair.post_receive(&receive));
+                    let work = post::send(post::inline(&[]).unwrap());
+                    let work = SendWork { wr_id: thread << 32 | n, ..work };
+                    post_when_free(|| client.pair.post_send(&work));
+                }
+            });
+        }
+        let mut next = HashMap::new();
+        for _ in 0..THREADS * POSTS {
+            let completion = client.completions.next(LONG).unwrap().expect("a completion");
+            assert_eq!(completion.status, Status::Success);
+            let expected = next.entry(completion.wr_id >> 32).or_insert(0);
+            assert_eq!(completion.wr_id & 0xffff_ffff, *expected);
+            *expected += 1;
+        }
+        for _ in 0..THREADS * POSTS {
+            assert_eq!(server.completions.next(LONG).unwrap().unwrap().status, Status::Success);
+        }
+    });
+}
+
+/// Each message waits for the answer of the one before: a lost wake-up, of a worker or a program, stops it.
+#[test]
+fn ping_pong_by_notifications_loses_no_wake_up() {
+    let appliance = Appliance::start();
+    let (client, server) = (Side::new(appliance.session(), 4), Side::new(appliance.session(), 4));
+    connect(&client.pair, &server.pair, &server.session);
+    let rounds = 3000;
+    let ping = |side: &Side, first: bool| {
+        let receive = post::receive(1, &[]).unwrap();
+        let work = SendWork { signalled: false, ..post::send(post::inline(b"").unwrap()) };
+        side.pair.post_receive(&receive).unwrap();
+        for round in 0..rounds {
+            if first || round > 0 {
+                side.pair.post_send(&work).unwrap();
+            }
+            let completion = side.completions.next(LONG).unwrap().expect("no wake-up is lost");
+            assert_eq!((completion.wr_id, completion.status), (1, Status::Success));
+            if round + 1 < rounds {
+                side.pair.post_receive(&receive).unwrap();
+            }
+        }
+        if !first {
+            side.pair.post_send(&work).unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| ping(&server, false));
+        ping(&client, true);
+    });
+    assert!(appliance.with(|world| world.sleeps) > 0, "the worker never slept");
+}
+
+#[test]
+fn sessions_open_and_close_from_several_threads() {
+    let appliance = Appliance::start();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let (client, server) =
+                        (Side::new(appliance.session(), 4), Side::new(appliance.session(), 4));
+                    connect(&client.pair, &server.pair, &server.session);
+                }
+            });
+        }
+    });
+}

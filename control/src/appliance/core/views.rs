@@ -5,6 +5,7 @@ use crate::appliance::env::Env;
 use crate::appliance::flights::Flights;
 use crate::appliance::jobs::Jobs;
 use crate::appliance::listeners::Listeners;
+use crate::appliance::programs::Programs;
 use crate::appliance::regions::Regions;
 use crate::appliance::streams::Streams;
 
@@ -23,6 +24,10 @@ impl Core {
 
     pub(in crate::appliance) fn streams(&self) -> &Streams {
         &self.streams
+    }
+
+    pub(in crate::appliance) fn programs(&self) -> &Programs {
+        &self.programs
     }
 
     pub(in crate::appliance) fn jobs(&self) -> &Jobs {

@@ -406,3 +406,18 @@ fn limit(key: &str, most: impl std::fmt::Display) -> Refusal {
 fn one(descriptor: OwnedFd) -> Vec<OwnedFd> {
     vec![descriptor]
 }
+
+/// Accessors for tests.
+#[cfg(test)]
+impl Programs {
+    pub(super) fn tally(&self) -> ProgramTally {
+        self.tally
+    }
+
+    /// Checks that there is no program, and nothing of an ended one.
+    pub(super) fn assert_empty(&self) {
+        assert!(self.programs.is_empty() && self.keys.is_empty() && self.streams.is_empty());
+        assert!(self.listeners.is_empty());
+        assert_eq!(self.domains.free.len(), self.domains.used as usize);
+    }
+}

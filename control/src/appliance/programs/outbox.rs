@@ -52,12 +52,12 @@ impl Outbox {
     }
 
     /// Counts a call that has been read.
-    pub(super) fn count_call(&self) {
+    pub(in crate::appliance) fn count_call(&self) {
         self.lock().unanswered += 1;
     }
 
     /// Sends the reply to a call.
-    pub(super) fn reply(
+    pub(in crate::appliance) fn reply(
         &self,
         id: u32,
         result: Result<Answer, Refusal>,
@@ -77,7 +77,7 @@ impl Outbox {
     }
 
     /// Closes the session. Messages in the backlog are lost.
-    pub(super) fn close(&self) {
+    pub(in crate::appliance) fn close(&self) {
         self.close_locked(&mut self.lock());
     }
 
@@ -86,7 +86,7 @@ impl Outbox {
     }
 
     /// Returns true if the program has closed its end, or the session is closed here.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(in crate::appliance) fn has_ended(&self) -> bool {
         let mut fds = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let hung_up = poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0);

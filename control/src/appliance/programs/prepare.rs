@@ -1,7 +1,7 @@
 //! Calls that take memory: their checks, and the memory itself. It runs on the session's thread, because mapping and
 //! populating pages blocks; the control thread receives the result.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

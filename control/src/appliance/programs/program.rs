@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use config::ProgramsSection;
-use dataplane::memory::{CompletionProducer, RingConsumer};
+use dataplane::memory::RingConsumer;
 use dataplane::{Connect, ListenerId, ProgramId, Signal, WorkerId};
 use ddp::{PdId, Stag, StreamId};
 use tcp_lite::endpoint::UlpConfig;
@@ -84,7 +84,6 @@ pub(super) struct Channel {
 /// A completion queue.
 pub(super) struct Queue {
     pub(super) channel: Option<u32>,
-    pub(super) capacity: u32,
     /// Send and receive queues of QPs that use it.
     pub(super) users: u32,
     /// False while the workers add or remove it.
@@ -93,9 +92,6 @@ pub(super) struct Queue {
     pub(super) answer: Option<(Answer, OwnedFd)>,
     pub(super) _hold: Hold,
 }
-
-/// The workers' ends of a CQ.
-pub(super) type Producers = Vec<CompletionProducer>;
 
 /// A queue pair. It has one connection in its life.
 pub(super) struct Pair {

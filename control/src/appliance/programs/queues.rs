@@ -70,10 +70,9 @@ impl Programs {
             return Err(limit("completion_queues", most));
         }
         let answer = prepared.answer(0);
-        let PreparedQueue { channel, capacity, producers, descriptor, hold, .. } = prepared;
+        let PreparedQueue { channel, producers, descriptor, hold, .. } = prepared;
         let queue = Queue {
             channel,
-            capacity,
             users: 0,
             is_active: false,
             answer: Some((answer, descriptor)),

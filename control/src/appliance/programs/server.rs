@@ -68,14 +68,23 @@ pub struct Shared {
     pub(super) waker: Waker,
 }
 
+impl Shared {
+    /// Passes an input to the control thread, and waits while its queue is full. Returns false if it has ended.
+    pub(in crate::appliance) fn forward(&self, program: ProgramId, kind: InputKind) -> bool {
+        let sent = self.inputs.send(Input { program, kind });
+        self.waker.wake();
+        sent.is_ok()
+    }
+}
+
 /// The control thread's end.
 #[derive(Debug)]
 pub struct Inbox {
     pub(super) inputs: Receiver<Input>,
     pub(super) freed: Receiver<u64>,
     pub(super) settings: ProgramsSection,
-    /// `None` in tests.
-    pub(super) server: Option<Server>,
+    /// Held until the queues are dropped; `None` in tests.
+    pub(super) _server: Option<Server>,
 }
 
 /// Creates the queues between the sessions and the control thread, which `waker` wakes.
@@ -89,7 +98,7 @@ pub(in crate::appliance) fn queues(
     let (freed, keys) = channel();
     let shared =
         Shared { settings: settings.clone(), budget, workers, inputs, freed, waker };
-    (Arc::new(shared), Inbox { inputs: calls, freed: keys, settings, server: None })
+    (Arc::new(shared), Inbox { inputs: calls, freed: keys, settings, _server: None })
 }
 
 /// The listening socket, before sessions are served.
@@ -142,7 +151,7 @@ impl BoundSocket {
         let thread =
             std::thread::Builder::new().name("programs".into()).spawn(move || acceptor.run())?;
         let server = Server { path: self.path, stop, sessions, thread: Some(thread) };
-        Ok(Inbox { server: Some(server), ..inbox })
+        Ok(Inbox { _server: Some(server), ..inbox })
     }
 }
 

@@ -14,7 +14,7 @@ use verbs_session::socket::SocketError;
 
 use super::outbox::{Interest, Outbox};
 use super::prepare::Preparer;
-use super::server::{Input, InputKind, Shared};
+use super::server::{InputKind, Shared};
 use crate::waker::Waker;
 
 /// Time-out of the first call.
@@ -108,8 +108,6 @@ impl Session {
     /// Passes an input to the control thread. Returns false if it has ended.
     fn forward(&mut self, kind: InputKind) -> bool {
         self.is_known = true;
-        let sent = self.shared.inputs.send(Input { program: self.id, kind });
-        self.shared.waker.wake();
-        sent.is_ok()
+        self.shared.forward(self.id, kind)
     }
 }

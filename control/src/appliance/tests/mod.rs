@@ -35,6 +35,7 @@ mod limits;
 mod links;
 mod paths;
 mod peer_errors;
+mod programs;
 mod rdma_operations;
 mod rdmap;
 mod region_preparation;
@@ -69,8 +70,10 @@ use tokio::sync::oneshot::error::TryRecvError;
 use super::budget::{Budget, HostMemory};
 use super::core::{Core, Setup};
 use super::loader::{self, LoadResult, LoadTask, Watch};
+use super::programs::server::{Shared, queues};
 use crate::files::Writer;
 use crate::shm;
+use crate::waker::Waker;
 
 /// Receiver of the answer to a request.
 type Pending = Receiver<Result<Reply, ApiError>>;
@@ -83,6 +86,8 @@ struct Bench {
     dir: tempfile::TempDir,
     file: PathBuf,
     budget: Budget,
+    /// Queues of programs' sessions, if the configuration has `[programs]`.
+    sessions: Option<Arc<Shared>>,
 }
 
 const WORKERS: usize = 2;
@@ -145,9 +150,13 @@ fn bench_with_maps(text: &str, maps: Maps) -> Bench {
     let regions = config.regions.iter().map(load).collect();
     let log = EventLog::new(1000, 1 << 20);
     let now = Instant::now();
-    let setup = Setup { budget: budget.clone(), ..setup(config, &dir, &log) };
+    let queues = config.programs.clone().map(|settings| {
+        queues(settings, budget.clone(), WORKERS as u16, Waker::new().unwrap())
+    });
+    let (sessions, programs) = queues.unzip();
+    let setup = Setup { budget: budget.clone(), programs, ..setup(config, &dir, &log) };
     let core = Core::new(setup, regions, now).unwrap();
-    Bench { core, now, log, dir, file, budget }
+    Bench { core, now, log, dir, file, budget, sessions }
 }
 
 /// Returns the memory of a host with 4 GiB.
@@ -348,7 +357,13 @@ fn ticket(command: &Command) -> Option<Ticket> {
         | Command::SetAccess { ticket, .. }
         | Command::AddListener { ticket, .. }
         | Command::SetPeers { ticket, .. }
-        | Command::RemoveListener { ticket, .. } => Some(*ticket),
+        | Command::RemoveListener { ticket, .. }
+        | Command::AddProgram { ticket, .. }
+        | Command::RemoveProgram { ticket, .. }
+        | Command::AddCompletionQueue { ticket, .. }
+        | Command::RemoveCompletionQueue { ticket, .. }
+        | Command::AddQueuePair { ticket, .. }
+        | Command::RemoveQueuePair { ticket, .. } => Some(*ticket),
         _ => None,
     }
 }

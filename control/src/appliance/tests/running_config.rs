@@ -200,7 +200,8 @@ fn command_line_overrides_are_not_drift() {
     let file = config.file.clone();
     let core = Core::new(setup(config, &dir, &log), Vec::new(), Instant::now()).unwrap();
     let budget = Budget::unlimited();
-    let mut bench = Bench { core, now: Instant::now(), log, dir, file, budget };
+    let sessions = None;
+    let mut bench = Bench { core, now: Instant::now(), log, dir, file, budget, sessions };
     let info = bench.config();
     let log = value(&info, "management", &[], "log");
     assert_eq!(log, Some((json!("debug"), ValueOrigin::CommandLine)));

@@ -1,0 +1,299 @@
+//! Connections of QPs, listeners, and their events.
+
+use dataplane::{ConnectError, ConnectStage};
+use tcp_lite::endpoint::UlpConfig;
+
+use super::*;
+
+#[test]
+fn connect_registers_the_pair_then_opens_and_reports_the_stream() {
+    let mut rig = Rig::new(PROGRAMS);
+    let mut client = Client::attach(&mut rig, 1);
+    let pair = client.create_pair(&mut rig);
+    assert_eq!(client.call(&mut rig, connect(pair)), Ok(Answer::Done));
+    let (_, opened) = &rig.connects[0];
+    let UlpConfig::Rdmap(ulp) = &opened.ulp else { panic!("{opened:?}") };
+    assert_eq!((ulp.ird, ulp.ord, ulp.max_operations), (4, 8, 4));
+    assert_eq!((&opened.private_data[..], opened.timeout), (&b"hello"[..], Duration::from_secs(1)));
+    assert_eq!(rig.pairs()[0].pd, opened.pd);
+    let stream = rig.establish_connect(5);
+    let [ProgramEvent::Established { pair: 0, worker, depths, private_data, .. }] =
+        &client.take_events()[..]
+    else {
+        panic!()
+    };
+    assert_eq!((*worker, *depths, &private_data[..]), (stream.worker(), DEPTHS, &b"welcome"[..]));
+    assert_eq!(client.refused(&mut rig, connect(pair)), RefusalKind::Invalid, "once");
+    // The peer closes its direction: the appliance closes its own, once.
+    for _ in 0..2 {
+        rig.bench.event(Event::PeerClosed { stream, incomplete: false });
+    }
+    rig.settle();
+    assert_eq!(rig.closed, [(stream.0, false)]);
+    let [ProgramEvent::Disconnected { pair: 0, graceful: true, .. }] = &client.take_events()[..]
+    else {
+        panic!()
+    };
+    assert_eq!(client.call(&mut rig, Call::Disconnect { pair }), Ok(Answer::Done));
+    client.call(&mut rig, Call::RemoveQueuePair { pair }).unwrap();
+    assert!(rig.pairs().is_empty());
+    client.hang_up(&mut rig);
+    rig.assert_empty();
+}
+
+#[test]
+fn connections_are_shared_by_the_workers() {
+    let mut rig = Rig::new(PROGRAMS);
+    let mut client = Client::attach(&mut rig, 1);
+    let pd = client.create(&mut rig, Call::CreatePd);
+    let queue = client.create(&mut rig, completion_queue());
+    for _ in 0..2 {
+        let pair = client.create(&mut rig, queue_pair(pd, queue));
+        client.call(&mut rig, connect(pair)).unwrap();
+    }
+    let mut workers: Vec<usize> = rig.connects.iter().map(|(worker, _)| *worker).collect();
+    workers.sort_unstable();
+    assert_eq!(workers, [0, 1]);
+    client.hang_up(&mut rig);
+    rig.assert_empty();
+}
+
+#[test]
+fn failed_connects_are_events_of_their_kind() {
+    let rejected = CloseReason::RejectedByPeer { private_data: b"no".to_vec(), enhanced: None };
+    for (reason, expected) in [
+        (
+            ConnectError::Closed(rejected.into()),
+            ProgramEvent::Rejected { pair: 0, private_data: b"no".to_vec() },
+        ),
+        (
+            ConnectError::Timeout(ConnectStage::SynAck),
+            ProgramEvent::ConnectFailed {
+                pair: 0,
+                unreachable: true,
+                message: "no answer to the SYN in time".into(),
+            },
+        ),
+        (
+            ConnectError::QueuePair,
+            ProgramEvent::ConnectFailed {
+                pair: 0,
+                unreachable: false,
+                message: ConnectError::QueuePair.to_string(),
+            },
+        ),
+    ] {
+        let mut rig = Rig::new(PROGRAMS);
+        let mut client = Client::attach(&mut rig, 1);
+        let pair = client.create_pair(&mut rig);
+        client.call(&mut rig, connect(pair)).unwrap();
+        rig.fail_connect(reason);
+        assert_eq!(client.take_events(), [expected]);
+        client.hang_up(&mut rig);
+        rig.assert_empty();
+    }
+}
+
+#[test]
+fn impossible_connects_are_refused() {
+    let mut rig = Rig::new(PROGRAMS);
+    let mut client = Client::attach(&mut rig, 1);
+    let pair = client.create_pair(&mut rig);
+    let with = |change: &dyn Fn(&mut Call)| {
+        let mut call = connect(pair);
+        change(&mut call);
+        call
+    };
+    let remote = |text: &str| {
+        let remote: SocketAddr = text.parse().unwrap();
+        with(&|call| {
+            if let Call::Connect { remote: to, .. } = call {
+                *to = remote;
+            }
+        })
+    };
+    for (call, kind) in [
+        (connect(2), RefusalKind::NotFound),
+        // An address of the appliance itself, and one of no network.
+        (remote("10.0.0.1:7471"), RefusalKind::Unreachable),
+        (remote("192.0.2.1:7471"), RefusalKind::Unreachable),
+        (remote("10.0.0.9:0"), RefusalKind::Invalid),
+        (remote("127.0.0.1:1"), RefusalKind::Invalid),
+        (
+            with(&|call| {
+                if let Call::Connect { local, .. } = call {
+                    *local = Some("10.0.0.2".parse().unwrap());
+                }
+            }),
+            RefusalKind::Unreachable,
+        ),
+        (
+            with(&|call| {
+                if let Call::Connect { timeout, .. } = call {
+                    *timeout = 0;
+                }
+            }),
+            RefusalKind::Invalid,
+        ),
+        (
+            with(&|call| {
+                if let Call::Connect { depths, .. } = call {
+                    depths.ird = 129;
+                }
+            }),
+            RefusalKind::Invalid,
+        ),
+        (
+            with(&|call| {
+                if let Call::Connect { private_data, .. } = call {
+                    *private_data = vec![0; 509];
+                }
+            }),
+            RefusalKind::Invalid,
+        ),
+    ] {
+        assert_eq!(client.refused(&mut rig, call.clone()), kind, "{call:?}");
+    }
+    rig.refuse_next("AddQueuePair");
+    // The other worker takes the first connect.
+    let refused = client.call(&mut rig, connect(pair));
+    assert!(refused.is_ok() || refused.is_err_and(|refusal| refusal.kind == RefusalKind::Invalid));
+    client.hang_up(&mut rig);
+    rig.assert_empty();
+}
+
+#[test]
+fn listener_passes_requests_which_are_accepted_or_rejected() {
+    let mut rig = Rig::new(PROGRAMS);
+    let mut client = Client::attach(&mut rig, 1);
+    let listener = client.create(&mut rig, listen(4000));
+    for worker in 0..WORKERS {
+        let [at] = &rig.listeners(worker)[..] else { panic!() };
+        assert_eq!((at.address, at.port), (Some("10.0.0.1".parse().unwrap()), 4000));
+        assert_eq!((at.backlog, at.credits), (2, 2), "4 requests, 2 workers");
+    }
+    rig.request(1, 4000);
+    rig.request(2, 4000);
+    rig.request(3, 4000);
+    let events = client.take_events();
+    let [ProgramEvent::Incoming { request: 1, depths, private_data, .. }, _, _] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!((*depths, &private_data[..]), (Some(Depths { ird: 2, ord: 3 }), &b"request"[..]));
+    assert_eq!(rig.credits, 0);
+    let pair = client.create_pair(&mut rig);
+    let private_data = b"yes".to_vec();
+    let accept = Call::Accept { request: 1, pair, depths: DEPTHS, private_data };
+    assert_eq!(client.call(&mut rig, accept.clone()), Ok(Answer::Done));
+    assert_eq!((&rig.accepted[..], rig.credits), (&[(1, b"yes".to_vec())][..], 1));
+    assert_eq!(client.refused(&mut rig, accept), RefusalKind::NotFound, "once");
+    rig.establish_accepted(1);
+    let [ProgramEvent::Established { pair: 0, worker: 0, .. }] = &client.take_events()[..] else {
+        panic!()
+    };
+    let reject = Call::Reject { request: 2, private_data: b"no".to_vec() };
+    assert_eq!(client.call(&mut rig, reject.clone()), Ok(Answer::Done));
+    assert_eq!((&rig.rejected[..], rig.credits), (&[(2, b"no".to_vec())][..], 2));
+    assert_eq!(client.refused(&mut rig, reject), RefusalKind::NotFound);
+    rig.end_stream(3, CloseReason::PeerShutdown);
+    rig.settle();
+    assert_eq!(client.take_events(), [ProgramEvent::RequestEnded { request: 3 }]);
+    assert_eq!(rig.credits, 3);
+    rig.request(4, 4000);
+    client.take_events();
+    assert_eq!(client.call(&mut rig, Call::StopListening { listener }), Ok(Answer::Done));
+    assert_eq!(rig.closed, [(4, true)], "a request that waits is reset");
+    assert!(rig.listeners(0).is_empty() && client.take_events().is_empty());
+    assert_eq!(client.refused(&mut rig, Call::StopListening { listener }), RefusalKind::NotFound);
+    client.hang_up(&mut rig);
+    rig.assert_empty();
+}
+
+#[test]
+fn request_that_ends_during_its_accept_is_a_refusal() {
+    let mut rig = Rig::new(PROGRAMS);
+    let mut client = Client::attach(&mut rig, 1);
+    client.create(&mut rig, listen(4000));
+    rig.request(1, 4000);
+    let pair = client.create_pair(&mut rig);
+    let accept = Call::Accept { request: 1, pair, depths: DEPTHS, private_data: Vec::new() };
+    let id = client.send(&rig, accept);
+    while rig.bench.core.handle_programs(rig.bench.now) {}
+    rig.end_stream(1, CloseReason::PeerShutdown);
+    rig.settle();
+    let refused = client.reply(id).unwrap().unwrap_err();
+    assert_eq!(refused.kind, RefusalKind::NotFound);
+    assert!(rig.accepted.is_empty());
+    assert_eq!(rig.credits, 1);
+    client.hang_up(&mut rig);
+    rig.assert_empty();
+}
+
+#[test]
+fn pair_removed_while_it_connects_leaves_no_stream() {
+    let mut rig = Rig::new(PROGRAMS);
+    let mut client = Client::attach(&mut rig, 1);
+    let pair = client.create_pair(&mut rig);
+    client.call(&mut rig, connect(pair)).unwrap();
+    let (worker, opened) = rig.connects.pop().unwrap();
+    client.call(&mut rig, Call::RemoveQueuePair { pair }).unwrap();
+    // A new QP has the number; the worker reports the stream of the old one.
+    assert_eq!(client.create(&mut rig, queue_pair(0, 0)), pair);
+    client.call(&mut rig, connect(pair)).unwrap();
+    rig.connects.insert(0, (worker, opened));
+    let stream = rig.establish_connect(9);
+    assert_eq!(rig.closed, [(stream.0, true)]);
+    assert!(client.take_events().is_empty());
+    client.hang_up(&mut rig);
+    rig.assert_empty();
+}
+
+#[test]
+fn addresses_and_ports_of_listeners_are_checked_and_chosen() {
+    let mut rig = Rig::new(&format!(
+        "{PROGRAMS}[[listener]]\nname = \"n\"\ninterface = \"i\"\nport = 7471\n"
+    ));
+    let mut client = Client::attach(&mut rig, 1);
+    let at = |text: &str, transport, backlog| Call::Listen {
+        local: text.parse().unwrap(),
+        transport,
+        backlog,
+    };
+    for (call, kind) in [
+        (at("0.0.0.0:7471", Transport::Tcp, 1), RefusalKind::InUse),
+        (at("10.0.0.1:7471", Transport::Tcp, 1), RefusalKind::InUse),
+        (at("10.0.0.2:80", Transport::Tcp, 1), RefusalKind::Unreachable),
+        (at("[::]:80", Transport::Tcp, 1), RefusalKind::Unreachable),
+        (at("0.0.0.0:80", Transport::Tcp, 0), RefusalKind::Invalid),
+    ] {
+        assert_eq!(client.refused(&mut rig, call.clone()), kind, "{call:?}");
+    }
+    let Ok(Answer::Listening { local, .. }) = client.call(&mut rig, listen(0)) else { panic!() };
+    assert!(local.port() >= 49152 && local.ip().is_unspecified());
+    let mut other = Client::attach(&mut rig, 2);
+    assert_eq!(other.refused(&mut rig, listen(local.port())), RefusalKind::InUse);
+    // The workers' listeners are those of TCP: the test's workers do not know SCTP's port space.
+    rig.refuse_next("AddListener");
+    assert_eq!(other.refused(&mut rig, listen(5000)), RefusalKind::InUse);
+    assert!(rig.listeners(0).iter().all(|listener| listener.port != 5000), "removed again");
+    client.hang_up(&mut rig);
+    other.hang_up(&mut rig);
+}
+
+#[test]
+fn failures_of_queues_are_events_of_the_program() {
+    let mut rig = Rig::new(PROGRAMS);
+    let mut client = Client::attach(&mut rig, 1);
+    let pair = client.connect(&mut rig, 3);
+    client.take_events();
+    let id = dataplane::QueuePairId { program: client.id, number: pair };
+    let reason = dataplane::QueuePairError::SendProtection;
+    rig.bench.event(Event::Program(dataplane::ProgramEvent::QueuePairFailed { id, reason }));
+    let message = reason.to_string();
+    assert_eq!(client.take_events(), [ProgramEvent::QueuePairFailed { pair, message }]);
+    let unknown = dataplane::QueuePairId { program: ProgramId(99), number: 0 };
+    let failed = dataplane::ProgramEvent::QueuePairFailed { id: unknown, reason };
+    rig.bench.event(Event::Program(failed));
+    client.hang_up(&mut rig);
+    rig.assert_empty();
+}

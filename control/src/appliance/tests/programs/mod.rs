@@ -1,0 +1,236 @@
+//! Local programs: sessions against scripted workers. The workers keep what they are told to add, refuse what does not
+//! exist, and reset the streams of what is removed.
+
+mod calls;
+mod connections;
+mod end;
+mod random;
+mod sessions;
+mod workers;
+
+use std::os::fd::OwnedFd;
+
+use api::AttachedProcess;
+use dataplane::ProgramId;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use verbs_session::message::{
+    Answer, Call, Depths, Event as ProgramEvent, MemoryAccess, Message, Refusal, RefusalKind, Reply,
+    Request as ProgramRequest, Transport, Welcome,
+};
+use verbs_session::socket::{SessionSocket, SocketError};
+
+use self::workers::Rig;
+use super::super::programs::server::outbox;
+use super::super::programs::{InputKind, Outbox, Preparer};
+use super::*;
+
+const PROGRAMS: &str = concat!(
+    host!(),
+    r#"
+[programs]
+programs = 2
+queue_pairs = 3
+completion_queues = 2
+memory_regions = 4
+memory = "1 MiB"
+arena = "1 MiB"
+posts = 64
+completions = 256
+listeners = 2
+"#
+);
+
+const PAGE: u64 = 4096;
+const DEPTHS: Depths = Depths { ird: 4, ord: 8 };
+const LOCAL_ACCESS: MemoryAccess = MemoryAccess {
+    local_write: true,
+    remote_write: false,
+    remote_read: false,
+    remote_atomic: false,
+};
+
+/// A program: its end of the socket, and the part of its session that runs beside the control thread.
+struct Client {
+    id: ProgramId,
+    socket: SessionSocket,
+    outbox: Arc<Outbox>,
+    preparer: Preparer,
+    next: u32,
+    replies: Vec<(Reply, Vec<OwnedFd>)>,
+    events: Vec<ProgramEvent>,
+    /// True once the appliance has closed the session.
+    is_closed: bool,
+}
+
+impl Client {
+    fn new(rig: &Rig, id: u32) -> Client {
+        let process = AttachedProcess { uid: 1000, pid: 4321, admitted: true };
+        Client::of_process(rig, id, process)
+    }
+
+    fn of_process(rig: &Rig, id: u32, process: AttachedProcess) -> Client {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let sessions = rig.bench.sessions.clone().expect("[programs]");
+        let settings = rig.bench.core.env().context.config.programs.clone().unwrap();
+        let outbox = outbox(&settings, theirs, Waker::new().unwrap());
+        let preparer = Preparer::new(sessions, Arc::clone(&outbox), process);
+        let socket = SessionSocket::new(ours);
+        let (id, next) = (ProgramId(id), 1);
+        let (replies, events, is_closed) = (Vec::new(), Vec::new(), false);
+        Client { id, socket, outbox, preparer, next, replies, events, is_closed }
+    }
+
+    /// Attaches a program.
+    fn attach(rig: &mut Rig, id: u32) -> Client {
+        let mut client = Client::new(rig, id);
+        let answer = client.call(rig, hello());
+        assert!(matches!(answer, Ok(Answer::Welcome(_))), "{answer:?}");
+        client
+    }
+
+    /// Passes a call to the control thread. Returns the number of its request.
+    fn send(&mut self, rig: &Rig, call: Call) -> u32 {
+        let id = self.next;
+        self.next += 1;
+        // As over the socket.
+        let request = serde_json::to_string(&ProgramRequest { id, call }).unwrap();
+        let ProgramRequest { id, call } = serde_json::from_str(&request).unwrap();
+        self.outbox.count_call();
+        match self.preparer.prepare(call) {
+            Ok(call) => rig.forward(self.id, InputKind::Call { request: id, call }),
+            Err(refusal) => self.outbox.reply(id, Err(refusal), Vec::new()),
+        }
+        id
+    }
+
+    /// Calls, and lets the workers answer.
+    fn call(&mut self, rig: &mut Rig, call: Call) -> Result<Answer, Refusal> {
+        let id = self.send(rig, call);
+        rig.settle();
+        self.reply(id).expect("a reply")
+    }
+
+    /// Returns the number of a created object.
+    fn create(&mut self, rig: &mut Rig, call: Call) -> u32 {
+        match self.call(rig, call).unwrap() {
+            Answer::Created { number } => number,
+            Answer::CompletionQueue { queue, .. } => queue,
+            Answer::QueuePair { pair, .. } => pair,
+            Answer::Registered { stag } => stag,
+            Answer::Listening { listener, .. } => listener,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Returns the class of a call's refusal.
+    fn refused(&mut self, rig: &mut Rig, call: Call) -> RefusalKind {
+        match self.call(rig, call.clone()) {
+            Err(refusal) => refusal.kind,
+            Ok(answer) => panic!("{call:?}: {answer:?}"),
+        }
+    }
+
+    /// Reads all messages.
+    fn read(&mut self) {
+        loop {
+            match self.socket.receive::<Message>() {
+                Ok((Message::Reply(reply), fds)) => self.replies.push((reply, fds)),
+                Ok((Message::Event(event), _)) => self.events.push(event),
+                Err(SocketError::WouldBlock) => return,
+                Err(SocketError::Closed) => {
+                    self.is_closed = true;
+                    return;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Returns the reply to a request, if there is one.
+    fn reply(&mut self, id: u32) -> Option<Result<Answer, Refusal>> {
+        self.reply_with_descriptors(id).map(|(result, _)| result)
+    }
+
+    fn reply_with_descriptors(
+        &mut self,
+        id: u32,
+    ) -> Option<(Result<Answer, Refusal>, Vec<OwnedFd>)> {
+        self.read();
+        let at = self.replies.iter().position(|(reply, _)| reply.id == id)?;
+        let (reply, fds) = self.replies.remove(at);
+        Some((reply.result, fds))
+    }
+
+    fn take_events(&mut self) -> Vec<ProgramEvent> {
+        self.read();
+        std::mem::take(&mut self.events)
+    }
+
+    /// Ends the session, as after `kill -9`.
+    fn hang_up(self, rig: &mut Rig) {
+        let Client { id, socket, outbox, preparer, .. } = self;
+        drop((socket, preparer));
+        outbox.close();
+        rig.forward(id, InputKind::HungUp);
+        rig.settle();
+    }
+
+    /// Creates a domain, a CQ and a QP.
+    fn create_pair(&mut self, rig: &mut Rig) -> u32 {
+        let pd = self.create(rig, Call::CreatePd);
+        let queue = self.create(rig, completion_queue());
+        self.create(rig, queue_pair(pd, queue))
+    }
+
+    /// Creates a QP and connects it with this stream.
+    fn connect(&mut self, rig: &mut Rig, stream: u64) -> u32 {
+        let pair = self.create_pair(rig);
+        assert_eq!(self.call(rig, connect(pair)), Ok(Answer::Done));
+        rig.establish_connect(stream);
+        pair
+    }
+}
+
+fn hello() -> Call {
+    Call::Hello { oldest: 1, newest: 1, name: "test".into() }
+}
+
+fn completion_queue() -> Call {
+    Call::CreateCompletionQueue { entries: 16, channel: None }
+}
+
+fn queue_pair(pd: u32, queue: u32) -> Call {
+    Call::CreateQueuePair {
+        pd,
+        send_completions: queue,
+        receive_completions: queue,
+        max_sends: 4,
+        max_receives: 4,
+        copy_sources: false,
+    }
+}
+
+fn register(pd: u32, access: MemoryAccess) -> Call {
+    let (address, len) = (0x7f00_0000_0010, PAGE);
+    let parts = vec![(0, PAGE), (8 * PAGE, 9 * PAGE)];
+    Call::RegisterMemory { pd, address, len, offset: 16, parts, access }
+}
+
+fn connect(pair: u32) -> Call {
+    Call::Connect {
+        pair,
+        local: None,
+        remote: "10.0.0.9:7471".parse().unwrap(),
+        transport: Transport::Tcp,
+        depths: DEPTHS,
+        private_data: b"hello".to_vec(),
+        timeout: 1000,
+    }
+}
+
+fn listen(port: u16) -> Call {
+    let local = SocketAddr::new("0.0.0.0".parse().unwrap(), port);
+    Call::Listen { local, transport: Transport::Tcp, backlog: 4 }
+}

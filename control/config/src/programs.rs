@@ -53,9 +53,7 @@ section! {
 }
 
 /// Reads the section, if the file has it.
-pub(super) fn read_programs(
-    root: &mut Section<'_, '_>,
-) -> (Option<ProgramsSection>, SectionSpan) {
+pub(super) fn read_programs(root: &mut Section<'_, '_>) -> (Option<ProgramsSection>, SectionSpan) {
     let is_present = root.contains("programs");
     let mut section = root.table("programs");
     let programs = ProgramsSection::read(&mut section);

@@ -151,8 +151,7 @@ impl Programs {
         actions: &mut Vec<StreamAction>,
     ) -> Result<(), Refusal> {
         let listener = self.open(id)?.listeners.get(number);
-        let is_active =
-            listener.is_some_and(|listener| listener.phase == ListenerPhase::Active);
+        let is_active = listener.is_some_and(|listener| listener.phase == ListenerPhase::Active);
         if !is_active {
             return Err(not_found("listener", number));
         }

@@ -96,8 +96,7 @@ pub(in crate::appliance) fn queues(
 ) -> (Arc<Shared>, Inbox) {
     let (inputs, calls) = sync_channel(MAX_CALLS);
     let (freed, keys) = channel();
-    let shared =
-        Shared { settings: settings.clone(), budget, workers, inputs, freed, waker };
+    let shared = Shared { settings: settings.clone(), budget, workers, inputs, freed, waker };
     (Arc::new(shared), Inbox { inputs: calls, freed: keys, settings, _server: None })
 }
 

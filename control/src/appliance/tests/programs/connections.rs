@@ -176,7 +176,8 @@ fn listener_passes_requests_which_are_accepted_or_rejected() {
     rig.request(2, 4000);
     rig.request(3, 4000);
     let events = client.take_events();
-    let [ProgramEvent::Incoming { request: 1, depths, private_data, .. }, _, _] = &events[..] else {
+    let [ProgramEvent::Incoming { request: 1, depths, private_data, .. }, _, _] = &events[..]
+    else {
         panic!("{events:?}")
     };
     assert_eq!((*depths, &private_data[..]), (Some(Depths { ird: 2, ord: 3 }), &b"request"[..]));

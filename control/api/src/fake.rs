@@ -516,6 +516,7 @@ pub fn stream() -> StreamInfo {
         id: StreamId(0x0001_0000_0000_0007),
         worker: 1,
         listener: Some("ingest".into()),
+        program: None,
         local: "10.0.0.1:7471".into(),
         remote: "10.0.0.2:40000".into(),
         state: "established".into(),

@@ -423,7 +423,13 @@ impl Core {
             && revision != Some(Revision::Two)
             && advert::ulp(&private_data) == Some(UlpKind::Ddp);
         let checked = match (self.check_new_stream(), states_ddp) {
-            (Err(error), _) => Err((PeerRefusalKind::ApplianceFull, error.message)),
+            (Err(error), _) => {
+                let kind = match error.kind {
+                    RefusalKind::Draining => PeerRefusalKind::Draining,
+                    _ => PeerRefusalKind::ApplianceFull,
+                };
+                Err((kind, error.message))
+            }
             (_, true) => {
                 let sentence = "the listener speaks RDMAP, the peer bare DDP".to_owned();
                 Err((PeerRefusalKind::WrongUlp, sentence))

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use config::ProgramsSection;
 use dataplane::memory::RingConsumer;
-use dataplane::{Connect, ListenerId, ProgramId, Signal, WorkerId};
+use dataplane::{Connect, ListenerConfig, ListenerId, ProgramId, Signal, WorkerId};
 use ddp::{PdId, Stag, StreamId};
 use tcp_lite::endpoint::UlpConfig;
 use verbs_session::message::{Answer, Depths, Refusal, RefusalKind, Ring, Welcome};
@@ -151,7 +151,7 @@ pub(super) enum Start {
 
 /// A listener of a program: one of the workers' listeners for each address.
 pub(super) struct Listener {
-    pub(super) ids: Vec<ListenerId>,
+    pub(super) at_workers: Vec<Arc<ListenerConfig>>,
     pub(super) local: std::net::SocketAddr,
     pub(super) transport: config::Transport,
     pub(super) phase: ListenerPhase,

@@ -66,6 +66,12 @@ impl<T> Table<T> {
     }
 }
 
+impl<T> Table<T> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.entries.iter_mut().flatten()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -150,6 +150,12 @@ fn programs_are_listed_ended_by_the_operator_and_logged() {
     assert_eq!((info.memory_regions, info.registered, info.requests), (1, PAGE, 0));
     assert_eq!(info.listeners, ["tcp 0.0.0.0:4000"]);
     assert!(info.memory >= 2 * PAGE);
+    let mut streams = rig.bench.call(Request::Streams { limit: 9 });
+    for (ticket, _) in rig.bench.take_lists() {
+        rig.bench.report_list(ticket, Vec::new(), true);
+    }
+    let Ok(api::Reply::Streams(streams)) = answer(&mut streams) else { panic!() };
+    assert_eq!(streams[0].program, Some(3));
     let mut unknown = rig.bench.call(Request::KillProgram(9));
     assert!(answer(&mut unknown).is_err());
     let Ok(api::Reply::Program(info)) = answer(&mut rig.bench.call(Request::KillProgram(3))) else {

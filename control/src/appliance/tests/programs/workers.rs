@@ -153,6 +153,10 @@ impl Rig {
                 }
                 worker.listeners.insert(listener.id, listener);
             }
+            Command::SetPeers { listener, peers, .. } => {
+                let config = worker.listeners.get_mut(&listener).ok_or(CommandError::NoListener)?;
+                Arc::make_mut(config).peers = peers;
+            }
             Command::RemoveListener { listener, .. } => {
                 worker.listeners.remove(&listener).ok_or(CommandError::NoListener)?;
             }

@@ -39,7 +39,7 @@ MAY_USE = {
     "daemon": {"api", "base", "config", "port-kind"},
     "ddpctl": {"standard", "api", "base", "config", "daemon", "ddp", "ipsec", "tcp-lite"},
     "control": {
-        "base", "wire", "ddp", "link", "port-kind", "tcp-lite", "sctp-lite", "dataplane", "ipsec", "xfrm", "config", "api", "daemon", "standard",
+        "base", "wire", "ddp", "link", "port-kind", "tcp-lite", "sctp-lite", "dataplane", "ipsec", "xfrm", "config", "api", "daemon", "standard", "verbs-layout", "verbs-session",
     },
     "ddpd": {"standard", "config", "control", "daemon", "dataplane"},
     "verbs-layout": set(),

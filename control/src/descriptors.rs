@@ -9,6 +9,7 @@ use api::{MAX_CONNECTIONS, MAX_OBSERVERS};
 use config::Config;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::appliance::programs::MAX_CHANNELS;
 use crate::shm;
 
 /// Descriptors of the process: program, libraries, log, EAL.
@@ -23,6 +24,8 @@ const PER_QUEUE: usize = 8;
 const PER_WORKER: usize = 8;
 /// Descriptors per region: its file or memory file, and its completion ring.
 const PER_REGION: usize = 3;
+/// Descriptors of a program's session, without those of its workers and channels.
+const PER_SESSION: usize = 4;
 /// Descriptors per queue that delivers to a file.
 const PER_QUEUE_FILE: usize = 1;
 
@@ -38,8 +41,14 @@ pub(crate) fn needed_descriptors(configs: &[Config]) -> u64 {
         let servers =
             MAX_CONNECTIONS + observers + shm::MAX_CONNECTIONS * shm::DESCRIPTORS_PER_CONNECTION;
         let workers = PER_WORKER * config.workers.len();
+        // A session: its socket, its waker, the arena; per worker a wake-up; and its channels.
+        let programs = config.programs.as_ref().map_or(0, |programs| {
+            let channels = programs.completion_queues.min(MAX_CHANNELS) as usize;
+            let session = PER_SESSION + config.workers.len() + channels;
+            programs.programs as usize * session
+        });
         let regions = PER_REGION * config.regions.len();
-        PER_APPLIANCE + servers + workers + regions + ports.chain(queues).sum::<usize>()
+        PER_APPLIANCE + servers + workers + programs + regions + ports.chain(queues).sum::<usize>()
     };
     (PER_PROCESS + configs.iter().map(per_config).sum::<usize>()) as u64
 }

@@ -316,6 +316,11 @@ impl FakeControl {
                 Ok(Reply::Job(job(self.polls)))
             }
             Request::Input { .. } => Ok(Reply::EMPTY),
+            Request::Programs => Ok(Reply::Programs(vec![program()])),
+            Request::Program(3) | Request::KillProgram(3) => Ok(Reply::Program(program())),
+            Request::Program(id) | Request::KillProgram(id) => {
+                Err(ApiError::not_found(format!("there is no program {id}")))
+            }
             Request::Jobs => Ok(Reply::Jobs(vec![job(1)])),
             Request::Job(id) | Request::CancelJob(id) => {
                 Err(ApiError::not_found(format!("there is no job {id}")))
@@ -511,6 +516,7 @@ pub fn stream() -> StreamInfo {
         id: StreamId(0x0001_0000_0000_0007),
         worker: 1,
         listener: Some("ingest".into()),
+        program: None,
         local: "10.0.0.1:7471".into(),
         remote: "10.0.0.2:40000".into(),
         state: "established".into(),
@@ -570,6 +576,25 @@ fn stats() -> Stats {
         control: counters(&[("api_requests", 4)]),
         gauges: counters(&[("streams", 1)]),
         ..Stats::default()
+    }
+}
+
+fn program() -> ProgramInfo {
+    ProgramInfo {
+        id: 3,
+        name: "ping_pong".into(),
+        uid: 1000,
+        pid: 4321,
+        state: "attached".into(),
+        seconds: 61.5,
+        queue_pairs: 2,
+        connections: 1,
+        completion_queues: 1,
+        memory_regions: 1,
+        registered: 4096,
+        memory: 16384,
+        listeners: vec!["tcp 0.0.0.0:7471".into()],
+        requests: 0,
     }
 }
 

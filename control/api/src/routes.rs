@@ -90,6 +90,9 @@ pub(super) fn route_table() -> Vec<RouteEntry> {
         route_entry(POST, "/v1/ping", Operate, post(ping)),
         route_entry(POST, "/v1/atomic", Operate, post(atomic)),
         route_entry(POST, "/v1/bench", Operate, post(bench)),
+        route_entry(GET, "/v1/programs", View, unversioned_route(Request::Programs)),
+        route_entry(GET, "/v1/programs/{id}", View, get(program)),
+        route_entry(DELETE, "/v1/programs/{id}", Operate, delete(kill_program)),
         route_entry(GET, "/v1/jobs", View, unversioned_route(Request::Jobs)),
         route_entry(GET, "/v1/jobs/{id}", View, get(job)),
         route_entry(DELETE, "/v1/jobs/{id}", Operate, delete(cancel_job)),
@@ -317,6 +320,14 @@ async fn atomic(State(app): State<App>, Json(spec): Json<AtomicSpec>) -> RouteRe
 
 async fn bench(State(app): State<App>, Json(spec): Json<BenchSpec>) -> RouteResult {
     app.respond(StatusCode::ACCEPTED, Request::Bench(spec)).await
+}
+
+async fn program(State(app): State<App>, PathParam(id): PathParam<u32>) -> RouteResult {
+    app.respond_ok(Request::Program(id)).await
+}
+
+async fn kill_program(State(app): State<App>, PathParam(id): PathParam<u32>) -> RouteResult {
+    app.respond_ok(Request::KillProgram(id)).await
 }
 
 async fn job(State(app): State<App>, PathParam(id): PathParam<u64>) -> RouteResult {

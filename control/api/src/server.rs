@@ -218,8 +218,7 @@ pub(super) fn bind_as(
     let address = SocketAddrUnix::new(path).map_err(|error| failed(error.into()))?;
     let open = || -> rustix::io::Result<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         // The mode is set before bind, because afterwards a link could replace the socket at its path.
         rustix::net::bind(&socket, &address)?;

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     AssociationInfo, AtomicDone, AtomicSpec, BenchSpec, CaptureSink, CaptureSpec, ConfigDiff,
     ConfigInfo, ConnectSpec, ExplainSubject, GetSpec, Input, IpsecPolicyInfo, IpsecSaInfo, JobInfo,
-    ListenerInfo, LogInfo, PingReport, PingSpec, PortInfo, PutSpec, RegionInfo, SendSpec, Sent,
-    Stats, Status, StreamId, StreamInfo, Why, WorkerInfo,
+    ListenerInfo, LogInfo, PingReport, PingSpec, PortInfo, ProgramInfo, PutSpec, RegionInfo,
+    SendSpec, Sent, Stats, Status, StreamId, StreamInfo, Why, WorkerInfo,
 };
 
 /// A request to the control thread. Each variant names the [`Reply`] that answers it.
@@ -129,6 +129,12 @@ pub enum Request {
     Job(u64),
     /// Cancels a job; [`Reply::Job`].
     CancelJob(u64),
+    /// [`Reply::Programs`].
+    Programs,
+    /// [`Reply::Program`].
+    Program(u32),
+    /// Ends a local program; [`Reply::Program`] at once.
+    KillProgram(u32),
     /// Refuses new streams and jobs from now on; [`Reply::Status`] at once.
     Drain,
     /// Accepts new streams and jobs again; [`Reply::Status`].
@@ -196,6 +202,10 @@ pub enum Reply {
     Jobs(Vec<JobInfo>),
     /// To [`Request::Put`], [`Request::Get`], [`Request::Bench`], [`Request::Job`] and [`Request::CancelJob`].
     Job(JobInfo),
+    /// To [`Request::Programs`].
+    Programs(Vec<ProgramInfo>),
+    /// To [`Request::Program`] and [`Request::KillProgram`].
+    Program(ProgramInfo),
     /// To [`Request::Explain`].
     Explanation(Why),
     /// To [`Request::Reload`] and [`Request::TryReload`].

@@ -14,7 +14,9 @@ use super::source::Source;
 use super::tuning::{self, ManagementSection, TcpSection};
 use super::types::*;
 use super::values;
-use super::{Config, IpsecSection, ProgramsSection, ipsec, network, objects, ports, programs, sctp};
+use super::{
+    Config, IpsecSection, ProgramsSection, ipsec, network, objects, ports, programs, sctp,
+};
 use crate::text;
 
 /// A checked configuration with the positions of its sections in the file.

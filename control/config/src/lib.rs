@@ -31,8 +31,8 @@ mod objects;
 mod peers;
 mod ports;
 pub mod privilege;
-mod rdmap;
 mod programs;
+mod rdmap;
 mod reader;
 mod reference;
 mod rule;
@@ -203,7 +203,10 @@ impl Config {
             ("mpa", self.mpa.differences(&new.mpa, reload)),
             ("sctp", self.sctp.differences(&new.sctp, reload)),
             ("limits", self.limits.differences(&new.limits, reload)),
-            ("programs", programs::differences(self.programs.as_ref(), new.programs.as_ref(), reload)),
+            (
+                "programs",
+                programs::differences(self.programs.as_ref(), new.programs.as_ref(), reload),
+            ),
             ("files", self.files.differences(&new.files, reload)),
             ("management", self.management.differences(&new.management, reload)),
         ];

@@ -250,9 +250,7 @@ impl MemberIds {
         for member in members {
             let found = match member {
                 Member::User(name) => user_id(name, overflow.uid).map(|id| ids.users.insert(id)),
-                Member::Group(name) => {
-                    group_id(name, overflow.gid).map(|id| ids.groups.insert(id))
-                }
+                Member::Group(name) => group_id(name, overflow.gid).map(|id| ids.groups.insert(id)),
             };
             errors.extend(found.err());
         }

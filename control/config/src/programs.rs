@@ -33,7 +33,8 @@ section! {
         queue_pairs: u32 = integer_rule(1, 8192), or 1024;
         /// Maximum number of completion queues of a program.
         completion_queues: u32 = integer_rule(1, 16_384), or 1024;
-        /// Maximum number of memory regions of a program.
+        /// Maximum number of memory regions of a program. A region counts once for each part of the program's memory that it
+        /// joins.
         memory_regions: u32 = integer_rule(1, 1_000_000), or 4096;
         /// Maximum size of all memory regions and queues of a program, bytes. They also count under `limits.memory`.
         memory: u64 = size_rule(64 << 10, 64 * TIB), or 1 << 30;
@@ -53,9 +54,7 @@ section! {
 }
 
 /// Reads the section, if the file has it.
-pub(super) fn read_programs(
-    root: &mut Section<'_, '_>,
-) -> (Option<ProgramsSection>, SectionSpan) {
+pub(super) fn read_programs(root: &mut Section<'_, '_>) -> (Option<ProgramsSection>, SectionSpan) {
     let is_present = root.contains("programs");
     let mut section = root.table("programs");
     let programs = ProgramsSection::read(&mut section);

@@ -4,6 +4,7 @@ mod encoding;
 mod invalid;
 mod machine;
 mod management;
+mod programs;
 mod rdmap;
 mod reference;
 mod schema;

@@ -133,6 +133,12 @@ pub enum Command {
     FetchAdd(FetchAdd),
     /// Replace atomically 64 bits of a peer's memory if they have the expected value, and print their previous value
     CompareSwap(CompareSwap),
+    /// List, show or end local programs that use the appliance as their RDMA device
+    Programs {
+        /// Subcommand; by default list
+        #[command(subcommand)]
+        command: Option<Programs>,
+    },
     /// List, show or cancel jobs: transfers of the appliance
     Jobs {
         /// Subcommand; by default list
@@ -326,6 +332,23 @@ pub enum Ipsec {
     Policies,
     /// Show counters of sealed, opened and dropped packets
     Counters,
+}
+
+/// `ddpctl programs`.
+#[derive(Debug, Subcommand)]
+pub enum Programs {
+    /// List all programs
+    List,
+    /// Show one program
+    Show {
+        /// Number of the program
+        id: u32,
+    },
+    /// End a program's session: its connections are reset, and its memory is freed
+    Kill {
+        /// Number of the program
+        id: u32,
+    },
 }
 
 /// `ddpctl jobs`.

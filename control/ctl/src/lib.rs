@@ -42,8 +42,8 @@ use serde_json::json;
 
 use api::{
     AssociationInfo, Client, ClientError, ConnectSpec, Done, Event, EventPage, IpsecPolicyInfo,
-    IpsecSaInfo, JobInfo, ListenerInfo, LogInfo, MpaChoice, PortInfo, RdmapChoice, RegionInfo,
-    SendSpec, Sent, Severity, Stats, Status, StreamInfo, Via, WorkerInfo, path_segment,
+    IpsecSaInfo, JobInfo, ListenerInfo, LogInfo, MpaChoice, PortInfo, ProgramInfo, RdmapChoice,
+    RegionInfo, SendSpec, Sent, Severity, Stats, Status, StreamInfo, Via, WorkerInfo, path_segment,
     unknown_name,
 };
 
@@ -57,7 +57,7 @@ pub use url::{Peer, RegionOffset, Url, UrlError};
 use self::streams::Selection;
 use args::{
     Associations, Connect, ConnectOptions, Events, Ipsec, Jobs, Listeners, MpaArgs, MpaRev,
-    RegionAdd, Regions, Send, SendTo, Streams,
+    Programs, RegionAdd, Regions, Send, SendTo, Streams,
 };
 use exit::Failure;
 
@@ -221,6 +221,7 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
         Command::Bench(command) => bench::bench(command, &client()?, output),
         Command::FetchAdd(command) => verbs::fetch_add(command, &client()?, output),
         Command::CompareSwap(command) => verbs::compare_swap(command, &client()?, output),
+        Command::Programs { command } => programs(command, &client()?, output),
         Command::Jobs { command } => jobs(command, &client()?, output),
         Command::Drain { wait } => drain::drain(wait, &client()?, output),
         Command::Undrain => drain::undrain(&client()?, output),
@@ -411,6 +412,22 @@ fn streams(
             output.print_done(format!("stream {id} is closed"))
         }
     }
+}
+
+fn programs(
+    command: Option<Programs>,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    let program: ProgramInfo = match command.unwrap_or(Programs::List) {
+        Programs::List => {
+            let list = client.get::<Vec<ProgramInfo>>("/v1/programs")?;
+            return output.print_answer(&list, |list| show::programs(list));
+        }
+        Programs::Show { id } => client.get(&format!("/v1/programs/{id}"))?,
+        Programs::Kill { id } => client.delete(&format!("/v1/programs/{id}"))?,
+    };
+    output.print_answer(&program, show::program)
 }
 
 fn jobs(command: Option<Jobs>, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {

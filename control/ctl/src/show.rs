@@ -6,8 +6,8 @@ mod streams;
 use std::time::{Duration, UNIX_EPOCH};
 
 use api::{
-    Counters, Event, EventKind, JobInfo, ListenerInfo, MemoryInfo, PortInfo, RegionInfo, Sent,
-    Stats, Status, WorkerInfo,
+    Counters, Event, EventKind, JobInfo, ListenerInfo, MemoryInfo, PortInfo, ProgramInfo,
+    RegionInfo, Sent, Stats, Status, WorkerInfo,
 };
 use bytesize::ByteSize;
 use comfy_table::{Cell, CellAlignment, Table, presets};
@@ -331,6 +331,38 @@ pub(super) fn stats(stats: &Stats, all: bool) -> String {
         text += HINT;
     }
     if text.is_empty() { "everything is 0 (--all shows it)\n".into() } else { text }
+}
+
+pub(super) fn programs(programs: &[ProgramInfo]) -> String {
+    table(
+        &["PROGRAM", "NAME", "UID", "PID", "STATE", "QPS", "CONNECTED", "REGIONS", "MEMORY"],
+        programs.iter().map(|program| {
+            vec![
+                program.id.to_string(),
+                program.name.clone(),
+                program.uid.to_string(),
+                program.pid.to_string(),
+                program.state.clone(),
+                program.queue_pairs.to_string(),
+                program.connections.to_string(),
+                program.memory_regions.to_string(),
+                format_bytes(program.memory),
+            ]
+        }),
+    )
+}
+
+pub(super) fn program(program: &ProgramInfo) -> String {
+    let list = programs(std::slice::from_ref(program));
+    let listeners = match program.listeners.is_empty() {
+        true => "none".to_owned(),
+        false => program.listeners.join(", "),
+    };
+    format!(
+        "{list}completion queues {}, registered {}, listeners: {listeners}\n",
+        program.completion_queues,
+        format_bytes(program.registered),
+    )
 }
 
 pub(super) fn jobs(jobs: &[JobInfo]) -> String {

@@ -100,7 +100,7 @@ fn text_output_prints_tables() {
         "STREAM            RTT     LIMITED BY\n0001000000000007  420 us  congestion_window\n"
     );
     assert_eq!(fake.run_ok(&["streams", "list", "--listener", "other"]), "none\n");
-    for lists in ["regions", "listeners", "streams", "associations", "jobs"] {
+    for lists in ["regions", "listeners", "streams", "associations", "jobs", "programs"] {
         assert_eq!(fake.run_ok(&[lists]), fake.run_ok(&[lists, "list"]), "{lists}");
     }
     assert!(stream.contains("placed_in_order_bytes      1048576"), "{stream}");
@@ -122,6 +122,12 @@ fn text_output_prints_tables() {
     assert!(fake.run_ok(&["stats", "--all"]).contains("no_listener"));
     assert!(fake.run_ok(&["ports"]).contains("\nlan        p0    -     0    10.0.0.1/24\n"));
     assert!(fake.run_ok(&["workers"]).contains("25 %"));
+    let programs = fake.run_ok(&["programs"]);
+    assert!(programs.contains("\n3        ping_pong  1000  4321  attached  2 "), "{programs}");
+    for command in ["show", "kill"] {
+        let shown = fake.run_ok(&["programs", command, "3"]);
+        assert!(shown.ends_with("listeners: tcp 0.0.0.0:7471\n"), "{shown}");
+    }
     assert!(fake.run_ok(&["jobs"]).contains("running"));
     assert_eq!(fake.run_ok(&["log"]), "filter info, written as text, 3 lines suppressed\n");
     assert!(fake.run_ok(&["log", "info,control=debug"]).starts_with("filter info,control=debug,"));

@@ -36,7 +36,7 @@ use std::time::Instant;
 use api::{AccessTally, ApiError, Call, EventKind, EventLog, Reply, Request, Via};
 use config::{Config, RegionSection};
 use dataplane::memory::Memory;
-use dataplane::{Command, Counters, Event, Ticket, WorkerId};
+use dataplane::{Command, Counters, Event, ProgramId, Ticket, WorkerId};
 use ddp::StreamId;
 use ddp::rdmap::Outcome;
 
@@ -316,6 +316,16 @@ impl Core {
                 };
                 self.with_jobs(now, |jobs, _, out| jobs.send(spec, usable, answer, now, out));
             }
+            Request::Programs => {
+                answer.send(Ok(Reply::Programs(self.programs.infos(&self.env))));
+            }
+            Request::Program(id) => {
+                answer.send(self.programs.info(&self.env, id).map(Reply::Program));
+            }
+            Request::KillProgram(id) => {
+                self.end_program(ProgramId(id));
+                answer.send(self.programs.info(&self.env, id).map(Reply::Program));
+            }
             Request::Jobs => answer.send(Ok(Reply::Jobs(self.jobs.infos(&self.env, now)))),
             Request::Job(id) => {
                 self.jobs.renew_lease(id, now);
@@ -432,7 +442,7 @@ impl Core {
             | Event::Completed { .. }
             | Event::RdmapError { .. }
             | Event::Terminated { .. } => self.on_rdmap(event, now),
-            Event::Program(event) => self.programs.on_event(event),
+            Event::Program(event) => self.programs.on_event(&mut self.env, event),
             Event::Drained => self.on_drained(),
             Event::Stopped => self.on_stopped(),
             Event::LoadDone { stream, ticket, report } => self.with_jobs(now, |jobs, _, out| {
@@ -624,9 +634,7 @@ impl Core {
             // These tickets are answered by events other than `Done`.
             Continuation::Connected(_)
             | Continuation::Posted { .. }
-            | Continuation::ProgramConnect(_) => {
-                self.env.tally.unexpected_events += 1
-            }
+            | Continuation::ProgramConnect(_) => self.env.tally.unexpected_events += 1,
         }
     }
 

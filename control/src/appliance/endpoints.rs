@@ -55,6 +55,16 @@ pub(super) fn peer_filter(config: &Config, section: &ListenerSection) -> PeerFil
     }
 }
 
+/// Returns the peers that an interface admits.
+pub(super) fn interface_peers(config: &Config, interface: InterfaceId) -> PeerFilter {
+    let lists = |peers: &PeerSection| PeerLists::new(&peers.allow, &peers.deny);
+    let interface = config.interfaces.get(usize::from(interface.0));
+    PeerFilter {
+        interface: interface.map_or_else(PeerLists::default, |i| lists(&i.peers)),
+        listener: PeerLists::default(),
+    }
+}
+
 /// Returns the ULP of a listener's streams, and the worker's service for their messages.
 pub fn accepted_ulp(
     ulp: Option<&Ulp>,

@@ -119,16 +119,39 @@ pub(super) enum ProgramStep {
     /// Every worker has the program.
     Attached,
     /// Every worker has the memory region.
-    Registered { stag: Stag, request: u32 },
+    Registered {
+        stag: Stag,
+        request: u32,
+    },
     /// No worker accepts the memory region's STag any more.
-    Deregistered { stag: Stag },
-    QueueAdded { queue: u32, request: u32 },
-    QueueRemoved { queue: u32, request: u32 },
+    Deregistered {
+        stag: Stag,
+    },
+    QueueAdded {
+        queue: u32,
+        request: u32,
+    },
+    QueueRemoved {
+        queue: u32,
+        request: u32,
+    },
     /// The worker of a connection has the QP.
-    PairAdded { pair: u32, serial: u64 },
-    PairRemoved { pair: u32, request: u32 },
-    Listening { listener: u32, request: u32 },
-    ListenerRemoved { listener: u32, request: Option<u32> },
+    PairAdded {
+        pair: u32,
+        serial: u64,
+    },
+    PairRemoved {
+        pair: u32,
+        request: u32,
+    },
+    Listening {
+        listener: u32,
+        request: u32,
+    },
+    ListenerRemoved {
+        listener: u32,
+        request: Option<u32>,
+    },
     /// No worker has the program any more.
     Removed,
 }

@@ -15,12 +15,12 @@ pub enum Phase {
     /// The window is being reduced because of ECN marks (RFC 3168 §6.1.2), until everything below `point` is
     /// acknowledged. No segment is known to be lost.
     Reducing {
-    /// SND.NXT at the start of the phase.
-    point: ExtSeq,
+        /// SND.NXT at the start of the phase.
+        point: ExtSeq,
     },
     /// Fast recovery until everything below `point` is acknowledged (RFC 6675 §5, RecoveryPoint).
     Recovery {
-    /// SND.NXT at the start of the phase.
+        /// SND.NXT at the start of the phase.
         point: ExtSeq,
     },
     /// After a time-out, until everything below `point` is acknowledged (RFC 6675 §5.1).

@@ -303,6 +303,54 @@ explained_events! {
             /// Name of the region.
             region: String,
         },
+        /// A local program attached.
+        #[explain("program_attached",
+            cause = "A program opened a session on the socket of `[programs]`.",
+            remedy = "None. `ddpctl programs` lists all programs.")]
+        ProgramAttached {
+            /// Number of the program.
+            program: u32,
+            /// Name that the program gave itself.
+            name: String,
+            /// Effective user id.
+            uid: u32,
+            /// Process id.
+            pid: i32,
+        },
+        /// A local program has ended. Its connections were reset, and its memory is free.
+        #[explain("program_ended",
+            cause = "The program closed its session or ended, `ddpctl programs kill`, or the program did not read its \
+                     messages.",
+            remedy = "None. If the program is still running, the log has the reason.")]
+        ProgramEnded {
+            /// Number of the program.
+            program: u32,
+            /// Name that the program gave itself.
+            name: String,
+        },
+        /// A local program was refused.
+        #[explain("program_refused",
+            cause = "The limit `programs.programs` is reached, or the appliance is draining.",
+            remedy = "`reason` has the cause. Raise the limit, or end other programs with `ddpctl programs kill`.")]
+        ProgramRefused {
+            /// Effective user id.
+            uid: u32,
+            /// Process id.
+            pid: i32,
+            /// Reason, one sentence.
+            reason: String,
+        },
+        /// A queue pair or completion queue of a local program failed.
+        #[explain("program_error",
+            cause = "The program posted an invalid request, used memory that it has not registered, or did not take \
+                     completions in time.",
+            remedy = "`reason` has the cause. Mend the program.")]
+        ProgramError {
+            /// Number of the program.
+            program: u32,
+            /// Queue and cause, one sentence.
+            reason: String,
+        },
         /// A listener was added.
         #[explain("listener_added",
             cause = "`ddpctl listeners add`, a reload, or the start.",

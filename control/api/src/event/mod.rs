@@ -93,10 +93,12 @@ impl EventKind {
         match self {
             EventKind::StreamError { .. }
             | EventKind::Terminated { .. }
+            | EventKind::ProgramError { .. }
             | EventKind::JobFinished { error: Some(_), .. } => Severity::Error,
             EventKind::StreamRefused { .. }
             | EventKind::HandshakeFailed { .. }
             | EventKind::RegionBusy { .. }
+            | EventKind::ProgramRefused { .. }
             | EventKind::StreamStalled { .. }
             | EventKind::LinkChanged { up: false, .. }
             | EventKind::AddressConflict { .. }
@@ -116,6 +118,7 @@ impl EventKind {
             | EventKind::HandshakeFailed { .. }
             | EventKind::IpsecDropped { .. }
             | EventKind::IpsecNoSa { .. }
+            | EventKind::ProgramRefused { .. }
             | EventKind::RegionBusy { .. } => Ring::Attempts,
             EventKind::TaggedDelivered { .. }
             | EventKind::Message { .. }

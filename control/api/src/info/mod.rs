@@ -6,6 +6,7 @@
 mod counters;
 mod job;
 mod port;
+mod program;
 mod region;
 mod stats;
 mod status;
@@ -14,6 +15,7 @@ mod stream;
 pub use self::counters::*;
 pub use self::job::*;
 pub use self::port::*;
+pub use self::program::*;
 pub use self::region::*;
 pub use self::stats::*;
 pub use self::status::*;

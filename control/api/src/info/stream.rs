@@ -18,6 +18,9 @@ pub struct StreamInfo {
     pub worker: u32,
     /// Listener that accepted the stream. `null` if the appliance opened it.
     pub listener: Option<String>,
+    /// Local program whose connection the stream is. Absent for other streams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<u32>,
     /// Local address and port.
     pub local: String,
     /// Address and port of the peer.

@@ -263,6 +263,24 @@ fn transfer_calls() -> Vec<CallDescription> {
             .with_refusals(PEER_ERRORS)
             .with_links(JOB_LINKS),
         describe(
+            "GET /v1/programs",
+            "listPrograms",
+            "Lists the local programs that use the appliance as their RDMA device",
+            json::<Vec<ProgramInfo>>(),
+        ),
+        describe(
+            "GET /v1/programs/{id}",
+            "getProgram",
+            "Shows a local program",
+            json::<ProgramInfo>(),
+        ),
+        describe(
+            "DELETE /v1/programs/{id}",
+            "killProgram",
+            "Ends a local program's session: its connections are reset and its memory is freed",
+            json::<ProgramInfo>(),
+        ),
+        describe(
             "GET /v1/jobs",
             "listJobs",
             "Lists the jobs, including recently finished ones",

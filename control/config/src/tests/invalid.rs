@@ -151,7 +151,7 @@ fn unknown_keys_and_wrong_types_are_refused() {
         (
             "colour = 1",
             "t.toml:1: colour: is not a known key: remove it; the sections are name, memory, workers, \
-             port, interface, region, listener, tcp, mpa, sctp, ipsec, limits, files, management",
+             port, interface, region, listener, tcp, mpa, sctp, ipsec, limits, programs, files, management",
         ),
         ("limit = 1", "t.toml:1: limit: is not a known key: did you mean `limits`?"),
         ("name = 5", "t.toml:1: name: is an integer, but must be a name in quotes"),

@@ -19,6 +19,20 @@ eal_args = ["--log-level", "a\"b\\c"]
 [workers]
 cores = [3, 1]
 idle = "poll"
+[programs]
+socket = "/run/p.sock"
+allow = ["user:a", "group:7"]
+socket_group = "b"
+programs = 3
+queue_pairs = 4
+completion_queues = 5
+memory_regions = 6
+memory = "1 MiB"
+arena = "2 MiB"
+posts = 7
+completions = 8
+listeners = 9
+budget = 10
 [[port]]
 name = "p"
 kind = "ring"

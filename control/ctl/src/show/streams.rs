@@ -20,7 +20,10 @@ pub(crate) fn stream_cell(stream: &StreamInfo, column: Column) -> String {
     match column {
         Column::Stream => stream.id.to_string(),
         Column::Worker => stream.worker.to_string(),
-        Column::Listener => text_or_dash(stream.listener.as_ref()),
+        Column::Listener => match (&stream.listener, stream.program) {
+            (None, Some(program)) => format!("program {program}"),
+            (listener, _) => text_or_dash(listener.as_ref()),
+        },
         Column::Over => stream.transport.as_str().into(),
         Column::Local => stream.local.clone(),
         Column::Remote => stream.remote.clone(),

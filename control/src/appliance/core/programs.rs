@@ -68,15 +68,7 @@ impl Core {
                 return self.programs.attach(&mut self.env, id, request, *attachment);
             }
             Prepared::Plain(call) => match *call {
-                Call::Connect {
-                    pair,
-                    local,
-                    remote,
-                    transport,
-                    depths,
-                    private_data,
-                    timeout,
-                } => {
+                Call::Connect { pair, local, remote, transport, depths, private_data, timeout } => {
                     let call = ConnectCall {
                         pair,
                         local,
@@ -169,9 +161,8 @@ impl Core {
         let served = &self.env.context.interface_workers[usize::from(first.interface.0)];
         let turn = self.programs.next_connect();
         let worker = served.get(turn % served.len().max(1)).copied();
-        let worker = worker.ok_or_else(|| {
-            refusal(RefusalKind::Unreachable, "no worker serves the interface")
-        })?;
+        let worker = worker
+            .ok_or_else(|| refusal(RefusalKind::Unreachable, "no worker serves the interface"))?;
         let endpoint = self.streams.endpoint(&self.env.context.config, &spec, false);
         let connect = Box::new(Connect {
             ticket: Ticket(0),
@@ -249,9 +240,7 @@ impl Core {
         let ends = StreamAddresses { interface: connect.interface, local, remote };
         if !self.programs.link(connect, stream) {
             self.streams.insert_rejected(stream, None, ends);
-            return self
-                .env
-                .send_command(stream.worker(), Command::Close { stream, abort: true });
+            return self.env.send_command(stream.worker(), Command::Close { stream, abort: true });
         }
         self.env.tally.connected += 1;
         self.streams.insert_of_program(stream, ends, connect.pd, connect.program, None);
@@ -409,8 +398,7 @@ impl Core {
             "ulp": "rdmap",
             "limits": { "streams": MAX_BACKLOG, "pending": backlog },
         }));
-        let section =
-            section.map_err(|error| refusal(RefusalKind::Invalid, error.to_string()))?;
+        let section = section.map_err(|error| refusal(RefusalKind::Invalid, error.to_string()))?;
         let workers = self.env.workers() as u32;
         Ok(listener_config(config, &section, number, Some(interface), workers))
     }
@@ -435,13 +423,20 @@ impl Core {
             && revision != Some(Revision::Two)
             && advert::ulp(&private_data) == Some(UlpKind::Ddp);
         let checked = match (self.check_new_stream(), states_ddp) {
-            (Err(error), _) => Err((PeerRefusalKind::ApplianceFull, error.message)),
+            (Err(error), _) => {
+                let kind = match error.kind {
+                    RefusalKind::Draining => PeerRefusalKind::Draining,
+                    _ => PeerRefusalKind::ApplianceFull,
+                };
+                Err((kind, error.message))
+            }
             (_, true) => {
                 let sentence = "the listener speaks RDMAP, the peer bare DDP".to_owned();
                 Err((PeerRefusalKind::WrongUlp, sentence))
             }
             (Ok(()), false) => {
-                let depths = enhanced.map(|enhanced| Depths { ird: enhanced.ird, ord: enhanced.ord });
+                let depths =
+                    enhanced.map(|enhanced| Depths { ird: enhanced.ird, ord: enhanced.ord });
                 let incoming =
                     IncomingRequest { stream, listener, local, remote, depths, private_data };
                 self.programs
@@ -457,7 +452,8 @@ impl Core {
             }
             Err((kind, sentence)) => {
                 let refused = PeerRefusal::new(kind, sentence);
-                let transport = revision.map_or(dataplane::Transport::Sctp, |_| dataplane::Transport::Tcp);
+                let transport =
+                    revision.map_or(dataplane::Transport::Sctp, |_| dataplane::Transport::Tcp);
                 let request = super::accept::StreamRequest { stream, transport, addresses: ends };
                 self.reject(request, Some(listener), &refused, now);
             }

@@ -289,6 +289,7 @@ impl Core {
             jobs: self.jobs.running(),
             memory: self.env.budget.info(),
             held: present.held,
+            programs: self.programs.counts(),
         };
         let mut gauges = Counters::new();
         counters::put_gauges(&mut gauges, &now);

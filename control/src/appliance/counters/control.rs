@@ -108,6 +108,7 @@ pub(in crate::appliance) struct ObjectCounts {
     pub jobs: usize,
     pub held: super::HeldBytes,
     pub memory: api::MemoryInfo,
+    pub programs: crate::appliance::programs::ProgramCounts,
 }
 
 counters! { GAUGES, fn put_gauges(now: &ObjectCounts) {
@@ -139,6 +140,22 @@ counters! { GAUGES, fn put_gauges(now: &ObjectCounts) {
     memory_workers: Gauge Bytes = now.memory.workers,
     /// Listeners.
     listeners: Gauge = now.listeners as u64,
+    /// Local programs with a session.
+    sessions: Gauge = now.programs.programs,
+    /// Queue pairs of programs.
+    session_queue_pairs: Gauge = now.programs.queue_pairs,
+    /// Memory regions of programs.
+    session_memory_regions: Gauge = now.programs.memory_regions,
+    /// Memory regions and queues of programs.
+    session_memory: Gauge Bytes = now.programs.memory,
+    /// Programs that have opened a session.
+    sessions_opened: Counter = now.programs.tally.attached,
+    /// Programs whose session was refused.
+    sessions_refused: Counter = now.programs.tally.refused,
+    /// Sessions that have ended.
+    sessions_ended: Counter = now.programs.tally.ended,
+    /// Queue pairs and completion queues of programs that failed.
+    session_queues_failed: Counter = now.programs.tally.failures,
     /// Unfinished jobs.
     jobs: Gauge = now.jobs as u64,
     /// Received bytes held in buffers, because their FPDU is incomplete or not located.

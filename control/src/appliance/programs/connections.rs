@@ -9,9 +9,7 @@
 
 use std::net::SocketAddr;
 
-use dataplane::{
-    Command, Connect, ListenerId, ProgramId, QueuePairConfig, QueuePairId, WorkerId,
-};
+use dataplane::{Command, Connect, ListenerId, ProgramId, QueuePairConfig, QueuePairId, WorkerId};
 use ddp::{PdId, StreamId};
 use verbs_session::message::{Answer, Depths, Event, MAX_PRIVATE_DATA, Refusal, RefusalKind};
 
@@ -146,7 +144,8 @@ impl Programs {
         };
         let pair = program.pairs.get_mut(number).filter(|pair| pair.serial == serial);
         // The QP may have been removed, or its request may have ended.
-        let Some(pair) = pair.filter(|pair| matches!(pair.state, PairState::Starting { .. })) else {
+        let Some(pair) = pair.filter(|pair| matches!(pair.state, PairState::Starting { .. }))
+        else {
             return actions;
         };
         let before = std::mem::replace(&mut pair.state, PairState::Ended);
@@ -332,4 +331,3 @@ pub(super) fn check_private_data(private_data: &[u8]) -> Result<(), Refusal> {
     }
     Ok(())
 }
-

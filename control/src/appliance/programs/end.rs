@@ -3,6 +3,7 @@
 //! Commands are sent to the workers in this order: listeners, the program with its QPs and CQs, its streams, its STags.
 //! The program leaves the table when all are answered and its memory is free.
 
+use api::EventKind;
 use dataplane::{Command, ProgramId, SourceRemoval};
 use ddp::Stag;
 
@@ -24,7 +25,6 @@ impl Programs {
             return actions;
         }
         program.state = State::Ending { is_removed: false };
-        tracing::info!("program {} ({}) has ended", id.0, program.name);
         let regions: Vec<Stag> = program
             .regions
             .iter()
@@ -72,7 +72,7 @@ impl Programs {
                 self.domains.release(domain.id);
             }
             self.tally.ended += 1;
-            tracing::debug!("program {}: all of it is free after {:?}", id.0, env.now - program.since);
+            env.log.push(EventKind::ProgramEnded { program: id.0, name: program.name });
         }
     }
 }

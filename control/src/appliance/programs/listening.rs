@@ -14,7 +14,7 @@ use verbs_session::message::{Answer, Depths, Event, Refusal, RefusalKind};
 use super::connections::{check_private_data, return_credit};
 use super::program::{ConnectionRequest, Listener, ListenerPhase, Start, not_found};
 use super::{Programs, StreamAction, StreamUse, invalid, limit, refusal};
-use crate::appliance::endpoints::program_ulp;
+use crate::appliance::endpoints::{interface_peers, program_ulp};
 use crate::appliance::env::Env;
 use crate::appliance::pending::{Continuation, ProgramStep};
 
@@ -89,20 +89,16 @@ impl Programs {
         configs: Vec<ListenerConfig>,
     ) -> Result<(), Refusal> {
         let most = self.settings().map_or(0, |settings| settings.listeners);
-        let ids: Vec<ListenerId> = configs.iter().map(|config| config.id).collect();
+        let at_workers: Vec<_> = configs.into_iter().map(Arc::new).collect();
         let phase = ListenerPhase::Adding;
-        let listener = Listener { ids: ids.clone(), local, transport, phase };
+        let listener = Listener { at_workers: at_workers.clone(), local, transport, phase };
         let number = self.open(id)?.listeners.insert(listener);
         let number = number.ok_or_else(|| limit("listeners", most))?;
-        self.listeners.extend(ids.into_iter().map(|listener| (listener, (id, number))));
-        let commands: Vec<_> = configs
+        self.listeners.extend(at_workers.iter().map(|config| (config.id, (id, number))));
+        let commands: Vec<_> = at_workers
             .into_iter()
             .map(|config| {
-                let listener = Arc::new(config);
-                move |ticket: Ticket| Command::AddListener {
-                    listener: Arc::clone(&listener),
-                    ticket,
-                }
+                move |ticket: Ticket| Command::AddListener { listener: Arc::clone(&config), ticket }
             })
             .collect();
         let commands: Vec<&dyn Fn(Ticket) -> Command> =
@@ -151,8 +147,7 @@ impl Programs {
         actions: &mut Vec<StreamAction>,
     ) -> Result<(), Refusal> {
         let listener = self.open(id)?.listeners.get(number);
-        let is_active =
-            listener.is_some_and(|listener| listener.phase == ListenerPhase::Active);
+        let is_active = listener.is_some_and(|listener| listener.phase == ListenerPhase::Active);
         if !is_active {
             return Err(not_found("listener", number));
         }
@@ -178,9 +173,10 @@ impl Programs {
         }
         listener.phase = ListenerPhase::Removing;
         let commands: Vec<_> = listener
-            .ids
+            .at_workers
             .iter()
-            .map(|&listener| move |ticket: Ticket| Command::RemoveListener { listener, ticket })
+            .map(|config| config.id)
+            .map(|listener| move |ticket: Ticket| Command::RemoveListener { listener, ticket })
             .collect();
         let commands: Vec<&dyn Fn(Ticket) -> Command> =
             commands.iter().map(|command| command as &dyn Fn(Ticket) -> Command).collect();
@@ -196,13 +192,35 @@ impl Programs {
         request: Option<u32>,
     ) {
         let Some(program) = self.programs.get_mut(&id) else { return };
-        for listener in program.listeners.remove(number).into_iter().flat_map(|all| all.ids) {
-            self.listeners.remove(&listener);
+        let removed = program.listeners.remove(number);
+        for config in removed.iter().flat_map(|listener| &listener.at_workers) {
+            self.listeners.remove(&config.id);
         }
         if let Some(request) = request {
             program.reply(request, Ok(Answer::Done));
         }
         self.finish(env, id);
+    }
+
+    /// Sends the admitted peers of the interfaces to the workers, where a reload has changed them.
+    pub(in crate::appliance) fn send_peers(&mut self, env: &mut Env) {
+        for program in self.programs.values_mut() {
+            let listeners = program.listeners.iter_mut();
+            for config in listeners.flat_map(|listener| &mut listener.at_workers) {
+                let Some(interface) = config.interface else { continue };
+                let peers = interface_peers(&env.context.config, interface);
+                if *config.peers == peers {
+                    continue;
+                }
+                let (listener, peers) = (config.id, Arc::new(peers));
+                Arc::make_mut(config).peers = Arc::clone(&peers);
+                env.broadcast(Continuation::Ignore, |ticket| Command::SetPeers {
+                    listener,
+                    peers: Arc::clone(&peers),
+                    ticket,
+                });
+            }
+        }
     }
 
     /// Stops all listeners, because the appliance is draining. Returns the changes of streams.
@@ -217,9 +235,9 @@ impl Programs {
     }
 
     pub(super) fn remove_listeners(&mut self, env: &mut Env, id: ProgramId) {
-        let program = self.programs.get(&id);
-        let numbers = program.map(|program| program.listeners.iter().map(|(n, _)| n).collect());
-        for number in numbers.unwrap_or_else(Vec::new) {
+        let Some(program) = self.programs.get(&id) else { return };
+        let numbers: Vec<u32> = program.listeners.iter().map(|(number, _)| number).collect();
+        for number in numbers {
             self.remove_listener(env, id, number, None);
         }
     }

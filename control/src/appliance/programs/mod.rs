@@ -20,9 +20,11 @@
 //! | `regions`, `queues` | memory regions; channels, completion queues and queue pairs |
 //! | `connections`, `listening` | connections of queue pairs; listeners and requests |
 //! | `end` | end of a program |
+//! | `info` | the API's view |
 
 mod connections;
 mod end;
+mod info;
 mod listening;
 mod outbox;
 mod prepare;
@@ -37,23 +39,24 @@ mod table;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 
+use api::EventKind;
 use config::ProgramsSection;
 use dataplane::{Command, ListenerId, ProgramConfig, ProgramEvent, ProgramId};
 use ddp::{PdId, Stag, StreamId};
-use verbs_session::message::{
-    Answer, Call, Depths, Device, Event, Refusal, RefusalKind, Welcome,
-};
+use verbs_session::message::{Answer, Call, Depths, Device, Event, Refusal, RefusalKind, Welcome};
 
+pub(super) use self::connections::{ConnectFailure, OpenedPair};
+pub(super) use self::info::ProgramCounts;
+pub(super) use self::listening::{IncomingRequest, MAX_BACKLOG};
 #[cfg(test)]
 pub(super) use self::outbox::Outbox;
 #[cfg(test)]
 pub(super) use self::prepare::Preparer;
-pub(super) use self::connections::{ConnectFailure, OpenedPair};
-pub(super) use self::listening::{IncomingRequest, MAX_BACKLOG};
 pub(super) use self::prepare::{Attachment, Prepared};
+pub(crate) use self::program::MAX_CHANNELS;
 use self::program::{Program, State};
-pub(super) use self::server::{Input, InputKind};
 use self::server::Inbox;
+pub(super) use self::server::{Input, InputKind};
 use super::env::{Env, Phase};
 use super::pending::{Continuation, ProgramStep};
 use super::ports::PortView;
@@ -167,7 +170,9 @@ impl Programs {
             Err(refusal) => {
                 self.tally.refused += 1;
                 let (uid, pid) = (attachment.process.uid, attachment.process.pid);
-                env.warn(format!("the program with pid {pid} of uid {uid} is refused: {refusal}"));
+                let reason = refusal.message.clone();
+                tracing::warn!("the program with pid {pid} of uid {uid} is refused: {reason}");
+                env.log.push(EventKind::ProgramRefused { uid, pid, reason });
                 outbox.reply(request, Err(refusal), Vec::new());
                 return outbox.close();
             }
@@ -200,13 +205,19 @@ impl Programs {
         })?;
         if self.programs.len() >= settings.programs as usize {
             let most = settings.programs;
-            let sentence = format!("there are {most} programs, as many as programs.programs allows");
+            let sentence =
+                format!("there are {most} programs, as many as programs.programs allows");
             return Err(refusal(RefusalKind::Limit, sentence));
         }
         Ok(settings)
     }
 
-    fn on_attached(&mut self, env: &mut Env, id: ProgramId, result: Result<(), String>) -> Vec<StreamAction> {
+    fn on_attached(
+        &mut self,
+        env: &mut Env,
+        id: ProgramId,
+        result: Result<(), String>,
+    ) -> Vec<StreamAction> {
         let Some(program) = self.programs.get_mut(&id) else { return Vec::new() };
         if !matches!(program.state, State::Attaching { .. }) {
             return Vec::new(); // it has ended meanwhile
@@ -216,7 +227,12 @@ impl Programs {
         match result {
             Ok(()) => {
                 self.tally.attached += 1;
-                tracing::info!("program {} ({}) has attached", id.0, program.name);
+                env.log.push(EventKind::ProgramAttached {
+                    program: id.0,
+                    name: program.name.clone(),
+                    uid: program.uid,
+                    pid: program.pid,
+                });
                 program.outbox.reply(request, Ok(Answer::Welcome(*welcome)), descriptors);
                 Vec::new()
             }
@@ -340,20 +356,22 @@ impl Programs {
     }
 
     /// Reports the failure of a QP or CQ to its program.
-    pub(super) fn on_event(&mut self, event: ProgramEvent) {
-        let (id, event) = match event {
+    pub(super) fn on_event(&mut self, env: &mut Env, event: ProgramEvent) {
+        let (id, reason, event) = match event {
             ProgramEvent::QueuePairFailed { id, reason } => {
                 let (pair, message) = (id.number, reason.to_string());
-                (id.program, Event::QueuePairFailed { pair, message })
+                let sentence = format!("QP {pair}: {message}");
+                (id.program, sentence, Event::QueuePairFailed { pair, message })
             }
             ProgramEvent::CompletionQueueFailed { program, number, reason } => {
                 let (queue, message) = (number, reason.to_string());
-                (program, Event::CompletionQueueFailed { queue, message })
+                let sentence = format!("completion queue {queue}: {message}");
+                (program, sentence, Event::CompletionQueueFailed { queue, message })
             }
         };
         self.tally.failures += 1;
         if let Some(program) = self.programs.get(&id) {
-            tracing::warn!("program {} ({}): {event:?}", id.0, program.name);
+            env.log.push(EventKind::ProgramError { program: id.0, reason });
             program.outbox.event(event);
         }
     }

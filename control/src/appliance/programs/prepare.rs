@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::AttachedProcess;
 use config::ProgramsSection;
+use dataplane::Signal;
 use dataplane::memory::{
     Arena, CompletionProducer, DoorbellScanner, Memory, MemoryError, QueueArea, RingConsumer,
     ViewConfig,
 };
-use dataplane::Signal;
 use verbs_layout::version::{VERSIONS, Versions};
 use verbs_layout::{completion, doorbell, ring, session};
 use verbs_session::message::{
@@ -40,7 +40,10 @@ static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
 pub(in crate::appliance) enum Prepared {
     Attach(Box<Attachment>),
     Register(Box<Registration>),
-    Channel { signal: Signal, descriptor: OwnedFd },
+    Channel {
+        signal: Signal,
+        descriptor: OwnedFd,
+    },
     CompletionQueue(Box<PreparedQueue>),
     QueuePair(Box<PreparedPair>),
     /// A call that takes no memory.
@@ -185,9 +188,8 @@ impl Preparer {
         let mut ends = Vec::new();
         for _ in 0..workers {
             let bytes = FIRST + doorbell::WORDS as u64 * 8;
-            let (area, fd) =
-                QueueArea::create("ddpd-doorbells", bytes, self.shared.budget.maps())
-                    .map_err(no_memory)?;
+            let (area, fd) = QueueArea::create("ddpd-doorbells", bytes, self.shared.budget.maps())
+                .map_err(no_memory)?;
             let (wake, end) = Signal::pair().map_err(no_descriptor)?;
             ends.push((area.doorbells(FIRST).map_err(internal)?, wake));
             descriptors.extend([fd, end]);
@@ -275,9 +277,8 @@ impl Preparer {
         };
         let bytes = receives.offset + bytes_of(receives);
         let hold = self.share.take(&self.shared.budget, bytes, 0)?;
-        let (area, descriptor) =
-            QueueArea::create("ddpd-queues", bytes, self.shared.budget.maps())
-                .map_err(no_memory)?;
+        let (area, descriptor) = QueueArea::create("ddpd-queues", bytes, self.shared.budget.maps())
+            .map_err(no_memory)?;
         let end = |ring: Ring| area.ring(ring.offset, ring.capacity as usize).map_err(internal);
         Ok(Prepared::QueuePair(Box::new(PreparedPair {
             pd,

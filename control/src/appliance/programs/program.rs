@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use config::ProgramsSection;
 use dataplane::memory::RingConsumer;
-use dataplane::{Connect, ListenerId, ProgramId, Signal, WorkerId};
+use dataplane::{Connect, ListenerConfig, ListenerId, ProgramId, Signal, WorkerId};
 use ddp::{PdId, Stag, StreamId};
 use tcp_lite::endpoint::UlpConfig;
 use verbs_session::message::{Answer, Depths, Refusal, RefusalKind, Ring, Welcome};
@@ -20,6 +20,9 @@ use super::table::Table;
 
 /// Maximum number of protection domains of a program.
 const MAX_DOMAINS: u32 = 1024;
+
+/// Maximum number of channels of a program, each of which is a descriptor of the appliance.
+pub(crate) const MAX_CHANNELS: u32 = 128;
 
 /// A program.
 pub(super) struct Program {
@@ -44,10 +47,16 @@ pub(super) struct Program {
 /// State of a program.
 pub(super) enum State {
     /// The workers are being told.
-    Attaching { request: u32, welcome: Box<Welcome>, descriptors: Vec<OwnedFd> },
+    Attaching {
+        request: u32,
+        welcome: Box<Welcome>,
+        descriptors: Vec<OwnedFd>,
+    },
     Open,
     /// The session has ended. `is_removed`: all workers have removed the program.
-    Ending { is_removed: bool },
+    Ending {
+        is_removed: bool,
+    },
 }
 
 /// A protection domain.
@@ -72,7 +81,9 @@ pub(super) enum RegionPhase {
     Adding,
     Active,
     /// `request`: the call to answer.
-    Removing { request: Option<u32> },
+    Removing {
+        request: Option<u32>,
+    },
 }
 
 pub(super) struct Channel {
@@ -117,7 +128,10 @@ pub(super) enum PairState {
     /// No connection yet.
     New,
     /// A worker adds the QP. The call is answered after that.
-    Starting { start: Start, request: u32 },
+    Starting {
+        start: Start,
+        request: u32,
+    },
     /// A worker opens the connection.
     Connecting,
     /// A worker accepts the connection.
@@ -137,7 +151,7 @@ pub(super) enum Start {
 
 /// A listener of a program: one of the workers' listeners for each address.
 pub(super) struct Listener {
-    pub(super) ids: Vec<ListenerId>,
+    pub(super) at_workers: Vec<Arc<ListenerConfig>>,
     pub(super) local: std::net::SocketAddr,
     pub(super) transport: config::Transport,
     pub(super) phase: ListenerPhase,
@@ -175,7 +189,7 @@ impl Program {
             share: attachment.share,
             domains: Table::new(MAX_DOMAINS),
             regions: HashMap::new(),
-            channels: Table::new(settings.completion_queues),
+            channels: Table::new(settings.completion_queues.min(MAX_CHANNELS)),
             queues: Table::new(settings.completion_queues),
             pairs: Table::new(settings.queue_pairs),
             listeners: Table::new(settings.listeners),

@@ -20,11 +20,10 @@ impl Programs {
         signal: Signal,
         descriptor: OwnedFd,
     ) -> Result<(), Refusal> {
-        let most = self.settings().map_or(0, |settings| settings.completion_queues);
         let program = self.open(id)?;
         let channel = Channel { signal: Arc::new(signal), users: 0 };
         let Some(number) = program.channels.insert(channel) else {
-            return Err(limit("completion_queues", most));
+            return Err(refusal(RefusalKind::Limit, "the program has all channels"));
         };
         program.outbox.reply(request, Ok(Answer::Created { number }), one(descriptor));
         Ok(())

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use api::accept::Backoff;
 use api::{AttachRights, AttachedProcess};
@@ -34,6 +34,8 @@ use crate::waker::Waker;
 
 /// Connections beyond the limit of programs: they learn why they are refused.
 const MORE_CONNECTIONS: usize = 16;
+/// Wait after a failed poll(2).
+const POLL_RETRY: Duration = Duration::from_millis(10);
 /// Calls that wait for the control thread. A session's thread waits while there are as many.
 const MAX_CALLS: usize = 256;
 /// Messages that a program may leave unread, besides two for each queue pair.
@@ -96,8 +98,7 @@ pub(in crate::appliance) fn queues(
 ) -> (Arc<Shared>, Inbox) {
     let (inputs, calls) = sync_channel(MAX_CALLS);
     let (freed, keys) = channel();
-    let shared =
-        Shared { settings: settings.clone(), budget, workers, inputs, freed, waker };
+    let shared = Shared { settings: settings.clone(), budget, workers, inputs, freed, waker };
     (Arc::new(shared), Inbox { inputs: calls, freed: keys, settings, _server: None })
 }
 
@@ -243,6 +244,7 @@ impl Acceptor {
             && error != Errno::INTR
         {
             tracing::error!("poll: {error}");
+            std::thread::sleep(POLL_RETRY);
         }
     }
 

@@ -70,7 +70,8 @@ impl Session {
         flags.set(PollFlags::IN, interest.read);
         flags.set(PollFlags::OUT, interest.write);
         let rest = self.deadline.saturating_duration_since(Instant::now());
-        let timeout = (!self.preparer.is_open()).then(|| Timespec::try_from(rest)).and_then(Result::ok);
+        let timeout =
+            (!self.preparer.is_open()).then(|| Timespec::try_from(rest)).and_then(Result::ok);
         let socket = self.outbox.socket().as_fd();
         let mut fds = [
             PollFd::from_borrowed_fd(socket, flags),

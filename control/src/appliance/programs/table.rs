@@ -66,6 +66,12 @@ impl<T> Table<T> {
     }
 }
 
+impl<T> Table<T> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.entries.iter_mut().flatten()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,11 +79,17 @@ mod tests {
     #[test]
     fn numbers_are_used_again_within_the_bound() {
         let mut table = Table::new(2);
-        assert_eq!((table.insert('a'), table.insert('b'), table.insert('c')), (Some(0), Some(1), None));
+        assert_eq!(
+            (table.insert('a'), table.insert('b'), table.insert('c')),
+            (Some(0), Some(1), None)
+        );
         assert_eq!(table.remove(0), Some('a'));
         assert_eq!((table.remove(0), table.get(0), table.get(7)), (None, None, None));
         assert_eq!((table.insert('d'), table.len(), table.is_full()), (Some(0), 2, true));
-        assert_eq!(table.iter().map(|(number, value)| (number, *value)).collect::<Vec<_>>(), [(0, 'd'), (1, 'b')]);
+        assert_eq!(
+            table.iter().map(|(number, value)| (number, *value)).collect::<Vec<_>>(),
+            [(0, 'd'), (1, 'b')]
+        );
         assert_eq!((table.take_all(), table.is_empty()), (vec!['d', 'b'], true));
     }
 }

@@ -22,8 +22,8 @@ use api::{ApiError, ConnectSpec, EventKind, Responder, StreamInfo, UlpChoice};
 use config::{Config, QueueSection, Transport};
 use dataplane::capture::StreamFilter;
 use dataplane::{
-    AssociationStats, CloseReason, Command, EndpointConfig, InterfaceId, ListenerId, Origin, ProgramId,
-    StreamParams, StreamStats, Ticket,
+    AssociationStats, CloseReason, Command, EndpointConfig, InterfaceId, ListenerId, Origin,
+    ProgramId, StreamParams, StreamStats, Ticket,
 };
 use ddp::advert::Advertised;
 use ddp::{PdId, StreamId};

@@ -150,9 +150,10 @@ fn bench_with_maps(text: &str, maps: Maps) -> Bench {
     let regions = config.regions.iter().map(load).collect();
     let log = EventLog::new(1000, 1 << 20);
     let now = Instant::now();
-    let queues = config.programs.clone().map(|settings| {
-        queues(settings, budget.clone(), WORKERS as u16, Waker::new().unwrap())
-    });
+    let queues = config
+        .programs
+        .clone()
+        .map(|settings| queues(settings, budget.clone(), WORKERS as u16, Waker::new().unwrap()));
     let (sessions, programs) = queues.unzip();
     let setup = Setup { budget: budget.clone(), programs, ..setup(config, &dir, &log) };
     let core = Core::new(setup, regions, now).unwrap();

@@ -261,6 +261,7 @@ impl Core {
         }
         // No stream ends. Handshakes with peers that are no longer admitted are aborted.
         awaited.extend(self.listeners.send_peers(&mut self.env).into_iter().map(Addition::Peers));
+        self.programs.send_peers(&mut self.env);
         Ok(())
     }
 
@@ -356,6 +357,7 @@ impl Core {
             }
         }
         self.listeners.send_peers(&mut self.env);
+        self.programs.send_peers(&mut self.env);
         let undone = match remaining.is_empty() {
             true => "what was done of it is undone".to_owned(),
             false => remaining.join("\n"),

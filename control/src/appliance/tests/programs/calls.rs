@@ -99,9 +99,15 @@ fn invalid_memory_regions_are_refused() {
     let mut rig = Rig::new(PROGRAMS);
     let mut client = Client::attach(&mut rig, 1);
     let pd = client.create(&mut rig, Call::CreatePd);
-    let invalid = |address: u64, len: u64, offset: u64, parts: &[(u64, u64)]| {
-        Call::RegisterMemory { pd, address, len, offset, parts: parts.to_vec(), access: LOCAL_ACCESS }
-    };
+    let invalid =
+        |address: u64, len: u64, offset: u64, parts: &[(u64, u64)]| Call::RegisterMemory {
+            pd,
+            address,
+            len,
+            offset,
+            parts: parts.to_vec(),
+            access: LOCAL_ACCESS,
+        };
     let page = [(0, PAGE)];
     for call in [
         invalid(0, 0, 0, &page),
@@ -219,8 +225,7 @@ fn queues_have_the_promised_layout_and_are_bounded() {
         assert_eq!(client.refused(&mut rig, call), RefusalKind::Invalid);
     }
     for (max_sends, max_receives) in [(0, 1), (1, 0), (65, 1), (1, u32::MAX)] {
-        let Call::CreateQueuePair { send_completions, receive_completions, .. } =
-            queue_pair(pd, 0)
+        let Call::CreateQueuePair { send_completions, receive_completions, .. } = queue_pair(pd, 0)
         else {
             panic!()
         };

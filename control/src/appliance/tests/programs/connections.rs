@@ -176,7 +176,8 @@ fn listener_passes_requests_which_are_accepted_or_rejected() {
     rig.request(2, 4000);
     rig.request(3, 4000);
     let events = client.take_events();
-    let [ProgramEvent::Incoming { request: 1, depths, private_data, .. }, _, _] = &events[..] else {
+    let [ProgramEvent::Incoming { request: 1, depths, private_data, .. }, _, _] = &events[..]
+    else {
         panic!("{events:?}")
     };
     assert_eq!((*depths, &private_data[..]), (Some(Depths { ird: 2, ord: 3 }), &b"request"[..]));
@@ -278,6 +279,27 @@ fn addresses_and_ports_of_listeners_are_checked_and_chosen() {
     assert!(rig.listeners(0).iter().all(|listener| listener.port != 5000), "removed again");
     client.hang_up(&mut rig);
     other.hang_up(&mut rig);
+}
+
+#[test]
+fn reload_changes_the_admitted_peers_of_programs_listeners() {
+    let mut rig = Rig::new(PROGRAMS);
+    let mut client = Client::attach(&mut rig, 1);
+    client.create(&mut rig, listen(4000));
+    for deny in ["deny = [\"10.0.0.9\"]\n", ""] {
+        let text = PROGRAMS.replace("[programs]", &format!("{deny}[programs]"));
+        std::fs::write(&rig.bench.file, text).unwrap();
+        let mut reload = rig.bench.call(Request::Reload);
+        rig.settle();
+        assert!(answer(&mut reload).is_ok());
+        for worker in 0..WORKERS {
+            let peers = &rig.listeners(worker)[0].peers;
+            let admitted = peers.check("10.0.0.9".parse().unwrap()).is_ok();
+            assert_eq!(admitted, deny.is_empty());
+        }
+    }
+    client.hang_up(&mut rig);
+    rig.assert_empty();
 }
 
 #[test]

@@ -133,3 +133,45 @@ fn draining_appliance_refuses_new_things_and_stops_listeners() {
     while rig.bench.core.handle_programs(rig.bench.now) {}
     assert_eq!(other.reply(id).unwrap().unwrap_err().kind, RefusalKind::Draining);
 }
+
+#[test]
+fn programs_are_listed_ended_by_the_operator_and_logged() {
+    let mut rig = Rig::new(PROGRAMS);
+    let mut client = Client::attach(&mut rig, 3);
+    client.connect(&mut rig, 1);
+    client.create(&mut rig, register(0, LOCAL_ACCESS));
+    client.create(&mut rig, listen(4000));
+    let Ok(api::Reply::Programs(all)) = answer(&mut rig.bench.call(Request::Programs)) else {
+        panic!()
+    };
+    let [info] = &all[..] else { panic!("{all:?}") };
+    assert_eq!((info.id, info.name.as_str(), info.state.as_str()), (3, "test", "attached"));
+    assert_eq!((info.queue_pairs, info.connections, info.completion_queues), (1, 1, 1));
+    assert_eq!((info.memory_regions, info.registered, info.requests), (1, PAGE, 0));
+    assert_eq!(info.listeners, ["tcp 0.0.0.0:4000"]);
+    assert!(info.memory >= 2 * PAGE);
+    let mut streams = rig.bench.call(Request::Streams { limit: 9 });
+    for (ticket, _) in rig.bench.take_lists() {
+        rig.bench.report_list(ticket, Vec::new(), true);
+    }
+    let Ok(api::Reply::Streams(streams)) = answer(&mut streams) else { panic!() };
+    assert_eq!(streams[0].program, Some(3));
+    let mut unknown = rig.bench.call(Request::KillProgram(9));
+    assert!(answer(&mut unknown).is_err());
+    let Ok(api::Reply::Program(info)) = answer(&mut rig.bench.call(Request::KillProgram(3))) else {
+        panic!()
+    };
+    assert_eq!(info.state, "ending");
+    client.read();
+    assert!(client.is_closed);
+    rig.settle();
+    // The session's thread reports the end afterwards.
+    client.hang_up(&mut rig);
+    rig.assert_empty();
+    for wanted in [
+        |kind: &EventKind| matches!(kind, EventKind::ProgramAttached { program: 3, .. }),
+        |kind: &EventKind| matches!(kind, EventKind::ProgramEnded { program: 3, .. }),
+    ] {
+        assert!(rig.bench.is_logged(wanted));
+    }
+}

@@ -14,8 +14,8 @@ use api::AttachedProcess;
 use dataplane::ProgramId;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use verbs_session::message::{
-    Answer, Call, Depths, Event as ProgramEvent, MemoryAccess, Message, Refusal, RefusalKind, Reply,
-    Request as ProgramRequest, Transport, Welcome,
+    Answer, Call, Depths, Event as ProgramEvent, MemoryAccess, Message, Refusal, RefusalKind,
+    Reply, Request as ProgramRequest, Transport, Welcome,
 };
 use verbs_session::socket::{SessionSocket, SocketError};
 

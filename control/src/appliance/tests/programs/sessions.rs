@@ -35,8 +35,7 @@ fn serve() -> Served {
 
 impl Served {
     fn connect(&self) -> SessionSocket {
-        let socket =
-            rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
         rustix::net::connect(&socket, &SocketAddrUnix::new(&self.path).unwrap()).unwrap();
         SessionSocket::new(socket)
     }

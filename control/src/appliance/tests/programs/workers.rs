@@ -116,15 +116,15 @@ impl Rig {
                 self.abandon_connects(at, of_program);
             }
             Command::AddCompletionQueue { queue, .. } => {
-                let queues = worker.programs.get_mut(&queue.program).ok_or(CommandError::Program)?;
+                let queues =
+                    worker.programs.get_mut(&queue.program).ok_or(CommandError::Program)?;
                 assert!(!queues.contains(&queue.number));
                 queues.push(queue.number);
             }
             Command::RemoveCompletionQueue { program, number, .. } => {
                 let users = worker.pairs.values().filter(|pair| pair.id.program == program);
-                let mut users = users.filter(|p| {
-                    p.send_completions == number || p.receive_completions == number
-                });
+                let mut users = users
+                    .filter(|p| p.send_completions == number || p.receive_completions == number);
                 assert!(users.next().is_none(), "a QP uses it");
                 let queues = worker.programs.get_mut(&program).ok_or(CommandError::Program)?;
                 queues.retain(|queue| *queue != number);
@@ -152,6 +152,10 @@ impl Rig {
                     return Err(CommandError::ListenerInUse);
                 }
                 worker.listeners.insert(listener.id, listener);
+            }
+            Command::SetPeers { listener, peers, .. } => {
+                let config = worker.listeners.get_mut(&listener).ok_or(CommandError::NoListener)?;
+                Arc::make_mut(config).peers = peers;
             }
             Command::RemoveListener { listener, .. } => {
                 worker.listeners.remove(&listener).ok_or(CommandError::NoListener)?;
@@ -190,10 +194,9 @@ impl Rig {
 
     /// Fails the connects of removed QPs.
     fn abandon_connects(&mut self, at: usize, is_meant: impl Fn(&QueuePairId) -> bool) {
-        let is_abandoned =
-            |(worker, connect): &mut (usize, Box<Connect>)| {
-                *worker == at && is_of(&connect.service, &is_meant)
-            };
+        let is_abandoned = |(worker, connect): &mut (usize, Box<Connect>)| {
+            *worker == at && is_of(&connect.service, &is_meant)
+        };
         let abandoned: Vec<_> = self.connects.extract_if(.., is_abandoned).collect();
         for (_, connect) in abandoned {
             let reason = dataplane::ConnectError::Closed(CloseReason::LocalAbort.into());

@@ -23,10 +23,10 @@ use crate::{
     Transport, post as posts,
 };
 
-type Fds = Vec<OwnedFd>;
+pub(super) type Fds = Vec<OwnedFd>;
 
 /// Opens a session with an appliance that answers by `script`.
-fn scripted(script: impl FnMut(&SessionSocket, Request) + Send + 'static) -> Session {
+pub(super) fn scripted(script: impl FnMut(&SessionSocket, Request) + Send + 'static) -> Session {
     opened(welcome(1), first_parts().2, script).unwrap()
 }
 
@@ -49,7 +49,12 @@ fn opened(
     Session::from_socket(theirs)
 }
 
-fn reply(socket: &SessionSocket, id: u32, result: Result<Answer, Refusal>, fds: &[OwnedFd]) {
+pub(super) fn reply(
+    socket: &SessionSocket,
+    id: u32,
+    result: Result<Answer, Refusal>,
+    fds: &[OwnedFd],
+) {
     post(socket, &Message::Reply(Reply { id, result }), fds);
 }
 
@@ -57,7 +62,7 @@ fn event(socket: &SessionSocket, event: Event) {
     post(socket, &Message::Event(event), &[]);
 }
 
-const CAPACITY: u32 = 8;
+pub(super) const CAPACITY: u32 = 8;
 
 fn create_pair(domain: &ProtectionDomain, queue: &CompletionQueue) -> Result<QueuePair, Error> {
     domain.create_queue_pair(&QueuePairConfig {
@@ -70,7 +75,7 @@ fn create_pair(domain: &ProtectionDomain, queue: &CompletionQueue) -> Result<Que
 }
 
 /// Answers as an appliance with one worker's queues does. The areas of queues go to `areas`.
-fn honest(call: &Call, areas: &Sender<&'static Area>) -> (Answer, Fds) {
+pub(super) fn honest(call: &Call, areas: &Sender<&'static Area>) -> (Answer, Fds) {
     let number = 1;
     let at = HEADER_WORDS as u64 * 8;
     match call {
@@ -227,43 +232,44 @@ fn reply_without_call_events_with_descriptors_and_other_packets_end_the_session(
 
 #[test]
 fn events_beyond_the_bound_of_an_object_and_unknown_workers_end_the_session() {
-    let ends = |send: fn(&SessionSocket)| {
-        let (areas, _kept) = channel();
-        let session = scripted(move |socket, request| {
-            let (answer, fds) = honest(&request.call, &areas);
-            reply(socket, request.id, Ok(answer), &fds);
-            if let Call::Disconnect { .. } = request.call {
-                send(socket);
-            }
-        });
-        let listener = session.listen("127.0.0.1:1".parse().unwrap(), Transport::Tcp, 2).unwrap();
-        let queue = session.create_completion_queue(CAPACITY, None).unwrap();
-        let domain = session.create_domain().unwrap();
-        let pair = create_pair(&domain, &queue).unwrap();
-        pair.start_disconnect().unwrap();
-        while let Ok(event) = session.next_event(LONG) {
-            assert!(event.is_some(), "the session goes on");
-        }
-        drop((listener, pair));
+    let address: SocketAddr = "1.2.3.4:5".parse().unwrap();
+    let rejected = Event::Rejected { pair: 1, private_data: vec![] };
+    let incoming = Event::Incoming {
+        listener: 1,
+        request: 9,
+        local: address,
+        remote: address,
+        depths: None,
+        private_data: vec![],
     };
-    ends(|socket| {
-        (0..5000).for_each(|_| event(socket, Event::Rejected { pair: 1, private_data: vec![1] }));
-        drop(socket.send(&"end", &[]));
-    });
-    ends(|socket| {
-        let (local, remote) = ("1.2.3.4:5".parse().unwrap(), "1.2.3.4:5".parse().unwrap());
-        event(
-            socket,
-            Event::Established {
-                pair: 1,
-                worker: 2,
-                local,
-                remote,
-                depths: DEPTHS,
-                private_data: vec![],
-            },
-        );
-    });
+    let established = Event::Established {
+        pair: 1,
+        worker: 2,
+        local: address,
+        remote: address,
+        depths: DEPTHS,
+        private_data: vec![],
+    };
+    // Events, and how many of them there may be: they are not taken before the reply.
+    for (sent, permitted) in [(rejected, 4), (incoming, 2), (established, 0)] {
+        for count in [permitted, permitted + 1] {
+            let (areas, _kept) = channel();
+            let sent = sent.clone();
+            let session = scripted(move |socket, request| {
+                let (answer, fds) = honest(&request.call, &areas);
+                if let Call::Disconnect { .. } = request.call {
+                    (0..count).for_each(|_| event(socket, sent.clone()));
+                }
+                reply(socket, request.id, Ok(answer), &fds);
+            });
+            let listener = session.listen(address, Transport::Tcp, 2).unwrap();
+            let queue = session.create_completion_queue(CAPACITY, None).unwrap();
+            let domain = session.create_domain().unwrap();
+            let pair = create_pair(&domain, &queue).unwrap();
+            assert_eq!(pair.start_disconnect().is_ok(), count == permitted);
+            drop((listener, pair));
+        }
+    }
 }
 
 /// Opens a session that answers honestly, except that `twist` changes answers.

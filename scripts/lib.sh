@@ -5,7 +5,7 @@ repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$repo/target}
 # Cargo arguments of the test build. Other features would rebuild most of the workspace.
 # shellcheck disable=SC2034  # scripts use it
-test_build=(--workspace --features "fuzz/frames fuzz/services" --locked)
+test_build=(--workspace --features "fuzz/frames fuzz/services verbs-client/tokio" --locked)
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "${0##*/}: $*"; exit 1; }

@@ -32,6 +32,11 @@
 //! [`MemoryRegion::bytes`] are atomic accesses without order: a race gives a mix of bytes. Code that uses
 //! [`MemoryRegion::as_ptr`] must not create references to bytes that another side may write meanwhile.
 //!
+//! # Waiting
+//!
+//! [`Session`] and [`CompletionChannel`] have descriptors for `poll`. With the feature `tokio`, `AsyncCompletions` and
+//! `AsyncEvents` are their futures.
+//!
 //! # Failures
 //!
 //! When the appliance ends, calls return [`Error::Disconnected`], posts fail, and completions that have arrived can still
@@ -76,6 +81,8 @@ mod domain;
 mod error;
 mod event;
 mod ffi;
+#[cfg(feature = "tokio")]
+mod futures;
 mod inbox;
 mod link;
 mod listener;
@@ -95,6 +102,8 @@ pub use completion_queue::{CompletionQueue, NO_COMPLETION};
 pub use domain::ProtectionDomain;
 pub use error::Error;
 pub use event::Event;
+#[cfg(feature = "tokio")]
+pub use futures::{AsyncCompletions, AsyncEvents};
 pub use listener::{AcceptOptions, ConnectionRequest, Listener};
 pub use queue_pair::{
     ConnectOptions, Connection, DEFAULT_DEPTHS, PairEvent, PostError, QueuePair, QueuePairConfig,

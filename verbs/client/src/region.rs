@@ -6,16 +6,7 @@
 //!                           | region 3  |
 //! ```
 //!
-//! # Concurrent access
-//!
-//! Peers with rights, the workers of the appliance and the threads of this program access the same bytes at the same
-//! time, and nothing orders them but completions: when a program has polled the completion of a Receive, a Read or an
-//! atomic, all of its bytes are visible. The bytes of a posted operation must not be changed before its completion
-//! (unless the QP copies sources), else the peer may receive a mix, or the connection ends.
-//!
-//! The methods of this module access memory by atomic loads and stores without order, so that a race gives a mix of old
-//! and new bytes. Code that uses [`MemoryRegion::as_ptr`] must not create references to memory that another side may
-//! write at that time.
+//! The documentation of the crate describes concurrent access.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -246,8 +237,8 @@ impl MemoryRegion {
         self.link().arena.atomics(self.offset(0), self.len)
     }
 
-    /// Returns a pointer to the first byte, valid until the region is dropped. The module describes
-    /// [concurrent access](crate#memory).
+    /// Returns a pointer to the first byte, valid until the region is dropped. See the crate's
+    /// [rules of concurrent access](crate#memory).
     pub fn as_ptr(&self) -> *mut u8 {
         self.link().arena.pointer(self.offset(0))
     }

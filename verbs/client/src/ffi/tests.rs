@@ -272,6 +272,31 @@ fn start(command: &[&str], socket: &Path, arguments: &[&str]) -> Child {
     start.spawn().unwrap()
 }
 
+const FORK: &str = r#"
+import ctypes, os, sys
+library = ctypes.CDLL("libddpd.so.0")
+session, domain = ctypes.c_void_p(), ctypes.c_void_p()
+assert library.ddpd_open(sys.argv[1].encode(), ctypes.byref(session)) == 0
+child = os.fork()
+if child == 0:
+    result = library.ddpd_domain_create(session, ctypes.byref(domain))
+    library.ddpd_close(session)
+    os._exit(0 if result == -1 else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert library.ddpd_domain_create(session, ctypes.byref(domain)) == 0
+library.ddpd_domain_destroy(domain)
+library.ddpd_close(session)
+"#;
+
+#[test]
+#[ignore = "scripts/client-library --test runs it"]
+fn child_of_fork_is_refused_and_does_no_harm_with_the_library() {
+    let (appliance, place) = (Appliance::start(), Place::new("fork"));
+    appliance.listen(&place.socket());
+    let child = start(&["python3", "-c", FORK], &place.socket(), &[]);
+    assert!(child.wait_with_output().unwrap().status.success());
+}
+
 #[test]
 #[ignore = "scripts/client-library --test runs it"]
 fn examples_in_c_and_python_talk_to_each_other_with_the_library() {

@@ -182,6 +182,23 @@ fn session_reports_events_of_all_objects_once() {
 }
 
 #[test]
+fn outcome_of_a_connect_is_not_taken_by_the_session() {
+    let appliance = Appliance::start();
+    let (client, server) = (Side::new(appliance.session(), 4), Side::new(appliance.session(), 4));
+    let waits = std::thread::spawn({
+        let session = client.session.clone();
+        move || session.next_event(LONG)
+    });
+    connect(&client.pair, &server.pair, &server.session);
+    server.pair.start_disconnect().unwrap();
+    let event = waits.join().unwrap().unwrap().unwrap();
+    assert!(
+        matches!(event, Event::Pair { event: PairEvent::Disconnected { .. }, .. }),
+        "{event:?}"
+    );
+}
+
+#[test]
 fn vanished_appliance_ends_calls_posts_and_waits() {
     let appliance = Appliance::start();
     let (client, server) = (Side::new(appliance.session(), 4), Side::new(appliance.session(), 4));

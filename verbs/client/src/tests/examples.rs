@@ -47,12 +47,7 @@ fn both<E: std::fmt::Debug + Send>(
 
 #[test]
 fn ping_pong_answers_each_message() {
-    let (server, client) = both(
-        "ping-pong",
-        |words, output| ping_pong::run(words, output),
-        &["listen"],
-        &["connect", "50"],
-    );
+    let (server, client) = both("ping-pong", ping_pong::run, &["listen"], &["connect", "50"]);
     assert!(server.ends_with("50 messages answered\n"), "{server}");
     assert!(client.contains("50 messages and answers"), "{client}");
 }
@@ -61,7 +56,7 @@ fn ping_pong_answers_each_message() {
 fn key_value_finds_values() {
     let (_, client) = both(
         "key-value",
-        |words, output| key_value::run(words, output),
+        key_value::run,
         &["serve", "1", "one=1", "two=zwei", "three="],
         &["get", "two", "four", "one", "three"],
     );
@@ -73,8 +68,7 @@ fn log_arrives_in_order() {
     let lines: Vec<String> = (0..40).map(|n| format!("line {n}")).collect();
     let mut send = vec!["send"];
     send.extend(lines.iter().map(String::as_str));
-    let (server, client) =
-        both("log", |words, output| log::run(words, output), &["receive"], &send);
+    let (server, client) = both("log", log::run, &["receive"], &send);
     let received: Vec<&str> = server.lines().skip(1).collect();
     assert_eq!(received, lines);
     assert_eq!(client, "40 lines sent\n");

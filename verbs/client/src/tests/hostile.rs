@@ -18,12 +18,15 @@ use verbs_session::socket::SessionSocket;
 use super::world::{DEPTHS, area, first_parts, post, receive, sealed_file, sockets, welcome};
 use super::{ALL, LONG};
 use crate::mapping::Area;
-use crate::{ConnectOptions, Error, QueuePairConfig, Session, Transport, post as posts};
+use crate::{
+    CompletionQueue, ConnectOptions, Error, ProtectionDomain, QueuePair, QueuePairConfig, Session,
+    Transport, post as posts,
+};
 
-type Fds = Vec<OwnedFd>;
+pub(super) type Fds = Vec<OwnedFd>;
 
 /// Opens a session with an appliance that answers by `script`.
-fn scripted(script: impl FnMut(&SessionSocket, Request) + Send + 'static) -> Session {
+pub(super) fn scripted(script: impl FnMut(&SessionSocket, Request) + Send + 'static) -> Session {
     opened(welcome(1), first_parts().2, script).unwrap()
 }
 
@@ -46,7 +49,12 @@ fn opened(
     Session::from_socket(theirs)
 }
 
-fn reply(socket: &SessionSocket, id: u32, result: Result<Answer, Refusal>, fds: &[OwnedFd]) {
+pub(super) fn reply(
+    socket: &SessionSocket,
+    id: u32,
+    result: Result<Answer, Refusal>,
+    fds: &[OwnedFd],
+) {
     post(socket, &Message::Reply(Reply { id, result }), fds);
 }
 
@@ -54,10 +62,20 @@ fn event(socket: &SessionSocket, event: Event) {
     post(socket, &Message::Event(event), &[]);
 }
 
-const CAPACITY: u32 = 8;
+pub(super) const CAPACITY: u32 = 8;
+
+fn create_pair(domain: &ProtectionDomain, queue: &CompletionQueue) -> Result<QueuePair, Error> {
+    domain.create_queue_pair(&QueuePairConfig {
+        send_completions: queue,
+        receive_completions: queue,
+        max_sends: 1,
+        max_receives: 1,
+        copy_sources: false,
+    })
+}
 
 /// Answers as an appliance with one worker's queues does. The areas of queues go to `areas`.
-fn honest(call: &Call, areas: &Sender<&'static Area>) -> (Answer, Fds) {
+pub(super) fn honest(call: &Call, areas: &Sender<&'static Area>) -> (Answer, Fds) {
     let number = 1;
     let at = HEADER_WORDS as u64 * 8;
     match call {
@@ -102,14 +120,7 @@ fn call_all(session: &Session) -> usize {
     if let Ok(domain) = &domain {
         count(domain.alloc(100, ALL).is_ok());
         if let Ok(queue) = &queue {
-            let config = QueuePairConfig {
-                send_completions: queue,
-                receive_completions: queue,
-                max_sends: 1,
-                max_receives: 1,
-                copy_sources: false,
-            };
-            let pair = domain.create_queue_pair(&config);
+            let pair = create_pair(domain, queue);
             count(pair.is_ok());
             if let Ok(pair) = pair {
                 let work = posts::send(posts::inline(b"x").unwrap());
@@ -221,50 +232,166 @@ fn reply_without_call_events_with_descriptors_and_other_packets_end_the_session(
 
 #[test]
 fn events_beyond_the_bound_of_an_object_and_unknown_workers_end_the_session() {
-    let ends = |send: fn(&SessionSocket)| {
-        let (areas, _kept) = channel();
-        let session = scripted(move |socket, request| {
-            let (answer, fds) = honest(&request.call, &areas);
-            reply(socket, request.id, Ok(answer), &fds);
-            if let Call::Disconnect { .. } = request.call {
-                send(socket);
+    let address: SocketAddr = "1.2.3.4:5".parse().unwrap();
+    let rejected = Event::Rejected { pair: 1, private_data: vec![] };
+    let incoming = Event::Incoming {
+        listener: 1,
+        request: 9,
+        local: address,
+        remote: address,
+        depths: None,
+        private_data: vec![],
+    };
+    let established = Event::Established {
+        pair: 1,
+        worker: 2,
+        local: address,
+        remote: address,
+        depths: DEPTHS,
+        private_data: vec![],
+    };
+    // Events, and how many of them there may be: they are not taken before the reply.
+    for (sent, permitted) in [(rejected, 4), (incoming, 2), (established, 0)] {
+        for count in [permitted, permitted + 1] {
+            let (areas, _kept) = channel();
+            let sent = sent.clone();
+            let session = scripted(move |socket, request| {
+                let (answer, fds) = honest(&request.call, &areas);
+                if let Call::Disconnect { .. } = request.call {
+                    (0..count).for_each(|_| event(socket, sent.clone()));
+                }
+                reply(socket, request.id, Ok(answer), &fds);
+            });
+            let listener = session.listen(address, Transport::Tcp, 2).unwrap();
+            let queue = session.create_completion_queue(CAPACITY, None).unwrap();
+            let domain = session.create_domain().unwrap();
+            let pair = create_pair(&domain, &queue).unwrap();
+            assert_eq!(pair.start_disconnect().is_ok(), count == permitted);
+            drop((listener, pair));
+        }
+    }
+}
+
+/// Opens a session that answers honestly, except that `twist` changes answers.
+fn twisted(mut twist: impl FnMut(&mut Answer) + Send + 'static) -> Session {
+    let (areas, _kept) = channel();
+    scripted(move |socket, request| {
+        let _kept = &_kept;
+        let (mut answer, fds) = honest(&request.call, &areas);
+        twist(&mut answer);
+        reply(socket, request.id, Ok(answer), &fds);
+    })
+}
+
+#[test]
+fn impossible_queues_are_refused() {
+    let queue = |change: fn(&mut u32, &mut Vec<u64>)| {
+        let session = twisted(move |answer| {
+            if let Answer::CompletionQueue { capacity, offsets, .. } = answer {
+                change(capacity, offsets);
             }
         });
-        let listener = session.listen("127.0.0.1:1".parse().unwrap(), Transport::Tcp, 2).unwrap();
+        let error = session.create_completion_queue(CAPACITY, None).unwrap_err();
+        assert!(matches!(error, Error::Protocol(_)), "{error}");
+        assert!(session.end_reason().is_some());
+    };
+    queue(|capacity, _| *capacity = 4);
+    queue(|capacity, _| *capacity = 12);
+    queue(|capacity, _| *capacity = u32::MAX);
+    queue(|_, offsets| offsets[1] = offsets[0]);
+    queue(|_, offsets| offsets[1] = offsets[0] + 128);
+    queue(|_, offsets| offsets[0] = 0);
+    queue(|_, offsets| offsets[1] += 128);
+    queue(|_, offsets| offsets[1] = u64::MAX - 127);
+    queue(|_, offsets| offsets.truncate(1));
+    queue(|_, offsets| offsets.push(1 << 20));
+    let pair = |change: fn(&mut u32, &mut Ring, &mut Ring)| {
+        let session = twisted(move |answer| {
+            if let Answer::QueuePair { pair, sends, receives } = answer {
+                change(pair, sends, receives);
+            }
+        });
         let queue = session.create_completion_queue(CAPACITY, None).unwrap();
         let domain = session.create_domain().unwrap();
-        let config = QueuePairConfig {
-            send_completions: &queue,
-            receive_completions: &queue,
-            max_sends: 1,
-            max_receives: 1,
-            copy_sources: false,
-        };
-        let pair = domain.create_queue_pair(&config).unwrap();
-        pair.start_disconnect().unwrap();
-        while let Ok(event) = session.next_event(LONG) {
-            assert!(event.is_some(), "the session goes on");
-        }
-        drop((listener, pair));
+        let error = create_pair(&domain, &queue).unwrap_err();
+        assert!(matches!(error, Error::Protocol(_)), "{error}");
     };
-    ends(|socket| {
-        (0..5000).for_each(|_| event(socket, Event::Rejected { pair: 1, private_data: vec![1] }));
-        drop(socket.send(&"end", &[]));
+    pair(|number, _, _| *number = 8192);
+    pair(|_, sends, _| sends.capacity = 0);
+    pair(|_, sends, _| sends.capacity = 9);
+    pair(|_, sends, _| sends.capacity = 1 << 18);
+    pair(|_, sends, receives| receives.offset = sends.offset);
+    pair(|_, sends, receives| sends.offset = receives.offset + 128);
+    pair(|_, sends, _| sends.offset += 64);
+    pair(|_, _, receives| receives.offset += 128);
+}
+
+#[test]
+fn numbers_that_are_in_use_end_the_session() {
+    let session = twisted(|_| ());
+    let _first = session.create_completion_queue(CAPACITY, None).unwrap();
+    assert!(matches!(session.create_completion_queue(CAPACITY, None), Err(Error::Protocol(_))));
+    let session = twisted(|_| ());
+    let local = "127.0.0.1:1".parse().unwrap();
+    let _first = session.listen(local, Transport::Tcp, 1).unwrap();
+    assert!(matches!(session.listen(local, Transport::Tcp, 1), Err(Error::Disconnected(_))));
+}
+
+#[test]
+fn memory_that_stays_registered_is_not_used_again() {
+    let session = scripted(|socket, request| {
+        let result = match request.call {
+            Call::DeregisterMemory { .. } => {
+                Err(Refusal { kind: RefusalKind::Invalid, message: "not now".into() })
+            }
+            Call::RegisterMemory { .. } => Ok(Answer::Registered { stag: 1 }),
+            Call::CreatePd => Ok(Answer::Created { number: 1 }),
+            _ => Ok(Answer::Done),
+        };
+        reply(socket, request.id, result, &[]);
     });
-    ends(|socket| {
+    let domain = session.create_domain().unwrap();
+    let region = domain.alloc(4096, ALL).unwrap();
+    let address = region.address();
+    assert!(matches!(region.deregister(), Err(Error::Refused(_))));
+    assert_ne!(domain.alloc(4096, ALL).unwrap().address(), address);
+}
+
+#[test]
+fn requests_that_end_are_withdrawn_or_marked() {
+    let incoming = |request| {
         let (local, remote) = ("1.2.3.4:5".parse().unwrap(), "1.2.3.4:5".parse().unwrap());
-        event(
-            socket,
-            Event::Established {
-                pair: 1,
-                worker: 2,
-                local,
-                remote,
-                depths: DEPTHS,
-                private_data: vec![],
-            },
-        );
+        let (listener, depths) = (1, None);
+        Event::Incoming { listener, request, local, remote, depths, private_data: vec![] }
+    };
+    let (calls, made) = channel();
+    let (areas, _kept) = channel();
+    let session = scripted(move |socket, request| {
+        let (answer, fds) = honest(&request.call, &areas);
+        match request.call {
+            Call::Listen { .. } => {
+                reply(socket, request.id, Ok(answer), &fds);
+                (1..=2).for_each(|number| event(socket, incoming(number)));
+                event(socket, Event::RequestEnded { request: 1 });
+                return;
+            }
+            Call::CreatePd => event(socket, Event::RequestEnded { request: 2 }),
+            _ => {}
+        }
+        calls.send(request.call).unwrap();
+        reply(socket, request.id, Ok(answer), &fds);
     });
+    let listener = session.listen("127.0.0.1:1".parse().unwrap(), Transport::Tcp, 2).unwrap();
+    // The channel is created behind all events of the listener.
+    let _channel = session.create_channel().unwrap();
+    let request = listener.next_request(LONG).unwrap().unwrap();
+    assert!(listener.next_request(Some(Duration::ZERO)).unwrap().is_none());
+    assert!(!request.is_ended());
+    let _domain = session.create_domain().unwrap();
+    assert!(request.is_ended());
+    drop(request);
+    assert!(made.try_iter().all(|call| !matches!(call, Call::Reject { .. })));
+    assert_eq!(session.unmatched_events(), 0);
 }
 
 #[test]
@@ -277,14 +404,7 @@ fn broken_queues_are_errors() {
     let queue = session.create_completion_queue(CAPACITY, None).unwrap();
     let completions = made.recv().unwrap().words();
     let domain = session.create_domain().unwrap();
-    let config = QueuePairConfig {
-        send_completions: &queue,
-        receive_completions: &queue,
-        max_sends: 1,
-        max_receives: 1,
-        copy_sources: false,
-    };
-    let pair = domain.create_queue_pair(&config).unwrap();
+    let pair = create_pair(&domain, &queue).unwrap();
     let rings = made.recv().unwrap().words();
     let relaxed = std::sync::atomic::Ordering::Relaxed;
     // The worker's index of the send queue.

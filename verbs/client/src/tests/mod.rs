@@ -2,6 +2,8 @@
 
 mod calls;
 mod examples;
+#[cfg(feature = "tokio")]
+mod futures;
 mod hostile;
 mod operations;
 mod stress;

@@ -1,10 +1,18 @@
 //! Real threads, bounded in steps.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 
-use super::world::Appliance;
+use rustix::net::{SendFlags, SocketType};
+use verbs_layout::completion;
+use verbs_layout::session::HEADER_WORDS;
+use verbs_session::message::Call;
+
+use super::hostile::{CAPACITY, honest, reply, scripted};
+use super::world::{Appliance, sockets};
 use super::{LONG, Side, connect, create_pair};
-use crate::{Error, SendWork, Status, post};
+use crate::{Completion, Error, NO_COMPLETION, SendWork, Status, post};
 
 const THREADS: u64 = 4;
 const POSTS: u64 = 500;
@@ -102,6 +110,48 @@ fn sessions_open_and_close_from_several_threads() {
                     connect(&client.pair, &server.pair, &server.session);
                 }
             });
+        }
+    });
+}
+
+/// A worker that pushes each completion at about the time at which the program arms the queue.
+#[test]
+fn completion_between_poll_and_wait_wakes_the_program() {
+    let (areas, made) = channel();
+    let (channels, ends) = channel();
+    let session = scripted(move |socket, request| {
+        let (answer, mut fds) = honest(&request.call, &areas);
+        if let Call::CreateChannel = request.call {
+            let (ours, theirs) = sockets(SocketType::STREAM);
+            channels.send(ours).unwrap();
+            fds = vec![theirs];
+        }
+        reply(socket, request.id, Ok(answer), &fds);
+    });
+    let channel = session.create_channel().unwrap();
+    let queue = session.create_completion_queue(CAPACITY, Some(&channel)).unwrap();
+    let first = HEADER_WORDS..HEADER_WORDS + completion::words(CAPACITY as usize);
+    let words = &made.recv().unwrap().words()[first];
+    let signal = ends.recv().unwrap();
+    let (rounds, round) = (20_000u64, AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut producer = completion::Producer::new(words, CAPACITY as usize).unwrap();
+            for wr_id in 1..=rounds {
+                while round.load(Ordering::Acquire) < wr_id {
+                    std::hint::spin_loop();
+                }
+                (0..wr_id % 97).for_each(|_| std::hint::spin_loop());
+                producer.push(&Completion { wr_id, ..NO_COMPLETION }).unwrap();
+                if producer.must_signal() {
+                    rustix::net::send(&signal, &[1], SendFlags::NOSIGNAL).unwrap();
+                }
+            }
+        });
+        for wr_id in 1..=rounds {
+            round.store(wr_id, Ordering::Release);
+            let completion = queue.next(LONG).unwrap().expect("no wake-up is lost");
+            assert_eq!(completion.wr_id, wr_id);
         }
     });
 }

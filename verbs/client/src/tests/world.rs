@@ -1,6 +1,8 @@
 //! An appliance for tests: it speaks the protocol of sessions, and its workers carry out posts between its programs, by
 //! the queues of `verbs_layout`. Connections are within the appliance, whatever their addresses.
 
+mod worker;
+
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,16 +11,11 @@ use std::sync::{Arc, Mutex};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, socketpair,
-};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, socketpair};
 use verbs_layout::doorbell::{self, Scanner};
 use verbs_layout::session::HEADER_WORDS;
 use verbs_layout::version::VERSION;
-use verbs_layout::work::{
-    AtomicResult, Carried, Completed, Completion, Opcode, Operation, Payload, ReceiveWork, Remote,
-    SendWork, Sge, Status,
-};
+use verbs_layout::work::{ReceiveWork, SendWork};
 use verbs_layout::{completion, ring};
 use verbs_session::message::{
     Answer, Call, Depths, Device, Event, Limits, MemoryAccess, Message, Refusal, RefusalKind,
@@ -523,171 +520,6 @@ impl World {
         }
     }
 
-    /// Carries out the posts of all queues whose doorbells were rung. Returns whether there were any.
-    fn turn(&mut self) -> bool {
-        let mut rung = Vec::new();
-        for (number, program) in &mut self.programs {
-            for (worker, at) in program.workers.iter_mut().enumerate() {
-                let mut budget = 64;
-                while let Some(queue) = at.scanner.next_queue(&mut budget) {
-                    rung.push((*number, queue / 2, worker));
-                }
-            }
-        }
-        for &(program, pair, worker) in &rung {
-            let Some(this) = self.programs.get_mut(&program).and_then(|p| p.pairs.get_mut(&pair))
-            else {
-                continue;
-            };
-            assert_eq!(this.worker, worker, "the doorbell of another worker");
-            while let Some(units) = this.receives.pop().unwrap() {
-                this.receive.push_back(ReceiveWork::decode(&units).unwrap());
-            }
-            this.receives.release();
-            let peer = this.peer;
-            self.serve_sends(program, pair);
-            if let Some((other, number)) = peer {
-                self.serve_sends(other, number);
-            }
-        }
-        !rung.is_empty()
-    }
-
-    fn serve_sends(&mut self, program: u32, number: u32) {
-        loop {
-            let this = self.programs.get_mut(&program).and_then(|p| p.pairs.get_mut(&number));
-            let Some(pair) = this.filter(|pair| !pair.ended) else { return };
-            let Some(peer) = pair.peer else { return };
-            let work = match pair.stalled.take() {
-                Some(work) => work,
-                None => match pair.sends.pop().unwrap() {
-                    Some(units) => SendWork::decode(&units).unwrap(),
-                    None => return,
-                },
-            };
-            pair.sends.release();
-            if let Err(work) = self.carry_out((program, number), peer, work) {
-                let this = self.programs.get_mut(&program).unwrap();
-                this.pairs.get_mut(&number).unwrap().stalled = Some(work);
-                return;
-            }
-        }
-    }
-
-    /// Carries out an operation. An error returns an operation that has to wait for a Receive.
-    fn carry_out(
-        &mut self,
-        from: (u32, u32),
-        to: (u32, u32),
-        work: SendWork,
-    ) -> Result<(), SendWork> {
-        let mut status = Status::Success;
-        let mut byte_len = 0;
-        match &work.operation {
-            Operation::Send { payload, solicited }
-            | Operation::SendInvalidate { payload, solicited, .. } => {
-                let bytes = self.programs[&from.0].gather(payload);
-                let carried = match work.operation {
-                    Operation::SendInvalidate { stag, .. } => Carried::Invalidated(stag),
-                    _ => Carried::Nothing,
-                };
-                if !self.deliver(to, &bytes, *solicited, carried) {
-                    return Err(work);
-                }
-            }
-            Operation::Immediate { data, solicited } => {
-                if !self.deliver(to, &[], *solicited, Carried::Immediate(*data)) {
-                    return Err(work);
-                }
-            }
-            Operation::Write { remote, payload } => {
-                let bytes = self.programs[&from.0].gather(payload);
-                match self.programs[&to.0].place(*remote, bytes.len(), |a| a.remote_write) {
-                    Some(at) => self.programs[&to.0].arena.write(at, &bytes),
-                    None => status = Status::RemoteAccess,
-                }
-            }
-            Operation::Read { remote, sinks } => {
-                let mut bytes = vec![0; sinks.total_len() as usize];
-                byte_len = sinks.total_len();
-                match self.programs[&to.0].place(*remote, bytes.len(), |a| a.remote_read) {
-                    Some(at) => {
-                        self.programs[&to.0].arena.read(at, &mut bytes);
-                        self.programs[&from.0].scatter(sinks.sges(), &bytes);
-                    }
-                    None => status = Status::RemoteAccess,
-                }
-            }
-            Operation::CompareSwap { remote, compare, swap, result } => {
-                byte_len = 8;
-                status = self.atomic(from.0, to.0, *remote, *result, |old| {
-                    if old == *compare { *swap } else { old }
-                });
-            }
-            Operation::FetchAdd { remote, add, result } => {
-                byte_len = 8;
-                status = self.atomic(from.0, to.0, *remote, *result, |old| old.wrapping_add(*add));
-            }
-            Operation::LocalInvalidate { .. } => {}
-            Operation::BindWindow(_) => status = Status::LocalQpOperation,
-        }
-        if work.signalled || status != Status::Success {
-            self.complete_send(from, &work, status, byte_len);
-        }
-        Ok(())
-    }
-
-    fn complete_send(&mut self, from: (u32, u32), work: &SendWork, status: Status, byte_len: u32) {
-        let completed = Completed::Sent(work.operation.opcode());
-        let qp_number = from.1;
-        let completion = Completion { wr_id: work.wr_id, status, completed, byte_len, qp_number };
-        let program = self.programs.get_mut(&from.0).unwrap();
-        let pair = &program.pairs[&from.1];
-        let (queue, worker) = (pair.send_queue, pair.worker);
-        program.complete(queue, worker, &completion);
-    }
-
-    /// Places a message into the next Receive. Returns false if there is none.
-    fn deliver(&mut self, to: (u32, u32), bytes: &[u8], solicited: bool, carried: Carried) -> bool {
-        let Some(program) = self.programs.get_mut(&to.0) else { return true };
-        let Some(pair) = program.pairs.get_mut(&to.1) else { return true };
-        let Some(work) = pair.receive.pop_front() else { return false };
-        let (queue, worker) = (pair.receive_queue, pair.worker);
-        let fits = work.buffers.total_len() as usize >= bytes.len();
-        if fits {
-            program.scatter(work.buffers.sges(), bytes);
-        }
-        let completion = Completion {
-            wr_id: work.wr_id,
-            status: if fits { Status::Success } else { Status::LocalLength },
-            completed: Completed::Received { solicited, carried },
-            byte_len: bytes.len() as u32,
-            qp_number: to.1,
-        };
-        program.complete(queue, worker, &completion);
-        true
-    }
-
-    fn atomic(
-        &self,
-        from: u32,
-        to: u32,
-        remote: Remote,
-        result: AtomicResult,
-        change: impl Fn(u64) -> u64,
-    ) -> Status {
-        let Some(at) = self.programs[&to].place(remote, 8, |access| access.remote_atomic) else {
-            return Status::RemoteAccess;
-        };
-        let mut old = [0; 8];
-        self.programs[&to].arena.read(at, &mut old);
-        let new = change(u64::from_le_bytes(old));
-        self.programs[&to].arena.write(at, &new.to_le_bytes());
-        let sge = Sge { address: result.address, len: 8, lkey: result.lkey };
-        self.programs[&from].scatter(&[sge], &old);
-        Status::Success
-    }
-
     fn scanners(&mut self) -> impl Iterator<Item = &mut Scanner<'static>> {
         let workers = self.programs.values_mut().flat_map(|program| &mut program.workers);
         workers.map(|worker| &mut worker.scanner)
@@ -698,7 +530,7 @@ impl World {
     }
 
     fn prepare_sleep(&mut self) -> bool {
-        let may = self.scanners().fold(true, |may, scanner| scanner.prepare_sleep() && may);
+        let may = self.scanners().all(Scanner::prepare_sleep);
         if !may {
             self.wake();
         }
@@ -713,89 +545,6 @@ impl World {
 impl Program {
     fn hang_up(&self) {
         let _ = rustix::net::shutdown(&*self.socket, rustix::net::Shutdown::Both);
-    }
-
-    fn complete(&mut self, queue: u32, worker: usize, completion: &Completion) {
-        let queue = self.queues.get_mut(&queue).unwrap();
-        queue.producers[worker].push(completion).unwrap();
-        if queue.producers[worker].must_signal()
-            && let Some(channel) = queue.channel
-        {
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            let _ = rustix::net::send(&self.channels[&channel], &[1], flags);
-        }
-    }
-
-    fn flush_posts(&mut self, number: u32) {
-        let pair = self.pairs.get_mut(&number).unwrap();
-        let mut sends: Vec<(u64, Opcode)> = Vec::new();
-        sends.extend(pair.stalled.take().map(|work| (work.wr_id, work.operation.opcode())));
-        while let Some(units) = pair.sends.pop().unwrap() {
-            let work = SendWork::decode(&units).unwrap();
-            sends.push((work.wr_id, work.operation.opcode()));
-        }
-        while let Some(units) = pair.receives.pop().unwrap() {
-            pair.receive.push_back(ReceiveWork::decode(&units).unwrap());
-        }
-        let receives = std::mem::take(&mut pair.receive);
-        let (send_queue, receive_queue, worker) =
-            (pair.send_queue, pair.receive_queue, pair.worker);
-        let flushed = |wr_id, completed| Completion {
-            wr_id,
-            status: Status::Flushed,
-            completed,
-            byte_len: 0,
-            qp_number: number,
-        };
-        for (wr_id, opcode) in sends {
-            self.complete(send_queue, worker, &flushed(wr_id, Completed::Sent(opcode)));
-        }
-        for work in receives {
-            let completed = Completed::Received { solicited: false, carried: Carried::Nothing };
-            self.complete(receive_queue, worker, &flushed(work.wr_id, completed));
-        }
-    }
-
-    /// Returns the place of bytes in the arena, if the region permits the access.
-    fn place(
-        &self,
-        remote: Remote,
-        len: usize,
-        permits: impl Fn(MemoryAccess) -> bool,
-    ) -> Option<usize> {
-        let region = self.regions.get(&remote.stag)?;
-        let at = remote.to.checked_sub(region.address)?;
-        let within = at <= region.len && len as u64 <= region.len - at;
-        (within && permits(region.access)).then_some((region.at + at) as usize)
-    }
-
-    fn gather(&self, payload: &Payload) -> Vec<u8> {
-        match payload {
-            Payload::Inline(inline) => inline.bytes().to_vec(),
-            Payload::Gather(list) => {
-                let mut bytes = Vec::new();
-                for sge in list.sges() {
-                    let at = self.local(sge);
-                    let mut part = vec![0; sge.len as usize];
-                    self.arena.read(at, &mut part);
-                    bytes.extend(part);
-                }
-                bytes
-            }
-        }
-    }
-
-    fn scatter(&self, sges: &[Sge], mut bytes: &[u8]) {
-        for sge in sges {
-            let (part, rest) = bytes.split_at((sge.len as usize).min(bytes.len()));
-            self.arena.write(self.local(sge), part);
-            bytes = rest;
-        }
-    }
-
-    fn local(&self, sge: &Sge) -> usize {
-        let remote = Remote { stag: sge.lkey, to: sge.address };
-        self.place(remote, sge.len as usize, |_| true).expect("an SGE within its region")
     }
 }
 

@@ -19,7 +19,7 @@ const ETYPE_STARTUP: u8 = 0;
 /// RFC 6581 §8: local catastrophic error.
 const CODE_LOCAL: u8 = 5;
 
-/// The stream for which a request is accepted.
+/// The DDP stream for which the owner accepts a request.
 pub(super) struct AcceptedStream<'a> {
     pub(super) id: StreamId,
     pub(super) pd: PdId,
@@ -46,7 +46,8 @@ pub(super) struct SessionSlot<M: RegionMemory> {
     pub(super) id: SessionId,
     pub(super) session: Session,
     lifecycle: Lifecycle<SctpReason>,
-    /// True if the session was reported to the owner.
+    /// True if the owner receives events of the session. False for a request that was turned away, and after an illegal
+    /// first message.
     pub(super) is_reported: bool,
     /// Read limits of the Initiate, if it is enhanced.
     requested: Option<EnhancedRepr>,
@@ -204,15 +205,15 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Rejects the request for the owner, or for a mismatch of the Read limits.
+    /// Rejects the request: the owner decided so, or the Read limits of the two ends do not match.
     pub(super) fn reject(
         &mut self,
         reason: CloseReason,
         private_data: &[u8],
         config: &EndpointConfig,
     ) {
-        // RFC 6581 §7: the enhanced Reject means that a plain Initiate would have been accepted. §9.1: it carries the
-        // required ORD.
+        // An enhanced Reject means that a plain Initiate would have been accepted (RFC 6581 §7), and carries the
+        // required ORD (§9.1).
         let unsuitable = matches!(reason, CloseReason::Lower(SctpReason::Unsuitable(_)));
         let ord = config.session.enhanced.required_ord;
         let enhanced =
@@ -268,7 +269,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.create_stream(id, pd, ulp, agreed.ok().flatten(), env, cx);
         match agreed {
             Ok(_) => self.enter_established(data.private_data.clone(), env),
-            // RFC 6581 §9.1, §9.2: reported to the peer by an error, then a Terminate.
+            // RFC 6581 §9.1, §9.2: the peer receives an error that reports the mismatch, then a Terminate.
             Err(why) => {
                 let error = startup_error(why.code());
                 self.fail_with(SctpReason::Unsuitable(why).into(), error, env);
@@ -305,8 +306,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         Some(StreamParams { ulp: full.stream.kind(), mulpdu, ddp_version, agreed: full.agreed })
     }
 
-    /// Establishes a passive session in the peer-to-peer model after the active side's first segment, of any kind.
-    /// This end may now send.
+    /// Establishes a passive session in the peer-to-peer model after the active side's first segment, of any kind. From
+    /// then on this end may send.
     fn check_readiness(&mut self, env: &mut Env<'_>) {
         if self.state() != State::Readying || !self.session.is_begun() {
             return;
@@ -331,7 +332,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Processes errors that DDP reports in order.
+    /// Fails the session if its DDP stream reports an error, or has received an RDMAP Terminate.
     fn check_errors(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if !self.lifecycle.is_receiving() {
             return;
@@ -388,8 +389,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.shutdown(self.lifecycle.local_reason(), env);
     }
 
-    /// Closes the session because the association closes. A ULP that confirms data itself closes its session itself.
-    /// This call notifies it of an idle time-out, and its stream notifies it of the peer's close.
+    /// Closes the session because the association closes. A ULP that confirms data itself must close its session
+    /// itself: this call only reports an idle time-out to the ULP, and the DDP stream reports the peer's close.
     pub(super) fn close(&mut self, reason: CloseReason, env: &mut Env<'_>) {
         let holds = self.accepted.as_ref().is_some_and(|full| full.stream.holds_confirmations());
         if self.state() != State::Established || !holds {
@@ -413,8 +414,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.accepted.as_ref().is_some_and(|full| self.lifecycle.is_unconfirmed(&full.stream))
     }
 
-    /// Aborts the session: messages already sent still arrive, then the last message and a Terminate. Received
-    /// segments are discarded.
+    /// Aborts the session: messages already sent still arrive, then the last message (or RDMAP Terminate) and the
+    /// session's Terminate. Received segments are discarded.
     pub(super) fn abort(
         &mut self,
         reason: CloseReason,
@@ -430,8 +431,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.finish(env, cx);
     }
 
-    /// Prepares the last message, or the RDMAP Terminate, for an end without a protocol error. The session's
-    /// Terminate alone would signal a graceful end (docs/protocol.md §6).
+    /// Queues the last message, or the RDMAP Terminate, for an abnormal end that the DDP stream itself does not report.
+    /// The session's Terminate alone would signal a graceful end (docs/protocol.md §6).
     fn queue_final_segment(&mut self, env: &mut Env<'_>) {
         if !env.config.policy.last_message || self.session.is_terminated() {
             return;
@@ -445,7 +446,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Fails the session for a local reason (RFC 6581 §8 code 5).
+    /// Fails the session for a local reason: sends code 5 of RFC 6581 §8, then the Terminate.
     pub(super) fn fail(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if self.lifecycle.is_receiving() {
             self.fail_with(SctpReason::Local.into(), startup_error(CODE_LOCAL), env);
@@ -464,7 +465,7 @@ impl<M: RegionMemory> SessionSlot<M> {
     }
 
     /// Fails the session because the peer's messages violate the legal sequences (RFC 5043 §6.1). Sends the last
-    /// message if there is a stream, then a Terminate.
+    /// message if the session is accepted, then a Terminate.
     pub(super) fn fail_illegal(&mut self, error: session::SessionError, env: &mut Env<'_>) {
         *env.abort_requested |= self.accepted.is_some() && self.session.is_terminated();
         self.queue_final_segment(env);
@@ -496,8 +497,8 @@ impl<M: RegionMemory> SessionSlot<M> {
     /// Processes an expired deadline.
     pub(super) fn on_deadline(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         let half_closed = self.state() == State::Established;
-        // After the peer's Terminate, the owner may still have events of a half-closed session to take. The ULP
-        // itself limits the time for which it holds a Read.
+        // Two states count as progress: events of a half-closed session that the owner has not taken yet, and a Read
+        // that the ULP holds. The ULP itself limits the time for which it holds a Read.
         let holds = self.state() == State::Closing && self.holds_reads();
         let progress = match half_closed && self.pending_events() > 0 || holds {
             true => u64::MAX,
@@ -536,8 +537,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         if self.state() == State::Closed {
             return;
         }
-        // RFC 5043 §6.2: one Terminate suffices: this end's if acknowledged, or the peer's. After an ABORT by the peer,
-        // the peer's Terminate is not enough: the peer may not have received this end's messages.
+        // RFC 5043 §6.2: one Terminate suffices, either the acknowledged one of this end or the peer's. After an ABORT
+        // by the peer, the peer's Terminate is not enough: the peer may not have received this end's messages.
         let aborted = matches!(reason, CloseReason::Lower(SctpReason::PeerAbort { .. }));
         let enough = self.session.is_own_done() || self.session.is_peer_done() && !aborted;
         if self.state() == State::Closing && !(reason.is_graceful() || enough) {
@@ -608,15 +609,15 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Limits the memory for kept messages to the part of `limit` bytes that other sessions leave; `total` is the
-    /// present total.
+    /// Limits the memory for kept messages to the part of `limit` bytes that other sessions leave. `total`: memory of
+    /// all sessions.
     #[inline]
     pub(super) fn limit_kept(&mut self, limit: u64, total: MemoryUse) {
         let others = total.minus(self.kept).memory;
         self.session.limit_kept(limit.saturating_sub(others));
     }
 
-    /// True if the next segment would be kept until its acknowledgement.
+    /// True if the next segment would be copied and kept until its acknowledgement.
     pub(super) fn next_is_kept(&self) -> bool {
         self.accepted.as_ref().is_some_and(|full| !full.stream.next_is_stable())
     }
@@ -651,8 +652,8 @@ fn startup_error(code: u8) -> FinalError {
     FinalError::Llp { error_type: ETYPE_STARTUP, code }
 }
 
-/// Returns the Read limits of an Initiate (IRD, ORD). `None` for bare DDP, which does not negotiate Reads, and for
-/// plain opens.
+/// Returns the Read limits of an Initiate (IRD, ORD). `None` for bare DDP, which does not negotiate Reads, and if the
+/// configuration requires the plain form.
 pub(super) fn requested_enhanced(config: &EndpointConfig, ulp: &UlpConfig) -> Option<EnhancedRepr> {
     let enhanced = config.session.open_enhanced && UlpKind::from_config(ulp) == UlpKind::Rdmap;
     enhanced.then(|| ddp::enhanced::build_request(ulp.depths(), &config.session.enhanced))

@@ -5,8 +5,8 @@ use core::fmt;
 use super::receive::Refusal;
 
 base::explained! {
-    /// Reason why a packet was dropped, or the first chunk of it that was not used. A packet that only elicits an
-    /// answer counts as dropped, too.
+    /// Reason why a packet, or its first unused chunk, was dropped. A packet that only causes an error reply counts as
+    /// dropped, too.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum DropReason {
         /// A packet that is shorter than the common header, has a zero port, or has no chunk (RFC 9260 §3.1).
@@ -14,7 +14,7 @@ base::explained! {
             cause = "A scanner or a fuzzer.",
             remedy = "`ddpctl capture PORT --filter \"sctp and dropped\"` shows the sender.")]
         BadHeader,
-        /// The checksum is wrong (RFC 9260 §6.8).
+        /// A packet with a wrong checksum (RFC 9260 §6.8).
         #[explain("sctp_bad_checksum",
             cause = "On a veth the peer leaves the CRC32c to a device that does not fill it in; its associations time \
                      out. Rarely a device that corrupts frames, or a sender of the old Adler-32.",
@@ -37,7 +37,7 @@ base::explained! {
             remedy = "Compare port and transport with `ddpctl listeners`. Through a NAT use SCTP in UDP \
                       (`udp_encapsulation` in `[sctp]`).")]
         OutOfTheBlue,
-        /// The association is closed.
+        /// A packet for an association that is closed.
         #[explain("sctp_closed",
             cause = "The association ended while packets of the peer were in flight.",
             remedy = "None.")]
@@ -58,7 +58,7 @@ base::explained! {
             cause = "A scanner, or a peer that offers no streams, no window or a zero tag.",
             remedy = "The event `handshake_failed` has the peer; see its version and its SCTP settings.")]
         BadInit,
-        /// The peer does not indicate the required adaptation (RFC 5043 §7.1).
+        /// An INIT or INIT ACK without the required adaptation indication (RFC 5043 §7.1).
         #[explain("sctp_other_adaptation",
             cause = "The peer is not a DDP client: it indicates no adaptation, or another one.",
             remedy = "Have its program set the adaptation indication 1 (RFC 5043 §11.1), or connect to another port.")]
@@ -73,7 +73,7 @@ base::explained! {
             cause = "The round-trip time exceeds the lifetime of the cookie, or a cookie was replayed.",
             remedy = "Raise `cookie_life` in `[sctp]` on paths with very long delays or much loss.")]
         StaleCookie,
-        /// A SACK of data never sent, or an outdated one (RFC 9260 §6.2.1).
+        /// An outdated SACK, or one with an impossible Gap Ack Block (RFC 9260 §6.2.1).
         #[explain("sctp_bad_sack",
             cause = "Reordered SACKs. A SACK of data never sent ends the association.",
             remedy = "None while it is rare.")]

@@ -14,7 +14,7 @@ base::explained! {
             cause = "A scanner or a fuzzer.",
             remedy = "`ddpctl capture PORT --filter \"sctp and dropped\"` shows the sender.")]
         BadHeader,
-        /// A packet with a wrong checksum (RFC 9260 §6.8).
+        /// The checksum is wrong (RFC 9260 §6.8).
         #[explain("sctp_bad_checksum",
             cause = "On a veth the peer leaves the CRC32c to a device that does not fill it in; its associations time \
                      out. Rarely a device that corrupts frames, or a sender of the old Adler-32.",
@@ -37,7 +37,7 @@ base::explained! {
             remedy = "Compare port and transport with `ddpctl listeners`. Through a NAT use SCTP in UDP \
                       (`udp_encapsulation` in `[sctp]`).")]
         OutOfTheBlue,
-        /// A packet for an association that is closed.
+        /// The association is closed.
         #[explain("sctp_closed",
             cause = "The association ended while packets of the peer were in flight.",
             remedy = "None.")]
@@ -58,7 +58,7 @@ base::explained! {
             cause = "A scanner, or a peer that offers no streams, no window or a zero tag.",
             remedy = "The event `handshake_failed` has the peer; see its version and its SCTP settings.")]
         BadInit,
-        /// An INIT or INIT ACK without the required adaptation indication (RFC 5043 §7.1).
+        /// The peer does not indicate the required adaptation (RFC 5043 §7.1).
         #[explain("sctp_other_adaptation",
             cause = "The peer is not a DDP client: it indicates no adaptation, or another one.",
             remedy = "Have its program set the adaptation indication 1 (RFC 5043 §11.1), or connect to another port.")]

@@ -155,8 +155,8 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
             slot.session.set_crc(self.computes_crc);
             let written = slot.session.next(source, awaits, mulpdu, out);
             slot.count_kept(kept);
-            // After a message without a request for an immediate SACK, another one follows. With the request, usually
-            // none does.
+            // After a message without a request for an immediate SACK, another message is available. After one with it,
+            // usually none is.
             slot.ready = written.is_some_and(|w| !w.immediate) || slot.has_data();
             if let Some(mut written) = written {
                 // The next length is not predicted if another session may be next, no further message may be kept, or

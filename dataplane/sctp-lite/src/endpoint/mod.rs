@@ -170,8 +170,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.check_empty();
     }
 
-    /// Processes a received packet between the two ends. The caller has verified its checksum. The result contains
-    /// whether the tag was verified, and the reason if SCTP dropped the packet or one of its chunks.
+    /// Processes a received packet between the two ends. The caller has verified its checksum. The result says whether
+    /// the tag was verified, and why SCTP dropped the packet or one of its chunks, if it did.
     pub fn input(
         &mut self,
         now: Instant,

@@ -446,7 +446,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Fails the session for a local reason: sends code 5 of RFC 6581 §8, then the Terminate.
+    /// Fails the session for a local reason: sends code 5 of RFC 6581 §8, then the Terminate. If the session has
+    /// already failed or ended, aborts it instead.
     pub(super) fn fail(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if self.lifecycle.is_receiving() {
             self.fail_with(SctpReason::Local.into(), startup_error(CODE_LOCAL), env);
@@ -455,7 +456,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Fails the session because the ULP cannot continue: sends a local catastrophic error, then the Terminate.
+    /// Fails the session because the ULP cannot continue: sends a local catastrophic error, then the Terminate. If the
+    /// session has already failed or ended, aborts it instead.
     pub(super) fn fail_ulp(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if self.lifecycle.is_receiving() {
             self.fail_with(SctpReason::Local.into(), FinalError::Local, env);
@@ -516,7 +518,7 @@ impl<M: RegionMemory> SessionSlot<M> {
             DeadlineOutcome::Progress => self.start_teardown_timeout(env),
             DeadlineOutcome::Ulp => self.abort(CloseReason::UlpTimeout, env, cx),
             DeadlineOutcome::Teardown => {
-                // RFC 5043 §6.2: one Terminate suffices, and the peer has acknowledged it.
+                // RFC 5043 §6.2: one Terminate suffices: that of this end, if the peer has acknowledged it.
                 let enough = self.session.is_own_done();
                 if !enough && self.lifecycle.reason().is_some_and(CloseReason::is_graceful) {
                     self.lifecycle.replace_reason(CloseReason::PeerLingers);

@@ -1,8 +1,8 @@
 //! Packets without an association (RFC 9260 §5.1, §8.4): INITs, answered without keeping state; returned cookies; and
 //! out-of-the-blue packets.
 //!
-//! A packet elicits at most one reply, and replies elicit none: ABORT, SHUTDOWN COMPLETE, COOKIE ACK and reports of
-//! stale cookies are dropped silently. The caller limits the rate of replies to an address.
+//! A packet causes at most one reply. Replies cause none, so that two ends cannot loop: ABORT, SHUTDOWN COMPLETE,
+//! COOKIE ACK and reports of stale cookies are dropped silently. The caller limits the rate of replies to an address.
 
 use std::sync::Arc;
 

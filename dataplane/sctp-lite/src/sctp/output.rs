@@ -119,7 +119,7 @@ impl Association {
                 self.stats.packets_out += 1;
                 self.on_setup_sent(now);
             }
-            // The INIT stays due. `queue_setup` has started the timer when the INIT became due.
+            // The INIT stays due. `queue_setup` started the timer when the INIT became due.
             SendOutcome::NoRoom => {}
             SendOutcome::TooLong => self.stats.unsent += 1,
         }

@@ -1,4 +1,4 @@
-//! Associations below their sessions: setup, linger and end.
+//! Tests of whole associations, with their sessions: setup, linger and end.
 
 use super::host::{Policy, send_message, stream_config, write_message};
 use super::net::{Fate, Net, Node, Setup, Side, Tx};

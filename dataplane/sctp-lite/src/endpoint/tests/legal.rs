@@ -104,7 +104,7 @@ fn next_initiate_ends_the_wait_for_peer_terminate() {
     host.shutdown(session);
     assert_eq!(host.receive_write(0, 1, 0, b"last"), MessageOutcome::Accepted);
     assert_eq!(host.sent_controls(), [(0, 1, Function::Terminate, vec![])]);
-    // The acknowledgement was lost, so the next Initiate is too early.
+    // This end's Terminate is not acknowledged yet, so the next Initiate is refused.
     assert_eq!(host.receive(0, 0, Function::Initiate, b""), MessageOutcome::Refused);
     host.acknowledge_all();
     assert_eq!(host.reason(session), None);

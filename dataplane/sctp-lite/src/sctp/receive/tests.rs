@@ -454,8 +454,8 @@ fn holds_fragment(len: usize) -> usize {
     side.receiver.held()
 }
 
-/// Fragments beyond gaps fill their limit. Fragments in order are still kept, so that the messages before the gaps' end
-/// complete.
+/// Fragments beyond gaps fill their limit. Fragments in order are still kept, so that retransmissions complete all
+/// messages.
 #[test]
 fn fragments_beyond_budget_are_refused_without_a_stall() {
     let mut side = side_with(&ReceiveConfig { fragments: 1000, ..config() });

@@ -68,7 +68,7 @@ struct Args {
     /// Longest wait for a line with time *, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     patience: u64,
-    /// Skip scripts that take longer, in seconds
+    /// Longest duration of a script, in seconds; longer scripts are skipped
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     longest: u64,
     /// Attempts per script, for busy machines: a script that fails is played again

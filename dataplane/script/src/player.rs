@@ -150,7 +150,7 @@ pub struct Player<P: DialogueCodec> {
 /// Result of executing a step.
 enum Progress {
     Done,
-    /// The expected packet has arrived in part.
+    /// The packet met only the first part of its line.
     Partial,
     /// The step waits until this time or for a packet.
     Until(Instant),
@@ -181,7 +181,8 @@ impl<P: DialogueCodec> Player<P> {
         self.outgoing.pop_front()
     }
 
-    /// Returns the time at which to call [`Self::handle_timeout`], unless a packet arrives earlier.
+    /// Returns the time at which to call [`Self::handle_timeout`], unless a packet arrives earlier; `None` once the
+    /// outcome is known.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.wake.filter(|_| self.outcome.is_none())
     }

@@ -260,7 +260,6 @@ impl Session {
     }
 }
 
-/// True if the script is for SCTP.
 pub(crate) fn is_sctp(script: &Script) -> bool {
     script.settings.iter().any(|s| s.key == "stack" && s.value == "sctp")
 }

@@ -56,7 +56,7 @@ pub(super) struct SessionSlot<M: RegionMemory> {
     pub(super) accepted: Option<Box<AcceptedSession<M>>>,
     /// True if queued in `Upper::ready`: the session may have data to send.
     pub(super) ready: bool,
-    /// True if queued in `Upper::dirty`: the session must be settled.
+    /// True if queued in `Upper::dirty`: the session has changes to process.
     pub(super) is_dirty: bool,
     /// True if queued in `Upper::event_queue`: the ULP may have events.
     pub(super) has_event_turn: bool,
@@ -70,7 +70,6 @@ pub(super) struct SessionSlot<M: RegionMemory> {
     pub(super) kept: MemoryUse,
 }
 
-/// An accepted session.
 #[derive(Debug)]
 pub(super) struct AcceptedSession<M: RegionMemory> {
     pub(super) stream: Ulp<M>,
@@ -135,7 +134,6 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.push_event(SessionEvent::Request { private_data, enhanced }, env);
     }
 
-    /// Returns the state of the session.
     pub(super) fn state(&self) -> State {
         self.lifecycle.state()
     }
@@ -255,7 +253,6 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Processes the peer's Accept.
     fn on_accept(&mut self, data: &SessionData, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         let Some(open) = self.open.take() else { return };
         let (id, OpenRequest { pd, ulp, .. }) = *open;
@@ -299,7 +296,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.push_event(SessionEvent::Established { private_data, params }, env);
     }
 
-    /// Returns the agreed parameters; `None` before the session is accepted.
+    /// Returns the agreed parameters; `None` before the session is accepted and after its end.
     pub(super) fn params(&self, mulpdu: usize) -> Option<StreamParams> {
         let full = self.accepted.as_ref()?;
         let ddp_version = full.stream.version();
@@ -318,7 +315,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.enter_established(Vec::new(), env);
     }
 
-    /// Processes the changes since the last call, and ends the session if it is complete.
+    /// Processes the changes since the last call. Ends a failing session once this end's messages are acknowledged, and
+    /// a closing session once those of both ends are.
     pub(super) fn settle(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         self.check_errors(env, cx);
         self.check_readiness(env);
@@ -496,7 +494,6 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.lifecycle.fail(reason);
     }
 
-    /// Processes an expired deadline.
     pub(super) fn on_deadline(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         let half_closed = self.state() == State::Established;
         // Two states count as progress: events of a half-closed session that the owner has not taken yet, and a Read
@@ -565,7 +562,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.finish(env, cx);
     }
 
-    /// Ends the session for its owner. Messages not yet acknowledged are kept for retransmission.
+    /// Reports the pending events and the end of the session to the owner, and frees the DDP stream. Messages not yet
+    /// acknowledged are kept for retransmission.
     fn finish(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         self.open = None;
         if let Some(full) = &self.accepted {

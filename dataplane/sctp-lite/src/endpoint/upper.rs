@@ -46,7 +46,6 @@ pub struct AdaptationStats {
     pub unpaired_messages: u64,
 }
 
-/// The sessions of one association.
 #[derive(Debug)]
 pub(super) struct Upper<M: RegionMemory> {
     config: Arc<EndpointConfig>,
@@ -192,12 +191,10 @@ impl<M: RegionMemory> Upper<M> {
         self.kept.memory
     }
 
-    /// Returns the number of live sessions.
     pub(super) fn live_count(&self) -> usize {
         self.live_sessions
     }
 
-    /// Iterates over the live sessions.
     pub(super) fn live_slots(&self) -> impl Iterator<Item = &SessionSlot<M>> {
         self.slots().filter(|slot| slot.is_live())
     }
@@ -266,7 +263,6 @@ impl<M: RegionMemory> Upper<M> {
         self.slots().count()
     }
 
-    /// Opens a session as its active side.
     pub(super) fn open(
         &mut self,
         now: Instant,
@@ -456,7 +452,7 @@ impl<M: RegionMemory> Upper<M> {
         Some(result)
     }
 
-    /// Processes the changes of all dirty sessions.
+    /// Processes the changes of all dirty sessions, in the order in which they became dirty.
     pub(super) fn settle_all(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         self.dirty.fast_path_slot = None;
         while let Some(stream) = self.dirty.slots.pop_front() {
@@ -531,7 +527,6 @@ impl<M: RegionMemory> Upper<M> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Processes expired timers.
     pub(super) fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         while let Some(&(at, stream)) = self.timers.first()
             && at <= now
@@ -562,7 +557,6 @@ impl<M: RegionMemory> Upper<M> {
         false
     }
 
-    /// Returns the next event for the owner.
     pub(super) fn poll_event(&mut self) -> Option<Event> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);

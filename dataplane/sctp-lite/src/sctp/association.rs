@@ -88,7 +88,7 @@ pub enum Event {
         /// As in [`Up`](Self::Up).
         streams: u16,
     },
-    /// The peer shuts down. The source's remaining messages are sent; no further message is received.
+    /// The peer shuts the association down. The source's remaining messages are sent; no further message is received.
     PeerShutdown,
     /// The association has ended. The owner calls `poll_transmit` once more, because a last chunk may be due.
     Closed(CloseReason),
@@ -137,7 +137,6 @@ pub struct Association {
     /// The receive half, valid from COOKIE-ECHOED on like the send half.
     pub(super) receiver: Receiver,
     pub(super) sender: Sender,
-    /// Control chunks due.
     pub(super) due_chunks: DueChunks,
     /// Pending replies, and the last packet of a closed association.
     pub(super) pending_replies: PendingReplies,

@@ -227,7 +227,6 @@ const _: () = assert!(
 /// Length of an adaptation layer indication parameter, bytes.
 const ADAPTATION_LEN: usize = 8;
 
-/// An INIT ACK to send.
 #[derive(Clone, Debug)]
 pub(super) struct InitAck {
     header: InitHeader,
@@ -277,7 +276,8 @@ impl InitAck {
     ) -> SendOutcome {
         let cookie = cookie::issue(secrets, ends, now, self.cookie_life, &self.terms, self.ties);
         let mut parameters: SmallVec<[Parameter<'_>; 8]> = SmallVec::new();
-        // RFC 9260 §5.1 B, §3.3.3.1.1; RFC 5043 §11.1.
+        // RFC 9260 §5.1 B, §3.3.3.1.1; RFC 5043 §11.1: an INIT ACK contains a state cookie and the adaptation
+        // indication.
         parameters.push(Parameter::StateCookie(&cookie));
         parameters.push(Parameter::Adaptation(config.adaptation));
         let mut start = 0;

@@ -107,7 +107,7 @@ fn foreign_packets_are_ignored_and_damaged_packets_fail() {
     assert!(talk.player.input(talk.now, TransportPacket::Sctp(other)).is_err());
 }
 
-// RFC 5043 §5.2.3; docs/protocol.md, section 2.
+// RFC 5043 §5.2.3; docs/protocol.md, section 2: the host's Accept advertises the region that the script addresses.
 #[test]
 fn accept_private_data_retargets_the_script() {
     let mut talk = TestDialogue::new(&format!(

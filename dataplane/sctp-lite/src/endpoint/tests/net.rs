@@ -57,7 +57,6 @@ pub(super) enum Fate {
     Corrupt,
 }
 
-/// Configuration of a host.
 #[derive(Clone)]
 pub(super) struct Setup {
     pub(super) sctp: sctp::Config,
@@ -170,7 +169,6 @@ impl Node {
         f(ep.as_mut().expect("an endpoint"), &mut Context { stags, buffers, hold })
     }
 
-    /// Opens another session.
     pub(super) fn open(&mut self, now: Instant, private_data: &[u8]) -> SessionId {
         self.streams += 1;
         let (id, open) = (StreamId(1000 + self.streams), self.open_request(private_data));
@@ -486,7 +484,6 @@ pub(super) fn kinds(bytes: &[u8]) -> Vec<u8> {
     packet.chunks().filter_map(Result::ok).map(|chunk| chunk.kind).collect()
 }
 
-/// True if the packet contains DATA.
 pub(super) fn has_data(bytes: &[u8]) -> bool {
     kinds(bytes).contains(&chunk_type::DATA)
 }

@@ -11,7 +11,7 @@ pub struct ReceiveConfig {
     /// Maximum of the window, bytes. The window grows while the peer uses more than half of it per round trip. It does
     /// not grow if this limit is not above `window`.
     pub window_limit: u32,
-    /// Smallest advertised window, bytes. A smaller window is advertised as zero.
+    /// Smallest nonzero window that is advertised, bytes. A smaller window is advertised as zero.
     pub min_window: u32,
     /// Number of packets with data after which a SACK is sent at once; RFC 9260 §6.2: two.
     pub packets_per_sack: u8,

@@ -13,7 +13,6 @@ use super::ReceiveConfig;
 /// Bytes accounted per fragment in addition to its data.
 const OVERHEAD: usize = 64;
 
-/// A kept fragment.
 #[derive(Debug)]
 struct Fragment {
     bytes: Box<[u8]>,
@@ -42,7 +41,7 @@ pub(super) enum JoinResult {
     Complete(Range),
     /// Other fragments are missing.
     Incomplete {
-        /// Bytes accounted for the fragments present, `chunk` included.
+        /// Bytes accounted for the fragments of the message, the new one included.
         cost: usize,
     },
     /// The message exceeds the limits.

@@ -378,7 +378,6 @@ impl Receiver {
         }
     }
 
-    /// Records a TSN as received.
     #[inline]
     fn mark_received(&mut self, tsn: ExtSeq) {
         if tsn != self.next {
@@ -511,7 +510,6 @@ impl Receiver {
         u64::from(self.window - self.config.window)
     }
 
-    /// Grows the window to `window` bytes.
     pub(super) fn grow(&mut self, window: u32) {
         self.window = window;
     }

@@ -102,7 +102,7 @@ impl Sender {
             Some(BadSack::Unsent)
         } else {
             gaps.find_map(|gap| match gap {
-                // RFC 9260 §3.3.4: the TSN after the cumulative TSN is missing.
+                // RFC 9260 §3.3.4: the TSN after the cumulative TSN is missing, so a block starts at offset 2 or later.
                 GapBlock { start, end } if start < 2 || end < start => Some(BadSack::Block),
                 GapBlock { end, .. } if u64::from(end) > sent => Some(BadSack::Unsent),
                 _ => None,

@@ -345,7 +345,7 @@ impl Sender {
     /// Returns pacing rate and burst, computed once per round because of their expensive divisions.
     #[inline]
     fn round_pace(&self) -> Option<Pace> {
-        // The pace of a rate-measuring controller also depends on the data just sent.
+        // The pace of a congestion control that measures the delivery rate also depends on the data just sent.
         if self.recovery.cc().needs_samples() {
             return self.pace();
         }
@@ -370,7 +370,7 @@ fn congestion(config: &SendConfig, smss: usize) -> Congestion {
         .with_pacing(config.pacing)
 }
 
-/// The range of one TSN.
+/// Returns the range that contains only `tsn`.
 fn single_tsn(tsn: ExtSeq) -> Range {
     Range { start: tsn, end: tsn.plus(1) }
 }

@@ -19,8 +19,8 @@ use crate::player::{DialogueCodec, PlaySummary, Player, Tolerance};
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// Maximum number of attempts to resolve the next hop's hardware address, one per second.
 const MAX_ADDRESS_REQUESTS: usize = 5;
-/// First port of the dynamic range (RFC 6335 §6). Dialogues use consecutive source ports, from a random one of the
-/// first 8192 ports on.
+/// First port of the dynamic range (RFC 6335 §6). Dialogues use consecutive source ports, which start at random within
+/// the first 8192 ports of the range.
 const FIRST_PORT: u16 = 49_152;
 
 /// Reason why the tester cannot start.

@@ -5,8 +5,8 @@ use core::fmt;
 use super::receive::Refusal;
 
 base::explained! {
-    /// Reason why a packet, or its first unused chunk, was dropped. A packet that only causes an error reply counts as
-    /// dropped, too.
+    /// Reason why a packet, or its first unused chunk, was dropped. A packet that causes only a reply, such as an
+    /// ABORT, counts as dropped, too.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum DropReason {
         /// A packet that is shorter than the common header, has a zero port, or has no chunk (RFC 9260 §3.1).

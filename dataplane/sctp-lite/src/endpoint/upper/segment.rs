@@ -1,5 +1,6 @@
 //! Fast path of received messages: a legal segment of an established session, while no session has unprocessed changes.
-//! Most messages take the fast path. The session is marked as changed only if it has an error or data to send.
+//! Most messages take the fast path. The session is marked as changed only if the segment causes an error or a response
+//! to send.
 
 use super::Upper;
 use crate::endpoint::{Context, State};

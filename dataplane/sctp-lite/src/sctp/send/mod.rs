@@ -292,7 +292,7 @@ impl Sender {
     }
 
     /// Sets the longest SCTP packet of the path to `len` bytes (RFC 9260 §7.3). If the length shrank, messages in
-    /// flight that are too long for a packet are marked lost.
+    /// flight that exceed the new maximum are marked lost.
     pub fn set_packet_len(&mut self, len: usize) {
         if len == self.packet_len {
             return;

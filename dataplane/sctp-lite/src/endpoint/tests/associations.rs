@@ -169,7 +169,7 @@ fn association_abort_closes_all_sessions() {
     net.b.assert_nothing_left();
 }
 
-/// The path fails while messages are outstanding: their cookies are flushed.
+/// The path fails while messages are outstanding: their posts are reported as flushed.
 #[test]
 fn lost_association_flushes_outstanding_messages() {
     let mut net = Net::established(&Setup::default());

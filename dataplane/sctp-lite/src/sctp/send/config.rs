@@ -17,7 +17,8 @@ pub struct SendConfig {
     pub congestion: CongestionControl,
     /// Initial congestion window, packets; `None`: two to four packets, as in RFC 9260 §7.2.1.
     pub initial_window: Option<u32>,
-    /// Send window, bytes. Limits the unacknowledged data, regardless of the peer's window, and the congestion window.
+    /// Send window, bytes. Limits both the congestion window and the unacknowledged data, regardless of the peer's
+    /// window.
     pub send_window: u64,
     /// True to spread the packets of a congestion window over the round trip, if the round trip is long enough.
     pub pacing: bool,

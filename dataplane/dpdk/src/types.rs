@@ -102,7 +102,7 @@ impl Segmentation {
     pub const NONE: Segmentation =
         Segmentation { ipv4: false, ipv6: false, segments: 0, virtio: false };
 
-    /// Returns true if TCP packets of at least one IP version are segmented.
+    /// Returns true if TCP packets of at least one IP version can be segmented.
     pub fn is_any(self) -> bool {
         (self.ipv4 || self.ipv6) && self.segments > 1
     }

@@ -3,7 +3,7 @@
 //!
 //! AES-GCM uses libIPSec_MB if the build includes it and the CPU supports it, otherwise aws-lc-rs. The other AEADs and
 //! HMAC use aws-lc-rs. CBC uses RustCrypto, because aws-lc-rs has no CBC that works in place without padding of its
-//! own. All three libraries wipe their keys on drop. No memory is allocated after [`Transform::new`].
+//! own. Keys are wiped on drop with all three libraries. No memory is allocated after [`Transform::new`].
 //!
 //! Layout of a packet (RFC 4303 §2). `esp` and `end` are offsets in the buffer that a call receives:
 //!

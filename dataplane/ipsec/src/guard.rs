@@ -41,7 +41,7 @@ use crate::policy::{Decision, Denial, Flow, Spd};
 use crate::sa::{Outbound, Parameters, Remaining, SaError, Shape};
 use crate::strength::Strength;
 
-/// Number of a protection, from 0: a set-up for ESP that policies require.
+/// Number of a protection, from 0. A protection is a set-up for ESP that policies require, with its SAs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Protection(pub u16);
 
@@ -59,7 +59,7 @@ struct ProtectionState {
     owner: u16,
     /// Outbound SAs of this worker, the newest last. Older ones stay until they are removed.
     outbound: Vec<(SaId, Outbound)>,
-    /// Shapes of the outbound SAs of all workers, the newest last.
+    /// [`Shape`]s (parameters of the sealed length) of the outbound SAs of all workers, the newest last.
     shapes: Vec<(SaId, Shape)>,
     /// Shape of the newest outbound SA, or of the last one that existed.
     shape: Option<Shape>,
@@ -417,8 +417,8 @@ impl Guard {
         Ok(OutboundVerdict::Protect { protection, headroom: ahead, total, path_mtu, strength })
     }
 
-    /// Returns the policies' decision on a packet to the wire. ESP that another party has sealed passes even if a
-    /// policy requires protection. ESP in UDP does not, because any program may send from or to port 4500.
+    /// Returns the policies' decision on a packet to the wire. ESP that another party has sealed with its own SA passes
+    /// even if a policy requires protection. ESP in UDP does not, because any program may send from or to port 4500.
     #[inline(never)]
     fn decide_outgoing(&mut self, packet: &[u8]) -> Result<Decision<Protection>, IpsecDrop> {
         let (flow, part) = Flow::parse_with_visibility(packet, false).ok_or(Refusal::Malformed)?;

@@ -5,7 +5,7 @@
 //! appliance's ports with `impair`. With the same seed and the same calls, each frame has the same fate.
 //!
 //! ```text
-//!  push ──> black hole? ──> lost? ──> damaged? ──> slow link, tail drop ──> delay, jitter ──┬─> in order ──> pop
+//!  push ──> black hole? ──> lost? ──> slow link, tail drop ──> damaged? ──> delay, jitter ──┬─> in order ──> pop
 //!                                                                                           └─> late ──────> pop
 //! ```
 //!

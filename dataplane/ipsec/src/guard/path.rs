@@ -12,8 +12,7 @@ use crate::strength::Strength;
 
 /// Age at which a path MTU reported by a router expires (RFC 1191 §6.3, RFC 8201 §4).
 const PATH_MTU_AGE: Duration = Duration::from_secs(600);
-/// Number of packets last sent with an SA that a router's report may quote. A report that quotes an older packet is not
-/// trusted.
+/// A router's report is trusted only if it quotes one of this many packets that were last sent with the SA.
 const QUOTE_WINDOW: u64 = 1 << 16;
 
 impl Guard {
@@ -25,9 +24,9 @@ impl Guard {
         }
     }
 
-    /// Returns the strength of a flow's protection: the lower one of its newest outbound SA and its weakest inbound SA.
-    /// `None` if the policies do not require the same protection in both directions, or if an SA has yet to be
-    /// established.
+    /// Returns the strength of a flow's protection: the lower one of its newest outbound SA, even if that was removed,
+    /// and its weakest inbound SA. `None` if the policies do not require the same protection in both directions, or if
+    /// there is no SA in one direction.
     pub fn strength(&mut self, flow: &Flow) -> Option<Strength> {
         let protection = self.protection(flow)?;
         if self.flows.decide(flow, Direction::In) != Decision::Protect(protection) {

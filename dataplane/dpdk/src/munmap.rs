@@ -58,7 +58,6 @@ pub(crate) fn is_guarded() -> bool {
 /// # Safety
 ///
 /// As for munmap(2): the range is not accessed afterwards.
-/// As of munmap(2).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn munmap(start: *mut c_void, bytes: usize) -> c_int {
     if interrupts::is_interrupt_thread() && !CLOSING_OWN_GATE.get() {

@@ -1,5 +1,5 @@
-//! Handle of a DPDK mempool (`rte_mempool`). The pool is owned by [`crate::Mempool`], and after that is dropped by
-//! [`crate::Eal`], which frees it.
+//! Handle of a DPDK mempool (`rte_mempool`). The pool's owner is [`crate::Mempool`]. When that is dropped,
+//! [`crate::Eal`] becomes the owner and frees the pool later.
 
 use std::ptr::NonNull;
 

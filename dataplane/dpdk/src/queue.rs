@@ -1,4 +1,4 @@
-//! The receiving and the sending half of a device's queue pair. One worker uses each.
+//! The receiving and the sending half of a device's queue pair. Each half is used by one worker.
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -59,7 +59,7 @@ impl RxQueue {
         self.queue
     }
 
-    /// Returns true if the queue can have a descriptor for [`fd`](Self::fd) to return.
+    /// Returns true if [`fd`](Self::fd) may return a descriptor.
     pub fn can_wake(&self) -> bool {
         self.fd.is_some() || self.interrupt.is_some() || self.device.vhost().is_some()
     }

@@ -49,8 +49,8 @@ impl Recipe {
     /// Redirects each copy to the new socket of its queue. A copy whose new socket is unknown stays as it is.
     pub(crate) fn adopt(&self, sockets: &[Option<RawFd>]) -> Result<(), Error> {
         self.sockets().iter_mut().zip(sockets).try_for_each(|(copy, fd)| match fd {
-            // SAFETY: the driver has just opened the descriptor, and the lock on devices prevents that the driver
-            // closes it.
+            // SAFETY: the driver has just opened the descriptor, and does not close it while the lock on devices is
+            // held.
             Some(fd) => redirect(copy, unsafe { BorrowedFd::borrow_raw(*fd) }),
             None => Ok(()),
         })
@@ -58,7 +58,7 @@ impl Recipe {
 }
 
 fn copy(fd: RawFd) -> Option<OwnedFd> {
-    // SAFETY: the driver has just opened the descriptor, and the lock on devices prevents that the driver closes it.
+    // SAFETY: the driver has just opened the descriptor, and does not close it while the lock on devices is held.
     fcntl_dupfd_cloexec(unsafe { BorrowedFd::borrow_raw(fd) }, 0).ok()
 }
 

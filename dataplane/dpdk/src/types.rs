@@ -91,9 +91,9 @@ pub struct Segmentation {
     pub ipv6: bool,
     /// Maximum number of segments of one packet.
     pub segments: u16,
-    /// Header format: true for virtio's (1.2 §5.1.6.2), in which the IPv4 checksum is filled in and the pseudo-header's
-    /// sum includes the TCP length. A device fills in the IPv4 checksum itself, and requires a pseudo-header's sum
-    /// without the length.
+    /// True if headers must follow virtio (virtio 1.2 §5.1.6.2): the IPv4 checksum is filled in, and the TCP
+    /// pseudo-header's sum includes the length. False for a device, which fills in the IPv4 checksum itself and
+    /// requires a sum without the length.
     pub virtio: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The workers' access to the frontend of a vhost-user port, and its notifications while they are idle.
+//! Workers' access to the frontend of a vhost-user port, and notifications from the frontend to idle workers.
 //!
 //! A frontend provides a descriptor per queue. After sending, it writes to the descriptor ("kicks") if notifications
 //! are enabled. The descriptors are closed when the frontend disconnects, and may be replaced at any time. So each
@@ -136,9 +136,9 @@ impl Vhost {
         frontend.map(|frontend| burst(frontend.segmentation))
     }
 
-    /// Enables notifications of the frontend and returns the descriptor to wait on. Without a frontend only returns the
-    /// descriptor. Returns `None` if the worker must poll again soon: frames wait, the frontend does not notify, or the
-    /// frontend is just changing.
+    /// Enables notifications of the frontend and returns the descriptor to wait on. Without a frontend, returns the
+    /// descriptor only. Returns `None` if the worker must poll again soon: frames wait, the frontend does not notify,
+    /// or the frontend is just changing.
     pub(crate) fn arm(&self, queue: u16) -> Option<BorrowedFd<'_>> {
         let queue_state = &self.queues[usize::from(queue)];
         let frontend = queue_state.frontend.try_read().ok()?;

@@ -201,8 +201,8 @@ fn sctp_rules_are_requested_and_may_be_refused() {
         (rules, created, driver.validated.len())
     };
 
-    // If the driver accepts no rule, all eight forms are requested. So they are if it validates rules and then fails to
-    // create them. A rule that validation rejects is not created.
+    // All eight forms are requested if the driver accepts none: it has no rules, or fails to create rules that it
+    // validated, or rejects them in validation. A rule that validation rejects is not created.
     let nothing: fn(&RequestedRule) -> bool = |_| false;
     for (takes, says) in [
         (nothing, ValidateAnswer::Truthful),

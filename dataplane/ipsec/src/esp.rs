@@ -135,7 +135,7 @@ pub struct EspOutput {
     pub packet: Range<usize>,
     /// Sequence number of the packet.
     pub sequence: u64,
-    /// Whether this packet made the SA need a successor.
+    /// [`Remaining::SoftExpired`] if the SA needs a successor from this packet on. Reported once.
     pub remaining: Remaining,
 }
 
@@ -278,7 +278,7 @@ impl Outbound {
         let done = self.sa.transform.seal(buffer, esp, end, self.sequence, self.sa.esn);
         done.map_err(|_| Refusal::Integrity)?;
         if protocol == ip::UDP && buffer[start] >> 4 == 6 {
-            // RFC 3948 §2.1 sends no UDP checksum, but IPv6 requires one.
+            // RFC 3948 §2.1: ESP in UDP has no UDP checksum. But IPv6 requires one.
             ip::write_udp_checksum(&mut buffer[start..start + total], esp - UDP_HEADER - start);
         }
         let ends = self.is_nearly_exhausted();

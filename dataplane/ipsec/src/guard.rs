@@ -188,7 +188,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Makes an older outbound SA the newest one again, which seals packets.
+    /// Makes an older outbound SA the newest one again, so that it seals packets.
     pub fn select(&mut self, id: SaId) {
         for protected in &mut self.protections {
             if let Some(at) = protected.outbound.iter().position(|(known, _)| *known == id) {
@@ -283,8 +283,7 @@ impl Guard {
         Err(denial.into())
     }
 
-    /// Decides whether a fragment in clear passes without reassembly, because this worker does not reassemble it (RFC
-    /// 4301 §7.4).
+    /// Decides whether a fragment in clear passes if this worker does not reassemble it (RFC 4301 §7.4).
     ///
     /// # Errors
     /// The fragment must be dropped.

@@ -210,8 +210,8 @@ impl PortKind {
         }
     }
 
-    /// Returns the resource that no two ports of a process can share, for errors. [`PortKind::device_key`] is the
-    /// configuration key that names it.
+    /// Returns the name of the resource that no two ports of a process can share, for error messages. The key
+    /// [`PortKind::device_key`] names it in the configuration.
     pub fn device(&self) -> String {
         match self {
             Self::Memif { id, .. } => format!("{}#{id}", self.location()),

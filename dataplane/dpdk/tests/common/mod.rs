@@ -1,5 +1,5 @@
-//! Helpers of the tests that start DPDK's environment (EAL). It starts once per process, so each such test is a file,
-//! and a process, of its own.
+//! Helpers of the tests that start DPDK's environment (EAL). The environment can be started only once per process, so
+//! each such test is a file, and a process, of its own.
 
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::print_stderr, reason = "shown with a test that fails")]

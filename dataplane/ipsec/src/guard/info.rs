@@ -28,7 +28,7 @@ pub struct SaInfo {
     pub used: Use,
 }
 
-/// Packets and bytes of a worker.
+/// Counters of the packets that a worker sealed and opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets sealed.

@@ -118,8 +118,8 @@ impl Mbuf {
         room.saturating_sub(self.headroom() + self.data_len() as usize)
     }
 
-    /// Appends `len` bytes and returns them, with arbitrary content. Returns `None` if the tailroom is too small
-    /// or the frame is a chain.
+    /// Appends `len` bytes of arbitrary content and returns them. Returns `None` if the tailroom is too small or the
+    /// frame is a chain.
     pub fn append(&mut self, len: usize) -> Option<&mut [u8]> {
         if len > self.tailroom() || self.segments() != 1 {
             return None;
@@ -129,8 +129,8 @@ impl Mbuf {
         Some(&mut self.data_mut()[at..])
     }
 
-    /// Prepends `len` bytes and returns them, with arbitrary content. Returns `None` if the headroom is too small
-    /// or the frame is a chain.
+    /// Prepends `len` bytes of arbitrary content and returns them. Returns `None` if the headroom is too small or the
+    /// frame is a chain.
     pub fn prepend(&mut self, len: usize) -> Option<&mut [u8]> {
         if len > self.headroom() || self.segments() != 1 {
             return None;

@@ -81,7 +81,7 @@ impl Window {
         let (top_high, top_low) = ((self.top >> 32) as u32, self.top as u32);
         let bottom = top_low.wrapping_sub(self.size as u32 - 1);
         let high = if u64::from(top_low) >= self.size - 1 {
-            // Case A: the window lies within one subspace.
+            // Case A: the window lies within one subspace, a range of 2^32 sequence numbers with the same high half.
             if low >= bottom { Some(top_high) } else { top_high.checked_add(1) }
         } else if low >= bottom {
             // Case B: the window spans two subspaces.

@@ -74,7 +74,7 @@ fn clear_fragment_passes_only_without_protecting_policy() {
         assert_eq!(a.inbound_verdict(&piece, NOW), Ok(InboundVerdict::Fragment));
         assert_eq!(a.decide_fragment(&piece, NOW), judged, "{protocol}");
     }
-    // The same holds for fragments to the wire.
+    // Fragments to the wire are denied under the same condition.
     let mut out = packet(6, 1, 2, 64);
     out[6] |= 0x20;
     assert_eq!(a.outbound_verdict(&out, NOW), Err(Denial::Unprotected.into()));

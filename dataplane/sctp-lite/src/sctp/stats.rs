@@ -25,12 +25,13 @@ pub struct Stats {
     pub unknown_chunks: u64,
     /// INITs answered by an existing association.
     pub inits_answered: u64,
-    /// Replies, error causes and last packets not sent: too long for a packet, beyond the limit of pending ones, or
-    /// without room for too long.
+    /// Replies, error causes and last packets not sent, because they are too long for a packet, too many are pending,
+    /// or the batch had no room in time.
     pub unsent: u64,
-    /// Reductions of the packet size: by reports, black holes, or other associations.
+    /// Reductions of the packet size, after an ICMP report, a black hole, or a reduction known from another
+    /// association.
     pub path_mtu_reductions: u64,
-    /// Increases of the packet size.
+    /// Increases of the packet size, as after a successful path MTU probe.
     pub path_mtu_raises: u64,
     /// Path MTU probes sent.
     pub path_mtu_probes: u64,

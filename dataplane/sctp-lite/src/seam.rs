@@ -32,9 +32,9 @@ pub trait MessageSink {
     /// Delivers a complete user message, even if earlier data is missing. None of its TSNs was accepted before.
     fn deliver(&mut self, now: Instant, message: ReceivedMessage<'_>) -> MessageOutcome;
 
-    /// Processes a restart of the association by the peer; it now has `streams` pairs of streams. Later messages
-    /// belong to new sessions, and unacknowledged messages are discarded. A call, not an event, because the packet
-    /// that restarts the association may also carry such messages.
+    /// Processes a restart of the association by the peer; it now has `streams` pairs of streams. Later messages belong
+    /// to new sessions, and unacknowledged messages are discarded. This is a call and not an event, because the packet
+    /// that restarts the association may also carry messages of the new sessions.
     fn on_restart(&mut self, now: Instant, streams: u16) {
         let _ = (now, streams);
     }
@@ -57,8 +57,9 @@ pub trait MessageSink {
         let _ = bytes;
     }
 
-    /// Requests `increase` bytes more for the window, which has grown by `grown` bytes before. Returns false if other
-    /// associations need the memory. The grant is released when the association ends or restarts.
+    /// Requests memory to enlarge the receive window by `increase` bytes. It has grown by `grown` bytes already.
+    /// Returns false if other associations need the memory. The grant is released when the association ends or
+    /// restarts.
     fn grow_window(&mut self, grown: u64, increase: u64) -> bool {
         let _ = (grown, increase);
         true
@@ -89,7 +90,7 @@ pub struct WrittenMessage {
     pub ppid: u32,
     /// True to request an immediate acknowledgement (the I bit, RFC 9260 §3.3.1).
     pub immediate: bool,
-    /// CRC32c of the message, if the copy computed it.
+    /// CRC32c of the message, if it was computed while the message was copied.
     pub crc: Option<u32>,
     /// Length of the following message, if known. With less room, [`MessageSource::next`] would write nothing.
     pub next_len: Option<u16>,
@@ -136,8 +137,9 @@ pub trait TxBatch {
         false
     }
 
-    /// Returns the memory, bytes, for copies of unacknowledged messages whose source may change. A message that would
-    /// exceed it is not sent for the first time now. With nothing kept, one message is always sent.
+    /// Returns the maximum bytes of copies of unacknowledged messages, kept because their source may change. A new
+    /// message that would exceed the limit is not sent now. If no copy is kept, one message is sent regardless of the
+    /// limit.
     fn keep_limit(&self) -> u64 {
         u64::MAX
     }
@@ -145,9 +147,9 @@ pub trait TxBatch {
     /// Reports that [`keep_limit`](Self::keep_limit) held a message back.
     fn report_keep_limited(&mut self) {}
 
-    /// Completes the packet reserved last, of `len` bytes. It contains its checksum if
-    /// [`needs_checksum`](Self::needs_checksum) is true. Requires a preceding `reserve_packet`. A reserved packet
-    /// that is not committed is dropped.
+    /// Completes the packet reserved last, of `len` bytes. The packet contains its checksum if
+    /// [`needs_checksum`](Self::needs_checksum) is true. Requires a preceding `reserve_packet`. A reserved packet that
+    /// is not committed is dropped.
     fn commit(&mut self, len: usize);
 }
 

@@ -1,6 +1,6 @@
 //! Counters of an association, without those of its receive and send halves.
 
-/// Counters of an association. They never decrease.
+/// Counters of an association, in chunks unless noted otherwise. They never decrease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Packets received with this end's verification tag or a valid cookie.
@@ -9,11 +9,11 @@ pub struct Stats {
     pub packets_out: u64,
     /// INIT and COOKIE ECHO chunks retransmitted.
     pub setup_retransmitted: u64,
-    /// SHUTDOWN and SHUTDOWN ACK chunks retransmitted.
+    /// Expirations of T2-shutdown. Each but the last, which ends the association, retransmits SHUTDOWN or SHUTDOWN ACK.
     pub shutdown_retransmitted: u64,
-    /// HEARTBEAT chunks sent.
+    /// HEARTBEAT chunks sent; path MTU probes are not included.
     pub heartbeats_out: u64,
-    /// HEARTBEAT chunks of this end that the peer acknowledged; path MTU probes are not included.
+    /// HEARTBEAT chunks in `heartbeats_out` that the peer acknowledged.
     pub heartbeats_answered: u64,
     /// HEARTBEAT chunks received for which a HEARTBEAT ACK was queued.
     pub heartbeats_in: u64,

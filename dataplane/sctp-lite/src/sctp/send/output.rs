@@ -513,7 +513,7 @@ impl Sender {
         idle > 0
     }
 
-    /// Reports to loss recovery whether the congestion window was fully used. It reduces an unused window
+    /// Reports to loss recovery whether the congestion window was fully used; loss recovery reduces an unused window
     /// (RFC 2861 §3.2, RFC 7661 §4.3).
     fn note_usage(&mut self, now: Instant, limited: bool) {
         let smss = self.smss();

@@ -23,7 +23,7 @@ use crate::seam::MessageRef;
 /// Maximum number of SACKed ranges. A block that needs another one is ignored; the peer repeats it.
 const MAX_SACKED_RANGES: usize = 1024;
 
-/// The scoreboard of an association.
+/// The unacknowledged chunks of an association, and totals over them.
 #[derive(Debug)]
 pub(super) struct Board {
     pub(super) records: VecDeque<Record>,
@@ -34,13 +34,13 @@ pub(super) struct Board {
     pipe: u64,
     /// Bytes of all chunks, headers and padding included.
     flight: u64,
-    /// Bytes of user data not SACKed.
+    /// Bytes of user data in the chunks that are not SACKed.
     outstanding: u64,
-    /// Records lost and not retransmitted since.
+    /// Number of records lost and not retransmitted since.
     awaiting_retransmission: u64,
-    /// SACKed records that were the first of their packets.
+    /// Number of SACKed records that were the first of their packets.
     sacked_packets: u64,
-    /// Records retransmitted and not SACKed since.
+    /// Number of records retransmitted and not SACKed since.
     retransmitted_in_flight: u64,
     /// TSN below which every record is SACKed, lost or retransmitted.
     pub(super) loss_edge: ExtSeq,

@@ -27,9 +27,9 @@ pub struct SendStats {
     /// DATA chunks that loss detection (RFC 8985 §6.2) found lost. Chunks marked for other reasons, such as T3-rtx, are
     /// not included.
     pub lost: u64,
-    /// Fast recoveries begun.
+    /// Fast recoveries started.
     pub fast_recoveries: u64,
-    /// Expirations of T3-rtx.
+    /// Expirations of T3-rtx, without those of window probes.
     pub timeouts: u64,
     /// Tail loss probes sent.
     pub tail_loss_probes: u64,
@@ -43,6 +43,6 @@ pub struct SendStats {
     pub undone_by_frto: u64,
     /// Reneging events: the peer withdrew data reported in Gap Ack Blocks (RFC 9260 §6.2.1 D iii).
     pub reneged: u64,
-    /// Transmissions delayed by pacing.
+    /// Number of times that pacing delayed a packet.
     pub paced_waits: u64,
 }

@@ -37,7 +37,7 @@ pub(super) struct Timers {
 /// Result of [`handle_timeout`](Sender::handle_timeout).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExpiredTimer {
-    /// No timer expired, or only timers that are not errors of the association.
+    /// No timer expired, or only timers whose expiry is not an error of the association.
     None,
     /// T3-rtx expired: counts towards Association.Max.Retrans and Path.Max.Retrans (RFC 9260 §8.1, §8.2).
     T3,

@@ -22,7 +22,8 @@ fn init_of(bytes: &[u8]) -> Init<'_> {
     }
 }
 
-// RFC 9260 §5.1 A, C, E; RFC 5061 §4.2.6; RFC 5043 §8, §11.1.
+// RFC 9260 §5.1 A, C, E, RFC 5061 §4.2.6, RFC 5043 §8, §11.1: an active open sends INIT, then COOKIE ECHO. The COOKIE
+// ACK completes it.
 #[test]
 fn active_open_sends_init_then_cookie_echo() {
     let mut rig = Rig::active(Config::default());
@@ -79,7 +80,7 @@ fn stream_count_is_the_minimum_of_both_ends() {
     }
 }
 
-// RFC 9260 §4 notes 2 and 3, §5.1.6: the chunk is retransmitted with backoff, then the setup fails.
+// RFC 9260 §4 notes 2 and 3, §5.1.6: INIT or COOKIE ECHO is retransmitted with backoff, then the setup fails.
 #[test]
 fn unanswered_init_and_cookie_echo_back_off_and_time_out() {
     for state in [State::CookieWait, State::CookieEchoed] {
@@ -146,7 +147,7 @@ fn init_ack_without_ddp_adaptation_is_refused() {
     }
 }
 
-// RFC 9260 §3.3.3, §3.3.2.1.4, §5.1: an illegal value ends the attempt with an ABORT.
+// RFC 9260 §3.3.3, §3.3.2.1.4, §5.1: an INIT ACK with an illegal value ends the attempt with an ABORT.
 #[test]
 fn invalid_init_acks_are_refused() {
     let header = peer_header();
@@ -225,7 +226,7 @@ fn unknown_init_ack_parameters_are_reported_by_high_bits() {
     }
 }
 
-// RFC 9260 §5.2.6: after a report of a stale cookie, a new INIT requests a longer life.
+// RFC 9260 §5.2.6: after a report of a stale cookie, a new INIT requests a longer cookie lifetime.
 #[test]
 fn stale_cookie_restarts_with_preservative() {
     let mut rig = Rig::cookie_echoed();
@@ -336,7 +337,7 @@ fn duplicate_cookie_is_answered_with_cookie_ack() {
         assert_eq!(rig.sent_packets(), ["P: COOKIE-ACK"]);
     }
     assert_eq!((rig.event(), rig.event()), (Some(Event::Up { streams: 10 }), None));
-    // §5.2.4 step 3: also after the cookie has expired.
+    // §5.2.4 step 3: the COOKIE ACK is repeated even after the cookie has expired.
     rig.now += Duration::from_secs(3600);
     assert_eq!(rig.input_bytes(&echo), Ok(()));
     assert_eq!(rig.sent_packets(), ["P: COOKIE-ACK"]);

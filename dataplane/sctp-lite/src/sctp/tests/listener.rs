@@ -124,7 +124,7 @@ fn invalid_inits_are_aborted_or_dropped() {
         ),
         (header, &host, DropReason::BadInit, &["P: ABORT(5)"]),
         (header, &short, DropReason::BadInit, &["P: ABORT(13)"]),
-        // RFC 5043 §7.1: without the DDP adaptation indication, or with another one.
+        // RFC 5043 §7.1: an INIT without the DDP adaptation indication, or with another one, is refused.
         (header, &[], DropReason::OtherAdaptation, &["P: ABORT(2)"]),
         (header, &[Parameter::Adaptation(7)], DropReason::OtherAdaptation, &["P: ABORT(13)"]),
     ];
@@ -281,7 +281,7 @@ fn out_of_the_blue_packets_follow_rfc_9260_8_4() {
     assert_eq!(answer(&init(&peer_header(), &[])).1, ["P: ABORT()"]);
     assert_eq!(answer(&init(&InitHeader { tag: Tag::NONE, ..peer_header() }, &[])).1, nothing);
     assert_eq!(at_tag(&|b| b.init(&peer_header(), &[]).expect("room")), nothing);
-    // Rules 5, 6 and 7.
+    // Rules 5, 6 and 7: SHUTDOWN ACK, SHUTDOWN COMPLETE, COOKIE ACK, and an ERROR that reports a stale cookie.
     assert_eq!(at_tag(&|b| b.shutdown_ack().expect("room")), ["77777777: SHUTDOWN-COMPLETE T"]);
     assert_eq!(at_tag(&|b| b.shutdown_complete(true).expect("room")), nothing);
     assert_eq!(at_tag(&|b| b.cookie_ack().expect("room")), nothing);
@@ -293,7 +293,7 @@ fn out_of_the_blue_packets_follow_rfc_9260_8_4() {
     assert_eq!(at_tag(&|b| b.cookie_echo(b"nobody listens").expect("room")), abort);
     assert_eq!(at_tag(&|b| b.shutdown(PEER_TSN_BEFORE).expect("room")), abort);
     assert_eq!(at_tag(&|b| b.push_chunk(0xfe, 0, &[]).expect("room")), abort);
-    // Only an INIT has a tag of zero.
+    // Only an INIT may have a tag of zero.
     assert_eq!(
         answer(&packet(Tag::NONE, |b| b.shutdown_ack().expect("room"))).0,
         DropReason::BadTag

@@ -366,7 +366,7 @@ impl Rig {
         packets.iter().map(|packet| self.describe(packet)).collect()
     }
 
-    /// Advances the time by `time`. Returns the packets sent, each with the seconds since the start.
+    /// Advances the time by `time`. Returns the packets sent, each with the seconds since the call.
     pub(super) fn wait(&mut self, time: Duration) -> Vec<(u64, String)> {
         let (from, until) = (self.now, self.now + time);
         let mut sent = Vec::new();

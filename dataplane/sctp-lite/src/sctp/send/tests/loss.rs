@@ -43,7 +43,7 @@ fn three_packets_beyond_a_gap_are_a_loss() {
     assert!(side.sender.cwnd() < before && side.sender.cwnd() >= 4 * 1468, "§7.2.3");
 }
 
-// RFC 9260 §7.2.4, RFC 8985 §6.2: with one chunk beyond the gap, the reordering timer marks the loss.
+// RFC 9260 §7.2.4, RFC 8985 §6.2: if only one chunk beyond the gap is SACKed, the reordering timer marks the loss.
 #[test]
 fn chunk_overdue_by_reordering_timer_is_lost() {
     let mut side = side_with_rtt(3);

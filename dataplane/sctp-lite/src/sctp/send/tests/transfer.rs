@@ -72,7 +72,7 @@ impl Cell {
     }
 }
 
-// RFC 9260 §7: almost no time-outs, and almost no unnecessary retransmissions.
+// RFC 9260 §7: at 1 % loss there are few time-outs, and few unnecessary retransmissions.
 #[test]
 fn loss_of_one_percent_is_repaired_by_fast_recovery() {
     let cell = Cell { loss_percent: 1.0, rtt: 10 * MS };

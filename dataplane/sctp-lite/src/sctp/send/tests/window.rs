@@ -8,7 +8,7 @@ fn bytes(packets: &[Vec<Sent>]) -> usize {
     packets.iter().flatten().map(|sent| wire::sctp::padded(16 + sent.bytes.len())).sum()
 }
 
-// RFC 9260 §7.2.1; §6.1 B: one packet may exceed the window.
+// RFC 9260 §7.2.1: initial congestion window. §6.1 B: one packet may exceed it.
 #[test]
 fn the_initial_window_is_two_to_four_packets() {
     for (packet, packets) in [(512, 4), (1480, 3), (8980, 2)] {
@@ -207,7 +207,7 @@ fn window_smaller_than_message_is_probed() {
     assert_eq!(side.numbers(), [0]);
 }
 
-// RFC 9260 §7.2.1: the window grows by acknowledged bytes, and only while it is used.
+// RFC 9260 §7.2.1: the congestion window grows by acknowledged bytes, and only while it is fully used.
 #[test]
 fn sctp_slow_start_grows_by_acknowledged_bytes() {
     let mut side = side();
@@ -217,7 +217,7 @@ fn sctp_slow_start_grows_by_acknowledged_bytes() {
     side.wait(10 * MS);
     side.sack(3, &[]);
     assert_eq!(side.sender.cwnd(), before + sent);
-    // With little data sent, the window does not grow.
+    // While little data is sent, the congestion window does not grow.
     let before = side.sender.cwnd();
     for n in 4..30 {
         side.source.push(1, 100);

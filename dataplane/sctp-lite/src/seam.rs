@@ -20,10 +20,10 @@ pub struct ReceivedMessage<'a> {
 /// Result of delivering a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MessageOutcome {
-    /// Accepted: SCTP counts its TSNs as received.
+    /// The message is accepted: SCTP counts its TSNs as received.
     Accepted,
-    /// Refused, as if it had never arrived: SCTP neither acknowledges its TSNs nor reports them in Gap Ack Blocks,
-    /// and the peer retransmits it.
+    /// The message is refused, as if it had never arrived: SCTP neither acknowledges its TSNs nor reports them in Gap
+    /// Ack Blocks, and the peer retransmits it.
     Refused,
 }
 
@@ -32,9 +32,9 @@ pub trait MessageSink {
     /// Delivers a complete user message, even if earlier data is missing. None of its TSNs was accepted before.
     fn deliver(&mut self, now: Instant, message: ReceivedMessage<'_>) -> MessageOutcome;
 
-    /// Processes a restart of the association by the peer; it now has `streams` pairs of streams. Later messages belong
-    /// to new sessions, and unacknowledged messages are discarded. This is a call and not an event, because the packet
-    /// that restarts the association may also carry messages of the new sessions.
+    /// Processes a restart of the association by the peer. `streams`: number of stream pairs from now on. Later
+    /// messages belong to new sessions, and unacknowledged messages are discarded. This is a call and not an event,
+    /// because the packet that restarts the association may also carry messages of the new sessions.
     fn on_restart(&mut self, now: Instant, streams: u16) {
         let _ = (now, streams);
     }
@@ -57,8 +57,8 @@ pub trait MessageSink {
         let _ = bytes;
     }
 
-    /// Requests memory to enlarge the receive window by `increase` bytes. It has grown by `grown` bytes already.
-    /// Returns false if other associations need the memory. The grant is released when the association ends or
+    /// Requests memory to enlarge the receive window by `increase` bytes. `grown`: bytes by which the window has grown
+    /// before. Returns false if other associations need the memory. The grant is released when the association ends or
     /// restarts.
     fn grow_window(&mut self, grown: u64, increase: u64) -> bool {
         let _ = (grown, increase);
@@ -84,7 +84,7 @@ pub struct MessageRef {
 /// A user message that the source has written into a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WrittenMessage {
-    /// Identifies the message in later calls.
+    /// Identifier of the message in later calls.
     pub message: MessageRef,
     /// Payload protocol identifier.
     pub ppid: u32,
@@ -102,8 +102,8 @@ pub trait MessageSource {
     fn has_data(&self) -> bool;
 
     /// Writes the next message to the front of `out`; `None` if there is none or it does not fit. `max_len` is the
-    /// largest message that an empty packet carries. A source may hold back a message that could exceed `out` until
-    /// it gets an empty packet (`out` as long as `max_len`). It must then write one if it has any.
+    /// largest message that an empty packet carries. A source may hold back a message that could exceed `out` until it
+    /// gets an empty packet (`out` as long as `max_len`). The source must then write a message if it has any.
     fn next(&mut self, max_len: usize, out: &mut [u8]) -> Option<WrittenMessage>;
 
     /// Writes an unacknowledged message again, with the same bytes. `out` has the message's length.

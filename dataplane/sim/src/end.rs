@@ -45,7 +45,7 @@ pub trait End: Debug {
     /// bytes.
     fn packet_too_big(&mut self, now: Instant, mtu: usize, dropped: &[u8]);
 
-    /// True if IP fragments the packet because it exceeds the path MTU known to the host.
+    /// True if IP may fragment this packet, because it knowingly exceeds the path MTU.
     fn is_for_fragments(&self, _bytes: &[u8]) -> bool {
         false
     }
@@ -70,7 +70,7 @@ pub trait End: Debug {
     /// after the connection has ended.
     fn in_use(&self) -> (u64, u64);
 
-    /// True if no connection was opened, in either direction.
+    /// True if no connection was opened, neither actively nor passively.
     fn is_unopened(&self) -> bool;
     /// True if all streams are established.
     fn is_established(&self) -> bool;

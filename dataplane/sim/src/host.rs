@@ -168,7 +168,8 @@ impl Host {
         Ok(())
     }
 
-    /// Pauses event delivery: the endpoint queues at most `most_events` events, and returns none. `None` resumes.
+    /// Pauses delivery: the endpoint closes its window, and refuses data once `most_events` events are pending. `None`
+    /// resumes.
     pub fn pause(&mut self, most_events: Option<u32>) {
         if let Some(endpoint) = &mut self.endpoint {
             endpoint.pause(most_events);

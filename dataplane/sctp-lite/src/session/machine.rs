@@ -354,7 +354,7 @@ impl Session {
     /// Processes the acknowledgement of this message.
     pub fn on_acknowledged(&mut self, source: Option<&mut impl UlpduSource>, message: MessageRef) {
         self.sender.on_acknowledged(source, message);
-        // RFC 5043 §6.6
+        // RFC 5043 §6.6: other messages may follow the first one once it is acknowledged.
         self.confirm_opening();
     }
 

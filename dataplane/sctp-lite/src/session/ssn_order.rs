@@ -29,12 +29,12 @@ pub struct SsnOrder {
 }
 
 impl SsnOrder {
-    /// Returns the number of the first message not received.
+    /// Returns the extended DDP-SSN of the first message not received.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Returns the number after the highest message received.
+    /// Returns the extended DDP-SSN after the highest one received.
     pub fn end(&self) -> u64 {
         self.out_of_order.back().map_or(self.next, |range| range.end)
     }
@@ -76,7 +76,7 @@ impl SsnOrder {
         at == self.next || self.out_of_order.len() < MAX_RANGES
     }
 
-    /// Marks `at` as received.
+    /// Marks the extended DDP-SSN `at` as received.
     #[inline]
     pub fn mark_received(&mut self, at: u64) {
         if at != self.next {

@@ -52,7 +52,7 @@ pub struct Conversation {
     pub stack_tsn: u32,
     /// Last cookie that the stack has sent.
     cookie: Vec<u8>,
-    /// Values of the last HEARTBEAT of the stack and of that of the script.
+    /// Values of the stack's last HEARTBEAT and of the script's.
     heartbeats: [Vec<u8>; 2],
     /// Tag of the script's last packet, which a packet with the T bit reflects.
     last_tag: u32,

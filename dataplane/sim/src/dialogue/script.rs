@@ -10,7 +10,8 @@ use crate::segment::Flags;
 pub struct Script {
     /// Behaviour under test, in one line.
     pub title: String,
-    /// `set` and `framing` lines, which configure the stack under test.
+    /// `set` lines, which configure the stack under test, and `framing` lines, which configure the encoding of the
+    /// streams.
     pub settings: Vec<Setting>,
     /// Pieces of the two streams, in the order of the file.
     pub pieces: Vec<Piece>,
@@ -64,7 +65,7 @@ pub struct Step {
     pub line: usize,
     /// Time at which the action takes place or is expected.
     pub time: StepTime,
-    /// Action or expectation.
+    /// Action of the peer or the local user, or expected behaviour of the stack.
     pub action: Action,
 }
 
@@ -79,7 +80,7 @@ pub enum StepTime {
     Any,
 }
 
-/// Action of a step, or its expectation of the stack.
+/// Action of the peer or the local user, or expected behaviour of the stack.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// `<`: the peer sends a segment.
@@ -338,7 +339,7 @@ impl Args {
         self.0.iter().filter_map(|(k, v)| Some((k.as_str(), v.as_deref()?)))
     }
 
-    /// Returns the number after `key=`, decimal or `0x` hexadecimal, or `default`.
+    /// Returns the number after `key=`, decimal or `0x` hexadecimal; `default` if the key is missing.
     ///
     /// # Errors
     /// The value is not a number.
@@ -346,7 +347,7 @@ impl Args {
         self.get(key).map_or(Ok(default), number)
     }
 
-    /// Returns true for `on` after `key=`, false for `off`, or `default`.
+    /// Returns true for `on` after `key=`, false for `off`; `default` if the key is missing.
     ///
     /// # Errors
     /// The value is neither `on` nor `off`.

@@ -36,7 +36,7 @@ pub(super) fn tuple(v6: bool) -> FourTuple {
     FourTuple { local: address(1, LOCAL_PORT), remote: address(2, PEER_PORT) }
 }
 
-/// Disables ECN in `config`, which is the default of dialogues.
+/// Returns `config` with ECN disabled, the default of dialogues.
 pub(super) fn without_ecn(mut config: Config) -> Config {
     config.extensions.ecn = false;
     config

@@ -10,7 +10,7 @@ use super::rig::{Rig, data, packet, push_data};
 use crate::sctp::receive::ReceiveConfig;
 use crate::sctp::{Config, InputResult};
 
-/// A DATA chunk of the peer. [`PLAIN`] is the predicted one.
+/// A DATA chunk of the peer. [`PLAIN`] has the predicted values.
 #[derive(Clone, Debug)]
 struct Chunk {
     /// Offset from the next TSN.

@@ -147,7 +147,7 @@ impl Session {
     ) -> Result<Option<SessionChange>, SessionError> {
         let ulpdu = Ulpdu::new(pieces);
         let len = ulpdu.len();
-        // RFC 5043 §9
+        // RFC 5043 §9: this end accepts segments of at most `max_segment` bytes.
         if len > self.max_segment {
             return Err(SessionError::Oversized { limit: self.max_segment, seen: len });
         }

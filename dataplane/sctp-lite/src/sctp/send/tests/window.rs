@@ -76,7 +76,7 @@ fn peer_window_is_not_exceeded() {
     side.source.push(100, 1000);
     assert_eq!(side.numbers().len(), 4);
     side.wait(20 * MS);
-    // D ii: outstanding data counts against the window.
+    // §6.2.1 D ii: outstanding data counts against the peer's window.
     side.try_sack(2, 3500, &[], &[]).unwrap();
     assert_eq!(side.numbers().len(), 1);
     side.try_sack(2, 3500, &[(2, 2)], &[]).unwrap();

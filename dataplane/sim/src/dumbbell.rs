@@ -161,7 +161,7 @@ impl Dumbbell {
         flows.chain(self.bottleneck.next_delivery()).min()
     }
 
-    /// Performs one round of the work due now: all links, then all hosts.
+    /// Performs the work due now: forwards packets to and from the shared link, and runs the hosts.
     fn work(&mut self) {
         let Dumbbell { now, flows, bottleneck, tx } = self;
         let now = *now;

@@ -80,7 +80,7 @@ pub trait End: Debug {
     fn is_done(&self) -> bool;
     /// Returns the counters.
     fn totals(&self) -> Totals;
-    /// Describes a violated invariant that holds in every scenario; `None` if there is none.
+    /// Describes an invariant of all scenarios that this host has violated; `None` if there is none.
     fn fault(&self) -> Option<String>;
     /// Formats the state in one line for a failure report.
     fn describe_state(&self) -> String;

@@ -94,7 +94,7 @@ fn address(v6: bool, n: u8) -> IpAddr {
 /// Counters of refused packets and replaced SAs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Packets refused as replayed or too old.
+    /// Packets refused as replayed, too old, or with an impossible sequence number.
     pub replayed: u64,
     /// Packets refused as damaged, or because no SA matches.
     pub refused: u64,

@@ -9,7 +9,7 @@ pub struct Stats {
     pub packets_out: u64,
     /// INIT and COOKIE ECHO chunks retransmitted.
     pub setup_retransmitted: u64,
-    /// Expirations of T2-shutdown. Each but the last, which ends the association, retransmits SHUTDOWN or SHUTDOWN ACK.
+    /// Expirations of T2-shutdown. Each retransmits SHUTDOWN or SHUTDOWN ACK, except one that ends the association.
     pub shutdown_retransmitted: u64,
     /// HEARTBEAT chunks sent; path MTU probes are not included.
     pub heartbeats_out: u64,

@@ -16,7 +16,7 @@ pub enum Host {
     Name(String),
     /// A unicast address.
     Address(IpAddr),
-    /// A link-local address with its zone, which is an interface of the appliance, or with `--kernel` of this host.
+    /// A link-local address and its zone. The zone is an interface of the appliance, or with `--kernel` of this host.
     Zoned(Ipv6Addr, String),
 }
 
@@ -29,10 +29,10 @@ pub enum HostError {
     /// The text has colons but no brackets.
     #[error("`{0}` is no host: write an IPv6 address in brackets, such as [fd00::1]")]
     Brackets(String),
-    /// `IPvFuture` (RFC 3986 §3.2.2).
+    /// The text is an `IPvFuture` literal (RFC 3986 §3.2.2).
     #[error("`[{0}]` is an address of a later version of IP: write an IPv4 or IPv6 address")]
     Future(String),
-    /// Percent-encoding (RFC 3986 §2.1).
+    /// The text has a `%` outside of brackets: percent-encoding (RFC 3986 §2.1) is not supported.
     #[error(
         "`{0}` has a `%`: percent-encoding is not decoded here, write the characters themselves"
     )]
@@ -58,7 +58,8 @@ pub enum HostError {
 impl Host {
     /// Returns the host's distinct addresses in the order of `getaddrinfo`, at most
     /// [`ConnectSpec::MAX_ADDRESSES`].
-    /// Zones are left out, also those of names: this host's zones differ from the appliance's (RFC 4007 §6).
+    /// The addresses have no zone, even if the name resolves to one: this host's zones differ from the appliance's
+    /// (RFC 4007 §6).
     pub fn lookup(&self, port: u16) -> std::io::Result<Vec<SocketAddr>> {
         let name = match self {
             Host::Name(name) => name,
@@ -78,7 +79,7 @@ impl Host {
         }
     }
 
-    /// Returns the zone of a link-local address.
+    /// Returns the zone of a link-local address; `None` without zone.
     pub fn zone(&self) -> Option<&str> {
         match self {
             Host::Zoned(_, zone) => Some(zone),
@@ -86,7 +87,7 @@ impl Host {
         }
     }
 
-    /// Returns the text for `getaddrinfo`.
+    /// Returns the host as the node argument of `getaddrinfo`: without brackets, a zone after `%`.
     pub fn node(&self) -> String {
         match self {
             Host::Name(name) => name.clone(),
@@ -124,7 +125,7 @@ impl FromStr for Host {
     }
 }
 
-/// True for labels of 1 to 63 characters, with or without a dot at the end.
+/// True if the text is a host name: labels of 1 to 63 characters, at most 253 in total, optionally a dot at the end.
 fn is_name(text: &str) -> bool {
     let possible = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
     let is_label = |label: &str| {

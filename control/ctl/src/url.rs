@@ -1,5 +1,5 @@
-//! Addresses of peers and their regions: `HOST:PORT` and `tcp://HOST:PORT/REGION[@OFFSET]`. The scheme `rdmap://` is for
-//! RDMAP; `sctp://` and `rdmap+sctp://` are for DDP and RDMAP over SCTP.
+//! Addresses of peers and their regions: `HOST:PORT` and `tcp://HOST:PORT/REGION[@OFFSET]`. The scheme `tcp://` is for
+//! DDP without RDMAP, `rdmap://` for RDMAP, both over TCP. `sctp://` and `rdmap+sctp://` are the same over SCTP.
 //!
 //! Schemes are case-insensitive (RFC 3986 §3.1). Other parts of a URL (user information, query, fragment,
 //! percent-encoding) are not supported; each has its own error.

@@ -163,8 +163,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Replaces the content of `room` by the bytes of the next segment; `room` is empty if nothing can be sent. The next
-    /// call treats these bytes as acknowledged, because the kernel then has a copy.
+    /// Replaces the content of `room` by the bytes of the next segment. Leaves `room` empty if nothing can be sent. The
+    /// next call treats these bytes as acknowledged, because the kernel then has a copy.
     pub(super) fn poll_transmit(&mut self, room: &mut Vec<u8>, mss: usize) {
         room.clear();
         let startup = self.startup.output();

@@ -152,8 +152,8 @@ fn serve(configs: Vec<Config>) -> Result<ExitCode, String> {
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Starts the thread that feeds the service manager's watchdog. Returns `None` if the manager has not set a watchdog, or
-/// if the thread cannot be created.
+/// Starts the thread that feeds the service manager's watchdog. Returns `None` if the manager has not set a watchdog,
+/// or if the thread cannot be created.
 fn start_feeder(process: &Process, service: Service) -> Option<Feeder> {
     let interval = watchdog::interval_from_env().filter(|_| service.has_manager())?;
     let report = |stuck: &watchdog::Stuck| {

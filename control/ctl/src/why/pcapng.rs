@@ -1,7 +1,7 @@
 //! Writes recorded headers as pcapng. The frames are synthetic: their Ethernet and IP headers are generated, TCP has no
-//! options, and all checksums except that of IPv4 are zero. Payload is not recorded. A TCP segment is truncated after the
-//! header, and the original length of the frame includes the payload. The payload of an SCTP DATA chunk is zeros, because
-//! Wireshark does not decode a truncated chunk.
+//! options, and all checksums except that of IPv4 are zero. Payload is not recorded. A TCP segment is truncated after
+//! the header, and the original length of the frame includes the payload. The payload of an SCTP DATA chunk is zeros,
+//! because Wireshark does not decode a truncated chunk.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -76,8 +76,8 @@ struct Frame {
     comment: String,
 }
 
-/// Returns the frames of a stream. The comment of each frame lists the events since the previous frame; that of the last
-/// frame also lists the later events.
+/// Returns the frames of a stream. The comment of each frame lists the events since the previous frame. The comment of
+/// the last frame also lists the later events.
 fn flight_frames(flight: &Flight) -> Vec<Frame> {
     let mut frames: Vec<Frame> = Vec::new();
     let beginning = format!("stream {}", flight.stream);

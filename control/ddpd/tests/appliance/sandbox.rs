@@ -1,4 +1,5 @@
-//! Tests of the sandbox of a running process: the kernel's status of each thread, and operations that must stay allowed.
+//! Tests of the sandbox of a running process: the kernel's status of each thread, and operations that must remain
+//! allowed.
 
 use std::path::Path;
 

@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long, global = true)]
     pub json: bool,
     /// Time limit of the whole command, including connecting and waiting for the peer. By default ddpctl waits for an
-    /// operation as long as the appliance answers within 5s. For commands that run until they are stopped (top,
+    /// operation as long as the appliance answers probes within 5s. For commands that run until they are stopped (top,
     /// capture, events --follow), the limit is the maximum silence of the appliance. No effect on serve-kernel
     #[arg(long, global = true, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub timeout: Option<Duration>,
@@ -61,19 +61,19 @@ pub enum Command {
     Workers,
     /// List, add, read, change or remove regions: memory that peers can access
     Regions {
-        /// Subcommand; by default list
+        /// Subcommand; the default is list
         #[command(subcommand)]
         command: Option<Regions>,
     },
     /// List, add or remove listeners
     Listeners {
-        /// Subcommand; by default list
+        /// Subcommand; the default is list
         #[command(subcommand)]
         command: Option<Listeners>,
     },
     /// List or show SCTP associations; each stream over SCTP is a session of an association
     Associations {
-        /// Subcommand; by default list
+        /// Subcommand; the default is list
         #[command(subcommand)]
         command: Option<Associations>,
     },
@@ -82,7 +82,7 @@ pub enum Command {
     Ipsec(Ipsec),
     /// List, show or close streams
     Streams {
-        /// Subcommand; by default list
+        /// Subcommand; the default is list
         #[command(subcommand)]
         command: Option<Streams>,
     },
@@ -101,7 +101,7 @@ pub enum Command {
     Capture(Capture),
     /// Explain what happened to a stream, a job or a peer: which side ended it, why, and the remedy
     Why {
-        /// Number of a stream (16 digits) or of a job, or address of a peer, with or without port
+        /// Number of a stream (16 hexadecimal digits) or of a job, or address of a peer, with or without port
         #[arg(value_name = "STREAM|JOB|PEER")]
         what: String,
         /// Write the recorded headers to this file as pcapng, with the events as comments; - for standard output
@@ -136,7 +136,7 @@ pub enum Command {
     CompareSwap(CompareSwap),
     /// List, show or cancel jobs: transfers of the appliance
     Jobs {
-        /// Subcommand; by default list
+        /// Subcommand; the default is list
         #[command(subcommand)]
         command: Option<Jobs>,
     },
@@ -171,7 +171,7 @@ pub enum Command {
     Completions {
         /// Shell to generate completions for
         shell: clap_complete::Shell,
-        /// Program to complete
+        /// Program to print completions for
         #[arg(long, value_enum, default_value = "ddpctl")]
         program: ManualProgram,
     },

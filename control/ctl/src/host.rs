@@ -50,7 +50,7 @@ pub enum HostError {
     /// The address has a zone but is not link-local (RFC 4007 §11).
     #[error("`[{0}]` has a zone, and is not a link-local address (fe80::/10): leave the zone out")]
     Global(String),
-    /// The address has another form than that of RFC 4291, or is not unicast.
+    /// The address is not that of one host, or has a form that is refused, such as `10.1` or IPv4-mapped.
     #[error("`{0}` is {1}")]
     Address(String, AddressError),
 }
@@ -158,7 +158,7 @@ fn parse_bracketed(text: &str) -> Result<Host, HostError> {
 
 fn checked_address(text: &str, address: IpAddr) -> Result<Host, HostError> {
     match address::check_host(address) {
-        // With `--kernel`, a loopback address reaches programs of this host. An appliance refuses it.
+        // With `--kernel`, a loopback address reaches programs of this host. An appliance refuses loopback addresses.
         Ok(()) | Err(AddressError::Loopback) => Ok(Host::Address(address)),
         Err(error) => Err(HostError::Address(text.to_owned(), error)),
     }

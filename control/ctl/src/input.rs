@@ -71,7 +71,7 @@ pub(super) enum FileReader {
 /// Determines which process reads a file.
 ///
 /// # Errors
-/// The file cannot be read.
+/// The file does not exist, or `ddpctl` has to read it and cannot open it.
 pub(super) fn select_reader(file: &Path) -> Result<FileReader, Failure> {
     if is_stdin(file) {
         return Ok(FileReader::Local(Box::new(open_stdin()?)));
@@ -125,7 +125,7 @@ impl Upload {
                 Err(ClientError::Refused(refusal)) if refusal.error == ErrorKind::Conflict => {}
                 Err(refused @ ClientError::Refused(_)) => {
                     record_failure(&failure, refused.into());
-                    // Fails if the job has already ended.
+                    // An error is ignored: the job may already have ended.
                     drop(client.delete::<JobInfo>(&format!("/v1/jobs/{job}")));
                 }
                 // If the connection broke, the appliance ends the job.

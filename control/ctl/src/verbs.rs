@@ -14,7 +14,7 @@ use super::interrupt::Interrupt;
 use super::put::{self, WatchOptions};
 use super::{Output, connect_spec, input};
 
-/// Time limit of one round of a ping if --timeout is not given. A round is limited to [`MAX_ROUND_TIMEOUT`] otherwise.
+/// Time limit of one round of a ping without --timeout. With --timeout, a round takes at most [`MAX_ROUND_TIMEOUT`].
 const ROUND_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_ROUND_TIMEOUT: Duration = Duration::from_secs(60);
 

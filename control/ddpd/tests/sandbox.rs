@@ -153,7 +153,7 @@ fn try_files_and_unix_sockets(places: &Places) -> Attempts {
         options.write(true).create(true).mode(mode).open(own.with_extension("new"))
     };
     let directory = || std::fs::DirBuilder::new().mode(0o2755).create(own.with_extension("dir"));
-    // This chown needs no capability: the owner of a file may change the group to one of their own.
+    // This chown needs no capability: the owner of a file may change its group to a group of the process.
     let group = Some(*group);
     let owner = |path| rustix::fs::chownat(CWD, path, None, group, AtFlags::SYMLINK_NOFOLLOW);
     let datagrams = |flags| socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);

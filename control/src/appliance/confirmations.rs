@@ -30,7 +30,7 @@ impl Env {
         self.send_confirmations(stream);
         let waits = || self.confirmations.pending.iter().any(|wait| wait.closes(stream));
         if confirmation == Confirmation::Close && waits() {
-            // While the close is pending, the control thread bounds the time of the half-closed stream, not the worker.
+            // While the close is pending, the control thread, not the worker, limits how long the stream is half-closed.
             self.send_command(stream.worker(), Command::AnnounceClose { stream });
         }
     }

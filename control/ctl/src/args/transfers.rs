@@ -24,12 +24,13 @@ pub struct ViaArgs {
 /// A location in a peer's memory.
 #[derive(Debug, ClapArgs)]
 pub struct RemoteArgs {
-    /// Peer and place: rdmap://HOST:PORT/REGION[@OFFSET], over SCTP rdmap+sctp://...; with --stag rdmap://HOST:PORT
+    /// Peer and location in its memory: rdmap://HOST:PORT/REGION[@OFFSET], over SCTP rdmap+sctp://...; with --stag
+    /// rdmap://HOST:PORT
     pub url: Url,
-    /// Steering tag (STag) of the place, instead of a region's name
+    /// Steering tag (STag) of the location, instead of a region's name
     #[arg(long, value_parser = stag, requires = "to")]
     pub stag: Option<u32>,
-    /// Tagged offset of the place
+    /// Tagged offset of the location
     #[arg(long, value_parser = number, requires = "stag")]
     pub to: Option<u64>,
 }
@@ -169,16 +170,16 @@ pub struct CompareSwap {
 pub struct Put {
     /// File, sparse or not, or a pipe (FIFO); - for standard input
     pub file: PathBuf,
-    /// Peer and place: tcp://HOST:PORT/REGION[@OFFSET], with RDMAP rdmap://..., over SCTP sctp:// or rdmap+sctp://;
-    /// with --stag tcp://HOST:PORT
+    /// Peer and location in its memory: tcp://HOST:PORT/REGION[@OFFSET], with RDMAP rdmap://..., over SCTP sctp:// or
+    /// rdmap+sctp://; with --stag tcp://HOST:PORT
     pub url: Url,
     /// Use the kernel sockets of this host, without an appliance
     #[arg(long, conflicts_with_all = ["stream", "interface", "detach"])]
     pub kernel: bool,
-    /// Steering tag (STag) of the place, instead of a region's name
+    /// Steering tag (STag) of the location, instead of a region's name
     #[arg(long, value_parser = stag, requires = "to")]
     pub stag: Option<u32>,
-    /// Tagged offset of the place
+    /// Tagged offset of the location
     #[arg(long, value_parser = number, requires = "stag")]
     pub to: Option<u64>,
     #[command(flatten)]

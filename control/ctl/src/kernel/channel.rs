@@ -54,7 +54,8 @@ impl Channel {
             crc: options.crc,
             ..Config::default()
         };
-        // The draft's Start Key has no private data. In other revisions the private data announces bare DDP.
+        // The Start Key of the first MPA draft has no private data. In other revisions the private data states bare DDP
+        // as the ULP.
         let private_data = match options.revision {
             Revision::Draft => Vec::new(),
             _ => advert::encode_for(UlpKind::Ddp, &[]),
@@ -122,7 +123,7 @@ impl Channel {
         });
     }
 
-    /// True once [`start_full_operation`](Self::start_full_operation) was called.
+    /// True after [`start_full_operation`](Self::start_full_operation).
     pub(super) fn is_full_operation(&self) -> bool {
         self.operation.is_some()
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// A deadline for a whole transfer.
+/// Time limit of a transfer, and the time at which the limit expires.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     /// Time limit as requested; shown in error messages.

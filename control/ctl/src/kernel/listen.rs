@@ -69,7 +69,7 @@ pub enum ServeEvent {
     Delivered {
         /// Address of the peer.
         peer: SocketAddr,
-        /// STag, as sent.
+        /// STag of the message, as sent by the peer.
         stag: u32,
         /// TO of the message's first byte.
         to: u64,

@@ -43,7 +43,7 @@ impl KernelMemory {
         KernelMemory::Bytes(VecMemory::new(len))
     }
 
-    /// Returns a region with these bytes, which do not change.
+    /// Returns a region with these bytes. The bytes do not change while they are sent.
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         KernelMemory::Bytes(VecMemory::from_vec(bytes).into_stable())
     }

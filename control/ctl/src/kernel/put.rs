@@ -64,7 +64,7 @@ pub struct PutRequest {
     pub timeout: Duration,
     /// Time limit of the whole transfer; `None` for no limit.
     pub total_timeout: Option<Duration>,
-    /// The kernel's congestion control, such as `cubic`; by default the host's.
+    /// Congestion control algorithm of the kernel, such as `cubic`; `None` for the host's default.
     pub congestion: Option<String>,
 }
 
@@ -119,7 +119,7 @@ struct Transfer {
     socket: Socket,
     channel: Channel,
     memory: KernelMemory,
-    /// Source of the bytes instead of `memory`; `None` for a file and at the pipe's end.
+    /// Source of the bytes instead of `memory`; `None` for a file, and after the end of a pipe.
     pipe: Option<Box<dyn io::Read>>,
     /// Bytes from the destination to the region's end; `u64::MAX` if the target is an STag.
     region_room: u64,
@@ -445,7 +445,7 @@ impl Transfer {
     /// Returns the time at which the progress time-out or the overall deadline expires, whichever is earlier.
     ///
     /// # Errors
-    /// One of them has expired.
+    /// The time-out or the deadline has expired.
     fn next_deadline(&self, during: &'static str) -> Result<Instant, KernelError> {
         let (now, until) = (Instant::now(), self.last_progress + self.timeout);
         match self.deadline {

@@ -88,7 +88,7 @@ impl Socket {
         self.peer
     }
 
-    /// Returns the current payload of a full segment in bytes: TCP options are deducted.
+    /// Returns the number of payload bytes of a full segment: the current MSS without TCP options.
     pub(super) fn mss(&self) -> usize {
         let mss = socket2::SockRef::from(&self.stream).tcp_mss();
         mss.ok().and_then(|mss| usize::try_from(mss).ok()).filter(|&m| m > 0).unwrap_or(DEFAULT_MSS)

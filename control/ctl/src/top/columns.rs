@@ -85,7 +85,8 @@ fn rows<R>(columns: &[Column<R>], entries: &[R], of: fn(&R) -> (String, f64)) ->
     entries.iter().map(row).collect()
 }
 
-/// Indexes an earlier list by name, and returns the time between the two lists; nothing and zero without earlier list.
+/// Indexes an earlier list by name, and returns the time between the two lists. Without an earlier list, the index is
+/// empty and the time is zero.
 fn index_previous<'a, T>(
     before: Option<&'a Timestamped<Vec<T>>>,
     now: &Timestamped<Vec<T>>,

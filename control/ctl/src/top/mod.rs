@@ -99,7 +99,7 @@ pub(super) fn top(args: &Top, client: Client, output: &mut Output<'_>) -> Result
 #[derive(Clone, Copy)]
 struct OutputMode {
     json: bool,
-    /// True if standard input and output are a capable terminal.
+    /// True if standard input is a terminal, and standard output is a terminal with cursor movement.
     terminal: bool,
 }
 

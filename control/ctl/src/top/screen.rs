@@ -74,7 +74,8 @@ pub(super) fn run(mut state: State, client: Client, out: &mut dyn Write) -> Resu
     Ok(())
 }
 
-/// Installs handlers of SIGINT, SIGTERM and SIGHUP that set `stop`. If the main loop is stuck, they end the process.
+/// Starts a thread that sets `stop` upon SIGINT, SIGTERM or SIGHUP. If the main loop is stuck, the thread then ends the
+/// process.
 fn install_signal_handler(stop: Arc<AtomicBool>) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {

@@ -48,7 +48,7 @@ pub(super) enum Action {
     Quit,
 }
 
-/// The overlay above the table.
+/// The overlay, which is shown instead of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Overlay {
     Help,

@@ -115,7 +115,7 @@ pub(super) struct Sort {
 pub(super) struct Table {
     pub(super) heads: Vec<ColumnHead>,
     pub(super) rows: Vec<Row>,
-    /// Number of rows before filtering; in the view of streams, of all streams, even if the API truncated the list.
+    /// Number of rows before filtering. In the view of streams: number of all streams, even if the list is truncated.
     pub(super) total_rows: usize,
 }
 

@@ -44,7 +44,7 @@ fn urls_are_parsed() {
     }
 }
 
-// RFC 3986 §3.1
+// RFC 3986 §3.1: upper and lower case are equivalent in a scheme.
 #[test]
 fn schemes_are_case_insensitive() {
     for (text, ulp, transport) in [
@@ -150,7 +150,7 @@ fn unsupported_address_forms_are_refused_with_specific_error() {
     }
 }
 
-// RFC 4007 §11, RFC 6874
+// RFC 4007 §11, RFC 6874: a zone follows the address after `%`, in URLs after `%25`.
 #[test]
 fn zones_require_link_local_addresses() {
     let zoned = |zone: &str| Host::Zoned("fe80::1".parse().unwrap(), zone.to_owned());

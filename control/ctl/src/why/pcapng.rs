@@ -193,7 +193,7 @@ fn ip_header(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> Option<Vec<u
 fn checksum(header: &[u8]) -> u16 {
     let words = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
     let mut sum: u32 = words.sum();
-    // Twice, because the first addition may produce a carry.
+    // The carries are added twice, because the first addition may produce another carry.
     for _ in 0..2 {
         sum = (sum & 0xffff) + (sum >> 16);
     }

@@ -47,7 +47,7 @@ struct Group {
 }
 
 impl Group {
-    /// Creates the group. The error is the reason why this host does not allow it.
+    /// Creates the group. The error states why this host does not allow the group.
     fn new(limit: u64) -> Result<Group, String> {
         Group::version_2(limit).or_else(|second| {
             Group::version_1(limit)

@@ -211,8 +211,8 @@ impl Core {
         self.refuse_connect(purpose, error, now);
     }
 
-    /// Changes the plan to the peer's next address; the regions stay reserved. Returns false if no address is left or no
-    /// attempt is wanted: the failure is final, the client has disconnected, or the appliance is draining.
+    /// Changes the plan to the peer's next address; the regions stay reserved. Returns false if no address is left, or
+    /// if the failure is final, the client has disconnected or the appliance is draining.
     fn select_next_address(&self, plan: &mut ConnectPlan, reason: &ConnectError) -> bool {
         let is_abandoned = matches!(&plan.purpose, Purpose::Keep(answer) if answer.is_abandoned());
         if is_final(reason) || is_abandoned || self.env.check_not_draining().is_err() {

@@ -275,7 +275,7 @@ pub enum Listeners {
         /// TOML file with one [[listener]] section, or JSON with its keys; - for standard input
         #[arg(value_name = "FILE", required_unless_present = "option")]
         file: Option<PathBuf>,
-        /// Same as FILE, as an option like in `regions add`
+        /// FILE as an option, as in `regions add`
         #[arg(long = "file", value_name = "FILE", id = "option", conflicts_with = "file")]
         option: Option<PathBuf>,
     },
@@ -325,7 +325,7 @@ pub enum Ipsec {
     Sas,
     /// List policies in the order of matching
     Policies,
-    /// Show counters of sealed, opened and dropped packets
+    /// Show counters of sent (sealed), received (opened) and dropped IPsec packets
     Counters,
 }
 

@@ -32,7 +32,7 @@ pub enum Column {
     Markers,
     /// Use of CRCs: yes or no
     Crc,
-    /// Time since establishment
+    /// Time since the stream was established, or before that, since it was requested
     Age,
     /// Smoothed round-trip time
     Rtt,

@@ -52,7 +52,7 @@ pub enum Command {
         /// Configuration files; several are checked as the appliances of one process
         #[arg(value_name = "FILE", required_unless_present = "config")]
         files: Vec<PathBuf>,
-        /// Same as FILE, as an option like in ddpd without a command
+        /// FILE as an option, as in ddpd without a command
         #[arg(long = "config", short = 'c', value_name = "FILE")]
         config: Vec<PathBuf>,
         /// Check only the files, not devices, hugepages and permissions

@@ -1,7 +1,7 @@
 //! The addresses of a peer in an active open: addresses that remain to be tried, and failures of the others.
 //!
 //! Addresses are tried one after the other. Each but the last has an equal share of the remaining time, at most 5 s.
-//! Parallel attempts, as in RFC 8305, would fail at a region that only one stream can use at a time.
+//! Parallel attempts 250 ms apart, as in RFC 8305, would fail at a region that only one stream can use at a time.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -131,12 +131,12 @@ impl Budget {
         Budget { inner, maps: Maps::default() }
     }
 
-    /// Replaces the bound of the mappings of regions and jobs. All appliances of the process share `maps`.
+    /// Uses `maps` to count and bound the mappings of regions and jobs. All appliances of the process share `maps`.
     pub fn with_maps(self, maps: Maps) -> Budget {
         Budget { maps, ..self }
     }
 
-    /// Returns the bound of the mappings of regions and jobs.
+    /// Returns the count and the bound of the mappings of regions and jobs.
     pub fn maps(&self) -> &Maps {
         &self.maps
     }

@@ -1,4 +1,5 @@
-//! Sends the [`pending_confirmations`](super::pending_confirmations) once the files are flushed.
+//! Confirmations to peers: responses to RDMA Reads, and orderly closes. Each is sent once the files contain all earlier
+//! data of the peer. [`pending_confirmations`](super::pending_confirmations) keeps those that wait.
 
 use std::collections::HashSet;
 
@@ -30,7 +31,8 @@ impl Env {
         self.send_confirmations(stream);
         let waits = || self.confirmations.pending.iter().any(|wait| wait.closes(stream));
         if confirmation == Confirmation::Close && waits() {
-            // While the close is pending, the control thread, not the worker, limits how long the stream is half-closed.
+            // While the close is pending, the control thread limits how long the stream is half-closed; the worker
+            // does not.
             self.send_command(stream.worker(), Command::AnnounceClose { stream });
         }
     }

@@ -87,7 +87,7 @@ pub struct Setup {
     pub hugepages: bool,
     /// The memory ceiling. The configured regions are already charged.
     pub budget: Budget,
-    /// Counters of the management servers: connections and refused roles.
+    /// Counters of the management servers: connections, calls refused for the caller's role, lost audit lines.
     pub access_tally: Arc<AccessTally>,
     /// IPsec security associations (SAs), from the configuration or from the kernel.
     pub ipsec: Ipsec,

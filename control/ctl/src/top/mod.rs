@@ -99,7 +99,7 @@ pub(super) fn top(args: &Top, client: Client, output: &mut Output<'_>) -> Result
 #[derive(Clone, Copy)]
 struct OutputMode {
     json: bool,
-    /// True if standard input is a terminal, and standard output is a terminal with cursor movement.
+    /// True if standard input is a terminal, and standard output is a terminal that supports escape codes.
     terminal: bool,
 }
 

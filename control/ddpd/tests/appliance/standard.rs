@@ -373,7 +373,7 @@ fn escape_codes_are_written_to_capable_terminals_only() {
         assert!(output.status.success(), "{command}: {}", stderr_text(&output));
         assert!(!output.stdout.contains(&0x1b) && !output.stderr.contains(&0x1b), "{command}");
     }
-    // The progress bar is drawn only on terminals with cursor movement.
+    // The progress bar is drawn only on terminals that support escape codes.
     for (term, draws) in [("xterm", true), ("dumb", false)] {
         let output = run_on_terminal(&ddpd, term, "$ddpctl put - $url <file", "");
         let shown = String::from_utf8_lossy(&output.stdout);

@@ -42,8 +42,8 @@ impl Default for Setup<'_> {
 }
 
 impl Ddpd {
-    /// Starts the process in a temporary directory and waits until it is ready. `DIR` in the configuration is replaced by
-    /// the directory.
+    /// Starts the process in a temporary directory and waits until it is ready. `DIR` in the configuration is replaced
+    /// by the directory.
     pub(crate) fn start(setup: &Setup<'_>) -> Ddpd {
         let dir = tempfile::tempdir().unwrap();
         let files =

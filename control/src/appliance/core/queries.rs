@@ -19,7 +19,7 @@ use crate::appliance::pending::{Continuation, StreamList, StreamsQuery};
 use crate::appliance::ports::PortView;
 use crate::appliance::streams::{LiveCounts, association};
 
-/// Names of the stream totals that [`Stats::control`] contains.
+/// Names of the stream totals that [`Stats::control`] always contains.
 const STREAM_TOTALS: [&str; 9] = [
     "retransmitted_bytes",
     "retransmitted_segments",

@@ -18,7 +18,7 @@ pub enum Exit {
     Success = 0,
     /// The operation failed.
     Failed = 1,
-    /// The command line is invalid, or the appliance reports an invalid request.
+    /// The command line, its input or the resulting request is invalid.
     Usage = 2,
     /// The appliance cannot be reached; with `--kernel`, the peer.
     Unreachable = 3,

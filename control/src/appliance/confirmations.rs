@@ -1,5 +1,5 @@
-//! Confirmations to peers: responses to RDMA Reads, and orderly closes. Each is sent once the files contain all earlier
-//! data of the peer. [`pending_confirmations`](super::pending_confirmations) keeps those that wait.
+//! Confirmations to peers: responses to RDMA Reads of 0 bytes, and orderly closes. Each is sent once the files contain
+//! all earlier data of the peer. [`pending_confirmations`](super::pending_confirmations) keeps those that wait.
 
 use std::collections::HashSet;
 

@@ -127,8 +127,8 @@ impl Core {
         Ok(CheckedConnect { first, addresses, worker: self.next_worker(first.interface)?, pd })
     }
 
-    /// Returns the worker of the next stream on an interface. The workers of the interface take turns: each successful
-    /// or failed open advances to the next one.
+    /// Selects the worker of the next stream on an interface, round robin. Each successful or failed open of the
+    /// appliance advances to the next worker.
     fn next_worker(&self, interface: InterfaceId) -> Result<WorkerId, ApiError> {
         let served = &self.env.context.interface_workers[usize::from(interface.0)];
         let turn = self.env.tally.connected + self.env.tally.connect_failed;
@@ -361,7 +361,7 @@ impl Core {
     }
 }
 
-/// Refuses addresses that no other host can have, and values outside their ranges.
+/// Refuses a request without a usable address or with values outside their ranges.
 pub(super) fn check_spec(spec: &ConnectSpec) -> Result<(), ApiError> {
     check_addresses(spec)?;
     let refused = |sentence: String| Err(ApiError::bad_request(sentence));

@@ -1,4 +1,5 @@
-//! Sends the [`pending_confirmations`](super::pending_confirmations) once the files are flushed.
+//! Confirmations to peers: responses to RDMA Reads of 0 bytes, and orderly closes. Each is sent once the files contain
+//! all earlier data of the peer. [`pending_confirmations`](super::pending_confirmations) keeps those that wait.
 
 use std::collections::HashSet;
 
@@ -30,12 +31,13 @@ impl Env {
         self.send_confirmations(stream);
         let waits = || self.confirmations.pending.iter().any(|wait| wait.closes(stream));
         if confirmation == Confirmation::Close && waits() {
-            // While the close is pending, the control thread bounds the time of the half-closed stream, not the worker.
+            // While the close is pending, the control thread limits how long the stream is half-closed; the worker
+            // does not.
             self.send_command(stream.worker(), Command::AnnounceClose { stream });
         }
     }
 
-    /// Starts a close by this end: first the worker reports all data received so far.
+    /// Starts a close by this end. First, the worker reports all data received so far.
     pub(super) fn request_close_confirmation(&mut self, stream: StreamId) {
         let (confirmation, awaits_worker, since) = (Confirmation::Close, true, self.now);
         let (files, tags) = (HashSet::new(), HashSet::new());
@@ -50,8 +52,8 @@ impl Env {
         self.send_command(stream.worker(), Command::AnnounceClose { stream });
     }
 
-    /// Continues a close after [`Event::Confirming`](dataplane::Event::Confirming): the worker has reported all data so
-    /// far. Flushes the files.
+    /// Continues a close after [`Event::Confirming`](dataplane::Event::Confirming): the worker has reported all data
+    /// received so far, so the files are flushed.
     pub(super) fn on_confirming(&mut self, stream: StreamId) {
         let is_asked = |wait: &PendingConfirmation| wait.closes(stream) && wait.awaits_worker;
         let Some(at) = self.confirmations.pending.iter().position(is_asked) else { return };
@@ -62,7 +64,7 @@ impl Env {
         self.send_confirmations(stream);
     }
 
-    /// Records that a file contains all data queued before this flush.
+    /// Handles the end of a flush: the file contains all data that was queued before the flush.
     pub(super) fn on_flushed(&mut self, tag: u64) {
         let Some(stream) = self.confirmations.stream_of(tag) else { return };
         for wait in &mut self.confirmations.pending {
@@ -94,8 +96,8 @@ impl Env {
             };
             let wait = &mut self.confirmations.pending[at];
             let is_close = wait.confirmation == Confirmation::Close;
-            // More data arrived meanwhile. The worker must report all of it first: unreported data makes the close an
-            // error.
+            // More data arrived while the close was pending. The worker must report all of this data first: unreported
+            // data makes the close an error.
             if is_close
                 && self.confirmations.written_files.contains_key(&stream)
                 && self.now < wait.since + STALL_TIMEOUT

@@ -1,4 +1,4 @@
-//! Addition of regions and listeners by the API, the file or a reload, and the API's list of regions.
+//! Addition of regions and listeners by the API, the configuration file or a reload, and the API's list of regions.
 
 use api::{ApiError, RegionInfo, Reply, Responder};
 use config::RegionSection;
@@ -23,8 +23,8 @@ impl Core {
         }
     }
 
-    /// Registers a region, whose memory exists, with the workers. `answer`, if given, is always sent, also after an
-    /// error.
+    /// Registers a region, whose memory is already mapped, with the workers. `answer`, if given, is always sent, also
+    /// after an error.
     pub(in crate::appliance) fn register_region(
         &mut self,
         section: RegionSection,

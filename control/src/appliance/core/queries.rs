@@ -19,7 +19,7 @@ use crate::appliance::pending::{Continuation, StreamList, StreamsQuery};
 use crate::appliance::ports::PortView;
 use crate::appliance::streams::{LiveCounts, association};
 
-/// Stream totals that [`Stats::control`] always contains.
+/// Names of the stream totals that [`Stats::control`] always contains.
 const STREAM_TOTALS: [&str; 9] = [
     "retransmitted_bytes",
     "retransmitted_segments",
@@ -115,7 +115,7 @@ impl Core {
         self.env.broadcast(then, |ticket| Command::ListStreams { selection: which, ticket });
     }
 
-    /// Requests stream totals from the workers. One count runs at a time, regardless of the number of clients.
+    /// Requests stream totals from the workers. At most one count is in progress, however many clients request it.
     pub(super) fn count_streams(&mut self, answer: Responder) {
         if self.scrapes.add(answer) {
             self.begin_count();

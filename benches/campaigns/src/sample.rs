@@ -6,7 +6,8 @@ use anyhow::Result;
 use api::Stats;
 use load::testbed::Appliance;
 
-/// Worker counters that each count a frame's outcome, in addition to the drop reasons (docs/api.md, stats).
+/// Worker counters of frame outcomes, in addition to the drop reasons (docs/api.md, stats). Each received frame counts
+/// once, in one of these or as a drop.
 const TERMINAL_COUNTERS: [&str; 12] = [
     "segments",
     "sctp_packets",

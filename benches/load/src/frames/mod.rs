@@ -67,7 +67,7 @@ pub enum Profile {
     FragmentFlood,
     /// SCTP INITs to the listener's port.
     InitFlood,
-    /// Frames that the client of a capture sent; each repetition with new flows.
+    /// Client frames of a capture, repeated; each repetition has new flows.
     PcapReplay,
 }
 

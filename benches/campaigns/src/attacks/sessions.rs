@@ -184,8 +184,8 @@ fn open_idle_associations(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends a message so that it consists of 100 separate ranges. The target stores more than 64 ranges in extra memory of
-/// the worker. All segments are valid, so the target must accept the message.
+/// Sends a message so that the received part consists of up to 100 separate ranges. Beyond 64 ranges the target
+/// reserves memory in the worker's pool. All segments are valid, so the target must accept the message.
 fn send_many_ranges(context: &mut AttackContext<'_>) -> Result<()> {
     let mut association = open_association(context, 116, VICTIM_SCTP_PORT)?;
     if !association.open_session(context, 0)? {

@@ -123,8 +123,8 @@ impl Rig {
         let directory = tempfile::tempdir()?;
         let eal = dpdk::Eal::start(&dpdk::EalConfig {
             memory_mib: 384,
-            // A vhost-user backend maps at most 8 memory files of its frontend. One file per segment list stays below
-            // that.
+            // A vhost-user backend maps at most 8 memory files of its frontend. This option keeps the number of files
+            // below that.
             extra: vec!["--single-file-segments".into()],
             log_level: dpdk::LogLevel::Error,
             log: |level, line| eprintln!("dpdk {level:?}: {line}"),

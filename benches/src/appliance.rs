@@ -239,7 +239,7 @@ impl AppliancePair {
         for _ in 0..streams {
             self.connect()?;
         }
-        // The other appliance's control thread is idle meanwhile.
+        // The sum includes the other appliance's control thread, which is idle meanwhile.
         let threads = control_threads()?;
         let (mut times, mut walls, mut series) = (Vec::new(), Vec::new(), 0);
         for _ in 0..SCRAPES {

@@ -1,5 +1,6 @@
-//! Upper bound of protected streams: AES-GCM-128 on one core by the data path's `Transform`, on packets of the size of
-//! a protected stream's. A core cannot encrypt faster, and its clear-text processing comes in addition.
+//! Upper bound on the rate of IPsec-protected streams: AES-GCM-128 by the data path's `Transform`, on one core, on
+//! packets of the size of a protected stream's. A core cannot encrypt faster, and its clear-text processing comes in
+//! addition.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -141,14 +141,14 @@ fn build_key(engine: &str) -> String {
 
 type PathUnits = Vec<(String, (u64, String))>;
 
-/// Runs `hot` under valgrind, also to list its paths: the list names the CRC engine, which is selected by the CPU
+/// Runs `hot` under valgrind, also to list its paths. The list names the CRC engine, which is selected by the CPU
 /// features that valgrind reports.
 fn valgrind(hot: &Path, tool: &[&str], argument: &str) -> anyhow::Result<std::process::Output> {
     let output = Command::new("valgrind")
         .args(tool)
         .arg(hot)
         .arg(argument)
-        // The same memcpy on every CPU, for equal counts.
+        // Selects the same memcpy on every CPU, for equal counts.
         .env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-ERMS,-FSRM")
         .output()
         .context("valgrind cannot be started (Debian: valgrind; scripts/setup installs it)")?;

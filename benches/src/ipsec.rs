@@ -67,7 +67,7 @@ pub(crate) fn ipsec_config(config: &Config) -> anyhow::Result<Option<Arc<IpsecCo
         }),
         direction_config: match sa.direction {
             Direction::In => SaDirectionConfig::In { window: section.keys.window, top: 0 },
-            // One reservation for the whole run, because there is no control thread to extend it.
+            // One reservation of sequence numbers for the whole run, because there is no control thread to extend it.
             Direction::Out => {
                 SaDirectionConfig::Out { reserve: Some((1, 1 << 40)), keepalive: None }
             }

@@ -137,7 +137,7 @@ fn acks(units: u32) {
 /// Payload bytes of a write that fills an SCTP packet of 1480 bytes.
 const SCTP_PAYLOAD: u32 = 1418;
 
-/// Returns a pairing with `messages` posted writes of `len` bytes each.
+/// Returns a pair of SCTP endpoints with `messages` posted writes of `len` bytes each.
 fn sctp_burst(len: u32, messages: u32) -> SctpPair {
     let mut pairing = SctpPair::new(1480);
     (0..messages).for_each(|_| pairing.write(len));

@@ -1,6 +1,6 @@
-//! Upper bound on the rate of IPsec-protected streams: AES-GCM-128 by the data path's `Transform`, on one core, on
-//! packets of the size of a protected stream's. A core cannot encrypt faster, and its clear-text processing comes in
-//! addition.
+//! Upper bound on the rate of IPsec-protected streams: the rate of AES-GCM-128 on one core. The data path's `Transform`
+//! encrypts packets of the size of a protected stream's packets. A stream is slower, because the core also processes
+//! the clear text.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! IPsec configuration of a protected row: AES-GCM-128 with ESN in transport mode, as in `[ipsec]` of both
-//! configuration files. The keys are generated here, not read from files.
+//! IPsec configuration of the rows with IPsec: AES-GCM-128 with ESN in transport mode, as in `[ipsec]` of both
+//! configuration files. The keys are generated in this file, not read from key files.
 
 use std::sync::Arc;
 

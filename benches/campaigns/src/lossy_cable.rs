@@ -38,7 +38,7 @@ impl Frame for InFlight {
     }
 }
 
-/// A running cable. Dropping it stops the thread.
+/// A running cable. Dropping the value stops the thread.
 pub(crate) struct LossyCable {
     config: Arc<Mutex<Config>>,
     counters: Arc<Mutex<[Counters; 2]>>,

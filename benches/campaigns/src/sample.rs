@@ -23,7 +23,7 @@ const TERMINAL_COUNTERS: [&str; 12] = [
     "nat_keepalives_in",
 ];
 
-/// Counters of received frames and messages.
+/// Worker counters of received frames. `mesh_*` count frames and messages from other workers.
 const RECEIVE_COUNTERS: [&str; 3] = ["rx_frames", "mesh_in", "mesh_news_in"];
 
 /// Values by name.

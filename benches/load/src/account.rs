@@ -1,4 +1,4 @@
-//! The account of a run: compares the counts of mixer, port and workers, so that every frame is accounted for.
+//! Frame accounting of a run: the counts of the mixer, of the flooded port and of the workers must explain every frame.
 
 use std::collections::BTreeMap;
 

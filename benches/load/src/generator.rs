@@ -142,7 +142,7 @@ impl Generator {
     }
 }
 
-/// A running generator. Dropping it ends the program.
+/// A running generator. Dropping the value ends the program.
 pub struct RunningGenerator {
     child: Child,
     log: PathBuf,

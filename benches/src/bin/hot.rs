@@ -16,7 +16,7 @@ use dataplane::port::large_packet::plan_large_packet;
 use dataplane::timer::TimerWheel;
 use dpdk::Segmentation;
 
-/// Name, number of units of work, description of a unit.
+/// All paths: name, number of units of work, description of a unit.
 const PATHS: &[(&str, u32, &str)] = &[
     ("tx-1448", 40, "segment"),
     ("tx-1448-markers", 40, "segment"),

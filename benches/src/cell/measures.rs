@@ -146,7 +146,7 @@ fn measure_latency(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<
     Ok(())
 }
 
-/// Adds the quantiles of a latency distribution, in nanoseconds, to the row, in microseconds.
+/// Adds the quantiles of `latency` (nanoseconds) to the row: extra values in microseconds, and the distribution.
 fn add_latencies(latency: &Histogram<u64>, row: &mut Row) {
     let at = |quantile| latency.value_at_quantile(quantile) as f64 * 1e-3;
     for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p99_9", 0.999)] {
@@ -310,7 +310,7 @@ fn measure_memory(
     Ok(())
 }
 
-/// Waits for `time` and handles the workers' events meanwhile.
+/// Waits for `time` and handles the responder's events meanwhile.
 fn pause(rig: &mut Rig, time: Duration) -> anyhow::Result<()> {
     let end = Instant::now() + time;
     while let left = end.saturating_duration_since(Instant::now())

@@ -63,7 +63,7 @@ pub enum Kind {
     Nd,
     /// First fragments of datagrams.
     Fragment,
-    /// Fragments from one source.
+    /// First fragments of datagrams, all from one source.
     FragmentOne,
     /// SCTP INITs to the listener.
     Init,

@@ -17,7 +17,7 @@ use crate::verdict::Expectation;
 // `net_overload` is expected, too: in a full burst the target examines only a few frames that match no stream.
 const REFUSED: &[&str] = &["drop:net_peer_refused", "drop:net_overload"];
 
-/// Frames must be dropped before any state is created: no refused streams, no answer.
+/// Frames must be dropped before any state is created: `streams_refused` must not grow, and the target must not answer.
 const RULE: Expectation = Expectation {
     explained_by: REFUSED,
     min_share: 0.9,

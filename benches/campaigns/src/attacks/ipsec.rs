@@ -249,7 +249,8 @@ fn send_syns_without_policy(context: &mut AttackContext<'_>) -> Result<()> {
 /// Sends SYNs from peers whose SA has integrity only.
 fn send_unencrypted_syns(context: &mut AttackContext<'_>) -> Result<()> {
     let mut sealer = Sealer::new(WEAK_SA)?;
-    // A new sealer starts at sequence number 1, which the anti-replay check would drop after the first round.
+    // Continues the sequence numbers of the previous rounds. A new sealer starts at 1, and the anti-replay check would
+    // drop its packets.
     sealer.resume(context.attempts);
     for _ in 0..ROUND {
         let from = Ipv4Addr::new(198, 21, context.random.u8(..), context.random.u8(1..255)).into();

@@ -23,11 +23,11 @@ pub(crate) struct Attack {
     pub(crate) name: &'static str,
     /// Publication or specification that describes the attack.
     pub(crate) source: &'static str,
-    /// Runs one round. Rounds repeat until the time is over and each good peer has completed two transfers.
+    /// Runs one round. Rounds repeat until the time is over and each good peer has completed two transfers or stalled.
     pub(crate) round: fn(&mut AttackContext<'_>) -> Result<()>,
     /// Configuration of the target.
     pub(crate) setting: TargetSetting,
-    /// True if one round is enough.
+    /// True if the round runs once. The rest of the time the attacker only receives answers.
     pub(crate) single_round: bool,
     /// Expected outcome.
     pub(crate) rule: Expectation,

@@ -84,8 +84,8 @@ struct Results {
     wrong: Vec<String>,
 }
 
-/// Time-out for the return of all resources. Unfinished datagrams expire after 15 s, streams of a killed peer after 5
-/// s.
+/// Maximum time until all resources are back at their initial values. Unfinished datagrams expire after 15 s, streams
+/// of a killed peer after 5 s.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Outage of the cable after which a stream may fail: `user_timeout` of both appliances. Injected outages are shorter,

@@ -50,8 +50,8 @@ pub(super) fn icmp(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> 
     ip_frame(&ends, IpNumber::ICMP, &bytes)
 }
 
-/// Returns what an ICMP error quotes of a segment from the appliance's listener to a random port of `peer`, from the IP
-/// header on.
+/// Returns the part of a segment that an ICMP error quotes, from the IP header on. The segment goes from the
+/// appliance's listener to a random port of `peer`.
 fn quoted_segment(plan: &Plan, peer: IpAddr, rng: &mut Rng) -> Result<Vec<u8>> {
     let back = FrameAddresses {
         source: plan.destination.ip(),

@@ -1,4 +1,4 @@
-//! Frames of the profiles of `scripts/load`. They are determined by plan, profile, count and seed.
+//! Frames of the profiles of `scripts/load`. Plan, profile, count and seed determine the frames.
 //!
 //! All checksums and CRCs are correct unless the profile says otherwise. Frames are Ethernet without FCS, 60 to 1514
 //! bytes.

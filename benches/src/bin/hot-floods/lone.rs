@@ -1,5 +1,5 @@
-//! A worker on in-memory queues, without a device or a second core, so that its instructions can be counted. It has the
-//! appliance's configuration.
+//! A worker on in-memory queues, without a device or a second core, so that its instructions can be counted. The worker
+//! has the appliance's configuration.
 
 pub(crate) mod share;
 

@@ -40,7 +40,7 @@ pub(crate) const FRAMES: usize = 512;
 const BURSTS_PER_TURN: usize = 4;
 /// Rounds of warm-up, after which the flood has filled the worker's tables.
 const WARM_UP_TURNS: usize = 32;
-/// Full frames of the stream after which its congestion window is open.
+/// Number of full frames after which the stream's congestion window is large enough for the measurement.
 const OPENING_FRAMES: usize = 400;
 /// Bytes of the write that is always in flight.
 const WRITE_LEN: u32 = 4 << 20;
@@ -59,7 +59,8 @@ const DESTINATION: Range<usize> = 30..34;
 /// EtherType of ARP.
 const ARP: [u8; 2] = [0x08, 0x06];
 
-/// Function that runs its argument. Callgrind counts the instructions of the caller's function.
+/// Function that runs its argument: `measured_hot_path`, in which callgrind counts instructions, or a plain call for
+/// uncounted work.
 type Runner<'a> = &'a mut dyn FnMut(&mut dyn FnMut());
 
 /// Frames whose instructions are counted.

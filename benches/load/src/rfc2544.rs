@@ -119,7 +119,7 @@ fn highest_passed_rate(limit: f64, trials: &[Trial]) -> f64 {
     passed_rates(limit, high, trials).fold(0.0, f64::max)
 }
 
-/// Searches for the highest rates of one frame size, in at most [`MAX_TRIALS`] trials of duration `time`.
+/// Searches for the highest rates of one frame size, in at most 12 trials of duration `time`.
 pub fn search(
     bed: &Testbed,
     generator: &Generator,

@@ -144,7 +144,7 @@ impl Appliance {
         Ok(())
     }
 
-    /// Waits until all links are up in three consecutive polls. Fails after [`START_TIMEOUT`].
+    /// Waits until all links are up in three consecutive polls. Fails after 30 s.
     pub fn wait_for_links(&self) -> anyhow::Result<()> {
         let until = Instant::now() + START_TIMEOUT;
         let mut up = 0;

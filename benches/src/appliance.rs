@@ -31,9 +31,9 @@ use crate::row::{Row, median};
 /// A measurement of two appliances.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Appliance {
-    /// Name of the row, unique in a run.
+    /// Name of the result row, unique in a run.
     pub name: String,
-    /// Group of the plan.
+    /// Group of the benchmark plan to which the row belongs.
     pub group: String,
     /// The measured operation.
     pub what: ApplianceKind,

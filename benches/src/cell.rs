@@ -64,9 +64,9 @@ pub struct BSide {
 /// An end-to-end measurement.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Cell {
-    /// Name of the row, unique in a run.
+    /// Name of the result row, unique in a run.
     pub name: String,
-    /// Group of the plan.
+    /// Group of the benchmark plan to which the row belongs.
     pub group: String,
     /// The measured quantity.
     pub what: Measure,

@@ -26,9 +26,9 @@ use crate::row::Row;
 /// A flood, measured as a row.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Flood {
-    /// Name of the row, unique in a run.
+    /// Name of the result row, unique in a run.
     pub name: String,
-    /// Group of the plan.
+    /// Group of the benchmark plan to which the row belongs.
     pub group: String,
     /// Kind of the flood.
     pub kind: Kind,

@@ -20,9 +20,9 @@ const NETWORK: usize = 20;
 /// Encryption rate of the cryptographic library, measured as a row.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Gcm {
-    /// Name of the row, unique in a run.
+    /// Name of the result row, unique in a run.
     pub name: String,
-    /// Group of the plan.
+    /// Group of the benchmark plan to which the row belongs.
     pub group: String,
     /// Length of an IP packet, bytes.
     pub mtu: u16,

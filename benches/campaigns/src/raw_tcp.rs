@@ -13,7 +13,7 @@ use crate::attacker_port::Answer;
 /// Maximum wait for an answer of the target.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Received segment of the appliance.
+/// A segment received from the appliance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Segment {
     pub(crate) seq: u32,
@@ -147,7 +147,7 @@ impl RawTcp {
         let segment = context.station.wait_answer(time, |answer| {
             let segment = read(answer, local, remote)?;
             let moves = !segment.payload.is_empty() || segment.fin || segment.syn;
-            // Segments other than the next in order, such as retransmissions, are skipped.
+            // Skips segments out of order, such as retransmissions.
             (segment.rst || moves && (any || segment.seq == ack)).then_some(segment)
         })?;
         let len = segment.payload.len() as u32 + u32::from(segment.syn) + u32::from(segment.fin);

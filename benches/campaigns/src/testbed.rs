@@ -57,7 +57,7 @@ pub(crate) const IRD: u16 = 4;
 /// Untagged buffers of the bare DDP listeners under attack: number, bytes of each.
 pub(crate) const UNTAGGED_BUFFERS: (u32, u32) = (4, 4000);
 
-/// Guard regions: written by no good peer, and no attack may change them.
+/// Guard regions: no good peer writes them, and no attack may change them.
 pub(crate) const GUARD_REGIONS: [&str; 3] = ["readonly", "nobodys", "secret"];
 
 /// Returns true for addresses of the test bed's hosts, for which the attacker must not answer address resolution.

@@ -42,7 +42,7 @@ enum Command {
 
 #[derive(clap::Args)]
 struct RunArguments {
-    /// Measure less of everything, in under three minutes
+    /// Measure fewer rows, for less time and with fewer repetitions, in under three minutes
     #[arg(long)]
     quick: bool,
     /// Duration of each measurement in seconds; a short one only checks that all of them run

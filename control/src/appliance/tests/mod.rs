@@ -42,6 +42,7 @@ mod regions;
 mod reload;
 mod reload_atomicity;
 mod running_config;
+mod scale;
 mod sends;
 mod services;
 mod stalls;

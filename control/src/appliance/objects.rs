@@ -5,6 +5,7 @@
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// A table of objects.
 #[derive(Debug)]
@@ -57,6 +58,18 @@ impl<K: Ord, V> Objects<K, V> {
     /// Returns all objects in the order of their keys.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.0.iter().inspect(|_| count_visit())
+    }
+
+    /// Returns the objects whose keys are greater than `after`, in the order of their keys.
+    pub(super) fn after<'a, Q: Ord + ?Sized>(
+        &'a self,
+        after: Option<&Q>,
+    ) -> impl Iterator<Item = (&'a K, &'a V)> + use<'a, K, V, Q>
+    where
+        K: Borrow<Q>,
+    {
+        let begin = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.0.range((begin, Bound::Unbounded)).inspect(|_| count_visit())
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &V> {

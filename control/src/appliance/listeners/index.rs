@@ -65,6 +65,11 @@ impl ListenerIndex {
         self.names.iter().map(|(name, &id)| (name, id))
     }
 
+    /// Returns the listeners whose names are greater than `after`, in the order of their names.
+    pub(super) fn after(&self, after: Option<&str>) -> impl Iterator<Item = ListenerId> {
+        self.names.after(after).map(|(_, &id)| id)
+    }
+
     /// Returns the names of the listeners that list a region, in order.
     pub(super) fn of_region(&self, region: &str) -> impl Iterator<Item = &String> {
         self.by_region.get(region).into_iter().flatten()

@@ -18,7 +18,7 @@ mod timers;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use api::{ApiError, EventKind, ListenerInfo, Reply, Responder};
+use api::{ApiError, EventKind, ListenerInfo, NamePage, Reply, Responder};
 use config::{ListenerSection, RegionSection, unsaved_writes};
 use dataplane::memory::Memory;
 use dataplane::{Command, ListenerConfig, ListenerId, SourceRemoval, Ticket};
@@ -365,6 +365,13 @@ impl Listeners {
         let listener = listener
             .ok_or_else(|| ApiError::not_found(format!("there is no listener `{name}`")))?;
         Ok(listener.info(&facts.config))
+    }
+
+    /// Describes a page of the listeners.
+    pub(super) fn page(&self, facts: &Context, page: &NamePage) -> Vec<ListenerInfo> {
+        let ids = self.index.after(page.after.as_deref()).take(page.limit);
+        let listeners = ids.filter_map(|id| self.all.get(&id));
+        listeners.map(|listener| listener.info(&facts.config)).collect()
     }
 
     pub(super) fn infos(&self, facts: &Context) -> Vec<ListenerInfo> {

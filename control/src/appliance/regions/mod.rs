@@ -24,7 +24,7 @@ mod stream_memory;
 use std::collections::{HashMap, HashSet};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use api::{ApiError, EventKind, RegionInfo, Reply, Responder};
+use api::{ApiError, EventKind, NamePage, RegionInfo, Reply, Responder};
 use config::{
     Backing, Limits, ListenerSection, RegionSection, access_word, free_hugepage_bytes, region_maps,
 };
@@ -372,12 +372,25 @@ impl Regions {
         None
     }
 
-    /// Describes the regions added by the API whose memory is being created, with the progress.
-    pub(super) fn preparing(&self, env: &Env) -> Vec<RegionInfo> {
+    /// Describes a page of the regions, like [`info`](Self::info).
+    pub(super) fn page(
+        &self,
+        page: &NamePage,
+        now: Instant,
+        listeners: impl Fn(&str) -> Vec<String>,
+    ) -> Vec<RegionInfo> {
+        let regions = self.regions.after(page.after.as_deref()).take(page.limit);
+        regions.map(|(name, region)| region.info(now, listeners(name))).collect()
+    }
+
+    /// Describes the regions added by the API whose memory is being created and whose names `is_listed` selects, with
+    /// the progress.
+    pub(super) fn preparing(&self, env: &Env, is_listed: impl Fn(&str) -> bool) -> Vec<RegionInfo> {
         let info = |(&number, preparing): (&u64, &Preparing)| {
             region::preparing_info(env, number, &preparing.section, Origin::Api)
         };
-        self.loading.iter().map(info).collect()
+        let listed = |(_, preparing): &(&u64, &Preparing)| is_listed(&preparing.section.name);
+        self.loading.iter().filter(listed).map(info).collect()
     }
 
     /// Cancels the preparation of a region. The removal is answered when the preparation has ended.

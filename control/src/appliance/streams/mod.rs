@@ -18,6 +18,7 @@ mod stream;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{ApiError, ConnectSpec, EventKind, Responder, StreamInfo, UlpChoice};
@@ -521,6 +522,11 @@ impl Streams {
     }
 
     // --- queries ---
+
+    /// Returns the first `limit` streams with numbers greater than `after`, in order.
+    pub(super) fn page(&self, after: Option<StreamId>, limit: usize) -> Arc<[StreamId]> {
+        self.streams.after(after).take(limit).collect()
+    }
 
     pub(super) fn ids(&self) -> Vec<StreamId> {
         self.streams.iter().map(|(id, _)| id).collect()

@@ -9,7 +9,7 @@ use super::regions::{remove, section};
 use super::*;
 
 fn regions(bench: &mut Bench) -> Vec<RegionInfo> {
-    match answer(&mut bench.call(Request::Regions)) {
+    match answer(&mut bench.call(Request::Regions(FIRST_PAGE))) {
         Ok(Reply::Regions(regions)) => regions,
         other => panic!("{other:?}"),
     }

@@ -170,3 +170,58 @@ fn work_of_a_listener_does_not_depend_on_the_number_of_listeners() {
         answer(&mut pending).unwrap();
     });
 }
+
+fn after(name: &str, limit: usize) -> NamePage {
+    NamePage { after: Some(name.into()), limit }
+}
+
+/// Requests a page of streams. Returns their numbers.
+fn list_streams(bench: &mut Bench, after: u64, limit: usize) -> Vec<u64> {
+    let after = Some(api::StreamId(after));
+    let mut pending = bench.call(Request::Streams { after, limit });
+    for (ticket, which) in bench.take_lists() {
+        let StreamSelection::Streams(ids) = which else { panic!("{which:?}") };
+        assert!(ids.len() <= limit, "the workers list only the page");
+        bench.report_list(ticket, vec![], true);
+    }
+    let Ok(Reply::Streams(streams)) = answer(&mut pending) else { panic!() };
+    streams.into_iter().map(|stream| stream.id.0).collect()
+}
+
+#[test]
+fn work_of_a_page_does_not_depend_on_the_length_of_the_list() {
+    let grow = |bench: &mut Bench, numbers: std::ops::Range<usize>| {
+        add_listeners(bench, numbers.clone());
+        accept_streams(bench, numbers);
+    };
+    check_work(grow, |bench| {
+        let mut pending = bench.call(Request::Regions(after("r10", 2)));
+        let Ok(Reply::Regions(regions)) = answer(&mut pending) else { panic!() };
+        assert_eq!(regions.len(), 2);
+        assert!(regions.iter().all(|region| region.name.as_str() > "r10"));
+        let mut pending = bench.call(Request::Listeners(after("in", 3)));
+        let Ok(Reply::Listeners(listeners)) = answer(&mut pending) else { panic!() };
+        let names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
+        assert_eq!(names, ["l0", "l1", "l10"]);
+        assert_eq!(list_streams(bench, 3, 2), [4, 5]);
+        assert_eq!(list_streams(bench, MANY as u64 + 5, 2), [0u64; 0]);
+    });
+}
+
+#[test]
+fn regions_being_prepared_are_on_the_page_of_their_names() {
+    let mut bench = bench();
+    for name in ["b", "d", "p"] {
+        bench.call(Request::AddRegion(section(name, 4096)));
+    }
+    let mut page = |page| {
+        let Ok(Reply::Regions(regions)) = answer(&mut bench.call(Request::Regions(page))) else {
+            panic!()
+        };
+        regions.into_iter().map(|region| region.name).collect::<Vec<_>>()
+    };
+    assert_eq!(page(FIRST_PAGE), ["b", "common", "d", "own", "p"]);
+    assert_eq!(page(NamePage { after: None, limit: 2 }), ["b", "common"]);
+    assert_eq!(page(after("common", 2)), ["d", "own"]);
+    assert_eq!(page(after("own", 2)), ["p"]);
+}

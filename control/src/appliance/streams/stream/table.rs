@@ -62,6 +62,14 @@ impl StreamTable {
         Some(before)
     }
 
+    /// Returns the streams with numbers greater than `after`, in order.
+    pub(in crate::appliance::streams) fn after(
+        &self,
+        after: Option<StreamId>,
+    ) -> impl Iterator<Item = StreamId> {
+        self.streams.after(after.as_ref()).map(|(&id, _)| id)
+    }
+
     /// Returns all streams in the order of their numbers.
     pub(in crate::appliance::streams) fn iter(&self) -> impl Iterator<Item = (StreamId, &Stream)> {
         self.streams.iter().map(|(&id, stream)| (id, stream))

@@ -16,15 +16,16 @@
 
 mod binding;
 mod domains;
+mod lists;
 mod region;
 mod resources;
 mod sections;
 mod stream_memory;
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use api::{ApiError, EventKind, NamePage, RegionInfo, Reply, Responder};
+use api::{ApiError, EventKind, Reply, Responder};
 use config::{
     Backing, Limits, ListenerSection, RegionSection, access_word, free_hugepage_bytes, region_maps,
 };
@@ -117,28 +118,6 @@ impl Regions {
     fn live(&self, name: &str) -> Result<&Region, ApiError> {
         let region = self.regions.get(name).filter(|region| region.is_live());
         region.ok_or_else(|| ApiError::not_found(format!("there is no region `{name}`")))
-    }
-
-    /// Describes a region for the API. `listeners` returns the names of the listeners that list it.
-    pub(super) fn info(
-        &self,
-        name: &str,
-        now: Instant,
-        listeners: impl Fn(&str) -> Vec<String>,
-    ) -> Result<RegionInfo, ApiError> {
-        let region = self.regions.get(name);
-        let region =
-            region.ok_or_else(|| ApiError::not_found(format!("there is no region `{name}`")))?;
-        Ok(region.info(now, listeners(name)))
-    }
-
-    /// Describes all regions, like [`info`](Self::info).
-    pub(super) fn infos(
-        &self,
-        now: Instant,
-        listeners: impl Fn(&str) -> Vec<String>,
-    ) -> Vec<RegionInfo> {
-        self.regions.iter().map(|(name, region)| region.info(now, listeners(name))).collect()
     }
 
     /// Starts the addition of a region for a client: the loader creates its memory.
@@ -370,27 +349,6 @@ impl Regions {
         ))));
         removal.send(Ok(Reply::EMPTY));
         None
-    }
-
-    /// Describes a page of the regions, like [`info`](Self::info).
-    pub(super) fn page(
-        &self,
-        page: &NamePage,
-        now: Instant,
-        listeners: impl Fn(&str) -> Vec<String>,
-    ) -> Vec<RegionInfo> {
-        let regions = self.regions.after(page.after.as_deref()).take(page.limit);
-        regions.map(|(name, region)| region.info(now, listeners(name))).collect()
-    }
-
-    /// Describes the regions added by the API whose memory is being created and whose names `is_listed` selects, with
-    /// the progress.
-    pub(super) fn preparing(&self, env: &Env, is_listed: impl Fn(&str) -> bool) -> Vec<RegionInfo> {
-        let info = |(&number, preparing): (&u64, &Preparing)| {
-            region::preparing_info(env, number, &preparing.section, Origin::Api)
-        };
-        let listed = |(_, preparing): &(&u64, &Preparing)| is_listed(&preparing.section.name);
-        self.loading.iter().filter(listed).map(info).collect()
     }
 
     /// Cancels the preparation of a region. The removal is answered when the preparation has ended.

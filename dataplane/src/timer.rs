@@ -20,7 +20,7 @@ const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 /// Binary logarithm of a tick's length in nanoseconds: a tick takes 65.536 µs.
 const TICK_BITS: u32 = 16;
-/// Maximum number of timers that one call moves, about three microseconds.
+/// Maximum number of timers that one call moves.
 const MAX_MOVES: u32 = 256;
 /// Span of the wheel in ticks.
 const SPAN: u64 = 1 << (SLOT_BITS * LEVELS as u32);

@@ -66,11 +66,20 @@ fn v6(address: IpAddr) -> [u8; 16] {
 
 /// Map from flow to slot under a keyed hash, so that peers cannot provoke collisions. An entry holds a 4-byte hash and
 /// the slot. The flow itself is stored with the stream.
+///
+/// The entries are divided into parts that grow separately. Growth therefore moves the entries of one part at a time, a
+/// share of 1/[`PARTS`] of all.
 #[derive(Debug)]
 pub struct FlowTable {
-    table: HashTable<Entry>,
+    parts: Box<[HashTable<Entry>; PARTS]>,
+    len: usize,
     key: SipHasher13,
 }
+
+/// Binary logarithm of the number of parts.
+const PART_BITS: u32 = 8;
+/// Number of parts of a [`FlowTable`].
+const PARTS: usize = 1 << PART_BITS;
 
 /// Keyed hash of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,6 +92,12 @@ struct Entry {
 }
 
 impl FlowHash {
+    /// Returns the part of the table. Its bits are neither the lowest ones, which select the position in a part of up to
+    /// 2^17 entries, nor those of the tag.
+    fn part(self) -> usize {
+        (self.0 >> 17) as usize % PARTS
+    }
+
     /// Widens the hash for the table, which takes the position from the low bits and a tag from the high bits.
     fn widen(self) -> u64 {
         u64::from(self.0) << 32 | u64::from(self.0)
@@ -92,7 +107,8 @@ impl FlowHash {
 impl FlowTable {
     /// Creates an empty table. `key` must be secret.
     pub fn new(key: [u8; 16]) -> Self {
-        FlowTable { table: HashTable::new(), key: SipHasher13::new_with_key(&key) }
+        let parts = Box::new(core::array::from_fn(|_| HashTable::new()));
+        FlowTable { parts, len: 0, key: SipHasher13::new_with_key(&key) }
     }
 
     /// Returns the hash of a flow under this table's key.
@@ -113,32 +129,37 @@ impl FlowTable {
 
     /// Returns the slot of the flow with this hash for which `matches` returns true.
     pub fn find(&self, hash: FlowHash, mut matches: impl FnMut(u32) -> bool) -> Option<u32> {
-        let found = self.table.find(hash.widen(), |e| e.hash == hash && matches(e.slot));
+        let found =
+            self.parts[hash.part()].find(hash.widen(), |e| e.hash == hash && matches(e.slot));
         found.map(|entry| entry.slot)
     }
 
     /// Adds a flow, which must not be in the table.
     pub fn insert(&mut self, key: &FlowKey, slot: u32) {
         let hash = self.hash(key);
-        self.table.insert_unique(hash.widen(), Entry { hash, slot }, |e| e.hash.widen());
+        let part = &mut self.parts[hash.part()];
+        part.insert_unique(hash.widen(), Entry { hash, slot }, |e| e.hash.widen());
+        self.len += 1;
     }
 
     /// Removes a flow if it maps to this slot. No effect otherwise.
     pub fn remove(&mut self, key: &FlowKey, slot: u32) {
         let hash = self.hash(key);
-        if let Ok(found) = self.table.find_entry(hash.widen(), |e| *e == Entry { hash, slot }) {
+        let part = &mut self.parts[hash.part()];
+        if let Ok(found) = part.find_entry(hash.widen(), |e| *e == Entry { hash, slot }) {
             found.remove();
+            self.len -= 1;
         }
     }
 
     /// Returns the number of flows in the table.
     pub fn len(&self) -> usize {
-        self.table.len()
+        self.len
     }
 
     /// Returns true if the table is empty.
     pub fn is_empty(&self) -> bool {
-        self.table.is_empty()
+        self.len == 0
     }
 }
 
@@ -237,6 +258,7 @@ impl<T> Slab<T> {
     /// Returns the slots with streams, in ascending order.
     pub fn occupied(&self) -> impl Iterator<Item = u32> + '_ {
         let values = self.values.iter().enumerate();
+        let values = values.inspect(|_| count_visit());
         values.filter(|(_, value)| value.is_some()).map(|(slot, _)| slot as u32)
     }
 
@@ -259,6 +281,25 @@ impl<T> Slab<T> {
         let worker = u64::from(self.worker) << WORKER_SHIFT;
         StreamId(worker | u64::from(generation) << SLOT_BITS | u64::from(slot))
     }
+}
+
+#[cfg(not(test))]
+fn count_visit() {}
+
+#[cfg(test)]
+std::thread_local! {
+    static VISITS: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
+fn count_visit() {
+    VISITS.with(|visits| visits.set(visits.get() + 1));
+}
+
+/// Returns the number of slots that iterations of this thread have visited.
+#[cfg(test)]
+pub(crate) fn visits() -> u64 {
+    VISITS.with(core::cell::Cell::get)
 }
 
 #[cfg(test)]
@@ -311,6 +352,25 @@ mod tests {
         assert_eq!(table.find(hash, |_| false), None);
         table.remove(&flow, 5);
         assert_eq!((table.candidate(hash), table.len()), (Some(7), 1));
+    }
+
+    // Growth moves the entries of a part, which are a small share of all.
+    #[test]
+    fn one_insertion_moves_few_flows() {
+        let mut table = FlowTable::new([3; 16]);
+        let mut worst = 0;
+        for slot in 0..100_000 {
+            let remote = SocketAddr::from(([10, 1, (slot >> 16) as u8, 0], slot as u16));
+            let flow = FlowKey { remote, ..key(0, "10.0.0.1:1", "10.0.0.2:2") };
+            let part = table.hash(&flow).part();
+            let (before, moved) = (table.parts[part].capacity(), table.parts[part].len());
+            table.insert(&flow, slot);
+            if table.parts[part].capacity() != before {
+                worst = worst.max(moved);
+            }
+        }
+        assert_eq!(table.len(), 100_000);
+        assert!(worst <= 1_000, "{worst} entries were moved at once");
     }
 
     #[test]

@@ -165,7 +165,7 @@ fn parse_mac(text: &str) -> Option<Mac> {
 
 /// Returns the STag of a region and the TO of its first byte.
 pub(crate) fn region_stag(client: &Client, region: &str) -> Result<(u32, u64)> {
-    let regions: Vec<RegionInfo> = client.get("/v1/regions")?;
+    let regions: Vec<RegionInfo> = client.list("/v1/regions")?;
     let region = regions.iter().find(|r| r.name == region).context("no such region")?;
     let stag = u32::from_str_radix(region.stag.trim_start_matches("0x"), 16)?;
     Ok((stag, region.base_to.parse()?))

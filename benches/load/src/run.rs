@@ -261,7 +261,7 @@ fn open_victim(bed: &Testbed) -> anyhow::Result<VictimStream> {
     let flow = Flow { source: info.local.parse()?, destination: info.remote.parse()? };
     let until = Instant::now() + Duration::from_secs(10);
     loop {
-        let streams: Vec<StreamInfo> = bed.target.client.get("/v1/streams")?;
+        let streams: Vec<StreamInfo> = bed.target.client.list("/v1/streams")?;
         let found = streams.iter().find(|stream| stream.remote == info.local);
         if let (Some(position), Some(stream)) = (bed.mixer.stream_position(&flow), found) {
             let at_target = stream.id.to_string();

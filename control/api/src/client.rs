@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
-use super::{ApiError, ErrorKind};
+use super::{ApiError, ErrorKind, MAX_PAGE, Paged};
 
 /// Longest line of a followed stream, bytes: an event with a message of maximum length.
 const MAX_LINE: usize = 64 << 20;
@@ -161,6 +161,33 @@ impl Client {
     /// Sends GET and returns the JSON answer.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.call(Method::GET, path, None)
+    }
+
+    /// Returns a whole list, which is read page by page. `path` has no parameters.
+    pub fn list<T: DeserializeOwned + Paged>(&self, path: &str) -> Result<Vec<T>, ClientError> {
+        self.list_first(path, "", usize::MAX)
+    }
+
+    /// Returns the first `most` objects of a list, which is read page by page. `parameters` are further ones of the
+    /// call, such as `&counters=sent_bytes`.
+    pub fn list_first<T: DeserializeOwned + Paged>(
+        &self,
+        path: &str,
+        parameters: &str,
+        most: usize,
+    ) -> Result<Vec<T>, ClientError> {
+        let mut list: Vec<T> = Vec::new();
+        loop {
+            let limit = (most - list.len()).min(MAX_PAGE);
+            let last = list.last().map(|last| format!("&after={}", path_segment(&last.key())));
+            let after = last.unwrap_or_default();
+            let page: Vec<T> = self.get(&format!("{path}?limit={limit}{after}{parameters}"))?;
+            let complete = page.len() < MAX_PAGE;
+            list.extend(page);
+            if complete || list.len() >= most {
+                return Ok(list);
+            }
+        }
     }
 
     /// Sends DELETE and returns the JSON answer.

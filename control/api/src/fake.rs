@@ -165,7 +165,13 @@ impl FakeControl {
             Request::Status => Ok(Reply::Status(status())),
             Request::Ports => Ok(Reply::Ports(vec![port()])),
             Request::Workers => Ok(Reply::Workers(vec![worker()])),
-            Request::Regions => Ok(Reply::Regions(self.regions.clone())),
+            Request::Regions(NamePage { after, limit }) => {
+                let mut regions = self.regions.clone();
+                regions.sort_by(|a, b| a.name.cmp(&b.name));
+                regions.retain(|region| after.as_ref().is_none_or(|after| region.name > *after));
+                regions.truncate(limit);
+                Ok(Reply::Regions(regions))
+            }
             Request::AddRegion(section) => {
                 if self.regions.iter().any(|region| region.name == section.name) {
                     let message = format!("there is a region \"{}\" already", section.name);
@@ -201,7 +207,11 @@ impl FakeControl {
                 }
                 Ok(Reply::Bytes((offset..offset + length).map(|at| at as u8).collect()))
             }
-            Request::Listeners => Ok(Reply::Listeners(vec![listener("ingest")])),
+            Request::Listeners(NamePage { after, limit }) => {
+                let all = [listener("ingest")].into_iter();
+                let rest = all.filter(|l| after.as_ref().is_none_or(|after| l.name > *after));
+                Ok(Reply::Listeners(rest.take(limit).collect()))
+            }
             Request::AddListener(section) => {
                 self.record_request(&format!("{section:?}"));
                 Ok(Reply::Listener(listener(&section.name)))
@@ -259,8 +269,10 @@ impl FakeControl {
                 }
                 Ok(Reply::Atomic(AtomicDone { original: u64::MAX.to_string(), time_us: 12 }))
             }
-            Request::Streams { limit } => {
-                Ok(Reply::Streams([stream()].into_iter().take(limit).collect()))
+            Request::Streams { after, limit } => {
+                let all = [stream()].into_iter();
+                let rest = all.filter(|stream| after.is_none_or(|after| stream.id.0 > after.0));
+                Ok(Reply::Streams(rest.take(limit).collect()))
             }
             Request::Stream(id) | Request::CloseStream { id, .. } if id != stream().id => {
                 Err(ApiError::not_found(format!("there is no stream {id}")))

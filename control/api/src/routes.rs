@@ -25,7 +25,7 @@ use super::schema_shapes::{self, ListenerKeys, RegionKeys};
 use super::why;
 use super::{
     ApiError, AtomicSpec, BenchSpec, ConnectSpec, ErrorKind, EventFilter, GetSink, GetSpec,
-    PingSpec, PutSpec, Reply, Request, SendSpec, Severity, Stats, StreamId,
+    MAX_PAGE, NamePage, PingSpec, PutSpec, Reply, Request, SendSpec, Severity, Stats, StreamId,
 };
 use crate::metrics;
 
@@ -33,8 +33,6 @@ use crate::metrics;
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Maximum number of bytes of a region in one answer.
 const MAX_READ: u64 = 16 * 1024 * 1024;
-/// Maximum number of events in one page.
-const MAX_PAGE: usize = 1000;
 
 /// A call: method, path, required role and handler.
 pub(super) struct RouteEntry {
@@ -65,12 +63,12 @@ pub(super) fn route_table() -> Vec<RouteEntry> {
         route_entry(GET, "/v1/ports/{name}/capture", Operate, get(capture::begin_capture)),
         route_entry(DELETE, "/v1/ports/{name}/capture", Operate, delete(capture::end_capture)),
         route_entry(GET, "/v1/workers", View, unversioned_route(Request::Workers)),
-        route_entry(GET, "/v1/regions", View, unversioned_route(Request::Regions)),
+        route_entry(GET, "/v1/regions", View, get(regions)),
         route_entry(POST, "/v1/regions", Operate, post(add_region)),
         route_entry(DELETE, "/v1/regions/{name}", Operate, delete(remove_region)),
         route_entry(POST, "/v1/regions/{name}/access", Operate, post(set_access)),
         route_entry(GET, "/v1/regions/{name}/data", Operate, get(region_data)),
-        route_entry(GET, "/v1/listeners", View, unversioned_route(Request::Listeners)),
+        route_entry(GET, "/v1/listeners", View, get(listeners)),
         route_entry(POST, "/v1/listeners", Operate, post(add_listener)),
         route_entry(DELETE, "/v1/listeners/{name}", Operate, delete(remove_listener)),
         route_entry(GET, "/v1/streams", View, get(streams)),
@@ -129,6 +127,34 @@ pub(super) fn router(app: App, access: Arc<Access>) -> Router {
 /// Serves a GET without parameters by a request to the control thread.
 fn unversioned_route(request: Request) -> Route {
     get(move |State(app): State<App>| async move { app.respond_ok(request).await })
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NamePageQuery {
+    /// Maximum number of objects, at most 1000. Default: 1000.
+    limit: Option<usize>,
+    /// Only objects whose names are greater. Default: from the beginning.
+    after: Option<String>,
+}
+
+impl NamePageQuery {
+    fn page(self) -> NamePage {
+        NamePage { after: self.after, limit: bounded_limit(self.limit) }
+    }
+}
+
+/// Returns the number of objects in a page of a list.
+fn bounded_limit(limit: Option<usize>) -> usize {
+    limit.unwrap_or(MAX_PAGE).min(MAX_PAGE)
+}
+
+async fn regions(State(app): State<App>, Params(query): Params<NamePageQuery>) -> RouteResult {
+    app.respond_ok(Request::Regions(query.page())).await
+}
+
+async fn listeners(State(app): State<App>, Params(query): Params<NamePageQuery>) -> RouteResult {
+    app.respond_ok(Request::Listeners(query.page())).await
 }
 
 async fn add_region(
@@ -231,15 +257,17 @@ async fn remove_listener(
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct StreamPage {
-    /// Maximum number of streams; those with the lowest numbers are listed. Default: all.
+    /// Maximum number of streams, at most 1000. Default: 1000.
     limit: Option<usize>,
+    /// Only streams with greater numbers. Default: from the beginning.
+    after: Option<StreamId>,
     /// Names of the counters to return, separated by commas. Default: all.
     counters: Option<String>,
 }
 
 async fn streams(State(app): State<App>, Params(page): Params<StreamPage>) -> RouteResult {
-    let limit = page.limit.unwrap_or(usize::MAX);
-    let mut reply = app.request(Request::Streams { limit }).await?;
+    let (after, limit) = (page.after, bounded_limit(page.limit));
+    let mut reply = app.request(Request::Streams { after, limit }).await?;
     if let (Reply::Streams(streams), Some(wanted)) = (&mut reply, &page.counters) {
         let wanted: Vec<&str> = wanted.split(',').collect();
         for stream in streams {

@@ -143,6 +143,33 @@ fn live_socket_is_refused_and_stale_socket_is_replaced() {
 }
 
 #[test]
+fn lists_are_read_page_by_page() {
+    let fake = Fake::start();
+    let client = Client::new(fake.socket()).unwrap();
+    let present = client.list::<RegionInfo>("/v1/regions").unwrap().len();
+    let added = MAX_PAGE + 5;
+    for number in 0..added {
+        let body = json!({ "name": format!("r{number}"), "size": "4 KiB", "access": "w" });
+        client.post::<Value>("/v1/regions", &body).unwrap();
+    }
+    let (_, page) = json_request(&fake, "GET", "/v1/regions", "");
+    assert_eq!(page.as_array().unwrap().len(), MAX_PAGE, "the default is bounded");
+    let (_, page) = json_request(&fake, "GET", "/v1/regions?limit=100000", "");
+    assert_eq!(page.as_array().unwrap().len(), MAX_PAGE);
+    let (_, page) = json_request(&fake, "GET", "/v1/regions?limit=2&after=r10", "");
+    assert_eq!((&page[0]["name"], &page[1]["name"]), (&json!("r100"), &json!("r1000")));
+    let all: Vec<RegionInfo> = client.list("/v1/regions").unwrap();
+    assert_eq!(all.len(), present + added);
+    assert!(all.is_sorted_by(|a, b| a.name < b.name));
+    let first: Vec<RegionInfo> = client.list_first("/v1/regions", "", MAX_PAGE + 1).unwrap();
+    assert_eq!(first.len(), MAX_PAGE + 1);
+    let streams = json_request(&fake, "GET", "/v1/streams?after=0001000000000007", "");
+    assert_eq!(streams, (200, json!([])));
+    let listeners = json_request(&fake, "GET", "/v1/listeners?after=ingest", "");
+    assert_eq!(listeners, (200, json!([])));
+}
+
+#[test]
 fn region_data_returns_bytes() {
     let fake = Fake::start();
     json_request(

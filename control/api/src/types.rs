@@ -3,6 +3,7 @@
 //! The JSON is stable: members may be added, never renamed or removed. Sizes are bytes, times
 //! microseconds unless the name says otherwise.
 
+use crate::pages::NamePage;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -42,8 +43,8 @@ pub enum Request {
     },
     /// [`Reply::Workers`].
     Workers,
-    /// [`Reply::Regions`].
-    Regions,
+    /// [`Reply::Regions`], in the order of their names.
+    Regions(NamePage),
     /// Registers a region; [`Reply::Region`] when every worker has it.
     AddRegion(RegionSection),
     /// Deregisters a region; [`Reply::Done`] when every worker has removed it.
@@ -69,8 +70,8 @@ pub enum Request {
         /// Length in bytes, at most 16 MiB.
         length: u64,
     },
-    /// [`Reply::Listeners`].
-    Listeners,
+    /// [`Reply::Listeners`], in the order of their names.
+    Listeners(NamePage),
     /// Adds a listener; [`Reply::Listener`].
     AddListener(ListenerSection),
     /// Removes a listener, but not its streams; [`Reply::Done`].
@@ -78,9 +79,11 @@ pub enum Request {
         /// Name of the listener.
         name: String,
     },
-    /// [`Reply::Streams`].
+    /// [`Reply::Streams`], in the order of their numbers.
     Streams {
-        /// Maximum number of streams; those with the lowest numbers are listed.
+        /// Only streams with greater numbers.
+        after: Option<StreamId>,
+        /// Maximum number of streams.
         limit: usize,
     },
     /// [`Reply::Stream`].

@@ -251,9 +251,7 @@ fn regions(
 ) -> Result<(), Failure> {
     match command.unwrap_or(Regions::List) {
         Regions::List => output
-            .print_answer(&client.get::<Vec<RegionInfo>>("/v1/regions")?, |list| {
-                show::regions(list)
-            }),
+            .print_answer(&client.list::<RegionInfo>("/v1/regions")?, |list| show::regions(list)),
         Regions::Add(add) => {
             let body = match &add.file {
                 Some(file) => section::section_body(file, "region")?,
@@ -297,7 +295,7 @@ fn read_region(
 ) -> Result<u64, Failure> {
     /// Maximum bytes per request, set by the API.
     const MAX_READ: u64 = 16 << 20;
-    let regions: Vec<RegionInfo> = client.get("/v1/regions")?;
+    let regions: Vec<RegionInfo> = client.list("/v1/regions")?;
     let region = regions.iter().find(|region| region.name == name);
     let size = region.map(|region| region.size).ok_or_else(|| {
         let known = regions.iter().map(|region| region.name.as_str());
@@ -347,7 +345,7 @@ fn listeners(
 ) -> Result<(), Failure> {
     match command.unwrap_or(Listeners::List) {
         Listeners::List => {
-            let list = client.get::<Vec<ListenerInfo>>("/v1/listeners")?;
+            let list = client.list::<ListenerInfo>("/v1/listeners")?;
             output.print_answer(&list, |list| show::listeners(list))
         }
         Listeners::Add { file, option } => {
@@ -405,7 +403,7 @@ fn streams(
 ) -> Result<(), Failure> {
     match command.unwrap_or_else(|| Streams::List(Selection::default())) {
         Streams::List(selection) => {
-            let list = selection.filter_and_sort(client.get::<Vec<StreamInfo>>("/v1/streams")?);
+            let list = selection.filter_and_sort(client.list::<StreamInfo>("/v1/streams")?);
             output.print_answer(&list, |list| show::streams(list, selection.columns()))
         }
         Streams::Show { id } => output

@@ -224,7 +224,9 @@ impl Core {
             }
             Request::EndCapture { port } => self.captures.end(&mut self.env, &port, answer),
             Request::Workers => answer.send(Ok(Reply::Workers(self.worker_infos()))),
-            Request::Regions => answer.send(Ok(Reply::Regions(self.region_infos()))),
+            Request::Regions(page) => {
+                answer.send(Ok(Reply::Regions(self.region_infos(&page))));
+            }
             Request::AddRegion(section) => match self.listeners.check_file_of_any(&section) {
                 Ok(()) => self.regions.request(&mut self.env, section, answer),
                 Err(error) => answer.send(Err(error)),
@@ -239,8 +241,9 @@ impl Core {
             Request::ReadRegion { name, offset, length } => {
                 answer.send(self.regions.read(&name, offset, length).map(Reply::Bytes));
             }
-            Request::Listeners => {
-                answer.send(Ok(Reply::Listeners(self.listeners.infos(&self.env.context))))
+            Request::Listeners(page) => {
+                let infos = self.listeners.page(&self.env.context, &page);
+                answer.send(Ok(Reply::Listeners(infos)));
             }
             Request::AddListener(section) => {
                 if let Err((error, Some(answer))) =
@@ -252,7 +255,10 @@ impl Core {
             Request::RemoveListener { name } => {
                 self.listeners.remove(&mut self.env, &name, Some(answer))
             }
-            Request::Streams { limit } => self.list_streams(StreamsQuery::List(limit, answer)),
+            Request::Streams { after, limit } => {
+                let ids = self.streams.page(after.map(|id| StreamId(id.0)), limit);
+                self.list_streams(StreamsQuery::List(ids, answer));
+            }
             Request::Stream(id) => {
                 self.list_streams(StreamsQuery::One(StreamId(id.0), answer));
             }

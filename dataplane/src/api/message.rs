@@ -323,12 +323,14 @@ pub struct Connect {
 }
 
 /// Streams and associations that [`Command::ListStreams`] requests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StreamSelection {
     /// All streams and all associations.
     All,
     /// The stream with this number.
     Stream(StreamId),
+    /// The streams with these numbers. Each worker lists its own.
+    Streams(Arc<[StreamId]>),
     /// All associations.
     Associations,
     /// The association with this number.

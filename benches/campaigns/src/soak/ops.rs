@@ -331,7 +331,7 @@ impl Worker {
                 self.last_id = Some(stream.id.to_string());
                 let job = self.put_scrap(Via::Stream(stream.id))?;
                 std::thread::sleep(wait);
-                let all: Vec<StreamInfo> = self.target.get("/v1/streams")?;
+                let all: Vec<StreamInfo> = self.target.list("/v1/streams")?;
                 if let Some(there) = all.iter().find(|there| there.remote == stream.local) {
                     let path = format!("/v1/streams/{}?abort=true", there.id);
                     let _: serde_json::Value = self.target.delete(&path)?;

@@ -54,14 +54,15 @@ pub(super) struct Totals {
 impl Sample {
     pub(super) fn fetch(client: &Client, streams: bool) -> Result<Self, ClientError> {
         let counters = [&PLACED[..], &SENT, &RETRANSMITTED].concat().join(",");
-        let list = format!("/v1/streams?limit={MOST_STREAMS}&counters={counters}");
+        let counters = format!("&counters={counters}");
+        let list = || client.list_first("/v1/streams", &counters, MOST_STREAMS);
         Ok(Self {
             status: client.get("/v1/status")?,
             stats: timestamped(client.get("/v1/stats")?),
             workers: timestamped(client.get("/v1/workers")?),
-            regions: timestamped(client.get("/v1/regions")?),
+            regions: timestamped(client.list("/v1/regions")?),
             ports: timestamped(client.get("/v1/ports")?),
-            streams: if streams { Some(timestamped(client.get(&list)?)) } else { None },
+            streams: if streams { Some(timestamped(list()?)) } else { None },
         })
     }
 

@@ -1,4 +1,4 @@
-//! Memory available to this process: RAM, and the control group's limit.
+//! Memory available to this process: the smaller of RAM and the limit of the control group.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ pub fn free_hugepage_bytes() -> u64 {
 pub(super) fn machine_memory_at(root: &Path) -> Option<MachineMemory> {
     let machine = Machine { root: root.to_owned() };
     let limits = ram_limit(&machine).into_iter().chain(cgroup_limits(&machine));
-    // The first of equal ones is RAM.
+    // RAM comes first and is therefore the result if a limit equals it.
     limits.min_by_key(|limit| limit.bytes)
 }
 

@@ -31,7 +31,7 @@ fn one_second() -> Duration {
     Duration::from_secs(1)
 }
 
-/// Rule for one of several words, which the reader itself distinguishes.
+/// Returns a rule whose descriptor lists the permitted words. It parses any string; the reader checks the word.
 fn words_rule(words: &[&'static str]) -> Rule<String> {
     rule_of_parser(Shape::Words(words.to_vec()), values::parse_string)
 }
@@ -45,7 +45,7 @@ pub(super) mod root {
     }}
 }
 
-/// `[[port]]`: keys of all kinds.
+/// Keys of `[[port]]` that apply to all kinds of ports.
 pub(super) mod port {
     use super::*;
     keys! { keys_of in "port", reload: false {
@@ -78,7 +78,7 @@ pub(super) mod port {
     }}
 }
 
-/// `[[interface]]`.
+/// Keys of `[[interface]]`.
 pub(super) mod interface {
     use super::*;
     keys! { keys_of in "interface", reload: false {
@@ -122,7 +122,7 @@ pub(super) mod interface_peers {
     }}
 }
 
-/// `[[interface.routes]]`.
+/// Keys of `[[interface.routes]]`.
 pub(super) mod route {
     use super::*;
     keys! { keys_of in "interface.routes", reload: false {
@@ -133,7 +133,7 @@ pub(super) mod route {
     }}
 }
 
-/// `[[region]]`. A reload adds and removes regions; changes of a region require a restart.
+/// Keys of `[[region]]`. A reload adds and removes regions; changes of a region require a restart.
 pub(super) mod region {
     use super::*;
     keys! { keys_of in "region", reload: true {
@@ -166,7 +166,7 @@ pub(super) mod region {
     }}
 }
 
-/// `[[listener]]`.
+/// Keys of `[[listener]]`.
 pub(super) mod listener {
     use super::*;
     keys! { keys_of in "listener", reload: true {
@@ -219,7 +219,7 @@ pub(super) mod listener {
     }}
 }
 
-/// `[listener.limits]`.
+/// Keys of `[listener.limits]`.
 pub(super) mod listener_limits {
     use super::*;
     keys! { keys_of in "listener.limits", reload: true {
@@ -236,7 +236,7 @@ pub(super) mod listener_limits {
     }}
 }
 
-/// `[[listener.queue]]`.
+/// Keys of `[[listener.queue]]`.
 pub(super) mod queue {
     use super::*;
     keys! { keys_of in "listener.queue", reload: true {

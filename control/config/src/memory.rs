@@ -73,8 +73,8 @@ fn cgroup_limits(machine: &Machine) -> Vec<MachineMemory> {
     found
 }
 
-/// Adds the limits in `file` of a control group and its ancestors, up to the root of `mount`. In a container, `path` may
-/// be relative to the host's root and not exist below `mount`. The root of `mount` is then the container's group.
+/// Adds the limits in `file` of a control group and its ancestors, up to the root of `mount`. In a container, `path`
+/// may be relative to the host's root and not exist below `mount`. The root of `mount` is then the container's group.
 fn add_cgroup_limits(
     machine: &Machine,
     mount: &str,

@@ -35,7 +35,8 @@ pub enum Request {
         /// Destination of the capture file.
         sink: CaptureSink,
     },
-    /// Ends a capture; its sink still receives the rest. [`Reply::Done`] when no worker captures.
+    /// Ends a capture; answered by [`Reply::Done`] when no worker captures. The sink still receives the frames captured
+    /// before.
     EndCapture {
         /// Name of the port.
         port: String,

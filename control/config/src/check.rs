@@ -25,14 +25,14 @@ pub(super) struct Sections {
     pub(super) limits: (Limits, SectionSpan),
     pub(super) mpa: (MpaReceiveSection, SectionSpan),
     pub(super) sctp: (SctpSection, SectionSpan),
-    /// True if IPsec policies exist or may exist.
+    /// True if IPsec is on: the file has policies, or the kernel's policies are used.
     pub(super) ipsec: bool,
 }
 
 /// Minimum part of the region for one stream of an `rping` or `perftest` listener, bytes.
 const MIN_SLOT: u64 = 4096;
 
-/// Reports all errors between the sections of one file.
+/// Reports all conflicts between the sections of one file.
 pub(super) fn check_file(sections: &Sections, sink: &ErrorSink) {
     check_unique_names(sections, sink);
     check_ports(sections, sink);

@@ -4,9 +4,9 @@
 //! named in the configuration. These files are allowed, too.
 //!
 //! Each component of a path below the directory is opened separately (`openat(2)`, `O_NOFOLLOW`), and `..` is refused.
-//! No symbolic link can lead out of the directory, even while directories are renamed. `openat2(2)` is not used: its
-//! mode is in memory, where a filter of system calls cannot refuse set-user-ID bits. The directories themselves are the
-//! operator's and may be symbolic links.
+//! No symbolic link can lead out of the directory, even while directories are renamed. `openat2(2)` is not used,
+//! because it takes the file mode from a structure in memory, where a seccomp filter cannot refuse set-user-ID bits.
+//! The directories themselves are the operator's and may be symbolic links.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -24,9 +24,9 @@ use super::types::*;
 use super::values::show_size;
 use crate::privilege::{self, Capability};
 
-/// Searches the host's devices, except the interface's TAP, for an address of the interface. The second argument is the
-/// TAP's name. Returns a sentence about the first address found. The error is the reason why the kernel's addresses
-/// cannot be read.
+/// Function that searches the host's devices, except the interface's TAP, for an address of the interface. The second
+/// argument is the TAP's name. The result is a sentence about the first address found. The error is the reason why the
+/// kernel's addresses cannot be read.
 pub type FindMisplacedAddress<'a> =
     &'a dyn Fn(&InterfaceSection, &str) -> Result<Option<String>, String>;
 

@@ -1,4 +1,4 @@
-//! `[ipsec]`: policies for packets, and SAs with keys from files for laboratories.
+//! Reads `[ipsec]`: policies for packets, and SAs with keys from files for laboratories.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -177,7 +177,7 @@ impl IpsecSection {
     /// Returns the checked policies in the form that workers use.
     ///
     /// # Errors
-    /// All policies that are invalid, or too many policies.
+    /// One error per invalid policy, or one error if there are too many policies.
     pub fn policy_database(&self) -> Result<Spd<Protection>, Vec<PolicyError>> {
         let mut next = (0..).map(Protection);
         let policies = self.policies.iter().map(|policy| Policy {

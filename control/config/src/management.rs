@@ -169,7 +169,7 @@ pub struct AccessIds {
     pub operate: MemberIds,
     /// Members of `admin`.
     pub admin: MemberIds,
-    /// Group id of `socket_group`.
+    /// Group ID of `socket_group`.
     pub socket_group: Option<u32>,
 }
 
@@ -177,9 +177,9 @@ pub struct AccessIds {
 /// `overflowgid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverflowIds {
-    /// Overflow user id.
+    /// Overflow user ID.
     pub uid: u32,
-    /// Overflow group id.
+    /// Overflow group ID.
     pub gid: u32,
 }
 
@@ -202,7 +202,7 @@ impl OverflowIds {
 }
 
 impl AccessSection {
-    /// True if a user or group has a role.
+    /// True if `view`, `operate` or `admin` has a member.
     pub fn is_configured(&self) -> bool {
         [&self.view, &self.operate, &self.admin].iter().any(|list| !list.is_empty())
     }

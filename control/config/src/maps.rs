@@ -8,7 +8,7 @@ use super::errors::ConfigError;
 use super::machine::{Findings, Machine, MachineFinding};
 use super::types::{Backing, RegionSection};
 
-/// Maximum size in bytes of a region that shares its mapping with others of its size.
+/// Maximum size of a small region, bytes. Small regions of about the same size share a mapping.
 pub const SMALL_REGION: u64 = 16 << 10;
 
 /// Maximum number of small regions that share a mapping.

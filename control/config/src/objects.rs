@@ -31,7 +31,7 @@ pub(super) fn read_region(mut section: Section<'_, '_>) -> (Option<RegionSection
         section.report("base_to", "must be a multiple of 8 where atomics are allowed");
     }
     let shared = section.or_default("shared", false, key::region::shared());
-    // Only with both rights can one stream read the data that another one wrote.
+    // One stream can read the data of another only if peers have both rights.
     let readable =
         access.is_some_and(|access| access.remote_read() && access.remote_write()) && !shared;
     let clear_between_peers = section.or_default("clear_between_peers", readable, boolean_rule());

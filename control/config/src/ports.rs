@@ -1,4 +1,4 @@
-//! `[[port]]`: the keys of each kind of port, and what the kind requires of the machine.
+//! Reads `[[port]]`: the keys of each kind of port. Checks the requirements of the kind on the machine.
 
 use std::fs;
 use std::path::Path;

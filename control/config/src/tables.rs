@@ -58,11 +58,11 @@ pub(super) mod port {
         /// Largest IP packet, bytes. At most 65,280 for `ring`, `memif` and `vhost-user`, 3498 for `af_xdp`, 9000 for
         /// the others. Each packet buffer of the port has room for one.
         mtu: u16 = integer_rule(MIN_MTU, MAX_MTU), "1500";
-        /// Site that computes and verifies checksums. `offload`: by the device if it supports this, else by the worker.
-        /// `software`: by the worker. `trusted`: as `software`, but not at all for TCP; only for ports whose frames do
-        /// not leave the host.
+        /// Computation and verification of checksums. `offload`: by the device if it supports this, else by the worker.
+        /// `software`: by the worker. `trusted`: as `software`, but TCP checksums are neither computed nor verified;
+        /// only for ports whose frames do not leave the host.
         checksum: ChecksumMode = word_rule(&ChecksumMode::NAMES), "\"offload\"";
-        /// Site that segments TCP data. `software`: by the worker. `offload`: by a device with TSO (`pci`) or by the
+        /// Segmentation of TCP data. `software`: by the worker. `offload`: by a device with TSO (`pci`) or by the
         /// virtual machine (`vhost-user`) if it supports this and `checksum` is `offload`, else by the worker.
         segmentation: SegmentationMode = word_rule(&SegmentationMode::NAMES),
             "\"offload\" for kind \"vhost-user\", else \"software\"";
@@ -160,8 +160,8 @@ pub(super) mod region {
         /// True if several streams may use the region at a time. Otherwise a region open to remote writes serves one
         /// stream at a time.
         shared: bool = boolean_rule(), "false";
-        /// True to clear the data of one stream before another stream can read it. Requires a region that is not
-        /// `shared` and open to remote reads and writes.
+        /// True to clear the data of one stream before another stream can read it. Requires that `shared` is false and
+        /// that peers may read and write.
         clear_between_peers: bool = boolean_rule(), "true where peers read and write and `shared` is false";
     }}
 }

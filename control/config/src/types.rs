@@ -122,7 +122,7 @@ pub enum Fsync {
     Message,
     /// When a stream that wrote to the region is closed.
     Close,
-    /// At least this often while there are changes.
+    /// At least once in this interval while there are changes.
     Interval(Duration),
 }
 

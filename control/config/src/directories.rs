@@ -134,7 +134,7 @@ impl Directories {
     /// Opens the parent directory of a file, which need not exist.
     ///
     /// # Errors
-    /// One sentence that names the path.
+    /// The path is not allowed, or opening failed. The error is one sentence that names the path.
     pub fn parent(&self, path: &Path) -> Result<ParentDirectory, PathError> {
         let SplitPath { directory, relative: rest } = self.split(path)?;
         let name =
@@ -157,7 +157,7 @@ impl Directories {
     /// Opens a file. Never waits for the other end of a pipe.
     ///
     /// # Errors
-    /// One sentence that names the path.
+    /// The path is not allowed, or opening failed. The error is one sentence that names the path.
     pub fn open(&self, path: &Path, usage: OpenPurpose) -> Result<File, PathError> {
         let (flags, mode) = match usage {
             OpenPurpose::Read => (OFlags::RDONLY, 0),

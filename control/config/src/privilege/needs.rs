@@ -10,7 +10,7 @@ use crate::Config;
 /// A capability that a port or the process needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// The capability.
+    /// Capability that is needed.
     pub capability: Capability,
     /// Another capability that suffices instead.
     pub alternative: Option<Capability>,

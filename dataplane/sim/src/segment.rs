@@ -1,24 +1,24 @@
 //! TCP segments as values that own their bytes. The simulated network carries, splits and merges them; dialogues
 //! describe them.
 //!
-//! Segments have no IP header. Checksums are computed over fixed addresses, so that damage on the path is detected as
-//! on a real one.
+//! Segments have no IP header. The pseudo-header of the checksum has fixed addresses, so that damage on the path is
+//! detected as on a real path.
 
 use core::fmt;
 
 use crate::packet::Ecn;
 use smoltcp::wire::{IpAddress, Ipv4Address, TcpOption, TcpPacket, TcpSeqNumber};
 
-/// Bytes of a TCP header without options.
+/// Length of a TCP header without options, bytes.
 const HEADER: usize = 20;
 
-/// Addresses used only in checksums.
+/// Source and destination address in the pseudo-header of the checksum. No packet carries them.
 const ADDRESSES: (IpAddress, IpAddress) = (
     IpAddress::Ipv4(Ipv4Address::new(192, 0, 2, 1)),
     IpAddress::Ipv4(Ipv4Address::new(192, 0, 2, 2)),
 );
 
-/// The flags of a segment.
+/// Control bits of a segment (RFC 9293 §3.1), with the values that they have in byte 13 of the header.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Flags(pub u8);
 
@@ -96,7 +96,7 @@ pub struct Options {
     pub window_scale: Option<u8>,
     /// SACK permitted.
     pub sack_permitted: bool,
-    /// Timestamp value and echo reply.
+    /// Timestamp value and timestamp echo reply (RFC 7323 §3).
     pub timestamps: Option<(u32, u32)>,
     /// SACK blocks, left and right edge.
     pub sack: Vec<(u32, u32)>,
@@ -130,7 +130,7 @@ impl Options {
             }
         }
         out.extend(&self.raw);
-        // NOPs, not end-of-list: no option may be hidden.
+        // Pads with NOPs instead of an end-of-list option, which would hide what follows it from a parser.
         out.resize(out.len().next_multiple_of(4), 1);
         out
     }
@@ -145,7 +145,7 @@ impl Options {
                 TcpOption::WindowScale(scale) => options.window_scale = Some(scale),
                 TcpOption::SackPermitted => options.sack_permitted = true,
                 TcpOption::TimeStamp { tsval, tsecr } => options.timestamps = Some((tsval, tsecr)),
-                // smoltcp keeps three blocks; a segment without timestamps may have four.
+                // smoltcp keeps at most three SACK blocks, but a segment without timestamps may have four.
                 TcpOption::SackRange(_) => options.sack = sack_blocks(&bytes[2..consumed]),
                 TcpOption::NoOperation | TcpOption::Unknown { .. } => {}
             }

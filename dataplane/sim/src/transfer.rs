@@ -68,7 +68,7 @@ impl Default for Timeouts {
 }
 
 /// Queues the messages of `load` on the streams of `host`, round-robin. Returns what the receiver must deliver. About
-/// half of the tagged messages are sent from memory that may change before it is acknowledged.
+/// half of the tagged messages are sent from memory that may change during the transfer.
 pub fn load<H: End>(host: &mut H, load: &Load) -> Expected {
     let mut rng = Rng::new(load.seed);
     let bytes = random_bytes(&mut rng, load.bytes);

@@ -46,7 +46,7 @@ pub struct Tally {
     pub timeouts: u64,
     /// Bytes placed out of order. Over SCTP: maximum number of out-of-order ranges, summed over hosts.
     pub out_of_order_bytes: u64,
-    /// Bytes (over SCTP: messages) refused because their buffers were full.
+    /// Bytes (over SCTP: DATA chunks) refused, mostly for lack of room.
     pub refused: u64,
 }
 

@@ -1,7 +1,8 @@
 //! Fairness of TCP flows that share one slow link, in virtual time.
 //!
-//! The link carries 20 Mbit/s, and its queue holds 20 ms of traffic. Paths have a little jitter, so that the flows do
-//! not synchronize. `cargo test -p sim --test fairness -- --nocapture` prints the shares.
+//! The link carries 20 Mbit/s, and its queue holds 20 ms of traffic; the test of pacing has a faster link. Paths have a
+//! little jitter, so that the flows do not synchronize. `cargo test -p sim --test fairness -- --nocapture` prints the
+//! shares.
 #![allow(clippy::print_stdout, reason = "the shares are what a reader wants to see")]
 
 use core::num::NonZeroU64;

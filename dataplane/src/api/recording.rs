@@ -6,7 +6,7 @@ pub use tcp_lite::tcp::{AwaitedEvent, Record, RecordKind};
 
 use crate::ids::Transport;
 
-/// Maximum number of streams per request.
+/// Maximum number of streams per [`Command::ListRecordings`](super::Command::ListRecordings).
 pub const MAX_RECORDINGS: usize = 64;
 
 /// Records of a stream's connection, or of the association that the stream shares.
@@ -16,7 +16,7 @@ pub struct Recording {
     pub stream: StreamId,
     /// Transport of the stream.
     pub transport: Transport,
-    /// Worker time at which the recording was sent, on the clock of the records.
+    /// Time at which the worker sent the recording, on the same clock as the records.
     pub now: Instant,
     /// Records, oldest first.
     pub records: Vec<Record>,

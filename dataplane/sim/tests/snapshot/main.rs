@@ -19,7 +19,7 @@ fn compare(file: &str, text: &str) {
     snapshot::compare(&path, text).unwrap_or_else(|what| panic!("{what}"));
 }
 
-/// Checks the server's invariants after a transfer. `aligned`: every segment began with an FPDU.
+/// Checks the server's invariants after a transfer. `aligned`: segments arrived as sent, each beginning with an FPDU.
 fn verify(pair: &Pair, aligned: bool) -> Result<(), String> {
     let HostConfig { endpoint, hold, .. } = pair.server.config();
     let mpa = &endpoint.mpa;

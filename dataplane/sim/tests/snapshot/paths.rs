@@ -176,8 +176,8 @@ fn run(n: usize, (kind, markers): &(Kind, bool)) -> String {
     let timeouts = Timeouts { transfer: Duration::from_secs(3600), ..Timeouts::default() };
     transfer::run_timed(config, &load(BYTES), &load(0), timeouts)
         .and_then(|(pair, times)| {
-            // Two exceptions: after a reduction of the MTU, retransmitted segments may have other boundaries. An FPDU
-            // with a wrong CRC is located before its CRC is checked.
+            // The checks for aligned segments do not apply in two cases. After a reduction of the MTU, retransmitted
+            // segments may have other boundaries. A wrong CRC is detected only after its FPDU was located.
             let aligned = !name.starts_with("MTU") && !name.contains("checksum right");
             verify(&pair, aligned)?;
             Ok(line(name, *markers, &pair, times))

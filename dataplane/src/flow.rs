@@ -1,4 +1,4 @@
-//! Flows and streams of one worker: the table from flow to slot, and the slab that holds the streams.
+//! Flows and streams of one worker: the table that maps a flow to a slot, and the slab whose slots hold the streams.
 //!
 //! ```text
 //!  StreamId   | worker 16 | generation 24 | slot 24 |
@@ -18,15 +18,15 @@ const WORKER_SHIFT: u32 = 48;
 
 const _: () = assert!(SLOT_BITS + 24 == WORKER_SHIFT);
 
-/// A flow: the interface and both ends. The interface is part of the key because several VLANs may use the same
-/// addresses.
+/// Key of a flow: the interface and both ends. Several VLANs may use the same addresses, so the interface is part of
+/// the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowKey {
     /// Index of the interface.
     pub interface: u16,
-    /// Local end.
+    /// Local address and port.
     pub local: SocketAddr,
-    /// Remote end.
+    /// Address and port of the peer.
     pub remote: SocketAddr,
 }
 
@@ -64,7 +64,7 @@ fn v6(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Map from flow to slot under a keyed hash, so that peers cannot provoke collisions. An entry holds a 4-byte hash and
+/// Map from flow to slot. The hash is keyed, so that peers cannot provoke collisions. An entry has a 4-byte hash and
 /// the slot. The flow itself is stored with the stream.
 #[derive(Debug)]
 pub struct FlowTable {
@@ -83,14 +83,14 @@ struct Entry {
 }
 
 impl FlowHash {
-    /// Widens the hash for the table, which takes the position from the low bits and a tag from the high bits.
+    /// Widens the hash to 64 bits for the hash table, which uses the low bits as position and the high bits as tag.
     fn widen(self) -> u64 {
         u64::from(self.0) << 32 | u64::from(self.0)
     }
 }
 
 impl FlowTable {
-    /// Creates an empty table. `key` must be secret.
+    /// Creates an empty table. `key` keys the hash and must be secret.
     pub fn new(key: [u8; 16]) -> Self {
         FlowTable { table: HashTable::new(), key: SipHasher13::new_with_key(&key) }
     }
@@ -100,8 +100,8 @@ impl FlowTable {
         FlowHash(self.key.hash(&key.bytes()) as u32)
     }
 
-    /// Returns a slot whose flow has this hash: the requested flow's, except for a hash collision. Does not access the
-    /// slot, so the caller compares the flow.
+    /// Returns a slot whose flow has this hash. It is the slot of the requested flow, unless two flows have the same
+    /// hash. The stream in the slot is not accessed, so the caller must compare its flow.
     pub fn candidate(&self, hash: FlowHash) -> Option<u32> {
         self.find(hash, |_| true)
     }
@@ -123,7 +123,7 @@ impl FlowTable {
         self.table.insert_unique(hash.widen(), Entry { hash, slot }, |e| e.hash.widen());
     }
 
-    /// Removes a flow if it maps to this slot. No effect otherwise.
+    /// Removes a flow if it maps to this slot. Otherwise it does nothing.
     pub fn remove(&mut self, key: &FlowKey, slot: u32) {
         let hash = self.hash(key);
         if let Ok(found) = self.table.find_entry(hash.widen(), |e| *e == Entry { hash, slot }) {
@@ -149,13 +149,14 @@ pub struct Slab<T> {
     worker: u16,
     limit: u32,
     values: Vec<Option<T>>,
-    /// Generation of each slot: part of the identifier of its stream, or of the next one if vacant.
+    /// Generation of each slot: part of the identifier of its stream. For a vacant slot, of its next stream.
     generations: Vec<u32>,
     free: Vec<u32>,
     len: u32,
 }
 
-/// Reserves space for one more entry. Grows by an eighth, because doubling would leave up to half of the memory unused.
+/// Reserves space for one more entry. A full vector grows by an eighth, because doubling would leave up to half of the
+/// memory unused.
 pub(crate) fn grow<T>(entries: &mut Vec<T>) {
     if entries.len() == entries.capacity() {
         entries.reserve_exact(entries.len() / 8 + 64);
@@ -163,7 +164,7 @@ pub(crate) fn grow<T>(entries: &mut Vec<T>) {
 }
 
 impl<T> Slab<T> {
-    /// Creates an empty slab of `limit` streams, at most 2^24 - 1.
+    /// Creates an empty slab for at most `limit` streams; the limit is capped at 2^24 - 1.
     pub fn new(worker: u16, limit: u32) -> Self {
         let limit = limit.min(SLOT_MASK as u32);
         Slab {
@@ -202,7 +203,8 @@ impl<T> Slab<T> {
         self.values[slot as usize].insert(value)
     }
 
-    /// Removes the stream in a slot and returns it. Its identifier becomes invalid.
+    /// Removes the stream in a slot and returns it; `None` if the slot is vacant. The stream's identifier becomes
+    /// invalid.
     pub fn remove(&mut self, slot: u32) -> Option<T> {
         let value = self.values.get_mut(slot as usize)?.take()?;
         let generation = &mut self.generations[slot as usize];
@@ -212,23 +214,23 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Returns the stream in a slot.
+    /// Returns the stream in a slot; `None` if the slot is vacant.
     pub fn get(&self, slot: u32) -> Option<&T> {
         self.values.get(slot as usize)?.as_ref()
     }
 
-    /// Returns the stream in a slot, mutable.
+    /// Returns the stream in a slot for modification; `None` if the slot is vacant.
     pub fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
         self.values.get_mut(slot as usize)?.as_mut()
     }
 
-    /// Returns the slot of a stream, `None` if the stream has ended.
+    /// Returns the slot of a stream; `None` if the stream has ended or belongs to another worker.
     pub fn find(&self, id: StreamId) -> Option<u32> {
         let slot = (id.0 & SLOT_MASK) as u32;
         (self.stream_id(slot)? == id).then_some(slot)
     }
 
-    /// Returns the identifier of the stream in a slot.
+    /// Returns the identifier of the stream in a slot; `None` if the slot is vacant.
     pub fn stream_id(&self, slot: u32) -> Option<StreamId> {
         self.get(slot)?;
         self.generations.get(slot as usize).map(|&generation| self.id(slot, generation))

@@ -53,7 +53,7 @@ pub enum Command {
     RemoveStag {
         /// Region to remove.
         stag: Stag,
-        /// What happens to messages that are being sent from the region.
+        /// Treatment of messages that are being sent from the region.
         removal: SourceRemoval,
         /// Identifies the answer.
         ticket: Ticket,
@@ -262,7 +262,7 @@ pub enum Command {
     Stop,
 }
 
-/// What happens to messages that are being sent from a removed region.
+/// Treatment of messages that are being sent from a removed region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SourceRemoval {
     /// The messages are sent. The removal waits for their acknowledgement.
@@ -613,7 +613,7 @@ pub enum Event {
     Stalled {
         /// Stalled stream.
         stream: StreamId,
-        /// Number of time-outs so far, and time since the last acknowledgement.
+        /// Consecutive time-outs so far, and time without progress.
         stall: Stall,
     },
     /// A stream that was reported as stalled makes progress again.

@@ -81,7 +81,7 @@ impl StreamParams {
         }
     }
 
-    /// Returns the negotiated IRD, ORD and first sender (RFC 6581 §9); `None` if not negotiated.
+    /// Returns the negotiated IRD and ORD and the connection model (RFC 6581 §9); `None` if not negotiated.
     pub fn agreed(&self) -> Option<Agreement> {
         match self {
             StreamParams::Tcp(params) => params.agreed,
@@ -178,7 +178,7 @@ impl CloseReason {
         }
     }
 
-    /// Returns the side that caused the end of the stream.
+    /// Returns the cause of the end of the stream: this end, the peer or the network.
     pub fn origin(&self) -> Origin {
         match self {
             CloseReason::Tcp(reason) => reason.origin(),

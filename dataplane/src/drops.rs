@@ -6,7 +6,7 @@ use tcp_lite::tcp;
 
 use crate::counter::Counter;
 
-/// One counter per [`DropReason`], and one per drop reason of TCP and of SCTP.
+/// A counter for each [`DropReason`] of the network stack, and for each drop reason of TCP and of SCTP.
 #[derive(Debug)]
 pub struct Drops {
     stack: [Counter; DropReason::ALL.len()],

@@ -302,7 +302,7 @@ mod tests {
     fn colliding_flows_are_found_by_slot() {
         let mut table = FlowTable::new([3; 16]);
         let flow = key(0, "10.0.0.1:1", "10.0.0.2:2");
-        // Two entries with the same hash.
+        // The same flow twice stands for two flows with the same hash.
         table.insert(&flow, 5);
         table.insert(&flow, 7);
         let hash = table.hash(&flow);

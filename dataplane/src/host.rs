@@ -83,11 +83,11 @@ struct LossCounters {
     from_host: AtomicU64,
 }
 
-/// One worker's ends of the rings for one interface.
+/// A worker's ends of the rings of one interface.
 #[derive(Debug)]
 pub(crate) struct HostPort {
     to_host: Sender,
-    /// Present only at the worker with the port's first queue.
+    /// Ring with frames of the kernel; present only at the worker with the port's first queue.
     from_host: Option<Receiver>,
     lost: Arc<LossCounters>,
     wake: Arc<Wake>,
@@ -95,7 +95,7 @@ pub(crate) struct HostPort {
 }
 
 impl HostPort {
-    /// Copies a frame for the host, without its VLAN tag. Returns false if the ring is full.
+    /// Copies a frame for the host into the ring, without its VLAN tag. Returns false if the frame does not fit.
     pub(crate) fn push(&mut self, frame: &[u8]) -> bool {
         let tag = frame.get(12..14) == Some(&[0x81, 0x00]) && frame.len() >= 18;
         let copy = match tag {
@@ -139,7 +139,7 @@ impl HostPort {
     }
 }
 
-/// The host's ends of the rings for one interface, for the thread that serves the kernel.
+/// The other ends of the rings of one interface, for the thread that serves the host's kernel.
 #[derive(Debug)]
 pub struct HostEnd {
     /// The shared interface.

@@ -1,4 +1,4 @@
-//! Two hosts, the two directions of the path between them, and the clock.
+//! Simulation of two hosts, of the two directions of the path between them, and of time.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use crate::path::{self, Path, PushResult};
 
 /// Maximum number of steps at one virtual instant; a run that exceeds it ends with [`Stall::Spinning`].
 pub(crate) const MAX_STEPS: usize = 10_000;
-/// Maximum packets per burst.
+/// Maximum number of packets per burst, as in the worker's loop.
 pub(crate) const BURST: usize = 32;
 /// Number of leading bytes of a dropped packet that an ICMP error quotes.
 const ICMP_QUOTE_LEN: usize = 40;
@@ -54,7 +54,7 @@ pub struct Cost {
 /// Two hosts and the two paths between them.
 #[derive(Debug)]
 pub struct Pair<S: Setup = HostConfig> {
-    /// Virtual time.
+    /// Virtual time, from 1 s at the start.
     pub now: Instant,
     /// Host that connects.
     pub client: S::Host,
@@ -74,7 +74,7 @@ pub struct Pair<S: Setup = HostConfig> {
 #[derive(Clone, Copy, Debug)]
 struct Core {
     cost: Cost,
-    /// Time at which the core becomes idle.
+    /// Time at which the core becomes idle and may start its next iteration.
     idle_at: Instant,
     /// True if work remains for `idle_at`: the last iteration sent a full burst, or work became due while the core was
     /// busy.
@@ -109,7 +109,7 @@ pub enum Stall {
     /// No timer is set and no packet is in flight.
     #[error("at {0:?} nothing is due any more")]
     Silence(Instant),
-    /// The limit on virtual time was reached.
+    /// The limit of virtual time was reached.
     #[error("not done at {0:?}")]
     TooLate(Instant),
     /// Too many steps at one instant: virtual time does not advance.
@@ -118,7 +118,7 @@ pub enum Stall {
 }
 
 impl<S: Setup> Pair<S> {
-    /// Creates two unconnected hosts.
+    /// Creates the hosts and paths. [`End::connect`] of the client opens the connection.
     pub fn new(config: Config<S>) -> Self {
         let path =
             |path: path::Config| Path::new(path::Config { protocol: S::Host::PROTOCOL, ..path });

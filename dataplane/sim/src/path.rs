@@ -24,7 +24,7 @@ use crate::packet::{Ecn, IP_HEADER, Packet, Protocol};
 use crate::segment::{self, Segment};
 use crate::stretch_ack::{self, Stretch};
 
-/// Configuration of one direction.
+/// Configuration of one direction of a path.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// Transport protocol of the packets; [`crate::pair::Pair`] sets it.
@@ -39,7 +39,7 @@ pub struct Config {
     pub middlebox: middlebox::Config,
     /// Stretch ACKs, if set: the path forwards only some of the pure acknowledgements.
     pub stretch: Option<stretch_ack::Config>,
-    /// ESP on the link, if set.
+    /// ESP, if set: packets are sealed before the link and opened after it.
     pub esp: Option<esp::Config>,
     /// Link that loses, damages, delays, duplicates and reorders packets.
     pub link: link::Config,
@@ -84,7 +84,7 @@ pub enum PushResult {
     TooBig(usize),
 }
 
-/// State of one direction.
+/// State of one direction of a path.
 #[derive(Debug)]
 pub struct Path {
     protocol: Protocol,
@@ -289,7 +289,7 @@ impl Path {
     }
 }
 
-/// True for an SCTP packet with a correct checksum (RFC 9260 §6.8).
+/// True if `bytes` is an SCTP packet with a correct checksum (RFC 9260 §6.8).
 fn is_sound_sctp(bytes: &[u8]) -> bool {
     wire::sctp::Packet::new(bytes).is_ok_and(|packet| packet.checksum_ok())
 }

@@ -34,9 +34,9 @@ const POOL: u64 = 8 << 20;
 /// Configuration of an SCTP host.
 #[derive(Clone, Debug)]
 pub struct SctpConfig {
-    /// Configuration of SCTP.
+    /// Parameters of the SCTP association.
     pub sctp: sctp::Config,
-    /// Configuration of sessions and teardown.
+    /// Parameters of sessions (RFC 5043) and of their teardown.
     pub endpoint: EndpointConfig,
     /// MTU of the host's interface, bytes.
     pub mtu: usize,
@@ -48,9 +48,9 @@ pub struct SctpConfig {
     pub sessions: u16,
     /// Maximum growth of the receive window beyond its configured size, bytes.
     pub windows: u64,
-    /// Key of the host's secrets (cookies and tags).
+    /// Key from which the host derives cookies and verification tags.
     pub key: [u8; 16],
-    /// Private data of Initiate and Accept.
+    /// Private data that the host sends in Initiate or Accept.
     pub private_data: Vec<u8>,
 }
 
@@ -78,7 +78,7 @@ impl Setup for SctpConfig {
     }
 }
 
-/// A host with one association.
+/// A host with at most one association, which has up to [`SctpConfig::sessions`] sessions.
 #[derive(Debug)]
 pub struct SctpHost {
     sctp: Arc<sctp::Config>,

@@ -90,17 +90,17 @@ impl fmt::Debug for Flags {
 /// TCP options that the simulation supports.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
-    /// Maximum segment size.
+    /// Maximum segment size, bytes.
     pub mss: Option<u16>,
-    /// Window scale.
+    /// Window scale: shift count (RFC 7323 §2).
     pub window_scale: Option<u8>,
-    /// SACK permitted.
+    /// True for the SACK-permitted option (RFC 2018 §2).
     pub sack_permitted: bool,
     /// Timestamp value and timestamp echo reply (RFC 7323 §3).
     pub timestamps: Option<(u32, u32)>,
-    /// SACK blocks, left and right edge.
+    /// SACK blocks (RFC 2018 §3): left edge, and right edge exclusive.
     pub sack: Vec<(u32, u32)>,
-    /// Bytes appended unchanged (unknown or malformed options).
+    /// Bytes appended unchanged after the other options, for unknown or malformed options. Parsing leaves it empty.
     pub raw: Vec<u8>,
 }
 
@@ -160,26 +160,26 @@ fn sack_blocks(bytes: &[u8]) -> Vec<(u32, u32)> {
     bytes.chunks_exact(8).map(|b| (word(&b[..4]), word(&b[4..]))).collect()
 }
 
-/// A TCP segment.
+/// A TCP segment, decoded, with a copy of its payload.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Segment {
-    /// Source port.
+    /// Source port of the sender.
     pub src_port: u16,
-    /// Destination port.
+    /// Destination port at the receiver.
     pub dst_port: u16,
-    /// Sequence number.
+    /// Sequence number of the SYN, or else of the first payload byte.
     pub seq: u32,
-    /// Acknowledgement number.
+    /// Acknowledgement number: next sequence number that the sender expects.
     pub ack: u32,
-    /// Flags.
+    /// Control bits, such as SYN and ACK.
     pub flags: Flags,
     /// Window field, unscaled as on the wire.
     pub window: u16,
-    /// Urgent pointer.
+    /// Urgent pointer: offset from `seq`.
     pub urgent: u16,
-    /// Options.
+    /// TCP options, padded to a multiple of four bytes when encoded.
     pub options: Options,
-    /// Payload.
+    /// Payload bytes after the header.
     pub payload: Vec<u8>,
     /// ECN field of the IP header; not part of the segment's bytes.
     pub ecn: Ecn,

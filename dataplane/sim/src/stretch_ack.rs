@@ -25,7 +25,7 @@ pub struct Config {
 /// Payload that counts as a full segment, bytes.
 const SEGMENT_LEN: u32 = 1400;
 
-/// State of one direction.
+/// State of stretch ACKs for one direction of a path.
 #[derive(Debug)]
 pub struct Stretch {
     config: Config,

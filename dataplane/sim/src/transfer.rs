@@ -13,15 +13,15 @@ use crate::pair::{Config, Pair};
 /// Messages that one side sends.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Seed of lengths and contents.
+    /// Seed that determines lengths and contents of the messages.
     pub seed: u64,
     /// Total length of the tagged messages in bytes, at most the length of the peer's region.
     pub bytes: u64,
-    /// Longest tagged message, bytes.
+    /// Maximum length of a tagged message, bytes.
     pub max_message: u64,
     /// Average number of tagged messages per untagged message; 0 for no untagged messages.
     pub untagged_every: u64,
-    /// Longest untagged message, bytes.
+    /// Maximum length of an untagged message, bytes.
     pub max_untagged: u64,
 }
 
@@ -44,7 +44,7 @@ pub struct Expected {
     streams: Vec<Stream>,
 }
 
-/// Messages of one stream.
+/// Messages expected on one stream, in order, with the cookies that their sender must see completed.
 #[derive(Clone, Debug, Default)]
 struct Stream {
     tagged: Vec<(u64, u64)>,

@@ -128,7 +128,7 @@ fn five_cubic_flows_share_fairly() {
     }
 }
 
-// RFC 9438 §4.3, §5.2: on paths where Reno performs well, CUBIC leaves Reno its share.
+// RFC 9438 §4.3, §5.1: on paths where Reno performs well, CUBIC leaves Reno its share.
 #[test]
 fn cubic_leaves_newreno_a_fair_share() {
     let flows =
@@ -139,7 +139,8 @@ fn cubic_leaves_newreno_a_fair_share() {
 }
 
 // Flows whose round-trip times differ by a factor of four do not share evenly. The share of a Reno flow is about
-// proportional to the inverse square of its round-trip time. CUBIC is less biased in its own region (RFC 9438 §5.4).
+// proportional to the inverse square of its round-trip time. Outside the Reno-friendly region, the share of a CUBIC
+// flow is about proportional to the inverse of its round-trip time (RFC 9438 §3.3, §5.6).
 #[test]
 fn four_to_one_rtts_leave_the_longer_flow_a_share() {
     for (congestion, bound) in [(Cubic, 0.1), (NewReno, 0.05)] {

@@ -105,7 +105,7 @@ fn emss(mtu: usize) -> usize {
     mtu - 40 - 12
 }
 
-// RFC 1191 §6.3, §6.5; RFC 5927 §7.2: the report takes effect after a loss, and then persists.
+// RFC 1191 §6.3, §6.4; RFC 5927 §7.2: an ICMP report takes effect after a loss, and then persists.
 #[test]
 fn tcp_uses_the_reported_mtu() {
     for markers in [false, true] {
@@ -138,7 +138,7 @@ fn tcp_detects_a_black_hole_and_finds_the_mtu() {
     }
 }
 
-// RFC 4821 §7.6.2: after `raise`, probes find the increase.
+// RFC 4821 §7.6.1: after `raise`, a larger probe succeeds and raises the path MTU.
 #[test]
 fn tcp_finds_an_increased_path_mtu() {
     for icmp in [false, true] {

@@ -95,7 +95,7 @@ fn sctp(limit: u64) -> SctpConfig {
     host
 }
 
-/// Returns a path of 10 Gbit/s whose queue holds the bandwidth-delay product.
+/// Returns one direction of a path: 10 Gbit/s, and a queue of one bandwidth-delay product.
 fn path(rtt: Duration) -> path::Config {
     let bits_per_second = NonZeroU64::new(GIGABITS * 1_000_000_000).expect("a rate");
     let queue_bytes = bits_per_second.get() / 8 * rtt.as_micros() as u64 / 1_000_000;
@@ -278,7 +278,7 @@ fn grown_window_causes_no_retransmission_storm() {
     assert!(resent < (256 << 20) / 500, "{resent}");
 }
 
-// Without markers, the window does not exceed the hold limit and does not grow.
+// Without markers, data beyond a gap must be held. The window is therefore limited by the hold limit and does not grow.
 #[test]
 fn window_without_markers_stays_below_hold_limit() {
     let (_, resent, grown) = run_lossy_transfer(false);

@@ -1,4 +1,4 @@
-//! Parameters of the dataplane at start. The configuration's reader has already validated them.
+//! Parameters of the dataplane at start. The reader of the configuration has validated them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ pub struct ListenerConfig {
     pub port: u16,
     /// LLP (TCP or SCTP), with the parameters of the listener's streams.
     pub endpoint: EndpointConfig,
-    /// IP header fields of the listener's streams, where they differ from those of the interface.
+    /// IP header fields of the listener's streams that differ from those of the interface.
     pub ip: IpFields,
     /// Minimum IPsec protection of streams: encryption with keys of at least this many bits, or integrity only if 0.
     /// `None` requires no protection.
@@ -86,7 +86,7 @@ impl ListenerConfig {
     }
 }
 
-/// Limits of one worker.
+/// Limits of memory and work for one worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Maximum number of streams in all states, including TIME-WAIT.
@@ -103,10 +103,10 @@ pub struct Limits {
     pub neighbours: usize,
     /// Maximum memory for untagged receive buffers, in bytes.
     pub untagged_bytes: usize,
-    /// Maximum memory for received data that cannot be delivered yet, because earlier data is missing, in bytes.
+    /// Maximum memory in bytes for received data that cannot be delivered yet because earlier data is missing.
     pub hold_bytes: usize,
-    /// Maximum memory for copies of sent data, in bytes. Data is copied until it is acknowledged if its source may
-    /// change: regions that peers or programs write, and RDMA Read Responses.
+    /// Maximum memory for copies of sent data, in bytes. Data whose source may change is copied and kept until it is
+    /// acknowledged: data of regions that peers or programs write, and of RDMA Read Responses.
     pub keep_bytes: usize,
     /// Maximum total growth of all receive windows beyond their configured size, in bytes.
     pub window_bytes: usize,
@@ -127,7 +127,7 @@ pub struct Limits {
     pub commands: usize,
     /// Number of entries of the event ring, from the worker to the control thread; at least 64.
     pub events: usize,
-    /// Number of entries of each ring from one worker to another.
+    /// Number of entries of each ring that carries frames and messages from one worker to another.
     pub mesh: usize,
 }
 

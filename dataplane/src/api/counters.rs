@@ -98,8 +98,8 @@ counters! {
         mesh_news_limited: Counter,
         /// Messages to other workers lost because their ring was full.
         mesh_full: Counter,
-        /// Resets, ABORTs and INIT ACKs not sent because of the rate limit. The packets they would answer are counted
-        /// elsewhere.
+        /// Resets, ABORTs and INIT ACKs not sent because of the rate limit. The packets that they would answer are
+        /// counted elsewhere.
         answers_limited: Counter,
         /// Answers and last segments of streams not sent: no packet buffer, or no room in the transmit ring.
         answers_lost: Counter,
@@ -126,7 +126,7 @@ counters! {
         reassembly_timeouts: Counter,
         /// Incomplete packets evicted to make room for others.
         reassembly_evicted: Counter,
-        /// Memory of incomplete packets.
+        /// Memory of incomplete packets in reassembly.
         reassembly_bytes: Gauge Bytes,
         /// Echo requests answered.
         echo_replies: Counter,
@@ -136,9 +136,9 @@ counters! {
         path_mtu_updates: Counter,
         /// ICMP errors accepted because they concern a segment or packet in flight.
         icmp_errors: Counter,
-        /// Packet Too Big messages stored until the segment they concern is lost.
+        /// Packet Too Big messages stored until the segment that they concern is lost.
         path_mtu_remembered: Counter,
-        /// ICMP errors about streams that were only recorded. They do not end a stream.
+        /// Soft ICMP errors: recorded for a stream or association, which continues.
         icmp_soft_errors: Counter,
         /// Peers with a stored path MTU.
         path_mtus: Gauge,
@@ -180,8 +180,7 @@ counters! {
         unsent_no_sa: Counter,
         /// Frames not sent because a policy discards them or no policy matches them.
         unsent_policy: Counter,
-        /// Frames not sent because their stream requires more protection than they would have had (`require` of the
-        /// listener).
+        /// Frames not sent because their stream requires stronger IPsec protection (`require` of the listener).
         unsent_not_protected: Counter,
         /// Frames not sent because they would exceed the MTU after sealing.
         unsent_too_long: Counter,
@@ -189,12 +188,13 @@ counters! {
         unsent_refused: Counter,
         /// Packet Too Big messages to the host's kernel about its frames, which would be too long after sealing.
         host_too_long: Counter,
-        /// Frames of the host not sent because its kernel had already sealed them with an SA of this appliance.
+        /// Frames of the host not sent because its kernel had already sealed them, with an SA of this appliance.
         unsent_twice: Counter,
         /// Frames of the host not sent because no policy applies to them: neither IP nor ARP, LLDP or EAPOL, or two
         /// tags.
         unsent_unclassified: Counter,
-        /// Frames of other workers and NAT keepalives not sent because the transmit ring was full.
+        /// Frames of other workers and NAT keepalives not sent: the transmit ring was full, or no packet buffer was
+        /// free for a keepalive.
         unsent_full: Counter,
         /// Frames forwarded to the worker with their SA for sealing, and Packet Too Big messages to the worker of a
         /// flow.
@@ -206,7 +206,7 @@ counters! {
     }
     /// Streams of TCP and SCTP.
     streams: StreamCounters {
-        /// Segments accepted by streams, SYNs of new streams included. Refused ones are counted as dropped.
+        /// Segments accepted by streams, SYNs of new streams included. Refused segments are counted as dropped.
         segments: Counter,
         /// Resets sent for segments without a stream.
         resets_sent: Counter,

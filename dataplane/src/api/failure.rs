@@ -47,10 +47,10 @@ pub enum ConnectError {
     /// The connection or association ended before the stream was established.
     #[error("{0}")]
     Closed(CloseReason),
-    /// The private data are longer than the request can carry.
+    /// The private data are longer than the MPA request can carry.
     #[error("{0}")]
     PrivateData(PrivateDataTooLong),
-    /// Over SCTP, the session could not be opened, because the private data are longer than the Initiate can carry.
+    /// The SCTP session could not be opened, because the private data are longer than its Initiate can carry.
     #[error("{0}")]
     Session(sctp_lite::endpoint::OpenError),
 }

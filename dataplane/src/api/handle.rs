@@ -19,7 +19,7 @@ use crate::wake::Wake;
 /// Interval at which the stop command is retried while a worker's command ring is full.
 const STOP_RETRY_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
-/// The running workers of a dataplane.
+/// A running dataplane: its workers and their links to the control thread.
 ///
 /// Dropping a `Dataplane` stops the workers: streams are reset, and threads are joined.
 pub struct Dataplane {
@@ -46,7 +46,7 @@ pub enum StartError {
     Attachment {
         /// Index of the port in the configuration.
         port: usize,
-        /// Fault of the attachment.
+        /// Mismatch of ports and workers, as a phrase.
         reason: &'static str,
     },
     /// An interface refers to a port that does not exist.
@@ -60,7 +60,7 @@ pub enum StartError {
     System {
         /// Kind of the object that could not be created.
         what: &'static str,
-        /// The system's error.
+        /// Error that the system call returned.
         error: std::io::Error,
     },
     /// A worker thread could not be pinned.
@@ -89,8 +89,8 @@ impl StartError {
     }
 }
 
-/// The command ring is full: the worker is busy, or waits for its events to be read. Contains the command. The caller
-/// reads events, then retries.
+/// The command ring is full: the worker is busy, or waits until its events are read. Contains the command. The caller
+/// must read events, then send the command again.
 #[derive(Debug)]
 pub struct CommandRingFull(pub Command);
 

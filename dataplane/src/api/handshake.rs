@@ -39,7 +39,7 @@ pub struct FailedHandshake {
     pub unreported: u64,
 }
 
-/// Number of failures of one kind at a listener.
+/// Number of failures with one stage and reason at a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HandshakeCount {
     /// Listener that the peers connected to; `None` if none matched.
@@ -51,7 +51,7 @@ pub struct HandshakeCount {
 }
 
 impl HandshakeFailure {
-    /// Returns true if the MPA start-up failed over an established connection.
+    /// Returns true if the MPA start-up failed over an established connection, other than by a reset or an abort.
     pub(crate) fn is_mpa_startup(&self) -> bool {
         self.stage == "mpa" && !matches!(self.reason, "reset" | "local_abort" | "connect_refused")
     }

@@ -24,7 +24,7 @@ pub struct StreamInfo {
     pub remote: SocketAddr,
     /// Transport of the stream.
     pub transport: Transport,
-    /// Identifier of the association that carries the stream; `None` over TCP. Other streams may share it.
+    /// Identifier of the association that carries the stream; `None` over TCP. Other streams may share the association.
     pub association: Option<StreamId>,
     /// Name of the stream's state, one word.
     pub state: &'static str,

@@ -21,7 +21,7 @@ pub struct IpsecConfig {
     pub owners: Vec<WorkerId>,
     /// SAs to install at the start.
     pub sas: Vec<SaConfig>,
-    /// True if only the workers encrypt: ESP from the host's kernel on a shared port is then dropped.
+    /// True if only the workers may send ESP. ESP that the host's kernel sends on a shared port is then dropped.
     pub sole_sealer: bool,
     /// Anti-replay windows of removed SAs. An SA that is added again with the same keys continues with its window.
     pub windows: ReplayWindows,
@@ -74,7 +74,7 @@ impl SaConfig {
 /// A change of policies or SAs.
 #[derive(Clone, Debug)]
 pub enum SaChange {
-    /// Replaces the policies. Existing protections keep their owners.
+    /// Replaces the policies. Each existing [`Protection`] keeps its owner.
     Policies {
         /// The new policies.
         policies: Arc<Spd<Protection>>,

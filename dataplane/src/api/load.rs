@@ -11,7 +11,7 @@ use super::failure::PostFailure;
 /// Maximum latency recorded in [`LoadReport::latency`], in nanoseconds. Longer latencies are recorded as this value.
 pub const MAX_LATENCY_NANOS: u64 = 10_000_000_000;
 
-/// Load on a stream: the worker posts messages until `count` are posted or a command stops it.
+/// Load on a stream: the worker posts messages until it has posted `count`, or until a command stops the load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Load {
     /// Kind of the messages.
@@ -54,24 +54,24 @@ pub enum Pace {
 /// Kind of a load's messages. They are DDP messages on a bare DDP stream and RDMAP operations on an RDMAP stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LoadKind {
-    /// Tagged messages, or RDMA Writes. Complete when the peer's LLP has acknowledged them.
+    /// Tagged messages, or RDMA Writes. A message is complete when the peer's LLP has acknowledged it.
     Write(Window),
-    /// RDMA Reads. Complete when the data have arrived. Round-trip times are recorded.
+    /// RDMA Reads. A Read is complete when its data has arrived. Round-trip times are recorded.
     Read(Window),
-    /// Untagged messages to `qn`, or Sends, to a peer that reposts their buffers. Complete when the peer's LLP has
-    /// acknowledged them.
+    /// Untagged messages to `qn`, or Sends, to a peer that reposts their buffers. A message is complete when the peer's
+    /// LLP has acknowledged it.
     Send {
         /// Receive queue of the peer; always 0 with RDMAP.
         qn: Qn,
     },
-    /// Untagged messages or Sends, to a peer that returns each of them. Complete when the peer's message has arrived.
-    /// Round-trip times are recorded.
+    /// Untagged messages or Sends to a peer that returns each of them. A message is complete when the returned message
+    /// has arrived. Round-trip times are recorded.
     Echo {
         /// Receive queue of the peer; always 0 with RDMAP.
         qn: Qn,
     },
-    /// Pairs of a write and a notice: an untagged message (or Send) of [`NOTICE_LEN`] bytes, which the peer returns.
-    /// Complete when the returned notice has arrived. Round-trip times are recorded.
+    /// Pairs of a write and a notice: an untagged message (or Send) of [`NOTICE_LEN`] bytes, which the peer returns. A
+    /// pair is complete when the returned notice has arrived. Round-trip times are recorded.
     Notify {
         /// Source and destination of the writes.
         window: Window,
@@ -102,7 +102,7 @@ pub struct Window {
 /// Order of the message offsets in a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
-    /// Consecutive offsets, again from 0 after the last message that fits.
+    /// Consecutive offsets. After the last message that fits, the offset is 0 again.
     #[default]
     Sequential,
     /// Random: an STag of the peer, and an offset in its part of the window.

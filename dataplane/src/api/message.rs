@@ -48,8 +48,8 @@ pub enum Command {
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Removes a region from the worker's replica of the STag table. From now on this worker places no data in it.
-    /// Answered by [`Event::Done`], once no post or load uses the region any more.
+    /// Removes a region from the worker's replica of the STag table. From then on this worker places no data in the
+    /// region. Answered by [`Event::Done`] once no post or load uses the region any more.
     RemoveStag {
         /// Region to remove.
         stag: Stag,
@@ -246,12 +246,13 @@ pub enum Command {
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Notifies the worker that a port's link came up, its device was recreated, or its MAC address changed. The
-    /// interfaces of the port take this address and are announced. Ignored by workers without a queue of the port.
+    /// Notifies the worker that a port's link came up, its device was recreated, or its MAC address changed. The worker
+    /// sets the address on the interfaces of the port and announces them. Workers without a queue of the port ignore
+    /// the command.
     PortChanged {
         /// Port that has changed.
         port: PortId,
-        /// Present MAC address of the port.
+        /// Current MAC address of the port.
         mac: [u8; 6],
     },
     /// Refuses new streams, aborts streams that are being opened, and closes established streams. Streams that hold
@@ -428,7 +429,7 @@ pub enum Event {
         /// True if the peer requests a solicited event.
         solicited: bool,
         /// Region that the peer has invalidated. This worker places no more data in it. The control thread must remove
-        /// it from all workers.
+        /// the region from all workers.
         invalidated: Option<Stag>,
     },
     /// RDMAP Immediate Data is delivered, as is all earlier data of the peer. [`Command::PostBuffers`] reposts its
@@ -463,7 +464,7 @@ pub enum Event {
     /// The peer of a stream that holds confirmations was silent for the idle time-out. The control thread must end the
     /// stream with [`Command::Close`].
     Idle {
-        /// Silent stream.
+        /// Stream whose peer was silent.
         stream: StreamId,
     },
     /// An RDMAP operation is complete.
@@ -548,7 +549,7 @@ pub enum Event {
         /// Final statistics of the association.
         stats: Box<AssociationStats>,
     },
-    /// A load has ended.
+    /// A load has ended, completely or not.
     LoadDone {
         /// Stream of the load.
         stream: StreamId,

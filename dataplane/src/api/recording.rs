@@ -1,4 +1,4 @@
-//! Flight recordings of connections and associations, for the control thread.
+//! Flight recordings of connections and associations (their last events, for diagnosis), for the control thread.
 
 use base::Instant;
 use ddp::StreamId;
@@ -9,7 +9,7 @@ use crate::ids::Transport;
 /// Maximum number of streams per [`Command::ListRecordings`](super::Command::ListRecordings).
 pub const MAX_RECORDINGS: usize = 64;
 
-/// Records of a stream's connection, or of the association that the stream shares.
+/// Flight recording of a stream: the last records of its connection, or of the association that it shares.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recording {
     /// Identifier of the stream.

@@ -74,7 +74,7 @@ pub struct StreamFilter {
     pub remote: SocketAddr,
 }
 
-/// A syntax error in an expression.
+/// A syntax error in a filter expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("filter: {what}{}", near(at))]
 pub struct FilterError {
@@ -117,7 +117,7 @@ impl Filter {
         }
     }
 
-    /// Restricts the filter to frames of one stream.
+    /// Returns a filter that matches the frames of one stream that this filter matches.
     pub fn and_stream(self, stream: StreamFilter) -> Filter {
         Filter(Node::And(vec![Node::Flow(stream), self.0]))
     }

@@ -103,7 +103,7 @@ impl TapCounters {
     }
 
     fn add(counter: &AtomicU64) {
-        // The worker is the only writer.
+        // Load and store need not be atomic together, because the worker is the only writer.
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
@@ -184,7 +184,7 @@ impl Tap {
 
     /// Records a frame, usually a sent frame, with its result.
     pub(crate) fn record(&mut self, direction: Direction, fate: Fate, frame: &[u8]) {
-        // The plaintext was recorded before the frame was sealed.
+        // Skips the sealed frame: its plaintext was recorded before.
         if self.plaintext && Headers::parse(frame).is_ipsec() {
             return;
         }

@@ -10,21 +10,21 @@ use crate::pair::Pair;
 /// Sums over scenarios. Segments, or packets over SCTP, are counted in both directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// Scenarios played.
+    /// Number of scenarios run.
     pub scenarios: u64,
     /// Scenarios in which all messages had to arrive, and arrived.
     pub complete: u64,
     /// Bytes that TCP or SCTP received and accepted.
     pub bytes: u64,
-    /// Segments lost by random and burst loss.
+    /// Segments lost by the link's loss model: random, every nth, or bursts.
     pub lost: u64,
-    /// Segments lost in black holes.
+    /// Segments lost in periods of total loss.
     pub black_holed: u64,
     /// Segments tail-dropped because a queue was full.
     pub queue_dropped: u64,
-    /// Segments reordered.
+    /// Segments delayed by the link so that later ones may overtake them.
     pub reordered: u64,
-    /// Segments duplicated.
+    /// Additional copies of segments that the link created.
     pub duplicated: u64,
     /// Segments that the link damaged and the receiver dropped because of their checksum.
     pub corrupted: u64,

@@ -42,7 +42,7 @@ struct Change {
     value: u64,
 }
 
-/// Result of a conversation.
+/// Observed result of a conversation: how the stream ended, events, memory, and Terminates sent by the endpoint.
 struct Observed {
     ended: bool,
     reason: String,

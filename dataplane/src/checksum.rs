@@ -1,5 +1,5 @@
-//! The Internet checksum (RFC 1071) over whole segments. Without checksum offload, each payload byte passes through it,
-//! so the sum is written for auto-vectorisation.
+//! The Internet checksum (RFC 1071) over whole segments. Without checksum offload, the sum is the only pass over a
+//! payload in software besides its copy and its CRC. The sum is therefore written for auto-vectorisation.
 
 use std::net::IpAddr;
 

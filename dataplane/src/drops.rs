@@ -17,7 +17,7 @@ pub struct Drops {
 /// Count of one drop reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DropCount {
-    /// Layer that dropped them: `net` (below TCP and SCTP), `tcp` or `sctp`.
+    /// Layer that drops for this reason: `net` (below TCP and SCTP), `tcp` or `sctp`.
     pub layer: &'static str,
     /// Name of the reason, without the layer.
     pub reason: &'static str,

@@ -130,7 +130,7 @@ impl Options {
             }
         }
         out.extend(&self.raw);
-        // Pads with NOPs instead of an end-of-list option, which would hide what follows it from a parser.
+        // Pads with NOPs instead of an end-of-list option, after which a parser ignores all options.
         out.resize(out.len().next_multiple_of(4), 1);
         out
     }

@@ -105,7 +105,7 @@ pub enum Order {
     /// Consecutive offsets. After the last message that fits, the offset is 0 again.
     #[default]
     Sequential,
-    /// Random: an STag of the peer, and an offset in its part of the window.
+    /// A random STag of the peer, and a random offset in this STag's part of the window.
     Random {
         /// Number of STags of the peer that share the window in equal parts, at least 1. Their indexes (RFC 5040 §4.1:
         /// the upper 24 bits) are consecutive from that of [`Window::remote`].

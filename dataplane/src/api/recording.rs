@@ -1,4 +1,4 @@
-//! Flight recordings of connections and associations (their last events, for diagnosis), for the control thread.
+//! Flight recordings for the control thread: the last events of a connection or association, kept for diagnosis.
 
 use base::Instant;
 use ddp::StreamId;

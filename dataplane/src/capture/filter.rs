@@ -117,7 +117,7 @@ impl Filter {
         }
     }
 
-    /// Returns a filter that matches the frames of one stream that this filter matches.
+    /// Restricts the filter to the frames of `stream`.
     pub fn and_stream(self, stream: StreamFilter) -> Filter {
         Filter(Node::And(vec![Node::Flow(stream), self.0]))
     }

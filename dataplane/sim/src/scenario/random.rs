@@ -34,8 +34,8 @@ impl Scenario {
             Arc::make_mut(&mut host.endpoint.tcp).path_mtu.probing = path_mtu_probing;
         }
         if one_in(&mut rng, 10) {
-            // The path damages payload before the TCP checksum is computed. MPA's CRC detects the damage, which may end
-            // the stream.
+            // The path damages payload before the TCP checksum is computed. MPA's CRC detects the damage. The stream
+            // may then end.
             config.forward.hidden_damage = random_probability(&mut rng, 0.01);
             config.backward.hidden_damage = random_probability(&mut rng, 0.01);
             config.client.endpoint.mpa.crc = true;
@@ -137,7 +137,7 @@ fn host(rng: &mut Rng, mtu: usize) -> HostConfig {
         host.private_data.clear();
     }
     host.endpoint.tcp = Arc::new(tcp(rng));
-    // Recovery from a burst of losses takes many time-outs if little data is in flight.
+    // Long time-out: recovery from a burst of losses takes many retransmission time-outs if little data is in flight.
     host.endpoint.policy.teardown_timeout = Duration::from_secs(700);
     host
 }

@@ -62,7 +62,7 @@ fn host(rng: &mut Rng, mtu: usize, sessions: u16) -> SctpConfig {
     host.key = key;
     let sctp = &mut host.sctp;
     sctp.streams = sessions + rng.next_below(300) as u16;
-    // Recovery from a burst of losses takes many time-outs if little data is in flight.
+    // High limits: recovery from a burst of losses takes many retransmission time-outs if little data is in flight.
     sctp.max_retransmits = 30;
     sctp.max_init_retransmits = 30;
     sctp.heartbeat_interval = one_in(rng, 2).then(|| Duration::from_millis(any_scale(rng, 8..16)));

@@ -317,7 +317,7 @@ impl Connection {
         }
     }
 
-    /// Advances time by 100 ms, so that the endpoint sends delayed segments. Acknowledges them.
+    /// Advances time by 100 ms, so that the endpoint sends delayed segments, and acknowledges these segments.
     pub(crate) fn settle(&mut self, worker: &mut Worker) {
         worker.now += Duration::from_millis(100);
         self.poll(worker);

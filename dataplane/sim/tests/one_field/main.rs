@@ -13,8 +13,7 @@
 //! |---|---|
 //! | `harmless` | same effect as the legal value |
 //! | `goes on` | the message has another meaning, or is dropped; the last message is delivered |
-//! | `waits, ...` | the last message is not delivered; the stream ends with this reason when the peer closes or aborts
-//! |
+//! | `waits, ...` | the last message is not delivered; the stream ends with this reason when the peer ends it |
 //! | a reason, layer/type/code | the stream ended; `told`: the peer received a Terminate or last message with these numbers |
 //!
 //! The first three outcomes need an entry in [`REASONS`]. `ONE_FIELD_BLESS=1` rewrites the files. Check changes in them

@@ -481,8 +481,8 @@ fn conversations() -> Vec<Conversation> {
     all
 }
 
-/// Returns `fields` for bare DDP: RsvdULP replaces the fields of RDMAP in it, because it belongs to the ULP (RFC 5041
-/// §4).
+/// Returns `fields` with RsvdULP in place of the fields of RDMAP. In bare DDP, the whole RsvdULP belongs to the ULP
+/// (RFC 5041 §4).
 fn bare_ddp(fields: &[Field]) -> Vec<Field> {
     let mut all = vec![field("RsvdULP", 8, 8)];
     for other in fields {

@@ -1,4 +1,4 @@
-//! The running configuration in the API, and its differences from the file.
+//! The running configuration in the API, and its differences from the configuration file.
 
 use std::path::PathBuf;
 
@@ -70,7 +70,7 @@ pub struct ConfigDiff {
     #[serde(serialize_with = "lossy_path::serialize")]
     #[schemars(with = "PathBuf")]
     pub file: PathBuf,
-    /// Differences. Empty if the two are equal.
+    /// Differences. Empty if the running configuration equals the file.
     pub differences: Vec<Difference>,
 }
 

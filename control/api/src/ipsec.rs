@@ -1,4 +1,4 @@
-//! IPsec in the API: SAs and policies.
+//! IPsec security associations (SAs) and policies in the API.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

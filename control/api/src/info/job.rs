@@ -1,4 +1,4 @@
-//! Transfers and benches.
+//! Jobs in the API: transfers and benchmarks.
 
 use std::path::PathBuf;
 
@@ -125,7 +125,7 @@ pub enum JobState {
 }
 
 impl JobState {
-    /// Returns true if the state is final.
+    /// Returns true if the job has ended: done, failed or cancelled.
     pub fn is_finished(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Cancelled)
     }

@@ -1,4 +1,4 @@
-//! Regions, listeners and their queues.
+//! Regions, listeners and their queues in the API.
 
 use config::Transport;
 use schemars::JsonSchema;

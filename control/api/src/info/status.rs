@@ -1,4 +1,4 @@
-//! The appliance: status, sandbox, memory.
+//! Status of the appliance in the API, with sandbox and memory.
 
 use std::path::PathBuf;
 
@@ -64,7 +64,7 @@ pub struct SandboxInfo {
     pub privileges_dropped: bool,
     /// Capabilities that the process has kept, such as `CAP_NET_RAW`.
     pub capabilities: Vec<String>,
-    /// Version of the Landlock ABI that restricts file access. 0 if none does.
+    /// Version of the Landlock ABI that restricts file access. 0 if Landlock is not in use.
     pub landlock: u32,
     /// True if a seccomp filter restricts the system calls of all threads.
     pub seccomp: bool,

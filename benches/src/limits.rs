@@ -36,7 +36,7 @@ const HEADERS_LEN: usize = NETWORK_HEADER_LEN + 32;
 pub struct Limit {
     /// Name of the row, unique in a run.
     pub name: String,
-    /// Name of the row's group, as for `--only`.
+    /// Name of the row's group in the plan.
     pub group: String,
     /// Work that the cores do for each frame.
     pub what: LimitKind,

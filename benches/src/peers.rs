@@ -16,7 +16,7 @@ use crate::row::Row;
 pub struct Peer {
     /// Name of the row, unique in a run.
     pub name: String,
-    /// Name of the row's group, as for `--only`.
+    /// Name of the row's group in the plan.
     pub group: String,
     /// The peer program and its options.
     pub what: PeerKind,

@@ -62,7 +62,7 @@ impl Task {
 /// them alike.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Group {
-    /// Name of the group, as for `--only`.
+    /// Name of the group, as in the option `--only`.
     pub name: &'static str,
     /// Heading in the report.
     pub title: &'static str,

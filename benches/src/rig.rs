@@ -67,7 +67,7 @@ impl RigEnd {
         }
     }
 
-    /// Sends a command to the worker. Waits while the command ring is full, at most [`TIMEOUT`].
+    /// Sends a command to the worker. Waits while the command ring is full, at most 30 s.
     pub fn send_command(&mut self, command: Command) -> anyhow::Result<()> {
         let mut command = Some(command);
         let begin = Instant::now();

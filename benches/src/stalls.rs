@@ -24,7 +24,7 @@ const MIN_ECHO_TIME: Duration = Duration::from_micros(2);
 pub struct Stalls {
     /// Name of the row, unique in a run.
     pub name: String,
-    /// Name of the row's group, as for `--only`.
+    /// Name of the row's group in the plan.
     pub group: String,
     /// Numbers of the two measured cores.
     pub cores: [usize; 2],

@@ -1,7 +1,8 @@
 //! Back-off of a server whose accept(2) fails, and its log line.
 //!
 //! If the process (`EMFILE`) or the host (`ENFILE`) has no descriptors left, the connection remains in the listener's
-//! queue and the listener stays readable. Without a back-off, a server that polls the listener would spin.
+//! queue and the listener stays readable. Without a back-off, a server that polls the listener would spin. All servers
+//! of the process use this back-off.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -54,8 +54,8 @@ struct Deadline {
     expires_at: Instant,
 }
 
-/// Additional wait after the deadline. An appliance that observes the same deadline answers at this time, and its
-/// answer names the step that is not done.
+/// Additional wait after the deadline. An appliance that observes the same deadline answers when the deadline passes,
+/// and its answer names the step that is not done.
 const DEADLINE_GRACE: Duration = Duration::from_millis(250);
 
 /// Maximum wait for the response to a probe after the command's deadline.
@@ -85,7 +85,7 @@ pub enum ClientError {
         /// The time-out for an answer.
         timeout: Duration,
     },
-    /// The deadline of the whole command has passed, and the appliance answers probes.
+    /// The deadline of the whole command has passed. The appliance may still be executing the command.
     #[error("not done within {}: the appliance answers, and may go on with it", base::plural::seconds(*within))]
     Late {
         /// Time from the start of the command to its deadline.
@@ -132,7 +132,8 @@ impl Client {
         Self { timeout: Some(timeout), ..self }
     }
 
-    /// Sets a deadline for all requests together, `within` from now. The deadline replaces the time-out for an answer.
+    /// Sets a deadline for all requests together, `within` from now. The deadline limits the wait for an answer instead
+    /// of the time-out, but only if [`with_timeout`](Client::with_timeout) has set a time-out, too.
     pub fn with_deadline(self, within: Duration) -> Self {
         Self {
             deadline: Some(Deadline { timeout: within, expires_at: Instant::now() + within }),

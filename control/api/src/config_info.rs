@@ -77,9 +77,9 @@ pub struct ConfigDiff {
 /// A key or table that differs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
-    /// As [`SectionInfo::section`].
+    /// Name of the table, as [`SectionInfo::section`].
     pub section: String,
-    /// As [`SectionInfo::of`].
+    /// Identity of the table, as [`SectionInfo::of`].
     pub of: Vec<String>,
     /// Name of the key. `null` for a whole table that only one side has.
     pub key: Option<String>,

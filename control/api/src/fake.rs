@@ -108,8 +108,7 @@ impl Fake {
         self.dir.path()
     }
 
-    /// Returns the last request that the fake control thread recorded, as JSON. Requests that only read are not
-    /// recorded.
+    /// Returns the last recorded request, as JSON. Only requests that involve a peer and new listeners are recorded.
     pub fn last_request(&self) -> Value {
         self.last_request.lock().unwrap().clone()
     }

@@ -20,7 +20,7 @@ pub struct LogInfo {
     pub filter: String,
     /// Format: `text`, `json` or `journald`.
     pub format: String,
-    /// Lines suppressed because one call site wrote too many in a second; since the start of the process.
+    /// Lines suppressed since the start of the process, because one call site wrote too many lines in a second.
     pub suppressed: u64,
 }
 

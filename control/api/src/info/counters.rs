@@ -9,7 +9,7 @@ use base::metric::Descriptor;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Values of counters or gauges by name. Names are stable.
+/// Values of counters or gauges by name. Names are stable, and `snake_case` except for counters of devices.
 pub type Counters = BTreeMap<CounterName, u64>;
 
 /// Name of a counter. If the program declares the counter, the name includes the counter's descriptor with unit and

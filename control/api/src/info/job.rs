@@ -114,7 +114,7 @@ pub enum JobState {
     Running,
     /// The fetched bytes are being written to the file.
     Saving,
-    /// A benchmark posts no more messages. It waits for the outstanding ones and for the end of its streams.
+    /// A benchmark posts no more messages. It waits for the outstanding messages and for the end of its streams.
     Stopping,
     /// Success: all bytes are acknowledged or received, or the benchmark has ended.
     Done,

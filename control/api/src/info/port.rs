@@ -49,7 +49,7 @@ pub struct InterfaceInfo {
     pub addresses: Vec<String>,
     /// MTU: largest IP packet, bytes.
     pub mtu: u16,
-    /// Prefixes of peers that may connect. Empty: all that `deny` does not list.
+    /// Prefixes of peers that may connect. Empty: all peers except those in `deny`.
     #[serde(default)]
     pub allow: Vec<String>,
     /// Prefixes of peers that are refused.

@@ -23,7 +23,7 @@ pub struct Stats {
     /// Counters of each region, by name.
     #[serde(default)]
     pub regions: BTreeMap<String, Counters>,
-    /// Version of libdpdk, if known. Shown by the metrics; in JSON it is part of the status.
+    /// Version of libdpdk; `None` if unknown. Only the metrics contain it here. In JSON it is part of the status.
     #[serde(skip)]
     pub dpdk_version: Option<String>,
     /// Gauges of the appliance: `streams`, `regions`, `region_memory`, `held_bytes`, ...

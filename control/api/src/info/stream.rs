@@ -39,7 +39,7 @@ pub struct StreamInfo {
     pub regions: Vec<String>,
     /// Regions that the peer has advertised. Only of streams that the appliance opened.
     pub peer_regions: Vec<PeerRegion>,
-    /// Time since the stream was established, seconds; before, since it was requested.
+    /// Time since the stream was established, seconds. Before that, the time since the stream was requested.
     pub age_seconds: f64,
     /// Present state of the connection or association. `null` if the worker has not reported the stream yet.
     #[serde(default)]

@@ -44,7 +44,7 @@ pub use self::format::Format;
 use self::names::MetricDescription;
 use crate::{CounterName, Counters, HandshakeInfo, Stats, WorkerStats};
 
-/// Maximum number of listeners with their own series, and maximum number of regions.
+/// Maximum number of listeners with their own series. The same maximum applies to regions.
 pub const MAX_SERIES: usize = 200;
 /// Label value for the sum over all further listeners or regions.
 pub const OTHERS_LABEL: &str = "(others)";

@@ -210,7 +210,7 @@ fn audit_refuses_symlinks_and_special_files() {
     assert!(AuditFile::open(&link, 1000, 1).is_err());
     assert!(AuditFile::open(Path::new("/dev/null"), 1000, 1).is_err());
     assert!(AuditFile::open(dir.path(), 1000, 1).is_err());
-    // A link that replaces the file later is not followed either.
+    // A symbolic link that replaces the open file is not followed either.
     let path = dir.path().join("a");
     let mut file = AuditFile::open(&path, 1000, 1).unwrap();
     std::fs::remove_file(&path).unwrap();

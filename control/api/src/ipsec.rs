@@ -33,8 +33,7 @@ pub struct IpsecSaInfo {
 /// An IPsec policy (RFC 4301 §4.4.1). Policies are listed in the order of their evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IpsecPolicyInfo {
-    /// Name of the policy. For a policy of the kernel, the required protection, or the selector of an unsupported
-    /// policy.
+    /// Name of the policy. For a policy of the kernel: its required protection, or its selector if it is unsupported.
     pub name: String,
     /// `in` or `out`. `null`: both directions.
     pub direction: Option<String>,

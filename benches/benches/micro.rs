@@ -1,4 +1,4 @@
-//! Micro-benchmarks of single steps of packet processing, without ports, threads and clocks.
+//! Micro-benchmarks of single steps of packet processing, without ports, threads or clocks.
 //!
 //! Run by `scripts/bench --micro [FILTER]`. Criterion writes its reports to `target/criterion`.
 #![allow(missing_docs)]
@@ -16,7 +16,8 @@ use dataplane::timer::TimerWheel;
 use ddp::{Access, PdId, Stag, StagEntry, StagTable, TaggedOffset, VecMemory};
 use wire::crc32c;
 
-/// Compares the CRC32c engines by length, 16 to 8948 bytes. Ours should match the faster one at each length.
+/// Compares CRC32c implementations at lengths of 16 to 8948 bytes. `ours` is `wire::crc32c`, which should be as fast as
+/// the faster of the two crates at each length.
 fn crc(c: &mut Criterion) {
     let mut group = c.benchmark_group("crc32c");
     for len in [16, 64, 128, 256, 384, 512, 1024, 1448, 4096, 8948] {

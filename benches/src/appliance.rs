@@ -31,9 +31,9 @@ use crate::row::{Row, median};
 /// A measurement of two appliances.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Appliance {
-    /// Name of the row, unique in a run.
+    /// Name of the result row, unique in a run.
     pub name: String,
-    /// Group of the plan.
+    /// Group of the benchmark plan to which the row belongs.
     pub group: String,
     /// The measured operation.
     pub what: ApplianceKind,
@@ -239,7 +239,7 @@ impl AppliancePair {
         for _ in 0..streams {
             self.connect()?;
         }
-        // The other appliance's control thread is idle meanwhile.
+        // The sum includes the other appliance's control thread, which is idle meanwhile.
         let threads = control_threads()?;
         let (mut times, mut walls, mut series) = (Vec::new(), Vec::new(), 0);
         for _ in 0..SCRAPES {

@@ -61,12 +61,12 @@ pub struct BSide {
     pub rig: RigConfig,
 }
 
-/// A measurement.
+/// An end-to-end measurement.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Cell {
-    /// Name of the row, unique in a run.
+    /// Name of the result row, unique in a run.
     pub name: String,
-    /// Group of the plan.
+    /// Group of the benchmark plan to which the row belongs.
     pub group: String,
     /// The measured quantity.
     pub what: Measure,
@@ -145,7 +145,8 @@ impl Cell {
         }
     }
 
-    /// Returns the deviations of the two configurations from the defaults, except the topology, in one line.
+    /// Returns the deviations of the responder's configuration from the defaults, in one line. The topology is omitted,
+    /// and IPsec is one entry.
     fn deviations(&self) -> String {
         let mut all: Vec<String> = Vec::new();
         if self.rig.network.protected {
@@ -221,7 +222,7 @@ impl Cell {
         Duration::from_secs_f64(self.seconds)
     }
 
-    /// Returns the bytes of region memory, which a measurement needs in addition to pools and queues.
+    /// Returns the bytes of region memory that a measurement needs in addition to pools and queues.
     fn region_bytes(&self) -> u64 {
         let copies = if self.rig.both || self.rig.rdmap { 4 } else { 2 };
         // Upper bound: the B side may have its own source region at either end.
@@ -230,7 +231,7 @@ impl Cell {
     }
 }
 
-/// Starts DPDK's environment for these ends, as the appliance does for the configuration files of one process.
+/// Starts DPDK's EAL for these ends, as the appliance does for the configuration files of one process.
 pub fn start_dpdk(products: &[&EndConfig]) -> anyhow::Result<PortFactory> {
     let configs: Vec<_> = products.iter().map(|product| &product.config).collect();
     let config = start::eal_config(&configs).map_err(anyhow::Error::msg)?;
@@ -254,7 +255,7 @@ pub fn serve_responder(cell: &Cell) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The responder's process. Dropping this closes its standard input, which ends it.
+/// The responder's process. Dropping the value closes the process's standard input, which ends the process.
 struct ResponderProcess(Child);
 
 impl ResponderProcess {

@@ -1,8 +1,8 @@
 //! The appliance's configuration for a measurement. The text of a configuration file is generated here, and read and
 //! converted by the functions of `ddpd`.
 //!
-//! The file has two parts. The *topology* (port, interface, listener) is the minimum of an appliance. The row of the
-//! measurement lists the *deviations* from the defaults.
+//! The file has two parts. The *topology* (port, interface, listener) is what every appliance must configure. The
+//! *deviations* differ from the defaults, and the row of the measurement lists them.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -45,7 +45,7 @@ pub struct EndConfig {
     pub dataplane: DataplaneConfig,
     /// Configuration of the listener; responder only.
     pub listener: Option<ListenerConfig>,
-    /// Configuration of opened streams.
+    /// Configuration of the streams that this end opens.
     pub connect: EndpointConfig,
     /// ULP of accepted streams, then of opened streams.
     pub ulps: [UlpConfig; 2],

@@ -217,7 +217,7 @@ impl EndpointPair {
         EndpointPair::open_congestion_window(mss, markers, StreamConfig::default())
     }
 
-    /// Creates a pair as [`new`](Self::new) does, for many small messages: up to 4096 posts are in flight, tagged
+    /// Creates a pair as [`new`](Self::new) does, for many small messages: up to 4096 posts may be in flight, tagged
     /// messages cause no events, and the receiver echoes untagged messages.
     pub fn for_messages(mss: u16) -> EndpointPair {
         let messages = QueueConfig { qn: MESSAGE_QUEUE, buffers: 64, buffer_size: 4096 };
@@ -251,7 +251,7 @@ impl EndpointPair {
         let PairOptions { markers, recorder } = options;
         let mut config = EndpointConfig::default();
         config.mpa.markers = markers;
-        // A whole burst is sent at once, without pacing.
+        // An endpoint sends a whole burst at once, without pacing.
         let (pacing, initial_window) = (false, 1 << 18);
         let tcp = tcp::Config { pacing, initial_window, recorder, ..tcp::Config::default() };
         config.tcp = Arc::new(tcp);
@@ -274,14 +274,14 @@ impl EndpointPair {
         let (there, back) = (SegmentBatch::default(), SegmentBatch::default());
         let mut pairing =
             EndpointPair { now, sender, receiver, outbound: there, inbound: back, _config: config };
-        // The first writes open the congestion window.
+        // Completes the TCP handshake and the MPA start-up.
         for _ in 0..4 {
             pairing.exchange_bursts();
         }
         pairing
     }
 
-    /// Advances the time by `time` and lets both endpoints free unused memory.
+    /// Exchanges all pending segments, advances the time by `time` and lets both endpoints free unused memory.
     pub fn shrink(&mut self, time: Duration) {
         while self.exchange_bursts() {}
         self.now += time;

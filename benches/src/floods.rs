@@ -26,9 +26,9 @@ use crate::row::Row;
 /// A flood, measured as a row.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Flood {
-    /// Name of the row, unique in a run.
+    /// Name of the result row, unique in a run.
     pub name: String,
-    /// Group of the plan.
+    /// Group of the benchmark plan to which the row belongs.
     pub group: String,
     /// Kind of the flood.
     pub kind: Kind,
@@ -38,7 +38,7 @@ pub struct Flood {
     pub seconds: f64,
 }
 
-/// Time-out of opening the generator's stream.
+/// Maximum time to open the generator's stream.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of SYN retransmissions.
 const SYN_INTERVAL: Duration = Duration::from_millis(50);
@@ -116,7 +116,8 @@ fn fill_row(row: &mut Row, before: &Sample, after: &Sample) -> anyhow::Result<()
     Ok(())
 }
 
-/// Returns the nanoseconds per frame of a worker without a device, in full bursts, measured by `hot-floods`.
+/// Returns the nanoseconds per frame of a worker without a device, in full bursts. The program `hot-floods` measures
+/// them.
 fn ns_without_device(flood: &Flood) -> anyhow::Result<f64> {
     let program = std::env::current_exe()?.with_file_name("hot-floods");
     let seconds = (flood.seconds / 2.0).to_string();
@@ -200,7 +201,7 @@ impl Generator {
     fn open_stream(&mut self, ends: &LinkAddresses) -> anyhow::Result<()> {
         let mut last_syn: Option<Instant> = None;
         while self.start.elapsed() < HANDSHAKE_TIMEOUT {
-            // Repeated, because the link may not be up yet.
+            // The SYN is repeated, because the link may not be up yet.
             if last_syn.is_none_or(|at| at.elapsed() > SYN_INTERVAL) {
                 self.send(&ends.gratuitous_arp());
                 self.send(&ends.syn());

@@ -1,5 +1,6 @@
-//! Upper bound of protected streams: AES-GCM-128 on one core by the data path's `Transform`, on packets of the size of
-//! a protected stream's. A core cannot encrypt faster, and its clear-text processing comes in addition.
+//! Upper bound on the rate of IPsec-protected streams: the rate of AES-GCM-128 on one core. The data path's `Transform`
+//! encrypts packets of the size of a protected stream's packets. A stream is slower, because the core also processes
+//! the clear text.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -19,9 +20,9 @@ const NETWORK: usize = 20;
 /// Encryption rate of the cryptographic library, measured as a row.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Gcm {
-    /// Name of the row, unique in a run.
+    /// Name of the result row, unique in a run.
     pub name: String,
-    /// Group of the plan.
+    /// Group of the benchmark plan to which the row belongs.
     pub group: String,
     /// Length of an IP packet, bytes.
     pub mtu: u16,

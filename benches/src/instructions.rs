@@ -141,14 +141,14 @@ fn build_key(engine: &str) -> String {
 
 type PathUnits = Vec<(String, (u64, String))>;
 
-/// Runs `hot` under valgrind, also to list its paths: the list names the CRC engine, which is selected by the CPU
+/// Runs `hot` under valgrind, also to list its paths. The list names the CRC engine, which is selected by the CPU
 /// features that valgrind reports.
 fn valgrind(hot: &Path, tool: &[&str], argument: &str) -> anyhow::Result<std::process::Output> {
     let output = Command::new("valgrind")
         .args(tool)
         .arg(hot)
         .arg(argument)
-        // The same memcpy on every CPU, for equal counts.
+        // Selects the same memcpy on every CPU, for equal counts.
         .env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-ERMS,-FSRM")
         .output()
         .context("valgrind cannot be started (Debian: valgrind; scripts/setup installs it)")?;
@@ -204,8 +204,8 @@ const FRAMES_PER_SEGMENT: f64 = 5.0;
 /// Minimum share for each flood; see [`StreamShare`].
 const MIN_SHARES: [(&str, f64); 3] = [("rst", 0.80), ("syn", 0.80), ("init", 0.80)];
 
-/// Share of the remaining core time that a stream keeps under a flood. It is the instructions of the stream's segments
-/// alone, divided by the instructions of the mixed bursts minus those of the flood.
+/// Share that a stream keeps of the core time that a flood leaves: the instructions of the stream's segments alone,
+/// divided by the instructions of the mixed bursts minus those of the flood.
 #[derive(Clone, PartialEq, Debug)]
 struct StreamShare {
     flood: &'static str,

@@ -1,5 +1,5 @@
-//! IPsec configuration of a protected row: AES-GCM-128 with ESN in transport mode, as in `[ipsec]` of both
-//! configuration files. The keys are generated here, not read from files.
+//! IPsec configuration of the rows with IPsec: AES-GCM-128 with ESN in transport mode, as in `[ipsec]` of both
+//! configuration files. The keys are generated in this file, not read from key files.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ pub(crate) fn ipsec_config(config: &Config) -> anyhow::Result<Option<Arc<IpsecCo
         }),
         direction_config: match sa.direction {
             Direction::In => SaDirectionConfig::In { window: section.keys.window, top: 0 },
-            // One reservation for the whole run, because there is no control thread to extend it.
+            // One reservation of sequence numbers for the whole run, because there is no control thread to extend it.
             Direction::Out => {
                 SaDirectionConfig::Out { reserve: Some((1, 1 << 40)), keepalive: None }
             }

@@ -1,8 +1,9 @@
-//! Upper bounds for any data plane. One is copy and CRC on one core. The other is a hand-off of frames between two
-//! cores with only the work that placement requires: copy, CRC, TCP checksum.
+//! Upper bounds for the throughput of any data plane on this machine. The first bound is copy and CRC on one core. The
+//! second is a hand-off of frames between two cores with only the work that placement requires: copy, CRC and TCP
+//! checksum.
 //!
-//! Each step uses the fastest kernel on this machine for the frame length. The best choice depends on the cache in
-//! which the bytes are, so it is made during the hand-off: each core tries one kernel after the other
+//! A *kernel* is an implementation of the copy or of the CRC. Which kernel is fastest depends on the frame length and
+//! on the cache level that holds the bytes. Each core therefore tries all kernels during the measurement
 //! ([`KernelChoice`]).
 
 use std::hint::black_box;
@@ -25,19 +26,19 @@ use crate::rig::stable_region;
 use crate::rig_config::RigConfig;
 use crate::row::Row;
 
-/// Bytes of a frame before the segment: Ethernet and IPv4.
+/// Length of the Ethernet and IPv4 headers of a frame, bytes.
 const NETWORK_HEADER_LEN: usize = 14 + 20;
-/// Bytes before a segment's payload: Ethernet, IPv4, and TCP with timestamps.
+/// Length of the Ethernet, IPv4 and TCP headers of a frame, bytes. The TCP header has the timestamps option.
 const HEADERS_LEN: usize = NETWORK_HEADER_LEN + 32;
 
-/// A limit, measured as a row.
+/// An upper bound to measure. The result is one row of the report.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Limit {
     /// Name of the row, unique in a run.
     pub name: String,
-    /// Group of the plan.
+    /// Name of the row's group in the plan.
     pub group: String,
-    /// Work of the limit.
+    /// Work that the cores do for each frame.
     pub what: LimitKind,
     /// Ring, regions and cores, equal to those of the end-to-end measurements.
     pub rig: RigConfig,
@@ -51,13 +52,13 @@ pub struct Limit {
 pub enum LimitKind {
     /// One core copies payloads into a region and computes their CRCs.
     CopyCrc,
-    /// One core copies from a region into frames with CRC and checksum. Another checks both and copies into its region.
-    /// Ring, pool and regions are those of the end-to-end measurements.
+    /// One core copies from a region into frames and adds CRC and TCP checksum. The other core verifies both and copies
+    /// the payload into its region. Ring, pool and regions are those of the end-to-end measurements.
     HandOff,
 }
 
 impl Limit {
-    /// Returns the limit's row, without a value.
+    /// Returns the row of the report, before the measurement: with parameters, without a value.
     pub fn row(&self) -> Row {
         let row = Row::new(&self.group, &self.name, "Gbit/s");
         let checksum = if self.rig.trusted { "trusted" } else { "software" };
@@ -69,7 +70,7 @@ impl Limit {
     }
 }
 
-/// Measures the limit and returns its row, Gbit/s.
+/// Measures the limit. Returns its row; the value is the payload rate in Gbit/s.
 pub fn measure(limit: &Limit) -> anyhow::Result<Row> {
     let time = Duration::from_secs_f64(limit.seconds);
     let mut row = limit.row();
@@ -81,7 +82,7 @@ pub fn measure(limit: &Limit) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-/// Pins the calling thread to a core.
+/// Pins the calling thread to a core. Fails if the process may not use the core.
 pub fn pin_to_core(core: usize) -> anyhow::Result<()> {
     let ids = core_affinity::get_core_ids().unwrap_or_default();
     let id = ids.into_iter().find(|id| id.id == core);
@@ -90,10 +91,10 @@ pub fn pin_to_core(core: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A CRC32c kernel.
+/// A CRC32c implementation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CrcKernel {
-    /// The data path's choice: the CPU's instruction for short inputs, carry-less multiplication for long ones.
+    /// The implementation that the data path uses: the fastest for the CPU and the length of the input.
     Product,
     /// The CPU's CRC instruction.
     Instruction,
@@ -117,7 +118,8 @@ impl CrcKernel {
     }
 }
 
-/// Kernels selected for one core, as indices. They may change while the core runs.
+/// Kernels selected for one core: indices into [`CopyKernel::ALL`] and [`CrcKernel::ALL`]. The measuring thread changes
+/// them while the core runs.
 #[derive(Default)]
 struct KernelChoice {
     copy: AtomicU8,
@@ -134,7 +136,7 @@ impl KernelChoice {
     }
 }
 
-/// Returns the payload bytes per second of one core that only copies and computes CRCs.
+/// Measures one core that only copies payloads and computes their CRCs. Returns payload bytes per second.
 fn measure_copy_crc(limit: &Limit, time: Duration) -> anyhow::Result<f64> {
     pin_to_core(limit.rig.cores[0])?;
     let region = end_config::allocate_region(limit.rig.region)?;
@@ -181,7 +183,7 @@ struct SharedState {
 /// Task of one core. It returns when `stop` is set.
 type CoreTask = Box<dyn FnOnce(&SharedState) -> anyhow::Result<()> + Send>;
 
-/// Returns the bytes per second that are received, checked and copied.
+/// Measures the hand-off. Returns the payload bytes per second that the second core receives, verifies and copies.
 fn measure_hand_off(limit: &Limit, time: Duration, row: &mut Row) -> anyhow::Result<f64> {
     let [initiator, responder] = EndConfig::for_both_sides(&limit.rig)?;
     let ports = start_dpdk(&[&initiator, &responder])?;
@@ -223,7 +225,8 @@ fn measure_hand_off(limit: &Limit, time: Duration, row: &mut Row) -> anyhow::Res
     Ok(rate)
 }
 
-/// Tries each kernel for a short time on each core, selects the fastest, then measures the rate.
+/// Tries each kernel for a short time on each core and selects the fastest. Then measures for `time` and returns bytes
+/// per second.
 fn select_kernels_and_measure(shared: &SharedState, time: Duration, row: &mut Row) -> f64 {
     let rate = |time: Duration| {
         let (before, begin) = (shared.received_bytes.load(Ordering::Relaxed), Instant::now());
@@ -236,7 +239,7 @@ fn select_kernels_and_measure(shared: &SharedState, time: Duration, row: &mut Ro
     let best = |what: &AtomicU8, many: usize, available: &dyn Fn(usize) -> bool| {
         let rates = (0..many).filter(|&n| available(n)).map(|n| {
             what.store(n as u8, Ordering::Relaxed);
-            // Frames in flight still come from the previous kernel.
+            // Gives the frames that were made with the previous kernel time to leave the ring.
             std::thread::sleep(short / 4);
             (n, rate(short))
         });

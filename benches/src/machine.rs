@@ -1,9 +1,9 @@
-//! Description of the machine on which a run was made, for readers of the results.
+//! Description of the machine that runs the benchmark, for readers of the results.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// Returns the machine's properties: name and value.
+/// Returns the machine's properties by name: CPU, kernel, memory, hugepages, versions, date and load.
 pub fn describe() -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     let mut say = |name: &str, value: String| {
@@ -35,7 +35,7 @@ fn proc_field(path: &str, name: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// Returns a program's output, or "unknown" if it is missing or fails.
+/// Returns a program's standard output, or "unknown" if the program is missing or fails.
 pub fn command_output(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     match output {

@@ -1,8 +1,8 @@
-//! Checks for disturbances: the cores must be close to each other, and not shared with other programs.
+//! Checks for disturbances. The two cores must be close to each other and not shared with other programs.
 //!
 //! On a virtual machine neither is guaranteed: the host moves the virtual cores, and other machines may use the sibling
-//! hardware threads. The checks precede and follow each measurement, and do not depend on its result. A noisy
-//! measurement is marked and kept. Ratios of A/B measurements remain meaningful.
+//! hardware threads. The cores are checked before and after each measurement, independently of its result. A noisy
+//! measurement is marked and kept, because ratios of A/B measurements remain meaningful.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::Arc;
@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 
 use crate::limits::pin_to_core;
 
-/// Maximum round trip of a cache line between the cores, nanoseconds. Above it, absolute numbers are meaningless.
+/// Maximum round trip of a cache line between the cores, nanoseconds. If a round trip takes longer, the cores are too
+/// far from each other and absolute numbers are meaningless.
 pub const NOISY_NS: f64 = 150.0;
-/// Minimum copy rate relative to the run's fastest. Below it, another program uses the same physical core.
+/// Minimum copy rate relative to the highest rate of the run. A lower rate indicates that another program uses the same
+/// physical core.
 pub const NOISY_COPY_SHARE: f64 = 0.85;
 /// Duration of each of the two checks, round trip and copy rate.
 const CHECK_TIME: Duration = Duration::from_millis(5);
@@ -25,7 +27,7 @@ pub struct NoiseMonitor {
     pub ping_pong: Vec<f64>,
     /// Copy rates of the slower core within its L1 cache, GB/s.
     pub copies: Vec<f64>,
-    /// Maximum of `copies`.
+    /// Maximum of `copies`, GB/s.
     best_copy: f64,
 }
 
@@ -41,7 +43,7 @@ impl NoiseMonitor {
         watch
     }
 
-    /// Checks the cores. Returns true if round trip and copy rate are within their bounds.
+    /// Checks the cores. Returns true if round trip and copy rate are within [`NOISY_NS`] and [`NOISY_COPY_SHARE`].
     pub fn check_quiet(&mut self) -> bool {
         let distance = measure_ping_pong(self.cores, CHECK_TIME).ok();
         self.ping_pong.extend(distance);
@@ -57,8 +59,8 @@ impl NoiseMonitor {
         self.copies.last().copied()
     }
 
-    /// True if the copy rate `copied` is too low relative to the best rate of the whole run. The best rate at the time
-    /// of a check may have been that of a shared core.
+    /// Returns true if the copy rate `copied`, GB/s, is too low relative to the best rate so far. The end of a run
+    /// repeats this check for all repetitions, because early checks may have known only the rate of a shared core.
     pub fn is_below_best(&self, copied: f64) -> bool {
         copied < self.best_copy * NOISY_COPY_SHARE
     }
@@ -67,8 +69,8 @@ impl NoiseMonitor {
 #[repr(align(128))]
 struct CacheLine(AtomicU64);
 
-/// Returns the round-trip time of a cache line between the cores, nanoseconds. The median of many batches excludes
-/// interruptions.
+/// Returns the round-trip time of a cache line between the cores, nanoseconds. The result is the median of batches of
+/// `ROUNDS` round trips, so that interruptions of a core do not affect it.
 fn measure_ping_pong(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
     const ROUNDS: u64 = 1000;
     let line = Arc::new(CacheLine(AtomicU64::new(0)));
@@ -112,8 +114,8 @@ fn measure_ping_pong(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
     result
 }
 
-/// Returns the copy rate within the L1 cache of the slower of the two cores, GB/s. Both copy at the same time. A core's
-/// rate is the median of many short rounds.
+/// Measures the copy rate of both cores within their L1 caches, at the same time. Returns the rate of the slower core,
+/// GB/s. A core's rate is the median of many short rounds.
 fn measure_copy_rate(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
     const LEN: usize = 8192;
     const ROUNDS: usize = 64;

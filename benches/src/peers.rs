@@ -1,5 +1,5 @@
-//! Programs that users might choose instead, each in its own processes: kernel TCP with iperf3, UCX over TCP, kernel
-//! sockets with CRC and copy. testpmd measures the capacity of a port.
+//! Peer programs, which users might choose instead of `ddpd`: kernel TCP with iperf3, UCX over TCP, kernel sockets with
+//! CRC and copy. Each runs in its own processes. testpmd measures the capacity of a port.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -16,17 +16,17 @@ use crate::row::Row;
 pub struct Peer {
     /// Name of the row, unique in a run.
     pub name: String,
-    /// Group of the plan.
+    /// Name of the row's group in the plan.
     pub group: String,
     /// The peer program and its options.
     pub what: PeerKind,
     /// Seconds of the measurement.
     pub seconds: f64,
-    /// The cores of the two processes.
+    /// Cores of the client's or sender's process and of the server's or receiver's process.
     pub cores: [usize; 2],
 }
 
-/// A peer program.
+/// A peer program and what is measured with it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PeerKind {
@@ -34,36 +34,36 @@ pub enum PeerKind {
     Iperf,
     /// Bandwidth of `iperf3` over the veth pair between two namespaces.
     IperfVeth {
-        /// True if the segmentation and receive offloads of the pair are on.
+        /// True if GSO, TSO and GRO are on at both ends of the pair.
         offload: bool,
     },
-    /// Bandwidth of puts: `ucx_perftest -t ucp_put_bw`.
+    /// Bandwidth of 1 MiB puts: `ucx_perftest -t ucp_put_bw`.
     UcxBandwidth {
         /// True for TCP over `lo`, false for the transport that UCX chooses.
         tcp: bool,
     },
-    /// Latency of puts: `ucx_perftest -t ucp_put_lat`.
+    /// Round trip of 64-byte puts: `ucx_perftest -t ucp_put_lat`.
     UcxLatency {
         /// True for TCP over `lo`, false for the transport that UCX chooses.
         tcp: bool,
     },
-    /// Bandwidth of kernel sockets with CRC and copy.
+    /// Bandwidth of kernel TCP sockets over `lo`. The receiver also computes CRCs and copies into a region.
     SocketBandwidth,
-    /// Round trips of kernel sockets.
+    /// Round trip of a message over kernel TCP sockets on `lo`.
     SocketLatency,
-    /// Frames per second of `dpdk-testpmd` over the port.
+    /// Frames per second between two `dpdk-testpmd` processes.
     Testpmd {
         /// Kind of the port.
         link: Link,
-        /// The port's two Linux interfaces.
+        /// The two Linux interfaces of the link, or the path of the memif socket, twice.
         devices: [String; 2],
-        /// Length of an IP packet, bytes.
+        /// Length of each IP packet, bytes.
         mtu: u16,
     },
 }
 
 impl Peer {
-    /// Returns the peer's row, without a value.
+    /// Returns the row of the report, before the measurement: with parameters, without a value.
     pub fn row(&self) -> Row {
         let row = Row::new(&self.group, &self.name, self.unit());
         match &self.what {
@@ -88,10 +88,10 @@ impl Peer {
     }
 }
 
-/// Environment variables with the names of the peers' namespaces, which `scripts/bench` creates as root.
+/// Environment variables that hold the names of the two network namespaces. `scripts/bench` creates them as root.
 pub const NAMESPACES: [&str; 2] = ["DDP_BENCH_NS_A", "DDP_BENCH_NS_B"];
 
-/// Returns the reason why `scripts/bench` created no network namespaces.
+/// Returns the reason why `scripts/bench` created no network namespaces and veth pairs, as a sentence.
 pub fn missing_namespaces_message() -> String {
     let reason = std::env::var("DDP_BENCH_NO_VETH").ok().filter(|why| !why.is_empty());
     reason.unwrap_or_else(|| "there is no veth pair: scripts/bench makes one, as root".to_owned())
@@ -122,7 +122,7 @@ pub fn measure(peer: &Peer) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-/// A child process, killed on drop.
+/// A child process, which is killed and reaped on drop.
 struct KillOnDrop(Child);
 
 impl Drop for KillOnDrop {
@@ -236,7 +236,7 @@ fn measure_ucx(peer: &Peer, test: &str, len: u32, tcp: bool, row: &mut Row) -> a
         .stdin(Stdio::null());
     let _server = KillOnDrop(server.spawn()?);
     let len = len.to_string();
-    // The number of messages determines the duration. UCX prints its rate every second.
+    // ucx_perftest runs for a number of messages, which is chosen here in proportion to `peer.seconds`.
     let count = match test {
         "ucp_put_bw" => (peer.seconds * 2_000.0).max(100.0),
         _ => (peer.seconds * 40_000.0).max(1000.0),
@@ -266,7 +266,7 @@ fn measure_ucx(peer: &Peer, test: &str, len: u32, tcp: bool, row: &mut Row) -> a
     Ok(())
 }
 
-/// Returns the numbers of the last line that has at least six.
+/// Returns the numbers of ucx_perftest's final line: the last line with at least six numbers.
 fn final_numbers(text: &str) -> Option<Vec<f64>> {
     text.lines()
         .rev()
@@ -277,7 +277,7 @@ fn final_numbers(text: &str) -> Option<Vec<f64>> {
         .find(|numbers| numbers.len() >= 6)
 }
 
-/// Measures frames per second: one testpmd sends at one end of the link, another counts at the other end.
+/// Measures frames per second. One testpmd sends at one end of the link, another counts the frames at the other end.
 fn measure_testpmd(
     peer: &Peer,
     link: Link,
@@ -300,8 +300,8 @@ fn measure_testpmd(
     receiver.send("set fwd rxonly");
     receiver.send("start");
     if let Ok(mac) = std::fs::read_to_string(format!("/sys/class/net/{}/address", devices[1])) {
-        // The destination is the interface's address, as in the appliance's frames. The kernel spends more time on such
-        // frames than on frames to other hosts.
+        // The destination is the receiving interface's address, as in the appliance's frames. The kernel spends more
+        // time on such frames than on frames to other hosts.
         sender.send(&format!("set eth-peer 0 {}", mac.trim()));
     }
     sender.send("set fwd txonly");
@@ -320,7 +320,7 @@ fn measure_testpmd(
     Ok(())
 }
 
-/// A running testpmd with one port. It quits at the end of its input.
+/// A running testpmd with one port. testpmd quits at the end of its input.
 struct Testpmd {
     child: KillOnDrop,
     input: Option<std::process::ChildStdin>,
@@ -368,7 +368,7 @@ impl Testpmd {
     }
 }
 
-/// Returns the last `Rx-pps` value of the output.
+/// Returns the last `Rx-pps` value of testpmd's output, frames per second.
 fn last_rate(text: &str) -> Option<f64> {
     let lines = text.lines().filter_map(|line| line.trim().strip_prefix("Rx-pps:"));
     lines.filter_map(|rest| rest.split_whitespace().next()?.parse().ok()).next_back()

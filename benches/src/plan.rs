@@ -1,6 +1,6 @@
-//! The plan of a run: cells, limits, appliances and peers, in groups whose tasks are interleaved.
+//! The plan of a run: which tasks are measured, in groups. Each repetition of a group runs all its tasks consecutively.
 //!
-//! Rows that are compared belong to the same group, with [`PAIRED_REPETITIONS`] repetitions in a whole run.
+//! A *cell* is a measurement of two data planes, end to end. Rows whose ratio has a target belong to the same group.
 
 mod bulk;
 mod floods;
@@ -23,28 +23,28 @@ use crate::rig_config::RigConfig;
 use crate::row::Row;
 use crate::stalls::Stalls;
 
-/// A measurement. Each runs in its own process.
+/// A measurement, which runs in its own process.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Task {
     /// Two data planes, end to end.
     Cell(Cell),
-    /// Upper bounds of the machine for the cells' rates.
+    /// An upper bound for the rates of the cells on this machine.
     Limit(Limit),
-    /// Upper bound of protected streams: AES-GCM alone.
+    /// AES-GCM alone: an upper bound for the rate of streams under IPsec.
     Gcm(Gcm),
-    /// Lower bound of tail latencies: stalls of a polling core.
+    /// Stalls of polling cores: a lower bound for tail latencies.
     Stalls(Stalls),
-    /// A program that users might choose instead.
+    /// A program that users might choose instead of `ddpd`.
     Peer(Peer),
-    /// One data plane under a flood.
+    /// One data plane under a flood of unsolicited frames.
     Flood(Flood),
-    /// Two whole appliances.
+    /// Two whole appliances, including control threads and API.
     Appliance(Appliance),
 }
 
 impl Task {
-    /// Returns the task's row, without a value.
+    /// Returns the task's row before the measurement: with parameters, without a value.
     pub fn row(&self) -> Row {
         match self {
             Task::Cell(cell) => cell.row(),
@@ -62,13 +62,13 @@ impl Task {
 /// them alike.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Group {
-    /// Name for `--only`.
+    /// Name of the group, as in the option `--only`.
     pub name: &'static str,
     /// Heading in the report.
     pub title: &'static str,
     /// Repetitions of each task.
     pub repetitions: u32,
-    /// Tasks in the order of the first repetition.
+    /// Tasks in the order of the first repetition. Every second repetition runs them in reverse order.
     pub tasks: Vec<Task>,
 }
 
@@ -77,19 +77,19 @@ pub struct Group {
 pub struct RunOptions {
     /// True for a quick run: fewer cells and repetitions, shorter measurements.
     pub quick: bool,
-    /// Seconds of each measurement, instead of each task's own; for tests that run every task.
+    /// Seconds of each measurement; `None` for the default of each task. Tests that run every task set a short time.
     pub seconds: Option<f64>,
-    /// Maximum repetitions of each group.
+    /// Maximum repetitions of each group; `None` for no maximum.
     pub repetitions: Option<u32>,
-    /// The cores of the two workers.
+    /// Cores of the initiator's and the responder's worker.
     pub cores: [usize; 2],
-    /// Devices of the veth pair for ports with MTU 1500; `None` if there is no pair.
+    /// Linux interfaces of the veth pair for af_packet and af_xdp ports; `None` if there is no pair.
     pub veth: Option<[String; 2]>,
     /// Directory for the sockets of memif ports.
     pub sockets: String,
 }
 
-/// Repetitions of groups whose ratios have a target, in a whole run.
+/// Repetitions of groups with a target for a ratio, in a run that is not quick.
 pub const PAIRED_REPETITIONS: u32 = 7;
 
 /// Returns all groups, in the order of the report.
@@ -146,12 +146,12 @@ impl Plan<'_> {
         self.options.seconds.unwrap_or(if self.options.quick { 0.15 } else { 0.5 })
     }
 
-    /// Returns the repetitions of groups whose ratios have a target.
+    /// Returns the number of repetitions for groups with a target for a ratio.
     fn paired_repetitions(&self) -> u32 {
         if self.options.quick { 3 } else { PAIRED_REPETITIONS }
     }
 
-    /// Returns the repetitions of groups without such ratios.
+    /// Returns the number of repetitions for groups without a target for a ratio.
     fn unpaired_repetitions(&self) -> u32 {
         if self.options.quick { 1 } else { 3 }
     }
@@ -175,7 +175,8 @@ impl Plan<'_> {
         }
     }
 
-    /// Lengthens a cell whose link has a delay to at least 0.4 s, so that it reaches its full rate.
+    /// Lengthens a cell to at least 0.4 s, unless the options fix the duration. A cell with a delay on the link needs
+    /// this time to reach its full rate.
     fn lengthen_cell(&self, cell: Cell) -> Cell {
         let least = if self.options.seconds.is_none() { 0.4 } else { 0.0 };
         Cell { seconds: cell.seconds.max(least), ..cell }
@@ -199,19 +200,20 @@ impl Plan<'_> {
     }
 }
 
-/// Maximum messages in flight on a bare DDP stream, or operations in flight on an RDMAP stream: the appliance's limits.
+/// The appliance's limit for messages in flight on a bare DDP stream and for operations in flight on an RDMAP stream.
 const MAX_POSTS: u32 = 1024;
 
-/// Returns the messages in flight that keep the link busy, within the appliance's limits for a stream.
+/// Returns the default number of messages in flight per stream. Round trips have one message in flight. Throughput
+/// measurements have up to 4 MiB or two messages in flight, within the appliance's limits for a stream.
 fn default_depth(what: Measure, len: u32) -> u32 {
     let bytes = |most: u32| ((4 << 20) / len.max(1)).clamp(2, most);
     match what {
         Measure::Echo | Measure::Notify | Measure::ReadTrip => 1,
-        // Limit: the requester's untagged buffers for the replies.
+        // The limit is the number of the initiator's untagged buffers for replies.
         Measure::Loaded => 32,
-        // Limit: the Reads that the responder serves at a time.
+        // The limit is the number of outstanding Reads that the responder accepts.
         Measure::Read | Measure::Mixed => 16,
-        // Limit: the receiver's untagged buffers.
+        // The limit is the number of the receiver's untagged buffers.
         Measure::Send | Measure::SendRate => bytes(BUFFERS_PER_STREAM / 4),
         _ => bytes(MAX_POSTS),
     }
@@ -294,7 +296,7 @@ mod tests {
         }
     }
 
-    // Two compared programs may be of different versions, so the JSON format must remain stable.
+    // `compare_builds` passes tasks as JSON to a program of another version, so the JSON format must remain stable.
     #[test]
     fn rig_fields_are_flat_in_json() {
         let rig: RigConfig = serde_json::from_str(r#"{"mtu":9000,"loss_ppm":7}"#).unwrap();
@@ -303,8 +305,8 @@ mod tests {
         assert!(value["loss_ppm"] == 7 && value["queue"] == 0 && value["mtu"] == 9000);
     }
 
-    /// A target without a measured row would be "not run" in every run. Ratios are paired only within a group, and an
-    /// interval needs repetitions.
+    /// Every target needs a row in the plan, or every report would show the target as "not run". Both rows of a ratio
+    /// must be in the same group, with enough repetitions for an interval.
     #[test]
     fn every_target_has_rows_and_ratios_have_five_repetitions() {
         for quick in [true, false] {
@@ -337,7 +339,7 @@ mod tests {
                     }
                     rows.push(row);
                 }
-                // Rows of other groups do not count.
+                // `rows` also holds the rows of previous groups.
                 let here: Vec<Row> =
                     rows.iter().filter(|row| row.group == group.name).cloned().collect();
                 for target in targets(&here).iter().filter(|target| target.kind.has_interval()) {

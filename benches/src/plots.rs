@@ -1,13 +1,15 @@
 //! Plots as SVG: lines with linear or logarithmic axes, and bars.
 //!
-//! Elements have literal colours, and classes that override them in dark mode. CSS variables are not used, because
-//! librsvg draws them black.
+//! Elements have literal colours for light mode. Their CSS classes override these colours in dark mode. CSS variables
+//! are not used, because librsvg draws them black.
+//!
+//! Coordinates of a plot with lines:
 //!
 //! ```text
-//!   LEFT                       RIGHT
-//!    |  y labels | plot ........ |
-//!    |           | ............. |  TOP .. BOTTOM
-//!                  x labels, axis' name, legend
+//!              LEFT            RIGHT
+//!    y labels   | plot ......... |  TOP
+//!               | .............. |  BOTTOM
+//!                 x labels, name of the x axis, legend
 //! ```
 
 use std::fmt::Write as _;
@@ -19,11 +21,11 @@ const RIGHT: f64 = 700.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 274.0;
 
-/// Colours of series in light mode. With red-blindness, too, these and those of dark mode in `STYLE` can be
-/// distinguished.
+/// Colours of series in light mode; `STYLE` has those of dark mode. Red-blind readers can distinguish the colours of
+/// each mode.
 const COLOURS: [&str; 6] = ["#0b63ce", "#d9730d", "#16866a", "#a03ba8", "#8a6d00", "#5a6672"];
 
-/// Fonts, colours and dark mode. `f` and `s` with a number are the fill and stroke of a series.
+/// Style sheet of each plot. The classes `f0` to `f5` and `s0` to `s5` are fill and stroke of a series in dark mode.
 const STYLE: &str = "
 svg{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}
 .paper{fill:#ffffff}.title{font-size:15px;font-weight:600;fill:#1f2933}
@@ -66,11 +68,11 @@ pub enum AxisFormat {
     Plain,
     /// 64, 4 Ki, 1 Mi.
     Binary,
-    /// 1 - 1/x as nines: 90 %, 99 %, 99.9 %.
+    /// The label of x is 1 - 1/x: 90 % at 10, 99 % at 100, 99.9 % at 1000.
     Nines,
 }
 
-/// A line with dots.
+/// A line through points.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Series {
     /// Name in the legend.
@@ -79,18 +81,18 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
-/// A bar with a name.
+/// A horizontal bar.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bar {
     /// Label of the bar.
     pub name: String,
     /// Length of the bar, in the plot's unit.
     pub value: f64,
-    /// Colour by role: 0 for ours, 1 for a limit, 2 for a peer.
+    /// Colour by role: 0 for `ddpd`, 1 for a limit, 2 for a peer program.
     pub colour: usize,
 }
 
-/// Draws lines with dots; `None` without points.
+/// Returns an SVG of lines. A series of at most 16 points has dots, too. `None` if no series has a point.
 pub fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Option<String> {
     let series: Vec<&Series> = series.iter().filter(|s| !s.points.is_empty()).collect();
     let points = || series.iter().flat_map(|s| s.points.iter());
@@ -123,7 +125,8 @@ pub fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Option<Strin
     Some(out + "</svg>\n")
 }
 
-/// Draws horizontal bars with their values and a dotted line at the target. `None` without a positive value.
+/// Returns an SVG of horizontal bars with their values and a dotted line at `target`. `None` without bars or if all
+/// values and the target are at most 0.
 pub fn bars(title: &str, unit: &str, bars: &[Bar], target: Option<f64>) -> Option<String> {
     let most = bars.iter().map(|bar| bar.value).chain(target).fold(0.0, f64::max);
     if bars.is_empty() || most <= 0.0 {
@@ -253,7 +256,7 @@ fn legend(out: &mut String, names: &[(&str, usize)]) {
     }
 }
 
-/// Mapping of values to drawing coordinates.
+/// Mapping of values from `low` to `high` to SVG coordinates from `start` to `end`.
 struct Scale {
     log: bool,
     low: f64,
@@ -271,7 +274,7 @@ impl Scale {
         }
         if axis.log {
             low = low.max(1e-9);
-            // Margins at both ends.
+            // Factor of the margin at both ends.
             let room = if axis.style == AxisFormat::Binary { 1.4 } else { 1.15 };
             (low, high) = (low / room, (high * room).max(low * 2.0));
         } else {
@@ -302,7 +305,7 @@ impl Scale {
         if few.len() >= 3 || self.style == AxisFormat::Nines {
             return few;
         }
-        // Axes shorter than two decades have labels at 1, 2 and 5 of each decade.
+        // A short axis contains fewer than three powers. Its ticks are at 1, 2 and 5 of each decade.
         let first = self.low.log10().floor() as i32;
         let last = self.high.log10().ceil() as i32;
         (first..=last)
@@ -312,7 +315,7 @@ impl Scale {
     }
 }
 
-/// Returns about `about` round numbers in the range.
+/// Returns at most `about + 1` multiples of a round step, from `low` to `high`.
 fn round_ticks(low: f64, high: f64, about: u32) -> Vec<f64> {
     let raw = (high - low) / f64::from(about);
     let power = 10f64.powf(raw.log10().floor());

@@ -14,12 +14,12 @@ use crate::run::{
 use crate::targets::{Kind, Target};
 
 const PAGE_TEMPLATE: &str = include_str!("../templates/report.html");
-/// Documents with a generated section, and the template of that section.
+/// Paths of the documents with a generated section, and the template of that section.
 const PUBLISHED_DOCUMENTS: [(&str, &str); 2] = [
     ("README.md", include_str!("../templates/readme.md")),
     ("docs/performance.md", include_str!("../templates/performance.md")),
 ];
-/// Mark at the start of a generated section; `END` is at its end.
+/// Line before a generated section. [`END`] is the line after the section.
 const BEGIN: &str = "<!-- made by scripts/bench --publish -->";
 const END: &str = "<!-- end of what is made -->";
 /// Targets and figures shown in the README. `docs/performance.md` shows all.
@@ -34,7 +34,7 @@ const HEADLINES: [&str; 8] = [
     "memory of an idle stream, with the flight recorder",
 ];
 
-/// Writes `report.html`, which contains its plots, into `out`.
+/// Writes `report.html` with inline plots into the directory `out`.
 pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
     let plots = draw_plots(results);
     let mut environment = environment();
@@ -55,10 +55,10 @@ pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Publishes a whole run in the repository at `root`: the plots in `docs/plots`, the headlines in the README, all
-/// targets, figures and plots in `docs/performance.md`.
+/// Publishes a whole run in the repository at `root`. Writes the plots into `docs/plots`, the headlines into README.md,
+/// and all targets, figures and plots into `docs/performance.md`.
 ///
-/// Quick and partial runs are refused. Rows that did not run are published with their reason. If a document lacks the
+/// Quick and partial runs are refused. Rows that did not run are published with the reason. If a document lacks the
 /// marks of the generated section, no file is written.
 pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
     anyhow::ensure!(!results.quick, "a quick run is not published");
@@ -87,7 +87,7 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Renders a generated section with its marks.
+/// Renders a generated section, including its first and last line, [`BEGIN`] and [`END`].
 fn render_section(template: &str, results: &Results, plots: &[Plot]) -> anyhow::Result<String> {
     let mut environment = environment();
     environment.add_template("section.md", template)?;
@@ -118,14 +118,14 @@ struct TargetLine<'a> {
     met: Option<bool>,
 }
 
-/// Targets that are judged, and figures, which are not.
+/// Targets with a bound to meet, and figures, which are shown without a verdict.
 #[derive(Serialize)]
 struct TargetLines<'a> {
     judged: Vec<TargetLine<'a>>,
     figures: Vec<TargetLine<'a>>,
 }
 
-/// Returns the lines of the README, in the order of `HEADLINES`.
+/// Returns the lines of the README's table, in the order of [`HEADLINES`].
 fn headlines(results: &Results) -> Vec<TargetLine<'_>> {
     let found = |name: &&str| results.targets.iter().find(|target| target.name == *name);
     HEADLINES.iter().filter_map(found).map(line).collect()
@@ -164,9 +164,9 @@ struct Section<'a> {
     title: &'a str,
     plots: Vec<&'a Plot>,
     rows: Vec<&'a Row>,
-    /// Parameters that differ between the rows, as columns.
+    /// Names of parameters that differ between the rows, shown as columns.
     columns: Vec<&'a str>,
-    /// Secondary numbers, shown as columns.
+    /// Names of secondary numbers, shown as columns.
     extras: Vec<&'a str>,
 }
 
@@ -185,7 +185,7 @@ fn report_sections<'a>(results: &'a Results, plots: &'a [Plot]) -> Vec<Section<'
     sections.collect()
 }
 
-/// Returns the parameters that differ between the rows.
+/// Returns the names of the parameters that differ between the rows.
 fn varying_parameters<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     let mut names: Vec<&str> =
         rows.iter().flat_map(|row| row.parameters.keys().map(String::as_str)).collect();
@@ -199,7 +199,7 @@ fn varying_parameters<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     names.into_iter().filter(|name| differs(name)).collect()
 }
 
-/// Returns the names of secondary numbers that are not zero in all rows.
+/// Returns the names of the secondary numbers that are not zero in at least one row.
 fn nonzero_extras<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     let some = rows.iter().flat_map(|row| row.extra.iter());
     let mut names: Vec<&str> =
@@ -238,7 +238,7 @@ impl RowSet<'_> {
     }
 }
 
-/// Sorts points by x, because a group may list its rows in another order.
+/// Sorts points by x. The rows of a group may be in another order.
 fn ascending(mut points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     points
@@ -282,7 +282,7 @@ fn bulk_plot(rows: &RowSet<'_>, mtu: u16) -> Option<Plot> {
         rows.bar("UCX put, its own choice", "ucx-put-bw-auto", 2),
         rows.bar("kernel sockets over lo", "sockets-crc-copy", 2),
     ];
-    // The peers, which have no MTU, and the MTU of 65 280 are only in the plot of MTU 9000.
+    // The last four bars are only in the plot of MTU 9000: the MTU of 65 280, and the peers, which have no MTU.
     let many = if mtu == 9000 { bars_of.len() } else { bars_of.len() - 4 };
     let bars_of: Vec<Bar> = bars_of.into_iter().take(many).flatten().collect();
     let title = format!("Goodput of 1 MiB writes, one core to one core, ring, MTU {mtu}");

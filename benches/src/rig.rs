@@ -1,5 +1,5 @@
-//! Data planes with one worker on its own core, for the end-to-end measurements: initiator and responder, in one
-//! process or in two. They have the appliance's configuration ([`crate::end_config`]).
+//! A rig: two data planes for the end-to-end measurements, initiator and responder, in one process or in two. Each has
+//! one worker on its own core and the appliance's configuration ([`crate::end_config`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use crate::end_config::{self, EndConfig, PORT};
 use crate::rig_config::{Link, RigConfig, SINK_STAG, Side, source_stag};
 
 const PD: PdId = PdId(1);
-/// Time-out of a step; only a hang reaches it.
+/// Time-out of a step. Only a hang takes this long.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// One end: a data plane with its port and its streams.
+/// One end of a rig: a data plane with its port and its streams.
 pub struct RigEnd {
-    /// The data plane.
+    /// The data plane, with one worker.
     pub dataplane: Dataplane,
     /// The end's only port.
     pub port: Port,
     /// Accepted streams, identified by this end.
     pub accepted: Vec<StreamId>,
     rig: RigConfig,
-    /// Endpoint configurations of opened streams, with the remote port of each. An appliance has one for all streams;
-    /// an A/B cell has two.
+    /// Endpoint configurations for the streams that this end opens, each with its remote port. An A/B cell has two,
+    /// other cells have one.
     endpoints: Vec<(EndpointConfig, u16)>,
-    /// ULP of accepted streams, then of opened streams.
+    /// ULP configuration of accepted streams, then that of opened streams.
     ulps: [UlpConfig; 2],
     events: Vec<Event>,
 }
@@ -52,7 +52,8 @@ impl RigEnd {
         Ok(end)
     }
 
-    /// Adds another endpoint configuration on the next port, with a listener for the responder. The first has number 0.
+    /// Adds an endpoint configuration, numbered from 0. Configuration `n` uses port `PORT + n`; the responder listens
+    /// on this port.
     pub fn add_endpoint(&mut self, product: EndConfig) -> anyhow::Result<()> {
         let n = u16::try_from(self.endpoints.len())?;
         let port = PORT + n;
@@ -66,7 +67,7 @@ impl RigEnd {
         }
     }
 
-    /// Sends a command to the worker. Waits while the command ring is full.
+    /// Sends a command to the worker. Waits while the command ring is full, at most 30 s.
     pub fn send_command(&mut self, command: Command) -> anyhow::Result<()> {
         let mut command = Some(command);
         let begin = Instant::now();
@@ -81,7 +82,7 @@ impl RigEnd {
         Ok(())
     }
 
-    /// Returns the statistics of this end's first stream.
+    /// Returns the statistics of this end's first stream; `None` without streams.
     fn first_stats(&mut self) -> anyhow::Result<Option<StreamStats>> {
         self.send_command(Command::ListStreams {
             selection: StreamSelection::All,
@@ -100,7 +101,7 @@ impl RigEnd {
         anyhow::bail!("nothing came of asking for the streams")
     }
 
-    /// Returns the worker's next event.
+    /// Returns the worker's next event, without waiting.
     pub fn poll_event(&mut self) -> Option<Event> {
         if self.events.is_empty() {
             self.dataplane.workers[0].poll()
@@ -115,7 +116,7 @@ impl RigEnd {
         }
     }
 
-    /// Returns the worker's counter `name`; 0 if there is none.
+    /// Returns the sum of the worker's counters with this name; 0 if there is none.
     pub fn counter(&self, name: &str) -> u64 {
         let mut total = 0;
         self.dataplane.workers[0].counters().for_each(|counter, value| {
@@ -209,7 +210,7 @@ impl RigEnd {
         self.await_completions(1, "a listener")
     }
 
-    /// Requests a stream from the `n`-th local address, without waiting for it.
+    /// Starts to open a stream from the `n`-th local address. The worker reports the result as an event.
     pub fn connect(&mut self, n: u32) -> anyhow::Result<()> {
         self.connect_with(0, n)
     }
@@ -224,7 +225,7 @@ impl RigEnd {
             remote: SocketAddr::new(end_config::side_address(&self.rig, Side::Responder), port),
             endpoint,
             ulp: self.ulps[1].clone(),
-            // No control thread is involved: the worker itself discards untagged messages.
+            // A rig has no control thread. With this service the worker itself discards untagged messages.
             service: Service::Sink,
             pd: PD,
             stags: Vec::new(),
@@ -233,8 +234,8 @@ impl RigEnd {
         })))
     }
 
-    /// Handles the responder's events: accepts streams with `service` and answers closes. Returns true if there were
-    /// events.
+    /// Handles the responder's events: accepts streams with `service`, and closes a stream when the peer closes it.
+    /// Returns true if there were events.
     pub fn handle_events(&mut self, service: Service) -> anyhow::Result<bool> {
         let mut busy = false;
         while let Some(event) = self.poll_event() {
@@ -245,7 +246,8 @@ impl RigEnd {
                     let accept =
                         Command::Accept { stream, pd, private_data: Vec::new(), ulp, service };
                     self.send_command(accept)?;
-                    // The control thread of an appliance returns the listener's credit in the same way.
+                    // Each incoming stream consumes a credit of the listener. An appliance's control thread returns the
+                    // credit in the same way.
                     self.send_command(Command::Credits { listener, additional: 1 })?;
                 }
                 Event::Established { stream, .. } => self.accepted.push(stream),
@@ -288,27 +290,28 @@ fn stag_entry(
     }
 }
 
-/// Returns memory whose contents cannot change during transmission, such as the appliance maps for the file of a put.
+/// Returns memory that remote peers cannot write, so that its contents are stable during transmission. The appliance
+/// maps such memory for the file of a put.
 pub fn stable_region(len: u64) -> anyhow::Result<Memory> {
     let config = MemoryConfig { backing: Backing::Anonymous, len, remote_write: false, lock: true };
     Ok(Memory::new(&config)?)
 }
 
-/// Both ends, or only the initiator if the responder is in another process.
+/// Both ends of a rig, or only the initiator if the responder is in another process.
 pub struct Rig {
     /// The end that opens streams and posts messages.
     pub initiator: RigEnd,
     /// The end that accepts streams; `None` if it is in another process.
     pub responder: Option<RigEnd>,
-    /// Service of accepted streams.
+    /// Service of the streams that the responder accepts.
     pub service: Service,
-    /// Open streams, identified by the initiator.
+    /// Open streams, as identified by the initiator's data plane.
     pub streams: Vec<StreamId>,
     bidirectional: bool,
 }
 
 impl Rig {
-    /// Starts the data planes of this process.
+    /// Starts the data planes of this process: both, except with memif, where the responder is in another process.
     pub fn new(config: &RigConfig, ports: &PortFactory, service: Service) -> anyhow::Result<Rig> {
         // The responder starts first, so that its listener exists when the initiator connects.
         let responder = match config.link {
@@ -330,7 +333,8 @@ impl Rig {
         self.responder.as_mut().map_or(Ok(false), |asked| asked.handle_events(self.service))
     }
 
-    /// Passes the initiator's events to `done` until it returns a value. Meanwhile serves the responder.
+    /// Passes the initiator's events to `done` until `done` returns a value, at most for `timeout`. Handles the
+    /// responder's events meanwhile. `what` names the awaited result in the error.
     pub fn poll_until<T>(
         &mut self,
         what: &str,
@@ -356,8 +360,8 @@ impl Rig {
         }
     }
 
-    /// Adds another endpoint configuration, with the next number. `rig` may differ only in its endpoints and its source
-    /// region.
+    /// Adds another endpoint configuration to both ends, with the next number. `rig` may differ from the first
+    /// configuration only in its endpoints and its source region.
     pub fn add_endpoint(&mut self, rig: &RigConfig) -> anyhow::Result<()> {
         let [initiator, responder] = EndConfig::for_both_sides(rig)?;
         let ends = [
@@ -374,12 +378,12 @@ impl Rig {
         Ok(())
     }
 
-    /// Opens `n` more streams, at most 256 handshakes at a time.
+    /// Opens `n` more streams with the first endpoint configuration, at most 256 handshakes at a time.
     pub fn open_streams(&mut self, n: u32) -> anyhow::Result<()> {
         self.open_with(0, n)
     }
 
-    /// Opens `n` more streams with endpoint configuration `way`, at most 256 handshakes at a time.
+    /// Opens `n` more streams with endpoint configuration number `way`, at most 256 handshakes at a time.
     pub fn open_with(&mut self, way: usize, n: u32) -> anyhow::Result<()> {
         let (mut requested, mut opened) = (0, Vec::new());
         let window = 256.min(n);
@@ -405,8 +409,8 @@ impl Rig {
         Ok(())
     }
 
-    /// Starts `load(n)` on the `n`-th stream. If both sides post messages, it is also started on the responder's `n`-th
-    /// stream.
+    /// Starts `load(n)` on the `n`-th stream, for all streams. If both sides post messages, the responder starts the
+    /// same load on its `n`-th accepted stream.
     pub fn start_load(&mut self, load: impl Fn(u32) -> Load) -> anyhow::Result<()> {
         for (n, stream) in (0..).zip(self.streams.clone()) {
             let load = load(n);
@@ -429,7 +433,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Stops the load on each stream. Returns the sum of the initiator's reports, including all latencies.
+    /// Stops the load on each stream. Returns the initiator's reports, merged into one with all latencies.
     pub fn stop_load(&mut self) -> anyhow::Result<LoadReport> {
         if let Some(responder) = self.responder.as_mut().filter(|_| self.bidirectional) {
             for stream in responder.accepted.clone() {
@@ -455,7 +459,7 @@ impl Rig {
         self.await_reports(1, TIMEOUT)
     }
 
-    /// Waits for the end of the load on each stream. Returns the sum of the reports.
+    /// Waits for the end of the load on each stream. Returns the initiator's reports, merged into one.
     pub fn await_load_end(&mut self, timeout: Duration) -> anyhow::Result<LoadReport> {
         self.await_reports(self.streams.len(), timeout)
     }
@@ -482,12 +486,13 @@ impl Rig {
         total.ok_or_else(|| anyhow::anyhow!("there was no stream"))
     }
 
-    /// Returns the statistics of the responder's first stream; `None` if the responder is in another process.
+    /// Returns the statistics of the responder's first stream; `None` without streams or if the responder is in another
+    /// process.
     pub fn responder_stats(&mut self) -> anyhow::Result<Option<StreamStats>> {
         self.responder.as_mut().map_or(Ok(None), RigEnd::first_stats)
     }
 
-    /// Returns the statistics of the initiator's first stream.
+    /// Returns the statistics of the initiator's first stream; `None` without streams.
     pub fn initiator_stats(&mut self) -> anyhow::Result<Option<StreamStats>> {
         self.initiator.first_stats()
     }

@@ -1,34 +1,35 @@
-//! Configuration of a rig: the deviations of two ends and their link from the appliance's defaults.
+//! Configuration of a rig, which is two data planes and the link between them. Lists the deviations from the
+//! appliance's defaults.
 
 use ddp::{Qn, Stag};
 use serde::{Deserialize, Serialize};
 
-/// Returns the STag of a side's source region, for its writes and the Reads that it serves; see
-/// [`RigConfig::unstable`].
+/// Returns the STag of a side's source region: the source of the side's writes and of the Reads that the side serves.
+/// See [`RigConfig::unstable`].
 pub const fn source_stag(unstable: bool) -> Stag {
     if unstable { Stag(0x300) } else { Stag(0x100) }
 }
-/// STag of a side's sink region, the target of the peer's writes and of the side's own Reads.
+/// STag of a side's sink region: the target of the peer's writes and of the side's own Reads.
 pub const SINK_STAG: Stag = Stag(0x200);
-/// Queue of untagged messages.
+/// Queue number of untagged messages.
 pub const MESSAGE_QUEUE: Qn = Qn(0);
 
-/// The link between the two ends.
+/// Kind of the link between the two ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Link {
     /// Rings inside the process.
     Ring,
-    /// Shared memory between two processes.
+    /// Shared-memory packet interface (memif) between two processes.
     Memif,
-    /// Packet sockets on the two ends of a veth pair.
+    /// AF_PACKET sockets on the two ends of a veth pair.
     AfPacket,
     /// AF_XDP sockets on the two ends of a veth pair.
     AfXdp,
 }
 
 impl Link {
-    /// Returns the kind's name in the configuration.
+    /// Returns the name of this kind of port in the appliance's configuration.
     pub fn name(self) -> &'static str {
         match self {
             Link::Ring => "ring",
@@ -39,7 +40,7 @@ impl Link {
     }
 }
 
-/// An end of the link.
+/// A side of the rig.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
@@ -61,11 +62,11 @@ pub struct Network {
     pub protected: bool,
 }
 
-/// Impairment of a link: loss, delay and rate; none by default.
+/// Emulated loss, delay and rate of a link. The default is a link without impairment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Impairment {
-    /// Lost frames per million, towards the responder.
+    /// Frames towards the responder that are lost, per million.
     pub loss_ppm: u32,
     /// Propagation delay in each direction, microseconds.
     pub delay_us: u64,
@@ -75,12 +76,12 @@ pub struct Impairment {
     pub queue: u64,
 }
 
-/// Deviations of both ends and their link from the appliance's defaults. Unknown keys are ignored and missing ones have
-/// their defaults, so that programs of different versions can be compared.
+/// Deviations of both ends and their link from the appliance's defaults. Unknown keys are ignored, and missing keys
+/// have their default values, so that programs of different versions can be compared.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RigConfig {
-    /// The link between the two ends.
+    /// Kind of the link between the two ends.
     pub link: Link,
     /// Maximum length of an IP packet, bytes.
     pub mtu: u16,
@@ -88,7 +89,7 @@ pub struct RigConfig {
     pub markers: bool,
     /// True if both ends request CRCs.
     pub crc: bool,
-    /// True if TCP checksums are neither computed nor verified; false if the workers do both.
+    /// True if TCP checksums are neither computed nor verified; false if the workers compute and verify them.
     pub trusted: bool,
     /// True for SCTP, false for MPA over TCP.
     pub sctp: bool,
@@ -99,29 +100,29 @@ pub struct RigConfig {
     pub network: Network,
     /// Length of each region, bytes.
     pub region: u64,
-    /// True if the source region may change during transmission, as the appliance's own regions; false if it cannot, as
-    /// the file of a put.
+    /// True if the contents of the source region may change during transmission, as with the appliance's regions. False
+    /// if they cannot change, as with the file of a put.
     pub unstable: bool,
     /// Number of STags that divide the responder's region into equal parts.
     pub stags: u32,
     /// Cores of the initiator's and the responder's worker.
     pub cores: [usize; 2],
-    /// Frames that each direction of the link can hold; `None` for the default.
+    /// Capacity of each direction of the link, frames; `None` for the default.
     pub slots: Option<u16>,
     /// Number of streams.
     pub streams: u32,
     /// Length of an untagged buffer, bytes.
     pub buffer: u32,
-    /// True if the worker of this side sleeps when idle, false if it polls; by [`Side`].
+    /// True if a side's worker sleeps when idle, false if the worker always polls. The index is [`Side`].
     pub adaptive: [bool; 2],
-    /// True if both ends record the events of their streams.
+    /// True if the flight recorder of both ends is on, which records the events of each stream.
     pub recorder: bool,
     /// True if both sides post messages, false if only the initiator does.
     pub both: bool,
-    /// Impairment of the link; only for `ring`.
+    /// Impairment of the link; only for [`Link::Ring`].
     #[serde(flatten)]
     pub impairment: Impairment,
-    /// Names of the Linux interfaces, for `af_packet` and `af_xdp`; the path of the socket for `memif`.
+    /// Linux interface of each side for `af_packet` and `af_xdp`; path of the socket, twice, for `memif`.
     pub devices: [String; 2],
 }
 
@@ -153,7 +154,7 @@ impl Default for RigConfig {
 }
 
 impl RigConfig {
-    /// Returns the length of each STag's part of the region, bytes.
+    /// Returns the length of each STag's part of the responder's region, bytes.
     pub fn stag_bytes(&self) -> u64 {
         self.region / u64::from(self.stags.max(1))
     }

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A latency distribution: pairs of quantile and value, nanoseconds. The quantiles become denser towards the tail.
+/// A latency distribution: pairs of a quantile, 0 to 1, and its latency, nanoseconds. The quantiles become denser
+/// towards the tail.
 pub type Quantiles = Vec<(f64, u64)>;
 
-/// A measured number.
+/// A measured number with its parameters and repetitions.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Row {
-    /// Group of the plan.
+    /// Name of the group in the plan.
     pub group: String,
     /// Name, unique in a run.
     pub name: String,
@@ -22,17 +23,17 @@ pub struct Row {
     pub value: Option<f64>,
     /// Unit of `value`.
     pub unit: String,
-    /// Secondary numbers by name, with the unit in the name: the median of the repetitions, or the
-    /// maximum for names that end in `_max`.
+    /// Secondary numbers by name. The name contains the unit. The number is the median of the repetitions, or the
+    /// maximum if the name ends in `_max`.
     pub extra: BTreeMap<String, f64>,
-    /// Completed repetitions. Repetitions of different rows with the same number were measured in direct succession.
+    /// Completed repetitions. Within a group, the repetitions of all rows with the same number ran consecutively.
     pub runs: Vec<Repetition>,
     /// Latency distribution of the last repetition; empty if the row measures no latencies.
     pub latency: Quantiles,
-    /// Reason why the row did not run, as a sentence.
+    /// Reason why the row has no value, as a sentence.
     pub not_run: Option<String>,
-    /// True if, before or after a repetition, the cores were too far from each other or shared with other programs.
-    /// Absolute numbers are then meaningless.
+    /// True if the cores were too far from each other or shared with other programs, before or after any repetition.
+    /// Absolute numbers of a noisy row are meaningless.
     pub noisy: bool,
 }
 
@@ -46,51 +47,52 @@ pub struct Repetition {
     pub value: f64,
     /// Secondary numbers of this repetition, by name.
     pub extra: BTreeMap<String, f64>,
-    /// True if the cores were disturbed around this repetition; see [`Row::noisy`].
+    /// True if the check of the cores before or after this repetition failed; see [`Row::noisy`].
     pub noisy: bool,
-    /// Copy rate of the slower core, GB/s: the lesser of the checks before and after the repetition.
+    /// Copy rate of the slower core, GB/s. The lower rate of the checks before and after the repetition.
     pub copied: Option<f64>,
 }
 
 impl Repetition {
-    /// Returns the value for `None`, otherwise the secondary number of this name.
+    /// Returns the secondary number named `what`, or the repetition's value if `what` is `None`.
     pub fn value_of(&self, what: Option<&str>) -> Option<f64> {
         what.map_or(Some(self.value), |name| self.extra.get(name).copied())
     }
 }
 
 impl Row {
-    /// Returns a row without a value.
+    /// Returns a row without a value, parameters and repetitions.
     pub fn new(group: &str, name: &str, unit: &str) -> Row {
         let (group, name, unit) = (group.to_owned(), name.to_owned(), unit.to_owned());
         Row { group, name, unit, ..Row::default() }
     }
 
-    /// Adds a parameter.
+    /// Adds a parameter for display.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl ToString) -> Row {
         self.parameters.insert(name.to_owned(), value.to_string());
         self
     }
 
-    /// Sets the measured value.
+    /// Sets the measured value, in the row's unit.
     pub fn set(&mut self, value: f64) {
         self.value = Some(value);
     }
 
-    /// Adds a secondary number.
+    /// Adds a secondary number, whose name contains its unit.
     pub fn add_extra(&mut self, name: &str, value: f64) {
         self.extra.insert(name.to_owned(), value);
     }
 
-    /// Sets the reason why there is no value.
+    /// Sets the reason why the row has no value, as a sentence.
     #[must_use]
     pub fn with_reason(mut self, why: impl Into<String>) -> Row {
         self.not_run = Some(why.into());
         self
     }
 
-    /// Adds a repetition and recomputes the medians.
+    /// Adds the repetition `run` with the measured numbers of `other` and recomputes the medians. If `other` has no
+    /// value and the row has no repetition, the row takes over the reason.
     pub fn merge(&mut self, run: Repetition, other: Row) {
         let Some(value) = other.value else {
             if self.runs.is_empty() {
@@ -115,13 +117,13 @@ impl Row {
         }
     }
 
-    /// Returns, for each repetition that has it, the value for `None` or the secondary number of this name.
+    /// Returns the secondary numbers named `what` of all repetitions that have one, or all values if `what` is `None`.
     pub fn values(&self, what: Option<&str>) -> Vec<f64> {
         self.runs.iter().filter_map(|run| run.value_of(what)).collect()
     }
 }
 
-/// Returns the median: for an even count the mean of the middle two, 0 without values.
+/// Returns the median of the values. For an even count it is the mean of the middle two, without values 0.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,7 +1,9 @@
-//! Execution of a benchmark run. Each task runs in its own process. The tasks of a group run consecutively, in reverse
-//! order in every second repetition (A B, B A, …). The cores are checked between tasks.
+//! Execution of a benchmark run. Each task runs in its own process. Each repetition of a group runs its tasks
+//! consecutively, in reverse order in every second repetition (A B, B A, …). The cores are checked before and after
+//! each task.
 //!
-//! [`compare_builds`] compares this program with one built from another commit: each task runs with both in ABBA order.
+//! [`compare_builds`] compares this program with one built from another commit. Each task runs with both programs in
+//! ABBA order.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,9 +28,9 @@ use crate::targets::{Kind, Target, ratios, targets};
 pub struct Results {
     /// Description of the machine: names and values.
     pub machine: BTreeMap<String, String>,
-    /// True if the run was a quick one.
+    /// True for a quick run: fewer cells and repetitions, shorter measurements.
     pub quick: bool,
-    /// True if the run had all groups.
+    /// True if the run included all groups.
     pub whole: bool,
     /// Duration of the run, seconds.
     pub seconds: f64,
@@ -38,21 +40,21 @@ pub struct Results {
     pub copy_gb_per_s: Vec<f64>,
     /// Name and heading of each group.
     pub groups: Vec<(String, String)>,
-    /// Performance targets of the plan.
+    /// Performance targets and figures, with their measured values.
     pub targets: Vec<Target>,
     /// Rows of all groups.
     pub rows: Vec<Row>,
 }
 
 impl Results {
-    /// True if a row was measured while the cores were too far from each other or shared with other programs, which
-    /// makes absolute numbers meaningless.
+    /// Returns true if any row is noisy: the cores were too far from each other or shared with other programs. The
+    /// absolute numbers of noisy rows are meaningless.
     pub fn is_noisy(&self) -> bool {
         self.rows.iter().any(|row| row.noisy)
     }
 }
 
-/// Returns the groups named in `only`, or all if it is empty.
+/// Returns the groups named in `only`, or all groups if `only` is empty. Fails for an unknown name.
 fn select_groups(means: &RunOptions, only: &[String]) -> anyhow::Result<Vec<Group>> {
     let all = groups(means);
     for name in only {
@@ -64,7 +66,8 @@ fn select_groups(means: &RunOptions, only: &[String]) -> anyhow::Result<Vec<Grou
     Ok(all.into_iter().filter(wanted).collect())
 }
 
-/// Runs the groups named in `only`, or all if it is empty.
+/// Runs the groups named in `only`, or all groups if `only` is empty. Fails for an unknown name. A task that fails
+/// gives a row with the reason.
 pub fn run(means: &RunOptions, only: &[String]) -> anyhow::Result<Results> {
     let begin = Instant::now();
     let machine = machine::describe();
@@ -111,7 +114,7 @@ impl Runner {
         rows
     }
 
-    /// Runs one repetition of a task, with this program or with `program`.
+    /// Runs one repetition of a task, with the executable `program`, or with this executable if `None`.
     fn run_once(
         &mut self,
         task: &Task,
@@ -128,8 +131,8 @@ impl Runner {
     }
 }
 
-/// Returns the order of tasks in a repetition, alternately forward and backward, so that drift within a group favours
-/// no task.
+/// Returns the order of the `many` tasks in a repetition. The order alternates between forward and backward, so that a
+/// drift of the machine's speed favours no task.
 fn repetition_order(repetition: u32, many: usize) -> Vec<usize> {
     let forward = 0..many;
     if repetition.is_multiple_of(2) { forward.collect() } else { forward.rev().collect() }
@@ -150,21 +153,21 @@ fn print_progress(run: &Repetition, group: &Group, row: &Row) {
     }
 }
 
-/// A task, measured with this program and with another build.
+/// A task, measured with this program and with one built from another commit.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Comparison {
     /// Row of this program.
     pub ours: Row,
     /// Row of the other program.
     pub theirs: Row,
-    /// Ratios ours / theirs, one for each repetition.
+    /// Ratios ours / theirs, one for each repetition that both completed.
     pub ratios: Vec<f64>,
-    /// Mean of the ratios with its 95 % interval.
+    /// Geometric mean of the ratios with its 95 % interval; `None` for fewer than two ratios.
     pub interval: Option<Interval>,
 }
 
-/// Runs each task `repetitions` times with this program and with `other`, in ABBA order. Peers are omitted, as they are
-/// the same for both.
+/// Runs each task `repetitions` times with this program and with `other`, in ABBA order. Peer programs are omitted,
+/// because they do not depend on the build.
 pub fn compare_builds(
     means: &RunOptions,
     only: &[String],
@@ -195,7 +198,7 @@ pub fn compare_builds(
     Ok(all)
 }
 
-/// Formats the comparisons as a table.
+/// Formats the comparisons as a table, one line for each task.
 pub fn comparison_table(all: &[Comparison]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
@@ -203,7 +206,7 @@ pub fn comparison_table(all: &[Comparison]) -> Table {
     for Comparison { ours, theirs, ratios, interval } in all {
         let value = |row: &Row| row.value.map_or("—".to_owned(), format_number);
         let why = ours.not_run.as_ref().or(theirs.not_run.as_ref());
-        // The two differ significantly if the interval does not contain 1.
+        // The two programs differ significantly if the interval does not contain 1.
         let differs = |i: &Interval| if i.low > 1.0 || i.high < 1.0 { "differs" } else { "" };
         table.add_row([
             ours.name.clone(),
@@ -218,7 +221,7 @@ pub fn comparison_table(all: &[Comparison]) -> Table {
     table
 }
 
-/// True if the task needs a device and the run has none.
+/// Returns true if the task needs Linux interfaces and the run has none.
 fn lacks_device(task: &Task) -> bool {
     match task {
         Task::Cell(cell) => cell.rig.link != Link::Ring && cell.rig.devices[0].is_empty(),
@@ -274,7 +277,7 @@ fn run_in_child(task: &Task, other: Option<&Path>) -> anyhow::Result<Row> {
     }
 }
 
-/// Writes `results.json`.
+/// Writes `results.json` into `directory`, which is created if it is missing.
 pub fn write(results: &Results, directory: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(directory)?;
     let text = serde_json::to_string_pretty(results)?;
@@ -282,7 +285,7 @@ pub fn write(results: &Results, directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Formats the targets as a table.
+/// Formats the targets as a table: bound, measured value, number of samples and verdict.
 pub fn target_table(results: &Results) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
@@ -300,7 +303,7 @@ pub fn target_table(results: &Results) -> Table {
     table
 }
 
-/// Formats the bound of a target with its sign and unit.
+/// Formats the bound of a target with ≤ or ≥ and its unit; "—" without a bound.
 pub fn format_bound(target: &Target) -> String {
     let sign = if target.at_most { "≤" } else { "≥" };
     let text =
@@ -308,7 +311,7 @@ pub fn format_bound(target: &Target) -> String {
     text.map_or("—".to_owned(), |text| text.trim_end().to_owned())
 }
 
-/// Formats the measured value of a target with its interval or range.
+/// Formats the measured value of a target with its 95 % interval or its range; "—" without a value.
 pub fn format_value(target: &Target) -> String {
     let Some(value) = target.value else { return "—".to_owned() };
     match (target.kind, target.low.zip(target.high)) {
@@ -326,7 +329,8 @@ pub fn format_value(target: &Target) -> String {
     }
 }
 
-/// Formats the verdict: met, missed, unknown (the interval contains the bound), not run, or the reason for no verdict.
+/// Formats the verdict of a target: met, missed, unknown, not run, or the reason for no verdict. Unknown means that the
+/// interval contains the bound.
 pub fn format_verdict(target: &Target) -> String {
     let noisy = if target.noisy && target.kind == Kind::Figure { "noisy" } else { "" };
     match (target.value, target.met, &target.why) {
@@ -339,14 +343,15 @@ pub fn format_verdict(target: &Target) -> String {
     }
 }
 
-/// True if the better end of the interval meets the bound, which makes a missed target unknown.
+/// Returns true if the better end of the interval meets the bound. For a target that is not met, the interval then
+/// contains the bound.
 fn contains_bound(target: &Target) -> bool {
     let better = if target.at_most { target.low } else { target.high };
     let met = |(end, bound): (f64, f64)| if target.at_most { end <= bound } else { end >= bound };
     target.kind.has_interval() && better.zip(target.target).is_some_and(met)
 }
 
-/// Formats a ratio with its interval, with enough digits to distinguish the ends.
+/// Formats a ratio with its interval. The number of decimals depends on the ratio and on the width of the interval.
 pub fn format_ratio(mean: f64, low: f64, high: f64) -> String {
     let digits = match mean {
         mean if mean >= 100.0 => 0,
@@ -357,8 +362,8 @@ pub fn format_ratio(mean: f64, low: f64, high: f64) -> String {
     format!("{mean:.digits$} [{low:.digits$}, {high:.digits$}]")
 }
 
-/// Formats a number with up to three significant digits and at most two decimals. From 1000 on, it is an integer with
-/// grouped digits.
+/// Formats a number with up to three significant digits and at most two decimals. Numbers from 1000 on are rounded to
+/// integers, with digits in groups of three.
 pub fn format_number(value: f64) -> String {
     let digits = match value.abs() {
         v if v >= 1000.0 => return group_digits(value),

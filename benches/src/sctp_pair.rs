@@ -1,5 +1,5 @@
-//! Two endpoints connected over SCTP without worker, port or clock, with one session. The counterpart of
-//! [`endpoint_pair`](crate::endpoint_pair).
+//! Two SCTP endpoints with one DDP session, connected without worker, port or clock. [`endpoint_pair`] is the same for
+//! TCP.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl TxBatch for SegmentBatch {
     }
 }
 
-/// One endpoint of a pair with its memory.
+/// One endpoint of a pair with its region, STag table and buffers.
 pub struct SctpPairEnd {
     endpoint: Option<Endpoint<VecMemory>>,
     session: Option<SessionId>,
@@ -78,7 +78,7 @@ impl SctpPairEnd {
         }
     }
 
-    /// Returns the time of the next timer.
+    /// Returns the time at which the next timer expires; `None` if no timer is set.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.endpoint.as_ref().and_then(Endpoint::poll_timeout)
     }
@@ -123,9 +123,9 @@ fn ulp_config() -> UlpConfig {
     StreamConfig { max_posts: 4096, ..StreamConfig::default() }.into()
 }
 
-/// Two endpoints with an established session.
+/// Two SCTP endpoints with an established DDP session.
 pub struct SctpPair {
-    /// Virtual time.
+    /// Virtual time of both endpoints.
     pub now: Instant,
     /// Endpoint that posts writes.
     pub sender: SctpPairEnd,
@@ -136,9 +136,10 @@ pub struct SctpPair {
 }
 
 impl SctpPair {
-    /// Returns a pair with an open session, for packets of at most `packet_len` bytes, with open congestion windows.
+    /// Returns a pair with an established session and packets of at most `packet_len` bytes. Warm-up writes have opened
+    /// the congestion window.
     pub fn new(packet_len: usize) -> SctpPair {
-        // A whole burst is sent at once, without pacing.
+        // Without pacing, one call sends all packets that the windows allow.
         let send = SendConfig {
             pacing: false,
             max_burst: 1 << 16,
@@ -184,7 +185,7 @@ impl SctpPair {
         let mut pairing = SctpPair { now, sender, receiver, outbound: there, inbound: back };
         pairing.deliver_burst();
         pairing.exchange_reply();
-        // The session's Initiate and Accept.
+        // Exchanges the DDP session's Initiate and Accept (RFC 5043).
         while pairing.exchange_bursts() {}
         for _ in 0..8 {
             pairing.write(256 << 10);
@@ -193,7 +194,7 @@ impl SctpPair {
         pairing
     }
 
-    /// Posts a write of `len` bytes.
+    /// Posts an RDMA write of `len` bytes at the sender.
     pub fn write(&mut self, len: u32) {
         let message = endpoint_pair::write_message(&self.sender.memory, len);
         let session = self.sender.session.expect("it is connected");
@@ -201,8 +202,9 @@ impl SctpPair {
         endpoint.post(session, message).expect("there is room for a message");
     }
 
-    /// Exchanges one burst in each direction and advances the time: by 10 µs, or if nothing was sent to 10 µs after a
-    /// timer that expires within 150 ms. Returns false if nothing was sent and no such timer is set.
+    /// Exchanges one burst in each direction and advances the time by 10 µs. If nothing was sent and a timer expires
+    /// within 150 ms, the time advances to 10 µs after this timer. Returns false if nothing was sent and no such timer
+    /// is set.
     pub fn exchange_bursts(&mut self) -> bool {
         self.send_burst();
         self.deliver_burst();
@@ -210,25 +212,25 @@ impl SctpPair {
         let quiet = self.outbound.segments.is_empty() && self.inbound.segments.is_empty();
         let next =
             [self.sender.poll_timeout(), self.receiver.poll_timeout()].into_iter().flatten().min();
-        // Delayed SACKs are due within 150 ms; later timers are for loss.
+        // Timers of delayed SACKs expire within 150 ms. Later timers belong to loss recovery.
         let soon =
             next.filter(|&at| quiet && at.saturating_since(self.now) < Duration::from_millis(150));
         self.now = soon.unwrap_or(self.now).max(self.now) + Duration::from_micros(10);
         !quiet || soon.is_some()
     }
 
-    /// Writes the sender's packets into [`last_burst`](Self::last_burst).
+    /// Replaces [`last_burst`](Self::last_burst) by the packets that the sender transmits now.
     pub fn send_burst(&mut self) {
         self.outbound.clear();
         self.sender.output(self.now, &mut self.outbound);
     }
 
-    /// Returns the sender's last burst.
+    /// Returns the packets of the sender's last burst. A caller may remove packets to simulate loss.
     pub fn last_burst(&mut self) -> &mut Vec<Vec<u8>> {
         &mut self.outbound.segments
     }
 
-    /// Passes the burst to the receiver. Returns the number of delivered messages.
+    /// Passes the sender's last burst to the receiver. Returns the number of messages that the receiver delivered.
     pub fn deliver_burst(&mut self) -> u32 {
         for packet in &self.outbound.segments {
             self.receiver.handle_packet(self.now, packet);
@@ -236,7 +238,7 @@ impl SctpPair {
         self.receiver.drain_events(self.now)
     }
 
-    /// Writes the receiver's reply and passes it to the sender.
+    /// Passes the packets that the receiver transmits now to the sender.
     pub fn exchange_reply(&mut self) {
         self.inbound.clear();
         self.receiver.output(self.now, &mut self.inbound);

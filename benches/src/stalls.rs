@@ -1,7 +1,8 @@
-//! Stalls of a polling core. A thread on each core only reads the clock. A gap between two readings is a stall, caused
-//! by another program, an interrupt or another virtual machine.
+//! Stalls of a polling core. A thread on each core only reads the clock. A gap of at least 500 ns between two readings
+//! is a stall, caused by another program, an interrupt or another virtual machine.
 //!
-//! Stalls are a lower bound of tail latencies: a message that needs the core waits as long with any data plane.
+//! Stalls are a lower bound for tail latencies. A message that arrives during a stall waits for its end, with any data
+//! plane.
 
 use std::time::{Duration, Instant};
 
@@ -10,19 +11,20 @@ use serde::{Deserialize, Serialize};
 use crate::limits::pin_to_core;
 use crate::row::Row;
 
-/// Minimum stall; shorter gaps are the cost of the readings themselves.
+/// Minimum length of a stall. Shorter gaps are the cost of reading the clock.
 const MIN_STALL: Duration = Duration::from_nanos(500);
-/// Maximum number of recorded stalls per core. A measurement with more fails, because its tails would be too low.
+/// Maximum number of recorded stalls per core. A measurement with more stalls fails, because the quantiles would be too
+/// low without the omitted stalls.
 const MAX_STALLS: usize = 1 << 20;
-/// Minimum time of an echo without a stall.
+/// Assumed round trip of an echo without a stall, a lower bound.
 const MIN_ECHO_TIME: Duration = Duration::from_micros(2);
 
-/// Measurement of the stalls of both cores, which are combined because a message needs both.
+/// Measurement of the stalls of two cores. The stalls of both are combined, because a message needs both cores.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Stalls {
     /// Name of the row, unique in a run.
     pub name: String,
-    /// Group of the plan.
+    /// Name of the row's group in the plan.
     pub group: String,
     /// Numbers of the two measured cores.
     pub cores: [usize; 2],
@@ -31,12 +33,13 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// Returns the row, without a value.
+    /// Returns the row of the report, before the measurement: without a value.
     pub fn row(&self) -> Row {
         Row::new(&self.group, &self.name, "us")
     }
 
-    /// Measures the stalls. The value is the 99.9 % quantile of the wait of open-loop messages that need both cores.
+    /// Measures the stalls. The row's value is the 99.9 % quantile, microseconds, of the time that an open-loop message
+    /// waits for stalls of both cores.
     pub fn measure(&self) -> anyhow::Result<Row> {
         let time = Duration::from_secs_f64(self.seconds);
         let threads = self.cores.map(|core| std::thread::spawn(move || record_stalls(core, time)));
@@ -78,14 +81,15 @@ fn record_stalls(core: usize, time: Duration) -> anyhow::Result<Vec<Duration>> {
     Ok(stalls)
 }
 
-/// Returns the minimum remaining stall time in the worst `share` of all moments. `stalls` are in ascending order.
+/// Returns the time `w` such that a message that arrives at a random moment waits longer than `w` with probability
+/// `share`. `stalls` of a measurement of length `time` are in ascending order.
 fn open_loop_quantile(stalls: &[Duration], time: Duration, share: f64) -> Duration {
-    // In a stall of length s, all moments but the last w wait longer than w. Finds w for which the sum of s - w over
-    // all longer stalls is `share` of the time.
+    // In a stall of length s > w, the first s - w are the moments with a wait longer than w. Finds the w for which the
+    // sum of s - w over all stalls longer than w is `share * time`.
     let most = time.mul_f64(share);
     let mut sum = Duration::ZERO;
     for (count, &stall) in (0..).zip(stalls.iter().rev().chain([&Duration::ZERO])) {
-        // For w between the next shorter stall and the shortest counted one, the sum is `sum - count * w`.
+        // For w from `stall` to the shortest of the `count` stalls in `sum`, the sum of s - w is `sum - count * w`.
         if count > 0 && sum.saturating_sub(stall * count) >= most {
             return (sum - most) / count;
         }
@@ -94,8 +98,8 @@ fn open_loop_quantile(stalls: &[Duration], time: Duration, share: f64) -> Durati
     Duration::ZERO
 }
 
-/// Returns the minimum wait of the worst `share` of closed-loop echoes, where each stall delays one echo. `stalls` are
-/// in ascending order.
+/// Returns the shortest wait among the worst `share` of closed-loop echoes. Each stall delays one echo, because only
+/// one echo is in flight. `stalls` of a measurement of length `time` are in ascending order.
 fn closed_loop_quantile(stalls: &[Duration], time: Duration, share: f64) -> Duration {
     let echoes = time.saturating_sub(stalls.iter().sum()).div_duration_f64(MIN_ECHO_TIME);
     let hit = (echoes * share).ceil() as usize;
@@ -115,20 +119,20 @@ mod tests {
     #[test]
     fn random_moment_waits_for_rest_of_stall() {
         assert_eq!(open_loop_quantile(&[], SECOND, 0.001), Duration::ZERO);
-        // A stall of 11 ms within a second: 0.1 % of all moments is its first millisecond.
+        // A stall of 11 ms within a second: only the first millisecond, 0.1 % of all moments, waits longer than 10 ms.
         assert_eq!(open_loop_quantile(&ms(&[11]), SECOND, 0.001), Duration::from_millis(10));
         assert_eq!(open_loop_quantile(&ms(&[1, 11]), SECOND, 0.001), Duration::from_millis(10));
-        // Two equal stalls share these moments equally.
+        // Two equal stalls have a first millisecond each, together 0.2 % of all moments.
         assert_eq!(open_loop_quantile(&ms(&[11, 11]), SECOND, 0.002), Duration::from_millis(10));
-        // 5 ms above w in both: (8 - w) + (5 - w) = 5.
+        // 0.5 % of a second is 5 ms, and (8 - w) + (5 - w) = 5 for w = 4.
         assert_eq!(open_loop_quantile(&ms(&[5, 8]), SECOND, 0.005), Duration::from_millis(4));
-        // All stalls together are shorter than the share.
+        // All stalls together take less than 1 % of the time, so the quantile is zero.
         assert_eq!(open_loop_quantile(&ms(&[1]), SECOND, 0.01), Duration::ZERO);
     }
 
     #[test]
     fn each_stall_delays_one_echo() {
-        // The stalls take 180 ms. The remaining time allows 409,850 echoes, and the slowest 0.1 % are 410.
+        // The stalls take 180.3 ms. The remaining time allows 409,850 echoes of 2 µs, and the slowest 0.1 % are 410.
         let stalls: Vec<_> = (1..=600).map(Duration::from_micros).collect();
         assert_eq!(closed_loop_quantile(&stalls, SECOND, 0.001), Duration::from_micros(191));
         assert_eq!(closed_loop_quantile(&stalls[..300], SECOND, 0.001), Duration::ZERO);

@@ -1,9 +1,9 @@
-//! The targets, and the comparison of a run with them.
+//! Performance targets, and their comparison with the rows of a run.
 //!
-//! - A *ratio* of two rows is formed for each repetition and judged by the worse end of its 95 % interval.
-//! - A *difference* of two rows and a *value* of one row are judged in the same way.
-//! - A *count* is the same on every machine and is judged by its worst repetition.
-//! - A *figure* (Gbit/s, microseconds) depends on the machine and its load. It is shown and not judged.
+//! - A *ratio* of two rows is formed for each repetition. The worse end of its 95 % interval must meet the bound.
+//! - A *difference* of two rows and a *value* of one row are judged in the same way as a ratio.
+//! - A *count* is the same on every machine. Its worst repetition must meet the bound.
+//! - A *figure* (Gbit/s, microseconds) depends on the machine and its load. Figures have no bound.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::interval::{Interval, of_differences};
 use crate::row::{Row, median};
 
-/// Kind of a target's number.
+/// Kind of a target, which determines the samples and how they are judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -20,52 +20,53 @@ pub enum Kind {
     Ratio,
     /// Difference of two rows, in their unit, with an interval.
     Difference,
-    /// Value of one row, in its unit, judged by its interval.
+    /// Value of one row, in its unit, with an interval.
     Value,
     /// Count of one row, the same on every machine, judged by its worst repetition.
     Count,
-    /// Value of one row, shown and not judged.
+    /// Value of one row, shown without a bound.
     Figure,
 }
 
 impl Kind {
-    /// True for kinds that are judged by an interval, over rows of one group.
+    /// Returns true for kinds that are judged by the interval over the repetitions.
     pub fn has_interval(self) -> bool {
         matches!(self, Kind::Ratio | Kind::Difference | Kind::Value)
     }
 }
 
-/// A target with its measured value.
+/// A target or figure with its measured value.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Target {
     /// Name in the report.
     pub name: String,
-    /// Kind of the number.
+    /// Kind of the target.
     pub kind: Kind,
-    /// The bound; `None` for a figure.
+    /// The bound; `None` for figures and for ratios that are only shown.
     pub target: Option<f64>,
-    /// True if `target` is an upper bound, false if it is a lower bound.
+    /// True if `target` is an upper bound, false if `target` is a lower bound.
     pub at_most: bool,
     /// Unit of `target`, `samples`, `value`, `low` and `high`; empty for ratios.
     pub unit: String,
-    /// One ratio or value for each repetition.
+    /// One ratio, difference or value for each repetition.
     pub samples: Vec<f64>,
-    /// Geometric mean of ratios and values, arithmetic mean of differences, worst of counts, median of figures. The
-    /// first sample if a kind with an interval has none; `None` if not measured.
+    /// Geometric mean of ratios and values, arithmetic mean of differences, maximum of counts, median of figures. The
+    /// first sample if the samples give no interval for a kind with intervals. `None` if not measured.
     pub value: Option<f64>,
     /// Lower end of the 95 % interval, or the minimum sample of kinds without an interval.
     pub low: Option<f64>,
     /// Upper end of the 95 % interval, or the maximum sample of kinds without an interval.
     pub high: Option<f64>,
-    /// True if the worse end of the interval meets the bound; `None` without a bound or if not measured.
+    /// True if the worse end of the interval, or the maximum of a count, meets the bound. `None` without a bound,
+    /// without an interval, or if not measured.
     pub met: Option<bool>,
-    /// Reason for a missing value or judgement.
+    /// Reason why `value` or `met` is missing.
     pub why: Option<String>,
-    /// True if a row was noisy; see [`Row::noisy`].
+    /// True if one of the target's rows is noisy; see [`Row::noisy`].
     pub noisy: bool,
 }
 
-/// A row by name, with the name of a secondary number; `None` for the row's value.
+/// A measured number: the name of a row, and the name of a secondary number or `None` for the row's value.
 #[derive(Clone, Copy)]
 struct Metric<'a>(&'a str, Option<&'a str>);
 
@@ -73,7 +74,7 @@ fn row_value(row: &str) -> Metric<'_> {
     Metric(row, None)
 }
 
-/// Returns all targets, in the order of the report.
+/// Returns all targets and figures, in the order of the report. Targets whose rows are missing have a reason.
 pub fn targets(rows: &[Row]) -> Vec<Target> {
     let rows: BTreeMap<&str, &Row> = rows.iter().map(|row| (row.name.as_str(), row)).collect();
     let mut list = TargetList { rows, targets: Vec::new() };
@@ -87,7 +88,7 @@ pub fn targets(rows: &[Row]) -> Vec<Target> {
     list.targets
 }
 
-/// Returns the samples, and the reason if there are none.
+/// Returns the samples without a reason, or no samples with the reason of the error.
 fn split_samples(found: Result<Samples, String>) -> (Samples, Option<String>) {
     match found {
         Ok(samples) => (samples, None),
@@ -109,12 +110,13 @@ struct Samples {
     noisy: bool,
 }
 
-/// Returns the ratios of values with the same repetition number.
+/// Returns the ratios `of / by` of the rows' values, one for each repetition that both rows have.
 pub fn ratios(of: &Row, by: &Row) -> Vec<f64> {
     combine_runs(of, by, None, None, |a, b| a / b)
 }
 
-/// Returns `form` of two rows' numbers for each repetition that both have.
+/// Applies `form` to the numbers of two rows, for each repetition that both rows have. `of_what` and `by_what` name
+/// secondary numbers; `None` selects the row's value.
 fn combine_runs(
     of: &Row,
     by: &Row,
@@ -153,7 +155,7 @@ impl TargetList<'_> {
         }
     }
 
-    /// Adds the ratio of two rows. `at_most` is true if the target is an upper bound.
+    /// Adds the ratio `of / by`. `at_most` is true if the target is an upper bound.
     fn add_ratio(
         &mut self,
         name: &str,
@@ -166,13 +168,13 @@ impl TargetList<'_> {
         self.push(Kind::Ratio, name, "", target, at_most, found);
     }
 
-    /// Adds a ratio that is the value of a row, as for A/B cells.
+    /// Adds a ratio that is the value of one row, as for A/B cells. The target is a lower bound.
     fn add_row_ratio(&mut self, name: &str, target: Option<f64>, row: &str) {
         let found = self.row(row).map(|row| Samples { values: row.values(None), noisy: row.noisy });
         self.push(Kind::Ratio, name, "", target, false, found);
     }
 
-    /// Adds the difference of two rows with the upper bound `bound`.
+    /// Adds the difference `of - by` with the upper bound `bound`.
     fn add_difference(
         &mut self,
         name: &str,
@@ -191,7 +193,7 @@ impl TargetList<'_> {
         self.push(Kind::Value, name, unit, Some(bound), true, found);
     }
 
-    /// Adds a target whose kind has an interval, and judges it.
+    /// Adds a ratio, difference or value, and compares its interval with the bound.
     fn push(
         &mut self,
         kind: Kind,
@@ -228,7 +230,7 @@ impl TargetList<'_> {
         });
     }
 
-    /// Returns the samples of one row, multiplied by `scale`.
+    /// Returns the samples of one number, multiplied by `scale`.
     fn values(&self, of: Metric<'_>, scale: f64) -> Result<Samples, String> {
         let row = self.row(of.0)?;
         let values: Vec<f64> = row.values(of.1).iter().map(|value| value * scale).collect();
@@ -238,7 +240,7 @@ impl TargetList<'_> {
         }
     }
 
-    /// Adds a count if there is a bound, otherwise a figure.
+    /// Adds a count with the upper bound `bound`, or a figure if `bound` is `None`.
     fn add_number(
         &mut self,
         name: &str,
@@ -347,8 +349,8 @@ impl TargetList<'_> {
         self.add_difference(name, "us", 0.5, time("esp-echo"), time("clear-echo"));
     }
 
-    /// Returns the protected rate relative to one core that processes clear text and encrypts in sequence, so that the
-    /// two times per byte add up.
+    /// Returns the rate under ESP relative to the predicted rate of one core that processes clear text and encrypts in
+    /// sequence. For this prediction the times per byte of both steps are added.
     fn relative_to_clear_and_gcm(&self, mtu: u16) -> Result<Samples, String> {
         let rows = [format!("esp-write-{mtu}"), format!("clear-write-{mtu}"), format!("gcm-{mtu}")];
         let [esp, clear, gcm] = [self.row(&rows[0])?, self.row(&rows[1])?, self.row(&rows[2])?];
@@ -369,13 +371,13 @@ impl TargetList<'_> {
         for (peer, name, target) in [
             ("sockets-crc-copy", "kernel sockets over lo", Some(4.0)),
             ("ucx-put-bw", "UCX put over TCP", Some(3.0)),
-            // UCX may choose shared memory within a host, which involves no network.
+            // Within a host, UCX may choose shared memory and use no network. This ratio therefore has no target.
             ("ucx-put-bw-auto", "UCX put over a transport of its choice", None),
         ] {
             let name = format!("goodput, ddpd at MTU 9000 / {name}");
             self.add_ratio(&name, target, false, row_value("write-9000"), row_value(peer));
         }
-        // The kernel's segments over `lo` have this length, too.
+        // The MTU of `lo` is about as large, so the kernel's segments over `lo` have about this length.
         let name = "goodput, ddpd at MTU 65 280 / kernel sockets over lo";
         self.add_ratio(name, None, false, row_value("write-65280"), row_value("sockets-crc-copy"));
         for (peer, name) in [
@@ -401,7 +403,7 @@ impl TargetList<'_> {
     }
 
     fn add_counts(&mut self) {
-        // 10 000 streams give the most precise number. A quick run has only 100.
+        // 10 000 streams give the most precise number. A quick run measures only 100 streams.
         for (bound, with, suffix) in [(1536.0, "with", ""), (1024.0, "without", "-unrecorded")] {
             let [most, fewer] = [10_000, 100].map(|n| format!("memory-{n}{suffix}"));
             let row = if self.row(&most).is_ok() { &most } else { &fewer };
@@ -480,7 +482,7 @@ mod tests {
 
     const HAND_OFF: &str = "goodput, ddpd / hand-off, MTU 1500";
 
-    /// From the third repetition on the machine is ten times slower. Rates become useless, ratios remain exact.
+    /// The machine is ten times slower from the third repetition on. The rates change, the ratios remain exact.
     #[test]
     fn ratios_are_formed_per_repetition() {
         let rows = [
@@ -535,7 +537,7 @@ mod tests {
         for (tail, met) in [([4.0, 4.1, 4.2], true), ([4.0, 4.1, 7.0], false)] {
             let targets = targets(&[row("loaded-1000-50", &tail)]);
             let target = find(&targets, "echo at 50 % load, 1000 streams, p99.9");
-            // `row` multiplies the value by four.
+            // `row` sets `p99_9_us` to four times the value.
             assert_eq!((target.kind, target.samples[0]), (Kind::Value, 16.0));
             assert!(target.low < target.value && target.value < target.high);
             assert_eq!((target.unit.as_str(), target.met), ("us", Some(met)));
@@ -554,7 +556,7 @@ mod tests {
         let targets = targets(&rows);
         let name = "goodput, ESP / predicted from clear text and AES-GCM, MTU 1500";
         let target = find(&targets, name);
-        // 20 relative to 1 / (1 / 40 + 1 / 40) = 20.
+        // The predicted rate is 1 / (1 / 40 + 1 / 40) = 20, so the first ratio is 20 / 20 = 1.
         assert_eq!((target.samples.as_slice(), target.met), (&[1.0, 1.05, 1.0][..], Some(true)));
         let echo = find(&targets, "echo, ESP − clear text, p50");
         assert!((echo.value.unwrap() - 0.3).abs() < 1e-9 && echo.unit == "us");

@@ -1,4 +1,5 @@
-//! Memory of an idle stream, exact to the byte. It is a separate test program because its allocator counts allocations.
+//! Memory of an idle stream, exact to the byte. This is a separate test program, because its global allocator counts
+//! all heap allocations of the process.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 
@@ -20,21 +21,21 @@ fn heap_bytes() -> u64 {
     dhat::HeapStats::get().curr_bytes as u64
 }
 
-/// Returns the bytes of each endpoint, including all memory that it owns, after `idle`.
+/// Idles the pair for `idle`. Returns the bytes of each endpoint with all heap memory that the endpoint owns.
 fn bytes_per_endpoint(mut pairing: EndpointPair, idle: Duration) -> [u64; 2] {
     pairing.shrink(idle);
     pairing.drop_endpoints(heap_bytes).map(|beside| ENDPOINT + beside)
 }
 
-/// Returns a listener's queues: the error queue and a message queue.
+/// Returns a configuration with the untagged queues of a listener: the error queue and a message queue.
 fn ulp_with_queues() -> UlpConfig {
     let messages = QueueConfig { qn: MESSAGE_QUEUE, buffers: 64, buffer_size: 4096 };
     let queues = vec![QueueConfig::error_queue(), messages];
     StreamConfig { queues, ..StreamConfig::default() }.into()
 }
 
-/// Runs a stream with repeated losses, then idles. Returns the bytes of each endpoint, and the sender's numbers of
-/// recorded and omitted events.
+/// Runs a stream with repeated losses, then idles. Returns the bytes of each endpoint, and the numbers of events that
+/// the sender's flight recorder kept and omitted.
 fn after_losses(ulp: UlpConfig, recorder: bool) -> ([u64; 2], (usize, u64)) {
     let mut pairing =
         EndpointPair::established_with(1448, PairOptions { markers: true, recorder }, ulp);
@@ -50,7 +51,7 @@ fn after_losses(ulp: UlpConfig, recorder: bool) -> ([u64; 2], (usize, u64)) {
     (bytes_per_endpoint(pairing, LONG_IDLE), sender)
 }
 
-/// Checks the memory of a stream. Growth beyond `bound` must be justified.
+/// Asserts that each endpoint takes at most `bound` bytes. A change that raises a bound needs a justification.
 #[track_caller]
 fn assert_within(what: &str, bytes: [u64; 2], bound: u64) {
     println!("{what}: {bytes:?}, at most {bound}");
@@ -70,7 +71,7 @@ fn idle_stream_stays_within_memory_bound() {
     println!("an endpoint itself: {ENDPOINT}");
     assert_within("bare DDP, set up", fresh, 832);
     assert_within("RDMAP, set up", rdmap, 1040);
-    // Includes 4 bytes that count consecutive time-outs.
+    // The bound includes 4 bytes for the count of consecutive time-outs.
     assert_within("bare DDP, after writes", used, 1020);
     let (without, nothing) = after_losses(ulp_with_queues(), false);
     let (with, events) = after_losses(ulp_with_queues(), true);

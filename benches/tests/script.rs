@@ -1,4 +1,5 @@
-//! Reasons why `scripts/bench` makes no veth pair: it names the missing tool, not missing root rights.
+//! Tests of `scripts/bench --why-no-veth`, which prints the reason why no veth pair can be created. If tools are
+//! missing, the reason names the tools and not missing root privileges.
 #![forbid(unsafe_code)]
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,8 +14,8 @@ fn find_tool(name: &str) -> PathBuf {
     })
 }
 
-/// Runs `scripts/bench --why-no-veth` as `user` with only `tools` in PATH. Returns the reason why it would create no veth
-/// pair; empty if it would.
+/// Runs `scripts/bench --why-no-veth` with the user ID `user` and only `tools` in PATH. Returns the printed reason,
+/// empty if a veth pair can be created.
 fn no_veth_reason(user: u32, tools: &[&str]) -> String {
     let bin = tempfile::tempdir().unwrap();
     for tool in ["bash", "dirname"] {

@@ -1,4 +1,4 @@
-//! Generates the bindings of libIPSec_MB from the header that the system has.
+//! Generates the bindings of libIPSec_MB from the installed header.
 
 use std::env;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ fn main() {
         .allowlist_var("IMB_FEATURE_(AESNI|PCLMULQDQ)")
         .generate_comments(false)
         .layout_tests(false)
-        // Detects a header that was moved or updated.
+        // Cargo runs this script again if the header was moved or updated.
         .parse_callbacks(Box::new(bindgen::CargoCallbacks::new()))
         .generate()
         .unwrap_or_else(|error| refuse(&error))
@@ -28,7 +28,7 @@ fn main() {
     println!("cargo:rustc-link-lib=IPSec_MB");
 }
 
-/// Prints an error line, on which cargo fails the build, and exits.
+/// Prints an error line, for which cargo fails the build, and exits.
 fn refuse(error: &bindgen::BindgenError) -> ! {
     println!(
         "cargo::error=intel-ipsec-mb.h cannot be read (Debian packages libipsec-mb-dev, which libdpdk-dev brings, and libclang-dev): {error}"

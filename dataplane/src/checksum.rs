@@ -1,27 +1,28 @@
-//! The Internet checksum (RFC 1071) over whole segments. It is the only pass over a payload in software besides its
-//! copy and its CRC, so it is written for auto-vectorisation.
+//! The Internet checksum (RFC 1071) over whole segments. Without checksum offload, the sum is the only pass over a
+//! payload in software besides its copy and its CRC. The sum is therefore written for auto-vectorisation.
 
 use std::net::IpAddr;
 
-/// Shortest input in bytes for which runtime dispatch to wide registers pays.
+/// Minimum input length in bytes for which run-time dispatch to wide registers is faster.
 const MIN_SIMD_LEN: usize = 128;
 
-/// Returns the ones' complement sum of `data` as big-endian 16-bit words, padded with a zero byte if its length is odd;
-/// not complemented. [`add`] combines the sums of pieces of even length.
+/// Returns the ones' complement sum of `data` as big-endian 16-bit words, not complemented. An odd last byte is padded
+/// with a zero byte. [`add`] combines the sums of consecutive pieces, of which all but the last must have an even
+/// length.
 pub fn sum(data: &[u8]) -> u16 {
-    // The sum of swapped words is the swapped sum (RFC 1071 §2 (B)).
+    // Words are summed in native byte order: the sum of byte-swapped words is the byte-swapped sum (RFC 1071 §2 (B)).
     fold(if data.len() < MIN_SIMD_LEN { sum_words(data) } else { sum_simd(data) }).to_be()
 }
 
-/// Returns the sum, as [`sum`] does, of an IPv4 header without options.
+/// Returns the [`sum`] of an IPv4 header without options.
 #[inline]
 pub fn ipv4_header(data: &[u8; 20]) -> u16 {
     let (words, _) = data.as_chunks::<4>();
     fold(words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum()).to_be()
 }
 
-/// Computes [`sum_words`] in the widest registers of this CPU. Wide loads also request more of the data at a time,
-/// which helps most if another core wrote it last.
+/// Returns [`sum_words`] of `data`, computed in the widest registers of this CPU. Wide loads also have more cache lines
+/// in flight, which helps most if another core wrote the data last.
 fn sum_simd(data: &[u8]) -> u64 {
     struct Words<'a>(&'a [u8]);
     impl pulp::WithSimd for Words<'_> {
@@ -35,10 +36,11 @@ fn sum_simd(data: &[u8]) -> u64 {
     pulp::Arch::new().dispatch(Words(data))
 }
 
-/// Sums `data` as words in native byte order, not folded to 16 bits. Compiled for each register width.
+/// Returns the sum of `data` as words in native byte order, not folded to 16 bits. The function is inlined and compiled
+/// for each register width.
 #[inline(always)]
 fn sum_words(data: &[u8]) -> u64 {
-    // One accumulator: from several, the compiler generates gathers of distant bytes.
+    // A single accumulator: with several, the compiler generates gather loads of distant bytes.
     let (words, rest) = data.as_chunks::<4>();
     let total: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
     total
@@ -64,12 +66,12 @@ pub fn add_all<const N: usize>(words: [u16; N]) -> u16 {
 }
 
 /// Returns the sum of the pseudo-header of TCP and ICMPv6 (RFC 9293 §3.1, RFC 8200 §8.1), not complemented. A device
-/// with checksum offload expects it in the checksum field.
+/// with checksum offload expects this sum in the checksum field.
 pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, len: usize) -> u16 {
     pseudo_header_with_addresses(sum_addresses(source, destination), protocol, len)
 }
 
-/// Returns the two addresses' part of the pseudo-header sum.
+/// Returns the sum of the two addresses, which is their part of the pseudo-header sum; 0 if the families differ.
 pub fn sum_addresses(source: IpAddr, destination: IpAddr) -> u16 {
     match (source, destination) {
         (IpAddr::V4(s), IpAddr::V4(d)) => fold(u64::from(u32::from(s)) + u64::from(u32::from(d))),
@@ -78,18 +80,19 @@ pub fn sum_addresses(source: IpAddr, destination: IpAddr) -> u16 {
     }
 }
 
-/// Returns the pseudo-header sum from the addresses' part, [`sum_addresses`].
+/// Returns the pseudo-header sum. `addresses`: result of [`sum_addresses`]. `len`: length of the segment in bytes.
 pub fn pseudo_header_with_addresses(addresses: u16, protocol: u8, len: usize) -> u16 {
     fold(u64::from(addresses) + len as u64 + u64::from(protocol))
 }
 
-/// Returns the checksum of a segment whose checksum field is zero. For a received segment, 0 means that its checksum is
-/// correct.
+/// Returns the checksum of the segment `bytes`, whose checksum field must be zero. For a received segment with its
+/// checksum, a result of 0 means that the checksum is correct.
 pub fn segment(source: IpAddr, destination: IpAddr, protocol: u8, bytes: &[u8]) -> u16 {
     segment_with_sum(sum_addresses(source, destination), protocol, bytes.len(), sum(bytes))
 }
 
-/// Returns the checksum of a segment of `len` bytes from its own sum and the addresses' part, [`sum_addresses`].
+/// Returns the checksum of a segment of `len` bytes. `addresses`: result of [`sum_addresses`]. `sum`: [`sum()`] of the
+/// segment.
 pub fn segment_with_sum(addresses: u16, protocol: u8, len: usize, sum: u16) -> u16 {
     !fold(u64::from(addresses) + len as u64 + u64::from(protocol) + u64::from(sum))
 }

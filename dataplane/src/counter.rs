@@ -1,13 +1,13 @@
-//! A counter that its worker writes and any thread reads.
+//! A counter that one worker writes and any thread reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A counter with one writer.
+/// A counter with one writer. All accesses are relaxed.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `n`. Only the owning worker may call this: it is a load and a store, not a locked add.
+    /// Adds `n`. Only the owning worker may call this, because it is a load and a store instead of an atomic add.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
@@ -19,7 +19,7 @@ impl Counter {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Raises the value to at least `value`, for a gauge of a maximum.
+    /// Raises the value to at least `value`, for a counter of a maximum. Only the owning worker may call this.
     #[inline]
     pub fn max(&self, value: u64) {
         if value > self.get() {

@@ -6,7 +6,7 @@ use tcp_lite::tcp;
 
 use crate::counter::Counter;
 
-/// One counter per [`DropReason`], and one per drop reason of TCP and of SCTP.
+/// A counter for each [`DropReason`] of the network stack, and for each drop reason of TCP and of SCTP.
 #[derive(Debug)]
 pub struct Drops {
     stack: [Counter; DropReason::ALL.len()],
@@ -17,11 +17,11 @@ pub struct Drops {
 /// Count of one drop reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DropCount {
-    /// Layer that drops: `net`, `tcp` or `sctp`.
+    /// Layer that drops for this reason: `net` (below TCP and SCTP), `tcp` or `sctp`.
     pub layer: &'static str,
     /// Name of the reason, without the layer.
     pub reason: &'static str,
-    /// Dropped frames, packets or segments.
+    /// Number of dropped frames, packets or segments.
     pub count: u64,
 }
 
@@ -48,28 +48,28 @@ impl Drops {
         self.tcp[reason.index()].add(1);
     }
 
-    /// Counts a packet that SCTP dropped whole or in part.
+    /// Counts a packet that SCTP dropped entirely or in part.
     #[inline]
     pub fn count_sctp(&self, reason: sctp::DropReason) {
         self.sctp[reason.index()].add(1);
     }
 
-    /// Returns the drops of the network stack for `reason`.
+    /// Returns the number of frames and packets that the network stack dropped for `reason`.
     pub fn get(&self, reason: DropReason) -> u64 {
         self.stack[reason as usize].get()
     }
 
-    /// Returns the segments that TCP dropped for `reason`.
+    /// Returns the number of segments that TCP dropped for `reason`.
     pub fn get_tcp(&self, reason: tcp::DropReason) -> u64 {
         self.tcp[reason.index()].get()
     }
 
-    /// Returns the packets that SCTP dropped whole or in part for `reason`.
+    /// Returns the number of packets that SCTP dropped entirely or in part for `reason`.
     pub fn get_sctp(&self, reason: sctp::DropReason) -> u64 {
         self.sctp[reason.index()].get()
     }
 
-    /// Returns the count of each reason.
+    /// Returns the count of each reason, in an order that never changes within a run.
     pub fn iter(&self) -> impl Iterator<Item = DropCount> + '_ {
         let stack = DropReason::ALL.iter().map(|&r| DropCount {
             layer: "net",

@@ -1,4 +1,4 @@
-//! Flows and streams of one worker: the table from flow to slot, and the slab that holds the streams.
+//! Flows and streams of one worker: the table that maps a flow to a slot, and the slab whose slots hold the streams.
 //!
 //! ```text
 //!  StreamId   | worker 16 | generation 24 | slot 24 |
@@ -18,15 +18,15 @@ const WORKER_SHIFT: u32 = 48;
 
 const _: () = assert!(SLOT_BITS + 24 == WORKER_SHIFT);
 
-/// A flow: the interface and both ends. The interface is part of the key because several VLANs may use the same
-/// addresses.
+/// Key of a flow: the interface and both ends. Several VLANs may use the same addresses, so the interface is part of
+/// the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowKey {
     /// Index of the interface.
     pub interface: u16,
-    /// Local end.
+    /// Local address and port.
     pub local: SocketAddr,
-    /// Remote end.
+    /// Address and port of the peer.
     pub remote: SocketAddr,
 }
 
@@ -64,13 +64,22 @@ fn v6(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Map from flow to slot under a keyed hash, so that peers cannot provoke collisions. An entry holds a 4-byte hash and
+/// Map from flow to slot. The hash is keyed, so that peers cannot provoke collisions. An entry has a 4-byte hash and
 /// the slot. The flow itself is stored with the stream.
+///
+/// The entries are divided into parts that grow separately. Growth therefore moves the entries of one part at a time, a
+/// share of 1/[`PARTS`] of all.
 #[derive(Debug)]
 pub struct FlowTable {
-    table: HashTable<Entry>,
+    parts: Box<[HashTable<Entry>; PARTS]>,
+    len: usize,
     key: SipHasher13,
 }
+
+/// Binary logarithm of the number of parts.
+const PART_BITS: u32 = 8;
+/// Number of parts of a [`FlowTable`].
+const PARTS: usize = 1 << PART_BITS;
 
 /// Keyed hash of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,16 +92,23 @@ struct Entry {
 }
 
 impl FlowHash {
-    /// Widens the hash for the table, which takes the position from the low bits and a tag from the high bits.
+    /// Returns the part of the table. Its bits are neither the lowest ones, which select the position in a part of up to
+    /// 2^17 entries, nor those of the tag.
+    fn part(self) -> usize {
+        (self.0 >> 17) as usize % PARTS
+    }
+
+    /// Widens the hash to 64 bits for the hash table, which uses the low bits as position and the high bits as tag.
     fn widen(self) -> u64 {
         u64::from(self.0) << 32 | u64::from(self.0)
     }
 }
 
 impl FlowTable {
-    /// Creates an empty table. `key` must be secret.
+    /// Creates an empty table. `key` keys the hash and must be secret.
     pub fn new(key: [u8; 16]) -> Self {
-        FlowTable { table: HashTable::new(), key: SipHasher13::new_with_key(&key) }
+        let parts = Box::new(core::array::from_fn(|_| HashTable::new()));
+        FlowTable { parts, len: 0, key: SipHasher13::new_with_key(&key) }
     }
 
     /// Returns the hash of a flow under this table's key.
@@ -100,8 +116,8 @@ impl FlowTable {
         FlowHash(self.key.hash(&key.bytes()) as u32)
     }
 
-    /// Returns a slot whose flow has this hash: the requested flow's, except for a hash collision. Does not access the
-    /// slot, so the caller compares the flow.
+    /// Returns a slot whose flow has this hash. It is the slot of the requested flow, unless two flows have the same
+    /// hash. The stream in the slot is not accessed, so the caller must compare its flow.
     pub fn candidate(&self, hash: FlowHash) -> Option<u32> {
         self.find(hash, |_| true)
     }
@@ -113,32 +129,37 @@ impl FlowTable {
 
     /// Returns the slot of the flow with this hash for which `matches` returns true.
     pub fn find(&self, hash: FlowHash, mut matches: impl FnMut(u32) -> bool) -> Option<u32> {
-        let found = self.table.find(hash.widen(), |e| e.hash == hash && matches(e.slot));
+        let found =
+            self.parts[hash.part()].find(hash.widen(), |e| e.hash == hash && matches(e.slot));
         found.map(|entry| entry.slot)
     }
 
     /// Adds a flow, which must not be in the table.
     pub fn insert(&mut self, key: &FlowKey, slot: u32) {
         let hash = self.hash(key);
-        self.table.insert_unique(hash.widen(), Entry { hash, slot }, |e| e.hash.widen());
+        let part = &mut self.parts[hash.part()];
+        part.insert_unique(hash.widen(), Entry { hash, slot }, |e| e.hash.widen());
+        self.len += 1;
     }
 
-    /// Removes a flow if it maps to this slot. No effect otherwise.
+    /// Removes a flow if it maps to this slot. Otherwise it does nothing.
     pub fn remove(&mut self, key: &FlowKey, slot: u32) {
         let hash = self.hash(key);
-        if let Ok(found) = self.table.find_entry(hash.widen(), |e| *e == Entry { hash, slot }) {
+        let part = &mut self.parts[hash.part()];
+        if let Ok(found) = part.find_entry(hash.widen(), |e| *e == Entry { hash, slot }) {
             found.remove();
+            self.len -= 1;
         }
     }
 
     /// Returns the number of flows in the table.
     pub fn len(&self) -> usize {
-        self.table.len()
+        self.len
     }
 
     /// Returns true if the table is empty.
     pub fn is_empty(&self) -> bool {
-        self.table.is_empty()
+        self.len == 0
     }
 }
 
@@ -149,13 +170,14 @@ pub struct Slab<T> {
     worker: u16,
     limit: u32,
     values: Vec<Option<T>>,
-    /// Generation of each slot: part of the identifier of its stream, or of the next one if vacant.
+    /// Generation of each slot: part of the identifier of its stream. For a vacant slot, of its next stream.
     generations: Vec<u32>,
     free: Vec<u32>,
     len: u32,
 }
 
-/// Reserves space for one more entry. Grows by an eighth, because doubling would leave up to half of the memory unused.
+/// Reserves space for one more entry. A full vector grows by an eighth, because doubling would leave up to half of the
+/// memory unused.
 pub(crate) fn grow<T>(entries: &mut Vec<T>) {
     if entries.len() == entries.capacity() {
         entries.reserve_exact(entries.len() / 8 + 64);
@@ -163,7 +185,7 @@ pub(crate) fn grow<T>(entries: &mut Vec<T>) {
 }
 
 impl<T> Slab<T> {
-    /// Creates an empty slab of `limit` streams, at most 2^24 - 1.
+    /// Creates an empty slab for at most `limit` streams; the limit is capped at 2^24 - 1.
     pub fn new(worker: u16, limit: u32) -> Self {
         let limit = limit.min(SLOT_MASK as u32);
         Slab {
@@ -202,7 +224,8 @@ impl<T> Slab<T> {
         self.values[slot as usize].insert(value)
     }
 
-    /// Removes the stream in a slot and returns it. Its identifier becomes invalid.
+    /// Removes the stream in a slot and returns it; `None` if the slot is vacant. The stream's identifier becomes
+    /// invalid.
     pub fn remove(&mut self, slot: u32) -> Option<T> {
         let value = self.values.get_mut(slot as usize)?.take()?;
         let generation = &mut self.generations[slot as usize];
@@ -212,23 +235,23 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Returns the stream in a slot.
+    /// Returns the stream in a slot; `None` if the slot is vacant.
     pub fn get(&self, slot: u32) -> Option<&T> {
         self.values.get(slot as usize)?.as_ref()
     }
 
-    /// Returns the stream in a slot, mutable.
+    /// Returns the stream in a slot for modification; `None` if the slot is vacant.
     pub fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
         self.values.get_mut(slot as usize)?.as_mut()
     }
 
-    /// Returns the slot of a stream, `None` if the stream has ended.
+    /// Returns the slot of a stream; `None` if the stream has ended or belongs to another worker.
     pub fn find(&self, id: StreamId) -> Option<u32> {
         let slot = (id.0 & SLOT_MASK) as u32;
         (self.stream_id(slot)? == id).then_some(slot)
     }
 
-    /// Returns the identifier of the stream in a slot.
+    /// Returns the identifier of the stream in a slot; `None` if the slot is vacant.
     pub fn stream_id(&self, slot: u32) -> Option<StreamId> {
         self.get(slot)?;
         self.generations.get(slot as usize).map(|&generation| self.id(slot, generation))
@@ -237,6 +260,7 @@ impl<T> Slab<T> {
     /// Returns the slots with streams, in ascending order.
     pub fn occupied(&self) -> impl Iterator<Item = u32> + '_ {
         let values = self.values.iter().enumerate();
+        let values = values.inspect(|_| count_visit());
         values.filter(|(_, value)| value.is_some()).map(|(slot, _)| slot as u32)
     }
 
@@ -259,6 +283,25 @@ impl<T> Slab<T> {
         let worker = u64::from(self.worker) << WORKER_SHIFT;
         StreamId(worker | u64::from(generation) << SLOT_BITS | u64::from(slot))
     }
+}
+
+#[cfg(not(test))]
+fn count_visit() {}
+
+#[cfg(test)]
+std::thread_local! {
+    static VISITS: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
+fn count_visit() {
+    VISITS.with(|visits| visits.set(visits.get() + 1));
+}
+
+/// Returns the number of slots that iterations of this thread have visited.
+#[cfg(test)]
+pub(crate) fn visits() -> u64 {
+    VISITS.with(core::cell::Cell::get)
 }
 
 #[cfg(test)]
@@ -300,7 +343,7 @@ mod tests {
     fn colliding_flows_are_found_by_slot() {
         let mut table = FlowTable::new([3; 16]);
         let flow = key(0, "10.0.0.1:1", "10.0.0.2:2");
-        // Two entries with the same hash.
+        // The same flow twice stands for two flows with the same hash.
         table.insert(&flow, 5);
         table.insert(&flow, 7);
         let hash = table.hash(&flow);
@@ -311,6 +354,25 @@ mod tests {
         assert_eq!(table.find(hash, |_| false), None);
         table.remove(&flow, 5);
         assert_eq!((table.candidate(hash), table.len()), (Some(7), 1));
+    }
+
+    // Growth moves the entries of a part, which are a small share of all.
+    #[test]
+    fn one_insertion_moves_few_flows() {
+        let mut table = FlowTable::new([3; 16]);
+        let mut worst = 0;
+        for slot in 0..100_000 {
+            let remote = SocketAddr::from(([10, 1, (slot >> 16) as u8, 0], slot as u16));
+            let flow = FlowKey { remote, ..key(0, "10.0.0.1:1", "10.0.0.2:2") };
+            let part = table.hash(&flow).part();
+            let (before, moved) = (table.parts[part].capacity(), table.parts[part].len());
+            table.insert(&flow, slot);
+            if table.parts[part].capacity() != before {
+                worst = worst.max(moved);
+            }
+        }
+        assert_eq!(table.len(), 100_000);
+        assert!(worst <= 1_000, "{worst} entries were moved at once");
     }
 
     #[test]

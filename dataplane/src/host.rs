@@ -1,8 +1,8 @@
 //! Frames between workers and the host's kernel, on interfaces that share their port with it (`host = "tap"`).
 //!
-//! A worker copies frames for the host into a ring, from which a control-side thread passes them to the kernel.
-//! The kernel's frames return by another ring to the worker with the port's first queue. Both rings are bounded in
-//! frames and in bytes. A frame that does not fit is lost and counted.
+//! A worker copies frames for the host into a ring, from which a thread outside the dataplane passes them to the
+//! kernel. Another ring carries the kernel's frames to the worker with the port's first queue. Both rings are bounded
+//! in frames and in bytes. A frame that does not fit is lost and counted.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const MAX_FRAMES: usize = 1024;
 /// Capacity of a ring, in bytes of frames.
 const MAX_BYTES: usize = 4 << 20;
 
-/// A frame, Ethernet header first, without a VLAN tag.
+/// A frame from the Ethernet header on, without a VLAN tag.
 type Bytes = Box<[u8]>;
 
 fn ring_pair() -> (Sender, Receiver) {
@@ -33,13 +33,13 @@ fn ring_pair() -> (Sender, Receiver) {
 #[derive(Debug)]
 struct Sender {
     frames: Producer<Bytes>,
-    /// Bytes of the frames in the ring.
+    /// Bytes of the frames in the ring, shared by both ends.
     bytes: Arc<AtomicUsize>,
 }
 
 impl Sender {
-    /// Returns true if a frame of `len` bytes fits. It then fits until the next push, because only the sender adds
-    /// bytes.
+    /// Returns true if a frame of `len` bytes fits. The answer stays true until the next push, because only the sender
+    /// adds bytes.
     fn has_room(&self, len: usize) -> bool {
         !self.frames.is_full() && self.bytes.load(Ordering::Relaxed) + len <= MAX_BYTES
     }
@@ -74,20 +74,20 @@ impl Receiver {
     }
 }
 
-/// Frames lost by the host's thread, read by the worker into its counters.
+/// Frames lost at the thread that serves the kernel. The worker adds them to its counters.
 #[derive(Debug, Default)]
 struct LossCounters {
     /// Frames that the kernel refused.
     to_host: AtomicU64,
-    /// Frames of the kernel for which the ring had no free space.
+    /// Frames of the kernel that did not fit into the ring.
     from_host: AtomicU64,
 }
 
-/// One worker's ends of the rings for one interface.
+/// A worker's ends of the rings of one interface.
 #[derive(Debug)]
 pub(crate) struct HostPort {
     to_host: Sender,
-    /// Present only at the worker with the port's first queue.
+    /// Ring with frames of the kernel; present only at the worker with the port's first queue.
     from_host: Option<Receiver>,
     lost: Arc<LossCounters>,
     wake: Arc<Wake>,
@@ -95,7 +95,7 @@ pub(crate) struct HostPort {
 }
 
 impl HostPort {
-    /// Copies a frame for the host, without its VLAN tag. Returns false if the ring is full.
+    /// Copies a frame for the host into the ring, without its VLAN tag. Returns false if the frame does not fit.
     pub(crate) fn push(&mut self, frame: &[u8]) -> bool {
         let tag = frame.get(12..14) == Some(&[0x81, 0x00]) && frame.len() >= 18;
         let copy = match tag {
@@ -108,17 +108,18 @@ impl HostPort {
         is_pushed
     }
 
-    /// Returns the length of the host's next frame in bytes; `None` unless one waits for this worker.
+    /// Returns the length in bytes of the next frame from the host; `None` if no frame waits for this worker.
     pub(crate) fn next_len(&self) -> Option<usize> {
         self.from_host.as_ref()?.next_len()
     }
 
-    /// Pops the host's next frame.
+    /// Pops the next frame from the host; `None` if no frame waits for this worker.
     pub(crate) fn pop(&mut self) -> Option<Box<[u8]>> {
         self.from_host.as_mut()?.pop()
     }
 
-    /// Takes the numbers of frames that the host's thread lost since the last call: to the kernel, from the kernel.
+    /// Returns how many frames were lost since the last call: frames that the kernel refused, and frames of the kernel
+    /// that did not fit into the ring. Always zero at workers without the port's first queue.
     pub(crate) fn take_lost(&self) -> (u64, u64) {
         if self.from_host.is_none() {
             return (0, 0);
@@ -130,7 +131,7 @@ impl HostPort {
         (take(&self.lost.to_host), take(&self.lost.from_host))
     }
 
-    /// Wakes the host's thread if a frame was pushed since the last call.
+    /// Wakes the thread that serves the kernel, if a frame was pushed since the last call.
     pub(crate) fn wake(&mut self) {
         if core::mem::take(&mut self.pushed) {
             self.wake.notify();
@@ -138,15 +139,15 @@ impl HostPort {
     }
 }
 
-/// The host's ends of the rings for one interface, for the thread that serves the kernel.
+/// The other ends of the rings of one interface, for the thread that serves the host's kernel.
 #[derive(Debug)]
 pub struct HostEnd {
     /// The shared interface.
     pub interface: InterfaceId,
-    /// The port's link-layer address.
+    /// Link-layer address of the port.
     pub mac: Mac,
     from_workers: Vec<Receiver>,
-    /// Next ring to read, round robin over the workers.
+    /// Index in `from_workers` of the next ring to read, round-robin.
     next: usize,
     to_worker: Sender,
     worker: Arc<Wake>,
@@ -155,13 +156,14 @@ pub struct HostEnd {
 }
 
 impl HostEnd {
-    /// Returns the descriptor that is readable once a worker pushed a frame. Requires [`arm`](Self::arm).
+    /// Returns a file descriptor that becomes readable when a worker pushes a frame. Call [`arm`](Self::arm) before
+    /// waiting for it.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.wake.fd()
     }
 
     /// Arms the wake-up before a sleep on [`fd`](Self::fd). Returns false if frames already wait: the caller pops them
-    /// instead.
+    /// instead of sleeping.
     pub fn arm(&self) -> bool {
         self.wake.arm();
         self.from_workers.iter().all(|ring| ring.frames.is_empty())
@@ -172,7 +174,7 @@ impl HostEnd {
         self.wake.disarm();
     }
 
-    /// Pops the next frame for the kernel, round robin over the workers.
+    /// Pops the next frame for the kernel, round-robin over the workers; `None` if no frame waits.
     pub fn pop(&mut self) -> Option<Box<[u8]>> {
         for _ in 0..self.from_workers.len() {
             let at = self.next;
@@ -184,7 +186,7 @@ impl HostEnd {
         None
     }
 
-    /// Counts a frame that the kernel refused, as `host_lost`.
+    /// Counts a frame that the kernel refused as `host_lost`.
     pub fn count_lost(&self) {
         self.lost.to_host.fetch_add(1, Ordering::Relaxed);
     }
@@ -198,14 +200,15 @@ impl HostEnd {
         self.worker.notify();
     }
 
-    /// Returns true once all workers of the port have ended. No more frames arrive then.
+    /// Returns true if all workers of the port have ended, so that no more frames arrive.
     pub fn is_abandoned(&self) -> bool {
         self.from_workers.iter().all(|ring| ring.frames.is_abandoned())
     }
 }
 
-/// Creates both ends for an interface on a port with link-layer address `mac`. `workers` are those with a queue of the
-/// port, in queue order. Without workers there is no [`HostEnd`].
+/// Creates the rings of an interface: the end of each worker, and the end for the thread that serves the kernel. `mac`
+/// is the port's link-layer address. `workers` are the workers with a queue of the port, in queue order. Without
+/// workers there is no [`HostEnd`].
 pub(crate) fn create_ends(
     interface: InterfaceId,
     mac: Mac,

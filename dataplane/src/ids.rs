@@ -1,16 +1,16 @@
-//! Identifiers used in all parts of the data plane, and the transport of a stream.
+//! Identifiers used in all parts of the dataplane, and the transport of a stream.
 
 use core::fmt;
 
-/// A worker: one thread on one core. Also the top 16 bits of the [`ddp::StreamId`]s it owns.
+/// A worker thread. The number is also the top 16 bits of the [`ddp::StreamId`]s that the worker owns.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WorkerId(pub u16);
 
-/// A port: its index in [`crate::DataplaneConfig::ports`].
+/// A port: index in [`crate::DataplaneConfig::ports`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PortId(pub u16);
 
-/// An interface: its index in [`crate::DataplaneConfig::interfaces`].
+/// An interface: index in [`crate::DataplaneConfig::interfaces`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct InterfaceId(pub u16);
 
@@ -18,8 +18,8 @@ pub struct InterfaceId(pub u16);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ListenerId(pub u32);
 
-/// Identifier of the command that an event answers. Chosen by the control thread, below 2^64 - 16: higher numbers are
-/// reserved ([`ddp::Cookie`]). Workers do not interpret it.
+/// Identifier of the command that an event answers. The control thread chooses a number below 2^64 - 16; higher numbers
+/// are reserved ([`ddp::Cookie`]). Workers do not interpret the number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(pub u64);
 

@@ -12,7 +12,8 @@
 //!  elapsed                ....|110101|000000|000011|                          ^ level 0, slot 14
 //! ```
 //!
-//! A timer never fires before its deadline. It fires at most one tick late, plus the time until the next call of `pop`.
+//! Timers never fire early. They fire at most one tick late, plus the time until the next call. A call moves at most
+//! [`MAX_MOVES`] timers to lower levels; the next one continues. While a slot is moved, `elapsed` is its begin.
 
 use base::Instant;
 
@@ -21,6 +22,8 @@ const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 /// Binary logarithm of a tick's length in nanoseconds: a tick takes 65.536 µs.
 const TICK_BITS: u32 = 16;
+/// Maximum number of timers that one call moves.
+const MAX_MOVES: u32 = 256;
 /// Span of the wheel in ticks.
 const SPAN: u64 = 1 << (SLOT_BITS * LEVELS as u32);
 const NIL: u32 = u32::MAX;
@@ -34,6 +37,8 @@ pub struct TimerWheel {
     levels: [Level; LEVELS],
     /// Head of the list of expired timers that [`pop`](Self::pop) has not returned yet.
     due: u32,
+    /// Slot whose timers are being moved.
+    moving: Option<Place>,
     armed: usize,
     /// Tick before which no timer expires and no slot must be emptied; a lower bound.
     no_expiry_before: u64,
@@ -109,6 +114,7 @@ impl TimerWheel {
             nodes: Vec::new(),
             levels: [Level { occupied: 0, heads: [NIL; SLOTS] }; LEVELS],
             due: NIL,
+            moving: None,
             armed: 0,
             no_expiry_before: 0,
         }
@@ -151,7 +157,8 @@ impl TimerWheel {
         (node.place != Place::UNARMED).then(|| Instant::from_nanos(node.tick.get() << TICK_BITS))
     }
 
-    /// Removes a timer that has expired by `now` and returns its token. Call it until it returns `None`.
+    /// Removes and returns a timer that has expired by `now`. Call it until it returns `None`. If timers were left to be
+    /// moved, further ones may have expired, and [`next_expiry`](Self::next_expiry) is not after `now`.
     #[inline]
     pub fn pop(&mut self, now: Instant) -> Option<u32> {
         let now = now.as_nanos() >> TICK_BITS;
@@ -160,7 +167,15 @@ impl TimerWheel {
     }
 
     fn pop_due(&mut self, now: u64) -> Option<u32> {
+        let mut moves = MAX_MOVES;
         while self.due == NIL {
+            if let Some(place) = self.moving {
+                if !self.move_timers(place, &mut moves) {
+                    break;
+                }
+                self.moving = None;
+                continue;
+            }
             let Some(OccupiedSlot { begin, level, index }) = self.next_slot() else {
                 self.no_expiry_before = u64::MAX;
                 return None;
@@ -171,9 +186,12 @@ impl TimerWheel {
                 return None;
             }
             self.elapsed = self.elapsed.max(begin);
-            self.empty_slot(level, index);
+            self.moving = Some(Place { level: level as u8, slot: index as u8 });
         }
         let token = self.due;
+        if token == NIL {
+            return None;
+        }
         self.unlink(token);
         self.armed -= 1;
         Some(token)
@@ -183,7 +201,7 @@ impl TimerWheel {
     /// time is never later than the first deadline rounded up to a tick. It is earlier if a timer must first move to a
     /// lower level.
     pub fn next_expiry(&self) -> Option<Instant> {
-        if self.due != NIL {
+        if self.due != NIL || self.moving.is_some() {
             return Some(Instant::from_nanos(self.elapsed << TICK_BITS));
         }
         self.next_slot().map(|slot| Instant::from_nanos(slot.begin << TICK_BITS))
@@ -226,14 +244,25 @@ impl TimerWheel {
         self.nodes[head as usize].tick.get() >> shift != self.elapsed >> shift
     }
 
-    /// Empties a slot that has begun. Its timers become due or move to lower levels.
-    fn empty_slot(&mut self, level: usize, slot: usize) {
-        let mut token = core::mem::replace(&mut self.levels[level].heads[slot], NIL);
-        self.levels[level].occupied &= !(1 << slot);
-        while token != NIL {
+    /// Moves the timers of a slot whose time has come: they become due or move to lower levels. Returns false if `moves`
+    /// are used up before the slot is empty.
+    fn move_timers(&mut self, place: Place, moves: &mut u32) -> bool {
+        loop {
+            let token = *self.head(place);
+            if token == NIL {
+                self.levels[usize::from(place.level)].occupied &= !(1 << place.slot);
+                return true;
+            }
+            if *moves == 0 {
+                return false;
+            }
+            *moves -= 1;
             let next = self.nodes[token as usize].next;
+            *self.head(place) = next;
+            if next != NIL {
+                self.nodes[next as usize].prev = NIL;
+            }
             self.insert(token);
-            token = next;
         }
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct AttackContext<'a> {
     pub(crate) findings: Vec<String>,
     /// Attempts: hostile frames, or messages and connections on the attacker's own streams.
     pub(crate) attempts: u64,
-    /// Port of the attacker's newest stream or association; each uses a new one.
+    /// Port of the attacker's newest stream or association. Each stream or association uses a new port.
     pub(crate) last_port: u16,
 }
 
@@ -78,15 +78,14 @@ impl AttackContext<'_> {
         Ok(())
     }
 
-    /// Returns an unused port of the attacker.
+    /// Returns the attacker's next port: one above the last, or 20,000 after 65,535.
     pub(crate) fn next_port(&mut self) -> u16 {
         self.last_port = self.last_port.checked_add(1).unwrap_or(20_000);
         self.last_port
     }
 
-    /// Waits for `time`, in which the target processes the sent frames.
+    /// Waits for `time`, so that the target can process the sent frames. Discards the target's answers.
     pub(crate) fn settle(&mut self, time: Duration) {
-        // Answers are discarded.
         let _: Option<()> = self.station.wait_answer(time, |_| None);
     }
 }

@@ -1,9 +1,9 @@
 //! The attacker on the link: sends raw frames through an `af_packet` port and receives the
 //! appliance's answers.
 //!
-//! The port answers ARP requests and neighbour solicitations for every address except the good peers' and the kernel's,
-//! and is the gateway to all other networks. The appliance's packets to spoofed source addresses thus arrive here and
-//! are counted.
+//! The port answers ARP requests and neighbour solicitations for every address except the good peers' and the kernel's.
+//! It is also the appliance's gateway to all other networks. The appliance's packets to spoofed source addresses thus
+//! arrive at this port and are counted.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -71,7 +71,7 @@ pub(crate) struct AttackerPort {
     appliance: Mac,
     /// Frames sent by attacks, cumulative.
     pub(crate) sent: Traffic,
-    /// Frames with IP packets received at [`MAC`], cumulative.
+    /// IP packets received at [`MAC`] except neighbour solicitations, cumulative.
     pub(crate) answers: Traffic,
     /// The newest answers, at most [`MAX_INBOX`].
     pub(crate) inbox: VecDeque<Answer>,
@@ -79,7 +79,7 @@ pub(crate) struct AttackerPort {
     /// Newest observed SCTP association: addresses and ports of the good peer and of the appliance, and the
     /// verification tag of packets to the good peer.
     pub(crate) association: Option<(SocketAddr, SocketAddr, u32)>,
-    /// Declared after the queue: the device closes when both are dropped.
+    /// Keeps the device open. Declared after `queue`, because fields are dropped in the order of declaration.
     _port: Port,
 }
 
@@ -170,8 +170,8 @@ impl AttackerPort {
         Ok(())
     }
 
-    /// Receives all waiting frames: answers address resolution, counts and stores the appliance's answers, and tracks
-    /// the good peers' streams.
+    /// Receives all waiting frames. Answers address resolution, counts and stores the appliance's answers, and records
+    /// the sequence state of the good peers' streams.
     pub(crate) fn receive(&mut self) {
         self.queue.flush();
         loop {
@@ -187,7 +187,7 @@ impl AttackerPort {
         self.queue.flush();
     }
 
-    /// Waits at most `time` for an answer that `pick` accepts. Earlier answers are discarded.
+    /// Waits at most `time` for an answer that `pick` accepts. Discards the answers before that one.
     pub(crate) fn wait_answer<T>(
         &mut self,
         time: Duration,
@@ -208,8 +208,8 @@ impl AttackerPort {
         }
     }
 
-    /// Returns the sequence state of a good peer's TCP stream, from the appliance's frames: both ends, the appliance's
-    /// RCV.NXT and SND.NXT, and its timestamps.
+    /// Returns the appliance's SND.NXT, RCV.NXT and timestamps on a good peer's TCP stream, from the newest frame that
+    /// the appliance sent on the stream.
     pub(crate) fn position(&mut self, flow: &Flow) -> Option<StreamPosition> {
         self.receive();
         self.watch.position(flow)
@@ -274,7 +274,7 @@ impl AttackerPort {
         let Ok(answer) = answer else { return };
         if let Ok(frame) = build::ethernet(MAC, self.appliance, EtherType::ARP, &answer.to_bytes())
         {
-            // A lost answer is like a frame lost on the wire: the appliance repeats its request.
+            // The answer may be lost, as on a wire: the appliance repeats its request.
             let _ = self.enqueue(&frame);
         }
     }

@@ -1,4 +1,5 @@
-//! An ESP peer that matches the target's SAs: seals a raw client's packets and opens the answers.
+//! An ESP peer with the keys of the target's SAs. Seals (encrypts and authenticates) a raw client's packets, and opens
+//! (verifies and decrypts) the answers.
 
 use std::net::IpAddr;
 
@@ -16,10 +17,10 @@ use crate::testbed;
 
 /// Headroom and tailroom for ESP, bytes.
 const HEADROOM: usize = 128;
-/// Constant clock: the SAs have no lifetime.
+/// Constant time for the ESP code. The SAs have no lifetime, so time has no effect.
 const TIME: Instant = Instant::from_nanos(0);
 
-/// Sealer of packets to the target under one SA; sequence numbers begin at 1.
+/// Sealer of packets to the target under one SA. Sequence numbers begin at 1.
 pub(crate) struct Sealer(Outbound);
 
 impl Sealer {
@@ -27,7 +28,7 @@ impl Sealer {
         Ok(Sealer(Outbound::new(&sa.parameters()).context("an SA to the target")?))
     }
 
-    /// Sets the last used sequence number.
+    /// Sets the last used sequence number, so that the next packet has `sequence + 1`.
     pub(crate) fn resume(&mut self, sequence: u64) {
         self.0.resume(sequence);
     }
@@ -63,7 +64,7 @@ impl Opener {
         Ok(Opener(Inbound::new(&RETURN_SA.parameters(), 4096).context("an SA from the target")?))
     }
 
-    /// Waits for the next new segment, inside ESP; see [`RawTcp::next_segment`].
+    /// Waits for the next in-order segment that arrives inside ESP; see [`RawTcp::next_segment`].
     pub(crate) fn next_segment(
         &mut self,
         context: &mut AttackContext<'_>,
@@ -75,7 +76,7 @@ impl Opener {
         })
     }
 
-    /// Opens an ESP packet; `None` if it is not ESP or cannot be opened.
+    /// Verifies and decrypts an answer. Returns `None` if the answer is not ESP or fails verification.
     fn open(&mut self, answer: &Answer) -> Option<Answer> {
         if answer.protocol != IpNumber::ENCAPSULATING_SECURITY_PAYLOAD {
             return None;

@@ -1,5 +1,5 @@
-//! Record of the newest frames on the lossy cable and their outcome, which explains a failed stream: the frames of its
-//! conversation and its longest outage.
+//! Log of the newest frames on the lossy cable and of their outcomes. For a failed stream, the log yields the stream's
+//! frames and its longest outage.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -25,7 +25,7 @@ pub(crate) enum Outcome {
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     at: Instant,
-    /// Index of the end at which the frame was received.
+    /// Index of the cable end that received the frame: 0 is the target's, 1 the peer's.
     from: usize,
     outcome: Outcome,
     head: [u8; HEAD_LEN],
@@ -38,7 +38,7 @@ pub(crate) struct FrameLog {
     frames: VecDeque<Frame>,
 }
 
-/// Summary of a conversation's frames.
+/// Summary of the selected frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     /// Frames delivered unchanged.
@@ -55,7 +55,7 @@ pub(crate) struct Summary {
 }
 
 impl FrameLog {
-    /// Records a frame received at end `from`.
+    /// Records a frame received at cable end `from` (0 or 1), with outcome `end`.
     pub(crate) fn record(&mut self, at: Instant, from: usize, frame: &[u8], end: Outcome) {
         if self.frames.len() >= CAPACITY {
             self.frames.pop_front();
@@ -66,8 +66,8 @@ impl FrameLog {
         self.frames.push_back(Frame { at, from, outcome: end, head, len: frame.len() });
     }
 
-    /// Summarises the frames since `began` whose source and destination `wanted` accepts. The lines also contain
-    /// address resolution.
+    /// Summarises the frames since `began` whose source and destination `wanted` accepts. The lines, but not the
+    /// counts, also include all ARP and ICMPv6 messages.
     pub(crate) fn summary_since(
         &self,
         began: Instant,
@@ -119,7 +119,7 @@ impl FrameLog {
 enum Description {
     /// Source and destination, and a description of the packet.
     Transport((SocketAddr, SocketAddr), String),
-    /// Description of an ARP or neighbour discovery message.
+    /// Description of an ARP or ICMPv6 message.
     Resolution(String),
 }
 

@@ -1,6 +1,6 @@
 //! Good peers, whose transfers must continue during every attack. Three of them (tcp, sctp, verbs) continuously write
-//! to a stream that stays open; verbs also reads back. The fourth, the kernel's TCP, opens a stream for each file. Each
-//! transfer is compared byte by byte.
+//! to a stream that stays open; verbs also reads the bytes back. The fourth (kernel) opens a stream over the kernel's
+//! TCP for each file. Each transfer is compared byte by byte.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ pub(crate) struct PeerWork {
     pub(crate) failures: Vec<String>,
 }
 
-/// The running good peers. Dropping this stops them.
+/// The running good peers. Dropping the value stops their threads.
 pub(crate) struct GoodPeers {
     started_at: Instant,
     peers: Vec<(&'static str, Arc<Progress>)>,
@@ -190,7 +190,7 @@ impl Drop for GoodPeers {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // The thread has recorded its failures.
+            // The result is ignored: the thread has recorded its failures.
             let _ = thread.join();
         }
     }

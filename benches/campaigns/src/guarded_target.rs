@@ -1,5 +1,5 @@
 //! The second target: IPsec policies with SAs from files, a port shared with the host's kernel, and listeners with
-//! access lists. Policies bypass the good peers, and the lists admit them.
+//! access lists. IPsec policies bypass the good peers' packets, and the access lists admit them.
 
 use std::fs;
 use std::io::Write as _;
@@ -27,7 +27,7 @@ pub(crate) const SCTP_UDP_PORT: u16 = 9899;
 const PROTECTED_NET: &str = "198.19.0.0/16";
 /// Peers whose policy requires authentication without encryption.
 const WEAK_NET: &str = "198.21.0.0/16";
-/// Peers that access lists deny. IPsec policies bypass them.
+/// Peers that access lists deny. No IPsec policy protects their packets.
 pub(crate) const DENIED_NET: &str = "198.20.0.0/16";
 
 /// An SA of the target.
@@ -50,13 +50,13 @@ const fn inbound(name: &'static str, spi: u32) -> Sa {
 pub(crate) const RETURN_SA: Sa = Sa { to_target: false, ..inbound("back", 0x1005) };
 /// SA to the target with 128-bit encryption. Each attack has its own SA, whose sequence numbers begin at 1.
 pub(crate) const STRONG_SA: Sa = inbound("strong", 0x2001);
-/// SA to the target of the policy `weak`, without encryption.
+/// SA to the target under the policy `weak`: authentication without encryption.
 pub(crate) const WEAK_SA: Sa = Sa {
     policy: "weak",
     algorithm: ("null-sha256", Algorithm::NullHmacSha256),
     ..inbound("weak", 0x2002)
 };
-/// SA from the target of the policy `weak`, without encryption.
+/// SA from the target under the policy `weak`: authentication without encryption.
 const WEAK_RETURN_SA: Sa = Sa { name: "weak-back", spi: 0x1006, to_target: false, ..WEAK_SA };
 /// SA to the target for replayed packets.
 pub(crate) const REPLAYED_SA: Sa = inbound("replayed", 0x2003);
@@ -118,10 +118,11 @@ impl Sa {
     }
 }
 
-/// Configuration keys of the interface `front`: the TAP device of the host's kernel, and the appliance's ports.
+/// Configuration keys of the interface `front`: the TAP device to the host's kernel, and the range of the appliance's
+/// local ports.
 pub(crate) const HOST_KERNEL_KEYS: &str = "host = \"tap\"\nlocal_ports = \"20000-29999\"\n";
 
-/// Returns the sections that this target has in addition to the plain one, and writes the key files.
+/// Returns the configuration sections that this target has in addition to the plain target's, and writes the key files.
 pub(crate) fn sections(directory: &Path) -> Result<String> {
     let mut text = String::from("[ipsec]\nlaboratory = true\n");
     for (name, remote, action) in [

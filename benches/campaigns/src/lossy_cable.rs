@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::frame_log::{FrameLog, Outcome as Ended};
 
-/// Maximum sleep of the thread without frames.
+/// Maximum sleep of the thread while no frame arrives.
 const POLL_INTERVAL: Duration = Duration::from_micros(500);
 
 /// A frame in flight.
@@ -24,8 +24,8 @@ impl Frame for InFlight {
         self.0.len()
     }
 
-    /// Returns the bytes that may be damaged: those that a checksum covers. Damage elsewhere, such as in ARP, is not
-    /// detectable by the receiver.
+    /// Returns the bytes that may be damaged: the IP packet, whose checksums detect damage. The receiver cannot detect
+    /// damage elsewhere, such as in ARP.
     fn bytes_mut(&mut self) -> &mut [u8] {
         match self.0.get(12..14) {
             Some([0x08, 0x00] | [0x86, 0xdd]) => &mut self.0[14..],
@@ -38,7 +38,7 @@ impl Frame for InFlight {
     }
 }
 
-/// A running cable. Dropping it stops the thread.
+/// A running cable. Dropping the value stops the thread.
 pub(crate) struct LossyCable {
     config: Arc<Mutex<Config>>,
     counters: Arc<Mutex<[Counters; 2]>>,
@@ -50,7 +50,7 @@ pub(crate) struct LossyCable {
 /// One end of the cable.
 struct CableEnd {
     queue: PortQueue,
-    /// Declared after the queue: the device closes when both are dropped.
+    /// Keeps the device open. Declared after `queue`, because fields are dropped in the order of declaration.
     _port: Port,
     /// Frames in flight from this end, and the faults of this direction.
     faults: FaultyLink<InFlight>,
@@ -103,7 +103,7 @@ impl LossyCable {
         self.log.lock().ok()
     }
 
-    /// Returns the fault counters of each direction: from the first device, from the second.
+    /// Returns the fault counters of each direction: frames from the first device, frames from the second.
     pub(crate) fn counters(&self) -> [Counters; 2] {
         self.counters.lock().map(|counted| *counted).unwrap_or_default()
     }
@@ -165,7 +165,7 @@ fn forward(
     }
 }
 
-/// Queues a frame and returns its outcome.
+/// Queues a frame for delivery, subject to the faults. Returns its outcome.
 fn push_frame(faults: &mut FaultyLink<InFlight>, now: base::Instant, frame: &[u8]) -> Ended {
     let damaged = faults.counters().corrupted;
     match faults.push(now, InFlight(frame.to_vec())) {
@@ -191,6 +191,6 @@ fn wait_for_frames(ends: &[CableEnd; 2]) {
     let fds: Vec<_> = ends.iter().filter_map(|end| end.queue.fd()).collect();
     let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     let time = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.as_nanos() as _ };
-    // An interrupted poll is like a short one.
+    // An interrupted poll only shortens the wait.
     let _ = poll(&mut fds, Some(&time));
 }

@@ -14,7 +14,7 @@ use wire::sctp::{
 use crate::attack_context::AttackContext;
 use crate::attacker_port::Answer;
 
-/// Time-out of an answer.
+/// Maximum wait for an answer of the target.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// State of an association.
@@ -27,7 +27,7 @@ pub(crate) struct RawSctp {
     pub(crate) peer_tag: u32,
     /// Next TSN to send.
     pub(crate) tsn: u32,
-    /// Last TSN received in order.
+    /// TSN of the last received DATA chunk. Before the first one, the peer's initial TSN minus 1.
     pub(crate) last_tsn: u32,
 }
 
@@ -121,7 +121,8 @@ impl RawSctp {
         Ok(())
     }
 
-    /// Sends one DATA chunk in its own packet, unordered as RFC 5043 §10 requires. The TSN is the association's next.
+    /// Sends one DATA chunk in its own packet, unordered as RFC 5043 §10 requires. The chunk has the association's next
+    /// TSN.
     pub(crate) fn send_data(
         &mut self,
         context: &mut AttackContext<'_>,
@@ -176,7 +177,7 @@ impl RawSctp {
         self.send_message(context, stream, ddp::PPID_SEGMENT, &bytes)
     }
 
-    /// Waits at most `time` for a message that `pick` accepts. Acknowledges all received DATA chunks.
+    /// Waits at most `time` for a message that `pick` accepts. Acknowledges each received DATA chunk with a SACK.
     pub(crate) fn wait_message<T>(
         &mut self,
         context: &mut AttackContext<'_>,

@@ -10,10 +10,10 @@ use load::frames::build;
 use crate::attack_context::AttackContext;
 use crate::attacker_port::Answer;
 
-/// Time-out of an answer.
+/// Maximum wait for an answer of the target.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Received segment of the appliance.
+/// A segment received from the appliance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Segment {
     pub(crate) seq: u32,
@@ -31,7 +31,7 @@ pub(crate) struct RawTcp {
     pub(crate) remote: SocketAddr,
     pub(crate) snd_nxt: u32,
     pub(crate) rcv_nxt: u32,
-    /// TSval of the next segment; `ts_recent` is the newest received TSval.
+    /// TSval of the newest sent segment; each new segment adds 1. `ts_recent` is the newest received TSval.
     pub(crate) ts_val: u32,
     pub(crate) ts_recent: u32,
 }
@@ -135,7 +135,7 @@ impl RawTcp {
         self.next_segment_by(context, time, parse)
     }
 
-    /// Does the same as [`next_segment`](Self::next_segment), but extracts segments from answers by `read`.
+    /// Like [`next_segment`](Self::next_segment), with `read` instead of [`parse`] to extract a segment from an answer.
     pub(crate) fn next_segment_by(
         &mut self,
         context: &mut AttackContext<'_>,
@@ -147,7 +147,7 @@ impl RawTcp {
         let segment = context.station.wait_answer(time, |answer| {
             let segment = read(answer, local, remote)?;
             let moves = !segment.payload.is_empty() || segment.fin || segment.syn;
-            // Retransmissions are skipped.
+            // Skips segments out of order, such as retransmissions.
             (segment.rst || moves && (any || segment.seq == ack)).then_some(segment)
         })?;
         let len = segment.payload.len() as u32 + u32::from(segment.syn) + u32::from(segment.fin);

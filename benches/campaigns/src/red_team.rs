@@ -1,4 +1,5 @@
-//! A run of the red team: each attack while the good peers transfer, with counters and memory sampled before and after.
+//! Runs each attack of the red team while the good peers transfer. Counters and memory are sampled before and after
+//! each attack.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use crate::sample::{Sample, refusal_counters, unaccounted_frames};
 use crate::testbed::{self, Environment, GUARD_REGIONS, LocationArgs, TargetSetting, Testbed};
 use crate::verdict::{Observations, judge};
 
-/// The command line.
+/// Command-line arguments of `ddp-red-team`.
 #[derive(clap::Parser)]
 #[command(
     about = "Attack a live appliance with raw frames and hostile streams while good peers transfer"
@@ -26,7 +27,7 @@ pub struct Arguments {
     names: Vec<String>,
     #[command(flatten)]
     location: LocationArgs,
-    /// Duration of a flood, in seconds
+    /// Minimum duration of each attack, in seconds
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
     /// Seed of all random choices
@@ -79,7 +80,7 @@ struct Totals {
     attempts: u64,
     frames: u64,
     good_bytes: u64,
-    /// Memory of the first target before its first attack, bytes; `memory_last`: after its last attack.
+    /// Memory of the first target before its first attack, bytes. `memory_last` is its memory after its last attack.
     memory_first: u64,
     memory_last: u64,
 }
@@ -105,13 +106,13 @@ impl Totals {
 /// Minimum duration of the phase without attack, which measures the good peers' rates. The phase also requires two
 /// completed transfers of each peer.
 const BASELINE_TIME: Duration = Duration::from_secs(3);
-/// Maximum duration of an attack, seconds: two transfers that nearly stall.
+/// Maximum duration of an attack, seconds: two transfers that nearly stall, plus 10 s.
 const MAX_ATTACK_SECONDS: f64 = 2.0 * STALL_TIMEOUT_MS as f64 * 1e-3 + 10.0;
 
 /// Runs the selected attacks on their targets.
 ///
 /// # Errors
-/// The test bed does not start, or an attack name is unknown.
+/// The test bed does not start, an attack name is unknown, or a good peer fails without attack.
 pub fn run(arguments: &Arguments) -> Result<Report> {
     let all = select_attacks(&arguments.names)?;
     if arguments.list {
@@ -148,7 +149,7 @@ fn run_attacks(all: &[Attack], place: &Environment<'_>, arguments: &Arguments) -
         totals: Totals::default(),
         rows: Vec::new(),
     };
-    // The EAL can start only once per process, so both targets share the attacker's port.
+    // DPDK's EAL can start only once per process, so both targets share the attacker's port.
     let mut station = None;
     for setting in [TargetSetting::Plain, TargetSetting::Guarded] {
         let of: Vec<_> = all.iter().filter(|attack| attack.setting == setting).collect();
@@ -212,7 +213,7 @@ fn print_progress(row: &Row) {
     row.wrong.iter().for_each(|wrong| eprintln!("        {wrong}"));
 }
 
-/// Returns the contents of the guard regions.
+/// Returns the contents of the guard regions, which no attack may change.
 fn read_guard_regions(bed: &Testbed) -> Result<Vec<Vec<u8>>> {
     GUARD_REGIONS.iter().map(|name| read_region(bed, name)).collect()
 }
@@ -311,8 +312,8 @@ impl AttackRun<'_> {
         Ok(Row { name: attack.name, source: attack.source, seen, refusals, wrong })
     }
 
-    /// Returns true if each good peer has completed two transfers since `first` or has stalled. The second transfer
-    /// then began after `first`.
+    /// Returns true if each good peer has completed two transfers since `first` or has stalled. The second of two
+    /// transfers certainly began after `first`.
     fn have_progressed(&self, first: &[Transfers]) -> bool {
         let mut both = self.good.transfers().into_iter().zip(first);
         both.all(|(now, then)| {
@@ -346,8 +347,8 @@ impl AttackRun<'_> {
     }
 }
 
-/// Returns the bounded gauges: name, value and bound. The bounds are those of the target's configuration, otherwise the
-/// defaults in `docs/ddpd.reference.toml`.
+/// Returns the gauges that have an upper bound: name, value and bound. The bounds are those of the target's
+/// configuration, otherwise the defaults in `docs/ddpd.reference.toml`.
 fn bounded_gauges(sample: &Sample) -> Vec<(&'static str, u64, u64)> {
     let all = [
         ("held_bytes", testbed::HELD_LIMIT),

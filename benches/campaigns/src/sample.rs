@@ -6,7 +6,8 @@ use anyhow::Result;
 use api::Stats;
 use load::testbed::Appliance;
 
-/// Worker counters that each count a frame's outcome, in addition to the drop reasons (docs/api.md, stats).
+/// Worker counters of frame outcomes, in addition to the drop reasons (docs/api.md, stats). Each received frame counts
+/// once, in one of these or as a drop.
 const TERMINAL_COUNTERS: [&str; 12] = [
     "segments",
     "sctp_packets",
@@ -22,7 +23,7 @@ const TERMINAL_COUNTERS: [&str; 12] = [
     "nat_keepalives_in",
 ];
 
-/// Counters of received frames and messages.
+/// Worker counters of received frames. `mesh_*` count frames and messages from other workers.
 const RECEIVE_COUNTERS: [&str; 3] = ["rx_frames", "mesh_in", "mesh_news_in"];
 
 /// Values by name.

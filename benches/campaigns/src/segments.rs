@@ -1,4 +1,5 @@
-//! MPA, DDP and RDMAP messages as an attacker builds them, with arbitrary field values.
+//! MPA, DDP and RDMAP messages as an attacker builds them, with arbitrary field values. "Bare DDP" is DDP without
+//! RDMAP.
 
 use wire::crc32c;
 use wire::ddp::{Control as DdpControl, DdpVersion};
@@ -9,7 +10,7 @@ use wire::{Stag, TaggedOffset};
 /// The C flag of an MPA Request: CRCs are used (RFC 5044 §7.1.1).
 const MPA_CRC: u8 = 0x40;
 
-/// Builds an MPA Request with CRCs, without markers and private data.
+/// Builds an MPA Request with CRCs, without markers or private data.
 pub(crate) fn mpa_request(revision: u8) -> Vec<u8> {
     mpa_request_with(revision, &[])
 }
@@ -51,7 +52,7 @@ pub(crate) fn write_segment(stag: u32, to: u64, last: bool, payload: &[u8]) -> V
     tagged_segment_with(Control::new(DdpVersion::V1, Opcode::Write).0, stag, to, last, payload)
 }
 
-/// Builds a tagged segment with RsvdULP byte `ulp`.
+/// Builds a tagged segment with `ulp` as the byte reserved for the ULP (RsvdULP, RFC 5041 §4.2).
 pub(crate) fn tagged_segment_with(
     ulp: u8,
     stag: u32,
@@ -79,7 +80,7 @@ pub(crate) fn untagged_segment(at: UntaggedPosition, last: bool, payload: &[u8])
     untagged_segment_with([0; 5], at, last, payload)
 }
 
-/// Builds an untagged segment with RsvdULP bytes `ulp`.
+/// Builds an untagged segment with `ulp` as the five bytes reserved for the ULP (RsvdULP, RFC 5041 §4.3).
 pub(crate) fn untagged_segment_with(
     ulp: [u8; 5],
     at: UntaggedPosition,
@@ -120,10 +121,12 @@ pub(crate) fn read_request(msn: u32, stag: u32, to: u64, size: u32) -> Vec<u8> {
     rdmap_message(Opcode::ReadRequest, None, msn, &request.emit())
 }
 
-/// Error code of a Terminate, or of bare DDP's last message: layer and type in the first byte, then the code.
+/// Error code of an RDMAP Terminate, or of bare DDP's last message: layer and error type in the first byte, then the
+/// code.
 pub(crate) type ErrorCode = (u8, u8);
 
 /// Returns the error code of an untagged segment on queue 2, which RDMAP's Terminate and bare DDP's last message use.
+/// With `bare` set, one payload byte precedes the code.
 pub(crate) fn terminate_error(segment: &[u8], bare: bool) -> Option<ErrorCode> {
     let header = segment.get(..18)?;
     let untagged = header[0] & 0x80 == 0;

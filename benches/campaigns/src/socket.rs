@@ -1,4 +1,4 @@
-//! An attacker's stream over the kernel's TCP. MPA, DDP and RDMAP are built and parsed here.
+//! An attacker's stream over the kernel's TCP. This program builds and parses the MPA, DDP and RDMAP bytes.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -12,9 +12,9 @@ use crate::attack_context::AttackContext;
 use crate::segments;
 use crate::testbed;
 
-/// Time-out of an answer.
+/// Maximum wait for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time-out of an answer over the lossy cable. The kernel sends a SYN at 0, 1, 3 and 7 s.
+/// Maximum wait for an answer over the lossy cable: the kernel sends a SYN at 0, 1, 3 and 7 s.
 const LOSSY_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of received bytes that are not parsed yet.
 const MAX_UNPARSED: usize = 1 << 20;
@@ -26,7 +26,7 @@ pub(crate) struct Attacker {
     received: Vec<u8>,
     /// True for bare DDP, false for RDMAP.
     bare: bool,
-    /// Time-out of an answer.
+    /// Maximum wait for an answer.
     timeout: Duration,
 }
 
@@ -91,7 +91,7 @@ impl Attacker {
 
     /// Writes bytes. Write errors are ignored.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        // If the target has closed the stream, the next read finds it.
+        // The next read detects a stream that the target has closed.
         let _ = self.stream.write_all(bytes);
         Ok(())
     }
@@ -183,7 +183,7 @@ pub(crate) struct ErrorCase<'a> {
     pub(crate) error: segments::ErrorCode,
 }
 
-/// Runs each case on a new stream to `port`. Another end is a violation.
+/// Runs each case on a new stream to `port`. Reports a violation if the stream does not end with the case's error.
 pub(crate) fn run_cases(
     context: &mut AttackContext<'_>,
     port: u16,

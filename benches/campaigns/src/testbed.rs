@@ -28,11 +28,11 @@ pub(crate) const PEER_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
 /// IPv4 address of attacks over the kernel's sockets.
 pub(crate) const SOCKETS_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 4);
 
-/// TCP port of the listener of good peers for bare DDP with markers.
+/// TCP port of the good peers' listener for bare DDP with markers.
 pub(crate) const FILES_PORT: u16 = 7471;
-/// SCTP port of the listener of good peers for bare DDP.
+/// SCTP port of the good peers' listener for bare DDP.
 pub(crate) const FILES_SCTP_PORT: u16 = 7472;
-/// TCP port of the listener of good peers for RDMAP.
+/// TCP port of the good peers' listener for RDMAP.
 pub(crate) const VERBS_PORT: u16 = 7473;
 /// TCP port under attack: bare DDP without markers.
 pub(crate) const VICTIM_PORT: u16 = 7481;
@@ -45,7 +45,7 @@ pub(crate) const VICTIM_MARKERS_PORT: u16 = 7484;
 /// SCTP port under attack: RDMAP.
 pub(crate) const VICTIM_VERBS_SCTP_PORT: u16 = 7486;
 
-/// TCP port under attack: RDMAP whose Sends are discarded.
+/// TCP port under attack: RDMAP; the listener discards the payloads of Sends.
 pub(crate) const VICTIM_SINK_PORT: u16 = 7487;
 
 /// Length of each region, bytes.
@@ -57,7 +57,7 @@ pub(crate) const IRD: u16 = 4;
 /// Untagged buffers of the bare DDP listeners under attack: number, bytes of each.
 pub(crate) const UNTAGGED_BUFFERS: (u32, u32) = (4, 4000);
 
-/// Guard regions: written by no good peer, and no attack may change them.
+/// Guard regions: no good peer writes them, and no attack may change them.
 pub(crate) const GUARD_REGIONS: [&str; 3] = ["readonly", "nobodys", "secret"];
 
 /// Returns true for addresses of the test bed's hosts, for which the attacker must not answer address resolution.
@@ -76,7 +76,7 @@ pub(crate) fn target_address(port: u16) -> SocketAddr {
 /// Configuration of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetSetting {
-    /// Without IPsec policies, access lists and a port shared with the host's kernel.
+    /// Without IPsec policies, access lists or a port shared with the host's kernel.
     Plain,
     /// With IPsec policies, access lists and a port shared with the host's kernel ([`guarded_target`]).
     Guarded,
@@ -165,13 +165,14 @@ fn parse_mac(text: &str) -> Option<Mac> {
 
 /// Returns the STag of a region and the TO of its first byte.
 pub(crate) fn region_stag(client: &Client, region: &str) -> Result<(u32, u64)> {
-    let regions: Vec<RegionInfo> = client.get("/v1/regions")?;
+    let regions: Vec<RegionInfo> = client.list("/v1/regions")?;
     let region = regions.iter().find(|r| r.name == region).context("no such region")?;
     let stag = u32::from_str_radix(region.stag.trim_start_matches("0x"), 16)?;
     Ok((stag, region.base_to.parse()?))
 }
 
-/// Sections common to both appliances. Without huge pages, so that RSS shows growth of memory.
+/// Configuration sections of both appliances. They disable huge pages, so that the resident set size shows growth of
+/// memory.
 const COMMON: &str = "[memory]\nhugepages = \"never\"\n[workers]\ncount = 1\nidle = \"adaptive\"\n";
 
 fn target_config(place: &Environment<'_>, setting: TargetSetting) -> Result<String> {

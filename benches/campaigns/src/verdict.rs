@@ -10,7 +10,7 @@ use crate::sample::CounterMap;
 pub(crate) const MAX_MEMORY_GROWTH: i64 = 16 << 20;
 /// Maximum log output of the target during an attack, bytes.
 pub(crate) const MAX_LOG_BYTES: u64 = 64 << 10;
-/// Bytes of answers that are always allowed, whatever was sent.
+/// Bytes of answers allowed regardless of the bytes sent.
 pub(crate) const FREE_ANSWER_BYTES: u64 = 16 << 10;
 
 /// Expected outcome of an attack.
@@ -18,7 +18,7 @@ pub(crate) const FREE_ANSWER_BYTES: u64 = 16 << 10;
 pub(crate) struct Expectation {
     /// Counters that account for the attack's frames. A name that ends with `*` is a prefix.
     pub(crate) explained_by: &'static [&'static str],
-    /// Minimum share of attempts that `explained_by` must account for, 0 to 1.
+    /// Minimum share of attempts that `explained_by` and lost frames must account for, 0 to 1.
     pub(crate) min_share: f64,
     /// Counters, each with its maximum growth.
     pub(crate) max_growth: &'static [(&'static str, u64)],

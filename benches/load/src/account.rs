@@ -1,4 +1,4 @@
-//! The account of a run: compares the counts of mixer, port and workers, so that every frame is accounted for.
+//! Frame accounting of a run: the counts of the mixer, of the flooded port and of the workers must explain every frame.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::mixer::FrameCounts;
 
-/// Counts of mixer and target at one moment.
+/// Counts of the mixer (see `mixer.rs`) and of the target at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The mixer's counts.
@@ -38,7 +38,8 @@ pub struct Account {
     pub busy_ns: u64,
 }
 
-/// Worker counters that each count a frame's outcome, in addition to the drop reasons.
+/// Worker counters of frame outcomes, in addition to the drop reasons. Each received frame counts once, in one of these
+/// or as a drop.
 const FRAME_COUNTERS: [&str; 10] = [
     "segments",
     "sctp_packets",

@@ -38,7 +38,7 @@ pub struct Generator {
     pub kind: Kind,
     /// Path of the program.
     pub program: PathBuf,
-    /// Core of its polling thread.
+    /// Core of the program's polling thread.
     pub core: usize,
 }
 
@@ -69,7 +69,8 @@ impl Generator {
         }
     }
 
-    /// Starts Pktgen in the terminal that it requires, provided by script(1). Pktgen quits by the commands in its file.
+    /// Starts Pktgen under script(1), which provides the terminal that Pktgen requires. Pktgen quits by the last
+    /// command in its file.
     fn start_pktgen(&self, job: &Job<'_>) -> anyhow::Result<RunningGenerator> {
         let file = job.directory.join("generator.pkt");
         let text =
@@ -141,7 +142,7 @@ impl Generator {
     }
 }
 
-/// A running generator. Dropping it ends the program.
+/// A running generator. Dropping the value ends the program.
 pub struct RunningGenerator {
     child: Child,
     log: PathBuf,
@@ -210,7 +211,7 @@ impl Drop for RunningGenerator {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             let pid = rustix::process::Pid::from_child(&self.child);
-            // For Pktgen the child is `script`, which passes this signal on to it.
+            // For Pktgen the child is `script`, which forwards the signal to Pktgen.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
             std::thread::sleep(Duration::from_millis(500));
             let _ = self.child.kill();

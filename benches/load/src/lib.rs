@@ -1,7 +1,7 @@
 //! Library of `scripts/load`.
 //!
 //! - Frames of each profile, in capture files that Pktgen-DPDK and `dpdk-testpmd` replay.
-//! - The mixer, which joins such a generator and a good peer into one port.
+//! - The mixer, which connects a generator and a good peer to one port of the appliance.
 //! - The run, which accounts for every frame.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The mixer: joins a load generator and a good peer into one port of an appliance, and counts frames per source.
+//! The mixer: connects a load generator and a good peer to one port of an appliance, and counts frames per source.
 //!
 //! ```text
 //!  generator ── vhost-user ──┐
@@ -6,13 +6,14 @@
 //!  good peer ── memif ───────┘
 //! ```
 //!
-//! A vhost-user port has only one frontend, which is the mixer. It corresponds to a switch with a queue per source in
-//! front of a NIC. Both sources are served alternately, and each waits or loses frames independently.
+//! A vhost-user port has only one frontend, which is the mixer. The mixer corresponds to a switch with a queue per
+//! source in front of a NIC. It serves both sources alternately.
 //!
-//! When the appliance's receive ring is full, the generator's frames are dropped and counted,
-//! because a generator on a wire does not wait. The good peer's frames wait.
+//! When the appliance's receive ring is full, the generator's frames are dropped and counted, because a generator on a
+//! wire does not wait. The good peer's frames wait.
 //!
-//! The mixer is also the router to the generator's addresses. It counts and drops the appliance's answers to these.
+//! The mixer is also the router to the generator's addresses. It counts and drops the appliance's frames to these
+//! addresses.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,7 +38,8 @@ const BURST: usize = 64;
 /// Descriptors of each ring of the mixer. In the appliance's ring, the good peer's frames queue behind the generator's.
 pub const RING_SIZE: u16 = 1024;
 
-/// Pause of the mixing thread without frames. The generator on the same core can fill its ring meanwhile.
+/// Pause of the mixing thread after an iteration without frames. Meanwhile the generator on the same core can fill its
+/// ring.
 const IDLE_PAUSE: Duration = Duration::from_micros(20);
 
 /// Sockets of the three ends.
@@ -117,7 +119,7 @@ struct Shared {
     rate_limit: AtomicU64,
 }
 
-/// A running mixer. Dropping it ends it.
+/// A running mixer. Dropping the value stops its thread.
 pub struct Mixer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -216,7 +218,7 @@ impl Drop for Mixer {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // The panic message of the thread was printed.
+            // The result is ignored: a panic of the thread has already printed its message.
             let _ = thread.join();
         }
     }
@@ -276,7 +278,8 @@ type Burst = ArrayVec<Mbuf, BURST>;
 impl MixerState {
     /// Moves one burst of each source. Returns true if there were frames.
     ///
-    /// The generator's burst is received only if `room` is true: the rate limit allows a whole burst.
+    /// `room` is true if the rate limit allows a whole burst of the generator. Otherwise no burst of the generator is
+    /// received.
     fn move_bursts(&mut self, watch: &Mutex<StreamWatch>, room: bool) -> bool {
         // The good peer comes first. Its next burst is received once none of its frames is pending.
         if self.pending.is_empty() && self.good.0.burst(&mut self.pending) > 0 {

@@ -101,7 +101,7 @@ pub fn run_peer(
             anyhow::bail!("a file from peer-{name} failed: {}", job.error.unwrap_or_default());
         }
         compare_region(target, name, file)?;
-        // A bench job ends unless it is polled.
+        // The appliance ends a bench job that no client polls.
         let _: JobInfo = peer.client.get(&echo)?;
         std::thread::sleep(FILE_INTERVAL.saturating_sub(Duration::from_secs_f64(job.seconds)));
     }

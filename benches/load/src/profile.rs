@@ -1,15 +1,15 @@
-//! The profiles: their frames and the counters that must account for these.
+//! Load profiles: the frames of each profile, and the counters that must account for them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::frames::Profile as F;
 
-/// Live stream into which a profile forges frames, with its expected outcome.
+/// Expected outcome of the live stream into which a profile forges frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VictimOutcome {
-    /// No stream.
+    /// The profile has no live stream.
     None,
-    /// The stream survives.
+    /// The stream stays open.
     Survives,
     /// The stream ends with this MPA error code in its event.
     Closes(&'static str),
@@ -124,7 +124,7 @@ const NEIGHBOUR_COUNTERS: &[&str] = &[
 ];
 const FRAGMENT_COUNTERS: &[&str] = &[
     "fragments",
-    // UDP fragments.
+    // Fragments of UDP datagrams.
     "drop:net_fragment",
     "drop:net_fragment_limit",
     "drop:net_fragment_duplicate",

@@ -184,8 +184,8 @@ fn format_machine(machine: &BTreeMap<String, String>) -> String {
     facts.join("; ")
 }
 
-/// Publishes a whole run in the document of the repository at `root`, and its plots in `docs/plots`. Fails if a profile
-/// failed.
+/// Publishes the results of a complete run in the document of the repository at `root`, and its plots in `docs/plots`.
+/// Fails if the run is not complete or a profile failed.
 pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
     anyhow::ensure!(results.whole, "only a run of all profiles of at least 5 s each is published");
     let failed = results.outcomes.iter().filter(|outcome| !outcome.failures.is_empty()).count();
@@ -247,7 +247,7 @@ pub fn publish_rates(found: &SearchResults, root: &Path) -> anyhow::Result<()> {
     replace_section(root, "scripts/load rfc2544 --publish", &section)
 }
 
-/// Replaces the section between the marks of `maker` in the document.
+/// Replaces the section of the document between the HTML comments `made by {maker}` and `end of what is made`.
 fn replace_section(root: &Path, maker: &str, section: &str) -> anyhow::Result<()> {
     let path = root.join(DOCUMENT);
     let text = std::fs::read_to_string(&path)?;

@@ -1,7 +1,7 @@
 //! Search for the highest rate without loss (RFC 2544 §26.1), for each frame size.
 //!
-//! An appliance is an end system and forwards nothing, so a frame counts as lost if no worker receives it. The mixer
-//! limits the generator to the rate of a trial.
+//! An appliance is an end system and forwards nothing, so a frame counts as lost if the appliance's receive ring is
+//! full. The mixer limits the generator to the rate of a trial.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -38,7 +38,7 @@ pub struct Trial {
     pub rate: f64,
     /// Offered frames.
     pub offered: u64,
-    /// Frames that workers received.
+    /// Frames that the appliance's receive ring accepted.
     pub seen: u64,
     /// Achieved rate, frames per second.
     pub offered_rate: f64,
@@ -113,13 +113,13 @@ fn passed_rates(limit: f64, high: f64, trials: &[Trial]) -> impl Iterator<Item =
     good.map(|trial| trial.offered_rate)
 }
 
-/// Returns the highest rate that passed and is not above a failed one; 0 if none passed.
+/// Returns the highest rate that passed and is not above a rate that failed; 0 if none passed.
 fn highest_passed_rate(limit: f64, trials: &[Trial]) -> f64 {
     let (_, high) = rate_bounds(limit, trials);
     passed_rates(limit, high, trials).fold(0.0, f64::max)
 }
 
-/// Searches for one frame size. Each trial takes `time`.
+/// Searches for the highest rates of one frame size, in at most 12 trials of duration `time`.
 pub fn search(
     bed: &Testbed,
     generator: &Generator,
@@ -144,7 +144,7 @@ pub fn search(
         commands,
         time: (time + pause) * MAX_TRIALS + Duration::from_secs(5),
     };
-    // Between trials practically no frames pass: one per second.
+    // Between trials the mixer forwards one frame per second at most.
     bed.mixer.set_rate_limit(Some(1));
     let running = generator.start(&job)?;
     std::thread::sleep(Duration::from_secs(4));

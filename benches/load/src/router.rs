@@ -1,5 +1,5 @@
-//! The router to the generator's addresses. It answers the appliance's ARP requests and neighbour solicitations for its
-//! own address.
+//! The router to the generator's addresses. It answers the appliance's ARP requests and neighbour solicitations for the
+//! router's own address.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -1,4 +1,5 @@
-//! A run: each profile after a phase without load. All frames, events and gauges are accounted for.
+//! A run of the profiles. Each profile has a phase without load, then a phase under load. The results account for all
+//! frames, events and gauges.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -212,7 +213,8 @@ fn collect_events(
     case: Case,
     victim: Option<&VictimStream>,
 ) -> anyhow::Result<Vec<serde_json::Value>> {
-    // The peer never sent the forged bytes and does not acknowledge them, so the stream ends by the target's time-out.
+    // The target's segments acknowledge the forged bytes, which the peer never sent. The peer therefore drops the
+    // segments, and the stream ends by the target's time-out.
     let until = Instant::now() + Duration::from_secs(60);
     loop {
         let given = bed.target.events_after(after)?;
@@ -259,7 +261,7 @@ fn open_victim(bed: &Testbed) -> anyhow::Result<VictimStream> {
     let flow = Flow { source: info.local.parse()?, destination: info.remote.parse()? };
     let until = Instant::now() + Duration::from_secs(10);
     loop {
-        let streams: Vec<StreamInfo> = bed.target.client.get("/v1/streams")?;
+        let streams: Vec<StreamInfo> = bed.target.client.list("/v1/streams")?;
         let found = streams.iter().find(|stream| stream.remote == info.local);
         if let (Some(position), Some(stream)) = (bed.mixer.stream_position(&flow), found) {
             let at_target = stream.id.to_string();
@@ -332,7 +334,7 @@ fn poll_api(client: &Client, over: &AtomicBool) -> anyhow::Result<(f64, f64)> {
     Ok((times[times.len() / 2], times[times.len() - 1]))
 }
 
-/// Returns the target's gauges that have risen: name, value before, value after. Maxima are omitted.
+/// Returns the gauges of the target's workers that have risen: name, value before, value after. Maxima are omitted.
 fn risen_gauges(before: &api::Stats, after: &api::Stats) -> Vec<(String, u64, u64)> {
     let mut changed = Vec::new();
     for (one, two) in before.workers.iter().zip(&after.workers) {
@@ -396,8 +398,8 @@ fn write_capture(
     Ok(Some(path))
 }
 
-/// Returns the profile's Pktgen commands that precede `start`, with the target's address in place of the documentation
-/// address.
+/// Returns the profile's Pktgen commands that precede `start`. The target's address replaces the placeholder
+/// 198.18.0.1.
 fn pktgen_commands(generator: &Generator, case: Case, plan: &Plan) -> anyhow::Result<String> {
     if generator.kind != Kind::Pktgen {
         return Ok(String::new());

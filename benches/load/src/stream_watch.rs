@@ -1,5 +1,5 @@
-//! Sequence numbers of the good peers' TCP streams, read from their frames. They are used to forge frames into the
-//! streams.
+//! Sequence numbers of the good peers' TCP streams, read from observed frames. Attacks and profiles use them to forge
+//! frames into the streams.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -29,7 +29,7 @@ pub struct StreamPosition {
     pub timestamps: Option<(u32, u32)>,
 }
 
-/// Sequence states of the recorded streams.
+/// Sequence states of the recorded streams, by flow.
 #[derive(Debug, Default)]
 pub struct StreamWatch(HashMap<Flow, StreamPosition>);
 

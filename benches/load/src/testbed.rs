@@ -31,13 +31,13 @@ pub const ROUTER_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x05];
 pub const FILES_PORT: u16 = 7471;
 /// TCP port of the echo listener (RDMAP).
 pub const ECHO_PORT: u16 = 7472;
-/// SCTP port of the listener over SCTP.
+/// SCTP port of the echo listener over SCTP (RDMAP).
 pub const SCTP_PORT: u16 = 7473;
 
 /// Time-out of a start, long enough for a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A running `ddpd`. Dropping it ends the process.
+/// A running `ddpd`. Dropping the value ends the process.
 pub struct Appliance {
     child: Child,
     /// Client of the appliance's API.
@@ -144,7 +144,7 @@ impl Appliance {
         Ok(())
     }
 
-    /// Waits until all links are up in three consecutive polls.
+    /// Waits until all links are up in three consecutive polls. Fails after 30 s.
     pub fn wait_for_links(&self) -> anyhow::Result<()> {
         let until = Instant::now() + START_TIMEOUT;
         let mut up = 0;
@@ -184,8 +184,8 @@ impl Drop for Appliance {
 
 /// The running test bed.
 pub struct Testbed {
-    /// Joins generator and good peer. First field, so that it is dropped first, as it is the frontend of the target's
-    /// port.
+    /// Connects the generator and the good peer to the flooded port. Declared first, so that the mixer, the frontend of
+    /// the target's vhost-user port, is dropped before the target.
     pub mixer: Mixer,
     /// The good peer on the flooded port.
     pub flooded_peer: Appliance,

@@ -1,5 +1,5 @@
-//! Runs benchmarks (`run`) and writes their report again (`report`). `task` and `serve` are the processes that a run
-//! starts.
+//! Runs benchmarks (`run`) and writes the report of an earlier run again (`report`). The child processes of a run use
+//! the subcommands `task` and `serve`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -42,10 +42,10 @@ enum Command {
 
 #[derive(clap::Args)]
 struct RunArguments {
-    /// Measure less of everything, in under three minutes
+    /// Measure fewer rows, for less time and with fewer repetitions, in under three minutes
     #[arg(long)]
     quick: bool,
-    /// Duration of each measurement in seconds, to see that all of them run
+    /// Duration of each measurement in seconds; a short one only checks that all of them run
     #[arg(long)]
     seconds: Option<f64>,
     /// Maximum repetitions per group; with --against, per row

@@ -16,7 +16,7 @@ use dataplane::port::large_packet::plan_large_packet;
 use dataplane::timer::TimerWheel;
 use dpdk::Segmentation;
 
-/// Name, number of units of work, description of a unit.
+/// All paths: name, number of units of work, description of a unit.
 const PATHS: &[(&str, u32, &str)] = &[
     ("tx-1448", 40, "segment"),
     ("tx-1448-markers", 40, "segment"),
@@ -137,7 +137,7 @@ fn acks(units: u32) {
 /// Payload bytes of a write that fills an SCTP packet of 1480 bytes.
 const SCTP_PAYLOAD: u32 = 1418;
 
-/// Returns a pairing with `messages` posted writes of `len` bytes each.
+/// Returns a pair of SCTP endpoints with `messages` posted writes of `len` bytes each.
 fn sctp_burst(len: u32, messages: u32) -> SctpPair {
     let mut pairing = SctpPair::new(1480);
     (0..messages).for_each(|_| pairing.write(len));

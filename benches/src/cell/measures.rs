@@ -42,7 +42,8 @@ struct Sample {
     at: Instant,
     messages: u64,
     bytes: u64,
-    /// Frames sent by initiator and responder. `frames`, `cpu` and `busy` are zero for a worker in another process.
+    /// Frames sent by initiator and responder. The values of a worker in another process are zero, also in `cpu`
+    /// (processor seconds) and `busy`.
     frames: [u64; 2],
     cpu: [f64; 2],
     /// Busy seconds of initiator and responder.
@@ -145,7 +146,7 @@ fn measure_latency(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<
     Ok(())
 }
 
-/// Adds the quantiles of a distribution to the row.
+/// Adds the quantiles of `latency` (nanoseconds) to the row: extra values in microseconds, and the distribution.
 fn add_latencies(latency: &Histogram<u64>, row: &mut Row) {
     let at = |quantile| latency.value_at_quantile(quantile) as f64 * 1e-3;
     for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p99_9", 0.999)] {
@@ -309,7 +310,7 @@ fn measure_memory(
     Ok(())
 }
 
-/// Waits for `time` and serves the control side meanwhile.
+/// Waits for `time` and handles the responder's events meanwhile.
 fn pause(rig: &mut Rig, time: Duration) -> anyhow::Result<()> {
     let end = Instant::now() + time;
     while let left = end.saturating_duration_since(Instant::now())

@@ -63,7 +63,7 @@ pub enum Kind {
     Nd,
     /// First fragments of datagrams.
     Fragment,
-    /// Fragments from one source.
+    /// First fragments of datagrams, all from one source.
     FragmentOne,
     /// SCTP INITs to the listener.
     Init,
@@ -121,7 +121,7 @@ impl Kind {
         matches!(self, Kind::Checksum | Kind::InWindow)
     }
 
-    /// Returns `rig` with the IP version and transport of this flood.
+    /// Returns `rig` with the IP version and the transport protocol of this flood.
     pub fn adapt_rig(self, rig: RigConfig) -> RigConfig {
         let network = Network { v6: self == Kind::Nd, ..rig.network };
         RigConfig { sctp: self == Kind::Init, network, ..rig }
@@ -204,7 +204,8 @@ impl LinkAddresses {
         }
     }
 
-    /// Returns an ARP frame that announces the generator's host to the worker.
+    /// Returns a broadcast ARP request for the worker's address, from which the worker learns the MAC address of the
+    /// generator's host.
     pub fn gratuitous_arp(&self) -> Vec<u8> {
         self.arp(STREAM_PEER, WORKER_ADDRESS)
     }

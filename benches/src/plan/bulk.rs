@@ -1,4 +1,5 @@
-//! Throughput: bulk writes with their limits and peers, Reads and Sends, sizes, networks, directions, SCTP.
+//! Plan of the throughput groups: bulk writes with limits and peers, Reads and Sends, message sizes, IPv6 and VLANs,
+//! both directions, SCTP.
 
 use dataplane::port::MAX_MTU;
 
@@ -9,7 +10,8 @@ use crate::peers::PeerKind;
 use crate::rig_config::{Impairment, Network, RigConfig};
 
 impl Plan<'_> {
-    /// Returns writes of 1 MiB in the configurations of README.md, with the hand-off and, at MTU 9000, the peers.
+    /// Returns the cells of 1 MiB writes in the configurations of README.md, and the limits to compare them with. At
+    /// MTU 9000 the group also has the peer programs and the cells of MTU 65280.
     pub(super) fn bulk_writes(&self, mtu: u16, group: &'static str, title: &'static str) -> Group {
         let rig = || RigConfig { mtu, ..self.default_rig() };
         let trusted = || RigConfig { trusted: true, ..rig() };
@@ -40,7 +42,7 @@ impl Plan<'_> {
         Group { name: group, title, repetitions: self.paired_repetitions(), tasks }
     }
 
-    /// Returns the cells of 1 MiB messages by RDMA Write, RDMA Read and Send.
+    /// Returns the cells that transfer 1 MiB messages by RDMA Write, RDMA Read and Send.
     pub(super) fn verbs(&self) -> Group {
         let (name, title) = ("verbs", "RDMAP: Writes, Reads and Sends of 1 MiB");
         let mut tasks = Vec::new();
@@ -128,7 +130,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: 1, tasks }
     }
 
-    /// Returns writes over SCTP and the same writes with MPA over TCP.
+    /// Returns the cells of 1 MiB writes over SCTP and of the same writes with MPA over TCP.
     pub(super) fn sctp(&self) -> Group {
         let (name, title) = ("sctp", "DDP over SCTP, beside MPA over TCP: writes of 1 MiB");
         let mut tasks = Vec::new();

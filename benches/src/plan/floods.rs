@@ -1,4 +1,4 @@
-//! Floods: cost of an unsolicited frame for a worker.
+//! Plan of the flood measurements: a worker's time for each unsolicited frame, by kind of frame.
 
 use super::{Group, Plan, Task};
 use crate::floods::Flood;

@@ -1,11 +1,11 @@
-//! Streams under IPsec, the same streams in clear, and the cryptographic library alone.
+//! Plan of the IPsec group: streams under ESP, the same streams in clear text, and AES-GCM alone.
 
 use super::{Group, Plan, Task};
 use crate::cell::Measure;
 use crate::gcm::Gcm;
 use crate::rig_config::{Network, RigConfig};
 
-/// Length of the IP packet of a sealed 64-byte echo, bytes.
+/// Length of the IP packet of a 64-byte echo under ESP, bytes.
 const ECHO: u16 = 176;
 
 impl Plan<'_> {

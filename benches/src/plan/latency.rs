@@ -1,4 +1,5 @@
-//! Small messages: rates by depth, round trips, latency under load, idle workers, whole appliances.
+//! Plan of the groups with small messages: rate by depth, round trips, latency under load, idle workers, whole
+//! appliances. The depth is the number of messages in flight.
 
 use super::{Group, Plan, Task};
 use crate::appliance::ApplianceKind;
@@ -8,7 +9,7 @@ use crate::rig_config::RigConfig;
 use crate::stalls::Stalls;
 
 impl Plan<'_> {
-    /// Returns messages of 64 bytes with few in flight, as from a program that waits for completions.
+    /// Returns the cells of 64-byte messages with 1 to 64 in flight, as from a program that waits for completions.
     pub(super) fn depths(&self) -> Group {
         let (name, title) =
             ("depths", "64-byte writes and Sends by depth, from post to completion");
@@ -67,7 +68,8 @@ impl Plan<'_> {
 
     fn loaded_task(&self, group: &str, name: &str, percent: u32, rig: RigConfig) -> Task {
         let cell = self.cell(group, name, Measure::Loaded, 64, rig);
-        // At most 256 messages in flight, divided among the streams, but at least two per stream.
+        // 256 messages in flight are divided among the streams, with at least two per stream and at most the default
+        // depth.
         let depth = (256 / cell.rig.streams).clamp(2, cell.depth);
         Task::Cell(Cell { depth, load_percent: percent, ..cell })
     }
@@ -91,7 +93,8 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.paired_repetitions().min(5), tasks }
     }
 
-    /// Returns the cells of a responder that polls and of one that sleeps when idle. The initiator always polls.
+    /// Returns the cells that compare a responder that polls with a responder that sleeps when idle. The initiator
+    /// always polls.
     pub(super) fn adaptive(&self) -> Group {
         let (name, title) = ("adaptive", "A worker that sleeps when idle, beside one that polls");
         let mut tasks = Vec::new();
@@ -117,7 +120,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.unpaired_repetitions(), tasks }
     }
 
-    /// Returns the measurements of the control thread's processor time for a scrape of the metrics.
+    /// Returns the measurements of the control thread's CPU time for one scrape of the metrics, by number of streams.
     pub(super) fn scrape(&self) -> Group {
         let (name, title) = ("scrape", "A scrape of the metrics: time of the control thread");
         let counts: &[u32] = if self.options.quick { &[10] } else { &[10, 10_000] };

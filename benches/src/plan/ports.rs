@@ -1,4 +1,4 @@
-//! Ports other than rings: memif between processes, and Linux interfaces.
+//! Plan of the groups with other ports than rings: memif between two processes, and a veth pair.
 
 use super::{Group, Plan, Task};
 use crate::cell::Measure;

@@ -1,4 +1,4 @@
-//! Scale: many streams, STags, bytes and losses.
+//! Plan of the groups that scale one parameter: streams, STags, region size, heap, loss, incast, connection set-up.
 
 use super::{Group, Plan, Task};
 use crate::appliance::ApplianceKind;
@@ -18,7 +18,8 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.paired_repetitions(), tasks: tasks.collect() }
     }
 
-    /// Returns small writes to random offsets in 256 MiB, through one STag and through many.
+    /// Returns the cells of 64-byte writes into 256 MiB: consecutive and random offsets with one STag, and random
+    /// offsets with 100 000 STags.
     pub(super) fn stags(&self) -> Group {
         let (name, title) = ("stags", "Writes of 64 bytes to random STags and offsets");
         let cell = |cell: &str, stags, random| {
@@ -34,7 +35,8 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.unpaired_repetitions(), tasks }
     }
 
-    /// Returns writes to regions and over rings of growing size, from sizes that fit in a cache to larger ones.
+    /// Returns the cells of writes by region size and by number of ring slots. The smallest sizes fit in a cache, the
+    /// largest do not.
     pub(super) fn stream_growth(&self) -> Group {
         let (name, title) = ("footprint", "Goodput by region size and by ring slots");
         let regions: &[u64] = if self.options.quick { &[1, 64] } else { &[1, 4, 16, 64, 256] };
@@ -50,7 +52,8 @@ impl Plan<'_> {
         Group { name, title, repetitions: 1, tasks: regions.chain(slots).collect() }
     }
 
-    /// Returns the cells of large regions. Each has one repetition, because the set-up takes most of the time.
+    /// Returns the cells of large regions. Each has one repetition, because the set-up of the region takes most of the
+    /// time.
     pub(super) fn large_regions(&self) -> Group {
         let (name, title) = ("large", "Large regions: registration, and writes at MTU 9000");
         let sizes: &[u64] = if self.options.quick { &[16, 256] } else { &[16, 256, 4096] };
@@ -100,8 +103,8 @@ impl Plan<'_> {
                 tasks.push(Task::Cell(self.lengthen_cell(cell)));
             }
         }
-        // A lossless link limited to about the goodput at 1 % loss, with evenly spaced frames: the cost of fewer frames
-        // per turn, without that of loss.
+        // A lossless link of 1 Gbit/s with evenly spaced frames. The rate is about the goodput at 1 % loss. This cell
+        // shows the cost of fewer frames per iteration of the worker, without the cost of loss.
         let (delay_us, rate_mbit, queue) = (50, 1000, 400_000);
         let impairment = Impairment { delay_us, rate_mbit, queue, ..Impairment::default() };
         let rig = RigConfig { markers: true, impairment, ..self.default_rig() };
@@ -110,8 +113,8 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.paired_repetitions(), tasks }
     }
 
-    /// Returns 64 streams from 64 addresses to one worker, over three links: without loss, with random loss, and with a
-    /// bottleneck and a short queue.
+    /// Returns the cells of 64 streams from 64 addresses to one worker, over three links: without loss, with random
+    /// loss, and with a bottleneck and a short queue.
     pub(super) fn incast(&self) -> Group {
         let (name, title) = ("incast", "Incast of 64 streams, RTT 100 us");
         let delayed = Impairment { delay_us: 50, ..Impairment::default() };
@@ -131,7 +134,7 @@ impl Plan<'_> {
 
     pub(super) fn set_up(&self) -> Group {
         let (name, title) = ("set-up", "Streams opened and closed");
-        // The limit includes streams in TIME-WAIT, which accumulate during the measurement.
+        // `streams` is the maximum. It includes streams in TIME-WAIT, which accumulate during the measurement.
         let rig = RigConfig { streams: 500_000, adaptive: [true; 2], ..self.default_rig() };
         let cell = self.cell(name, "set-up", Measure::SetUp, 64, rig);
         let tasks = vec![Task::Cell(Cell { depth: 128, ..cell })];

@@ -1,10 +1,10 @@
-//! A/B cells: two loads in alternating slices between the same two workers.
+//! Plan of the A/B cells: two configurations run in alternating time slices between the same two workers.
 
 use super::{Group, Plan, Task, default_depth};
 use crate::cell::{BSide, Cell, Measure};
 use crate::rig_config::{Impairment, RigConfig};
 
-/// Length of a long message, bytes.
+/// Length of a bulk message, bytes.
 const WRITE_LEN: u32 = 1 << 20;
 
 impl Plan<'_> {
@@ -15,7 +15,7 @@ impl Plan<'_> {
         for (load, len, loss_ppm) in [
             ("messages-64", 64, 0),
             ("write-1m", WRITE_LEN, 0),
-            // Loss causes events to record.
+            // Losses give the recorder events to record.
             ("write-1m-loss", WRITE_LEN, 10_000),
         ] {
             let delay_us = if loss_ppm > 0 { 50 } else { 0 };
@@ -29,7 +29,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: 3 * self.paired_repetitions(), tasks }
     }
 
-    /// Returns the A/B cells of verbs, markers, sources and lower layers.
+    /// Returns the A/B cells of markers, unstable sources, SCTP, Reads and Sends.
     pub(super) fn ab_slices(&self) -> Group {
         let (name, title) = ("turns", "A/B slices of 10 ms, 1 MiB messages: rate of A / rate of B");
         let mut tasks = Vec::new();
@@ -49,7 +49,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.paired_repetitions(), tasks }
     }
 
-    /// Builds an A/B cell that alternates `cell` with `what` on `rig`. It takes `times` the time of other cells.
+    /// Builds an A/B cell that alternates `cell` with `what` on `rig`. The duration is `times` that of `cell`.
     fn ab_task(&self, times: f64, cell: Cell, what: Measure, rig: RigConfig) -> Task {
         let beside = Some(Box::new(BSide { what, depth: default_depth(what, cell.len), rig }));
         Task::Cell(Cell { beside, seconds: times * cell.seconds, ..cell })

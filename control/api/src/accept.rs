@@ -1,15 +1,15 @@
 //! Back-off of a server whose accept(2) fails, and its log line.
 //!
 //! If the process (`EMFILE`) or the host (`ENFILE`) has no descriptors left, the connection remains in the listener's
-//! queue and the listener stays readable. A server that polls the listener would spin. All servers of the process use
-//! this back-off.
+//! queue and the listener stays readable. Without a back-off, a server that polls the listener would spin. All servers
+//! of the process use this back-off.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-/// Wait after the first failure. Each further failure doubles it, up to [`MAX_WAIT`].
+/// Wait after the first failure. Each further failure doubles the wait, up to [`MAX_WAIT`].
 const INITIAL_WAIT: Duration = Duration::from_millis(10);
 /// Longest wait.
 const MAX_WAIT: Duration = Duration::from_secs(1);
@@ -42,22 +42,23 @@ impl Backoff {
         }
     }
 
-    /// Returns the time of the next accept; `None` is now.
+    /// Returns the earliest time of the next accept; `None` if the server need not wait.
     pub fn retry_at(&self) -> Option<Instant> {
         self.retry_at
     }
 
-    /// Returns the number of failures of accept(2), without errors of a single connection.
+    /// Returns the number of failures of accept(2). Errors of a single connection are not counted.
     pub fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// Resets the wait. To be called after an accept that succeeded or found no connection.
+    /// Resets the wait. The server calls this function after an accept that succeeded or found no connection.
     pub fn record_success(&mut self) {
         (self.wait, self.retry_at) = (INITIAL_WAIT, None);
     }
 
-    /// Processes an error of accept(2). An error of a single connection causes no wait.
+    /// Counts an error of accept(2), sets the next wait and logs a warning if the last one is old enough. An error of a
+    /// single connection is ignored.
     pub fn record_failure(&mut self, error: &io::Error, now: Instant) {
         if is_connection_error(error) {
             return;
@@ -81,7 +82,8 @@ impl Backoff {
     }
 }
 
-/// True for interruptions and for errors of a single connection, which accept(2) takes from the queue.
+/// Returns true for interruptions, for an empty queue, and for errors of a single connection, which accept(2) removes
+/// from the queue.
 fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | WouldBlock)

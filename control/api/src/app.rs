@@ -1,4 +1,4 @@
-//! The state that handlers share, and their extractors: JSON body, query, and name in the path.
+//! The state that all handlers share, and the extractors of their arguments: JSON body, query, and name in the path.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use tokio::sync::watch;
 use super::error::Failure;
 use super::{ApiError, ErrorKind, EventLog, Reply, Request, Requester};
 
-/// Time within which a request's body must arrive.
+/// Time-out for a request's body: the maximum time from the request's header to the end of its body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// State of every handler.
+/// State that all handlers share.
 #[derive(Clone, Debug)]
 pub(crate) struct App {
     requester: Requester,
@@ -43,7 +43,7 @@ impl App {
         self.requester.call(request).await
     }
 
-    /// Sends a request to the control thread. Returns the reply with this status.
+    /// Sends a request to the control thread. Returns its reply as JSON with this HTTP status.
     pub(crate) async fn respond(
         &self,
         status: StatusCode,
@@ -68,7 +68,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// Extractor of a JSON body of limited length. The content type is ignored.
+/// Extractor of a JSON body of at most `limits.api_body` bytes. The content type is ignored.
 pub(crate) struct Json<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequest<App> for Json<T> {

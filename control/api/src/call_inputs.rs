@@ -1,5 +1,5 @@
-//! Inputs of handlers, derived from their signatures, so that the description of a call's parameters and body equals
-//! the code.
+//! Inputs of handlers: path, query and body. They are derived from the signatures of the handlers, so that the OpenAPI
+//! description always agrees with the code.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -11,7 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use crate::access::Caller;
 use crate::app::{App, Json, Params, PathParam};
 
-/// Generates a schema. Named schemas are added to the generator's definitions.
+/// Function that generates a JSON schema. Named schemas are added to the generator's definitions.
 pub(crate) type SchemaFn = fn(&mut SchemaGenerator) -> Schema;
 
 /// The inputs of a call.
@@ -49,13 +49,13 @@ methods! { get post delete }
 
 /// An argument of a handler.
 pub(crate) trait HandlerArgument {
-    /// Adds the inputs of this argument.
+    /// Adds the inputs that this argument extracts. The default adds none.
     fn describe(_: &mut CallInputs) {}
 }
 
 impl HandlerArgument for State<App> {}
 impl HandlerArgument for Caller {}
-// Calls do not depend on headers of their own; `/v1/metrics` depends on `Accept`.
+// Headers are not described as inputs. Only `/v1/metrics` reads one, the standard header `Accept`.
 impl HandlerArgument for HeaderMap {}
 
 impl HandlerArgument for Body {

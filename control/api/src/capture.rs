@@ -1,4 +1,4 @@
-//! Captures of a port: the request, and the answer's body, which has no fixed end.
+//! Captures of a port's frames: the request, and the pcapng file, which is sent as a body without a fixed end.
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use super::app::{App, Params, PathParam, RouteResult};
 use super::{Request, StreamId};
 
-/// Maximum number of parts that wait for the client. A part is at most 64 KiB plus one frame.
+/// Maximum number of parts of the file that wait for the client. A part is at most 64 KiB plus one frame.
 const CHANNEL_DEPTH: usize = 16;
 
 /// Selection of frames and bounds of a capture.
@@ -47,7 +47,7 @@ impl Default for CaptureSpec {
     }
 }
 
-/// The queue of the file's parts. The client's disconnect closes it.
+/// Sender of the parts of a capture file to the client. The queue is closed when the client disconnects.
 #[derive(Clone, Debug)]
 pub struct CaptureSink(mpsc::Sender<Vec<u8>>);
 
@@ -58,12 +58,12 @@ impl CaptureSink {
         (CaptureSink(sender), receiver)
     }
 
-    /// Sends a part; waits while the queue is full. Returns false if the client has disconnected.
+    /// Sends a part. Blocks the thread while the queue is full. Returns false if the client has disconnected.
     pub fn send(&self, part: Vec<u8>) -> bool {
         self.0.blocking_send(part).is_ok()
     }
 
-    /// True if the client has disconnected.
+    /// Returns true if the client has disconnected.
     pub fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
@@ -93,7 +93,8 @@ pub(super) async fn end_capture(
     app.respond_ok(Request::EndCapture { port }).await
 }
 
-/// Returns a body of the parts as they arrive, until the last part or the server's end.
+/// Returns a response whose body consists of the parts as they arrive. The body ends after the last part or when the
+/// server stops.
 fn capture_body(parts: mpsc::Receiver<Vec<u8>>, closing: watch::Receiver<bool>) -> Response {
     let parts = stream::unfold((parts, closing), |(mut parts, mut closing)| async move {
         let part = tokio::select! {

@@ -1,6 +1,6 @@
 //! The queue of requests from the API's thread to the control thread.
 //!
-//! The queue is bounded: if the control thread cannot keep up, requests are refused. The control thread polls
+//! The queue is bounded. If the control thread cannot keep up, further requests are refused. The control thread polls
 //! [`Inbox::fd`] together with its other descriptors.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,10 +18,10 @@ const QUEUE_DEPTH: usize = 256;
 /// A request and the channel of its answer.
 #[derive(Debug)]
 pub struct Call {
-    /// The request.
+    /// The request of the client.
     pub request: Request,
-    /// Channel of the answer. It may be kept for a later answer, such as `connect`'s after the stream is established.
-    /// If it is dropped without an answer, the client receives an error.
+    /// Channel of the answer. The control thread may keep it to answer later, for example when the stream of a
+    /// `connect` is established. If the channel is dropped without an answer, the client receives an error.
     pub responder: Responder,
 }
 
@@ -30,25 +30,25 @@ pub struct Call {
 pub struct Responder(oneshot::Sender<Result<Reply, ApiError>>);
 
 impl Responder {
-    /// Creates the channel of an answer and its receiver, for a request that bypasses the queue.
+    /// Creates the channel of one answer and its receiver, for a request that bypasses the queue.
     pub fn pair() -> (Responder, oneshot::Receiver<Result<Reply, ApiError>>) {
         let (sender, receiver) = oneshot::channel();
         (Responder(sender), receiver)
     }
 
-    /// Sends the answer. A disconnected client is not an error.
+    /// Sends the answer. If the client has disconnected, the answer is discarded.
     pub fn send(self, result: Result<Reply, ApiError>) {
         // The receiver is dropped when the client disconnects.
         drop(self.0.send(result));
     }
 
-    /// True if the client has disconnected, so that a long operation may be cancelled.
+    /// Returns true if the client has disconnected, so that a long operation may be cancelled.
     pub fn is_abandoned(&self) -> bool {
         self.0.is_closed()
     }
 }
 
-/// The reason why the control thread sends no answer.
+/// The reason why a request has no answer of the control thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The queue of the control thread is full.
@@ -65,7 +65,7 @@ impl From<CallError> for ApiError {
     }
 }
 
-/// The sender of requests; cheap to clone.
+/// Sender of requests to the control thread. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Requester {
     sender: SyncSender<Call>,
@@ -79,7 +79,7 @@ pub struct Inbox {
     wake: Arc<OwnedFd>,
 }
 
-/// Creates a queue of requests.
+/// Creates the queue of requests. Fails if eventfd(2) fails.
 pub fn channel() -> std::io::Result<(Requester, Inbox)> {
     let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     let (sender, receiver) = sync_channel(QUEUE_DEPTH);
@@ -87,7 +87,8 @@ pub fn channel() -> std::io::Result<(Requester, Inbox)> {
 }
 
 impl Requester {
-    /// Sends a request to the control thread and waits for its answer.
+    /// Sends a request to the control thread and waits for its answer. Returns `unavailable` at once if the queue is
+    /// full or the control thread has stopped.
     pub async fn call(&self, request: Request) -> Result<Reply, ApiError> {
         let (sender, receiver) = oneshot::channel();
         match self.sender.try_send(Call { request, responder: Responder(sender) }) {
@@ -101,7 +102,7 @@ impl Requester {
 
     fn wake(&self) -> Result<(), ApiError> {
         match rustix::io::write(&*self.wake, &1u64.to_ne_bytes()) {
-            // AGAIN: the counter is at its maximum, so the control thread is awake anyway.
+            // AGAIN means that the counter is at its maximum, so that the descriptor is readable already.
             Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
             Err(error) => {
                 Err(ApiError::internal(format!("cannot wake the control thread: {error}")))
@@ -111,18 +112,19 @@ impl Requester {
 }
 
 impl Inbox {
-    /// Returns the descriptor to poll. It is readable if there may be requests.
+    /// Returns the descriptor to poll, which is readable if there may be requests.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// Returns the next request, if any. All requests must be taken before [`Inbox::fd`] is polled again.
+    /// Returns the next request; `None` if the queue is empty. The control thread must take all requests before it
+    /// polls [`Inbox::fd`] again.
     pub fn try_recv(&self) -> Option<Call> {
         if let Ok(call) = self.receiver.try_recv() {
             return Some(call);
         }
-        // The eventfd is reset before the second attempt, so that a request in between is not missed. AGAIN means that
-        // it was not set.
+        // The eventfd is reset before the second attempt, so that a request in between is not missed. The read fails
+        // with AGAIN if the eventfd was not set.
         let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
         self.receiver.try_recv().ok()
     }

@@ -1,4 +1,4 @@
-//! The client side, as `ddpctl` uses it: one request per connection, blocking.
+//! Blocking client of the management API, as used by `ddpctl`. Each request has its own connection.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,25 +14,26 @@ use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
-use super::{ApiError, ErrorKind};
+use super::{ApiError, ErrorKind, MAX_PAGE, Paged};
 
-/// Longest line of a followed stream, bytes: an event with a message of maximum length.
+/// Maximum length of a line of a followed event stream, bytes. The longest line is an event with a message of maximum
+/// length.
 const MAX_LINE: usize = 64 << 20;
 
-/// Maximum number of bytes of an upload that are read at once.
+/// Maximum number of bytes that one read of an upload's source returns.
 const UPLOAD_CHUNK: usize = 256 << 10;
 
-/// Content types of bodies.
+/// Content types of request bodies.
 const JSON: &str = "application/json";
 const BINARY: &str = "application/octet-stream";
 
-/// The body of a request.
+/// Body of a request.
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 /// Interval between checks of a capture's stop request, and between retries while the appliance's queue is full.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Longest wait while the queue of the appliance's socket is full.
+/// Maximum wait for a place in the queue of new connections of the appliance's socket.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client of one appliance.
@@ -40,30 +41,30 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Client {
     socket: PathBuf,
     runtime: tokio::runtime::Runtime,
-    /// Longest silence of the appliance; `None` for no limit.
+    /// Time without an answer after which the client probes the appliance; `None` for no limit and no probes.
     timeout: Option<Duration>,
-    /// Deadline of all requests together.
+    /// Deadline of all requests together; `None` for no deadline.
     deadline: Option<Deadline>,
 }
 
-/// A deadline for a whole command.
+/// Deadline for a whole command of `ddpctl`, which may consist of several requests.
 #[derive(Clone, Copy, Debug)]
 struct Deadline {
     timeout: Duration,
     expires_at: Instant,
 }
 
-/// Additional wait for the answer of an appliance that observes the same deadline, because its answer names the pending
-/// step.
+/// Additional wait after the deadline. An appliance that observes the same deadline answers when the deadline passes,
+/// and its answer names the step that is not done.
 const DEADLINE_GRACE: Duration = Duration::from_millis(250);
 
-/// Longest wait for a response to a probe after the command's deadline.
+/// Maximum wait for the response to a probe after the command's deadline.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The reason for a missing or negative answer.
+/// Error of a request: no answer, or an error response.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No server answers at the socket.
+    /// The client cannot connect to the socket.
     #[error("cannot reach the appliance at {}: {source}{}", socket.display(), connect_hint(source))]
     Unreachable {
         /// Path of the socket.
@@ -71,7 +72,7 @@ pub enum ClientError {
         /// Error of connect(2).
         source: io::Error,
     },
-    /// The socket accepts connections, but no answer arrives.
+    /// The socket accepts connections, but neither an answer nor the response to a probe arrives.
     #[error(
         "the appliance at {} does not answer: nothing came for {}; is ddpd stopped (state T of ps)? A longer \
          wait: --timeout",
@@ -81,22 +82,22 @@ pub enum ClientError {
     Silent {
         /// Path of the socket.
         socket: PathBuf,
-        /// The time-out.
+        /// The time-out for an answer.
         timeout: Duration,
     },
-    /// The deadline of the whole command has passed.
+    /// The deadline of the whole command has passed. The appliance may still be executing the command.
     #[error("not done within {}: the appliance answers, and may go on with it", base::plural::seconds(*within))]
     Late {
-        /// The time limit.
+        /// Time from the start of the command to its deadline.
         within: Duration,
     },
-    /// The appliance refused the request.
+    /// The appliance answered with an error response.
     #[error("{0}")]
     Refused(#[from] ApiError),
-    /// The request cannot be expressed in JSON.
+    /// The body of the request cannot be written as JSON.
     #[error("the request cannot be written as JSON: {0}")]
     Request(#[from] serde_json::Error),
-    /// The connection failed, or the server is not an appliance.
+    /// The connection failed, or the answer is not valid, as from a server that is not an appliance.
     #[error("the appliance's answer cannot be parsed: {0}")]
     Protocol(String),
 }
@@ -119,19 +120,20 @@ impl Client {
         &self.socket
     }
 
-    /// Creates a client of the appliance at `socket`. Does not connect.
+    /// Creates a client of the appliance at `socket`, without time-out and deadline. Does not connect.
     pub fn new(socket: &Path) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(Self { socket: socket.to_owned(), runtime, timeout: None, deadline: None })
     }
 
-    /// Sets the longest silence of the appliance. A longer request continues while the appliance answers probes, which
-    /// are sent each time that this time has passed.
+    /// Sets the time-out for an answer. Each time that `timeout` passes without an answer, the client sends a probe.
+    /// The request continues if the appliance answers the probe within `timeout`, otherwise it fails.
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
     }
 
-    /// Sets a deadline for all requests together, `within` from now.
+    /// Sets a deadline for all requests together, `within` from now. The deadline limits the wait for an answer instead
+    /// of the time-out, but only if [`with_timeout`](Client::with_timeout) has set a time-out, too.
     pub fn with_deadline(self, within: Duration) -> Self {
         Self {
             deadline: Some(Deadline { timeout: within, expires_at: Instant::now() + within }),
@@ -139,14 +141,14 @@ impl Client {
         }
     }
 
-    /// Returns the time left for an operation of the appliance, at least a microsecond; `None` without a deadline.
+    /// Returns the time until the deadline, at least one microsecond; `None` without a deadline.
     pub fn time_left(&self) -> Option<Duration> {
         let left = self.deadline?.expires_at.saturating_duration_since(Instant::now());
         Some(left.max(Duration::from_micros(1)))
     }
 
-    /// Returns an error once the deadline and [`DEADLINE_GRACE`] have passed: the appliance may still be executing the
-    /// command.
+    /// Returns [`ClientError::Late`] once the deadline and [`DEADLINE_GRACE`] have passed. The appliance may still be
+    /// executing the command.
     pub fn check_deadline(&self) -> Result<(), ClientError> {
         match self.deadline {
             Some(Deadline { timeout: within, expires_at: at })
@@ -161,6 +163,33 @@ impl Client {
     /// Sends GET and returns the JSON answer.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.call(Method::GET, path, None)
+    }
+
+    /// Returns a whole list, which is read page by page. `path` has no parameters.
+    pub fn list<T: DeserializeOwned + Paged>(&self, path: &str) -> Result<Vec<T>, ClientError> {
+        self.list_first(path, "", usize::MAX)
+    }
+
+    /// Returns the first `most` objects of a list, which is read page by page. `parameters` are further ones of the
+    /// call, such as `&counters=sent_bytes`.
+    pub fn list_first<T: DeserializeOwned + Paged>(
+        &self,
+        path: &str,
+        parameters: &str,
+        most: usize,
+    ) -> Result<Vec<T>, ClientError> {
+        let mut list: Vec<T> = Vec::new();
+        loop {
+            let limit = (most - list.len()).min(MAX_PAGE);
+            let last = list.last().map(|last| format!("&after={}", path_segment(&last.key())));
+            let after = last.unwrap_or_default();
+            let page: Vec<T> = self.get(&format!("{path}?limit={limit}{after}{parameters}"))?;
+            let complete = page.len() < MAX_PAGE;
+            list.extend(page);
+            if complete || list.len() >= most {
+                return Ok(list);
+            }
+        }
     }
 
     /// Sends DELETE and returns the JSON answer.
@@ -178,8 +207,8 @@ impl Client {
         self.call(Method::POST, path, Some(body))
     }
 
-    /// Sends POST with the bytes of a reader as they arrive. An error of the reader truncates the body. Returns the
-    /// appliance's answer, possibly before the end of the reader.
+    /// Sends POST with the bytes of `reader` as they arrive. An error of `reader` truncates the body. Returns when the
+    /// appliance has answered, possibly before the end of `reader`.
     pub fn upload(
         &self,
         path: &str,
@@ -191,19 +220,19 @@ impl Client {
         })
     }
 
-    /// Sends GET and returns text.
+    /// Sends GET and returns the body, which must be UTF-8.
     pub fn text(&self, path: &str) -> Result<String, ClientError> {
         String::from_utf8(self.bytes(path)?).map_err(protocol_error)
     }
 
-    /// Sends GET and returns bytes.
+    /// Sends GET and returns the bytes of the body.
     pub fn bytes(&self, path: &str) -> Result<Vec<u8>, ClientError> {
         let bytes = self.exchange(Method::GET, path, None)?;
         Ok(bytes.to_vec())
     }
 
-    /// Sends GET for a body without a fixed end. Calls `line` with each line until it returns false or the appliance
-    /// stops.
+    /// Sends GET for a body without a fixed end. Calls `line` with each line, until `line` returns false or the
+    /// appliance ends the body.
     pub fn follow(
         &self,
         path: &str,
@@ -236,8 +265,8 @@ impl Client {
         })
     }
 
-    /// Requests a capture. Calls `part` with each part, until the end or until it returns false. Once `stop` is set,
-    /// requests the end of the capture and still receives the rest.
+    /// Requests a capture. Calls `part` with each part of the file, until the end of the file or until `part` returns
+    /// false. Once `stop` is set, requests the end of the capture and receives the rest of the file.
     pub fn capture(
         &self,
         path: &str,
@@ -256,7 +285,7 @@ impl Client {
             loop {
                 if !stopped && stop.load(Ordering::Relaxed) {
                     stopped = true;
-                    // Fails if the capture has ended by itself.
+                    // The result is ignored, because the request fails if the capture has ended already.
                     let ended =
                         self.await_with_probes(self.send(Method::DELETE, path, None)).await??;
                     drop(collect(ended).await);
@@ -296,13 +325,13 @@ impl Client {
         }))?
     }
 
-    /// Awaits a result while the appliance answers probes.
+    /// Awaits `what`. Fails if the appliance does not answer a probe, or if the deadline has passed.
     async fn await_with_probes<T>(&self, what: impl Future<Output = T>) -> Result<T, ClientError> {
         let Some(timeout) = self.timeout else { return Ok(what.await) };
         let mut what = std::pin::pin!(what);
         loop {
             self.check_deadline()?;
-            // With a deadline, only the deadline limits the wait, not the time-out of silence.
+            // With a deadline, only the deadline limits the wait, not the time-out for an answer.
             let left = |limit: Deadline| {
                 (limit.expires_at + DEADLINE_GRACE).saturating_duration_since(Instant::now())
             };
@@ -317,7 +346,7 @@ impl Client {
                 let response = self.send(Method::GET, "/v1/status", None).await?;
                 collect(response).await
             };
-            // Any answer suffices, even a refusal.
+            // Any answer to the probe suffices, even an error response.
             if tokio::time::timeout(probe_timeout, probe).await.is_err() {
                 return Err(ClientError::Silent { socket: self.socket.clone(), timeout });
             }
@@ -349,7 +378,7 @@ impl Client {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(protocol_error)?;
-        // Errors of the connection are also returned by the request and the body.
+        // The error of the connection is dropped, because the request or the body returns it, too.
         tokio::spawn(async move { drop(connection.await) });
         let mut request = hyper::Request::builder().method(method).uri(path).header("host", "ddpd");
         if !kind.is_empty() {
@@ -360,7 +389,8 @@ impl Client {
     }
 }
 
-/// Returns the bytes of a reader. They are read on a separate thread, because a terminal may block for long.
+/// Returns the bytes of a reader as a stream. A separate thread reads, because a reader such as a terminal may block
+/// for a long time.
 fn read_chunks(
     reader: impl io::Read + Send + 'static,
 ) -> impl Stream<Item = io::Result<Frame<Bytes>>> + Send {
@@ -389,7 +419,7 @@ fn read_chunks(
     })
 }
 
-/// Connects. Retries for at most [`QUEUE_TIMEOUT`] while the server's queue of new connections is full.
+/// Connects to the socket. Retries for at most [`QUEUE_TIMEOUT`] while the server's queue of new connections is full.
 async fn connect(socket: &Path) -> io::Result<UnixStream> {
     let end = Instant::now() + QUEUE_TIMEOUT;
     loop {
@@ -420,7 +450,7 @@ fn protocol_error(error: impl std::fmt::Display) -> ClientError {
     ClientError::Protocol(error.to_string())
 }
 
-/// Escapes one segment of a path: all bytes except letters, digits and `-._~`.
+/// Percent-encodes one segment of a URL path: all bytes except letters, digits and `-._~` (RFC 3986 §2.3).
 pub fn path_segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! The running configuration in the API, and its differences from the file.
+//! The running configuration in the API, and its differences from the configuration file.
 
 use std::path::PathBuf;
 
@@ -70,16 +70,16 @@ pub struct ConfigDiff {
     #[serde(serialize_with = "lossy_path::serialize")]
     #[schemars(with = "PathBuf")]
     pub file: PathBuf,
-    /// Differences. Empty if the two are equal.
+    /// Differences. Empty if the running configuration equals the file.
     pub differences: Vec<Difference>,
 }
 
 /// A key or table that differs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
-    /// As [`SectionInfo::section`].
+    /// Name of the table, as [`SectionInfo::section`].
     pub section: String,
-    /// As [`SectionInfo::of`].
+    /// Identity of the table, as [`SectionInfo::of`].
     pub of: Vec<String>,
     /// Name of the key. `null` for a whole table that only one side has.
     pub key: Option<String>,

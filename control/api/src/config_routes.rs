@@ -1,4 +1,4 @@
-//! Calls that reload the configuration file or write one.
+//! Handlers of the calls that reload the configuration file or write the running configuration to a file.
 
 use std::path::{Path, PathBuf};
 
@@ -53,8 +53,8 @@ pub(super) async fn save(State(app): State<App>, Json(save): Json<Save>) -> Rout
     Ok(axum::response::IntoResponse::into_response(axum::Json(saved)))
 }
 
-/// Returns the directory in which a configuration may be written: that of the running file, after its links are
-/// resolved, or one below `files.paths`.
+/// Opens the directory of `file`, if a configuration may be written there. Allowed are the running configuration file
+/// itself, after symbolic links are resolved, and files below the directories of `files.paths`.
 fn parent(file: &Path, running: &Path, files: &Directories) -> Result<ParentDirectory, ApiError> {
     let real =
         |path: &Path| std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).ok();
@@ -94,7 +94,8 @@ mod tests {
     use super::*;
     use crate::ErrorKind;
 
-    /// Saves `text`. Files are allowed below `in`; the running file is `running.toml` next to it.
+    /// Saves `text` to `file`. The configuration allows files below `dir/in`, and the running file is
+    /// `dir/running.toml`.
     fn save(dir: &Path, file: &Path, text: &str, overwrite: bool) -> Result<(), ApiError> {
         let files = Directories::from_key(&[dir.join("in")]);
         write(file, &parent(file, &dir.join("running.toml"), &files)?, text, overwrite)
@@ -140,7 +141,7 @@ mod tests {
         }
         let real = dir.join("etc/real.toml");
         std::fs::write(&real, "before").unwrap();
-        // The operator's link is followed and remains.
+        // The running file may be a symbolic link. The save writes its target and keeps the link.
         symlink(&real, dir.join("running.toml")).unwrap();
         for (file, text) in [(dir.join("running.toml"), "one"), (real.clone(), "two")] {
             save(dir, &file, text, true).unwrap();

@@ -1,7 +1,8 @@
-//! Limits on a server's connections, and the selection of a connection that is closed for a new one.
+//! Limits on the number of a server's connections, and the selection of a connection that is closed for a new one.
 //!
-//! A client that connects and sends no request must not lock out others. At the limit, the connection that has been
-//! idle longest is closed for the new one. If all connections have open requests, the new one is refused.
+//! A client that connects and sends no request must not lock out other clients. At a limit, the connection that has
+//! been idle longest is closed for the new one. If all connections that count towards the limit have open requests, the
+//! new connection is refused.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -13,36 +14,36 @@ use std::time::Instant;
 pub(super) struct ConnectionBounds {
     /// Maximum number of connections.
     pub(super) total: usize,
-    /// Connections of `total` that are reserved for privileged peers.
+    /// Number of the `total` connections that are reserved for privileged peers.
     pub(super) reserved: usize,
     /// Maximum number of connections of one peer that is not privileged.
     pub(super) per_peer: usize,
 }
 
-/// Identity of a peer for [`ConnectionBounds::per_peer`].
+/// Peer of a connection, for the limits of [`ConnectionBounds`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Peer {
-    /// User id or address prefix.
+    /// Identity for [`ConnectionBounds::per_peer`]: a user id, an IPv4 address, or the /64 prefix of an IPv6 address.
     pub(super) key: u128,
-    /// True if only [`ConnectionBounds::total`] limits the peer's connections.
+    /// True if [`ConnectionBounds::total`] is the only limit on the peer's connections.
     pub(super) privileged: bool,
 }
 
-/// Number of a connection's open requests, or the time since which it has been idle.
+/// Activity of a connection: the number of open requests, or the time since which the connection has been idle.
 #[derive(Debug)]
 pub(super) struct Activity(Mutex<ActivityState>);
 
 #[derive(Debug)]
 struct ActivityState {
-    /// Requests whose response is not complete.
+    /// Number of requests whose response is not complete.
     open_requests: usize,
-    /// Requests so far.
+    /// Number of requests since the accept.
     requests: u64,
-    /// Time of the end of the last response, or of the accept.
+    /// Time at which the last response was complete, or time of the accept.
     idle_since: Instant,
 }
 
-/// An open request. Its drop marks the response as complete.
+/// An open request of a connection. Dropping this value marks the response as complete.
 #[derive(Debug)]
 pub(super) struct OpenRequest(Arc<Activity>);
 
@@ -63,7 +64,7 @@ impl Activity {
         OpenRequest(Arc::clone(self))
     }
 
-    /// Returns the number of requests so far.
+    /// Returns the number of requests since the accept.
     fn requests(&self) -> u64 {
         self.with(|state| state.requests)
     }
@@ -87,7 +88,7 @@ impl Drop for OpenRequest {
     }
 }
 
-/// The connections of a server by identifier, each with a handle to close it.
+/// The connections of a server by identifier, each with the handle that closes the connection.
 #[derive(Debug)]
 pub(super) struct ConnectionSlots<I, H> {
     bounds: ConnectionBounds,
@@ -101,15 +102,15 @@ struct Slot<H> {
     handle: H,
 }
 
-/// True if a peer's connections count towards a limit.
+/// Predicate that returns true if the connections of a peer count towards a limit.
 type CountsTowards<'c> = &'c dyn Fn(&Peer) -> bool;
 
 /// Result of [`ConnectionSlots::admit`].
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Admission<H> {
-    /// The new connection is admitted after the connections with these handles are closed.
+    /// The new connection is admitted. The caller must close the connections with these handles.
     Admitted(Vec<H>),
-    /// All connections that count towards the limit have open requests.
+    /// The new connection is refused, because all connections that count towards a limit have open requests.
     Full,
 }
 
@@ -118,8 +119,8 @@ impl<I: Copy + Eq + Hash, H> ConnectionSlots<I, H> {
         ConnectionSlots { bounds, slots: HashMap::new() }
     }
 
-    /// Makes room for another connection of `peer`: frees the slots of the connections that have been idle longest.
-    /// Returns their handles.
+    /// Makes room for a new connection of `peer`. For each limit that is reached, frees the slot of the connection that
+    /// has been idle longest.
     pub(super) fn admit(&mut self, peer: Peer) -> Admission<H> {
         let ConnectionBounds { total, reserved, per_peer } = self.bounds;
         let of_peer = |other: &Peer| !other.privileged && other.key == peer.key;
@@ -149,8 +150,8 @@ impl<I: Copy + Eq + Hash, H> ConnectionSlots<I, H> {
         self.slots.insert(id, Slot { peer, activity, handle });
     }
 
-    /// Frees the slot of a connection that has ended. Returns the number of its requests; `None` if the slot was freed
-    /// before.
+    /// Frees the slot of a connection that has ended. Returns the number of requests of the connection; `None` if the
+    /// slot was freed before.
     pub(super) fn remove(&mut self, id: &I) -> Option<u64> {
         Some(self.slots.remove(id)?.activity.requests())
     }
@@ -170,7 +171,7 @@ mod tests {
 
     const ADMIN: Peer = Peer { key: 0, privileged: true };
 
-    /// Inserts a connection at this second.
+    /// Inserts connection `id`, idle since `id` seconds after `start`.
     fn insert_connection(
         places: &mut ConnectionSlots<u32, u32>,
         id: u32,

@@ -1,8 +1,8 @@
 //! An HTTP server with a limited number of connections, used for the API and for observers.
 //!
-//! The number of connections is limited ([`ConnectionSlots`]). So is the time that the server waits for a client: for a
-//! request's header, which includes idle time between two requests, and for space to write a response. A connection
-//! that waits for the appliance, such as an event stream without events, has no time-out.
+//! The number of connections is limited ([`ConnectionSlots`]). Time-outs limit two waits for a client: for the header
+//! of the next request, including idle time between two requests, and for space to write a response. A connection that
+//! waits for the appliance, such as an event stream without events, has no time-out.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -33,33 +33,33 @@ use super::connection_slots::{
 };
 use crate::accept::Backoff;
 
-/// Time in which open requests may finish after the server was stopped.
+/// Time in which open requests may finish after the server was told to stop.
 const GRACE: Duration = Duration::from_secs(1);
-/// Maximum number of buffered bytes of a request's header, and of a part of a body.
+/// Maximum size of a connection's buffers for a request's header and for a part of a body, bytes.
 const MAX_BUFFER: usize = 64 << 10;
 
-/// Accepts the connections of a server.
+/// Source of a server's connections: a listening socket.
 pub(super) trait Acceptor: Send + 'static {
-    /// A connection's byte stream.
+    /// Byte stream of a connection.
     type Io: AsyncRead + AsyncWrite + Send + 'static;
-    /// The peer of a connection, which handlers read as `ConnectInfo`.
+    /// Peer of a connection, which handlers can extract as `ConnectInfo`.
     type Caller: Clone + Send + Sync + 'static;
 
-    /// Accepts one connection. Can be cancelled without loss of a connection.
+    /// Accepts one connection. The future can be cancelled without loss of a connection.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Io, Self::Caller)>> + Send;
 
-    /// Returns the peer whose limits include a connection of this caller.
+    /// Returns the peer for the limits on connections.
     fn peer(caller: &Self::Caller) -> Peer;
 }
 
-/// Limits of a server.
+/// Limits of a server on connections and on waits for a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Limits on the number of connections.
     pub(super) connections: ConnectionBounds,
-    /// Time-out from the accept or the end of a response to the end of the next request's header.
+    /// Maximum time from the accept, or from the end of a response, to the end of the next request's header.
     pub(super) header_timeout: Duration,
-    /// Time-out of a write while the client reads no bytes of a response.
+    /// Maximum time of a write in which the client reads no byte of the response.
     pub(super) write_timeout: Duration,
 }
 
@@ -74,17 +74,17 @@ pub struct ConnectionTally {
 /// Values of a [`ConnectionTally`].
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct ConnectionCounts {
-    /// Connections closed at once because all connections had open requests.
+    /// Connections closed at once, because all connections that count towards a limit had open requests.
     pub refused: u64,
-    /// Connections closed because no request arrived in time, a new connection needed the slot, or the client did not
-    /// read.
+    /// Connections closed because their first request did not arrive in time, because a new connection needed the slot,
+    /// or because the client did not read a response.
     pub expired: u64,
-    /// Failures of accept(2).
+    /// Failures of accept(2), without errors of a single connection.
     pub accept_failures: u64,
 }
 
 impl ConnectionTally {
-    /// Returns the values.
+    /// Returns the present values of the counters.
     pub fn counts(&self) -> ConnectionCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         ConnectionCounts {
@@ -95,8 +95,8 @@ impl ConnectionTally {
     }
 }
 
-/// Serves until `closing` is true or its sender is dropped, then at most [`GRACE`] longer. `name`: the server's name in
-/// the log. Handlers can extract the `ConnectInfo` of their connection.
+/// Serves until `closing` is true or its sender is dropped. Open requests may then finish within [`GRACE`]. `name` is
+/// the server's name in the log. Handlers can extract the peer of their connection as `ConnectInfo`.
 pub(super) async fn serve<D: Acceptor>(
     name: String,
     door: D,
@@ -116,7 +116,7 @@ pub(super) async fn serve<D: Acceptor>(
     let mut backoff = Backoff::new(name);
     loop {
         tokio::select! {
-            // An error means that the handle was dropped, which also ends the server.
+            // An error means that the sender was dropped, which also ends the server.
             _ = closing.wait_for(|&closing| closing) => break,
             Some(ended) = server.tasks.join_next_with_id() => server.finish(ended),
             accepted = accept(&door, &backoff) => match accepted {
@@ -133,11 +133,11 @@ pub(super) async fn serve<D: Acceptor>(
         }
     }
     drop(door);
-    // The set aborts the remaining tasks when it is dropped.
+    // The drop of `server.tasks` aborts the tasks that are not finished after this wait.
     drop(tokio::time::timeout(GRACE, graceful.shutdown()).await);
 }
 
-/// Accepts a connection after the back-off's wait.
+/// Waits for the end of the back-off, then accepts a connection.
 async fn accept<D: Acceptor>(door: &D, backoff: &Backoff) -> io::Result<(D::Io, D::Caller)> {
     if let Some(until) = backoff.retry_at() {
         tokio::time::sleep_until(until.into()).await;
@@ -145,7 +145,7 @@ async fn accept<D: Acceptor>(door: &D, backoff: &Backoff) -> io::Result<(D::Io, 
     door.accept().await
 }
 
-/// The connections, each served by a task.
+/// The connections of a server, each served by its own task.
 struct ConnectionSet<'t> {
     router: Router,
     limits: Limits,
@@ -155,7 +155,8 @@ struct ConnectionSet<'t> {
 }
 
 impl ConnectionSet<'_> {
-    /// Serves a connection, or closes it if all connections have open requests.
+    /// Starts a task that serves the connection. Closes the connection instead if a limit is reached and all
+    /// connections that count towards this limit have open requests.
     fn serve_connection<D: Acceptor>(
         &mut self,
         io: D::Io,
@@ -187,12 +188,13 @@ impl ConnectionSet<'_> {
         self.slots.insert(handle.id(), peer, activity, handle);
     }
 
-    /// Frees a connection's slot, and counts a time-out.
+    /// Frees the slot of a connection whose task has ended. Counts the connection as expired after a time-out, or if it
+    /// was closed for a new connection.
     fn finish(&mut self, ended: Result<(Id, hyper::Result<()>), JoinError>) {
         let expired = match ended {
             Ok((id, result)) => {
                 let requests = self.slots.remove(&id).unwrap_or_default();
-                // A time-out of an idle connection that had requests is a normal end.
+                // The time-out of an idle connection that had requests is a normal end and is not counted.
                 result.is_err_and(|error| match error.is_timeout() {
                     true => requests == 0,
                     false => is_write_timeout(&error),
@@ -212,7 +214,7 @@ impl ConnectionSet<'_> {
     }
 }
 
-/// Keeps `busy` until the response is complete: hyper drops its body then.
+/// Keeps `busy` in the body of the response. hyper drops the body when the response is complete.
 fn hold_until_complete(busy: OpenRequest, response: Response) -> Response {
     response.map(|body| {
         Body::new(body.map_frame(move |frame| {

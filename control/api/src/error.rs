@@ -1,4 +1,4 @@
-//! Refusals: a kind, which determines the HTTP status, one sentence, and a remedy if known.
+//! Error responses of the API: a kind, which determines the HTTP status, one sentence, and a remedy if known.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -61,7 +61,7 @@ impl ErrorKind {
 }
 
 impl ErrorKind {
-    /// Returns a sentence about the cases in which this error is returned.
+    /// Returns a sentence, without a full stop, about the cases in which this error is returned.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::BadRequest => "The body or the query is invalid",
@@ -81,52 +81,52 @@ impl ErrorKind {
 }
 
 impl ApiError {
-    /// Creates a refusal of this kind with one sentence.
+    /// Creates an error response of this kind. `message` is one sentence.
     pub fn new(error: ErrorKind, message: impl Into<String>) -> Self {
         Self { error, message: message.into(), hint: None }
     }
 
-    /// Adds a remedy for the operator.
+    /// Sets or removes the remedy for the operator.
     #[must_use]
     pub fn with_hint(self, hint: Option<&str>) -> Self {
         Self { hint: hint.map(str::to_owned), ..self }
     }
 
-    /// Creates a refusal with status 400.
+    /// Creates an error response with status 400.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::BadRequest, message)
     }
-    /// Creates a refusal with status 403.
+    /// Creates an error response with status 403.
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Forbidden, message)
     }
-    /// Creates a refusal with status 404.
+    /// Creates an error response with status 404.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::NotFound, message)
     }
-    /// Creates a refusal with status 409.
+    /// Creates an error response with status 409.
     pub fn conflict(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Conflict, message)
     }
-    /// Creates a refusal with status 500.
+    /// Creates an error response with status 500.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Internal, message)
     }
-    /// Creates a refusal with status 502.
+    /// Creates an error response with status 502.
     pub fn peer_refused(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::PeerRefused, message)
     }
-    /// Creates a refusal with status 503.
+    /// Creates an error response with status 503.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unavailable, message)
     }
-    /// Creates a refusal with status 504.
+    /// Creates an error response with status 504.
     pub fn timeout(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Timeout, message)
     }
 }
 
-/// Kind and message of an error response, for log and audit.
+/// Kind and message of an error response. The response carries them as an extension for the log and the audit.
 #[derive(Clone)]
 pub(crate) struct Failure {
     pub(crate) kind: ErrorKind,

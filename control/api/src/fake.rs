@@ -1,4 +1,4 @@
-//! A fake control thread behind the real server. It answers from a table.
+//! A fake appliance for tests: the real API server with a control thread that answers requests with fixed values.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ pub fn only_viewers() -> Access {
     Access::only_viewers()
 }
 
-/// The server, its socket and the thread that answers. A drop ends all of them.
+/// The API server, its socket and the fake control thread. A drop ends all of them.
 pub struct Fake {
     pub events: EventLog,
     requester: Requester,
@@ -94,7 +94,7 @@ impl Fake {
         }
     }
 
-    /// Returns a sender of requests to the fake control thread.
+    /// Returns a sender of requests that bypasses the server.
     pub fn requester(&self) -> Requester {
         self.requester.clone()
     }
@@ -108,17 +108,17 @@ impl Fake {
         self.dir.path()
     }
 
-    /// Returns the body of the last verb that reached the control thread.
+    /// Returns the last recorded request, as JSON. Only requests that involve a peer and new listeners are recorded.
     pub fn last_request(&self) -> Value {
         self.last_request.lock().unwrap().clone()
     }
 
-    /// Delays the answer to a reload until `others` more requests were answered.
+    /// Delays the answer to a reload until `others` further requests were answered.
     pub fn delay_reloads(&self, others: u64) {
         self.reload_delay.store(others, Ordering::Relaxed);
     }
 
-    /// Returns the number of requests that reached the control thread.
+    /// Returns the number of requests that reached the fake control thread.
     pub fn request_count(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
@@ -138,11 +138,11 @@ struct FakeControl {
     requests: Arc<AtomicU64>,
     last_request: Arc<Mutex<Value>>,
     regions: Vec<RegionInfo>,
-    /// Number of requests for job 1, which is done after a few.
+    /// Number of puts and of requests for job 1. The job is done from the fourth on.
     polls: u64,
 }
 
-/// Returns the peer's port of a stream to open.
+/// Returns the remote port if the request opens a stream; `None` if it uses an existing stream.
 fn tcp_port(via: &Via) -> Option<u16> {
     match via {
         Via::Connect(connect) => Some(connect.remote.port()),
@@ -165,7 +165,13 @@ impl FakeControl {
             Request::Status => Ok(Reply::Status(status())),
             Request::Ports => Ok(Reply::Ports(vec![port()])),
             Request::Workers => Ok(Reply::Workers(vec![worker()])),
-            Request::Regions => Ok(Reply::Regions(self.regions.clone())),
+            Request::Regions(NamePage { after, limit }) => {
+                let mut regions = self.regions.clone();
+                regions.sort_by(|a, b| a.name.cmp(&b.name));
+                regions.retain(|region| after.as_ref().is_none_or(|after| region.name > *after));
+                regions.truncate(limit);
+                Ok(Reply::Regions(regions))
+            }
             Request::AddRegion(section) => {
                 if self.regions.iter().any(|region| region.name == section.name) {
                     let message = format!("there is a region \"{}\" already", section.name);
@@ -201,7 +207,11 @@ impl FakeControl {
                 }
                 Ok(Reply::Bytes((offset..offset + length).map(|at| at as u8).collect()))
             }
-            Request::Listeners => Ok(Reply::Listeners(vec![listener("ingest")])),
+            Request::Listeners(NamePage { after, limit }) => {
+                let all = [listener("ingest")].into_iter();
+                let rest = all.filter(|l| after.as_ref().is_none_or(|after| l.name > *after));
+                Ok(Reply::Listeners(rest.take(limit).collect()))
+            }
             Request::AddListener(section) => {
                 self.record_request(&format!("{section:?}"));
                 Ok(Reply::Listener(listener(&section.name)))
@@ -259,8 +269,10 @@ impl FakeControl {
                 }
                 Ok(Reply::Atomic(AtomicDone { original: u64::MAX.to_string(), time_us: 12 }))
             }
-            Request::Streams { limit } => {
-                Ok(Reply::Streams([stream()].into_iter().take(limit).collect()))
+            Request::Streams { after, limit } => {
+                let all = [stream()].into_iter();
+                let rest = all.filter(|stream| after.is_none_or(|after| stream.id.0 > after.0));
+                Ok(Reply::Streams(rest.take(limit).collect()))
             }
             Request::Stream(id) | Request::CloseStream { id, .. } if id != stream().id => {
                 Err(ApiError::not_found(format!("there is no stream {id}")))

@@ -1,11 +1,11 @@
-//! Input of a put that the client reads itself. It arrives as the body of a request, and passes to the job through a
+//! Input of a put whose data the client sends. The data arrive as the body of a request and pass to the job through a
 //! pipe within the process.
 //!
 //! ```text
 //!  client ---- body ----> handler ----> pipe(2) ----> job
 //! ```
 //!
-//! The pipe has no name. If the body is truncated, the job fails.
+//! If the body is truncated, the job fails.
 
 use std::fs::File;
 use std::io;
@@ -21,7 +21,7 @@ use tokio::net::unix::pipe::{self, Sender};
 use super::app::{App, PathParam, RouteResult};
 use super::{ApiError, ErrorKind, Request};
 
-/// Reading end of the pipe, for the job.
+/// Reading end of the pipe, which the job receives.
 #[derive(Clone, Debug)]
 pub struct Input {
     file: Arc<File>,
@@ -29,12 +29,12 @@ pub struct Input {
 }
 
 impl Input {
-    /// Returns the pipe, which is nonblocking.
+    /// Returns the reading end as a nonblocking file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// True if all bytes were written. Valid after the job has read to the end of the pipe.
+    /// Returns true if the whole body was written into the pipe. Valid after the job has read to the end of the pipe.
     pub fn is_complete(&self) -> bool {
         self.complete.load(Ordering::Acquire)
     }
@@ -55,10 +55,10 @@ pub struct InputWriter {
 }
 
 impl InputWriter {
-    /// Creates both ends of a pipe. To be called in a tokio runtime.
+    /// Creates both ends of a pipe. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// The process has no descriptors left.
+    /// An error of pipe(2), for example if the process has no descriptors left.
     pub fn pair() -> io::Result<(InputWriter, Input)> {
         let (sender, receiver) = pipe::pipe()?;
         let complete = Arc::<AtomicBool>::default();
@@ -66,7 +66,7 @@ impl InputWriter {
         Ok((InputWriter { sender, complete: Arc::clone(&complete) }, Input { file, complete }))
     }
 
-    /// Writes bytes; waits while the pipe is full.
+    /// Writes all bytes. Waits while the pipe is full.
     ///
     /// # Errors
     /// The job has closed its end.
@@ -80,7 +80,7 @@ impl InputWriter {
     }
 }
 
-/// Handles `POST /v1/jobs/{id}/input`. Answers after the last byte is in the pipe.
+/// Handles `POST /v1/jobs/{id}/input`. Answers after the last byte was written into the pipe.
 pub(super) async fn input(
     State(app): State<App>,
     PathParam(id): PathParam<u64>,

@@ -1,4 +1,4 @@
-//! IPsec in the API: SAs and policies.
+//! IPsec security associations (SAs) and policies in the API.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub struct IpsecSaInfo {
     pub tunnel: Option<[String; 2]>,
     /// True if ESP is encapsulated in UDP (RFC 3948).
     pub udp: bool,
-    /// Last sequence number sent, or highest received.
+    /// Last sequence number sent, or for direction `in` the highest sequence number received.
     pub sequence: u64,
     /// Packets processed by the SA since the start.
     pub packets: u64,
@@ -33,7 +33,7 @@ pub struct IpsecSaInfo {
 /// An IPsec policy (RFC 4301 §4.4.1). Policies are listed in the order of their evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IpsecPolicyInfo {
-    /// Name of the policy. For a policy of the kernel its required protection, or its selector if it is not supported.
+    /// Name of the policy. For a policy of the kernel: its required protection, or its selector if it is unsupported.
     pub name: String,
     /// `in` or `out`. `null`: both directions.
     pub direction: Option<String>,

@@ -1,8 +1,9 @@
 //! The management API: JSON over HTTP on a Unix socket.
 //!
 //! The server runs in its own thread and has no access to streams or regions. It turns HTTP into a [`Request`], passes
-//! it to the control thread through a bounded queue, and turns the [`Reply`] into JSON. Events bypass that queue: the
-//! control thread appends to the [`EventLog`], and the server reads from it. `docs/api.md` describes the protocol.
+//! the request to the control thread through a bounded queue, and turns the [`Reply`] into JSON. Events bypass this
+//! queue: the control thread appends them to the [`EventLog`], from which the server reads. `docs/api.md` describes the
+//! API.
 
 #![forbid(unsafe_code)]
 
@@ -33,6 +34,7 @@ pub mod metrics;
 mod names;
 mod observe;
 mod openapi;
+mod pages;
 pub mod refusal;
 mod routes;
 mod schema_shapes;
@@ -60,6 +62,7 @@ pub use log::LogInfo;
 pub use names::unknown_name;
 pub use observe::{MAX_OBSERVERS, Observer, ObserverError};
 pub use openapi::openapi;
+pub use pages::{MAX_PAGE, NamePage, Paged};
 pub use server::{BoundServer, MAX_CONNECTIONS, Server, ServerError};
 pub use spec::*;
 pub use stream_id::StreamId;

@@ -1,4 +1,4 @@
-//! The process's log: its filter, and lines about requests.
+//! The log of the process: the calls that show and set its filter, and log lines about API requests.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ pub struct LogInfo {
     pub filter: String,
     /// Format: `text`, `json` or `journald`.
     pub format: String,
-    /// Lines suppressed because one call site wrote too many in a second; since the start of the process.
+    /// Lines suppressed since the start of the process, because one call site wrote too many lines in a second.
     pub suppressed: u64,
 }
 
@@ -36,7 +36,8 @@ pub(super) async fn set_filter(State(app): State<App>, Json(new): Json<NewFilter
     app.respond_ok(Request::SetLog(new.filter)).await
 }
 
-/// Logs each request that changes state or is refused. Logs other requests at level debug.
+/// Middleware that logs each request. Requests with another method than GET and error responses are logged at level
+/// info, other requests at level debug.
 pub(super) async fn log_request(request: HttpRequest, next: Next) -> Response {
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let began = Instant::now();
@@ -58,7 +59,7 @@ pub(super) async fn log_request(request: HttpRequest, next: Next) -> Response {
     response
 }
 
-/// Maximum number of characters of a reason in a line. A reason may contain the client's input.
+/// Maximum number of characters of a refusal's message in a log line. The message may contain input of the client.
 const MAX_SHOWN: usize = 500;
 
 fn printable_reason(why: &str) -> String {

@@ -1,4 +1,5 @@
-//! Paths in answers. JSON is UTF-8: invalid sequences in a path are replaced by U+FFFD. Requests accept no such path.
+//! Serialisation of paths in answers. JSON is UTF-8, so invalid sequences in a path are replaced by U+FFFD. Requests
+//! cannot contain such paths.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! The HTTP server for observers: only metrics and health, over TCP. It changes nothing and reveals nothing except the
-//! metrics, so it may listen on addresses on which the management API must not.
+//! The HTTP server for observers, over TCP. It serves only metrics and health and cannot change anything. It may
+//! therefore listen on addresses on which the management API must not listen.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -20,7 +20,7 @@ use super::connections::{Acceptor, Limits, serve};
 use super::routes::render_metrics;
 use super::{AccessTally, Reply, Request, Requester};
 
-/// Maximum number of connections. One address (one /64 of IPv6) can have at most a quarter of them.
+/// Maximum number of connections. One IPv4 address or one IPv6 /64 prefix can have at most a quarter of them.
 pub const MAX_OBSERVERS: usize = 64;
 
 const LIMITS: Limits = Limits {
@@ -33,10 +33,10 @@ const LIMITS: Limits = Limits {
     write_timeout: Duration::from_secs(10),
 };
 
-/// Time without an answer after which the control thread is considered stuck.
+/// Maximum time for an answer of the control thread. Without an answer, a request gets status 503.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The running server. A drop stops it.
+/// The running server for observers. A drop stops the server.
 #[derive(Debug)]
 pub struct Observer {
     address: SocketAddr,
@@ -44,7 +44,7 @@ pub struct Observer {
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// The reason why the server cannot listen on this address.
+/// Error of [`Observer::start`]: the server cannot listen on the address or cannot be started.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "management.listen.address {address}: cannot be listened on: {source}; choose an address of this machine and a \
@@ -56,7 +56,7 @@ pub struct ObserverError {
 }
 
 impl Observer {
-    /// Listens on `address` and serves `/metrics`, `/livez` and `/readyz`.
+    /// Listens on `address` and starts a thread that serves `/metrics`, `/livez` and `/readyz`.
     pub fn start(
         address: SocketAddr,
         requester: Requester,
@@ -84,7 +84,7 @@ impl Observer {
         Ok(Observer { address, closing, thread: Some(thread) })
     }
 
-    /// Returns the local address.
+    /// Returns the local address, with the actual port if port 0 was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -112,7 +112,7 @@ impl Acceptor for tokio::net::TcpListener {
     fn peer(caller: &SocketAddr) -> Peer {
         let key = match caller.ip().to_canonical() {
             IpAddr::V4(address) => address.to_bits().into(),
-            // An IPv6 host usually has its /64 to itself.
+            // An IPv6 host can usually use all addresses of its /64, so the limit applies to the /64.
             IpAddr::V6(address) => address.to_bits() >> 64 << 64,
         };
         Peer { key, privileged: false }
@@ -128,7 +128,7 @@ fn router(requester: Requester) -> Router {
         .with_state(requester)
 }
 
-/// Requests a reply of the control thread; the error is a sentence.
+/// Sends a request to the control thread and waits for the reply, at most [`ANSWER_TIMEOUT`]. The error is a sentence.
 async fn call_control(requester: &Requester, request: Request) -> Result<Reply, String> {
     match tokio::time::timeout(ANSWER_TIMEOUT, requester.call(request)).await {
         Ok(Ok(reply)) => Ok(reply),
@@ -153,7 +153,7 @@ async fn scrape(State(requester): State<Requester>, headers: HeaderMap) -> Respo
         .unwrap_or_else(|error| unavailable(&format!("the metrics cannot be written: {error}")))
 }
 
-/// Reports whether the control thread answers.
+/// Handles `/livez`: status 200 if the control thread answers, else 503 with the reason.
 async fn liveness(State(requester): State<Requester>) -> Response {
     match call_control(&requester, Request::Status).await {
         Ok(_) => "ok\n".into_response(),
@@ -161,7 +161,7 @@ async fn liveness(State(requester): State<Requester>) -> Response {
     }
 }
 
-/// Reports whether the appliance accepts new streams on all of its ports.
+/// Handles `/readyz`: status 200 if the appliance accepts new streams on all of its ports, else 503 with the reason.
 async fn readiness(State(requester): State<Requester>) -> Response {
     match call_control(&requester, Request::Status).await {
         Ok(Reply::Status(status)) if !status.unusable.is_empty() => {

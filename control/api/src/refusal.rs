@@ -6,7 +6,7 @@
 //!   ^ word         ^ sentence
 //! ```
 //!
-//! A peer's text is displayed without characters that control a terminal, and limited to [`MAX_LEN`] bytes.
+//! A peer's text is not displayed if it contains control characters. Other text is cut to [`MAX_LEN`] bytes.
 
 use std::fmt;
 
@@ -14,12 +14,13 @@ use config::Transport;
 
 use crate::UlpChoice;
 
-/// Maximum length of the private data of a reject, bytes. It fits any peer, including enhanced data.
+/// Maximum length of the private data of a reject, bytes. Every kind of peer accepts this length, together with the 4
+/// bytes of enhanced connection data (RFC 6581 §6).
 pub const MAX_LEN: usize = 200;
 
 base::explained! {
-    /// Kinds of refusal; other words are possible, and shown as they are. The remedy is for the operator of the refusing
-    /// end.
+    /// Kinds of refusal. Other words from peers are displayed unchanged. The `remedy` is for the operator of the
+    /// refusing end.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum RefusalKind {
         /// The listener has reached its maximum number of streams.
@@ -100,7 +101,7 @@ impl RefusalKind {
     }
 }
 
-/// The refused stream, as far as the remedy depends on it.
+/// Properties of the refused stream that determine the remedy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RefusedStream {
     /// A stream of the appliance.
@@ -115,8 +116,8 @@ pub enum RefusedStream {
 }
 
 impl RefusedStream {
-    /// Returns the remedy for a stream whose ULP is not that of the listener. Commands that need RDMAP have no scheme
-    /// for a listener of bare DDP.
+    /// Returns the remedy for a stream whose ULP differs from the listener's. Commands that need RDMAP cannot use a
+    /// listener with bare DDP, whatever the scheme of the URL.
     fn wrong_ulp_hint(self) -> &'static str {
         match self {
             RefusedStream::Appliance { ulp: UlpChoice::Ddp, transport: Transport::Tcp } => {
@@ -144,24 +145,25 @@ impl RefusedStream {
 /// The reason why a stream is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// Kind of the refusal, if known.
+    /// Kind of the refusal; `None` if the text begins with no known word.
     pub kind: Option<RefusalKind>,
-    /// One sentence; the whole text if the kind is unknown.
+    /// Reason in one sentence; the whole text if the kind is unknown.
     pub sentence: String,
 }
 
 impl Refusal {
-    /// Creates a refusal of this appliance.
+    /// Creates a refusal of a known kind.
     pub fn new(kind: RefusalKind, sentence: impl Into<String>) -> Self {
         Refusal { kind: Some(kind), sentence: sentence.into() }
     }
 
-    /// Encodes the refusal as private data.
+    /// Encodes the refusal as private data, at most [`MAX_LEN`] bytes.
     pub fn encode(&self) -> Vec<u8> {
         truncate(&self.to_string()).as_bytes().to_vec()
     }
 
-    /// Decodes the private data of a peer's reject. `None` if it is empty or not text.
+    /// Decodes the private data of a peer's reject. Returns `None` if the data are empty, are not UTF-8 or contain a
+    /// control character.
     pub fn decode(private_data: &[u8]) -> Option<Refusal> {
         // Some peers pad private data with zeros.
         let end = private_data.iter().rposition(|byte| *byte != 0)? + 1;
@@ -199,7 +201,7 @@ mod tests {
     const BARE: RefusedStream =
         RefusedStream::Appliance { ulp: UlpChoice::Ddp, transport: Transport::Tcp };
 
-    /// No hint repeats the scheme that was refused.
+    /// No hint recommends the scheme that was refused.
     #[test]
     fn wrong_ulp_hint_names_another_scheme_or_listener() {
         let hint = |ulp, transport| {

@@ -1,4 +1,4 @@
-//! Paths, methods, bodies and status codes.
+//! Calls of the management API: paths, methods, request bodies and status codes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,23 +25,21 @@ use super::schema_shapes::{self, ListenerKeys, RegionKeys};
 use super::why;
 use super::{
     ApiError, AtomicSpec, BenchSpec, ConnectSpec, ErrorKind, EventFilter, GetSink, GetSpec,
-    PingSpec, PutSpec, Reply, Request, SendSpec, Severity, Stats, StreamId,
+    MAX_PAGE, NamePage, PingSpec, PutSpec, Reply, Request, SendSpec, Severity, Stats, StreamId,
 };
 use crate::metrics;
 
-/// Longest wait of a long poll.
+/// Maximum time for which a long poll waits for an event.
 const MAX_WAIT: Duration = Duration::from_secs(60);
-/// Maximum number of bytes of a region in one answer.
+/// Maximum number of bytes of a region in one response.
 const MAX_READ: u64 = 16 * 1024 * 1024;
-/// Maximum number of events in one page.
-const MAX_PAGE: usize = 1000;
 
 /// A call: method, path, required role and handler.
 pub(super) struct RouteEntry {
     pub(super) method: Method,
     pub(super) path: &'static str,
     pub(super) role: Role,
-    /// Inputs of the handler, for the API's description.
+    /// Parameters and body of the handler, for the OpenAPI description.
     pub(super) inputs: CallInputs,
     handler: MethodRouter<App>,
 }
@@ -51,9 +49,9 @@ fn route_entry(method: Method, path: &'static str, role: Role, served: Route) ->
     RouteEntry { method, path, role, inputs, handler: answer }
 }
 
-/// Returns all calls. `view` reads state. `operate` changes state, or reads the contents of frames and regions. `admin`
-/// affects the whole appliance, or files that it opens with its own permissions. Four calls of `operate` can name a
-/// file in the body, which requires `admin`: see [`Caller::require_file_access`].
+/// Returns all calls. The role `view` can read state. `operate` can also change state, and read captured frames and the
+/// contents of regions. `admin` can also reload and save the configuration, and set the log filter. Four calls of
+/// `operate` require `admin` if their body names a file: see [`Caller::require_file_access`].
 pub(super) fn route_table() -> Vec<RouteEntry> {
     use Role::{Admin, Operate, View};
     const GET: Method = Method::GET;
@@ -65,12 +63,12 @@ pub(super) fn route_table() -> Vec<RouteEntry> {
         route_entry(GET, "/v1/ports/{name}/capture", Operate, get(capture::begin_capture)),
         route_entry(DELETE, "/v1/ports/{name}/capture", Operate, delete(capture::end_capture)),
         route_entry(GET, "/v1/workers", View, unversioned_route(Request::Workers)),
-        route_entry(GET, "/v1/regions", View, unversioned_route(Request::Regions)),
+        route_entry(GET, "/v1/regions", View, get(regions)),
         route_entry(POST, "/v1/regions", Operate, post(add_region)),
         route_entry(DELETE, "/v1/regions/{name}", Operate, delete(remove_region)),
         route_entry(POST, "/v1/regions/{name}/access", Operate, post(set_access)),
         route_entry(GET, "/v1/regions/{name}/data", Operate, get(region_data)),
-        route_entry(GET, "/v1/listeners", View, unversioned_route(Request::Listeners)),
+        route_entry(GET, "/v1/listeners", View, get(listeners)),
         route_entry(POST, "/v1/listeners", Operate, post(add_listener)),
         route_entry(DELETE, "/v1/listeners/{name}", Operate, delete(remove_listener)),
         route_entry(GET, "/v1/streams", View, get(streams)),
@@ -110,7 +108,7 @@ pub(super) fn route_table() -> Vec<RouteEntry> {
     ]
 }
 
-/// Routes all calls, each with its role. All handlers are routed through this table.
+/// Returns the router of all calls in the table. A middleware checks the role of the caller before each handler.
 pub(super) fn router(app: App, access: Arc<Access>) -> Router {
     let calls = route_table();
     let roles = calls.iter().map(|call| RequiredRole {
@@ -129,9 +127,38 @@ pub(super) fn router(app: App, access: Arc<Access>) -> Router {
         .with_state(app)
 }
 
-/// Serves a GET without parameters by a request to the control thread.
+/// Returns the handler of a GET without parameters. The handler sends `request` to the control thread and returns the
+/// reply.
 fn unversioned_route(request: Request) -> Route {
     get(move |State(app): State<App>| async move { app.respond_ok(request).await })
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NamePageQuery {
+    /// Maximum number of objects, at most 1000. Default: 1000.
+    limit: Option<usize>,
+    /// Only objects whose names are greater. Default: from the beginning.
+    after: Option<String>,
+}
+
+impl NamePageQuery {
+    fn page(self) -> NamePage {
+        NamePage { after: self.after, limit: bounded_limit(self.limit) }
+    }
+}
+
+/// Returns the number of objects in a page of a list.
+fn bounded_limit(limit: Option<usize>) -> usize {
+    limit.unwrap_or(MAX_PAGE).min(MAX_PAGE)
+}
+
+async fn regions(State(app): State<App>, Params(query): Params<NamePageQuery>) -> RouteResult {
+    app.respond_ok(Request::Regions(query.page())).await
+}
+
+async fn listeners(State(app): State<App>, Params(query): Params<NamePageQuery>) -> RouteResult {
+    app.respond_ok(Request::Listeners(query.page())).await
 }
 
 async fn add_region(
@@ -166,7 +193,7 @@ fn invalid_body(errors: config::ConfigErrors) -> ApiError {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ForceQuery {
-    /// True: aborts streams that use the region. False: a region in use is a conflict.
+    /// True: aborts streams that use the region. False: the call fails with status 409 if the region is in use.
     #[serde(default)]
     force: bool,
 }
@@ -234,15 +261,17 @@ async fn remove_listener(
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct StreamPage {
-    /// Maximum number of streams; those with the lowest numbers are listed. Default: all.
+    /// Maximum number of streams, at most 1000. Default: 1000.
     limit: Option<usize>,
+    /// Only streams with greater numbers. Default: from the beginning.
+    after: Option<StreamId>,
     /// Names of the counters to return, separated by commas. Default: all.
     counters: Option<String>,
 }
 
 async fn streams(State(app): State<App>, Params(page): Params<StreamPage>) -> RouteResult {
-    let limit = page.limit.unwrap_or(usize::MAX);
-    let mut reply = app.request(Request::Streams { limit }).await?;
+    let (after, limit) = (page.after, bounded_limit(page.limit));
+    let mut reply = app.request(Request::Streams { after, limit }).await?;
     if let (Reply::Streams(streams), Some(wanted)) = (&mut reply, &page.counters) {
         let wanted: Vec<&str> = wanted.split(',').collect();
         for stream in streams {
@@ -263,7 +292,7 @@ async fn association(State(app): State<App>, PathParam(id): PathParam<StreamId>)
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AbortQuery {
-    /// True: closes with a reset. False: gracefully.
+    /// True: resets the stream. False: closes it gracefully.
     #[serde(default)]
     abort: bool,
 }
@@ -354,7 +383,7 @@ async fn prometheus(State(app): State<App>, headers: HeaderMap) -> RouteResult {
         .map_err(|error| ApiError::internal(format!("the metrics cannot be written: {error}")))
 }
 
-/// Returns the metrics in the format that the reader accepts.
+/// Returns the metrics in the format that the `Accept` header requests.
 pub(super) fn render_metrics(
     stats: &Stats,
     headers: &HeaderMap,
@@ -375,7 +404,7 @@ async fn method_not_allowed(method: Method, uri: axum::http::Uri) -> ApiError {
     ApiError::new(ErrorKind::MethodNotAllowed, message)
 }
 
-/// Selection of events.
+/// Query parameters of `/v1/events` and `/v1/messages`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct EventQuery {
@@ -385,7 +414,7 @@ struct EventQuery {
     limit: usize,
     /// Time to wait for the first event, milliseconds, at most 60000. Default: 0.
     wait_ms: u64,
-    /// True: the response does not end and has one event per line, as they occur.
+    /// True: streams events as they occur, one per line; the response does not end.
     follow: bool,
     /// Minimum severity.
     severity: Severity,
@@ -415,7 +444,7 @@ impl Default for EventQuery {
     }
 }
 
-/// The same parameters without `queue`, which selects messages.
+/// Query parameters of `/v1/events`: as [`EventQuery`], without `queue`, which applies to messages only.
 #[derive(Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(transform = remove_queue)]
@@ -470,7 +499,8 @@ async fn read_events(app: App, query: EventQuery, messages: bool) -> RouteResult
     Ok(axum::Json(page).into_response())
 }
 
-/// Streams one JSON object per line without end: events, and `{"lost": n}` where events were overwritten.
+/// Streams one JSON object per line until the server stops: events, and `{"lost": n}` where n events were overwritten
+/// before they were sent.
 fn follow_events(app: App, after: u64, limit: usize, filter: EventFilter) -> Response {
     let lines = stream::unfold((app, after, filter), move |(app, mut after, filter)| async move {
         let mut closing = app.closing();

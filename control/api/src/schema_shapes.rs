@@ -1,4 +1,4 @@
-//! Schemas of strings in bodies whose types do not describe them.
+//! JSON Schemas of request bodies and strings whose Rust types do not describe their format.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tcp_lite::mpa::Peer;
 
-/// Defines a type that is used only for its schema.
+/// Defines types that exist only for their JSON Schema. The documentation of a type is the schema's description.
 macro_rules! shapes {
     ($($(#[doc = $doc:literal])+ $Name:ident = $schema:tt;)+) => {$(
         $(#[doc = $doc])+
@@ -71,12 +71,12 @@ pub(super) fn access_words(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": config::access_words() })
 }
 
-/// Returns the schema of the kinds of peers over RDMAP.
+/// Returns the schema of `peer`: the names of the kinds of RDMAP peers.
 pub(super) fn peers(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": Peer::ALL.map(Peer::name) })
 }
 
-/// Defines the body of a call that accepts the keys of a configuration section.
+/// Defines request bodies that consist of the keys of a configuration section.
 macro_rules! sections {
     ($($(#[doc = $doc:literal])+ $Name:ident = $section:literal, example $example:tt;)+) => {$(
         $(#[doc = $doc])+

@@ -1,5 +1,5 @@
-//! The HTTP server: a thread with a Unix socket. The socket has mode 0600, or 0660 if users other than the owner have
-//! roles.
+//! The HTTP server of the management API: one thread that serves a Unix socket. The socket has mode 0600, or 0660 if
+//! users other than the owner have roles.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -39,7 +39,7 @@ const LIMITS: Limits = Limits {
     write_timeout: Duration::from_secs(600),
 };
 
-/// The running server. A drop stops it and removes its socket.
+/// The running server. Dropping it stops the thread and removes the socket.
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
@@ -102,7 +102,7 @@ impl Server {
         &self.path
     }
 
-    /// Ends open requests within a second, stops the thread and removes the socket.
+    /// Stops the thread and removes the socket. Open requests have one second to finish.
     pub fn stop(mut self) -> io::Result<()> {
         self.shut_down()
     }
@@ -124,9 +124,9 @@ impl Drop for Server {
     }
 }
 
-/// The listening socket before it is served; connections wait in its queue. A drop removes it.
+/// The listening socket before the server starts; connections wait in its backlog. Dropping it removes the socket.
 ///
-/// The socket is created before the sandbox, which refuses connect(2), chmod(2) and chown(2).
+/// The socket is created before the sandbox starts, which refuses connect(2), chmod(2) and chown(2).
 #[derive(Debug)]
 pub struct BoundServer {
     path: PathBuf,
@@ -137,7 +137,7 @@ impl BoundServer {
     /// Creates the socket, accessible to the users that `access` admits.
     ///
     /// # Errors
-    /// Another appliance serves the socket, or it cannot be created.
+    /// Another appliance serves the socket, the path is not a socket, or the socket cannot be created.
     pub fn new(path: &Path, access: &Access) -> Result<BoundServer, ServerError> {
         let listener = Some(bind(path, access.socket_mode())?);
         Ok(BoundServer { path: path.to_owned(), listener })
@@ -211,7 +211,7 @@ pub(super) fn bind_as(
         Ok(_) if is_served(kind, path) => {
             return Err(ServerError::InUse(path.to_owned()));
         }
-        // Left by an appliance that was killed: no process listens on the socket.
+        // Stale socket of an appliance that was killed: no process listens on it.
         Ok(_) => std::fs::remove_file(path).map_err(failed)?,
         Err(_) => {}
     }
@@ -244,8 +244,8 @@ fn is_served(kind: SocketType, path: &Path) -> bool {
     matches!(connect(), Ok(()) | Err(Errno::AGAIN))
 }
 
-/// Sets the group of the socket at this path, and mode 0660. The path is resolved once. A symbolic link as its last
-/// component is refused.
+/// Gives the socket at this path mode 0660 and, if present, the group. The path is resolved once. A symbolic link as
+/// its last component is refused.
 fn open_to_group(path: &Path, group: Option<u32>) -> io::Result<()> {
     let name =
         rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
@@ -257,7 +257,7 @@ fn open_to_group(path: &Path, group: Option<u32>) -> io::Result<()> {
     if let Some(group) = group {
         rustix::fs::chownat(&name, "", None, Some(Gid::from_raw(group)), AtFlags::EMPTY_PATH)?;
     }
-    // fchmod(2) rejects an O_PATH descriptor.
+    // fchmod(2) rejects an O_PATH descriptor; chmod(2) through /proc accepts it.
     let link = format!("/proc/self/fd/{}", name.as_raw_fd());
     rustix::fs::chmod(link, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP)?;
     Ok(())

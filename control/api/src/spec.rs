@@ -1,4 +1,4 @@
-//! Bodies of the requests that use streams (connect, put, get, ping, atomic, send) and of their answers.
+//! JSON bodies of the requests that use streams (connect, put, get, ping, bench, atomic, send) and of their responses.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -152,17 +152,18 @@ impl ConnectSpec {
         std::iter::once(self.remote).chain(self.alternatives.iter().copied())
     }
 
-    /// Returns the time limit of the open, and of an operation on a stream of its own.
+    /// Returns the time limit of the connect; for an operation on a new stream, of the whole operation. `None`:
+    /// default.
     pub fn timeout(&self) -> Option<Duration> {
         self.within_us.map(Duration::from_micros)
     }
 
-    /// Returns the fields of the IP headers.
+    /// Returns DSCP and TTL of the stream's packets; `None` in a field means the interface's value.
     pub fn ip_fields(&self) -> IpFields {
         IpFields { dscp: self.dscp, ttl: self.ttl }
     }
 
-    /// Returns MPA's revision: by default 1 for DDP and 2 for RDMAP.
+    /// Returns the MPA revision, 0 to 2. Default: 1 for bare DDP, 2 for RDMAP.
     pub fn revision(&self) -> u8 {
         self.mpa.revision.unwrap_or(match self.ulp {
             UlpChoice::Ddp => 1,
@@ -170,7 +171,7 @@ impl ConnectSpec {
         })
     }
 
-    /// Returns whether markers are requested of the peer: by default for DDP only.
+    /// Returns true if markers are requested from the peer. Default: true for bare DDP, false for RDMAP.
     pub fn markers(&self) -> bool {
         self.mpa.markers.unwrap_or(self.ulp == UlpChoice::Ddp)
     }
@@ -241,7 +242,7 @@ pub struct GetSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GetSink {
-    /// A new file, by absolute path. The appliance writes it once all bytes have arrived.
+    /// A file, by absolute path. The appliance writes it once all bytes have arrived, and overwrites an existing file.
     File(#[schemars(with = "schema_shapes::AbsolutePath")] PathBuf),
     /// A region of the appliance.
     Region {
@@ -428,8 +429,8 @@ pub struct SendSpec {
     #[serde(with = "bytes")]
     #[schemars(with = "schema_shapes::Base64")]
     pub data: Vec<u8>,
-    /// Time to wait for one message of the peer on the same queue (an echo), which is returned; microseconds. 0: no
-    /// wait.
+    /// Time to wait for one message from the peer, microseconds. The message, such as an echo, arrives on the same
+    /// queue or on queue 0, and is returned. 0: no wait.
     #[serde(default)]
     pub wait_reply_us: u64,
 }
@@ -445,14 +446,13 @@ pub struct Sent {
     #[serde(default, with = "optional_bytes")]
     #[schemars(with = "Option<schema_shapes::Base64>")]
     pub reply: Option<Vec<u8>>,
-    /// True if the peer has confirmed receipt: it has answered with a message or a Read Response, or has closed in
-    /// order.
+    /// True if the peer has confirmed receipt by a message, by a Read Response or by closing the stream gracefully.
     #[serde(default)]
     pub confirmed: bool,
 }
 
-/// Addresses of peers in JSON, without a zone: this host's zones differ from the appliance's
-/// (RFC 4007 §6).
+/// Parses addresses of peers in JSON. A zone (`%eth0`) is refused, because the client's zones need not be those of the
+/// appliance (RFC 4007 §6).
 mod address {
     use std::borrow::Cow;
     use std::net::SocketAddr;
@@ -493,7 +493,7 @@ mod address {
     }
 }
 
-/// Bytes as base64 in JSON.
+/// Serialises bytes as base64 in JSON.
 pub(crate) mod bytes {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
@@ -509,7 +509,7 @@ pub(crate) mod bytes {
     }
 }
 
-/// Optional bytes as base64 or null in JSON.
+/// Serialises optional bytes as base64 or null in JSON.
 mod optional_bytes {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -1,4 +1,4 @@
-//! The number of a stream in requests and replies.
+//! The number of a stream or association in requests and replies.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,8 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// Number of a stream or association. In JSON and text 16 hexadecimal digits; the first four are the worker.
+/// Number of a stream or association. In JSON and text: 16 hexadecimal digits, the first four of which are the worker's
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 

@@ -1,4 +1,4 @@
-//! The server over its real socket, with a fake control thread.
+//! Tests of the server over its real socket, with a fake control thread.
 
 mod observe;
 mod serving;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Sends raw bytes. Returns status and body.
+/// Sends a raw HTTP request. Returns status and body of the response.
 pub(super) fn raw_request(fake: &Fake, request: &str) -> (u16, String) {
     let mut stream = UnixStream::connect(fake.socket()).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
@@ -93,7 +93,7 @@ fn symlink_at_socket_path_is_not_followed() {
             }
         });
         for _ in 0..2000 {
-            // Fails if the link exists first.
+            // An error is ignored: `bind` fails if the link was created first.
             drop(super::server::bind(&path, super::access::SocketMode::Owner));
         }
         done.store(true, Ordering::Relaxed);
@@ -140,6 +140,33 @@ fn live_socket_is_refused_and_stale_socket_is_replaced() {
         .unwrap_err();
     assert!(matches!(error, ServerError::NotASocket(_)), "{error}");
     assert_eq!(std::fs::read_to_string(&stale).unwrap(), "precious");
+}
+
+#[test]
+fn lists_are_read_page_by_page() {
+    let fake = Fake::start();
+    let client = Client::new(fake.socket()).unwrap();
+    let present = client.list::<RegionInfo>("/v1/regions").unwrap().len();
+    let added = MAX_PAGE + 5;
+    for number in 0..added {
+        let body = json!({ "name": format!("r{number}"), "size": "4 KiB", "access": "w" });
+        client.post::<Value>("/v1/regions", &body).unwrap();
+    }
+    let (_, page) = json_request(&fake, "GET", "/v1/regions", "");
+    assert_eq!(page.as_array().unwrap().len(), MAX_PAGE, "the default is bounded");
+    let (_, page) = json_request(&fake, "GET", "/v1/regions?limit=100000", "");
+    assert_eq!(page.as_array().unwrap().len(), MAX_PAGE);
+    let (_, page) = json_request(&fake, "GET", "/v1/regions?limit=2&after=r10", "");
+    assert_eq!((&page[0]["name"], &page[1]["name"]), (&json!("r100"), &json!("r1000")));
+    let all: Vec<RegionInfo> = client.list("/v1/regions").unwrap();
+    assert_eq!(all.len(), present + added);
+    assert!(all.is_sorted_by(|a, b| a.name < b.name));
+    let first: Vec<RegionInfo> = client.list_first("/v1/regions", "", MAX_PAGE + 1).unwrap();
+    assert_eq!(first.len(), MAX_PAGE + 1);
+    let streams = json_request(&fake, "GET", "/v1/streams?after=0001000000000007", "");
+    assert_eq!(streams, (200, json!([])));
+    let listeners = json_request(&fake, "GET", "/v1/listeners?after=ingest", "");
+    assert_eq!(listeners, (200, json!([])));
 }
 
 #[test]
@@ -281,7 +308,7 @@ fn client_retries_while_listen_queue_is_full() {
     let _first = UnixStream::connect(&path).unwrap();
     std::thread::scope(|scope| {
         let client = scope.spawn(|| Client::new(&path).unwrap().get::<Status>("/v1/status"));
-        // The client retries while the queue is full. The result does not depend on the order of the threads.
+        // Gives the client time to find the queue full. The test also passes if the client is slower.
         std::thread::sleep(std::time::Duration::from_millis(50));
         drop(accept(&listener).unwrap());
         let mut fds = [PollFd::new(&listener, PollFlags::IN)];
@@ -371,7 +398,7 @@ fn events_are_paged_filtered_and_waited_for() {
     let (_, page) = json_request(&fake, "GET", "/v1/events?since_us=9999999999999999", "");
     assert_eq!(page["events"], json!([]));
 
-    // A long poll ends only with a matching event.
+    // A long poll ignores events that do not match and ends with a matching one.
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -1,8 +1,9 @@
-//! Requests and replies. The JSON objects that replies hold are in `info`.
+//! Requests to the control thread and its replies. The JSON objects in replies are defined in `info`.
 //!
 //! The JSON is stable: members may be added, never renamed or removed. Sizes are bytes, times
 //! microseconds unless the name says otherwise.
 
+use crate::pages::NamePage;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,45 +23,46 @@ use super::{
 /// A request to the control thread. Each variant names the [`Reply`] that answers it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
-    /// [`Reply::Status`].
+    /// Returns the status of the appliance; answered by [`Reply::Status`].
     Status,
-    /// [`Reply::Ports`].
+    /// Returns all ports; answered by [`Reply::Ports`].
     Ports,
-    /// Begins a capture into the sink; [`Reply::Done`] when every worker of the port has begun.
+    /// Begins a capture into the sink; answered by [`Reply::Done`] when every worker of the port has begun.
     Capture {
         /// Name of the port.
         port: String,
         /// Selection of frames and bounds of the file.
         spec: CaptureSpec,
-        /// Receives the file.
+        /// Destination of the capture file.
         sink: CaptureSink,
     },
-    /// Ends a capture; its sink still receives the rest. [`Reply::Done`] when no worker captures.
+    /// Ends a capture; answered by [`Reply::Done`] when no worker captures. The sink still receives the frames captured
+    /// before.
     EndCapture {
         /// Name of the port.
         port: String,
     },
-    /// [`Reply::Workers`].
+    /// Returns all workers; answered by [`Reply::Workers`].
     Workers,
-    /// [`Reply::Regions`].
-    Regions,
+    /// [`Reply::Regions`], in the order of their names.
+    Regions(NamePage),
     /// Registers a region; [`Reply::Region`] when every worker has it.
     AddRegion(RegionSection),
-    /// Deregisters a region; [`Reply::Done`] when every worker has removed it.
+    /// Deregisters a region; answered by [`Reply::Done`] when every worker has removed it.
     RemoveRegion {
         /// Name of the region.
         name: String,
-        /// True: aborts streams that use it. False: a region in use is a conflict.
+        /// True: aborts streams that use the region. False: the request fails if the region is in use.
         force: bool,
     },
-    /// Changes the rights of peers on a region; [`Reply::Region`] when every worker applies them.
+    /// Changes the rights of peers on a region; answered by [`Reply::Region`] when every worker applies them.
     SetAccess {
         /// Name of the region.
         name: String,
         /// New rights of peers.
         access: Access,
     },
-    /// Copies bytes out of a region; [`Reply::Bytes`].
+    /// Copies bytes out of a region; answered by [`Reply::Bytes`].
     ReadRegion {
         /// Name of the region.
         name: String,
@@ -69,65 +71,67 @@ pub enum Request {
         /// Length in bytes, at most 16 MiB.
         length: u64,
     },
-    /// [`Reply::Listeners`].
-    Listeners,
+    /// [`Reply::Listeners`], in the order of their names.
+    Listeners(NamePage),
     /// Adds a listener; [`Reply::Listener`].
     AddListener(ListenerSection),
-    /// Removes a listener, but not its streams; [`Reply::Done`].
+    /// Removes a listener, but not its streams; answered by [`Reply::Done`].
     RemoveListener {
         /// Name of the listener.
         name: String,
     },
-    /// [`Reply::Streams`].
+    /// [`Reply::Streams`], in the order of their numbers.
     Streams {
-        /// Maximum number of streams; those with the lowest numbers are listed.
+        /// Only streams with greater numbers.
+        after: Option<StreamId>,
+        /// Maximum number of streams.
         limit: usize,
     },
-    /// [`Reply::Stream`].
+    /// Returns one stream; answered by [`Reply::Stream`].
     Stream(StreamId),
-    /// [`Reply::IpsecSas`].
+    /// Returns the IPsec SAs; answered by [`Reply::IpsecSas`].
     IpsecSas,
-    /// [`Reply::IpsecPolicies`].
+    /// Returns the IPsec policies; answered by [`Reply::IpsecPolicies`].
     IpsecPolicies,
-    /// [`Reply::Associations`].
+    /// Returns all SCTP associations; answered by [`Reply::Associations`].
     Associations,
-    /// [`Reply::Association`].
+    /// Returns one SCTP association; answered by [`Reply::Association`].
     Association(StreamId),
-    /// Closes a stream; [`Reply::Done`] when it has ended.
+    /// Closes a stream; answered by [`Reply::Done`] when it has ended.
     CloseStream {
         /// Number of the stream.
         id: StreamId,
-        /// True: by a reset. False: gracefully.
+        /// True: resets the stream. False: closes it gracefully.
         abort: bool,
     },
-    /// [`Reply::Stats`].
+    /// Returns all counters; answered by [`Reply::Stats`].
     Stats,
-    /// Opens a stream; [`Reply::Stream`] when it is established.
+    /// Opens a stream; answered by [`Reply::Stream`] when it is established.
     Connect(ConnectSpec),
-    /// Starts to send a file into a peer's region; [`Reply::Job`] at once.
+    /// Starts to send a file into a peer's region; answered by [`Reply::Job`] at once.
     Put(PutSpec),
-    /// Passes the input of a put without a file; [`Reply::Done`] at once.
+    /// Passes the input of a put without a file; answered by [`Reply::Done`] at once.
     Input {
         /// Number of the put's job.
         id: u64,
         /// Source of the bytes.
         input: Input,
     },
-    /// Sends an untagged message; [`Reply::Sent`] when it is acknowledged.
+    /// Sends an untagged message; answered by [`Reply::Sent`] when it is acknowledged.
     Send(SendSpec),
-    /// Starts to read bytes of a peer's memory into a file or a region; [`Reply::Job`] at once.
+    /// Starts to read bytes of a peer's memory into a file or a region; answered by [`Reply::Job`] at once.
     Get(GetSpec),
-    /// Starts a bench; [`Reply::Job`] at once.
+    /// Starts a bench; answered by [`Reply::Job`] at once.
     Bench(BenchSpec),
-    /// Performs rounds of rping; [`Reply::Ping`] after the last one.
+    /// Performs rounds of rping; answered by [`Reply::Ping`] after the last one.
     Ping(PingSpec),
-    /// Performs an atomic operation; [`Reply::Atomic`] on completion.
+    /// Performs an atomic operation; answered by [`Reply::Atomic`] on completion.
     Atomic(AtomicSpec),
-    /// [`Reply::Jobs`].
+    /// Returns all jobs; answered by [`Reply::Jobs`].
     Jobs,
-    /// [`Reply::Job`].
+    /// Returns one job, by number; answered by [`Reply::Job`].
     Job(u64),
-    /// Cancels a job; [`Reply::Job`].
+    /// Cancels a job; answered by [`Reply::Job`].
     CancelJob(u64),
     /// [`Reply::Programs`].
     Programs,
@@ -135,26 +139,26 @@ pub enum Request {
     Program(u32),
     /// Ends a local program; [`Reply::Program`] at once.
     KillProgram(u32),
-    /// Refuses new streams and jobs from now on; [`Reply::Status`] at once.
+    /// Refuses new streams and jobs from now on; answered by [`Reply::Status`] at once.
     Drain,
-    /// Accepts new streams and jobs again; [`Reply::Status`].
+    /// Accepts new streams and jobs again; answered by [`Reply::Status`].
     Undrain,
-    /// Returns the recorded history of a stream, of a job's streams or of a peer's; [`Reply::Explanation`].
+    /// Returns the recorded history of a stream, of a job's streams or of a peer's; answered by [`Reply::Explanation`].
     Explain(ExplainSubject),
-    /// Reloads the configuration; [`Reply::Reload`].
+    /// Reloads the configuration; answered by [`Reply::Reload`].
     Reload,
-    /// Returns the effect that a reload would have; [`Reply::Reload`].
+    /// Returns the effect that a reload would have; answered by [`Reply::Reload`].
     TryReload,
-    /// Returns the running configuration; [`Reply::Config`].
+    /// Returns the running configuration; answered by [`Reply::Config`].
     Config,
-    /// Returns the differences between the running configuration and its file;
+    /// Returns the differences between the running configuration and its file; answered by
     /// [`Reply::ConfigDiff`].
     ConfigDiff,
-    /// Returns the running configuration as the text of this file; [`Reply::Text`].
+    /// Returns the running configuration as the text of this file; answered by [`Reply::Text`].
     ConfigText(PathBuf),
-    /// Returns the log's filter; [`Reply::Log`].
+    /// Returns the log's filter; answered by [`Reply::Log`].
     Log,
-    /// Sets the log's filter; [`Reply::Log`].
+    /// Sets the log's filter; answered by [`Reply::Log`].
     SetLog(String),
 }
 
@@ -162,72 +166,72 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Reply {
-    /// To [`Request::Status`], [`Request::Drain`] and [`Request::Undrain`].
+    /// Answer to [`Request::Status`], [`Request::Drain`] and [`Request::Undrain`].
     Status(Status),
-    /// To [`Request::Ports`].
+    /// Answer to [`Request::Ports`].
     Ports(Vec<PortInfo>),
-    /// To [`Request::Workers`].
+    /// Answer to [`Request::Workers`].
     Workers(Vec<WorkerInfo>),
-    /// To [`Request::Regions`].
+    /// Answer to [`Request::Regions`].
     Regions(Vec<RegionInfo>),
-    /// To [`Request::AddRegion`] and [`Request::SetAccess`].
+    /// Answer to [`Request::AddRegion`] and [`Request::SetAccess`].
     Region(RegionInfo),
-    /// To [`Request::ReadRegion`]; sent as raw bytes, not as JSON.
+    /// Answer to [`Request::ReadRegion`]; sent as raw bytes, not as JSON.
     Bytes(Vec<u8>),
-    /// To [`Request::Listeners`].
+    /// Answer to [`Request::Listeners`].
     Listeners(Vec<ListenerInfo>),
-    /// To [`Request::AddListener`].
+    /// Answer to [`Request::AddListener`].
     Listener(ListenerInfo),
-    /// To [`Request::Streams`].
+    /// Answer to [`Request::Streams`].
     Streams(Vec<StreamInfo>),
-    /// To [`Request::Stream`] and [`Request::Connect`].
+    /// Answer to [`Request::Stream`] and [`Request::Connect`].
     Stream(StreamInfo),
-    /// To [`Request::IpsecSas`].
+    /// Answer to [`Request::IpsecSas`].
     IpsecSas(Vec<IpsecSaInfo>),
-    /// To [`Request::IpsecPolicies`].
+    /// Answer to [`Request::IpsecPolicies`].
     IpsecPolicies(Vec<IpsecPolicyInfo>),
-    /// To [`Request::Associations`].
+    /// Answer to [`Request::Associations`].
     Associations(Vec<AssociationInfo>),
-    /// To [`Request::Association`].
+    /// Answer to [`Request::Association`].
     Association(AssociationInfo),
-    /// To [`Request::Stats`].
+    /// Answer to [`Request::Stats`].
     Stats(Stats),
-    /// To [`Request::Send`].
+    /// Answer to [`Request::Send`].
     Sent(Sent),
-    /// To [`Request::Ping`].
+    /// Answer to [`Request::Ping`].
     Ping(PingReport),
-    /// To [`Request::Atomic`].
+    /// Answer to [`Request::Atomic`].
     Atomic(AtomicDone),
-    /// To [`Request::Jobs`].
+    /// Answer to [`Request::Jobs`].
     Jobs(Vec<JobInfo>),
-    /// To [`Request::Put`], [`Request::Get`], [`Request::Bench`], [`Request::Job`] and [`Request::CancelJob`].
+    /// Answer to [`Request::Put`], [`Request::Get`], [`Request::Bench`], [`Request::Job`] and [`Request::CancelJob`].
     Job(JobInfo),
     /// To [`Request::Programs`].
     Programs(Vec<ProgramInfo>),
     /// To [`Request::Program`] and [`Request::KillProgram`].
     Program(ProgramInfo),
-    /// To [`Request::Explain`].
+    /// Answer to [`Request::Explain`].
     Explanation(Why),
-    /// To [`Request::Reload`] and [`Request::TryReload`].
+    /// Answer to [`Request::Reload`] and [`Request::TryReload`].
     Reload(ReloadReport),
-    /// To [`Request::Config`].
+    /// Answer to [`Request::Config`].
     Config(ConfigInfo),
-    /// To [`Request::ConfigDiff`].
+    /// Answer to [`Request::ConfigDiff`].
     ConfigDiff(ConfigDiff),
-    /// To [`Request::ConfigText`]; written to a file and not sent, because it contains secrets.
+    /// Answer to [`Request::ConfigText`]; written to a file and not sent, because it contains secrets.
     Text {
         /// Text of the configuration file.
         text: String,
-        /// File of the running configuration, which may be overwritten.
+        /// File of the running configuration. It may be overwritten in any directory.
         #[serde(skip)]
         running: PathBuf,
         /// Allowed directories for other files.
         #[serde(skip)]
         files: Arc<Directories>,
     },
-    /// To [`Request::Log`] and [`Request::SetLog`].
+    /// Answer to [`Request::Log`] and [`Request::SetLog`].
     Log(LogInfo),
-    /// To requests without a result; an empty object.
+    /// Answer to requests without a result: an empty object.
     Done(Done),
 }
 

@@ -9,14 +9,14 @@ use std::net::IpAddr;
 use super::app::{App, PathParam, RouteResult};
 use super::{ApiError, Counters, Request, StreamId};
 
-/// The subject of a `why` request.
+/// The subject of a `GET /v1/why` request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExplainSubject {
-    /// A stream.
+    /// A stream, by number.
     Stream(StreamId),
-    /// A job.
+    /// A job, by number.
     Job(u64),
-    /// A peer; all its ports, or one.
+    /// A peer, by address and port; `None` for all ports.
     Peer(IpAddr, Option<u16>),
 }
 
@@ -63,7 +63,7 @@ pub struct Flight {
     pub began_us: u64,
     /// End of the stream. `null` for a live stream.
     pub end: Option<FlightEnd>,
-    /// The record in sentences.
+    /// The record as sentences, for display.
     pub sentences: Vec<String>,
     /// Recorded events, in order of time.
     pub events: Vec<FlightEvent>,

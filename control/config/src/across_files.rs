@@ -1,4 +1,4 @@
-//! Conflicts between the configuration files of one process.
+//! Checks for conflicts between the configuration files of one process.
 //!
 //! The appliances of one process share the EAL, and ring ports connect them.
 
@@ -106,8 +106,8 @@ fn check_link_ends(documents: &[Document]) -> Vec<ConfigError> {
     errors
 }
 
-/// Returns an error for each ring link with one end. A process with such a link does not start, but a single file of
-/// several may have one.
+/// Returns an error for each ring link with one end. No process starts with such a link, but one of several files may
+/// contain one: the other end is in another file.
 pub fn check_one_ended_links(documents: &[Document]) -> Vec<ConfigError> {
     let mut errors = Vec::new();
     for (link, ends) in ring_links(documents) {

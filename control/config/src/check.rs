@@ -12,8 +12,8 @@ use super::types::*;
 use super::values::show_size;
 use crate::transport::Transport;
 
-/// The readable sections of a file, before the checks between them. Names include those of sections with errors, so
-/// that a reference to such a section is considered valid.
+/// The sections of a file that could be read, before the checks between sections. The lists of names include sections
+/// with errors, so that references to these are considered valid.
 pub(super) struct Sections {
     pub(super) ports: Vec<(PortSection, SectionSpan)>,
     pub(super) port_names: Vec<String>,
@@ -25,14 +25,14 @@ pub(super) struct Sections {
     pub(super) limits: (Limits, SectionSpan),
     pub(super) mpa: (MpaReceiveSection, SectionSpan),
     pub(super) sctp: (SctpSection, SectionSpan),
-    /// True if IPsec policies exist or may exist.
+    /// True if IPsec is on: the file has policies, or the kernel's policies are used.
     pub(super) ipsec: bool,
 }
 
-/// Minimum memory of one stream of rping and perftest, bytes.
+/// Minimum part of the region for one stream of an `rping` or `perftest` listener, bytes.
 const MIN_SLOT: u64 = 4096;
 
-/// Reports all errors between the sections of one file.
+/// Reports all conflicts between the sections of one file.
 pub(super) fn check_file(sections: &Sections, sink: &ErrorSink) {
     check_unique_names(sections, sink);
     check_ports(sections, sink);
@@ -179,7 +179,7 @@ fn check_regions(sections: &Sections, sink: &ErrorSink) {
     }
 }
 
-/// Reports regions that are larger together than a limit allows, at the size of the largest one.
+/// Reports regions whose total size exceeds a limit. The error is located at the `size` of the largest region.
 fn check_region_sizes(sections: &Sections, sink: &ErrorSink) {
     let limits = &sections.limits.0;
     let all = || sections.regions.iter().map(|(region, places)| (region, places));
@@ -201,18 +201,18 @@ fn check_region_sizes(sections: &Sections, sink: &ErrorSink) {
     }
 }
 
-/// The size of several regions together, and the largest of them. Displayed as the begin of a sentence.
+/// The total size of several regions, and the largest of them. Displayed as the beginning of a sentence.
 pub(super) struct RegionTotal<'a> {
     /// Sum of the sizes, bytes.
     pub(super) bytes: u64,
-    /// Positions of the largest region.
+    /// Position of the largest region in the file.
     pub(super) places: &'a SectionSpan,
     largest: &'a RegionSection,
     count: usize,
 }
 
 impl<'a> RegionTotal<'a> {
-    /// Returns the total of the regions with a size; `None` if there are none.
+    /// Returns the total of the regions that have a size; `None` if no region has one.
     pub(super) fn of(
         regions: impl Iterator<Item = (&'a RegionSection, &'a SectionSpan)>,
     ) -> Option<Self> {

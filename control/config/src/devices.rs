@@ -1,4 +1,4 @@
-//! `[memory]` and `[workers]`.
+//! Reads `[memory]` and `[workers]`.
 
 use super::errors::SectionSpan;
 use super::key_values;
@@ -8,7 +8,7 @@ use super::rule::Shape;
 use super::types::*;
 use super::values::*;
 
-/// Maximum number of workers. A stream's number has 16 bits for its worker.
+/// Maximum number of workers. At most 65,536 would be possible, because a stream's number has 16 bits for its worker.
 const MAX_WORKERS: u16 = 128;
 
 section! {
@@ -18,8 +18,9 @@ section! {
         /// Hugepages for DPDK's memory. `auto`: if enough are free. `require`: without enough of them the start fails.
         /// `never`: ordinary memory.
         hugepages: Hugepages = word_rule(&Hugepages::NAMES), or Hugepages::Auto;
-        /// Memory for packet pools and rings, bytes; by default what the ports need. Without hugepages it is the limit.
-        /// With hugepages it must be free for `hugepages = "auto"`, and the EAL allocates more as needed.
+        /// Memory for packet pools and rings, bytes; by default what the ports need. Without hugepages this is the
+        /// limit. With hugepages the EAL allocates more as needed; `hugepages = "auto"` uses hugepages only if this
+        /// much is free.
         size: Option<u64> = size_rule(16 << 20, 1 << 40).optional(), or None;
         /// NUMA node of the packet pools; by default the node of the device.
         numa_node: Option<u8> = integer_rule(0u8, 31).optional(), or None;

@@ -4,9 +4,9 @@
 //! named in the configuration. These files are allowed, too.
 //!
 //! Each component of a path below the directory is opened separately (`openat(2)`, `O_NOFOLLOW`), and `..` is refused.
-//! No symbolic link can lead out of the directory, even while directories are renamed. `openat2(2)` is not used: its
-//! mode is in memory, where a filter of system calls cannot refuse set-user-ID bits. The directories themselves are the
-//! operator's and may be symbolic links.
+//! No symbolic link can lead out of the directory, even while directories are renamed. `openat2(2)` is not used,
+//! because it takes the file mode from a structure in memory, where a seccomp filter cannot refuse set-user-ID bits.
+//! The directories themselves are the operator's and may be symbolic links.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -24,7 +24,7 @@ pub use self::parent::{ParentDirectory, WriteError};
 /// Directory of the appliance's own files, which the packages create.
 const STATE_DIRECTORY: &str = "/var/lib/ddpd";
 
-/// Directories that a configured file in them does not open for other files.
+/// Shared directories. A configured file in one of them is allowed, but not other files in the directory.
 const SHARED_DIRECTORIES: [&str; 2] = ["/", "/dev"];
 
 /// Purpose for which a file is opened.
@@ -64,7 +64,7 @@ pub struct Directories {
 /// Replacement of [`own_directory`] in tests.
 static OWN_DIRECTORY_OVERRIDE: OnceLock<PathBuf> = OnceLock::new();
 
-/// Uses the system's directory for temporary files as this process's own directory, for tests.
+/// For tests: makes the system's directory for temporary files this process's own directory.
 #[doc(hidden)]
 pub fn use_temporary_directory() {
     OWN_DIRECTORY_OVERRIDE.get_or_init(std::env::temp_dir);
@@ -98,7 +98,8 @@ impl Directories {
         Directories { paths, named_files: Vec::new(), is_configured: true }
     }
 
-    /// Returns the directories without `[files] paths`. `named`: the files named in the configuration.
+    /// Returns the default directories, for a configuration without `[files] paths`. `named`: the files named in the
+    /// configuration.
     pub fn default_for<'a>(named: impl Iterator<Item = &'a Path>) -> Directories {
         let named: Vec<PathBuf> = named.map(absolute).collect();
         let mut paths = vec![own_directory()];
@@ -112,7 +113,7 @@ impl Directories {
         Directories { paths, named_files: named, is_configured: false }
     }
 
-    /// Returns directories that allow files anywhere.
+    /// Returns the root directory as the only directory, which allows all files.
     pub fn root() -> Directories {
         Directories::from_key(&["/".into()])
     }
@@ -125,7 +126,7 @@ impl Directories {
         let way = self.split(path)?;
         match self.resolve(path, &way, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
             Err(refused @ PathError::Outside(_)) => Err(refused),
-            // Opening the file will report the error.
+            // A later attempt to open the file reports the error.
             Ok(_) | Err(PathError::Failed(_)) => Ok(()),
         }
     }
@@ -133,7 +134,7 @@ impl Directories {
     /// Opens the parent directory of a file, which need not exist.
     ///
     /// # Errors
-    /// One sentence that names the path.
+    /// The path is not allowed, or opening failed. The error is one sentence that names the path.
     pub fn parent(&self, path: &Path) -> Result<ParentDirectory, PathError> {
         let SplitPath { directory, relative: rest } = self.split(path)?;
         let name =
@@ -156,7 +157,7 @@ impl Directories {
     /// Opens a file. Never waits for the other end of a pipe.
     ///
     /// # Errors
-    /// One sentence that names the path.
+    /// The path is not allowed, or opening failed. The error is one sentence that names the path.
     pub fn open(&self, path: &Path, usage: OpenPurpose) -> Result<File, PathError> {
         let (flags, mode) = match usage {
             OpenPurpose::Read => (OFlags::RDONLY, 0),
@@ -184,7 +185,7 @@ impl Directories {
         Ok(file)
     }
 
-    /// Splits a path at the innermost directory that contains it; an outer directory may be allowed for other purposes.
+    /// Splits a path at the innermost allowed directory that contains it. Allowed directories may contain one another.
     fn split(&self, path: &Path) -> Result<SplitPath, PathError> {
         let whole = absolute(path);
         let names_a_file = !path.as_os_str().as_encoded_bytes().ends_with(b"/");
@@ -276,7 +277,8 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Splits a path at a directory. The directory, which the operator chose, may contain `..`; the rest may not.
+/// Splits a path at a directory. The directory, which the operator chose, may contain `..`; the rest may not and must
+/// name a file.
 fn split_at(directory: &Path, whole: &Path) -> Option<SplitPath> {
     let rest = whole.strip_prefix(directory).ok()?;
     let goes_up = rest.components().any(|part| part == Component::ParentDir);
@@ -284,7 +286,7 @@ fn split_at(directory: &Path, whole: &Path) -> Option<SplitPath> {
     names_one.then(|| SplitPath { directory: directory.to_owned(), relative: rest.to_owned() })
 }
 
-/// Returns the error of creating a file, with the remedy if its directory does not exist.
+/// Returns the error for a file that cannot be created, with the remedy if its directory does not exist.
 fn explain_missing_parent(path: &Path, refused: PathError) -> PathError {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let (PathError::Failed(_), Some(parent)) = (&refused, parent) else { return refused };

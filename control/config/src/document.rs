@@ -74,13 +74,14 @@ impl Document {
         }
     }
 
-    /// Returns an error of one of this file's keys, with its line.
+    /// Returns an error about a key of this file, with the key's line.
     pub(super) fn error(&self, places: &SectionSpan, key: &str, message: String) -> ConfigError {
         self.sink.error_at(places.key_offset(key), places.full_key(key), message)
     }
 }
 
-/// Returns the remedy for a syntax error at byte `at` if the word there is that of a boolean in another format.
+/// Returns the remedy for a syntax error at byte `at` if the word there is a boolean in another notation, such as
+/// `yes`.
 fn boolean_remedy(text: &str, at: usize) -> Option<String> {
     let rest = text.get(at..)?;
     let end = rest
@@ -95,7 +96,7 @@ fn boolean_remedy(text: &str, at: usize) -> Option<String> {
     Some(format!(": instead of {word} write {boolean}, or \"{word}\" in quotes if it is a text"))
 }
 
-/// All sections as read; complete if no error was reported.
+/// All sections as read, before the checks between sections; complete if no error was reported.
 struct UncheckedDocument {
     name: String,
     root: SectionSpan,
@@ -198,7 +199,7 @@ impl UncheckedDocument {
     }
 }
 
-/// Reads an array of tables. Leaves out tables with errors but keeps their names.
+/// Reads an array of tables. Omits tables with errors, but adds their names to `names`.
 fn read_sections<'s, 'i, T>(
     root: &mut Section<'s, 'i>,
     key: &'static str,

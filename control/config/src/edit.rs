@@ -1,4 +1,5 @@
-//! Generates the text of a file from tables: a new text, or an edited one that keeps its comments and order.
+//! Generates the text of a configuration file: a new text, or the present text with edited values, which keeps comments
+//! and order.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use super::source::identity_key;
 use super::to_tables::{Secrets, WrittenTable};
 use super::{Config, ListenerSection, RegionSection};
 
-/// Returns a text for `file` that is read as this configuration. `text`: the present text, which is edited if possible.
+/// Returns a text for `file` that contains this configuration. `text`: the present text, which is edited if possible.
 ///
 /// # Errors
 /// One sentence: no file can describe this configuration.
@@ -89,12 +90,13 @@ pub fn json_to_toml(json: &Json) -> Option<String> {
     toml_value(json).map(|value| value.to_string())
 }
 
-/// Returns the header, such as `[tcp]` or `[[port]]`; for top-level keys `the file's`.
+/// Returns the header of a section for messages, such as `[tcp]` or `[[port]]`; for the top level the words `the
+/// file's`.
 pub fn table_header(section: &str) -> String {
     if section.is_empty() { "the file's".to_owned() } else { header(section) }
 }
 
-/// Returns `text` with the differing values changed; `None` if it cannot be edited.
+/// Returns `text` with all values that differ from `wanted` changed; `None` if the text cannot be edited.
 fn edit_text(file: &Path, text: &str, config: &Config, wanted: &[WrittenTable]) -> Option<String> {
     let have = Document::parse(file, text).ok()?.config.to_tables(Secrets::InClear);
     let mut document: DocumentMut = text.parse().ok()?;
@@ -172,7 +174,8 @@ fn has_identity(table: &TomlTable, key: &str, name: &str) -> bool {
     })
 }
 
-/// Returns the table of this section with these identities, if it exists.
+/// Returns the table of this section, if it exists. `of`: the identities (such as names) of the list elements on its
+/// path, the outermost first.
 fn find_table<'t>(
     root: &'t mut TomlTable,
     section: &str,
@@ -181,7 +184,8 @@ fn find_table<'t>(
     walk_to_table(root, section, of, false)
 }
 
-/// Returns the table of this section with these identities; creates it if missing.
+/// Returns the table of this section; creates it if missing. `of`: the identities (such as names) of the list elements
+/// on its path, the outermost first.
 fn open_table<'t>(
     root: &'t mut TomlTable,
     section: &str,
@@ -254,7 +258,7 @@ fn keys_of_new_table(config: &Config, table: &WrittenTable) -> KeyValues {
     table.keys.iter().filter(|(key, _)| needed(key)).cloned().collect()
 }
 
-/// True if the region differs or is invalid without the key.
+/// True if the region would be different or invalid without the key.
 fn region_needs_key(region: &RegionSection, key: &str) -> bool {
     let alone = Config::tables_of_region(region);
     region_from_json(&api_body(&[alone], "region", "", key)).ok().as_ref() != Some(region)

@@ -1,4 +1,4 @@
-//! Checks the machine against a configuration without opening DPDK: devices, memory, permissions.
+//! Checks without DPDK whether the machine meets a configuration: devices, memory, permissions.
 //!
 //! `ddpd check` reports the results. `ddpd` itself checks again when it opens devices and files, since the machine may
 //! change in between. These checks do not change the machine.
@@ -24,8 +24,9 @@ use super::types::*;
 use super::values::show_size;
 use crate::privilege::{self, Capability};
 
-/// Finds an address of an interface that the host has on another device than the interface's TAP (the second argument).
-/// Returns a sentence about the first such address. The error is the reason why the kernel's addresses cannot be read.
+/// Function that searches the host's devices, except the interface's TAP, for an address of the interface. The second
+/// argument is the TAP's name. The result is a sentence about the first address found. The error is the reason why the
+/// kernel's addresses cannot be read.
 pub type FindMisplacedAddress<'a> =
     &'a dyn Fn(&InterfaceSection, &str) -> Result<Option<String>, String>;
 
@@ -67,7 +68,7 @@ impl Document {
     }
 }
 
-/// Page size with which regions are mapped, bytes.
+/// Size of the hugepages of regions, bytes.
 const REGION_PAGE: u64 = 2 << 20;
 
 fn check_hugepages(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {
@@ -157,7 +158,8 @@ fn check_machine_memory(root: &Path, document: &Document, findings: &mut Finding
     );
 }
 
-/// Checks each interface shared with the host: CAP_NET_ADMIN, and that its addresses are on its TAP only.
+/// Checks each interface shared with the host: the process must have CAP_NET_ADMIN, and no other device of the host may
+/// have the interface's addresses.
 fn check_shared_interfaces(
     machine: &Machine,
     document: &Document,
@@ -224,13 +226,14 @@ fn check_region_files(region: &RegionSection, places: &SectionSpan, findings: &m
     }
 }
 
-/// Notes directories whose disk has less free space than their regions may need, as `ddpd doctor` does.
+/// Adds a note for each directory whose file system has less free space than the region files in it may need. `ddpd
+/// doctor` reports the same.
 fn check_region_room(document: &Document, findings: &mut Findings<'_>) {
     let mut wanted: BTreeMap<&Path, (u64, &SectionSpan)> = BTreeMap::new();
     for (region, places) in document.config.regions.iter().zip(&document.regions) {
         let Backing::File { path, .. } = &region.backing else { continue };
         let Some(directory) = path.parent().filter(|parent| parent.is_dir()) else { continue };
-        // Allocated blocks of an existing file need no more space.
+        // The allocated blocks of an existing file need no further space.
         let has = fs::metadata(path).map_or(0, |file| file.blocks().saturating_mul(512));
         let more = region.size.unwrap_or(0).saturating_sub(has);
         let sum = &mut wanted.entry(directory).or_insert((0, places)).0;
@@ -252,7 +255,7 @@ fn check_region_room(document: &Document, findings: &mut Findings<'_>) {
     }
 }
 
-/// Reports files of regions and queues that are not below `files.paths`.
+/// Reports files of regions and queues that are not in an allowed directory.
 fn check_file_directories(document: &Document, findings: &mut Findings<'_>) {
     let config = &document.config;
     let directories = config.directories();

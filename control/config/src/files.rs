@@ -1,4 +1,4 @@
-//! `[files]`: allowed directories for files of regions, queues and jobs.
+//! Reads `[files]`: allowed directories for files of regions, queues and jobs.
 
 use std::path::PathBuf;
 

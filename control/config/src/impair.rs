@@ -39,7 +39,7 @@ section! {
     }
 }
 
-/// The Gilbert-Elliott model: a good state without loss, and a bad state (burst) in which frames are lost.
+/// Bad state (burst) of the Gilbert-Elliott model. In the good state, [`Impairment::loss`] is the probability of loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BurstLoss {
     /// Probability per frame that a burst begins.
@@ -88,7 +88,7 @@ fn read_burst_loss(impair: &mut Section<'_, '_>) -> Option<BurstLoss> {
     Some(burst)
 }
 
-/// Returns the keys of `[port.impair]` and its `burst_loss`.
+/// Returns the keys of `[port.impair]` and `[port.impair.burst_loss]`.
 pub(super) fn burst_loss_keys() -> Vec<Key> {
     Impairment::keys()
 }

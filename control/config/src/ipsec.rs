@@ -1,4 +1,4 @@
-//! `[ipsec]`: policies for packets, and SAs with keys from files for laboratories.
+//! Reads `[ipsec]`: policies for packets, and SAs with keys from files for laboratories.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -63,9 +63,9 @@ const SOURCES: [(&str, KeySource); 2] =
 pub struct IpsecSection {
     /// Keys of the section itself.
     pub keys: IpsecKeys,
-    /// `[[ipsec.policy]]` in the order of the file. IPsec is off if there are none, unless keys are the kernel's.
+    /// `[[ipsec.policy]]` in the order of the file. Without any, IPsec is off unless `keys = "kernel"`.
     pub policies: Vec<PolicySection>,
-    /// `[[ipsec.sa]]`.
+    /// `[[ipsec.sa]]` in the order of the file.
     pub sas: Vec<SaSection>,
 }
 
@@ -119,7 +119,8 @@ pub struct SaSection {
     pub esn: bool,
     /// True for ESP in UDP, with port 4500 on both sides (RFC 3948).
     pub udp: bool,
-    /// File in which sequence numbers are reserved ahead.
+    /// File in which sequence numbers are reserved in advance, so that none is reused after a restart. `None` for
+    /// inbound SAs.
     pub sequence_file: Option<PathBuf>,
 }
 
@@ -144,18 +145,18 @@ pub fn algorithm_name(algorithm: Algorithm) -> &'static str {
 }
 
 impl IpsecSection {
-    /// True if packets are or may be protected or dropped.
+    /// True if IPsec is on: the file has policies, or the kernel's policies are used.
     pub fn is_enabled(&self) -> bool {
         self.uses_kernel_keys() || !self.policies.is_empty()
     }
 
-    /// True if SAs and policies are the kernel's.
+    /// True if SAs and policies are those of the kernel (`keys = "kernel"`).
     pub fn uses_kernel_keys(&self) -> bool {
         self.keys.keys == KeySource::Kernel
     }
 
-    /// Returns the policies for packets that no policy of the kernel selects. Those that require protection drop the
-    /// packets instead.
+    /// Returns the policies for packets that no policy of the kernel selects. A policy with `protect` becomes one that
+    /// drops the packets.
     pub fn fallback_policies(&self) -> Vec<Policy<Protection>> {
         let policies = self.policies.iter().map(|policy| Policy {
             direction: None,
@@ -168,7 +169,7 @@ impl IpsecSection {
         policies.collect()
     }
 
-    /// Returns the policies that protect, indexed by number of [`Protection`].
+    /// Returns the policies with `protect`, in the order of their [`Protection`] numbers from 0.
     pub fn protect_policies(&self) -> impl Iterator<Item = &PolicySection> {
         self.policies.iter().filter(|p| matches!(p.action, PolicyAction::Protect(_)))
     }
@@ -176,7 +177,7 @@ impl IpsecSection {
     /// Returns the checked policies in the form that workers use.
     ///
     /// # Errors
-    /// All errors of the policies.
+    /// One error per invalid policy, or one error if there are too many policies.
     pub fn policy_database(&self) -> Result<Spd<Protection>, Vec<PolicyError>> {
         let mut next = (0..).map(Protection);
         let policies = self.policies.iter().map(|policy| Policy {
@@ -269,7 +270,7 @@ impl SaSection {
     }
 }
 
-/// `[[ipsec.policy]]`.
+/// Keys of `[[ipsec.policy]]`.
 mod policy {
     use super::*;
     keys! { keys_of in "ipsec.policy", reload: false {
@@ -299,7 +300,7 @@ mod policy {
     }}
 }
 
-/// `[[ipsec.sa]]`.
+/// Keys of `[[ipsec.sa]]`.
 mod sa {
     use super::*;
     keys! { keys_of in "ipsec.sa", reload: false {
@@ -367,7 +368,7 @@ fn read_ports(value: &DeValue<'_>) -> Parsed<RangeInclusive<u16>> {
     Ok(port(first)?..=port(last)?)
 }
 
-/// Reads `[ipsec]`.
+/// Reads `[ipsec]` with its policies and SAs.
 pub(super) fn read_ipsec(mut section: Section<'_, '_>) -> (IpsecSection, SectionSpan) {
     let keys = IpsecKeys::read(&mut section);
     let kernel = keys.keys == KeySource::Kernel;
@@ -409,7 +410,7 @@ pub(super) fn read_ipsec(mut section: Section<'_, '_>) -> (IpsecSection, Section
     (all, section.finish())
 }
 
-/// Runs the checks that need all policies and SAs.
+/// Runs the checks that need all policies and SAs. `incomplete`: a section has errors, so the checks are skipped.
 fn check_ipsec(all: &IpsecSection, places: &[Section<'_, '_>], incomplete: bool) {
     if incomplete {
         return;
@@ -535,11 +536,11 @@ fn read_mode(table: &mut Section<'_, '_>, remote: Option<IpNet>) -> Option<Polic
     Some(PolicyAction::Protect(Some(ends)))
 }
 
-/// The sections against which an SA is checked.
+/// Policies, SAs and settings against which an SA is checked.
 #[derive(Clone, Copy)]
 struct SaContext<'a> {
     policies: &'a [PolicySection],
-    /// SAs before this one.
+    /// SAs that precede this one in the file.
     others: &'a [SaSection],
     /// True if SAs with keys from files are allowed.
     laboratory: bool,

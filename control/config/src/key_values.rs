@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Keys with their values.
 pub(super) type KeyValues = Vec<(&'static str, Value)>;
 
-/// Adds a key with its formatted value. An empty text stands for no value.
+/// Adds a key with its formatted value. A key with an empty text has no value and is not added.
 pub(super) fn push(keys: &mut KeyValues, key: &'static str, shown: &str) {
     if shown.is_empty() {
         return;
@@ -23,7 +23,7 @@ pub(super) fn eal_args(arguments: &[String], keys: &mut KeyValues) {
     }
 }
 
-/// Adds nothing: the sub-table is written separately.
+/// Adds nothing, for a sub-table: its keys are written as a table of their own.
 pub(super) fn skip<T>(_: &T, _: &mut KeyValues) {}
 
 pub(super) fn time_value(time: Duration) -> Value {

@@ -2,8 +2,8 @@
 //!
 //! A section whose keys are independent of each other is one table (`section!`), from which the struct, its reader, its
 //! descriptors and the effect of a reload are generated. Fields that are read from several keys, a list or a sub-table
-//! have a reader function (`by_hand`). A section in which the presence or the default of a key depends on another key
-//! is read by a function, with the rules of its table (`keys!`).
+//! have their own reader function (`by_hand`). A section in which the presence or the default of a key depends on
+//! another key is read by a function, with the rules of its table (`keys!`).
 
 use super::rule::{Rule, Shape};
 
@@ -38,7 +38,7 @@ impl Key {
     }
 }
 
-/// True if the marker `[reload]` is present.
+/// Evaluates to true if the marker `[reload]` is present.
 macro_rules! reloads {
     () => {
         false
@@ -63,7 +63,7 @@ macro_rules! section {
         }
 
         impl $Section {
-            /// Reads the keys of the section, each by itself.
+            /// Reads the keys of the section, each independently of the others.
             pub(crate) fn read(
                 section: &mut $crate::reader::Section<'_, '_>,
             ) -> Self {
@@ -73,7 +73,7 @@ macro_rules! section {
                 }
             }
 
-            /// Returns the descriptors of its keys.
+            /// Returns the descriptors of the section's keys.
             pub(crate) fn keys() -> Vec<$crate::keys::Key> {
                 let keys = vec![$({
                     let (rule, default): ($crate::rule::Rule<$type>, $type) = ($rule, $default);
@@ -89,7 +89,7 @@ macro_rules! section {
                 keys
             }
 
-            /// Returns its keys with a value, formatted as in a file.
+            /// Returns the section's keys that have a value, formatted as in a file.
             pub(crate) fn written(&self) -> $crate::key_values::KeyValues {
                 let mut keys = Vec::new();
                 $({
@@ -100,8 +100,8 @@ macro_rules! section {
                 keys
             }
 
-            /// Returns the names of differing keys: only keys that a reload applies, or only the
-            /// others.
+            /// Returns the names of the keys whose values differ. `reload`: only keys that a reload applies; otherwise
+            /// only the others.
             #[allow(dead_code, reason = "some sections are compared as a whole")]
             pub(crate) fn differences(&self, other: &Self, reload: bool) -> Vec<&'static str> {
                 let mut names = Vec::new();
@@ -114,7 +114,7 @@ macro_rules! section {
                 names
             }
 
-            /// Copies the values of the keys that a reload applies.
+            /// Copies from `other` the values of the keys that a reload applies.
             #[allow(dead_code, reason = "some sections are compared as a whole")]
             pub(crate) fn apply_reload(&mut self, other: &Self) {
                 $(if $crate::keys::reloads!($($reload)?) {
@@ -125,8 +125,8 @@ macro_rules! section {
     };
 }
 
-/// Defines functions that return the rules of keys, each with the key's name, and the function that returns their
-/// descriptors.
+/// Defines one function per key, of the key's name, that returns the key's rule. Also defines the function `$list`,
+/// which returns the descriptors of all keys.
 macro_rules! keys {
     ($list:ident in $path:literal, reload: $reload:literal {
         $($(#[doc = $help:literal])+ $key:ident: $type:ty = $rule:expr, $default:literal;)+

@@ -102,9 +102,9 @@ pub struct Config {
     pub source: Source,
     /// Name of the appliance in logs, metrics and the API; by default the file's stem.
     pub name: String,
-    /// The EAL's memory and other DPDK parameters.
+    /// Memory and other parameters of DPDK's EAL.
     pub memory: MemorySection,
-    /// The workers, at least one; other sections name them by index.
+    /// The workers, at least one. Ports refer to them by index.
     pub workers: Vec<WorkerSection>,
     /// The ports, at least one.
     pub ports: Vec<PortSection>,
@@ -138,8 +138,8 @@ impl Config {
         self.directories_after_reload(self)
     }
 
-    /// Returns the allowed directories while the regions and queues of `new` are applied. A reload does not change
-    /// `[files]`.
+    /// Returns the allowed directories for a reload that applies the regions and queues of `new`. A reload does not
+    /// change `[files]`.
     pub fn directories_after_reload(&self, new: &Config) -> Directories {
         match &self.files.paths {
             Some(paths) => Directories::from_key(paths),
@@ -160,7 +160,7 @@ impl Config {
         }))
     }
 
-    /// Applies a reload's changes to the sections that are compared key by key.
+    /// Applies a reload's changes to the sections that are compared key by key, and the peer lists of interfaces.
     pub fn apply_reload(&mut self, new: &Config) {
         self.memory.apply_reload(&new.memory);
         self.tcp.apply_reload(&new.tcp);
@@ -188,8 +188,8 @@ impl Config {
         names.filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
 
-    /// Returns the sections with differing keys, and the names of these keys. With `reload` only keys that a reload
-    /// applies, else only the other keys.
+    /// Returns the sections whose keys differ, and the names of these keys. `reload`: only keys that a reload applies;
+    /// otherwise only the others.
     pub fn differences(
         &self,
         new: &Config,
@@ -245,7 +245,7 @@ pub fn keys() -> Vec<Key> {
     all.flatten().collect()
 }
 
-/// Reads and checks the files of one process, each alone and against each other.
+/// Reads and checks the files of one process: each file alone, then conflicts between files.
 pub fn load_all<P: AsRef<Path>>(files: &[P]) -> Result<Vec<Document>, ConfigErrors> {
     let mut documents = Vec::new();
     let mut errors = Vec::new();

@@ -1,4 +1,4 @@
-//! Reads the machine's `/proc`, `/sys` and `/dev`; findings about the machine.
+//! Reads the machine's `/proc`, `/sys` and `/dev`, and collects findings about the machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,17 @@ use rustix::fs::Access;
 use super::errors::{ConfigError, ErrorSink, SectionSpan};
 use crate::privilege::{self, Capabilities};
 
-/// A finding about the machine, with the key that requires it.
+/// A finding about the machine, with the key of the configuration that requires the missing part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MachineFinding {
-    /// The appliance does not start or does not work.
+    /// With this error the appliance does not start or does not work.
     Error(ConfigError),
     /// The appliance will start, but the operator should see the finding.
     Note(ConfigError),
 }
 
-/// A machine, by the root directory of its `/proc`, `/sys` and `/dev`; not `/` in tests.
+/// A machine, identified by the directory that contains its `/proc`, `/sys` and `/dev`: `/`, or another directory in
+/// tests.
 pub(super) struct Machine {
     pub(super) root: PathBuf,
 }

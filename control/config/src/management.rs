@@ -72,7 +72,7 @@ pub(super) fn read_audit(management: &mut Section<'_, '_>) -> AuditSection {
 pub enum Member {
     /// `user:NAME`.
     User(String),
-    /// `group:NAME`: the peer process's primary or a supplementary group.
+    /// `group:NAME`: the primary or a supplementary group of the client process.
     Group(String),
 }
 
@@ -151,7 +151,7 @@ pub(super) fn account_rule(what: &'static str) -> Rule<String> {
     )
 }
 
-/// IDs of one list's members.
+/// User and group IDs of the members of one list, such as `view`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberIds {
     /// User IDs.
@@ -160,7 +160,7 @@ pub struct MemberIds {
     pub groups: BTreeSet<u32>,
 }
 
-/// IDs of all members.
+/// User and group IDs of `[management.access]`, resolved on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessIds {
     /// Members of `view`.
@@ -169,7 +169,7 @@ pub struct AccessIds {
     pub operate: MemberIds,
     /// Members of `admin`.
     pub admin: MemberIds,
-    /// Group id of `socket_group`.
+    /// Group ID of `socket_group`.
     pub socket_group: Option<u32>,
 }
 
@@ -177,14 +177,14 @@ pub struct AccessIds {
 /// `overflowgid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverflowIds {
-    /// Overflow user id.
+    /// Overflow user ID.
     pub uid: u32,
-    /// Overflow group id.
+    /// Overflow group ID.
     pub gid: u32,
 }
 
 impl OverflowIds {
-    /// The kernel's default, used if the file cannot be read.
+    /// The kernel's default of both IDs, used if the file in `/proc` cannot be read.
     const DEFAULT: u32 = 65_534;
 
     /// Reads the overflow IDs of this machine.
@@ -202,7 +202,7 @@ impl OverflowIds {
 }
 
 impl AccessSection {
-    /// True if a list of roles has a member.
+    /// True if `view`, `operate` or `admin` has a member.
     pub fn is_configured(&self) -> bool {
         [&self.view, &self.operate, &self.admin].iter().any(|list| !list.is_empty())
     }
@@ -210,7 +210,7 @@ impl AccessSection {
     /// Resolves the names to IDs.
     ///
     /// # Errors
-    /// For each wrong key of `[management.access]` its name and a sentence.
+    /// The name of each wrong key of `[management.access]`, with a sentence about the error.
     pub fn resolve_ids(
         &self,
         overflow: OverflowIds,
@@ -266,7 +266,7 @@ pub(super) fn group_id(name: &str, overflow: u32) -> Result<u32, String> {
     account_id("group", name, overflow, unix_users::group_id)
 }
 
-/// Returns the ID: the number as written, or the ID of the name.
+/// Returns the ID of a user or group: a number as written, or the ID that `look_up` finds for a name.
 fn account_id(
     what: &str,
     name: &str,
@@ -287,7 +287,7 @@ fn account_id(
             }
         }
     }?;
-    // (uid_t) -1 means "no change" to chown(2).
+    // `u32::MAX` is `(uid_t) -1`, which means "no change" to chown(2).
     if found == overflow || found == u32::MAX {
         return Err(format!(
             "{what} {} has the number {found}, which stands for accounts that the kernel cannot name: choose another",

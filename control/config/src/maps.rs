@@ -8,16 +8,16 @@ use super::errors::ConfigError;
 use super::machine::{Findings, Machine, MachineFinding};
 use super::types::{Backing, RegionSection};
 
-/// Maximum size in bytes of a region that shares its mapping with others of its size.
+/// Maximum size of a small region, bytes. Small regions of about the same size share a mapping.
 pub const SMALL_REGION: u64 = 16 << 10;
 
-/// Number of small regions that share a mapping.
+/// Maximum number of small regions that share a mapping.
 pub const REGIONS_PER_MAP: u64 = 64;
 
 /// Mappings of a region in shared memory: its object, and its completion ring.
 pub const SHARED_REGION_MAPS: u64 = 2;
 
-/// The kernel's default, used if the value cannot be read.
+/// The kernel's default of `vm.max_map_count`, used if the value cannot be read.
 const DEFAULT_MAX_MAP_COUNT: u64 = 65_530;
 
 /// The kernel's limit of mappings of a process, `vm.max_map_count`.
@@ -41,7 +41,7 @@ impl MapLimit {
         self.0 - self.0 / 4
     }
 
-    /// Returns the bound, its source, and the remedy for `needed` mappings.
+    /// Returns the part of a sentence with the bound, its source, and the remedy for `needed` mappings.
     fn shortage(self, needed: u64) -> String {
         let MapLimit(limit) = self;
         let enough = needed.saturating_mul(4).div_ceil(3);
@@ -51,7 +51,7 @@ impl MapLimit {
         )
     }
 
-    /// Returns the reason why not every number of regions up to `limits.regions` can be mapped, if that is so. It
+    /// Returns a note if `regions` (the key `limits.regions`) regions may need more mappings than the bound. The note
     /// continues a sentence that begins with the key.
     pub fn region_limit_note(self, regions: u32) -> Option<String> {
         let needed = u64::from(regions) * SHARED_REGION_MAPS;
@@ -65,7 +65,8 @@ impl MapLimit {
     }
 }
 
-/// Returns the number of mappings that a region takes; of a small region, if no other shares it.
+/// Returns the maximum number of mappings that a region takes. A small region takes none if it shares the mapping of
+/// others.
 pub fn region_maps(region: &RegionSection) -> u64 {
     match region.backing {
         Backing::SharedMemory { .. } => SHARED_REGION_MAPS,
@@ -83,7 +84,7 @@ fn total_maps(regions: &[RegionSection]) -> u64 {
     (small.len() as u64).div_ceil(REGIONS_PER_MAP) + other.into_iter().map(region_maps).sum::<u64>()
 }
 
-/// Reports regions that take more mappings than allowed, and notes a `limits.regions` that may.
+/// Reports regions that take more mappings than allowed. Notes a `limits.regions` that permits so many regions.
 pub(super) fn check_maps(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {
     let (limit, config) = (MapLimit::read_from(machine), &document.config);
     let needed = total_maps(&config.regions);

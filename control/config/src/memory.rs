@@ -1,4 +1,4 @@
-//! Memory available to this process: RAM, and the control group's limit.
+//! Memory available to this process: the smaller of RAM and the limit of the control group.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ pub fn free_hugepage_bytes() -> u64 {
 pub(super) fn machine_memory_at(root: &Path) -> Option<MachineMemory> {
     let machine = Machine { root: root.to_owned() };
     let limits = ram_limit(&machine).into_iter().chain(cgroup_limits(&machine));
-    // The first of equal ones is RAM.
+    // RAM comes first and is therefore the result if a limit equals it.
     limits.min_by_key(|limit| limit.bytes)
 }
 
@@ -73,8 +73,8 @@ fn cgroup_limits(machine: &Machine) -> Vec<MachineMemory> {
     found
 }
 
-/// Adds the limits in `file` of a control group and its ancestors, up to the root of `mount`. In a container, `path` may
-/// be relative to the host's root and not exist below `mount`. The root of `mount` is then the container's group.
+/// Adds the limits in `file` of a control group and its ancestors, up to the root of `mount`. In a container, `path`
+/// may be relative to the host's root and not exist below `mount`. The root of `mount` is then the container's group.
 fn add_cgroup_limits(
     machine: &Machine,
     mount: &str,

@@ -1,4 +1,4 @@
-//! `[[region]]` and `[[listener]]`.
+//! Reads `[[region]]` and `[[listener]]`.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(super) fn read_region(mut section: Section<'_, '_>) -> (Option<RegionSection
         section.report("base_to", "must be a multiple of 8 where atomics are allowed");
     }
     let shared = section.or_default("shared", false, key::region::shared());
-    // Only with both rights can one stream read the data that another one wrote.
+    // One stream can read the data of another only if peers have both rights.
     let readable =
         access.is_some_and(|access| access.remote_read() && access.remote_write()) && !shared;
     let clear_between_peers = section.or_default("clear_between_peers", readable, boolean_rule());
@@ -68,7 +68,7 @@ fn read_access(section: &mut Section<'_, '_>) -> Option<Access> {
     ];
     let given = section.list("access", word_rule(&words));
     let all = given.into_iter().fold(Access::NONE, |all, one| all | one);
-    // An atomic operation changes memory and returns the old value.
+    // An atomic operation changes memory and returns the old value, so it requires both other rights.
     if all.atomic() && !(all.remote_read() && all.remote_write()) {
         section.report(
             "access",
@@ -152,7 +152,7 @@ pub(super) fn read_listener(
     let require = section.or_default("require", None, key::listener::require());
     let mut ulp = rdmap::read_ulp(&mut section);
     if let (Transport::Sctp, Ulp::Rdmap(rdmap)) = (transport, &mut ulp) {
-        // Kinds of peer differ in MPA only.
+        // The kinds of peer differ only in MPA, which SCTP does not use.
         rdmap.peer = tcp_lite::mpa::Peer::Standard;
     }
     let mpa = match transport {
@@ -185,7 +185,7 @@ pub(super) fn read_listener(
     (listener, section.finish())
 }
 
-/// Refuses the keys of MPA, which SCTP does not have. Reads the limit of private data, which applies to SCTP, too.
+/// Refuses the keys of MPA, which SCTP does not use. Reads the limit of private data, which also applies to SCTP.
 fn refuse_mpa(section: &mut Section<'_, '_>) -> MpaSection {
     let max = u16::try_from(MAX_PRIVATE_DATA).unwrap_or(u16::MAX);
     let reason = "for transport \"sctp\"";

@@ -1,4 +1,4 @@
-//! `allow` and `deny` of `[[interface]]` and `[[listener]]`.
+//! Reads `allow` and `deny` of `[[interface]]` and `[[listener]]`.
 
 use ipnet::IpNet;
 
@@ -6,7 +6,7 @@ use super::reader::Section;
 use super::types::{MAX_PEERS, PeerSection};
 use super::values::parse_network;
 
-/// Reads both lists.
+/// Reads `allow` and `deny` of a section.
 pub(super) fn read_peers(section: &mut Section<'_, '_>) -> PeerSection {
     PeerSection { allow: read_prefixes(section, "allow"), deny: read_prefixes(section, "deny") }
 }

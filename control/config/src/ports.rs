@@ -1,4 +1,4 @@
-//! `[[port]]`: the keys of each kind of port, and what the kind requires of the machine.
+//! Reads `[[port]]`: the keys of each kind of port. Checks the requirements of the kind on the machine.
 
 use std::fs;
 use std::path::Path;
@@ -95,8 +95,9 @@ pub(super) fn read_port(
         }
         _ => None,
     };
-    // If the process or virtual machine at the other end exits, a memif or vhost-user port loses its link, and the
-    // peer's streams have ended. With a cable that is plugged in again, TCP can continue: its timers decide.
+    // A memif or vhost-user port loses its link when the process or virtual machine at the other end exits, which ends
+    // the peer's streams. After a cable is plugged in again, TCP can continue, so other ports leave the decision to its
+    // timers.
     let default_timeout = matches!(kind, Some(PortKind::Memif { .. } | PortKind::VhostUser { .. }))
         .then_some(Duration::ZERO);
     let patience =
@@ -315,7 +316,7 @@ fn read_port_workers(
     list
 }
 
-/// Reports requirements of a port that the machine does not meet.
+/// Reports the requirements of a port that the machine does not meet.
 pub(super) fn check_machine(
     machine: &Machine,
     port: &PortSection,

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::errors::{ErrorSink, SectionSpan};
 use super::rule::ParseValue;
 
-/// One table of the file, and the keys that were read or marked as known.
+/// Reader of one table of the file. Records which keys were read or marked as known.
 pub(super) struct Section<'s, 'i> {
     sink: &'s ErrorSink,
     table: Option<&'s DeTable<'i>>,
@@ -77,7 +77,7 @@ impl<'s, 'i> Section<'s, 'i> {
         self.optional(key, rule)
     }
 
-    /// Reads the elements of an array. Errors have the element's own line.
+    /// Reads the elements of an array. An error has the line of its element.
     pub(super) fn list<T>(&mut self, key: &'static str, rule: impl ParseValue<T>) -> Vec<T> {
         let Some(value) = self.value_once(key) else { return Vec::new() };
         let Some(array) = value.get_ref().as_array() else {
@@ -100,7 +100,7 @@ impl<'s, 'i> Section<'s, 'i> {
         items
     }
 
-    /// Returns a sub-table, empty if missing.
+    /// Returns the reader of a sub-table, which is empty if the sub-table is missing.
     pub(super) fn table(&mut self, key: &'static str) -> Section<'s, 'i> {
         let path = self.span.full_key(key);
         let at = self.span.key_offset(key);
@@ -116,7 +116,7 @@ impl<'s, 'i> Section<'s, 'i> {
         Section::new(self.sink, table, path, at)
     }
 
-    /// Returns the tables of an array of tables.
+    /// Returns the readers of the tables in an array of tables; none if the key is missing.
     pub(super) fn tables(&mut self, key: &'static str) -> Vec<Section<'s, 'i>> {
         let path = self.span.full_key(key);
         let wrong = |kind| {
@@ -143,7 +143,7 @@ impl<'s, 'i> Section<'s, 'i> {
         sections
     }
 
-    /// Reports an error of one of the section's keys, or of the section (empty key).
+    /// Reports an error about one of the section's keys, or about the section (empty key).
     pub(super) fn report(&self, key: &str, message: impl Into<String>) {
         self.sink.report_key(&self.span, key, message);
     }
@@ -168,7 +168,7 @@ impl<'s, 'i> Section<'s, 'i> {
         self.value(key).is_some_and(DeValue::is_str)
     }
 
-    /// Returns the key's value if it is a string, checked or not.
+    /// Returns the key's value if it is a string, without further checks.
     pub(super) fn string(&self, key: &str) -> Option<String> {
         self.value(key).and_then(DeValue::as_str).map(str::to_owned)
     }

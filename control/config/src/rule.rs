@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
-/// The parsed value, or the rest of a sentence that begins with the key.
+/// The parsed value, or an error: the rest of a sentence that begins with the key.
 pub(super) type Parsed<T> = Result<T, String>;
 
 /// The permitted values of a key.

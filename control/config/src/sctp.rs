@@ -1,4 +1,4 @@
-//! `[sctp]`.
+//! Reads `[sctp]`.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ pub struct Source {
     lines: Arc<BTreeMap<KeyPath, u32>>,
     /// The log filter of the command line, if any.
     log_override: Option<String>,
-    /// True if the API has set another log filter since.
+    /// True if the API has set a log filter, which then applies instead.
     log_by_api: bool,
 }
 
@@ -43,18 +43,18 @@ impl Source {
         }
     }
 
-    /// Returns the text.
+    /// Returns the text of the file.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Returns the line of a key, from 1; `None` if the file lacks the key.
+    /// Returns the line of a key, from 1; `None` if the file lacks the key. `of`: identity of its table.
     pub fn line(&self, section: &str, of: &[String], key: &str) -> Option<u32> {
         let line = |section: &str, of: &[String], key: &str| {
             self.lines.get(&(section.to_owned(), of.to_vec(), key.to_owned())).copied()
         };
         line(section, of, key).or_else(|| {
-            // A default route may be written as `gateway` or as a route.
+            // The file may define the default route by `gateway` or by an `[[interface.routes]]`.
             let default = ["0.0.0.0/0", "::/0"].into_iter().filter(|_| key == "gateway");
             let mut routes = default.map(|to| [of, &[to.to_owned()]].concat());
             routes.find_map(|of| line("interface.routes", &of, "to"))
@@ -75,25 +75,26 @@ impl Config {
         self.source.log_by_api = true;
     }
 
-    /// Keeps the running configuration's values of the command line.
+    /// Copies the log filter of the command line from the running configuration to this new one, where it takes effect.
     pub fn keep_overridden(&mut self, running: &Config) {
         if let Some(filter) = &running.source.log_override {
             self.override_log(filter);
         }
     }
 
-    /// Keeps the log filter of the command line from an earlier source, for a newly read file.
+    /// Records the log filter of the command line from an earlier source, for a newly read file. The filter in effect
+    /// is unchanged.
     pub fn keep_log_override(&mut self, before: &Source) {
         self.source.log_override.clone_from(&before.log_override);
     }
 
-    /// True if the key's value is that of the command line.
+    /// True if the key's value comes from the command line.
     pub fn is_overridden(&self, section: &str, key: &str) -> bool {
         let Source { log_override, log_by_api, .. } = &self.source;
         (section, key) == ("management", "log") && log_override.is_some() && !log_by_api
     }
 
-    /// True if the key's value is that of an API request.
+    /// True if the key's value comes from an API request.
     pub fn is_set_by_api(&self, section: &str, key: &str) -> bool {
         (section, key) == ("management", "log") && self.source.log_by_api
     }
@@ -137,7 +138,7 @@ impl LineWalker {
     }
 }
 
-/// Returns the value that identifies a table among those of its list.
+/// Returns the value that identifies a table in its list; empty if missing.
 fn table_identity(section: &str, table: &DeTable<'_>) -> String {
     let key = identity_key(section);
     match table.get(key).map(|value| value.get_ref()) {
@@ -147,7 +148,7 @@ fn table_identity(section: &str, table: &DeTable<'_>) -> String {
     }
 }
 
-/// Returns the key that identifies a table among those of its list.
+/// Returns the key whose value identifies a table in its list.
 pub(super) fn identity_key(section: &str) -> &'static str {
     match section {
         "interface.routes" => "to",

@@ -31,7 +31,7 @@ fn one_second() -> Duration {
     Duration::from_secs(1)
 }
 
-/// Rule for one of several words, which the reader itself distinguishes.
+/// Returns a rule whose descriptor lists the permitted words. It parses any string; the reader checks the word.
 fn words_rule(words: &[&'static str]) -> Rule<String> {
     rule_of_parser(Shape::Words(words.to_vec()), values::parse_string)
 }
@@ -45,7 +45,7 @@ pub(super) mod root {
     }}
 }
 
-/// `[[port]]`: keys of all kinds.
+/// Keys of `[[port]]` that apply to all kinds of ports.
 pub(super) mod port {
     use super::*;
     keys! { keys_of in "port", reload: false {
@@ -58,11 +58,11 @@ pub(super) mod port {
         /// Largest IP packet, bytes. At most 65,280 for `ring`, `memif` and `vhost-user`, 3498 for `af_xdp`, 9000 for
         /// the others. Each packet buffer of the port has room for one.
         mtu: u16 = integer_rule(MIN_MTU, MAX_MTU), "1500";
-        /// Site that computes and verifies checksums. `offload`: by the device if it supports this, else by the worker.
-        /// `software`: by the worker. `trusted`: as `software`, but not at all for TCP; only for ports whose frames do
-        /// not leave the host.
+        /// Computation and verification of checksums. `offload`: by the device if it supports this, else by the worker.
+        /// `software`: by the worker. `trusted`: as `software`, but TCP checksums are neither computed nor verified;
+        /// only for ports whose frames do not leave the host.
         checksum: ChecksumMode = word_rule(&ChecksumMode::NAMES), "\"offload\"";
-        /// Site that segments TCP data. `software`: by the worker. `offload`: by a device with TSO (`pci`) or by the
+        /// Segmentation of TCP data. `software`: by the worker. `offload`: by a device with TSO (`pci`) or by the
         /// virtual machine (`vhost-user`) if it supports this and `checksum` is `offload`, else by the worker.
         segmentation: SegmentationMode = word_rule(&SegmentationMode::NAMES),
             "\"offload\" for kind \"vhost-user\", else \"software\"";
@@ -78,7 +78,7 @@ pub(super) mod port {
     }}
 }
 
-/// `[[interface]]`.
+/// Keys of `[[interface]]`.
 pub(super) mod interface {
     use super::*;
     keys! { keys_of in "interface", reload: false {
@@ -122,7 +122,7 @@ pub(super) mod interface_peers {
     }}
 }
 
-/// `[[interface.routes]]`.
+/// Keys of `[[interface.routes]]`.
 pub(super) mod route {
     use super::*;
     keys! { keys_of in "interface.routes", reload: false {
@@ -133,7 +133,7 @@ pub(super) mod route {
     }}
 }
 
-/// `[[region]]`. A reload adds and removes regions; changes of a region require a restart.
+/// Keys of `[[region]]`. A reload adds and removes regions; changes of a region require a restart.
 pub(super) mod region {
     use super::*;
     keys! { keys_of in "region", reload: true {
@@ -160,13 +160,13 @@ pub(super) mod region {
         /// True if several streams may use the region at a time. Otherwise a region open to remote writes serves one
         /// stream at a time.
         shared: bool = boolean_rule(), "false";
-        /// True to clear the data of one stream before another stream can read it. Requires a region that is not
-        /// `shared` and open to remote reads and writes.
+        /// True to clear the data of one stream before another stream can read it. Requires that `shared` is false and
+        /// that peers may read and write.
         clear_between_peers: bool = boolean_rule(), "true where peers read and write and `shared` is false";
     }}
 }
 
-/// `[[listener]]`.
+/// Keys of `[[listener]]`.
 pub(super) mod listener {
     use super::*;
     keys! { keys_of in "listener", reload: true {
@@ -219,7 +219,7 @@ pub(super) mod listener {
     }}
 }
 
-/// `[listener.limits]`.
+/// Keys of `[listener.limits]`.
 pub(super) mod listener_limits {
     use super::*;
     keys! { keys_of in "listener.limits", reload: true {
@@ -236,7 +236,7 @@ pub(super) mod listener_limits {
     }}
 }
 
-/// `[[listener.queue]]`.
+/// Keys of `[[listener.queue]]`.
 pub(super) mod queue {
     use super::*;
     keys! { keys_of in "listener.queue", reload: true {

@@ -1,4 +1,4 @@
-//! Valid files yield the expected values; invalid files report exactly the expected errors.
+//! Tests: valid files give the expected values, and invalid files give exactly the expected errors.
 
 mod encoding;
 mod invalid;
@@ -15,7 +15,7 @@ use std::path::Path;
 
 use super::Document;
 
-/// A minimal valid file, which tests extend.
+/// A minimal valid file, to which tests add sections.
 const MINIMAL: &str = r#"
 [[port]]
 name = "p"

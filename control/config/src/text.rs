@@ -1,4 +1,4 @@
-//! Reads text files of the operator, in UTF-8. Another encoding is reported with a remedy; encodings are not guessed.
+//! Reads text files of the operator in UTF-8. A file in another encoding is refused with a remedy, not converted.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -13,13 +13,13 @@ const OTHER_ENCODINGS: [(&[u8], &str, &str); 4] = [
     (b"\xff\xfe", "UTF-16, little-endian", "UTF-16"),
     (b"\xfe\xff", "UTF-16, big-endian", "UTF-16"),
 ];
-/// Maximum length of a text file, bytes. A device or a pipe may have no end.
+/// Maximum length of a text file, bytes. Bounds reads from devices and pipes, which may have no end.
 const MAX_LEN: u64 = 16 << 20;
 
 /// Reads a text file.
 ///
 /// # Errors
-/// The end of a sentence that begins with the file's name.
+/// The end of a sentence that begins with the file's name: the file cannot be read, is too long or is not UTF-8.
 pub fn read_file(file: &Path) -> Result<String, String> {
     let cannot = |error: io::Error| match error.kind() {
         io::ErrorKind::IsADirectory => "is a directory: name a file".to_owned(),

@@ -1,7 +1,7 @@
-//! A configuration in the form of its file: section by section, all keys with their values.
+//! Converts a configuration to the tables of its file: section by section, all keys with their values.
 //!
-//! The inverse of reading: the rendered tables are read as the same [`Config`]. Defaults are included. Keys without a
-//! value, and keys that do not apply because of other keys, are left out.
+//! Reading the rendered tables gives the same [`Config`]. Defaults are included. Keys without a value, and keys that do
+//! not apply because of other keys, are left out.
 
 use ipnet::IpNet;
 use port_kind::PortKind;
@@ -43,7 +43,7 @@ pub enum Secrets {
 }
 
 impl Config {
-    /// Returns all tables, in the order of a file.
+    /// Returns all tables, in the order in which a file contains them.
     pub fn to_tables(&self, secrets: Secrets) -> Vec<WrittenTable> {
         let one = |section, keys| WrittenTable { section, identity: Vec::new(), keys };
         let mut tables = vec![

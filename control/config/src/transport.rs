@@ -15,11 +15,11 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// All transports with their words.
+    /// All transports with their words in the configuration.
     pub const WORDS: [(&'static str, Transport); 2] =
         [("tcp", Transport::Tcp), ("sctp", Transport::Sctp)];
 
-    /// Returns the transport's word.
+    /// Returns the word in the configuration and in the API: `tcp` or `sctp`.
     pub fn as_str(self) -> &'static str {
         match self {
             Transport::Tcp => "tcp",

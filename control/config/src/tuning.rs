@@ -1,4 +1,4 @@
-//! `[tcp]`, `[mpa]`, `[limits]` and `[management]`.
+//! Reads `[tcp]`, `[mpa]`, `[limits]` and `[management]`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -72,7 +72,7 @@ section! {
         /// `never`: a SYN without room is dropped.
         syn_cookies: SynCookieMode = word_rule(&SynCookieMode::NAMES), or SynCookieMode::Auto;
     } by_hand {
-        /// Keepalive; `None` for off (RFC 9293 §3.8.4).
+        /// Parameters of keepalive (RFC 9293 §3.8.4); `None` if it is off.
         keepalive: Option<Keepalive> =
             read_keepalive, keepalive_keys, write_keepalive;
     }
@@ -132,7 +132,7 @@ fn read_keepalive(section: &mut Section<'_, '_>) -> Option<Keepalive> {
 }
 
 section! {
-    /// `[mpa]`: how FPDUs are received.
+    /// `[mpa]`: parameters of the reception of FPDUs, for all streams.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct MpaReceiveSection in "mpa" {
         /// Reaction to a wrong CRC in the next FPDU in order. `error`: ends the stream with MPA error 2. `retransmit`:
@@ -191,8 +191,8 @@ section! {
         /// Maximum memory for copies of sent data per worker, bytes. Data whose source may change is copied until it is
         /// acknowledged. Each stream may keep one segment more.
         kept_per_worker: u64 = size_rule(64 << 10, TIB), or 64 << 20;
-        /// Maximum total growth of all receive windows of one worker, bytes. A stream gets at most as much as it leaves
-        /// to the others.
+        /// Maximum total growth of all receive windows of one worker, bytes. The growth of one window never exceeds the
+        /// rest that it leaves to the others.
         windows_per_worker: u64 = size_rule(64 << 10, TIB), or 1 << 30;
         /// Maximum memory for untagged receive buffers per worker, bytes.
         buffers_per_worker: u64 = size_rule(4096, TIB), or 64 << 20;
@@ -259,11 +259,12 @@ section! {
         bench: bool = boolean_rule(), or false;
         /// True to enable DPDK's telemetry socket, in DPDK's runtime directory (`dpdk-telemetry.py -f ddpd`).
         dpdk_telemetry: bool = boolean_rule(), or false;
-        /// Flight recorder: keeps the events of each stream for `ddpctl why`. A stream's events take no memory of its
-        /// worker if there are none, at most 416 bytes with retransmissions, time-outs or errors, and 80 bytes from a
-        /// minute after the last of them on (over SCTP only with `heartbeat`).
+        /// Flight recorder: keeps the events of each stream for `ddpctl why`. Memory per stream at its worker: none
+        /// without events, at most 416 bytes with retransmissions, time-outs or errors, and 80 bytes from a minute
+        /// after the last of these events on (over SCTP only with `heartbeat`).
         recorder: bool = boolean_rule(), or true;
-        /// Number of streams whose records are kept after an end that was not orderly. The oldest are dropped first.
+        /// Number of ended streams whose records are kept: streams that did not close gracefully. The oldest are
+        /// dropped first.
         [reload] recorder_streams: u32 = integer_rule(0, 65_536), or 256;
         /// Maximum memory for the records of ended streams, bytes.
         [reload] recorder_size: u64 = size_rule(64 << 10, 1 << 30), or 1 << 20;

@@ -1,4 +1,4 @@
-//! The checked configuration: values of these types are valid and consistent.
+//! Types of the checked configuration. Their values are valid and consistent with each other.
 //!
 //! Names in `port`, `interface` and `regions` refer to existing sections. Sizes are bytes.
 
@@ -46,9 +46,9 @@ pub struct InterfaceSection {
     pub mtu: u16,
     /// DSCP and TTL of the interface's TCP and SCTP packets.
     pub ip: IpFields,
-    /// Local ports of streams and associations that are opened from here.
+    /// Range of local ports of outgoing streams and associations.
     pub local_ports: LocalPorts,
-    /// Name of the TAP through which the host's kernel shares the port; `None` if it does not.
+    /// Name of the TAP through which the host's kernel shares the port; `None` if the port is not shared.
     pub host: Option<String>,
     /// Peers that the interface's listeners admit.
     pub peers: PeerSection,
@@ -64,7 +64,7 @@ pub struct PeerSection {
     pub deny: Vec<IpNet>,
 }
 
-/// Maximum number of entries of `allow` and of `deny`.
+/// Maximum number of entries of `allow`, and of `deny`.
 pub const MAX_PEERS: usize = 1024;
 
 /// `[[region]]`: named memory. The API's "add region" takes the same keys.
@@ -72,17 +72,17 @@ pub const MAX_PEERS: usize = 1024;
 pub struct RegionSection {
     /// Unique name, at most 64 characters of `[A-Za-z0-9._-]`.
     pub name: String,
-    /// Bytes; `None` for a file region without `size`: the length of the file when it is opened.
+    /// Size, bytes. `None` for a file region without `size`, which has the length of the file when it is opened.
     pub size: Option<u64>,
-    /// Storage of the bytes.
+    /// Storage of the region's bytes.
     pub backing: Backing,
     /// Tagged offset of the first byte; base and size together stay below 2^64.
     pub base_to: u64,
-    /// True if peers may write.
+    /// True if peers may send RDMA Writes and other tagged segments.
     pub remote_write: bool,
-    /// True if peers may read.
+    /// True if peers may send RDMA Read Requests.
     pub remote_read: bool,
-    /// True if peers may do atomic operations (RFC 7306), which requires both other rights.
+    /// True if peers may send atomic operations (RFC 7306). Requires both other rights.
     pub remote_atomic: bool,
     /// True if several streams may use the region at a time. Otherwise a region open to remote writes serves one stream
     /// at a time.
@@ -104,7 +104,7 @@ pub enum Backing {
         /// Name of the object, `[A-Za-z0-9._-]`.
         object: String,
     },
-    /// Memory that another thread writes to a file.
+    /// Memory whose changes another thread writes to a file.
     File {
         /// Path of the file, which is created if missing.
         path: PathBuf,
@@ -116,13 +116,13 @@ pub enum Backing {
 /// Time at which the file of a region is synced to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fsync {
-    /// Never: left to the kernel.
+    /// Never; the kernel decides.
     Never,
     /// After each delivered message.
     Message,
     /// When a stream that wrote to the region is closed.
     Close,
-    /// At least this often while there are changes.
+    /// At least once in this interval while there are changes.
     Interval(Duration),
 }
 
@@ -139,9 +139,9 @@ pub struct ListenerSection {
     pub port: u16,
     /// Transport of the listener's streams.
     pub transport: Transport,
-    /// DSCP and TTL of the listener's streams where they differ from the interface's.
+    /// DSCP and TTL of the listener's streams; `None` in a field means the interface's value.
     pub ip: IpFields,
-    /// Admitted peers, in addition to the interface's lists.
+    /// Peers that the listener admits. The interface's lists must admit them, too.
     pub peers: PeerSection,
     /// Minimum key size for encryption of the IPsec required for streams, bits; 0 for integrity only. `None`: IPsec is
     /// not required.
@@ -154,12 +154,12 @@ pub struct ListenerSection {
     pub regions: Vec<String>,
     /// Untagged queues, ordered by number.
     pub queues: Vec<QueueSection>,
-    /// Limits of this listener.
+    /// Limits on the listener's streams.
     pub limits: ListenerLimits,
 }
 
 impl ListenerSection {
-    /// True if each of the listener's streams has a slot of its only region.
+    /// True if each stream of the listener has its own part (slot) of the listener's only region.
     pub fn has_slots(&self) -> bool {
         self.ulp.rdmap().is_some_and(|rdmap| rdmap.service.has_slots())
     }
@@ -182,7 +182,7 @@ pub struct MpaSection {
     pub private_data_limit: u16,
 }
 
-/// One untagged queue of each of a listener's streams.
+/// An untagged queue that each stream of a listener has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueSection {
     /// Queue number.
@@ -205,9 +205,9 @@ pub enum Delivery {
         /// Path of the file.
         path: PathBuf,
     },
-    /// Back to the sender, on queue 0.
+    /// The sender, on queue 0 (an echo).
     Echo,
-    /// Nowhere: messages are only counted.
+    /// None: messages are counted and discarded.
     Discard,
 }
 
@@ -227,7 +227,7 @@ pub struct ListenerLimits {
 }
 
 impl Backing {
-    /// Returns the word in the file and in the API.
+    /// Returns the word in the configuration and in the API.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Anonymous => "anonymous",
@@ -239,7 +239,7 @@ impl Backing {
 }
 
 impl Delivery {
-    /// Returns the word in the file and in the API.
+    /// Returns the word in the configuration and in the API.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Events => "events",

@@ -1,4 +1,4 @@
-//! Parses TOML values into Rust values. An error is the rest of a sentence that begins with the key.
+//! Rules and parsers of TOML values. An error is the rest of a sentence that begins with the key.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ fn parse_integer(value: &DeValue<'_>) -> Option<Parsed<i128>> {
     Some(parsed.map_err(|_| "is too large a number: write a smaller one".to_owned()))
 }
 
-/// Parses any string that is not empty.
+/// Parses a string that is not empty.
 pub(super) fn parse_string(value: &DeValue<'_>) -> Parsed<String> {
     let text = parse_text(value, "a string in quotes")?;
     if text.is_empty() {
@@ -53,7 +53,7 @@ pub(super) fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
-/// Parses a path of a Unix socket, limited to the size of `sockaddr_un`.
+/// Returns the rule for the path of a Unix socket, limited to the size of `sockaddr_un`.
 pub(super) fn socket_path_rule() -> Rule<PathBuf> {
     const MAX: usize = 107;
     let show = |path: &PathBuf| quoted(&path.to_string_lossy());
@@ -69,7 +69,7 @@ pub(super) fn socket_path_rule() -> Rule<PathBuf> {
     })
 }
 
-/// Creates a rule from a parser, for descriptors.
+/// Creates a rule from a parser. The rule formats every value as an empty string.
 pub(super) fn rule_of_parser<T: 'static>(
     shape: Shape,
     read: fn(&DeValue<'_>) -> Parsed<T>,
@@ -77,13 +77,14 @@ pub(super) fn rule_of_parser<T: 'static>(
     Rule::new(shape, |_| String::new(), read)
 }
 
-/// Creates a rule for one value or a list of them, for descriptors.
+/// Creates the rule for one value or a list of them. Serves only as a descriptor, because the reader parses each
+/// element.
 pub(super) fn one_or_more_rule<T: 'static>(element: Shape) -> Rule<Vec<T>> {
     list_like_rule(Shape::OneOrMore(Box::new(element)))
 }
 
-/// Creates a rule for a list, for descriptors. Lists are read element by element, so that errors have the element's
-/// line.
+/// Creates the rule for a list. Serves only as a descriptor, because the reader parses each element, so that an error
+/// has the element's line.
 pub(super) fn list_rule<T: 'static>(element: Shape) -> Rule<Vec<T>> {
     list_like_rule(Shape::List(Box::new(element)))
 }
@@ -92,7 +93,7 @@ fn list_like_rule<T: 'static>(shape: Shape) -> Rule<Vec<T>> {
     Rule::new(shape, |_| String::new(), |_| Err("is read element by element".to_owned()))
 }
 
-/// Parses `true` or `false`.
+/// Returns the rule for `true` or `false`.
 pub(super) fn boolean_rule() -> Rule<bool> {
     Rule::new(Shape::Boolean, bool::to_string, |value| {
         value.as_bool().map_or_else(|| wrong_type(value, "true or false"), Ok)
@@ -112,7 +113,7 @@ pub(super) fn parse_name(value: &DeValue<'_>) -> Parsed<String> {
     ))
 }
 
-/// Parses one of several words.
+/// Returns the rule for one of several words, each with its value.
 pub(super) fn word_rule<T: Clone + PartialEq + 'static>(words: &[(&'static str, T)]) -> Rule<T> {
     let shape = Shape::Words(words.iter().map(|(word, _)| *word).collect());
     let (words, known) = (words.to_vec(), words.to_vec());
@@ -131,7 +132,7 @@ pub(super) fn word_rule<T: Clone + PartialEq + 'static>(words: &[(&'static str, 
     })
 }
 
-/// Parses an integer in an inclusive range.
+/// Returns the rule for an integer in an inclusive range.
 pub(super) fn integer_rule<T>(min: T, max: T) -> Rule<T>
 where
     T: TryFrom<i128> + Into<i128> + Copy + ToString + 'static,
@@ -149,7 +150,7 @@ where
     })
 }
 
-/// Parses a power of two in an inclusive range.
+/// Returns the rule for a power of two in an inclusive range.
 pub(super) fn power_of_two_rule(min: u16, max: u16) -> Rule<u16> {
     let within = integer_rule(min, max);
     let shape = Shape::PowerOfTwo { min, max };
@@ -163,7 +164,7 @@ pub(super) fn power_of_two_rule(min: u16, max: u16) -> Rule<u16> {
     })
 }
 
-/// Parses a number of bytes: an integer, or a string with a unit.
+/// Returns the rule for a number of bytes in an inclusive range: an integer, or a string with a unit.
 pub(super) fn size_rule(min: u64, max: u64) -> Rule<u64> {
     Rule::new(
         Shape::Size { min, max },
@@ -192,7 +193,7 @@ pub(super) fn size_rule(min: u64, max: u64) -> Rule<u64> {
     )
 }
 
-/// Parses a [`size_rule`] that fits in 32 bits.
+/// Returns the rule for a number of bytes of at most 32 bits, as [`size_rule`].
 pub(super) fn size32_rule(min: u32, max: u32) -> Rule<u32> {
     let (min, max) = (u64::from(min), u64::from(max));
     let within = size_rule(min, max);
@@ -221,7 +222,7 @@ pub fn show_size(bytes: u64) -> String {
     format!("{bytes} bytes")
 }
 
-/// Parses a UDP port or `"off"`.
+/// Returns the rule for a UDP port or `"off"`.
 pub(super) fn port_or_off_rule() -> Rule<Option<u16>> {
     let port = integer_rule(1, u16::MAX);
     let show = |port: &Option<u16>| port.map_or("\"off\"".to_owned(), |port| port.to_string());
@@ -232,7 +233,7 @@ pub(super) fn port_or_off_rule() -> Rule<Option<u16>> {
     })
 }
 
-/// Parses the local ports of outgoing streams.
+/// Returns the rule for the range of local ports of outgoing streams.
 pub(super) fn local_ports_rule() -> Rule<LocalPorts> {
     const EXAMPLE: &str = "a first and a last port in quotes, such as \"32768-60999\"";
     let show = |ports: &LocalPorts| quoted(&ports.to_string());
@@ -248,7 +249,7 @@ pub(super) fn local_ports_rule() -> Rule<LocalPorts> {
     })
 }
 
-/// Parses a time with a unit.
+/// Returns the rule for a time with a unit, in an inclusive range.
 pub(super) fn duration_rule(min: Duration, max: Duration) -> Rule<Duration> {
     Rule::new(
         Shape::Duration { min, max },
@@ -276,7 +277,7 @@ fn format_time(time: Duration) -> String {
     format!("\"{}\"", humantime::format_duration(time))
 }
 
-/// Parses a time with a unit, or `"off"`.
+/// Returns the rule for a time with a unit, or `"off"`, which is `None`.
 pub(super) fn duration_or_off_rule(min: Duration, max: Duration) -> Rule<Option<Duration>> {
     let time = duration_rule(min, max);
     let show = |time: &Option<Duration>| time.map_or("\"off\"".to_owned(), format_time);
@@ -286,7 +287,7 @@ pub(super) fn duration_or_off_rule(min: Duration, max: Duration) -> Rule<Option<
     })
 }
 
-/// Parses a probability: a number from 0 to 1, or a string in per cent.
+/// Returns the rule for a probability: a number from 0 to 1, or a string in per cent.
 pub(super) fn probability_rule() -> Rule<f64> {
     Rule::new(
         Shape::Number("a probability from 0 to 1, or in per cent"),
@@ -314,7 +315,7 @@ fn read_probability(value: &DeValue<'_>) -> Parsed<f64> {
     }
 }
 
-/// Parses a rate in bits per second.
+/// Returns the rule for a rate: a string with a unit such as `Gbit/s`. The value is in bits per second.
 pub(super) fn rate_rule() -> Rule<u64> {
     let show = |rate: &u64| format!("\"{rate} bit/s\"");
     Rule::new(Shape::Text("a rate such as 10 Gbit/s"), show, read_rate)
@@ -348,7 +349,7 @@ pub(super) fn parse_host_ip(value: &DeValue<'_>) -> Parsed<IpAddr> {
     Ok(address)
 }
 
-/// Returns the error for a text that is not an address, a prefix or a socket address.
+/// Returns the error for a text that cannot be parsed as an address, a prefix or a socket address.
 pub(super) fn address_error(text: &str, error: AddressError, example: &str) -> String {
     let text = text.escape_debug();
     match error {
@@ -374,7 +375,8 @@ pub(super) fn parse_interface_address(value: &DeValue<'_>) -> Parsed<IpNet> {
         && v6.prefix_len() + 1 < v6.max_prefix_len()
         && v6.addr() == v6.network()
     {
-        // RFC 4291 §2.6.1. In a prefix of 127 bits it is a host's address (RFC 6164 §6).
+        // The Subnet-Router anycast address (RFC 4291 §2.6.1). With prefix length 127 it is a host's address (RFC 6164
+        // §6).
         return Err(format!("is {net}, the address of any router of the network: choose another"));
     }
     if let IpNet::V4(v4) = net
@@ -452,9 +454,9 @@ pub(super) fn parse_device(value: &DeValue<'_>) -> Parsed<String> {
     ))
 }
 
-/// Parses the seed of a random source.
+/// Returns the rule for the seed of a random number generator.
 pub(super) fn seed_rule() -> Rule<u64> {
-    // TOML's numbers end at 2^63 - 1.
+    // TOML's integers end at 2^63 - 1. Larger seeds are written as strings.
     let show = |seed: &u64| match i64::try_from(*seed) {
         Ok(seed) => seed.to_string(),
         Err(_) => format!("\"{seed}\""),
@@ -462,7 +464,7 @@ pub(super) fn seed_rule() -> Rule<u64> {
     Rule::new(Shape::Number("from 0 to 2^64 - 1"), show, u64_or_string)
 }
 
-/// Parses a 64-bit number, also as a string (TOML's numbers end at 2^63 - 1), decimal or `0x`.
+/// Parses a 64-bit number: an integer, or a string in decimal or `0x` notation (TOML's integers end at 2^63 - 1).
 pub(super) fn u64_or_string(value: &DeValue<'_>) -> Parsed<u64> {
     const EXAMPLE: &str = "a number from 0 to 2^64 - 1, such as 4096 or \"0xffff000000000000\"";
     match (parse_integer(value), value) {

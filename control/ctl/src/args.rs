@@ -40,9 +40,9 @@ pub struct Args {
     /// Print stable JSON, one object or list per answer; errors go to stderr, also as JSON
     #[arg(long, global = true)]
     pub json: bool,
-    /// Time limit of the whole command, connecting and answers of the peer included. Without it, ddpctl waits for an
-    /// operation as long as the appliance answers within 5s. For commands that run until they are stopped (top,
-    /// capture, events --follow): maximum silence of the appliance. No effect on serve-kernel
+    /// Time limit of the whole command, including connecting and waiting for the peer. By default ddpctl waits for an
+    /// operation as long as the appliance answers probes within 5s. For commands that run until they are stopped (top,
+    /// capture, events --follow), the limit is the maximum silence of the appliance. No effect on serve-kernel
     #[arg(long, global = true, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub timeout: Option<Duration>,
     /// Command to run
@@ -50,7 +50,7 @@ pub struct Args {
     pub command: Command,
 }
 
-/// The commands of `ddpctl`.
+/// Commands of `ddpctl`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Show the status of the appliance
@@ -61,19 +61,19 @@ pub enum Command {
     Workers,
     /// List, add, read, change or remove regions: memory that peers can access
     Regions {
-        /// Subcommand; by default list
+        /// Subcommand; the default is list
         #[command(subcommand)]
         command: Option<Regions>,
     },
     /// List, add or remove listeners
     Listeners {
-        /// Subcommand; by default list
+        /// Subcommand; the default is list
         #[command(subcommand)]
         command: Option<Listeners>,
     },
-    /// List or show SCTP associations; a stream over SCTP is a session of one
+    /// List or show SCTP associations; each stream over SCTP is a session of an association
     Associations {
-        /// Subcommand; by default list
+        /// Subcommand; the default is list
         #[command(subcommand)]
         command: Option<Associations>,
     },
@@ -82,7 +82,7 @@ pub enum Command {
     Ipsec(Ipsec),
     /// List, show or close streams
     Streams {
-        /// Subcommand; by default list
+        /// Subcommand; the default is list
         #[command(subcommand)]
         command: Option<Streams>,
     },
@@ -96,12 +96,12 @@ pub enum Command {
     },
     /// Show events; ddpctl explain NAME explains a kind
     Events(Events),
-    /// Capture the frames of a port, received and sent, as pcapng with drop reasons as comments (ddpctl explain NAME
-    /// explains one), until Ctrl-C or the limit
+    /// Capture the received and sent frames of a port as pcapng, until Ctrl-C or the limit. Drop reasons are comments
+    /// in the file; ddpctl explain NAME explains a reason
     Capture(Capture),
     /// Explain what happened to a stream, a job or a peer: which side ended it, why, and the remedy
     Why {
-        /// Number of a stream (16 digits) or of a job, or address of a peer, with or without port
+        /// Number of a stream (16 hexadecimal digits) or of a job, or address of a peer, with or without port
         #[arg(value_name = "STREAM|JOB|PEER")]
         what: String,
         /// Write the recorded headers to this file as pcapng, with the events as comments; - for standard output
@@ -129,9 +129,10 @@ pub enum Command {
     Ping(Ping),
     /// Load a peer with messages for a time, and print rates and latencies; requires [management] bench = true
     Bench(Bench),
-    /// Add atomically to 64 bits of a peer's memory, and print their previous value
+    /// Add atomically to a 64-bit value in a peer's memory, and print the previous value
     FetchAdd(FetchAdd),
-    /// Replace atomically 64 bits of a peer's memory if they have the expected value, and print their previous value
+    /// Replace atomically a 64-bit value in a peer's memory if it equals the expected value, and print the previous
+    /// value
     CompareSwap(CompareSwap),
     /// List, show or end local programs that use the appliance as their RDMA device
     Programs {
@@ -141,13 +142,13 @@ pub enum Command {
     },
     /// List, show or cancel jobs: transfers of the appliance
     Jobs {
-        /// Subcommand; by default list
+        /// Subcommand; the default is list
         #[command(subcommand)]
         command: Option<Jobs>,
     },
     /// Refuse new streams and jobs until undrain; existing streams continue
     Drain {
-        /// Wait until no stream is left, at most this many seconds; exit code 1 if some are left
+        /// Wait until no stream is left, at most this many seconds; exit code 1 if streams are left
         #[arg(long, value_name = "SECONDS")]
         wait: Option<u64>,
     },
@@ -174,9 +175,9 @@ pub enum Command {
     ServeKernel(ServeKernel),
     /// Print the completions for a shell
     Completions {
-        /// Shell
+        /// Shell to generate completions for
         shell: clap_complete::Shell,
-        /// Program to complete
+        /// Program to print completions for
         #[arg(long, value_enum, default_value = "ddpctl")]
         program: ManualProgram,
     },
@@ -187,38 +188,38 @@ pub enum Command {
     },
 }
 
-/// The two programs.
+/// Program for which `ddpctl completions` prints completions.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum ManualProgram {
-    /// The client.
+    /// Command-line client.
     Ddpctl,
-    /// The appliance.
+    /// Daemon that runs the appliance.
     Ddpd,
 }
 
-/// `ddpctl regions`.
+/// Subcommands of `ddpctl regions`.
 #[derive(Debug, Subcommand)]
 pub enum Regions {
     /// List all regions
     List,
     /// Register a region
     Add(RegionAdd),
-    /// Copy the present bytes of a region to a file or standard output
+    /// Copy the current bytes of a region to a file or standard output
     Read {
         /// Name of the region
         name: String,
         /// Offset of the first byte
         #[arg(long, value_parser = number, default_value = "0")]
         offset: u64,
-        /// Number of bytes; by default all from the offset on
+        /// Number of bytes; by default all from the offset to the end of the region
         #[arg(long, value_parser = size)]
         length: Option<u64>,
         /// Output file; - for standard output
         #[arg(long, short, default_value = "-")]
         output: PathBuf,
     },
-    /// Change the rights of peers on a region, within those at its registration. When the command returns, no peer uses
-    /// a withdrawn right
+    /// Change the access rights of peers to a region; at most the rights at its registration can be granted. When the
+    /// command returns, no peer uses a withdrawn right
     SetAccess {
         /// Name of the region
         name: String,
@@ -235,7 +236,7 @@ pub enum Regions {
     },
 }
 
-/// `ddpctl regions add`: the keys of `[[region]]`.
+/// Arguments of `ddpctl regions add`: the keys of a `[[region]]` section.
 #[derive(Debug, ClapArgs)]
 pub struct RegionAdd {
     /// Name of the region
@@ -265,12 +266,12 @@ pub struct RegionAdd {
     /// Tagged offset of the first byte
     #[arg(long, value_name = "TO")]
     pub base_to: Option<String>,
-    /// Allow several streams to use the region at a time
+    /// Allow several streams to use the region at the same time
     #[arg(long)]
     pub shared: bool,
 }
 
-/// `ddpctl listeners`.
+/// Subcommands of `ddpctl listeners`.
 #[derive(Debug, Subcommand)]
 pub enum Listeners {
     /// List all listeners
@@ -280,7 +281,7 @@ pub enum Listeners {
         /// TOML file with one [[listener]] section, or JSON with its keys; - for standard input
         #[arg(value_name = "FILE", required_unless_present = "option")]
         file: Option<PathBuf>,
-        /// Same as FILE, as an option like that of `regions add`
+        /// FILE as an option, as in `regions add`
         #[arg(long = "file", value_name = "FILE", id = "option", conflicts_with = "file")]
         option: Option<PathBuf>,
     },
@@ -291,7 +292,7 @@ pub enum Listeners {
     },
 }
 
-/// `ddpctl streams`.
+/// Subcommands of `ddpctl streams`.
 #[derive(Debug, Subcommand)]
 pub enum Streams {
     /// List all streams, or a selection
@@ -311,7 +312,7 @@ pub enum Streams {
     },
 }
 
-/// `ddpctl associations`.
+/// Subcommands of `ddpctl associations`.
 #[derive(Debug, Subcommand)]
 pub enum Associations {
     /// List all associations
@@ -323,14 +324,14 @@ pub enum Associations {
     },
 }
 
-/// `ddpctl ipsec`.
+/// Subcommands of `ddpctl ipsec`.
 #[derive(Debug, Subcommand)]
 pub enum Ipsec {
     /// List security associations, without keys
     Sas,
     /// List policies in the order of matching
     Policies,
-    /// Show counters of sealed, opened and dropped packets
+    /// Show counters of sent (sealed), received (opened) and dropped IPsec packets
     Counters,
 }
 
@@ -351,7 +352,7 @@ pub enum Programs {
     },
 }
 
-/// `ddpctl jobs`.
+/// Subcommands of `ddpctl jobs`.
 #[derive(Debug, Subcommand)]
 pub enum Jobs {
     /// List all jobs
@@ -368,7 +369,7 @@ pub enum Jobs {
     },
 }
 
-/// `ddpctl events`.
+/// Arguments of `ddpctl events`.
 #[derive(Debug, ClapArgs)]
 pub struct Events {
     /// Continue with new events
@@ -400,7 +401,7 @@ pub struct Events {
     pub queue: Option<u32>,
 }
 
-/// `ddpctl serve-kernel`.
+/// Arguments of `ddpctl serve-kernel`.
 #[derive(Debug, ClapArgs)]
 pub struct ServeKernel {
     /// ADDRESS:PORT to listen on; port 0 lets the kernel choose
@@ -433,7 +434,7 @@ pub struct ServeKernel {
     /// Exit after this number of connections
     #[arg(long, value_name = "N")]
     pub connections: Option<usize>,
-    /// Silence of the peer after which a connection is closed
+    /// Time without received or sent data after which a connection is reset
     #[arg(long, value_parser = humantime::parse_duration, default_value = "30s", value_name = "TIME")]
     pub idle_timeout: Duration,
 }

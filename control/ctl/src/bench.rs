@@ -35,10 +35,10 @@ impl From<LoadPeer> for BenchPeer {
     }
 }
 
-/// Makes the appliance load a peer, and watches the job. A signal cancels it.
+/// Makes the appliance load a peer, and watches the job. A signal cancels the job.
 pub(super) fn bench(bench: Bench, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let Bench { load, to, streams, size, depth, time, rate, queue, peer, opening } = bench;
-    // Verbs programs support only RDMAP.
+    // perftest programs use verbs, so they require RDMAP.
     let to_peer = if peer == LoadPeer::Perftest { to.peer.to_rdmap() } else { to.peer };
     let connect = connect_spec(&to_peer, opening, Vec::new(), client)?;
     let peer = peer.into();
@@ -57,14 +57,14 @@ pub(super) fn bench(bench: Bench, client: &Client, output: &mut Output<'_>) -> R
         let failure = Failure::new(exit, format!("after {messages} messages: {reason}"));
         failure.with_hint(job.hint.clone()).with_signal(interrupt.exit())
     });
-    // Partial results are printed, too.
+    // Results of a failed or cancelled bench are printed, too.
     if done || failed.is_none() {
         output.print_answer(&job, format_report)?;
     }
     failed.map_or(Ok(()), Err)
 }
 
-/// Shows the progress of a job until its end.
+/// Shows the progress of a job until its end. A signal or the end of the time limit cancels the job.
 fn watch_job(
     mut job: JobInfo,
     time: Duration,

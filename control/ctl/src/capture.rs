@@ -14,7 +14,7 @@ use super::exit::{Exit, Failure};
 use super::{Output, path_segment};
 use crate::values::size;
 
-/// `ddpctl capture`.
+/// Arguments of `ddpctl capture`.
 #[derive(Debug, ClapArgs)]
 pub struct Capture {
     /// Name of the port
@@ -29,7 +29,7 @@ pub struct Capture {
     /// Maximum bytes recorded per frame
     #[arg(long, value_name = "N", default_value = "65535", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub snap: u32,
-    /// Record packets protected by IPsec decrypted, not as on the wire
+    /// Record IPsec packets decrypted instead of as on the wire
     #[arg(long)]
     pub inside: bool,
     /// Maximum size of the file; the capture ends before it is exceeded
@@ -38,7 +38,7 @@ pub struct Capture {
     /// Output file; - for standard output
     #[arg(long, short, value_name = "FILE", required_unless_present = "stop")]
     pub write: Option<PathBuf>,
-    /// Stop the running capture; its client receives the rest
+    /// Stop the running capture; the client of that capture receives the remaining frames
     #[arg(long, conflicts_with_all = ["stream", "filter", "snap", "inside", "limit", "write"])]
     pub stop: bool,
 }
@@ -72,7 +72,7 @@ pub(super) fn capture(
     let to_pipe = file.as_os_str() == "-";
     let failed =
         |error: &io::Error| Failure::new(Exit::Failed, format!("{}: {error}", file.display()));
-    // Opened with the first part, so that a refused capture does not truncate an old file.
+    // The file is opened when the first bytes arrive, so that a refused capture does not truncate an existing file.
     let mut sink: Option<Box<dyn Write + '_>> = None;
     let (mut error, mut tail) = (None, FileTail::default());
     if to_pipe {
@@ -118,7 +118,7 @@ pub(super) fn capture(
     report_statistics(&statistics, file, to_pipe, output)
 }
 
-/// Counters in the file's last block, in frames.
+/// Frame counters from the last block of the capture file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 struct Statistics {
     /// Frames that the port received or sent.
@@ -153,7 +153,7 @@ fn report_statistics(
 struct FileTail(Vec<u8>);
 
 impl FileTail {
-    /// Longest statistics block that is parsed, bytes.
+    /// Maximum length of a statistics block, bytes; longer blocks are not parsed.
     const MAX_BLOCK_LEN: usize = 512;
 
     fn push_part(&mut self, part: &[u8]) {

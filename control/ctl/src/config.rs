@@ -17,8 +17,8 @@ use super::{Output, input};
 /// `ddpctl config`.
 #[derive(Debug, Subcommand)]
 pub enum Config {
-    /// Show the running configuration as TOML, and after each key the source of its value: line of the file, default,
-    /// command line or API request. Secrets are shown as `…`
+    /// Show the running configuration as TOML. A comment after each key names the source of its value: line of the
+    /// file, default, command line or API request. Secrets are shown as `…`
     Show {
         /// Only this section, such as tcp, region or listener.limits
         section: Option<String>,
@@ -26,10 +26,10 @@ pub enum Config {
         #[arg(long)]
         changed: bool,
     },
-    /// Show the differences between the running configuration and the present file; exit code 1 if there are any
+    /// Show the differences between the running configuration and the current file; exit code 1 if there are any
     Diff,
-    /// Save the running configuration to a file of the appliance's host, for the same state after a restart. The file
-    /// contains secrets; only its owner may read it
+    /// Save the running configuration to a file of the appliance's host; a restart with this file restores the same
+    /// state. The file contains secrets; only its owner may read it
     Save {
         /// Path of the file, opened by the appliance
         file: PathBuf,

@@ -10,10 +10,11 @@ use serde_json::json;
 use super::Output;
 use super::exit::{Exit, Failure};
 
-/// Interval between two queries of the remaining streams.
+/// Interval between two queries of the number of remaining streams.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Refuses new streams. With `wait`, returns when no stream is left, or after this many seconds.
+/// Refuses new streams and jobs. `wait`: maximum number of seconds to wait until no stream is left; `None` to return
+/// at once.
 pub(super) fn drain(
     wait: Option<u64>,
     client: &Client,

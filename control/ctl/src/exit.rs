@@ -14,11 +14,11 @@ use crate::kernel::KernelError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Done.
+    /// The command succeeded.
     Success = 0,
     /// The operation failed.
     Failed = 1,
-    /// The command line or its request is invalid.
+    /// The command line, its input or the resulting request is invalid.
     Usage = 2,
     /// The appliance cannot be reached; with `--kernel`, the peer.
     Unreachable = 3,
@@ -58,7 +58,7 @@ pub(super) struct Failure {
     pub(super) exit: Exit,
     /// Kind of the error, stable for scripts.
     pub(super) error: &'static str,
-    /// One sentence.
+    /// Description of the failure in one sentence.
     pub(super) message: String,
     /// Remedy, if one is known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,7 +90,7 @@ impl Failure {
         Self::new(Exit::Unconfirmed, message).with_hint(Some(hint.to_owned()))
     }
 
-    /// Turns a failure after the time limit of --timeout into a time-out.
+    /// Changes [`Exit::Failed`] into [`Exit::TimedOut`] if the time limit of --timeout has passed.
     pub(super) fn with_timeout_applied(self, timeout: Duration, elapsed: Duration) -> Self {
         match self.exit {
             Exit::Failed if elapsed >= timeout => {
@@ -170,7 +170,7 @@ impl From<KernelError> for Failure {
     fn from(error: KernelError) -> Self {
         let exit = match &error {
             KernelError::Resolve { .. } | KernelError::Connect(_) => Exit::Unreachable,
-            // As with an appliance: the peer's advertisement excludes the transfer.
+            // An appliance, too, reports a transfer that the peer's advertisement excludes as a refusal by the peer.
             KernelError::Rejected { .. }
             | KernelError::Peer(_)
             | KernelError::NoRegion { .. }

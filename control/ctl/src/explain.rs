@@ -8,14 +8,14 @@ use serde::Serialize;
 use super::Output;
 use super::exit::{Exit, Failure};
 
-/// Prefixes of counters in the names of metrics.
+/// Prefixes that precede a counter's name in the name of its metric.
 const OWNERS: [&str; 6] = ["", "worker_", "port_", "control_", "listener_", "region_"];
 
-/// Hint below a list of drop reasons.
+/// Hint printed below a list of drop reasons.
 pub(super) const HINT: &str =
     "`ddpctl explain NAME` says what a reason means, its usual cause and what to do\n";
 
-/// Returns the hint below notes of these kinds.
+/// Returns the hint to print below notes of these kinds; empty without notes.
 pub(super) fn hint_on_notes(kinds: &[String]) -> String {
     let mut kinds = kinds.to_vec();
     kinds.sort_unstable();
@@ -61,9 +61,9 @@ pub(super) fn explain(
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Answer {
-    /// A name with a declared explanation.
+    /// A name with an explanation in [`api::explain`].
     Declared(Explained),
-    /// A counter. Its metric has one sentence, and no cause or remedy.
+    /// A counter. The help text of its metric is the meaning; cause and remedy are null.
     Counter {
         group: &'static str,
         name: String,
@@ -98,9 +98,9 @@ fn not_found(name: &str, asked: bool) -> Failure {
     Failure { error: "not_found", ..failure }
 }
 
-/// Finds a counter's metric and its sentence in the metrics' text.
+/// Finds a counter's metric and its help text in the OpenMetrics text of an appliance.
 fn counter(name: &str, metrics: &str) -> Option<Answer> {
-    // A unit may be at different positions in the name of a counter and of its metric.
+    // Units are ignored: their position in the name of a counter and of its metric may differ.
     let bare = |name: &str| {
         let words = name.split('_').filter(|word| {
             !matches!(*word, "bytes" | "nanoseconds" | "seconds" | "total" | "ddpd" | "")
@@ -136,7 +136,7 @@ fn list(all: &[Explained]) -> String {
     text
 }
 
-/// Formats a name with its meaning, cause, remedy and place.
+/// Formats an explanation: name, meaning, usual cause, remedy, and the metric or output that shows the name.
 fn one(explained: &Explained) -> String {
     let Explained { group, name, meaning, cause, remedy, counted } = explained;
     let (group, place) = match group {

@@ -37,7 +37,7 @@ pub(super) fn man(directory: &Path) -> Result<(), Failure> {
         (Args::command(), "1", sections::ddpctl()),
         (daemon::Args::command(), "8", sections::ddpd()),
     ] {
-        // The generated sections replace the end of the help text.
+        // The sections of the man page replace the text after the help.
         let mut command = command.disable_help_subcommand(true).after_help(None::<&str>);
         command.build();
         write_pages(&command, section, directory).map_err(failed)?;
@@ -55,7 +55,7 @@ pub(super) fn man(directory: &Path) -> Result<(), Failure> {
         .try_for_each(|(name, text)| std::fs::write(directory.join(name), text).map_err(failed))
 }
 
-/// Appends sections to a page.
+/// Appends roff sections to a generated page.
 fn append(page: &Path, sections: &str) -> std::io::Result<()> {
     std::fs::OpenOptions::new().append(true).open(page)?.write_all(sections.as_bytes())
 }
@@ -66,7 +66,7 @@ fn write_pages(command: &clap::Command, section: &str, directory: &Path) -> std:
         .get_subcommands()
         .filter(|subcommand| !subcommand.is_hide_set())
         .try_for_each(|subcommand| write_pages(subcommand, section, directory))?;
-    // All subcommands have pages in the same section, and each page's text refers to them in it.
+    // The pages of all subcommands have the same section number, which the references between pages contain.
     let release = concat!("ddpd ", env!("CARGO_PKG_VERSION"));
     let page = clap_mangen::Man::new(command.clone()).section(section).source(release);
     page.generate_to(directory).map(drop)

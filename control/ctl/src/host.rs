@@ -16,7 +16,7 @@ pub enum Host {
     Name(String),
     /// A unicast address.
     Address(IpAddr),
-    /// A link-local address with its zone, which is an interface of the appliance, or with `--kernel` of this host.
+    /// A link-local address and its zone. The zone is an interface of the appliance, or with `--kernel` of this host.
     Zoned(Ipv6Addr, String),
 }
 
@@ -29,10 +29,10 @@ pub enum HostError {
     /// The text has colons but no brackets.
     #[error("`{0}` is no host: write an IPv6 address in brackets, such as [fd00::1]")]
     Brackets(String),
-    /// `IPvFuture` (RFC 3986 §3.2.2).
+    /// The text is an `IPvFuture` literal (RFC 3986 §3.2.2).
     #[error("`[{0}]` is an address of a later version of IP: write an IPv4 or IPv6 address")]
     Future(String),
-    /// Percent-encoding (RFC 3986 §2.1).
+    /// The text has a `%` outside of brackets: percent-encoding (RFC 3986 §2.1) is not supported.
     #[error(
         "`{0}` has a `%`: percent-encoding is not decoded here, write the characters themselves"
     )]
@@ -50,7 +50,7 @@ pub enum HostError {
     /// The address has a zone but is not link-local (RFC 4007 §11).
     #[error("`[{0}]` has a zone, and is not a link-local address (fe80::/10): leave the zone out")]
     Global(String),
-    /// The address has another form than that of RFC 4291, or is not unicast.
+    /// The address is not that of one host, or has a form that is refused, such as `10.1` or IPv4-mapped.
     #[error("`{0}` is {1}")]
     Address(String, AddressError),
 }
@@ -58,7 +58,8 @@ pub enum HostError {
 impl Host {
     /// Returns the host's distinct addresses in the order of `getaddrinfo`, at most
     /// [`ConnectSpec::MAX_ADDRESSES`].
-    /// Zones are left out, also those of names: this host's zones differ from the appliance's (RFC 4007 §6).
+    /// The addresses have no zone, even if the name resolves to one: this host's zones differ from the appliance's
+    /// (RFC 4007 §6).
     pub fn lookup(&self, port: u16) -> std::io::Result<Vec<SocketAddr>> {
         let name = match self {
             Host::Name(name) => name,
@@ -78,7 +79,7 @@ impl Host {
         }
     }
 
-    /// Returns the zone of a link-local address.
+    /// Returns the zone of a link-local address; `None` without zone.
     pub fn zone(&self) -> Option<&str> {
         match self {
             Host::Zoned(_, zone) => Some(zone),
@@ -86,7 +87,7 @@ impl Host {
         }
     }
 
-    /// Returns the text for `getaddrinfo`.
+    /// Returns the host as the node argument of `getaddrinfo`: without brackets, a zone after `%`.
     pub fn node(&self) -> String {
         match self {
             Host::Name(name) => name.clone(),
@@ -124,7 +125,7 @@ impl FromStr for Host {
     }
 }
 
-/// True for labels of 1 to 63 characters, with or without a dot at the end.
+/// True if the text is a host name: labels of 1 to 63 characters, at most 253 in total, optionally a dot at the end.
 fn is_name(text: &str) -> bool {
     let possible = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
     let is_label = |label: &str| {
@@ -157,7 +158,7 @@ fn parse_bracketed(text: &str) -> Result<Host, HostError> {
 
 fn checked_address(text: &str, address: IpAddr) -> Result<Host, HostError> {
     match address::check_host(address) {
-        // With `--kernel`, a loopback address reaches programs of this host. An appliance refuses it.
+        // With `--kernel`, a loopback address reaches programs of this host. An appliance refuses loopback addresses.
         Ok(()) | Err(AddressError::Loopback) => Ok(Host::Address(address)),
         Err(error) => Err(HostError::Address(text.to_owned(), error)),
     }

@@ -1,5 +1,5 @@
-//! Input that `ddpctl` reads itself: the standard input, pipes of the shell, and files with a path that the API cannot
-//! carry.
+//! Input that `ddpctl` reads itself: the standard input, pipes of the shell, and files whose path is not UTF-8, which
+//! the API's JSON cannot carry.
 //!
 //! `ddpctl` reads such input with its own permissions and sends it to the job as the body of a request.
 
@@ -15,19 +15,19 @@ use super::exit::{Exit, Failure};
 
 /// Name of the standard input or output on the command line.
 const STDIN_NAME: &str = "-";
-/// Other names of the standard input. They are not opened: the standard input may be closed or a socket.
+/// Other names of the standard input. They are not opened, because that fails if the input is closed or a socket.
 const STDIN: [&str; 2] = ["/dev/stdin", "/dev/fd/0"];
 /// Name of the standard input in messages.
 const STDIN_DESCRIPTION: &str = "standard input";
-/// Directories whose files are descriptors of this process: the same path has another meaning in the appliance.
+/// Directories with descriptors of this process. In the appliance the same path names another file.
 const DESCRIPTOR_DIRECTORIES: [&str; 3] = ["/dev/fd", "/proc/self", "/proc/thread-self"];
 
-/// True if the name stands for the standard input or output.
+/// True if the path is `-`, which stands for the standard input or output.
 pub(super) fn is_stream(file: &Path) -> bool {
     file.as_os_str() == STDIN_NAME
 }
 
-/// True if the name stands for the standard input.
+/// True if the path is `-` or another name of the standard input.
 pub(super) fn is_stdin(file: &Path) -> bool {
     is_stream(file) || STDIN.iter().any(|name| file == Path::new(name))
 }
@@ -71,7 +71,7 @@ pub(super) enum FileReader {
 /// Determines which process reads a file.
 ///
 /// # Errors
-/// The file cannot be read.
+/// The file does not exist, or `ddpctl` has to read it and cannot open it.
 pub(super) fn select_reader(file: &Path) -> Result<FileReader, Failure> {
     if is_stdin(file) {
         return Ok(FileReader::Local(Box::new(open_stdin()?)));
@@ -88,10 +88,10 @@ pub(super) fn select_reader(file: &Path) -> Result<FileReader, Failure> {
     Ok(FileReader::Local(Box::new(File::open(file).map_err(failed)?)))
 }
 
-/// Returns the absolute path in a form that the API can carry.
+/// Returns the absolute path, which is valid UTF-8 and thus suitable for the API's JSON.
 ///
 /// # Errors
-/// The path is not UTF-8, which JSON requires.
+/// The path is not UTF-8, or the working directory cannot be determined.
 pub(super) fn absolute_utf8_path(path: &Path) -> Result<PathBuf, Failure> {
     let whole = std::path::absolute(path)?;
     if whole.to_str().is_some() {
@@ -103,11 +103,11 @@ pub(super) fn absolute_utf8_path(path: &Path) -> Result<PathBuf, Failure> {
     Err(Failure::new(Exit::Usage, message).with_hint(Some(hint.into())))
 }
 
-/// The transmission of input to a job. Its thread ends with the process, or when the job accepts no more input.
+/// The transmission of input to a job. Its thread ends with the input or the process, or when the job accepts no more.
 pub(super) struct Upload(Arc<Mutex<Option<Failure>>>);
 
 impl Upload {
-    /// Starts to send the bytes of `reader`. `name`: the reader's name in messages.
+    /// Starts a thread that sends the bytes of `reader` to the job. `name`: the reader's name in messages.
     pub(super) fn start(
         job: u64,
         name: String,
@@ -125,28 +125,28 @@ impl Upload {
                 Err(ClientError::Refused(refusal)) if refusal.error == ErrorKind::Conflict => {}
                 Err(refused @ ClientError::Refused(_)) => {
                     record_failure(&failure, refused.into());
-                    // Fails if the job has already ended.
+                    // An error is ignored: the job may already have ended.
                     drop(client.delete::<JobInfo>(&format!("/v1/jobs/{job}")));
                 }
-                // A broken connection ends the job, too.
+                // If the connection broke, the appliance ends the job.
                 _ => {}
             }
         })?;
         Ok(upload)
     }
 
-    /// Returns the reason for an incomplete transmission, unless the job reports it.
+    /// Takes the recorded reason for an incomplete transmission. `None` if there is none or the job itself reports it.
     pub(super) fn failure(&self) -> Option<Failure> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Records a failure unless one is recorded already.
+/// Records a failure, unless an earlier one is recorded.
 fn record_failure(noted: &Mutex<Option<Failure>>, failure: Failure) {
     noted.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
 }
 
-/// A reader whose error is recorded before the appliance detects the truncated body.
+/// A reader that records its first error before the appliance can detect the truncated body.
 struct RecordingReader {
     reader: Box<dyn Read + Send>,
     name: String,

@@ -10,14 +10,15 @@ use signal_hook::{flag, low_level};
 
 use super::exit::Exit;
 
-/// Watches signals until it is dropped. A second signal has its default effect.
+/// Handlers of SIGHUP, SIGINT and SIGTERM, removed on drop. The first signal is recorded; a second one has its default
+/// effect.
 pub(super) struct Interrupt {
     signal: Arc<AtomicUsize>,
     handlers: Vec<SigId>,
 }
 
 impl Interrupt {
-    /// Installs signal handlers, except for signals that the caller of the program ignores (`nohup`, `&` in a script).
+    /// Installs the handlers, except for signals that the parent process made ignored (`nohup`, `&` in a script).
     pub(super) fn watch() -> io::Result<Interrupt> {
         let (signal, second) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         let mut handlers = Vec::new();
@@ -48,7 +49,7 @@ impl Drop for Interrupt {
     }
 }
 
-/// Reads from /proc whether a signal is ignored. Returns false if that cannot be read.
+/// Returns true if /proc/self/status lists the signal as ignored; false also if the file cannot be read.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,7 +1,8 @@
-//! `ddpctl`: the API's client for people and scripts, and `put` without an appliance.
+//! `ddpctl`: command-line client of the appliance's API, with `put --kernel` and `serve-kernel` for hosts without an
+//! appliance.
 //!
-//! Output is tables by default, and the API's JSON with `--json`. All output goes to the two writers of [`run`], so
-//! that tests see the same output as a shell.
+//! Output is tables by default, and the API's JSON with `--json`. All output except progress bars goes to the two
+//! writers of [`run`], so that tests see the same output as a shell.
 
 #![forbid(unsafe_code)]
 
@@ -61,9 +62,9 @@ use args::{
 };
 use exit::Failure;
 
-/// Minimum time-out of a silent appliance.
+/// Minimum of the client's time limits: silence of the appliance, and the whole command.
 const MIN_TIMEOUT: Duration = Duration::from_millis(1);
-/// Default time-out of a silent appliance.
+/// Maximum silence of the appliance without --timeout.
 const DEFAULT_SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the command line of this process.
@@ -104,7 +105,8 @@ pub fn run(
     }
 }
 
-/// Creates a client for a command. `--timeout` limits the whole command, unless it runs until it is stopped.
+/// Creates a client for a command. `--timeout` limits the whole command, except for commands that run until they are
+/// stopped: for these, it limits only the silence of the appliance.
 fn open_client(args: &Args) -> Result<Client, Failure> {
     let silence = args.timeout.unwrap_or(DEFAULT_SILENCE_TIMEOUT).max(MIN_TIMEOUT);
     let client = Client::new(&args.socket)?.with_timeout(silence);
@@ -125,7 +127,7 @@ fn print_failure(failure: Failure, json: bool, err: &mut dyn Write) -> Exit {
         (false, Some(hint)) => format!("ddpctl: {}\nhint: {hint}", failure.message),
         (false, None) => format!("ddpctl: {}", failure.message),
     };
-    // Without a writable standard error nothing can be reported.
+    // A failed write is ignored: without a writable standard error nothing can be reported.
     drop(writeln!(err, "{text}"));
     failure.exit
 }
@@ -136,7 +138,7 @@ fn print_usage(error: &clap::Error, json: bool, out: &mut dyn Write, err: &mut d
         let message = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
         print_failure(Failure::new(Exit::Usage, message), json, err)
     } else if error.use_stderr() {
-        // Ignored: standard error may be closed, but the exit code still reports the error.
+        // A failed write is ignored: standard error may be closed, and the exit code still reports the error.
         drop(write!(err, "{error}"));
         Exit::Usage
     } else {
@@ -157,7 +159,7 @@ struct Output<'w> {
 }
 
 impl Output<'_> {
-    /// Prints one answer as JSON, or as text for people.
+    /// Prints one answer: as JSON with `--json`, else as the text that `human` returns.
     fn print_answer<T: Serialize>(
         &mut self,
         value: &T,
@@ -176,7 +178,7 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// Prints a sentence for people; in JSON an empty object.
+    /// Prints a sentence, or with `--json` an empty object.
     fn print_done(&mut self, sentence: String) -> Result<(), Failure> {
         self.print_answer(&Done {}, |_| sentence)
     }
@@ -250,9 +252,7 @@ fn regions(
 ) -> Result<(), Failure> {
     match command.unwrap_or(Regions::List) {
         Regions::List => output
-            .print_answer(&client.get::<Vec<RegionInfo>>("/v1/regions")?, |list| {
-                show::regions(list)
-            }),
+            .print_answer(&client.list::<RegionInfo>("/v1/regions")?, |list| show::regions(list)),
         Regions::Add(add) => {
             let body = match &add.file {
                 Some(file) => section::section_body(file, "region")?,
@@ -284,7 +284,8 @@ fn regions(
     }
 }
 
-/// Copies bytes of a region. Returns their number.
+/// Copies bytes of a region to `file`, or to `out` if `file` is `-`. Returns the number of bytes copied. `length`:
+/// `None` for all bytes from `offset` to the region's end.
 fn read_region(
     client: &Client,
     name: &str,
@@ -293,9 +294,9 @@ fn read_region(
     file: &Path,
     out: &mut dyn Write,
 ) -> Result<u64, Failure> {
-    /// Bytes per request: the API's maximum.
+    /// Maximum bytes per request, set by the API.
     const MAX_READ: u64 = 16 << 20;
-    let regions: Vec<RegionInfo> = client.get("/v1/regions")?;
+    let regions: Vec<RegionInfo> = client.list("/v1/regions")?;
     let region = regions.iter().find(|region| region.name == name);
     let size = region.map(|region| region.size).ok_or_else(|| {
         let known = regions.iter().map(|region| region.name.as_str());
@@ -327,7 +328,8 @@ fn read_region(
     Ok(end - offset)
 }
 
-/// Builds the keys of `[[region]]`. Paths become absolute because the appliance has another working directory.
+/// Builds the request body with the keys of `[[region]]`. A path becomes absolute, because the appliance has another
+/// working directory.
 fn region_body(add: &RegionAdd) -> Result<serde_json::Value, Failure> {
     let path = add.path.as_deref().map(input::absolute_utf8_path).transpose()?;
     Ok(json!({
@@ -344,7 +346,7 @@ fn listeners(
 ) -> Result<(), Failure> {
     match command.unwrap_or(Listeners::List) {
         Listeners::List => {
-            let list = client.get::<Vec<ListenerInfo>>("/v1/listeners")?;
+            let list = client.list::<ListenerInfo>("/v1/listeners")?;
             output.print_answer(&list, |list| show::listeners(list))
         }
         Listeners::Add { file, option } => {
@@ -402,7 +404,7 @@ fn streams(
 ) -> Result<(), Failure> {
     match command.unwrap_or_else(|| Streams::List(Selection::default())) {
         Streams::List(selection) => {
-            let list = selection.filter_and_sort(client.get::<Vec<StreamInfo>>("/v1/streams")?);
+            let list = selection.filter_and_sort(client.list::<StreamInfo>("/v1/streams")?);
             output.print_answer(&list, |list| show::streams(list, selection.columns()))
         }
         Streams::Show { id } => output
@@ -548,7 +550,7 @@ fn connect_spec(
     let mut remotes = peer.resolve().map_err(|error| {
         Failure::new(Exit::Failed, format!("the address of {} is not known: {error}", peer.host))
     })?;
-    // Exhaustive pattern without `..`: a new option must be handled here to compile.
+    // The pattern has no `..`, so the compiler reports a new option that is not handled here.
     let ConnectOptions {
         interface,
         udp_port,
@@ -607,7 +609,8 @@ fn send(command: Send, client: &Client, output: &mut Output<'_>) -> Result<(), F
     if sent.confirmed { Ok(()) } else { Err(Failure::unconfirmed(sent.bytes)) }
 }
 
-/// Formats bytes as text if they are printable, else as hexadecimal digits.
+/// Formats bytes as text if they are UTF-8 without control characters (newlines and tabs are allowed), else as `0x` and
+/// hexadecimal digits.
 fn escape_unprintable(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if text.chars().all(|c| !c.is_control() || c == '\n' || c == '\t') => text.into(),

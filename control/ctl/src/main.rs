@@ -1,4 +1,4 @@
-//! Entry point of ddpctl.
+//! `ddpctl`, the command-line client of the appliance.
 
 fn main() -> std::process::ExitCode {
     ctl::main()

@@ -28,14 +28,14 @@ pub(super) struct WatchOptions {
     pub is_get: bool,
     /// Destination region; `None` for a file.
     pub destination_region: Option<String>,
-    /// Name of the source in messages, used if the appliance has no name for it.
+    /// Name of the file in messages if the appliance reports none.
     pub name: String,
 }
 
-/// Longest time without progress over kernel sockets.
+/// Maximum time without progress over kernel sockets if --timeout is not given.
 const KERNEL_STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest wait for the answer to a cancel after the time limit of --timeout.
+/// Maximum wait for the appliance's answer to the cancellation of a job after --timeout has expired.
 const CANCEL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Interval between two queries of the appliance's job.
@@ -44,14 +44,14 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Summary of a transfer, with the same members for `appliance` and `kernel`. Members that do not apply are null.
 #[derive(Debug, Serialize)]
 struct Summary {
-    /// Sender: `appliance` or `kernel`.
+    /// Stack that carried the transfer: `appliance` or `kernel`.
     via: &'static str,
     file: String,
     peer: String,
     bytes: u64,
     seconds: f64,
     gbit_per_s: f64,
-    /// Number of the appliance's job.
+    /// Number of the appliance's job; null for `kernel`.
     job: Option<u64>,
     stag: Option<String>,
     to: Option<String>,
@@ -92,7 +92,7 @@ pub(super) fn put_by_appliance(
         destination_region: None,
         name: name.clone(),
     };
-    // Installed before the job exists, so that a signal leaves no job behind.
+    // The signal handlers are installed before the job is created, so that a signal leaves no job behind.
     let interrupt = Interrupt::watch()?;
     let job: Result<JobInfo, _> = client.post("/v1/put", &PutSpec { file, via, target });
     let job = job.map_err(|error| with_stdin_hint(error.into()))?;
@@ -101,7 +101,7 @@ pub(super) fn put_by_appliance(
         None => None,
     };
     let watched = watch_job(job, client, output, transfer, &interrupt);
-    // A read error must not be mistaken for the end of the input.
+    // A read error of `ddpctl` truncates the input and thus fails the job, so it is reported as the cause.
     match upload.and_then(|upload| upload.failure()) {
         Some(failure) if watched.is_err() && interrupt.exit().is_none() => Err(failure),
         _ => watched,
@@ -156,7 +156,7 @@ pub(super) fn watch_job(
     finished.map_err(|failure| failure.with_signal(interrupt.exit()))
 }
 
-/// Cancels a job after the time limit of --timeout. `done`: its progress as text.
+/// Cancels a job after --timeout has expired, and returns the failure to report. `done`: the job's progress as text.
 pub(super) fn cancel_after_timeout(job: &JobInfo, done: &str, client: &Client) -> Failure {
     let JobInfo { state, id, .. } = job;
     // A new client, because the deadline of `client` has expired.
@@ -295,7 +295,10 @@ impl From<MpaRev> for Revision {
     }
 }
 
-/// Returns the MPA options for kernel sockets, on which only bare DDP is possible.
+/// Returns the MPA options for kernel sockets.
+///
+/// # Errors
+/// The URL or the options require anything but bare DDP over TCP with MPA revision 0 or 1.
 fn kernel_mpa(put: &Put) -> Result<kernel::MpaOptions, Failure> {
     let MpaArgs { mpa_rev, markers, crc } = put.opening.mpa;
     let revision = mpa_rev.unwrap_or(MpaRev::One);
@@ -314,7 +317,10 @@ fn kernel_mpa(put: &Put) -> Result<kernel::MpaOptions, Failure> {
     Ok(kernel::MpaOptions { revision: revision.into(), markers: markers.unwrap_or(true), crc })
 }
 
-/// Returns the region of the URL; an error if region and STag are both given.
+/// Returns the region of the URL, if any.
+///
+/// # Errors
+/// The region is named together with an STag or with a Start Key, which carries no region names.
 fn put_target(put: &Put) -> Result<Option<super::RegionOffset>, Failure> {
     match (&put.url.region, put.stag) {
         (Some(region), Some(_)) => Err(Failure::new(
@@ -330,7 +336,7 @@ fn put_target(put: &Put) -> Result<Option<super::RegionOffset>, Failure> {
     }
 }
 
-/// Returns the error for a URL without region and STag. `scheme`: the scheme of the URL to suggest.
+/// Returns the error for a command with neither a region nor an STag. `scheme`: URL scheme for the suggestion.
 pub(super) fn missing_target(scheme: &str) -> Failure {
     let sentence =
         format!("no region is named: write {scheme}HOST:PORT/REGION, or give --stag and --to");

@@ -1,4 +1,4 @@
-//! The TOML of one section, converted to the body of a request.
+//! Converts one TOML section to the body of a request.
 
 use std::path::Path;
 
@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::exit::{Exit, Failure};
 use super::input;
 
-/// Keys with paths of the appliance's files; relative paths are relative to this program's directory.
+/// Keys whose values are paths on the appliance's host. Relative paths are relative to the working directory of
+/// `ddpctl`.
 const PATH_KEYS: [&str; 1] = ["path"];
 
 /// Returns the keys of the only `[[section]]` in a file, or in the standard input (`-`). The header may be omitted.
@@ -59,7 +60,7 @@ fn section_from_toml(text: &str, section: &str) -> Result<Value, String> {
     }
 }
 
-/// Makes paths absolute: the appliance has another working directory.
+/// Makes the paths of [`PATH_KEYS`] absolute, because the appliance has another working directory.
 fn make_paths_absolute(value: &mut Value) -> Result<(), Failure> {
     match value {
         Value::Object(members) => {

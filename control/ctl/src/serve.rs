@@ -12,7 +12,7 @@ use super::exit::{Exit, Failure};
 use super::put::parameters_json;
 use crate::kernel::{ConnectionOutcome, ListenConfig, Listener, RegionSpec, ServeEvent};
 
-/// Serves until a signal arrives or the connections have ended.
+/// Serves until SIGINT or SIGTERM arrives or the requested number of connections has ended.
 pub(super) fn serve(serve: ServeKernel, output: &mut Output<'_>) -> Result<(), Failure> {
     if serve.base_to.checked_add(serve.size - 1).is_none() {
         let message = "--base-to plus --size is beyond 2^64: lower one of them";
@@ -61,7 +61,7 @@ fn listen_config(serve: &ServeKernel) -> ListenConfig {
             draft: speaks(MpaRev::StartKey),
             zero: speaks(MpaRev::Zero),
             one: speaks(MpaRev::One),
-            // Bare DDP does not use revision 2.
+            // Revision 2 (RFC 6581) is for RDMAP; this listener supports only bare DDP.
             two: false,
         },
         markers: serve.markers,
@@ -111,7 +111,7 @@ fn outcome_sentence(outcome: &ConnectionOutcome) -> String {
     }
 }
 
-/// Prints one line per event and flushes it, because other programs may wait for it.
+/// Prints an event as one line. Flushes the output, because other programs may wait for the line.
 fn print_event(output: &mut Output<'_>, event: &serde_json::Value) -> Result<(), Failure> {
     output.print_answer(event, |event| {
         let mut line = event["event"].as_str().unwrap_or("?").to_owned();

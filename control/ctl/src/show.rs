@@ -21,7 +21,7 @@ pub(super) use streams::{
     association, associations, format_rate, format_time, stream, stream_cell, streams,
 };
 
-/// Returns a table without borders, readable for people and for cut(1).
+/// Returns a table without borders, with aligned columns; `none` without rows.
 pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -73,7 +73,7 @@ fn join_list(items: &[String]) -> String {
     if items.is_empty() { "-".into() } else { items.join(" ") }
 }
 
-/// Formats the admitted prefixes of peers, then the denied ones with a minus.
+/// Formats the address prefixes of admitted peers (`all` if empty), then the denied prefixes, each after a minus.
 fn peers(allow: &[String], deny: &[String]) -> String {
     let allowed = if allow.is_empty() { "all".to_owned() } else { allow.join(" ") };
     deny.iter().fold(allowed, |shown, prefix| format!("{shown} -{prefix}"))
@@ -402,7 +402,7 @@ pub(super) fn sent(sent: &Sent) -> String {
     }
 }
 
-/// Formats an event on one line: time, number, kind, and the kind's members.
+/// Formats an event on one line: time, sequence number, kind, and the members of the kind.
 pub(super) fn event(event: &Event) -> String {
     let time = UNIX_EPOCH + Duration::from_micros(event.time_us);
     let time = humantime::format_rfc3339_millis(time);

@@ -14,25 +14,25 @@ use config::Transport;
 pub enum Column {
     /// Number of the stream
     Stream,
-    /// Worker that owns it
+    /// Worker of the stream
     Worker,
-    /// Listener that accepted it
+    /// Listener that accepted the stream
     Listener,
-    /// tcp or sctp
+    /// Transport: tcp or sctp
     Over,
     /// Local address and port
     Local,
     /// Address and port of the peer
     Remote,
-    /// State
+    /// State of the stream
     State,
     /// MPA revision
     Rev,
-    /// Ends that send markers
+    /// Directions with markers: both, sent, received or no
     Markers,
-    /// Use of CRCs
+    /// Use of CRCs: yes or no
     Crc,
-    /// Time since establishment
+    /// Time since the stream was established, or before that, since it was requested
     Age,
     /// Smoothed round-trip time
     Rtt,
@@ -40,20 +40,20 @@ pub enum Column {
     Cwnd,
     /// Bytes in flight
     InFlight,
-    /// Delivery rate
+    /// Delivery rate, bit/s
     Rate,
     /// Current limit on sending
     LimitedBy,
     /// Retransmitted bytes
     Retransmitted,
-    /// Bytes placed here by the peer
+    /// Bytes that the peer placed in local regions
     Placed,
     /// Bytes of messages sent
     Sent,
 }
 
 impl Column {
-    /// Default columns.
+    /// Columns of the table without `--columns`.
     pub const DEFAULT: [Column; 10] = [
         Column::Stream,
         Column::Listener,
@@ -92,7 +92,7 @@ impl Column {
         }
     }
 
-    /// Returns the numeric sort key of a stream; `None` if the column is text.
+    /// Returns the numeric sort key of a stream; `None` if the column is sorted as text or the value is unknown.
     pub(super) fn sort_number(self, stream: &StreamInfo) -> Option<f64> {
         let flow = stream.flow.as_ref();
         let counter = |name| stream.counters.get(name).copied().map(|value| value as f64);
@@ -126,8 +126,8 @@ impl Column {
     }
 }
 
-/// Returns the bytes that the peer has placed here, in and out of order. `None` until the worker has reported the
-/// stream.
+/// Returns the number of bytes that the peer has placed in local regions, in and out of order. `None` until the worker
+/// has reported the stream.
 pub(super) fn placed_bytes(stream: &StreamInfo) -> Option<u64> {
     let part = |name| stream.counters.get(name).copied();
     Some(part("placed_in_order_bytes")? + part("placed_out_of_order_bytes")?)
@@ -148,7 +148,8 @@ pub struct Selection {
     /// Only streams in this state (established, closing, ...)
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
-    /// Only streams limited by this now: application, peer_window, send_window, congestion_window, pacing, port or path
+    /// Only streams whose sending is currently limited by this: application, peer_window, send_window,
+    /// congestion_window, pacing, port or path
     #[arg(long, value_name = "LIMIT")]
     limited_by: Option<String>,
     /// Column to sort by; numbers descending, text ascending

@@ -1,4 +1,4 @@
-//! The program with a fake control thread behind the API's real socket.
+//! Tests of `ddpctl` with a fake control thread behind the API's real socket.
 
 mod bench;
 mod config;
@@ -28,7 +28,7 @@ pub(super) fn ddpctl(arguments: &[&str]) -> RunResult {
     RunResult { exit, out: String::from_utf8(out).unwrap(), err: String::from_utf8(err).unwrap() }
 }
 
-/// Command lines against the fake appliance.
+/// Runs `ddpctl` command lines against the fake appliance.
 pub(super) trait Commands {
     fn run_ctl(&self, arguments: &[&str]) -> RunResult;
     fn run_ok(&self, arguments: &[&str]) -> String;
@@ -318,7 +318,7 @@ fn put_and_serve_kernel_transfer_a_file() {
     assert_eq!(summary["mpa"]["markers_tx"], true);
     assert_eq!(std::fs::read(&sink).unwrap()[4096..304_096], content);
 
-    // The same exit code as through an appliance.
+    // The exit code is the same as for a transfer through an appliance.
     let ran = ddpctl(&["put", "--kernel", source, &format!("tcp://{address}/out")]);
     assert_eq!(ran.exit, Exit::Refused, "{}", ran.err);
     assert!(ran.err.contains("the peer has no region `out`; it advertises: in"), "{}", ran.err);
@@ -334,7 +334,7 @@ fn put_and_serve_kernel_transfer_a_file() {
     assert_eq!(events.last().unwrap()["complete"], 3, "{events:?}");
 }
 
-/// Sends each complete line as JSON.
+/// A writer that parses each complete line as JSON and sends it to a channel.
 struct Lines(mpsc::Sender<Value>, Vec<u8>);
 
 impl Write for Lines {

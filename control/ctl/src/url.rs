@@ -1,5 +1,5 @@
-//! Addresses of peers and their regions: `HOST:PORT` and `tcp://HOST:PORT/REGION[@OFFSET]`; `rdmap://` for RDMAP;
-//! `sctp://` and `rdmap+sctp://` for the same over SCTP.
+//! Addresses of peers and their regions: `HOST:PORT` and `tcp://HOST:PORT/REGION[@OFFSET]`. The scheme `tcp://` is for
+//! DDP without RDMAP, `rdmap://` for RDMAP, both over TCP. `sctp://` and `rdmap+sctp://` are the same over SCTP.
 //!
 //! Schemes are case-insensitive (RFC 3986 §3.1). Other parts of a URL (user information, query, fragment,
 //! percent-encoding) are not supported; each has its own error.
@@ -28,7 +28,7 @@ impl Scheme {
     }
 }
 
-/// All schemes; the first is that of an address without a scheme.
+/// All schemes. The first one applies to an address without a scheme.
 static SCHEMES: [Scheme; 4] = [
     Scheme::new("tcp://", UlpChoice::Ddp, Transport::Tcp),
     Scheme::new("rdmap://", UlpChoice::Rdmap, Transport::Tcp),
@@ -49,12 +49,12 @@ pub struct Peer {
     pub ulp: UlpChoice,
 }
 
-/// A place in a peer's memory.
+/// The URL of a peer, with or without a location in its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// The peer.
+    /// Address and protocols of the peer.
     pub peer: Peer,
-    /// The region; `None` if STag and TO name the place.
+    /// Region and offset; `None` if the URL names only a peer.
     pub region: Option<RegionOffset>,
 }
 
@@ -142,7 +142,7 @@ impl FromStr for Peer {
     }
 }
 
-/// Splits a text into its scheme and the rest.
+/// Splits a text into its scheme and the rest. `None` if the text begins with none of [`SCHEMES`].
 fn split_scheme(text: &str) -> Option<(&'static Scheme, &str)> {
     SCHEMES.iter().find_map(|scheme| {
         let (begin, rest) = text.split_at_checked(scheme.prefix.len())?;
@@ -150,7 +150,7 @@ fn split_scheme(text: &str) -> Option<(&'static Scheme, &str)> {
     })
 }
 
-/// Splits a text into host with port and the path after them. An empty path is `None`.
+/// Splits a text at the first `/` into `HOST:PORT` and the path after the slash. An empty path is `None`.
 fn split_region(text: &str) -> Result<(&str, Option<&str>), UrlError> {
     match text.find(['?', '#']) {
         Some(at) if text[at..].starts_with('?') => return Err(UrlError::Query(text.to_owned())),
@@ -192,7 +192,7 @@ impl FromStr for Url {
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
         let (scheme, rest) = split_scheme(text).ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
-        // A second scheme is an error.
+        // A text with two schemes, such as `tcp://rdmap://`, is refused.
         if split_scheme(rest).is_some() {
             return Err(UrlError::Scheme(rest.to_owned()));
         }

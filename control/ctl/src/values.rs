@@ -13,7 +13,7 @@ pub(crate) fn severity(text: &str) -> Result<Severity, String> {
     found.map(|(_, severity)| severity).ok_or_else(|| "write info, warning or error".into())
 }
 
-/// Parses a time, or a duration before now.
+/// Parses a time in UTC, or a duration before now.
 pub(crate) fn since(text: &str) -> Result<SystemTime, String> {
     let ago = humantime::parse_duration(text).ok();
     let ago = ago.and_then(|ago| SystemTime::now().checked_sub(ago));

@@ -14,11 +14,11 @@ use super::interrupt::Interrupt;
 use super::put::{self, WatchOptions};
 use super::{Output, connect_spec, input};
 
-/// Default and maximum time limit of one round of a ping.
+/// Time limit of one round of a ping without --timeout. With --timeout, a round takes at most [`MAX_ROUND_TIMEOUT`].
 const ROUND_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_ROUND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Makes the appliance fetch bytes, and watches the job.
+/// Makes the appliance fetch bytes from a peer's memory, and watches the job.
 pub(super) fn get(get: Get, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let Get { place, file, into, length, verbs, detach } = get;
     let (source, via) = remote_source(&place, &verbs, client)?;
@@ -46,7 +46,7 @@ pub(super) fn get(get: Get, client: &Client, output: &mut Output<'_>) -> Result<
 
 pub(super) fn ping(ping: Ping, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let Ping { peer, count, size, connect } = ping;
-    // With a time limit on the command, its remaining time limits a round instead of the default.
+    // With --timeout, the remaining time of the command limits a round instead of the default.
     let round = client.time_left().map_or(ROUND_TIMEOUT, |left| left.min(MAX_ROUND_TIMEOUT));
     let timeout_us = u64::try_from(round.as_micros()).unwrap_or(u64::MAX);
     let connect = connect_spec(&peer.to_rdmap(), connect, Vec::new(), client)?;
@@ -101,7 +101,7 @@ fn run_atomic(
     })
 }
 
-/// Returns the place in the peer's memory, and the stream by which to reach it.
+/// Returns the location in the peer's memory, and the stream to use: an existing one, or the parameters of a new one.
 fn remote_source(
     place: &RemoteArgs,
     verbs: &ViaArgs,

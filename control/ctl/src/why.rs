@@ -23,7 +23,8 @@ pub(super) fn explain(
     }
 }
 
-/// Writes the headers to a file, or to the standard output, which then contains only the file.
+/// Writes the recorded headers as pcapng to a file or to the standard output. In the second case, the standard output
+/// contains only the file, and the summary goes to the standard error.
 fn write_pcapng(
     what: &str,
     file: &Path,
@@ -75,7 +76,7 @@ fn format_flight(flight: &Flight) -> String {
     let mut of_control = 0;
     for event in &flight.events {
         if CONTROL_EVENTS.contains(&event.event.as_str()) {
-            // Position of the events that were left out.
+            // The left-out events follow the first ones of the control thread.
             if of_control == FIRST_EVENTS && flight.left_out > 0 {
                 text += &format!("  ({} events are left out)\n", flight.left_out);
             }
@@ -88,7 +89,7 @@ fn format_flight(flight: &Flight) -> String {
     text
 }
 
-/// Events of the control thread; all others are the worker's.
+/// Names of the events that the control thread records; a worker records all others.
 const CONTROL_EVENTS: [&str; 7] =
     ["requested", "established", "delivered", "error", "terminate", "peer_closed", "post_failed"];
 /// Number of the control thread's first events, which are never left out.

@@ -1,4 +1,4 @@
-//! The program without an appliance; the tests of `ddpd` run it with one.
+//! Test of the `ddpctl` program without an appliance. The tests of `ddpd` run `ddpctl` with an appliance.
 
 use std::process::Command;
 

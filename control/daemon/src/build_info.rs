@@ -1,8 +1,9 @@
-//! Version, commit and features of this program. The same sources give the same text: it has neither date nor host.
+//! Version, commit and features of `ddpd`. The text contains neither date nor host name, so that builds are
+//! reproducible.
 
 use port_kind::PortKind;
 
-/// Instruction set extensions used by this program: true if the compiler was allowed to use them.
+/// Names of instruction set extensions, each with true if the compiler was allowed to use the extension.
 const INSTRUCTIONS: [(&str, bool); 5] = [
     ("sse4.2", cfg!(target_feature = "sse4.2")),
     ("pclmulqdq", cfg!(target_feature = "pclmulqdq")),
@@ -11,13 +12,13 @@ const INSTRUCTIONS: [(&str, bool); 5] = [
     ("avx512f", cfg!(target_feature = "avx512f")),
 ];
 
-/// Returns the commit, which `scripts/package` and `scripts/release` pass in `DDPD_COMMIT`. Other builds omit it: with
-/// it, each commit would need a rebuild.
+/// Returns the commit, which `scripts/package` and `scripts/release` pass in `DDPD_COMMIT`. Other builds omit the
+/// commit, because each commit would otherwise cause a rebuild.
 fn commit() -> &'static str {
     option_env!("DDPD_COMMIT").unwrap_or("not known to this build")
 }
 
-/// Returns three lines: version (with that of libdpdk, if known), commit, and features.
+/// Returns three lines: version (with the version of libdpdk, if known), commit, and features.
 pub(crate) fn text(dpdk: Option<&str>) -> String {
     let dpdk = dpdk.map(|dpdk| format!(" ({dpdk})")).unwrap_or_default();
     let instructions: Vec<&str> =

@@ -1,4 +1,4 @@
-//! `ddpd check --capabilities`: the capabilities that the configured ports need, each and in total.
+//! `ddpd check --capabilities`: the Linux capabilities that each configured port and the process need, and their union.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -10,7 +10,7 @@ use config::privilege::{
     Capabilities, Capability, Need, locked_memory_limit, port_needs, process_needs,
 };
 
-/// Needs of one port, or of the process.
+/// Capabilities that one port or the process needs.
 #[derive(Debug, Serialize)]
 struct Entry {
     appliance: String,
@@ -23,20 +23,20 @@ struct Entry {
 #[derive(Debug, Serialize)]
 struct Line {
     capability: &'static str,
-    /// A capability that is sufficient instead.
+    /// Another capability that is sufficient instead of `capability`.
     #[serde(skip_serializing_if = "Option::is_none")]
     instead: Option<&'static str>,
     required: bool,
     why: &'static str,
 }
 
-/// Needs of all configurations.
+/// Capabilities that all configurations need.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     entries: Vec<Entry>,
     required: Vec<&'static str>,
     optional: Vec<&'static str>,
-    /// Required and optional ones, by number.
+    /// Required and optional capabilities, ordered by capability number.
     all: Vec<&'static str>,
 }
 
@@ -52,13 +52,13 @@ impl Line {
 }
 
 impl Report {
-    /// Determines the needs on the machine whose `/sys` and `/proc` are below `root`.
+    /// Determines the needed capabilities on the machine whose `/sys` and `/proc` are below `root`.
     pub(crate) fn for_configs<'c>(
         root: &Path,
         configs: impl IntoIterator<Item = &'c Config>,
     ) -> Report {
         let limits = std::fs::read_to_string(root.join("proc/self/limits")).unwrap_or_default();
-        // An unknown limit is assumed to be unlimited, so that no capability is listed without need.
+        // Without a known limit of locked memory, none is assumed, so that no unneeded capability is listed.
         let limit = locked_memory_limit(&limits).unwrap_or(None);
         let (mut required, mut optional) = (Capabilities::default(), Capabilities::default());
         let mut count = |needs: &[Need]| {
@@ -113,7 +113,7 @@ impl Report {
         };
         writeln!(out, "needed: {}", list(&self.required))?;
         writeln!(out, "optional: {}", list(&self.optional))?;
-        // systemd does not support comments after a value.
+        // The lines have no comments: systemd does not support comments after a value.
         let both = self.all.join(" ");
         for key in ["AmbientCapabilities", "CapabilityBoundingSet"] {
             writeln!(out, "{key}={both}")?;

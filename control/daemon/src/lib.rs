@@ -1,4 +1,4 @@
-//! `ddpd`'s command line, and the commands that need no data plane, such as `ddpd check`.
+//! Command line of `ddpd`, and the commands that need no data plane, such as `ddpd check`.
 
 #![forbid(unsafe_code)]
 
@@ -16,7 +16,7 @@ use config::{self, Document, MachineFinding};
 
 use crate::capabilities::Report;
 
-/// Exit code for errors of the command line or of a configuration file.
+/// Exit code if the command line, a configuration file or the machine is unsuitable.
 pub const EXIT_CONFIG: u8 = 2;
 
 /// Serve memory to DDP peers through DPDK ports.
@@ -44,7 +44,7 @@ pub struct Args {
     pub command: Option<Command>,
 }
 
-/// The commands of `ddpd`.
+/// Commands of `ddpd`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Report all errors of configuration files, and what this machine lacks for them
@@ -52,13 +52,13 @@ pub enum Command {
         /// Configuration files; several are checked as the appliances of one process
         #[arg(value_name = "FILE", required_unless_present = "config")]
         files: Vec<PathBuf>,
-        /// Same as FILE, as an option like that of ddpd itself
+        /// FILE as an option, as in ddpd without a command
         #[arg(long = "config", short = 'c', value_name = "FILE")]
         config: Vec<PathBuf>,
         /// Check only the files, not devices, hugepages and permissions
         #[arg(long)]
         no_machine: bool,
-        /// Only print the capabilities that the ports require, each and together, with lines for a systemd unit
+        /// Only print the capabilities that the ports require, per port and in total, with lines for a systemd unit
         #[arg(long, conflicts_with = "no_machine")]
         capabilities: bool,
         /// With --capabilities: print JSON, one object
@@ -94,20 +94,20 @@ pub enum Command {
 /// Output format of `ddpd doctor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoctorFormat {
-    /// Text for people.
+    /// Human-readable text.
     Text,
     /// A JSON array of objects.
     Json,
-    /// A shell script with the remedies.
+    /// A shell script with the remedies, in which every command is commented out.
     Script,
 }
 
-/// Returns version, commit and features. `dpdk`: libdpdk's version, if known.
+/// Returns version, commit and features as three lines. `dpdk`: version of libdpdk, if known.
 pub fn version(dpdk: Option<&str>) -> String {
     build_info::text(dpdk)
 }
 
-/// Returns a hint for a word that is not a command: usually the file of an appliance to run.
+/// Returns a hint if the command is unknown: the word is usually meant as the configuration file to run.
 pub fn usage_hint(error: &clap::Error) -> Option<String> {
     let ContextValue::String(word) = error.get(ContextKind::InvalidSubcommand)? else {
         return None;
@@ -117,11 +117,11 @@ pub fn usage_hint(error: &clap::Error) -> Option<String> {
     Some(format!("to run an appliance write: ddpd --config {file}"))
 }
 
-/// Finds what a machine lacks for a configuration.
+/// Function that returns what this machine lacks for a configuration.
 pub type FindOnMachine<'a> = &'a dyn Fn(&Document) -> Vec<MachineFinding>;
 
-/// Prints all errors of the files to `out`, one per line, and notes. Without `machine` only the files are checked. The
-/// exit code is 2 if there are errors.
+/// Prints all errors of the files and all notes to `out`, one per line. Without `machine` only the files are checked.
+/// The exit code is 2 if there are errors, else 0.
 pub fn check(
     files: &[PathBuf],
     machine: Option<FindOnMachine<'_>>,
@@ -162,7 +162,7 @@ pub fn check(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the JSON Schema of the configuration.
+/// Prints the JSON Schema of the configuration file.
 pub fn print_schema(out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "{:#}", config::file_schema(&config::keys()))
 }

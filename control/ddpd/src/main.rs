@@ -1,4 +1,4 @@
-//! `ddpd`: the appliance.
+//! `ddpd`: the daemon that runs one or more appliances.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     match run(args) {
         Ok(code) => code,
         Err(sentence) => {
-            // Standard error may be closed: the exit code still reports the error.
+            // A failed write is ignored: standard error may be closed, and the exit code still reports the error.
             let _ = writeln!(std::io::stderr(), "ddpd: {sentence}");
             ExitCode::from(EXIT_CONFIG)
         }
@@ -47,7 +47,7 @@ fn print_usage(error: &clap::Error) -> ExitCode {
     print_result(write!(out, "{error}").and_then(|()| out.flush()).map(|()| ExitCode::SUCCESS))
 }
 
-/// Returns the exit code of a command that prints; 1 if its output cannot be written.
+/// Returns the exit code of a command that prints its result; 1 if the output cannot be written.
 fn print_result(result: std::io::Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
         let _ = writeln!(std::io::stderr(), "ddpd: {error}");
@@ -114,16 +114,16 @@ fn run(args: Args) -> Result<ExitCode, String> {
 }
 
 fn serve(configs: Vec<Config>) -> Result<ExitCode, String> {
-    // Before anything is started: a signal during the start must not be lost.
+    // Signals are handled before anything is started, so that no signal during the start is lost.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| format!("cannot take signals: {error}"))?;
     let service = Service::new(Socket::from_env(), configs.len());
     descriptors::raise_limit(&configs);
-    // Before any thread is created: threads inherit it.
+    // The process enters the sandbox before it creates threads, because threads inherit the sandbox.
     let sandbox = Sandbox::enter(&configs)?;
     let process = Process::start_with(configs, &service, &sandbox)?;
     let feeder = start_feeder(&process, service);
-    // For scripts that wait until it serves; reading it is optional.
+    // Scripts can wait for this line. A failed write is ignored, because the standard output may be closed.
     let _ = writeln!(std::io::stdout(), "ready").and_then(|()| std::io::stdout().flush());
     let controls = process.controls();
     let handle = signals.handle();
@@ -152,7 +152,8 @@ fn serve(configs: Vec<Config>) -> Result<ExitCode, String> {
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Feeds the service manager's watchdog, if the manager sets one.
+/// Starts the thread that feeds the service manager's watchdog. Returns `None` if the manager has not set a watchdog,
+/// or if the thread cannot be created.
 fn start_feeder(process: &Process, service: Service) -> Option<Feeder> {
     let interval = watchdog::interval_from_env().filter(|_| service.has_manager())?;
     let report = |stuck: &watchdog::Stuck| {

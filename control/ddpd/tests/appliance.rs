@@ -1,4 +1,4 @@
-//! `ddpd` as a whole: two appliances in one process, joined by a link. Needs neither root nor hugepages.
+//! Tests of the `ddpd` program: two appliances in one process, connected by a link. Needs neither root nor hugepages.
 
 #[path = "appliance/addresses.rs"]
 mod addresses;
@@ -79,7 +79,8 @@ fn put_over_lossy_reordering_link_delivers_whole_file() {
     let stats = ddpd.stats(&ddpd.sink);
     assert!(stats.control["frames_lost"] > 0);
     assert!(stats.control["placed_out_of_order_bytes"] > 0);
-    // With markers and whole FPDUs in each segment, only unlocatable bytes are held.
+    // With markers and whole FPDUs in each segment, FPDUs after a gap are placed at once. Only bytes whose FPDU cannot
+    // be located are held.
     assert_eq!(stats.control["held_bytes_max"], stats.control["unlocatable_bytes_max"]);
     assert!(stats.control["unlocatable_bytes_max"] < 64 << 10);
     let region = ddpd.region("inbox");

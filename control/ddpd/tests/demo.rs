@@ -1,5 +1,5 @@
-//! Both programs as a user starts them: configs/demo.toml and demo-peer.toml in one process, a file over the lossy link
-//! between them, and an orderly end. Needs neither root nor a device.
+//! Tests of both programs as a user starts them: configs/demo.toml and demo-peer.toml run in one process, a file is
+//! sent over the lossy link between them, and the process ends in order. Needs neither root nor a device.
 
 #[path = "common/ctl.rs"]
 mod ctl;
@@ -81,7 +81,7 @@ fn daemon(dir: &Path, files: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// Waits for the process to end. After the time-out kills it and panics.
+/// Waits for the process to end. After [`TIMEOUT`], kills the process and panics.
 fn wait(mut child: Child) -> ExitStatus {
     let pid = rustix::process::Pid::from_child(&child);
     let (sender, receiver) = mpsc::channel();

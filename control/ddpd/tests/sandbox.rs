@@ -1,5 +1,5 @@
-//! The sandbox from inside: threads of each kind try operations that must be denied. There is no test harness, because
-//! a thread cannot regain the rights that it has dropped.
+//! Test of the sandbox from inside: threads of each kind try operations that must be denied. There is no test harness,
+//! because a thread cannot regain the rights that it has dropped.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -57,7 +57,7 @@ fn main() {
     let sandbox = Sandbox::enter(&[config]).unwrap();
     match state().landlock {
         0..6 => eprintln!("LEFT OUT: abstract names, this kernel's Landlock has no scope for them"),
-        // Landlock denies it: system calls are not filtered yet.
+        // System calls are not filtered yet, so only Landlock can deny the connection.
         _ => assert_all_refused("main, by Landlock", vec![connect_abstract_socket()]),
     }
     let eal = EalConfig { hugepages: Hugepages::Never, memory_mib: 64, ..EalConfig::default() };
@@ -87,8 +87,8 @@ fn main() {
         tried
     };
     assert_all_refused("main", control(&outside));
-    // openat2(2) passes its mode in memory, which a seccomp filter cannot read. With ENOSYS libraries fall back to
-    // openat(2).
+    // openat2(2) passes its mode in memory, which a seccomp filter cannot read, so the call is denied. The error ENOSYS
+    // makes libraries fall back to openat(2).
     let set_user_id = Mode::from_raw_mode(0o4755);
     let hidden = places.own.with_extension("hidden");
     let flags = OFlags::CREATE | OFlags::WRONLY;
@@ -117,7 +117,7 @@ struct Places {
     outside: PathBuf,
     /// A file in a configured directory.
     own: PathBuf,
-    /// The process's group.
+    /// Group of the process.
     group: Gid,
 }
 
@@ -140,7 +140,7 @@ fn connect_abstract_socket() -> (&'static str, Result<(), Error>) {
     ("a connection to an abstract name", connected.map(drop))
 }
 
-/// Tries modes and groups of files, and sockets of other programs.
+/// Tries to change modes and groups of files, to create set-ID files, and to use Unix sockets of other programs.
 fn try_files_and_unix_sockets(places: &Places) -> Attempts {
     let Places { outside, own, group } = places;
     let open_to_all = |path| std::fs::set_permissions(path, Permissions::from_mode(0o666));
@@ -153,7 +153,7 @@ fn try_files_and_unix_sockets(places: &Places) -> Attempts {
         options.write(true).create(true).mode(mode).open(own.with_extension("new"))
     };
     let directory = || std::fs::DirBuilder::new().mode(0o2755).create(own.with_extension("dir"));
-    // Needs no capability: an owner may change the group of a file.
+    // This chown needs no capability: the owner of a file may change its group to a group of the process.
     let group = Some(*group);
     let owner = |path| rustix::fs::chownat(CWD, path, None, group, AtFlags::SYMLINK_NOFOLLOW);
     let datagrams = |flags| socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
@@ -229,7 +229,7 @@ fn run_in_writer(own: &Path, try_it: impl Fn() -> Attempts + Send + 'static) -> 
     tried.recv().unwrap()
 }
 
-/// Performs the attempts on a worker, whose filter denies further operations.
+/// Performs the attempts on a worker, whose filter denies more operations than that of the other threads.
 fn run_in_worker(eal: &Eal, sandbox: &Sandbox, own: PathBuf, places: Places) -> Attempts {
     let config = DataplaneConfig {
         workers: vec![WorkerConfig { id: WorkerId(0), core: None, idle: Idle::Poll }],
@@ -246,7 +246,7 @@ fn run_in_worker(eal: &Eal, sandbox: &Sandbox, own: PathBuf, places: Places) -> 
     let handler = Arc::new(handler);
     let confine = move |_: WorkerId| {
         sandbox.filter_worker(&[PortKind::Ring { link: "l".into() }]);
-        // A signal handler may run on a worker: its write must succeed.
+        // A signal handler may run on a worker, so its message to the signal thread must be allowed.
         rustix::net::send(&*handler, b"X", SendFlags::DONTWAIT).expect("signals are not lost");
         let mut all = try_denied_to_all(&places);
         let unix = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);

@@ -1,7 +1,7 @@
-//! The addresses of a peer in an active open: those not tried yet, and the failures of the others.
+//! The addresses of a peer in an active open: addresses that remain to be tried, and failures of the others.
 //!
 //! Addresses are tried one after the other. Each but the last has an equal share of the remaining time, at most 5 s.
-//! RFC 8305 starts parallel attempts 250 ms apart; these would fail at a region that serves one stream at a time.
+//! Parallel attempts 250 ms apart, as in RFC 8305, would fail at a region that only one stream can use at a time.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ pub(super) struct Candidate {
     pub(super) interface: InterfaceId,
 }
 
-/// The addresses after the current one.
+/// The addresses that follow the current one, and the failures so far.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
     remaining: VecDeque<Candidate>,
@@ -32,7 +32,7 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// Creates the list. `next` are the addresses in the order of attempts, `failures` says why others are not tried.
+    /// Creates the list. `next`: addresses in the order of attempts. `failures`: reasons why others are not tried.
     pub(super) fn new(next: Vec<Candidate>, failures: Vec<String>) -> Self {
         Self { remaining: next.into(), failures, deadline: None }
     }

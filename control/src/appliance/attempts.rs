@@ -9,7 +9,7 @@ use dataplane::{CloseReason, FailedHandshake, HandshakeFailure, Transport};
 
 use super::env::Env;
 
-/// A peer's attempt to open a stream that the control thread handles.
+/// A peer's attempt to open a stream.
 pub(super) struct Attempt<'a> {
     /// Name of the listener, if any.
     pub listener: Option<&'a str>,
@@ -59,8 +59,8 @@ impl Env {
         }
     }
 
-    /// Reports a failed handshake that a worker has counted. `other_transport_listener` has the same port on the other
-    /// transport.
+    /// Reports a failed handshake that a worker has counted. `other_transport_listener`: name of a listener that has
+    /// the same port over the other transport, if any.
     pub(super) fn report_failed_handshake(
         &mut self,
         listener: Option<&str>,

@@ -5,16 +5,16 @@
 //!   | buffers and streams, reserved | regions | jobs |  free  |
 //! ```
 //!
-//! The ceiling is `limits.memory`, or a share of the machine's memory without packet pools. Reserved from the start:
-//! the bounds of the workers' buffers, and the memory of `limits.streams` streams per worker. If both exceed half of
-//! the ceiling, the buffers' bounds are lowered, but not below an eighth of the ceiling together. A region or job is
-//! charged before its memory is mapped. The charge ends with the last handle to the memory.
+//! The ceiling is `limits.memory`, or a share of the machine's memory without packet pools. The bounds of the workers'
+//! buffers and the memory of `limits.streams` streams per worker are reserved from the start. If their sum exceeds half
+//! of the ceiling, the bounds of the buffers are lowered, but their total not below an eighth of the ceiling. A region
+//! or job is charged before its memory is mapped. The charge ends with the last handle to the memory.
 //!
 //! A region is charged with its whole size, because its memory is populated at once: private memory, or a memory file
 //! if it is shared. Regions in reserved hugepages are not charged: the machine's memory excludes these pages. The
 //! program itself is not counted.
 //!
-//! The mappings of regions and jobs are bounded, too ([`Maps`]), for all appliances of the process together.
+//! The number of mappings of regions and jobs is bounded, too ([`Maps`]), for all appliances of the process together.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const DEFAULT_PERCENT: u64 = 75;
 /// fail repeatedly may need up to 14 KiB: 32 events with sentences of 240 bytes.
 const STREAM_BYTES: u64 = 4096;
 const PAGE: u64 = 4096;
-// `ddpd check` predicts the number of mappings.
+// `ddpd check` predicts the number of mappings with the constants of `config`, which must equal those of `memory`.
 const _: () = assert!(
     config::SMALL_REGION == memory::SMALL_MEMORY
         && config::REGIONS_PER_MAP == memory::SLOTS
@@ -42,7 +42,7 @@ const MIB: u64 = 1 << 20;
 /// Memory available to the appliances of this process.
 #[derive(Clone, Debug)]
 pub struct HostMemory {
-    /// Memory that the process may use, and the source of that number.
+    /// Memory that the process may use, bytes, and the source of the number.
     pub machine: MachineMemory,
     /// Part of that memory used by packet pools, bytes.
     pub pools: u64,
@@ -59,7 +59,7 @@ pub enum ChargeKind {
     Job,
 }
 
-/// The ceiling and the charged bytes, and the bound of mappings. Clones share them; any thread may use them.
+/// The ceiling, the charged bytes, and the bound of mappings. Clones share this state, and any thread may use them.
 #[derive(Clone, Debug)]
 pub struct Budget {
     inner: Arc<Inner>,
@@ -82,7 +82,7 @@ struct Inner {
     regions: AtomicU64,
 }
 
-/// Charged bytes. Dropping it ends the charge.
+/// Charged bytes. Dropping the value ends the charge.
 #[derive(Debug)]
 pub struct Charge {
     budget: Budget,
@@ -131,12 +131,12 @@ impl Budget {
         Budget { inner, maps: Maps::default() }
     }
 
-    /// Bounds the mappings of regions and jobs. The bound is the process's: its appliances share `maps`.
+    /// Uses `maps` to count and bound the mappings of regions and jobs. All appliances of the process share `maps`.
     pub fn with_maps(self, maps: Maps) -> Budget {
         Budget { maps, ..self }
     }
 
-    /// Returns the mappings of regions and jobs.
+    /// Returns the count and the bound of the mappings of regions and jobs.
     pub fn maps(&self) -> &Maps {
         &self.maps
     }
@@ -168,7 +168,8 @@ impl Budget {
         inner.streams.store(stream_bytes(limits, inner.workers), Ordering::Relaxed);
     }
 
-    /// Checks that `requested` more bytes fit; under `limits`, if given, instead of the current ones.
+    /// Checks that `requested` more bytes fit, under `limits` if given, else under the current limits. `purpose` names
+    /// the request in the error.
     pub fn check(
         &self,
         purpose: &str,
@@ -190,7 +191,7 @@ impl Budget {
         }
     }
 
-    /// Charges bytes before they are mapped, rounded up to pages.
+    /// Charges bytes before they are mapped, rounded up to whole pages, at least one.
     ///
     /// # Errors
     /// The bytes do not fit; nothing is charged.
@@ -238,7 +239,7 @@ impl Budget {
         self.inner.buffers.saturating_add(self.inner.streams.load(Ordering::Relaxed))
     }
 
-    /// Describes the source of the ceiling.
+    /// Describes the source of the ceiling: `limits.memory`, or the share of the machine's memory.
     fn source(&self, configured: bool) -> String {
         match &self.inner.host_memory {
             Some(HostMemory { machine, pools, appliances }) if !configured => {
@@ -286,8 +287,8 @@ fn stream_bytes(limits: &Limits, workers: usize) -> u64 {
     u64::from(limits.streams).saturating_mul(workers as u64).saturating_mul(STREAM_BYTES)
 }
 
-/// Returns the configured bounds if they fit into `max_bytes` for all workers, besides the streams. Otherwise scales
-/// them down in proportion. At least a quarter of `max_bytes` remains for them, regardless of the number of streams.
+/// Returns the configured bounds if the buffers of all workers and the streams fit into `max_bytes`. Otherwise scales
+/// the bounds down in proportion. At least a quarter of `max_bytes` is for buffers, whatever the number of streams.
 fn scaled(limits: &Limits, workers: usize, max_bytes: u64) -> Buffers {
     let max_bytes = max_bytes.saturating_sub(stream_bytes(limits, workers)).max(max_bytes / 4);
     let requested = Buffers::from_limits(limits);

@@ -1,6 +1,6 @@
 //! The control thread's state machine. Inputs are API requests, events of workers and time; outputs are commands,
-//! answers and log events. It owns no worker and accesses no packet, so tests drive it with scripted events.
-//! [`super::thread`] connects it to the workers.
+//! answers and log events. The state machine owns no worker and accesses no packet, so tests use scripted events.
+//! [`super::thread`] connects the state machine to the workers.
 //!
 //! Order of the calls in one turn: [`Core::handle_event`], [`Core::handle_loaded`], [`Core::handle_reports`],
 //! [`Core::handle_call`] and [`Core::apply_kernel_changes`], each as often as it has input; [`Core::handle_timeout`];
@@ -90,9 +90,9 @@ pub struct Setup {
     pub hugepages: bool,
     /// The memory ceiling. The configured regions are already charged.
     pub budget: Budget,
-    /// Counters of the management servers: connections and refused roles.
+    /// Counters of the management servers: connections, calls refused for the caller's role, lost audit lines.
     pub access_tally: Arc<AccessTally>,
-    /// SAs: those of the configuration, or the kernel's.
+    /// IPsec security associations (SAs), from the configuration or from the kernel.
     pub ipsec: Ipsec,
     /// Sessions of local programs; `None` if they cannot attach.
     pub programs: Option<Inbox>,
@@ -107,7 +107,7 @@ struct Reloads {
     begun: u64,
 }
 
-/// The control thread's state: the parts, and the routing between them.
+/// The control thread's state. Routes inputs to its parts, and results between them.
 pub struct Core {
     env: Env,
     utilization: Utilization,
@@ -126,8 +126,8 @@ pub struct Core {
 }
 
 impl Core {
-    /// Creates the state machine. The memory of `regions` exists; the commands that register it and start the listeners
-    /// are queued in [`commands`](Self::commands).
+    /// Creates the state machine. The memory of `regions` is already mapped. The commands that register the regions and
+    /// start the listeners are queued in [`commands`](Self::commands).
     ///
     /// # Errors
     /// One sentence: a region or a listener cannot be added.
@@ -195,7 +195,7 @@ impl Core {
         self.env.poll_load()
     }
 
-    /// Returns further descriptors to poll: the kernel's IPsec socket, and those of the attach server.
+    /// Returns sources of further descriptors to poll: the socket to the kernel's IPsec, and the attach server.
     pub fn fds(&self) -> (Option<BorrowedFd<'_>>, &shm::Server) {
         (self.env.ipsec.fd(), &self.env.shm)
     }
@@ -231,7 +231,9 @@ impl Core {
             }
             Request::EndCapture { port } => self.captures.end(&mut self.env, &port, answer),
             Request::Workers => answer.send(Ok(Reply::Workers(self.worker_infos()))),
-            Request::Regions => answer.send(Ok(Reply::Regions(self.region_infos()))),
+            Request::Regions(page) => {
+                answer.send(Ok(Reply::Regions(self.region_infos(&page))));
+            }
             Request::AddRegion(section) => match self.listeners.check_file_of_any(&section) {
                 Ok(()) => self.regions.request(&mut self.env, section, answer),
                 Err(error) => answer.send(Err(error)),
@@ -246,8 +248,9 @@ impl Core {
             Request::ReadRegion { name, offset, length } => {
                 answer.send(self.regions.read(&name, offset, length).map(Reply::Bytes));
             }
-            Request::Listeners => {
-                answer.send(Ok(Reply::Listeners(self.listeners.infos(&self.env.context))))
+            Request::Listeners(page) => {
+                let infos = self.listeners.page(&self.env.context, &page);
+                answer.send(Ok(Reply::Listeners(infos)));
             }
             Request::AddListener(section) => {
                 if let Err((error, Some(answer))) =
@@ -259,15 +262,18 @@ impl Core {
             Request::RemoveListener { name } => {
                 self.listeners.remove(&mut self.env, &name, Some(answer))
             }
-            Request::Streams { limit } => self.list_streams(StreamsQuery::List(limit, answer)),
+            Request::Streams { after, limit } => {
+                let ids = self.streams.page(after.map(|id| StreamId(id.0)), limit);
+                self.list_streams(StreamsQuery::List(ids, answer));
+            }
             Request::Stream(id) => {
                 self.list_streams(StreamsQuery::One(StreamId(id.0), answer));
             }
             Request::CloseStream { id, abort } => {
                 let stream = StreamId(id.0);
                 self.streams.close_for_client(&mut self.env, stream, abort, answer);
-                // Data for a file keeps the regions bound until the stream ends: the next stream's peer would overwrite
-                // it.
+                // If data remains to be written to a file, the regions stay bound until the stream ends. Otherwise the
+                // peer of the next stream could overwrite the data.
                 if abort || !self.streams.has_file_writes(stream) {
                     self.regions.free(&mut self.env, self.streams.regions_of(stream), stream);
                 }
@@ -492,7 +498,7 @@ impl Core {
         }
     }
 
-    /// Handles the file writer's reports.
+    /// Handles all reports of the file writer.
     pub fn handle_reports(&mut self) {
         while let Some(report) = self.env.writer.poll_report() {
             match report {
@@ -536,7 +542,7 @@ impl Core {
         self.utilization.poll_timeout()
     }
 
-    /// Measures how busy the workers are.
+    /// Measures the share of time in which each worker is busy.
     pub fn measure_workers(&mut self, now: Instant) {
         self.utilization
             .handle_timeout(self.env.context.counters.iter().map(|counters| &**counters), now);

@@ -45,6 +45,7 @@ mod links;
 mod listeners;
 pub mod loader;
 mod notes;
+mod objects;
 mod pending;
 mod pending_confirmations;
 mod ports;

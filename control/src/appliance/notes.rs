@@ -1,15 +1,17 @@
 //! Notes about present faults, for the operator: a note is removed with its cause.
 
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::time::Instant;
 
 use api::explain::NoteKind;
 use dataplane::InterfaceId;
 
+use super::objects::Objects;
 use crate::files::FileId;
 
 /// Cause of a note. Apart from `Checksums`, the number of causes is bounded by the appliance's objects.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Cause {
     /// A finding at the start. It is never removed.
     Start,
@@ -48,9 +50,17 @@ impl Cause {
 /// Maximum number of hosts with a note at a time.
 const MAX_CHECKSUM_HOSTS: usize = 8;
 
-/// All notes, oldest first.
+/// All notes.
 #[derive(Default)]
-pub(super) struct Notes(Vec<Note>);
+pub(super) struct Notes {
+    /// Notes by number, oldest first.
+    notes: Objects<u64, Note>,
+    /// Numbers of each cause's notes.
+    by_cause: HashMap<Cause, BTreeSet<u64>>,
+    /// Numbers of the notes that expire, with the expiry.
+    expiring: BTreeSet<(Instant, u64)>,
+    next_number: u64,
+}
 
 struct Note {
     cause: Cause,
@@ -62,41 +72,74 @@ struct Note {
 impl Notes {
     /// Adds a note that does not expire.
     pub(super) fn add(&mut self, cause: Cause, sentence: String) {
-        self.0.push(Note { cause, sentence, expires_at: None });
+        self.insert(Note { cause, sentence, expires_at: None });
+    }
+
+    fn insert(&mut self, note: Note) {
+        let number = self.next_number;
+        self.next_number += 1;
+        self.by_cause.entry(note.cause.clone()).or_default().insert(number);
+        self.expiring.extend(note.expires_at.map(|at| (at, number)));
+        self.notes.insert(number, note);
     }
 
     /// Sets the only note of a cause, which replaces an earlier one. `None`: it does not expire.
     pub(super) fn set(&mut self, cause: Cause, sentence: String, expires_at: Option<Instant>) {
-        match self.0.iter_mut().find(|note| note.cause == cause) {
-            Some(note) => (note.sentence, note.expires_at) = (sentence, expires_at),
-            None => self.0.push(Note { cause, sentence, expires_at }),
+        let number = self.by_cause.get(&cause).and_then(BTreeSet::first).copied();
+        let Some((number, note)) = number.and_then(|n| Some((n, self.notes.get_mut(&n)?))) else {
+            return self.insert(Note { cause, sentence, expires_at });
+        };
+        if let Some(at) = note.expires_at {
+            self.expiring.remove(&(at, number));
         }
+        self.expiring.extend(expires_at.map(|at| (at, number)));
+        (note.sentence, note.expires_at) = (sentence, expires_at);
     }
 
     /// Sets a note like [`set`](Self::set), but at most [`MAX_CHECKSUM_HOSTS`] about checksums: the number of hosts is
     /// not bounded.
     pub(super) fn set_bounded(&mut self, cause: Cause, sentence: String, expires_at: Instant) {
-        let hosts = self.0.iter().filter(|note| matches!(note.cause, Cause::Checksums(_)));
-        if hosts.count() < MAX_CHECKSUM_HOSTS || self.0.iter().any(|note| note.cause == cause) {
+        let expiring = self.expiring.iter().filter_map(|(_, number)| self.notes.get(number));
+        let hosts = expiring.filter(|note| matches!(note.cause, Cause::Checksums(_)));
+        if hosts.count() < MAX_CHECKSUM_HOSTS || self.by_cause.contains_key(&cause) {
             self.set(cause, sentence, Some(expires_at));
         }
     }
 
     /// Removes expired notes. Returns true if the cause has one.
     pub(super) fn has(&mut self, cause: &Cause, now: Instant) -> bool {
-        self.0.retain(|note| note.expires_at.is_none_or(|until| now < until));
-        self.0.iter().any(|note| note.cause == *cause)
+        while let Some(&(at, number)) = self.expiring.first()
+            && at <= now
+        {
+            self.remove(number);
+        }
+        self.by_cause.contains_key(cause)
     }
 
     /// Removes the notes of a cause.
     pub(super) fn clear(&mut self, cause: &Cause) {
-        self.0.retain(|note| note.cause != *cause);
+        for number in self.by_cause.get(cause).cloned().unwrap_or_default() {
+            self.remove(number);
+        }
     }
 
-    /// Returns the notes that have not expired, with their kinds.
+    fn remove(&mut self, number: u64) {
+        let Some(note) = self.notes.remove(&number) else { return };
+        if let Some(at) = note.expires_at {
+            self.expiring.remove(&(at, number));
+        }
+        if let Some(numbers) = self.by_cause.get_mut(&note.cause) {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.by_cause.remove(&note.cause);
+            }
+        }
+    }
+
+    /// Returns the notes that have not expired, oldest first, with their kinds.
     pub(super) fn current(&self, now: Instant) -> impl Iterator<Item = (NoteKind, String)> {
         let holds = move |note: &&Note| note.expires_at.is_none_or(|until| now < until);
-        self.0.iter().filter(holds).map(|note| (note.cause.kind(), note.sentence.clone()))
+        self.notes.values().filter(holds).map(|note| (note.cause.kind(), note.sentence.clone()))
     }
 }
 
@@ -127,6 +170,8 @@ mod tests {
         notes.clear(&Cause::Restart);
         assert_eq!(sentences(&notes, start), ["ordinary pages", "b is slow", "down"]);
         assert_eq!(sentences(&notes, soon), ["ordinary pages", "b is slow"]);
+        assert!(!notes.has(&Cause::Link("p".into()), soon), "an expired note is removed");
+        assert_eq!((notes.notes.len(), notes.expiring.len(), notes.by_cause.len()), (2, 0, 2));
         let kinds: Vec<NoteKind> = notes.current(soon).map(|(kind, _)| kind).collect();
         assert_eq!(kinds, [NoteKind::AtStart, NoteKind::RegionMemory]);
     }

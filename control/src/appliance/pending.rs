@@ -2,6 +2,7 @@
 //! when memory is ready ([`Loading`]).
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{ApiError, ConnectSpec, ExplainSubject, Responder};
@@ -203,8 +204,8 @@ pub(super) enum SinkOwner {
 
 /// Requester of a list of streams or associations.
 pub(super) enum StreamsQuery {
-    /// At most this many streams, those with the lowest numbers.
-    List(usize, Responder),
+    /// These streams, in order.
+    List(Arc<[StreamId]>, Responder),
     One(StreamId, Responder),
     Associations(Responder),
     Association(StreamId, Responder),

@@ -12,7 +12,7 @@
 //! ([`hold_confirmations`](ddp::StreamConfig::hold_confirmations)). Confirmations of one stream are sent in order, the
 //! close last.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use ddp::StreamId;
@@ -40,8 +40,13 @@ pub(super) enum Confirmation {
 pub(super) struct PendingConfirmations {
     /// Files written by each stream since its last confirmation.
     pub(super) written_files: HashMap<StreamId, HashSet<FileId>>,
-    /// Pending confirmations; those of one stream are in order.
-    pub(super) pending: Vec<PendingConfirmation>,
+    /// Pending confirmations of each stream, in order.
+    pending: HashMap<StreamId, VecDeque<PendingConfirmation>>,
+    /// All pending confirmations by age: begin, number and stream.
+    ages: BTreeSet<(Instant, u64, StreamId)>,
+    /// Stream that waits for a flush, by the flush's tag.
+    flushes: HashMap<u64, StreamId>,
+    next_number: u64,
     /// The file writer's progress at the last check.
     progress: u64,
     /// Time of the last check that found progress.
@@ -49,42 +54,117 @@ pub(super) struct PendingConfirmations {
     checked_at: Option<Instant>,
 }
 
-/// A confirmation, and the files that it waits for.
-pub(super) struct PendingConfirmation {
-    pub(super) stream: StreamId,
-    pub(super) confirmation: Confirmation,
-    /// True until the worker has answered `Command::AnnounceClose` with `Event::Confirming`.
-    pub(super) awaits_worker: bool,
+/// Flushes of the files that a confirmation waits for.
+#[derive(Default)]
+pub(super) struct PendingFlushes {
     pub(super) files: HashSet<FileId>,
     /// Tags of flushes that have not been reported.
     pub(super) tags: HashSet<u64>,
-    pub(super) since: Instant,
 }
 
-impl PendingConfirmation {
-    /// Returns true if this is the close of `stream`.
-    pub(super) fn closes(&self, stream: StreamId) -> bool {
-        self.stream == stream && self.confirmation == Confirmation::Close
-    }
+/// A confirmation, and the files that it waits for.
+struct PendingConfirmation {
+    number: u64,
+    confirmation: Confirmation,
+    /// True until the worker has answered `Command::AnnounceClose` with `Event::Confirming`.
+    awaits_worker: bool,
+    flushes: PendingFlushes,
+    since: Instant,
 }
 
 impl PendingConfirmations {
-    /// Adds a confirmation. A close is placed last; others are placed before the close of their stream.
-    pub(super) fn push(&mut self, wait: PendingConfirmation) {
-        let close = self.pending.iter().position(|other| other.closes(wait.stream));
-        self.pending.insert(close.unwrap_or(self.pending.len()), wait);
+    /// Adds a confirmation that waits for `flushes`; without them, for the worker's `Event::Confirming`. A close is
+    /// placed last; others are placed before the close of their stream.
+    pub(super) fn push(
+        &mut self,
+        stream: StreamId,
+        confirmation: Confirmation,
+        flushes: Option<PendingFlushes>,
+        since: Instant,
+    ) {
+        let number = self.next_number;
+        self.next_number += 1;
+        let awaits_worker = flushes.is_none();
+        let flushes = flushes.unwrap_or_default();
+        self.flushes.extend(flushes.tags.iter().map(|&tag| (tag, stream)));
+        self.ages.insert((since, number, stream));
+        let close = self.closes(stream);
+        let queue = self.pending.entry(stream).or_default();
+        let at = if close { queue.len() - 1 } else { queue.len() };
+        queue.insert(
+            at,
+            PendingConfirmation { number, confirmation, awaits_worker, flushes, since },
+        );
+    }
+
+    /// Returns true if the stream's close is pending.
+    pub(super) fn closes(&self, stream: StreamId) -> bool {
+        let last = self.pending.get(&stream).and_then(VecDeque::back);
+        last.is_some_and(|wait| wait.confirmation == Confirmation::Close)
+    }
+
+    /// Returns true if the stream's close waits for `Event::Confirming`.
+    pub(super) fn close_awaits_worker(&self, stream: StreamId) -> bool {
+        let last = self.pending.get(&stream).and_then(VecDeque::back);
+        last.is_some_and(|wait| wait.confirmation == Confirmation::Close && wait.awaits_worker)
+    }
+
+    /// Records that the worker has reported all data: the stream's close waits for `flushes` from now on.
+    pub(super) fn on_reported(&mut self, stream: StreamId, flushes: PendingFlushes) {
+        let Some(wait) = self.pending.get_mut(&stream).and_then(VecDeque::back_mut) else { return };
+        self.flushes.extend(flushes.tags.iter().map(|&tag| (tag, stream)));
+        wait.awaits_worker = false;
+        wait.flushes.tags = flushes.tags;
+        wait.flushes.files.extend(flushes.files);
+    }
+
+    /// Returns confirmation and begin of the stream's first pending confirmation if it waits no longer.
+    pub(super) fn first_done(&self, stream: StreamId) -> Option<(Confirmation, Instant)> {
+        let wait = self.pending.get(&stream)?.front()?;
+        let done = wait.flushes.tags.is_empty() && !wait.awaits_worker;
+        done.then_some((wait.confirmation, wait.since))
+    }
+
+    /// Lets the stream's first pending confirmation wait for `Event::Confirming` again.
+    pub(super) fn await_worker(&mut self, stream: StreamId) {
+        if let Some(wait) = self.pending.get_mut(&stream).and_then(VecDeque::front_mut) {
+            wait.awaits_worker = true;
+        }
+    }
+
+    /// Removes the stream's first pending confirmation.
+    pub(super) fn pop(&mut self, stream: StreamId) {
+        let Some(queue) = self.pending.get_mut(&stream) else { return };
+        if let Some(wait) = queue.pop_front() {
+            self.ages.remove(&(wait.since, wait.number, stream));
+        }
+        if queue.is_empty() {
+            self.pending.remove(&stream);
+        }
     }
 
     /// Returns the streams with data for this file that is not yet confirmed.
     pub(super) fn streams_of(&self, file: FileId) -> HashSet<StreamId> {
         let written = self.written_files.iter().filter(|(_, files)| files.contains(&file));
-        let waiting = self.pending.iter().filter(|wait| wait.files.contains(&file));
-        written.map(|(&stream, _)| stream).chain(waiting.map(|wait| wait.stream)).collect()
+        let waits = |queue: &VecDeque<PendingConfirmation>| {
+            queue.iter().any(|wait| wait.flushes.files.contains(&file))
+        };
+        let waiting = self.pending.iter().filter(|(_, queue)| waits(queue));
+        written.map(|(&stream, _)| stream).chain(waiting.map(|(&stream, _)| stream)).collect()
     }
 
     /// Returns the stream that waits for the flush with this tag.
     pub(super) fn stream_of(&self, tag: u64) -> Option<StreamId> {
-        self.pending.iter().find(|wait| wait.tags.contains(&tag)).map(|wait| wait.stream)
+        self.flushes.get(&tag).copied()
+    }
+
+    /// Ends the wait for a flush. Returns the stream that has waited for it.
+    pub(super) fn on_flushed(&mut self, tag: u64) -> Option<StreamId> {
+        let stream = self.flushes.remove(&tag)?;
+        for wait in self.pending.get_mut(&stream)? {
+            wait.flushes.tags.remove(&tag);
+        }
+        Some(stream)
     }
 
     /// Returns the streams whose confirmations have waited too long. `progress`: the file writer's counter.
@@ -93,24 +173,31 @@ impl PendingConfirmations {
         if progress != self.progress {
             (self.progress, self.progressed_at) = (progress, Some(now));
         }
-        let expired = self.pending.iter().filter(|wait| self.deadline(wait) <= now);
-        expired.map(|wait| wait.stream).collect()
+        // The order of the deadlines is that of the begins.
+        let expired = self.ages.iter().take_while(|&&(since, ..)| self.deadline(since) <= now);
+        expired.map(|&(.., stream)| stream).collect()
     }
 
-    fn deadline(&self, wait: &PendingConfirmation) -> Instant {
-        let last_progress = self.progressed_at.map_or(wait.since, |moved| moved.max(wait.since));
-        (last_progress + STALL_TIMEOUT).min(wait.since + MAX_WAIT)
+    /// Returns the deadline of a confirmation that waits since `since`.
+    fn deadline(&self, since: Instant) -> Instant {
+        let last_progress = self.progressed_at.map_or(since, |moved| moved.max(since));
+        (last_progress + STALL_TIMEOUT).min(since + MAX_WAIT)
     }
 
     /// Returns when [`expired`](Self::expired) is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let deadline = self.pending.iter().map(|wait| self.deadline(wait)).min()?;
+        let deadline = self.ages.first().map(|&(since, ..)| self.deadline(since))?;
         Some(self.checked_at.map_or(deadline, |looked| deadline.min(looked + CHECK_INTERVAL)))
     }
 
     /// Removes all confirmations of a stream that has ended or failed.
     pub(super) fn remove_stream(&mut self, stream: StreamId) {
         self.written_files.remove(&stream);
-        self.pending.retain(|wait| wait.stream != stream);
+        for wait in self.pending.remove(&stream).into_iter().flatten() {
+            self.ages.remove(&(wait.since, wait.number, stream));
+            for tag in &wait.flushes.tags {
+                self.flushes.remove(tag);
+            }
+        }
     }
 }

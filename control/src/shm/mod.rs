@@ -12,7 +12,7 @@ mod message;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -58,7 +58,9 @@ pub struct Object {
 pub struct Server {
     path: PathBuf,
     listener: OwnedFd,
-    objects: HashMap<String, Export>,
+    objects: HashMap<String, Object>,
+    /// Objects with records that their programs were not woken for.
+    unsignalled: HashSet<String>,
     connections: BTreeMap<u64, Connection>,
     next: u64,
     counters: ShmCounters,
@@ -80,12 +82,6 @@ pub struct ShmCounters {
     pub completions: u64,
     /// Completions that programs reported as lost because they read too slowly.
     pub lost: u64,
-}
-
-#[derive(Debug)]
-struct Export {
-    object: Object,
-    unsignalled: bool,
 }
 
 #[derive(Debug)]
@@ -132,6 +128,7 @@ impl Server {
             path: path.to_owned(),
             listener,
             objects: HashMap::new(),
+            unsignalled: HashSet::new(),
             connections: BTreeMap::new(),
             next: 0,
             counters: ShmCounters::default(),
@@ -142,7 +139,7 @@ impl Server {
     /// Lets programs attach to `name`. An existing object of that name is replaced.
     pub fn export(&mut self, name: &str, object: Object) {
         self.withdraw(name);
-        self.objects.insert(name.to_owned(), Export { object, unsignalled: false });
+        self.objects.insert(name.to_owned(), object);
     }
 
     /// Ends all attachments of `name`. Programs keep their mappings until they unmap them.
@@ -157,21 +154,23 @@ impl Server {
 
     /// Publishes a record. [`signal`](Self::signal) wakes the programs. Unknown objects are ignored.
     pub fn publish(&mut self, name: &str, record: &Completion) {
-        if let Some(export) = self.objects.get_mut(name) {
-            export.object.ring.publish(record);
-            export.unsignalled = true;
+        if let Some(object) = self.objects.get_mut(name) {
+            object.ring.publish(record);
+            if !self.unsignalled.contains(name) {
+                self.unsignalled.insert(name.to_owned());
+            }
             self.counters.completions += 1;
         }
     }
 
     /// Wakes the programs whose objects have new records. Called once per turn of the control thread.
     pub fn signal(&mut self) {
-        if !self.objects.values().any(|export| export.unsignalled) {
+        if self.unsignalled.is_empty() {
             return;
         }
         for connection in self.connections.values() {
             if let Phase::Attached { object, event, .. } = &connection.phase
-                && self.objects.get(object).is_some_and(|export| export.unsignalled)
+                && self.unsignalled.contains(object)
             {
                 match rustix::io::write(event, &1u64.to_ne_bytes()) {
                     // AGAIN: the counter is at its maximum; the program has a pending wake-up.
@@ -180,7 +179,7 @@ impl Server {
                 }
             }
         }
-        self.objects.values_mut().for_each(|export| export.unsignalled = false);
+        self.unsignalled.clear();
     }
 
     /// Returns the descriptors to poll for reading before [`poll`](Self::poll). During the back-off after a failed
@@ -226,7 +225,7 @@ impl Server {
     /// Returns the completion ring of an object.
     #[cfg(test)]
     pub(crate) fn ring_of(&self, name: &str) -> Option<BorrowedFd<'_>> {
-        self.objects.get(name).map(|export| export.object.ring.fd())
+        self.objects.get(name).map(|object| object.ring.fd())
     }
 
     /// Returns the counters, with the failures of accept(2) so far.
@@ -316,12 +315,12 @@ impl Server {
     }
 
     fn answer(&mut self, connection: &mut Connection, name: String) -> Next {
-        let Some(export) = self.objects.get(&name) else {
+        let Some(object) = self.objects.get(&name) else {
             let sentence = format!("there is no shared-memory object {name:?}");
             self.refuse(connection, Status::NoSuchObject, &sentence);
             return Next::Close;
         };
-        match send_descriptors(&connection.socket, &export.object) {
+        match send_descriptors(&connection.socket, object) {
             Ok(event) => {
                 self.counters.attached += 1;
                 connection.phase = Phase::Attached { object: name, event, report: Vec::new() };

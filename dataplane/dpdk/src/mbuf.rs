@@ -5,8 +5,8 @@
 //!  |<------ headroom ------>|<-------- data, data_len ------->|<-- tailroom -->|
 //! ```
 //!
-//! The data path uses buffers of one segment: pools are sized so that a frame fits. [`Mbuf::linearize`] joins a chain
-//! that a driver delivers nevertheless.
+//! The data path uses buffers of one segment: pools are sized so that a frame fits. [`Mbuf::linearize`] joins the
+//! segments of a chain, which a driver may deliver nevertheless.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -20,9 +20,9 @@ use crate::types::{LargePacket, Segmentation};
 /// Bytes of headroom in a fresh buffer.
 pub const HEADROOM: usize = sys::DDPD_HEADROOM as usize;
 
-/// A packet buffer of one or more segments. Dropping it, on any thread, returns it to its pool.
+/// A packet buffer of one or more segments. When it is dropped, on any thread, it returns to its pool.
 ///
-/// All bytes of its room are initialised; a fresh buffer contains those of its previous use.
+/// All bytes of the data room are initialised: zero at first, later the bytes of the buffer's previous use.
 #[repr(transparent)]
 pub struct Mbuf(NonNull<sys::rte_mbuf>);
 
@@ -41,14 +41,14 @@ pub enum RxChecksum {
     Bad,
 }
 
-/// Request of checksum offloads for a sent frame, with the offsets of its headers.
+/// Checksum offloads requested for a sent frame, with the lengths of its headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TxChecksums {
     /// True for IPv6, false for IPv4.
     pub ipv6: bool,
     /// Fill in the IPv4 header checksum (ignored for IPv6).
     pub ip: bool,
-    /// Fill in the checksum of the protocol above IP.
+    /// Protocol above IP whose checksum is filled in.
     pub l4: TxL4,
     /// Bytes of the link header, tags included.
     pub l2_len: u16,
@@ -56,14 +56,14 @@ pub struct TxChecksums {
     pub l3_len: u16,
 }
 
-/// The protocol above IP whose checksum is filled in. A buffer can request one.
+/// The protocol above IP whose checksum the device fills in: at most one per buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TxL4 {
-    /// None.
+    /// No checksum above IP.
     None,
-    /// TCP. The field must hold the sum of the pseudo header, not complemented.
+    /// TCP. The checksum field must hold the pseudo-header's sum, not complemented.
     Tcp,
-    /// SCTP. The field must be zero.
+    /// SCTP. The checksum field must be zero.
     Sctp,
 }
 
@@ -76,7 +76,7 @@ impl Mbuf {
         Mbuf(raw)
     }
 
-    /// Returns the bytes of the whole frame.
+    /// Returns the length of the whole frame, bytes.
     pub fn len(&self) -> usize {
         // SAFETY: the offset is that of the u32 field `pkt_len` in the installed headers.
         unsafe { self.field::<u32>(sys::DDPD_MBUF_PKT_LEN) as usize }
@@ -106,20 +106,20 @@ impl Mbuf {
         unsafe { std::slice::from_raw_parts_mut(self.start(), self.data_len() as usize) }
     }
 
-    /// Returns the free bytes in front of the data.
+    /// Returns the number of free bytes in front of the data.
     pub fn headroom(&self) -> usize {
         self.data_off() as usize
     }
 
-    /// Returns the free bytes behind the data of the first segment.
+    /// Returns the number of free bytes behind the data of the first segment.
     pub fn tailroom(&self) -> usize {
         // SAFETY: the offset is that of the u16 field `buf_len`.
         let room = unsafe { self.field::<u16>(sys::DDPD_MBUF_BUF_LEN) } as usize;
         room.saturating_sub(self.headroom() + self.data_len() as usize)
     }
 
-    /// Appends `len` bytes and returns them, with arbitrary content. Returns `None` if the tailroom is too small
-    /// or the frame is a chain.
+    /// Appends `len` bytes of arbitrary content and returns them. Returns `None` if the tailroom is too small or the
+    /// frame is a chain.
     pub fn append(&mut self, len: usize) -> Option<&mut [u8]> {
         if len > self.tailroom() || self.segments() != 1 {
             return None;
@@ -129,8 +129,8 @@ impl Mbuf {
         Some(&mut self.data_mut()[at..])
     }
 
-    /// Prepends `len` bytes and returns them, with arbitrary content. Returns `None` if the headroom is too small
-    /// or the frame is a chain.
+    /// Prepends `len` bytes of arbitrary content and returns them. Returns `None` if the headroom is too small or the
+    /// frame is a chain.
     pub fn prepend(&mut self, len: usize) -> Option<&mut [u8]> {
         if len > self.headroom() || self.segments() != 1 {
             return None;
@@ -159,7 +159,8 @@ impl Mbuf {
         }
     }
 
-    /// Joins a chain to one segment. Returns false if the first segment has too little room.
+    /// Joins a chain into its first segment. Returns true if the frame has one segment afterwards, and false if the
+    /// first segment has too little room.
     #[must_use]
     pub fn linearize(&mut self) -> bool {
         // SAFETY: the buffer is valid and ours.
@@ -174,14 +175,14 @@ impl Mbuf {
         (is_present != 0).then_some(hash)
     }
 
-    /// Returns the device's verdict on the checksum of TCP, UDP or SCTP. It is valid only for protocols that the
-    /// device was set up to verify; for others it may be anything.
+    /// Returns the device's verdict on the checksum of TCP, UDP or SCTP. The verdict is meaningful only for protocols
+    /// that the device was configured to verify.
     pub fn rx_l4_checksum(&self) -> RxChecksum {
         // SAFETY: the buffer is valid; the function only reads it.
         rx_checksum(unsafe { sys::ddpd_mbuf_rx_l4_checksum(self.raw()) })
     }
 
-    /// Sets the verdict as a driver does. For tests.
+    /// Sets the verdict on the TCP, UDP or SCTP checksum as a driver does. For tests.
     pub fn set_rx_l4_checksum(&mut self, verdict: RxChecksum) {
         let verdict = match verdict {
             RxChecksum::Unknown => 0,
@@ -192,15 +193,15 @@ impl Mbuf {
         unsafe { sys::ddpd_mbuf_set_rx_l4_checksum(self.raw(), verdict) }
     }
 
-    /// Prefetches the first cache line of the `rte_mbuf`, which holds the address of its data.
+    /// Prefetches the first cache line of the `rte_mbuf`, which holds the address of the frame's data.
     #[inline]
     pub fn prefetch(&self) {
         prefetch::line(self.raw().cast(), 0);
     }
 
-    /// Prefetches the rest of the `rte_mbuf`, which is read when it is freed, and `len` bytes from the usual
-    /// start of the data, behind the `rte_mbuf` and the headroom. Does not wait for the cache line with the
-    /// actual start.
+    /// Prefetches the last cache line of the `rte_mbuf`, which is read when the buffer is freed. Also prefetches `len`
+    /// bytes from the default start of the data, behind the `rte_mbuf` and the headroom. The actual start is in the
+    /// first cache line of the `rte_mbuf`, which this call does not read.
     #[inline]
     pub fn prefetch_default_data(&self, len: usize) {
         let usual = sys::DDPD_MBUF_SIZE as usize + HEADROOM;
@@ -208,20 +209,20 @@ impl Mbuf {
         prefetch::read(self.raw().cast::<u8>().wrapping_add(usual), len);
     }
 
-    /// Prefetches at most `max_len` bytes of the data.
+    /// Prefetches at most `max_len` bytes of the first segment's data.
     #[inline]
     pub fn prefetch_data(&self, max_len: usize) {
         prefetch::read(self.start(), max_len.min(self.data_len() as usize));
     }
 
-    /// Prefetches `len` bytes of room behind the data for writing.
+    /// Prefetches at most `len` bytes of the tailroom for writing.
     #[inline]
     pub fn prefetch_tailroom(&self, len: usize) {
         let at = self.start().wrapping_add(self.data_len() as usize);
         prefetch::write(at, len.min(self.tailroom()));
     }
 
-    /// Requests checksums of the device, which must be set up with these offloads.
+    /// Requests that the device fill in checksums. The device must be configured with these offloads.
     pub fn set_tx_checksums(&mut self, sums: TxChecksums) {
         let l4 = match sums.l4 {
             TxL4::None => sys::DDPD_L4_NONE,
@@ -251,8 +252,8 @@ impl Mbuf {
         }
     }
 
-    /// Allocates a buffer of the same pool with the headers of the large packet `packet`. Returns `None` if the
-    /// pool is empty or the lengths in `packet` contradict its headers.
+    /// Allocates a buffer from the same pool and copies the headers of `packet` into it. Returns `None` if the pool is
+    /// empty, the headers do not fit, or [`LargePacket::l4_len`] rejects `packet`.
     pub(crate) fn alloc_head(
         &self,
         packet: &LargePacket,
@@ -261,12 +262,12 @@ impl Mbuf {
         let l4_len = packet.l4_len()?;
         // SAFETY: the buffer is valid, and so is its pool, which outlives its buffers.
         let raw = NonNull::new(unsafe { sys::ddpd_mbuf_alloc_like(self.raw()) })?;
-        // SAFETY: freshly allocated, so it is ours alone.
+        // SAFETY: the buffer was just allocated, so it is ours alone.
         let mut head = unsafe { Mbuf::from_raw(raw) };
         head.append(packet.headers.len())?.copy_from_slice(&packet.headers);
         let v6 = if packet.ipv6 { sys::DDPD_CUT_IPV6 } else { 0 };
         let virtio = if segmentation.virtio { sys::DDPD_CUT_VIRTIO } else { 0 };
-        // SAFETY: the buffer is valid and ours; its data are the headers of these lengths.
+        // SAFETY: the buffer is valid and ours; its data are headers with these lengths.
         unsafe {
             sys::ddpd_mbuf_set_tx_cut(
                 head.raw(),
@@ -280,15 +281,15 @@ impl Mbuf {
         Some(head)
     }
 
-    /// Copies the frame to a new buffer of the same pool. Returns `None` if the pool is empty or the frame is a
-    /// chain.
+    /// Copies the frame's bytes to a new buffer of the same pool, without checksum requests and verdicts. Returns
+    /// `None` if the pool is empty or the frame is a chain.
     pub fn copy(&self) -> Option<Mbuf> {
         if self.segments() != 1 {
             return None;
         }
         // SAFETY: the buffer is valid, and so is its pool, which outlives its buffers.
         let raw = NonNull::new(unsafe { sys::ddpd_mbuf_alloc_like(self.raw()) })?;
-        // SAFETY: freshly allocated, so it is ours alone.
+        // SAFETY: the buffer was just allocated, so it is ours alone.
         let mut copy = unsafe { Mbuf::from_raw(raw) };
         copy.append(self.len())?.copy_from_slice(self.data());
         Some(copy)
@@ -332,14 +333,14 @@ impl Mbuf {
     }
 
     /// # Safety
-    /// `offset` is that of a field of type `T`.
+    /// `offset` is the offset in `rte_mbuf` of a field of type `T`.
     unsafe fn field<T: Copy>(&self, offset: sys::ddpd_offsets) -> T {
         // SAFETY: the buffer is valid, and the caller names a field of it.
         unsafe { self.raw().byte_add(offset as usize).cast::<T>().read() }
     }
 
     /// # Safety
-    /// `offset` is that of a field of type `T`, and `value` keeps the buffer valid.
+    /// `offset` is the offset in `rte_mbuf` of a field of type `T`, and `value` keeps the buffer valid.
     unsafe fn set_field<T: Copy>(&mut self, offset: sys::ddpd_offsets, value: T) {
         // SAFETY: the buffer is valid and ours, and the caller names a field of it.
         unsafe { self.raw().byte_add(offset as usize).cast::<T>().write(value) }
@@ -372,7 +373,7 @@ mod tests {
     use super::*;
     use crate::{DataRoom, Eal, EalConfig, Hugepages, Mempool, MempoolConfig};
 
-    /// The only test of this binary that starts the environment: it can be started once per process.
+    /// DPDK's environment (EAL) can be started only once per process. No other test of this binary starts it.
     #[test]
     fn contradictory_large_packet_lengths_never_reach_mbuf() {
         let eal = EalConfig { hugepages: Hugepages::Never, memory_mib: 64, ..EalConfig::default() };

@@ -1,8 +1,8 @@
 //! Pools of packet buffers.
 //!
-//! A pool must outlive its buffers, which may leave the port: a buffer sent through a ring belongs to the
-//! receiver, perhaps long after the sending port has closed. So a dropped pool is retired, and the environment
-//! frees it when all its buffers have returned ([`Eal::sweep`]).
+//! A pool must outlive its buffers, which may leave the port: a buffer sent through a ring belongs to the receiver,
+//! perhaps long after the sending port has closed. So a dropped pool is retired. [`Eal::sweep`] frees it when all its
+//! buffers have returned.
 
 use std::ffi::CString;
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::pool::Pool;
 pub struct MempoolConfig {
     /// Number of buffers.
     pub buffers: u32,
-    /// Room of each buffer.
+    /// Data room of each buffer, without headroom.
     pub data_room: DataRoom,
     /// NUMA node; `None` for any.
     pub numa: Option<u32>,
@@ -34,9 +34,9 @@ pub struct MempoolConfig {
 pub enum DataRoom {
     /// This many bytes, at most 65,407.
     Bytes(u16),
-    /// The rest of a page of 4096 bytes that the buffer and its headers fill. The AF_XDP driver passes the pool
-    /// to the kernel and miscalculates addresses unless the distance of buffers equals their size. In ordinary
-    /// memory this holds for whole pages only.
+    /// The rest of a 4096-byte page behind the buffer's headers and headroom. The AF_XDP driver passes the pool's
+    /// memory to the kernel, and miscalculates addresses unless adjacent buffers are as far apart as their size. In
+    /// ordinary memory this holds only if each buffer fills one page.
     Page,
 }
 
@@ -45,7 +45,7 @@ impl DataRoom {
     pub fn bytes(self) -> u16 {
         match self {
             DataRoom::Bytes(bytes) => bytes,
-            // The headers of the pool's element and of the buffer have 64 and 128 bytes.
+            // Minus the mempool's object header (64 bytes), the `rte_mbuf` (128 bytes) and the headroom.
             DataRoom::Page => 4096 - 64 - 128 - HEADROOM as u16,
         }
     }
@@ -56,22 +56,23 @@ impl DataRoom {
 pub struct Mempool(Arc<Inner>);
 
 struct Inner {
-    /// `None` only during the drop.
+    /// `None` only while the value is dropped or freed.
     pool: Option<Pool>,
     config: MempoolConfig,
     eal: Eal,
 }
 
 impl Mempool {
-    /// Maximum number of buffers in a registered thread's cache. Pools are sized for this many more per queue. The
-    /// cache is small, since buffers that alternate between two threads occupy the CPU caches of both.
+    /// Nominal size of a registered thread's buffer cache; smaller for small pools. Pools are sized for this many more
+    /// buffers per queue. The cache is small, because buffers that alternate between two threads occupy the CPU caches
+    /// of both.
     pub const CACHE: u32 = 64;
 
-    /// Creates a pool and touches all its bytes, so that no later use faults.
+    /// Creates a pool and writes all bytes of its buffers, so that later use causes no page faults.
     pub fn new(eal: &Eal, config: MempoolConfig) -> Result<Mempool, Error> {
         log::clear_recent();
         let name = CString::new(format!("ddpd_pool_{}", next_id())).expect("no NUL in it");
-        // DPDK refuses a cache of more than 2/3 of the pool.
+        // DPDK refuses a cache larger than 2/3 of the pool.
         let cache = Self::CACHE.min(config.buffers / 4);
         let room = match config.data_room {
             DataRoom::Page => 0,
@@ -83,7 +84,7 @@ impl Mempool {
         let raw =
             unsafe { sys::ddpd_pool_create(name.as_ptr(), config.buffers, cache, room, numa) };
         let Some(raw) = NonNull::new(raw) else {
-            // SAFETY: reads a number of this thread.
+            // SAFETY: the call only reads this thread's error number.
             let errno = unsafe { sys::ddpd_errno() };
             let what = format!(
                 "a pool of {} packet buffers of {} bytes cannot be made",
@@ -100,11 +101,11 @@ impl Mempool {
     pub fn alloc(&self) -> Option<Mbuf> {
         // SAFETY: the pool is valid; the result is null or a buffer that is ours alone.
         let raw = NonNull::new(unsafe { sys::ddpd_mbuf_alloc(self.raw()) })?;
-        // SAFETY: see above.
+        // SAFETY: the buffer was just allocated, so it is ours alone.
         Some(unsafe { Mbuf::from_raw(raw) })
     }
 
-    /// Fills `out` with fresh buffers, all or none. Returns false if too few are free.
+    /// Fills the free places of `out` with buffers without data. Returns false and allocates none if too few are free.
     #[must_use]
     pub fn alloc_bulk<const N: usize>(&self, out: &mut ArrayVec<Mbuf, N>) -> bool {
         let old = out.len();
@@ -121,7 +122,7 @@ impl Mempool {
         true
     }
 
-    /// Returns the number of free buffers, those in caches included; approximate while other threads run.
+    /// Returns the number of free buffers, those in caches included; approximate while other threads use the pool.
     pub fn available(&self) -> u32 {
         self.0.pool.map_or(0, Pool::available)
     }
@@ -131,7 +132,7 @@ impl Mempool {
         &self.0.config
     }
 
-    /// Frees the pool with its buffers, unless there are other clones.
+    /// Frees the pool with its buffers. Does nothing while the pool has other clones.
     ///
     /// # Safety
     /// No buffer of the pool is in use or will be used.

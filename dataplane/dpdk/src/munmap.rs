@@ -1,10 +1,11 @@
 //! Delays the unmapping of shared memory until the workers' bursts have ended.
 //!
-//! The memif driver unmaps the memory of a disconnected peer in the interrupt thread, without regard to workers.
-//! An access by a worker in the middle of a burst would end the process. The driver marks the port as
-//! disconnected before, so it is enough to wait for the bursts that have begun. Its only hook for that is the
-//! call of `munmap`. So this program defines `munmap` itself, which takes precedence over the C library's for all
-//! loaded libraries, and waits there.
+//! The memif driver unmaps the memory of a disconnected peer in DPDK's interrupt thread, while a worker may be in the
+//! middle of a burst. An access to unmapped memory would end the process. The driver marks the port as disconnected
+//! before it unmaps the memory, so later bursts do not access it: waiting for the bursts in progress is enough.
+//!
+//! The driver offers no hook for that wait except its call of `munmap`. So this program defines `munmap` itself, and
+//! waits there. Its definition takes precedence over the C library's for all loaded libraries.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -23,7 +24,7 @@ thread_local! {
     static CLOSING_OWN_GATE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Registers a gate: unmapping waits for polls that have passed it.
+/// Registers a gate. The interrupt thread then waits for polls that have passed the gate before it unmaps memory.
 pub(crate) fn register(gate: &Arc<Gate>) {
     GATES.lock().unwrap_or_else(PoisonError::into_inner).push(gate.clone());
 }
@@ -33,7 +34,8 @@ pub(crate) fn unregister(gate: &Arc<Gate>) {
     GATES.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| !Arc::ptr_eq(one, gate));
 }
 
-/// Runs `change`, which closes its device's gate itself: its unmapping does not wait.
+/// Runs `change`, which closes its device's gate itself. Calls of `munmap` inside `change` do not wait for polls: the
+/// closed gate would block them forever.
 pub(crate) fn without_waiting<T>(change: impl FnOnce() -> T) -> T {
     let before = CLOSING_OWN_GATE.replace(true);
     let result = change();
@@ -41,27 +43,28 @@ pub(crate) fn without_waiting<T>(change: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Returns true if drivers call the function below. In a program linked without exporting its symbols they would
-/// call the C library's.
+/// Returns true if drivers call [`munmap`] of this module. In a program linked without exporting its symbols they call
+/// the C library's.
 pub(crate) fn is_guarded() -> bool {
     let ours: unsafe extern "C" fn(*mut c_void, usize) -> c_int = munmap;
-    // SAFETY: looks up a name.
+    // SAFETY: the call has no arguments; it only looks up a symbol.
     let theirs = unsafe { sys::ddpd_munmap_of_drivers() };
     theirs == ours as *mut c_void
 }
 
-/// Unmaps memory. The interrupt thread first waits for the bursts that have begun, other threads do not wait.
+/// Unmaps memory. DPDK's interrupt thread first waits for bursts in progress, except inside [`without_waiting`]. Other
+/// threads do not wait.
 ///
 /// # Safety
 ///
-/// As of munmap(2).
+/// As for munmap(2): the range is not accessed afterwards.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn munmap(start: *mut c_void, bytes: usize) -> c_int {
     if interrupts::is_interrupt_thread() && !CLOSING_OWN_GATE.get() {
         let gates = GATES.lock().unwrap_or_else(PoisonError::into_inner);
         gates.iter().for_each(|gate| gate.wait_for_polls());
     }
-    // SAFETY: the caller guarantees it.
+    // SAFETY: guaranteed by the caller.
     unsafe { sys::ddpd_munmap(start, bytes) }
 }
 
@@ -77,7 +80,7 @@ mod tests {
     const PAGE: usize = 4096;
 
     fn page() -> usize {
-        // SAFETY: a new mapping.
+        // SAFETY: the kernel selects the address of the new mapping.
         let start = unsafe {
             mmap_anonymous(
                 std::ptr::null_mut(),
@@ -89,14 +92,14 @@ mod tests {
         start.unwrap() as usize
     }
 
-    /// Unmaps a page as a driver does: with the function that the name `munmap` resolves to.
+    /// Unmaps a page as a driver does: with the function that the symbol `munmap` resolves to.
     fn unmap(page: usize) {
-        // SAFETY: looks up a name.
+        // SAFETY: the call has no arguments; it only looks up a symbol.
         let found = unsafe { sys::ddpd_munmap_of_drivers() };
-        // SAFETY: the C library's function, or the one above: both are of this type.
+        // SAFETY: the symbol is the C library's function or the one above; both have this type.
         let munmap: unsafe extern "C" fn(*mut c_void, usize) -> c_int =
             unsafe { std::mem::transmute(found) };
-        // SAFETY: a mapping of the test's own.
+        // SAFETY: the test owns the mapping and does not use it afterwards.
         assert_eq!(unsafe { munmap(page as *mut c_void, PAGE) }, 0);
     }
 

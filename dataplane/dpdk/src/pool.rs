@@ -1,10 +1,11 @@
-//! Handle of a DPDK mempool (`rte_mempool`). [`crate::Mempool`] owns the pool, and once it is retired the environment.
+//! Handle of a DPDK mempool (`rte_mempool`). The pool's owner is [`crate::Mempool`]. When that is dropped,
+//! [`crate::Eal`] becomes the owner and frees the pool later.
 
 use std::ptr::NonNull;
 
 use dpdk_sys as sys;
 
-/// Pointer of a DPDK mempool, and its number of buffers.
+/// Pointer to a DPDK mempool, and its number of buffers.
 #[derive(Clone, Copy)]
 pub(crate) struct Pool {
     raw: NonNull<sys::rte_mempool>,
@@ -29,7 +30,7 @@ impl Pool {
 
     /// Returns the number of free buffers, those in caches included.
     pub(crate) fn available(self) -> u32 {
-        // SAFETY: the pool is valid until it is freed, which consumes the last copy of this value.
+        // SAFETY: the pool is valid until `free`, after which no copy of this value is used.
         unsafe { sys::rte_mempool_avail_count(self.raw.as_ptr()) }
     }
 

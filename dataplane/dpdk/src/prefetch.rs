@@ -1,22 +1,22 @@
-//! Prefetch hints to the CPU. A hint never faults, at any address, and affects only timing. Without a
-//! suitable instruction it does nothing.
+//! Prefetch hints to the CPU. A hint never faults, at any address, and affects only timing. On CPUs other than x86-64
+//! the hints do nothing.
 
-/// Bytes of a cache line.
+/// Length of a cache line, bytes.
 const LINE: usize = 64;
 
-/// Prefetches the line that contains the byte at `offset` behind `at`.
+/// Prefetches for reading the cache line that contains the byte `offset` bytes after `at`.
 #[inline]
 pub fn line(at: *const u8, offset: usize) {
     hint::<false>(at.wrapping_add(offset));
 }
 
-/// Prefetches the lines of `len` bytes for reading.
+/// Prefetches for reading the cache lines of the `len` bytes at `at`.
 #[inline]
 pub fn read(at: *const u8, len: usize) {
     lines::<false>(at, len);
 }
 
-/// Prefetches the lines of `len` bytes for writing, exclusively for this core.
+/// Prefetches for writing, exclusively for this core, the cache lines of the `len` bytes at `at`.
 #[inline]
 pub fn write(at: *const u8, len: usize) {
     lines::<true>(at, len);

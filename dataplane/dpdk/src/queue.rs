@@ -1,4 +1,4 @@
-//! The receiving and the sending half of a device's queue pair, each used by one worker.
+//! The receiving and the sending half of a device's queue pair. Each half is used by one worker.
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -14,10 +14,11 @@ use crate::mbuf::Mbuf;
 use crate::rx_interrupt::RxInterrupt;
 use crate::types::{LargePacket, Segmentation};
 
-/// Bursts of at most this many frames prefetch the first [`SHORT_FRAME_LEN`] bytes from their usual place, before the
-/// actual one is known: there is no other work meanwhile.
+/// Maximum number of frames in a burst for which [`SHORT_FRAME_LEN`] bytes are prefetched from the default start of the
+/// data. The actual start is in a cache line that has yet to arrive, and a burst this small offers no other work
+/// meanwhile.
 const SMALL_BURST: usize = 2;
-/// Bytes of a frame with a short message.
+/// Length of a frame with a short message, bytes.
 const SHORT_FRAME_LEN: usize = 192;
 
 /// Receiving half of a queue pair. Keeps the device open.
@@ -37,18 +38,18 @@ pub struct TxQueue {
 
 impl RxQueue {
     /// # Safety
-    /// `fd`, if given, is the driver's and open until the device is stopped.
+    /// `fd`, if given, is open as long as `device` exists.
     pub(crate) unsafe fn new(device: Arc<Handle>, queue: u16, fd: Option<RawFd>) -> RxQueue {
         RxQueue { device, queue, fd, interrupt: None }
     }
 
-    /// Uses the device's receive interrupt, if it has one.
+    /// Sets up the device's receive interrupt, if it has one.
     pub(crate) fn with_interrupt(mut self) -> RxQueue {
         self.interrupt = RxInterrupt::new(self.device.clone(), self.queue);
         self
     }
 
-    /// Returns true if the queue has a receive interrupt and was set up for it.
+    /// Returns true if the queue uses a receive interrupt of the device.
     pub fn has_interrupt(&self) -> bool {
         self.interrupt.is_some()
     }
@@ -58,16 +59,17 @@ impl RxQueue {
         self.queue
     }
 
-    /// Returns true if [`fd`](Self::fd) can return a descriptor.
+    /// Returns true if [`fd`](Self::fd) may return a descriptor.
     pub fn can_wake(&self) -> bool {
         self.fd.is_some() || self.interrupt.is_some() || self.device.vhost().is_some()
     }
 
-    /// Returns a descriptor that polls readable when frames have arrived, if the queue has one. For polling only:
-    /// the driver reads and closes it.
+    /// Returns a descriptor that becomes readable when frames have arrived, if the queue has one. The caller may only
+    /// poll it: the driver reads and closes it.
     ///
-    /// On a vhost-user port this call requests notifications of the frontend until [`disarm`](Self::disarm). It
-    /// returns `None` while frames wait.
+    /// With a receive interrupt, the call returns `None` unless [`arm`](Self::arm) has enabled it. On a vhost-user
+    /// port, the call itself requests notifications from the frontend, until [`disarm`](Self::disarm); it returns
+    /// `None` while frames wait.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         if let Some(vhost) = self.device.vhost() {
             return vhost.arm(self.queue);
@@ -75,12 +77,12 @@ impl RxQueue {
         if let Some(interrupt) = &self.interrupt {
             return interrupt.fd();
         }
-        // SAFETY: open while the device runs, which this value keeps open (see `new`).
+        // SAFETY: the descriptor is open as long as the device exists, which this value keeps alive (see `new`).
         self.fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Enables the device's receive interrupt: until [`disarm`](Self::disarm), [`fd`](Self::fd) signals arriving
-    /// frames. Frames that arrived before may not be signalled, so the caller polls once more.
+    /// Enables the device's receive interrupt, if the queue uses one. Until [`disarm`](Self::disarm), [`fd`](Self::fd)
+    /// signals arriving frames. Earlier frames may not be signalled, so the caller must poll the queue once more.
     pub fn arm(&mut self) {
         if let Some(interrupt) = &mut self.interrupt {
             interrupt.turn_on();
@@ -97,7 +99,7 @@ impl RxQueue {
         }
     }
 
-    /// Receives at most as many frames as `out` has room for. Returns how many.
+    /// Appends received frames to `out`, at most as many as it has room for. Returns their number.
     pub fn burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
         let old = out.len();
         let room = (N - old).min(u16::MAX as usize) as u16;
@@ -110,7 +112,7 @@ impl RxQueue {
             let n = self.device.poll(queue, |port| sys::ddpd_rx_burst(port, queue, at, room));
             debug_assert!((0..n).all(|i| NonNull::new(*at.add(i)).is_some()));
             out.set_len(old + n);
-            // The sender, perhaps on another core, was the last to write to the buffers' headers.
+            // Another core may have written the `rte_mbuf` structures last, so they are not in this core's caches.
             out[old..].iter().for_each(Mbuf::prefetch);
             if n <= SMALL_BURST {
                 out[old..].iter().for_each(|frame| frame.prefetch_default_data(SHORT_FRAME_LEN));
@@ -121,7 +123,7 @@ impl RxQueue {
 }
 
 impl TxQueue {
-    /// Creates the half. `segmentation` describes the device's segmentation.
+    /// Creates the sending half. `segmentation` is the device's; a vhost-user frontend negotiates its own.
     pub(crate) fn new(device: Arc<Handle>, queue: u16, segmentation: Segmentation) -> TxQueue {
         TxQueue { device, queue, coalescer: Coalescer::new(segmentation) }
     }
@@ -131,8 +133,8 @@ impl TxQueue {
         self.queue
     }
 
-    /// Offers all frames to the device. Accepted ones are removed from the front of `frames`; the rest stays, in
-    /// order. Returns how many were accepted.
+    /// Offers all frames to the device. Accepted frames are removed from the front of `frames`; the others stay, in
+    /// order. Returns the number of accepted frames.
     pub fn burst<const N: usize>(&mut self, frames: &mut ArrayVec<Mbuf, N>) -> usize {
         let offered = frames.len().min(u16::MAX as usize) as u16;
         if offered == 0 {
@@ -154,9 +156,9 @@ impl TxQueue {
 }
 
 impl TxQueue {
-    /// Offers frames as [`burst`](Self::burst) does, merged into large packets for a device or a frontend that
-    /// segments them. `plan` returns the large packet that merges the first of the given frames; each of them
-    /// must be one buffer with the same number of header bytes.
+    /// Offers frames as [`burst`](Self::burst) does, merged into large packets for a device or a frontend that segments
+    /// them. `plan` receives the frames not yet offered, and returns the large packet that merges the first ones, or
+    /// `None`. Each merged frame must be one buffer, with as many header bytes as the large packet.
     pub fn burst_large<const N: usize>(
         &mut self,
         frames: &mut ArrayVec<Mbuf, N>,
@@ -169,7 +171,7 @@ impl TxQueue {
         let (at, count) = (frames.as_mut_ptr(), frames.len());
         let (maker, queue) = (&mut self.coalescer, self.queue);
         self.device.poll_with_segmentation(queue, maker.device_segmentation, |port, how| {
-            // SAFETY: as in `burst`.
+            // SAFETY: as in `burst`: the queue is valid and has no other user, and the frames are valid and ours.
             sent = unsafe {
                 if how.is_any() {
                     maker.burst(port, queue, at, count, how, &mut plan)
@@ -180,8 +182,8 @@ impl TxQueue {
                 }
             };
         });
-        // SAFETY: the driver owns the first `sent.frames` buffers: they are moved out without being dropped, and
-        // the others to the front.
+        // SAFETY: the driver owns the first `sent.frames` buffers. They are removed without being dropped, and the
+        // others move to the front.
         unsafe {
             std::ptr::copy(at.add(sent.frames), at, count - sent.frames);
             frames.set_len(count - sent.frames);

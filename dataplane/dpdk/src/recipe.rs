@@ -12,9 +12,9 @@ use crate::types::DeviceConfig;
 
 /// Arguments and set-up of an `af_packet` device.
 pub(crate) struct Recipe {
-    /// The driver's arguments.
+    /// Arguments of the driver (devargs).
     pub(crate) args: String,
-    /// The device's set-up.
+    /// Set-up that is applied again after the device is recreated.
     pub(crate) config: DeviceConfig,
     /// Duplicates of the driver's sockets, by queue; empty if their order is uncertain.
     sockets: Mutex<Vec<OwnedFd>>,
@@ -25,7 +25,8 @@ impl Recipe {
         Recipe { args, config, sockets: Mutex::default() }
     }
 
-    /// Duplicates the driver's sockets. Returns descriptors that are valid as long as this value.
+    /// Duplicates the driver's sockets. Returns descriptors that are valid as long as this value exists, or `None` for
+    /// every queue if a socket is unknown or cannot be duplicated.
     pub(crate) fn copy(&self, sockets: Vec<Option<RawFd>>) -> Vec<Option<RawFd>> {
         let copies: Option<Vec<OwnedFd>> = sockets.iter().map(|fd| copy((*fd)?)).collect();
         let Some(copies) = copies else { return vec![None; sockets.len()] };
@@ -45,10 +46,11 @@ impl Recipe {
         self.sockets().iter_mut().try_for_each(|copy| redirect(copy, never.as_fd()))
     }
 
-    /// Redirects the copies to the new sockets.
+    /// Redirects each copy to the new socket of its queue. A copy whose new socket is unknown stays as it is.
     pub(crate) fn adopt(&self, sockets: &[Option<RawFd>]) -> Result<(), Error> {
         self.sockets().iter_mut().zip(sockets).try_for_each(|(copy, fd)| match fd {
-            // SAFETY: the driver has just opened it, and the devices are locked.
+            // SAFETY: the driver has just opened the descriptor, and does not close it while the lock on devices is
+            // held.
             Some(fd) => redirect(copy, unsafe { BorrowedFd::borrow_raw(*fd) }),
             None => Ok(()),
         })
@@ -56,11 +58,11 @@ impl Recipe {
 }
 
 fn copy(fd: RawFd) -> Option<OwnedFd> {
-    // SAFETY: the driver has just opened it, and the devices are locked.
+    // SAFETY: the driver has just opened the descriptor, and does not close it while the lock on devices is held.
     fcntl_dupfd_cloexec(unsafe { BorrowedFd::borrow_raw(fd) }, 0).ok()
 }
 
-/// Redirects `copy` to `to`. Its number stays the same.
+/// Makes `copy` a duplicate of `to`. Its descriptor number stays the same.
 fn redirect(copy: &mut OwnedFd, to: BorrowedFd<'_>) -> Result<(), Error> {
     dup3(to, copy, DupFlags::CLOEXEC).map_err(|error| call_error("dup3", error))
 }

@@ -3,8 +3,8 @@
 //!
 //! The kernel unbinds the sockets of such an interface permanently, and a member of a fanout group cannot be bound a
 //! second time. So DPDK's device is removed and recreated with the same arguments and the same pool, behind a closed
-//! [`Gate`](crate::gate::Gate). Its queues stay valid: they read DPDK's number of the device from the handle in each
-//! burst. An idle worker polls a descriptor of ours, which is redirected to the new socket.
+//! [`Gate`](crate::gate::Gate). Its queues stay valid, because they read the device's port number from the handle in
+//! each burst. An idle worker polls a duplicate of the socket, which is redirected to the new socket.
 
 use std::os::fd::AsFd;
 
@@ -23,8 +23,9 @@ impl StartedDevice {
         self.handle.recipe().is_some()
     }
 
-    /// Returns true if the sockets of an `af_packet` device are bound to the interface with this index, or if
-    /// that is not known. Returns false while there is no device.
+    /// Returns true if all sockets of an `af_packet` device are bound to the interface with this index. Also returns
+    /// true if the sockets are unknown or the device is of another kind. Returns false while no device exists, after a
+    /// failed [`recreate`](Self::recreate).
     pub fn is_bound_to(&self, index: u32) -> bool {
         let Some(recipe) = self.handle.recipe() else { return true };
         self.handle.port() != NO_PORT
@@ -35,8 +36,8 @@ impl StartedDevice {
     /// that has the name now. Workers receive and send no frames meanwhile. The device's counters restart at 0.
     ///
     /// # Errors
-    /// The device is of another kind, or DPDK or the kernel refuses. There is no device then, the queues receive
-    /// and send no frames, and the call may be repeated.
+    /// The device is of another kind, and is unchanged. Or DPDK or the kernel refuses: then no device exists, the
+    /// queues receive and send no frames, and the call may be repeated.
     pub fn recreate(&self) -> Result<(), Error> {
         let handle = &*self.handle;
         let failure = || format!("device {} cannot be made again", handle.name());
@@ -67,7 +68,7 @@ impl StartedDevice {
     }
 }
 
-/// Removes DPDK's device, if it exists.
+/// Stops and removes DPDK's device, if it exists.
 fn remove(handle: &Handle, started: bool) {
     let port = handle.port();
     if port == NO_PORT {

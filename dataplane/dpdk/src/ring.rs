@@ -1,4 +1,4 @@
-//! Two devices of one process, connected back to back by rings.
+//! Two devices of one process, connected back to back by DPDK rings.
 //!
 //! ```text
 //!  left   TX queue i ──> ring ──> RX queue i   right
@@ -19,8 +19,8 @@ use crate::error::{Error, check};
 use crate::log;
 use crate::rings::Rings;
 
-/// Creates two devices with `queues` queue pairs each, at most 16, connected by rings of `slots` frames (a power
-/// of two; one slot stays empty).
+/// Creates two devices with `queues` queue pairs each, at most 16. They are connected by rings of `slots` slots, a
+/// power of two; a ring holds at most `slots` - 1 frames.
 pub fn ring_pair(eal: &Eal, queues: u16, slots: u32) -> Result<(Device, Device), Error> {
     log::clear_recent();
     let id = next_id();
@@ -40,7 +40,7 @@ fn device(
 ) -> Result<Device, Error> {
     let lock = eal.lock_devices();
     let c_name = CString::new(name).expect("no NUL in it");
-    // SAFETY: two arrays of as many valid rings as are passed; the device's handle keeps the rings.
+    // SAFETY: both arrays have `rx.len()` valid rings, which the device's handle keeps alive.
     let port = unsafe {
         sys::ddpd_port_from_rings(
             c_name.as_ptr(),

@@ -7,17 +7,17 @@ use dpdk_sys as sys;
 
 use crate::error::Error;
 
-/// The rings of a pair, shared by its two devices. Freed with the last of them, with their frames.
+/// The rings of a pair, shared by its two devices. They are freed after both devices, together with the frames in them.
 pub(crate) struct Rings(Vec<NonNull<sys::rte_ring>>);
 
-// SAFETY: the rings were created for one producer and one consumer each, which are the queues over them; this value
-// only keeps and finally frees them.
+// SAFETY: each ring was created for one producer and one consumer, a queue of either device. This value only keeps the
+// rings alive and finally frees them.
 unsafe impl Send for Rings {}
-// SAFETY: as above; nothing is done through a shared reference.
+// SAFETY: as above; a shared reference only gives access to the pointers.
 unsafe impl Sync for Rings {}
 
 impl Rings {
-    /// Creates `count` rings of `slots` frames, whose names begin with `name`.
+    /// Creates `count` rings of `slots` slots. Their names are `name` and a number.
     pub(crate) fn new(name: &str, count: u16, slots: u32) -> Result<Rings, Error> {
         // If one ring cannot be created, the drop frees the earlier ones.
         let mut rings = Rings(Vec::new());
@@ -35,7 +35,7 @@ impl Rings {
 impl Drop for Rings {
     fn drop(&mut self) {
         for ring in &self.0 {
-            // SAFETY: both devices over the ring are removed; the buffers still in it have no owner.
+            // SAFETY: both devices on the ring are removed, and no one else owns the buffers still in it.
             unsafe { sys::ddpd_ring_free_with_mbufs(ring.as_ptr()) }
         }
     }
@@ -43,10 +43,10 @@ impl Drop for Rings {
 
 fn ring(name: &str, slots: u32) -> Result<NonNull<sys::rte_ring>, Error> {
     let c_name = CString::new(name).expect("no NUL in it");
-    // SAFETY: a NUL-terminated name, which is copied.
+    // SAFETY: the name is NUL-terminated and copied by DPDK.
     let ring = unsafe { sys::ddpd_ring_create(c_name.as_ptr(), slots, -1) };
     NonNull::new(ring).ok_or_else(|| {
-        // SAFETY: reads a number of this thread.
+        // SAFETY: the call only reads this thread's error number.
         let errno = unsafe { sys::ddpd_errno() };
         Error::new(format!("a ring of {slots} frames cannot be made"), errno)
     })

@@ -1,7 +1,9 @@
-//! The receive interrupt of a queue: an epoll descriptor that contains it, and whether it is enabled.
+//! The receive interrupt of a queue: an epoll descriptor that contains the interrupt, and whether the interrupt is
+//! enabled.
 //!
 //! Kinds of interrupts (VFIO, UIO, verbs, virtual devices) differ in their acknowledgement, which DPDK implements. So
-//! the interrupt's descriptor is never read here, but cleared by `rte_epoll_wait` without waiting.
+//! this code never reads the interrupt's descriptor. It calls `rte_epoll_wait` with a time-out of zero, which
+//! acknowledges pending interrupts.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -20,7 +22,8 @@ pub(crate) struct RxInterrupt {
 }
 
 impl RxInterrupt {
-    /// Returns `None` if the driver has no interrupt for the queue.
+    /// Sets up the interrupt, disabled. Returns `None` if the driver has no interrupt for the queue, or cannot enable
+    /// it.
     pub(crate) fn new(device: Arc<Handle>, queue: u16) -> Option<RxInterrupt> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
         // SAFETY: the device is started, and its queue is set up.
@@ -29,7 +32,7 @@ impl RxInterrupt {
             return None;
         }
         let mut interrupt = RxInterrupt { device, queue, epoll, on: false };
-        // Some drivers have a descriptor that they cannot enable.
+        // Some drivers provide a descriptor for an interrupt that they cannot enable.
         interrupt.turn_on();
         let works = interrupt.on;
         interrupt.turn_off();
@@ -42,13 +45,13 @@ impl RxInterrupt {
         self.on = unsafe { sys::rte_eth_dev_rx_intr_enable(self.device.port(), self.queue) } == 0;
     }
 
-    /// Disables the interrupt, since the queue is polled.
+    /// Disables the interrupt and acknowledges pending ones.
     pub(crate) fn turn_off(&mut self) {
         if std::mem::take(&mut self.on) {
-            // SAFETY: as above. If it fails, the descriptor signals spuriously.
+            // SAFETY: as in `turn_on`. After a failure the descriptor signals spuriously, which is harmless.
             unsafe { sys::rte_eth_dev_rx_intr_disable(self.device.port(), self.queue) };
         }
-        // SAFETY: the descriptor contains only the interrupt, whose record the device keeps.
+        // SAFETY: the epoll descriptor contains only this interrupt, and the device keeps DPDK's record of it.
         unsafe { sys::ddpd_epoll_clear(self.epoll.as_raw_fd()) }
     }
 
@@ -61,7 +64,8 @@ impl RxInterrupt {
 impl Drop for RxInterrupt {
     fn drop(&mut self) {
         let (port, epoll) = (self.device.port(), self.epoll.as_raw_fd());
-        // SAFETY: as above. The device must release the descriptor before it is closed.
+        // SAFETY: the device is started while its handle exists. DPDK must remove the interrupt from the epoll
+        // descriptor before the descriptor is closed.
         unsafe { sys::ddpd_port_rx_epoll(port, self.queue, epoll, 0) };
     }
 }

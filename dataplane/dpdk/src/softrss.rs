@@ -1,21 +1,21 @@
-//! Toeplitz hash in software, by DPDK's library.
+//! Toeplitz hash (RSS) in software, by DPDK's library.
 
 use dpdk_sys as sys;
 
-/// Returns the hash that a device computes of 32-bit words in network byte order. `key` must be at least 4 bytes
-/// longer than the words.
+/// Returns the RSS hash that a device computes for a sequence of 32-bit words, which are in host byte order. `key` must
+/// be at least 4 bytes longer than the words.
 ///
 /// # Panics
 /// If the key is too short.
 pub fn softrss(words: &[u32], key: &[u8]) -> u32 {
     assert!(key.len() >= 4 * (words.len() + 1), "a key of {} bytes is too short", key.len());
-    // The library reads whole words.
+    // The library reads the key as 32-bit words.
     let (mut words, mut aligned) = (words.to_vec(), vec![0u32; key.len().div_ceil(4)]);
     for (word, bytes) in aligned.iter_mut().zip(key.chunks(4)) {
         let mut whole = [0; 4];
         whole[..bytes.len()].copy_from_slice(bytes);
         *word = u32::from_ne_bytes(whole);
     }
-    // SAFETY: as many words as are passed; the key has at least one word more, and is aligned.
+    // SAFETY: the count is that of the words, and the aligned key has at least one word more.
     unsafe { sys::ddpd_softrss(words.as_mut_ptr(), words.len() as u32, aligned.as_ptr().cast()) }
 }

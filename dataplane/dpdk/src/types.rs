@@ -13,11 +13,12 @@ pub enum IdleFd {
     PacketSocket,
     /// The AF_XDP socket that the driver opened for the queue.
     XdpSocket,
-    /// The driver's interrupt of the queue.
+    /// The descriptor that the driver reports for the queue's interrupt.
     QueueInterrupt,
-    /// The descriptor that a vhost-user frontend writes to after it has sent.
+    /// The descriptor to which a vhost-user frontend writes after it has sent.
     VhostKick,
-    /// The device's receive interrupt, enabled while the worker sleeps; none if the device does not start with it.
+    /// The device's receive interrupt, enabled while the worker sleeps. No descriptor if the device does not start with
+    /// the interrupt.
     RxInterrupt,
 }
 
@@ -26,7 +27,7 @@ pub enum IdleFd {
 pub struct DeviceInfo {
     /// The driver's name, as in `net_af_packet`.
     pub driver: String,
-    /// NUMA node, if it has one.
+    /// NUMA node; `None` if the device has none.
     pub numa: Option<u32>,
     /// Maximum number of buffers of a sent packet.
     pub max_tx_segments: u16,
@@ -34,7 +35,8 @@ pub struct DeviceInfo {
     pub max_rx_queues: u16,
     /// Maximum number of send queues.
     pub max_tx_queues: u16,
-    /// Longest frame in bytes that the driver reports to receive; many virtual devices report too little.
+    /// Length of the longest frame, in bytes, that the device can receive according to its driver. Many virtual devices
+    /// report too little.
     pub max_rx_packet: u32,
     /// Largest MTU in bytes.
     pub max_mtu: u16,
@@ -44,7 +46,7 @@ pub struct DeviceInfo {
     pub reta_size: u16,
     /// Bytes of the RSS key, 0 without one.
     pub hash_key_len: u8,
-    /// True if it can hash TCP over IPv4 and IPv6 by addresses and ports.
+    /// True if the device can hash TCP over IPv4 and IPv6 by addresses and ports.
     pub rss_tcp: bool,
     /// Supported receive offloads.
     pub rx: RxOffloads,
@@ -89,9 +91,9 @@ pub struct Segmentation {
     pub ipv6: bool,
     /// Maximum number of segments of one packet.
     pub segments: u16,
-    /// Headers as a virtio frontend requires: IPv4's checksum filled in, and the length included in the
-    /// pseudo-header's sum (virtio 1.2 §5.1.6.2). A device fills in the former itself and requires the latter
-    /// without a length.
+    /// True if headers must follow virtio (virtio 1.2 §5.1.6.2): the IPv4 checksum is filled in, and the TCP
+    /// pseudo-header's sum includes the length. False for a device, which fills in the IPv4 checksum itself and
+    /// requires a sum without the length.
     pub virtio: bool,
 }
 
@@ -100,7 +102,7 @@ impl Segmentation {
     pub const NONE: Segmentation =
         Segmentation { ipv4: false, ipv6: false, segments: 0, virtio: false };
 
-    /// Returns true if packets of either IP version are segmented.
+    /// Returns true if TCP packets of at least one IP version can be segmented.
     pub fn is_any(self) -> bool {
         (self.ipv4 || self.ipv6) && self.segments > 1
     }
@@ -109,10 +111,10 @@ impl Segmentation {
 /// Maximum length of a large packet's headers, bytes.
 pub const LARGE_HEADERS: usize = 128;
 
-/// A packet that a device segments.
+/// A TCP packet that a device or a frontend segments.
 #[derive(Clone, Debug)]
 pub struct LargePacket {
-    /// Headers, TCP's options included. Each merged frame has as many bytes of headers.
+    /// Headers, including TCP options. Each merged frame has headers of the same length.
     pub headers: ArrayVec<u8, LARGE_HEADERS>,
     /// True for IPv6, false for IPv4.
     pub ipv6: bool,
@@ -126,15 +128,15 @@ pub struct LargePacket {
     pub frames: u16,
 }
 
-/// Bytes of the shortest headers of a large packet: Ethernet, IPv4 or IPv6, TCP.
+/// Minimum header lengths of a large packet, in bytes: Ethernet, then IPv4 and IPv6, then TCP.
 const MIN_L2_LEN: u16 = 14;
 const MIN_L3_LEN: [u16; 2] = [20, 40];
 const MIN_L4_LEN: u16 = 20;
 
 impl LargePacket {
-    /// Returns the length of the TCP header, bytes. `None` if no device could segment the packet: the lengths
-    /// contradict its headers, segments would be empty, or it has fewer than two frames. Within [`LARGE_HEADERS`] the
-    /// lengths fit the fields of an `rte_mbuf` (7, 9 and 8 bits).
+    /// Returns the length of the TCP header, bytes. Returns `None` if no device could segment the packet: its lengths
+    /// contradict each other, segments would be empty, or it has fewer than two frames. Headers of at most
+    /// [`LARGE_HEADERS`] bytes have lengths that fit the fields of an `rte_mbuf` (7, 9 and 8 bits).
     pub(crate) fn l4_len(&self) -> Option<u16> {
         let ip = self.l2_len.checked_add(self.l3_len)?;
         let l4_len = (self.headers.len() as u16).checked_sub(ip)?;
@@ -150,26 +152,26 @@ impl LargePacket {
 pub struct Rss {
     /// Hash key, [`DeviceInfo::hash_key_len`] bytes.
     pub key: Vec<u8>,
-    /// Queues, indexed by the low bits of the hash; [`DeviceInfo::reta_size`] entries.
+    /// Queue numbers, indexed by the low bits of the hash; [`DeviceInfo::reta_size`] entries.
     pub table: Vec<u16>,
-    /// Request rules that steer SCTP packets to the queues of this table by the hash of destination address and
-    /// both ports. [`SctpRules`] has the device's answer.
+    /// True to request rules by which the device distributes SCTP packets to the queues of this table. The hash covers
+    /// the destination address and both ports. [`SctpRules`] reports which rules the device accepted.
     pub sctp_rules: bool,
 }
 
-/// Packets for which a device has accepted [rules](Rss::sctp_rules).
+/// IP versions for which a device has accepted [SCTP rules](Rss::sctp_rules).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SctpRules {
-    /// SCTP in IPv4.
+    /// SCTP over IPv4.
     pub v4: bool,
-    /// SCTP in IPv6.
+    /// SCTP over IPv6.
     pub v6: bool,
 }
 
 /// Set-up of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceConfig {
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub queues: u16,
     /// Receive descriptors per queue, rounded to a number that the device supports.
     pub rx_descriptors: u16,
@@ -177,14 +179,14 @@ pub struct DeviceConfig {
     pub tx_descriptors: u16,
     /// MTU in bytes.
     pub mtu: u16,
-    /// Set the MTU in the driver. False for virtual devices that would set the kernel interface's MTU or have
-    /// none.
+    /// Set the MTU in the driver. False for virtual devices that have no MTU, or would set that of the kernel's
+    /// interface.
     pub set_mtu: bool,
     /// Receive offloads to enable; the device must support them.
     pub rx: RxOffloads,
     /// Send offloads to enable; the device must support them.
     pub tx: TxOffloads,
-    /// Spread flows over the queues; `None` without RSS.
+    /// Distribution of flows over the queues; `None` without RSS.
     pub rss: Option<Rss>,
     /// Receive frames for all addresses.
     pub promiscuous: bool,
@@ -198,7 +200,7 @@ pub struct DeviceConfig {
     pub private_files: bool,
 }
 
-/// Counters of a device since it was opened, as far as its driver keeps them.
+/// Counters of a device since it was opened or recreated. Counters that the driver does not keep are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct DeviceStats {
     /// Frames received.
@@ -222,9 +224,9 @@ pub struct DeviceStats {
 /// State of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkState {
-    /// True if there is a peer at the other end, as far as the driver knows.
+    /// True if the driver reports a link. On a virtual port, that is a connected peer.
     pub up: bool,
-    /// Mbit/s, if known.
+    /// Speed in Mbit/s, if known.
     pub mbit_per_s: Option<u32>,
 }
 
@@ -293,7 +295,7 @@ mod tests {
         for wrong in wrong {
             assert_eq!(wrong.l4_len(), None, "{wrong:?}");
         }
-        // The longest possible headers fit the fields.
+        // Headers of the maximum length fit the fields of an `rte_mbuf`.
         let headers: ArrayVec<u8, LARGE_HEADERS> = [0; LARGE_HEADERS].into_iter().collect();
         for (l2_len, l3_len) in [(88, 20), (14, 94), (14, 20)] {
             let most = LargePacket { headers: headers.clone(), l2_len, l3_len, ..good.clone() };

@@ -1,18 +1,18 @@
-//! Use of a vhost-user port's frontend by workers, and notifications while they are idle.
+//! Workers' access to the frontend of a vhost-user port, and notifications from the frontend to idle workers.
 //!
-//! A frontend provides a descriptor per queue, to which it writes ("kicks") after sending, if notifications are
-//! enabled. It closes them when it disconnects and may replace them at any time. So each queue has an epoll
-//! descriptor as long as the device is open, which contains a duplicate of the frontend's. Edge-triggered: the
-//! frontend's descriptor is never read, because it could be of any kind.
+//! A frontend provides a descriptor per queue. After sending, it writes to the descriptor ("kicks") if notifications
+//! are enabled. The descriptors are closed when the frontend disconnects, and may be replaced at any time. So each
+//! queue has an epoll descriptor of its own as long as the device is open, which contains a duplicate of the frontend's
+//! descriptor. The duplicate could be of any kind and is never read, so it is watched edge-triggered.
 //!
 //! DPDK frees a frontend in its vhost thread, without regard to other threads that request notifications
-//! (`rte_eth_dev_rx_intr_enable` would use it after that). In addition, 22.11's `net_vhost` waits for bursts with a
-//! store and a load that the processor may reorder. A burst may then access unmapped memory (seen once in some thousand
-//! frontends). So a worker uses its queue under a lock, which the vhost thread takes when a frontend connects or
-//! disconnects. A worker does not wait for the lock, and treats the queue as without a frontend.
+//! (`rte_eth_dev_rx_intr_enable` would access freed memory). In addition, `net_vhost` of DPDK 22.11 waits for bursts
+//! with a store and a load that the processor may reorder. A burst may then access unmapped memory (seen once in some
+//! thousand frontends). So a worker uses its queue under a lock, which the vhost thread takes when a frontend connects
+//! or disconnects. A worker does not wait for the lock: meanwhile the queue counts as one without a frontend.
 //!
-//! The frontend's negotiated features are read under the same lock: packets are merged only for a frontend that
-//! supports them, and never remain for the next one.
+//! The features that the frontend has negotiated are read under the same lock. So packets are merged only for a
+//! frontend that supports large packets, and no merged packet is kept for the next frontend.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -29,11 +29,11 @@ use crate::types::Segmentation;
 /// `-EAGAIN`.
 const NEG_EAGAIN: c_int = -11;
 
-/// The frontends of a port.
+/// State of a vhost-user port: its queues and the frontend connected to them.
 pub(crate) struct Vhost {
     port: u16,
     watch: sys::ddpd_vhost_watch,
-    /// Number of connects, disconnects and queue changes of frontends.
+    /// Counter, advanced when a frontend connects, disconnects or changes a queue.
     changes: AtomicU64,
     queues: Vec<Queue>,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Vhost {
 /// State of one queue, used by its worker, on cache lines of its own.
 #[repr(align(128))]
 struct Queue {
-    /// The connected frontend.
+    /// The connected frontend, if any.
     frontend: RwLock<Option<Frontend>>,
     /// The descriptor on which an idle worker waits.
     epoll: OwnedFd,
@@ -50,7 +50,7 @@ struct Queue {
 
 #[derive(Clone, Copy)]
 struct Frontend {
-    /// DPDK's number of the frontend.
+    /// DPDK's number of the frontend (vid).
     id: c_int,
     /// Large packets that the frontend accepts.
     segmentation: Segmentation,
@@ -59,17 +59,17 @@ struct Frontend {
 struct Kick {
     /// A duplicate of the frontend's kick descriptor.
     fd: Option<OwnedFd>,
-    /// Value of [`Vhost::changes`] when it was duplicated.
+    /// Value of [`Vhost::changes`] when `fd` was duplicated.
     changes_seen: u64,
 }
 
-// SAFETY: the only pointers in it are those of `watch`: pointers to functions, and to the value itself.
+// SAFETY: the only pointers in the value are those of `watch`: to functions, and to the value itself.
 unsafe impl Send for Vhost {}
 // SAFETY: as above; `watch` is only read.
 unsafe impl Sync for Vhost {}
 
 impl Vhost {
-    /// Creates the state of a port that is not watched yet. Fails with an error number.
+    /// Creates the state of a port that is not watched yet. Returns an error number (errno) on failure.
     pub(crate) fn new(port: u16, queues: u16) -> Result<Box<Vhost>, c_int> {
         let queues = (0..queues)
             .map(|_| {
@@ -93,20 +93,20 @@ impl Vhost {
         Ok(vhost)
     }
 
-    /// Starts to follow the port's frontends. Returns an error code of DPDK.
+    /// Registers for changes of the port's frontends. Returns 0 or an error code of DPDK.
     ///
     /// # Safety
     /// The port is started, and this value is not dropped before [`Vhost::unwatch`] succeeds.
     pub(crate) unsafe fn watch(&self) -> c_int {
         // SAFETY: guaranteed by the caller.
         let code = unsafe { sys::ddpd_vhost_watch(self.port, &self.watch) };
-        // A frontend may have connected before.
+        // A frontend may have connected before the registration.
         self.update_frontend();
         code
     }
 
-    /// Stops following frontends. Returns false if that is impossible. Waits at most a second for a callback in
-    /// progress.
+    /// Ends the registration. Returns false if DPDK refuses, or if a callback is still in progress after about a
+    /// second.
     pub(crate) fn unwatch(&self) -> bool {
         for _ in 0..1000 {
             // SAFETY: the port is valid; `watch` passed the same value.
@@ -118,13 +118,15 @@ impl Vhost {
         false
     }
 
-    /// Runs `poll` on a queue if there is a frontend, which cannot be freed meanwhile.
+    /// Runs `poll` if the queue has a frontend, which cannot be freed meanwhile. Otherwise, and while the frontend
+    /// changes, returns `None`.
     pub(crate) fn pass<T>(&self, queue: u16, poll: impl FnOnce() -> T) -> Option<T> {
         let frontend = self.queues[usize::from(queue)].frontend.try_read().ok()?;
         frontend.is_some().then(poll)
     }
 
-    /// Runs `burst` as [`pass`](Self::pass) does, with the segmentation that the frontend supports.
+    /// Runs `burst` under the conditions of [`pass`](Self::pass). Its argument is the segmentation that the frontend
+    /// supports.
     pub(crate) fn pass_with_segmentation<T>(
         &self,
         queue: u16,
@@ -134,23 +136,25 @@ impl Vhost {
         frontend.map(|frontend| burst(frontend.segmentation))
     }
 
-    /// Enables notifications of the frontend and returns the descriptor to wait on. Returns `None` if the worker
-    /// must poll again soon: frames wait, the frontend does not notify, or it is just changing.
+    /// Enables notifications of the frontend and returns the descriptor to wait on. Without a frontend, returns the
+    /// descriptor only. Returns `None` if the worker must poll again soon: frames wait, the frontend does not notify,
+    /// or the frontend is just changing.
     pub(crate) fn arm(&self, queue: u16) -> Option<BorrowedFd<'_>> {
         let queue_state = &self.queues[usize::from(queue)];
         let frontend = queue_state.frontend.try_read().ok()?;
         let mut kick = queue_state.kick.try_lock().ok()?;
         let changes = self.changes.load(Ordering::Acquire);
         if kick.changes_seen != changes {
-            // SAFETY: DPDK closes the descriptor after it has reported the change. If the number belongs to
-            // another descriptor by now, the duplicate signals spuriously until the next change is seen.
+            // SAFETY: the lock keeps the frontend valid. DPDK may close the descriptor after it has reported a change.
+            // If the number belongs to another descriptor by then, the duplicate signals spuriously until the worker
+            // sees the change.
             let fd = frontend.and_then(|frontend| unsafe { duplicate(frontend.id, queue) });
             kick.replace(&queue_state.epoll, fd, changes);
         }
         queue_state.clear_kicks();
         let Some(Frontend { id, .. }) = *frontend else { return Some(queue_state.epoll.as_fd()) };
         kick.fd.as_ref()?;
-        // SAFETY: the frontend is not freed before its disconnect is noted, which the lock prevents now.
+        // SAFETY: before DPDK frees a frontend, the disconnect callback takes this lock, which the worker holds now.
         let waiting = unsafe {
             sys::ddpd_vhost_notify(id, queue, 1);
             sys::ddpd_vhost_waiting(id, queue)
@@ -158,7 +162,7 @@ impl Vhost {
         (waiting == 0).then(|| queue_state.epoll.as_fd())
     }
 
-    /// Disables notifications of the frontend, since the queue is polled.
+    /// Disables notifications of the frontend, because the worker polls the queue again.
     pub(crate) fn disarm(&self, queue: u16) {
         if let Ok(frontend) = self.queues[usize::from(queue)].frontend.try_read()
             && let Some(Frontend { id, .. }) = *frontend
@@ -168,12 +172,12 @@ impl Vhost {
         }
     }
 
-    /// Updates the connected frontend of all queues.
+    /// Reads the port's frontend from DPDK and records it for all queues.
     fn update_frontend(&self) {
         let mut queues: Vec<_> = (self.queues.iter())
             .map(|queue| queue.frontend.write().unwrap_or_else(PoisonError::into_inner))
             .collect();
-        // SAFETY: the port is valid for as long as this value is.
+        // SAFETY: the port is valid as long as this value exists.
         let number = unsafe { sys::ddpd_vhost_frontend(self.port) };
         for (queue, frontend) in (0..).zip(&mut queues) {
             **frontend = (number >= 0).then(|| {
@@ -192,13 +196,13 @@ impl Vhost {
 impl Queue {
     fn clear_kicks(&self) {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); 1];
-        // The epoll descriptor contains at most one other descriptor.
+        // One event suffices: the epoll descriptor contains at most one other descriptor.
         let _ = epoll::wait(&self.epoll, &mut events, Some(&Timespec::default()));
     }
 }
 
 impl Kick {
-    /// Replaces the duplicate in `epoll`. A descriptor that cannot be polled is dropped.
+    /// Replaces the duplicate in `epoll`. A new descriptor that cannot be polled is dropped.
     fn replace(&mut self, epoll: &OwnedFd, fd: Option<OwnedFd>, changes_seen: u64) {
         if let Some(old) = self.fd.take() {
             let deleted = epoll::delete(epoll, &old);
@@ -213,9 +217,9 @@ impl Kick {
 
 /// Returns the large packets that a frontend with these features accepts on a ring of `ring` descriptors.
 ///
-/// The frontend must merge receive buffers: otherwise each buffer would need room for the largest packet. One
-/// packet uses at most a quarter of the ring, since it is stuck until it finds room. A descriptor is assumed to
-/// hold at least a segment, as with every frontend that does not split an ordinary frame.
+/// The frontend must merge receive buffers: otherwise each buffer would need room for the largest packet. One packet
+/// uses at most a quarter of the ring, because it cannot be sent before that much is free. Each descriptor is assumed
+/// to hold at least one segment. This is true for every frontend whose buffers hold an ordinary frame.
 fn segmentation(features: u64, ring: u16) -> Segmentation {
     let has_feature = |bit: sys::ddpd_virtio_net| features >> bit & 1 == 1;
     let merges =
@@ -233,7 +237,7 @@ fn segmentation(features: u64, ring: u16) -> Segmentation {
 unsafe fn duplicate(frontend: c_int, queue: u16) -> Option<OwnedFd> {
     // SAFETY: guaranteed by the caller.
     let fd = unsafe { sys::ddpd_vhost_kick_fd(frontend, queue) };
-    // SAFETY: borrowed for the call only; if it is closed meanwhile, the call fails.
+    // SAFETY: the descriptor is borrowed for the call only; if it is closed meanwhile, the call fails.
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().ok())?
 }
 
@@ -251,7 +255,7 @@ unsafe extern "C" fn on_queue_change(argument: *mut c_void) {
 mod tests {
     use super::*;
 
-    // Virtio 1.2 §5.1.3.1: segmentation requires checksums, and here mergeable buffers.
+    // Virtio 1.2 §5.1.3.1: segmentation requires checksum offload. This code requires mergeable buffers in addition.
     #[test]
     fn segmentation_follows_negotiated_features() {
         let [csum, tso4, tso6, merged] = [1, 7, 8, 15].map(|bit| 1_u64 << bit);

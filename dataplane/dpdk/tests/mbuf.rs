@@ -1,5 +1,5 @@
-//! Packet buffers: room, growth and shrinkage at both ends, copies, bulk allocation, exhaustion, and
-//! threads that register.
+//! Packet buffers: room, growth and shrinkage at both ends, copies, bulk allocation, exhaustion, and freeing on other
+//! threads.
 
 mod common;
 
@@ -35,7 +35,7 @@ fn mbuf_keeps_written_bytes_and_lengths() {
     drop((frame, copy));
     checks_checksum_flags_of_one_protocol(common::frame(&pool, b"x"));
 
-    // All or nothing, and every buffer once.
+    // A bulk allocation returns all requested buffers or none.
     let mut all = ArrayVec::<Mbuf, 127>::new();
     assert!(pool.alloc_bulk(&mut all));
     assert_eq!((all.len(), pool.available()), (127, 0));
@@ -47,7 +47,7 @@ fn mbuf_keeps_written_bytes_and_lengths() {
     drop(all);
     assert_eq!(pool.available(), 127);
 
-    // A buffer may be freed by a thread that DPDK does not know, or that registered itself.
+    // Any thread may free a buffer, registered with DPDK or not.
     let (send, receive) = mpsc::channel::<Mbuf>();
     let worker = std::thread::spawn({
         let eal = eal.clone();
@@ -64,8 +64,8 @@ fn mbuf_keeps_written_bytes_and_lengths() {
     assert_eq!(pool.available(), 127);
 }
 
-/// The flags for TCP and SCTP share two bits, which mean UDP if both are set. A reused buffer
-/// requests no checksum.
+/// A buffer requests the checksum of one protocol: the flags for TCP and SCTP share two bits, which mean UDP if both
+/// are set. A copy has neither requests nor verdicts.
 fn checks_checksum_flags_of_one_protocol(mut frame: Mbuf) {
     assert_eq!(frame.tx_l4(), TxL4::None);
     for l4 in [TxL4::Sctp, TxL4::Tcp, TxL4::Sctp, TxL4::None] {

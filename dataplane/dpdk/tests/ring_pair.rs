@@ -1,5 +1,6 @@
-//! Two devices connected by rings: frames arrive whole and in order, in both directions, on every queue. Frames without
-//! room stay with the sender. Pools and rings are freed with their last user, in any order of drops.
+//! Two devices connected by rings: frames arrive unchanged and in order, in both directions, on every queue. Frames
+//! that find the ring full stay with the sender. Pools and rings are freed after their last user, in any order of
+//! drops.
 
 mod common;
 

@@ -26,7 +26,7 @@ fn device_accepts_rss_key_and_table() {
     };
     let (started, mut rx, mut tx) = device.start(&config, pool.clone()).unwrap();
     assert!(started.link().up);
-    // The null device supports no rules; it starts without them.
+    // The null device supports no flow rules. The device starts without them.
     assert_eq!(started.sctp_rules(), SctpRules::default());
     for (rx, tx) in rx.iter_mut().zip(&mut tx) {
         let mut frames = ArrayVec::<Mbuf, 8>::new();
@@ -39,7 +39,7 @@ fn device_accepts_rss_key_and_table() {
     assert_eq!((stats.rx_frames, stats.tx_frames), (16, 16));
     drop((started, rx, tx));
 
-    // A refused set-up is an error with DPDK's message, and changes nothing.
+    // A refused set-up is an error that contains DPDK's message, and leaves no device or pool behind.
     let short = Rss { key, table: table[..64].to_vec(), sctp_rules: false };
     let device = Device::virtual_device(&eal, "net_null0", "").unwrap();
     let config = DeviceConfig { rss: Some(short), ..config };

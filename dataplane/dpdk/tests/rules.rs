@@ -1,6 +1,6 @@
-//! Rules for SCTP packets: the requests to a device, and the reaction to a refusal. No virtual device of DPDK 22.11
-//! accepts such rules, so this file defines its own `rte_flow_*` functions, which act as a hardware driver. `rss.rs`
-//! uses those of the library.
+//! Flow rules for SCTP packets: the requests to a device, and the reaction to a refusal. No virtual device of DPDK
+//! 22.11 accepts such rules. So this file defines its own `rte_flow_*` functions, which act as a hardware driver; the
+//! test in `rss.rs` uses the library's.
 
 #![allow(unsafe_code, reason = "it reads what a driver is given")]
 
@@ -18,7 +18,7 @@ use dpdk_sys as sys;
 /// `RTE_ETH_RSS_L3_DST_ONLY`.
 const DESTINATION_ONLY: u64 = 1 << 62;
 
-/// As `struct rte_flow_item`.
+/// Layout of `struct rte_flow_item`.
 #[repr(C)]
 struct Item {
     kind: u32,
@@ -27,14 +27,14 @@ struct Item {
     mask: *const c_void,
 }
 
-/// As `struct rte_flow_action`.
+/// Layout of `struct rte_flow_action`.
 #[repr(C)]
 struct Action {
     kind: u32,
     conf: *const ActionRss,
 }
 
-/// As `struct rte_flow_action_rss`.
+/// Layout of `struct rte_flow_action_rss`.
 #[repr(C)]
 struct ActionRss {
     func: u32,
@@ -58,7 +58,7 @@ struct RequestedRule {
 /// A driver's answer to the validation of a rule.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ValidateAnswer {
-    /// The result that creating the rule will have.
+    /// The driver accepts exactly the rules that it can create.
     Truthful,
     Accept,
     Reject,
@@ -81,7 +81,7 @@ static DRIVER: Mutex<Driver> = Mutex::new(Driver {
     flushed: 0,
 });
 
-/// Reads a rule, and asserts the properties that all rules have in common.
+/// Reads a rule, and asserts the properties that all requested rules share.
 ///
 /// # Safety
 /// `attr` has three words, `pattern` four items and `actions` two actions; pointers in them are valid or null.
@@ -98,11 +98,11 @@ unsafe fn read(attr: *const u32, pattern: *const Item, actions: *const Action) -
     let ip = if ipv6 { sys::DDPD_ITEM_IPV6 } else { sys::DDPD_ITEM_IPV4 };
     assert_eq!(kinds, [sys::DDPD_ITEM_ETH, ip, sys::DDPD_ITEM_SCTP, sys::DDPD_ITEM_END]);
     assert_eq!((actions[0].kind, actions[1].kind), (sys::DDPD_ACTION_RSS, sys::DDPD_ACTION_END));
-    // SAFETY: `conf` of an RSS action points to this structure.
+    // SAFETY: `conf` of an RSS action points to this structure, as DPDK's interface specifies.
     let rss = unsafe { &*actions[0].conf };
     assert_eq!((rss.func, rss.level), (0, 0));
     assert_eq!((rss.key_len == 0, rss.queue_num == 0), (rss.key.is_null(), rss.queue.is_null()));
-    // SAFETY: key and queue list have the lengths given beside them.
+    // SAFETY: `key` and `queue` have the lengths `key_len` and `queue_num`.
     let (key, queues) = unsafe {
         let list = |len: u32| len as usize;
         (
@@ -117,7 +117,7 @@ unsafe fn read(attr: *const u32, pattern: *const Item, actions: *const Action) -
     RequestedRule { ipv6, types: rss.types, key: key.to_vec(), queues: queues.to_vec() }
 }
 
-// SAFETY: no other code of this program defines the name; it takes precedence over the library's function.
+// SAFETY: no other code of this program defines the name. The definition takes precedence over the library's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rte_flow_validate(
     _: u16,
@@ -127,7 +127,7 @@ unsafe extern "C" fn rte_flow_validate(
     _: *mut c_char,
 ) -> c_int {
     let mut driver = DRIVER.lock().expect("no panic");
-    // SAFETY: the shim's lists have an END element.
+    // SAFETY: the C shim passes an attribute, four items and two actions, each list with END as its last element.
     let rule = unsafe { read(attr, pattern, actions) };
     driver.validated.push(rule.clone());
     let takes = match driver.answer {
@@ -148,7 +148,7 @@ unsafe extern "C" fn rte_flow_create(
     _: *mut c_char,
 ) -> *mut c_void {
     let mut driver = DRIVER.lock().expect("no panic");
-    // SAFETY: the shim's lists have an END element.
+    // SAFETY: the C shim passes an attribute, four items and two actions, each list with END as its last element.
     let rule = unsafe { read(attr, pattern, actions) };
     if !(driver.accepts)(&rule) {
         return std::ptr::null_mut();
@@ -187,7 +187,7 @@ fn sctp_rules_are_requested_and_may_be_refused() {
         let rules = started.sctp_rules();
         let created = DRIVER.lock().unwrap().created.clone();
         assert_eq!(DRIVER.lock().unwrap().flushed, 0);
-        // The port works.
+        // The port receives frames, whatever the driver answers.
         let mut frames = ArrayVec::<Mbuf, 8>::new();
         assert!(rx.iter_mut().all(|rx| {
             frames.clear();
@@ -201,8 +201,8 @@ fn sctp_rules_are_requested_and_may_be_refused() {
         (rules, created, driver.validated.len())
     };
 
-    // A driver without rules receives a request in each form, as does one that validates a rule and then fails to
-    // create it. A rule that validation rejects is not created.
+    // All eight forms are requested if the driver accepts none: it has no rules, or fails to create rules that it
+    // validated, or rejects them in validation. A rule that validation rejects is not created.
     let nothing: fn(&RequestedRule) -> bool = |_| false;
     for (takes, says) in [
         (nothing, ValidateAnswer::Truthful),
@@ -232,13 +232,13 @@ fn sctp_rules_are_requested_and_may_be_refused() {
         (rules, created),
         (both, vec![expected_rule(false, true, true), expected_rule(true, true, true)])
     );
-    // i40e accepts only rules without a key and a table of their own: they use the port's.
+    // A driver such as i40e, which accepts only rules without a key and queues of their own. They use the port's.
     let (rules, created, _) = run(|asked| asked.queues.is_empty(), ValidateAnswer::Truthful, true);
     assert_eq!(
         (rules, created),
         (both, vec![expected_rule(false, true, false), expected_rule(true, true, false)])
     );
-    // A driver that supports only the type SCTP, and only IPv4.
+    // A driver that supports only the RSS type SCTP, and only over IPv4.
     let port = u64::from(sys::DDPD_RSS_PORT);
     assert_eq!(port, 1 << 18);
     let (rules, created, _) =

@@ -1,6 +1,6 @@
-//! A device with receive interrupts wakes the thread that waits on its queue's descriptor, each time. A device without
-//! receive interrupts starts, too, and cannot wake the thread. The device is a virtio port, connected to a vhost-user
-//! port of this process.
+//! A device with receive interrupts wakes the thread that waits on its queue's descriptor, each time the queue is
+//! armed. A device without receive interrupts also starts, but cannot wake a thread. The first device is a virtio port
+//! connected to a vhost-user port of this process, the second one end of a ring pair.
 
 mod common;
 

@@ -1,7 +1,7 @@
-//! AES-GCM by libIPSec_MB (Intel's Multi-Buffer Crypto for IPsec library), on which libdpdk depends on x86-64. The
-//! module uses the library's direct interface, which processes one packet per call, synchronously.
+//! AES-GCM by libIPSec_MB (Intel's Multi-Buffer Crypto for IPsec library), on which libdpdk depends on x86-64. This
+//! crate uses the library's direct interface: each call processes one packet, synchronously.
 //!
-//! A short packet takes about a third of the time that other libraries need (docs/performance.md). Nothing is
+//! For a short packet the library takes about a third of the time of others (docs/performance.md). No memory is
 //! allocated after [`AesGcm::new`].
 
 #![cfg(target_arch = "x86_64")]
@@ -20,14 +20,15 @@ use zeroize::Zeroize as _;
 
 use self::bindings::{IMB_MGR, aes_gcm_enc_dec_t, aes_gcm_pre_t, gcm_context_data, gcm_key_data};
 
-/// Bytes of a nonce.
+/// Length of a nonce, bytes.
 pub const NONCE: usize = 12;
-/// Bytes of a tag.
+/// Length of a tag, bytes.
 pub const TAG: usize = 16;
 
-/// A function of the library, not null.
+/// The library's function that expands a key: `(key, expanded key)`.
 type PrepareFn = unsafe extern "C" fn(*const std::ffi::c_void, *mut gcm_key_data);
-/// See [`PrepareFn`].
+/// The library's function that encrypts or decrypts a packet: `(key, context, output, input, length, nonce, AAD, AAD
+/// length, tag, tag length)`, lengths in bytes.
 type CryptFn = unsafe extern "C" fn(
     *const gcm_key_data,
     *mut gcm_context_data,
@@ -98,7 +99,7 @@ pub fn version() -> Option<String> {
     Some(text.to_string_lossy().into_owned())
 }
 
-/// A key of AES-GCM, expanded. Wiped on drop.
+/// An expanded key of AES-GCM. Wiped on drop.
 pub struct AesGcm {
     key: Box<gcm_key_data>,
     seal: CryptFn,
@@ -112,7 +113,7 @@ impl std::fmt::Debug for AesGcm {
 }
 
 impl AesGcm {
-    /// Expands a key of 16 or 32 bytes. `None` for other lengths, and where the CPU lacks AES-NI or carry-less
+    /// Expands a key of 16 or 32 bytes. Returns `None` for other lengths, and if the CPU lacks AES-NI or carry-less
     /// multiplication.
     pub fn new(key: &[u8]) -> Option<AesGcm> {
         let [short, long] = *library()?;
@@ -123,12 +124,12 @@ impl AesGcm {
         };
         // SAFETY: the type consists of byte arrays, for which zero is valid.
         let mut data: Box<gcm_key_data> = Box::new(unsafe { std::mem::zeroed() });
-        // SAFETY: the key has the length that the function reads, and `data` is aligned as the library's type says.
+        // SAFETY: the key has the length that the function reads, and `data` has the library's type, so it is aligned.
         unsafe { prepare(key.as_ptr().cast(), &mut *data) };
         Some(AesGcm { key: data, seal, open })
     }
 
-    /// Encrypts `data` in place and returns the tag. A nonce must never be used again under a key (RFC 5116 §3.2).
+    /// Encrypts `data` in place and returns the tag. A nonce must not be used twice with one key (RFC 5116 §3.2).
     #[inline]
     pub fn seal(&self, nonce: &[u8; NONCE], aad: &[u8], data: &mut [u8]) -> [u8; TAG] {
         self.run(self.seal, nonce, aad, data)
@@ -147,8 +148,8 @@ impl AesGcm {
         let mut context = Context([0; 16]);
         let mut tag = [0; TAG];
         let (bytes, len) = (data.as_mut_ptr(), data.len() as u64);
-        // SAFETY: every pointer is valid for its length, the context is as large and aligned as the library's, and the
-        // library permits equal input and output buffers.
+        // SAFETY: every pointer is valid for its length. The context is at least as large and aligned as the library's
+        // type. The library permits output and input to be the same buffer.
         unsafe {
             call(
                 &*self.key,
@@ -163,7 +164,7 @@ impl AesGcm {
                 TAG as u64,
             );
         }
-        // The context holds key stream of the last block.
+        // The context still holds key stream of the last block.
         context.0.zeroize();
         tag
     }
@@ -173,12 +174,12 @@ impl Drop for AesGcm {
     fn drop(&mut self) {
         let len = size_of::<gcm_key_data>();
         let data: *mut gcm_key_data = &mut *self.key;
-        // SAFETY: the context is ours and consists of bytes.
+        // SAFETY: the expanded key is ours and consists of bytes.
         unsafe { std::slice::from_raw_parts_mut(data.cast::<u8>(), len) }.zeroize();
     }
 }
 
-/// The library's `gcm_context_data` of one call. An array of `u64`, because `zeroize` wipes words faster than bytes.
+/// Memory for the library's `gcm_context_data`. An array of `u64`, because `zeroize` wipes words faster than bytes.
 #[repr(C, align(64))]
 struct Context([u64; 16]);
 

@@ -1,17 +1,18 @@
-//! The seam to cryptography: a [`Transform`] encrypts and authenticates one ESP packet in place.
+//! Interface to cryptography: a [`Transform`] encrypts and authenticates one ESP packet in place, or verifies and
+//! decrypts it.
 //!
-//! AES-GCM uses libIPSec_MB if the build includes it, otherwise aws-lc-rs; the other AEADs and HMAC use aws-lc-rs. All
-//! wipe their keys on drop. CBC uses RustCrypto, because aws-lc-rs has no CBC that works in place without its own
-//! padding. No allocation after [`Transform::new`].
+//! AES-GCM uses libIPSec_MB if the build includes it and the CPU supports it, otherwise aws-lc-rs. The other AEADs and
+//! HMAC use aws-lc-rs. CBC uses RustCrypto, because aws-lc-rs has no CBC that works in place without padding of its
+//! own. Keys are wiped on drop with all three libraries. No memory is allocated after [`Transform::new`].
 //!
-//! The bytes that a call works on (RFC 4303 §2), `esp` and `end` being offsets in the buffer:
+//! Layout of a packet (RFC 4303 §2). `esp` and `end` are offsets in the buffer that a call receives:
 //!
 //! ```text
 //!   before  | SPI | seq | IV | payload, padding, pad length, next header | ICV
 //!           ^esp                                                         ^end
 //! ```
 //!
-//! At least four bytes precede `esp` (an IP header does). GMAC with ESN overwrites them temporarily.
+//! At least four bytes, usually those of an IP header, must precede `esp`. GMAC with ESN overwrites them temporarily.
 
 mod aead;
 
@@ -29,7 +30,7 @@ pub use self::aead::gcm_library;
 /// Bytes of SPI and sequence number.
 pub const ESP_HEADER: usize = 8;
 
-/// Cipher and integrity algorithm of an SA: the part of RFC 8221 that this crate implements.
+/// Cipher and integrity algorithm of an SA. These are the algorithms of RFC 8221 that this crate implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// AES-GCM with a 16-byte ICV, 128-bit key (RFC 4106).
@@ -46,7 +47,7 @@ pub enum Algorithm {
     AesCbc128HmacSha256,
     /// AES-CBC, 256-bit key (RFC 3602), with HMAC-SHA-256-128 (RFC 4868).
     AesCbc256HmacSha256,
-    /// AES-CBC, 128-bit key, with HMAC-SHA-1-96 (RFC 2404). Legacy: RFC 7146's MUST.
+    /// AES-CBC, 128-bit key, with HMAC-SHA-1-96 (RFC 2404). Legacy; mandatory in RFC 7146.
     AesCbc128HmacSha1,
     /// AES-CBC, 256-bit key, with HMAC-SHA-1-96 (RFC 2404). Legacy.
     AesCbc256HmacSha1,
@@ -124,7 +125,7 @@ impl Algorithm {
         }
     }
 
-    /// True for HMAC-SHA-1, which RFC 8221 §6 retains for old peers only.
+    /// Returns true for HMAC-SHA-1, which RFC 8221 §6 retains only for compatibility.
     pub const fn is_legacy(self) -> bool {
         self.icv_len() == 12
     }
@@ -152,7 +153,8 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Takes both keys; the lengths are checked by [`Transform::new`]. The second is empty for AEADs and GMAC.
+    /// Takes both keys. [`Transform::new`] checks their lengths. `authentication` is empty for AEADs and GMAC,
+    /// `encryption` for NULL.
     pub fn new(encryption: Vec<u8>, authentication: Vec<u8>) -> Self {
         Self {
             encryption: Zeroizing::new(encryption),
@@ -162,7 +164,8 @@ impl Keys {
 }
 
 impl Keys {
-    /// Returns a digest that identifies equal keys after they are wiped. It discloses nothing else about them.
+    /// Returns a digest by which equal keys can be recognized after they are wiped. The digest discloses nothing else
+    /// about them.
     pub fn fingerprint(&self) -> Fingerprint {
         let mut context = digest::Context::new(&digest::SHA256);
         for key in [&self.encryption, &self.authentication] {
@@ -175,7 +178,7 @@ impl Keys {
     }
 }
 
-/// Digest that identifies keys: see [`Keys::fingerprint`].
+/// SHA-256 digest that identifies keys: see [`Keys::fingerprint`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; digest::SHA256_OUTPUT_LEN]);
 
@@ -215,7 +218,7 @@ pub enum KeyError {
     Library,
 }
 
-/// The ICV is wrong, or the library refused the call.
+/// The ICV is wrong, the offsets exceed the buffer, or the library refused the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CryptoFailure;
 
@@ -284,8 +287,8 @@ impl Transform {
         self.algorithm
     }
 
-    /// Writes IV and ICV and encrypts. SPI, low sequence number, payload and trailer must be in the buffer
-    /// already.
+    /// Writes the IV, encrypts the packet and writes the ICV. SPI, low half of the sequence number, payload and trailer
+    /// must be in the buffer already.
     pub fn seal(
         &self,
         buf: &mut [u8],
@@ -333,7 +336,8 @@ impl Transform {
         Ok(())
     }
 
-    /// Verifies the ICV, then decrypts (an AEAD does both). After a failure the payload's bytes are undefined.
+    /// Verifies the ICV, then decrypts the packet (an AEAD does both in one call). After a failure the payload's bytes
+    /// are undefined.
     pub fn open(
         &self,
         buf: &mut [u8],
@@ -408,7 +412,7 @@ impl CbcKey {
     }
 }
 
-/// Derives a key that encrypts IVs only, so that no chosen plaintext reaches this cipher.
+/// Derives a key that encrypts only IVs. No chosen plaintext is ever encrypted with it.
 fn iv_key(keys: &Keys) -> Result<Box<Aes128>, KeyError> {
     let prf = hmac::Key::new(hmac::HMAC_SHA256, &keys.encryption);
     let tag = hmac::sign(&prf, b"esp cbc iv");
@@ -417,12 +421,12 @@ fn iv_key(keys: &Keys) -> Result<Box<Aes128>, KeyError> {
     Ok(Box::new(Aes128::new_from_slice(&*key).map_err(|_| KeyError::Library)?))
 }
 
-/// Returns the IV of a packet.
+/// Returns the 8-byte IV of an AEAD or GMAC packet.
 fn iv(buf: &[u8], esp: usize) -> Result<[u8; 8], CryptoFailure> {
     buf.get(esp + ESP_HEADER..).and_then(|rest| rest.first_chunk()).copied().ok_or(CryptoFailure)
 }
 
-/// Returns the AAD (RFC 4106 §5): SPI and the sequence number, of 64 bits with ESN.
+/// Returns the AAD (RFC 4106 §5) and its length: SPI and sequence number, 8 bytes, or 12 with ESN.
 fn header_aad(buf: &[u8], esp: usize, seq: u64, esn: bool) -> ([u8; 12], usize) {
     let mut aad = [0; 12];
     aad[..4].copy_from_slice(&buf[esp..esp + 4]);
@@ -435,9 +439,9 @@ fn header_aad(buf: &[u8], esp: usize, seq: u64, esn: bool) -> ([u8; 12], usize) 
     }
 }
 
-/// Calls `call` with the AAD of GMAC (RFC 4543 §3.3): SPI, sequence number, IV and payload. With ESN the high half is
-/// between SPI and low half. For the call, the SPI moves four bytes to the front; then the overwritten bytes are
-/// restored.
+/// Calls `call` with the AAD of GMAC (RFC 4543 §3.3): SPI, sequence number, IV and payload. With ESN, the high half of
+/// the sequence number must be between the SPI and the low half. For the call, the SPI is moved four bytes to the
+/// front. Afterwards the overwritten bytes are restored.
 fn call_with_gmac_aad<T>(
     buf: &mut [u8],
     esp: usize,

@@ -1,5 +1,5 @@
 //! ESP encapsulation (RFC 4303). Packets are sealed and opened in place, in a buffer with free space before and behind
-//! them. Allocates no memory.
+//! them. No memory is allocated.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -14,13 +14,13 @@ use crate::sa::{Fragments, Inbound, Mode, Outbound, Remaining, TRAILER, Tunnel, 
 
 pub use crate::policy::NAT_PORT;
 
-/// Reasons not to seal or open a packet; sections are those of RFC 4303. Each is counted by name. Reasons that RFC 4303
-/// calls auditable ([`Refusal::is_auditable`]) are also reported.
+/// Reasons not to seal or open a packet; sections are those of RFC 4303. Each reason has a counter. Reasons that RFC
+/// 4303 calls auditable ([`Refusal::is_auditable`]) are also reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// Shorter than its headers require, or of an unknown version.
+    /// Shorter than its headers require, or of an unknown IP version.
     Malformed,
-    /// A fragment (§3.3.4, §3.4.1).
+    /// An IP fragment (§3.3.4, §3.4.1).
     Fragment,
     /// The buffer has too little free space before or behind the packet.
     NoRoom,
@@ -30,7 +30,7 @@ pub enum Refusal {
     Expired,
     /// The SA's sequence numbers are used up (§3.3.3).
     SequenceExhausted,
-    /// The reserved sequence numbers are used up; more have been requested.
+    /// The sequence numbers reserved so far are used up. More are requested from the control thread.
     Unreserved,
     /// Not an ESP packet of this SA: protocol, SPI or UDP port differs.
     NotOfSa,
@@ -38,7 +38,7 @@ pub enum Refusal {
     TooOld,
     /// Received before, according to the anti-replay window.
     Duplicate,
-    /// A sequence number that no sender uses.
+    /// A sequence number that no sender uses: zero, or outside the 64-bit space.
     ImpossibleSequence,
     /// The ICV is wrong, or the cryptographic library refused.
     Integrity,
@@ -46,7 +46,8 @@ pub enum Refusal {
     Padding,
     /// A dummy packet, which is dropped (§2.6).
     Dummy,
-    /// In tunnel mode, the next header contradicts the inner packet's version. In transport mode, it is a tunnel's.
+    /// In tunnel mode, the next header contradicts the inner packet's version. In transport mode, it is IPv4 or IPv6,
+    /// which only tunnels use.
     NextHeader,
     /// Marked CE on the path, but the inner packet is Not-ECT (RFC 6040 §4.2).
     NotEct,
@@ -134,7 +135,7 @@ pub struct EspOutput {
     pub packet: Range<usize>,
     /// Sequence number of the packet.
     pub sequence: u64,
-    /// Report on the remaining lifetime of the SA.
+    /// [`Remaining::SoftExpired`] if the SA needs a successor from this packet on. Reported once.
     pub remaining: Remaining,
 }
 
@@ -196,7 +197,7 @@ pub fn is_keepalive(packet: &[u8], port: u16) -> bool {
     header.protocol == ip::UDP && to && body.get(UDP_HEADER..) == Some(&KEEPALIVE)
 }
 
-/// Returns the low 32 bits of an ESP packet's sequence number.
+/// Returns the low 32 bits of an ESP packet's sequence number; `None` if the packet is too short.
 pub fn esp_sequence(packet: &[u8]) -> Option<u32> {
     let header = Header::read(packet).ok()?;
     let esp = header.len + if header.protocol == ip::UDP { UDP_HEADER } else { 0 };
@@ -205,10 +206,11 @@ pub fn esp_sequence(packet: &[u8]) -> Option<u32> {
 }
 
 impl Outbound {
-    /// Seals the packet in `at` of a buffer. On failure the packet is unchanged, except for [`Refusal::Integrity`].
+    /// Seals the packet in range `at` of a buffer. On failure the packet is unchanged, except for
+    /// [`Refusal::Integrity`].
     ///
     /// # Errors
-    /// The packet is not sealed, and must not be sent.
+    /// The reason why the packet is not sealed. It must not be sent.
     pub fn seal(
         &mut self,
         buffer: &mut [u8],
@@ -276,7 +278,7 @@ impl Outbound {
         let done = self.sa.transform.seal(buffer, esp, end, self.sequence, self.sa.esn);
         done.map_err(|_| Refusal::Integrity)?;
         if protocol == ip::UDP && buffer[start] >> 4 == 6 {
-            // RFC 3948 §2.1 sends no UDP checksum, but IPv6 requires one.
+            // RFC 3948 §2.1: ESP in UDP has no UDP checksum. But IPv6 requires one.
             ip::write_udp_checksum(&mut buffer[start..start + total], esp - UDP_HEADER - start);
         }
         let ends = self.is_nearly_exhausted();
@@ -286,11 +288,11 @@ impl Outbound {
 }
 
 impl Inbound {
-    /// Opens the packet in `at` of a buffer, which [`find_esp`] has assigned to this SA. A refused packet does not
-    /// count towards the SA's lifetime. It advances the window only if its ICV was valid.
+    /// Opens the packet in range `at` of a buffer, which [`find_esp`] has assigned to this SA. A refused packet does
+    /// not count towards the SA's lifetime. It advances the anti-replay window only if its ICV was valid.
     ///
     /// # Errors
-    /// The packet is not opened; its bytes are undefined.
+    /// The reason why the packet is not opened. Its bytes behind the headers are undefined.
     pub fn open(
         &mut self,
         buffer: &mut [u8],
@@ -352,8 +354,8 @@ impl Inbound {
     }
 }
 
-/// Returns the length limit of a packet by its outermost IP header's length field (RFC 791 §3.1, RFC 8200 §3). In
-/// tunnel mode that is the outer header.
+/// Returns the maximum length of a sealed packet, bytes: the limit of its first IP header's length field (RFC 791 §3.1,
+/// RFC 8200 §3). In tunnel mode that is the outer header.
 fn max_packet_len(mode: &Mode, header: &Header) -> usize {
     let v6 = match mode {
         Mode::Transport => header.v6,
@@ -367,7 +369,7 @@ fn forbids_fragmentation(packet: &[u8]) -> bool {
     packet[0] >> 4 == 6 || packet[6] & 0x40 != 0
 }
 
-/// Writes the trailer (§2.4): padding 1, 2, 3, …, its length, then the next header.
+/// Writes the trailer (RFC 4303 §2.4): padding 1, 2, 3, …, its length, then the next header.
 fn write_trailer(trailer: &mut [u8], next: u8) {
     let padding = trailer.len() - TRAILER;
     for (value, byte) in (1..).zip(&mut trailer[..padding]) {
@@ -376,7 +378,7 @@ fn write_trailer(trailer: &mut [u8], next: u8) {
     trailer[padding..].copy_from_slice(&[padding as u8, next]);
 }
 
-/// Returns the length of the payload without padding and trailer.
+/// Returns the length of the payload without padding and trailer. Fails if the padding is not 1, 2, 3, ….
 fn unpadded_len(protected: &[u8]) -> Result<usize, Refusal> {
     let (rest, trailer) = protected.split_last_chunk::<TRAILER>().ok_or(Refusal::Malformed)?;
     let len = rest.len().checked_sub(trailer[0].into()).ok_or(Refusal::Padding)?;
@@ -384,7 +386,8 @@ fn unpadded_len(protected: &[u8]) -> Result<usize, Refusal> {
     if good { Ok(len) } else { Err(Refusal::Padding) }
 }
 
-/// Returns the inner packet of a tunnel. It may be followed by TFC padding (RFC 4303 §2.7).
+/// Returns the range of a tunnel's inner packet, without the TFC padding that may follow it (RFC 4303 §2.7). With
+/// `ecn`, updates the inner packet's ECN field from the traffic class `outer` (RFC 6040 §4.2).
 fn decapsulate(
     buffer: &mut [u8],
     inner: Range<usize>,

@@ -1,8 +1,11 @@
 //! One worker's part of IPsec: the policies, its own SAs, and the owner of each other SA.
 //!
-//! Every packet in clear is matched against the list of policies, in both directions. A packet that a policy protects
-//! is sent with the newest SA of its protection, and accepted only from an SA of that protection. An SA has one owner:
-//! two senders would repeat sequence numbers, and with two windows a replayed packet would be accepted twice.
+//! Every packet in clear is matched against the list of policies, in both directions. A policy either passes or drops
+//! packets, or requires a protection, which is a set-up for ESP with SAs of its own. A protected packet is sent with
+//! the newest SA of its protection, and accepted only from an SA of that protection.
+//!
+//! An SA has one owner among the workers: two senders would repeat sequence numbers, and with two anti-replay windows a
+//! replayed packet would be accepted twice.
 //!
 //! No call here waits or sends. Reports to the control thread are [`Notice`]s, bounded in number.
 
@@ -38,11 +41,11 @@ use crate::policy::{Decision, Denial, Flow, Spd};
 use crate::sa::{Outbound, Parameters, Remaining, SaError, Shape};
 use crate::strength::Strength;
 
-/// Index of a protection in the list of policies that protect.
+/// Number of a protection, from 0. A protection is a set-up for ESP that policies require, with its SAs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Protection(pub u16);
 
-/// Shortest time between two requests for a missing SA, or for more sequence numbers.
+/// Minimum time between two requests of one protection for a missing SA, or for more sequence numbers.
 const REQUEST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Identifier of an SA in a data plane; never reused.
@@ -54,15 +57,15 @@ pub struct SaId(pub u64);
 struct ProtectionState {
     /// The worker that owns the SAs.
     owner: u16,
-    /// Our outbound SAs, the newest last. Older ones stay until they are removed.
+    /// Outbound SAs of this worker, the newest last. Older ones stay until they are removed.
     outbound: Vec<(SaId, Outbound)>,
-    /// Shapes of the outbound SAs of all workers, the newest last.
+    /// [`Shape`]s (parameters of the sealed length) of the outbound SAs of all workers, the newest last.
     shapes: Vec<(SaId, Shape)>,
     /// Shape of the newest outbound SA, or of the last one that existed.
     shape: Option<Shape>,
     /// Strength of the weakest inbound SA at any worker; `None` without one.
     weakest: Option<Strength>,
-    /// Sequence numbers reserved at a time for the newest SA.
+    /// Number of sequence numbers reserved at a time for the newest SA; `None` if reservations are not used.
     reserve: Option<u64>,
     /// Time of the last request for a missing SA.
     last_sa_request: Option<Instant>,
@@ -87,7 +90,7 @@ impl ProtectionState {
         }
     }
 
-    /// Updates the shape after a change of the outbound SAs.
+    /// Updates `shape` after a change of the outbound SAs.
     fn update_shape(&mut self) {
         self.shape = self.shapes.last().map(|(_, shape)| *shape).or(self.shape);
     }
@@ -100,7 +103,7 @@ pub struct Guard {
     flows: Flows,
     protections: Vec<ProtectionState>,
     inbound: HashMap<u32, InboundSa, BuildHasherDefault<SpiHasher>>,
-    /// True if no other party seals: packets already sealed by the host are not sent.
+    /// True if only this data plane seals packets: packets that the host has sealed are not sent.
     sole_sealer: bool,
     /// SPIs of the outbound SAs of all workers.
     outbound_spis: HashMap<u32, SaId>,
@@ -110,7 +113,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Returns a guard without SAs. `owners` lists the worker of each protection's SAs, by index.
+    /// Returns a guard without SAs. `owners` lists the number of the worker that owns each protection's SAs.
     pub fn new(worker: u16, spd: Spd<Protection>, owners: impl IntoIterator<Item = u16>) -> Guard {
         Guard {
             worker,
@@ -125,13 +128,14 @@ impl Guard {
         }
     }
 
-    /// Sets the windows of ended SAs, shared with the other workers' guards. Call it before any SA is added.
+    /// Sets the anti-replay windows of ended SAs, which are shared with the other workers' guards. Must be called
+    /// before any SA is added.
     pub fn share_windows(&mut self, windows: ReplayWindows) {
         self.windows = windows;
     }
 
-    /// Declares all of the kernel's SAs this data plane's own. Packets sealed by the host are not sent, even with an
-    /// unknown SA.
+    /// Declares that all SAs of the kernel belong to this data plane. Packets that the host has sealed are then not
+    /// sent, even if their SA is unknown here.
     pub fn set_sole_sealer(&mut self) {
         self.sole_sealer = true;
     }
@@ -142,7 +146,7 @@ impl Guard {
     }
 
     /// Replaces the policies. `owners` lists the worker of each protection's SAs. Existing protections keep their owner
-    /// and SAs. The caller must remove the SAs of protections that no policy contains any more.
+    /// and SAs. The caller must remove the SAs of protections that no policy requires any more.
     pub fn set_policies(&mut self, spd: Spd<Protection>, owners: impl IntoIterator<Item = u16>) {
         self.flows = Flows::new(spd);
         for owner in owners.into_iter().skip(self.protections.len()) {
@@ -151,7 +155,8 @@ impl Guard {
     }
 
     /// Adds the newest outbound SA, which seals packets from now on. `reserve` is the first usable sequence number and
-    /// the number of reserved ones from it on.
+    /// the count of reserved numbers from there on; with `None`, all are usable. If another worker owns the protection,
+    /// only the SA's SPI and shape are recorded.
     ///
     /// # Errors
     /// The protection does not exist, or the parameters are invalid.
@@ -183,7 +188,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Makes an older outbound SA the current one again.
+    /// Makes an older outbound SA the newest one again, so that it seals packets.
     pub fn select(&mut self, id: SaId) {
         for protected in &mut self.protections {
             if let Some(at) = protected.outbound.iter().position(|(known, _)| *known == id) {
@@ -217,7 +222,7 @@ impl Guard {
         })
     }
 
-    /// Permits the sequence numbers of an SA up to `last`.
+    /// Permits the sequence numbers of an SA up to `last`, inclusive.
     pub fn reserve(&mut self, id: SaId, last: u64) {
         for protected in &mut self.protections {
             for (_, sa) in protected.outbound.iter_mut().filter(|(known, _)| *known == id) {
@@ -230,7 +235,7 @@ impl Guard {
     /// Returns the verdict on a packet from the wire.
     ///
     /// # Errors
-    /// The reason of the drop.
+    /// The reason to drop the packet.
     #[inline]
     pub fn inbound_verdict(
         &mut self,
@@ -278,7 +283,7 @@ impl Guard {
         Err(denial.into())
     }
 
-    /// Decides whether a fragment in clear passes that this worker does not reassemble (RFC 4301 §7.4).
+    /// Decides whether a fragment in clear passes if this worker does not reassemble it (RFC 4301 §7.4).
     ///
     /// # Errors
     /// The fragment must be dropped.
@@ -291,11 +296,11 @@ impl Guard {
         Err(denied.into())
     }
 
-    /// Opens the packet in `at` of a buffer with this worker's SA of this SPI. Returns the range of the inner packet
-    /// and the strength of its protection.
+    /// Opens the packet in range `at` of a buffer with this worker's SA of this SPI. Returns the range of the inner
+    /// packet and the strength of its protection.
     ///
     /// # Errors
-    /// The reason of the drop.
+    /// The reason to drop the packet.
     #[inline]
     pub fn open(
         &mut self,
@@ -326,7 +331,7 @@ impl Guard {
                         self.notices.push(Notice::HardExpired(id))
                     }
                     why if why.is_auditable() => {
-                        // A packet that failed authentication is unchanged up to its payload.
+                        // If authentication failed, the headers of the packet are unchanged and can be reported.
                         let outer = buffer.get(at).unwrap_or_default();
                         self.audit(why.into(), Some(spi), outer, now);
                     }
@@ -377,7 +382,7 @@ impl Guard {
     /// Returns the verdict on a packet to the wire.
     ///
     /// # Errors
-    /// The reason of the drop.
+    /// The reason to drop the packet.
     #[inline]
     pub fn outbound_verdict(
         &mut self,
@@ -411,8 +416,8 @@ impl Guard {
         Ok(OutboundVerdict::Protect { protection, headroom: ahead, total, path_mtu, strength })
     }
 
-    /// Returns the policies' decision on a packet to the wire. ESP of other parties passes where policies protect. ESP
-    /// in UDP does not, because any program may send from or to port 4500.
+    /// Returns the policies' decision on a packet to the wire. ESP that another party has sealed with its own SA passes
+    /// even if a policy requires protection. ESP in UDP does not, because any program may send from or to port 4500.
     #[inline(never)]
     fn decide_outgoing(&mut self, packet: &[u8]) -> Result<Decision<Protection>, IpsecDrop> {
         let (flow, part) = Flow::parse_with_visibility(packet, false).ok_or(Refusal::Malformed)?;
@@ -432,10 +437,10 @@ impl Guard {
         })
     }
 
-    /// Seals the packet in `at` of a buffer. Returns the range of the sealed packet.
+    /// Seals the packet in range `at` of a buffer. Returns the range of the sealed packet.
     ///
     /// # Errors
-    /// The reason of the drop.
+    /// The reason to drop the packet.
     #[inline]
     pub fn seal(
         &mut self,
@@ -466,7 +471,7 @@ impl Guard {
                     Refusal::Expired | Refusal::SequenceExhausted if sa.take_expiry_report() => {
                         self.notices.push(Notice::HardExpired(id));
                     }
-                    // The previous request or its answer was lost.
+                    // Requests numbers again: the previous request or its answer may be lost.
                     Refusal::Unreserved
                         if request_is_due(&mut protected.last_sequence_request, now) =>
                     {
@@ -479,13 +484,13 @@ impl Guard {
         }
     }
 
-    /// Returns the current SA of a protection if it is encapsulated in UDP: a NAT on the path needs keepalives.
+    /// Returns the newest outbound SA of a protection if it is encapsulated in UDP: a NAT on the path needs keepalives.
     pub fn nat_keepalive_sa(&self, protection: Protection) -> Option<SaId> {
         let (id, sa) = self.protections.get(usize::from(protection.0))?.outbound.last()?;
         sa.shape().udp.then_some(*id)
     }
 
-    /// Returns the oldest notice.
+    /// Removes and returns the oldest notice.
     pub fn take_notice(&mut self) -> Option<Notice> {
         self.notices.pop()
     }
@@ -504,7 +509,8 @@ impl Guard {
     }
 }
 
-/// Returns true if the last request was at least [`REQUEST_INTERVAL`] ago, and records a request now.
+/// Returns true if no request was made in the last [`REQUEST_INTERVAL`]. Then records `now` as the time of the last
+/// request.
 fn request_is_due(last_request: &mut Option<Instant>, now: Instant) -> bool {
     let time = last_request.is_none_or(|asked| now - asked >= REQUEST_INTERVAL);
     if time {

@@ -1,4 +1,4 @@
-//! IP headers for ESP: the start of the protected part, and the changes when that part is replaced.
+//! IP headers as ESP uses them: the start of the protected part, and the changes when that part is replaced.
 
 use std::net::IpAddr;
 
@@ -46,17 +46,17 @@ pub struct Header {
     pub v6: bool,
     /// Bytes before the part that ESP protects in transport mode.
     pub len: usize,
-    /// Offset of the protocol number of that part.
+    /// Offset of the field that holds the protocol number of the protected part.
     pub protocol_at: usize,
-    /// Protocol number of that part.
+    /// Protocol number of the protected part.
     pub protocol: u8,
-    /// Bytes of the packet according to its header.
+    /// Length of the packet according to its header, bytes.
     pub total: usize,
 }
 
 impl Header {
-    /// Reads the header of a packet, which may be followed by other bytes. In IPv6 ESP follows hop-by-hop
-    /// options and routing headers, and precedes destination options (RFC 4303 §3.1.1).
+    /// Reads the header of the packet at the start of `packet`. Other bytes may follow the packet. In IPv6, ESP follows
+    /// hop-by-hop options and routing headers, and precedes destination options (RFC 4303 §3.1.1).
     #[inline]
     pub fn read(packet: &[u8]) -> Result<Header, IpError> {
         match packet.first().map(|byte| byte >> 4) {
@@ -106,8 +106,8 @@ fn read_v6(packet: &[u8]) -> Result<Header, IpError> {
     }
 }
 
-/// Writes a packet's length and protocol. Updates the IPv4 checksum incrementally (RFC 1624 §3), so it must be correct
-/// before. That avoids reading bytes that were just written.
+/// Replaces a packet's length and protocol; `header` holds the old values. The IPv4 checksum must be correct before. It
+/// is updated incrementally (RFC 1624 §3), which avoids reading bytes that were just written.
 #[inline]
 pub fn rewrite(packet: &mut [u8], header: &Header, protocol: u8, total: usize) {
     packet[header.protocol_at] = protocol;
@@ -130,7 +130,7 @@ pub fn write_checksum(header: &mut [u8]) {
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Computes and writes the checksum of the UDP datagram at `udp` of an IPv6 packet (RFC 8200 §8.1).
+/// Computes and writes the checksum of the UDP datagram from offset `udp` to the end of an IPv6 packet (RFC 8200 §8.1).
 pub fn write_udp_checksum(packet: &mut [u8], udp: usize) {
     packet[udp + 6..udp + 8].fill(0);
     let len = packet.len() - udp;
@@ -138,16 +138,17 @@ pub fn write_udp_checksum(packet: &mut [u8], udp: usize) {
         + sum_words(&packet[udp..])
         + len as u64
         + u64::from(UDP);
-    // In the UDP header, zero means no checksum.
+    // A checksum of zero is sent as 0xffff: zero means no checksum.
     let sum = if fold(sum) == 0xffff { 0xffff } else { !fold(sum) };
     packet[udp + 6..udp + 8].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Returns a sum that folds to the sum of 16-bit words. An odd last byte is the high byte of a word.
+/// Returns a sum that [`fold`] reduces to the one's complement sum of the 16-bit words. An odd last byte is the high
+/// byte of a word.
 fn sum_words(bytes: &[u8]) -> u64 {
     let (whole, rest) = bytes.as_chunks::<4>();
     let word = |word: &[u8]| u64::from(word[0]) << 8 | word.get(1).map_or(0, |&low| low.into());
-    // 2^16 is 1 in a sum with end-around carry: a 32-bit word counts as its two 16-bit words.
+    // 2^16 is 1 in a sum with end-around carry, so a 32-bit word counts as the sum of its two 16-bit words.
     let sum: u64 = whole.iter().map(|four| u64::from(u32::from_be_bytes(*four))).sum();
     sum + rest.chunks(2).map(word).sum::<u64>()
 }
@@ -165,31 +166,31 @@ fn is_fragment(packet: &[u8], at: usize) -> bool {
     packet.get(at + 2..at + 4).is_none_or(|field| field[0] != 0 || field[1] & 0xf9 != 0)
 }
 
-/// Visible part of a packet's upper-layer header.
+/// Visibility of a packet's upper-layer header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
-    /// The upper-layer header is complete.
+    /// Not a fragment, and the upper-layer protocol is known.
     Whole,
-    /// A fragment of a packet of this protocol.
+    /// A fragment. Of the upper layer, only the protocol is known.
     Fragment,
-    /// Too many or truncated extension headers: the protocol is unknown.
+    /// The upper-layer protocol is unknown: too many, truncated or fragmented extension headers.
     Hidden,
 }
 
 /// The upper-layer part of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpperLayer {
-    /// Protocol. For [`Visibility::Hidden`], that of the last extension header.
+    /// Protocol number. For [`Visibility::Hidden`], that of the last extension header.
     pub protocol: u8,
-    /// Offset of the first byte.
+    /// Offset of the upper layer's first byte; 0 unless the packet is whole.
     pub at: usize,
-    /// Offset after the last byte.
+    /// Offset after the upper layer's last byte; 0 unless the packet is whole.
     pub end: usize,
-    /// Visible part.
+    /// Visibility of the upper-layer header.
     pub visibility: Visibility,
 }
 
-/// Follows all extension headers, as a receiver does. `None` if `packet` is not an IP packet.
+/// Returns the upper-layer part of a packet, behind all extension headers. `None` if `packet` is not an IP packet.
 #[inline]
 pub fn upper_layer(packet: &[u8]) -> Option<UpperLayer> {
     if packet.first()? >> 4 == 6 {
@@ -249,7 +250,7 @@ fn upper_layer_v6(packet: &[u8]) -> Option<UpperLayer> {
     hidden(protocol)
 }
 
-/// Returns source and destination address.
+/// Returns source and destination address; `None` if `packet` is too short or not an IP packet.
 #[inline]
 pub fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let at = |from: usize, len: usize| packet.get(from..from + len);
@@ -266,7 +267,7 @@ pub fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     }
 }
 
-/// Returns the traffic class, or type of service: DSCP and ECN.
+/// Returns the traffic class (IPv6) or type of service (IPv4): DSCP and ECN.
 pub fn traffic_class(packet: &[u8]) -> u8 {
     match packet[0] >> 4 {
         4 => packet[1],

@@ -1,7 +1,7 @@
 //! IPsec for the data path, sans-IO and free of DPDK.
 //!
-//! - [`crypto`]: the seam to the libraries that encrypt and authenticate one ESP packet in place (RFC 4303 with the
-//!   algorithms of RFC 8221).
+//! - [`crypto`]: the interface to the libraries that encrypt and authenticate one ESP packet in place (RFC 4303 with
+//!   the algorithms of RFC 8221).
 //! - [`replay`]: the anti-replay window and the high half of extended sequence numbers.
 //! - [`sa`]: security associations, their lifetimes, and the length of a sealed packet.
 //! - [`esp`]: the encapsulation, in transport and tunnel mode, over IPv4, IPv6 and UDP (RFC 3948), with ECN and DSCP of

@@ -1,10 +1,10 @@
 //! The security policy database (RFC 4301 §4.4.1): an ordered list that decides whether a packet is protected,
 //! passes in clear, or is dropped.
 //!
-//! IKE and neighbour discovery always pass, because without them no SA and no neighbour could be established. IKE is
-//! UDP at our port 500, or at our port 4500 with the non-ESP marker or a NAT keepalive. Port 4500 alone is not enough:
-//! any program may send from it. Packets that match no policy are dropped if the list has policies (§4.4.1), and pass
-//! if it is empty.
+//! IKE, neighbour discovery and multicast listener discovery always pass, because without them no SA and no neighbour
+//! could be established. IKE is UDP at our port 500, or at our port 4500 with the non-ESP marker or a NAT keepalive.
+//! Port 4500 alone is not enough: any program may send from it. In a list by [`Spd::new`], packets that match no policy
+//! are dropped (§4.4.1), but pass if the list is empty.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -34,7 +34,7 @@ const ND_TYPES: RangeInclusive<u8> = 133..=137;
 /// would not forward neighbour discovery to us.
 const MLD_TYPES: [u8; 4] = [130, 131, 132, 143];
 
-/// Selector of packets, which must match all fields (RFC 4301 §4.4.1.1).
+/// Selector of packets. A packet matches if all fields match (RFC 4301 §4.4.1.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     /// Our addresses.
@@ -59,9 +59,9 @@ pub struct Flow {
     pub remote: IpAddr,
     /// The protocol above IP.
     pub protocol: u8,
-    /// Our port and the peer's.
+    /// Our port, then the peer's.
     pub ports: Option<(u16, u16)>,
-    /// Type of an ICMP message.
+    /// Type of an ICMP or ICMPv6 message.
     pub icmp: Option<u8>,
     /// True for IKE at our UDP port 4500: the datagram begins with the non-ESP marker, or is a NAT keepalive
     /// (RFC 3948 §2.2, §2.3).
@@ -69,15 +69,15 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Returns the flow of a packet, which comes from the peer if `inbound`, else from us. See
-    /// [`Flow::parse_with_visibility`].
+    /// Returns the flow of a packet, which comes from the peer if `inbound`, otherwise from us. `None` if it is not an
+    /// IP packet.
     #[inline]
     pub fn parse(packet: &[u8], inbound: bool) -> Option<Flow> {
         Flow::parse_with_visibility(packet, inbound).map(|(flow, _)| flow)
     }
 
-    /// Returns the flow of a packet, and how much of the packet is visible. Ports of a partly visible packet are not
-    /// read: only the first fragment has them.
+    /// Returns the flow of a packet, and the visibility of its upper-layer header. The ports of a fragment are not
+    /// read: later fragments have none.
     #[inline]
     pub fn parse_with_visibility(packet: &[u8], inbound: bool) -> Option<(Flow, Visibility)> {
         let (source, destination) = ip::addresses(packet)?;
@@ -100,17 +100,17 @@ impl Flow {
     }
 }
 
-/// Returns true for an IKE datagram at UDP port 4500: at least as long as its length field, and its payload is the
-/// non-ESP marker or a NAT keepalive.
+/// Returns true for an IKE datagram at UDP port 4500. It is at least as long as its length field says, and its payload
+/// begins with the non-ESP marker or is a NAT keepalive.
 fn is_ike(datagram: &[u8]) -> bool {
     let Some(&[high, low]) = datagram.get(4..6) else { return false };
-    // RFC 768: the receiver reads this many bytes. IP may carry more behind them.
+    // RFC 768: the datagram ends after this many bytes. IP may carry more bytes behind it.
     let len = usize::from(u16::from_be_bytes([high, low]));
     let payload = datagram.get(UDP_HEADER..len).unwrap_or_default();
     payload == KEEPALIVE || payload.starts_with(&NON_ESP_MARKER)
 }
 
-/// True for a protocol whose header begins with two ports.
+/// Returns true for a protocol whose header begins with two ports.
 const fn has_ports(protocol: u8) -> bool {
     matches!(protocol, TCP | UDP | DCCP | SCTP)
 }
@@ -127,7 +127,7 @@ impl Selector {
         ports && self.matches_fragment(flow, Visibility::Whole)
     }
 
-    /// True if all fields match except the ports, which only a packet's first fragment has. A hidden protocol is not
+    /// Returns true if all fields except the ports match; later fragments have no ports. A hidden protocol is not
     /// compared.
     fn matches_fragment(&self, flow: &Flow, visibility: Visibility) -> bool {
         let hidden = visibility == Visibility::Hidden;
@@ -156,11 +156,11 @@ fn is_all(ports: &RangeInclusive<u16>) -> bool {
 /// Action of a policy on a packet; `T` identifies the required protection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<T> {
-    /// Sent with an SA of this protection, and accepted with one only.
+    /// Packets are sent with an SA of this protection, and accepted only if they arrive with one.
     Protect(T),
-    /// Passed in clear.
+    /// Packets pass in clear.
     Bypass,
-    /// Dropped.
+    /// Packets are dropped.
     Discard,
 }
 
@@ -184,12 +184,12 @@ pub struct Policy<T> {
     pub action: Action<T>,
 }
 
-/// Reasons of the policies to drop a packet.
+/// Reasons for which policies drop a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Denial {
-    /// A policy discards it.
+    /// A policy discards the packet.
     Discarded,
-    /// No policy matches it.
+    /// No policy matches the packet.
     NoPolicy,
     /// The packet came in clear, and a policy protects it (RFC 4301 §5.2).
     Unprotected,
@@ -360,18 +360,18 @@ impl<T: PartialEq> Spd<T> {
 /// Decision on the packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision<T> {
-    /// Sent with an SA of this protection, and accepted with one only.
+    /// Packets are sent with an SA of this protection, and accepted only if they arrive with one.
     Protect(T),
-    /// Passed in clear.
+    /// Packets pass in clear.
     Bypass,
-    /// Dropped.
+    /// Packets are dropped.
     Denied(Denial),
 }
 
-/// True for IKE, neighbour discovery and multicast listener discovery, in both directions.
+/// Returns true for IKE, neighbour discovery and multicast listener discovery, in both directions.
 fn always_passes(flow: &Flow) -> bool {
     match (flow.protocol, flow.ports, flow.icmp) {
-        // Only our port is matched: the peer chooses its own.
+        // Only our port is compared: the peer may use any other.
         (UDP, Some((IKE, _)), _) => true,
         (UDP, Some((NAT_PORT, _)), _) => flow.ike,
         (ICMPV6, _, Some(kind)) => ND_TYPES.contains(&kind) || MLD_TYPES.contains(&kind),

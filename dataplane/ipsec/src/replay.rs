@@ -1,8 +1,8 @@
 //! The anti-replay window (RFC 4303 §3.4.3) and the high half of ESN (appendix A2).
 //!
-//! A ring of 64-bit words holds one bit per sequence number. It has one word more than the window, so that the
-//! words of both ends never share a slot. [`Window::check`] does not change the window; [`Window::update`]
-//! follows once the ICV is verified.
+//! A ring of 64-bit words holds one bit per sequence number. It has one word more than the window fills, so that the
+//! words of both ends never share a slot. [`Window::check`] does not change the window; [`Window::update`] is called
+//! after the ICV is verified.
 
 use std::num::NonZeroU16;
 
@@ -18,11 +18,11 @@ pub enum ReplayError {
     TooOld,
     /// In the window and already received.
     Duplicate,
-    /// Zero, or past the end of the 64-bit space: no sender uses it (RFC 4303 §3.3.3).
+    /// Zero, or outside the 64-bit space: no sender uses it (RFC 4303 §3.3.3).
     Impossible,
 }
 
-/// The window of one inbound SA.
+/// The anti-replay window of one inbound SA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     top: u64,
@@ -60,8 +60,8 @@ impl Window {
         self.words[word] = u64::MAX >> (63 - bit);
     }
 
-    /// Returns the window resized to `size` packets. It refuses all sequence numbers that this one refuses. `None` as
-    /// in [`new`](Self::new).
+    /// Returns a window of `size` packets that refuses all sequence numbers that this one refuses. `None` if `size` is
+    /// outside `WINDOW_MIN..=WINDOW_MAX`.
     pub fn resized(&self, size: NonZeroU16) -> Option<Self> {
         let mut window = Self::new(size)?;
         window.resume(self.top);
@@ -81,7 +81,7 @@ impl Window {
         let (top_high, top_low) = ((self.top >> 32) as u32, self.top as u32);
         let bottom = top_low.wrapping_sub(self.size as u32 - 1);
         let high = if u64::from(top_low) >= self.size - 1 {
-            // Case A: the window lies within one subspace.
+            // Case A: the window lies within one subspace, a range of 2^32 sequence numbers with the same high half.
             if low >= bottom { Some(top_high) } else { top_high.checked_add(1) }
         } else if low >= bottom {
             // Case B: the window spans two subspaces.
@@ -92,7 +92,7 @@ impl Window {
         high.map(|high| u64::from(high) << 32 | u64::from(low)).ok_or(ReplayError::Impossible)
     }
 
-    /// Checks that `seq` is neither received nor below the window.
+    /// Checks that `seq` is not zero, not received before and not below the window.
     pub fn check(&self, seq: u64) -> Result<(), ReplayError> {
         if seq == 0 {
             return Err(ReplayError::Impossible);

@@ -14,7 +14,7 @@ pub const UDP_HEADER: usize = 8;
 /// Bytes of ESP's trailer without padding: pad length and next header.
 pub const TRAILER: usize = 2;
 
-/// Outer header of a tunnel, in relation to the inner packet (RFC 4301 §5.1.2, RFC 6040).
+/// Outer header of a tunnel, and its relation to the inner packet's (RFC 4301 §5.1.2, RFC 6040).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunnel {
     /// Our end of the tunnel.
@@ -43,7 +43,7 @@ pub enum Fragments {
     Allowed,
 }
 
-/// Protected part of a packet.
+/// Part of a packet that ESP protects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The part behind the IP header.
@@ -64,7 +64,7 @@ pub struct Encapsulation {
 /// Limits of an SA's use. `None`: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lifetime {
-    /// Bytes of packets before encryption.
+    /// Bytes of packets before encryption, or after decryption.
     pub bytes: Option<u64>,
     /// Number of packets.
     pub packets: Option<u64>,
@@ -104,7 +104,7 @@ pub struct Parameters {
 /// Errors in the parameters of an SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SaError {
-    /// 0 to 255 are reserved (RFC 4303 §2.1).
+    /// The SPI is reserved: 0 to 255 (RFC 4303 §2.1).
     #[error("SPI {0} is reserved: it must be above 255")]
     Spi(u32),
     /// A key does not have the algorithm's length.
@@ -158,8 +158,8 @@ impl Shape {
         self.overhead_before() + self.outer_len()
     }
 
-    /// Returns the length of a sealed packet of `total` bytes. The first `header` bytes precede the part that transport
-    /// mode protects.
+    /// Returns the length that a packet of `total` bytes has after sealing. Its first `header` bytes precede the part
+    /// that transport mode protects.
     pub fn sealed_len(&self, total: usize, header: usize) -> usize {
         let icv = self.algorithm.icv_len();
         match self.mode {
@@ -169,7 +169,8 @@ impl Shape {
     }
 
     /// Returns the length of the longest packet that fits `mtu` after sealing, from which MSS and path MTU of the flow
-    /// are derived. `None` if not even its header fits.
+    /// are derived. Its first `header` bytes precede the part that transport mode protects. `None` if not even these
+    /// fit.
     pub fn max_packet_len(&self, mtu: usize, header: usize) -> Option<usize> {
         let before = match self.mode {
             Mode::Transport => header,
@@ -192,10 +193,10 @@ impl From<&Parameters> for Shape {
     }
 }
 
-/// Counted use of an SA.
+/// Bytes and packets counted for an SA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
-    /// Bytes of packets before encryption.
+    /// Bytes of packets before encryption, or after decryption.
     pub bytes: u64,
     /// Number of packets.
     pub packets: u64,
@@ -218,12 +219,13 @@ pub(crate) struct Sa {
     expiry_reported: bool,
 }
 
-/// Result of counting a packet: the state of the SA's soft lifetime.
+/// Result of counting a packet: whether the SA needs a successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remaining {
-    /// The soft lifetime has not expired, or its expiry was reported before.
+    /// No successor is needed, or the need was reported before.
     Sufficient,
-    /// The soft lifetime has just expired. Reported once, to request a successor.
+    /// The soft lifetime has just expired, or the sequence numbers are nearly exhausted. Reported once, to request a
+    /// successor.
     SoftExpired,
 }
 
@@ -257,7 +259,7 @@ impl Sa {
         self.hard.is_expired(&self.used, now)
     }
 
-    /// Counts a packet. `needs_successor`: requests a successor regardless of the soft lifetime.
+    /// Counts a packet of `bytes` bytes. `needs_successor` requests a successor before the soft lifetime expires.
     pub(crate) fn count(&mut self, bytes: usize, now: Instant, needs_successor: bool) -> Remaining {
         self.used.bytes += bytes as u64;
         self.used.packets += 1;
@@ -288,12 +290,12 @@ macro_rules! both_directions {
                 &self.sa.shape.mode
             }
 
-            /// Returns the parameters that determine the length of its packets.
+            /// Returns the parameters that determine the length of sealed packets.
             pub fn shape(&self) -> Shape {
                 self.sa.shape
             }
 
-            /// Returns the accounted use.
+            /// Returns the bytes and packets counted so far.
             pub fn used(&self) -> Use {
                 self.sa.used
             }
@@ -319,7 +321,7 @@ pub struct Outbound {
     pub(crate) sequence: u64,
     /// The last sequence number that may be used.
     pub(crate) reserved: u64,
-    /// Identification of the next outer IPv4 packet that may be fragmented.
+    /// Identification of the last outer header. Only IPv4 packets that may be fragmented carry it.
     pub(crate) identification: u16,
 }
 

@@ -8,8 +8,8 @@ fn transform(algorithm: Algorithm) -> Transform {
     Transform::new(algorithm, &keys).expect("keys of the right length")
 }
 
-/// Returns a packet with SPI, sequence number, `blocks` 16-byte blocks of body and space for the ICV; and the body's
-/// end.
+/// Returns a packet with SPI, sequence number, `blocks` 16-byte blocks of body and space for the ICV. Also returns the
+/// offset of the body's end.
 fn packet(algorithm: Algorithm, seq: u64, blocks: usize) -> (Vec<u8>, usize) {
     let body = ESP + ESP_HEADER + algorithm.iv_len();
     let end = body + 16 * blocks;

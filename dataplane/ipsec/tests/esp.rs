@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 const NOW: Instant = Instant::from_millis(1000);
 const SPI: u32 = 0x1122_3344;
-/// Free space before and behind a packet.
+/// Free space before and behind a packet, bytes.
 const HEADROOM: usize = 128;
 
 fn tunnel(v6: bool) -> Tunnel {
@@ -49,8 +49,8 @@ fn pair(parameters: &Parameters) -> (Outbound, Inbound) {
     (Outbound::new(parameters).unwrap(), Inbound::new(parameters, 64).unwrap())
 }
 
-/// Returns a UDP packet without a UDP checksum and with traffic class `class`. Over IPv6 it has `options` bytes of
-/// hop-by-hop options.
+/// Returns a UDP packet without a UDP checksum and with traffic class `class`. It has `options` units of options:
+/// 4-byte words in IPv4, 8-byte units of hop-by-hop options in IPv6.
 fn packet(v6: bool, options: usize, class: u8, payload: &[u8]) -> Vec<u8> {
     let mut udp = vec![0x12, 0x34, 0x56, 0x78];
     udp.extend(((8 + payload.len()) as u16).to_be_bytes());
@@ -101,7 +101,7 @@ fn packet(v6: bool, options: usize, class: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Returns a buffer with the packet between free spaces, and the packet's range.
+/// Returns a buffer that contains the packet with free space on both sides, and the packet's range.
 fn with_headroom(packet: &[u8]) -> (Vec<u8>, std::ops::Range<usize>) {
     let mut buffer = vec![0xcc; HEADROOM];
     buffer.extend(packet);
@@ -211,7 +211,7 @@ proptest! {
             find_esp(&bytes, Some(4500));
             prop_assert!(open(&mut inbound, &bytes).is_err());
             let (mut buffer, at) = with_headroom(&bytes);
-            // Random bytes may be an IP packet. If they are sealed, the result is one, too.
+            // Random bytes may form an IP packet. Then the sealed packet is an IP packet, too.
             if let Ok(done) = out.seal(&mut buffer, at, NOW) {
                 prop_assert!(ip::Header::read(&buffer[done.packet]).is_ok());
             }
@@ -239,7 +239,7 @@ fn the_high_half_of_the_sequence_number_is_inferred() {
     let (mut out, mut inbound) = pair(&parameters(Algorithm::ChaCha20Poly1305, Mode::Transport));
     let clear = packet(true, 0, 0, &[3; 33]);
     let border = 1u64 << 32;
-    // A receiver can follow steps of less than half of the low 32 bits' range.
+    // Each step is at most half of the range of the low 32 bits.
     for from in [border / 2 - 2, border - 3, border + 1, border * 3 / 2, border * 2 - 1] {
         out.resume(from);
         let first = sealed(&mut out, &clear);
@@ -313,7 +313,7 @@ fn tunnel_exit_copies_outer_ecn_mark() {
                 assert_eq!(ip::traffic_class(&wire), 0b1011_1000 | inner as u8, "copied outwards");
                 ip::set_traffic_class(&mut wire, outer as u8);
                 let class = open(&mut inbound, &wire).map(|packet| {
-                    // All else is unchanged, and the header checksum is correct.
+                    // Except for the traffic class, the packet is unchanged.
                     let mut same = packet.clone();
                     ip::set_traffic_class(&mut same, ip::traffic_class(&clear));
                     assert_eq!(same, clear);
@@ -354,7 +354,7 @@ fn fragment_dummy_and_unknown_next_header_are_refused() {
         assert_eq!(out.seal(&mut buffer, at, NOW), Err(Refusal::Fragment));
         assert_eq!(open(&mut inbound, &cut), Err(Refusal::Fragment));
     }
-    // `seal` copies the IP protocol to the ESP next header, and `open` refuses these values.
+    // `seal` copies the IP protocol to the ESP next header. `open` refuses the values below.
     for (mode, protocol, refused) in [
         (Mode::Transport, 59, Refusal::Dummy),
         (Mode::Transport, 4, Refusal::NextHeader),
@@ -387,7 +387,7 @@ fn packet_without_headroom_is_left_unchanged() {
         assert_eq!(out.seal(&mut buffer, at, NOW), Err(Refusal::NoRoom), "{before} {behind}");
         assert!(buffer == kept);
     }
-    // 40 bytes of IPv6 header, 8 of ESP header, 16 of IV.
+    // The smallest sufficient headroom, 64 bytes: 40 of IPv6 header, 8 of ESP header, 16 of IV.
     let mut buffer = [&[0; 64][..], &clear, &[0; 100]].concat();
     buffer.truncate(len);
     assert_eq!(out.seal(&mut buffer, 64..64 + clear.len(), NOW).unwrap().packet, 0..len);
@@ -398,7 +398,8 @@ fn tunnel_padding_behind_packet_is_removed() {
     let mode = Mode::Tunnel(tunnel(false));
     let (mut out, mut inbound) = pair(&parameters(Algorithm::AesGcm128, mode));
     let clear = packet(false, 0, 0, b"short");
-    // Sealed in transport mode with the same keys: an inner packet followed by other bytes.
+    // With the same keys, a packet sealed in transport mode is valid in tunnel mode. Its content is an inner packet
+    // followed by other bytes.
     let (mut transport, _) = pair(&parameters(Algorithm::AesGcm128, Mode::Transport));
     let mut hidden = packet(true, 0, 0, &[]);
     hidden.truncate(40);
@@ -441,7 +442,7 @@ fn outer_header_bounds_tunnel_packet_length() {
         let (mut out, mut inbound) = pair(&parameters(Algorithm::AesGcm128, mode));
         let most = 65_535 + if outer_v6 { 40 } else { 0 };
         let header = if inner_v6 { 40 } else { 20 };
-        // The UDP header is part of the packet and not added.
+        // Maximum length of the inner packet. The length field of IPv6 does not count the IPv6 header.
         let inner = 65_535 + if inner_v6 { 40 } else { 0 };
         let longest = out.shape().max_packet_len(most, header).unwrap().min(inner);
         let clear = packet(inner_v6, 0, 0, &vec![7; longest - header - 8]);

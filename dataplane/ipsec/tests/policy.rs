@@ -80,7 +80,7 @@ fn first_matching_policy_decides() {
     assert_eq!(outbound(&spd, &tcp("192.0.2.9", 22)), Err(Denial::NoPolicy));
 }
 
-// RFC 4301 §5.2.
+// RFC 4301 §5.2: a packet must arrive with the protection that its policy requires.
 #[test]
 fn inbound_packet_needs_protection_of_its_policy() {
     let spd = spd();
@@ -133,7 +133,7 @@ fn empty_policy_list_passes_in_clear() {
     let spd = Spd::<&str>::new(Vec::new()).unwrap();
     let any = flow("10.0.0.9", TCP, Some((1, 2)));
     assert_eq!((outbound(&spd, &any), inbound(&spd, &any, None)), (Ok(None), Ok(())));
-    // An SA of a removed protection is not accepted.
+    // A packet that arrives with an SA of a removed protection is not accepted.
     assert_eq!(inbound(&spd, &any, Some(&"old")), Err(Denial::WrongProtection));
 }
 
@@ -225,7 +225,7 @@ fn any_selector() -> impl Strategy<Value = Selector> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // In an accepted list, no single earlier policy matches all packets of a later one.
+    // If a policy is refused as shadowed, the earlier policy matches every packet that the later one matches.
     #[test]
     fn shadowed_policy_matches_no_packet(
         selectors in prop::collection::vec(any_selector(), 2..5),

@@ -1,4 +1,4 @@
-//! The anti-replay window against a naive model, and the inference of ESN.
+//! Comparison of the anti-replay window with a naive model, and inference of the high half of ESN.
 use std::collections::HashSet;
 use std::num::NonZeroU16;
 
@@ -101,8 +101,8 @@ fn resumed_window_accepts_only_new_numbers() {
     }
 }
 
-/// A resized window refuses each number that the original refuses. It accepts a number that the original accepts if it
-/// is in both ranges.
+/// A resized window refuses each number that the original refuses. It accepts each number that the original accepts,
+/// unless the number is below the resized window.
 #[test]
 fn resized_window_accepts_numbers_in_both_ranges() {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[18; 32]);

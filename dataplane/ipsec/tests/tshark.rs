@@ -13,7 +13,8 @@ const ADDRESSES: [[&str; 2]; 2] = [["192.0.2.1", "192.0.2.2"], ["2001:db8::1", "
 /// Payload of the packets.
 const TEXT: &[u8] = b"placed where it belongs";
 
-/// Returns tshark's names of encryption and authentication. It supports no GMAC, and older versions no ChaCha20.
+/// Returns tshark's names of encryption and authentication. `None` for GMAC, which tshark lacks, and for
+/// ChaCha20-Poly1305, which older versions lack.
 fn tshark_algorithms(algorithm: Algorithm) -> Option<[&'static str; 2]> {
     let gcm = "AES-GCM with 16 octet ICV [RFC4106]";
     Some(match algorithm {
@@ -26,12 +27,12 @@ fn tshark_algorithms(algorithm: Algorithm) -> Option<[&'static str; 2]> {
         }
         Algorithm::NullHmacSha256 => ["NULL", "HMAC-SHA-256-128 [RFC4868]"],
         Algorithm::NullHmacSha1 => ["NULL", "HMAC-SHA-1-96 [RFC2404]"],
-        // `vectors.rs` opens the packet of RFC 7634.
+        // `vectors.rs` tests ChaCha20-Poly1305 with the packet of RFC 7634.
         Algorithm::ChaCha20Poly1305 | Algorithm::AesGmac128 | Algorithm::AesGmac256 => return None,
     })
 }
 
-/// Returns a UDP packet between the ends without a UDP checksum.
+/// Returns a UDP packet between two of [`ADDRESSES`], in IPv4 without a UDP checksum.
 fn packet(v6: bool) -> Vec<u8> {
     let address = |text: &str| match text.parse().unwrap() {
         IpAddr::V4(address) => address.octets().to_vec(),

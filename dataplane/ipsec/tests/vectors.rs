@@ -12,7 +12,7 @@ use ipsec::ip::{self, Header};
 use ipsec::sa::{Encapsulation, Fragments, Inbound, Lifetime, Mode, Outbound, Parameters, Tunnel};
 
 const NOW: Instant = Instant::from_millis(1000);
-/// Free space before and behind a packet.
+/// Free space before and behind a packet, bytes.
 const HEADROOM: usize = 128;
 
 fn unhex(text: &str) -> Vec<u8> {
@@ -85,7 +85,7 @@ fn assert_opens(mut inbound: Inbound, wire: &[u8], clear: &[u8], case: &str) {
     assert_eq!(open(&mut inbound, wire), Err(Refusal::Duplicate), "{case}");
 }
 
-// draft-mcgrew-gcm-test-01 (RFC 4106 §9, RFC 4543 §6), RFC 3602 §4, RFC 7634 appendix A.
+// Sources: draft-mcgrew-gcm-test-01 (RFC 4106 §9, RFC 4543 §6), RFC 3602 §4, RFC 7634 appendix A.
 #[test]
 fn published_packets_open() {
     let mut packets = 0;
@@ -95,7 +95,7 @@ fn published_packets_open() {
         };
         let (seq, esn) = (seq.parse::<u64>().unwrap(), esn == "1");
         let (mut clear, esp) = (unhex(clear), unhex(esp));
-        // Default outer header, for packets that are printed without one.
+        // Outer header for packets that are published without one.
         let header =
             if header == "-" { "450000000000400040320000c0000201c0000202" } else { header };
         let mut wire = [unhex(header), esp].concat();
@@ -132,7 +132,7 @@ fn rfc_3602_pings_decrypt_to_originals() {
         let keys = (line[5], line[6]);
         let parameters = parameters(0x4321, algorithm(line[1]), keys, Mode::Transport, false);
         let mut wire = unhex(&[line[7], line[9]].concat());
-        // The published packets have no ICV.
+        // The published packets have no ICV, so their length field is too small for `wire`.
         let total = wire.len() as u16;
         wire[2..4].copy_from_slice(&total.to_be_bytes());
         ip::write_checksum(&mut wire[..20]);
@@ -168,7 +168,7 @@ fn second_implementation_seals_same_packets() {
     assert_eq!(packets, 66);
 }
 
-/// Seals `data`, whose first eight bytes replace SPI and sequence number. Returns the ICV.
+/// Returns the ICV of `data`, whose first eight bytes take the place of SPI and sequence number.
 fn icv(algorithm: Algorithm, key: &str, data: &[u8], seq: u64, esn: bool) -> Vec<u8> {
     let sa = Transform::new(algorithm, &Keys::new(Vec::new(), unhex(key))).unwrap();
     let mut buffer = [&[0; 4], data, &[0; 16]].concat();

@@ -5,9 +5,9 @@ use core::time::Duration;
 
 use base::Instant;
 
-/// Treatment of frames in one direction of a link. [`Default`] is a perfect link.
+/// Treatment of frames in one direction of a link. The default is a perfect link.
 ///
-/// The two directions need different seeds, otherwise they lose frames in step.
+/// The two directions need different seeds, otherwise their faults coincide.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// Seed of the random sequence.
@@ -18,12 +18,13 @@ pub struct Config {
     pub reorder: Reorder,
     /// Propagation time of every frame.
     pub delay: Duration,
-    /// Upper bound of an additional, uniformly distributed delay. Jitter alone keeps the order.
+    /// Upper bound of an additional, uniformly distributed delay. Jitter alone does not reorder frames.
     pub jitter: Duration,
     /// Rate and queue of a slow link; `None`: unlimited.
     pub rate: Option<Rate>,
     /// Length of the slow link's queue, bytes, above which an arriving frame is marked if possible
-    /// ([`Frame::mark`](crate::Frame::mark)). Congestion is signalled before the queue is full. `None`: no marks.
+    /// ([`Frame::mark`](crate::Frame::mark)). So congestion can be signalled before the queue is full. `None`: no
+    /// marks.
     pub mark_bytes: Option<u64>,
     /// Probability that a frame arrives twice.
     pub duplicate: Probability,
@@ -31,7 +32,7 @@ pub struct Config {
     pub corrupt: Probability,
     /// Periods in which all frames are lost.
     pub black_holes: Vec<BlackHole>,
-    /// Maximum number of frames inside at one time, at least 1. A further one is dropped and counted.
+    /// Maximum number of frames inside the link at one time, at least 1. A further frame is dropped and counted.
     pub max_frames: usize,
 }
 
@@ -69,15 +70,15 @@ pub enum Loss {
     /// No loss.
     #[default]
     None,
-    /// Each frame with this probability.
+    /// Each frame is lost with this probability.
     Random(Probability),
-    /// Every n-th offered frame, so that the pattern repeats exactly.
+    /// Every n-th frame is lost, so that the pattern repeats exactly. Frames in black holes do not count.
     EveryNth(NonZeroU64),
-    /// Bursts of losses.
+    /// Frames are lost in bursts.
     Burst(BurstLoss),
 }
 
-/// Gilbert-Elliott: two states with a loss probability each; the state may change before each frame.
+/// Gilbert-Elliott model: two states with a loss probability each. The state may change before each frame.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct BurstLoss {
     /// Transition from the good state to the bad one, per frame.
@@ -104,8 +105,8 @@ pub struct Reorder {
 pub struct Rate {
     /// Bits per second.
     pub bits_per_second: NonZeroU64,
-    /// Maximum number of waiting bytes, the frame in transmission included. A frame that finds the link idle always
-    /// passes; one that does not fit is dropped (tail drop).
+    /// Maximum number of waiting bytes, the frame in transmission included. A frame that finds the link idle is always
+    /// accepted. Any other frame that does not fit is dropped (tail drop).
     pub queue_bytes: u64,
 }
 
@@ -136,7 +137,7 @@ pub struct BlackHole {
 }
 
 impl BlackHole {
-    /// True when `now` is inside a period.
+    /// Returns true if `now` is inside a period.
     pub fn contains(&self, now: Instant) -> bool {
         if now < self.start {
             return false;
@@ -154,9 +155,9 @@ impl BlackHole {
 pub struct Probability(f64);
 
 impl Probability {
-    /// 0.
+    /// Probability 0.
     pub const NEVER: Probability = Probability(0.0);
-    /// 1.
+    /// Probability 1.
     pub const ALWAYS: Probability = Probability(1.0);
 
     /// Returns the probability `p`.
@@ -180,18 +181,18 @@ impl Probability {
         self.0
     }
 
-    /// True for 0.
+    /// Returns true for probability 0.
     pub fn is_never(self) -> bool {
         self.0 <= 0.0
     }
 
-    /// True for 1.
+    /// Returns true for probability 1.
     pub fn is_always(self) -> bool {
         self.0 >= 1.0
     }
 }
 
-/// An invalid value for a link.
+/// Error in a parameter of a link.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The probability is outside 0 to 1, or not a number.

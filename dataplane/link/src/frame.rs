@@ -1,4 +1,4 @@
-//! Interface of a frame to a link. Implementations: plain bytes in simulations, packet buffers in the
+//! The trait of frames that a link carries. Implementations: plain bytes in simulations, packet buffers in the
 //! appliance.
 
 /// A frame that a [`FaultyLink`](crate::FaultyLink) carries.
@@ -6,20 +6,20 @@ pub trait Frame: Sized {
     /// Returns the length of the frame, bytes, which determines its transmission time on a slow link.
     fn len(&self) -> usize;
 
-    /// True when the frame has no bytes.
+    /// Returns true if the frame has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the bytes in which a bit may be flipped. Empty: the frame is never corrupted.
+    /// Returns the bytes in which a bit may be flipped. If there are none, the frame is never corrupted.
     fn bytes_mut(&mut self) -> &mut [u8];
 
-    /// Returns a second frame with the same bytes, or `None` if that is impossible now (no packet buffer) or
-    /// always.
+    /// Returns a second frame with the same bytes. `None` if no packet buffer is free, or if the frame type does not
+    /// support copies.
     fn duplicate(&self) -> Option<Self>;
 
-    /// Marks the frame Congestion Experienced (RFC 3168 §5). Returns false if the frame's sender does not
-    /// support ECN, or if marks are not read.
+    /// Marks the frame Congestion Experienced (RFC 3168 §5). Returns false if the frame's sender does not support ECN,
+    /// or if the frame type does not support marks.
     fn mark(&mut self) -> bool {
         false
     }

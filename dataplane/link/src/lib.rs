@@ -1,15 +1,15 @@
 //! Faults of a link: seeded loss, reordering, delay, a slow link, duplication, corruption.
 //!
 //! [`FaultyLink`] is one direction of a link. Frames enter with [`push`](FaultyLink::push) and leave by
-//! [`pop`](FaultyLink::pop) at their delivery time. The caller passes the time, virtual in simulations and real
-//! in the appliance's ports with `impair`. The same seed and the same calls give each frame the same fate.
+//! [`pop`](FaultyLink::pop) at their delivery time. The caller passes the time: virtual in simulations, real in the
+//! appliance's ports with `impair`. With the same seed and the same calls, each frame has the same fate.
 //!
 //! ```text
-//!  push ──> black hole? ──> lost? ──> damaged? ──> slow link, tail drop ──> delay, jitter ──┬─> in order ──> pop
+//!  push ──> black hole? ──> lost? ──> slow link, tail drop ──> damaged? ──> delay, jitter ──┬─> in order ──> pop
 //!                                                                                           └─> late ──────> pop
 //! ```
 //!
-//! A long queue may mark frames ([`Config::mark_bytes`]) before it drops any.
+//! While the queue is long, frames may be marked ([`Config::mark_bytes`]) before any are dropped.
 //!
 //! Not included: re-segmentation and changes of the MTU, which depend on TCP (the `sim` crate has them).
 //!
@@ -38,11 +38,12 @@ pub struct FaultyLink<F> {
     rng: Rng,
     /// True if the channel is in its bad state (Gilbert-Elliott).
     bad: bool,
-    /// Frames offered since the last one lost by [`Loss::EveryNth`].
+    /// Frames that the loss model has seen since [`Loss::EveryNth`] last lost one.
     since_nth: u64,
     /// Time at which the slow link has sent all frames accepted so far.
     busy_until: Instant,
-    /// Latest delivery time in `in_order`: jitter alone never reorders.
+    /// Latest delivery time so far in `in_order`. Later frames are not scheduled before it, so jitter alone never
+    /// reorders.
     last_in_order: Instant,
     in_order: VecDeque<ScheduledFrame<F>>,
     reordered: BinaryHeap<ScheduledFrame<F>>,
@@ -53,7 +54,7 @@ pub struct FaultyLink<F> {
 /// Fate of an offered frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// Inside; [`FaultyLink::pop`] returns it at this time.
+    /// Accepted; [`FaultyLink::pop`] returns the frame at this time.
     Queued(Instant),
     /// Lost by the loss model.
     Lost,
@@ -65,7 +66,7 @@ pub enum Fate {
     Full,
 }
 
-/// Counters of a link, in frames; in bytes where the name says `bytes`.
+/// Counters of a link, in frames; in bytes if the name ends in `bytes`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Frames passed to [`FaultyLink::push`].
@@ -80,9 +81,9 @@ pub struct Counters {
     pub lost: u64,
     /// Frames lost in black-hole periods.
     pub black_holed: u64,
-    /// Frames dropped at the end of a full queue.
+    /// Frames dropped because the slow link's queue was full (tail drop).
     pub tail_dropped: u64,
-    /// Frames dropped because too many were inside.
+    /// Frames dropped because [`Config::max_frames`] were inside already.
     pub overflowed: u64,
     /// Frames delayed so that later ones may overtake them.
     pub reordered: u64,
@@ -92,7 +93,7 @@ pub struct Counters {
     pub duplicates_refused: u64,
     /// Frames with one flipped bit.
     pub corrupted: u64,
-    /// Frames marked because the queue was long.
+    /// Frames marked because the slow link's queue was long.
     pub marked: u64,
     /// Maximum number of frames inside at one time.
     pub frames_max: u64,
@@ -122,7 +123,7 @@ impl<F: Frame> FaultyLink<F> {
         }
     }
 
-    /// Offers a frame at `now`. A lost frame is dropped at once.
+    /// Offers a frame at `now` and returns its fate. A lost frame is dropped at once.
     pub fn push(&mut self, now: Instant, mut frame: F) -> Fate {
         let len = frame.len();
         self.counters.offered += 1;
@@ -164,7 +165,7 @@ impl<F: Frame> FaultyLink<F> {
         Fate::Queued(at)
     }
 
-    /// Returns the next frame that is due at `now`. Call it until `None`.
+    /// Removes and returns the next frame whose delivery time is at or before `now`. Call it until `None`.
     pub fn pop(&mut self, now: Instant) -> Option<F> {
         let next = self.next_delivery().filter(|&at| at <= now)?;
         let late_first = match (self.in_order.front(), self.reordered.peek()) {
@@ -180,7 +181,7 @@ impl<F: Frame> FaultyLink<F> {
         Some(due.frame)
     }
 
-    /// Returns the time of the next frame of [`pop`](Self::pop); `None` while no frame is inside.
+    /// Returns the earliest delivery time; `None` while no frame is inside.
     pub fn next_delivery(&self) -> Option<Instant> {
         let front = self.in_order.front().map(|due| due.delivery_time);
         let late = self.reordered.peek().map(|due| due.delivery_time);
@@ -195,7 +196,7 @@ impl<F: Frame> FaultyLink<F> {
         self.in_order.len() + self.reordered.len()
     }
 
-    /// Returns the bytes that wait in front of the slow link at `now`, the frame in transmission included.
+    /// Returns the number of bytes that wait in front of the slow link at `now`, the frame in transmission included.
     pub fn queued_bytes(&self, now: Instant) -> u64 {
         self.config.rate.map_or(0, |rate| rate.bytes_in(self.busy_until.saturating_since(now)))
     }
@@ -241,8 +242,7 @@ impl<F: Frame> FaultyLink<F> {
         }
     }
 
-    /// Returns the time at which the slow link has sent the frame's last bit, or `None` when its queue has no
-    /// room.
+    /// Returns the time at which the slow link will have sent the frame's last bit, or `None` if its queue has no room.
     fn transmit(&mut self, now: Instant, len: usize) -> Option<Instant> {
         let Some(rate) = self.config.rate else { return Some(now) };
         let waiting = self.queued_bytes(now);
@@ -281,7 +281,7 @@ impl<F: Frame> FaultyLink<F> {
     }
 }
 
-/// A frame and its delivery time. The earliest one compares greatest.
+/// A frame and its delivery time. The earliest frame compares greatest, so that the heap returns it first.
 #[derive(Debug)]
 struct ScheduledFrame<F> {
     delivery_time: Instant,

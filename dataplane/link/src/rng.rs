@@ -1,5 +1,5 @@
-//! A small seeded generator (SplitMix64): one seed gives the same run on every machine and with every release.
-//! Not for secrets.
+//! A small seeded generator (SplitMix64). One seed yields the same sequence on every machine and in every release. Not
+//! suitable for secrets.
 
 use crate::Probability;
 
@@ -8,7 +8,7 @@ use crate::Probability;
 pub struct Rng(u64);
 
 impl Rng {
-    /// Returns the sequence of `seed`.
+    /// Returns a generator with the seed `seed`.
     pub const fn new(seed: u64) -> Self {
         Rng(seed)
     }
@@ -22,12 +22,12 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Returns a number below `bound`, which is not zero. Bias below 2^-32 for the bounds used here.
+    /// Returns a number below `bound`, which must not be zero. The bias is below 2^-32 for bounds up to 2^32.
     pub fn next_below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Returns a number below `bound`, or zero if `bound` is zero; then the sequence does not advance.
+    /// Returns a number below `bound`. If `bound` is zero, returns zero and does not advance the sequence.
     pub fn next_below_or_zero(&mut self, bound: u64) -> u64 {
         if bound == 0 { 0 } else { self.next_below(bound) }
     }
@@ -40,7 +40,7 @@ impl Rng {
         if p.is_always() {
             return true;
         }
-        // 53 bits: every value is exact as f64.
+        // 53 bits are exact as f64.
         ((self.next_u64() >> 11) as f64) < p.get() * (1u64 << 53) as f64
     }
 }

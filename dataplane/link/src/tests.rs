@@ -25,7 +25,7 @@ fn us(n: u64) -> Instant {
     Instant::from_micros(n)
 }
 
-/// Pushes `n` frames of 100 bytes 1 µs apart, then drains. Returns the numbers in order of arrival.
+/// Pushes `n` frames of 100 bytes 1 µs apart, then drains the link. Returns the frames' numbers in order of arrival.
 fn run(link: &mut FaultyLink<Vec<u8>>, n: u32) -> Vec<u32> {
     let mut out = Vec::new();
     for i in 0..n {
@@ -121,7 +121,7 @@ fn rate_limit_spaces_frames_and_tail_drops() {
     assert_eq!(link.counters().tail_dropped, 1);
 }
 
-/// A frame whose second field is set when it is marked. It can be marked if the first is set.
+/// A frame. The first field is true if it can be marked; the second becomes true when it is marked.
 #[derive(Debug, PartialEq)]
 struct Markable(bool, bool);
 
@@ -155,14 +155,14 @@ fn long_queue_marks_ect_frames_before_tail_drop() {
     while let Some(at) = link.next_delivery() {
         marks.push(link.pop(at).expect("due").1);
     }
-    // Waiting frames at arrival: 0, 100, 200, 300 bytes, and no room.
+    // Bytes waiting when each frame arrives: 0, 100, 200, 300, and 400, which leaves no room for the last frame.
     assert_eq!(marks, [false, false, true, false]);
     assert_eq!((link.counters().marked, link.counters().tail_dropped), (1, 1));
 }
 
 #[test]
 fn burst_loss_rate_matches_gilbert_elliott() {
-    // The bad state lasts 0.005 / (0.005 + 0.095) of the time and loses 60 %: 3 % in total.
+    // The bad state lasts 0.005 / (0.005 + 0.095) of the time and loses 60 % of its frames: 3 % of all frames.
     let model = BurstLoss {
         good_to_bad: p(0.005),
         bad_to_good: p(0.095),
@@ -189,7 +189,7 @@ fn new_config_applies_to_later_frames_only() {
     let mut link = FaultyLink::new(slow.clone());
     assert_eq!(link.push(us(0), frame(1, 60)), Fate::Queued(us(100)));
     link.set_config(Config { delay: Duration::from_micros(10), ..slow.clone() });
-    // A shorter path alone does not let the second frame overtake the first.
+    // With a shorter delay, the second frame still does not overtake the first.
     assert_eq!(link.push(us(1), frame(2, 60)), Fate::Queued(us(100)));
     link.set_config(Config { loss: Loss::Random(Probability::ALWAYS), ..slow });
     assert_eq!(link.push(us(2), frame(3, 60)), Fate::Lost);

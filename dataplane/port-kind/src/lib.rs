@@ -1,7 +1,7 @@
 //! Kinds, roles and checksum modes of a port, with the configuration words and limits of each. [`policy`] has the
 //! other choices of the configuration.
 //!
-//! The configuration reads these types and the data plane opens ports from them. The crate does not depend on
+//! The configuration parser reads these types, and the data plane opens ports from them. The crate does not depend on
 //! DPDK, so `ddpd check` and `ddpctl` build without it. Lengths are bytes; an MTU is that of an IP packet.
 #![forbid(unsafe_code)]
 
@@ -17,13 +17,13 @@ pub use secret::Secret;
 pub const MIN_MTU: u16 = 576;
 /// Largest MTU of any port in bytes: a frame of that size fits into one DPDK packet buffer ([`MAX_DATA_ROOM`]).
 pub const MAX_MTU: u16 = 65_280;
-/// Largest MTU in bytes of a port with a device, a Linux interface or a file: the least maximum of DPDK's drivers
-/// for these.
+/// Largest MTU in bytes of a port with a device, a Linux interface or a file: the lowest limit among DPDK's drivers for
+/// these.
 const DEVICE_MAX_MTU: u16 = 9000;
 /// Bytes of a frame besides its IP packet: Ethernet header and VLAN tag.
 pub const FRAME_OVERHEAD: usize = 18;
-/// Largest room of a packet buffer in bytes, a multiple of a cache line. DPDK counts room and 128 bytes of
-/// headroom in 16 bits.
+/// Largest room of a packet buffer in bytes, a multiple of a cache line. DPDK stores the sum of the room and 128 bytes
+/// of headroom in 16 bits.
 pub const MAX_DATA_ROOM: usize = 65_344;
 
 /// Returns the room of a packet buffer for frames of this MTU, bytes: whole KiB, because some drivers count in KiB, from
@@ -32,8 +32,8 @@ pub fn data_room(mtu: u16) -> u16 {
     (usize::from(mtu) + FRAME_OVERHEAD).next_multiple_of(1024).clamp(2048, MAX_DATA_ROOM) as u16
 }
 
-/// Maximum number of buffers that a memif can share: DPDK's driver counts them in 16 bits. That many buffers of the
-/// largest room fit into the 4 GiB that a memif descriptor can address.
+/// Maximum number of buffers that a memif can share, because DPDK's driver counts them in 16 bits. Even buffers with
+/// the largest room then fit into the 4 GiB that a memif descriptor can address.
 pub const MEMIF_MAX_BUFFERS: u32 = 1 << 16;
 const _: () =
     assert!((MEMIF_MAX_BUFFERS as u64) * (MAX_DATA_ROOM as u64) < u32::MAX as u64 - (8 << 20));
@@ -48,7 +48,7 @@ pub const AF_XDP_MAX_MTU: u16 = 3498;
 pub enum PortKind {
     /// A PCI device bound to a driver that DPDK can use.
     Pci {
-        /// PCI address, as `0000:03:00.0`. The EAL must have been started with it ([`PortKind::eal_device`]).
+        /// PCI address, as `0000:03:00.0`. The EAL must have been started with this device ([`PortKind::eal_device`]).
         address: String,
         /// Driver arguments, passed through unchanged; empty for none.
         devargs: String,
@@ -127,10 +127,10 @@ impl MemifRole {
     }
 }
 
-/// The part that computes a port's checksums.
+/// The component that computes a port's checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumMode {
-    /// The device for what it supports, the worker for the rest.
+    /// The device computes and verifies the checksums that it supports, the worker all others.
     Offload,
     /// The worker computes and verifies all checksums.
     Software,
@@ -148,12 +148,12 @@ impl ChecksumMode {
     ];
 }
 
-/// The part that segments large sends into TCP segments.
+/// The component that segments large sends into TCP segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentationMode {
-    /// The device or the vhost-user frontend if it supports this, else the worker.
+    /// The device or the vhost-user frontend if it supports segmentation, otherwise the worker.
     Offload,
-    /// The worker segments.
+    /// The worker.
     Software,
 }
 
@@ -168,7 +168,7 @@ impl PortKind {
     pub fn default_segmentation(&self) -> SegmentationMode {
         match self {
             Self::VhostUser { .. } => SegmentationMode::Offload,
-            // Segmentation by PCI devices has not been measured.
+            // PCI devices may be able to segment, but this has not been measured.
             Self::Pci { .. }
             | Self::AfXdp { .. }
             | Self::AfPacket { .. }
@@ -210,8 +210,8 @@ impl PortKind {
         }
     }
 
-    /// Returns the resource that no two ports of a process can share, for errors. [`PortKind::device_key`] is the
-    /// configuration key that names it.
+    /// Returns the name of the resource that no two ports of a process can share, for error messages. The key
+    /// [`PortKind::device_key`] names it in the configuration.
     pub fn device(&self) -> String {
         match self {
             Self::Memif { id, .. } => format!("{}#{id}", self.location()),
@@ -300,7 +300,7 @@ impl PortKind {
         matches!(self, Self::Pcap { .. })
     }
 
-    /// Returns true if frames leave the host, so that TCP checksums are required.
+    /// Returns true if frames can leave the host, so that TCP checksums are required.
     pub fn leaves_host(&self) -> bool {
         match self {
             Self::Pci { .. } | Self::AfXdp { .. } | Self::AfPacket { .. } => true,

@@ -1,7 +1,7 @@
 //! Checks the capture files of a `pcap` port before DPDK's `net_pcap` opens them.
 //!
-//! The driver reports only that a device cannot be created, so these checks find the reason. A reason is the end of a
-//! sentence and names the remedy.
+//! The driver reports only that a device cannot be created, so these checks find the reason. A reason names the remedy,
+//! and completes a sentence of the caller.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
@@ -9,11 +9,11 @@ use std::path::Path;
 
 /// Magic numbers of pcap in the file's own byte order: timestamps in microseconds and in nanoseconds.
 const MAGIC: [u32; 2] = [0xa1b2_c3d4, 0xa1b2_3c4d];
-/// Block type of pcapng's section header, a palindrome in both byte orders.
+/// Block type of pcapng's section header, the same in both byte orders.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 /// Link type of Ethernet frames (`LINKTYPE_ETHERNET`).
 const ETHERNET: u32 = 1;
-/// Bytes of pcap's file header.
+/// Length of pcap's file header, bytes.
 const HEADER: usize = 24;
 
 /// Checks that frames can be read from `path`.
@@ -48,7 +48,7 @@ fn check_header(header: &[u8]) -> Result<(), String> {
         .into_iter()
         .find(|read| MAGIC.contains(&read(magic)))
         .ok_or("it is neither pcap nor pcapng: write one with tcpdump -w")?;
-    // The upper 16 bits describe the frame check sequence.
+    // The lower 16 bits are the link type. The upper ones describe the frame check sequence.
     match read(link_type) & 0xffff {
         ETHERNET => Ok(()),
         other => Err(format!(

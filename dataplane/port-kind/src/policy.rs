@@ -33,9 +33,9 @@ pub enum Idle {
     /// Poll for a while, then sleep until a port or a command wakes the worker or the next timer is due. A sleep
     /// lasts at most 1 ms, or 50 µs if one of the worker's ports cannot wake it.
     Adaptive {
-        /// Minimum time to poll before sleeping, a few tens of microseconds. The actual time is one and a half
-        /// round trips of the stream served last, if the round trip is short; 1 ms if one of the ports cannot wake the
-        /// worker.
+        /// Minimum time without work before a sleep, a few tens of microseconds. The worker polls longer, for one and a
+        /// half round trips of the stream served last, if that is short. It polls for at least 1 ms if one of its ports
+        /// cannot wake it.
         spin: Duration,
     },
 }
@@ -81,7 +81,7 @@ impl SynCookieMode {
 /// A route of one interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
-    /// Destination prefix; length 0 for the default route.
+    /// Destination prefix; its length is 0 for the default route.
     pub to: IpNet,
     /// The router, in a connected prefix of the interface and of the destination's address family.
     pub via: IpAddr,
@@ -110,8 +110,7 @@ pub struct LocalPorts {
 }
 
 impl LocalPorts {
-    /// Minimum number of ports of a range. With n workers only about one port in n steers the answers to the right
-    /// worker.
+    /// Minimum number of ports of a range. With n workers, replies to only about one port in n reach the right worker.
     pub const MIN_COUNT: u32 = 64;
 
     /// Returns the range, or `None` if it has fewer than [`LocalPorts::MIN_COUNT`] ports or contains port 0.
@@ -135,7 +134,7 @@ impl LocalPorts {
         (self.first..=self.last).contains(&port)
     }
 
-    /// Returns the port at `index` in the range, modulo the number of ports.
+    /// Returns the port at position `index` of the range. Positions beyond the last port continue at the first.
     pub fn nth(self, index: u32) -> u16 {
         self.first + (index % self.count()) as u16
     }
@@ -154,8 +153,8 @@ impl fmt::Display for LocalPorts {
     }
 }
 
-/// IP header fields of TCP and SCTP packets. ECN is not among them: it belongs to the transport (RFC 9293 §3.9.2
-/// MUST-48, MUST-49).
+/// IP header fields of TCP and SCTP packets. ECN is left out: it belongs to the transport (RFC 9293 §3.9.2 MUST-48,
+/// MUST-49).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IpFields {
     /// Differentiated services codepoint, 0 to 63 (RFC 2474 §3). `None` is the interface's value, 0 if that has

@@ -1,11 +1,11 @@
-//! Reasons for which the network stack and the workers drop frames. A leaf crate without DPDK, so that `ddpctl` explains
-//! them on any host. The counters are in `dataplane`. Reasons of TCP and SCTP are in their crates.
+//! Reasons for which the network stack and the workers drop frames. The crate does not depend on DPDK, so that `ddpctl`
+//! can explain the reasons on any host. The counters are in `dataplane`. Reasons of TCP and SCTP are in their crates.
 
 #![forbid(unsafe_code)]
 
 base::explained! {
-    /// Why a frame or segment was dropped by the network stack or the worker. What TCP, MPA and
-    /// DDP refuse is counted per stream besides.
+    /// Reason for which the network stack or the worker dropped a frame or segment. Refusals by TCP, MPA and DDP are
+    /// counted per stream in addition.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     #[repr(u8)]
     pub enum DropReason {

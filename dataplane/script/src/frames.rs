@@ -1,8 +1,8 @@
-//! Frames of the tester, which has one address on one link, and of the tested host.
+//! Frames between the tester, which has one address on one link, and the tested host.
 //!
-//! Answers ARP requests and neighbour solicitations for its address, resolves the next hop's address, and
-//! encapsulates and decapsulates TCP segments and SCTP packets. Not included: more than one route (the host itself or
-//! a router), VLANs and fragments. Lengths are bytes.
+//! This module answers ARP requests and neighbour solicitations for the tester's address, resolves the next hop's
+//! address, and encapsulates and decapsulates TCP segments and SCTP packets. Not included: more than one next hop (the
+//! host itself or a router), VLANs and fragments. Lengths are bytes.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -23,16 +23,16 @@ const SCTP: IpProtocol = IpProtocol::Unknown(132);
 /// Hop limit of sent packets; RFC 4861 §7.1 requires 255 for neighbour discovery.
 const HOP_LIMIT: u8 = 255;
 
-/// Addresses of the tester on its link, and of the host.
+/// Addresses of the tester on its link, and of the tested host.
 #[derive(Clone, Debug)]
 pub struct Station {
     /// Hardware address of the port.
     pub mac: EthernetAddress,
     /// The tester's address on the link; no other host may use it.
     pub address: IpAddr,
-    /// The tested host.
+    /// IP address of the tested host.
     pub host: IpAddr,
-    /// Next hop of frames: the host, or the router to it. Same family as `address`.
+    /// Next hop of sent frames: the host, or the router to it. Same family as `address`.
     pub next_hop: IpAddr,
     /// Hardware address of the next hop; `None` until resolved.
     pub next_mac: Option<EthernetAddress>,
@@ -56,7 +56,7 @@ pub enum ReceivedFrame {
     AddressRequest(Vec<u8>),
     /// The reply that resolved the next hop's hardware address.
     Resolved,
-    /// A packet of the tested host that is truncated or has a wrong checksum; contains the reason.
+    /// A packet of the tested host that is truncated or has a wrong checksum. Contains the reason.
     Damaged(&'static str),
     /// Any other frame.
     Other,
@@ -85,7 +85,7 @@ impl Station {
                 let o = target.octets();
                 let group: Ipv6Addr =
                     [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, o[13], o[14], o[15]].into();
-                // RFC 2464 §7.
+                // RFC 2464 §7: the Ethernet address of that group.
                 let mac = EthernetAddress([0x33, 0x33, 0xff, o[13], o[14], o[15]]);
                 self.nd(&repr, source, group, mac)
             }
@@ -114,7 +114,8 @@ impl Station {
         Some(self.ethernet(self.next_mac?, ether_type(self.host), &packet))
     }
 
-    /// Processes a frame received on the port.
+    /// Processes a frame received on the port and returns its classification. Records the next hop's hardware address
+    /// if the frame resolves it.
     pub fn input(&mut self, frame: &[u8]) -> ReceivedFrame {
         let Ok(ethernet) = EthernetFrame::new_checked(frame) else { return ReceivedFrame::Other };
         if ethernet.src_addr() == self.mac {
@@ -328,7 +329,7 @@ fn ether_type(address: IpAddr) -> EthernetProtocol {
     if address.is_ipv4() { EthernetProtocol::Ipv4 } else { EthernetProtocol::Ipv6 }
 }
 
-/// Returns both addresses if they are IPv6, otherwise a pair that no packet has.
+/// Returns both addresses if they are IPv6, otherwise two unspecified addresses, which no packet has.
 fn both(a: IpAddr, b: IpAddr) -> (Ipv6Addr, Ipv6Addr) {
     match (a, b) {
         (IpAddr::V6(a), IpAddr::V6(b)) => (a, b),

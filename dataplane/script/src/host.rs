@@ -10,17 +10,17 @@ use sim::segment::Flags;
 
 use crate::session::is_sctp;
 
-/// A description file.
+/// Contents of a description file (TOML) of a tested host.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
     /// Services of the host, in order of preference.
     #[serde(default, rename = "service")]
     pub services: Vec<Service>,
-    /// Dialogue (`directory/name`) → reason why the host may behave differently. Such dialogues are still played.
+    /// Reason why the host may behave differently, by dialogue (`directory/name`). Such dialogues are still played.
     #[serde(default)]
     pub differs: BTreeMap<String, String>,
-    /// Dialogue (`directory/name`) → reason why it is not played.
+    /// Reason why a dialogue is not played, by dialogue (`directory/name`).
     #[serde(default)]
     pub skip: BTreeMap<String, String>,
 }
@@ -33,7 +33,8 @@ pub struct Service {
     pub port: u16,
     /// Protocol that the service expects.
     pub takes: ServiceProtocol,
-    /// Settings of the service, with the keys of the scripts' `set` lines; `ip` is the address family.
+    /// Settings of the service, with the keys of the scripts' `set` lines. The key `ip` is the address family, `4` or
+    /// `6`.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
 }
@@ -80,7 +81,7 @@ impl Host {
         for service in &self.services {
             match service.check(script) {
                 Ok(()) => return Ok(service),
-                // A wrong setting outranks a wrong protocol: that service is closer.
+                // A wrong setting is reported rather than a wrong protocol: that service is nearly suitable.
                 Err(ServiceMismatch::Setting(what)) => reason = what,
                 Err(ServiceMismatch::Kind(what)) if !reason.starts_with("needs setting") => {
                     reason = what
@@ -92,7 +93,7 @@ impl Host {
     }
 }
 
-/// Returns the duration of `script` if all packets arrive in time.
+/// Returns the duration of `script` if every expected packet arrives in time.
 pub fn duration(script: &Script) -> Duration {
     script.steps.iter().fold(Duration::ZERO, |time, step| match (step.time, &step.action) {
         (_, Action::Do(_) | Action::Event(_) | Action::Check(_)) | (StepTime::Any, _) => time,
@@ -128,7 +129,7 @@ impl Service {
     }
 }
 
-/// Checks that the script needs no local action of the host and has results visible on the wire.
+/// Checks that the script needs no local action of the host and expects something on the wire.
 fn check_playable(script: &Script) -> Result<(), String> {
     if script.settings.iter().any(|s| s.key == "role" && s.value == "active") {
         return Err("needs local action connect".into());
@@ -142,7 +143,7 @@ fn check_playable(script: &Script) -> Result<(), String> {
             }
         }
     }
-    // Absolute acknowledgement numbers require a known initial sequence number, but the host chooses it.
+    // The script's absolute acknowledgement numbers require a known initial sequence number, but the host chooses it.
     let absolute = |action: &Action| match action {
         Action::Send(line) => line.args.get("ack").is_some_and(|ack| ack.starts_with("abs:")),
         _ => false,
@@ -165,7 +166,7 @@ fn check_playable(script: &Script) -> Result<(), String> {
     }
 }
 
-/// True if the script initiates a session of RFC 5043.
+/// Returns true if the script initiates a session of RFC 5043.
 fn initiates_session(script: &Script) -> bool {
     let initiate = |chunk: &ChunkLine| chunk.args.positional(0) == Some("initiate");
     script.steps.iter().any(|step| match &step.action {
@@ -193,7 +194,7 @@ fn suitable_protocols(script: &Script) -> &'static [ServiceProtocol] {
     }
 }
 
-/// Returns the settings that the host must have.
+/// Returns the settings that the script requires of the service.
 fn required_settings(script: &Script) -> Vec<(&str, String)> {
     let script_only_keys = ["stack", "role", "peer-iss", "peer-tag", "peer-tsn"];
     let mut settings: Vec<(&str, String)> = script
@@ -202,7 +203,7 @@ fn required_settings(script: &Script) -> Vec<(&str, String)> {
         .filter(|s| !script_only_keys.contains(&s.key.as_str()) && !s.key.contains('.'))
         .map(|s| (s.key.as_str(), s.value.clone()))
         .collect();
-    // On the same link, the MSS of an IPv6 host is 20 bytes smaller.
+    // On the same link, the MSS of an IPv6 host is 20 bytes smaller, so a script that expects an MSS requires IPv4.
     let says_mss = |action: &Action| match action {
         Action::Expect(line) => line.args.has("mss"),
         _ => false,

@@ -1,7 +1,7 @@
 //! Packet dialogues with another host: the script plays the tester, the host is the implementation under test.
 //!
-//! Uses the files and the comparison of `sim::dialogue`, which plays them against this project's stack in virtual
-//! time. Here time is real. The host is reached through a port, and its state can be neither controlled nor
+//! The crate uses the files and the comparison of `sim::dialogue`, which plays them against this project's stack in
+//! virtual time. Here time is real. The host is reached through a port, and its state can be neither controlled nor
 //! inspected:
 //!
 //! | script | treatment |

@@ -15,11 +15,11 @@ use script::session::{Addresses, PlayError, Session};
 use sim::dialogue;
 use sim::dialogue::script::Script;
 
-/// Play packet dialogues against another host, through a port. The packets that a script sends are sent to the host,
-/// and the host must send the packets that the script expects, in time.
+/// Play packet dialogues against another host, through a port. The tester sends the packets of a script to the host.
+/// The host must send the packets that the script expects, in time.
 ///
-/// Scripts that require an action of the host itself (connect, write, close), or settings that it does not have, are
-/// skipped, with the reason. dataplane/sim/dialogues/README.md describes the format of scripts.
+/// Scripts that require an action of the host itself (connect, write, close), or settings that the host does not have,
+/// are skipped, with the reason. dataplane/sim/dialogues/README.md describes the format of scripts.
 #[derive(Debug, Parser)]
 #[command(
     name = "ddp-script",
@@ -47,13 +47,13 @@ struct Args {
     /// responder, "sctp" accepts sessions of RFC 5043, "nothing" does not listen
     #[arg(long, default_value = "bytes", conflicts_with = "host")]
     takes: ServiceProtocol,
-    /// Setting of that service, as in the `set` lines of scripts; may be repeated
+    /// Setting of the service at --to, as in the `set` lines of scripts; may be repeated
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "host", value_parser = parse_setting)]
     has: Vec<(String, String)>,
     /// File that describes the host (TOML): its services, their settings, and known deviations
     #[arg(long, value_name = "FILE")]
     host: Option<PathBuf>,
-    /// Router to the host, if it is on another link
+    /// Router to the host, if the host is on another link
     #[arg(long, value_name = "IP")]
     via: Option<IpAddr>,
     /// Hardware address of the port
@@ -68,13 +68,13 @@ struct Args {
     /// Longest wait for a line with time *, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     patience: u64,
-    /// Skip scripts that take longer, in seconds
+    /// Longest duration of a script, in seconds; longer scripts are skipped
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     longest: u64,
     /// Attempts per script, for busy machines: a script that fails is played again
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10))]
     attempts: u32,
-    /// Print all segments of every script
+    /// Print all packets of every script played
     #[arg(long, short)]
     verbose: bool,
     /// Write the man page to this directory, and do nothing else
@@ -154,7 +154,7 @@ impl Args {
     }
 }
 
-/// A script and its name: the last directory, and the file name without suffix.
+/// Name and content of a script. The name is the last directory and the file name without suffix.
 type NamedScript = (String, Script);
 
 fn read_scripts(files: &[PathBuf]) -> Result<Vec<NamedScript>, String> {
@@ -186,7 +186,7 @@ fn script_name(path: &Path) -> String {
     }
 }
 
-/// Player of the scripts, with counts of the results.
+/// Plays the scripts, and counts the results.
 struct Runner<'a> {
     args: &'a Args,
     host: Host,

@@ -1,9 +1,10 @@
-//! Plays a dialogue with another host, sans-IO. [`Player::handle_timeout`] starts it. After this call and after each
-//! [`Player::input`], the owner drains [`Player::poll_transmit`], checks [`Player::outcome`], and calls again at
-//! [`Player::poll_timeout`].
+//! Plays a dialogue with another host, sans-IO. The first call of [`Player::handle_timeout`] starts the dialogue. After
+//! this call and after each [`Player::input`], the owner drains [`Player::poll_transmit`] and checks
+//! [`Player::outcome`]. At the time of [`Player::poll_timeout`] the owner calls `handle_timeout` again.
 //!
-//! The player decides when a step is due. A [`DialogueCodec`] encodes and compares packets, and classifies permitted
-//! extra ones: [`segments`] for TCP, [`chunks`] for SCTP. A `quiet` line permits no extra packets.
+//! The player decides when a step is due. A [`DialogueCodec`] encodes and compares packets, and decides which packets
+//! are permitted although no line expects them: [`segments`] for TCP, [`chunks`] for SCTP. A `quiet` line permits no
+//! such packet.
 
 pub mod chunks;
 pub mod segments;
@@ -22,12 +23,12 @@ const LONGEST_DELAYED_ACK: Duration = Duration::from_millis(500);
 /// STag that scripts use by default.
 const SCRIPT_STAG: &str = "16";
 
-/// Tolerance of times.
+/// Permitted difference between the time of a line and the arrival of its packet.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Tolerance {
     /// Relative part, percent of the time since the previous line.
     pub percent: u32,
-    /// Absolute part, added to the relative one.
+    /// Absolute part, added to the relative part.
     pub floor: Duration,
     /// Longest wait for a line with time `*`.
     pub max_wait: Duration,
@@ -47,7 +48,7 @@ impl Default for Tolerance {
 impl std::str::FromStr for Tolerance {
     type Err = String;
 
-    /// Parses `20%+20ms`, or one of the two parts.
+    /// Parses `20%+20ms`, or one of the two parts; the other one is then zero.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut tolerance = Tolerance { percent: 0, floor: Duration::ZERO, ..Tolerance::default() };
         for part in text.split('+') {
@@ -62,7 +63,7 @@ impl std::str::FromStr for Tolerance {
     }
 }
 
-/// Summary of a dialogue whose lines were all met.
+/// Summary of a dialogue in which the host met all lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlaySummary {
     /// Number of skipped `event` and `check` lines.
@@ -82,7 +83,7 @@ pub enum ExtraPacket {
     Retransmission,
 }
 
-/// State of both sides for one protocol: encodes, decodes and compares packets.
+/// Protocol state of both sides of a dialogue. Encodes, decodes and compares packets.
 pub trait DialogueCodec: Debug {
     /// A packet of the host.
     type Packet: Debug;
@@ -93,22 +94,23 @@ pub trait DialogueCodec: Debug {
     /// The packet is damaged.
     fn decode(&mut self, carried: TransportPacket) -> Result<Option<Self::Packet>, String>;
 
-    /// Adopts values of the host that the script leaves open and later lines need.
+    /// Completes the lines of `script` with values of the host that the script leaves open.
     fn learn(&mut self, script: &mut Script, packet: &Self::Packet);
 
-    /// Builds the packet of a `<` line. Returns it with its text.
+    /// Builds the packet of a `<` line. Returns the packet and its text for the transcript.
     ///
     /// # Errors
-    /// The invalid part of the line.
+    /// Describes the invalid part of the line.
     fn build_packet(&mut self, line: &Action) -> Result<(TransportPacket, String), String>;
 
-    /// Compares a packet with a `>` line. Returns the rest of the line if the packet meets only its first part.
+    /// Compares a packet with a `>` line. Returns the rest of the line if the packet meets only the first part of the
+    /// line.
     ///
     /// # Errors
-    /// The first difference.
+    /// Describes the first difference.
     fn compare(&mut self, line: &Action, got: &Self::Packet) -> Result<Option<Action>, String>;
 
-    /// Records the numbers of a packet that was expected or permitted.
+    /// Records the sequence and acknowledgement numbers of a packet that was expected or permitted.
     fn on_matched(&mut self, got: &Self::Packet);
 
     /// Classifies a packet that no line expects; `None` if the host must not send it.
@@ -148,7 +150,7 @@ pub struct Player<P: DialogueCodec> {
 /// Result of executing a step.
 enum Progress {
     Done,
-    /// The expected packet has arrived in part.
+    /// The packet met only the first part of its line.
     Partial,
     /// The step waits until this time or for a packet.
     Until(Instant),
@@ -179,7 +181,8 @@ impl<P: DialogueCodec> Player<P> {
         self.outgoing.pop_front()
     }
 
-    /// Returns the time at which to call [`Self::handle_timeout`], unless a packet arrives earlier.
+    /// Returns the time at which to call [`Self::handle_timeout`], unless a packet arrives earlier; `None` once the
+    /// outcome is known.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.wake.filter(|_| self.outcome.is_none())
     }
@@ -246,7 +249,7 @@ impl<P: DialogueCodec> Player<P> {
     /// Executes the next step. Returns `None` at the end of the script.
     fn step(&mut self, now: Instant) -> Result<Option<Progress>, String> {
         let Some(step) = self.script.steps.get(self.next).cloned() else {
-            // A packet right after the last line is still unexpected.
+            // For the absolute tolerance after the last line, an unexpected packet still fails the dialogue.
             let end = self.last_step_at + self.tolerance.floor;
             if now < end {
                 return Ok(Some(Progress::Until(end)));
@@ -264,7 +267,7 @@ impl<P: DialogueCodec> Player<P> {
             let line = self.remaining_line.clone().unwrap_or(step.action);
             return self.expect(now, &line, at).map(Some);
         }
-        // The host acts by itself, or its state is not visible: such lines take no time.
+        // The player neither controls the host (`do`) nor sees its state (`event`, `check`): these lines take no time.
         if matches!(step.action, Action::Do(_) | Action::Event(_) | Action::Check(_)) {
             self.summary.skipped_lines += usize::from(!matches!(step.action, Action::Do(_)));
             return Ok(Some(Progress::Done));
@@ -333,7 +336,7 @@ impl<P: DialogueCodec> Player<P> {
         Ok(Progress::Until(high))
     }
 
-    /// Returns the earliest and latest permitted arrival of the packet of a line.
+    /// Returns the earliest and the latest time at which the packet of a line may arrive.
     fn time_range(&self, line: &Action, at: Option<Instant>) -> (Instant, Instant) {
         let Some(at) = at else {
             return (self.last_step_at, self.last_step_at + self.tolerance.max_wait);
@@ -351,7 +354,7 @@ impl<P: DialogueCodec> Player<P> {
         (self.last_step_at + wait.saturating_sub(slack), expected + slack)
     }
 
-    /// True if the host may send this packet although no line expects it. Counts it.
+    /// True if the host may send this packet although no line expects it. Counts a permitted packet in the summary.
     fn count_extra(&mut self, got: &P::Packet) -> bool {
         let more = self.codec.classify_extra(got);
         self.summary.extra_acks += usize::from(more == Some(ExtraPacket::Acknowledgement));

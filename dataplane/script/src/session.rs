@@ -1,4 +1,4 @@
-//! The tester on a port, in real time. It plays one dialogue after the other, each from another source port.
+//! The tester on a port, in real time. Dialogues are played one after the other, each from another source port.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant as Clock};
@@ -15,11 +15,12 @@ use crate::player::chunks::SctpCodec;
 use crate::player::segments::TcpCodec;
 use crate::player::{DialogueCodec, PlaySummary, Player, Tolerance};
 
-/// Poll interval of a port without a descriptor, and of the link state.
+/// Interval of polls of a port without a file descriptor, or of a port whose interface is down.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// Maximum number of attempts to resolve the next hop's hardware address, one per second.
 const MAX_ADDRESS_REQUESTS: usize = 5;
-/// First source port of the dynamic range (RFC 6335 §6). Dialogues start at a random port in it.
+/// First port of the dynamic range (RFC 6335 §6). Dialogues use consecutive source ports, which start at random within
+/// the first 8192 ports of the range.
 const FIRST_PORT: u16 = 49_152;
 
 /// Reason why the tester cannot start.
@@ -31,7 +32,7 @@ pub enum SessionError {
     /// The port did not open.
     #[error("{0}")]
     Port(#[from] PortError),
-    /// The next hop's hardware address was not resolved: address and protocol.
+    /// The next hop's hardware address was not resolved; contains the IP address and the name of the protocol used.
     #[error(
         "{0} does not answer {1}: is it on this link, and the tester's address in its network?"
     )]
@@ -65,7 +66,7 @@ pub struct Addresses {
     pub address: IpAddr,
     /// The host's address.
     pub host: IpAddr,
-    /// Router to the host, if it is on another link.
+    /// Router to the host, if the host is on another link.
     pub via: Option<IpAddr>,
 }
 
@@ -74,7 +75,7 @@ pub struct Addresses {
 pub struct Session {
     station: Station,
     queue: PortQueue,
-    // Declared after the queue: the device is closed when both are dropped.
+    // Declared after `queue`, and so dropped after it. The device is closed when both are dropped.
     _port: Port,
     clock: Clock,
     own_port: u16,
@@ -122,7 +123,7 @@ impl Session {
     /// Plays `script` against the host's port `to`.
     ///
     /// # Errors
-    /// The first line that is not met, with all packets; or a failure of the port.
+    /// Contains the first line that the host did not meet, with all packets so far; or a failure of the port.
     pub fn play(
         &mut self,
         script: Script,
@@ -130,7 +131,7 @@ impl Session {
         tolerance: Tolerance,
     ) -> Result<(PlaySummary, String), PlayError> {
         self.own_port = self.own_port.checked_add(1).unwrap_or(FIRST_PORT);
-        // Random numbers avoid those of a connection in TIME-WAIT or of an earlier run.
+        // A random initial sequence number or tag differs from that of a connection in TIME-WAIT or of an earlier run.
         let number = random().map_or(self.own_port.into(), |n| n & 0x3fff_ffff);
         let ports = (self.own_port, to);
         if is_sctp(&script) {
@@ -185,7 +186,7 @@ impl Session {
     fn find_next_hop(&mut self) -> Result<(), SessionError> {
         for _ in 0..MAX_ADDRESS_REQUESTS {
             let question = self.station.next_hop_request();
-            // No free buffer or no link yet: the next attempt follows.
+            // Without a free buffer or a link the request is not sent. The next attempt follows.
             let _ = self.frame(&question);
             let until = self.now() + Duration::from_secs(1);
             while self.now() < until {
@@ -222,9 +223,9 @@ impl Session {
         Some(())
     }
 
-    /// Receives one burst. If no frame is ready, first sleeps until a frame arrives or `until`, without a descriptor
-    /// at most [`POLL_INTERVAL`]. Answers ARP requests and neighbour solicitations, and appends other frames for the
-    /// tester to `received`.
+    /// Receives one burst. If no frame is ready, first sleeps until a frame arrives or `until`. A port without a file
+    /// descriptor is polled again after at most [`POLL_INTERVAL`]. Answers ARP requests and neighbour solicitations,
+    /// and appends other frames for the tester to `received`.
     fn receive(&mut self, until: Instant) {
         self.queue.flush();
         let mut batch = RxBatch::new();
@@ -237,7 +238,7 @@ impl Session {
             match self.station.input(frame.data()) {
                 ReceivedFrame::Other => {}
                 ReceivedFrame::AddressRequest(answer) => {
-                    // If it is lost, the host repeats its request.
+                    // If the answer is lost, the host repeats its request.
                     let _ = self.frame(&answer);
                 }
                 received => self.received.push((now, received)),
@@ -245,21 +246,20 @@ impl Session {
         }
     }
 
-    /// Sleeps until the port is readable or `time` has passed; without a descriptor, at most [`POLL_INTERVAL`].
+    /// Sleeps until the port is readable or `time` has passed; without a file descriptor, at most [`POLL_INTERVAL`].
     fn sleep(&self, time: Duration) {
         let Some(fd) = self.queue.fd() else { return std::thread::sleep(time.min(POLL_INTERVAL)) };
         let mut fds = [PollFd::new(&fd, PollFlags::IN)];
         let time = Timespec { tv_sec: time.as_secs() as _, tv_nsec: time.subsec_nanos() as _ };
-        // An interrupted wait is only shorter.
+        // A signal only shortens the wait.
         let ready = poll(&mut fds, Some(&time)).unwrap_or(0);
         if ready > 0 && !fds[0].revents().contains(PollFlags::IN) {
-            // The interface is down, perhaps for a moment.
+            // An error condition without data: the interface is down, perhaps for a moment.
             std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
-/// True if the script is for SCTP.
 pub(crate) fn is_sctp(script: &Script) -> bool {
     script.settings.iter().any(|s| s.key == "stack" && s.value == "sctp")
 }

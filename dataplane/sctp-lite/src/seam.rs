@@ -20,10 +20,10 @@ pub struct ReceivedMessage<'a> {
 /// Result of delivering a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MessageOutcome {
-    /// Accepted: SCTP counts its TSNs as received.
+    /// The message is accepted: SCTP counts its TSNs as received.
     Accepted,
-    /// Refused, as if it had never arrived: SCTP neither acknowledges its TSNs nor reports them in Gap Ack Blocks,
-    /// and the peer retransmits it.
+    /// The message is refused, as if it had never arrived: SCTP neither acknowledges its TSNs nor reports them in Gap
+    /// Ack Blocks, and the peer retransmits it.
     Refused,
 }
 
@@ -32,9 +32,9 @@ pub trait MessageSink {
     /// Delivers a complete user message, even if earlier data is missing. None of its TSNs was accepted before.
     fn deliver(&mut self, now: Instant, message: ReceivedMessage<'_>) -> MessageOutcome;
 
-    /// Processes a restart of the association by the peer; it now has `streams` pairs of streams. Later messages
-    /// belong to new sessions, and unacknowledged messages are discarded. A call, not an event, because the packet
-    /// that restarts the association may also carry such messages.
+    /// Processes a restart of the association by the peer. `streams`: number of stream pairs from now on. Later
+    /// messages belong to new sessions, and unacknowledged messages are discarded. This is a call and not an event,
+    /// because the packet that restarts the association may also carry messages of the new sessions.
     fn on_restart(&mut self, now: Instant, streams: u16) {
         let _ = (now, streams);
     }
@@ -57,8 +57,9 @@ pub trait MessageSink {
         let _ = bytes;
     }
 
-    /// Requests `increase` bytes more for the window, which has grown by `grown` bytes before. Returns false if other
-    /// associations need the memory. The grant is released when the association ends or restarts.
+    /// Requests memory to enlarge the receive window by `increase` bytes. `grown`: bytes by which the window has grown
+    /// before. Returns false if other associations need the memory. The grant is released when the association ends or
+    /// restarts.
     fn grow_window(&mut self, grown: u64, increase: u64) -> bool {
         let _ = (grown, increase);
         true
@@ -83,13 +84,13 @@ pub struct MessageRef {
 /// A user message that the source has written into a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WrittenMessage {
-    /// Identifies the message in later calls.
+    /// Identifier of the message in later calls.
     pub message: MessageRef,
     /// Payload protocol identifier.
     pub ppid: u32,
     /// True to request an immediate acknowledgement (the I bit, RFC 9260 §3.3.1).
     pub immediate: bool,
-    /// CRC32c of the message, if the copy computed it.
+    /// CRC32c of the message, if it was computed while the message was copied.
     pub crc: Option<u32>,
     /// Length of the following message, if known. With less room, [`MessageSource::next`] would write nothing.
     pub next_len: Option<u16>,
@@ -101,8 +102,8 @@ pub trait MessageSource {
     fn has_data(&self) -> bool;
 
     /// Writes the next message to the front of `out`; `None` if there is none or it does not fit. `max_len` is the
-    /// largest message that an empty packet carries. A source may hold back a message that could exceed `out` until
-    /// it gets an empty packet (`out` as long as `max_len`). It must then write one if it has any.
+    /// largest message that an empty packet carries. A source may hold back a message that could exceed `out` until it
+    /// gets an empty packet (`out` as long as `max_len`). The source must then write a message if it has any.
     fn next(&mut self, max_len: usize, out: &mut [u8]) -> Option<WrittenMessage>;
 
     /// Writes an unacknowledged message again, with the same bytes. `out` has the message's length.
@@ -136,8 +137,9 @@ pub trait TxBatch {
         false
     }
 
-    /// Returns the memory, bytes, for copies of unacknowledged messages whose source may change. A message that would
-    /// exceed it is not sent for the first time now. With nothing kept, one message is always sent.
+    /// Returns the maximum bytes of copies of unacknowledged messages, kept because their source may change. A new
+    /// message that would exceed the limit is not sent now. If no copy is kept, one message is sent regardless of the
+    /// limit.
     fn keep_limit(&self) -> u64 {
         u64::MAX
     }
@@ -145,9 +147,9 @@ pub trait TxBatch {
     /// Reports that [`keep_limit`](Self::keep_limit) held a message back.
     fn report_keep_limited(&mut self) {}
 
-    /// Completes the packet reserved last, of `len` bytes. It contains its checksum if
-    /// [`needs_checksum`](Self::needs_checksum) is true. Requires a preceding `reserve_packet`. A reserved packet
-    /// that is not committed is dropped.
+    /// Completes the packet reserved last, of `len` bytes. The packet contains its checksum if
+    /// [`needs_checksum`](Self::needs_checksum) is true. Requires a preceding `reserve_packet`. A reserved packet that
+    /// is not committed is dropped.
     fn commit(&mut self, len: usize);
 }
 

@@ -35,11 +35,11 @@ pub struct FlowConfig {
     pub forward: path::Config,
     /// Path from the server to the client.
     pub backward: path::Config,
-    /// Time of the client's connect, relative to the start.
+    /// Time after the start of the simulation at which the client connects.
     pub start: Duration,
 }
 
-/// One client, its server, and the paths that they do not share.
+/// One client, its server, and the paths that only this flow uses.
 #[derive(Debug)]
 pub struct Flow {
     /// Host that sends data.
@@ -114,7 +114,7 @@ impl Dumbbell {
         }
     }
 
-    /// Advances virtual time by `time`. Returns the stream bytes that each server received in it.
+    /// Advances virtual time by `time`. Returns the stream bytes that each server received in this time.
     ///
     /// # Errors
     /// [`Stall::Spinning`]: virtual time does not advance.
@@ -130,7 +130,7 @@ impl Dumbbell {
         self.bottleneck.counters()
     }
 
-    /// Checks that no stream has ended, and that each byte of a region is correct or untouched.
+    /// Checks that no stream has ended, and that each byte of each server's region is correct or zero.
     ///
     /// # Errors
     /// The first violation.
@@ -161,7 +161,7 @@ impl Dumbbell {
         flows.chain(self.bottleneck.next_delivery()).min()
     }
 
-    /// Performs one round of the work due now: all links, then all hosts.
+    /// Performs the work due now: forwards packets to and from the shared link, and runs the hosts.
     fn work(&mut self) {
         let Dumbbell { now, flows, bottleneck, tx } = self;
         let now = *now;

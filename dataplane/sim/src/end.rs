@@ -16,11 +16,11 @@ pub trait Setup: Clone + Debug {
     /// Type of the host.
     type Host: End;
 
-    /// Creates a host that listens (`passive`) or connects later.
+    /// Creates a host that listens if `passive`, or otherwise connects later.
     fn host(self, passive: bool) -> Self::Host;
 }
 
-/// A host: TCP with one stream, or SCTP with several streams, numbered from 0.
+/// A host of a simulation: TCP with one stream, or SCTP with several streams, numbered from 0.
 pub trait End: Debug {
     /// Transport protocol of the host's packets.
     const PROTOCOL: Protocol;
@@ -41,10 +41,11 @@ pub trait End: Debug {
     fn work(&mut self, now: Instant, tx: &mut Batch);
     /// Returns the time at which to call [`work`](Self::work) next.
     fn timeout(&self) -> Option<Instant>;
-    /// Processes a router's report that it dropped the packet `dropped`; its MTU is `mtu` bytes.
+    /// Processes a router's ICMP report that it dropped the packet `dropped` because the next link has an MTU of `mtu`
+    /// bytes.
     fn packet_too_big(&mut self, now: Instant, mtu: usize, dropped: &[u8]);
 
-    /// True if IP fragments the packet because it exceeds the path MTU known to the host.
+    /// True if IP may fragment this packet, because it knowingly exceeds the path MTU.
     fn is_for_fragments(&self, _bytes: &[u8]) -> bool {
         false
     }
@@ -53,31 +54,33 @@ pub trait End: Debug {
     fn stream_count(&self) -> usize;
     /// Queues a message for posting on this stream.
     fn send(&mut self, stream: usize, message: Message<VecMemory>);
-    /// Returns the tagged messages delivered so far: offset in the region, and length.
+    /// Returns the tagged messages delivered so far: offset in the region and length of each.
     fn delivered(&self, stream: usize) -> Vec<(u64, u64)>;
     /// Returns the untagged messages delivered so far.
     fn received(&self, stream: usize) -> Vec<&[u8]>;
-    /// Returns the cookies of completely acknowledged messages, in order, without the cookie of the last message.
+    /// Returns the cookies of completely acknowledged messages, in order. The cookie of the "last message", which a
+    /// stream posts by itself after a peer's error, is omitted.
     fn sent(&self, stream: usize) -> Vec<Cookie>;
 
     /// Returns the bytes of the region.
     fn region(&self) -> Vec<u8>;
     /// True if no byte outside the region was written.
     fn is_guard_untouched(&self) -> bool;
-    /// Returns the bytes of untagged buffers and of held pieces in use: zero after the connection has ended.
+    /// Returns the bytes in use of untagged buffers, and those of held data and grown receive windows. Both are zero
+    /// after the connection has ended.
     fn in_use(&self) -> (u64, u64);
 
-    /// True if no connection was opened, in either direction.
+    /// True if no connection was opened, neither actively nor passively.
     fn is_unopened(&self) -> bool;
     /// True if all streams are established.
     fn is_established(&self) -> bool;
     /// True after a graceful close, false after an error; `None` while the connection is open.
     fn closed(&self) -> Option<bool>;
-    /// True if the connection has ended, TIME-WAIT included, and its state may be freed.
+    /// True if the connection has ended, including TIME-WAIT, so that its state may be freed.
     fn is_done(&self) -> bool;
     /// Returns the counters.
     fn totals(&self) -> Totals;
-    /// Returns a violated invariant of any scenario.
+    /// Describes an invariant of all scenarios that this host has violated; `None` if there is none.
     fn fault(&self) -> Option<String>;
     /// Formats the state in one line for a failure report.
     fn describe_state(&self) -> String;

@@ -1,5 +1,6 @@
 //! ESP on one direction of a path. Packets are sealed before the link and opened after it, so the link loses, delays,
-//! duplicates and damages sealed packets. SAs are replaced during the transfer, make before break.
+//! duplicates and damages sealed packets. SAs are replaced during the transfer: the receiver installs the new SA before
+//! the sender uses it.
 //!
 //! Packets of the simulation have no IP header; this module adds one, IPv4 or IPv6. Not included: policies and key
 //! exchange.
@@ -36,7 +37,7 @@ pub struct Config {
     pub udp: bool,
     /// True for extended sequence numbers (64 bits).
     pub esn: bool,
-    /// Last used sequence number when the first SA starts.
+    /// Sequence number after which the first SA starts.
     pub sequence: u64,
     /// Anti-replay window, packets.
     pub window: u16,
@@ -93,7 +94,7 @@ fn address(v6: bool, n: u8) -> IpAddr {
 /// Counters of refused packets and replaced SAs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Packets refused as replayed or too old.
+    /// Packets refused as replayed, too old, or with an impossible sequence number.
     pub replayed: u64,
     /// Packets refused as damaged, or because no SA matches.
     pub refused: u64,
@@ -163,11 +164,11 @@ impl Esp {
             traffic_class(ecn),
             "a tunnel copies ECN outwards"
         );
-        // The link itself counts a header of this length.
+        // The first `IP_HEADER` bytes are omitted, because the link adds this length itself.
         Some(Packet { bytes: sealed[IP_HEADER..].to_vec(), ecn, flow })
     }
 
-    /// Opens a packet at the receiver. Returns `None` if the packet is refused and counted.
+    /// Opens a packet at the receiver. Returns `None` if the packet is refused; the counters show why.
     pub fn open(&mut self, now: Instant, packet: Packet) -> Option<Packet> {
         let Packet { bytes, ecn, flow } = packet;
         let v6 = self.config.tunnel.unwrap_or(self.config.v6);
@@ -206,7 +207,7 @@ impl Esp {
 
     /// Replaces the SA. The receiver installs the new one before the sender uses it.
     fn rekey(&mut self) {
-        // Cannot fail: the first SA had the same parameters.
+        // Cannot fail: the first SA had the same parameters, apart from SPI and keys.
         let Ok((outbound, inbound)) = pair(&self.config, self.generation + 1) else { return };
         self.generation += 1;
         self.inbound.push(inbound);
@@ -218,7 +219,7 @@ impl Esp {
     }
 }
 
-/// Creates both ends of an SA. The first SA resumes after [`Config::sequence`].
+/// Creates the outbound and the inbound end of an SA. The first SA starts after [`Config::sequence`].
 fn pair(config: &Config, generation: u32) -> Result<(Outbound, Inbound), SaError> {
     let parameters = config.parameters(generation);
     let mut outbound = Outbound::new(&parameters)?;

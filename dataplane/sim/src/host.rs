@@ -27,11 +27,11 @@ use crate::packet::{Ecn, Packet};
 pub const SINK: (Stag, TaggedOffset) = (Stag(0x00DE_C0DE), TaggedOffset(0x1000));
 /// Untagged queue of every host, in addition to the error queue.
 pub const QUEUE: Qn = Qn(0);
-/// Buffers posted to [`QUEUE`]: bare DDP has no credits, so they must suffice for all messages in flight.
+/// Buffers posted to [`QUEUE`]: bare DDP has no flow control, so they must suffice for all messages in flight.
 const BUFFERS: u32 = 100_000;
-/// Bytes before and after the region that peers must not write.
+/// Length of the guard areas before and after the region, bytes. Peers must not write there.
 const GUARD: usize = 4096;
-/// Cookie of the last message, which a stream posts by itself after a peer's error.
+/// Cookie of the "last message", which a stream posts by itself after a peer's error.
 pub const LAST_MESSAGE_COOKIE: Cookie = Cookie::STACK;
 const PD: PdId = PdId(7);
 /// Limit of untagged buffers in use, bytes.
@@ -40,7 +40,7 @@ const POOL: u64 = 8 << 20;
 /// Configuration of a host.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// TCP, MPA and teardown.
+    /// Configuration of TCP, MPA and teardown.
     pub endpoint: EndpointConfig,
     /// MTU of the host's interface, bytes.
     pub mtu: usize,
@@ -48,13 +48,13 @@ pub struct HostConfig {
     pub region: usize,
     /// Length of an untagged buffer, bytes.
     pub buffer_size: u32,
-    /// Budget for bytes held beyond gaps.
+    /// Budget for data held beyond gaps, bytes.
     pub hold: u64,
     /// Budget for growth of receive windows, bytes.
     pub windows: u64,
-    /// True if a passive host answers SYNs with cookies and keeps no state until one is returned.
+    /// True if a passive host answers SYNs with SYN cookies, and keeps no state until a cookie is returned.
     pub syn_cookies: bool,
-    /// Initial sequence number.
+    /// Initial sequence number of the host.
     pub iss: u32,
     /// Private data of the host's MPA Request or Reply; Start Keys carry none.
     pub private_data: Vec<u8>,
@@ -102,7 +102,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Creates a host that listens (`passive`) or connects later.
+    /// Creates a host that listens if `passive`, or otherwise connects later.
     pub fn new(config: HostConfig, passive: bool) -> Self {
         let memory = VecMemory::new(config.region + 2 * GUARD);
         let mut stags = StagTable::new();
@@ -170,14 +170,15 @@ impl Host {
         Ok(())
     }
 
-    /// Pauses event delivery: at most this many events are queued, and the host takes none. `None` resumes.
+    /// Pauses delivery: the endpoint closes its window, and refuses data once `most_events` events are pending. `None`
+    /// resumes.
     pub fn pause(&mut self, most_events: Option<u32>) {
         if let Some(endpoint) = &mut self.endpoint {
             endpoint.pause(most_events);
         }
     }
 
-    /// Returns the budget for window growth.
+    /// Returns the budget for growth of receive windows.
     pub fn windows(&self) -> &WindowBudget {
         self.hold.windows()
     }
@@ -261,7 +262,8 @@ impl Host {
         self.with(|endpoint, cx| endpoint.abort(now, cx));
     }
 
-    /// Processes a router's report that it dropped the segment at `seq`; its MTU is `mtu` bytes.
+    /// Processes a router's ICMP report that it dropped the segment at `seq` because the next link has an MTU of `mtu`
+    /// bytes.
     fn too_big(&mut self, now: Instant, mtu: usize, seq: SeqNumber) {
         if let Some(endpoint) = &mut self.endpoint {
             endpoint.on_packet_too_big(now, mtu as u16, seq);
@@ -282,7 +284,7 @@ impl Host {
                 tcp::reset_for(&segment, tx);
                 return;
             }
-            // A SYN is completely processed; a segment that returns a cookie may carry data.
+            // A SYN is completely processed by now. A segment that returns a cookie may carry data, which follows.
             if segment.flags.has(tcp::Flags::SYN) {
                 return;
             }
@@ -346,7 +348,7 @@ impl Host {
         &self.events
     }
 
-    /// Returns the tagged messages delivered so far: offset in the region, and length.
+    /// Returns the tagged messages delivered so far: offset in the region and length of each.
     pub fn delivered(&self) -> Vec<(u64, u64)> {
         let tagged = |event: &Event| match event {
             Event::Ddp(ddp::Event::TaggedDelivered { to, len, .. }) => {
@@ -373,7 +375,7 @@ impl Host {
             .collect()
     }
 
-    /// Returns the cookies of completely acknowledged messages, in order, without the cookie of the last message.
+    /// Returns the cookies of completely acknowledged messages, in order. [`LAST_MESSAGE_COOKIE`] is omitted.
     pub fn sent(&self) -> Vec<Cookie> {
         let cookies = |event: &Event| match event {
             Event::Ddp(ddp::Event::Sent { cookie, messages }) if *cookie != LAST_MESSAGE_COOKIE => {
@@ -384,7 +386,7 @@ impl Host {
         self.events.iter().flat_map(cookies).collect()
     }
 
-    /// Returns the reason for the stream's end, if it has ended.
+    /// Returns the reason for the end of the stream; `None` if it has not ended.
     pub fn closed(&self) -> Option<&tcp_lite::endpoint::CloseReason> {
         self.events.iter().find_map(|event| match event {
             Event::Closed { reason } => Some(reason),
@@ -436,8 +438,8 @@ impl Host {
         outside.copied().all(|byte| byte == 0)
     }
 
-    /// Returns the bytes of untagged buffers in use, and bytes held plus window growth: zero after the stream has
-    /// ended.
+    /// Returns the bytes in use of untagged buffers, and those of held data and grown receive windows. Both are zero
+    /// after the stream has ended.
     pub fn in_use(&self) -> (u64, u64) {
         (self.buffers.in_use(), self.hold.used() + self.hold.windows().used())
     }
@@ -497,7 +499,7 @@ impl Host {
                         let _ = endpoint.post_buffers(QUEUE, 1);
                     }
                 }
-                // RFC 5041 §6.2.1: the ULP has no more data to send.
+                // RFC 5041 §6.2.1: the ULP has no more data to send, so it closes too.
                 Event::Ddp(ddp::Event::PeerClosed { .. })
                 | Event::Rdmap(RdmapEvent::PeerClosed { .. }) => self.shutdown(now),
                 _ => {}
@@ -532,7 +534,7 @@ impl Host {
         self.config.private_data.clone()
     }
 
-    /// Returns the MSS of the interface: bytes of payload and options in a segment (RFC 9293 §3.7.1).
+    /// Returns the MSS of the interface: the MTU without IPv4 and TCP headers, bytes (RFC 9293 §3.7.1).
     fn mss(&self) -> u16 {
         (self.config.mtu - 40) as u16
     }

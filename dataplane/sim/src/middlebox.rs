@@ -1,7 +1,7 @@
 //! A middlebox that splits and merges segments, as segmentation offload, proxies and firewalls do.
 //!
 //! TCP semantics are preserved: sequence numbers, acknowledgements and bytes are unchanged, only segment boundaries
-//! move. The box holds at most one segment per direction, for at most [`Config::hold`].
+//! move. The middlebox holds at most one segment per direction, for at most [`Config::hold`].
 
 use core::time::Duration;
 
@@ -26,7 +26,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns the configuration of a box that changes nothing.
+    /// Returns the configuration of a middlebox that changes nothing.
     pub fn transparent() -> Self {
         Config {
             split: Probability::NEVER,
@@ -38,7 +38,7 @@ impl Config {
     }
 }
 
-/// Box state of one direction.
+/// State of a middlebox for one direction.
 #[derive(Debug)]
 pub struct Middlebox {
     config: Config,
@@ -48,7 +48,7 @@ pub struct Middlebox {
     counters: Counters,
 }
 
-/// Counters of a box, in segments.
+/// Counters of a middlebox, in segments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Segments split into pieces.
@@ -58,12 +58,12 @@ pub struct Counters {
 }
 
 impl Middlebox {
-    /// Creates one direction of a box. `seed` determines its decisions.
+    /// Creates one direction of a middlebox. `seed` determines its random decisions.
     pub fn new(config: Config, seed: u64) -> Self {
         Middlebox { config, rng: Rng::new(seed), held_segment: None, counters: Counters::default() }
     }
 
-    /// True if the box changes nothing.
+    /// True if the middlebox changes nothing.
     pub fn is_transparent(&self) -> bool {
         self.config.split.is_never() && self.config.merge.is_never()
     }
@@ -73,7 +73,7 @@ impl Middlebox {
         self.counters
     }
 
-    /// Returns the expiry of the held segment: the time at which to call [`expire`](Self::expire).
+    /// Returns the time at which to call [`expire`](Self::expire); `None` if no segment is held.
     pub fn next_time(&self) -> Option<Instant> {
         self.held_segment.as_ref().map(|(until, _)| *until)
     }
@@ -87,7 +87,7 @@ impl Middlebox {
         }
     }
 
-    /// Processes a segment, and appends the segments that leave the box now to `out`.
+    /// Processes a segment, and appends the segments that leave the middlebox now to `out`.
     pub fn push(&mut self, now: Instant, segment: Segment, out: &mut Vec<Segment>) {
         if let Some((_, mut held)) = self.held_segment.take() {
             if is_mergeable(&held, &segment, self.config.max_payload) {
@@ -97,7 +97,7 @@ impl Middlebox {
                 held.ack = segment.ack;
                 held.window = segment.window;
                 held.options = segment.options;
-                // RFC 3168 §5.3: the merged segment is marked if a part was.
+                // RFC 3168 §5.3: the merged segment is CE-marked if one of its parts was.
                 held.ecn = held.ecn.max(segment.ecn);
                 self.forward(held, out);
                 return;
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(out, [data(0, 10)]);
     }
 
-    // RFC 3168 §5.3.
+    // RFC 3168 §5.3: a CE mark is kept on the merged segment and on all pieces of a split one.
     #[test]
     fn ce_mark_survives_merge_and_split() {
         let mut middlebox = Middlebox::new(config(0.0, 1.0), 0);

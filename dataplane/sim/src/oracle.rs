@@ -1,6 +1,5 @@
-//! Reference encoder of MPA streams and DDP segments, written from the specifications and independent of the code
-//! under test. Dialogues use it for the peer's segments and for the expected ones. There is no decoder, and nothing
-//! is optimised.
+//! Reference encoder of MPA streams and DDP segments, written from the specifications and independent of the code under
+//! test. Dialogues use it for the peer's segments and for the expected ones. It has no decoder.
 
 /// Bytes between the starts of two markers (RFC 5044 §4.3).
 const MARKER_SPACING: usize = 512;
@@ -25,16 +24,16 @@ pub enum Flaw {
     None,
     /// One bit of the CRC is flipped.
     BadCrc,
-    /// FPDUPTR of every marker in the FPDU is too large by this many bytes; the CRC is computed over it.
+    /// FPDUPTR of every marker in the FPDU is too large by this many bytes. The CRC covers the wrong value.
     BadPointer(u16),
-    /// ULPDU_Length is too large by this many bytes; the CRC is computed over it.
+    /// ULPDU_Length is too large by this many bytes. The CRC covers the wrong value.
     BadLength(u16),
 }
 
 /// A request or reply frame (RFC 5044 §7.1.1, figure 8).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StartFrame {
-    /// Key, 16 bytes.
+    /// Key that identifies a request or a reply, 16 bytes.
     pub key: [u8; 16],
     /// M flag: the sender requires markers.
     pub markers: bool,
@@ -44,11 +43,11 @@ pub struct StartFrame {
     pub reject: bool,
     /// The five reserved bits, in the low bits of the byte.
     pub reserved: u8,
-    /// Revision.
+    /// MPA revision.
     pub revision: u8,
     /// PD_Length to write; `None`: the correct one.
     pub claimed_length: Option<u16>,
-    /// Private data.
+    /// Private data of any length, unchecked.
     pub private_data: Vec<u8>,
 }
 
@@ -178,7 +177,7 @@ mod tests {
         ulpdu
     }
 
-    // RFC 5044 §4.4, figures 5 and 6.
+    // RFC 5044 §4.4: encoded FPDUs equal the annotated dumps of figures 5 and 6.
     #[test]
     fn fpdus_match_rfc_5044_annotated_dumps() {
         let mut s = Stream { markers: true, crc: true, ..Stream::default() };

@@ -22,9 +22,9 @@ pub enum Ecn {
 /// Transport protocol of the packets of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {
-    /// TCP segments, whose checksum the path computes.
+    /// TCP segments. The path computes their checksum.
     Tcp,
-    /// SCTP packets, complete with checksum: middleboxes cannot split them, and CRC32c also detects hidden damage.
+    /// SCTP packets, complete with checksum. Middleboxes do not split or merge them. CRC32c also detects hidden damage.
     Sctp,
 }
 
@@ -33,9 +33,9 @@ pub enum Protocol {
 pub struct Packet {
     /// TCP segment or SCTP packet with its checksum.
     pub bytes: Vec<u8>,
-    /// ECN field of its IP header.
+    /// ECN field of the packet's IP header.
     pub ecn: Ecn,
-    /// Index of the pair of hosts, if several pairs share a link.
+    /// Index of the pair of hosts if several pairs share a link; otherwise 0.
     pub flow: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Two hosts, the two directions of the path between them, and the clock.
+//! Simulation of two hosts, of the two directions of the path between them, and of time.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -12,11 +12,11 @@ use crate::host::HostConfig;
 use crate::packet::Ecn;
 use crate::path::{self, Path, PushResult};
 
-/// Number of steps at one instant after which the pair counts as spinning.
+/// Maximum number of steps at one virtual instant; a run that exceeds it ends with [`Stall::Spinning`].
 pub(crate) const MAX_STEPS: usize = 10_000;
-/// Maximum packets per burst.
+/// Maximum number of packets per burst, as in the worker's loop.
 pub(crate) const BURST: usize = 32;
-/// Bytes of a packet that a router's ICMP report quotes.
+/// Number of leading bytes of a dropped packet that an ICMP error quotes.
 const ICMP_QUOTE_LEN: usize = 40;
 /// Number of packets kept for a failure report.
 const LOG_PACKETS: usize = 60;
@@ -32,28 +32,29 @@ pub struct Config<S: Setup = HostConfig> {
     pub forward: path::Config,
     /// Path from the server to the client.
     pub backward: path::Config,
-    /// True if the path reports packets larger than its MTU (ICMP).
+    /// True if the path reports dropped packets larger than its MTU to their sender, as a router does by ICMP.
     pub icmp: bool,
-    /// Cost of the work on the cores of client and server.
+    /// Processing time on the core of the client and of the server.
     pub cost: [Cost; 2],
 }
 
-/// Time for which a core is busy with its work. Frames that arrive meanwhile wait on the path, within its limit of
-/// frames. The [`Default`] is a core of infinite speed.
+/// Processing time of a core. Frames that arrive while the core is busy wait on the path, up to its limit of frames.
+/// The [`Default`] is a core of infinite speed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
-    /// Cost of one iteration of the worker's loop: up to 32 received frames, timers, up to 32 sent frames.
+    /// Time of one iteration of the worker's loop: up to 32 received frames, timers, up to 32 sent frames.
     pub per_poll: Duration,
-    /// Cost of each received or sent frame.
+    /// Additional time of each received or sent frame.
     pub per_frame: Duration,
-    /// Time without CPU after each iteration. If not zero, an iteration processes all waiting frames, not only 32.
+    /// Time without CPU after each iteration. If not zero, an iteration processes all waiting frames instead of at most
+    /// 32.
     pub preempted: Duration,
 }
 
 /// Two hosts and the two paths between them.
 #[derive(Debug)]
 pub struct Pair<S: Setup = HostConfig> {
-    /// Virtual time.
+    /// Virtual time, from 1 s at the start.
     pub now: Instant,
     /// Host that connects.
     pub client: S::Host,
@@ -69,13 +70,14 @@ pub struct Pair<S: Setup = HostConfig> {
     log: VecDeque<LoggedPacket>,
 }
 
-/// The core of one host.
+/// State of the core of one host.
 #[derive(Clone, Copy, Debug)]
 struct Core {
     cost: Cost,
-    /// Time at which the core becomes idle.
+    /// Time at which the core becomes idle and may start its next iteration.
     idle_at: Instant,
-    /// True if the last iteration left work, due at `idle_at`.
+    /// True if work remains for `idle_at`: the last iteration sent a full burst, or work became due while the core was
+    /// busy.
     has_work_left: bool,
 }
 
@@ -84,14 +86,15 @@ impl Core {
         Core { cost, idle_at: Instant::ZERO, has_work_left: false }
     }
 
-    /// Returns the time of the next iteration. `wanted`: the next times of the host's timers and of the path to it.
+    /// Returns the time of the next iteration; `None` if nothing is due. `wanted`: the next arrival from the path, and
+    /// the host's next timer.
     fn next_time(&self, wanted: [Option<Instant>; 2]) -> Option<Instant> {
         let more = self.has_work_left.then_some(self.idle_at);
         wanted.into_iter().flatten().chain(more).min().map(|at| at.max(self.idle_at))
     }
 }
 
-/// A packet in the log: time, direction, first bytes and length.
+/// A packet in the log: time, direction, first 60 bytes, and length of the whole packet.
 #[derive(Debug)]
 struct LoggedPacket {
     at: Instant,
@@ -100,13 +103,13 @@ struct LoggedPacket {
     len: usize,
 }
 
-/// A run that did not reach its condition.
+/// Reason why a run ended before its condition was true.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Stall {
     /// No timer is set and no packet is in flight.
     #[error("at {0:?} nothing is due any more")]
     Silence(Instant),
-    /// The limit on virtual time was reached.
+    /// The limit of virtual time was reached.
     #[error("not done at {0:?}")]
     TooLate(Instant),
     /// Too many steps at one instant: virtual time does not advance.
@@ -115,7 +118,7 @@ pub enum Stall {
 }
 
 impl<S: Setup> Pair<S> {
-    /// Creates two unconnected hosts.
+    /// Creates the hosts and paths. [`End::connect`] of the client opens the connection.
     pub fn new(config: Config<S>) -> Self {
         let path =
             |path: path::Config| Path::new(path::Config { protocol: S::Host::PROTOCOL, ..path });
@@ -135,7 +138,8 @@ impl<S: Setup> Pair<S> {
     /// Advances virtual time until `done` returns true.
     ///
     /// # Errors
-    /// `done` is not reached within `timeout` of virtual time, no event is due any more, or time does not advance.
+    /// [`Stall`]: `done` was not true within `timeout` of virtual time, no event is due any more, or time does not
+    /// advance.
     pub fn run_until(
         &mut self,
         timeout: Duration,
@@ -159,11 +163,12 @@ impl<S: Setup> Pair<S> {
         Ok(())
     }
 
-    /// Advances virtual time until `done` returns true, without a limit while bytes are received or acknowledged.
+    /// Advances virtual time until `done` returns true. The total time is unlimited as long as bytes are received or
+    /// acknowledged in each period of `timeout`.
     ///
     /// # Errors
-    /// No byte was received or acknowledged for `timeout` of virtual time, no event is due any more, or time does not
-    /// advance.
+    /// [`Stall`]: no byte was received or acknowledged for `timeout` of virtual time, no event is due any more, or time
+    /// does not advance.
     pub fn run_while_progressing(
         &mut self,
         timeout: Duration,
@@ -178,7 +183,8 @@ impl<S: Setup> Pair<S> {
         }
     }
 
-    /// Returns the bytes received by both sides, plus those acknowledged to them.
+    /// Returns the number of bytes that both hosts received, plus the number of their sent bytes that were
+    /// acknowledged.
     fn progress(&self) -> u64 {
         let bytes = |host: &S::Host| {
             let totals = host.totals();
@@ -209,7 +215,7 @@ impl<S: Setup> Pair<S> {
         client.into_iter().chain(server).min()
     }
 
-    /// Formats the last packets sent and received, one per line.
+    /// Formats the last 60 packets sent or received by either host, one per line.
     pub fn last_segments(&self) -> String {
         let mut text = String::new();
         for LoggedPacket { at, direction: what, bytes, len } in &self.log {
@@ -220,7 +226,7 @@ impl<S: Setup> Pair<S> {
         text
     }
 
-    /// Performs one round of the work due now. Each host receives a burst, runs its timers, and sends.
+    /// Runs one iteration of each host at the present time: receives a burst, runs timers, and sends.
     fn work(&mut self) {
         let Pair { now, client, server, forward, backward, icmp, cores, tx, log } = self;
         let icmp = *icmp;
@@ -249,7 +255,7 @@ impl<H: End> Side<'_, H> {
     fn work(&mut self, now: Instant, names: [&'static str; 2]) {
         let Side { host, core, from, to, icmp, tx, log } = self;
         if now < core.idle_at {
-            // Processed when the core becomes idle.
+            // The core is busy. It does the work at `idle_at`.
             core.has_work_left = true;
             return;
         }
@@ -280,15 +286,16 @@ impl<H: End> Side<'_, H> {
     }
 }
 
-/// Report of [`transmit`] to its caller.
+/// Event that [`transmit`] reports to its caller.
 pub(crate) enum TransmitEvent<'a> {
-    /// A packet passed to the path.
+    /// The host has sent this packet. The path may still drop it.
     Segment(&'a [u8]),
-    /// A packet that was dropped: MTU of the path, and the first bytes of the packet.
+    /// The path dropped a packet larger than its MTU: the MTU in bytes, and the first bytes of the packet.
     TooBig(usize, &'a [u8]),
 }
 
-/// Runs a host's timers and sends its packets, at most `max_batches` batches. Returns the number of packets.
+/// Runs a host's timers and sends its packets, at most `max_batches` batches. Returns the number of packets sent,
+/// including those that the path dropped.
 pub(crate) fn transmit<H: End>(
     now: Instant,
     host: &mut H,

@@ -8,8 +8,8 @@
 //! two hosts are independent paths.
 //!
 //! The checksum is computed before the link, so the receiver detects a bit that the link flips and drops the packet.
-//! Hidden damage happens before the checksum is computed, as in a host with bad memory. Only the CRC of MPA detects
-//! it.
+//! Hidden damage happens before the checksum is computed, as in a host with bad memory. Only the CRC of MPA detects it.
+//! SCTP packets bypass hidden damage and the middlebox.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -24,29 +24,29 @@ use crate::packet::{Ecn, IP_HEADER, Packet, Protocol};
 use crate::segment::{self, Segment};
 use crate::stretch_ack::{self, Stretch};
 
-/// Configuration of one direction.
+/// Configuration of one direction of a path.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// Transport protocol of the packets; [`crate::pair::Pair`] sets it.
     pub protocol: Protocol,
-    /// Largest IP packet, bytes.
+    /// Largest IP packet in bytes, IP header included.
     pub mtu: usize,
-    /// Later MTUs: time and bytes, in order of time.
+    /// Later MTUs in bytes, each with the time from which it applies, in order of time.
     pub mtu_changes: Vec<(Instant, usize)>,
-    /// Probability that one payload bit of a segment is flipped under a correct checksum.
+    /// Probability that one payload bit of a TCP segment is flipped before the checksum is computed.
     pub hidden_damage: Probability,
-    /// Middlebox, which moves segment boundaries.
+    /// Middlebox that splits and merges TCP segments.
     pub middlebox: middlebox::Config,
-    /// Stretch ACKs, if set: holds acknowledgements back.
+    /// Stretch ACKs, if set: the path forwards only some of the pure acknowledgements.
     pub stretch: Option<stretch_ack::Config>,
-    /// ESP on the link, if set.
+    /// ESP, if set: packets are sealed before the link and opened after it.
     pub esp: Option<esp::Config>,
-    /// Link that loses, delays and reorders packets.
+    /// Link that loses, damages, delays, duplicates and reorders packets.
     pub link: link::Config,
 }
 
 impl Config {
-    /// Returns a path with this MTU and link, without middlebox, stretch ACKs and ESP.
+    /// Returns a configuration with this MTU and link, without hidden damage, middlebox, stretch ACKs and ESP.
     pub fn new(mtu: usize, link: link::Config) -> Self {
         Config {
             protocol: Protocol::Tcp,
@@ -60,11 +60,11 @@ impl Config {
         }
     }
 
-    /// Returns a path with this bit rate, a queue of 200,000 bytes, a delay of 2 ms and random loss of `percent` of
-    /// the packets.
+    /// Returns a configuration with this bit rate, a queue of 200,000 bytes, a delay of 2 ms and random loss of
+    /// `percent` % of the packets.
     ///
     /// # Panics
-    /// The rate is zero, or `percent` is not a percentage.
+    /// The rate is zero, or `percent` is not between 0 and 100.
     pub fn slow(mtu: usize, seed: u64, bits_per_second: u64, percent: f64) -> Self {
         let bits_per_second = NonZeroU64::new(bits_per_second).expect("a rate");
         let rate = Some(Rate { bits_per_second, queue_bytes: 200_000 });
@@ -78,13 +78,13 @@ impl Config {
 /// Result of pushing a packet into the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PushResult {
-    /// Accepted: in flight, or lost on the path.
+    /// The path accepted the packet, but may still lose it.
     Accepted,
-    /// Dropped because it exceeds this MTU, bytes, which a router would report.
+    /// The packet was dropped because it exceeds this MTU in bytes. A router would report the MTU by ICMP.
     TooBig(usize),
 }
 
-/// State of one direction.
+/// State of one direction of a path.
 #[derive(Debug)]
 pub struct Path {
     protocol: Protocol,
@@ -100,14 +100,14 @@ pub struct Path {
     counters: Counters,
 }
 
-/// Counters of a path without those of its link, middlebox and ESP, in packets.
+/// Counters of a path, in packets. Link, middlebox and ESP have counters of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Dropped because they were larger than the MTU.
+    /// Packets dropped because they were larger than the MTU.
     pub too_big: u64,
-    /// Dropped at the receiver because the checksum was wrong.
+    /// Packets dropped at the receiver because of a wrong checksum.
     pub bad_checksum: u64,
-    /// Damaged under a correct checksum.
+    /// Packets whose payload was damaged before the checksum was computed.
     pub hidden_damage: u64,
     /// Malformed TCP or SCTP packets sent by the stack under test, and packets that ESP could not seal.
     pub malformed: u64,
@@ -117,7 +117,7 @@ impl Path {
     /// Creates an idle path.
     ///
     /// # Panics
-    /// The ESP configuration does not yield an SA.
+    /// The ESP configuration is invalid.
     pub fn new(config: Config) -> Self {
         let seed = config.link.seed;
         Path {
@@ -135,7 +135,7 @@ impl Path {
         }
     }
 
-    /// Sends one packet. A TCP checksum need not be set.
+    /// Sends one packet. The path computes the TCP checksum; an SCTP packet must have a correct one.
     pub fn push(&mut self, now: Instant, bytes: Vec<u8>, ecn: Ecn) -> PushResult {
         while let Some(&(at, mtu)) = self.mtu_changes.front()
             && at <= now
@@ -143,7 +143,7 @@ impl Path {
             self.mtu = mtu;
             self.mtu_changes.pop_front();
         }
-        // The sealing end reports the MTU for unprotected packets (RFC 4301 §8.2.1).
+        // The end that seals reports the path MTU minus the overhead of ESP (RFC 4301 §8.2.1).
         let mtu = self.esp.as_ref().map_or(self.mtu, |esp| esp.config().inner_mtu(self.mtu));
         if bytes.len() + IP_HEADER > mtu {
             self.counters.too_big += 1;
@@ -152,8 +152,7 @@ impl Path {
         self.push_whole(now, bytes, ecn)
     }
 
-    /// Sends one packet that IP fragments if it exceeds the MTU, and reassembles at the other end. The path handles
-    /// it as one packet.
+    /// Sends one packet that IP may fragment, so the MTU does not apply. The path handles the fragments as one packet.
     pub fn push_in_fragments(&mut self, now: Instant, bytes: Vec<u8>, ecn: Ecn) -> PushResult {
         self.push_whole(now, bytes, ecn)
     }
@@ -191,7 +190,7 @@ impl Path {
         PushResult::Accepted
     }
 
-    /// Returns the next packet that has arrived by `now`. Call until it returns `None`.
+    /// Returns the next packet that has arrived by `now`; `None` if there are no more.
     pub fn pop(&mut self, now: Instant) -> Option<Packet> {
         self.middlebox.expire(now, &mut self.forwarded);
         self.forward(now);
@@ -220,19 +219,19 @@ impl Path {
         }
     }
 
-    /// Returns the next time at which [`pop`](Self::pop) may return a packet.
+    /// Returns the time at which to call [`pop`](Self::pop) next; `None` if the path is empty.
     pub fn next_time(&self) -> Option<Instant> {
         let stretch = self.stretch.as_ref().and_then(Stretch::next_time);
         let times = [self.middlebox.next_time(), stretch, self.link.next_delivery()];
         times.into_iter().flatten().min()
     }
 
-    /// Sets the largest IP packet, bytes, from now on.
+    /// Sets the MTU: the largest IP packet in bytes. A later entry of [`Config::mtu_changes`] replaces it.
     pub fn set_mtu(&mut self, mtu: usize) {
         self.mtu = mtu;
     }
 
-    /// Sets the configuration of the link from now on.
+    /// Replaces the configuration of the link for packets sent from now on.
     pub fn set_link(&mut self, config: link::Config) {
         self.link.set_config(config);
     }
@@ -290,7 +289,7 @@ impl Path {
     }
 }
 
-/// True for an SCTP packet with a correct checksum (RFC 9260 §6.8).
+/// True if `bytes` is an SCTP packet with a correct checksum (RFC 9260 §6.8).
 fn is_sound_sctp(bytes: &[u8]) -> bool {
     wire::sctp::Packet::new(bytes).is_ok_and(|packet| packet.checksum_ok())
 }

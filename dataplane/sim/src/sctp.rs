@@ -1,4 +1,4 @@
-//! A host of a simulated association: an SCTP endpoint with its sessions, and the worker's state that it borrows.
+//! A simulated host with one SCTP association: the endpoint with its sessions, and the state that a worker lends to it.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -23,20 +23,21 @@ use crate::end::{End, REGION, Setup, Totals};
 use crate::host::{LAST_MESSAGE_COOKIE, QUEUE};
 use crate::packet::{IP_HEADER, Packet, Protocol};
 
-/// Buffers posted to the untagged queue of each session: bare DDP has no credits.
+/// Number of buffers posted to each session's untagged queue. They must suffice for all messages in flight, because
+/// bare DDP has no credits.
 const BUFFERS: u32 = 100_000;
-/// Bytes before and after the region that peers must not write.
+/// Length in bytes of the guard memory before the region and after it. Peers must not write the guard memory.
 const GUARD: usize = 4096;
 const PD: PdId = PdId(7);
-/// Limit of untagged buffers in use, bytes.
+/// Limit in bytes of untagged buffers in use, and limit of held data.
 const POOL: u64 = 8 << 20;
 
-/// Configuration of a host.
+/// Configuration of an SCTP host.
 #[derive(Clone, Debug)]
 pub struct SctpConfig {
-    /// Configuration of SCTP.
+    /// Parameters of the SCTP association.
     pub sctp: sctp::Config,
-    /// Configuration of sessions and teardown.
+    /// Parameters of sessions (RFC 5043) and of their teardown.
     pub endpoint: EndpointConfig,
     /// MTU of the host's interface, bytes.
     pub mtu: usize,
@@ -46,11 +47,11 @@ pub struct SctpConfig {
     pub buffer_size: u32,
     /// Number of sessions that the client opens and the server waits for.
     pub sessions: u16,
-    /// Budget for growth of receive windows, bytes.
+    /// Maximum growth of the receive window beyond its configured size, bytes.
     pub windows: u64,
-    /// Key of the host's secrets (cookies and tags).
+    /// Key from which the host derives cookies and verification tags.
     pub key: [u8; 16],
-    /// Private data of Initiate and Accept.
+    /// Private data that the host sends in Initiate or Accept.
     pub private_data: Vec<u8>,
     /// Configuration of RDMAP; `None`: bare DDP.
     pub rdmap: Option<rdmap::Config>,
@@ -81,7 +82,7 @@ impl Setup for SctpConfig {
     }
 }
 
-/// A host with one association.
+/// A host with at most one association, which has up to [`SctpConfig::sessions`] sessions.
 #[derive(Debug)]
 pub struct SctpHost {
     sctp: Arc<sctp::Config>,
@@ -94,15 +95,15 @@ pub struct SctpHost {
     buffers: BufferPool,
     hold: HoldBudget,
     memory: VecMemory,
-    /// Sessions, indexed by the number of their pair of SCTP streams.
+    /// Sessions, indexed by SCTP stream identifier, which is the same in both directions.
     streams: Vec<Stream>,
     close_reason: Option<CloseReason>,
-    /// Reasons of dropped packets, in order.
+    /// Drop reasons of all dropped packets, in order of arrival.
     drops: Vec<DropReason>,
     config: SctpConfig,
 }
 
-/// Messages of one session, and the reason for its end.
+/// Messages of one session, and the reason why it ended.
 #[derive(Debug, Default)]
 struct Stream {
     session: Option<SessionId>,
@@ -129,7 +130,7 @@ impl Stream {
 }
 
 impl SctpHost {
-    /// Creates a host that listens (`passive`) or connects later.
+    /// Creates a host. If `passive`, it listens. Otherwise [`End::connect`] opens its association.
     pub fn new(config: SctpConfig, passive: bool) -> Self {
         let memory = VecMemory::new(config.region + 2 * GUARD);
         let mut stags = StagTable::new();
@@ -174,8 +175,8 @@ impl SctpHost {
         self.endpoint.as_ref()
     }
 
-    /// Pauses event delivery: at most this many events per session are queued, and the host takes none. `None`
-    /// resumes.
+    /// Pauses the events of all sessions: each queues at most `most_events`, and none is delivered to the host. `None`
+    /// resumes delivery.
     pub fn pause(&mut self, most_events: Option<u32>) {
         let Some(endpoint) = &mut self.endpoint else { return };
         for session in self.streams.iter().filter_map(|stream| stream.session) {
@@ -211,12 +212,12 @@ impl SctpHost {
         self.hold.windows()
     }
 
-    /// Returns the reason for the end of the association, if it has ended.
+    /// Returns the reason why the association ended; `None` if it has not ended.
     pub fn close_reason(&self) -> Option<&CloseReason> {
         self.close_reason.as_ref()
     }
 
-    /// Returns the reasons of dropped packets, in order.
+    /// Returns the drop reasons of all dropped packets, in order of arrival.
     pub fn drops(&self) -> &[DropReason] {
         &self.drops
     }
@@ -285,7 +286,7 @@ impl SctpHost {
                     match endpoint.post(session, message.clone()) {
                         Ok(()) => drop(stream.outbox.pop_front()),
                         Err(PostError::Full) => break,
-                        // The session is closed; the remaining messages are never sent.
+                        // The session is closed, so the remaining messages are never sent.
                         Err(_) => stream.outbox.clear(),
                     }
                 }
@@ -332,7 +333,8 @@ impl SctpHost {
                     stream.session = Some(session);
                 }
             }
-            // RFC 5041 §6.2.1: the ULP has no more data to send.
+            // RFC 5041 §6.2.1: the peer has closed its direction or is idle. This end closes as well: its ULP has no
+            // more data.
             SessionEvent::Ddp(ddp::Event::PeerClosed { .. })
             | SessionEvent::Rdmap(RdmapEvent::PeerClosed { .. })
             | SessionEvent::Idle => {
@@ -363,7 +365,7 @@ impl SctpHost {
             ddp::Event::UntaggedDelivered { qn: QUEUE, data, .. } => {
                 stream.untagged.push(data.as_slice().to_vec());
                 if let Some(endpoint) = &mut self.endpoint {
-                    // Fails only after the end of the session.
+                    // Fails only if the session has ended.
                     let _ = endpoint.post_buffers(session, QUEUE, 1);
                 }
             }
@@ -442,7 +444,7 @@ impl End for SctpHost {
         }
     }
 
-    // RFC 9260 §6.9: IP fragments packets that were built for a larger path MTU.
+    // RFC 9260 §6.9: IP fragments packets that were built for a larger path MTU. Probes are never fragmented.
     fn is_for_fragments(&self, bytes: &[u8]) -> bool {
         let is_probe = bytes.get(FIRST_CHUNK) == Some(&chunk_type::HEARTBEAT);
         let path = self.endpoint.as_ref().map(|e| e.association().path_len());

@@ -1,24 +1,24 @@
 //! TCP segments as values that own their bytes. The simulated network carries, splits and merges them; dialogues
 //! describe them.
 //!
-//! Segments have no IP header. Checksums are computed over fixed addresses, so that damage on the path is detected as
-//! on a real one.
+//! Segments have no IP header. The pseudo-header of the checksum has fixed addresses, so that damage on the path is
+//! detected as on a real path.
 
 use core::fmt;
 
 use crate::packet::Ecn;
 use smoltcp::wire::{IpAddress, Ipv4Address, TcpOption, TcpPacket, TcpSeqNumber};
 
-/// Bytes of a TCP header without options.
+/// Length of a TCP header without options, bytes.
 const HEADER: usize = 20;
 
-/// Addresses used only in checksums.
+/// Source and destination address in the pseudo-header of the checksum. No packet carries them.
 const ADDRESSES: (IpAddress, IpAddress) = (
     IpAddress::Ipv4(Ipv4Address::new(192, 0, 2, 1)),
     IpAddress::Ipv4(Ipv4Address::new(192, 0, 2, 2)),
 );
 
-/// The flags of a segment.
+/// Control bits of a segment (RFC 9293 §3.1), with the values that they have in byte 13 of the header.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Flags(pub u8);
 
@@ -90,17 +90,17 @@ impl fmt::Debug for Flags {
 /// TCP options that the simulation supports.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
-    /// Maximum segment size.
+    /// Maximum segment size, bytes.
     pub mss: Option<u16>,
-    /// Window scale.
+    /// Window scale: shift count (RFC 7323 §2).
     pub window_scale: Option<u8>,
-    /// SACK permitted.
+    /// True for the SACK-permitted option (RFC 2018 §2).
     pub sack_permitted: bool,
-    /// Timestamp value and echo reply.
+    /// Timestamp value and timestamp echo reply (RFC 7323 §3).
     pub timestamps: Option<(u32, u32)>,
-    /// SACK blocks, left and right edge.
+    /// SACK blocks (RFC 2018 §3): left edge, and right edge exclusive.
     pub sack: Vec<(u32, u32)>,
-    /// Bytes appended unchanged (unknown or malformed options).
+    /// Bytes appended unchanged after the other options, for unknown or malformed options. Parsing leaves it empty.
     pub raw: Vec<u8>,
 }
 
@@ -130,7 +130,7 @@ impl Options {
             }
         }
         out.extend(&self.raw);
-        // NOPs, not end-of-list: no option may be hidden.
+        // Pads with NOPs instead of an end-of-list option, after which a parser ignores all options.
         out.resize(out.len().next_multiple_of(4), 1);
         out
     }
@@ -145,7 +145,7 @@ impl Options {
                 TcpOption::WindowScale(scale) => options.window_scale = Some(scale),
                 TcpOption::SackPermitted => options.sack_permitted = true,
                 TcpOption::TimeStamp { tsval, tsecr } => options.timestamps = Some((tsval, tsecr)),
-                // smoltcp keeps three blocks; a segment without timestamps may have four.
+                // smoltcp keeps at most three SACK blocks, but a segment without timestamps may have four.
                 TcpOption::SackRange(_) => options.sack = sack_blocks(&bytes[2..consumed]),
                 TcpOption::NoOperation | TcpOption::Unknown { .. } => {}
             }
@@ -160,26 +160,26 @@ fn sack_blocks(bytes: &[u8]) -> Vec<(u32, u32)> {
     bytes.chunks_exact(8).map(|b| (word(&b[..4]), word(&b[4..]))).collect()
 }
 
-/// A TCP segment.
+/// A TCP segment, decoded, with a copy of its payload.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Segment {
-    /// Source port.
+    /// Source port of the sender.
     pub src_port: u16,
-    /// Destination port.
+    /// Destination port at the receiver.
     pub dst_port: u16,
-    /// Sequence number.
+    /// Sequence number of the SYN, or else of the first payload byte.
     pub seq: u32,
-    /// Acknowledgement number.
+    /// Acknowledgement number: next sequence number that the sender expects.
     pub ack: u32,
-    /// Flags.
+    /// Control bits, such as SYN and ACK.
     pub flags: Flags,
     /// Window field, unscaled as on the wire.
     pub window: u16,
-    /// Urgent pointer.
+    /// Urgent pointer: offset from `seq`.
     pub urgent: u16,
-    /// Options.
+    /// TCP options, padded to a multiple of four bytes when encoded.
     pub options: Options,
-    /// Payload.
+    /// Payload bytes after the header.
     pub payload: Vec<u8>,
     /// ECN field of the IP header; not part of the segment's bytes.
     pub ecn: Ecn,

@@ -1,4 +1,4 @@
-//! Committed tables of results. A change of behaviour shows as a diff, for review by a person.
+//! Snapshot files: tables of test results in the repository. A change of behaviour shows as a diff for review.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::fmt::Write as _;
@@ -6,13 +6,13 @@ use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 
-/// Environment variable: `1` renews snapshots instead of comparing them.
+/// Environment variable. The value `1` rewrites the snapshot files instead of comparing with them.
 pub const BLESS: &str = "SIM_BLESS";
 
 /// Compares `actual` with the file at `path`, or writes the file if `SIM_BLESS=1`.
 ///
 /// # Errors
-/// The differing lines and how to renew the file; or the reason why the file cannot be read or written.
+/// The differing lines and the command that rewrites the file, or the reason why the file cannot be read or written.
 pub fn compare(path: &Path, actual: &str) -> Result<(), String> {
     let name = path.display();
     if std::env::var(BLESS).is_ok_and(|v| v == "1") {
@@ -28,7 +28,7 @@ pub fn compare(path: &Path, actual: &str) -> Result<(), String> {
     }
 }
 
-/// Formats a line of right-aligned columns of these widths, each after a space.
+/// Formats `cells` as one line: right-aligned columns of these widths, each after a space.
 pub fn columns<T: AsRef<str>>(widths: &[usize], cells: &[T]) -> String {
     let mut line = String::new();
     for (cell, &width) in cells.iter().zip(widths) {
@@ -37,10 +37,10 @@ pub fn columns<T: AsRef<str>>(widths: &[usize], cells: &[T]) -> String {
     line
 }
 
-/// Returns `f(number, item)` for each item, in the order of items. `threads` threads share the work.
+/// Returns `f(index, item)` for each item, in the order of `items`. `threads` threads share the work.
 ///
 /// # Panics
-/// If `f` panics.
+/// Panics if `f` panics.
 pub fn parallel_map<T: Sync, R: Send>(
     threads: usize,
     items: &[T],
@@ -65,8 +65,8 @@ pub fn parallel_map<T: Sync, R: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Returns the differing lines, `before` with `-` and `now` with `+`. The last comment line, which names the columns,
-/// precedes them.
+/// Returns the differing lines of `before` with `-` and those of `now` with `+`; `None` if there are none. The last
+/// comment line of `now`, which names the columns, precedes them.
 fn difference(before: &str, now: &str) -> Option<String> {
     if before == now {
         return None;
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn missing_snapshot_is_an_error() {
         let missing = Path::new(env!("CARGO_MANIFEST_DIR")).join("snapshots/no-such-file.txt");
-        // `SIM_BLESS=1` would create the file.
+        // With `SIM_BLESS=1`, `compare` would create the file.
         if std::env::var(BLESS).is_err() {
             assert!(compare(&missing, "").is_err());
         }

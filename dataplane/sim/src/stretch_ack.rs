@@ -1,9 +1,9 @@
 //! Stretch ACKs: one direction of a path forwards only some of the acknowledgements.
 //!
 //! A host that merges received segments (GRO, interrupt moderation), or a path that thins acknowledgements, has this
-//! effect. A pure acknowledgement without a gap report is held back, and the next one replaces it. It is forwarded
-//! when it acknowledges [`Config::segments`] more than the last forwarded one, after [`Config::hold`], or before any
-//! other packet.
+//! effect. A pure acknowledgement without a gap report is held back, and the next one replaces it. The held one is
+//! forwarded when it acknowledges [`Config::segments`] more segments than the last forwarded one, after
+//! [`Config::hold`], or before any other packet.
 
 use core::time::Duration;
 
@@ -13,24 +13,25 @@ use wire::sctp::{Chunk, Packet as SctpPacket};
 use crate::packet::{Packet, Protocol};
 use crate::segment::{Flags, Segment};
 
-/// Limits of a stretch ACK.
+/// Limits of a stretch ACK: newly acknowledged segments, and hold time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Number of full segments, or SCTP chunks, per forwarded acknowledgement.
+    /// Number of newly acknowledged full segments (over SCTP: chunks) at which an acknowledgement is forwarded.
     pub segments: u32,
     /// Maximum time for which an acknowledgement is held back.
     pub hold: Duration,
 }
 
-/// Length of a full segment, bytes.
+/// Payload that counts as a full segment, bytes.
 const SEGMENT_LEN: u32 = 1400;
 
-/// State of one direction.
+/// State of stretch ACKs for one direction of a path.
 #[derive(Debug)]
 pub struct Stretch {
     config: Config,
     held: Option<(Instant, Packet)>,
-    /// Acknowledgement number of the last forwarded acknowledgement.
+    /// Acknowledgement number from which newly acknowledged segments are counted: that of the first acknowledgement,
+    /// then that of the last one forwarded by count or by time.
     last_ack: Option<u32>,
 }
 
@@ -41,12 +42,12 @@ struct PureAck {
 }
 
 impl Stretch {
-    /// Creates a direction without held packets.
+    /// Creates the state of a direction. No acknowledgement is held.
     pub fn new(config: Config) -> Self {
         Stretch { config, held: None, last_ack: None }
     }
 
-    /// Returns the expiry of the held packet.
+    /// Returns the time until which an acknowledgement is held; `None` if none is held.
     pub fn next_time(&self) -> Option<Instant> {
         self.held.as_ref().map(|(until, _)| *until)
     }

@@ -13,15 +13,15 @@ use crate::pair::{Config, Pair};
 /// Messages that one side sends.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Seed of lengths and contents.
+    /// Seed that determines lengths and contents of the messages.
     pub seed: u64,
-    /// Bytes to write into the peer's region, at most its length.
+    /// Total length of the tagged messages in bytes, at most the length of the peer's region.
     pub bytes: u64,
-    /// Longest tagged message, bytes.
+    /// Maximum length of a tagged message, bytes.
     pub max_message: u64,
-    /// Average number of tagged messages per untagged one; 0: no untagged messages.
+    /// Average number of tagged messages per untagged message; 0 for no untagged messages.
     pub untagged_every: u64,
-    /// Longest untagged message, bytes.
+    /// Maximum length of an untagged message, bytes.
     pub max_untagged: u64,
 }
 
@@ -37,14 +37,14 @@ impl Default for Load {
     }
 }
 
-/// Messages that the receiver must deliver.
+/// Messages that the receiver must deliver, and content that its region must have.
 #[derive(Clone, Debug)]
 pub struct Expected {
     bytes: Vec<u8>,
     streams: Vec<Stream>,
 }
 
-/// Messages of one stream.
+/// Messages expected on one stream, in order, with the cookies that their sender must see completed.
 #[derive(Clone, Debug, Default)]
 struct Stream {
     tagged: Vec<(u64, u64)>,
@@ -55,7 +55,7 @@ struct Stream {
 /// Limits of virtual time for the phases of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// Limit from the SYN until all messages are delivered.
+    /// Limit of the handshake, and again of the time from then until all messages are delivered.
     pub transfer: Duration,
     /// Limit from the close until both ends have freed their state, TIME-WAIT included.
     pub close: Duration,
@@ -67,8 +67,8 @@ impl Default for Timeouts {
     }
 }
 
-/// Queues the messages of `load` on the streams of `host`, round-robin. About half of the tagged ones are sent from
-/// memory that may change during the transfer.
+/// Queues the messages of `load` on the streams of `host`, round-robin. Returns what the receiver must deliver. About
+/// half of the tagged messages are sent from memory that may change during the transfer.
 pub fn load<H: End>(host: &mut H, load: &Load) -> Expected {
     let mut rng = Rng::new(load.seed);
     let bytes = random_bytes(&mut rng, load.bytes);
@@ -111,7 +111,7 @@ fn random_bytes(rng: &mut Rng, len: u64) -> Vec<u8> {
 }
 
 impl Expected {
-    /// True if `receiver` has delivered as many messages as were sent.
+    /// True if `receiver` has delivered at least as many messages as expected.
     pub fn is_delivered<H: End>(&self, receiver: &H) -> bool {
         let (mut tagged, mut untagged) = (0, 0);
         for stream in &self.streams {
@@ -122,9 +122,9 @@ impl Expected {
         totals.tagged_delivered >= tagged && totals.untagged_delivered >= untagged
     }
 
-    /// Checks the invariants that hold at any time. Bytes of the region are correct or untouched, and memory around
-    /// it is untouched. The messages delivered in each stream, and those reported as sent, are the first ones, each
-    /// once and in order, with their bytes in place.
+    /// Checks the invariants that hold at any time. Each byte of the region is correct or untouched, and memory around
+    /// the region is untouched. In each stream, the delivered messages are the first ones of the load, each once, in
+    /// order and completely placed. So are the messages reported as sent, each once and in order.
     ///
     /// # Errors
     /// The first violation.
@@ -199,7 +199,8 @@ impl Expected {
     }
 }
 
-/// Opens a connection, sends both loads, closes from the client, and checks all invariants.
+/// Opens a connection, transfers both loads, closes from the client, and checks all invariants. Returns the closed
+/// pair.
 ///
 /// # Errors
 /// The phase that stalled or the violated invariant, with the state of both ends.
@@ -215,13 +216,14 @@ pub fn run<S: Setup>(
 /// Durations of a transfer, in virtual time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {
-    /// Time from the client's established state until all messages are delivered.
+    /// Time from establishment at the client until all messages are delivered.
     pub total: Duration,
-    /// Time from half of the bytes to the server until all messages are delivered. Slow start has ended by then.
+    /// Time from the receipt of half of `to_server`'s bytes until all messages are delivered. Slow start is usually
+    /// over before.
     pub second_half: Duration,
 }
 
-/// Does the same as [`run`], and returns the durations.
+/// Does the same as [`run`], and also returns the durations.
 ///
 /// # Errors
 /// The phase that stalled or the violated invariant, with the state of both ends.
@@ -268,7 +270,7 @@ pub fn run_timed<S: Setup>(
     Ok((pair, times))
 }
 
-/// Formats both ends in one line each and the last segments, for a failure report.
+/// Formats the state of both hosts, one line each, and the last packets, for a failure report.
 pub fn describe_state<S: Setup>(pair: &Pair<S>) -> String {
     let (client, server) = (pair.client.describe_state(), pair.server.describe_state());
     format!("\n  client {client}\n  server {server}\n{}", pair.last_segments())

@@ -1,5 +1,5 @@
-//! A source that changes while its bytes are in flight. Retransmissions stay byte-identical, so CRCs are always
-//! correct. The receiver gets bytes that the source had at some time.
+//! The source of a Write changes while its bytes are in flight. Retransmissions are identical to the first
+//! transmission, so every CRC is correct. Each received byte has a value that the source had at some time.
 
 use core::time::Duration;
 
@@ -43,7 +43,7 @@ fn transfer(seed: u64, markers: bool, resegment: bool) {
         icmp: false,
         cost: Default::default(),
     });
-    // Each byte has the number of its last change.
+    // All bytes of the source have the number of its last change, from 1 on.
     let source = VecMemory::from_vec(vec![1; LEN]);
     assert!(!source.is_stable());
     for at in (0..LEN as u64).step_by(32 * 1024) {

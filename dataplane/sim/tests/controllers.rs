@@ -1,4 +1,5 @@
-//! DCTCP (RFC 8257) over a queue that marks packets, and a controller driven by pacing rate alone, in virtual time.
+//! Congestion control in virtual time: DCTCP (RFC 8257) over a queue that marks packets, and a controller that sets
+//! only a pacing rate.
 //!
 //! `cargo test -p sim --test controllers -- --nocapture` prints the results.
 #![allow(clippy::print_stdout, reason = "the figures are what a reader wants to see")]
@@ -17,7 +18,7 @@ const BITS_PER_SECOND: u64 = 200_000_000;
 const RTT: Duration = Duration::from_millis(2);
 /// Bandwidth-delay product, bytes.
 const BDP: u64 = BITS_PER_SECOND / 8 * 2 / 1000;
-/// Marking threshold, bytes. RFC 8257 §3.1 suggests more than a seventh of the BDP.
+/// Marking threshold in bytes. RFC 8257 §3.1 gives as an example more than a seventh of the BDP.
 const K: u64 = BDP / 3;
 
 fn ms(n: u64) -> Duration {
@@ -45,7 +46,7 @@ fn connection(net: &Dumbbell, n: usize) -> &Connection {
     net.flows[n].client.endpoint().expect("a stream").connection()
 }
 
-/// Samples of the measured time, one per millisecond, and totals.
+/// Samples, one per millisecond, and totals of the measured time.
 struct Samples {
     /// Congestion window of the first flow, bytes.
     windows: Vec<u64>,
@@ -90,8 +91,8 @@ fn run(
     Samples { windows, alphas, shares, used, dropped, marked }
 }
 
-// RFC 8257 §3.3: the window settles where the queue is at the marking threshold. The link is full, and alpha has its
-// steady-state value.
+// RFC 8257 §3.3: the window settles where the queue is about as long as the marking threshold. The link is full, and
+// alpha is steady.
 #[test]
 fn dctcp_keeps_the_queue_at_the_threshold() {
     let flows = vec![flow(CongestionControl::Dctcp, 1)];
@@ -130,7 +131,8 @@ fn dctcp_without_marks_equals_newreno() {
     assert_eq!(dctcp, newreno);
 }
 
-// RFC 8257 §3.5: with losses in addition to marks, the link stays in use and all data arrives.
+// RFC 8257 §3.5: with losses in addition to marks, the flow uses more than 60 % of the link, and losses reduce the
+// window.
 #[test]
 fn dctcp_with_losses_and_marks_completes() {
     let link = link::Config {
@@ -143,7 +145,7 @@ fn dctcp_with_losses_and_marks_completes() {
     assert!(seen.windows.iter().any(|&window| window < BDP), "no loss halved it");
 }
 
-// A controller that sets a rate and no window fills the link, and the window is not the limit.
+// A controller that sets only a pacing rate fills the link. The congestion window is never the limit.
 #[test]
 fn rate_based_controller_fills_the_link() {
     let flows = vec![flow(CongestionControl::RateDriven, 5)];

@@ -1,4 +1,5 @@
-//! Plays every dialogue below `dialogues/`. Each directory must be in the index of its README.
+//! Runs every packet dialogue in `dialogues/`. Each of its directories must be listed in the index of
+//! `dialogues/README.md`.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,7 @@ use sim::dialogue;
 fn every_dialogue_is_met() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("dialogues");
     let files = dialogue::files(&directory).expect("the directory is readable");
-    // A lower bound, so that a wrong directory does not pass.
+    // Lower bound of the number of files, so that an empty or wrong directory fails the test.
     assert!(files.len() >= 300, "only {} dialogues found", files.len());
     let mut failures = Vec::new();
     for file in &files {

@@ -1,7 +1,8 @@
-//! Fairness of flows that share one slow link, and the time to reach it.
+//! Fairness of TCP flows that share one slow link, in virtual time.
 //!
-//! The link carries 20 Mbit/s, and its queue holds the bandwidth-delay product at 20 ms. Paths have a little jitter,
-//! so that the flows do not synchronize. `cargo test -p sim --test fairness -- --nocapture` prints the shares.
+//! The link carries 20 Mbit/s, and its queue holds 20 ms of traffic; the test of pacing has a faster link. Paths have a
+//! little jitter, so that the flows do not synchronize. `cargo test -p sim --test fairness -- --nocapture` prints the
+//! shares.
 #![allow(clippy::print_stdout, reason = "the shares are what a reader wants to see")]
 
 use core::num::NonZeroU64;
@@ -39,8 +40,9 @@ struct Outcome {
     /// Rate of each flow, Mbit/s.
     shares: Vec<f64>,
     jain: f64,
-    /// Packets that the queue dropped; `marked`: packets that it marked.
+    /// Packets that the queue of the link dropped, from the start.
     dropped: u64,
+    /// Packets that the queue of the link marked CE, from the start.
     marked: u64,
 }
 
@@ -59,8 +61,8 @@ fn run(
     run_marked(title, flows, warm_up, measured, None)
 }
 
-/// Runs the flows for `warm_up`, then measures. Prints and returns one outcome per seed. `marks`: length of the
-/// queue, bytes, above which packets are marked.
+/// Runs the flows for `warm_up`, then measures for `measured`. Prints and returns one outcome per seed. `marks`: queue
+/// length in bytes above which packets are marked.
 fn run_marked(
     title: &str,
     flows: impl Fn(u64) -> Vec<FlowConfig>,
@@ -90,7 +92,7 @@ fn run_marked(
     let outcomes: Vec<Outcome> = (0..SEEDS).map(run_seed).collect();
     for Outcome { shares, jain, dropped, marked } in &outcomes {
         let shares: Vec<String> = shares.iter().map(|s| format!("{s:.2}")).collect();
-        // `cargo test -- --nocapture` shows this line, and so does a failure.
+        // Cargo shows this line with `--nocapture`, or if the test fails.
         println!(
             "{title}: {} Mbit/s, Jain {jain:.3}, {dropped} dropped, {marked} marked",
             shares.join(" + ")
@@ -126,7 +128,7 @@ fn five_cubic_flows_share_fairly() {
     }
 }
 
-// RFC 9438 §4.3, §5.2: on paths where Reno performs well, CUBIC is not more aggressive than Reno.
+// RFC 9438 §4.3, §5.1: on paths where Reno performs well, CUBIC leaves Reno its share.
 #[test]
 fn cubic_leaves_newreno_a_fair_share() {
     let flows =
@@ -137,7 +139,8 @@ fn cubic_leaves_newreno_a_fair_share() {
 }
 
 // Flows whose round-trip times differ by a factor of four do not share evenly. The share of a Reno flow is about
-// proportional to the inverse square of its round-trip time. CUBIC is less biased in its own region (RFC 9438 §5.4).
+// proportional to the inverse square of its round-trip time. Outside the Reno-friendly region, the share of a CUBIC
+// flow is about proportional to the inverse of its round-trip time (RFC 9438 §3.3, §5.6).
 #[test]
 fn four_to_one_rtts_leave_the_longer_flow_a_share() {
     for (congestion, bound) in [(Cubic, 0.1), (NewReno, 0.05)] {
@@ -177,8 +180,8 @@ fn ecn_marks_share_as_fairly_as_drops() {
     }
 }
 
-// A paced and an unpaced stream share a path whose round trip is mostly queueing delay. A paced stream that sent
-// whole windows in bursts would lose its places in the queue to the other stream.
+// A paced and an unpaced stream share a path whose round-trip time is mostly queueing delay. A paced stream that sent
+// whole windows in bursts would get less than half of the rate.
 #[test]
 fn pacing_costs_no_share_on_short_paths() {
     const BITS_PER_SECOND: u64 = 200_000_000;
@@ -192,8 +195,8 @@ fn pacing_costs_no_share_on_short_paths() {
     }
 }
 
-/// Returns the share of a paced stream that competes with an unpaced one. The base round-trip time is `micros`, the
-/// queue holds 10 ms.
+/// Returns the share of a paced stream that competes with an unpaced one, from 0 to 1. `micros` is the round-trip time
+/// without queueing, in microseconds. The queue holds 10 ms of traffic.
 fn short_path(micros: u64, bits_per_second: u64, seed: u64) -> f64 {
     let flow_with_pacing = |pacing, seed| {
         let rtt = Duration::from_micros(micros);

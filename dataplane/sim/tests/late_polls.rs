@@ -1,6 +1,6 @@
 //! A sender whose worker loses its core for milliseconds after each iteration, as when a polling worker shares its
-//! core. Pacing must not reduce the rate. Virtual time. `cargo test -p sim --test late_polls -- --nocapture` prints
-//! the rates.
+//! core. Pacing must not reduce the rate by more than 30 %. Time is virtual. `cargo test -p sim --test late_polls --
+//! --nocapture` prints the rates.
 #![allow(clippy::print_stdout, reason = "the rates are what a reader wants to see")]
 
 use core::num::NonZeroU64;
@@ -34,8 +34,8 @@ fn sctp(pacing: bool) -> SctpConfig {
     host
 }
 
-/// Returns the rate in Mbit/s over four seconds, on a link of 1 Gbit/s with base round-trip time `rtt`. The sender's
-/// worker has no CPU for `preempted` after each iteration.
+/// Returns the rate in Mbit/s over four seconds, on a link of 1 Gbit/s with round-trip time `rtt` without queueing. The
+/// client's worker has no CPU for `preempted` after each iteration.
 fn rate<S: Setup>(host: S, server: S, rtt: Duration, preempted: Duration) -> f64 {
     let rate = Rate {
         bits_per_second: NonZeroU64::new(1_000_000_000).expect("not zero"),
@@ -67,8 +67,8 @@ fn rate<S: Setup>(host: S, server: S, rtt: Duration, preempted: Duration) -> f64
 }
 
 fn compare<S: Setup>(title: &str, host: impl Fn(bool) -> S) {
-    // Pauses of 10 ms at a round-trip time of 20 ms are omitted: HyStart++ takes them for a queue and ends slow start
-    // (RFC 9406), with and without pacing.
+    // The list omits pauses of 10 ms at a round-trip time of 20 ms. HyStart++ (RFC 9406) mistakes them for queueing
+    // delay and ends slow start, with and without pacing.
     for (rtt, lost) in [(1, 4), (1, 10), (1, 20), (20, 4), (20, 20)] {
         let [paced, unpaced] =
             [true, false].map(|pacing| rate(host(pacing), host(pacing), ms(rtt), ms(lost)));

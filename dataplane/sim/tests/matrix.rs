@@ -1,5 +1,5 @@
-//! Whole transfers over bad paths, in virtual time: every combination of loss, reordering, duplication,
-//! markers, CRC, revision and MTU.
+//! Whole TCP transfers over bad paths, in virtual time: every combination of loss, reordering, duplication, markers,
+//! CRC, MPA revision and MTU.
 
 use core::time::Duration;
 
@@ -69,8 +69,9 @@ fn cells(loss_percent: f64) -> Vec<Cell> {
     cells
 }
 
-/// Checks alignment at both ends, unless the sender moved segment boundaries. A sender that lost several segments in
-/// a row suspects a black hole and cuts its FPDUs (RFC 4821 §7.7). The cell has no middlebox.
+/// Checks FPDU alignment at both receivers. The path has no middlebox, so only a sender can move segment boundaries. A
+/// sender that lost several segments in a row suspects an MTU black hole and splits its FPDUs (RFC 4821 §7.7); its
+/// receiver is not checked.
 fn check_alignment(cell: &Cell, pair: &Pair) {
     for (host, sender) in [(&pair.client, &pair.server), (&pair.server, &pair.client)] {
         let rx = host.stats().mpa_rx;
@@ -80,7 +81,7 @@ fn check_alignment(cell: &Cell, pair: &Pair) {
         }
         assert_eq!(rx.alignment_lost, 0, "{cell:?}: {rx:?}");
         if cell.markers {
-            // With an aligned sender and markers, only unlocatable bytes are held.
+            // With aligned segments and markers, only bytes are held whose FPDU boundaries are unknown.
             assert_eq!(rx.held_max, rx.unlocatable_max, "{cell:?}: {rx:?}");
             assert!(rx.held_max < 64 * 1024, "{cell:?}: {rx:?}");
         } else {
@@ -99,8 +100,8 @@ fn run_all(loss_percent: f64) {
         check_alignment(cell, &pair);
         out_of_order += pair.server.stats().mpa_rx.placed_out_of_order;
         if !cell.reorder {
-            // RFC 3708 §3 A: segments found lost were lost, even if the network duplicates packets. The snapshot
-            // tests, whose transfers are long enough, measure the effect on goodput.
+            // RFC 3708 §3 A: without reordering, every detected loss is real. Duplicates from the network must not undo
+            // the response to it. The longer transfers of the snapshot tests measure the effect on goodput.
             let undone =
                 [&pair.client, &pair.server].map(|host| host.stats().tcp.loss.undone_by_d_sack);
             assert_eq!(undone, [0, 0], "{cell:?}");
@@ -133,8 +134,8 @@ fn tcp_transfers_complete_at_five_percent_loss() {
     run_all(5.0);
 }
 
-/// The minimum MSS, and values around the length of an FPDU. Each FPDU takes several segments, and segments do not
-/// exceed the announced MSS (RFC 9293 §3.7.1, RFC 5044 §4.5).
+/// Transfers at the minimum MSS, and at values up to the length of the smallest FPDU. An FPDU larger than the MSS takes
+/// several segments, and no segment exceeds the announced MSS (RFC 9293 §3.7.1, RFC 5044 §4.5).
 #[test]
 fn fpdus_larger_than_least_mss_are_transferred() {
     for mss in [48, 49, 87, 88, 128, 148] {

@@ -1,5 +1,5 @@
 //! Changes of the path MTU during a transfer, with and without reports of routers (RFC 1191, RFC 4821). All bytes
-//! arrive, and segments begin with an FPDU again.
+//! arrive, and after the change segments begin with an FPDU again.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tcp_lite::tcp;
 
 const LEN: usize = 8 << 20;
 
-/// Returns a path of 200 Mbit/s and 2 ms in each direction.
+/// Returns one direction of a path: 200 Mbit/s, a delay of 2 ms, and `loss` % random loss.
 fn direction(seed: u64, mtu: usize, loss: f64) -> path::Config {
     path::Config::slow(mtu, seed, 200_000_000, loss)
 }
@@ -26,11 +26,11 @@ struct Case {
     markers: bool,
     icmp: bool,
     loss: f64,
-    /// MTU of the interfaces, and initial MTU of the path.
+    /// MTU of the interfaces and initial MTU of the path, bytes.
     mtu: usize,
-    /// Later MTUs of the path: milliseconds of virtual time, which starts at 1000, and bytes.
+    /// Later MTUs of the path from client to server: milliseconds of virtual time, which starts at 1000, and bytes.
     changes: &'static [(u64, usize)],
-    /// Time after which larger packets are probed again.
+    /// Time after a reduction of the path MTU before larger packets are probed again.
     raise: Duration,
     probing: bool,
 }
@@ -45,7 +45,7 @@ const CASE: Case = Case {
     probing: true,
 };
 
-/// Counters of sender and receiver, the sender's EMSS, and the duration.
+/// Counters of client (sender) and server, the client's EMSS, and the duration.
 struct Result {
     client: EndpointStats,
     server: EndpointStats,
@@ -77,8 +77,8 @@ fn run(seed: u64, case: Case) -> Result {
     });
     let mut rng = Rng::new(seed);
     let bytes: Vec<u8> = (0..LEN).map(|_| rng.next_u64() as u8).collect();
-    // Half of the messages are sent from memory that may change. Their packets are kept for retransmission; the other
-    // messages are framed again.
+    // Half of the messages are sent from memory that may change. Copies of their FPDUs are kept for retransmission.
+    // FPDUs of the other messages are built again from the source.
     let changing = VecMemory::from_vec(bytes.clone());
     let stable = VecMemory::from_vec(bytes.clone()).into_stable();
     for (n, at) in (0..LEN as u64).step_by(64 * 1024).enumerate() {
@@ -100,12 +100,12 @@ fn run(seed: u64, case: Case) -> Result {
     }
 }
 
-/// Returns the EMSS for an MTU, with timestamps.
+/// Returns the EMSS for an IPv4 path of this MTU, with timestamps, bytes.
 fn emss(mtu: usize) -> usize {
     mtu - 40 - 12
 }
 
-// RFC 1191 §6.3, §6.5; RFC 5927 §7.2: the report takes effect after a loss, and then persists.
+// RFC 1191 §6.3, §6.4; RFC 5927 §7.2: an ICMP report takes effect after a loss, and then persists.
 #[test]
 fn tcp_uses_the_reported_mtu() {
     for markers in [false, true] {
@@ -131,19 +131,20 @@ fn tcp_detects_a_black_hole_and_finds_the_mtu() {
             let result = run(2, case);
             assert!(result.client.tcp.path_mtu.black_holes > 0, "{mtu} {changes:?}");
             let carried = emss(changes[0].1);
-            // FPDUs are multiples of four bytes, so a probe may be three bytes shorter.
+            // FPDUs are multiples of four bytes, so a probe may be up to three bytes shorter than the path MTU allows.
             let range = emss(found) - 3..=carried;
             assert!(range.contains(&result.emss), "{} of {carried}", result.emss);
         }
     }
 }
 
-// RFC 4821 §7.6.2: the increase is found after `raise`, and a lost probe is no congestion signal.
+// RFC 4821 §7.6.1: after `raise`, a larger probe succeeds and raises the path MTU.
 #[test]
 fn tcp_finds_an_increased_path_mtu() {
     for icmp in [false, true] {
         let raise = Duration::from_millis(150);
-        // Detection of a black hole takes some time-outs.
+        // Without ICMP reports, the sender needs several time-outs to detect the black hole, so the increase comes
+        // later.
         let changes: &[_] =
             if icmp { &[(1050, 1300), (1200, 1500)] } else { &[(1050, 1300), (4500, 1500)] };
         let result = run(3, Case { icmp, changes, raise, ..CASE });
@@ -155,14 +156,14 @@ fn tcp_finds_an_increased_path_mtu() {
     }
 }
 
-// RFC 5044 §4.5: FPDUs already framed are cut to the new size, and later segments begin with an FPDU.
+// RFC 5044 §4.5: FPDUs already framed are split at the new segment size, and later segments begin with an FPDU.
 #[test]
 fn mtu_reduction_regains_fpdu_alignment() {
     let result = run(4, CASE);
     let (cut, segments) = (result.server.mpa_rx.alignment_lost, result.server.tcp.segments_in);
-    // Each FPDU in flight is cut into two pieces; the second does not begin with an FPDU.
+    // Each FPDU in flight is split into two segments, of which the second does not begin with an FPDU.
     assert!(cut > 0 && cut <= 300, "{cut} of {segments} segments");
-    // Probes cost no alignment: each contains whole FPDUs.
+    // Probes keep the alignment, because each contains whole FPDUs.
     let raise = Duration::from_millis(100);
     let probed = run(4, Case { raise, ..CASE });
     let client = probed.client.tcp;
@@ -182,7 +183,7 @@ fn random_loss_does_not_reduce_tcp_path_mtu() {
     }
 }
 
-// The sender uses reports only. Without reports and probes, the connection would only time out.
+// Without probing, the sender relies on ICMP reports to find the path MTU.
 #[test]
 fn disabled_probing_uses_reports_only() {
     let result = run(5, Case { probing: false, ..CASE });

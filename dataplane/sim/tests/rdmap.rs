@@ -14,17 +14,18 @@ use sim::{middlebox, path};
 use tcp_lite::endpoint::CloseReason;
 use tcp_lite::mpa::{Revision, RtrSet};
 
-/// Length of each region, bytes. The lower half is written, the upper half is read; its last 8 bytes are a counter.
+/// Length of each region in bytes. The peer writes the lower half and reads the upper half. The last 8 bytes of the
+/// upper half are a counter for Fetch and Add.
 const LEN: usize = 1 << 20;
 const HALF: u64 = LEN as u64 / 2;
 const COUNTER: u64 = LEN as u64 - 8;
 
-/// Expected results of the operations that one side posts.
+/// Expected results of all operations that one host posts.
 struct ExpectedResults {
     outcomes: Vec<(Cookie, Outcome)>,
     sends: Vec<Vec<u8>>,
     written: Vec<u8>,
-    /// First bytes of the data sink of Reads.
+    /// Expected first bytes of the data sink, into which all Reads are placed one after the other.
     read: Vec<u8>,
     counter: u64,
 }
@@ -58,7 +59,7 @@ fn random(rng: &mut Rng, len: u64) -> Vec<u8> {
     (0..len).map(|_| rng.next_u64() as u8 | 1).collect()
 }
 
-/// Returns the contents of the upper half of a host's region.
+/// Returns the initial content of the upper half of a host's region: random bytes, then a counter of zero.
 fn readable(seed: u64) -> Vec<u8> {
     let mut bytes = random(&mut Rng::new(seed), HALF);
     bytes[HALF as usize - 8..].fill(0);
@@ -160,19 +161,20 @@ fn verify(expected: &ExpectedResults, initiator: &Host, responder: &Host) {
     assert!(initiator.is_guard_untouched());
 }
 
-/// Runs the operations of `seed`. Returns the number of FPDUs placed beyond a gap, and the bytes retransmitted.
+/// Runs the operations of `seed`. Returns the bytes placed beyond a gap, and the bytes retransmitted, both summed over
+/// the hosts.
 fn play(seed: u64, markers: bool) -> (u64, u64) {
     let mut rng = Rng::new(seed);
     let ulp = rdmap::Config {
         ird: 1 + rng.next_below(8) as u16,
         ord: 1 + rng.next_below(8) as u16,
-        // Untagged buffers have no credits, so they must suffice for all messages in flight.
+        // RDMAP has no credits for receive buffers, so the buffers must suffice for all messages in flight.
         recv_buffers: 1000,
         recv_size: 8192,
         max_operations: 4 + rng.next_below(60) as usize,
         ..rdmap::Config::default()
     };
-    // Revision 1 does not negotiate IRD and ORD.
+    // MPA revision 1 does not negotiate IRD and ORD, so ORD must not exceed the peer's IRD.
     let (initiate, ord) = match rng.next_below(4) {
         0 => (Revision::One, ulp.ird),
         _ => (Revision::Two, ulp.ord),

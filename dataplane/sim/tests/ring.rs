@@ -1,5 +1,5 @@
-//! Two workers of one process with a ring between their ports: no loss, microseconds of delay, bursts of 32, a ring
-//! of 1024 frames. No spurious retransmission or time-out may occur.
+//! Two workers of one process whose ports are connected by a ring of 1024 frames in each direction: microseconds of
+//! delay, bursts of 32, and loss only if the ring overflows. No spurious retransmission or time-out may occur.
 #![allow(clippy::print_stdout, reason = "the figures are what a reader wants to see")]
 
 use core::time::Duration;
@@ -19,7 +19,8 @@ fn ns(n: u64) -> Duration {
     Duration::from_nanos(n)
 }
 
-/// Runs a transfer at MTU 1500. `sender` and `receiver` are the costs of a frame on each core.
+/// Runs a transfer at MTU 1500. `sender` and `receiver` are the processing times of a frame at the client and at the
+/// server.
 fn run(
     delay: Duration,
     sender: Duration,
@@ -81,7 +82,7 @@ fn ring_larger_than_window_needs_no_retransmission() {
 
 #[test]
 fn stalled_core_causes_no_retransmission() {
-    // Each iteration takes longer than the round trip, so acknowledgements arrive in bursts.
+    // The receiver processes a full burst more slowly than the path's round trip, so acknowledgements arrive in bursts.
     for receiver in [2_000, 10_000] {
         assert_no_retransmission(&run(
             Duration::from_micros(2),

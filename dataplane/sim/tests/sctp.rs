@@ -45,7 +45,7 @@ fn config(cell: &Cell, seed: u64) -> Config<SctpConfig> {
         sessions: cell.sessions,
         ..SctpConfig::default()
     };
-    // All sessions are requested at once.
+    // The client requests all sessions at once.
     host.endpoint.session.max_pending = cell.sessions;
     Config {
         client: SctpConfig { key: [seed as u8; 16], ..host.clone() },
@@ -84,8 +84,8 @@ fn run_all(loss_percent: f64) {
             assert_eq!(resent, [0, 0], "{cell:?}");
         }
         if !cell.reorder {
-            // RFC 3708 §3 A: chunks found lost were lost, even if the network duplicates packets. The snapshot tests,
-            // whose transfers are long enough, measure the effect on goodput.
+            // RFC 3708 §3 A: without reordering, every detected loss is real. Duplicates from the network must not undo
+            // the response to it. The longer transfers of the snapshot tests measure the effect on goodput.
             let undone = [&pair.client, &pair.server].map(|host| {
                 let endpoint = host.endpoint().expect("there was an association");
                 endpoint.association().sender().stats().undone_by_duplicates

@@ -1,5 +1,5 @@
 //! Changes of an association's path MTU during a transfer, with and without reports of routers (RFC 9260 §6.9, §7.3;
-//! RFC 8899). All bytes arrive, and packets become as long as the path carries.
+//! RFC 8899). All bytes arrive, and the packet size adapts to the path MTU.
 
 use core::time::Duration;
 
@@ -19,7 +19,7 @@ struct Case {
     icmp: bool,
     loss: f64,
     mtu: usize,
-    /// Later MTUs of the path: milliseconds of virtual time, which starts at 1000, and bytes.
+    /// Later MTUs of the path from client to server: milliseconds of virtual time, which starts at 1000, and bytes.
     changes: &'static [(u64, usize)],
     raise: Duration,
     probing: bool,
@@ -34,12 +34,12 @@ const CASE: Case = Case {
     probing: true,
 };
 
-/// Returns a path of 20 Mbit/s and 2 ms in each direction.
+/// Returns one direction of a path: 20 Mbit/s and a delay of 2 ms, with the loss and MTU of `case`.
 fn direction(seed: u64, case: Case) -> path::Config {
     path::Config::slow(case.mtu, seed, 20_000_000, case.loss)
 }
 
-/// Transfers `bytes`. Returns the pair at the end.
+/// Transfers `bytes` from client to server, and 1000 bytes back. Returns the pair after the close.
 fn run(seed: u64, case: Case, bytes: u64) -> Pair<SctpConfig> {
     let mut host = SctpConfig { mtu: case.mtu, region: bytes as usize, ..SctpConfig::default() };
     host.sctp.path_mtu_raise = case.raise;
@@ -68,7 +68,7 @@ fn path_state(pair: &Pair<SctpConfig>) -> (usize, Stats) {
     (association.path_len() + IP_HEADER, *association.stats())
 }
 
-// RFC 9260 §7.3, §6.9
+// RFC 9260 §7.3, §6.9: a report reduces the path MTU, and IP fragments packets built before.
 #[test]
 fn sctp_uses_the_reported_mtu() {
     for mtu in [1500, 9000] {
@@ -77,7 +77,7 @@ fn sctp_uses_the_reported_mtu() {
     }
 }
 
-// RFC 8899 §4.3, §5.3
+// RFC 8899 §4.3, §5.3: without reports, the sender detects the black hole and finds the MTU by probes.
 #[test]
 fn sctp_detects_a_black_hole_and_finds_the_mtu() {
     for (seed, changes, mtu, least) in [
@@ -95,7 +95,7 @@ fn sctp_detects_a_black_hole_and_finds_the_mtu() {
     }
 }
 
-// RFC 8899 §5.1.1 (PMTU_RAISE_TIMER)
+// RFC 8899 §5.1.1: probes find an increase after the PMTU_RAISE_TIMER.
 #[test]
 fn sctp_finds_an_increased_path_mtu() {
     for icmp in [false, true] {
@@ -107,7 +107,8 @@ fn sctp_finds_an_increased_path_mtu() {
     }
 }
 
-// RFC 8899 §4.4, RFC 4821 §7.6.4: random loss is taken neither for a black hole nor for a probe that is too long.
+// RFC 8899 §4.4, RFC 4821 §7.6.4: random loss is not mistaken for a black hole, and a randomly lost probe not for one
+// that exceeds the MTU.
 #[test]
 fn random_loss_does_not_reduce_sctp_path_mtu() {
     for seed in 0..8 {

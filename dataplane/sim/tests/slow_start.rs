@@ -1,8 +1,8 @@
 //! Slow start with receivers that acknowledge 32 or 44 segments at once, over TCP and SCTP, in virtual time.
 //!
-//! Such a receiver merges segments (GRO, interrupt moderation). It slows down a sender whose window grows by only a
-//! few segments per acknowledgement. With pacing this limit is unnecessary (RFC 9406 §4.2; RFC 9260 §7.2.1,
-//! RFC 3465). `cargo test -p sim --test slow_start -- --nocapture` prints the times.
+//! Such a receiver merges segments (GRO, interrupt moderation). Its acknowledgements slow down a sender whose window
+//! grows by only a few segments per acknowledgement. A sender with pacing does not need this limit (RFC 9406 §4.2; RFC
+//! 9260 §7.2.1, RFC 3465). `cargo test -p sim --test slow_start -- --nocapture` prints the times.
 #![allow(clippy::print_stdout, reason = "the times are what a reader wants to see")]
 
 use core::time::Duration;
@@ -16,11 +16,11 @@ use sim::path;
 use sim::sctp::{SctpConfig, SctpHost};
 use sim::stretch_ack;
 
-/// Length of the region, more than is sent, bytes.
+/// Length of the region and of the queued messages in bytes. Tests end before all of them are sent.
 const BYTES: u64 = 64 << 20;
 /// Window of 1000 full segments, bytes.
 const WINDOW: u64 = 1000 * 1400;
-/// Hold time of acknowledgements: the receiver flushes merged segments at the end of each burst.
+/// Maximum hold time of an acknowledgement. It models a receiver that flushes merged segments at the end of each burst.
 const HOLD: Duration = Duration::from_micros(20);
 
 trait Window {
@@ -43,7 +43,8 @@ fn link(rtt: Duration) -> link::Config {
     link::Config { delay: rtt / 2, ..link::Config::default() }
 }
 
-/// Returns a pair whose client has queued its messages.
+/// Returns a connected pair whose client has queued its messages. The path to the client forwards one acknowledgement
+/// per `segments` segments.
 fn pair<S: Setup>(client: S, server: S, rtt: Duration, segments: u32) -> Pair<S> {
     let mut backward = path::Config::new(1500, link(rtt));
     backward.stretch = Some(stretch_ack::Config { segments, hold: HOLD });
@@ -64,7 +65,7 @@ fn pair<S: Setup>(client: S, server: S, rtt: Duration, segments: u32) -> Pair<S>
     pair
 }
 
-/// Returns the milliseconds until the congestion window is `bytes`.
+/// Returns the milliseconds until the client's congestion window is at least `bytes`.
 fn millis_to_window<S: Setup<Host: Window>>(pair: &mut Pair<S>, bytes: u64) -> f64 {
     let began = pair.now;
     pair.run_until(Duration::from_secs(2), |pair| pair.client.cwnd() >= bytes).expect("grows");
@@ -85,7 +86,7 @@ fn sctp(pacing: bool) -> SctpConfig {
     host
 }
 
-/// Returns the milliseconds from the start to a window of 1000 segments.
+/// Returns the milliseconds from the start to a congestion window of 1000 segments, at a round-trip time of 0.2 ms.
 fn initial_slow_start_millis<S: Setup<Host: Window> + Clone>(
     title: &str,
     host: &S,
@@ -97,7 +98,8 @@ fn initial_slow_start_millis<S: Setup<Host: Window> + Clone>(
     took
 }
 
-/// Returns the milliseconds from the first acknowledgement after a time-out to a window of 1000 segments.
+/// Returns the milliseconds from the first acknowledgement after a time-out to a congestion window of 1000 segments, at
+/// a round-trip time of 2 ms.
 fn timeout_slow_start_millis<S: Setup<Host: Window> + Clone>(
     title: &str,
     host: &S,
@@ -113,7 +115,8 @@ fn timeout_slow_start_millis<S: Setup<Host: Window> + Clone>(
     assert!(pair.client.cwnd() < 3000, "{}", pair.client.cwnd());
     pair.forward.set_link(link(RTT));
     let acknowledged = pair.client.totals().bytes_acknowledged;
-    // The segment sent at the time-out may also be lost; then the next one counts.
+    // The segment retransmitted at the time-out may be lost as well. The time then counts from the acknowledgement of a
+    // later one.
     pair.run_until(Duration::from_secs(2), |pair| {
         pair.client.totals().bytes_acknowledged > acknowledged
     })
@@ -123,8 +126,8 @@ fn timeout_slow_start_millis<S: Setup<Host: Window> + Clone>(
     took
 }
 
-// Seven round trips of 0.2 ms double ten segments to 1000; SCTP begins with three. The receiver adds up to 20 µs to
-// each round trip.
+// Seven round trips of 0.2 ms let the window grow from 10 to 1000 segments by doubling; SCTP begins with three. The
+// receiver adds up to 20 µs to each round trip.
 #[test]
 fn stretch_acks_do_not_slow_initial_slow_start() {
     for segments in [32, 44] {
@@ -135,7 +138,8 @@ fn stretch_acks_do_not_slow_initial_slow_start() {
     }
 }
 
-// Ten round trips of 2 ms double one segment to 1000. Pacing delays the last segments of a round trip by half of it.
+// Ten round trips of 2 ms let the window grow from 1 to 1000 segments by doubling. Pacing delays the last segments of a
+// window by half a round trip.
 #[test]
 fn stretch_acks_do_not_slow_slow_start_after_timeout() {
     for segments in [32, 44] {
@@ -146,7 +150,7 @@ fn stretch_acks_do_not_slow_slow_start_after_timeout() {
     }
 }
 
-// RFC 9406 §4.2: without pacing an acknowledgement counts at most eight segments, which limits bursts.
+// RFC 9406 §4.2: without pacing, one acknowledgement increases the window by at most eight segments, to limit bursts.
 #[test]
 fn unpaced_slow_start_growth_is_bounded() {
     let took = initial_slow_start_millis("TCP unpaced", &tcp(false), 32);

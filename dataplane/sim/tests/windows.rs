@@ -1,5 +1,5 @@
-//! Growth of receive windows over TCP and SCTP, in virtual time: the rate on long paths, and conditions without
-//! growth. `cargo test -p sim --test windows -- --nocapture` prints the rates.
+//! Growth of receive windows over TCP and SCTP, in virtual time: the rate on long paths, and cases in which windows
+//! must not grow. `cargo test -p sim --test windows -- --nocapture` prints the rates.
 #![allow(clippy::print_stdout, reason = "the rates are what a reader wants to see")]
 
 use core::num::NonZeroU64;
@@ -21,17 +21,17 @@ const SEND: u64 = 128 << 20;
 
 const GIGABITS: u64 = 10;
 const MTU: usize = 9000;
-/// Length of the region, which is written repeatedly, bytes.
+/// Length of the region in bytes. Writes wrap around at its end.
 const REGION: u64 = 16 << 20;
 const MESSAGE: u64 = 1 << 20;
 
 trait Window: End {
-    /// Returns the bytes by which the receive window has grown.
+    /// Returns the bytes by which the receive window has grown beyond its configured size.
     fn growth(&self) -> u64;
-    /// Returns the right edge of the window; `None` if data is missing.
+    /// Returns the right edge of the receive window as a stream offset. `None` while data is missing, and over SCTP.
     fn edge(&self) -> Option<u64>;
     fn pause(&mut self, most_events: Option<u32>);
-    /// Returns how often the budget for windows refused growth.
+    /// Returns how often the budget for window growth refused a request.
     fn window_refusals(&self) -> u64;
 }
 
@@ -95,7 +95,7 @@ fn sctp(limit: u64) -> SctpConfig {
     host
 }
 
-/// Returns a path of 10 Gbit/s whose queue holds the bandwidth-delay product.
+/// Returns one direction of a path: 10 Gbit/s, and a queue of one bandwidth-delay product.
 fn path(rtt: Duration) -> path::Config {
     let bits_per_second = NonZeroU64::new(GIGABITS * 1_000_000_000).expect("a rate");
     let queue_bytes = bits_per_second.get() / 8 * rtt.as_micros() as u64 / 1_000_000;
@@ -105,7 +105,7 @@ fn path(rtt: Duration) -> path::Config {
     path::Config::new(MTU, link)
 }
 
-/// Returns a client and a server with an established stream.
+/// Returns a pair with an established stream.
 fn pair<S: Setup>(host: &S, forward: path::Config, backward: path::Config) -> Pair<S> {
     let mut pair = Pair::new(Config {
         client: host.clone(),
@@ -132,7 +132,7 @@ fn source() -> VecMemory {
     VecMemory::new(REGION as usize).into_stable()
 }
 
-/// Advances virtual time, and checks that the window never shrinks.
+/// Advances virtual time by `time`. Checks that the server's receive window never shrinks.
 fn run_checking_window<S: Setup<Host: Window>>(pair: &mut Pair<S>, time: Duration) {
     let until = pair.now + time;
     let (mut growth, mut edge) = (pair.server.growth(), 0);
@@ -149,8 +149,8 @@ fn run_checking_window<S: Setup<Host: Window>>(pair: &mut Pair<S>, time: Duratio
     pair.run_until(time + Duration::from_secs(1), over).expect("goes on");
 }
 
-/// Returns the rate in Gbit/s over `measured` round trips, after `warm` round trips. Also prints the growth of the
-/// window.
+/// Returns the rate in Gbit/s over `measured` round trips, after `warm` round trips. Also prints the rate and the
+/// growth of the window.
 fn rate<S: Setup<Host: Window>>(
     title: &str,
     host: &S,
@@ -192,8 +192,8 @@ fn grown_window_fills_ten_gigabits_at_100_ms_rtt() {
     assert!(rate("SCTP", &sctp(LIMIT), HUNDRED, 20, 4) > 9.0);
 }
 
-/// Runs a server that accepts 1 MiB, then pauses for 20 ms, in which it accepts at most the rest of the window. The
-/// round-trip time is 10 ms.
+/// Runs a server that accepts 1 MiB and then pauses for 20 ms, 100 times. In a pause it accepts at most the rest of the
+/// window. The round-trip time is 10 ms.
 fn slow_reader<S: Setup<Host: Window>>(host: &S) -> Pair<S> {
     let mut pair = pair(host, path(TEN), path(TEN));
     write(&mut pair.client, &source(), 600);
@@ -214,8 +214,8 @@ fn slow_reader_does_not_grow_the_window() {
     assert_eq!(slow_reader(&sctp(LIMIT)).server.growth(), 0);
 }
 
-/// Runs a client that writes the next 1 MiB 10 ms after delivery of the previous one, at a round-trip time of 10 ms.
-/// Returns the growth of the server's window.
+/// Runs a client that writes 1 MiB 50 times, each 10 ms after delivery of the previous one, at a round-trip time of 10
+/// ms. Returns the growth of the server's window.
 fn slow_writer<S: Setup<Host: Window>>(host: &S) -> u64 {
     let (mut pair, source) = (pair(host, path(TEN), path(TEN)), source());
     for n in 1..=50 {
@@ -233,7 +233,8 @@ fn slow_writer_does_not_grow_the_window() {
     assert_eq!(slow_writer(&sctp(LIMIT)), 0);
 }
 
-/// Returns the growth of the window within this budget, and true if the budget refused further growth.
+/// Returns the growth of the server's window within the budget of `host`, and true if the budget refused further
+/// growth.
 fn growth_within_budget<S: Setup<Host: Window>>(host: &S) -> (u64, bool) {
     let mut pair = pair(host, path(TEN), path(TEN));
     write(&mut pair.client, &source(), 200);
@@ -241,8 +242,8 @@ fn growth_within_budget<S: Setup<Host: Window>>(host: &S) -> (u64, bool) {
     (pair.server.growth(), pair.server.window_refusals() > 0)
 }
 
-// A stream's growth does not exceed the rest of the budget. It gets 4 MiB of 20 MiB, because 12 MiB would exceed the
-// 8 MiB left.
+// A window's total growth may not exceed the budget that is left afterwards. Of 20 MiB, the window gets 4 MiB. The next
+// step, to 12 MiB in total, would leave only 8 MiB.
 #[test]
 fn window_growth_stays_within_worker_budget() {
     let windows = 20 << 20;
@@ -250,8 +251,8 @@ fn window_growth_stays_within_worker_budget() {
     assert_eq!(growth_within_budget(&SctpConfig { windows, ..sctp(LIMIT) }), (4 << 20, true));
 }
 
-/// Transfers 256 MiB at a round-trip time of 10 ms with 0.1 % loss. Returns bytes refused, bytes retransmitted, and
-/// the growth of the window.
+/// Transfers 256 MiB over TCP at a round-trip time of 10 ms with 0.1 % loss. Returns the bytes refused by the server,
+/// the bytes retransmitted by the client, and the growth of the server's window.
 fn run_lossy_transfer(markers: bool) -> (u64, u64, u64) {
     let mut host = tcp(LIMIT);
     host.endpoint.mpa.markers = markers;
@@ -268,7 +269,8 @@ fn run_lossy_transfer(markers: bool) -> (u64, u64, u64) {
     result
 }
 
-// With markers, the window may exceed the hold limit: no byte is refused, and only lost bytes are retransmitted.
+// With markers, the window may exceed the hold limit, because data beyond a gap is placed at once. No byte is refused,
+// and only lost bytes are retransmitted.
 #[test]
 fn grown_window_causes_no_retransmission_storm() {
     let (refused, resent, _) = run_lossy_transfer(true);
@@ -276,7 +278,7 @@ fn grown_window_causes_no_retransmission_storm() {
     assert!(resent < (256 << 20) / 500, "{resent}");
 }
 
-// Without markers, the window does not exceed the hold limit and does not grow.
+// Without markers, data beyond a gap must be held. The window is therefore limited by the hold limit and does not grow.
 #[test]
 fn window_without_markers_stays_below_hold_limit() {
     let (_, resent, grown) = run_lossy_transfer(false);

@@ -23,13 +23,13 @@ pub struct AssociationInfo {
     pub udp: Option<(u16, u16)>,
     /// Name of the state (RFC 9260 §4).
     pub state: &'static str,
-    /// Number of present sessions: one for each stream.
+    /// Number of sessions, one for each DDP stream.
     pub sessions: u32,
-    /// SCTP stream pairs of the association, which bound the number of simultaneous sessions.
+    /// Number of SCTP stream pairs, the maximum number of simultaneous sessions.
     pub streams: u16,
     /// Time since the association was opened or accepted.
     pub age: Duration,
-    /// Present state of the path and of congestion control.
+    /// Current state of the path and of congestion control.
     pub flow: FlowInfo,
     /// Consecutive retransmissions and heartbeats without an acknowledgement (RFC 9260 §8.1).
     pub unanswered: u32,
@@ -40,7 +40,7 @@ pub struct AssociationInfo {
 /// Statistics of an association, without those of its sessions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AssociationStats {
-    /// Counts of SCTP handshakes, heartbeats and packets, and of DDP adaptation events that belong to no session.
+    /// Counters of SCTP handshakes, heartbeats and packets, and of DDP adaptation events that belong to no session.
     pub endpoint: sctp_lite::endpoint::EndpointStats,
     /// Statistics of the receiving direction.
     pub receive: sctp_lite::sctp::receive::ReceiverStats,

@@ -1,4 +1,4 @@
-//! Parameters of the dataplane at start. The configuration's reader has already validated them.
+//! Parameters of the dataplane at start. The reader of the configuration has validated them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,21 +16,21 @@ use crate::net::interface::InterfaceConfig;
 /// Parameters of a dataplane: workers, the ports that they poll, and the interfaces on these ports.
 #[derive(Clone, Debug)]
 pub struct DataplaneConfig {
-    /// The workers, at least one; `workers[i].id` is `WorkerId(i)`.
+    /// Worker threads, at least one; `workers[i].id` is `WorkerId(i)`.
     pub workers: Vec<WorkerConfig>,
-    /// The workers of each port. A [`PortId`](crate::PortId) is an index in this list. The ports passed to
-    /// [`super::Dataplane::start`] are in the same order.
+    /// Ports, with the workers that poll them. A [`PortId`](crate::PortId) is an index in this list. The ports passed
+    /// to [`super::Dataplane::start`] are in the same order.
     pub ports: Vec<PortAttachment>,
-    /// The interfaces. An [`InterfaceId`] is an index in this list.
+    /// IP interfaces on the ports. An [`InterfaceId`] is an index in this list.
     pub interfaces: Vec<InterfaceConfig>,
     /// Limits of memory and work for each worker.
     pub limits: Limits,
-    /// Local UDP port of SCTP in UDP (RFC 6951), for both directions; `None` for SCTP directly in IP only.
+    /// Local UDP port for SCTP in UDP (RFC 6951), sent and received; `None` if SCTP is carried in IP only.
     pub sctp_udp_port: Option<u16>,
     /// IPsec policies and SAs; `None` without IPsec.
     pub ipsec: Option<Arc<IpsecConfig>>,
-    /// Root of the keys for all keyed hashes and generators of the workers, such as initial sequence numbers, flow
-    /// tables and source ports. It comes from the system's random source and is never logged.
+    /// Random secret from which the workers derive their keys, such as those for initial sequence numbers, flow tables
+    /// and source ports. The system's random source generates it. It is never logged.
     pub secret: Secret<[u8; 32]>,
 }
 
@@ -63,14 +63,14 @@ pub struct ListenerConfig {
     pub address: Option<IpAddr>,
     /// TCP or SCTP port.
     pub port: u16,
-    /// LLP, with the parameters of the listener's streams.
+    /// LLP (TCP or SCTP), with the parameters of the listener's streams.
     pub endpoint: EndpointConfig,
-    /// IP header fields of the listener's streams, where they differ from those of the interface.
+    /// IP header fields of the listener's streams that differ from those of the interface.
     pub ip: IpFields,
     /// Minimum IPsec protection of streams: encryption with keys of at least this many bits, or integrity only if 0.
     /// `None` requires no protection.
     pub require: Option<u16>,
-    /// Peer lists. [`super::Command::SetPeers`] replaces them.
+    /// Lists of admitted and refused peers. [`super::Command::SetPeers`] replaces them.
     pub peers: Arc<PeerFilter>,
     /// Maximum number of streams per worker between SYN and [`super::Event::Incoming`]. Further SYNs are answered with
     /// cookies or dropped.
@@ -86,48 +86,48 @@ impl ListenerConfig {
     }
 }
 
-/// Limits of one worker.
+/// Limits of memory and work for one worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Maximum number of streams in all states, including TIME-WAIT.
     pub streams: u32,
-    /// Maximum number of streams between SYN and [`super::Event::Incoming`], for all listeners.
+    /// Maximum number of half-open streams, between SYN and [`super::Event::Incoming`], of all listeners together.
     pub half_open: u32,
     /// Maximum number of half-open streams per peer.
     pub half_open_per_peer: u32,
     /// Maximum number of accepted streams per peer.
     pub streams_per_peer: u32,
-    /// Condition under which SYNs are answered with cookies (RFC 4987 §3.6).
+    /// Condition under which SYNs are answered with SYN cookies (RFC 4987 §3.6).
     pub syn_cookies: SynCookieMode,
     /// Maximum number of neighbour cache entries per interface.
     pub neighbours: usize,
     /// Maximum memory for untagged receive buffers, in bytes.
     pub untagged_bytes: usize,
-    /// Maximum memory for received data that cannot be delivered yet, because earlier data is missing, in bytes.
+    /// Maximum memory in bytes for received data that cannot be delivered yet because earlier data is missing.
     pub hold_bytes: usize,
-    /// Maximum memory for copies of sent data, in bytes. Data is copied until it is acknowledged if its source may
-    /// change: regions that peers or programs write, and RDMA Read Responses.
+    /// Maximum memory for copies of sent data, in bytes. Data whose source may change is copied and kept until it is
+    /// acknowledged: data of regions that peers or programs write, and of RDMA Read Responses.
     pub keep_bytes: usize,
-    /// Maximum total growth of all receive windows, in bytes.
+    /// Maximum total growth of all receive windows beyond their configured size, in bytes.
     pub window_bytes: usize,
     /// Maximum number of resets per second for segments without a stream. Answers to SCTP packets without an
     /// association, except to INITs, share this limit. One peer gets 1/4 of it.
     pub resets_per_second: u32,
     /// Maximum number of INIT ACKs per second to addresses that may be forged. One peer gets 1/32 of it.
     pub inits_per_second: u32,
-    /// Maximum number of echo replies sent per second and, separately, of ICMP errors accepted per second.
+    /// Maximum number of echo replies sent per second. The same limit applies separately to accepted ICMP errors.
     pub icmp_per_second: u32,
-    /// Maximum number of packets in reassembly.
+    /// Maximum number of incomplete packets in IP reassembly.
     pub reassembly_packets: usize,
-    /// Maximum memory for packets in reassembly, in bytes.
+    /// Maximum memory for incomplete packets in IP reassembly, in bytes.
     pub reassembly_bytes: usize,
     /// Maximum number of peers whose path MTU is cached.
     pub path_mtus: usize,
-    /// Number of entries of the command ring.
+    /// Number of entries of the command ring, from the control thread to the worker.
     pub commands: usize,
-    /// Number of entries of the event ring, at least 64.
+    /// Number of entries of the event ring, from the worker to the control thread; at least 64.
     pub events: usize,
-    /// Number of entries of each ring from one worker to another.
+    /// Number of entries of each ring that carries frames and messages from one worker to another.
     pub mesh: usize,
 }
 

@@ -10,7 +10,7 @@ macro_rules! counters {
     ($($(#[doc = $of:literal])+ $group:ident: $type:ident {
         $($(#[doc = $doc:literal])+ $name:ident: $kind:ident $($unit:ident)?,)+
     })+) => {
-        /// One worker's counters.
+        /// Counters of one worker, by group.
         #[derive(Debug, Default)]
         pub struct Counters {
             $($(#[doc = $of])+ pub $group: $type,)+
@@ -18,7 +18,7 @@ macro_rules! counters {
             pub drops: Drops,
             /// Frames per receive burst of a port.
             pub burst_frames: Histogram<1, 7>,
-            /// Nanoseconds from the first packet of a stream, or from the command to open it, until messages can flow.
+            /// Nanoseconds from the first packet of a stream, or from the command to open it, until it is established.
             pub handshake_nanoseconds: Durations,
         }
 
@@ -29,11 +29,11 @@ macro_rules! counters {
         })+
 
         impl Counters {
-            /// Descriptors of all counters except the drops.
+            /// Name, kind, unit and help text of each counter, without drops and histograms.
             pub const DESCRIPTORS: &'static [Descriptor] =
                 &[$($(base::descriptor!($name, $kind, [$($unit)?], $($doc)+),)+)+];
 
-            /// Calls `f` with each counter and its value, except the drops.
+            /// Calls `f` with each counter of [`DESCRIPTORS`](Self::DESCRIPTORS) and its value.
             pub fn for_each(&self, mut f: impl FnMut(&'static Descriptor, u64)) {
                 let values = [$($(self.$group.$name.get(),)+)+];
                 Self::DESCRIPTORS.iter().zip(values).for_each(|(counter, value)| f(counter, value));
@@ -98,8 +98,8 @@ counters! {
         mesh_news_limited: Counter,
         /// Messages to other workers lost because their ring was full.
         mesh_full: Counter,
-        /// Resets, ABORTs and INIT ACKs not sent because of the rate limit. The packets they would answer are counted
-        /// elsewhere.
+        /// Resets, ABORTs and INIT ACKs not sent because of the rate limit. The packets that they would answer are
+        /// counted elsewhere.
         answers_limited: Counter,
         /// Answers and last segments of streams not sent: no packet buffer, or no room in the transmit ring.
         answers_lost: Counter,
@@ -116,7 +116,7 @@ counters! {
         neighbour_claims: Counter,
         /// Entries of the neighbour cache.
         neighbours: Gauge,
-        /// Packets sent in fragments: their size had been within an earlier path MTU.
+        /// Packets sent as IP fragments: built for an earlier, larger path MTU.
         tx_cut: Counter,
         /// Fragments stored or consumed without completing a packet.
         fragments: Counter,
@@ -124,21 +124,21 @@ counters! {
         reassembled: Counter,
         /// Reassemblies that timed out.
         reassembly_timeouts: Counter,
-        /// Incomplete packets evicted for others for lack of room.
+        /// Incomplete packets evicted to make room for others.
         reassembly_evicted: Counter,
-        /// Memory of incomplete packets.
+        /// Memory of incomplete packets in reassembly.
         reassembly_bytes: Gauge Bytes,
         /// Echo requests answered.
         echo_replies: Counter,
-        /// MLD queries for multicast groups that are answered.
+        /// MLD queries received that this appliance answers.
         group_queries: Counter,
         /// Path MTU reductions by ICMP.
         path_mtu_updates: Counter,
-        /// ICMP errors accepted: about a segment or packet in flight.
+        /// ICMP errors accepted because they concern a segment or packet in flight.
         icmp_errors: Counter,
-        /// Packet Too Big messages stored until the segment they concern is lost.
+        /// Packet Too Big messages stored until the segment that they concern is lost.
         path_mtu_remembered: Counter,
-        /// ICMP errors about streams that were only recorded. They do not end a stream.
+        /// Soft ICMP errors: recorded for a stream or association, which continues.
         icmp_soft_errors: Counter,
         /// Peers with a stored path MTU.
         path_mtus: Gauge,
@@ -151,7 +151,7 @@ counters! {
         host_bytes: Counter Bytes,
         /// Frames processed by the worker and copied to the host: neighbour and router announcements.
         host_copies: Counter,
-        /// Copies for the host lost because its ring was full or the budget of the burst used up.
+        /// Copies for the host lost because its ring was full or the budget of the burst was used up.
         host_copies_lost: Counter,
         /// Frames for the host that its kernel did not accept.
         host_lost: Counter,
@@ -176,12 +176,11 @@ counters! {
         nat_keepalives_out: Counter,
         /// Path MTU reductions by ICMP errors about ESP.
         ipsec_path_mtu_updates: Counter,
-        /// Frames not sent because there was no SA in time.
+        /// Frames not sent because no SA was available in time.
         unsent_no_sa: Counter,
-        /// Frames not sent because a policy discards them, or no policy selects them.
+        /// Frames not sent because a policy discards them or no policy matches them.
         unsent_policy: Counter,
-        /// Frames not sent because their stream requires more protection than they would have had (`require` of the
-        /// listener).
+        /// Frames not sent because their stream requires stronger IPsec protection (`require` of the listener).
         unsent_not_protected: Counter,
         /// Frames not sent because they would exceed the MTU after sealing.
         unsent_too_long: Counter,
@@ -189,12 +188,13 @@ counters! {
         unsent_refused: Counter,
         /// Packet Too Big messages to the host's kernel about its frames, which would be too long after sealing.
         host_too_long: Counter,
-        /// Frames of the host not sent because its kernel had already sealed them with an SA of this appliance.
+        /// Frames of the host not sent because its kernel had already sealed them, with an SA of this appliance.
         unsent_twice: Counter,
         /// Frames of the host not sent because no policy applies to them: neither IP nor ARP, LLDP or EAPOL, or two
         /// tags.
         unsent_unclassified: Counter,
-        /// Frames of other workers and NAT keepalives not sent because the transmit ring was full.
+        /// Frames of other workers and NAT keepalives not sent: the transmit ring was full, or no packet buffer was
+        /// free for a keepalive.
         unsent_full: Counter,
         /// Frames forwarded to the worker with their SA for sealing, and Packet Too Big messages to the worker of a
         /// flow.
@@ -206,7 +206,7 @@ counters! {
     }
     /// Streams of TCP and SCTP.
     streams: StreamCounters {
-        /// Segments accepted by streams, SYNs of new streams included. Refused ones are counted as dropped.
+        /// Segments accepted by streams, SYNs of new streams included. Refused segments are counted as dropped.
         segments: Counter,
         /// Resets sent for segments without a stream.
         resets_sent: Counter,
@@ -265,7 +265,7 @@ counters! {
         /// ABORTs, SHUTDOWN COMPLETEs and Stale Cookie errors sent for SCTP packets without an association.
         sctp_aborts_sent: Counter,
     }
-    /// Memory for data that is held, kept or in use, and its limits.
+    /// Memory for received data, for data kept for retransmission and for untagged buffers, and its limits.
     memory: MemoryCounters {
         /// Received bytes held in buffers because they cannot be placed yet.
         held_bytes: Gauge Bytes,
@@ -293,8 +293,8 @@ counters! {
 }
 
 impl Counters {
-    /// Returns the frames and messages taken minus those with a counted result: zero between two turns, since each is
-    /// counted once.
+    /// Returns the number of received frames and messages minus the number of their counted results. Zero between two
+    /// iterations of the worker's loop, because each frame or message has exactly one result.
     ///
     /// ```text
     /// rx_frames + mesh_in + mesh_news_in

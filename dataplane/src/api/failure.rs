@@ -1,4 +1,4 @@
-//! Reasons why a worker did not perform a command.
+//! Reasons why a worker did not perform a command of the control thread.
 
 use ddp::StagError;
 use ipsec::sa::SaError;
@@ -26,7 +26,7 @@ pub enum ConnectError {
     /// All local ports for this peer are in use.
     #[error("no source port is free towards this peer")]
     NoPort,
-    /// The worker has reached its limit of streams.
+    /// The worker has reached its maximum number of streams.
     #[error("the worker has reached its limit of streams")]
     TooManyStreams,
     /// SCTP in UDP is requested, but no local UDP port is configured for it.
@@ -50,15 +50,15 @@ pub enum ConnectError {
     /// The connection or association ended before the stream was established.
     #[error("{0}")]
     Closed(CloseReason),
-    /// The private data are longer than the request can carry.
+    /// The private data are longer than the MPA request can carry.
     #[error("{0}")]
     PrivateData(PrivateDataTooLong),
-    /// Over SCTP, the session could not be opened, because the private data are longer than the Initiate can carry.
+    /// The SCTP session could not be opened, because the private data are longer than its Initiate can carry.
     #[error("{0}")]
     Session(sctp_lite::endpoint::OpenError),
 }
 
-/// Step of the handshake that a connect awaits.
+/// Answer that a connect awaits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConnectStage {
     /// The link-layer address of the next hop.

@@ -1,4 +1,4 @@
-//! Present state of a connection or association, for the diagnosis of its throughput.
+//! Current state of a connection or association, for the diagnosis of its throughput.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ pub use tcp_lite::tcp::{Limit, LimitInfo, Stall};
 /// State of both directions of a TCP connection or SCTP association at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlowInfo {
-    /// Smoothed round-trip time (RFC 6298 §2), once measured.
+    /// Smoothed round-trip time (RFC 6298 §2); `None` before the first measurement.
     pub rtt: Option<Duration>,
     /// Round-trip time variation (RFC 6298 §2); zero before the first measurement.
     pub rttvar: Duration,
-    /// Minimum round-trip time of the last minutes, once measured.
+    /// Minimum round-trip time of the last minutes; `None` before the first measurement.
     pub min_rtt: Option<Duration>,
-    /// Retransmission time-out, including the present back-off.
+    /// Retransmission time-out, including the current back-off.
     pub rto: Duration,
     /// Congestion window in bytes.
     pub cwnd: u64,

@@ -1,4 +1,5 @@
-//! The control thread's end of a worker: command ring, event ring, counters, and the descriptors that wake either side.
+//! The control thread's link to the workers: for each a command ring, an event ring and counters, and file descriptors
+//! that wake either side.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,14 +19,14 @@ use crate::wake::Wake;
 /// Interval at which the stop command is retried while a worker's command ring is full.
 const STOP_RETRY_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
-/// The running workers of a dataplane.
+/// A running dataplane: its workers and their links to the control thread.
 ///
-/// Dropping it stops the workers: streams are reset and threads joined.
+/// Dropping a `Dataplane` stops the workers: streams are reset, and threads are joined.
 pub struct Dataplane {
-    /// The control thread's end of each worker; `workers[i]` is that of `WorkerId(i)`.
+    /// Handles of the workers; `workers[i]` belongs to `WorkerId(i)`.
     pub workers: Vec<WorkerHandle>,
-    /// Host ends of the interfaces shared with the host's kernel, one per interface. The caller serves each on its own
-    /// thread.
+    /// Kernel-side ends of the interfaces that share their port with the host's kernel, one per interface. The caller
+    /// serves each on its own thread.
     pub hosts: Vec<HostEnd>,
     interface_workers: Vec<Vec<WorkerId>>,
     wake: Arc<Wake>,
@@ -45,7 +46,7 @@ pub enum StartError {
     Attachment {
         /// Index of the port in the configuration.
         port: usize,
-        /// Fault of the attachment.
+        /// Mismatch of ports and workers, as a phrase.
         reason: &'static str,
     },
     /// An interface refers to a port that does not exist.
@@ -59,7 +60,7 @@ pub enum StartError {
     System {
         /// Kind of the object that could not be created.
         what: &'static str,
-        /// The system's error.
+        /// Error that the system call returned.
         error: std::io::Error,
     },
     /// A worker thread could not be pinned.
@@ -88,12 +89,12 @@ impl StartError {
     }
 }
 
-/// The command ring is full: the worker is busy, or waits for its events to be read. Contains the command. The caller
-/// reads events, then retries.
+/// The command ring is full: the worker is busy, or waits until its events are read. Contains the command. The caller
+/// must read events, then send the command again.
 #[derive(Debug)]
 pub struct CommandRingFull(pub Command);
 
-/// The control thread's end of one worker.
+/// Handle of one worker for the control thread.
 pub struct WorkerHandle {
     id: WorkerId,
     commands: Producer<Command>,
@@ -122,8 +123,8 @@ impl WorkerHandle {
         pushed.map_err(|rtrb::PushError::Full(command)| CommandRingFull(command))
     }
 
-    /// Returns the next event, in the order in which the worker sent them. The last event of a panicked worker is
-    /// [`Event::Failed`].
+    /// Returns the next event in the order of sending; `None` if there is none now. The last event of a panicked worker
+    /// is [`Event::Failed`].
     pub fn poll(&mut self) -> Option<Event> {
         if let Ok(event) = self.events.pop() {
             return Some(event);
@@ -174,13 +175,14 @@ impl Dataplane {
         Dataplane { workers, hosts: Vec::new(), interface_workers, wake }
     }
 
-    /// Returns the workers with a queue of the interface's port. Only these can open streams on the interface.
+    /// Returns the workers with a queue of the interface's port; empty for an unknown interface. Only these workers can
+    /// open streams on the interface.
     pub fn workers_of(&self, interface: InterfaceId) -> &[WorkerId] {
         self.interface_workers.get(interface.0 as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns a descriptor that becomes readable when a worker has events. Call [`arm`](Self::arm) before waiting for
-    /// it.
+    /// Returns a file descriptor that becomes readable when a worker has events. Call [`arm`](Self::arm) before waiting
+    /// for it.
     pub fn events_fd(&self) -> BorrowedFd<'_> {
         self.wake.fd()
     }
@@ -197,8 +199,8 @@ impl Dataplane {
         self.wake.disarm();
     }
 
-    /// Sends [`Command::Stop`] to each worker and joins the threads. Calls `event` with the events that arrive
-    /// meanwhile. Streams are reset.
+    /// Sends [`Command::Stop`] to each worker and joins the threads. Calls `event` with each event that arrives
+    /// meanwhile. Workers reset their streams.
     pub fn stop(mut self, mut event: impl FnMut(WorkerId, Event)) {
         self.stop_all(&mut event);
     }
@@ -214,7 +216,8 @@ impl Dataplane {
                     event(worker.id, e);
                 }
             }
-            // Workers that have ended since do not wake this thread, and neither does free space in a command ring.
+            // Checked after `arm`: a worker that ended before does not wake this thread, and neither does free space in
+            // a command ring.
             if self.arm() && self.workers.iter().any(|w| !w.is_finished()) {
                 let notified =
                     self.workers.iter().zip(&is_sent).all(|(w, &a)| a || w.is_finished());
@@ -237,7 +240,7 @@ impl Drop for Dataplane {
     }
 }
 
-/// End of a worker's thread, with the message of a panic.
+/// State of a worker's thread for the control thread: whether it has ended, and the message of a panic.
 #[derive(Debug, Default)]
 pub(crate) struct Exit {
     ended: AtomicBool,
@@ -260,7 +263,7 @@ impl Exit {
     }
 }
 
-/// The worker's end of its rings to the control thread.
+/// The worker's end of its link to the control thread.
 pub(crate) struct WorkerLink {
     pub(crate) commands: Consumer<Command>,
     pub(crate) events: Producer<Event>,
@@ -272,7 +275,8 @@ pub(crate) struct WorkerLink {
     pub(crate) exit: Arc<Exit>,
 }
 
-/// Creates both ends of a worker, with rings of `commands` and of `events` entries, the latter at least 64.
+/// Creates both ends of the link between the control thread and a worker. Its rings have `commands` (at least 1) and
+/// `events` (at least 64) entries. `control` wakes the control thread.
 pub(crate) fn worker_link(
     id: WorkerId,
     commands: usize,

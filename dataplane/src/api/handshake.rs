@@ -9,12 +9,12 @@ use super::transport::CloseReason;
 use crate::ids::Transport;
 use crate::ids::{InterfaceId, ListenerId};
 
-/// Stage and reason of a failed handshake. Both are words of closed sets, so that counters may use them as labels.
+/// Stage and reason of a failed handshake. Both have a fixed set of values, so that metrics may use them as labels.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HandshakeFailure {
     /// Stage of the failure: `tcp`, `mpa`, `sctp`, `session`, `ddp`, `rdmap`, or `admission` if this end refused.
     pub stage: &'static str,
-    /// Reason of the failure: one word, such as `timeout`.
+    /// Reason of the failure: one identifier, such as `timeout` or `not_protected`.
     pub reason: &'static str,
 }
 
@@ -33,25 +33,25 @@ pub struct FailedHandshake {
     pub remote: SocketAddr,
     /// Stage and reason of the failure.
     pub failure: HandshakeFailure,
-    /// The failure in one sentence, with expected and received value.
+    /// Description of the failure in one sentence, with expected and received values.
     pub detail: String,
-    /// Number of failures since the previous report that were counted but not reported, because of the rate limit.
+    /// Number of failures since the previous report that were not reported because of the rate limit. They are counted.
     pub unreported: u64,
 }
 
-/// Number of failures of one kind at a listener.
+/// Number of failures with one stage and reason at a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HandshakeCount {
     /// Listener that the peers connected to; `None` if none matched.
     pub listener: Option<ListenerId>,
-    /// Stage and reason of the failures.
+    /// Stage and reason that the counted failures have in common.
     pub failure: HandshakeFailure,
     /// Number of failures since these counts were last reported.
     pub count: u64,
 }
 
 impl HandshakeFailure {
-    /// Returns true if the MPA start-up failed over an established connection.
+    /// Returns true if the MPA start-up failed over an established connection, other than by a reset or an abort.
     pub(crate) fn is_mpa_startup(&self) -> bool {
         self.stage == "mpa" && !matches!(self.reason, "reset" | "local_abort" | "connect_refused")
     }
@@ -102,7 +102,7 @@ fn from_sctp(reason: &sctp_lite::endpoint::CloseReason) -> HandshakeFailure {
     HandshakeFailure { stage, reason }
 }
 
-/// Returns the ULP in which the stream ended: `ddp` or `rdmap`; `None` for other reasons.
+/// Returns the protocol that ended the stream, `ddp` or `rdmap`; `None` for other reasons.
 fn ulp_stage<L>(reason: &ddp::lifecycle::CloseReason<L>) -> Option<&'static str> {
     use ddp::lifecycle::CloseReason as Reason;
     match reason {

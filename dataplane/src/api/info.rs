@@ -1,4 +1,4 @@
-//! Listings of streams and neighbours.
+//! Entries in listings of streams and neighbours.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -24,15 +24,15 @@ pub struct StreamInfo {
     pub remote: SocketAddr,
     /// Transport of the stream.
     pub transport: Transport,
-    /// Identifier of the association that carries the stream; `None` over TCP. Other streams may share it.
+    /// Identifier of the association that carries the stream; `None` over TCP. Other streams may share the association.
     pub association: Option<StreamId>,
-    /// Name of the state, one word.
+    /// Name of the stream's state, one word.
     pub state: &'static str,
-    /// Time since the connect or accept.
+    /// Time since the stream was opened or accepted.
     pub age: Duration,
-    /// Present state of the connection or association.
+    /// Current state of the connection or association.
     pub flow: FlowInfo,
-    /// Statistics of the stream in all layers.
+    /// Statistics of all layers of the stream.
     pub stats: StreamStats,
 }
 

@@ -15,24 +15,24 @@ use crate::ids::WorkerId;
 /// Policies and SAs, the same for all workers.
 #[derive(Debug)]
 pub struct IpsecConfig {
-    /// The policies, with the action for packets that match none.
+    /// Policies, and the action for packets that match none.
     pub policies: Spd<Protection>,
-    /// Owner of the SAs of each [`Protection`], by index.
+    /// Owner of each [`Protection`] (a policy that protects), by index: the worker that uses its SAs.
     pub owners: Vec<WorkerId>,
-    /// SAs that are installed at the start.
+    /// SAs to install at the start.
     pub sas: Vec<SaConfig>,
-    /// True if only the workers encrypt: ESP from the host's kernel on a shared port is then dropped.
+    /// True if only the workers may send ESP. ESP that the host's kernel sends on a shared port is then dropped.
     pub sole_sealer: bool,
-    /// Anti-replay windows of removed SAs, for SAs that are added again with the same keys.
+    /// Anti-replay windows of removed SAs. An SA that is added again with the same keys continues with its window.
     pub windows: ReplayWindows,
 }
 
-/// A security association. Every worker receives it, and its owner uses it.
+/// A security association. Every worker receives the configuration, but only the owner of its [`Protection`] uses it.
 #[derive(Clone, Debug)]
 pub struct SaConfig {
     /// Identifies the SA in commands and events.
     pub id: SaId,
-    /// Protection that the SA belongs to.
+    /// Policy whose packets the SA protects.
     pub protection: Protection,
     /// Parameters negotiated with the peer, including keys.
     pub parameters: Arc<Parameters>,
@@ -47,13 +47,13 @@ pub enum SaDirectionConfig {
     In {
         /// Size of the anti-replay window in packets, 64 to 4096.
         window: u16,
-        /// Highest sequence number considered received. This number and all lower ones are replays, as are those that a
-        /// removed SA with the same SPI and keys has received.
+        /// Sequence number up to which, inclusive, packets are dropped as replays. Numbers that a removed SA with the
+        /// same SPI and keys has received are replays as well.
         top: u64,
     },
     /// Outbound, to the peer.
     Out {
-        /// First usable sequence number, and the number of reserved ones from there; `None` for all.
+        /// First usable sequence number, and how many from it on are reserved; `None` if all numbers may be used.
         reserve: Option<(u64, u64)>,
         /// Idle time after which a NAT keepalive is sent (RFC 3948 §4), if encapsulated in UDP; `None` for no
         /// keepalives.
@@ -74,19 +74,19 @@ impl SaConfig {
 /// A change of policies or SAs.
 #[derive(Clone, Debug)]
 pub enum SaChange {
-    /// Replaces the policies. Existing protections keep their owners.
+    /// Replaces the policies. Each existing [`Protection`] keeps its owner.
     Policies {
         /// The new policies.
         policies: Arc<Spd<Protection>>,
-        /// Owner of the SAs of each [`Protection`], by index.
+        /// Owner of each [`Protection`] (a policy that protects), by index: the worker that uses its SAs.
         owners: Arc<[WorkerId]>,
     },
-    /// Adds an SA. An outbound SA is used from now on.
+    /// Adds an SA. An outbound SA becomes the one that its policy's packets use.
     Add(SaConfig),
-    /// Uses this outbound SA, although it is not the newest of its protection.
+    /// Selects the outbound SA that its policy's packets use, which need not be the newest.
     Select(SaId),
-    /// Removes the SA of this direction. An unknown one is ignored.
+    /// Removes the SA with this identifier and direction. An unknown SA is ignored.
     Remove(SaId, SaDirection),
-    /// Reserves sequence numbers up to this one for an outbound SA.
+    /// Permits an outbound SA to use sequence numbers up to this one, inclusive.
     Reserve(SaId, u64),
 }

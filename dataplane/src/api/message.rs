@@ -29,7 +29,7 @@ use crate::capture::Tap;
 use crate::ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
 use crate::memory::Memory;
 
-/// A command to one worker. Commands are processed in order, at most 64 per turn of the worker's loop.
+/// A command to one worker. The worker processes commands in order, at most 64 per iteration of its loop.
 #[derive(Debug)]
 pub enum Command {
     /// Adds a region to the worker's replica of the STag table. Answered by [`Event::Done`].
@@ -51,8 +51,8 @@ pub enum Command {
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Removes a region from the worker's replica of the STag table. From now on this worker places no data in it.
-    /// Answered by [`Event::Done`], once no post or load uses the region any more.
+    /// Removes a region from the worker's replica of the STag table. From then on this worker places no data in the
+    /// region. Answered by [`Event::Done`] once no post or load uses the region any more.
     RemoveStag {
         /// Region to remove.
         stag: Stag,
@@ -61,18 +61,18 @@ pub enum Command {
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Binds the region to one stream, or with `None` to all streams of its protection domain. Answered by
-    /// [`Event::Done`].
+    /// Binds a region to one stream, or opens it to all streams of its protection domain. Answered by [`Event::Done`].
     BindStag {
         /// Region to bind.
         stag: Stag,
-        /// Stream that may access the region, of any worker; `None` for all streams of the protection domain.
+        /// Stream that may access the region; `None` for all streams of the protection domain. The stream may belong to
+        /// another worker.
         stream: Option<StreamId>,
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Changes the access rights of peers to a region. Answered by [`Event::Done`]. From then on this worker performs
-    /// no operation that the new rights forbid, and none is in progress.
+    /// Changes the access rights of peers to a region. Answered by [`Event::Done`]. After the answer, this worker
+    /// neither performs nor continues operations that the new rights forbid.
     SetAccess {
         /// Region whose rights change.
         stag: Stag,
@@ -88,8 +88,8 @@ pub enum Command {
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Removes a listener. Announced and established streams continue, half-open ones are reset. Answered by
-    /// [`Event::Done`].
+    /// Removes a listener. Half-open streams are reset. Streams reported by [`Event::Incoming`] and established streams
+    /// continue. Answered by [`Event::Done`].
     RemoveListener {
         /// Listener to remove.
         listener: ListenerId,
@@ -106,8 +106,8 @@ pub enum Command {
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Allows the worker to accept this many more streams of the listener. A stream takes a credit at its SYN. It
-    /// returns the credit only if it ends before [`Event::Incoming`].
+    /// Allows the worker to accept more streams of a listener. Each stream consumes a credit at its SYN. The credit is
+    /// returned only if the stream ends before [`Event::Incoming`].
     Credits {
         /// Listener that gets the credits; ignored if unknown.
         listener: ListenerId,
@@ -121,7 +121,7 @@ pub enum Command {
         stream: StreamId,
         /// Protection domain of the stream.
         pd: PdId,
-        /// Private data for the peer: at most 512 bytes, less for enhanced data of the MPA reply.
+        /// Private data for the peer: at most 512 bytes, minus the enhanced data (RFC 6581) of the MPA reply.
         private_data: Vec<u8>,
         /// ULP (DDP or RDMAP), with its receive queues and limits of RDMA Reads.
         ulp: UlpConfig,
@@ -142,9 +142,9 @@ pub enum Command {
     Post {
         /// Stream that sends the message.
         stream: StreamId,
-        /// The message. Its cookie is replaced: the answer carries the ticket.
+        /// Message to send. The worker replaces its cookie by the ticket.
         message: Message<Memory>,
-        /// Source region, if any. [`Command::RemoveStag`] of the region waits for the message.
+        /// Source region, if any. [`Command::RemoveStag`] waits until the message no longer uses the region.
         region: Option<Stag>,
         /// Identifies the answer.
         ticket: Ticket,
@@ -153,15 +153,15 @@ pub enum Command {
     PostRdmap {
         /// Stream that performs the operation; its ULP must be RDMAP.
         stream: StreamId,
-        /// The operation. Its cookie is replaced: the answer carries the ticket.
+        /// Operation to perform. The worker replaces its cookie by the ticket.
         request: WorkRequest<Memory>,
-        /// Source region, or sink region of a Read, if any. [`Command::RemoveStag`] of the region waits for the
-        /// operation.
+        /// Source region, or sink region of a Read, if any. [`Command::RemoveStag`] waits until the operation no longer
+        /// uses the region.
         region: Option<Stag>,
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Reposts receive buffers to a queue; on an RDMAP stream to queue 0.
+    /// Reposts receive buffers to an untagged queue; on an RDMAP stream only to queue 0.
     PostBuffers {
         /// Stream of the queue; ignored if it has ended.
         stream: StreamId,
@@ -170,8 +170,8 @@ pub enum Command {
         /// Number of buffers.
         buffers: u32,
     },
-    /// Lets an accepted stream send before the peer's first FPDU has arrived. The caller has other evidence that the
-    /// peer has received the MPA reply.
+    /// Lets an accepted stream send before the peer's first FPDU has arrived. The caller must know by other means that
+    /// the peer has received the MPA reply.
     PeerReady {
         /// Stream that may send; ignored if it has ended.
         stream: StreamId,
@@ -226,12 +226,12 @@ pub enum Command {
     Load {
         /// Stream that runs the load; at most one at a time.
         stream: StreamId,
-        /// Messages of the load, and their pace.
+        /// Kind, number and pace of the messages.
         load: Load,
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Stops a load: the worker posts no more messages. [`Event::LoadDone`] follows once the outstanding ones are
+    /// Stops a load: the worker posts no more messages. [`Event::LoadDone`] follows once the outstanding messages are
     /// complete.
     StopLoad {
         /// Stream of the load; ignored if it has none.
@@ -251,20 +251,21 @@ pub enum Command {
         /// Stream to end; ignored if it has ended.
         stream: StreamId,
     },
-    /// Announces the close of a stream that holds confirmations. The control thread will confirm all data reported
-    /// before [`Event::Confirming`]. A [`Close`](Self::Close) that would confirm later data acts as a
-    /// [`Fail`](Self::Fail). One of these two must follow, because `half_closed_timeout` no longer ends the stream.
+    /// Announces the close of a stream that holds confirmations ([`ddp::StreamConfig::set_hold_confirmations`]). The
+    /// control thread will confirm all data reported before [`Event::Confirming`]. [`Close`](Self::Close) or
+    /// [`Fail`](Self::Fail) must follow, because `half_closed_timeout` no longer ends the stream. A `Close` that would
+    /// confirm later data acts as a `Fail`.
     AnnounceClose {
         /// Stream to be closed; ignored if it has ended.
         stream: StreamId,
     },
-    /// Answers the oldest [`Event::ReadHeld`] of a stream, so that the peer's Read completes.
+    /// Answers the RDMA Read of the oldest [`Event::ReadHeld`] of a stream, so that it completes at the peer.
     ReleaseRead {
         /// Stream of the Read; ignored if it has ended.
         stream: StreamId,
     },
-    /// Requests a list of streams and associations. Answered by one or more [`Event::Streams`], one per turn, so that a
-    /// long list does not delay data.
+    /// Requests a list of streams and associations. Answered by one or more [`Event::Streams`], one per iteration of
+    /// the worker's loop, so that a long list does not delay data.
     ListStreams {
         /// Streams and associations to list.
         selection: StreamSelection,
@@ -273,8 +274,8 @@ pub enum Command {
     },
     /// Requests the flight recordings of streams. Answered by one [`Event::Recordings`].
     ListRecordings {
-        /// Streams, at most [`MAX_RECORDINGS`](super::MAX_RECORDINGS). Streams that have ended are missing in the
-        /// answer.
+        /// Requested streams, at most [`MAX_RECORDINGS`](super::MAX_RECORDINGS). The answer omits streams that have
+        /// ended.
         streams: Vec<StreamId>,
         /// Identifies the answer.
         ticket: Ticket,
@@ -284,8 +285,8 @@ pub enum Command {
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Starts a capture of this worker's frames on a port, or ends it. A previous capture ends. Answered by
-    /// [`Event::Done`], after which the previous tap is freed.
+    /// Starts or ends a capture of this worker's frames on a port. A previous capture of the port ends. Answered by
+    /// [`Event::Done`], at which the previous tap is freed.
     Capture {
         /// Port to capture.
         port: PortId,
@@ -294,15 +295,16 @@ pub enum Command {
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Notifies the worker that a port's link came up, its device was recreated, or its MAC address changed. The
-    /// interfaces of the port take this address and are announced. Ignored by workers without a queue of the port.
+    /// Notifies the worker that a port's link came up, its device was recreated, or its MAC address changed. The worker
+    /// sets the address on the interfaces of the port and announces them. Workers without a queue of the port ignore
+    /// the command.
     PortChanged {
         /// Port that has changed.
         port: PortId,
-        /// Present MAC address of the port.
+        /// Current MAC address of the port.
         mac: [u8; 6],
     },
-    /// Refuses new streams, aborts those that are being opened, and closes established ones. Streams that hold
+    /// Refuses new streams, aborts streams that are being opened, and closes established streams. Streams that hold
     /// confirmations ([`ddp::StreamConfig::set_hold_confirmations`]) continue until [`Close`](Self::Close).
     /// [`Event::Drained`] follows when no stream and no association is left.
     Drain,
@@ -313,25 +315,24 @@ pub enum Command {
 /// Treatment of messages that are being sent from a removed region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SourceRemoval {
-    /// They are sent; the removal waits for their acknowledgement.
+    /// The messages are sent. The removal waits for their acknowledgement.
     Wait,
-    /// Their streams are aborted.
+    /// The streams of the messages are aborted.
     Abort,
 }
 
-/// Service that handles received messages. Of RDMAP's operations, bare DDP has two: Sends (its untagged messages) and
-/// Writes (its tagged messages).
+/// Service that handles received messages. On bare DDP, Sends are untagged messages, and Writes are tagged messages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Service {
     /// The control thread receives Sends and Immediate Data ([`Event::Received`], [`Event::Immediate`]) and reposts
-    /// their buffers. It receives events of bare DDP's tagged messages, but none of RDMAP's Writes, Reads and atomics.
+    /// their buffers. It also receives events for tagged messages of bare DDP, but none for RDMAP's Writes, Reads and
+    /// atomics.
     Control,
-    /// Like `Control`, with an event for each RDMAP Write with payload and each atomic as well
-    /// ([`Event::TaggedDelivered`]).
+    /// Like `Control`, and the control thread also receives [`Event::TaggedDelivered`] for each RDMAP Write with
+    /// payload and for each atomic.
     Region,
-    /// The worker returns each Send as a Send and Immediate Data as Immediate Data; with bare DDP, on the message
-    /// queue. Of the messages, the control thread receives only the invalidation of an STag and bare DDP's last
-    /// message.
+    /// The worker returns each Send as a Send and Immediate Data as Immediate Data; on bare DDP, to the message queue.
+    /// The control thread receives no messages except invalidations of STags and bare DDP's last message.
     Echo,
     /// The worker discards Sends and Immediate Data and reposts their buffers. The control thread receives the same as
     /// with `Echo`.
@@ -356,7 +357,7 @@ pub struct Connect {
     /// object (`Arc`).
     pub endpoint: EndpointConfig,
     /// IP header fields, where they differ from those of the interface. A stream that shares an association has the
-    /// fields of the association. Other fields require another configuration object.
+    /// association's fields. Different fields require a different configuration object.
     pub ip: IpFields,
     /// ULP (DDP or RDMAP), with its receive queues and limits of RDMA Reads.
     pub ulp: UlpConfig,
@@ -364,31 +365,34 @@ pub struct Connect {
     pub service: Service,
     /// Protection domain of the stream.
     pub pd: PdId,
-    /// Regions that are bound to the stream once it has an identifier. The peer may access regions advertised in the
-    /// private data from the first byte on, and no other stream may access them before. Each must belong to the
-    /// stream's domain and be bound to some stream already, usually to one that does not exist. Others are ignored.
+    /// Regions to bind to the stream once it has an identifier. The peer may then access regions that the private data
+    /// advertises as soon as it receives them. Each region must belong to the stream's protection domain and be bound
+    /// already, usually to a stream that does not exist, so that no other stream can access it before. Other regions
+    /// are ignored.
     pub stags: Vec<Stag>,
     /// Private data for the peer, at most 512 bytes.
     pub private_data: Vec<u8>,
-    /// Time limit for the start-up of LLP and MPA together.
+    /// Time limit of the connect, from address resolution to the established stream.
     pub timeout: Duration,
 }
 
 /// Streams and associations that [`Command::ListStreams`] requests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StreamSelection {
     /// All streams and all associations.
     All,
-    /// The stream with this number.
+    /// The stream with this identifier.
     Stream(StreamId),
+    /// The streams with these numbers. Each worker lists its own.
+    Streams(Arc<[StreamId]>),
     /// All associations.
     Associations,
-    /// The association with this number.
+    /// The association with this identifier.
     Association(StreamId),
 }
 
-/// An event of a worker. No event is lost: while the ring is nearly full, the worker reads no commands, and streams
-/// with many unread events are paused. `worker/link/event_queue.rs` has the bound for each kind.
+/// An event of a worker. No event is lost: while the event ring is nearly full, the worker reads no commands, and
+/// streams with many unread events are paused. `worker/link/event_queue.rs` lists the bound for each kind of event.
 #[derive(Debug)]
 pub enum Event {
     /// A peer requests a stream, which waits for [`Command::Accept`] or [`Command::Reject`].
@@ -410,8 +414,8 @@ pub enum Event {
         /// Enhanced data of the request, if any: IRD, ORD and ready-to-receive flags (RFC 6581 §9).
         enhanced: Option<EnhancedRepr>,
     },
-    /// A handshake failed before the peer's request was reported. Only a limited number is reported; [`Event::Streams`]
-    /// has the counts of all.
+    /// A peer's handshake failed before [`Event::Incoming`]. These events are rate-limited; [`Event::Streams`] has the
+    /// counts of all failures.
     HandshakeFailed(Box<FailedHandshake>),
     /// A notice from IPsec, such as a request for an SA. Notices are rate-limited.
     Ipsec(Box<IpsecNotice>),
@@ -441,10 +445,10 @@ pub enum Event {
     ConnectFailed {
         /// The ticket of the [`Command::Connect`].
         ticket: Ticket,
-        /// Why it failed.
+        /// Reason of the failure.
         reason: ConnectError,
     },
-    /// A tagged message is delivered: it is completely placed, as is all earlier data of the peer.
+    /// A tagged message is delivered: the message and all earlier data of the peer are completely placed.
     TaggedDelivered {
         /// Stream that received the message.
         stream: StreamId,
@@ -463,11 +467,11 @@ pub enum Event {
         stream: StreamId,
         /// Queue number.
         qn: Qn,
-        /// Number of the message in its queue.
+        /// Message sequence number in the queue (RFC 5041 §4.3).
         msn: Msn,
         /// Content of the message.
         data: Vec<u8>,
-        /// RsvdULP field: the byte of the DDP control field and the 32 bits after it.
+        /// RsvdULP field (RFC 5041 §4.3): 8 bits, then 32 bits.
         rsvd_ulp: [u8; 5],
     },
     /// An RDMAP Send is delivered, as is all earlier data of the peer. [`Command::PostBuffers`] reposts its buffer.
@@ -479,7 +483,7 @@ pub enum Event {
         /// True if the peer requests a solicited event.
         solicited: bool,
         /// Region that the peer has invalidated. This worker places no more data in it. The control thread must remove
-        /// it from all workers.
+        /// the region from all workers.
         invalidated: Option<Stag>,
     },
     /// RDMAP Immediate Data is delivered, as is all earlier data of the peer. [`Command::PostBuffers`] reposts its
@@ -492,20 +496,21 @@ pub enum Event {
         /// True if the peer requests a solicited event.
         solicited: bool,
     },
-    /// The peer has invalidated a region, as in [`Event::Received`], on an Echo or Sink stream.
+    /// The peer has invalidated a region by a Send on a stream with [`Service::Echo`] or [`Service::Sink`]. This worker
+    /// places no more data in it. The control thread must remove it from all workers.
     Invalidated {
         /// Stream that received the invalidation.
         stream: StreamId,
         /// Invalidated region.
         stag: Stag,
     },
-    /// The peer requests, by an RDMA Read of length zero, confirmation that its data was processed.
-    /// [`Command::ReleaseRead`] answers it. All events of earlier data precede this event.
+    /// The peer sent an RDMA Read of length zero to request confirmation that its data was processed.
+    /// [`Command::ReleaseRead`] answers the Read. All events of earlier data precede this event.
     ReadHeld {
         /// Stream of the Read.
         stream: StreamId,
     },
-    /// Answers [`Command::AnnounceClose`]. All events of data that the close will confirm precede it.
+    /// Answers [`Command::AnnounceClose`]. All events of data that the close will confirm precede this event.
     Confirming {
         /// Stream to be closed.
         stream: StreamId,
@@ -513,7 +518,7 @@ pub enum Event {
     /// The peer of a stream that holds confirmations was silent for the idle time-out. The control thread must end the
     /// stream with [`Command::Close`].
     Idle {
-        /// Silent stream.
+        /// Stream whose peer was silent.
         stream: StreamId,
     },
     /// An RDMAP operation is complete.
@@ -525,7 +530,7 @@ pub enum Event {
         /// Result of the operation.
         outcome: Outcome,
     },
-    /// RDMAP or a lower layer detected an error. The stream will end. Earlier messages were delivered.
+    /// RDMAP or a lower layer detected an error. The stream will end. Messages before the error were delivered.
     RdmapError {
         /// Failing stream.
         stream: StreamId,
@@ -536,7 +541,7 @@ pub enum Event {
     Terminated {
         /// Terminated stream.
         stream: StreamId,
-        /// True if the peer sent it.
+        /// True if the peer sent the Terminate.
         by_peer: bool,
         /// Content of the Terminate.
         terminate: Terminate,
@@ -546,7 +551,7 @@ pub enum Event {
     Retrying {
         /// The ticket of the [`Command::Connect`].
         ticket: Ticket,
-        /// Why the first attempt ended.
+        /// Reason why the first attempt ended.
         reason: CloseReason,
     },
     /// The peer's LLP has acknowledged the whole message.
@@ -562,10 +567,10 @@ pub enum Event {
         stream: StreamId,
         /// The ticket of the [`Command::Post`] or [`Command::PostRdmap`].
         ticket: Ticket,
-        /// Why it failed.
+        /// Reason of the failure.
         reason: PostFailure,
     },
-    /// DDP detected an error of the peer. The stream will end. Earlier messages were delivered.
+    /// DDP detected an error of the peer. The stream will end. Messages before the error were delivered.
     Error {
         /// Failing stream.
         stream: StreamId,
@@ -582,7 +587,7 @@ pub enum Event {
         /// True if the peer closed in the middle of a message.
         incomplete: bool,
     },
-    /// A stream has ended. Not reported for streams that end before [`Event::Incoming`] or [`Event::Established`].
+    /// A stream has ended. Streams that end before [`Event::Incoming`] or [`Event::Established`] are not reported.
     Closed {
         /// Ended stream.
         stream: StreamId,
@@ -598,7 +603,7 @@ pub enum Event {
         /// Final statistics of the association.
         stats: Box<AssociationStats>,
     },
-    /// A load has ended.
+    /// A load has ended, completely or not.
     LoadDone {
         /// Stream of the load.
         stream: StreamId,
@@ -607,7 +612,7 @@ pub enum Event {
         /// Results of the load.
         report: Box<LoadReport>,
     },
-    /// Answers a command without an event of its own.
+    /// Answers commands that have no other event as answer.
     Done {
         /// The ticket of the command.
         ticket: Ticket,
@@ -630,9 +635,9 @@ pub enum Event {
     /// Flight recordings. Answers [`Command::ListRecordings`], or precedes the [`Event::Closed`] of a stream that did
     /// not end gracefully.
     Recordings {
-        /// Ticket of the command; `None` if this is not an answer.
+        /// The ticket of the command; `None` if the event is not an answer.
         ticket: Option<Ticket>,
-        /// Recordings; with a ticket those of the requested streams that are live.
+        /// Recordings. With a ticket: of the requested streams that have not ended.
         recordings: Vec<Recording>,
     },
     /// Answers [`Command::ListNeighbours`].
@@ -642,7 +647,7 @@ pub enum Event {
         /// Entries of this worker's caches.
         neighbours: Vec<NeighbourInfo>,
     },
-    /// Another host uses an address of an interface. Repeated every ten seconds while the conflict lasts.
+    /// Another host uses an address of an interface. The event is repeated every ten seconds while the conflict lasts.
     AddressConflict {
         /// Interface with the address.
         interface: InterfaceId,
@@ -651,18 +656,19 @@ pub enum Event {
         /// MAC address of the other host.
         mac: [u8; 6],
     },
-    /// A host leaves checksums to a device that does not compute them. All of its frames are dropped.
+    /// Frames of a host arrive with unfinished checksums: the host relies on checksum offload, but no device computes
+    /// them. All of its frames are dropped.
     UnfinishedChecksums {
         /// Port on which the frames arrive.
         port: PortId,
-        /// Address of the host.
+        /// IP address of the host.
         source: IpAddr,
     },
     /// A stream makes no progress: its packets are not acknowledged. [`Event::Resumed`] or [`Event::Closed`] follows.
     Stalled {
         /// Stalled stream.
         stream: StreamId,
-        /// Time-outs so far, and the time of silence.
+        /// Consecutive time-outs so far, and time without progress.
         stall: Stall,
     },
     /// A stream that was reported as stalled makes progress again.
@@ -676,7 +682,7 @@ pub enum Event {
     Drained,
     /// Answers [`Command::Stop`]: the thread ends.
     Stopped,
-    /// The worker's thread has panicked, and its streams are lost. This is its last event.
+    /// The worker's thread has panicked, and its streams are lost. This is the last event of the worker.
     Failed {
         /// Identifier of the worker.
         worker: WorkerId,

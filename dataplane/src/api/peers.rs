@@ -1,7 +1,7 @@
-//! Admission of peers by address: the prefixes that an interface and a listener allow and deny.
+//! Admission of peers by address: prefixes that an interface and a listener allow and deny.
 //!
-//! A peer is admitted if no `deny` list contains its address, and each `allow` list that is not empty does. Only the
-//! first packets of a peer are checked, by binary search with at most 11 steps in a list of maximum length.
+//! A peer is admitted if no `deny` list contains its address and every non-empty `allow` list contains it. Only the
+//! first packets of a peer are checked. The check is a binary search, at most 11 steps in a list of 1024 prefixes.
 
 use core::fmt;
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ pub struct PeerLists {
     deny: Prefixes,
 }
 
-/// Why a peer is refused.
+/// Reason why a peer is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerRefusal {
     /// Section whose lists refuse the peer.

@@ -1,4 +1,4 @@
-//! Flight recordings of connections and associations, for the control thread.
+//! Flight recordings for the control thread: the last events of a connection or association, kept for diagnosis.
 
 use base::Instant;
 use ddp::StreamId;
@@ -6,17 +6,17 @@ pub use tcp_lite::tcp::{AwaitedEvent, Record, RecordKind};
 
 use crate::ids::Transport;
 
-/// Maximum number of streams per request.
+/// Maximum number of streams per [`Command::ListRecordings`](super::Command::ListRecordings).
 pub const MAX_RECORDINGS: usize = 64;
 
-/// Records of a stream's connection, or of the association that the stream shares.
+/// Flight recording of a stream: the last records of its connection, or of the association that it shares.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recording {
     /// Identifier of the stream.
     pub stream: StreamId,
     /// Transport of the stream.
     pub transport: Transport,
-    /// Worker time at which the recording was sent, on the clock of the records.
+    /// Time at which the worker sent the recording, on the same clock as the records.
     pub now: Instant,
     /// Records, oldest first.
     pub records: Vec<Record>,

@@ -1,4 +1,4 @@
-//! Types that are common to both LLPs, TCP and SCTP.
+//! Parameters, statistics and close reasons of streams over either LLP, TCP or SCTP.
 
 use core::fmt;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl StreamParams {
         }
     }
 
-    /// Returns the MULPDU in bytes, as of the establishment of the stream.
+    /// Returns the MULPDU in bytes at the time of establishment. It may change later with the path MTU.
     pub fn mulpdu(&self) -> usize {
         match self {
             StreamParams::Tcp(params) => params.mulpdu,
@@ -81,7 +81,7 @@ impl StreamParams {
         }
     }
 
-    /// Returns the negotiated Read depths and the end that sends first (RFC 6581 §9); `None` if not negotiated.
+    /// Returns the negotiated IRD and ORD and the connection model (RFC 6581 §9); `None` if not negotiated.
     pub fn agreed(&self) -> Option<Agreement> {
         match self {
             StreamParams::Tcp(params) => params.agreed,
@@ -140,7 +140,7 @@ impl StreamStats {
     }
 }
 
-/// Why a stream has ended: the first cause.
+/// Reason why a stream ended. If there are several, the first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason {
     /// Stream over TCP.
@@ -170,7 +170,7 @@ impl CloseReason {
         }
     }
 
-    /// Returns the error numbers, if the specifications define them.
+    /// Returns layer, type and code of the error; `None` if the specifications define none.
     pub fn numbers(&self) -> Option<ErrorNumbers> {
         match self {
             CloseReason::Tcp(reason) => reason.numbers(),
@@ -178,7 +178,7 @@ impl CloseReason {
         }
     }
 
-    /// Returns which end has caused the end of the stream.
+    /// Returns the cause of the end of the stream: this end, the peer or the network.
     pub fn origin(&self) -> Origin {
         match self {
             CloseReason::Tcp(reason) => reason.origin(),
@@ -194,7 +194,7 @@ impl CloseReason {
         }
     }
 
-    /// Returns true if this end closed gracefully and the peer did not do so in time.
+    /// Returns true if this end closed gracefully but the peer did not close in time.
     pub fn is_lingering(&self) -> bool {
         use sctp_lite::endpoint::CloseReason as OfSctp;
         use tcp_lite::endpoint::CloseReason as OfTcp;

@@ -8,8 +8,9 @@
 //!              | "vlan" NUMBER | "in" | "out" | "dropped"
 //! ```
 //!
-//! Mixing `and` and `or` requires parentheses: `tcpdump` gives both the same precedence, other languages do not. Also
-//! accepted are `&&`, `||`, `!`, `inbound` and `outbound`. Length and depth of an expression are bounded.
+//! An expression that mixes `and` and `or` needs parentheses, because `tcpdump` gives both the same precedence and
+//! other languages do not. `&&`, `||`, `!`, `inbound` and `outbound` are also accepted. An expression has at most 1024
+//! bytes and 16 levels of nesting.
 
 use std::net::SocketAddr;
 
@@ -22,10 +23,10 @@ use crate::ids::Transport;
 
 /// Maximum length of an expression in bytes.
 const MAX_EXPRESSION_LEN: usize = 1024;
-/// Maximum depth of nested parentheses and negations.
+/// Maximum nesting depth of parentheses and negations.
 const MAX_DEPTH: usize = 16;
 
-/// A parsed expression.
+/// A parsed filter expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(Node);
 
@@ -44,7 +45,7 @@ enum Node {
     Flow(StreamFilter),
 }
 
-/// End of a packet whose address or port a test examines.
+/// Address or port of a packet that a test examines: source, destination or either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Endpoint {
     Source,
@@ -73,7 +74,7 @@ pub struct StreamFilter {
     pub remote: SocketAddr,
 }
 
-/// A syntax error in an expression.
+/// A syntax error in a filter expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("filter: {what}{}", near(at))]
 pub struct FilterError {
@@ -92,7 +93,7 @@ impl Filter {
         Filter(Node::And(Vec::new()))
     }
 
-    /// Parses an expression. An empty one matches all frames.
+    /// Parses an expression. An empty expression matches all frames.
     ///
     /// # Errors
     /// The problem, and the word at which it was found.
@@ -116,13 +117,13 @@ impl Filter {
         }
     }
 
-    /// Restricts the filter to frames of one stream.
+    /// Restricts the filter to the frames of `stream`.
     pub fn and_stream(self, stream: StreamFilter) -> Filter {
         Filter(Node::And(vec![Node::Flow(stream), self.0]))
     }
 
-    /// Returns true if the filter matches a frame with these headers and this direction. `dropped`: the frame was
-    /// dropped.
+    /// Returns true if the filter matches a frame with these headers and this direction. `dropped` is true if the frame
+    /// was dropped.
     pub(super) fn matches(&self, headers: &Headers, direction: Direction, dropped: bool) -> bool {
         self.0.matches(headers, direction, dropped)
     }
@@ -184,7 +185,7 @@ impl<'a> Parser<'a> {
         self.words.get(self.at).copied()
     }
 
-    /// Returns an error at the word that was read last.
+    /// Returns an error at the word read last, or at the end of the expression if there was none.
     fn error(&self, what: impl Into<String>) -> FilterError {
         let at = self.words.get(self.at - 1).map(|&word| word.to_owned());
         let end = if at.is_none() { ", and it ends here" } else { "" };

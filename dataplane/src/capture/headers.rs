@@ -1,4 +1,4 @@
-//! Header fields of a captured frame, for filters.
+//! Parser for the header fields of a captured frame that filters examine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,12 +12,12 @@ pub(super) const SCTP: u8 = 132;
 /// Maximum number of IPv6 extension headers that are skipped.
 const EXTENSIONS: usize = 8;
 
-/// Header fields of a frame. Fields beyond the end of a truncated frame are empty.
+/// Header fields of a frame. Fields beyond the end of a truncated frame have their default value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Headers {
-    /// EtherType behind at most two VLAN tags.
+    /// EtherType after at most two VLAN tags.
     pub(super) ethertype: u16,
-    /// VLAN identifier of the outer tag.
+    /// VLAN identifier of the outer tag; `None` if untagged.
     pub(super) vlan: Option<u16>,
     /// IP addresses, or the protocol addresses of ARP.
     pub(super) source: Option<IpAddr>,
@@ -43,7 +43,7 @@ impl Headers {
 
     pub(super) fn parse(frame: &[u8]) -> Headers {
         let mut headers = Headers::default();
-        // In a truncated frame, the remaining fields stay empty.
+        // In a truncated frame, the remaining fields keep their default value.
         let _ = headers.read(frame);
         headers
     }
@@ -89,7 +89,7 @@ impl Headers {
             let len = match next {
                 // RFC 8200 §4.3, §4.4, §4.6: hop-by-hop options, routing, destination options.
                 0 | 43 | 60 => (usize::from(*rest.get(1)?) + 1) * 8,
-                // RFC 8200 §4.5: fragment header. Later fragments have no ports.
+                // RFC 8200 §4.5: fragment header. Only the first fragment has ports.
                 44 => {
                     let offset = u16_at(rest, 2)? >> 3;
                     if offset != 0 {

@@ -1,15 +1,15 @@
-//! Capture: copies of the frames of a port's queue, for the control thread.
+//! Packet capture: copies of the frames of one queue of a port, for the control thread.
 //!
 //! ```text
 //!  worker: Tap ── at most `snap` bytes of each matching frame ──> ring of bytes ──> Reader: any thread
 //! ```
 //!
-//! The worker owns the [`Tap`] and never waits: frames that find no room in the ring are counted and lost. [`pair`]
-//! creates the ring and touches its pages. The [`Reader`] frees the ring's memory and must outlive the tap. The tap has
-//! a clock of its own, because workers have no wall clock.
+//! The worker owns the [`Tap`] and never waits: frames that do not fit into the ring are lost and counted. [`pair`]
+//! creates the ring and touches its pages. The [`Reader`] must outlive the tap, so that the worker does not free the
+//! ring's memory. The tap has its own wall clock, because workers have none.
 //!
-//! Frames that the device itself drops are not captured. A frame whose flow another worker owns is recorded where it
-//! arrives, without its result at the other worker.
+//! Frames that the device itself drops are not captured. A frame whose flow another worker owns is captured at the
+//! worker that receives it. Its result at the owner is not recorded.
 
 mod filter;
 mod headers;
@@ -30,7 +30,7 @@ use crate::drops::Drops;
 pub const RING_BYTES: usize = 4 << 20;
 /// Maximum number of captured bytes per frame.
 pub const MAX_SNAP: usize = 65_535;
-/// Length of the header in front of each frame in the ring, in bytes.
+/// Length of the header before each frame in the ring, in bytes.
 const HEADER: usize = 24;
 
 /// Direction of a frame.
@@ -42,18 +42,18 @@ pub enum Direction {
     Out,
 }
 
-/// Result of processing a frame, as far as its worker knows it.
+/// Result of processing a frame, as far as it is known to the capturing worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// The worker has processed the received frame, or has offered the frame to the device.
+    /// The worker has processed the received frame, or has passed the sent frame to the device.
     Passed,
     /// The worker dropped the frame for the reason at this index of [`Drops::iter`].
     Dropped(u16),
     /// The frame was forwarded to the worker that owns its flow.
     Forwarded,
-    /// The device accepts no frames, and the queue in front of it is full.
+    /// The frame was not sent: the device accepted no more frames, and the queue before it was full.
     QueueFull,
-    /// The link of the port is down.
+    /// The frame was not sent: the link of the port was down.
     LinkDown,
 }
 
@@ -92,18 +92,18 @@ pub struct TapCounters {
 }
 
 impl TapCounters {
-    /// Returns the number of frames of the queue since the start of the capture.
+    /// Returns the number of frames since the start of the capture, whether the filter matched them or not.
     pub fn seen(&self) -> u64 {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of frames that matched the filter but found no room in the ring.
+    /// Returns the number of frames that matched the filter but did not fit into the ring.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
     fn add(counter: &AtomicU64) {
-        // The worker is the only writer.
+        // Load and store need not be atomic together, because the worker is the only writer.
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
@@ -119,17 +119,17 @@ pub struct Tap {
     /// Returns the wall-clock time in nanoseconds since 1970-01-01 UTC.
     clock: fn() -> u64,
     held: HeldFrame,
-    /// The worker's drop counts when the frame was held, in the order of [`Drops::iter`].
+    /// The worker's drop counts at the time of [`hold`](Self::hold), in the order of [`Drops::iter`].
     drops: Vec<u64>,
 }
 
-/// A received frame whose result is not known yet.
+/// A received frame that is being processed, so that its result is not known yet.
 struct HeldFrame {
     headers: Headers,
     time: u64,
     /// Length of the frame in bytes.
     len: usize,
-    /// First bytes of the frame, at most `snap`. Empty if the filter rejects the frame whatever its result.
+    /// First bytes of the frame, at most `snap`. Empty if the filter cannot match the frame, whether dropped or not.
     bytes: Vec<u8>,
 }
 
@@ -148,7 +148,7 @@ pub struct Record {
     pub bytes: Vec<u8>,
 }
 
-/// The reading end of a capture.
+/// The reading end of a capture. Any thread may own it.
 pub struct Reader {
     ring: Consumer<u8>,
     counters: Arc<TapCounters>,
@@ -158,7 +158,7 @@ pub struct Reader {
 /// length of the ring in bytes; `clock` returns nanoseconds since 1970-01-01 UTC.
 pub fn pair(filter: Arc<Filter>, snap: usize, ring: usize, clock: fn() -> u64) -> (Tap, Reader) {
     let (mut producer, mut consumer) = RingBuffer::new(ring);
-    // Touches the pages here: page faults must not delay the worker.
+    // Touches all pages now, so that page faults do not delay the worker.
     if let Ok(all) = producer.write_chunk(ring) {
         all.commit_all();
     }
@@ -182,9 +182,9 @@ impl Tap {
         Tap { plaintext: true, ..self }
     }
 
-    /// Records a frame, usually a sent one, with its result.
+    /// Records a frame, usually a sent frame, with its result.
     pub(crate) fn record(&mut self, direction: Direction, fate: Fate, frame: &[u8]) {
-        // The plaintext was recorded before the frame was sealed.
+        // Skips the sealed frame: its plaintext was recorded before.
         if self.plaintext && Headers::parse(frame).is_ipsec() {
             return;
         }
@@ -198,7 +198,7 @@ impl Tap {
         }
     }
 
-    /// Replaces the held frame by its plaintext, if plaintext is recorded.
+    /// Replaces the held frame by its plaintext `frame`, if plaintext is recorded.
     pub(crate) fn hold_plaintext(&mut self, frame: &[u8]) {
         if self.plaintext {
             self.hold_frame(frame);
@@ -216,8 +216,8 @@ impl Tap {
         }
     }
 
-    /// Holds a received frame before it is processed. Call [`release`](Self::release) afterwards. An unmatched frame,
-    /// which is processed later, is held again then.
+    /// Holds a received frame before it is processed. [`release`](Self::release) follows. A frame without a stream is
+    /// processed at the end of the burst; it is held a second time then, and released only once.
     pub(crate) fn hold(&mut self, frame: &[u8], drops: &Drops) {
         self.hold_frame(frame);
         let counts = drops.iter().map(|drop| drop.count);
@@ -236,8 +236,8 @@ impl Tap {
         }
     }
 
-    /// Records the held frame after it was processed. Its result is the drop reason whose count has changed since
-    /// [`hold`](Self::hold), if any.
+    /// Records the held frame after it was processed. If a drop count has changed since [`hold`](Self::hold), the
+    /// result is that drop reason. `forwarded` is true if the frame was forwarded to another worker.
     pub(crate) fn release(&mut self, drops: &Drops, forwarded: bool) {
         TapCounters::add(&self.counters.seen);
         if self.held.bytes.is_empty() {
@@ -290,7 +290,7 @@ fn push(
     true
 }
 
-/// Copies a slice into two others, of which the first is filled first. Returns the number of bytes in the second.
+/// Copies `from` into `first`, and what does not fit into `second`. Returns the number of bytes in `second`.
 fn copy(from: &[u8], first: &mut [u8], second: &mut [u8]) -> usize {
     let (a, b) = from.split_at(from.len().min(first.len()));
     first[..a.len()].copy_from_slice(a);
@@ -304,19 +304,19 @@ impl Reader {
         &self.counters
     }
 
-    /// Returns true if the tap was dropped: the ring receives no more frames.
+    /// Returns true if the tap was freed. The ring receives no more frames then, but may still have some.
     pub fn is_finished(&self) -> bool {
         self.ring.is_abandoned()
     }
 
-    /// Returns the next frame in the ring.
+    /// Returns the next frame in the ring; `None` if the ring is empty.
     pub fn next_record(&mut self) -> Option<Record> {
         let mut header = [0; HEADER];
         self.ring.pop_entire_slice(&mut header).ok()?;
         let word =
             |at: usize| u32::from_ne_bytes(header[at..at + 4].try_into().unwrap_or_default());
         let mut bytes = vec![0; word(0) as usize];
-        // Header and frame were committed to the ring together.
+        // Never fails: header and frame were committed to the ring together.
         self.ring.pop_entire_slice(&mut bytes).ok()?;
         Some(Record {
             time: u64::from_ne_bytes(header[8..16].try_into().unwrap_or_default()),

@@ -22,7 +22,8 @@ fn v4(protocol: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Builds an Ethernet frame with an IPv6 packet, with these extension headers, the first of type `first`.
+/// Builds an Ethernet frame with an IPv6 packet. `first` is its next-header field, `rest` its extension headers and
+/// payload.
 fn v6(first: u8, rest: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 12];
     frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, first, 64]);
@@ -33,7 +34,7 @@ fn v6(first: u8, rest: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Source port 1000, destination port 7471.
+/// First bytes of a transport header: source port 1000, destination port 7471.
 const PORTS: [u8; 4] = [0x03, 0xe8, 0x1d, 0x2f];
 
 fn matches(filter: &str, frame: &[u8]) -> bool {
@@ -187,7 +188,7 @@ fn tap(filter: &str, snap: usize, ring: usize) -> (Tap, Reader) {
 fn captured_frame_is_original_up_to_snap_length() {
     let (mut tap, mut reader) = tap("", 16, 200);
     let frame: Vec<u8> = (0..60).collect();
-    // More than one lap, so that frames wrap around the end of the ring.
+    // More bytes than the ring holds, so that frames wrap around its end.
     for turn in 0..50 {
         let (direction, fate) = match turn % 3 {
             0 => (Direction::In, Fate::Passed),
@@ -263,7 +264,7 @@ fn dropped_filter_matches_only_dropped_frames() {
 }
 
 proptest! {
-    /// No frame and no expression makes the parsers panic.
+    /// Checks that the parsers do not panic for any frame and any expression.
     #[test]
     fn any_filter_and_frame_does_not_panic(frame in prop::collection::vec(any::<u8>(), 0..200), text in "[ a-z0-9().!&|:/]{0,60}") {
         let headers = Headers::parse(&frame);

@@ -1,4 +1,5 @@
-//! A hostile peer above MPA: RFC 5041, RFC 5040 and RFC 7306, and the attacks of RFC 5042 §5 and §6.
+//! Attacks on DDP and RDMAP by a connected peer: RFC 5041, RFC 5040 and RFC 7306, and the attacks of RFC 5042 §5 and
+//! §6.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +43,7 @@ fn stag(context: &AttackContext<'_>, region: &str) -> Result<(u32, u64)> {
     testbed::region_stag(&context.target.client, region)
 }
 
-/// Sends Writes to STags near the existing ones, and to random STags.
+/// Sends Writes to STag 0, to STags that exceed an existing one by a power of two (1 to 1024), and to random STags.
 fn guess_stags(context: &mut AttackContext<'_>) -> Result<()> {
     let (known, to) = stag(context, "prey")?;
     for n in 0..24u32 {
@@ -105,7 +106,8 @@ fn write_outside_region(context: &mut AttackContext<'_>) -> Result<()> {
             &[ErrorCase { name: "before the start", segments, error: (0x11, 1) }],
         )?;
     }
-    // A message that begins inside the region and continues beyond it, and a message whose STag changes.
+    // The first message begins inside the region and continues beyond its end. The second changes its STag between
+    // segments.
     let inside = segments::tagged_segment(stag, base, false, &[0x65; 64]);
     let beyond = segments::tagged_segment(stag, base + size, true, &[0x66; 64]);
     let other = segments::tagged_segment(stag ^ 1, base, true, &[0x66; 64]);
@@ -166,7 +168,7 @@ fn read_writeonly_region(context: &mut AttackContext<'_>) -> Result<()> {
     )
 }
 
-/// Sends four times IRD Read Requests at once, without receiving the responses.
+/// Sends 4 × IRD Read Requests at once, without receiving the responses.
 fn overrun_read_queue(context: &mut AttackContext<'_>) -> Result<()> {
     let (stag, base) = stag(context, "prey-v")?;
     for _ in 0..3 {
@@ -178,7 +180,7 @@ fn overrun_read_queue(context: &mut AttackContext<'_>) -> Result<()> {
             })
             .collect();
         attacker.send(&burst)?;
-        // RFC 5040 §8.2, figure 11: no buffer for the message.
+        // RFC 5040 §8.2, figure 11: untagged buffer error, no buffer available.
         match attacker.await_end()? {
             StreamEnd::Error((0x12, 2)) => {}
             end => context.report_violation(format!("four times IRD: {end:x?}")),
@@ -277,7 +279,7 @@ fn send_undefined_opcodes(context: &mut AttackContext<'_>) -> Result<()> {
             b"x",
         ))?;
         match attacker.await_end()? {
-            // RFC 5040 §4.8: remote operation error, invalid or unexpected opcode.
+            // RFC 5040 §4.8: remote operation error, unexpected opcode.
             StreamEnd::Error((0x02, 6)) => {}
             end => context.report_violation(format!("opcode {}: {end:x?}", opcode & 15)),
         }
@@ -323,7 +325,7 @@ fn check_stag_still_valid(context: &mut AttackContext<'_>, region: &str) {
     }
 }
 
-/// Sends atomics to a region without the right for atomics (access read and write).
+/// Sends atomics to a region that permits reads and writes but no atomics.
 fn send_atomics_without_right(context: &mut AttackContext<'_>) -> Result<()> {
     let (stag, base) = stag(context, "prey-v")?;
     for to in [base, base + 4, base + REGION_LEN as u64] {
@@ -366,7 +368,7 @@ fn send_unsolicited_responses(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends a Terminate with reserved bits set, then Writes, which must not be placed.
+/// Sends a Terminate, in some cases with reserved bits set, then a Write. The Write must not be placed.
 fn write_after_terminate(context: &mut AttackContext<'_>) -> Result<()> {
     let (stag, base) = stag(context, "prey-v")?;
     let path = format!("/v1/regions/prey-v/data?offset={}&length=64", REGION_LEN - 64);

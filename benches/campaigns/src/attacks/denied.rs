@@ -1,5 +1,5 @@
-//! First packets of peers that a listener's `deny` lists. The target must drop each packet without creating state and
-//! without an answer.
+//! First packets from peers on the `deny` list of a listener. The target must drop each packet without creating state
+//! and without an answer.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::raw_sctp::RawSctp;
 use crate::testbed;
 use crate::verdict::Expectation;
 
-// Overload is expected, too: of a full burst the target examines only a few unmatched frames.
+// `net_overload` is expected, too: in a full burst the target examines only a few frames that match no stream.
 const REFUSED: &[&str] = &["drop:net_peer_refused", "drop:net_overload"];
 
-/// Frames must be dropped before any state is created: no refused streams, no answer.
+/// Frames must be dropped before any state is created: `streams_refused` must not grow, and the target must not answer.
 const RULE: Expectation = Expectation {
     explained_by: REFUSED,
     min_share: 0.9,

@@ -35,7 +35,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     frames("nd-flood", "RFC 3756 §4.3", nd, &["neighbour_claims", "drop:net_*"]),
 ];
 
-/// Builds an attack with reports of a smaller MTU. The target must ignore them while the path carries larger segments.
+/// Builds an attack with false path MTU reports. The target must not change its path MTU, because the path still
+/// carries larger segments.
 const fn pmtu_attack(
     name: &'static str,
     source: &'static str,
@@ -79,8 +80,8 @@ fn icmp(
     context.station.send_ip(router, testbed::TARGET_V4.into(), IpNumber::ICMP, None, &message)
 }
 
-/// Sends destination unreachable messages that quote the stream's next sequence number, or a random one if `guess` is
-/// true.
+/// Sends `Destination Unreachable` messages that quote a TCP header of the good stream. The quoted sequence number is
+/// SND.NXT, or random if `guess` is true.
 fn unreachable(context: &mut AttackContext<'_>, codes: &[u8], guess: bool) -> Result<()> {
     for n in 0..ROUND {
         let at = context.victim_position()?;

@@ -1,5 +1,6 @@
-//! IPv6 fragments: RFC 6274 §4.1, RFC 8200 §4.5, and malformed IP headers. IPv4 fragments cannot be tested: the kernel
-//! reassembles IPv4 in front of an `af_packet` port (PACKET_FANOUT_FLAG_DEFRAG, which DPDK requests).
+//! Attacks by IPv6 fragments (RFC 6274 §4.1, RFC 8200 §4.5) and by malformed IP headers. IPv4 fragments cannot be
+//! tested: the kernel reassembles IPv4 in front of an `af_packet` port (PACKET_FANOUT_FLAG_DEFRAG, which DPDK
+//! requests).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -98,8 +99,7 @@ fn random_source(context: &mut AttackContext<'_>) -> IpAddr {
     Ipv6Addr::new(0xfd98, 0, 1, net, 0, 0, 0, host).into()
 }
 
-/// Sends each fragment from another address of one subscriber's /64. All addresses of a /64 must share the limit of one
-/// peer.
+/// Sends each fragment from another address of one /64. All addresses of a /64 must share the limit of one peer.
 fn flood_fragments_of_one_prefix(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let from = Ipv6Addr::new(0xfd96, 0, 0, 1, context.random.u16(..), 0, 0, 1 + n as u16);
@@ -109,7 +109,7 @@ fn flood_fragments_of_one_prefix(context: &mut AttackContext<'_>) -> Result<()> 
     Ok(())
 }
 
-/// Sends 20 middle fragments of one packet, as many as the target keeps, and then repeats them.
+/// Sends 20 non-adjacent middle fragments of one packet, then [`ROUND`] duplicates of them.
 fn repeat_fragments(context: &mut AttackContext<'_>) -> Result<()> {
     let from = random_source(context);
     let id = context.random.u32(..);
@@ -133,7 +133,7 @@ fn send_overlapping_fragments(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends first fragments that end inside the TCP header, and later fragments that begin there.
+/// Sends first fragments that end inside the TCP header, and later fragments that begin inside it.
 fn send_tiny_fragments(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (from, id) = (random_source(context), context.random.u32(..));
@@ -146,7 +146,7 @@ fn send_tiny_fragments(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends fragments that end beyond 65,535 bytes, and fragments other than the last whose length is not a multiple of 8.
+/// Sends final fragments that end beyond 65,535 bytes, and non-final fragments whose length is not a multiple of 8.
 fn send_oversized_datagrams(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (from, id) = (random_source(context), context.random.u32(..));

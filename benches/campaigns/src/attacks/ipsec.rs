@@ -1,6 +1,6 @@
 //! Attacks on IPsec policies and on listeners that require protection: RFC 4301 §5.2, RFC 4303 §3.4, RFC 3948 §2.2. The
-//! target shares its port with the host's kernel, which would also parse packets behind headers that the policies
-//! cannot classify.
+//! target shares its port with the host's kernel. A frame whose headers the policies cannot classify must not reach the
+//! kernel, which might parse the packet behind them.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -21,17 +21,17 @@ use crate::testbed::{self, VICTIM_PORT};
 use crate::verdict::Expectation;
 
 const UNPROTECTED: &[&str] = &["drop:net_ipsec_unprotected"];
-// DPDK's af_packet driver reinserts a tag that the kernel stripped, always with TPID 0x8100. Frames whose outermost tag
-// was 802.1ad thus arrive as 802.1Q, and may count as `net_vlan`.
+// DPDK's af_packet driver reinserts a VLAN tag that the kernel stripped, always with TPID 0x8100. Frames whose
+// outermost tag was 802.1ad thus arrive as 802.1Q, and may count as `net_vlan`.
 const TAGGED_COUNTERS: &[&str] =
     &["drop:net_ipsec_unclassified", "drop:net_ipsec_unprotected", "drop:net_vlan"];
 const PORT_4500_COUNTERS: &[&str] = &["drop:net_ipsec_unprotected", "drop:net_esp_unknown_spi"];
 const WEAKER_COUNTERS: &[&str] = &["drop:net_ipsec_wrong_protection", "drop:net_ipsec_unprotected"];
-// Overload is expected, too: of a full burst the target examines only a few unmatched frames.
+// `net_overload` is expected, too: in a full burst the target examines only a few frames that match no stream.
 const NOT_PROTECTED_COUNTERS: &[&str] = &["drop:net_not_protected", "drop:net_overload"];
 
-/// Frames must be dropped: no answer, and no delivery to the host's kernel. The kernel receives a few frames of good
-/// peers (MLD reports), at most 16.
+/// Frames must be dropped: no answer, and no delivery to the host's kernel. The 16 permitted `host_frames` are MLD
+/// reports of the good peers.
 const NO_ANSWER_RULE: Expectation = Expectation {
     explained_by: UNPROTECTED,
     min_share: 0.9,
@@ -121,7 +121,7 @@ fn send_in_clear(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Bytes inserted before the EtherType: VLAN tags, and headers behind which Linux may find an IP packet.
+/// Bytes inserted before the EtherType: VLAN tags, and other headers behind which Linux may find an IP packet.
 const TAG_PREFIXES: [&[u8]; 10] = [
     &[0x81, 0, 0, 0],
     &[0x81, 0, 0xe0, 0],
@@ -187,7 +187,7 @@ fn send_unknown_spi(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends sealed packets with one bit flipped: in the two low bytes of the sequence number, the payload or the ICV.
+/// Sends encrypted packets with one bit flipped: in the two low bytes of the sequence number, the payload or the ICV.
 fn send_damaged_esp(context: &mut AttackContext<'_>) -> Result<()> {
     const SPI_END: usize = build::ETHERNET_LEN + 20 + 4;
     let mut sealer = Sealer::new(DAMAGED_SA)?;
@@ -202,7 +202,7 @@ fn send_damaged_esp(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends 64 valid packets, then each of them eight more times. Each must be opened only once.
+/// Sends 64 valid packets, then each of them eight more times. The target must accept each packet only once.
 fn replay_esp(context: &mut AttackContext<'_>) -> Result<()> {
     const PACKETS: u32 = 64;
     let mut sealer = Sealer::new(REPLAYED_SA)?;
@@ -249,7 +249,8 @@ fn send_syns_without_policy(context: &mut AttackContext<'_>) -> Result<()> {
 /// Sends SYNs from peers whose SA has integrity only.
 fn send_unencrypted_syns(context: &mut AttackContext<'_>) -> Result<()> {
     let mut sealer = Sealer::new(WEAK_SA)?;
-    // Sequence numbers continue across rounds.
+    // Continues the sequence numbers of the previous rounds. A new sealer starts at 1, and the anti-replay check would
+    // drop its packets.
     sealer.resume(context.attempts);
     for _ in 0..ROUND {
         let from = Ipv4Addr::new(198, 21, context.random.u8(..), context.random.u8(1..255)).into();
@@ -262,8 +263,8 @@ fn send_unencrypted_syns(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Continues a stream of the strong SA under a weaker SA, and in clear. The target must not place a byte of it until
-/// the same segment arrives under the strong SA.
+/// Continues a stream of the strong SA with a segment under a weaker SA, and with the same segment in clear. The target
+/// must not place the segment until it arrives under the strong SA.
 fn continue_with_weaker_sa(context: &mut AttackContext<'_>) -> Result<()> {
     let (mut strong, mut weak, mut back) =
         (Sealer::new(STRONG_SA)?, Sealer::new(WEAK_SA)?, Opener::new()?);

@@ -1,4 +1,4 @@
-//! The attacks, in the order of a run.
+//! All attacks of the red team, one module per protocol.
 
 mod ddp;
 mod denied;
@@ -16,18 +16,18 @@ use crate::attack_context::AttackContext;
 use crate::testbed::TargetSetting;
 use crate::verdict::Expectation;
 
-/// An attack, with its expected outcome.
+/// An attack and its expected outcome.
 #[derive(Clone, Copy)]
 pub(crate) struct Attack {
     /// Name on the command line and in tables.
     pub(crate) name: &'static str,
     /// Publication or specification that describes the attack.
     pub(crate) source: &'static str,
-    /// Runs one round. Rounds repeat until the time is over and the good peers have progressed.
+    /// Runs one round. Rounds repeat until the time is over and each good peer has completed two transfers or stalled.
     pub(crate) round: fn(&mut AttackContext<'_>) -> Result<()>,
     /// Configuration of the target.
     pub(crate) setting: TargetSetting,
-    /// True if one round is enough.
+    /// True if the round runs once. The rest of the time the attacker only receives answers.
     pub(crate) single_round: bool,
     /// Expected outcome.
     pub(crate) rule: Expectation,
@@ -44,7 +44,7 @@ const fn frames(
     Attack { name, source, round, setting: TargetSetting::Plain, single_round: false, rule }
 }
 
-/// Returns an attack on the attacker's own streams or associations. It has one round.
+/// Returns an attack over the attacker's own streams or associations. It has one round.
 const fn dialogue(
     name: &'static str,
     source: &'static str,
@@ -55,7 +55,7 @@ const fn dialogue(
     Attack { name, source, round, setting: TargetSetting::Plain, single_round: true, rule }
 }
 
-/// Returns the attack with the target that has IPsec policies and access lists.
+/// Returns `attack`, run against the target that has IPsec policies and access lists.
 const fn guarded(attack: Attack) -> Attack {
     Attack { setting: TargetSetting::Guarded, ..attack }
 }

@@ -1,4 +1,4 @@
-//! A hostile peer in MPA's start-up and framing: RFC 5044, RFC 5042 §5.2 and §6.5.
+//! Attacks on the start-up and the framing of MPA: RFC 5044, RFC 5042 §5.2 and §6.5.
 
 use std::time::{Duration, Instant};
 
@@ -23,8 +23,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     dialogue("mpa-cut-short", "RFC 5042 §5.2", truncate_fpdu, REFUSED),
 ];
 
-/// Opens connections and sends no bytes. The target must close each after its start-up time-out of 1 s, and limit their
-/// number to one peer's share.
+/// Opens connections and sends no bytes. The target must close each after its start-up time-out of 1 s.
 fn open_silent_connections(context: &mut AttackContext<'_>) -> Result<()> {
     let mut all = Vec::new();
     for _ in 0..40 {
@@ -104,16 +103,16 @@ fn send_malformed_requests(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Flips one bit of an FPDU, each time at another place.
+/// Sends eight FPDUs on eight streams, each with one bit flipped at another position. The CRC check must fail.
 fn flip_fpdu_bits(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..8 {
         context.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_PORT)?;
-        // A responder must not send FPDUs before it has received a valid one (RFC 5044 §7.1.2): start with one. It has
-        // no payload, so its STag is not checked.
+        // The target, as responder, must not send an FPDU, not even a Terminate, before it has received a valid one
+        // (RFC 5044 §7.1.2). The first FPDU is therefore valid. It has no payload, so its STag is not checked.
         attacker.send_segment(&segments::tagged_segment(1, 2, true, &[]))?;
         let mut fpdu = segments::fpdu(&segments::tagged_segment(1, 2, true, &[7; 100]));
-        // Beyond the length field: wrong lengths are another attack.
+        // The ULPDU length is left unchanged: wrong lengths are a separate attack.
         let at = 2 + (fpdu.len() - 2) * n / 8;
         fpdu[at] ^= 1 << n;
         attacker.send(&fpdu)?;
@@ -130,7 +129,7 @@ fn send_wrong_markers(context: &mut AttackContext<'_>) -> Result<()> {
     for pointer in [4u16, 8, 0x3ff, 0xffff] {
         context.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_MARKERS_PORT)?;
-        // The first marker precedes the first FPDU, and its pointer is 0. The FPDU's CRC covers it.
+        // The first marker precedes the first FPDU, and its pointer is 0. The FPDU's CRC covers the marker.
         let begin =
             [&[0; 4][..], &segments::fpdu(&segments::tagged_segment(1, 2, true, &[]))].concat();
         attacker.send(&with_recomputed_crc(begin))?;

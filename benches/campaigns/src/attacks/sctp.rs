@@ -17,17 +17,18 @@ use crate::verdict::Expectation;
 
 const INIT: &[&str] =
     &["sctp_cookies_sent", "drop:net_rate_limited", "drop:net_overload", "drop:sctp_*"];
-// The good association answers an INIT with its own addresses and ports, and counts it in `sctp_packets`.
+// An INIT from the good peer's address and port matches the good association. The association answers and counts the
+// INIT in `sctp_packets`.
 const INIT_PACKET_COUNTERS: &[&str] =
     &["sctp_packets", "sctp_cookies_sent", "drop:net_*", "drop:sctp_*"];
-// Overload is expected, too: of a full burst the target examines only a few unmatched packets.
+// `net_overload` is expected, too: in a full burst the target examines only a few packets that match no association.
 const CHECKSUM: &[&str] = &["drop:sctp_bad_checksum", "drop:net_overload"];
 const TAGS: &[&str] = &["drop:sctp_bad_tag", "drop:sctp_out_of_the_blue"];
 const OUT_OF_THE_BLUE: &[&str] = &["drop:sctp_out_of_the_blue", "drop:net_overload", "drop:sctp_*"];
 const COOKIE: &[&str] = &["sctp_cookies_failed", "drop:sctp_*", "drop:net_overload"];
 
-/// INITs from many spoofed hosts. Each host gets one INIT ACK, 2.7 times as long as the INIT, and INIT ACKs to one host
-/// are rate-limited.
+/// Rule for INITs from many spoofed hosts. Each host gets one INIT ACK, 2.7 times as long as the INIT. INIT ACKs to one
+/// host are rate-limited.
 const INIT_RULE: Expectation =
     Expectation { explained_by: INIT, min_share: 0.9, max_growth: &[], amplification: 3.0 };
 
@@ -79,7 +80,7 @@ fn flood_inits_of_one_source(context: &mut AttackContext<'_>) -> Result<()> {
 
 type BuildResult = std::result::Result<(), wire::sctp::PacketFull>;
 
-/// Sends a packet between any two addresses.
+/// Sends a hostile packet from `from` to `to` with verification tag `tag` and the chunks that `build` appends.
 pub(super) fn send_packet(
     context: &mut AttackContext<'_>,
     from: SocketAddr,
@@ -129,7 +130,8 @@ fn send_blind_inits(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends INITs from other hosts that list the good peer's address.
+/// Sends INITs from random hosts whose address list contains the good peer's address. Every second list also contains
+/// 255.255.255.255.
 fn send_inits_with_addresses(context: &mut AttackContext<'_>) -> Result<()> {
     let peer = testbed::PEER_V4.octets();
     for n in 0..ROUND {
@@ -140,7 +142,8 @@ fn send_inits_with_addresses(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends INITs with 10 to 299 unknown parameters that request a report. A full report would amplify.
+/// Sends INITs with 10 to 265 unknown parameters that request a report. A full report would amplify the attacker's
+/// traffic.
 fn send_inits_with_unknown_parameters(context: &mut AttackContext<'_>) -> Result<()> {
     // RFC 9260 §3.2.1: the two highest bits of the type mean "skip and report".
     let unknown = [0xc1, 0x11, 0, 4];
@@ -177,7 +180,7 @@ fn random_tag(context: &mut AttackContext<'_>) -> u32 {
 fn send_blind_aborts(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let ((from, to), tag) = (association_addresses(context)?, random_tag(context));
-        // With the T bit the tag must be that of the other direction (RFC 9260 §8.5.1 B).
+        // With the T bit set, the tag must be that of the opposite direction (RFC 9260 §8.5.1 B).
         send_packet(context, from, to, if n % 8 == 0 { 0 } else { tag }, |b| {
             b.abort(n % 2 == 0, &[])
         })?;
@@ -224,7 +227,8 @@ fn send_forged_cookies(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends the attacker's valid cookie from the good peer's address. Accepting it would restart the association.
+/// Sends a valid cookie, issued to the attacker, from the good peer's address. Accepting it would restart the
+/// association.
 fn spoof_restart(context: &mut AttackContext<'_>) -> Result<()> {
     let (peer, target) = association_addresses(context)?;
     let mut own = RawSctp::new(context, [10, 77, 0, 80].into(), target);
@@ -283,7 +287,8 @@ fn send_bad_checksums(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends chunks whose length exceeds the packet or is shorter than a chunk header, and valid ones between.
+/// Sends chunks whose length exceeds the packet or is shorter than a chunk header, interleaved with chunks of valid
+/// length.
 fn send_bad_chunk_lengths(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (from, to) =

@@ -1,4 +1,4 @@
-//! A hostile peer over SCTP with its own associations: RFC 5043, RFC 9260 §6, RFC 5042 §6.
+//! Attacks by a peer over its own SCTP associations: RFC 5043, RFC 9260 §6, RFC 5042 §6.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     dialogue("terminate-reserved-bits", "RFC 5040 §4.8", send_malformed_terminates, SCTP_COUNTERS),
 ];
 
-/// Opens an association from address 10.77.0.`last`.
+/// Opens an association from address 10.77.0.`last`, in at most 20 attempts.
 fn open_association(context: &mut AttackContext<'_>, last: u8, port: u16) -> Result<RawSctp> {
     let from: IpAddr = Ipv4Addr::new(10, 77, 0, last).into();
     for _ in 0..20 {
@@ -47,8 +47,8 @@ fn send_unfinished_messages(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..20 {
         let association = open_association(context, 100 + n % 10, VICTIM_SCTP_PORT);
         let Ok(mut association) = association else { continue };
-        // Each association sends almost the whole window of 1 MiB, together 19 MiB. No message is too long, and none
-        // has a last fragment.
+        // Each association sends 960,000 bytes, almost the whole window of 1 MiB; 20 associations send 19.2 MB. A
+        // message has 50 fragments at most, and none has a last fragment.
         for piece in 0..800 {
             context.attempts += 1;
             let begin = piece % 50 == 0;
@@ -75,8 +75,7 @@ fn send_data_beyond_window(context: &mut AttackContext<'_>) -> Result<()> {
     let first = association.tsn;
     for n in 0..300u32 {
         context.attempts += 1;
-        // Offsets from the first TSN, to which `n` is added: far beyond the window, 65,536 behind, twice 3 ahead, and
-        // 100,000 ahead.
+        // Offsets from `first + n`: far beyond the window, 65,536 behind, 3 ahead (twice), and 100,000 ahead.
         association.tsn = first
             .wrapping_add([0x7000_0000, 0xffff_0000, 3, 3, 100_000][n as usize % 5])
             .wrapping_add(n);
@@ -86,7 +85,7 @@ fn send_data_beyond_window(context: &mut AttackContext<'_>) -> Result<()> {
     association.send_abort(context)
 }
 
-/// Sends packets of 30 HEARTBEATs each. The bytes of all answers are limited by the rule of the attack.
+/// Sends packets of 30 HEARTBEATs each. The attack's `Expectation::amplification` limits the bytes of all answers.
 fn send_many_heartbeats(context: &mut AttackContext<'_>) -> Result<()> {
     let association = open_association(context, 111, VICTIM_SCTP_PORT)?;
     for _ in 0..200 {
@@ -102,8 +101,8 @@ fn send_many_heartbeats(context: &mut AttackContext<'_>) -> Result<()> {
     association.send_abort(context)
 }
 
-/// Sends session control messages in invalid orders. The reaction is up to the target, but it must accept a session
-/// afterwards.
+/// Sends session control messages in invalid orders. RFC 5043 leaves the reaction to the target, but the target must
+/// accept a session afterwards.
 fn send_controls_out_of_order(context: &mut AttackContext<'_>) -> Result<()> {
     use Function::{
         Accept, EnhancedAccept, EnhancedInitiate, EnhancedReject, Initiate, Reject, Terminate,
@@ -126,7 +125,6 @@ fn send_controls_out_of_order(context: &mut AttackContext<'_>) -> Result<()> {
             context.attempts += 1;
             association.send_control(context, 0, ssn as u16, *function)?;
         }
-        // A segment follows the messages.
         association.send_segment(
             context,
             0,
@@ -143,7 +141,7 @@ fn send_controls_out_of_order(context: &mut AttackContext<'_>) -> Result<()> {
     association.send_abort(context)
 }
 
-/// Initiates sessions on 60 streams of an association. The target may accept at most a peer's share, 24.
+/// Initiates sessions on 60 streams of an association. The target may accept at most 24, the limit of one peer.
 fn initiate_all_sessions(context: &mut AttackContext<'_>) -> Result<()> {
     let mut association = open_association(context, 113, VICTIM_SCTP_PORT)?;
     let mut accepted = 0;
@@ -186,14 +184,15 @@ fn open_idle_associations(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends a message in 100 separate ranges; more than 64 take memory of the worker. All are valid, so the target must
-/// accept the message.
+/// Sends a message so that the received part consists of up to 100 separate ranges. Beyond 64 ranges the target
+/// reserves memory in the worker's pool. All segments are valid, so the target must accept the message.
 fn send_many_ranges(context: &mut AttackContext<'_>) -> Result<()> {
     let mut association = open_association(context, 116, VICTIM_SCTP_PORT)?;
     if !association.open_session(context, 0)? {
         context.report_violation("no session");
     }
-    // The odd 100 of 200 segments first, then the even ones. DDP-SSN follows the order of the message.
+    // Sends the 100 odd-numbered of 200 segments first, then the even-numbered. The DDP-SSN follows the order of the
+    // message.
     let (_, buffer) = testbed::UNTAGGED_BUFFERS;
     let len = buffer / 200;
     let order = (0..200).filter(|n| n % 2 == 1).chain((0..200).filter(|n| n % 2 == 0));
@@ -201,7 +200,7 @@ fn send_many_ranges(context: &mut AttackContext<'_>) -> Result<()> {
     for n in order {
         context.attempts += 1;
         let at = UntaggedPosition { qn: 0, msn: 1, mo: n * len };
-        // TSNs follow the order of the message, too: segments that are not sent yet look lost.
+        // TSNs follow the order of the message, too, so the segments not yet sent look lost.
         association.tsn = first.wrapping_add(n);
         let payload = vec![n as u8; len as usize];
         association.send_segment(
@@ -226,7 +225,7 @@ fn send_many_ranges(context: &mut AttackContext<'_>) -> Result<()> {
     association.send_abort(context)
 }
 
-/// Writes to regions of other listeners, and beyond the end of regions.
+/// Writes to an unknown STag, to a region of another listener, beyond the end of a region, and with a TO that wraps.
 fn write_to_foreign_regions(context: &mut AttackContext<'_>) -> Result<()> {
     let (own_stag, base) = testbed::region_stag(&context.target.client, "prey-s")?;
     let (secret, to) = testbed::region_stag(&context.target.client, "secret")?;
@@ -263,10 +262,10 @@ fn write_to_foreign_regions(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends short and long Terminates, some with reserved bits set, each followed by DATA that is wrongly marked as
-/// ordered.
+/// Sends short and long Terminates, some with reserved bits set. Each is followed by DATA without the U bit.
 fn send_malformed_terminates(context: &mut AttackContext<'_>) -> Result<()> {
-    // RFC 5040 §4.8: layer and type, code, then M, D and R in the three highest bits of 16, the others reserved.
+    // RFC 5040 §4.8: layer and error type, error code, then 16 bits: M, D and R in the three highest, the others
+    // reserved.
     let bodies: [&[u8]; 6] = [
         // LLP errors, with a reserved bit and without.
         &[0x20, 0x02, 0x01, 0x00],
@@ -274,7 +273,7 @@ fn send_malformed_terminates(context: &mut AttackContext<'_>) -> Result<()> {
         // All reserved bits, then all bits.
         &[0x00, 0x00, 0x1f, 0xff],
         &[0xff; 4],
-        // Shorter than the control field.
+        // Shorter than the Terminate Control field.
         &[0x01],
         // A DDP error with M, D and R, a segment length of 65535, and only the first bytes of the headers.
         &[0x11, 0x01, 0xe0, 0x00, 0xff, 0xff, 0x81, 0x40, 0, 0, 0, 1],
@@ -287,7 +286,7 @@ fn send_malformed_terminates(context: &mut AttackContext<'_>) -> Result<()> {
         context.attempts += 1;
         let message = segments::rdmap_message(wire::rdmap::Opcode::Terminate, None, 1, body);
         association.send_segment(context, 0, 1, &message)?;
-        // DATA without the U bit, which DDP requires.
+        // DATA without the U (unordered) bit, which DDP over SCTP requires.
         let header = DataHeader {
             tsn: Tsn(association.tsn),
             begin: true,

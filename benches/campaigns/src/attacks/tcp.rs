@@ -25,7 +25,8 @@ const SYN: &[&str] = &[
     "drop:net_rate_limited",
     "drop:tcp_unexpected_syn",
 ];
-// Old timestamps are expected, too: the good peer's timestamps advance between the observation and the forged segment.
+// `tcp_old_timestamp` is expected, too: the good peer's timestamps advance between the observation and the forged
+// segment.
 const BAD_ACK: &[&str] = &["drop:tcp_bad_ack", "drop:tcp_old_timestamp", "drop:tcp_out_of_window"];
 const OUT_OF_WINDOW: &[&str] = &["drop:tcp_out_of_window", "drop:tcp_old_timestamp"];
 const UNMATCHED: &[&str] = &["drop:net_no_stream", "drop:net_no_listener", "drop:net_overload"];
@@ -69,7 +70,7 @@ pub(super) const ATTACKS: &[Attack] = &[
 /// Frames per round.
 const ROUND: usize = 512;
 
-/// Sends a segment from the good peer's address; `stamps` is TSval and TSecr.
+/// Sends a hostile segment from the good peer's address and port. `stamps` is TSval and TSecr.
 fn send_forged_segment(
     context: &mut AttackContext<'_>,
     seq: u32,
@@ -91,23 +92,23 @@ fn send_forged_segment(
     context.send_hostile(&frame)
 }
 
-/// Returns a sequence number in the window, at least 1.5 MB beyond RCV.NXT, so that the good peer's data do not reach
-/// it first.
+/// Returns a sequence number in the window, 1.5 to 3 MB beyond RCV.NXT, so that the good peer's data do not reach it
+/// before the forged segment arrives.
 fn seq_in_window(context: &mut AttackContext<'_>, at: &StreamPosition) -> u32 {
     at.rcv_nxt.wrapping_add(context.random.u32(1_500_000..3_000_000))
 }
 
-/// Returns a sequence number outside of any possible window.
+/// Returns a sequence number 0.5 to 1.5 GiB beyond RCV.NXT, outside the target's receive window.
 fn seq_outside_window(context: &mut AttackContext<'_>, at: &StreamPosition) -> u32 {
     at.rcv_nxt.wrapping_add(context.random.u32(0x2000_0000..0x6000_0000))
 }
 
-/// Returns an acknowledgement number far above SND.NXT.
+/// Returns an acknowledgement number 1 to 1.75 GiB above SND.NXT.
 fn ack_out_of_range(context: &mut AttackContext<'_>, at: &StreamPosition) -> u32 {
     at.snd_nxt.wrapping_add(context.random.u32(0x4000_0000..0x7000_0000))
 }
 
-/// Returns TSval and TSecr that the target accepts from the peer: its own two, swapped.
+/// Returns TSval and TSecr that the target accepts from the peer: the target's own TSecr and TSval.
 fn forged_timestamps(at: &StreamPosition) -> Option<(u32, u32)> {
     at.timestamps.map(|(value, echo)| (echo, value))
 }
@@ -244,7 +245,8 @@ fn land(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends SYNs outside the window between a client's handshake and its MPA Request. The connection must survive.
+/// Sends SYNs outside the window between the target's SYN-ACK and the client's MPA Request. The connection must stay
+/// open.
 fn half_open(context: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..8 {
         let mut client =
@@ -281,7 +283,8 @@ fn half_open(context: &mut AttackContext<'_>) -> Result<()> {
 /// Reopens a connection whose target side is in TIME-WAIT. The target's sequence numbers and timestamps must not go
 /// back (RFC 6191).
 fn time_wait(context: &mut AttackContext<'_>) -> Result<()> {
-    // Ten times: a random initial sequence number would be below the previous one in half of the cases.
+    // Repeated ten times: a target that chose random initial sequence numbers would pass each time with probability
+    // 1/2.
     for _ in 0..10 {
         let mut client =
             RawTcp::new(context, [10, 77, 0, 71].into(), testbed::target_address(VICTIM_PORT));
@@ -291,7 +294,7 @@ fn time_wait(context: &mut AttackContext<'_>) -> Result<()> {
             context.report_violation("no MPA Reply");
             continue;
         }
-        // An unknown STag: the target sends a Terminate and closes first.
+        // The STag is unknown, so the target sends a Terminate and closes first.
         client.send(
             context,
             |_| {},
@@ -338,7 +341,7 @@ fn time_wait(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Opens streams from many addresses of one /64. Together they may have at most the share of one peer, 24.
+/// Opens streams from many addresses of one /64. Together they may have at most 24 streams, the limit of one peer.
 fn streams_of_64(context: &mut AttackContext<'_>) -> Result<()> {
     const PER_PEER: usize = 24;
     let remote = SocketAddr::new(testbed::TARGET_V6.into(), VICTIM_PORT);

@@ -1,5 +1,5 @@
-//! Runs a soak: streams of all kinds under faults. At the end all resources must be released. `scripts/soak` creates
-//! the network namespaces.
+//! Soak test: opens and closes streams of all kinds under faults, then checks that all resources are released.
+//! `scripts/soak` creates the network namespaces.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 

@@ -21,7 +21,7 @@ pub(crate) const VERBS_SCTP_PORT: u16 = 7475;
 /// First port of the listeners that are created and removed at run time, one for each thread.
 pub(crate) const CHURN_PORT: u16 = 7480;
 
-/// Number of threads that open streams. Each has its own region at either end.
+/// Number of threads that open streams. Each thread has its own region at the target and at the peer.
 pub(crate) const THREADS: usize = 4;
 
 /// Region for interrupted streams, whose in-flight segments may arrive late.
@@ -59,9 +59,9 @@ pub(crate) fn target_config(place: &Environment<'_>, streams: u32) -> String {
 /// Returns a configuration file without services. Its last section is the interface, to which the caller appends the
 /// addresses.
 ///
-/// The time-outs exceed every silence that the faults cause. An association ends after 8 retransmissions that double
-/// from 20 ms, about 10 s; a connection ends after 5 s. Loss bursts are counted in frames: on a quiet cable these are
-/// retransmissions, so a burst may last for more than a second.
+/// The time-outs exceed every outage that the faults cause. An association ends after 8 retransmissions that double
+/// from 20 ms, about 10 s; a connection ends after 5 s. A loss burst ends after a number of frames. On a quiet cable
+/// only retransmissions are sent, so a burst may last for more than a second.
 fn appliance_config(name: &str, device: &str, directory: &Path, streams: u32) -> String {
     format!(
         "name = \"{name}\"\n[memory]\nhugepages = \"never\"\n[workers]\ncount = 1\nidle = \"adaptive\"\n\

@@ -13,8 +13,8 @@ use crate::lossy_cable::LossyCable;
 /// Maximum number of printed lines per list; the newest are printed.
 const MAX_LINES: usize = 40;
 
-/// Returns the explanation of a worker's last stream, which began at `began`, and the longest outage of its
-/// conversation on the cable.
+/// Returns the explanation of a worker's last stream, which began at `began`, and the longest outage of the stream's
+/// frames on the cable.
 pub(super) fn explain(worker: &Worker, lossy: &LossyCable, began: Instant) -> (String, Duration) {
     let mut ends = worker.addresses.clone();
     let mut text = String::new();
@@ -40,7 +40,8 @@ pub(super) fn explain(worker: &Worker, lossy: &LossyCable, began: Instant) -> (S
     (text, cut)
 }
 
-/// Appends an appliance's records of `what`. Returns the local address of the newest recorded stream there.
+/// Appends to `text` the records that appliance `name` has of `what`, a stream, a job or an address. Returns the local
+/// address of the newest recorded stream, if any.
 fn append_records(at: &Client, name: &str, what: &str, text: &mut String) -> Vec<SocketAddr> {
     let why: Why = match at.get(&format!("/v1/why/{what}")) {
         Ok(why) => why,

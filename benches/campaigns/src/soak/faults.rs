@@ -38,7 +38,8 @@ impl<'a> FaultInjector<'a> {
         }
     }
 
-    /// Injects a random fault, then waits for 0.2 to 2 s.
+    /// Injects a random fault or repairs the cable, then waits for 0.2 to 2 s. `lives` is incremented when the peer is
+    /// killed and when it has restarted.
     pub(super) fn inject_next(&mut self, target: &Appliance, lives: &AtomicU64) -> Result<()> {
         match self.random.u8(..8) {
             0 | 1 => self.restart_peer(lives)?,
@@ -53,7 +54,7 @@ impl<'a> FaultInjector<'a> {
     /// Ends all faults: the cable forwards every frame, and the target has its initial configuration.
     pub(super) fn clear_all(&mut self, target: &Appliance) {
         self.repair_cable("cable made good again");
-        // A failed reload appears in the final comparison.
+        // The result is ignored: a failed reload shows in the final comparison of resources.
         let _ = self.load_config(target, 512);
     }
 

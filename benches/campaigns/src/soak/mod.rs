@@ -28,7 +28,7 @@ use self::resources::Resources;
 use crate::lossy_cable::LossyCable;
 use crate::testbed::LocationArgs;
 
-/// The command line.
+/// Command-line arguments of `ddp-soak`.
 #[derive(clap::Parser)]
 #[command(
     about = "Open and close streams of all kinds with faults, and check that all resources are freed"
@@ -45,7 +45,7 @@ pub struct Arguments {
     json: bool,
     #[command(flatten)]
     location: LocationArgs,
-    /// Other ends of the two devices, in this namespace
+    /// Other ends of the target's veth device and of the peer's, both in this namespace
     #[arg(long, num_args = 2)]
     between: Vec<String>,
 }
@@ -84,8 +84,8 @@ struct Results {
     wrong: Vec<String>,
 }
 
-/// Time-out for the return of all resources. Unfinished datagrams expire after 15 s, streams of a killed peer after 5
-/// s.
+/// Maximum time until all resources are back at their initial values. Unfinished datagrams expire after 15 s, streams
+/// of a killed peer after 5 s.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Outage of the cable after which a stream may fail: `user_timeout` of both appliances. Injected outages are shorter,
@@ -95,8 +95,8 @@ const OUTAGE_LIMIT: Duration = Duration::from_secs(5);
 /// State shared by all threads.
 struct Shared {
     stop: AtomicBool,
-    /// Incremented when the peer is killed and when it has restarted, so odd while it is down. Failures during which it
-    /// changes are excused.
+    /// Number of kills and completed restarts of the peer, so odd while the peer is down. A stream's failure is excused
+    /// if the number changed during the stream.
     peer_epoch: AtomicU64,
     tallies: Mutex<BTreeMap<Kind, Tally>>,
     violations: Mutex<Vec<String>>,
@@ -145,8 +145,8 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
         })
     };
     let mut workers = (0..THREADS).map(worker).collect::<Result<Vec<_>>>()?;
-    // One stream of each kind before the first sample, so that the sample includes one-time allocations. Without faults
-    // none may fail.
+    // Each worker runs one stream of each kind before the first sample, so that the sample includes one-time
+    // allocations. Without faults none may fail.
     for worker in &mut workers {
         for kind in Kind::ALL {
             worker.run_once(kind)?;
@@ -230,9 +230,9 @@ fn run_worker(mut worker: Worker, shared: &Shared, lossy: &LossyCable) {
 
 /// Returns the target's settled resources and the seconds until they settled.
 ///
-/// - With `before`: settled if none exceeds it; after [`SETTLE_TIMEOUT`] returned as they are.
+/// - With `before`: settled if no resource exceeds it. After [`SETTLE_TIMEOUT`] the current resources are returned.
 /// - Without `before`: settled if there are no streams and two samples a second apart have equal gauges and
-///   descriptors.
+///   descriptors. After [`SETTLE_TIMEOUT`] an error is returned.
 fn settled_resources(
     target: &load::testbed::Appliance,
     before: Option<&Resources>,

@@ -1,4 +1,5 @@
-//! Operations of the soak's threads. Each opens streams of one kind and compares all transferred bytes.
+//! Operations of the soak's threads. Each operation opens streams of one kind and compares all transferred bytes,
+//! except those of interrupted transfers.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,7 +29,7 @@ const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// Writes by the kernel's TCP, MPA revision 0 or 1, with and without markers and CRC.
+    /// Writes over the kernel's TCP with MPA revision 0 or 1, with or without markers and CRC.
     Kernel,
     /// Writes by the peer over TCP.
     Tcp,
@@ -147,7 +148,7 @@ impl Worker {
             SocketAddr::new(testbed::TARGET_V6.into(), port)
         };
         let mpa = if mpa.revision == Some(0) {
-            // Revision 0 requires CRCs here: the option cannot be turned off.
+            // With revision 0, CRCs cannot be turned off.
             MpaChoice { crc: true, ..mpa }
         } else {
             mpa
@@ -330,13 +331,14 @@ impl Worker {
                 self.last_id = Some(stream.id.to_string());
                 let job = self.put_scrap(Via::Stream(stream.id))?;
                 std::thread::sleep(wait);
-                let all: Vec<StreamInfo> = self.target.get("/v1/streams")?;
+                let all: Vec<StreamInfo> = self.target.list("/v1/streams")?;
                 if let Some(there) = all.iter().find(|there| there.remote == stream.local) {
                     let path = format!("/v1/streams/{}?abort=true", there.id);
                     let _: serde_json::Value = self.target.delete(&path)?;
                 }
                 await_end(&self.peer, job)?;
-                // The RST may be lost, and the transfer may have completed before it.
+                // The target's RST may be lost, or the transfer may have completed before the RST: the peer aborts its
+                // stream, too.
                 let path = format!("/v1/streams/{}?abort=true", stream.id);
                 let _: Result<serde_json::Value, _> = self.peer.delete(&path);
             }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 /// Allowed growth of memory, bytes: the allocator does not return all freed pages.
 const MEMORY_GROWTH: u64 = 24 << 20;
-/// Packet buffers that may be in caches and descriptor rings, where the pool does not count them as free.
+/// Packet buffers that may be in mempool caches and descriptor rings, where they do not count as free.
 const CACHED_BUFFERS: u64 = 600;
 /// Maximum number of neighbour or path MTU entries, one per host of the test bed. They remain after the soak.
 const HOST_ENTRIES: u64 = 8;

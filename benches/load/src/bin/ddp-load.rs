@@ -67,7 +67,7 @@ struct Common {
     /// Path of ddpd
     #[arg(long)]
     ddpd: PathBuf,
-    /// Duration of each run, by default 5, or of each trial, by default 10, in seconds
+    /// Seconds of each run (default 5) or of each RFC 2544 trial (default 10)
     #[arg(long)]
     seconds: Option<f64>,
     /// Directory for the results
@@ -84,7 +84,7 @@ const CAPTURE_FRAMES: usize = 4096;
 /// Seconds of each profile of a short run.
 const SHORT_SECONDS: f64 = 1.5;
 
-/// Minimum seconds per profile for a run that counts as whole.
+/// Minimum seconds per profile of a run whose results count as complete.
 const WHOLE_SECONDS: f64 = 5.0;
 
 fn main() -> ExitCode {
@@ -123,7 +123,8 @@ impl Rig {
         let directory = tempfile::tempdir()?;
         let eal = dpdk::Eal::start(&dpdk::EalConfig {
             memory_mib: 384,
-            // A vhost-user backend maps at most 8 memory files of its frontend.
+            // A vhost-user backend maps at most 8 memory files of its frontend. This option keeps the number of files
+            // below that.
             extra: vec!["--single-file-segments".into()],
             log_level: dpdk::LogLevel::Error,
             log: |level, line| eprintln!("dpdk {level:?}: {line}"),
@@ -188,7 +189,7 @@ fn search(sizes: &[u32], common: &Common) -> anyhow::Result<ExitCode> {
         "a frame has 64 to 1518 bytes"
     );
     let rig = Rig::start(common)?;
-    // RFC 2544 §24 requires 60 s, available by --seconds.
+    // RFC 2544 §24 requires trials of 60 s; `--seconds 60` selects them.
     let seconds = common.seconds.unwrap_or(10.0);
     let mut found = SearchResults {
         generator: rig.generator.kind,

@@ -1,4 +1,4 @@
-//! Ethernet and IP headers around a payload, and the checksums of TCP and UDP.
+//! Builders of Ethernet frames, IP packets, TCP segments and UDP datagrams, with correct checksums.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,7 +14,7 @@ use super::{MAX_FRAME, MIN_FRAME, Mac};
 /// Bytes of an Ethernet header.
 pub const ETHERNET_LEN: usize = 14;
 
-/// The addresses of a frame.
+/// MAC and IP addresses of a frame.
 #[derive(Clone, Copy)]
 pub struct FrameAddresses {
     /// Ethernet source address.
@@ -42,7 +42,7 @@ pub fn ip_header_len(v6: bool) -> usize {
     if v6 { Ipv6Header::LEN } else { Ipv4Header::MIN_LEN }
 }
 
-/// Builds an IP packet with this payload. With `fragment`, the packet is a fragment.
+/// Builds an IP packet with `payload`. With `fragment`, the packet is a fragment.
 pub fn packet(
     source: IpAddr,
     destination: IpAddr,
@@ -99,7 +99,7 @@ pub fn packet(
     Ok(out)
 }
 
-/// Builds a frame with an IP packet, padded with zeros to [`MIN_FRAME`].
+/// Builds a frame with an IP packet, padded with zeros to at least [`MIN_FRAME`].
 pub fn frame(ends: &FrameAddresses, packet: &[u8]) -> Result<Vec<u8>> {
     let ether_type = if ends.destination.is_ipv6() { EtherType::IPV6 } else { EtherType::IPV4 };
     ethernet(ends.source_mac, ends.destination_mac, ether_type, packet)

@@ -50,7 +50,8 @@ pub(super) fn icmp(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> 
     ip_frame(&ends, IpNumber::ICMP, &bytes)
 }
 
-/// Returns the quotation of a segment from the appliance's listener to a random port of `peer`.
+/// Returns the part of a segment that an ICMP error quotes, from the IP header on. The segment goes from the
+/// appliance's listener to a random port of `peer`.
 fn quoted_segment(plan: &Plan, peer: IpAddr, rng: &mut Rng) -> Result<Vec<u8>> {
     let back = FrameAddresses {
         source: plan.destination.ip(),
@@ -111,8 +112,8 @@ pub(super) fn arp(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     build::ethernet(mac, destination, EtherType::ARP, &arp.to_bytes())
 }
 
-/// Returns a solicitation for the appliance's address, or for odd `index` an unsolicited advertisement of the source
-/// (RFC 4861 §4.3, §4.4).
+/// Returns a solicitation for the appliance's address, or for odd `index` an advertisement of the source that the
+/// appliance did not request (RFC 4861 §4.3, §4.4).
 pub(super) fn neighbour(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let (IpAddr::V6(source), IpAddr::V6(target)) = (plan.random_source(rng), plan.destination.ip())
     else {
@@ -158,8 +159,8 @@ fn neighbour_mac(plan: &Plan, rng: &mut Rng) -> Mac {
     mac
 }
 
-/// Returns, by `index % 4`: first and middle fragment of a UDP datagram, then of a TCP segment. Each belongs to another
-/// packet.
+/// Returns, by `index % 4`: the first or a middle fragment of a UDP datagram, or the first or a middle fragment of a
+/// TCP segment. Each fragment belongs to another packet.
 pub(super) fn fragment(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let ends = frame_addresses(plan, plan.random_source(rng), plan.destination);
     let tcp = index % 4 >= 2;

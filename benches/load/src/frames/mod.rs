@@ -1,4 +1,4 @@
-//! Frames of the profiles of `scripts/load`. They are determined by plan, profile, count and seed.
+//! Frames of the profiles of `scripts/load`. Plan, profile, count and seed determine the frames.
 //!
 //! All checksums and CRCs are correct unless the profile says otherwise. Frames are Ethernet without FCS, 60 to 1514
 //! bytes.
@@ -67,7 +67,7 @@ pub enum Profile {
     FragmentFlood,
     /// SCTP INITs to the listener's port.
     InitFlood,
-    /// Frames that the client of a capture sent; each repetition with new flows.
+    /// Client frames of a capture, repeated; each repetition has new flows.
     PcapReplay,
 }
 

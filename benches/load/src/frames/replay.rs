@@ -9,9 +9,9 @@ use fastrand::Rng;
 use super::build::{FrameAddresses, client_port, frame_addresses, tcp_frame};
 use super::{MAX_FRAME, Plan};
 
-/// Returns `count` frames: the clients' segments (of ends that sent a SYN), repeated. In each repetition every flow has
-/// a new source address and port, and the flows keep their order. Segments too long for a frame of the destination's IP
-/// version are omitted.
+/// Returns `count` frames: the segments of the capture's clients, repeated. A client is an end that sent a SYN. In each
+/// repetition every flow has a new source address and port, and the segments keep their order. Segments too long for a
+/// frame of the destination's IP version are omitted.
 pub(super) fn frames(plan: &Plan, count: usize, rng: &mut Rng) -> Result<Vec<Vec<u8>>> {
     let sent = segments(plan)?;
     ensure!(!sent.is_empty(), "the capture has no TCP stream from its SYN on");

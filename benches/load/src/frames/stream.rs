@@ -1,4 +1,4 @@
-//! Segments with FPDUs: unmatched, or forged into a live stream.
+//! Segments that carry FPDUs: segments of no stream, and segments forged into a live stream.
 
 use anyhow::{Context, Result};
 use etherparse::{TcpHeader, TcpOptionElement};
@@ -18,7 +18,7 @@ const WRITE_LEN: usize = 512;
 /// Offset of the checksum in a TCP header.
 const CHECKSUM_OFFSET: usize = 16;
 
-/// Returns an unmatched segment: data with one complete FPDU to the listener's port.
+/// Returns a segment of no stream: one complete FPDU to the listener's port.
 pub(super) fn unmatched_segment(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
     let (ends, mut header) = tcp::listener_segment(plan, rng);
     header.psh = true;
@@ -130,7 +130,7 @@ impl Fpdu {
 }
 
 /// Returns an FPDU with an RDMA Write of `len` random bytes to a random STag. `marker` is the offset of its first
-/// marker.
+/// marker; `None` for a stream without markers.
 pub(super) fn write_fpdu(len: usize, marker: Option<usize>, rng: &mut Rng) -> Fpdu {
     let header = TaggedRepr {
         last: true,
@@ -166,7 +166,7 @@ pub(super) fn write_fpdu(len: usize, marker: Option<usize>, rng: &mut Rng) -> Fp
 }
 
 /// Returns the length of the FPDU of a Write of `len` bytes, including markers, and the offsets of the markers. A
-/// marker right after its last byte belongs to the next FPDU.
+/// marker right after the FPDU's last byte belongs to the next FPDU.
 fn fpdu_layout(len: usize, marker: Option<usize>) -> (usize, Vec<usize>) {
     let mut total = mpa::fpdu_len(TAGGED_HEADER_LEN + len);
     let mut markers = Vec::new();

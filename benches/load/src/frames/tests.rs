@@ -223,7 +223,7 @@ fn sources_are_random_in_prefix_or_fixed() {
             .collect();
         assert!(seen.iter().all(|source| random.sources.contains(source)), "{profile:?}");
         let different = seen.iter().collect::<std::collections::HashSet<_>>().len();
-        // The capture has two flows, each with more than a dozen segments, so few sources.
+        // The capture has two flows of more than a dozen segments each, so a replay has few sources.
         assert!(
             different > if profile == Profile::PcapReplay { 10 } else { 300 },
             "{profile:?}: {different} sources"

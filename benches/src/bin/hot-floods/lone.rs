@@ -1,5 +1,5 @@
-//! A worker on in-memory queues, without a device or a second core, so that its instructions can be counted. It has the
-//! appliance's configuration.
+//! A worker on in-memory queues, without a device or a second core, so that its instructions can be counted. The worker
+//! has the appliance's configuration.
 
 pub(crate) mod share;
 
@@ -67,7 +67,7 @@ impl Frame for FrameBuffer {
     fn offload(&mut self, _: TxChecksum, _: usize, _: usize, _: bool) {}
 }
 
-/// Unbounded queues in place of a port.
+/// In-memory queues without a bound, in place of a port.
 #[derive(Default)]
 pub(crate) struct FramePort {
     frames: &'static [&'static [u8]],
@@ -127,7 +127,7 @@ impl PortIo for FramePort {
 
 /// The responder's worker, under a flood.
 pub(crate) struct FloodedWorker {
-    /// The worker, advanced by explicit turns.
+    /// The worker. Each call of `turn` runs one iteration of its loop.
     pub(crate) worker: DrivenWorker<FramePort>,
     /// Virtual time.
     pub(crate) now: Instant,
@@ -140,8 +140,7 @@ impl FloodedWorker {
     pub(crate) fn new(kind: Kind) -> anyhow::Result<FloodedWorker> {
         let rig = kind.adapt_rig(RigConfig::default());
         let mut product = EndConfig::new(&rig, Side::Responder)?;
-        // A fixed secret makes the hashes equal in each run: the number of peers per bucket affects the instruction
-        // count.
+        // A fixed hash secret, because the number of peers per hash bucket affects the instruction count.
         product.dataplane.secret = [0x5a; 32].into();
         let now = Instant::from_millis(1000);
         let ends = LinkAddresses { worker: [2, 0, 0, 0, 0, 1], generator: [2, 0, 0, 0, 0, 2] };
@@ -193,7 +192,7 @@ impl FloodedWorker {
         }
     }
 
-    /// Receives `frames` frames, one burst per turn of 6.4 µs.
+    /// Receives `frames` frames, one burst per turn. A turn takes 6.4 µs of virtual time.
     pub(crate) fn receive_frames(&mut self, frames: usize) {
         if let Some(wire) = self.worker.port(0) {
             wire.remaining = frames;

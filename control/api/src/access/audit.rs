@@ -1,12 +1,12 @@
 //! The audit: records of changes and of calls without effect, and the threads that write them.
 //!
-//! Changes are recorded in the audit file, calls without effect (refused or failed) in `FILE.refused`. Each file has
-//! its own queue, thread and size limit, so that a flood of refusals displaces no record of a change. Lines about
-//! refusals are also limited in rate ([`LineQuota`]).
+//! Changes are recorded in the audit file. Calls without effect, which have a status from 400 to 499, are recorded in
+//! `FILE.refused`. Each file has its own queue, thread and size limit, so that a flood of refusals displaces no record
+//! of a change. Lines about calls without effect are also limited in rate ([`LineQuota`]).
 //!
-//! The API's thread never waits for the disk: lines pass through bounded queues. A line about a change that finds its
-//! queue full, or a line that cannot be written, is counted as lost. Lines contain no body, query or error message,
-//! because these may contain secrets.
+//! The API's thread never waits for the disk, because lines pass through bounded queues. A line about a change is
+//! counted as lost if the queue is full; any line is counted as lost if it cannot be written. Lines contain no body,
+//! query or error message, because these may contain secrets.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,14 +26,14 @@ use crate::ErrorKind;
 
 /// Maximum number of lines that wait for the disk, per queue.
 const QUEUE_DEPTH: usize = 1024;
-/// Number of rotated files of calls without effect that are kept.
+/// Number of rotated `FILE.refused` files that are kept.
 const REFUSED_FILES: u32 = 1;
-/// Maximum length of a path in a line, bytes.
+/// Maximum length of a call's path in a line, bytes. Longer paths are truncated.
 const MAX_PATH_LEN: usize = 256;
-/// Maximum length of a method in a line, bytes.
+/// Maximum length of an HTTP method in a line, bytes. Longer methods are truncated.
 const MAX_METHOD_LEN: usize = 16;
 
-/// The audit's files. A drop writes the queued lines.
+/// The two files of the audit. Dropping this value writes all queued lines.
 #[derive(Debug)]
 pub(super) struct Audit {
     changes: AuditWriter,
@@ -84,7 +84,7 @@ impl Audit {
     }
 }
 
-/// Returns the file of calls without effect.
+/// Returns the path of the file for calls without effect: `FILE.refused`.
 pub(super) fn refused_path(file: &Path) -> PathBuf {
     let mut path = file.as_os_str().to_owned();
     path.push(".refused");
@@ -95,7 +95,7 @@ fn lock_quota(quota: &Mutex<LineQuota>) -> std::sync::MutexGuard<'_, LineQuota> 
     quota.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file's queue and its thread. After a drop the thread writes the queued lines and ends.
+/// The queue of a file and the thread that writes the file. A drop waits until the thread has written all queued lines.
 #[derive(Debug)]
 struct AuditWriter {
     sender: Option<SyncSender<String>>,
@@ -117,7 +117,7 @@ impl AuditWriter {
         Ok(AuditWriter { sender: Some(sender), thread: Some(thread) })
     }
 
-    /// Returns false if the queue is full.
+    /// Queues a line. Returns false if the queue is full.
     fn send(&self, line: &AuditLine<'_>) -> bool {
         let text = serde_json::to_string(line).ok();
         let line = text.zip(self.sender.as_ref());
@@ -143,10 +143,12 @@ fn write_all(mut output: AuditOutput, lines: &Receiver<String>) {
     }
 }
 
-/// Writes lines until the sender is dropped, and reports of calls that the quota omitted.
+/// Writes lines until the sender is dropped. Also writes the reports about calls that the quota omitted, when they are
+/// due and at the end.
 fn write_within_quota(mut output: AuditOutput, lines: &Receiver<String>, quota: &Mutex<LineQuota>) {
     loop {
-        // `None`: no bucket is in use. The first call of a user always has a line, which ends the wait.
+        // `None` means that no call has been omitted or recorded lately. The next call without effect always has a
+        // line, which ends the wait.
         let due = lock_quota(quota).report_due();
         let received = match due {
             None => lines.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -164,7 +166,7 @@ fn write_within_quota(mut output: AuditOutput, lines: &Receiver<String>, quota: 
     output.report(left_out);
 }
 
-/// A file and its state. The log gets one line when writing begins to fail, and one when it succeeds again.
+/// A file of the audit. The log gets one line when writing begins to fail, and one when writing succeeds again.
 #[derive(Debug)]
 struct AuditOutput {
     file: AuditFile,
@@ -206,14 +208,14 @@ impl AuditOutput {
     }
 }
 
-/// Report of a user's calls without a line.
+/// Line that reports how many calls of a user have no line of their own.
 #[derive(Debug, Serialize)]
 struct OmissionLine {
     /// Time of the report, RFC 3339.
     time: String,
-    /// User id; `None` for several users.
+    /// User id; `None` for all users that share a bucket.
     uid: Option<u32>,
-    /// Calls since the last report.
+    /// Number of omitted calls since the last report.
     left_out: u64,
 }
 
@@ -221,7 +223,7 @@ fn rfc3339(time: SystemTime) -> String {
     humantime::format_rfc3339_millis(time).to_string()
 }
 
-/// The record of one call.
+/// Line that records one call.
 #[derive(Debug, Serialize)]
 struct AuditLine<'e> {
     /// Time of the call, RFC 3339.
@@ -239,14 +241,14 @@ struct AuditLine<'e> {
 }
 
 impl AuditLine<'_> {
-    /// True if the call changed nothing, because it was refused or invalid. A call without an answer, or with an error
-    /// of the appliance, may have changed state.
+    /// Returns true if the call changed nothing, because it was refused or invalid: status 400 to 499. A call without
+    /// an answer, or with an error of the appliance, may have changed state.
     fn is_without_effect(&self) -> bool {
         self.status.is_some_and(|status| (400..500).contains(&status))
     }
 }
 
-/// A call in progress. Its drop records the call, if required.
+/// A call in progress. A drop records the call if [`set_recorded`](PendingCall::set_recorded) requires a record.
 #[derive(Debug)]
 pub(super) struct PendingCall {
     access: Arc<Access>,
@@ -305,7 +307,7 @@ impl Drop for PendingCall {
     }
 }
 
-/// Returns at most `most` bytes of a text, followed by `…` if it is longer.
+/// Returns `text`, or its first `most` bytes and `…` if `text` is longer. Cuts at a character boundary.
 fn truncated(text: &str, most: usize) -> String {
     match text.len() > most {
         true => format!("{}…", &text[..text.floor_char_boundary(most)]),

@@ -1,4 +1,5 @@
-//! The audit file, rotated by size: FILE is written, FILE.1 is the newest rotated file, FILE.N (N = `keep`) the oldest.
+//! A file that is rotated by size. Lines are appended to FILE. FILE.1 is the newest rotated file and FILE.N, with N =
+//! `keep`, the oldest.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// The audit file. After an error the next line opens it again.
+/// A file of the audit. After an error, the next line opens the path again.
 #[derive(Debug)]
 pub(super) struct AuditFile {
     path: PathBuf,
@@ -19,18 +20,18 @@ pub(super) struct AuditFile {
 #[derive(Debug)]
 struct OpenFile {
     file: File,
-    /// Device and inode number.
+    /// Device and inode number, to notice that the path names another file.
     identity: (u64, u64),
     len: u64,
-    /// True if the last line is incomplete.
+    /// True if the last line in the file is incomplete. The next line is then written after a newline.
     ends_torn: bool,
 }
 
 impl AuditFile {
-    /// Opens the file; creates it with mode 0640 if missing.
+    /// Opens the file, and creates it with mode 0640 if it is missing.
     ///
     /// # Errors
-    /// An error of `open(2)`; the path is a link or not an ordinary file.
+    /// An error of `open(2)`, or the path is a symbolic link or not an ordinary file.
     pub(super) fn open(path: &Path, max_size: u64, keep: u32) -> io::Result<AuditFile> {
         let mut file = AuditFile { path: path.to_owned(), max_size, keep, open: None };
         file.open_current()?;
@@ -41,10 +42,11 @@ impl AuditFile {
         &self.path
     }
 
-    /// Appends a line, which ends with a newline. If the file would exceed its maximum size, it is rotated first.
+    /// Appends `line`, which includes its newline. If the line would make the file longer than `max_size`, the file is
+    /// rotated first.
     ///
     /// # Errors
-    /// The line is missing in the file, or incomplete.
+    /// The line could not be written, or only a part of it.
     pub(super) fn write(&mut self, line: &[u8]) -> io::Result<()> {
         let max_size = self.max_size;
         let open = self.open_current()?;
@@ -54,7 +56,7 @@ impl AuditFile {
         self.open_current()?.append(line)
     }
 
-    /// Returns the open file. Opens the path again if the file was moved or removed.
+    /// Returns the open file. Opens the path again if it no longer names the open file, which was moved or removed.
     fn open_current(&mut self) -> io::Result<&mut OpenFile> {
         let there = std::fs::symlink_metadata(&self.path).ok();
         let same = |open: &OpenFile| there.as_ref().is_some_and(|m| file_id(m) == open.identity);
@@ -91,7 +93,7 @@ fn file_id(metadata: &Metadata) -> (u64, u64) {
 }
 
 fn open_append(path: &Path) -> io::Result<OpenFile> {
-    // NONBLOCK: opening a FIFO without a reader fails instead of waiting.
+    // With O_NONBLOCK, open(2) of a FIFO without a reader fails instead of waiting.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(0o640).custom_flags(flags.bits().cast_signed());
@@ -101,8 +103,8 @@ fn open_append(path: &Path) -> io::Result<OpenFile> {
         return Err(io::Error::new(ErrorKind::InvalidInput, "it is no ordinary file"));
     }
     let len = metadata.len();
-    // A process that was killed may have left an incomplete line. If the end cannot be read, the line is considered
-    // incomplete: an empty line does no harm.
+    // A process that was killed may have left an incomplete line. If the end of the file cannot be read, the last line
+    // is considered incomplete, because an additional empty line does no harm.
     let torn = len > 0 && !ends_with_newline(path).unwrap_or(false);
     Ok(OpenFile { file, identity: file_id(&metadata), len, ends_torn: torn })
 }
@@ -118,7 +120,7 @@ fn ends_with_newline(path: &Path) -> io::Result<bool> {
 impl OpenFile {
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
         let line = if self.ends_torn { [b"\n", line].concat() } else { line.to_vec() };
-        // One call, so that the line is not mixed with lines of another process.
+        // A single write(2) with O_APPEND does not mix the line with lines of another process.
         let written = self.file.write(&line)?;
         self.len += written as u64;
         self.ends_torn = written < line.len() && (written > 0 || self.ends_torn);

@@ -1,4 +1,4 @@
-//! Checks the caller's role before a handler runs, and records the call after it.
+//! Middleware that checks the caller's role before a handler runs, and records the call in the audit afterwards.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{Access, Caller, Role};
 use crate::ErrorKind;
 use crate::error::Failure;
 
-/// The required role of each call, and the access rights of callers.
+/// The required role of each call, and the roles of callers.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     access: Arc<Access>,
@@ -23,7 +23,7 @@ pub(crate) struct Gate {
 #[derive(Debug)]
 pub(crate) struct RequiredRole {
     pub(crate) method: Method,
-    /// Pattern of the path.
+    /// Pattern of the path, such as `/v1/regions/{name}`.
     pub(crate) path: &'static str,
     pub(crate) role: Role,
 }
@@ -33,8 +33,8 @@ impl Gate {
         Gate { access, calls: calls.collect() }
     }
 
-    /// Returns the role that a call requires. Unknown paths and methods require the lowest one, so that callers without
-    /// a role cannot find out which exist.
+    /// Returns the role that a call requires. Unknown paths and methods require the lowest role, so that callers
+    /// without a role cannot find out which paths exist.
     fn role(&self, method: &Method, path: Option<&MatchedPath>) -> Role {
         let Some(path) = path else { return Role::View };
         // The handlers of GET also answer HEAD.
@@ -45,7 +45,8 @@ impl Gate {
     }
 }
 
-/// Refuses a call that the caller's role does not allow; records changes and refusals.
+/// Refuses a call that the caller's role does not allow. Records refusals, and all calls that require more than the
+/// role `view`.
 pub(crate) async fn guard(
     State(gate): State<Gate>,
     ConnectInfo(caller): ConnectInfo<Caller>,
@@ -54,7 +55,8 @@ pub(crate) async fn guard(
 ) -> Response {
     let needed = gate.role(request.method(), request.extensions().get::<MatchedPath>());
     let mut entry = PendingCall::new(&gate.access, caller, request.method(), request.uri().path());
-    // Also recorded without an answer, because a disconnect of the client does not undo the change.
+    // If the client disconnects, this future is dropped and the call is recorded without an answer, because the
+    // disconnect does not undo the change.
     entry.set_recorded(needed > Role::View);
     let what = format!("{} {}", request.method(), request.uri().path());
     let response = match caller.require_role(needed, &what) {

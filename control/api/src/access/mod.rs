@@ -2,10 +2,10 @@
 //!
 //! The role of a connection follows from the credentials that the kernel recorded when the peer connected ([`peer`],
 //! [`roles`]). The required role of a call is in the table of all calls ([`super::routes::route_table`]). [`gate`]
-//! compares both before the handler runs. Handlers check again if the right depends on the body:
+//! compares both roles before the handler runs. A handler checks the role again if the body names a file of the host:
 //! [`Caller::require_file_access`].
 //!
-//! Not included: access of local programs to regions (`.attach`), which is limited to the owner.
+//! This module does not control the access of local programs to regions (`.attach`), which is limited to the owner.
 
 mod attach;
 mod audit;
@@ -52,10 +52,10 @@ pub enum Role {
 }
 
 impl Role {
-    /// All roles, the lowest first.
+    /// All roles, from the lowest to the highest.
     pub const ALL: [Role; 3] = [Role::View, Role::Operate, Role::Admin];
 
-    /// Returns the role's name in the configuration and in the API.
+    /// Returns the name of the role in the configuration and in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Role::View => "view",
@@ -65,7 +65,7 @@ impl Role {
     }
 }
 
-/// Returns the name of a caller's role.
+/// Returns the name of a caller's role; `none` without a role.
 fn role_name(role: Option<Role>) -> &'static str {
     role.map_or("none", Role::as_str)
 }
@@ -80,7 +80,7 @@ pub struct Access {
     pretend: peer::CredentialOverride,
 }
 
-/// The reason why [`Access`] cannot be opened.
+/// Error of [`Access::open`].
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     /// A user or group does not exist.
@@ -105,16 +105,16 @@ pub enum AccessError {
 }
 
 impl Access {
-    /// Creates the default: root and the process's own user have all rights, other users none.
-    /// There is no audit.
+    /// Creates the default access rights: root and the process's own user are admins, other users have no role. There
+    /// is no audit.
     pub fn owner_only() -> Access {
         Access::from_parts(Roles::owner_only(), None, Arc::default())
     }
 
-    /// Resolves the configured names and opens the audit file.
+    /// Resolves the configured users and groups and opens the files of the audit.
     ///
     /// # Errors
-    /// A name does not exist, or a file cannot be opened.
+    /// A user or group does not exist, or a file cannot be opened.
     pub fn open(access: &AccessSection, audit: &AuditSection) -> Result<Access, AccessError> {
         let roles = Roles::resolve(access)
             .map_err(|(key, sentence)| AccessError::Unknown { key, sentence })?;
@@ -152,12 +152,12 @@ impl Access {
         access
     }
 
-    /// Returns the shared counters.
+    /// Returns the counters, which are shared with all servers and the audit.
     pub fn tally(&self) -> Arc<AccessTally> {
         Arc::clone(&self.tally)
     }
 
-    /// Returns the mode and the group of the socket.
+    /// Returns the mode and the group of the API's socket.
     pub(super) fn socket_mode(&self) -> SocketMode {
         self.roles.socket_mode()
     }
@@ -174,28 +174,29 @@ impl Access {
 pub struct AccessTally {
     /// Connections of the API's socket.
     pub api: ConnectionTally,
-    /// Connections of observers.
+    /// Connections of the servers for observers.
     pub observers: ConnectionTally,
-    /// Refused calls by the caller's role: none, view, operate.
+    /// Refused calls by the caller's role, in the order none, view, operate.
     refused: [AtomicU64; 3],
     lines_lost: AtomicU64,
     lines_omitted: AtomicU64,
 }
 
 impl AccessTally {
-    /// Returns the number of refused calls by the caller's role.
+    /// Returns the number of refused calls, by name of the caller's role: none, view, operate.
     pub fn refused(&self) -> Counters {
         let roles = [None, Some(Role::View), Some(Role::Operate)];
         let counts = self.refused.iter().map(|count| count.load(Ordering::Relaxed));
         roles.map(|role| role_name(role).into()).into_iter().zip(counts).collect()
     }
 
-    /// Returns the number of lines that the audit file lacks after a full queue or a failed write.
+    /// Returns the number of lines that are missing in the audit's files, because a queue was full or a write failed.
     pub fn lines_lost(&self) -> u64 {
         self.lines_lost.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of calls without effect that the audit only counts.
+    /// Returns the number of calls without effect that have no line of their own in `FILE.refused`. Reports in the file
+    /// contain their number.
     pub fn lines_omitted(&self) -> u64 {
         self.lines_omitted.load(Ordering::Relaxed)
     }
@@ -219,7 +220,7 @@ impl AccessTally {
     }
 }
 
-/// The peer of a connection.
+/// The local process at the other end of a connection, with its role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Caller {
     uid: u32,
@@ -233,7 +234,7 @@ impl Caller {
     /// Checks that the caller has at least this role.
     ///
     /// # Errors
-    /// The refusal: the caller's role, the required role and the key that grants it.
+    /// A refusal that names the caller's role, the required role and the configuration key that grants it.
     fn require_role(&self, needed: Role, what: &str) -> Result<(), ApiError> {
         if self.role >= Some(needed) {
             return Ok(());
@@ -250,10 +251,11 @@ impl Caller {
         Err(ApiError::forbidden(message).with_hint(Some(&hint)))
     }
 
-    /// Checks that the caller may name files, which the appliance opens with its own permissions.
+    /// Checks that the caller may name files of the host, which the appliance opens with its own permissions. `key` is
+    /// the member of the body that names the file.
     ///
     /// # Errors
-    /// The refusal, if the caller is not an admin.
+    /// A refusal, if the caller is not an admin.
     pub(super) fn require_file_access(&self, key: &str) -> Result<(), ApiError> {
         self.require_role(Role::Admin, &format!("{key}: to name a file of the appliance's host"))
     }

@@ -1,4 +1,4 @@
-//! The peer of a connection, with the credentials that the kernel recorded when it connected.
+//! The peer of an API connection, with the credentials that the kernel recorded when the peer connected.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -19,14 +19,14 @@ pub(super) struct Credentials {
     pub(super) uid: u32,
     /// Effective group id.
     pub(super) gid: u32,
-    /// Process id; 0 if it is in another PID namespace.
+    /// Process id; 0 if the process is in another PID namespace.
     pub(super) pid: i32,
     /// Supplementary group ids.
     pub(super) groups: Vec<u32>,
 }
 
 impl Credentials {
-    /// Returns the peer's credentials: `SO_PEERCRED` and `SO_PEERGROUPS`.
+    /// Reads the peer's credentials with `SO_PEERCRED` and `SO_PEERGROUPS`.
     pub(super) fn from_stream(stream: &UnixStream) -> io::Result<Credentials> {
         let peer = stream.peer_cred()?;
         let groups = unix_users::peer_groups(stream.as_fd())?;
@@ -34,17 +34,17 @@ impl Credentials {
     }
 }
 
-/// The API's listening socket, which accepts connections with their callers. Supplementary groups are not kept: they
-/// only determine the connection's role.
+/// The API's listening socket. For each connection it determines the [`Caller`] and its role. Supplementary groups are
+/// read only to determine the role and are not kept.
 pub(crate) struct ApiAcceptor {
     listener: UnixListener,
     access: Arc<Access>,
-    /// Credentials that replace the kernel's, for tests.
+    /// Credentials that tests use instead of the kernel's.
     #[cfg(any(test, feature = "fake"))]
     credential_override: CredentialOverride,
 }
 
-/// Credentials that tests set for new connections.
+/// Credentials that tests set for new connections; `None` for the kernel's.
 #[cfg(any(test, feature = "fake"))]
 pub(super) type CredentialOverride = Arc<Mutex<Option<Credentials>>>;
 
@@ -71,7 +71,7 @@ impl connections::Acceptor for ApiAcceptor {
     type Io = UnixStream;
     type Caller = Caller;
 
-    /// Accepts a connection. Closes connections whose credentials cannot be read.
+    /// Accepts a connection. A connection whose credentials cannot be read is closed.
     async fn accept(&self) -> io::Result<(UnixStream, Caller)> {
         loop {
             let (stream, _) = self.listener.accept().await?;
@@ -84,7 +84,7 @@ impl connections::Acceptor for ApiAcceptor {
         }
     }
 
-    /// Returns the identity for limits on a user's connections. Admins may use the reserved ones.
+    /// Returns the peer for the limits on connections: the user id. Admins may use the reserved connections.
     fn peer(caller: &Caller) -> Peer {
         Peer { key: caller.uid.into(), privileged: caller.role == Some(Role::Admin) }
     }

@@ -1,8 +1,8 @@
 //! Rate limit of audit lines about calls without effect: a token bucket per user, and the number of omitted calls.
 //!
-//! A local user can make a million refused calls in half a minute. Each user gets [`BURST`] lines, and
-//! [`TOKENS_PER_SECOND`] more per second. Every [`REPORT_INTERVAL`] one line per user reports the number of omitted
-//! calls.
+//! A local user can make a million refused calls in half a minute. Each user may cause [`BURST`] lines at once and
+//! [`TOKENS_PER_SECOND`] lines per second. Every [`REPORT_INTERVAL`], one line for each user with omitted calls reports
+//! their number.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ const BURST: f64 = 64.0;
 const TOKENS_PER_SECOND: f64 = 2.0;
 /// Time between two reports of omitted calls.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum number of users with an own bucket; further users share one.
+/// Maximum number of users with their own bucket. Further users share one bucket.
 const MAX_USERS: usize = 256;
 
 /// Token buckets by user.
 #[derive(Debug)]
 pub(super) struct LineQuota {
-    /// By user id; `None` is the bucket of all users beyond [`MAX_USERS`].
+    /// Buckets by user id. The key `None` is the bucket of all users beyond [`MAX_USERS`].
     buckets: HashMap<Option<u32>, Bucket>,
     last_report: Instant,
 }
@@ -31,12 +31,12 @@ struct Bucket {
     omitted: u64,
 }
 
-/// Report of a user's calls without a line.
+/// Number of a user's calls without a line of their own.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct OmittedCalls {
-    /// User id; `None` for several users.
+    /// User id; `None` for all users that share a bucket.
     pub(super) uid: Option<u32>,
-    /// Calls since the last report.
+    /// Number of omitted calls since the last report.
     pub(super) calls: u64,
 }
 
@@ -54,7 +54,8 @@ impl LineQuota {
         LineQuota { buckets: HashMap::new(), last_report: now }
     }
 
-    /// True if a call of this user gets a line. The first call of a user with an own bucket always does.
+    /// Takes a token from the user's bucket. Returns true if the call gets a line; otherwise the call is counted as
+    /// omitted. The first call of a user with their own bucket always gets a line.
     pub(super) fn admit(&mut self, uid: u32, now: Instant) -> bool {
         if self.buckets.is_empty() {
             self.last_report = now;
@@ -69,7 +70,7 @@ impl LineQuota {
         true
     }
 
-    /// Counts an admitted call as omitted, because its line found the queue full.
+    /// Counts an admitted call as omitted, because the queue had no space for its line. The token remains taken.
     pub(super) fn return_token(&mut self, uid: u32, now: Instant) {
         self.bucket(uid, now).omitted += 1;
     }
@@ -85,8 +86,7 @@ impl LineQuota {
         (!self.buckets.is_empty()).then(|| self.last_report + REPORT_INTERVAL)
     }
 
-    /// Returns the number of omitted calls per user, if a report is due. Removes users with no omitted calls and a full
-    /// bucket.
+    /// Returns the number of omitted calls per user if a report is due, otherwise nothing.
     pub(super) fn report(&mut self, now: Instant) -> Vec<OmittedCalls> {
         match self.report_due() {
             Some(due) if due <= now => self.report_all(now),
@@ -94,7 +94,8 @@ impl LineQuota {
         }
     }
 
-    /// Returns the number of omitted calls per user, whether or not a report is due.
+    /// Returns the number of omitted calls per user, whether or not a report is due. Resets these numbers, and removes
+    /// users without omitted calls whose bucket is full.
     pub(super) fn report_all(&mut self, now: Instant) -> Vec<OmittedCalls> {
         self.last_report = now;
         let mut left_out = Vec::new();

@@ -1,27 +1,27 @@
-//! Determines a role from credentials.
+//! Determines the role of a peer from its credentials and the configuration.
 
 use config::{AccessIds, AccessSection, MemberIds, OverflowIds};
 
 use super::Role;
 use super::peer::Credentials;
 
-/// The roles of users and groups.
+/// The configured roles of users and groups.
 #[derive(Clone, Debug)]
 pub(super) struct Roles {
-    /// User id of this process.
+    /// Effective user id of this process, whose user is an admin.
     pub(super) own_uid: u32,
     pub(super) overflow: OverflowIds,
     pub(super) ids: AccessIds,
-    /// True if users other than root and the process's own may have a role.
+    /// True if the configuration gives roles to other users than root and the process's own user.
     pub(super) configured: bool,
 }
 
-/// Mode and group of the socket.
+/// Mode and group of the API's socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SocketMode {
     /// Mode 0600.
     Owner,
-    /// Mode 0660, with this group; `None`: the group of the process.
+    /// Mode 0660 with this group id; `None` for the group of the process.
     Group(Option<u32>),
 }
 
@@ -35,7 +35,8 @@ impl Roles {
         }
     }
 
-    /// Resolves the configured roles. Returns the first error: a key of `[management.access]` and a sentence.
+    /// Resolves the configured users and groups. The error is a key of `[management.access]` and a sentence; only the
+    /// first error is returned.
     pub(super) fn resolve(section: &AccessSection) -> Result<Roles, (&'static str, String)> {
         let owner = Roles::owner_only();
         let ids =
@@ -50,8 +51,8 @@ impl Roles {
         }
     }
 
-    /// Returns the highest role of a peer. The overflow uid has none, even if configured: it stands for every user that
-    /// has no ID in this user namespace.
+    /// Returns the highest role of a peer. The overflow user id (65534 by default) never has a role, because it stands
+    /// for every user without an id in this user namespace.
     pub(super) fn role_of(&self, peer: &Credentials) -> Option<Role> {
         if peer.uid == self.overflow.uid {
             return None;

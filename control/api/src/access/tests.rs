@@ -1,4 +1,5 @@
-//! Each role tries every call over a real socket. Tests replace the credentials to act as other users.
+//! Tests of the roles: callers of each role make every call over a real socket. The tests replace the credentials of
+//! connections to act as other users.
 
 mod audit;
 
@@ -92,7 +93,7 @@ fn roles_permit_their_calls_and_refusals_are_audited() {
     for (who, role) in users() {
         for call in route_table() {
             let (method, path) = (call.method.as_str(), example(call.path));
-            // Most bodies do not fit the call: 400 is not a refusal of the role.
+            // Most calls answer 400, because the body is `{}`. Only 403 means that the role is refused.
             let (status, answer) = appliance.request(&who, method, &path, "{}");
             let allowed = role >= Some(call.role);
             assert_eq!(status != 403, allowed, "{method} {path} as {role:?}: {answer}");
@@ -122,7 +123,7 @@ fn roles_permit_their_calls_and_refusals_are_audited() {
     assert_eq!(refused["none"], all);
     assert_eq!((refused["view"], refused["operate"]), (beyond(Role::View), beyond(Role::Operate)));
     assert_eq!((appliance.tally.lines_lost(), appliance.tally.lines_omitted()), (0, 0));
-    // Calls without effect are in a separate file.
+    // `audit_lines` returns the calls without effect last, because they are in a separate file.
     expected.sort_by_key(|(.., status)| (400..500).contains(status));
     let recorded: Vec<_> = appliance
         .audit_lines()
@@ -249,7 +250,7 @@ fn a_member_of_a_group_gets_its_role_over_the_socket() {
 
 #[test]
 fn overflow_user_is_always_refused() {
-    // The overflow user is configured as admin, is in an admitted group, and is the process's own user.
+    // The overflow user is in an admin group and is the process's own user, and has no role nevertheless.
     let roles = Roles { own_uid: OVERFLOW.uid, ..roles() };
     let overflow = Credentials { uid: OVERFLOW.uid, gid: 13, pid: 0, groups: vec![13] };
     assert_eq!(roles.role_of(&overflow), None);
@@ -260,7 +261,7 @@ fn overflow_user_is_always_refused() {
     assert_eq!(appliance.audit_lines()[0]["uid"], OVERFLOW.uid);
 }
 
-/// The kernel's credentials, not replaced by the test.
+/// This test does not replace the kernel's credentials.
 #[test]
 fn caller_is_identified_by_socket_credentials() {
     let appliance = Appliance::start();
@@ -270,7 +271,7 @@ fn caller_is_identified_by_socket_credentials() {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     assert_eq!((&line["uid"], &line["gid"]), (&uid.into(), &gid.into()));
     assert_eq!(line["pid"], std::process::id());
-    // Root is admitted. Any other user that runs the tests has none of the roles above.
+    // Root is always an admin. Any other user that runs the tests has no role in this configuration.
     assert_eq!(status, if uid == 0 { 200 } else { 403 });
 }
 

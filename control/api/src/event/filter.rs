@@ -1,28 +1,29 @@
-//! The filter of an event reader.
+//! Filter of a reader of the event log.
 
 use super::{Event, EventKind, Ring, Severity};
 use crate::StreamId;
 
-/// The filter of an event reader. An event must meet all conditions.
+/// Filter of a reader of the event log. An event matches if it meets all conditions; `None` and the default are no
+/// condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventFilter {
     /// Minimum severity.
     pub severity: Severity,
-    /// Only events about this stream.
+    /// Selects events about this stream.
     pub stream: Option<StreamId>,
-    /// Only events of this listener and of its streams.
+    /// Selects events of the listener with this name and of its streams.
     pub listener: Option<String>,
     /// Earliest time, microseconds since 1970-01-01 UTC.
     pub since_us: u64,
-    /// True for untagged messages only.
+    /// True to select only untagged messages.
     pub messages: bool,
-    /// Only untagged messages of this queue.
+    /// Selects untagged messages of this queue number.
     pub queue: Option<u32>,
 }
 
 impl EventFilter {
-    /// True if the ring can contain matching events. Other rings are not searched, and events lost from them are not
-    /// reported to this reader.
+    /// Returns true if the ring can contain matching events. A reader does not search other rings, and events lost from
+    /// other rings are not reported to this reader.
     pub(super) fn may_match_ring(&self, ring: Ring) -> bool {
         match ring {
             Ring::Errors => !self.messages,
@@ -32,7 +33,7 @@ impl EventFilter {
         }
     }
 
-    /// True if the event matches. `listener`: the listener of the event's stream, if known.
+    /// Returns true if the event matches. `listener` is the listener of the event's stream, if known.
     pub(super) fn matches(&self, event: &Event, listener: Option<&str>) -> bool {
         let is_message = |queue: Option<u32>| match &event.kind {
             EventKind::Message { queue: of, .. } => queue.is_none_or(|wanted| wanted == *of),

@@ -1,4 +1,4 @@
-//! The kinds of events, with their explanations.
+//! The kinds of events, each with its meaning, usual cause and remedy.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::StreamId;
 use crate::spec::bytes;
 
-/// Declares the kinds of events, each with its [`Explanation`](base::explain::Explanation): the doc comment is the meaning.
+/// Declares the kinds of events and an [`Explanation`](base::explain::Explanation) of each kind. The doc comment of a
+/// kind is the meaning in its explanation.
 macro_rules! explained_events {
     (
         $(#[$attribute:meta])*
@@ -196,8 +197,8 @@ explained_events! {
             /// Length in bytes.
             bytes: u64,
         },
-        /// A stream makes no progress: ten consecutive time-outs, or the last one before a time limit ends the stream.
-        /// Reported once, until the stream makes progress again.
+        /// A stream makes no progress: ten consecutive time-outs, or the last time-out before a time limit ends the
+        /// stream. The event is reported once, until the stream makes progress again.
         #[explain("stream_stalled",
             cause = "The peer's host is down, the path is broken, or the peer's program keeps its window closed.",
             remedy = "Follow `hint`. `ddpctl streams show STREAM` has the limiting cause. The stream ends by itself \
@@ -379,7 +380,7 @@ explained_events! {
             /// True if the link is up.
             up: bool,
         },
-        /// Another host uses an address of an interface. Repeated every ten seconds while it does.
+        /// Another host uses an address of an interface. The event is repeated every ten seconds during the conflict.
         #[explain("address_conflict",
             cause = "Another host, or another appliance, has the same address on this link, or the address is on the \
                      host's interface, too.",

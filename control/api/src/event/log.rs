@@ -1,15 +1,15 @@
-//! The event log: one ring for each class of events, with a common sequence number.
+//! The event log: one ring buffer for each class of events, and one sequence number for all events.
 //!
 //! | ring | contents | grows with |
 //! |---|---|---|
 //! | changes | changes by the operator | the operator |
-//! | errors | errors and warnings | streams that fail |
-//! | attempts | peers that connected but did not become streams | any host that reaches the port |
-//! | deliveries | messages and tagged messages | peers with a stream |
+//! | errors | errors, and warnings that are not attempts | streams that fail |
+//! | attempts | failed attempts to open a stream, busy regions, IPsec drops | any host that reaches the port |
+//! | deliveries | tagged and untagged messages, fetched bytes | peers with a stream, jobs |
 //! | lifecycle | all other events | streams and jobs |
 //!
-//! Each ring keeps at most `max_events`, so that a flood of one class does not overwrite events of another. Only
-//! deliveries contain message data.
+//! Each ring keeps at most `max_events` events. A flood of one class therefore does not overwrite events of another
+//! class. Only events of the class deliveries contain message data.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +34,7 @@ pub struct EventPage {
     pub lost: u64,
 }
 
-/// Handle of the log, cheap to clone. Appending never waits for readers.
+/// Handle of the event log, cheap to clone. Appending an event never waits for readers to read older events.
 #[derive(Clone, Debug)]
 pub struct EventLog {
     inner: Arc<Mutex<LogState>>,
@@ -43,10 +43,10 @@ pub struct EventLog {
 
 #[derive(Debug)]
 struct LogState {
-    /// One ring per class, in the order of [`Ring::ALL`].
+    /// One ring for each class, in the order of [`Ring::ALL`].
     rings: [EventRing; Ring::ALL.len()],
     last: u64,
-    /// Listeners of established streams, for events that name only the stream.
+    /// Listener of each established stream that was accepted, for events that name only the stream.
     listeners: HashMap<StreamId, Arc<str>>,
 }
 
@@ -54,7 +54,7 @@ struct LogState {
 #[derive(Debug)]
 struct EventRing {
     events: VecDeque<StoredEvent>,
-    /// Bytes of message data in `events`.
+    /// Message data in `events`, bytes.
     bytes: u64,
     max_events: usize,
     max_bytes: u64,
@@ -63,7 +63,7 @@ struct EventRing {
     newest_overwritten: u64,
 }
 
-/// An event and the listener of its stream.
+/// An event, and the listener of its stream if the event itself does not name the listener.
 #[derive(Debug)]
 struct StoredEvent {
     event: Event,
@@ -71,8 +71,8 @@ struct StoredEvent {
 }
 
 impl EventLog {
-    /// Creates a log of at most `max_events` events and `max_bytes` bytes of message data per class. The oldest events
-    /// of a class are overwritten first; the newest one is always kept.
+    /// Creates a log that keeps at most `max_events` events and `max_bytes` bytes of message data per class. The oldest
+    /// events of a class are overwritten first. The newest event of a class is always kept.
     pub fn new(max_events: usize, max_bytes: u64) -> Self {
         let inner = LogState {
             rings: Ring::ALL.map(|_| EventRing::new(max_events.max(1), max_bytes)),
@@ -88,24 +88,24 @@ impl EventLog {
         self.push_with_time(u64::try_from(now.as_micros()).unwrap_or(u64::MAX), kind)
     }
 
-    /// Appends an event with this time.
+    /// Appends an event with the time `time_us`, microseconds since 1970-01-01 UTC. Returns its sequence number.
     pub(super) fn push_with_time(&self, time_us: u64, kind: EventKind) -> u64 {
         let seq = self.lock().push(time_us, kind);
         self.last.send_replace(seq);
         seq
     }
 
-    /// Returns the sequence number of the newest event, 0 if there is none.
+    /// Returns the sequence number of the newest event; 0 if the log had no event yet.
     pub fn last_seq(&self) -> u64 {
         self.lock().last
     }
 
-    /// Returns at most `limit` matching events after sequence number `after`.
+    /// Returns at most `limit` matching events with a sequence number above `after`.
     pub fn read(&self, after: u64, limit: usize, filter: &EventFilter) -> EventPage {
         self.lock().read(after, limit, filter)
     }
 
-    /// Waits until an event after `after` exists.
+    /// Waits until an event with a sequence number above `after` exists.
     pub async fn wait(&self, after: u64) {
         let mut last = self.last.subscribe();
         // The sender belongs to `self`, so waiting cannot fail.
@@ -113,7 +113,7 @@ impl EventLog {
     }
 
     fn lock(&self) -> MutexGuard<'_, LogState> {
-        // A panic under the lock leaves no change incomplete.
+        // A panic while the lock is held leaves no change incomplete, so that poison can be ignored.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -128,7 +128,8 @@ impl LogState {
         self.last
     }
 
-    /// Returns the listener of the event's stream, if the event itself does not name it.
+    /// Returns the listener of the event's stream, if it is known and the event itself does not name it. Records the
+    /// listener of a new stream, and forgets the listener of an ended stream.
     fn event_listener(&mut self, kind: &EventKind) -> Option<Arc<str>> {
         match kind {
             EventKind::StreamEstablished { stream, listener: Some(listener), .. } => {
@@ -148,7 +149,7 @@ impl LogState {
         let wanted = || Ring::ALL.into_iter().filter(|ring| filter.may_match_ring(*ring));
         let mut rings: Vec<_> =
             wanted().map(|ring| self.rings[ring as usize].events_after(after).peekable()).collect();
-        // The oldest remaining event of all searched rings.
+        // Takes the oldest remaining event of all searched rings in each iteration.
         while let Some((_, at)) = (0..rings.len())
             .filter_map(|at| rings[at].peek().map(|kept| (kept.event.seq, at)))
             .min()
@@ -168,8 +169,8 @@ impl LogState {
         page
     }
 
-    /// Returns the number of overwritten events after `from` and up to `to` in the wanted rings. Exact if no other ring
-    /// lost events in that range, else an upper bound.
+    /// Returns the number of overwritten events in the `wanted` rings with sequence numbers above `from`, up to and
+    /// including `to`. The number is exact if no other ring lost events in this range, else an upper bound.
     fn count_lost(&self, from: u64, to: u64, wanted: impl Iterator<Item = Ring>) -> u64 {
         let kept = self.rings.iter().map(|ring| ring.count_between(from, to)).sum::<u64>();
         let of_all = (to - from).saturating_sub(kept);
@@ -205,17 +206,17 @@ impl EventRing {
         }
     }
 
-    /// Iterates over the events with a higher sequence number, the oldest first.
+    /// Iterates over the events with a sequence number above `seq`, the oldest first.
     fn events_after(&self, seq: u64) -> impl Iterator<Item = &StoredEvent> {
         self.events.iter().skip(self.index_after(seq))
     }
 
-    /// Returns the number of kept events after `from` and up to `to`.
+    /// Returns the number of kept events with sequence numbers above `from`, up to and including `to`.
     fn count_between(&self, from: u64, to: u64) -> u64 {
         (self.index_after(to) - self.index_after(from)) as u64
     }
 
-    /// Returns the index of the first kept event after `seq`.
+    /// Returns the index of the first kept event with a sequence number above `seq`.
     fn index_after(&self, seq: u64) -> usize {
         self.events.partition_point(|kept| kept.event.seq <= seq)
     }

@@ -1,4 +1,4 @@
-//! Events: their kinds, the bounded log for any number of readers, and the readers' filters.
+//! Events: their kinds, the bounded log, which has any number of readers, and the readers' filters.
 
 mod filter;
 mod kind;
@@ -61,24 +61,25 @@ impl Severity {
     pub const ALL: [(&'static str, Severity); 3] =
         [("info", Severity::Info), ("warning", Severity::Warning), ("error", Severity::Error)];
 
-    /// Returns the severity's name.
+    /// Returns the name of the severity, as in JSON.
     pub fn name(self) -> &'static str {
         Severity::ALL[self as usize].0
     }
 }
 
-/// The ring of the log that keeps an event. Events of one ring never overwrite those of another ring.
+/// Class of an event. The log keeps each class in its own ring, so that events never overwrite events of another class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ring {
-    /// Errors and warnings.
+    /// Errors, and warnings that do not belong to another class.
     Errors,
-    /// Connection attempts that did not become streams; any host that reaches the port can cause them.
+    /// Attempts to open a stream that failed, busy regions, and IPsec drops. Any host that reaches a port can cause
+    /// such events.
     Attempts,
-    /// Messages that peers and jobs placed or sent.
+    /// Messages that peers delivered, and bytes that jobs fetched.
     Deliveries,
-    /// Beginning, changes and end of streams and jobs.
+    /// All other events, such as the beginning and the end of streams and jobs.
     Lifecycle,
-    /// Changes by the operator.
+    /// Start of the appliance, and changes by the operator.
     Changes,
 }
 
@@ -88,7 +89,7 @@ impl Ring {
 }
 
 impl EventKind {
-    /// Returns the severity.
+    /// Returns the severity of the event.
     pub fn severity(&self) -> Severity {
         match self {
             EventKind::StreamError { .. }
@@ -111,7 +112,7 @@ impl EventKind {
         }
     }
 
-    /// Returns the ring that keeps the event.
+    /// Returns the class of the event, which determines the ring of the log.
     pub fn ring(&self) -> Ring {
         match self {
             EventKind::StreamRefused { .. }
@@ -137,7 +138,7 @@ impl EventKind {
         }
     }
 
-    /// Returns the event's stream, if it names one.
+    /// Returns the stream that the event names; `None` if it names none.
     pub fn stream(&self) -> Option<StreamId> {
         match self {
             EventKind::StreamEstablished { stream, .. }
@@ -153,7 +154,7 @@ impl EventKind {
         }
     }
 
-    /// Returns the event's listener, if it names one.
+    /// Returns the listener that the event names; `None` if it names none.
     pub fn listener(&self) -> Option<&str> {
         match self {
             EventKind::StreamEstablished { listener, .. }
@@ -167,7 +168,7 @@ impl EventKind {
         }
     }
 
-    /// Returns the length of the event's message data, bytes.
+    /// Returns the length of the event's message data, bytes; 0 for other kinds than `message`.
     fn byte_cost(&self) -> u64 {
         match self {
             EventKind::Message { data, .. } => data.len() as u64,

@@ -42,12 +42,12 @@ fn rings_are_bounded_in_events_and_deliveries_in_bytes() {
     let page = log.read(0, 10, &all);
     assert_eq!((seqs(&page), page.lost, page.next), (vec![3, 4, 5], 2, 5));
     assert_eq!(log.read(3, 10, &all).lost, 0);
-    // 16 bytes of message data exceed the limit; the newest message is kept.
+    // Two messages have 16 bytes of data, which exceeds the limit of 10. Only the newest message is kept.
     log.push(message(7, 0, 8));
     log.push(message(7, 0, 8));
     let page = log.read(0, 10, &all);
     assert_eq!((seqs(&page), page.lost), (vec![3, 4, 5, 7], 3));
-    // A reader whose sequence number is in the future, as after a restart of the appliance, starts at the end.
+    // A reader may have a sequence number above the newest, as after a restart of the appliance. It starts at the end.
     assert_eq!(log.read(99, 10, &all), EventPage { events: vec![], next: 7, lost: 0 });
 }
 
@@ -56,14 +56,14 @@ fn flood_of_one_event_class_keeps_other_classes() {
     let log = EventLog::new(16, 1 << 20);
     log.push(failed(1));
     log.push(refused("in"));
-    // The events of 70 puts, four each.
+    // 70 puts cause four events each.
     for stream in 2..72 {
         log.push(established(stream, Some("in")));
         log.push(delivered(stream));
         log.push(closed(stream));
         log.push(EventKind::JobFinished { job: stream, error: None });
     }
-    // The events of a port scan.
+    // A port scan causes 100 failed attempts.
     for _ in 0..100 {
         log.push(refused("in"));
     }
@@ -125,7 +125,7 @@ fn filter_selects_events() {
     log.push_with_time(6000, refused("in"));
     log.push_with_time(7000, message(2, 5, 1));
     log.push_with_time(8000, closed(1));
-    // The stream has ended, so its listener is no longer known.
+    // The stream has ended, so the log no longer has its listener.
     log.push_with_time(9000, failed(1));
     log.push_with_time(9500, EventKind::JobFinished { job: 1, error: Some("why".into()) });
     log.push_with_time(9600, EventKind::LinkChanged { port: "p".into(), up: false });
@@ -135,7 +135,7 @@ fn filter_selects_events() {
     assert_eq!(read(EventFilter { severity: Severity::Error, ..all() }), [4, 5, 9, 10]);
     assert_eq!(read(EventFilter { severity: Severity::Warning, ..all() }), [4, 5, 6, 9, 10, 11]);
     assert_eq!(read(EventFilter { stream: Some(StreamId(2)), ..all() }), [2, 5, 7]);
-    // Events that name only the stream are also its listener's.
+    // Events that name only a stream match the listener of this stream.
     assert_eq!(read(EventFilter { listener: Some("in".into()), ..all() }), [1, 3, 4, 6, 8]);
     assert_eq!(read(EventFilter { since_us: 8000, ..all() }), [8, 9, 10, 11, 12]);
     assert_eq!(read(EventFilter { messages: true, ..all() }), [7]);

@@ -1,4 +1,4 @@
-//! `docs/reasons.md`.
+//! Generates `docs/reasons.md`, the explanations of all names.
 
 use super::{Group, of_group};
 
@@ -10,7 +10,7 @@ appliance. It accepts a name in every printed form: `ip_checksum`, `net_ip_check
 generated from the program's declarations; [operations.md](operations.md) leads from a symptom to a name.
 ";
 
-/// Returns the document, in Markdown.
+/// Returns the text of `docs/reasons.md`, in Markdown.
 pub fn document() -> String {
     let mut text = BEGINNING.to_owned();
     for group in Group::ALL {
@@ -25,7 +25,7 @@ pub fn document() -> String {
     text
 }
 
-/// Returns the text as a cell of a table. Links between parts of the program are names here.
+/// Returns the text as a cell of a Markdown table. Links of rustdoc become plain names.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace("[`", "`").replace("`]", "`")
 }

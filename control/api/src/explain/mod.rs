@@ -1,5 +1,5 @@
 //! Meaning, usual cause and remedy of each name that the appliance counts, reports or notes. The texts come from the
-//! declarations of drop reasons, refusals, kinds of notes and events; no appliance is needed.
+//! declarations of drop reasons, refusals, notes and events, so that `ddpctl explain` needs no running appliance.
 
 mod document;
 mod notes;
@@ -17,10 +17,10 @@ use crate::refusal::RefusalKind;
 pub use document::document;
 pub use notes::NoteKind;
 
-/// Maximum edit distance of a name that is proposed instead of an unknown one.
+/// Maximum edit distance between an unknown name and a name that is proposed instead.
 const FAR: usize = 3;
 
-/// Group of names.
+/// Group of names that appear in the same place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
@@ -32,9 +32,9 @@ pub enum Group {
     SctpDrop,
     /// Refusals of streams by the appliance.
     Refusal,
-    /// Notes.
+    /// Notes of `/v1/status`.
     Note,
-    /// Events.
+    /// Kinds of events.
     Event,
 }
 
@@ -43,7 +43,7 @@ impl Group {
     pub const ALL: [Group; 6] =
         [Group::Drop, Group::TcpDrop, Group::SctpDrop, Group::Refusal, Group::Note, Group::Event];
 
-    /// Returns the group's heading.
+    /// Returns the heading of the group in `docs/reasons.md`.
     pub fn title(self) -> &'static str {
         match self {
             Group::Drop => "Drops by the network stack and the worker",
@@ -55,7 +55,7 @@ impl Group {
         }
     }
 
-    /// Returns where the group's names appear.
+    /// Returns sentences about the places where the names of the group appear.
     fn place(self) -> &'static str {
         match self {
             Group::Drop | Group::TcpDrop | Group::SctpDrop => {
@@ -97,7 +97,7 @@ impl Group {
         }
     }
 
-    /// Returns where the name is counted or shown.
+    /// Returns the metric or the JSON member in which the name is counted or shown.
     fn counted(self, name: &str) -> String {
         match self {
             Group::Drop | Group::TcpDrop | Group::SctpDrop => {
@@ -121,11 +121,11 @@ pub struct Explained {
     pub name: String,
     /// Meaning of the reason, note or event, in whole sentences.
     pub meaning: &'static str,
-    /// The usual cause.
+    /// Usual cause, in whole sentences.
     pub cause: &'static str,
     /// Remedy for the operator.
     pub remedy: &'static str,
-    /// Place where the name is counted or shown.
+    /// Metric or JSON member in which the name is counted or shown.
     pub counted: String,
 }
 
@@ -143,8 +143,8 @@ fn of_group(group: Group) -> impl Iterator<Item = Explained> {
     })
 }
 
-/// Returns all meanings of a name, which may be a reason, a note and an event at once. The name is accepted in every
-/// printed form: with or without its layer, in a metric's series or label, or in the comment of a captured frame.
+/// Returns all explanations of a name. The same name can be a reason, a note and an event. The name is accepted in
+/// every printed form: with or without its layer, in a metric's series or label, or in the comment of a captured frame.
 pub fn find(text: &str) -> Vec<Explained> {
     let name = bare(text);
     let mut found = all();
@@ -152,7 +152,7 @@ pub fn find(text: &str) -> Vec<Explained> {
     found
 }
 
-/// Returns names similar to `text`, the nearest first.
+/// Returns at most eight names similar to `text`, the most similar first.
 pub fn similar(text: &str) -> Vec<String> {
     let name = bare(text);
     let distance = |explained: &Explained| {
@@ -169,7 +169,7 @@ pub fn similar(text: &str) -> Vec<String> {
     near.into_iter().map(|(_, name)| name).take(8).collect()
 }
 
-/// Returns a drop's name without its layer.
+/// Returns the name without its layer, for example `vlan` for `net_vlan`. Only drops have a layer in their name.
 fn short(explained: &Explained) -> &str {
     let layer = match explained.group {
         Group::Drop => "net_",
@@ -180,8 +180,8 @@ fn short(explained: &Explained) -> &str {
     explained.name.strip_prefix(layer).unwrap_or(&explained.name)
 }
 
-/// Returns the name in a series (`ddpd_drops_total{worker="0",reason="net_vlan"}`), in a label (`reason="net_vlan"`,
-/// `reason=net_vlan`) or in a frame's comment (`dropped: net_vlan`).
+/// Extracts the name from a series (`ddpd_drops_total{worker="0",reason="net_vlan"}`), from a label
+/// (`reason="net_vlan"`, `reason=net_vlan`) or from a frame's comment (`dropped: net_vlan`).
 fn bare(text: &str) -> &str {
     let after = |text: &'_ str, mark: &str| text.find(mark).map(|at| at + mark.len());
     let marks = ["reason=", "event=", "dropped: "];

@@ -31,8 +31,8 @@ base::explained! {
             remedy = "The sentence has the command. An `af_packet` port is bound again automatically; other ports \
                       need a restart of ddpd after their interface was created again.")]
         Device,
-        /// A host sends packets without checksums. They are dropped, and its connections time out. The note expires
-        /// when no more arrive.
+        /// A host sends packets without checksums. The packets are dropped, and the host's connections time out. The
+        /// note expires when no such packets arrive any more.
         #[explain("unfinished_checksums",
             cause = "The port's device is one end of a veth, and the host at the other end leaves checksums to a \
                      device that does not fill them in.",

@@ -1,4 +1,4 @@
-//! Counters by name.
+//! Counters by name, and the names of counters.
 
 use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
@@ -9,21 +9,21 @@ use base::metric::Descriptor;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Values by name. Names are `snake_case` and stable.
+/// Values of counters or gauges by name. Names are stable, and `snake_case` except for counters of devices.
 pub type Counters = BTreeMap<CounterName, u64>;
 
-/// Name of a counter: with its descriptor if a table declares the counter, else only the text, as after reading from
-/// JSON.
+/// Name of a counter. If the program declares the counter, the name includes the counter's descriptor with unit and
+/// help text.
 #[derive(Clone, Debug)]
 pub enum CounterName {
-    /// A counter of a table.
+    /// Name of a counter with a descriptor.
     Described(&'static Descriptor),
-    /// A reason, a protocol error, a role, or a name read from JSON.
+    /// Name without a descriptor: a reason, a protocol error, a role, or any name read from JSON.
     Plain(String),
 }
 
 impl CounterName {
-    /// Returns the descriptor, if the counter has one.
+    /// Returns the descriptor of the counter; `None` for a plain name.
     pub fn descriptor(&self) -> Option<&'static Descriptor> {
         match self {
             CounterName::Described(counter) => Some(counter),
@@ -32,7 +32,7 @@ impl CounterName {
     }
 }
 
-/// The text of the name.
+/// Dereferences to the text of the name.
 impl Deref for CounterName {
     type Target = str;
 
@@ -62,7 +62,7 @@ impl From<&str> for CounterName {
     }
 }
 
-// Names are equal and ordered as their texts, so `Borrow<str>` holds.
+// `Borrow<str>` requires that equality and order of names are those of their texts.
 
 impl PartialEq for CounterName {
     fn eq(&self, other: &Self) -> bool {

@@ -1,4 +1,4 @@
-//! Transfers and benches.
+//! Jobs in the API: transfers and benchmarks.
 
 use std::path::PathBuf;
 
@@ -114,7 +114,7 @@ pub enum JobState {
     Running,
     /// The fetched bytes are being written to the file.
     Saving,
-    /// A benchmark posts no more messages. It waits for the outstanding ones and for the end of its streams.
+    /// A benchmark posts no more messages. It waits for the outstanding messages and for the end of its streams.
     Stopping,
     /// Success: all bytes are acknowledged or received, or the benchmark has ended.
     Done,
@@ -125,7 +125,7 @@ pub enum JobState {
 }
 
 impl JobState {
-    /// Returns true if the state is final.
+    /// Returns true if the job has ended: done, failed or cancelled.
     pub fn is_finished(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Cancelled)
     }

@@ -1,7 +1,7 @@
-//! The JSON objects of replies that show the state of the appliance.
+//! The JSON objects that show the state of the appliance in replies of the API.
 //!
-//! The JSON is stable: members may be added, never renamed or removed. Sizes are bytes, times
-//! microseconds unless the name says otherwise.
+//! The JSON is stable: members may be added, but are never renamed or removed. The unit of sizes is the byte. The unit
+//! of a time is in the name of its member or in its description.
 
 mod counters;
 mod job;

@@ -1,4 +1,4 @@
-//! Ports, interfaces, neighbours, workers.
+//! Ports, interfaces, neighbours and workers in the API.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub struct PortInfo {
     pub mtu: u16,
     /// Number of receive queues.
     pub queues: u16,
-    /// Site of TCP checksums: `offload` (device), `software` or `trusted` (not verified).
+    /// Handling of TCP checksums: `offload` (by the device), `software` (by the worker) or `trusted` (not verified).
     pub checksum: String,
     /// Offloads in use, such as `rx-sctp-checksum`, `tx-tcp-checksum`, `sctp-rules`, `tcp-segmentation`.
     pub offloads: Vec<String>,
@@ -49,7 +49,7 @@ pub struct InterfaceInfo {
     pub addresses: Vec<String>,
     /// MTU: largest IP packet, bytes.
     pub mtu: u16,
-    /// Prefixes of peers that may connect. Empty: all that `deny` does not list.
+    /// Prefixes of peers that may connect. Empty: all peers except those in `deny`.
     #[serde(default)]
     pub allow: Vec<String>,
     /// Prefixes of peers that are refused.

@@ -1,4 +1,4 @@
-//! Regions, listeners and their queues.
+//! Regions, listeners and their queues in the API.
 
 use config::Transport;
 use schemars::JsonSchema;
@@ -17,8 +17,8 @@ pub struct RegionInfo {
     pub backing: String,
     /// Name of the shared-memory object, or path of the file. `null` for other memory.
     pub path: Option<String>,
-    /// Percentage of the memory that is ready, while it is being prepared. Peers cannot access the region yet; removing
-    /// it ends the preparation.
+    /// Percentage of the memory that is ready. `null` unless the memory is being prepared. During the preparation peers
+    /// cannot access the region, and removing the region ends the preparation.
     #[serde(default)]
     pub preparing: Option<u8>,
     /// STag (steering tag), `0x` and eight hexadecimal digits. `-` while the memory is being prepared.
@@ -90,7 +90,7 @@ pub struct ListenerInfo {
     pub refused: u64,
     /// True if the listener is from the configuration file, false if the API added it.
     pub configured: bool,
-    /// Prefixes of peers that may connect. Empty: all that `deny` does not list. The interface must admit them, too.
+    /// Prefixes of peers that may connect. Empty: all peers except those in `deny`. The interface must allow them, too.
     #[serde(default)]
     pub allow: Vec<String>,
     /// Prefixes of peers that are refused.

@@ -1,4 +1,4 @@
-//! Counters and histograms.
+//! Counters, gauges and histograms in the API.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub struct Stats {
     /// Counters of each region, by name.
     #[serde(default)]
     pub regions: BTreeMap<String, Counters>,
-    /// Version of libdpdk, if known. Shown by the metrics; in JSON it is part of the status.
+    /// Version of libdpdk; `None` if unknown. Only the metrics contain it here. In JSON it is part of the status.
     #[serde(skip)]
     pub dpdk_version: Option<String>,
     /// Gauges of the appliance: `streams`, `regions`, `region_memory`, `held_bytes`, ...
@@ -57,12 +57,12 @@ pub struct HistogramInfo {
 }
 
 impl HistogramInfo {
-    /// Converts counts of nanoseconds to a histogram of seconds.
+    /// Converts counted values in nanoseconds to a histogram in seconds.
     pub fn seconds(name: &str, help: &str, counts: &Counts) -> Self {
         Self::from_counts(name, "seconds", help, counts, 1e9)
     }
 
-    /// Converts counts of frames to a histogram.
+    /// Converts counted values in frames to a histogram in frames.
     pub fn frames(name: &str, help: &str, counts: &Counts) -> Self {
         Self::from_counts(name, "frames", help, counts, 1.0)
     }
@@ -83,7 +83,7 @@ impl HistogramInfo {
 /// Number of failed handshakes of one kind with a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HandshakeInfo {
-    /// Name of the listener. Empty if none listened on the port, and for new listeners beyond 4096 counters.
+    /// Name of the listener. Empty if no listener had the port, or if 4096 other counters exist already.
     pub listener: String,
     /// Layer at which the handshakes failed, as in the event `handshake_failed`.
     pub stage: String,

@@ -1,4 +1,4 @@
-//! The appliance: status, sandbox, memory.
+//! Status of the appliance in the API, with sandbox and memory.
 
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ pub struct Status {
     pub listeners: u32,
     /// Number of established streams.
     pub streams: u32,
-    /// Streams that have not ended, those being set up included. `null` unless the appliance drains.
+    /// Streams that have not ended, including those being set up. `null` unless the appliance drains.
     #[serde(default)]
     pub streams_left: Option<u32>,
     /// Memory in use and its limit.
@@ -49,7 +49,7 @@ pub struct Status {
     /// Kind of each note, in the order of `notes`. `ddpctl explain` has its usual cause and remedy.
     #[serde(default)]
     pub note_kinds: Vec<String>,
-    /// Reasons why ports neither receive nor send, one sentence each. `/readyz` fails while there is one.
+    /// Reasons why ports neither receive nor send, one sentence each. `/readyz` fails unless this list is empty.
     #[serde(default)]
     pub unusable: Vec<String>,
     /// Sandbox of the process.
@@ -64,7 +64,7 @@ pub struct SandboxInfo {
     pub privileges_dropped: bool,
     /// Capabilities that the process has kept, such as `CAP_NET_RAW`.
     pub capabilities: Vec<String>,
-    /// Version of the Landlock ABI that restricts file access. 0 if none does.
+    /// Version of the Landlock ABI that restricts file access. 0 if Landlock is not in use.
     pub landlock: u32,
     /// True if a seccomp filter restricts the system calls of all threads.
     pub seccomp: bool,
@@ -83,7 +83,7 @@ pub struct MemoryInfo {
     pub regions: u64,
     /// Staging memory of jobs.
     pub jobs: u64,
-    /// Reserved for the workers' buffers and for the maximum number of streams.
+    /// Memory reserved for the workers' buffers and for the maximum number of streams.
     pub workers: u64,
     /// Origin of the limit: `limits.memory`, or the memory of the machine.
     pub source: String,

@@ -1,4 +1,4 @@
-//! Streams and associations.
+//! Streams and SCTP associations in the API.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ pub struct StreamInfo {
     pub regions: Vec<String>,
     /// Regions that the peer has advertised. Only of streams that the appliance opened.
     pub peer_regions: Vec<PeerRegion>,
-    /// Time since the stream was established, seconds; before, since it was requested.
+    /// Time since the stream was established, seconds. Before that, the time since the stream was requested.
     pub age_seconds: f64,
     /// Present state of the connection or association. `null` if the worker has not reported the stream yet.
     #[serde(default)]
@@ -70,8 +70,8 @@ pub struct FlowInfo {
     pub in_flight: u64,
     /// Pacing rate, bytes per second. `null` without pacing.
     pub pacing_rate: Option<u64>,
-    /// Last measured rate at which the peer acknowledged, bytes per second, over at least 10 ms in which another cause
-    /// than the application was the limit. `null` before the first measurement.
+    /// Last measured rate of acknowledged data, bytes per second. A measurement takes at least 10 ms, in which the
+    /// application was not the limit. `null` before the first measurement.
     pub delivery_rate: Option<u64>,
     /// Last window advertised by the peer, bytes.
     pub peer_window: u64,

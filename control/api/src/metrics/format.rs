@@ -1,6 +1,6 @@
-//! The text format of the metrics: OpenMetrics if the reader accepts it, else Prometheus's older format.
+//! Text format of the metrics: OpenMetrics if the reader accepts it, otherwise the older text format of Prometheus.
 
-/// A format of the metrics.
+/// Text format of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// OpenMetrics 1.0.
@@ -10,7 +10,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Returns the format for a reader with this `Accept` header.
+    /// Returns the format for a reader that sends this `Accept` header; `None` if it sends none.
     pub fn from_accept_header(header: Option<&str>) -> Format {
         match header {
             Some(accept) if accept.contains("application/openmetrics-text") => Format::OpenMetrics,
@@ -18,7 +18,7 @@ impl Format {
         }
     }
 
-    /// Returns the content type.
+    /// Returns the value of the `Content-Type` header.
     pub const fn content_type(self) -> &'static str {
         match self {
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -35,8 +35,8 @@ impl Format {
     }
 }
 
-/// Converts OpenMetrics to the older format, which names samples instead of families, and has neither units nor a type
-/// for constant labels.
+/// Converts OpenMetrics to the older text format. In the older format, HELP and TYPE name the sample with its suffix
+/// instead of the metric family. It has no UNIT lines, no EOF line, and no type `info`, which becomes a gauge.
 fn to_text_format(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut help = None;

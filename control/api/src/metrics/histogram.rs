@@ -1,4 +1,4 @@
-//! Histograms with externally counted buckets.
+//! Histogram metrics whose buckets were counted outside of the metrics library.
 
 use std::fmt;
 
@@ -8,7 +8,8 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::HistogramInfo;
 
-/// Counts per bucket; the last bucket counts all values above the last bound.
+/// A histogram: pairs of inclusive upper bound and count, and the sum of all values. The last bucket has no upper
+/// bound.
 #[derive(Debug)]
 struct HistogramMetric {
     buckets: Vec<(f64, u64)>,
@@ -26,7 +27,7 @@ impl EncodeMetric for HistogramMetric {
     }
 }
 
-/// Registers a histogram under its name and unit.
+/// Registers a histogram as a metric with its name and unit.
 pub(super) fn register(registry: &mut Registry, histogram: &HistogramInfo) {
     let HistogramInfo { name, unit, help, buckets, beyond, sum } = histogram;
     let mut buckets = buckets.clone();

@@ -1,13 +1,13 @@
-//! The counters as text for Prometheus.
+//! The counters, gauges and histograms as text for Prometheus.
 //!
 //! | metric | labels | from |
 //! |---|---|---|
 //! | `ddpd_build_info` | `version`, `dpdk` | the program |
 //! | `process_...` | | the process, by Prometheus' conventions |
 //! | `ddpd_worker_NAME` | `worker` | a worker's counters and gauges |
-//! | `ddpd_drops_total` | `worker`, `reason` | its drops |
-//! | `ddpd_protocol_errors_total` | `worker`, `error` | its protocol errors |
-//! | `ddpd_streams_ended_total` | `worker`, `reason` | ends of its streams |
+//! | `ddpd_drops_total` | `worker`, `reason` | frames and segments that a worker dropped |
+//! | `ddpd_protocol_errors_total` | `worker`, `error` | protocol errors on a worker's streams |
+//! | `ddpd_streams_ended_total` | `worker`, `reason` | ended streams of a worker |
 //! | `ddpd_handshake_failures_total` | `listener`, `stage`, `reason` | failed handshakes of peers |
 //! | `ddpd_api_refused_total` | `role` | calls refused because of the caller's role |
 //! | `ddpd_port_NAME` | `port` | a port's counters |
@@ -17,10 +17,11 @@
 //! | `ddpd_NAME_seconds`, `ddpd_NAME_frames` | `le` | histograms, of all workers together |
 //! | `ddpd_NAME` | | the appliance's gauges |
 //!
-//! Names end with their unit (`_bytes`, `_seconds`), and counters with `_total`. Maxima are gauges.
-//! At most [`MAX_SERIES`] listeners and regions have series of their own; the others are summed under the label [`OTHERS_LABEL`].
+//! Names end with their unit (`_bytes`, `_seconds`), and names of counters with `_total`. Maxima are gauges.
+//! At most [`MAX_SERIES`] listeners and as many regions have their own series. The counters of all others are summed
+//! under the label [`OTHERS_LABEL`].
 //!
-//! A registry is built for each scrape from one snapshot, so that all values are of one moment.
+//! Each scrape builds a registry from one snapshot, so that all values are from the same moment.
 
 mod format;
 mod histogram;
@@ -43,15 +44,15 @@ pub use self::format::Format;
 use self::names::MetricDescription;
 use crate::{CounterName, Counters, HandshakeInfo, Stats, WorkerStats};
 
-/// Maximum number of listeners, and of regions, with their own series.
+/// Maximum number of listeners with their own series. The same maximum applies to regions.
 pub const MAX_SERIES: usize = 200;
-/// Label of the sum over all further listeners or regions.
+/// Label value for the sum over all further listeners or regions.
 pub const OTHERS_LABEL: &str = "(others)";
 
 type Labels = Vec<(&'static str, String)>;
 type CounterFamily = Family<Labels, Counter>;
 
-/// Returns the snapshot as text.
+/// Returns the metrics of the snapshot as text.
 pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
     let mut all = Registry::default();
     process::register(&mut all);
@@ -133,15 +134,15 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
     Ok(format.convert(text))
 }
 
-/// Returns a worker's counters. A gauge of the worker replaces its streams' counter of the same name: the maximum of
-/// the whole worker, not of a single stream.
+/// Returns a worker's counters, except those with the name of a gauge of the worker. Such a counter is the maximum over
+/// single streams; the metrics have the gauge instead, which is the maximum of the whole worker.
 fn worker_counters(worker: &WorkerStats) -> Counters {
     let own = |name: &CounterName| worker.gauges.contains_key(name);
     let counters = worker.counters.iter().filter(|(name, _)| !own(name));
     counters.map(|(name, value)| (name.clone(), *value)).collect()
 }
 
-/// Returns the first [`MAX_SERIES`] entries by name, and the sum of all others.
+/// Returns the first [`MAX_SERIES`] entries in the order of names, and the sum of all others under [`OTHERS_LABEL`].
 fn bound_series(of: &BTreeMap<String, Counters>) -> BTreeMap<String, Counters> {
     let mut shown: BTreeMap<String, Counters> = of
         .iter()
@@ -158,7 +159,8 @@ fn bound_series(of: &BTreeMap<String, Counters>) -> BTreeMap<String, Counters> {
     shown
 }
 
-/// Registers one family per name, in which each value is labelled with its owner.
+/// Registers one metric family for each counter name in `sources`. In a family, each value has the label `owner` with
+/// the name of its source. `grows` is true if values without a descriptor are counters, false if they are gauges.
 fn register_each(
     registry: &mut Registry,
     owner: &'static str,
@@ -179,7 +181,7 @@ fn register_each(
     }
 }
 
-/// Registers one metric with its values, according to its kind and unit.
+/// Registers one metric with its values: as counter or gauge, and in seconds if the values are nanoseconds.
 fn register(
     registry: &mut Registry,
     prefix: &str,
@@ -198,7 +200,7 @@ fn register(
     }
 }
 
-/// A metric whose value is set once.
+/// A metric that receives its value once, because the registry is built for a single scrape.
 trait SetOnce: Metric + Clone + Default {
     fn set_value(&self, value: u64);
 }

@@ -1,14 +1,14 @@
-//! Names of metrics by Prometheus's conventions: base units as suffixes, each unit once.
+//! Names of metrics by the conventions of Prometheus: the base unit is a suffix and appears once in a name.
 
 use base::metric::{Kind, Unit};
 use prometheus_client::registry::Unit as Suffix;
 
 use crate::CounterName;
 
-/// Description of a value, from its descriptor or, without one, from its name.
+/// Description of a metric, from the descriptor of its counter. Without a descriptor it is derived from the name.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MetricDescription {
-    /// Name without unit. The encoder adds the unit, and `_total` to counters.
+    /// Name without unit. The encoder appends the unit, and `_total` for counters.
     pub(super) name: String,
     pub(super) unit: Unit,
     /// True if the value never decreases.
@@ -17,7 +17,8 @@ pub(super) struct MetricDescription {
 }
 
 impl MetricDescription {
-    /// Returns the description of a value of `owner`. `grows`: a value without descriptor never decreases.
+    /// Returns the description of a counter of `owner`. `grows` is true if a value without a descriptor never
+    /// decreases, unless its name ends in `_max`.
     pub(super) fn describe(owner: &str, counter: &CounterName, grows: bool) -> MetricDescription {
         let name: &str = counter;
         let (unit, rises, help) = match counter.descriptor() {
@@ -25,7 +26,7 @@ impl MetricDescription {
                 let help = counter.help.trim_end_matches('.').to_owned();
                 (counter.unit, counter.kind == Kind::Counter, help)
             }
-            // Protocol errors and counters of devices have no descriptor.
+            // Counters of devices, for example, have no descriptor.
             None => {
                 let bytes = name.split(['_', '-']).any(|word| word == "bytes");
                 let unit = if bytes { Unit::Bytes } else { Unit::Count };
@@ -51,7 +52,7 @@ fn base_name(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric());
     let kept = words.filter(|word| !matches!(*word, "bytes" | "nanoseconds" | ""));
     let kept: Vec<&str> = kept.map(|word| if word == "total" { "all" } else { word }).collect();
-    // A single letter `d` would be read as a unit, days.
+    // `d_sack` becomes `dsack`, because checkers of metric names take a separate `d` for the unit days.
     if kept.is_empty() { name.to_owned() } else { kept.join("_").replace("d_sack", "dsack") }
 }
 

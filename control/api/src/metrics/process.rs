@@ -1,11 +1,11 @@
-//! Prometheus's conventional metrics of a process, read from /proc.
+//! The metrics of a process that Prometheus defines by convention (`process_...`), read from /proc.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::sync::atomic::AtomicU64;
 
-/// Registers the metrics. Values that /proc lacks are left out.
+/// Registers the metrics of this process. Values that cannot be read from /proc are omitted.
 pub(super) fn register(registry: &mut Registry) {
     let Ok(process) = procfs::process::Process::myself() else { return };
     let Ok(stat) = process.stat() else { return };

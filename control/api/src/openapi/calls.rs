@@ -1,4 +1,4 @@
-//! Descriptions, answers and errors of the calls, as far as their signatures do not show them.
+//! Properties of the calls that the signatures of their handlers do not contain: summary, answer, and errors.
 
 use schemars::{JsonSchema, SchemaGenerator};
 
@@ -6,22 +6,23 @@ use crate::ErrorKind::{self, *};
 use crate::call_inputs::SchemaFn;
 use crate::*;
 
-/// The content of an answer.
+/// Content of the answer to a successful call.
 #[derive(Clone, Copy)]
 pub(super) enum Content {
-    /// JSON.
+    /// JSON with this schema.
     Json(SchemaFn),
-    /// JSON, or with `follow=true` one object per line without end.
+    /// JSON with the first schema. With `follow=true`, an endless body with one object per line, which has the second
+    /// schema.
     Lines(SchemaFn, SchemaFn),
-    /// Text or bytes of one of these types.
+    /// Text or bytes with one of these content types.
     Raw(&'static [&'static str]),
 }
 
-/// A link to an operation that uses a member of the answer: its identifier, its parameter, and the
-/// member.
+/// Link from an answer to an operation that uses a member of this answer. The strings are the identifier of the
+/// operation, the name of its parameter, and the JSON pointer of the member.
 pub(super) type Link = (&'static str, &'static str, &'static str);
 
-/// The description of a call.
+/// Description of a call.
 pub(super) struct CallDescription {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
@@ -29,7 +30,7 @@ pub(super) struct CallDescription {
     pub(super) summary: &'static str,
     pub(super) status: u16,
     pub(super) content: Content,
-    /// Refusals in addition to those of any call of its kind.
+    /// Errors in addition to those that follow from the inputs of the call.
     pub(super) refusals: &'static [ErrorKind],
     pub(super) links: &'static [Link],
 }
@@ -88,10 +89,10 @@ const STREAM_LINKS: &[Link] =
 const JOB_LINKS: &[Link] = &[("getJob", "id", "/id"), ("cancelJob", "id", "/id")];
 const PUT_LINKS: &[Link] =
     &[("getJob", "id", "/id"), ("cancelJob", "id", "/id"), ("sendInput", "id", "/id")];
-/// Errors of a connection to a peer.
+/// Errors of calls that open or use a stream to a peer.
 const PEER_ERRORS: &[ErrorKind] = &[NotFound, Conflict, PeerRefused, Timeout];
 
-/// Returns all descriptions in the order of the table of calls.
+/// Returns the descriptions of all calls.
 pub(super) fn call_descriptions() -> Vec<CallDescription> {
     let mut all = state_calls();
     all.extend(object_calls());

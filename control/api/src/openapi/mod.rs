@@ -1,5 +1,6 @@
-//! The OpenAPI description of the API, generated from the table of calls. Roles come from the table, parameters and
-//! bodies from the handlers' signatures, objects from the serialised types. The module `calls` adds the texts.
+//! The OpenAPI description of the API, generated from the table of calls. The table contains the roles. Parameters and
+//! bodies come from the signatures of the handlers, and schemas of objects from the serialised types. The module
+//! `calls` adds summaries, answers and errors.
 
 mod calls;
 #[cfg(test)]
@@ -17,10 +18,10 @@ use super::error::ApiError;
 use super::routes::{RouteEntry, route_table as table};
 use calls::{CallDescription, Content};
 
-/// JSON pointer of the named schemas.
+/// JSON pointer of the named schemas in the description.
 const SCHEMAS: &str = "/components/schemas";
 
-/// Returns the description, OpenAPI 3.1.
+/// Returns the OpenAPI 3.1 description of the API.
 pub fn openapi() -> Value {
     let mut requests = schema_generator(Contract::Deserialize);
     let mut answers = schema_generator(Contract::Serialize);
@@ -36,7 +37,7 @@ pub fn openapi() -> Value {
     let mut schemas = requests.take_definitions(true);
     for (name, schema) in answers.take_definitions(true) {
         let other = schemas.insert(name.clone(), schema.clone());
-        // A type of requests and answers must have the same schema in both.
+        // A type that is used in requests and in answers must have the same schema in both.
         assert!(other.is_none_or(|other| other == schema), "two schemas have the name {name}");
     }
     let mut description = json!({
@@ -102,7 +103,7 @@ fn describe_operation(
     }
     if inputs.bytes {
         let content = json!({"application/octet-stream": {}});
-        // A request without a body is an input of no bytes.
+        // The body is optional, because a request without a body is an input of zero bytes.
         operation["requestBody"] = json!({"required": false, "content": content});
     }
     operation["responses"] = describe_responses(call, words, answers, error);
@@ -115,7 +116,8 @@ fn path_parameter(path: &str, schema: Schema) -> Value {
     json!({"name": name, "in": "path", "required": true, "schema": schema})
 }
 
-/// Returns the parameters of a query. A query cannot express null: an absent parameter is omitted.
+/// Returns the descriptions of a query's parameters. The value null is removed from their schemas, because a query
+/// cannot express null.
 fn query_parameters(query: Schema) -> Vec<Value> {
     let query = query.to_value();
     let required = query["required"].as_array().cloned().unwrap_or_default();
@@ -190,7 +192,7 @@ fn describe_responses(
     Value::Object(responses)
 }
 
-/// Returns the errors of a call, ordered by status.
+/// Returns the errors that a call can return, ordered by HTTP status.
 fn error_kinds(call: &RouteEntry, words: &CallDescription) -> Vec<ErrorKind> {
     use ErrorKind::{BadRequest, Forbidden, Internal, NotFound, TooLarge, Unavailable};
     let CallInputs { path, query, body, bytes } = call.inputs;
@@ -205,7 +207,8 @@ fn error_kinds(call: &RouteEntry, words: &CallDescription) -> Vec<ErrorKind> {
     kinds
 }
 
-/// Adds the maxima of unsigned integers, which the generator omits. Removes the brackets of Rust's links from texts.
+/// Adds the maxima of unsigned integers, which the generator omits. Removes the brackets of rustdoc links from
+/// descriptions.
 fn normalize(value: &mut Value) {
     match value {
         Value::Object(members) => {

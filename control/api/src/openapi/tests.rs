@@ -1,4 +1,5 @@
-//! The description covers all calls and equals `docs/openapi.json`; the answers of a control thread match it.
+//! Tests of the OpenAPI description. It covers all calls, equals `docs/openapi.json`, and matches the answers of the
+//! server.
 
 use std::path::Path;
 
@@ -16,7 +17,7 @@ fn operations() -> Vec<(String, String, Value)> {
     each.collect()
 }
 
-/// Returns a validator of the complete schema of an answer or body.
+/// Returns a validator for the schema of an answer or body. The named schemas of the description are added.
 fn validator(schema: &Value) -> jsonschema::Validator {
     let mut schema = schema.clone();
     schema["components"] = openapi()["components"].clone();
@@ -74,13 +75,13 @@ fn openapi_document_is_up_to_date() {
     assert!(have == text, "docs/openapi.json is old: run this test with DDPD_WRITE_REFERENCE=1");
 }
 
-/// Answers and refusals of every call for which an example suffices as input.
+/// Makes each call with an example as input and validates the answer or the error response.
 #[test]
 fn responses_match_openapi_schemas() {
     let fake = Fake::start();
     let mut seen = BTreeSet::new();
     for (method, path, operation) in operations() {
-        // The answer has no fixed end.
+        // A capture is omitted, because its answer has no fixed end.
         if path.ends_with("/capture") {
             continue;
         }
@@ -106,7 +107,7 @@ fn responses_match_openapi_schemas() {
     assert!(seen.contains(&200) && seen.contains(&400), "{seen:?}");
 }
 
-/// A pattern matches if and only if the program accepts the text.
+/// The pattern in a schema matches a text if and only if the program accepts the text.
 #[test]
 fn schema_patterns_agree_with_parsers() {
     let spec = json!({"$ref": "#/components/schemas/ConnectSpec"});
@@ -148,7 +149,7 @@ fn schema_patterns_agree_with_parsers() {
     }
 }
 
-/// The description and the program both refuse unknown members and values out of range.
+/// Schema and program both refuse unknown members and values out of range.
 #[test]
 fn refused_bodies_violate_openapi_schemas() {
     let validator = validator(&json!({"$ref": "#/components/schemas/PingSpec"}));
@@ -168,7 +169,7 @@ fn refused_bodies_violate_openapi_schemas() {
     }
 }
 
-/// The refusal of a method lists the methods of the path.
+/// The 405 response to an unknown method lists the methods of the path in `Allow`.
 #[test]
 fn unknown_method_is_refused_with_allow_header() {
     let fake = Fake::start();

@@ -1,4 +1,4 @@
-//! Metrics and health over TCP.
+//! Tests of the endpoint for metrics and health over TCP.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ fn get(observer: &Observer, request: &str) -> String {
     get_with(observer, request, "")
 }
 
-/// Sends a GET with additional header lines. Returns the answer.
+/// Sends a request (method and path) with additional header lines. Returns the response.
 fn get_with(observer: &Observer, request: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(observer.address()).unwrap();
     let text = format!("{request} HTTP/1.1\r\nHost: here\r\n{headers}Connection: close\r\n\r\n");
@@ -45,7 +45,7 @@ fn observers_can_get_metrics_and_health_only() {
         let answer = get(&observer, request);
         assert!(answer.starts_with("HTTP/1.1 405"), "{request}: {answer}");
     }
-    // A connection without HTTP is closed; the next one is served.
+    // A connection that does not speak HTTP is closed. The next connection is served.
     get(&observer, "\x16\x03\x01");
     assert!(get(&observer, "GET /livez").ends_with("ok\n"));
     let again = Observer::start(observer.address(), fake.requester(), Arc::default()).map(|_| ());

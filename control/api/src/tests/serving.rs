@@ -1,4 +1,4 @@
-//! Limits on connections, over real sockets.
+//! Tests of the limits on connections, over real sockets.
 
 use std::future::pending;
 use std::io::{self, Read, Write};
@@ -20,11 +20,11 @@ use crate::{AccessTally, MAX_OBSERVERS, Observer};
 const LONG_TIMEOUT: Duration = Duration::from_secs(600);
 const SHORT_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// A server that admits two connections per address.
+/// A server that admits two connections per address and four in total.
 struct BoundedServer {
     address: std::net::SocketAddr,
     tally: Arc<ConnectionTally>,
-    /// Requests for `/never` so far.
+    /// Number of requests for `/never`, which are never answered.
     waiting: Arc<AtomicU64>,
     closing: watch::Sender<bool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -111,7 +111,7 @@ fn incomplete_header_and_idle_connection_time_out() {
     assert_eq!(read_to_end(server.send("")), "");
     assert_eq!(read_to_end(server.send("GET / HTTP/1.1\r\nhost:")), "");
     server.wait_for(|counts| counts.expired == 2);
-    // A connection that had a response is closed in order.
+    // A connection that idles after a response is closed gracefully and not counted as expired.
     assert!(read_to_end(server.send(&get_line("/"))).ends_with("served"));
     assert_eq!(server.tally.counts(), ConnectionCounts { expired: 2, ..Default::default() });
 }
@@ -132,7 +132,7 @@ fn idle_connection_is_evicted_and_busy_one_is_not() {
     server.wait_for(|counts| counts.expired == 10);
     let waits = || server.waiting.load(Ordering::Relaxed) == 2;
     server.wait_for(|_| waits());
-    // Both connections of this address have open requests.
+    // A third connection is refused, because both connections of this address have open requests.
     assert_eq!(read_to_end(server.send(&get_line("/"))), "");
     assert_eq!(server.tally.counts().refused, 1);
     drop((idle, busy));
@@ -159,7 +159,7 @@ fn half_sent_requests_do_not_lock_out_observers() {
     drop(clients);
 }
 
-/// An acceptor in a process without descriptors: accept always fails.
+/// An acceptor whose process has no free file descriptors: accept always fails.
 struct FailingAcceptor(Arc<AtomicU64>);
 
 impl Acceptor for FailingAcceptor {
@@ -192,7 +192,7 @@ fn accept_backs_off_without_descriptors() {
         };
         tokio::join!(serve("test".into(), acceptor, Router::new(), limits, &tally, watching), end);
     });
-    // Accepts after 0, 10, 30, 70, 150 and 310 ms.
+    // With doubling back-off, accept is called after 0, 10, 30, 70, 150 and 310 ms.
     let accepts = accepts.load(Ordering::Relaxed);
     assert!((1..=6).contains(&accepts), "{accepts}");
     assert!(tally.counts().accept_failures >= accepts - 1);

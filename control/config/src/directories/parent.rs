@@ -40,7 +40,7 @@ pub enum WriteError {
         "has mode {mode:04o}, which the umask and the sandbox do not let ddpd give to a new file: remove it first"
     )]
     Mode {
-        /// Permission bits.
+        /// Permission bits of the existing file.
         mode: u32,
     },
     /// A system call failed.
@@ -81,7 +81,7 @@ impl ParentDirectory {
     /// Returns true if the name exists.
     ///
     /// # Errors
-    /// The name cannot be examined.
+    /// The metadata of the name cannot be read.
     pub fn exists(&self) -> io::Result<bool> {
         Ok(self.stat()?.is_some())
     }
@@ -89,7 +89,7 @@ impl ParentDirectory {
     /// Removes the file if it is ordinary and has no bytes.
     ///
     /// # Errors
-    /// The file cannot be examined or removed.
+    /// The metadata of the file cannot be read, or the file cannot be removed.
     pub fn remove_if_empty(&self) -> io::Result<()> {
         match self.stat()? {
             Some(stat) if is_file(&stat) && stat.st_size == 0 => {
@@ -116,7 +116,7 @@ impl ParentDirectory {
         let written = write_and_sync(&mut file, bytes, mode);
         let written = written.and_then(|()| self.rename_into_place(&temporary, overwrite));
         if written.is_err() {
-            // The first error is reported, not that of the removal.
+            // Only the first error is reported; an error of the removal is ignored.
             let _ = unlinkat(&self.directory, &temporary, AtFlags::empty());
         }
         written?;

@@ -68,7 +68,7 @@ fn missing_directory_of_a_new_file_is_named() {
     }
     let refused = tree.only.parent(&path).unwrap_err().to_string();
     assert!(refused.ends_with(&remedy), "{refused}");
-    // A missing directory has no file to read.
+    // To read a file, it does not help to create the missing directory: the error has no remedy.
     assert!(error(OpenPurpose::Read).contains("No such file or directory"));
 }
 

@@ -1,4 +1,5 @@
-//! Linux capabilities (capabilities(7)): the ones that an appliance may use by name, and sets of any.
+//! Linux capabilities (capabilities(7)): the names of those that an appliance may use, and sets of arbitrary
+//! capabilities.
 
 /// A capability that an appliance may use, by its number in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,4 +1,4 @@
-//! Requirements of each kind of port, and of the process for its configuration.
+//! Capabilities that each kind of port needs, and that the process needs for its configuration.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use port_kind::PortKind;
 use super::{Capabilities, Capability};
 use crate::Config;
 
-/// A required capability.
+/// A capability that a port or the process needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// The capability.
+    /// Capability that is needed.
     pub capability: Capability,
-    /// A capability that suffices instead.
+    /// Another capability that suffices instead.
     pub alternative: Option<Capability>,
     /// True if the port or process does not start without it. Otherwise it starts without the function described by
     /// [`Need::purpose`].
@@ -56,26 +56,26 @@ const AF_XDP: &[Need] = &[
 
 const TAP: &[Need] = &[Need::required(Capability::NetAdmin, "to make the interface")];
 
-/// Drivers that share the device with the kernel's driver.
+/// Capabilities for PCI devices that DPDK shares with the kernel's driver (mlx4, mlx5, mana).
 const SHARED: &[Need] = &[
     Need::required(Capability::NetRaw, "queues of raw frames of the device"),
     Need::optional(Capability::NetAdmin, "to change the device's MTU and flags"),
     Need::optional(Capability::IpcLock, "to pin memory beyond RLIMIT_MEMLOCK"),
 ];
 
-/// Devices bound to a UIO driver, without IOMMU.
+/// Capabilities for PCI devices bound to a UIO driver, without IOMMU.
 const UIO: &[Need] = &[
     Need::required(Capability::SysAdmin, "physical addresses of memory, from /proc/self/pagemap"),
     Need::required(Capability::SysRawio, "the device's I/O ports"),
 ];
 
-/// Capabilities for a VFIO group without IOMMU.
+/// Capabilities for PCI devices in VFIO groups without IOMMU.
 const NO_IOMMU: &[Need] = &[
     Need::required(Capability::SysRawio, "VFIO's groups without IOMMU"),
     Need::required(Capability::SysAdmin, "physical addresses of memory, from /proc/self/pagemap"),
 ];
 
-/// Returns the capabilities that this kind of port requires on the machine whose `/sys` is below `root`.
+/// Returns the capabilities that this kind of port needs on the machine whose `/sys` is below `root`.
 pub fn port_needs(root: &Path, kind: &PortKind) -> &'static [Need] {
     match kind {
         PortKind::AfPacket { .. } => AF_PACKET,
@@ -106,8 +106,8 @@ fn pci_needs(root: &Path, address: &str) -> &'static [Need] {
     }
 }
 
-/// Returns the capabilities that the process requires apart from its ports. `limit`: soft limit of locked memory,
-/// bytes; `None` for no limit.
+/// Returns the capabilities that the process needs apart from its ports. `limit`: soft limit of locked memory, bytes;
+/// `None` for no limit.
 pub fn process_needs(config: &Config, limit: Option<u64>) -> Vec<Need> {
     let mut needs = Vec::new();
     if config.management.access.socket_group.is_some() {

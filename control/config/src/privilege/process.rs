@@ -2,10 +2,10 @@
 
 use super::Capabilities;
 
-/// Returns the effective capabilities from the text of `/proc/self/status`.
+/// Returns the effective capabilities (`CapEff`) from the text of `/proc/self/status`.
 ///
 /// # Errors
-/// A sentence: the text has no line of effective capabilities.
+/// The text has no line `CapEff`, or the line has no hexadecimal number. The error is one sentence.
 pub fn effective_capabilities(status: &str) -> Result<Capabilities, String> {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let hex = line.ok_or("/proc/self/status has no CapEff")?.trim();
@@ -18,7 +18,7 @@ pub fn effective_capabilities(status: &str) -> Result<Capabilities, String> {
 /// Returns the soft limit of locked memory in bytes, from the text of `/proc/self/limits`; `None` for no limit.
 ///
 /// # Errors
-/// A sentence: the text has no limit of locked memory.
+/// The text has no limit of locked memory, or the limit is not a number. The error is one sentence.
 pub fn locked_memory_limit(limits: &str) -> Result<Option<u64>, String> {
     parse_limit(limits, "Max locked memory", 0)
         .ok_or_else(|| "/proc/self/limits has no number for locked memory".into())
@@ -27,7 +27,7 @@ pub fn locked_memory_limit(limits: &str) -> Result<Option<u64>, String> {
 /// Returns the hard limit of open files from the text of `/proc/self/limits`; `None` for no limit.
 ///
 /// # Errors
-/// A sentence: the text has no limit of open files.
+/// The text has no limit of open files, or the limit is not a number. The error is one sentence.
 pub fn open_files_limit(limits: &str) -> Result<Option<u64>, String> {
     parse_limit(limits, "Max open files", 1)
         .ok_or_else(|| "/proc/self/limits has no number for open files".into())

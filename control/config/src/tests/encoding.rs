@@ -1,4 +1,4 @@
-//! Encodings of a configuration file.
+//! Tests of the encodings of a configuration file.
 
 use super::super::*;
 use super::{MINIMAL, parse};
@@ -53,7 +53,7 @@ fn utf_8_mark_and_carriage_returns_are_ignored() {
     for text in [format!("\u{feff}{MINIMAL}"), MINIMAL.replace('\n', "\r\n")] {
         std::fs::write(&file, &text).unwrap();
         assert_eq!(Document::read(&file).unwrap().config, plain);
-        // Errors are reported as without the mark, and the API may send text with it, too.
+        // `parse` accepts the byte order mark and carriage returns, too, and reports errors as without them.
         let wrong = format!("{text}\nnone = 1\n");
         let errors = parse(&wrong).unwrap_err();
         assert!(errors.contains("none"), "{errors}");

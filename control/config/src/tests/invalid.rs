@@ -1,4 +1,4 @@
-//! Invalid snippets, and the error of each: file, line, key, remedy.
+//! Tests of invalid snippets and their errors: file, line, key, remedy.
 
 mod ports;
 
@@ -24,7 +24,7 @@ fn each(cases: &[(&str, &str)]) {
     }
 }
 
-/// Asserts the same for each snippet among the keys of the file's port.
+/// Asserts that each snippet, as keys of the `[[port]]` of an otherwise valid file, reports this line only.
 #[track_caller]
 fn each_port(cases: &[(&str, &str)]) {
     for (snippet, expected) in cases {
@@ -47,7 +47,7 @@ fn empty_file_is_refused() {
     );
 }
 
-/// No error, of any kind, hides the others.
+/// An error does not hide later errors, whatever its kind.
 #[test]
 fn all_errors_are_reported_after_a_number_out_of_range_or_an_unknown_key() {
     let text = "colour = 3\n[limits]\nstreams = 99999999999\nneighbours = 99999999999999999999999\nfrobs = 2\n[tcp]\n\
@@ -462,7 +462,7 @@ fn advertisement_beyond_private_data_is_refused() {
         }
         with(&text)
     };
-    // The advertisement: 8 bytes, and 24 + 41 per region.
+    // Length of the advertisement: 8 bytes, and 24 + 41 bytes per region.
     assert!(parse(&text(7, "")).is_ok());
     gives(
         &text(8, ""),
@@ -479,7 +479,7 @@ fn advertisement_beyond_private_data_is_refused() {
          list fewer regions or give them shorter names, or raise it",
         ],
     );
-    // Only revision 1 guarantees room for private data.
+    // With revision 0 only, the length is not checked: a Start Key has no private data.
     assert!(parse(&text(8, "revisions = [0]")).is_ok());
 }
 
@@ -614,7 +614,7 @@ fn invalid_sections_for_kernel_keys_are_refused() {
         let errors = parse(&format!("{MINIMAL}\n{text}")).expect_err(sentence).to_string();
         assert!(errors.contains(sentence), "{errors}\n{text}");
     }
-    // Policies for packets that no policy of the kernel selects need no SAs.
+    // With the kernel's keys, policies of the file need no SAs.
     parse(&format!("{MINIMAL}\n{kernel}{policy}{listener}")).unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! Checks of the machine, with a directory in place of the machine's root.
+//! Tests of the checks of the machine, with a directory in place of the machine's root.
 
 use std::fs;
 use std::path::Path;
@@ -83,7 +83,7 @@ fn missing_hugepages_are_reported() {
     );
     machine.file("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "2\n");
     assert_eq!(machine.finds(&format!("{RING}{region}")), [""; 0]);
-    // As in `ddpd doctor`: the regions share the free pages, and only those of 2 MiB count.
+    // As in `ddpd doctor`, the regions share the free hugepages, and only hugepages of 2 MiB count.
     let other = region.replace("\"r\"", "\"s\"");
     machine.file("sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", "1\n");
     assert_eq!(
@@ -289,7 +289,7 @@ fn unusable_management_socket_is_reported() {
     );
 }
 
-/// As in `ddpd doctor`: a note, because sparse files do not prevent an appliance from starting.
+/// The finding is a note, as in `ddpd doctor`: region files are sparse, so the appliance starts nevertheless.
 #[test]
 fn a_disk_without_room_for_its_regions_is_a_note() {
     let machine = Machine::new();
@@ -333,7 +333,7 @@ fn regions_beyond_the_memory_of_the_machine_are_reported_at_the_largest() {
     );
 }
 
-/// 64 small regions share a mapping; a larger one has its own, one in shared memory two.
+/// Up to 64 small regions share a mapping. A larger region takes one mapping, a region in shared memory two.
 #[test]
 fn mappings_beyond_max_map_count_are_reported_with_remedy() {
     let machine = Machine::new();

@@ -1,4 +1,4 @@
-//! `[management.access]` and `[management.audit]`.
+//! Tests of `[management.access]` and `[management.audit]`.
 
 use super::super::*;
 use super::{MINIMAL, parse};

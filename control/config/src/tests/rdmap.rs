@@ -1,4 +1,4 @@
-//! `ulp = "rdmap"` and the keys of RDMAP.
+//! Tests of `ulp = "rdmap"` and the keys of RDMAP.
 
 use tcp_lite::mpa::Peer;
 
@@ -146,7 +146,7 @@ fn file_region_that_service_never_saves_is_refused() {
             assert!(errors.ends_with(&expected), "{errors}");
         }
     }
-    // A listener of bare DDP reports all Writes.
+    // A listener with bare DDP reports all tagged messages, so the file gets them.
     let text =
         "[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 1\nregions = [\"scratch\"]\n";
     assert!(parse(&with(&format!("{text}{}", file("w")))).is_ok());

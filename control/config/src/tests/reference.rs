@@ -1,11 +1,11 @@
-//! The descriptors match the keys that are read, and the files generated from them are up to date.
+//! Tests: the descriptors match the keys that are read, and the files generated from them are up to date.
 
 use std::path::Path;
 
 use super::super::*;
 use super::MINIMAL;
 
-/// The error of an unknown key lists the known keys of its section, which must be the described ones.
+/// The error for an unknown key lists the known keys of its section. These must be the keys that have a descriptor.
 #[test]
 fn every_parsed_key_is_described() {
     let ring = "kind = \"ring\"\nlink = \"l\"";
@@ -44,7 +44,7 @@ fn every_parsed_key_is_described() {
         let mut listed: Vec<&str> = listed.split(", ").collect();
         let mut described: Vec<&str> =
             keys().iter().filter(|key| key.section == section).map(|key| key.name).collect();
-        // Tables in a section have keys of their own.
+        // The error also lists sub-tables, which have no descriptor of their own.
         let tables = [
             "impair",
             "burst_loss",
@@ -64,7 +64,7 @@ fn every_parsed_key_is_described() {
     }
 }
 
-/// Defaults are documented as a file would have them, unless they are described in words.
+/// A section with every key at its documented default equals an empty section. The keys in `other` are excepted.
 #[test]
 fn documented_defaults_equal_empty_section() {
     let tables = ["memory", "tcp", "mpa", "sctp", "limits", "management"];

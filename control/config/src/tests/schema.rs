@@ -1,5 +1,5 @@
-//! The JSON Schema of the configuration is valid, accepts valid files, and refuses the errors that
-//! a schema can express.
+//! Tests: the JSON Schema of the configuration is valid, accepts valid files, and refuses the errors that a schema can
+//! express.
 
 use std::path::Path;
 
@@ -46,7 +46,7 @@ fn example_configurations_match_schema() {
     }
 }
 
-/// In the reference all keys are comments. Each key with a default is validated alone, in its section.
+/// In the reference file all keys are comments. Each key with a default is validated alone, in its section.
 #[test]
 fn reference_defaults_match_schema() {
     let validator = validator();
@@ -60,7 +60,8 @@ fn reference_defaults_match_schema() {
         }
         let file = format!("{header}\n{line}\n");
         if line.contains(" = ") && toml::from_str::<toml::Table>(&file).is_ok() {
-            // `[listener.queue]` is an item of a list that the section's other keys are not part of.
+            // A sub-table such as `[listener.limits]` belongs to an element of the list `listener`, so the table is
+            // wrapped in a list.
             let mut file = toml_to_json(&file);
             if header.contains('.') {
                 let above = header.trim_matches(['[', ']']).split('.').next().unwrap();
@@ -80,7 +81,7 @@ fn reference_defaults_match_schema() {
     assert!(checked > 90, "only {checked} defaults were found");
 }
 
-/// The schema refuses the same errors as the program if they concern a single key.
+/// The schema refuses the same errors as the program, if an error concerns a single key.
 #[test]
 fn schema_and_parser_refuse_the_same_errors() {
     let validator = validator();
@@ -128,7 +129,7 @@ fn schema_and_parser_refuse_the_same_errors() {
     }
 }
 
-/// The program, too, refuses a section without one of its required keys.
+/// Each key that the schema requires is also required by the program.
 #[test]
 fn schema_required_keys_match_parser() {
     let text = format!(
@@ -144,7 +145,7 @@ fn schema_required_keys_match_parser() {
     for section in places {
         let mut file = whole.clone();
         let mut names: Vec<String> = find_table(&mut file, section).keys().cloned().collect();
-        // The section with all its keys is valid. Then each key is removed in turn.
+        // Removes one key at a time from a section that is valid with all its keys.
         names.retain(|name| !matches!(name.as_str(), "routes" | "queue" | "region" | "listener"));
         for name in names {
             let mut file = whole.clone();

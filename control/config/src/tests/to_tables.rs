@@ -1,4 +1,4 @@
-//! A written configuration is read as the same configuration.
+//! Tests: reading a written configuration gives the same configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -294,7 +294,7 @@ fn written_configuration_round_trips() {
     }
 }
 
-/// Every key of the reference is written for at least one of the files.
+/// Every key that has a descriptor is written for at least one of the files of [`rich`].
 #[test]
 fn every_key_is_written() {
     let mut written: Vec<(String, &str)> = Vec::new();
@@ -312,7 +312,7 @@ fn every_key_is_written() {
     assert_eq!(missing, [""; 0]);
 }
 
-/// Every kind of port is read and written: in an example of `configs`, or in the file above.
+/// Every kind of port occurs in the files of [`rich`] and is written.
 #[test]
 fn every_port_kind_is_written() {
     let configs = rich().into_iter().map(|text| parse(&text).unwrap().config);
@@ -365,10 +365,10 @@ fn edited_file_keeps_comments_and_has_running_values() {
         )
     );
     assert_eq!(parse(&edited).unwrap().config, config);
-    // In a file of another name the default for `name` would differ, so the key is written.
+    // In a file with another name the default for `name` differs, so the key is written.
     let elsewhere = file_text(&config, Path::new("other.toml"), &text).unwrap();
     assert!(elsewhere.contains("name = \"t\"\n"), "{elsewhere}");
-    // A text that cannot be edited is generated from scratch.
+    // A text that cannot be edited, here because of an inline table, is generated anew.
     let inline = MINIMAL.to_owned() + "tcp = { sack = false }\n";
     let anew = file_text(&config, &file, &inline).unwrap();
     assert_eq!(parse(&anew).unwrap().config, config, "{anew}");

@@ -1,4 +1,4 @@
-//! Valid files, and the values read from them.
+//! Tests of valid files and the values read from them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -48,7 +48,8 @@ fn demo_configures_two_appliances_on_one_link() {
     assert_eq!(both[0].config.regions[0].size, Some(256 << 20));
 }
 
-/// The commands of README.md and docs/guide.md need these listeners, and `bench` at the end that generates load.
+/// The commands in README.md and docs/guide.md need these listeners, and the key `bench` in the file that generates
+/// load.
 #[test]
 fn load_example_has_the_listeners_of_the_documented_commands() {
     let both = load_all(&[configs().join("load.toml"), configs().join("load-peer.toml")]).unwrap();
@@ -241,7 +242,7 @@ fn omitted_keys_have_defaults() {
     let on_bad_crc = BadCrcPolicy::Error;
     assert_eq!(config.mpa, MpaReceiveSection { max_fpdu: 65536, on_bad_crc, bad_crc_tries: 5 });
     assert!(config.limits.held_per_stream >= u64::from(config.tcp.receive_window));
-    // These values are also the initial windows in the tests of `dataplane/sim`.
+    // The tests of `dataplane/sim` use the same initial windows.
     let (tcp, sctp) = (&config.tcp, &config.sctp);
     assert_eq!((tcp.receive_window, sctp.receive_window), (4 << 20, 4 << 20));
     assert_eq!((tcp.receive_window_limit, sctp.receive_window_limit), (128 << 20, 128 << 20));
@@ -253,7 +254,7 @@ fn omitted_keys_have_defaults() {
     assert_eq!(config.limits.streams_per_peer, None);
 }
 
-// Segmentation offload is the default for a virtual machine. For a device, the key must request it.
+// Segmentation offload is the default for `vhost-user`. For a PCI device the key must request it.
 #[test]
 fn default_segmentation_depends_on_port_kind() {
     let ring = "kind = \"ring\"\nlink = \"l\"";
@@ -274,7 +275,7 @@ fn default_segmentation_depends_on_port_kind() {
     assert!(error.contains("segmentation") && error.contains("only the kinds"), "{error}");
 }
 
-// A window above the default limit raises the limit to its own size.
+// A `receive_window` above the default of `receive_window_limit` raises the limit to the same size.
 #[test]
 fn a_large_receive_window_raises_its_limit() {
     let text = with("[tcp]\nreceive_window = \"256 MiB\"\n[sctp]\nreceive_window = \"512 MiB\"");

@@ -1,4 +1,4 @@
-//! `[[port]]`: devices, and impairments of a link inside one process.
+//! Types of `[[port]]`: devices, and impairments of a link inside one process.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub struct PortSection {
     pub name: String,
     /// Kind of the port.
     pub kind: PortKind,
-    /// Largest IP packet, bytes: 576 to 65,280, at most what the kind supports.
+    /// Largest IP packet, bytes, 576 to 65,280. Some kinds have a lower maximum.
     pub mtu: u16,
     /// Checksum computation: by the device, in software, or none for TCP.
     pub checksum: ChecksumMode,

@@ -14,7 +14,7 @@ pub enum Ulp {
 }
 
 impl Ulp {
-    /// Returns the word in the file and in the API.
+    /// Returns the word in the configuration and in the API.
     pub fn as_str(&self) -> &'static str {
         match self {
             Ulp::Ddp => "ddp",
@@ -40,7 +40,7 @@ pub struct RdmapSection {
     pub ird: u16,
     /// Maximum number of our outstanding Reads and atomics, 0 to 1024.
     pub ord: u16,
-    /// Kind of peer.
+    /// Kind of peer, which determines deviations from the specifications.
     pub peer: Peer,
     /// Size of the first Write of perftest's write latency test, which the peer does not announce, bytes.
     pub message_size: u32,
@@ -62,7 +62,7 @@ pub enum ServiceKind {
 }
 
 impl ServiceKind {
-    /// All services with their words.
+    /// All services with their words in the configuration.
     pub const WORDS: [(&'static str, ServiceKind); 5] = [
         ("region", ServiceKind::Region),
         ("echo", ServiceKind::Echo),
@@ -71,12 +71,12 @@ impl ServiceKind {
         ("perftest", ServiceKind::Perftest),
     ];
 
-    /// Returns the word in the file and in the API.
+    /// Returns the word in the configuration and in the API.
     pub fn as_str(self) -> &'static str {
         Self::WORDS.iter().find(|(_, kind)| *kind == self).map_or("region", |(word, _)| word)
     }
 
-    /// True if each stream has a slot of the listener's only region. Such a region is not advertised.
+    /// True if each stream has its own part (slot) of the listener's only region. Such a region is not advertised.
     pub fn has_slots(self) -> bool {
         match self {
             ServiceKind::Rping | ServiceKind::Perftest => true,
@@ -84,13 +84,13 @@ impl ServiceKind {
         }
     }
 
-    /// Returns the receive buffers if the file configures none; `None` for services without Sends.
+    /// Returns queue 0 with the default receive buffers, for a file without queues; `None` for services without Sends.
     pub(crate) fn default_queue(self) -> Option<QueueSection> {
         let (buffers, buffer_size) = match self {
             ServiceKind::Region => return None,
             ServiceKind::Echo | ServiceKind::Sink => (64, 64 << 10),
             ServiceKind::Rping => (8, 64),
-            // The number of receive buffers that clients of ib_send_bw assume.
+            // Clients of ib_send_bw assume that the server has 512 receive buffers.
             ServiceKind::Perftest => (512, 64 << 10),
         };
         let deliver_to = self.default_delivery().unwrap_or(Delivery::Discard);
@@ -109,5 +109,6 @@ impl ServiceKind {
     }
 }
 
-/// Maximum number of outstanding Reads in either direction: each needs a record, and a peer's also a buffer.
+/// Maximum number of outstanding Reads and atomics in either direction. Each takes a record; one of the peer also takes
+/// a buffer.
 pub const MAX_DEPTH: u16 = 1024;

@@ -8,8 +8,8 @@ use crate::values::on_off;
 /// MPA parameters to request.
 #[derive(Clone, Copy, Debug, ClapArgs)]
 pub struct MpaArgs {
-    /// MPA revision; by default 1, for rdmap:// 2. start-key is the form of revision 0 without request frames and
-    /// region names
+    /// MPA revision; by default 1, for rdmap:// 2. start-key is the start-up of the first MPA draft (revision 0): no
+    /// request frames, no region names
     #[arg(long, value_enum)]
     pub mpa_rev: Option<MpaRev>,
     /// Request markers from the peer; by default on, for rdmap:// off
@@ -23,7 +23,7 @@ pub struct MpaArgs {
 /// MPA revisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MpaRev {
-    /// Request frames with revision 0
+    /// Revision 0 with request frames
     #[value(name = "0")]
     Zero,
     /// RFC 5044
@@ -32,7 +32,7 @@ pub enum MpaRev {
     /// RFC 6581, for RDMAP
     #[value(name = "2")]
     Two,
-    /// Start Key of the first draft: no region names, requires --stag and --to
+    /// Start Key of the first MPA draft: carries no region names, so it requires --stag and --to
     #[value(name = "start-key")]
     StartKey,
 }
@@ -72,7 +72,7 @@ pub struct ConnectOptions {
     pub retry_rev1: bool,
 }
 
-/// `ddpctl connect`.
+/// Arguments of `ddpctl connect`.
 #[derive(Debug, ClapArgs)]
 pub struct Connect {
     /// Peer: [tcp://|rdmap://|sctp://|rdmap+sctp://]HOST:PORT, an IPv6 address in brackets

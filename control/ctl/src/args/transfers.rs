@@ -10,7 +10,7 @@ use super::connect::ConnectOptions;
 use crate::url::{Peer, RegionOffset, Url};
 use crate::values::{number, size32, stag};
 
-/// The stream of an RDMAP operation.
+/// Stream for an RDMAP operation: an existing one, or the options of a new one.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct ViaArgs {
     /// Use this stream of the appliance instead of a new one
@@ -21,20 +21,21 @@ pub struct ViaArgs {
     pub connect: ConnectOptions,
 }
 
-/// A place in a peer's memory.
+/// A location in a peer's memory.
 #[derive(Debug, ClapArgs)]
 pub struct RemoteArgs {
-    /// Peer and place: rdmap://HOST:PORT/REGION[@OFFSET], over SCTP rdmap+sctp://...; with --stag rdmap://HOST:PORT
+    /// Peer and location in its memory: rdmap://HOST:PORT/REGION[@OFFSET], over SCTP rdmap+sctp://...; with --stag
+    /// rdmap://HOST:PORT
     pub url: Url,
-    /// Steering tag (STag) of the place, instead of a region's name
+    /// Steering tag (STag) of the location, instead of a region's name
     #[arg(long, value_parser = stag, requires = "to")]
     pub stag: Option<u32>,
-    /// Tagged offset of the place
+    /// Tagged offset of the location
     #[arg(long, value_parser = number, requires = "stag")]
     pub to: Option<u64>,
 }
 
-/// `ddpctl get`.
+/// Arguments of `ddpctl get`.
 #[derive(Debug, ClapArgs)]
 pub struct Get {
     #[command(flatten)]
@@ -57,7 +58,7 @@ pub struct Get {
     pub detach: bool,
 }
 
-/// `ddpctl ping`.
+/// Arguments of `ddpctl ping`.
 #[derive(Debug, ClapArgs)]
 pub struct Ping {
     /// Rping server: [rdmap://|rdmap+sctp://]HOST:PORT
@@ -73,7 +74,7 @@ pub struct Ping {
     pub connect: ConnectOptions,
 }
 
-/// `ddpctl bench`.
+/// Arguments of `ddpctl bench`.
 #[derive(Debug, ClapArgs)]
 pub struct Bench {
     /// Operation to repeat
@@ -95,7 +96,7 @@ pub struct Bench {
     /// Duration, up to 1h
     #[arg(long, value_parser = humantime::parse_duration, default_value = "10s", value_name = "TIME")]
     pub time: Duration,
-    /// Open loop: messages per second over all streams; latencies count from the time at which a message was due
+    /// Open loop: messages per second, all streams together; a latency begins when the message is due
     #[arg(long, value_name = "PER_S")]
     pub rate: Option<u64>,
     /// With send and echo over tcp:// and sctp://: queue number at the peer
@@ -121,19 +122,19 @@ pub enum LoadPeer {
 /// Operation that `ddpctl bench` repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Load {
-    /// Write into a region of the peer; latencies are those until the acknowledgement
+    /// Write into a region of the peer; a latency ends with the acknowledgement
     Write,
     /// Read from a region of the peer with RDMA Reads
     Read,
-    /// Send messages that the peer discards (service = "sink"); latencies are those until the acknowledgement
+    /// Send messages that the peer discards (service = "sink"); a latency ends with the acknowledgement
     Send,
     /// Send messages that the peer returns (service = "echo")
     Echo,
-    /// Open streams and reset them, --streams at a time; latencies are those until the stream is established
+    /// Open streams and reset them, --streams at a time; a latency ends when the stream is established
     Connect,
 }
 
-/// `ddpctl fetch-add`.
+/// Arguments of `ddpctl fetch-add`.
 #[derive(Debug, ClapArgs)]
 pub struct FetchAdd {
     #[command(flatten)]
@@ -147,7 +148,7 @@ pub struct FetchAdd {
     pub verbs: ViaArgs,
 }
 
-/// `ddpctl compare-swap`.
+/// Arguments of `ddpctl compare-swap`.
 #[derive(Debug, ClapArgs)]
 pub struct CompareSwap {
     #[command(flatten)]
@@ -164,21 +165,21 @@ pub struct CompareSwap {
     pub verbs: ViaArgs,
 }
 
-/// `ddpctl put`.
+/// Arguments of `ddpctl put`.
 #[derive(Debug, ClapArgs)]
 pub struct Put {
     /// File, sparse or not, or a pipe (FIFO); - for standard input
     pub file: PathBuf,
-    /// Peer and place: tcp://HOST:PORT/REGION[@OFFSET], with RDMAP rdmap://..., over SCTP sctp:// or rdmap+sctp://;
-    /// with --stag tcp://HOST:PORT
+    /// Peer and location in its memory: tcp://HOST:PORT/REGION[@OFFSET], with RDMAP rdmap://..., over SCTP sctp:// or
+    /// rdmap+sctp://; with --stag tcp://HOST:PORT
     pub url: Url,
     /// Use the kernel sockets of this host, without an appliance
     #[arg(long, conflicts_with_all = ["stream", "interface", "detach"])]
     pub kernel: bool,
-    /// Steering tag (STag) of the place, instead of a region's name
+    /// Steering tag (STag) of the location, instead of a region's name
     #[arg(long, value_parser = stag, requires = "to")]
     pub stag: Option<u32>,
-    /// Tagged offset of the place
+    /// Tagged offset of the location
     #[arg(long, value_parser = number, requires = "stag")]
     pub to: Option<u64>,
     #[command(flatten)]
@@ -195,7 +196,7 @@ pub struct Put {
     pub congestion: Option<String>,
 }
 
-/// `ddpctl send`.
+/// Arguments of `ddpctl send`.
 #[derive(Debug, ClapArgs)]
 pub struct Send {
     /// Peer, [tcp://|rdmap://|sctp://|rdmap+sctp://]HOST:PORT, or number of a stream

@@ -1,9 +1,9 @@
-//! Sections of the man pages that the command line definitions do not contain: exit status, examples, files, other
-//! pages.
+//! Sections of the man pages that clap cannot generate from the command line definitions: exit status, signals,
+//! examples, environment, files, references to other pages.
 
 use crate::exit::Exit;
 
-/// A heading, and its items with their explanations.
+/// Heading of a section, and its items, each with an explanation.
 type Section = (&'static str, Vec<(String, &'static str)>);
 
 /// Returns the sections of `ddpctl(1)`, in roff.
@@ -131,7 +131,7 @@ fn see_also(others: &str) -> String {
     format!(".SH \"SEE ALSO\"\n{}\n", escape(others))
 }
 
-/// Escapes a text. The text must not begin a line with a control character of roff.
+/// Escapes a text for roff. No line of the text may begin with a control character of roff (`.` or `'`).
 fn escape(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-")
 }

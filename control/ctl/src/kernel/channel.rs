@@ -1,5 +1,5 @@
-//! An MPA connection with its DDP stream above an ordered byte stream. Sans-IO: the owner of the socket transfers the
-//! bytes.
+//! An MPA connection and its DDP stream over an ordered byte stream. Sans-IO: the caller owns the socket and transfers
+//! the bytes.
 //!
 //! ```text
 //!  input(bytes)          --> Startup --> Receiver --> ddp::Stream --> poll_event
@@ -54,7 +54,8 @@ impl Channel {
             crc: options.crc,
             ..Config::default()
         };
-        // The draft's Start Key has no private data. In other revisions the private data announces bare DDP.
+        // The Start Key of the first MPA draft has no private data. In other revisions the private data states bare DDP
+        // as the ULP.
         let private_data = match options.revision {
             Revision::Draft => Vec::new(),
             _ => advert::encode_for(UlpKind::Ddp, &[]),
@@ -122,7 +123,7 @@ impl Channel {
         });
     }
 
-    /// True in Full Operation.
+    /// True after [`start_full_operation`](Self::start_full_operation).
     pub(super) fn is_full_operation(&self) -> bool {
         self.operation.is_some()
     }
@@ -163,8 +164,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Replaces the content of `room` by the bytes of the next segment; none if there is nothing to send. The next call
-    /// treats these bytes as acknowledged, because the kernel has a copy.
+    /// Replaces the content of `room` by the bytes of the next segment. Leaves `room` empty if nothing can be sent. The
+    /// next call treats these bytes as acknowledged, because the kernel then has a copy.
     pub(super) fn poll_transmit(&mut self, room: &mut Vec<u8>, mss: usize) {
         room.clear();
         let startup = self.startup.output();
@@ -185,7 +186,7 @@ impl Channel {
         self.sent_offset += n as u64;
     }
 
-    /// Posts a message.
+    /// Queues a message for sending. Fails before Full Operation, and if the DDP stream accepts no more messages.
     pub(super) fn post(&mut self, message: Message<KernelMemory>) -> Result<(), ddp::PostError> {
         match &mut self.operation {
             Some(op) => op.stream.post(message),
@@ -193,7 +194,7 @@ impl Channel {
         }
     }
 
-    /// Posts the last message, which reports an error of the peer. No other message follows it.
+    /// Posts the last message, which reports an error of the peer. No message can be posted after it.
     pub(super) fn post_last_message(
         &mut self,
         content: &LastMessage,
@@ -214,17 +215,17 @@ impl Channel {
         self.operation.as_ref().is_some_and(|op| may_send(self.initiator, op))
     }
 
-    /// Returns the number of messages of which the kernel does not have all bytes.
+    /// Returns the number of posted messages that the kernel has not accepted completely.
     pub(super) fn outstanding(&self) -> usize {
         self.operation.as_ref().map_or(0, |op| op.stream.outstanding())
     }
 
-    /// True if posted data is not in a segment yet.
+    /// True if posted data remains that [`poll_transmit`](Self::poll_transmit) has not returned yet.
     pub(super) fn has_unsent(&self) -> bool {
         self.operation.as_ref().is_some_and(|op| op.sender.has_data(&op.stream))
     }
 
-    /// Returns the negotiated parameters.
+    /// Returns the negotiated parameters; `None` before Full Operation. `mss`: payload bytes of a TCP segment.
     pub(super) fn parameters(&self, mss: usize) -> Option<NegotiatedParameters> {
         let op = self.operation.as_ref()?;
         let Params { revision, markers_tx, markers_rx, crc, .. } = op.params;
@@ -261,7 +262,7 @@ fn may_send(initiator: bool, op: &FullOperation) -> bool {
     initiator || op.receiver.stats().fpdus > 0
 }
 
-/// Minimum segment size, bytes: room for the smallest FPDU, regardless of the kernel's segment size.
+/// Minimum size of the buffer for a segment, bytes. The smallest FPDU fits, even if the kernel's MSS is smaller.
 const MIN_SEGMENT: usize = 256;
 
 /// Returns the last message that reports a DDP error.

@@ -1,5 +1,5 @@
-//! A peer over kernel sockets that offers one region. It accepts several connections, places their writes in the region
-//! and reports them.
+//! A listener over kernel sockets that offers one region. It serves several connections at a time, places the peers'
+//! writes in the region and reports each complete message.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -16,13 +16,13 @@ use super::channel::{Channel, last_message};
 use super::socket::{Interest, ReadResult, Socket, poll_until};
 use super::{KernelError, KernelMemory, NegotiatedParameters};
 
-/// Maximum number of concurrent connections; further ones wait in the kernel's queue.
+/// Maximum number of concurrent connections. Further connections wait in the kernel's accept queue.
 const MAX_CONNECTIONS: usize = 64;
 /// Longest interval between two checks of the stop flag.
 const POLL_TIMEOUT: Duration = Duration::from_millis(100);
 /// Buffer size of a read, bytes.
 const READ_LEN: usize = 256 * 1024;
-/// Maximum number of reads of one connection before the next one is polled.
+/// Maximum number of reads from one connection before the next connection is served.
 const MAX_READS: usize = 16;
 
 /// The region that a listener offers.
@@ -49,9 +49,9 @@ pub struct ListenConfig {
     pub mpa: Config,
     /// The offered region.
     pub region: RegionSpec,
-    /// Time without received data after which a connection is closed.
+    /// Time without received or sent data after which a connection is reset.
     pub idle_timeout: Duration,
-    /// Number of connections after which the listener ends; `None`: it ends when stopped.
+    /// Number of connections after which the listener ends; `None`: the listener ends only when stopped.
     pub connections: Option<usize>,
 }
 
@@ -69,7 +69,7 @@ pub enum ServeEvent {
     Delivered {
         /// Address of the peer.
         peer: SocketAddr,
-        /// STag, as sent.
+        /// STag of the message, as sent by the peer.
         stag: u32,
         /// TO of the message's first byte.
         to: u64,
@@ -90,7 +90,7 @@ pub enum ServeEvent {
 /// The outcome of a connection.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ConnectionOutcome {
-    /// The peer closed in order after complete messages.
+    /// The peer closed in order, and all its messages were complete.
     Complete,
     /// The peer closed within a message.
     Incomplete,
@@ -98,11 +98,11 @@ pub enum ConnectionOutcome {
     Startup(StartupError),
     /// The peer violated MPA.
     Mpa(MpaError),
-    /// The peer's DDP segments were wrong.
+    /// The peer violated DDP.
     Ddp(ddp::DdpError),
     /// The socket failed, for instance by a reset.
     SocketError(io::ErrorKind),
-    /// No data arrived for the idle time-out.
+    /// No data was received or sent for [`ListenConfig::idle_timeout`].
     IdleTimeout,
 }
 
@@ -111,7 +111,7 @@ pub enum ConnectionOutcome {
 pub struct ServeTotals {
     /// Connections accepted by TCP.
     pub connections: u64,
-    /// Connections that ended in order.
+    /// Connections with the outcome [`ConnectionOutcome::Complete`].
     pub complete: u64,
     /// Payload bytes placed.
     pub bytes: u64,
@@ -193,7 +193,8 @@ impl Listener {
         &self.memory
     }
 
-    /// Serves until `stop` is set or the configured number of connections has ended. Calls `on_event` from this thread.
+    /// Serves until `stop` is set or the configured number of connections has ended. Calls `on_event` from the calling
+    /// thread.
     ///
     /// # Errors
     /// The listening socket or the file of the region fails. Failures of a connection are events.
@@ -282,7 +283,7 @@ impl Listener {
     }
 }
 
-/// True for errors of `accept` that concern at most one connection.
+/// True for errors of `accept` after which the listener continues: they concern at most one connection.
 fn is_transient(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
     matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted | ConnectionReset)
@@ -387,7 +388,7 @@ impl Connection {
             bytes = &bytes[used..];
             match progress {
                 Some(Progress::Request(request)) => {
-                    // The draft's Start Key has no private data, so no advertisement.
+                    // The Start Key of the first MPA draft has no private data, so the region is not advertised.
                     let silent = request.revision == Revision::Draft;
                     let advert: &[u8] = if silent { &[] } else { &listener.advert };
                     let params = self.channel.accept(advert).map_err(|error| {
@@ -405,8 +406,8 @@ impl Connection {
         }
         match self.channel.input(bytes, &listener.stags) {
             Ok(()) => Ok(()),
-            // An error cannot be reported to the peer yet, and an orderly close would mean success: the connection is
-            // reset.
+            // The responder must not send before the first FPDU, so the error cannot be reported to the peer. An
+            // orderly close would mean success, so the connection is reset.
             Err(error) if !self.channel.may_send() => Err(ConnectionOutcome::Mpa(error)),
             Err(error) => {
                 self.terminate(
@@ -504,7 +505,7 @@ impl Connection {
         if !self.channel.is_full_operation()
             && self.opened_at.elapsed() >= config.mpa.startup_timeout
         {
-            // RFC 5044 §7.1.2 (10)
+            // RFC 5044 §7.1.2 (10): the start-up has a time limit.
             self.outcome = Some(ConnectionOutcome::Startup(StartupError::Timeout));
         } else if self.last_progress.elapsed() >= config.idle_timeout {
             self.outcome =

@@ -1,4 +1,4 @@
-//! Memory of a region without a data plane: a vector or a file.
+//! Memory of a region for kernel sockets: a vector or a file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,7 +10,7 @@ use ddp::{AtomicError, RegionMemory, VecMemory};
 
 use config::file_end;
 
-/// Number of bytes that are read ahead from a file.
+/// Size of a read from a file, bytes; following reads are served from this buffer.
 const READ_AHEAD: usize = 1 << 20;
 
 /// Memory of a region.
@@ -43,12 +43,12 @@ impl KernelMemory {
         KernelMemory::Bytes(VecMemory::new(len))
     }
 
-    /// Returns a region with these bytes, which do not change.
+    /// Returns a region with these bytes. The bytes do not change while they are sent.
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         KernelMemory::Bytes(VecMemory::from_vec(bytes).into_stable())
     }
 
-    /// Opens a file whose bytes are sent.
+    /// Opens a file for reading, as the source of a transfer.
     ///
     /// # Errors
     /// The file cannot be opened.
@@ -59,7 +59,7 @@ impl KernelMemory {
     }
 
     /// Opens the file if its length is unknown: a pipe, a device, or a file whose length differs from its metadata, as
-    /// in `/proc` and `/sys`. Returns `None` for other files.
+    /// in `/proc` and `/sys`. Returns `None` for other files and for directories.
     ///
     /// # Errors
     /// The file cannot be opened.
@@ -74,10 +74,10 @@ impl KernelMemory {
         Ok((!is_known).then(|| Box::new(file) as Box<dyn io::Read>))
     }
 
-    /// Opens a file of `len` bytes for writing, and creates it if necessary.
+    /// Opens a file for reading and writing, creates it if necessary, and sets its length to `len` bytes.
     ///
     /// # Errors
-    /// The file cannot be opened, created or extended to this length.
+    /// The file cannot be opened or created, or its length cannot be set.
     pub fn create(path: &Path, len: u64) -> io::Result<Self> {
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
@@ -95,7 +95,7 @@ impl KernelMemory {
         }))
     }
 
-    /// Returns the file's first error. Further calls return `None`.
+    /// Returns and clears the stored I/O error of the file: the first one since the previous call.
     pub fn take_error(&self) -> Option<io::Error> {
         match self {
             KernelMemory::Bytes(_) => None,

@@ -2,8 +2,8 @@
 //! [`Listener`] is a peer that offers one region.
 //!
 //! The protocol code is the appliance's (`tcp_lite::mpa`, `ddp`); only TCP is the kernel's. Bytes therefore arrive in
-//! order, and the DDP stream treats bytes as acknowledged once the kernel has accepted them. A transfer is confirmed by
-//! the peer's orderly close after ours, which follows all data (RFC 5041 §6.2.1).
+//! order, and the DDP stream treats bytes as acknowledged once the kernel has accepted them. We close after all data;
+//! the peer's orderly close after ours confirms the transfer (RFC 5041 §6.2.1).
 //!
 //! FPDUs are sized to the connection's segments (`TCP_MAXSEG`), and each is passed to the kernel as a separate record.
 //! On an idle path every segment therefore begins with an FPDU (RFC 5044 §5.1). The kernel may still split and coalesce
@@ -84,7 +84,7 @@ pub struct Report {
     pub stag: u32,
     /// TO of the file's first byte.
     pub to: u64,
-    /// Length of the file, bytes.
+    /// Length of the file or pipe, bytes.
     pub bytes: u64,
     /// Time from the start of Full Operation to the confirmed close.
     pub elapsed: Duration,
@@ -102,7 +102,7 @@ impl Report {
     }
 }
 
-/// Formats the private data of a reject for people.
+/// Formats the private data of an MPA reject: the decoded refusal, else the number of bytes.
 struct RejectionText<'a>(Option<&'a Refusal>, usize);
 
 impl fmt::Display for RejectionText<'_> {
@@ -132,7 +132,7 @@ impl KernelError {
     }
 }
 
-/// An address to which connecting failed, with the error.
+/// A failed attempt to connect to one address.
 #[derive(Debug, Error)]
 #[error("{address}: {source}")]
 pub struct ConnectFailure {
@@ -145,7 +145,7 @@ pub struct ConnectFailure {
 /// The reason why a transfer failed or a listener cannot run.
 #[derive(Debug, Error)]
 pub enum KernelError {
-    /// The name has no address.
+    /// The name cannot be resolved, or has no address.
     #[error("no address for {host}: {source}")]
     Resolve {
         /// The name that was resolved.
@@ -153,10 +153,10 @@ pub enum KernelError {
         /// Error of the resolver.
         source: io::Error,
     },
-    /// No TCP connection to any of the addresses; the list is not empty.
+    /// TCP could not connect to any of the addresses; the list is not empty.
     #[error("cannot connect to {}", .0.iter().map(ConnectFailure::to_string).collect::<Vec<_>>().join("; "))]
     Connect(Vec<ConnectFailure>),
-    /// The listening socket cannot be opened.
+    /// The listening socket or the STag cannot be created, or the listening socket fails later.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// Local address.
@@ -172,10 +172,10 @@ pub enum KernelError {
         /// Error of the system call.
         source: io::Error,
     },
-    /// The connection failed.
+    /// The established TCP connection failed.
     #[error("the connection to the peer broke after {bytes} bytes of payload: {source}")]
     Socket {
-        /// Payload bytes passed to TCP so far.
+        /// Bytes passed to TCP so far, headers included, but at most the length of the file.
         bytes: u64,
         /// Error of the system call.
         source: io::Error,
@@ -224,7 +224,7 @@ pub enum KernelError {
         /// Name of the region.
         name: String,
     },
-    /// The file is longer than the region from the offset on.
+    /// The file is longer than the rest of the region after the offset.
     #[error("{bytes} bytes at offset {offset} do not fit the region's {len} bytes")]
     TooLarge {
         /// Length of the file, bytes.
@@ -234,31 +234,31 @@ pub enum KernelError {
         /// Length of the region, bytes.
         len: u64,
     },
-    /// A pipe has more bytes than the region from the offset on.
+    /// A pipe has more bytes than the region has after the offset.
     #[error("the region has {room} bytes from there on, and the pipe has more: the region is full")]
     Full {
         /// Bytes from the offset to the region's end.
         room: u64,
     },
-    /// Revision 0 of the first draft carries no advertisement.
+    /// The target is the name of a region, but the Start Key of the first MPA draft carries no advertisement.
     #[error(
         "the start keys of MPA revision 0 carry no private data, so a region cannot be found by its \
          name; name the place with --stag and --to"
     )]
     NeedsStag,
-    /// The peer reported an error of ours in its last message.
+    /// The peer ended the stream with a last message that reports our error.
     #[error("the peer ended the stream: {}", ReasonText(.0))]
     Peer(LastMessage),
     /// The peer's FPDUs violated MPA.
     #[error("the peer violated MPA: {0}")]
     Mpa(#[from] MpaError),
-    /// The peer's DDP segments were wrong.
+    /// The peer violated DDP.
     #[error("the peer violated DDP: {0}")]
     Ddp(ddp::DdpError),
-    /// The peer closed before it had received everything.
+    /// The peer closed the connection before all bytes were sent.
     #[error("the peer closed the connection after {sent} of {total} bytes")]
     ClosedEarly {
-        /// Payload bytes passed to TCP.
+        /// Approximate number of payload bytes sent, at most `total`.
         sent: u64,
         /// Length of the file, bytes.
         total: u64,
@@ -274,7 +274,7 @@ pub enum KernelError {
     /// The time limit of the whole transfer expired.
     #[error("not done within {}: {during}", base::plural::seconds(*within))]
     Late {
-        /// The phase at that time.
+        /// The phase in which the limit expired.
         during: &'static str,
         /// The time limit.
         within: Duration,
@@ -288,7 +288,7 @@ fn join_names(names: &[String]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-/// Formats a last message as text.
+/// Formats the error that a last message reports.
 struct ReasonText<'a>(&'a LastMessage);
 
 impl fmt::Display for ReasonText<'_> {

@@ -19,9 +19,9 @@ use super::{KernelError, KernelMemory, MpaOptions, Report};
 
 /// Longest message, bytes. A longer file is sent as several messages.
 const MAX_MESSAGE: u64 = 1 << 30;
-/// Longest message with bytes of a pipe, bytes.
+/// Longest message that carries bytes of a pipe, bytes.
 const PIPE_MESSAGE: u64 = 1 << 20;
-/// Maximum number of segments sent between two checks for input and progress.
+/// Maximum number of segments sent before received bytes are processed and progress is reported.
 const MAX_BURST: usize = 64;
 /// Buffer size of a read, bytes.
 const READ_LEN: usize = 64 * 1024;
@@ -31,7 +31,7 @@ const CLOSE_POLL: Duration = Duration::from_millis(1);
 /// The destination in the peer's memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// A region by the name in the peer's advertisement.
+    /// A region, identified by its name in the peer's advertisement.
     Region {
         /// Name of the region.
         name: String,
@@ -60,11 +60,11 @@ pub struct PutRequest {
     pub target: Target,
     /// Requested MPA parameters.
     pub mpa: MpaOptions,
-    /// Longest time without any progress, in each phase of the transfer.
+    /// Maximum time without progress, in each phase of the transfer.
     pub timeout: Duration,
-    /// Time limit of the whole transfer.
+    /// Time limit of the whole transfer; `None` for no limit.
     pub total_timeout: Option<Duration>,
-    /// The kernel's congestion control, such as `cubic`; by default the host's.
+    /// Congestion control algorithm of the kernel, such as `cubic`; `None` for the host's default.
     pub congestion: Option<String>,
 }
 
@@ -73,12 +73,12 @@ pub struct PutRequest {
 pub struct Progress {
     /// Bytes passed to TCP, headers included: possibly slightly more than `total`.
     pub sent: u64,
-    /// Length of the file, bytes.
+    /// Length of the file, bytes; for a pipe, the number of bytes read so far.
     pub total: u64,
 }
 
-/// Sends the file, or `input` instead, and waits until the peer has confirmed all data by its close. Calls `progress`
-/// often, from this thread.
+/// Sends the file, or `input` instead if present, and waits until the peer has confirmed all data by its close. Calls
+/// `progress` after each burst of segments, from the calling thread.
 ///
 /// # Errors
 /// See [`KernelError`]. The peer may have received part of the file.
@@ -119,9 +119,9 @@ struct Transfer {
     socket: Socket,
     channel: Channel,
     memory: KernelMemory,
-    /// Source of the bytes, if not `memory`.
+    /// Source of the bytes instead of `memory`; `None` for a file, and after the end of a pipe.
     pipe: Option<Box<dyn io::Read>>,
-    /// Bytes from the destination to the region's end, if known.
+    /// Bytes from the destination to the region's end; `u64::MAX` if the target is an STag.
     region_room: u64,
     path: PathBuf,
     stags: StagTable<KernelMemory>,
@@ -133,7 +133,7 @@ struct Transfer {
     total: u64,
     /// Payload bytes posted.
     posted: u64,
-    /// Segment that the kernel has accepted up to `pending_offset`.
+    /// Segment being sent. The kernel has accepted its first `pending_offset` bytes.
     pending: Vec<u8>,
     pending_offset: usize,
     buffer: Vec<u8>,
@@ -224,7 +224,7 @@ impl Transfer {
         Ok((Stag(region.stag), TaggedOffset(region.base_to.wrapping_add(offset))))
     }
 
-    /// Passes the whole file to the kernel.
+    /// Passes the whole file to the kernel, then closes our direction of the connection.
     fn send_file(
         &mut self,
         stag: Stag,
@@ -262,8 +262,8 @@ impl Transfer {
         self.pipe.is_some() || self.posted < self.total || first
     }
 
-    /// Reads up to [`PIPE_MESSAGE`] bytes of a pipe; waits until they have arrived or the pipe ends. At the pipe's end,
-    /// closes it and returns `None`.
+    /// Reads [`PIPE_MESSAGE`] bytes from the pipe, fewer at its end or at the region's end. Blocks until they have
+    /// arrived. At the pipe's end, closes the pipe and returns `None`.
     fn read_pipe(&mut self) -> Result<Option<Vec<u8>>, KernelError> {
         let Some(pipe) = &mut self.pipe else { return Ok(None) };
         // One byte more than the room left, to detect a pipe longer than the region.
@@ -393,7 +393,7 @@ impl Transfer {
     }
 
     /// Waits for the peer's close and for the acknowledgement of ours. Only both together confirm that all bytes are
-    /// placed (docs/protocol.md §6): if an error follows, a peer that has closed first resets the connection.
+    /// placed (docs/protocol.md §6): a peer that has closed already reports a later error by a reset.
     fn await_close(&mut self) -> Result<(), KernelError> {
         while !self.peer_closed {
             self.process_input()?;
@@ -434,7 +434,7 @@ impl Transfer {
         Ok(arrived)
     }
 
-    /// Waits until the socket is ready or the time-out expires.
+    /// Waits until the socket is ready, at most until the next time limit expires. `during`: phase for error messages.
     fn wait(&self, during: &'static str) -> Result<(), KernelError> {
         let until = self.next_deadline(during)?;
         let interest = Interest { read: !self.peer_closed, write: !self.pending.is_empty() };
@@ -442,10 +442,10 @@ impl Transfer {
         self.map_error(ready)
     }
 
-    /// Returns the earlier of the progress time-out and the overall deadline.
+    /// Returns the time at which the progress time-out or the overall deadline expires, whichever is earlier.
     ///
     /// # Errors
-    /// The deadline or the time-out has passed.
+    /// The time-out or the deadline has expired.
     fn next_deadline(&self, during: &'static str) -> Result<Instant, KernelError> {
         let (now, until) = (Instant::now(), self.last_progress + self.timeout);
         match self.deadline {
@@ -481,7 +481,7 @@ fn startup_result(progress: mpa::Progress) -> Result<(Params, Vec<u8>), KernelEr
 fn peer_error(data: &[u8]) -> KernelError {
     match LastMessage::parse(data) {
         Ok(message) => KernelError::Peer(message),
-        // The data does not follow docs/protocol.md, but a message on the error queue always reports an error.
+        // The data is not a last message as in docs/protocol.md, but any message on the error queue reports an error.
         Err(_) => KernelError::Peer(LastMessage::llp(0, 0)),
     }
 }

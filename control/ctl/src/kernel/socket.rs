@@ -1,4 +1,4 @@
-//! Operations of `ddpctl` on kernel sockets.
+//! A nonblocking kernel TCP socket with the operations that MPA requires.
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -11,10 +11,10 @@ use rustix::net::SendFlags;
 use super::deadline::Deadline;
 use super::{ConnectFailure, KernelError};
 
-/// MSS if the kernel does not report it (draft-culley-iwarp-mpa-03 §5.1.1).
+/// MSS in bytes if the kernel does not report one (draft-culley-iwarp-mpa-03 §5.1.1).
 const DEFAULT_MSS: usize = 1460;
 
-/// A connected nonblocking socket.
+/// A connected nonblocking TCP socket.
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: TcpStream,
@@ -34,7 +34,7 @@ pub(super) enum ReadResult {
 
 impl Socket {
     /// Connects to the first address of `host` that answers. All attempts together take at most `timeout` and end at
-    /// `limit`. The time is shared equally among the remaining addresses.
+    /// `limit`. Each attempt gets an equal share of the time left for it and the following addresses.
     pub(super) fn connect(
         host: &str,
         port: u16,
@@ -74,7 +74,7 @@ impl Socket {
         Err(KernelError::Connect(failures))
     }
 
-    /// Takes ownership of a connected socket.
+    /// Takes ownership of a connected socket, disables Nagle's algorithm and makes the socket nonblocking.
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         // RFC 5044 §5.1: Nagle's algorithm would combine FPDUs of several messages.
         stream.set_nodelay(true)?;
@@ -88,13 +88,13 @@ impl Socket {
         self.peer
     }
 
-    /// Returns the current payload of a full segment in bytes: TCP options are deducted.
+    /// Returns the number of payload bytes of a full segment: the current MSS without TCP options.
     pub(super) fn mss(&self) -> usize {
         let mss = socket2::SockRef::from(&self.stream).tcp_mss();
         mss.ok().and_then(|mss| usize::try_from(mss).ok()).filter(|&m| m > 0).unwrap_or(DEFAULT_MSS)
     }
 
-    /// Sets the congestion control by the kernel's name for it.
+    /// Sets the congestion control algorithm by its name in the kernel, such as `cubic`.
     pub(super) fn set_congestion(&self, name: &str) -> io::Result<()> {
         socket2::SockRef::from(&self.stream).set_tcp_congestion(name.as_bytes())
     }
@@ -113,7 +113,7 @@ impl Socket {
         }
     }
 
-    /// Reads the available bytes.
+    /// Reads available bytes into `out` without blocking.
     pub(super) fn receive(&mut self, out: &mut [u8]) -> io::Result<ReadResult> {
         loop {
             return match self.stream.read(out) {
@@ -128,7 +128,7 @@ impl Socket {
         }
     }
 
-    /// Closes our direction.
+    /// Closes our direction with a FIN. Succeeds also if the connection no longer exists.
     pub(super) fn shut_down_write(&self) -> io::Result<()> {
         match self.stream.shutdown(std::net::Shutdown::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
@@ -136,7 +136,7 @@ impl Socket {
         }
     }
 
-    /// Sets whether a close of the socket resets the connection instead of ending it in order.
+    /// Sets whether closing the socket resets the connection (RST) instead of ending it in order (FIN).
     pub(super) fn set_reset_on_close(&self, resets: bool) -> io::Result<()> {
         socket2::SockRef::from(&self.stream).set_linger(resets.then_some(Duration::ZERO))
     }

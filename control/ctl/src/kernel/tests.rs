@@ -51,7 +51,7 @@ fn region(offset: u64) -> Target {
     Target::Region { name: "ingest".into(), offset }
 }
 
-/// Results of a listener and its client.
+/// Results of a listener and of its client.
 struct ServeResult<T> {
     result: T,
     memory: KernelMemory,
@@ -59,7 +59,7 @@ struct ServeResult<T> {
     events: Vec<ServeEvent>,
 }
 
-/// Runs a listener until its connections have ended, and `client` concurrently.
+/// Runs a listener until its connections have ended, and concurrently `client` with the listener's address and STag.
 fn with_listener<T: Send>(
     config: ListenConfig,
     client: impl FnOnce(SocketAddr, u32) -> T + Send,
@@ -237,7 +237,7 @@ fn refused_revision_is_startup_error_on_both_sides() {
     assert_eq!(*outcome(&run.events), expected);
 }
 
-/// As the appliance does, the listener resets a connection whose peer does not use MPA.
+/// Like the appliance, the listener resets a connection whose peer does not use MPA.
 #[test]
 fn failed_startup_resets_connection() {
     let run = with_listener(listen_config(V4, Config::default(), 1000), |address, _| {
@@ -310,7 +310,7 @@ fn garbage_after_startup_ends_only_its_stream() {
     assert!(bad, "{:?}", run.events);
 }
 
-/// Returns a client that has sent its MPA request.
+/// Returns a client that has completed the MPA start-up and sent no FPDU.
 fn start_unfinished(address: SocketAddr) -> TcpStream {
     let mut client = TcpStream::connect(address).expect("connected");
     client.write_all(b"MPA ID Req Frame\x00\x01\x00\x00").expect("written");
@@ -386,7 +386,8 @@ fn socket_is_closed_after_both_fins_without_reset() {
     }
 }
 
-/// Refuses a client's write by the last message, followed by the bytes of `behind` in the same segment.
+/// Accepts a connection and refuses the client's write with the last message, followed in the same segment by the bytes
+/// that `behind` returns. `reset`: resets the connection afterwards, else waits for the client's close.
 fn refuse(server: &TcpListener, reset: bool, behind: impl FnOnce(&[u8]) -> Vec<u8>) {
     let (mut socket, _) = server.accept().expect("accepted");
     let mut channel = Channel::responder(Config { markers: false, ..Config::default() });
@@ -422,7 +423,7 @@ fn refuse(server: &TcpListener, reset: bool, behind: impl FnOnce(&[u8]) -> Vec<u
     }
 }
 
-// RFC 5041 §7.1: data or a reset after the last message is not the cause of the end.
+// RFC 5041 §7.1: the last message is reported as the cause, not the data or the reset that follows it.
 #[test]
 fn last_message_is_reported_despite_trailing_data_or_reset() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -431,7 +432,7 @@ fn last_message_is_reported_despite_trailing_data_or_reset() {
         let server = TcpListener::bind(V4).expect("bound");
         let address = server.local_addr().expect("an address");
         let behind = move |last: &[u8]| {
-            // The same FPDU, with a wrong CRC.
+            // Without a reset, the same FPDU follows with a wrong CRC.
             let mut wrong = if reset { Vec::new() } else { last.to_vec() };
             if let Some(last) = wrong.last_mut() {
                 *last ^= 1;

@@ -1,4 +1,4 @@
-//! Streams and associations: tables, and all details of a single one.
+//! Tables of streams and associations, and all details of one stream or association.
 
 use api::{AssociationInfo, FlowInfo, StreamInfo};
 use config::show_size;
@@ -82,7 +82,7 @@ pub(crate) fn stream(stream: &StreamInfo) -> String {
     text
 }
 
-/// Returns the state of a flow, as `ss -ti` shows it for a kernel connection.
+/// Formats the state of a flow, similar to `ss -ti` for a kernel connection.
 fn flow(flow: &FlowInfo) -> String {
     let share = |name: &str| flow.limited.get(name).copied().unwrap_or(0.0);
     let mut shares: Vec<_> = flow.limited.iter().filter(|(_, share)| **share >= 0.001).collect();
@@ -120,7 +120,7 @@ fn counters(counters: &api::Counters) -> String {
     format_pairs(counters.iter().map(|(name, value)| (name.to_string(), value.to_string())))
 }
 
-/// Formats microseconds in a suitable unit.
+/// Formats a time in microseconds: as us below 10 ms, as ms below 10 s, else as s.
 pub(crate) fn format_time(us: u64) -> String {
     match us {
         0..10_000 => format!("{us} us"),
@@ -129,7 +129,7 @@ pub(crate) fn format_time(us: u64) -> String {
     }
 }
 
-/// Formats a rate in bytes per second as bit/s.
+/// Formats a rate in bytes per second as kbit/s, Mbit/s or Gbit/s.
 pub(crate) fn format_rate(bytes: u64) -> String {
     let bits = bytes as f64 * 8.0;
     match bits {

@@ -1,4 +1,4 @@
-//! `bench`.
+//! Tests of `ddpctl bench`.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The running configuration, its file, and sections as TOML.
+//! Tests of `ddpctl config`, of `ddpctl reload`, and of sections in TOML files.
 
 use serde_json::json;
 

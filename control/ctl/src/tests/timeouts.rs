@@ -1,11 +1,11 @@
-//! Time-outs of `ddpctl` with a stopped or slow appliance, and errors with `--json`.
+//! Tests of time-outs with a stopped or slow appliance, and of errors with `--json`.
 
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use super::*;
 
-/// The kernel accepts connections for a stopped process, which never reads them.
+/// The kernel accepts connections for a stopped process, but the process never reads the requests.
 #[test]
 fn stopped_appliance_times_out() {
     let dir = tempfile::tempdir().unwrap();
@@ -24,7 +24,7 @@ fn stopped_appliance_times_out() {
     assert_eq!(ddpctl(&["--socket", name, "status"]).exit, Exit::Unreachable);
 }
 
-/// An operation may take longer than the time-out of a silent appliance.
+/// An operation may take longer than the maximum silence, as long as the appliance answers probes.
 #[test]
 fn slow_operation_is_awaited_while_appliance_responds() {
     let fake = Fake::start();

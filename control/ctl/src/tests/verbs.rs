@@ -1,4 +1,4 @@
-//! `get`, `ping`, `fetch-add` and `compare-swap`.
+//! Tests of `ddpctl get`, `ping`, `fetch-add` and `compare-swap`.
 
 use super::*;
 
@@ -90,7 +90,7 @@ fn atomics_print_original_value() {
     let request = fake.last_request();
     assert_eq!(request["target"], json!({ "region": { "name": "box", "offset": 8 } }));
     assert_eq!(request["operation"], json!({ "fetch_add": { "add": u64::MAX } }));
-    // A value beyond the precision of a double is a string of digits.
+    // JSON contains a value that a double cannot represent exactly as a string of digits.
     let held = json!({ "original": "18446744073709551615", "time_us": 12 });
     let place = ["rdmap://10.0.0.2:7471", "1", "2", "--stag", "77", "--to", "16"];
     assert_eq!(fake.run_json(&[&["compare-swap"], &place[..]].concat()), held);
@@ -184,7 +184,7 @@ fn zone_selects_appliance_interface() {
     assert!(kernel.err.contains("[fe80::9%25eth0]"), "{}", kernel.err);
 }
 
-/// All addresses of a name are passed to the appliance.
+/// A name resolves to its distinct addresses, a literal address to itself.
 #[test]
 fn host_name_resolves_to_all_addresses() {
     let addresses = "localhost:7".parse::<Peer>().unwrap().resolve().unwrap();

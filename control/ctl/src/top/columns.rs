@@ -1,4 +1,4 @@
-//! The columns of each view, and their rows from two samples.
+//! Columns of each view of `ddpctl top`, and rows computed from two samples.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use super::table::{Cell, ColumnHead, Row, Table};
 use crate::show;
 use crate::streams::{Column as ListColumn, placed_bytes};
 
-/// A column: its heading, and a function that returns its cell of a row.
+/// A column: its heading, and a function that returns the column's cell for a row.
 struct Column<R> {
     head: ColumnHead,
     cell: fn(&R) -> Cell,
@@ -33,7 +33,7 @@ const fn number_column<R>(
     Column { head: ColumnHead { key, title, is_right_aligned: true }, cell }
 }
 
-/// Returns the headings of a view. A terminal of 80 columns shows the first ones.
+/// Returns the column headings of a view. A terminal of 80 characters has room only for the first ones.
 pub(super) fn heads(view: View) -> Vec<ColumnHead> {
     fn heads_of<R>(columns: &[Column<R>]) -> Vec<ColumnHead> {
         columns.iter().map(|column| column.head).collect()
@@ -70,7 +70,7 @@ pub(super) fn table(view: View, now: &Sample, before: Option<&Sample>) -> Table 
     Table { heads: heads(view), rows, total_rows: of }
 }
 
-/// Returns the number of streams, also if the list is truncated.
+/// Returns the number of all streams, even if the list is truncated to [`MOST_STREAMS`].
 fn stream_count(now: &Sample) -> usize {
     let listed = now.streams.as_ref().map_or(0, |streams| streams.value.len());
     if listed < MOST_STREAMS { listed } else { listed.max(now.status.streams as usize) }
@@ -85,7 +85,8 @@ fn rows<R>(columns: &[Column<R>], entries: &[R], of: fn(&R) -> (String, f64)) ->
     entries.iter().map(row).collect()
 }
 
-/// Returns the entries of an earlier list by name, and the time since that list.
+/// Indexes an earlier list by name, and returns the time between the two lists. Without an earlier list, the index is
+/// empty and the time is zero.
 fn index_previous<'a, T>(
     before: Option<&'a Timestamped<Vec<T>>>,
     now: &Timestamped<Vec<T>>,
@@ -163,7 +164,7 @@ fn streams_columns<'a>() -> Vec<Column<StreamRow<'a>>> {
 
 // --- peers ---
 
-/// The streams of one peer address.
+/// Totals of all streams of one peer address.
 struct PeerRow {
     address: String,
     streams: u64,

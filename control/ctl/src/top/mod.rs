@@ -1,8 +1,9 @@
 //! `ddpctl top`: streams, workers, regions, peers and ports, sampled at an interval.
 //!
-//! A [sample](sample) of the API becomes a [table](table); its rates are differences of two samples. The [state](state)
-//! handles samples and keys, and the [view](view) draws it. The [screen](screen) contains the terminal, the loop and
-//! the thread that sends requests, so that keys are handled while the appliance is slow. [once] prints the same tables.
+//! A [sample](sample) of the API becomes a [table](table); rates are computed from two samples. The [state](state)
+//! handles samples and keys, and the [view](view) draws the state. The [screen](screen) contains the terminal and the
+//! main loop. A separate thread sends requests, so that keys are handled while the appliance is slow. [once] prints the
+//! same tables.
 
 mod columns;
 mod once;
@@ -28,7 +29,7 @@ use state::State;
 /// Minimum and maximum interval between two samples.
 const INTERVALS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(60)];
 
-/// `ddpctl top`.
+/// Arguments of `ddpctl top`.
 #[derive(Debug, ClapArgs)]
 pub struct Top {
     /// Interval between samples, 200ms to 1m
@@ -94,15 +95,15 @@ pub(super) fn top(args: &Top, client: Client, output: &mut Output<'_>) -> Result
     screen::run(state, client, output.out)
 }
 
-/// Destination and form of the output.
+/// Format and destination of the output.
 #[derive(Clone, Copy)]
 struct OutputMode {
     json: bool,
-    /// True if standard input and output are a capable terminal.
+    /// True if standard input is a terminal, and standard output is a terminal that supports escape codes.
     terminal: bool,
 }
 
-/// Checks arguments beyond clap's own checks.
+/// Checks what clap cannot check: the terminal, `--json` and the sort column.
 fn check_arguments(args: &Top, mode: OutputMode) -> Result<(), Failure> {
     let usage = |message: String| Failure::new(Exit::Usage, message);
     if mode.json && !args.once {

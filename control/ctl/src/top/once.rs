@@ -66,7 +66,7 @@ fn as_text(now: &Sample, before: Option<&Sample>, tables: &[(View, Table)]) -> S
     text
 }
 
-/// Returns the appliance's name, version, state, uptime and number of streams.
+/// Formats the appliance's name, version, state, uptime and number of streams as one line.
 pub(super) fn headline(now: &Sample) -> String {
     let status = &now.status;
     format!(

@@ -1,4 +1,4 @@
-//! Answers of the API at one time, and rates between two times.
+//! Samples of the API's answers, and rates computed from two samples.
 //!
 //! The list of streams is limited to [`MOST_STREAMS`], each with the displayed counters only.
 
@@ -11,17 +11,17 @@ use api::{
 /// Maximum number of streams that are requested.
 pub(super) const MOST_STREAMS: usize = 10_000;
 
-/// Counters of bytes that a stream's peer placed here.
+/// Counters of bytes that a stream's peer placed in local regions.
 pub(super) const PLACED: [&str; 2] = ["placed_in_order_bytes", "placed_out_of_order_bytes"];
-/// Counters of bytes sent in a stream's messages.
+/// Counter of bytes sent in a stream's messages.
 pub(super) const SENT: [&str; 1] = ["sent_bytes"];
-/// Counters of retransmitted bytes.
+/// Counter of a stream's retransmitted bytes.
 pub(super) const RETRANSMITTED: [&str; 1] = ["retransmitted_bytes"];
 /// Counters of frames that a port lost before a worker received them, or dropped instead of sending them.
 pub(super) const PORT_DROPS: [&str; 4] =
     ["device_rx_missed", "device_rx_no_buffer", "no_buffer", "tx_dropped"];
 
-/// A value and its time.
+/// A value and the time at which it was received.
 #[derive(Clone, Debug)]
 pub(super) struct Timestamped<T> {
     pub(super) taken_at: Instant,
@@ -54,18 +54,19 @@ pub(super) struct Totals {
 impl Sample {
     pub(super) fn fetch(client: &Client, streams: bool) -> Result<Self, ClientError> {
         let counters = [&PLACED[..], &SENT, &RETRANSMITTED].concat().join(",");
-        let list = format!("/v1/streams?limit={MOST_STREAMS}&counters={counters}");
+        let counters = format!("&counters={counters}");
+        let list = || client.list_first("/v1/streams", &counters, MOST_STREAMS);
         Ok(Self {
             status: client.get("/v1/status")?,
             stats: timestamped(client.get("/v1/stats")?),
             workers: timestamped(client.get("/v1/workers")?),
-            regions: timestamped(client.get("/v1/regions")?),
+            regions: timestamped(client.list("/v1/regions")?),
             ports: timestamped(client.get("/v1/ports")?),
-            streams: if streams { Some(timestamped(client.get(&list)?)) } else { None },
+            streams: if streams { Some(timestamped(list()?)) } else { None },
         })
     }
 
-    /// True if `before` is a sample of the same process, so that numbers and counters can be compared.
+    /// True if `before` is a sample of the same process, so that stream numbers and counters are comparable.
     pub(super) fn is_same_process(&self, before: &Sample) -> bool {
         self.status.pid == before.status.pid
             && self.status.uptime_seconds >= before.status.uptime_seconds
@@ -101,14 +102,15 @@ fn dropped_frames(stats: &Stats) -> u64 {
     workers + ports.sum::<u64>()
 }
 
-/// Returns the rate of a counter per second. `None` if the counter decreased, for instance after a restart of the
-/// appliance.
+/// Returns the rate of a counter per second. `None` if no time elapsed or the counter decreased, for instance after a
+/// restart of the appliance.
 pub(super) fn rate(before: u64, now: u64, elapsed: Duration) -> Option<f64> {
     let seconds = elapsed.as_secs_f64();
     (now >= before && seconds > 0.0).then(|| (now - before) as f64 / seconds)
 }
 
-/// Returns the rate of a sum of counters. `None` if none of them exists now or existed before.
+/// Returns the rate of a sum of counters per second. `None` if either sample has none of the counters, or as for
+/// [`rate`].
 pub(super) fn counter_rate(
     names: &[&str],
     before: Option<&Counters>,

@@ -1,7 +1,7 @@
 //! The terminal, the thread that sends requests, and the loop that connects them.
 //!
-//! The terminal is restored after each kind of end: q, Ctrl-C, SIGTERM, SIGHUP, an error, a panic in any thread. One
-//! request is outstanding at a time, and requests are in progress for at most a third of the time.
+//! The terminal is restored at the end, whatever its cause: q, Ctrl-C, SIGTERM, SIGHUP, an error, a panic in any
+//! thread. One request is outstanding at a time, and requests are in progress for at most a third of the time.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use super::view;
 use crate::exit::{Exit, Failure};
 use crate::show;
 
-/// Longest delay before an answer or a signal is handled.
+/// Maximum wait for a key, and thus the maximum delay before an answer or a signal is handled.
 const KEY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time after a signal at which the loop is considered stuck; longer than any iteration.
 const STUCK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -74,7 +74,8 @@ pub(super) fn run(mut state: State, client: Client, out: &mut dyn Write) -> Resu
     Ok(())
 }
 
-/// Ends the loop on a signal. If the loop is stuck, ends the process.
+/// Starts a thread that sets `stop` upon SIGINT, SIGTERM or SIGHUP. If the main loop is stuck, the thread then ends the
+/// process.
 fn install_signal_handler(stop: Arc<AtomicBool>) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
@@ -108,7 +109,7 @@ pub(super) struct PollSchedule {
     outstanding_since: Option<Instant>,
     /// True to send a request at once, even during a pause.
     immediate: bool,
-    /// Time of the last answer; initially the start.
+    /// Time of the last successful answer; initially the start.
     last_answer: Instant,
 }
 
@@ -126,13 +127,13 @@ impl PollSchedule {
         (self.outstanding_since, self.immediate) = (Some(now), false);
     }
 
-    /// Schedules the next request one interval after the last one was sent, with a pause of at least twice the time
-    /// that it took.
+    /// Schedules the next request one interval after the last one was sent, but after a pause of at least twice the
+    /// duration of the last one. After a failure (`well` is false), the next request follows one interval later.
     pub(super) fn record_answer(&mut self, now: Instant, interval: Duration, well: bool) {
         let sent_at = self.outstanding_since.take().unwrap_or(now);
         self.next_request = (sent_at + interval).max(now + (now - sent_at) * 2);
         if !well {
-            // After a failure the next request does not wait for twice its duration.
+            // A failed request may have taken long, so its duration does not extend the pause.
             self.next_request = now + interval;
         } else {
             self.last_answer = now;
@@ -143,7 +144,7 @@ impl PollSchedule {
         self.immediate = true;
     }
 
-    /// Returns the time since the last answer if a request is overdue or has failed.
+    /// Returns the time since the last successful answer if the last request failed (`trouble`) or is overdue.
     pub(super) fn silent_for(&self, now: Instant, trouble: bool) -> Option<Duration> {
         let late = self.outstanding_since.is_some_and(|asked| now - asked >= SILENCE_NOTICE);
         (trouble || late).then(|| now - self.last_answer)
@@ -159,7 +160,7 @@ struct SampleRequest {
 
 struct SampleReply {
     sample: Result<Sample, String>,
-    /// The stream of the overlay, and its text.
+    /// The stream that the overlay shows, and its details as text.
     stream: Option<(StreamId, String)>,
 }
 
@@ -172,7 +173,7 @@ impl Poller {
     fn start(client: Client) -> io::Result<Self> {
         let ((asks, wanted), (found, answers)) = (channel::<SampleRequest>(), channel());
         std::thread::Builder::new().name("top".into()).spawn(move || {
-            // Ends when the loop drops its sender.
+            // The thread ends when the main loop drops the sender of requests.
             while let Ok(ask) = wanted.recv() {
                 let sample = Sample::fetch(&client, ask.streams);
                 let reached = sample.is_ok();
@@ -215,7 +216,7 @@ fn stream_text(client: &Client, stream: StreamId) -> String {
 
 struct Screen<'w> {
     terminal: Terminal<CrosstermBackend<&'w mut dyn Write>>,
-    /// True if the panic hook has restored the terminal.
+    /// True once the panic hook or the drop has restored the terminal.
     is_restored: Arc<AtomicBool>,
 }
 
@@ -226,7 +227,7 @@ impl<'w> Screen<'w> {
         std::panic::set_hook(Box::new(move |panic| {
             if !hooked.swap(true, Ordering::Relaxed) {
                 drop(disable_raw_mode());
-                // Written without the standard output's lock, which another thread may hold.
+                // write(2) bypasses the lock of the standard output, which another thread may hold.
                 let _ = rustix::io::write(rustix::stdio::stdout(), leave_sequence().as_bytes());
             }
             hook(panic);

@@ -1,4 +1,4 @@
-//! The state of the screen, and its changes by keys and samples. This module reads neither a clock nor a terminal.
+//! The state of the screen, changed by keys and samples. This module uses neither the clock nor the terminal.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::explain::hint_on_notes;
 const HISTORY_LEN: usize = 300;
 /// Maximum number of characters in a filter.
 const MAX_FILTER_LEN: usize = 60;
-/// Intervals that the keys select, milliseconds.
+/// Sampling intervals that the keys + and - select, milliseconds.
 const INTERVAL_STEPS_MS: [u64; 8] = [200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000];
-/// Columns by which a key scrolls text sideways.
+/// Number of columns by which an arrow key scrolls text sideways.
 const SCROLL_COLUMNS: usize = 8;
 
 const HELP: &[&str] = &[
@@ -38,7 +38,7 @@ const HELP: &[&str] = &[
     "drop reason, a note or an event means. ddpctl stats has the drops by reason.",
 ];
 
-/// The loop's reaction to a key.
+/// Action of the main loop after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Draw the screen.
@@ -48,7 +48,7 @@ pub(super) enum Action {
     Quit,
 }
 
-/// The overlay above the table.
+/// The overlay, which is shown instead of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Overlay {
     Help,
@@ -90,7 +90,7 @@ pub(super) struct State {
     pub(super) silent_for: Option<Duration>,
     pub(super) table: Table,
     pub(super) widths: Vec<usize>,
-    /// Number of rows that fit, set by drawing.
+    /// Number of rows that fit on the screen, set by `view::draw`.
     pub(super) page: usize,
     views: [ViewState; 5],
 }
@@ -139,8 +139,7 @@ impl State {
         self.view_state().index.min(self.table.rows.len().saturating_sub(1))
     }
 
-    /// Returns the data that the next sample must include: the list of streams if true, and the stream of the overlay,
-    /// if any.
+    /// Returns what the next request must include: true for the list of streams, and the stream of the overlay, if any.
     pub(super) fn requested_data(&self) -> (bool, Option<StreamId>) {
         let stream = match self.overlay {
             Some(Overlay::Stream(id, _)) => Some(id),
@@ -175,7 +174,7 @@ impl State {
         self.rebuild_table();
     }
 
-    /// Handles the text of a requested stream.
+    /// Stores the text of a requested stream if the overlay still shows that stream.
     pub(super) fn handle_stream(&mut self, stream: StreamId, text: &str) {
         if let Some(Overlay::Stream(id, lines)) = &mut self.overlay
             && *id == stream
@@ -184,7 +183,7 @@ impl State {
         }
     }
 
-    /// Builds the view's table in its sort order. The selection follows its row.
+    /// Builds the filtered and sorted table of the view. The selection stays on its row.
     fn rebuild_table(&mut self) {
         let own = &self.views[self.view as usize];
         self.table = match &self.current {
@@ -346,7 +345,7 @@ impl State {
         Action::Refresh
     }
 
-    /// Selects the next sort order: the busiest first, then each column.
+    /// Moves `by` steps in the cycle of sort orders: busiest first, then each column.
     fn step_sort(&mut self, by: usize) {
         let orders = self.table.heads.len() + 1;
         let sort = &mut self.view_state_mut().sort;

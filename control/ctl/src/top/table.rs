@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::show;
 
-/// The sort order without a column: the busiest row first.
+/// Name of the sort order by load instead of by a column: busiest row first.
 pub(super) const SORT_BUSIEST: &str = "busiest";
 
 /// Maximum width of a column, characters.
@@ -36,7 +36,7 @@ impl Cell {
         Self { text: sanitize(text), value }
     }
 
-    /// Returns the cell of a number with its text.
+    /// Returns a cell that shows `text` and sorts by `value`; `-` if the value is unknown.
     pub(super) fn number(value: Option<f64>, text: &str) -> Self {
         match value {
             Some(value) => Self { text: sanitize(text), value: SortKey::Number(value) },
@@ -88,7 +88,7 @@ pub(super) struct ColumnHead {
     /// Name of the column in JSON and on the command line.
     pub(super) key: &'static str,
     pub(super) title: &'static str,
-    /// True for a column of numbers.
+    /// True for a column of numbers, which are aligned at the right.
     pub(super) is_right_aligned: bool,
 }
 
@@ -97,7 +97,7 @@ pub(super) struct ColumnHead {
 pub(super) struct Row {
     /// Identity of the row, the same in all samples.
     pub(super) id: String,
-    /// Load of the row, for the sort order without a column.
+    /// Load of the row, for the sort order [`SORT_BUSIEST`]; the unit depends on the view.
     pub(super) load: f64,
     pub(super) cells: Vec<Cell>,
 }
@@ -115,7 +115,7 @@ pub(super) struct Sort {
 pub(super) struct Table {
     pub(super) heads: Vec<ColumnHead>,
     pub(super) rows: Vec<Row>,
-    /// Number of rows before filtering.
+    /// Number of rows before filtering. In the view of streams: number of all streams, even if the list is truncated.
     pub(super) total_rows: usize,
 }
 
@@ -173,7 +173,7 @@ impl Table {
     }
 }
 
-/// Orders numbers from the largest, text from A, unknown values last.
+/// Orders numbers from the largest and text from A. Unknown values are last, also in reverse order.
 fn compare(a: &SortKey, b: &SortKey, reverse: bool) -> Ordering {
     match (a, b) {
         (SortKey::None, SortKey::None) => Ordering::Equal,
@@ -190,7 +190,7 @@ fn reverse_if(order: Ordering, reverse: bool) -> Ordering {
     if reverse { order.reverse() } else { order }
 }
 
-/// Removes characters that control a terminal.
+/// Replaces characters that control a terminal or the direction of text by U+FFFD.
 pub(super) fn sanitize(text: &str) -> String {
     let harmless = |c: char| {
         !c.is_control()

@@ -1,4 +1,4 @@
-//! The screen without a terminal: samples, keys and frames.
+//! Tests of `ddpctl top` without a terminal: samples, keys and drawn frames.
 
 mod keys;
 mod once;
@@ -23,7 +23,7 @@ fn counters(list: &[(&str, u64)]) -> Counters {
     list.iter().map(|&(name, value)| (name.into(), value)).collect()
 }
 
-/// Returns a stream whose counters have these bytes, placed by and sent to the peer.
+/// Returns a stream with counters of the bytes `placed` by and `sent` to the peer.
 fn stream(id: u64, remote: &str, placed: u64, sent: u64) -> StreamInfo {
     let list = [
         ("placed_in_order_bytes", placed),

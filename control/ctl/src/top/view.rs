@@ -1,4 +1,5 @@
-//! Draws the [state](State): three lines about the appliance, the table, the keys. Supports any terminal size.
+//! Draws the [state](State): three lines about the appliance, the tabs, the table or an overlay, the keys. Supports any
+//! terminal size.
 
 use std::collections::VecDeque;
 
@@ -14,7 +15,7 @@ use super::table::{Table, bits, sanitize};
 use super::{View, table};
 use crate::show;
 
-/// Columns for a rate before its sparkline.
+/// Width of a rate before its sparkline, characters.
 const RATE_WIDTH: u16 = 16;
 
 const KEYS: &str =
@@ -108,7 +109,7 @@ fn draw_notes(frame: &mut Frame<'_>, area: Rect, state: &State) {
     frame.render_widget(Line::from(spans), area);
 }
 
-/// Returns the time since the appliance's last answer, and the reason.
+/// Formats the time since the appliance's last answer, and the reason of the failure.
 fn error_text(state: &State) -> String {
     let silent =
         state.silent_for.map(|time| format!(" for {}", show::format_seconds(time.as_secs_f64())));
@@ -131,7 +132,7 @@ fn draw_tabs(frame: &mut Frame<'_>, area: Rect, state: &State) {
     }
     let order = if state.sort().reverse { "idlest" } else { table::SORT_BUSIEST };
     let order = format!(", {order} first");
-    // If both do not fit, the filter is shown, not the sort order.
+    // The sort order is left out if it does not fit beside the filter.
     if state.sort().column.is_none() && right.chars().count() + order.len() <= room {
         right += &order;
     }

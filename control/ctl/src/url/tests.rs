@@ -44,7 +44,7 @@ fn urls_are_parsed() {
     }
 }
 
-// RFC 3986 §3.1
+// RFC 3986 §3.1: upper and lower case are equivalent in a scheme.
 #[test]
 fn schemes_are_case_insensitive() {
     for (text, ulp, transport) in [
@@ -127,7 +127,7 @@ fn invalid_hosts_are_refused_with_specific_error() {
     assert!(refusal(&format!("tcp://{}:1", "a".repeat(64))).contains("is no host"));
 }
 
-// RFC 3986 §7.4: `inet_aton` accepts the first ones, some as another address than they seem to be.
+// RFC 3986 §7.4: `inet_aton` accepts the forms of the first list, some as a different address than a reader expects.
 #[test]
 fn unsupported_address_forms_are_refused_with_specific_error() {
     for host in ["10.1", "10.0.1", "0x0a000001", "010.0.0.1", "167772161", "10.0.0.1.", "0xa.1"] {
@@ -150,7 +150,7 @@ fn unsupported_address_forms_are_refused_with_specific_error() {
     }
 }
 
-// RFC 4007 §11, RFC 6874
+// RFC 4007 §11, RFC 6874: a zone follows the address after `%`, in URLs after `%25`.
 #[test]
 fn zones_require_link_local_addresses() {
     let zoned = |zone: &str| Host::Zoned("fe80::1".parse().unwrap(), zone.to_owned());
@@ -203,7 +203,7 @@ proptest! {
 
     #[test]
     fn arbitrary_url_text_never_panics(text in ".{0,80}") {
-        // An accepted URL, once displayed, parses as the same place.
+        // The displayed form of an accepted URL parses to the same URL.
         if let Ok(url) = format!("tcp://{text}").parse::<Url>() {
             prop_assert_eq!(url.to_string().parse(), Ok(url));
         }

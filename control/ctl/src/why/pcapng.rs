@@ -1,6 +1,7 @@
-//! Recorded headers as pcapng. The frames around them are synthetic: matching Ethernet and IP headers, no options,
-//! checksums of zero except for IPv4's. Payload is not recorded. TCP's is omitted, and the original length includes it.
-//! The payload of a DATA chunk is zeros, because Wireshark does not decode a truncated chunk.
+//! Writes recorded headers as pcapng. The frames are synthetic: their Ethernet and IP headers are generated, TCP has no
+//! options, and all checksums except that of IPv4 are zero. Payload is not recorded. A TCP segment is truncated after
+//! the header, and the original length of the frame includes the payload. The payload of an SCTP DATA chunk is zeros,
+//! because Wireshark does not decode a truncated chunk.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +19,7 @@ use api::{Flight, FlightHeader, Why};
 
 /// Resolution of times: 10^-9 s.
 const NANOSECONDS: u8 = 9;
-/// Direction of a frame in its flags (`epb_flags`).
+/// Direction of a frame in the option `epb_flags` of pcapng.
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 const TCP: u8 = 6;
@@ -28,8 +29,8 @@ const DATA: u8 = 0;
 const SACK: u8 = 3;
 const SHUTDOWN: u8 = 7;
 
-/// Returns the file, ordered by time, and the number of its headers. An event without a header is in the comment of the
-/// next frame; events after the last header are in the comment of the last frame.
+/// Returns the bytes of the file, with the frames in the order of time, and the number of frames. An event without a
+/// header is in the comment of the stream's next frame, or of the last frame if no frame follows.
 pub(super) fn pcapng_file(why: &Why) -> (Vec<u8>, usize) {
     let application = concat!("ddpctl ", env!("CARGO_PKG_VERSION"));
     let section = SectionHeaderBlock {
@@ -75,8 +76,8 @@ struct Frame {
     comment: String,
 }
 
-/// Returns the frames of a stream, each with the events since the previous frame. The last frame also has the events
-/// after it.
+/// Returns the frames of a stream. The comment of each frame lists the events since the previous frame. The comment of
+/// the last frame also lists the later events.
 fn flight_frames(flight: &Flight) -> Vec<Frame> {
     let mut frames: Vec<Frame> = Vec::new();
     let beginning = format!("stream {}", flight.stream);
@@ -95,7 +96,8 @@ fn flight_frames(flight: &Flight) -> Vec<Frame> {
     frames
 }
 
-/// Returns a frame, and its length including the omitted payload.
+/// Returns a frame, and its original length including the omitted payload. `None` if the addresses do not parse or are
+/// not of the same family, or if the IP length would overflow.
 fn build_frame(flight: &Flight, header: &FlightHeader) -> Option<(Vec<u8>, u32)> {
     let local: SocketAddr = flight.local.parse().ok()?;
     let remote: SocketAddr = flight.remote.parse().ok()?;
@@ -132,7 +134,7 @@ fn push_sctp_packet(header: &FlightHeader, out: &mut Vec<u8>) {
     out.extend([0; 8]);
     let chunk = header.flags;
     let (flags, len): (u8, u16) = match chunk {
-        // Unordered and unfragmented.
+        // Flags U, B and E: unordered and unfragmented.
         DATA => (7, header.length.saturating_add(16)),
         SACK => (0, 16),
         SHUTDOWN => (0, 8),
@@ -158,7 +160,7 @@ fn push_sctp_packet(header: &FlightHeader, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the Ethernet and IP headers of a packet with `len` bytes of payload.
+/// Returns the Ethernet and IP headers of a packet with `len` bytes of IP payload. MAC addresses are zero.
 fn ip_header(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> Option<Vec<u8>> {
     const TTL: u8 = 64;
     let mut out = vec![0; 12];
@@ -191,7 +193,7 @@ fn ip_header(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> Option<Vec<u
 fn checksum(header: &[u8]) -> u16 {
     let words = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
     let mut sum: u32 = words.sum();
-    // Twice, because the first addition may produce a carry.
+    // The carries are added twice, because the first addition may produce another carry.
     for _ in 0..2 {
         sum = (sum & 0xffff) + (sum >> 16);
     }

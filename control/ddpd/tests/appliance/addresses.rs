@@ -1,4 +1,4 @@
-//! A peer with several addresses, only the last of which answers.
+//! Transfer to a peer with several addresses, of which only the last accepts the connection.
 
 use api::JobState;
 use serde_json::json;
@@ -12,7 +12,7 @@ fn put_uses_the_answering_address_over_both_transports() {
     for (transport, sink) in [("tcp", REGION), ("sctp", &over_sctp)] {
         let ddpd = Ddpd::start(&Setup { sink, ..Setup::default() });
         let (file, bytes) = ddpd.file("file", 10_000);
-        // In this order: no route, no host, a closed port, the listener.
+        // The addresses in order: without a route, without a host, with a closed port, of the listener.
         let job = ddpd.put(json!({
             "file": file,
             "via": { "connect": {

@@ -1,4 +1,4 @@
-//! `bench` between two appliances. Messages and bytes must match the peer's counters; rates are not compared.
+//! Bench jobs between two appliances. Messages and bytes must match the peer's counters; rates are not compared.
 
 use api::{ClientError, EventKind, JobInfo, JobState};
 use rustix::process::Signal;
@@ -52,7 +52,7 @@ const REGION: u16 = 0;
 const SINK: u16 = 1;
 const ECHO: u16 = 2;
 
-/// Number of the perftest service.
+/// Port of the perftest listener, relative to 7500; over TCP only.
 const PERFTEST: u16 = 3;
 
 fn start() -> Ddpd {
@@ -117,7 +117,7 @@ fn run_every_load(transport: &str) {
         assert!(bench.messages > 0, "{load}: {bench:?}");
         assert_eq!((bench.unfinished, bench.open, bench.load.as_str()), (0, 0, load));
         assert_eq!(job.acknowledged, bench.messages * 1000, "{load}");
-        // Every message has a latency sample, and the peer has counted it.
+        // Every message has a latency sample.
         assert_eq!(bench.latency.unwrap().count, bench.messages, "{load}");
         // The streams have also ended at the peer, so its counters are final.
         assert_eq!(sink_count(&ddpd, &counter) - before, bench.messages, "{load}");

@@ -1,4 +1,4 @@
-//! An exclusive region that another stream uses, as the next peer sees it.
+//! Tests of an exclusive region that another stream uses: the next peer is refused until that stream ends.
 
 use std::path::Path;
 
@@ -30,7 +30,8 @@ fn busy_region_is_reported_and_freed_by_closing_its_holder() {
     assert_eq!(job.error, None);
 }
 
-/// Starts one of two processes connected by a memif. Loss of the link must not end streams.
+/// Starts one of two processes connected by a memif. `link_down_timeout` is off, so that loss of the link does not end
+/// streams.
 fn process(dir: &Path, name: &str, host: u8, role: &str, more: &str) -> (Running, Client) {
     let port = format!(
         "kind = \"memif\"\nsocket = \"{}/memif.sock\"\nrole = \"{role}\"\nlink_down_timeout = \"off\"",

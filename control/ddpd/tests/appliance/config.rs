@@ -1,4 +1,4 @@
-//! The running configuration over the real socket: shown, compared, reloaded, saved, and restored from the saved file.
+//! Tests of the running configuration over the API's socket: show, diff, reload, save, and restart from the saved file.
 
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
@@ -41,7 +41,7 @@ fn assert_no_difference(ddpd: &Ddpd) {
     assert!(diff.starts_with("the running configuration is the one in "), "{diff}");
 }
 
-/// Adds region `api` and listener `late` to the running configuration, as TOML.
+/// Adds region `api` and listener `late` to the running configuration, from TOML files.
 fn add_sections(ddpd: &Ddpd) {
     let section = ddpd.path("section.toml");
     let name = section.to_str().unwrap();
@@ -78,7 +78,8 @@ fn added_sections_are_shown_as_a_difference() {
     assert!(ddpd.end().0.success());
 }
 
-/// A reload adds the region of the file, keeps the one of the API, and reports the key that needs a restart each time.
+/// A reload adds the region of the file and keeps the region that the API added. Each reload reports the key that needs
+/// a restart.
 #[test]
 fn reload_does_what_its_dry_run_reports() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });

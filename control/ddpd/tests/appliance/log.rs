@@ -1,4 +1,4 @@
-//! The log of a running process: format, filter, and lines about requests.
+//! Test of the log of a running process: format, filter, and lines about API requests.
 
 use api::{ConfigInfo, LogInfo, ReloadReport, ValueOrigin};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::REGION;
 use crate::common::{Ddpd, LOG, Setup};
 
-/// Returns all complete lines so far.
+/// Returns all complete lines of the log so far.
 fn lines(ddpd: &Ddpd) -> Vec<Value> {
     let text = std::fs::read_to_string(ddpd.path(LOG)).unwrap();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);

@@ -1,4 +1,4 @@
-//! Notifications of the service manager, and the operator's drain, with real workers.
+//! Tests of the notifications to the service manager, and of the operator's drain, with real workers.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The memory ceiling of a real process: excessive requests are refused, and the process continues.
+//! Tests of the memory ceiling of a real process: excessive requests are refused, and the process continues.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn region_over_memory_limit_is_refused_until_another_is_removed() {
     let sentence = "region `big`: 12 GiB asked for, 40 MiB of 256 MiB in use (regions 0 bytes, jobs 0 bytes, buffers \
                     and streams 40 MiB); the ceiling is limits.memory";
     assert!(refused.contains(sentence), "{refused}");
-    // Twice, to show that freed memory can be used again.
+    // The second round shows that freed memory can be used again.
     for _ in 0..2 {
         add(&ddpd.sink, "most", "200 MiB").unwrap();
         let memory = ddpd.status(&ddpd.sink).memory;
@@ -39,7 +39,7 @@ fn region_over_memory_limit_is_refused_until_another_is_removed() {
     assert!(status.success(), "{status}");
 }
 
-/// A control group (v1 or v2) with a memory limit. Dropping it removes the group.
+/// A control group (v1 or v2) with a memory limit, removed on drop.
 struct Group {
     directory: PathBuf,
     /// Name of the file with the limit.
@@ -47,7 +47,7 @@ struct Group {
 }
 
 impl Group {
-    /// Creates the group. The error is the reason why this host does not allow it.
+    /// Creates the group. The error states why this host does not allow the group.
     fn new(limit: u64) -> Result<Group, String> {
         Group::version_2(limit).or_else(|second| {
             Group::version_1(limit)
@@ -107,7 +107,7 @@ fn cgroup_limit_is_the_memory_ceiling() {
     let group = match Group::new(1 << 30) {
         Ok(group) => group,
         Err(reason) => {
-            // Not `eprintln`, whose output the harness captures.
+            // The test harness captures the output of `eprintln`, so the message is written directly.
             let mut out = std::io::stderr();
             return writeln!(out, "LEFT OUT: a cgroup with a limit of memory: {reason}").unwrap();
         }

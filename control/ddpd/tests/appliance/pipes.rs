@@ -1,4 +1,4 @@
-//! `ddpctl put` of the standard input, and of a sparse file that exceeds the memory ceiling.
+//! Tests of puts from the standard input, and of a sparse file that exceeds the memory ceiling.
 
 use std::io::Write as _;
 use std::process::{Output, Stdio};
@@ -15,7 +15,7 @@ fn put(ddpd: &Ddpd, bytes: &[u8]) -> Output {
     command.args(["put", "-", "tcp://10.9.0.1:7471/inbox"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // The put may fail before ddpctl has read all bytes.
+    // A failed write is ignored: the put may fail before ddpctl has read all bytes.
     let _ = child.stdin.take().unwrap().write_all(bytes);
     child.wait_with_output().unwrap()
 }

@@ -1,4 +1,4 @@
-//! RDMAP between two appliances: every verb of the client, with the services of the peer.
+//! RDMAP between two appliances: every operation of the client, with the services of the peer.
 
 use api::{
     AtomicDone, Client, ClientError, EventKind, JobState, PingReport, RegionInfo, Sent, StreamInfo,
@@ -70,7 +70,7 @@ fn wait_for_ends(ddpd: &Ddpd, n: usize) {
     wait_for_nth(&ddpd.sink, n, |kind| matches!(kind, EventKind::StreamClosed { .. }));
 }
 
-/// Returns the stream counters, summed over all workers.
+/// Returns the worker counters, summed over all workers.
 fn totals(ddpd: &Ddpd, client: &Client) -> api::Counters {
     let mut sums = api::Counters::new();
     for worker in ddpd.stats(client).workers {
@@ -115,7 +115,7 @@ fn put_data_is_read_back_by_get_into_file_and_region() {
     let served = totals(&ddpd, &ddpd.sink);
     let len = len as u64;
     assert_eq!((served["rdmap_writes_in"], served["rdmap_written_bytes"]), (3, len));
-    // Six Reads of the gets, and one of 0 bytes that confirms the put.
+    // The two gets issue six Reads; one more Read, of 0 bytes, confirms the put.
     assert_eq!((served["rdmap_reads_in"], served["rdmap_reads_served"]), (7, 7));
     assert_eq!(served["rdmap_read_bytes_served"], 2 * len);
     assert_eq!(served["rdmap_terminates_out"], 0);
@@ -218,7 +218,7 @@ fn atomics_return_old_value_and_update_one_word() {
     assert!(ddpd.end().0.success());
 }
 
-/// Returns the codes of the nth Terminate, which the sink has sent and the source has received.
+/// Returns the code of the `n`th Terminate. The sink must have sent and the source must have received the same code.
 fn terminates(ddpd: &Ddpd, n: usize) -> String {
     let codes = [(&ddpd.sink, false), (&ddpd.source, true)].map(|(client, of_peer)| {
         let found = wait_for_nth(
@@ -235,7 +235,7 @@ fn terminates(ddpd: &Ddpd, n: usize) -> String {
     codes[0].clone()
 }
 
-// RFC 7306 §8.2, RFC 5040 §4.8: memory is unchanged, and other streams continue.
+// RFC 7306 §8.2, RFC 5040 §4.8: an invalid operation leaves memory unchanged, and other streams continue.
 #[test]
 fn invalid_operations_end_in_terminate_without_effect() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, ..Setup::default() });

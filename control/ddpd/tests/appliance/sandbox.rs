@@ -1,4 +1,5 @@
-//! The sandbox of a running process: the kernel's status of each thread, and operations that must stay allowed.
+//! Tests of the sandbox of a running process: the kernel's status of each thread, and operations that must remain
+//! allowed.
 
 use std::path::Path;
 
@@ -8,7 +9,7 @@ use super::common::{Ddpd, Setup};
 
 const ON: &str = "[management.sandbox]\nmode = \"on\"\n";
 
-/// Returns name and status of each thread.
+/// Returns the name of each thread and the text of its `status` file in `/proc`.
 fn threads(pid: u32) -> Vec<(String, String)> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let status = |task: std::fs::DirEntry| {
@@ -50,7 +51,7 @@ fn sandboxed_threads_are_confined_and_serve_streams() {
         assert_eq!(value(status, "Seccomp"), "2", "{name}");
         let filters = if name.starts_with("worker-") { "3" } else { "2" };
         assert_eq!(value(status, "Seccomp_filters"), filters, "{name}");
-        // A ring needs no capability. CAP_IPC_LOCK may be kept to lock regions beyond the limit.
+        // A ring port needs no capability. CAP_IPC_LOCK may be kept to lock regions beyond the limit of locked memory.
         for kind in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {
             assert_eq!(set(status, kind) & !IPC_LOCK, 0, "{name}: {kind}");
         }

@@ -98,7 +98,7 @@ fn rping_completes_over_sctp_and_streams_share_association() {
     assert!(gone.to_string().contains("there is no association 0000000000000005"), "{gone}");
 }
 
-/// Impairment of both ports, and UDP encapsulation.
+/// Configuration of a lossy, reordering port, with UDP encapsulation of SCTP.
 const LOSSY_UDP: &str = r#"
 [port.impair]
 loss = 0.01

@@ -1,4 +1,4 @@
-//! Unix conventions of both programs: standard streams, paths and signals, with files of any kind.
+//! Tests of Unix conventions of `ddpd` and `ddpctl`: standard streams, signals, and paths of files of any kind.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write as _};
@@ -27,7 +27,7 @@ fn ddpctl(ddpd: &Ddpd, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a shell command. `$ddpctl` and `$ddpd` are the programs, `$url` is a region.
+/// Runs a shell command. `$ddpctl` and `$ddpd` are the programs, `$url` is the URL of a region.
 fn shell(ddpd: &Ddpd, line: &str) -> Output {
     let mut command = Command::new("bash");
     command.args(["-o", "pipefail", "-c", line]).current_dir(ddpd.path(""));
@@ -48,7 +48,7 @@ fn last_job(ddpd: &Ddpd) -> JobInfo {
     ddpd.source.get::<Vec<JobInfo>>("/v1/jobs").unwrap().pop().unwrap()
 }
 
-/// Waits until the last job has ended. Returns it.
+/// Waits until the last job has ended, and returns the job.
 fn wait_for_last_job(ddpd: &Ddpd) -> JobInfo {
     loop {
         let job = last_job(ddpd);
@@ -59,7 +59,7 @@ fn wait_for_last_job(ddpd: &Ddpd) -> JobInfo {
     }
 }
 
-/// Waits until the only job in progress, the child's, has transferred this many bytes.
+/// Waits until the job of `child`, the only one in progress, has transferred this many bytes.
 fn wait_until_read(ddpd: &Ddpd, child: &mut Child, bytes: u64) {
     loop {
         let jobs: Vec<JobInfo> = ddpd.source.get("/v1/jobs").unwrap();
@@ -71,7 +71,8 @@ fn wait_until_read(ddpd: &Ddpd, child: &mut Child, bytes: u64) {
     }
 }
 
-/// Runs a shell command on a terminal whose input is `typed` and then end-of-file. The output is the terminal's.
+/// Runs a shell command on a terminal of type `term`, with `typed` and then end-of-file as input. The standard output
+/// that is returned is what the terminal shows.
 fn run_on_terminal(ddpd: &Ddpd, term: &str, line: &str, typed: &str) -> Output {
     shell(ddpd, &format!("printf '{typed}' | TERM={term} script -qec '{line}' /dev/null"))
 }
@@ -264,7 +265,8 @@ fn unwritable_stdout_is_an_error() {
 fn signal_cancels_the_job_then_kills_the_program() {
     let ddpd = start();
     for (signal, name) in [(Signal::INT, 2), (Signal::TERM, 15), (Signal::HUP, 1)] {
-        // A test that runs in the background, or under nohup, ignores these signals, and its children inherit that.
+        // If the test runs in the background or under nohup, its children inherit that these signals are ignored.
+        // `env` restores the default actions.
         let mut command = Command::new("env");
         command.arg("--default-signal=HUP,INT,TERM").arg(crate::common::ddpctl_path());
         command.arg("--socket").arg(ddpd.path("source.sock")).args(["put", "-", URL]);
@@ -273,7 +275,8 @@ fn signal_cancels_the_job_then_kills_the_program() {
         child.stdin.as_mut().unwrap().write_all(b"some").unwrap();
         wait_until_read(&ddpd, &mut child, 4);
         let pid = Pid::from_child(&child);
-        // A stopped program continues. Not TSTP, which does not stop an orphaned process group, as on a CI runner.
+        // The transfer continues after a stop by SIGSTOP. SIGTSTP would not stop an orphaned process group, as on a
+        // CI runner.
         kill_process(pid, Signal::STOP).unwrap();
         let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
         assert!(status.stopped());
@@ -326,7 +329,8 @@ fn non_utf8_paths_work_or_are_refused_as_such() {
     refused(&["regions", "add", "r", "--size", "1", "--path"]);
 }
 
-/// Configuration, directory and socket have names that are not UTF-8. The API's answers with these names must be JSON.
+/// The configuration file and its directory have names that are not UTF-8. The API's answers with these names must be
+/// valid JSON.
 #[test]
 fn ddpd_accepts_a_non_utf8_configuration_path() {
     let dir = tempfile::tempdir().unwrap();
@@ -369,7 +373,7 @@ fn escape_codes_are_written_to_capable_terminals_only() {
         assert!(output.status.success(), "{command}: {}", stderr_text(&output));
         assert!(!output.stdout.contains(&0x1b) && !output.stderr.contains(&0x1b), "{command}");
     }
-    // The progress bar is drawn only on terminals with cursor movement.
+    // The progress bar is drawn only on terminals that support escape codes.
     for (term, draws) in [("xterm", true), ("dumb", false)] {
         let output = run_on_terminal(&ddpd, term, "$ddpctl put - $url <file", "");
         let shown = String::from_utf8_lossy(&output.stdout);

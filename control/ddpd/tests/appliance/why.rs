@@ -1,4 +1,4 @@
-//! The flight recorder of a running appliance: both ends of a failed stream report the reason.
+//! Tests of the flight recorder of a running appliance: both ends of a failed stream report the reason.
 
 use api::{ClientError, EventKind, Sent, Why};
 use serde_json::json;

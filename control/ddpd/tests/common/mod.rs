@@ -1,4 +1,4 @@
-//! A running `ddpd` with two appliances joined by a link, for tests of the whole program.
+//! A running `ddpd` with two appliances connected by a link, for tests of the whole program.
 
 mod ctl;
 
@@ -11,10 +11,10 @@ use api::{Client, Event, EventKind, JobInfo, RegionInfo, Stats, Status};
 
 pub(crate) use self::ctl::{ddpctl, ddpctl_path};
 
-/// The receiving appliance's address.
+/// Address and port of the sink, the receiving appliance.
 pub(crate) const SINK: &str = "10.9.0.1:7471";
 
-/// Name of the process's log file.
+/// Name of the process's log file in the directory of the test.
 pub(crate) const LOG: &str = "ddpd.log";
 
 /// A running `ddpd`, killed on drop.
@@ -25,7 +25,7 @@ pub(crate) struct Ddpd {
     pub(crate) source: Client,
 }
 
-/// Configuration of the two appliances: `sink` is appended to the sink's, `impair` applies to both ports.
+/// Configuration of the two appliances: `sink` is appended to the sink's file, `impair` to the port of both.
 pub(crate) struct Setup<'a> {
     pub(crate) sink: &'a str,
     /// Keys in the `[management]` section of the source.
@@ -42,7 +42,8 @@ impl Default for Setup<'_> {
 }
 
 impl Ddpd {
-    /// Starts the process and waits until it is ready. `DIR` in the configuration is replaced by its directory.
+    /// Starts the process in a temporary directory and waits until it is ready. `DIR` in the configuration is replaced
+    /// by the directory.
     pub(crate) fn start(setup: &Setup<'_>) -> Ddpd {
         let dir = tempfile::tempdir().unwrap();
         let files =
@@ -59,7 +60,7 @@ impl Ddpd {
         Ddpd { child, dir, sink, source }
     }
 
-    /// Ends the process and starts it again, the sink with another configuration file in the directory.
+    /// Ends the process and starts it again. `sink`: name of the sink's new configuration file in the directory.
     pub(crate) fn restart(&mut self, sink: &str) {
         self.signal(rustix::process::Signal::TERM);
         assert!(self.child.wait().unwrap().success());
@@ -86,12 +87,12 @@ impl Ddpd {
         (path, bytes)
     }
 
-    /// Starts a put job and waits until it has ended. Returns it.
+    /// Starts a put job of the source and waits until the job has ended. Returns the job.
     pub(crate) fn put(&self, spec: serde_json::Value) -> JobInfo {
         self.job("put", spec)
     }
 
-    /// Starts a job of this kind and waits until it has ended. Returns it.
+    /// Starts a job of the source, of this kind, and waits until the job has ended. Returns the job.
     pub(crate) fn job(&self, kind: &str, spec: serde_json::Value) -> JobInfo {
         let job: JobInfo = self.source.post(&format!("/v1/{kind}"), &spec).unwrap();
         let ended = |kind: &EventKind| matches!(kind, EventKind::JobFinished { job: id, .. } if *id == job.id);
@@ -137,7 +138,7 @@ impl Ddpd {
 
 impl Drop for Ddpd {
     fn drop(&mut self) {
-        // The process may already have ended.
+        // Errors are ignored: the process may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -147,7 +148,7 @@ impl Drop for Ddpd {
 pub(crate) struct Running(Child);
 
 impl Running {
-    /// Starts a `ddpd` and waits until it is ready. Its standard error is appended to `log`.
+    /// Starts `command`, a `ddpd`, and waits until it is ready. Its standard error is appended to `log`.
     pub(crate) fn start(command: Command, log: &Path) -> Running {
         Running(spawn_and_wait_ready(command, log))
     }
@@ -174,7 +175,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The process may already have ended.
+        // Errors are ignored: the process may already have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -198,7 +199,7 @@ fn spawn_and_wait_ready(mut command: Command, log: &Path) -> Child {
     child
 }
 
-/// `ddpd` with these configuration files.
+/// Returns a command that runs `ddpd` with these configuration files.
 pub(crate) fn ddpd(files: &[PathBuf]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ddpd"));
     for file in files {

@@ -1,4 +1,4 @@
-//! Memory budgets on machines of different sizes.
+//! Tests of memory budgets on machines of different sizes.
 
 use config::Document;
 

@@ -22,7 +22,7 @@ use pcap_file::{DataLink, Endianness};
 
 /// Bytes reserved for the statistics block at the end.
 const STATISTICS_RESERVE: u64 = 256;
-/// Maximum length of a frame's block without the frame, bytes, with the longest comment.
+/// Maximum length of a frame's block without the frame itself, bytes. Includes the longest comment.
 const BLOCK_OVERHEAD: u64 = 256;
 /// Time resolution: 10^-9 s.
 const NANOSECONDS: u8 = 9;
@@ -39,21 +39,21 @@ pub(super) struct CaptureParams {
     pub(super) snap: u32,
     /// Maximum length of the file, bytes.
     pub(super) limit: u64,
-    /// Start of the capture, nanoseconds since 1970.
+    /// Start of the capture, nanoseconds since the Unix epoch.
     pub(super) started_at: u64,
 }
 
-/// Encoder of the file, with the encoded bytes that were not taken yet.
+/// Encoder of the file. Keeps the encoded bytes until [`take`](Self::take).
 pub(super) struct CaptureFile {
     writer: PcapNgWriter<OutputBuffer>,
     started_at: u64,
-    /// Bytes that may still be written, excluding the reserve.
+    /// Bytes that frames may still occupy in the file.
     remaining: u64,
-    /// Names of the drop reasons, by number.
+    /// Names of the drop reasons, indexed by their number.
     reasons: Vec<String>,
 }
 
-/// Encoded bytes that were not taken yet.
+/// Encoded bytes that have not been taken yet.
 #[derive(Default)]
 struct OutputBuffer(Vec<u8>);
 
@@ -106,7 +106,7 @@ impl CaptureFile {
         }
     }
 
-    /// Adds a frame. Returns false if it would exceed the file's limit.
+    /// Adds a frame. Returns false if the frame might exceed the file's limit; later frames are refused, too.
     pub(super) fn add(&mut self, record: &Record) -> bool {
         let most = record.bytes.len() as u64 + BLOCK_OVERHEAD;
         if most > self.remaining {
@@ -132,7 +132,7 @@ impl CaptureFile {
         true
     }
 
-    /// Returns a comment about the fate of the frame, unless it was passed on.
+    /// Returns the comment for a frame that a worker dropped or handed to another worker; `None` for any other frame.
     fn comment(&self, fate: Fate) -> Option<Cow<'static, str>> {
         Some(match fate {
             Fate::Passed => return None,
@@ -149,8 +149,8 @@ impl CaptureFile {
         })
     }
 
-    /// Adds the statistics block. `seen`: frames at the port, `lost`: those lost by the capture, `delivered`: those in
-    /// the file.
+    /// Adds the statistics block. `now`: nanoseconds since the Unix epoch. `seen`: number of frames at the port,
+    /// `lost`: frames that the capture lost, `delivered`: frames in the file.
     pub(super) fn end(&mut self, now: u64, seen: u64, lost: u64, delivered: u64) {
         let block = InterfaceStatisticsBlock {
             interface_id: 0,
@@ -168,7 +168,7 @@ impl CaptureFile {
         write(&mut self.writer, block);
     }
 
-    /// Returns the number of bytes that were not taken yet.
+    /// Returns the number of encoded bytes that have not been taken yet.
     pub(super) fn len(&self) -> usize {
         self.writer.get_ref().0.len()
     }
@@ -178,7 +178,7 @@ impl CaptureFile {
         std::mem::take(&mut self.writer.get_mut().0)
     }
 
-    /// Discards the encoded bytes: the client has disconnected.
+    /// Discards the encoded bytes after the client has disconnected.
     pub(super) fn discard(&mut self) {
         self.writer.get_mut().0.clear();
     }

@@ -24,7 +24,7 @@ use dataplane::{Command, PortId};
 use super::env::Env;
 use super::pending::Continuation;
 
-/// Interval of the checks whether a capture has reached its limit or lost its client.
+/// Interval between checks whether a capture has reached its limit or lost its client.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Running captures, by port name.
@@ -37,7 +37,7 @@ pub(super) struct Captures {
 struct RunningCapture {
     port: PortId,
     workers: Vec<u16>,
-    /// Set by the thread when it needs no further frames.
+    /// Set by the thread of the capture when it needs no further frames.
     finished: Arc<AtomicBool>,
     thread: JoinHandle<()>,
     /// True once the workers have been commanded to remove their taps.
@@ -47,12 +47,12 @@ struct RunningCapture {
 /// Taps, each with the number of its worker.
 type Taps = Vec<(u16, Box<capture::Tap>)>;
 
-/// A capture as requested.
+/// A request for a capture.
 pub(super) struct RequestedCapture {
     /// Name of the port.
     pub port: String,
     pub spec: CaptureSpec,
-    /// Filter of the requested stream, if that exists.
+    /// Filter of the requested stream. `None` if no stream is requested, or the requested one does not exist.
     pub stream: Option<StreamFilter>,
 }
 
@@ -172,7 +172,7 @@ impl Captures {
         Ok(CaptureRequest { port: PortId(at as u16), workers, filter })
     }
 
-    /// Answers the client: every worker of the port has its tap, or one failed.
+    /// Answers the client once every worker of the port has its tap, or one has failed.
     pub(super) fn on_begun(
         &mut self,
         env: &mut Env,

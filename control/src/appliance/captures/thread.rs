@@ -1,4 +1,4 @@
-//! The thread of a capture: moves frames from the rings to pcapng and to the client.
+//! The thread of a capture: takes frames from the rings, encodes them as pcapng and sends the bytes to the client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +15,10 @@ use super::nanos_since_1970;
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum number of frames taken from each ring before they are sorted by time.
 const BATCH: usize = 1024;
-/// Encoded bytes above which they are sent to the client while frames are still being taken.
+/// Number of encoded bytes above which they are sent to the client before the whole batch is encoded.
 const CHUNK: usize = 64 << 10;
 
-/// Starts the thread. It ends when all readers have ended, and sets `finished` when it needs no further frames.
+/// Starts the thread. The thread ends when all readers have ended, and sets `finished` when it needs no further frames.
 pub(super) fn start(
     about: CaptureParams,
     readers: Vec<Reader>,
@@ -47,7 +47,7 @@ impl Capture {
     fn run(mut self) {
         self.send_chunk(0);
         loop {
-            // Checked before `take`, because a reader that ends may leave frames.
+            // The readers are checked before `take`, so that frames written before their end are still taken.
             let over = self.readers.iter().all(Reader::is_finished);
             let taken = self.take();
             self.send_chunk(0);
@@ -64,7 +64,7 @@ impl Capture {
         self.send_chunk(0);
     }
 
-    /// Moves frames from all rings to the file. Returns the number taken.
+    /// Moves frames from all rings to the file, in the order of time. Returns the number of frames taken.
     fn take(&mut self) -> usize {
         let mut records: Vec<Record> = Vec::new();
         for reader in &mut self.readers {
@@ -87,7 +87,7 @@ impl Capture {
         taken
     }
 
-    /// Sends the new part of the file to the client if it is longer than `min_bytes`. Notices if the client has
+    /// Sends the encoded bytes to the client if they are more than `min_bytes`. Finishes the capture if the client has
     /// disconnected.
     fn send_chunk(&mut self, min_bytes: usize) {
         let Some(sink) = &self.sink else { return self.file.discard() };

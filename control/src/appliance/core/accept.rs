@@ -1,4 +1,4 @@
-//! The passive side: peers' stream requests are accepted within the limits, or rejected.
+//! The passive side: stream requests of peers are accepted within the limits, or rejected.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -74,7 +74,7 @@ impl Core {
             || self.regions.any_has_file(&regions)
             || self.regions.any_has_file(&cut);
         let waits = has_slot || !exclusive.is_empty();
-        // A peer with ORD > 0 will issue Reads.
+        // A peer with ORD > 0 may issue RDMA Reads.
         let peer_reads = enhanced.is_some_and(|enhanced| enhanced.ord > 0);
         self.streams.insert_accepting(
             stream,
@@ -120,7 +120,8 @@ impl Core {
         }
     }
 
-    /// Counts a peer's stream against the limits of the appliance and the listener.
+    /// Counts a peer's stream against the limits of the appliance and the listener. Returns the settings of the stream,
+    /// or the refusal if a limit is reached.
     fn admit(
         &mut self,
         listener: ListenerId,
@@ -137,7 +138,8 @@ impl Core {
         self.listeners.admit(listener, remote.ip())
     }
 
-    /// Reserves the stream's piece of the listener's region, if it has pieces. Queues the commands that bind it.
+    /// Reserves a piece of the listener's region for the stream, and queues the commands that bind the piece. Returns
+    /// `None` if the listener does not divide its region into pieces.
     ///
     /// # Errors
     /// The listener or the machine has no memory for another stream.
@@ -156,8 +158,8 @@ impl Core {
         taken.map(Some).map_err(|reason| Refusal::new(RefusalKind::NoMemory, reason))
     }
 
-    /// Binds exclusive regions to the stream. Regions with data that the stream could read but must not are cleared
-    /// first.
+    /// Binds exclusive regions to the stream. First clears regions with data of earlier streams that this stream could
+    /// read.
     fn clear_and_bind(&mut self, id: StreamId, exclusive: Vec<String>, rdmap: bool) {
         let dirty = self.regions.dirty_ranges(&exclusive, rdmap);
         if dirty.is_empty() {
@@ -197,13 +199,13 @@ impl Core {
         );
     }
 
-    /// Sends the Accept of the stream. All workers have applied its bindings, if it has any.
+    /// Commands the worker to accept the stream. All workers have applied the bindings of its regions, if any.
     pub(super) fn accept(&mut self, id: StreamId) {
         let Some(accepted) = self.streams.accept(id) else { return };
         let mut advertised = self.regions.advertised(accepted.regions);
         advertised.extend(self.regions.advertised_busy(accepted.busy));
         let (revision, pd) = (accepted.revision, accepted.pd);
-        // The draft's Start Key has no private data: such peers learn the STags by other means.
+        // The Start Key of the first MPA draft has no private data: such peers learn the STags by other means.
         let silent = advertised.is_empty() || revision == Some(Revision::Draft);
         let kind = if accepted.rdmap { UlpKind::Rdmap } else { UlpKind::Ddp };
         let private_data = if silent { vec![] } else { advert::encode_for(kind, &advertised) };
@@ -248,8 +250,8 @@ impl Core {
     }
 }
 
-/// Returns the ULP that a request states, if any. A revision 2 request with ORD and IRD is RDMAP's (RFC 6581); an
-/// advertisement contains its ULP.
+/// Returns the ULP that a request states, if any. A request with revision 2 or with ORD and IRD is RDMAP's (RFC 6581).
+/// Any other request states the ULP only in an advertisement in its private data.
 fn ulp_of_request(
     revision: Option<Revision>,
     enhanced: bool,

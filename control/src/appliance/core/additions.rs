@@ -1,6 +1,6 @@
-//! Addition of regions and listeners by the API, the file or a reload, and the API's list of regions.
+//! Addition of regions and listeners by the API, the configuration file or a reload, and the API's list of regions.
 
-use api::{ApiError, RegionInfo, Reply, Responder};
+use api::{ApiError, NamePage, RegionInfo, Reply, Responder};
 use config::RegionSection;
 
 use super::Core;
@@ -23,8 +23,8 @@ impl Core {
         }
     }
 
-    /// Registers a region, whose memory exists, with the workers. `answer`, if given, is always sent, also after an
-    /// error.
+    /// Registers a region, whose memory is already mapped, with the workers. `answer`, if given, is always sent, also
+    /// after an error.
     pub(in crate::appliance) fn register_region(
         &mut self,
         section: RegionSection,
@@ -70,12 +70,14 @@ impl Core {
         self.regions.info(name, self.env.now, |region| self.listeners.listeners_of_region(region))
     }
 
-    pub(super) fn region_infos(&self) -> Vec<RegionInfo> {
+    pub(super) fn region_infos(&self, page: &NamePage) -> Vec<RegionInfo> {
         let listeners = |region: &str| self.listeners.listeners_of_region(region);
-        let mut infos = self.regions.infos(self.env.now, listeners);
-        infos.extend(self.regions.preparing(&self.env));
-        infos.extend(self.preparing_infos());
+        let mut infos = self.regions.page(page, self.env.now, listeners);
+        let is_later = |name: &str| page.after.as_deref().is_none_or(|after| name > after);
+        infos.extend(self.regions.preparing(&self.env, is_later));
+        infos.extend(self.preparing_infos().into_iter().filter(|info| is_later(&info.name)));
         infos.sort_by(|a, b| a.name.cmp(&b.name));
+        infos.truncate(page.limit);
         infos
     }
 }

@@ -13,7 +13,7 @@ use crate::appliance::addresses::{Addresses, Candidate};
 use crate::appliance::env::Context;
 use crate::appliance::links::Links;
 
-/// Refuses a request none of whose addresses can be used, or with too many addresses.
+/// Refuses a request with too many addresses, with port 0, or without an address that another host can have.
 pub(super) fn check_addresses(spec: &ConnectSpec) -> Result<(), ApiError> {
     let number = spec.addresses().count();
     if number > ConnectSpec::MAX_ADDRESSES {
@@ -37,6 +37,9 @@ fn check(remote: IpAddr) -> Result<(), ApiError> {
 
 /// Returns the reachable addresses: first those on a link of an interface, then those behind a router. Within each
 /// group the order of the request is kept.
+///
+/// # Errors
+/// No address is reachable, or there is no interface of the requested name.
 pub(super) fn order_addresses(
     facts: &Context,
     links: &Links,
@@ -73,7 +76,8 @@ fn interface_names<'a>(interfaces: impl Iterator<Item = &'a InterfaceSection>) -
     names.join(", ")
 }
 
-/// Returns the interface that reaches an address, and true if the address is on its link.
+/// Returns the interface that reaches an address, and true if the address is on the interface's link. `named`: the only
+/// interface that may be used, if any.
 fn find_route(
     facts: &Context,
     links: &Links,
@@ -95,7 +99,7 @@ fn find_route(
              [{ip}%25{first}]"
         )));
     }
-    // The longest prefix is preferred, then the first interface.
+    // The longest prefix is preferred; among equal ones, the first interface.
     let best = reached.iter().max_by_key(|(_, at, reach)| (reach.prefix_len, Reverse(at.0)));
     let Some(&(section, interface, reach)) = best else {
         return Err(ApiError::bad_request(match named {
@@ -136,7 +140,7 @@ fn route_to(interface: &InterfaceSection, remote: IpAddr) -> Option<Route> {
     Some(Route { prefix_len, on_link: direct.is_some() })
 }
 
-/// Refuses the interface's own addresses and the broadcast addresses of its networks.
+/// Refuses a peer address that is the interface's own, or the broadcast address of one of its networks.
 fn check_peer(interface: &InterfaceSection, remote: IpAddr) -> Result<(), ApiError> {
     let name = &interface.name;
     let refused = |sentence| Err(ApiError::bad_request(sentence));

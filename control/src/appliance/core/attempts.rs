@@ -1,11 +1,12 @@
-//! Failed passive handshakes, reported by the workers.
+//! Failed passive handshakes that workers report.
 
 use dataplane::{FailedHandshake, HandshakeCount};
 
 use super::Core;
 
 impl Core {
-    /// Logs a failed handshake.
+    /// Reports a failed handshake to the operator. If no listener has the port, a listener with the same port over the
+    /// other transport becomes the hint.
     pub(super) fn on_handshake_failed(&mut self, failed: &FailedHandshake) {
         let listener = failed.listener.and_then(|id| self.listeners.name_of(id));
         let elsewhere = match failed.listener {
@@ -15,7 +16,7 @@ impl Core {
         self.env.report_failed_handshake(listener, failed, elsewhere);
     }
 
-    /// Adds a worker's counts of failed handshakes.
+    /// Adds a worker's counts of failed handshakes to the totals per listener.
     pub(super) fn count_handshakes(&mut self, counts: &[HandshakeCount]) {
         for HandshakeCount { listener, failure, count } in counts {
             let listener = listener.and_then(|id| self.listeners.name_of(id));

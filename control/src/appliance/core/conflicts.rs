@@ -1,4 +1,4 @@
-//! Address conflicts and unfinished checksums, reported by the workers.
+//! Address conflicts and unfinished checksums that workers report.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ const CONFLICT_LIFETIME: Duration = Duration::from_secs(35);
 const CHECKSUM_FAULT_LIFETIME: Duration = Duration::from_secs(35);
 
 impl Core {
-    /// Notes that another host uses one of the interface's addresses.
+    /// Adds a note and an event: another host uses one of the interface's addresses.
     pub(super) fn on_address_conflict(
         &mut self,
         interface_id: InterfaceId,
@@ -48,7 +48,8 @@ impl Core {
         let address = address.to_string();
         self.env.log.push(EventKind::AddressConflict { interface, address, other });
     }
-    /// Notes that a host's packets lack checksums: it left them to a device that does not compute them.
+    /// Adds a note about a host whose packets lack checksums, because the host leaves them to a device that does not
+    /// compute them. The first report also adds an event.
     pub(super) fn on_unfinished_checksums(
         &mut self,
         PortId(at): PortId,

@@ -24,13 +24,13 @@ use crate::appliance::pending::{
 };
 use crate::appliance::streams::{StreamAddresses, needs_settling};
 
-/// Maximum time-out of a request: one day.
+/// Maximum time-out of an open: one day.
 const MAX_TIMEOUT: Duration = Duration::from_secs(86_400);
 
 /// Result of the checks of an active open.
 struct CheckedConnect {
     first: Candidate,
-    /// The addresses after the first.
+    /// The addresses after `first`.
     addresses: Addresses,
     worker: WorkerId,
     pd: PdId,
@@ -100,7 +100,8 @@ impl Core {
         self.bind_for_connect(plan, &exclusive);
     }
 
-    /// Binds the regions of an active open, so that the peer can access them.
+    /// Binds the exclusive regions of an active open so that the peer can access them. The open continues when all
+    /// workers have applied the bindings.
     fn bind_for_connect(&mut self, plan: Box<ConnectPlan>, exclusive: &[String]) {
         // The stream has no number yet, so the regions are bound to `NO_STREAM`.
         self.regions.bind_peer_writable(
@@ -126,8 +127,8 @@ impl Core {
         Ok(CheckedConnect { first, addresses, worker: self.next_worker(first.interface)?, pd })
     }
 
-    /// Returns the worker of the next stream on an interface. Each finished open advances to the next worker of its
-    /// port.
+    /// Selects the worker of the next stream on an interface, round robin. Each successful or failed open of the
+    /// appliance advances to the next worker.
     fn next_worker(&self, interface: InterfaceId) -> Result<WorkerId, ApiError> {
         let served = &self.env.context.interface_workers[usize::from(interface.0)];
         let turn = self.env.tally.connected + self.env.tally.connect_failed;
@@ -140,11 +141,11 @@ impl Core {
         let advertised = self.regions.advertised(&plan.spec.regions);
         let stags = self.regions.exclusive_stags(&plan.spec.regions);
         let private_data = match plan.spec.ulp {
-            // The advertisement states DDP as the ULP. A Start Key has no private data.
+            // The advertisement, even an empty one, states DDP as the ULP. A Start Key has no private data.
             UlpChoice::Ddp if !plan.start_key || !advertised.is_empty() => {
                 advert::encode_for(UlpKind::Ddp, &advertised)
             }
-            // The peer may be any verbs program: private data is sent only to advertise regions.
+            // The peer may be any verbs program, so private data is sent only to advertise regions.
             UlpChoice::Rdmap if !advertised.is_empty() => {
                 advert::encode_for(UlpKind::Rdmap, &advertised)
             }
@@ -178,8 +179,7 @@ impl Core {
         self.env.send_command(worker.0, Command::Connect(Box::new(connect)));
     }
 
-    /// Logs that the peer does not support MPA revision 2 (RFC 6581 §10). The worker continues the open with revision
-    /// 1.
+    /// Logs that MPA revision 2 failed (RFC 6581 §10) and that the worker continues the open with revision 1.
     pub(super) fn on_retrying(&mut self, ticket: Ticket, reason: &CloseReason) {
         let remote = match self.env.continuation_mut(ticket) {
             Some(Continuation::Connected(plan)) => plan.spec.remote,
@@ -220,8 +220,8 @@ impl Core {
         self.refuse_connect(purpose, error, now);
     }
 
-    /// Selects the next address of the same open, if another attempt makes sense. Returns true if there is one. The
-    /// regions stay reserved.
+    /// Changes the plan to the peer's next address; the regions stay reserved. Returns false if no address is left, or
+    /// if the failure is final, the client has disconnected or the appliance is draining.
     fn select_next_address(&self, plan: &mut ConnectPlan, reason: &ConnectError) -> bool {
         let is_abandoned = matches!(&plan.purpose, Purpose::Keep(answer) if answer.is_abandoned());
         if is_final(reason) || is_abandoned || self.env.check_not_draining().is_err() {
@@ -262,7 +262,7 @@ impl Core {
         });
     }
 
-    /// Reports to the purpose of an open that it failed.
+    /// Reports the failure of an open to the client or the job that requested the stream.
     pub(super) fn refuse_connect(&mut self, purpose: Purpose, error: ApiError, now: Instant) {
         match purpose {
             Purpose::Keep(answer) => answer.send(Err(error)),
@@ -272,7 +272,7 @@ impl Core {
         }
     }
 
-    /// Registers an established active stream and its regions. Returns the purpose.
+    /// Registers an established active stream and its regions. Returns the purpose of the stream.
     fn adopt(
         &mut self,
         id: StreamId,
@@ -371,10 +371,10 @@ impl Core {
         }
     }
 
-    /// Starts the purpose of an established stream.
+    /// Starts the use of an established stream: answers the client, or starts the task.
     fn begin(&mut self, id: StreamId, purpose: Purpose, now: Instant) {
         match purpose {
-            // The client has disconnected and cannot receive the stream's number.
+            // The stream is closed if its client has disconnected and cannot receive the stream's number.
             Purpose::Keep(answer) if answer.is_abandoned() => {
                 self.streams.close(&mut self.env, id, false);
             }
@@ -384,7 +384,7 @@ impl Core {
     }
 }
 
-/// Refuses values that the configuration file would not allow, either.
+/// Refuses a request without a usable address or with values outside their ranges.
 pub(super) fn check_spec(spec: &ConnectSpec) -> Result<(), ApiError> {
     check_addresses(spec)?;
     let refused = |sentence: String| Err(ApiError::bad_request(sentence));

@@ -14,7 +14,7 @@ use super::Core;
 use crate::appliance::flights::ArchiveBounds;
 use crate::appliance::pending::Continuation;
 
-/// Maximum number of a peer's attempts in a reply: the newest.
+/// Maximum number of a peer's attempts in a reply. Older attempts are left out.
 const ATTEMPTS: usize = 16;
 
 impl Core {
@@ -85,7 +85,8 @@ impl Core {
         self.env.log.read(0, usize::MAX, &EventFilter::default())
     }
 
-    /// Returns the error for a stream without a record. The event log may still contain its end.
+    /// Returns the error for a stream without a record. States the reason of the stream's end if the event log still
+    /// contains it.
     fn no_stream_error(&self, id: api::StreamId) -> ApiError {
         let log = self.log();
         match end_reason(&log.events, id) {
@@ -102,8 +103,8 @@ impl Core {
         }
     }
 
-    /// Returns the error for a peer without a recorded stream or attempt. The event log may still contain its last
-    /// stream.
+    /// Returns the error for a peer without a recorded stream or attempt. Names the peer's last stream if the event log
+    /// still contains it.
     fn no_peer_error(&self, log: &EventPage, ip: IpAddr, port: Option<u16>) -> ApiError {
         let peer = port.map_or(ip.to_string(), |port| SocketAddr::new(ip, port).to_string());
         let last = log.events.iter().rev().find_map(|event| match &event.kind {
@@ -152,7 +153,7 @@ fn end_reason(events: &[Event], id: api::StreamId) -> Option<&str> {
     })
 }
 
-/// Returns a description of the period that the log covers.
+/// Describes the period that the event log covers, for the end of a sentence.
 fn log_period(log: &EventPage) -> String {
     match log.lost {
         0 => "since ddpd started".to_owned(),
@@ -166,7 +167,7 @@ fn is_peer(remote: &str, ip: IpAddr, port: Option<u16>) -> bool {
     end.is_some_and(|end| end.ip() == ip && port.is_none_or(|port| port == end.port()))
 }
 
-/// Returns the newest failed attempts of or to a peer, one sentence each.
+/// Returns one sentence per failed attempt to open a stream from or to a peer: the newest [`ATTEMPTS`], oldest first.
 fn attempts_of(events: &[Event], ip: IpAddr, port: Option<u16>) -> Vec<String> {
     let sentences = events.iter().filter_map(|event| match &event.kind {
         EventKind::HandshakeFailed { remote, local, stage, reason, detail, hint, .. }

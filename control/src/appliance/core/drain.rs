@@ -1,7 +1,7 @@
-//! The end of the appliance, orderly or at once, and the operator's drain.
+//! The end of the appliance, orderly or immediate, and the operator's drain.
 //!
-//! Orderly: new streams are refused, jobs end, then streams, then the workers stop. The operator's drain ends nothing:
-//! it refuses new streams and jobs until it is revoked.
+//! An orderly end refuses new streams and waits for the jobs to end. Then the streams are closed, and the workers stop.
+//! The operator's drain ends nothing: new streams and jobs are refused until the drain is revoked.
 
 use std::time::Instant;
 
@@ -33,7 +33,7 @@ impl Core {
         self.drain_step(now);
     }
 
-    /// Begins or ends the operator's drain. Repeating it has no effect.
+    /// Begins or ends the operator's drain. Has no effect if the drain is already in this state.
     pub(super) fn set_drained(&mut self, drained: bool, now: Instant) -> Result<Reply, ApiError> {
         if !self.env.is_running() {
             return Err(ApiError::unavailable("the appliance is ending"));
@@ -63,7 +63,7 @@ impl Core {
         ))
     }
 
-    /// Stops at once: streams are reset.
+    /// Stops the workers at once. All streams are reset.
     pub fn stop(&mut self) {
         if !matches!(self.env.phase, Phase::Stopping { .. }) {
             self.env.phase = Phase::Stopping { stopped_workers: 0 };
@@ -82,12 +82,12 @@ impl Core {
         {
             *asked = true;
             self.env.send_to_all(|| Command::Drain);
-            // The workers leave streams open whose data must still be written to a file.
+            // The workers do not close streams whose data must still be written to a file.
             self.streams.close_file_writers(&mut self.env);
         }
     }
 
-    /// Counts a worker that has no streams left. Stops the appliance after the last one.
+    /// Counts a worker that has no streams left. Stops the appliance after the last worker.
     pub(super) fn on_drained(&mut self) {
         let workers = self.env.workers();
         if let Phase::Draining { drained_workers: drained, .. } = &mut self.env.phase {

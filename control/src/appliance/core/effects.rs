@@ -1,4 +1,4 @@
-//! Routing between the parts: effects of jobs, completions of messages, and the end of streams.
+//! Routing between the parts of the control thread: effects of jobs, completions of messages, and the end of streams.
 
 use std::time::Instant;
 
@@ -28,7 +28,7 @@ use crate::service::{Actions, Input};
 impl Core {
     // --- jobs ---
 
-    /// Calls the jobs and performs their effects.
+    /// Runs `call` on the jobs and performs the resulting effects.
     pub(super) fn with_jobs<T>(
         &mut self,
         now: Instant,
@@ -79,7 +79,7 @@ impl Core {
                 self.with_jobs(now, |jobs, _, out| jobs.on_sink_made(job, made, out));
             }
             Effect::AddSink { owner: of, stream, memory, offset, base_to, len, access } => {
-                // The stream and its job have ended.
+                // If the stream has ended, so has its job, and the sink is not needed.
                 let Some(pd) = self.streams.pd_of(stream) else { return };
                 let sink = Sink { owner: of, stream, pd, memory, offset, base_to, len, access };
                 let added = self.regions.add_sink(&mut self.env, sink);
@@ -96,14 +96,14 @@ impl Core {
         }
     }
 
-    /// Starts a task on its stream.
+    /// Starts a task on its stream, with the regions that the peer advertised.
     pub(super) fn begin_task(&mut self, stream: StreamId, task: Task, now: Instant) {
         let regions = self.streams.peer_regions(stream).to_vec();
         self.with_jobs(now, |jobs, env, out| jobs.begin(env, task, stream, &regions, now, out));
     }
 
-    /// Returns the remote address of the stream for a job, if the job may use the stream. With `rdmap` it must be an
-    /// RDMAP stream.
+    /// Returns the address of a job's peer: that of the stream to open, or of an existing stream if the job may use it.
+    /// `rdmap`: true if an existing stream must be an RDMAP stream.
     pub(super) fn peer_of(&self, via: &Via, rdmap: bool) -> Result<String, ApiError> {
         match via {
             Via::Connect(spec) => check_spec(spec).map(|()| spec.remote.to_string()),
@@ -111,7 +111,7 @@ impl Core {
         }
     }
 
-    /// Starts a job. Returns its state.
+    /// Starts a job. Returns the state of the job.
     pub(super) fn start_job(
         &mut self,
         now: Instant,
@@ -129,8 +129,8 @@ impl Core {
 
     // --- messages ---
 
-    /// Handles the result of a posted message. A task or a service receives it; after an echo the receive buffer is
-    /// reposted.
+    /// Handles the result of a posted message. The task or the service that posted the message receives the result.
+    /// After an echo, the receive buffer is reposted.
     pub(super) fn on_posted(&mut self, posted: Option<CompletedPost>, now: Instant) {
         let Some(CompletedPost { stream, post, result }) = posted else { return };
         match post {
@@ -144,7 +144,8 @@ impl Core {
         self.streams.close_if_answered(&mut self.env, stream);
     }
 
-    /// Handles the result of a service's operation. A success is passed to the service; a failure ends the stream.
+    /// Handles the result of a service's operation. After a success, the service continues or the receive buffer is
+    /// reposted, as `after` says. A failure ends the stream.
     fn on_service_posted(
         &mut self,
         id: StreamId,
@@ -168,8 +169,8 @@ impl Core {
         self.env.tally.untagged_bytes += data.len() as u64;
     }
 
-    /// Passes a message to the client that waits for it, and reposts its buffer. Returns the message if no client
-    /// waits.
+    /// Passes a message to the client that waits for a reply, and reposts the message's buffer. Returns the message if
+    /// no client waits.
     fn take_reply(&mut self, id: StreamId, qn: Qn, data: Vec<u8>, now: Instant) -> Option<Vec<u8>> {
         let rest = self.with_jobs(now, |jobs, _, out| jobs.take_reply(id, qn, data, now, out));
         if rest.is_none() {
@@ -267,7 +268,7 @@ impl Core {
 
     // --- end of streams ---
 
-    /// Polls the link states of the ports, if due.
+    /// Polls the link states of the ports, if due. Aborts the streams of ports whose link has been down too long.
     pub(super) fn poll_links(&mut self, now: Instant) {
         for port in self.links.poll(&mut self.env, now) {
             self.end_streams_of(port);
@@ -283,7 +284,7 @@ impl Core {
         }
     }
 
-    /// Records that a port's Linux interface has a fault, or has none any more.
+    /// Records the fault of a port's Linux interface; `None` if the fault is gone.
     #[cfg(test)]
     pub(in crate::appliance) fn on_fault(
         &mut self,
@@ -316,7 +317,7 @@ impl Core {
         self.programs.on_closed(&mut self.env, id, ended.in_order, &ended.error.message);
         let EndedStream { listener, remote, regions, slot, job, posts, waiting, error, .. } = ended;
         if ended.rejected {
-            // A rejected stream consumed a credit of the listener; its end returns it.
+            // A rejected stream consumed a credit of the listener. The end of the stream returns the credit.
             if let Some(listener) = listener {
                 self.env.send_command(id.worker(), Command::Credits { listener, additional: 1 });
             }
@@ -363,8 +364,8 @@ impl Core {
         }
         self.jobs.on_stream_ended(id, ended.in_order, &error);
         if let Some(job) = job {
-            // An acknowledgement shows that the peer's TCP has the bytes, not that they were placed. Without a last
-            // message, only an orderly end proves placement.
+            // An acknowledgement shows that the peer's TCP has received the bytes, not that they were placed. Only an
+            // orderly end without a last message proves placement.
             let failed = (!ended.in_order).then_some(error);
             self.with_jobs(now, |jobs, _, out| {
                 jobs.on_job_stream_closed(job, id, failed, stats, now, out);

@@ -11,7 +11,7 @@ use ddp::{UlpKind, advert};
 use super::accept::ulp_label;
 use crate::appliance::pending::CONNECT_TIMEOUT;
 
-/// Returns the error of a failed open. The text of a peer's reject is quoted.
+/// Returns the error of a failed open, with a hint. The text of a peer's reject is quoted.
 pub(super) fn connect_error(spec: &ConnectSpec, reason: &ConnectError) -> ApiError {
     let refusal = refusal_of(reason);
     let quoted = refusal.as_ref().map(|refusal| format!(": {refusal}")).unwrap_or_default();
@@ -87,7 +87,7 @@ fn ulp_kind(spec: &ConnectSpec) -> UlpKind {
     }
 }
 
-/// Returns the refusal in the private data of a peer's reject.
+/// Returns the refusal in the private data of a peer's reject; `None` for other failures and other private data.
 fn refusal_of(reason: &ConnectError) -> Option<Refusal> {
     let ConnectError::Closed(reason) = reason else { return None };
     let private_data = match reason {

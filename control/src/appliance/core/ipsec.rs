@@ -1,4 +1,4 @@
-//! IPsec events of workers and kernel, and queries of SAs and policies.
+//! IPsec events of the workers and the kernel, and queries of security associations (SAs) and policies.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -57,8 +57,8 @@ impl Core {
         }
     }
 
-    /// Reports that an SA's byte or packet lifetime, or its sequence numbers, are used up. `hard`: the SA ends;
-    /// otherwise it should be replaced.
+    /// Reports that an SA has reached a limit of bytes, packets or sequence numbers. `hard`: true if the SA ends, false
+    /// if the SA should be replaced soon.
     fn on_lifetime_end(&mut self, id: SaId, hard: bool) {
         if let Some(kernel) = self.env.ipsec.kernel_mut() {
             kernel.report_expiry(id, hard);
@@ -67,7 +67,7 @@ impl Core {
     }
 
     fn log_sa_event(&mut self, id: SaId, state: &str) {
-        // The SA may have been deleted since.
+        // The SA may have been deleted in the meantime.
         let Some(SaIdentity { spi, direction, name }) = self.env.ipsec.sa(id) else { return };
         let direction = direction_name(direction).to_owned();
         tracing::info!("ipsec: SA {name} {spi:#010x} {direction}: {state}");
@@ -85,13 +85,13 @@ impl Core {
         more
     }
 
-    /// Requests each worker's use of the SAs; [`Core::on_sa_usage`] receives it.
+    /// Requests each worker's use of the SAs. [`Core::on_sa_usage`] receives the answers.
     fn request_sa_usage(&mut self) {
         self.env.broadcast(Continuation::SaUsage(Vec::new()), |ticket| Command::ListSas { ticket });
     }
 
-    /// Requests the last sequence numbers of the kernel's SAs before the workers stop, so that no packet is accepted
-    /// again after a restart.
+    /// Requests the last sequence numbers of the kernel's SAs before the workers stop, so that no packet is accepted a
+    /// second time after a restart.
     pub(super) fn request_final_sa_usage(&mut self) {
         if self.env.ipsec.kernel().is_some() {
             self.request_sa_usage();
@@ -104,7 +104,7 @@ impl Core {
             Event::Policies { mut list, unselected, .. } => {
                 let behind = self.env.context.config.ipsec.fallback_policies();
                 let unselected = if behind.is_empty() { unselected } else { Unmatched::DROP };
-                // Succeeds: the configuration was checked at the start.
+                // This cannot fail, because the configuration was checked at the start.
                 let Ok(owners) = Owners::from_config(&self.env.context.config) else { return };
                 let owners: Arc<[WorkerId]> = owners.assign_owners(protections(&list)).into();
                 list.extend(behind);
@@ -116,7 +116,7 @@ impl Core {
                     SequenceState::Inbound { highest: top, window } => {
                         SaDirectionConfig::In { window, top }
                     }
-                    // The IKE daemon sends NAT keepalives.
+                    // The worker sends no NAT keepalives, because the IKE daemon sends them.
                     SequenceState::Outbound { first, numbers } => {
                         SaDirectionConfig::Out { reserve: Some((first, numbers)), keepalive: None }
                     }
@@ -198,7 +198,7 @@ impl Core {
         names.nth(usize::from(protection.0)).map(|policy| policy.name.clone()).unwrap_or_default()
     }
 
-    /// Requests the SAs from the workers.
+    /// Requests the SAs from the workers. The answer follows when all workers have answered.
     pub(super) fn list_sas(&mut self, answer: Responder) {
         let then = Continuation::Sas { found: Vec::new(), answer };
         self.env.broadcast(then, |ticket| Command::ListSas { ticket });
@@ -256,7 +256,7 @@ impl Core {
     }
 }
 
-/// Describes a configured policy.
+/// Converts a configured policy to the form of the API.
 fn configured_policy_info(policy: &PolicySection) -> IpsecPolicyInfo {
     let (action, tunnel) = match policy.action {
         PolicyAction::Protect(None) => ("protect", None),
@@ -313,7 +313,7 @@ fn kernel_policy_info(policy: PolicyInfo, kernel: &Kernel) -> IpsecPolicyInfo {
     }
 }
 
-/// Describes an SA of the kernel that is not in use by the workers.
+/// Converts an SA of the kernel that the workers do not use to the form of the API.
 fn unused_sa_info(sa: xfrm::SaInfo) -> IpsecSaInfo {
     let shown =
         |address: Option<IpAddr>| address.map(|address| address.to_string()).unwrap_or_default();

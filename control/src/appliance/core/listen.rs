@@ -8,11 +8,11 @@ use super::Core;
 use crate::appliance::env::Origin;
 use crate::appliance::listeners::{Listener, PreparedChange, open_queue_files};
 
-/// A refusal, and the answer channel if it was not used.
+/// A refusal, and the answer channel of the request, which is still unused.
 type ListenerError = (ApiError, Option<Responder>);
 
 impl Core {
-    /// Adds a listener. A refusal returns the answer channel. Otherwise the answer follows when all workers listen.
+    /// Adds a listener. A refusal returns the answer channel. Otherwise the answer is sent when all workers listen.
     pub(super) fn add_listener(
         &mut self,
         section: ListenerSection,
@@ -49,12 +49,13 @@ impl Core {
         self.regions.domain_for(section, |region| self.listeners.is_listed(region))
     }
 
-    /// Returns the length of the region that is divided into pieces, one per stream.
+    /// Returns the length in bytes of the listener's first region, which may be divided into one piece per stream; 0
+    /// without regions.
     fn divided_region_len(&self, section: &ListenerSection) -> u64 {
         section.regions.first().map_or(0, |name| self.regions.len_of(name))
     }
 
-    /// Applies a changed section: limits at once, regions and queues for new streams. If the workers must apply the
+    /// Applies a changed section: limits at once, regions and queues to new streams. If the workers must apply the
     /// change, the listener gets a new number, and half-open streams are reset. Returns true if the workers will
     /// answer.
     pub(in crate::appliance) fn change_listener(

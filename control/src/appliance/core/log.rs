@@ -1,4 +1,5 @@
-//! The log filter, set by file or command line, or by a request until the next reload.
+//! The log filter, set by the configuration file or the command line. A request can replace the filter until the next
+//! reload.
 
 use api::{ApiError, LogInfo};
 

@@ -1,6 +1,7 @@
 //! Answers to queries: status, ports, workers, streams and counters.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use api::explain::NoteKind;
@@ -19,7 +20,7 @@ use crate::appliance::pending::{Continuation, StreamList, StreamsQuery};
 use crate::appliance::ports::PortView;
 use crate::appliance::streams::{LiveCounts, association};
 
-/// Stream totals that [`Stats::control`] always contains.
+/// Names of the stream totals that [`Stats::control`] always contains.
 const STREAM_TOTALS: [&str; 9] = [
     "retransmitted_bytes",
     "retransmitted_segments",
@@ -104,18 +105,18 @@ impl Core {
     /// Requests lists of live streams or associations from the workers.
     pub(super) fn list_streams(&mut self, query: StreamsQuery) {
         let which = match &query {
-            StreamsQuery::List(..) | StreamsQuery::Stats | StreamsQuery::Bench(_) => {
-                StreamSelection::All
-            }
+            StreamsQuery::List(ids, _) => StreamSelection::Streams(Arc::clone(ids)),
+            StreamsQuery::Stats | StreamsQuery::Bench(_) => StreamSelection::All,
             StreamsQuery::One(id, _) => StreamSelection::Stream(*id),
             StreamsQuery::Associations(_) => StreamSelection::Associations,
             StreamsQuery::Association(id, _) => StreamSelection::Association(*id),
         };
         let then = Continuation::Streams { query, found: StreamList::default() };
-        self.env.broadcast(then, |ticket| Command::ListStreams { selection: which, ticket });
+        self.env
+            .broadcast(then, |ticket| Command::ListStreams { selection: which.clone(), ticket });
     }
 
-    /// Requests stream totals from the workers. One count runs at a time, regardless of the number of clients.
+    /// Requests stream totals from the workers. At most one count is in progress, however many clients request it.
     pub(super) fn count_streams(&mut self, answer: Responder) {
         if self.scrapes.add(answer) {
             self.begin_count();
@@ -146,10 +147,9 @@ impl Core {
         now: Instant,
     ) {
         match query {
-            StreamsQuery::List(limit, answer) => {
-                let ids = self.streams.ids();
-                let infos = ids.into_iter().filter_map(|id| self.stream_info(id, &found, now));
-                answer.send(Ok(Reply::Streams(infos.take(limit).collect())));
+            StreamsQuery::List(ids, answer) => {
+                let infos = ids.iter().filter_map(|&id| self.stream_info(id, &found, now));
+                answer.send(Ok(Reply::Streams(infos.collect())));
             }
             StreamsQuery::One(id, answer) => {
                 let shown = api_id(id);

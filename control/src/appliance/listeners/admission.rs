@@ -39,9 +39,10 @@ impl Listeners {
         port: u16,
         transport: Transport,
     ) -> Option<&str> {
-        let mut all = self.listeners.values().map(|listener| &listener.section);
-        let found = all.find(|s| s.port == port && s.transport.as_str() != transport.name());
-        found.map(|section| section.name.as_str())
+        let others = config::Transport::WORDS.into_iter().map(|(word, _)| word);
+        others
+            .filter(|word| *word != transport.name())
+            .find_map(|word| self.index.at_port(port, word))
     }
 
     pub(in crate::appliance) fn ulp_of(&self, id: ListenerId) -> Option<&Ulp> {
@@ -159,9 +160,7 @@ impl Listeners {
         stream: StreamId,
         arrival: AcceptedStream,
     ) {
-        if let Some(serving) = self.serving(id) {
-            serving.service.on_opened(stream, arrival);
-        }
+        self.with_service(id, |service| service.on_opened(stream, arrival));
     }
 
     pub(in crate::appliance) fn service_closed(
@@ -171,9 +170,7 @@ impl Listeners {
         now: Instant,
     ) -> Actions {
         let mut actions = Actions::new();
-        if let Some(serving) = self.serving(id) {
-            serving.service.on_closed(stream, now, &mut actions);
-        }
+        self.with_service(id, |service| service.on_closed(stream, now, &mut actions));
         actions
     }
 
@@ -185,22 +182,30 @@ impl Listeners {
         now: Instant,
     ) -> Actions {
         let mut actions = Actions::new();
-        if let Some(serving) = self.serving(id) {
-            serving.service.input(stream, input, now, &mut actions);
-        }
+        self.with_service(id, |service| service.input(stream, input, now, &mut actions));
         actions
+    }
+
+    /// Calls a listener's service, if it has one, and updates its timer.
+    fn with_service(&mut self, id: ListenerId, call: impl FnOnce(&mut Service)) {
+        let Some(listener) = self.by_id_mut(id) else { return };
+        if let Some(serving) = &mut listener.serving {
+            call(&mut serving.service);
+            let (first, timeout) = (listener.first_id(), listener.timeout());
+            self.timers.set(first, timeout);
+        }
     }
 
     /// Returns when the next timer of a service expires.
     pub(in crate::appliance) fn poll_timeout(&self) -> Option<Instant> {
-        self.all().filter_map(|listener| listener.serving.as_ref()?.service.poll_timeout()).min()
+        self.timers.next()
     }
 
+    /// Handles the expired timers of services.
     pub(in crate::appliance) fn handle_timeout(&mut self, now: Instant) -> Actions {
         let mut actions = Actions::new();
-        let all = self.listeners.values_mut().chain(&mut self.retired);
-        for serving in all.filter_map(|listener| listener.serving.as_mut()) {
-            serving.service.handle_timeout(now, &mut actions);
+        for id in self.timers.take_expired(now) {
+            self.with_service(id, |service| service.handle_timeout(now, &mut actions));
         }
         actions
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use api::{ApiError, ListenerInfo, QueueInfo};
 use config::directories::{OpenPurpose, PathError};
@@ -39,6 +40,16 @@ impl Listener {
         self.ids.last().copied().unwrap_or(ListenerId(0))
     }
 
+    /// Returns the first number, which identifies the listener while it exists.
+    pub(super) fn first_id(&self) -> ListenerId {
+        self.ids.first().copied().unwrap_or(ListenerId(0))
+    }
+
+    /// Returns when the service's next timer expires.
+    pub(super) fn timeout(&self) -> Option<Instant> {
+        self.serving.as_ref()?.service.poll_timeout()
+    }
+
     /// Returns the protection domain of the listener's streams.
     pub(in crate::appliance) fn pd(&self) -> PdId {
         self.pd
@@ -47,10 +58,6 @@ impl Listener {
     pub(super) fn limits(&self) -> Limits {
         let limits = &self.section.limits;
         Limits { streams: limits.streams, streams_per_peer: limits.streams_per_peer }
-    }
-
-    pub(super) fn lists_region(&self, region: &str) -> bool {
-        self.section.regions.iter().any(|name| name == region)
     }
 
     /// Checks that the listener can change to `section`.

@@ -9,90 +9,114 @@
 //! control thread has decided about the stream. That decision bounds the total number of streams ([`Ledger`]).
 
 mod admission;
+mod index;
 mod listener;
 mod sections;
 mod slots;
+mod timers;
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use api::{ApiError, EventKind, ListenerInfo, Reply, Responder, unknown_name};
+use api::{ApiError, EventKind, ListenerInfo, NamePage, Reply, Responder, unknown_name};
 use config::{ListenerSection, RegionSection, unsaved_writes};
 use dataplane::memory::Memory;
 use dataplane::{Command, ListenerConfig, ListenerId, SourceRemoval, Ticket};
 use ddp::{PdId, StagEntry, advert};
 
 pub(super) use self::admission::{StreamSettings, listener_removed};
+use self::index::ListenerIndex;
 pub(super) use self::listener::{Listener, PreparedChange, open_queue_files};
 use self::slots::Serving;
+use self::timers::ServiceTimers;
 use super::endpoints::{listener_config, peer_filter};
 use super::env::{Context, Env, Origin};
 use super::limits::Ledger;
+use super::objects::Objects;
 use super::pending::Continuation;
 
 pub(super) struct Listeners {
-    listeners: BTreeMap<String, Listener>,
-    /// Removed listeners whose streams have not all ended.
-    retired: Vec<Listener>,
+    /// All listeners by their first number: also removed ones whose streams have not all ended.
+    all: Objects<ListenerId, Listener>,
+    /// The listeners that are not removed.
+    index: ListenerIndex,
+    /// First number of each listener, by all its numbers.
+    first_ids: HashMap<ListenerId, ListenerId>,
+    timers: ServiceTimers,
     next: u32,
 }
 
 impl Listeners {
     pub(super) fn new() -> Listeners {
-        Listeners { listeners: BTreeMap::new(), retired: Vec::new(), next: 1 }
+        Listeners {
+            all: Objects::default(),
+            index: ListenerIndex::default(),
+            first_ids: HashMap::new(),
+            timers: ServiceTimers::default(),
+            next: 1,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.listeners.len()
+        self.index.len()
     }
 
     pub(super) fn names(&self) -> Vec<String> {
-        self.listeners.keys().cloned().collect()
+        self.index.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Returns the listeners that are not removed, in the order of their names.
+    fn current(&self) -> impl Iterator<Item = &Listener> {
+        self.index.iter().filter_map(|(_, id)| self.all.get(&id))
+    }
+
+    fn by_name(&self, name: &str) -> Option<&Listener> {
+        self.all.get(&self.index.get(name)?)
+    }
+
+    /// Returns the listeners that list the region, in the order of their names.
+    fn of_region(&self, region: &str) -> impl Iterator<Item = &Listener> {
+        self.index.of_region(region).filter_map(|name| self.by_name(name))
     }
 
     /// Returns true if a listener lists the region.
     pub(super) fn is_listed(&self, region: &str) -> bool {
-        self.listeners.values().any(|listener| listener.lists_region(region))
+        self.of_region(region).next().is_some()
     }
 
     /// Returns the names of the listeners that list the region.
     pub(super) fn listeners_of_region(&self, region: &str) -> Vec<String> {
-        let all = self.listeners.values().filter(|listener| listener.lists_region(region));
-        all.map(|listener| listener.section.name.clone()).collect()
+        self.index.of_region(region).cloned().collect()
     }
 
     /// Returns the name of the listener that divides the region into pieces, if any.
     pub(super) fn dividing_listener(&self, region: &str) -> Option<String> {
-        let cuts =
-            |listener: &&Listener| listener.section.has_slots() && listener.lists_region(region);
-        self.listeners.values().find(cuts).map(|listener| listener.section.name.clone())
+        // No other listener lists such a region.
+        let listener = self.of_region(region).next().filter(|l| l.section.has_slots());
+        listener.map(|listener| listener.section.name.clone())
     }
 
     /// Returns the protection domain of a listener that lists the region.
     pub(super) fn pd_for_region(&self, region: &str) -> Option<PdId> {
-        self.listeners
-            .values()
-            .find(|listener| listener.lists_region(region))
-            .map(|listener| listener.pd)
+        self.of_region(region).next().map(|listener| listener.pd)
     }
 
     /// Returns the name of a listener added by the API that lists the region.
     pub(super) fn api_listener_of_region(&self, region: &str) -> Option<&str> {
-        let other =
-            |listener: &&Listener| listener.origin == Origin::Api && listener.lists_region(region);
-        self.listeners.values().find(other).map(|listener| listener.section.name.as_str())
+        let mut of_api = self.of_region(region).filter(|listener| listener.origin == Origin::Api);
+        of_api.next().map(|listener| listener.section.name.as_str())
     }
 
     /// Refuses a file-backed region if a listener added by the API lists it, and Writes of its peers would not be saved
     /// to the file.
     pub(super) fn check_file(&self, region: &RegionSection) -> Result<(), ApiError> {
-        let of_api = self.listeners.values().filter(|listener| listener.origin == Origin::Api);
+        let of_api = self.of_region(&region.name).filter(|l| l.origin == Origin::Api);
         self.check_stored(of_api, region)
     }
 
     /// Checks like [`check_file`](Self::check_file), for all listeners.
     pub(super) fn check_file_of_any(&self, region: &RegionSection) -> Result<(), ApiError> {
-        self.check_stored(self.listeners.values(), region)
+        self.check_stored(self.of_region(&region.name), region)
     }
 
     fn check_stored<'a>(
@@ -117,32 +141,23 @@ impl Listeners {
         if !env.is_running() {
             return Err(ApiError::unavailable("the appliance is draining"));
         }
-        if self.listeners.contains_key(name) {
+        if self.index.contains(name) {
             return Err(ApiError::conflict(format!("there is already a listener `{name}`")));
         }
         check_interface_of(env, section)?;
-        if let Some(other) = self.listener_at(section, |_| true) {
+        if let Some(other) = self.index.at_endpoint_of(section) {
             return Err(ApiError::conflict(format!(
                 "listener `{other}` has port {} of interface `{}` already",
                 section.port, section.interface
             )));
         }
-        if let Some(other) =
-            self.listeners.values().find(|other| shares_divided_region(section, &other.section))
-        {
+        // Listeners that share a region with each other do not divide it: the first of them suffices.
+        let sharing = section.regions.iter().filter_map(|region| self.of_region(region).next());
+        let mut sharing = sharing.filter(|other| shares_divided_region(section, &other.section));
+        if let Some(other) = sharing.next() {
             return Err(ApiError::conflict(shared_region_error(name, &other.section.name)));
         }
         check_advertisement(section)
-    }
-
-    /// Returns the name of a listener that `accepts` selects and that has the section's address and port.
-    fn listener_at(
-        &self,
-        section: &ListenerSection,
-        accepts: impl Fn(&Listener) -> bool,
-    ) -> Option<&str> {
-        let same = |other: &&Listener| accepts(other) && same_endpoint(section, &other.section);
-        self.listeners.values().find(same).map(|other| other.section.name.as_str())
     }
 
     /// Returns true if a listener has this address and port.
@@ -195,12 +210,23 @@ impl Listeners {
 
     /// Takes out a listener to change it.
     pub(super) fn take(&mut self, name: &str) -> Option<Listener> {
-        self.listeners.remove(name)
+        let listener = self.all.remove(&self.index.get(name)?)?;
+        self.index.remove(&listener.section);
+        self.timers.set(listener.first_id(), None);
+        Some(listener)
     }
 
     /// Puts back a listener if the workers need not apply the change.
     pub(super) fn restore(&mut self, listener: Listener) {
-        self.listeners.insert(listener.section.name.clone(), listener);
+        self.insert(listener);
+    }
+
+    fn insert(&mut self, listener: Listener) {
+        let first = listener.first_id();
+        self.first_ids.insert(listener.id(), first);
+        self.index.insert(&listener.section, first);
+        self.timers.set(first, listener.timeout());
+        self.all.insert(first, listener);
     }
 
     /// Starts a changed listener with the configuration that [`Listener::change`] returned, under a new number.
@@ -248,7 +274,7 @@ impl Listeners {
             ticket,
         }));
         let steps: Vec<&dyn Fn(Ticket) -> Command> = steps.iter().map(AsRef::as_ref).collect();
-        self.listeners.insert(name.clone(), listener);
+        self.insert(listener);
         env.broadcast_all(Continuation::ListenerAdded { name, answer }, &steps);
     }
 
@@ -256,7 +282,8 @@ impl Listeners {
     /// workers answer with [`Continuation::PeersSet`].
     pub(super) fn send_peers(&mut self, env: &mut Env) -> Vec<String> {
         let mut sent = Vec::new();
-        for (name, listener) in &mut self.listeners {
+        for (name, id) in self.index.iter() {
+            let Some(listener) = self.all.get_mut(&id) else { continue };
             let peers = peer_filter(&env.context.config, &listener.section);
             if *listener.at_workers.peers == peers {
                 continue;
@@ -293,7 +320,7 @@ impl Listeners {
 
     /// Stops listening. Existing streams continue.
     pub(super) fn remove(&mut self, env: &mut Env, name: &str, answer: Option<Responder>) {
-        if self.listeners.contains_key(name) {
+        if self.index.contains(name) {
             self.retire(env, name, answer);
         } else if let Some(answer) = answer {
             answer.send(Err(self.unknown(name)));
@@ -301,9 +328,9 @@ impl Listeners {
     }
 
     fn retire(&mut self, env: &mut Env, name: &str, answer: Option<Responder>) {
-        let Some(listener) = self.listeners.remove(name) else { return };
-        let id = listener.id();
-        self.retired.push(listener);
+        let Some(listener) = self.by_name(name) else { return };
+        let (id, section) = (listener.id(), listener.section.clone());
+        self.index.remove(&section);
         let then = Continuation::ListenerRemoved { id, name: name.to_owned(), answer };
         env.broadcast(then, |ticket| Command::RemoveListener { listener: id, ticket });
     }
@@ -324,24 +351,25 @@ impl Listeners {
 
     /// Drops a removed listener once it has no streams, and closes its files.
     fn forget_retired(&mut self, env: &mut Env, id: ListenerId) {
-        let done = |l: &Listener| l.ids.contains(&id) && l.ledger.streams() == 0;
-        if let Some(at) = self.retired.iter().position(done) {
-            let listener = self.retired.swap_remove(at);
-            listener.files.values().for_each(|&file| env.writer.close(file));
+        let Some(listener) = self.by_id(id).filter(|l| l.ledger.streams() == 0) else { return };
+        let first = listener.first_id();
+        if self.index.get(&listener.section.name) == Some(first) {
+            return;
         }
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Listener> {
-        self.listeners.values().chain(&self.retired)
+        let Some(listener) = self.all.remove(&first) else { return };
+        self.timers.set(first, None);
+        for id in &listener.ids {
+            self.first_ids.remove(id);
+        }
+        listener.files.values().for_each(|&file| env.writer.close(file));
     }
 
     fn by_id(&self, id: ListenerId) -> Option<&Listener> {
-        self.all().find(|listener| listener.ids.contains(&id))
+        self.all.get(self.first_ids.get(&id)?)
     }
 
     fn by_id_mut(&mut self, id: ListenerId) -> Option<&mut Listener> {
-        let mut all = self.listeners.values_mut().chain(&mut self.retired);
-        all.find(|listener| listener.ids.contains(&id))
+        self.all.get_mut(self.first_ids.get(&id)?)
     }
 
     fn serving(&mut self, id: ListenerId) -> Option<&mut Serving> {
@@ -350,17 +378,25 @@ impl Listeners {
 
     /// Returns the refusal of a name without a listener.
     fn unknown(&self, name: &str) -> ApiError {
-        unknown_name("listener", name, self.listeners.keys().map(String::as_str))
+        unknown_name("listener", name, self.index.iter().map(|(name, _)| name.as_str()))
     }
 
     pub(super) fn info(&self, facts: &Context, name: &str) -> Result<ListenerInfo, ApiError> {
-        let listener = self.listeners.get(name);
-        let listener = listener.ok_or_else(|| self.unknown(name))?;
+        let listener = self.by_name(name);
+        let listener = listener
+            .ok_or_else(|| ApiError::not_found(format!("there is no listener `{name}`")))?;
         Ok(listener.info(&facts.config))
     }
 
+    /// Describes a page of the listeners.
+    pub(super) fn page(&self, facts: &Context, page: &NamePage) -> Vec<ListenerInfo> {
+        let ids = self.index.after(page.after.as_deref()).take(page.limit);
+        let listeners = ids.filter_map(|id| self.all.get(&id));
+        listeners.map(|listener| listener.info(&facts.config)).collect()
+    }
+
     pub(super) fn infos(&self, facts: &Context) -> Vec<ListenerInfo> {
-        self.listeners.values().map(|listener| listener.info(&facts.config)).collect()
+        self.current().map(|listener| listener.info(&facts.config)).collect()
     }
 }
 
@@ -448,15 +484,15 @@ pub(super) fn check_advertisement(section: &ListenerSection) -> Result<(), ApiEr
 #[cfg(test)]
 impl Listeners {
     pub(super) fn is_empty(&self) -> bool {
-        self.listeners.is_empty()
+        self.index.len() == 0
     }
 
     pub(super) fn contains_key(&self, name: &str) -> bool {
-        self.listeners.contains_key(name)
+        self.index.contains(name)
     }
 
     pub(super) fn retired(&self) -> usize {
-        self.retired.len()
+        self.all.len() - self.index.len()
     }
 }
 
@@ -465,6 +501,6 @@ impl std::ops::Index<&str> for Listeners {
     type Output = Listener;
 
     fn index(&self, name: &str) -> &Listener {
-        &self.listeners[name]
+        self.by_name(name).expect("the listener exists")
     }
 }

@@ -13,7 +13,7 @@ impl Listeners {
     pub(in crate::appliance) fn declared(
         &self,
     ) -> impl Iterator<Item = (&ListenerSection, Origin)> {
-        self.listeners.values().map(|listener| (&listener.section, listener.origin))
+        self.current().map(|listener| (&listener.section, listener.origin))
     }
 
     pub(in crate::appliance) fn sections(&self) -> Vec<ListenerSection> {
@@ -21,7 +21,7 @@ impl Listeners {
     }
 
     pub(in crate::appliance) fn section_of(&self, name: &str) -> Option<ListenerSection> {
-        self.listeners.get(name).map(|listener| listener.section.clone())
+        self.by_name(name).map(|listener| listener.section.clone())
     }
 
     /// Checks that the listener with the section's name, if it exists, can change to the section.
@@ -29,19 +29,19 @@ impl Listeners {
         &self,
         section: &ListenerSection,
     ) -> Result<(), ApiError> {
-        self.listeners.get(&section.name).map_or(Ok(()), |old| old.check_change(section))
+        self.by_name(&section.name).map_or(Ok(()), |old| old.check_change(section))
     }
 
     /// Returns true if the section changes service or pieces of the listener with its name.
     pub(in crate::appliance) fn changes_service(&self, section: &ListenerSection) -> bool {
-        self.listeners.get(&section.name).is_some_and(|old| old.changes_service(section))
+        self.by_name(&section.name).is_some_and(|old| old.changes_service(section))
     }
 
     /// Returns true if the listener has the file open for one of its queues.
     pub(in crate::appliance) fn has_file_open(&self, name: &str, file: &Path) -> bool {
         let is_this_file =
             |delivery: &Delivery| matches!(delivery, Delivery::File { path } if path == file);
-        let listener = self.listeners.get(name);
+        let listener = self.by_name(name);
         listener
             .is_some_and(|l| l.section.queues.iter().any(|queue| is_this_file(&queue.deliver_to)))
     }

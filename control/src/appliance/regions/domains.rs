@@ -25,18 +25,22 @@ impl Domains {
     /// domain.
     pub(super) fn new(listeners: &[ListenerSection]) -> Domains {
         let mut domains = Domains { planned: HashMap::new(), next: 1 };
+        let mut merged = MergedDomains::default();
         for listener in listeners {
-            let planned = &domains.planned;
-            let known: Vec<PdId> =
-                listener.regions.iter().filter_map(|region| planned.get(region)).copied().collect();
-            let pd = match known.first() {
-                Some(&pd) => pd,
-                None => domains.next(),
-            };
-            // The listener merges the domains of its regions.
-            domains.planned.values_mut().filter(|p| known.contains(p)).for_each(|p| *p = pd);
-            domains.planned.extend(listener.regions.iter().map(|region| (region.clone(), pd)));
+            let mut own: Option<PdId> = None;
+            for region in &listener.regions {
+                let Some(&known) = domains.planned.get(region) else { continue };
+                match own {
+                    // The listener merges the domains of its regions.
+                    Some(own) => merged.merge(own, known),
+                    None => own = Some(known),
+                }
+            }
+            let own = own.unwrap_or_else(|| domains.next());
+            let new = listener.regions.iter().map(|region| (region.clone(), own));
+            domains.planned.extend(new);
         }
+        domains.planned.values_mut().for_each(|pd| *pd = merged.find(*pd));
         domains
     }
 
@@ -51,6 +55,32 @@ impl Domains {
         match self.planned.get(name).copied().or(listener) {
             Some(pd) => pd,
             None => self.next(),
+        }
+    }
+}
+
+/// Domains that became one: a disjoint-set forest.
+#[derive(Default)]
+struct MergedDomains(HashMap<PdId, PdId>);
+
+impl MergedDomains {
+    /// Returns the domain that replaces `pd`. Shortens the path to it.
+    fn find(&mut self, pd: PdId) -> PdId {
+        let mut root = pd;
+        while let Some(&next) = self.0.get(&root) {
+            root = next;
+        }
+        let mut at = pd;
+        while at != root {
+            at = self.0.insert(at, root).unwrap_or(root);
+        }
+        root
+    }
+
+    fn merge(&mut self, a: PdId, b: PdId) {
+        let (a, b) = (self.find(a), self.find(b));
+        if a != b {
+            self.0.insert(b, a);
         }
     }
 }

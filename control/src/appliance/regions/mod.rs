@@ -16,14 +16,16 @@
 
 mod binding;
 mod domains;
+mod lists;
 mod region;
+mod resources;
 mod sections;
 mod stream_memory;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::collections::{HashMap, HashSet};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use api::{ApiError, EventKind, RegionInfo, Reply, Responder, unknown_name};
+use api::{ApiError, EventKind, Reply, Responder, unknown_name};
 use config::{
     Backing, Limits, ListenerSection, RegionSection, access_word, free_hugepage_bytes, region_maps,
 };
@@ -35,11 +37,13 @@ use ddp::{Access, PdId, Stag, StreamId, advert};
 use self::domains::Domains;
 pub(super) use self::region::preparing_info;
 use self::region::{Region, RegionState};
+use self::resources::Resources;
 pub(super) use self::sections::DeclaredRegion;
 pub(super) use self::stream_memory::Sink;
 use super::env::{Env, Origin};
 use super::loader::{LARGE_REQUEST, LoadTask, LoadedMemory};
 use super::notes::Cause;
+use super::objects::Objects;
 use super::pending::{Continuation, Loading};
 use crate::files::FileId;
 use crate::shm;
@@ -55,11 +59,17 @@ struct Preparing {
 
 /// All regions, and the STags registered for them.
 pub(super) struct Regions {
-    regions: BTreeMap<String, Region>,
+    regions: Objects<String, Region>,
     by_stag: HashMap<Stag, String>,
+    /// Length of all regions together, bytes.
+    memory: u64,
+    /// Shared-memory objects and files of all regions, those being prepared included.
+    resources: Resources,
     domains: Domains,
     /// Regions added by the API whose memory is being created, by the number of the memory request.
     loading: HashMap<u64, Preparing>,
+    /// Names of the regions in `loading`, with the number of the memory request.
+    loading_names: HashMap<String, u64>,
     /// Files of removed regions that are still being written, with the region's name and the waiting client.
     closing: HashMap<FileId, (String, Option<Responder>)>,
 }
@@ -68,10 +78,13 @@ impl Regions {
     /// Creates an empty set. Protection domains are planned for the regions that the configured listeners list.
     pub(super) fn new(listeners: &[ListenerSection]) -> Regions {
         Regions {
-            regions: BTreeMap::new(),
+            regions: Objects::default(),
             by_stag: HashMap::new(),
+            memory: 0,
+            resources: Resources::default(),
             domains: Domains::new(listeners),
             loading: HashMap::new(),
+            loading_names: HashMap::new(),
             closing: HashMap::new(),
         }
     }
@@ -82,7 +95,7 @@ impl Regions {
 
     /// Returns the length of all regions together, bytes.
     pub(super) fn memory(&self) -> u64 {
-        self.regions.values().map(|region| region.len).sum()
+        self.memory
     }
 
     /// Returns the length of a region, bytes; 0 if it does not exist.
@@ -110,27 +123,6 @@ impl Regions {
         unknown_name("region", name, live.map(|(name, _)| name.as_str()))
     }
 
-    /// Describes a region for the API. `listeners` returns the names of the listeners that list it.
-    pub(super) fn info(
-        &self,
-        name: &str,
-        now: Instant,
-        listeners: impl Fn(&str) -> Vec<String>,
-    ) -> Result<RegionInfo, ApiError> {
-        let region = self.regions.get(name);
-        let region = region.ok_or_else(|| self.unknown(name))?;
-        Ok(region.info(now, listeners(name)))
-    }
-
-    /// Describes all regions, like [`info`](Self::info).
-    pub(super) fn infos(
-        &self,
-        now: Instant,
-        listeners: impl Fn(&str) -> Vec<String>,
-    ) -> Vec<RegionInfo> {
-        self.regions.iter().map(|(name, region)| region.info(now, listeners(name))).collect()
-    }
-
     /// Starts the addition of a region for a client: the loader creates its memory.
     pub(super) fn request(&mut self, env: &mut Env, section: RegionSection, answer: Responder) {
         let admitted = match &section.backing {
@@ -140,6 +132,8 @@ impl Regions {
         match admitted.and_then(|()| self.check_addition(env, &section)) {
             Ok(()) => {
                 let number = env.load(LoadTask::Region(section.clone()), Loading::Region);
+                self.resources.add(&section);
+                self.loading_names.insert(section.name.clone(), number);
                 self.loading.insert(number, Preparing { section, answer, removal: None });
             }
             Err(error) => answer.send(Err(error)),
@@ -171,15 +165,10 @@ impl Regions {
                 "`{name}` is no region name: 1 to 64 of A-Z a-z 0-9 . _ -"
             )));
         }
-        if self.regions.contains_key(name) || self.is_loading(name) {
-            return Err(ApiError::conflict(format!("there is already a region `{name}`")));
+        if self.loading_names.contains_key(name) {
+            return Err(already_exists(name));
         }
-        // RFC 5042 §6.3.6: the same bytes must not have a second STag.
-        let known =
-            self.regions.values().map(|region| &region.section).chain(self.loading_sections());
-        if let Some(sentence) = known.into_iter().find_map(|r| resource_conflict(section, r)) {
-            return Err(ApiError::conflict(sentence));
-        }
+        self.check_unused(section)?;
         if self.regions.len() as u64 >= u64::from(limits.regions) {
             return Err(ApiError::unavailable(format!(
                 "there are {} regions, as many as limits.regions allows",
@@ -198,6 +187,17 @@ impl Regions {
             .map_err(|over| ApiError::unavailable(over.to_string()))
     }
 
+    /// Checks that no region has the section's name, and none its shared-memory object or file.
+    fn check_unused(&self, section: &RegionSection) -> Result<(), ApiError> {
+        if self.regions.contains_key(&section.name) {
+            return Err(already_exists(&section.name));
+        }
+        // RFC 5042 §6.3.6: the same bytes must not have a second STag.
+        self.resources
+            .conflict(section)
+            .map_or(Ok(()), |sentence| Err(ApiError::conflict(sentence)))
+    }
+
     /// Returns the bytes of a new region that count against the memory ceiling.
     pub(super) fn charged_len(section: &RegionSection) -> u64 {
         match section.backing {
@@ -207,7 +207,7 @@ impl Regions {
     }
 
     fn check_memory(&self, limits: &Limits, requested: u64) -> Result<(), ApiError> {
-        let used: u64 = self.regions.values().map(|region| region.len).sum();
+        let used = self.memory;
         let limit = limits.region_memory;
         if used.saturating_add(requested) > limit {
             return Err(ApiError::unavailable(format!(
@@ -233,6 +233,8 @@ impl Regions {
             Ok(region) => {
                 let entry = region.entry();
                 self.by_stag.insert(region.stag, name.clone());
+                self.resources.add(&region.section);
+                self.memory += region.len;
                 self.regions.insert(name.clone(), region);
                 env.broadcast(Continuation::RegionAdded { name, answer }, |ticket| {
                     Command::AddStag { entry: entry.clone(), ticket }
@@ -256,6 +258,8 @@ impl Regions {
         origin: Origin,
         listener: Option<PdId>,
     ) -> Result<Region, ApiError> {
+        // Another addition may have taken the name or the file while the memory was created.
+        self.check_unused(&section)?;
         self.check_memory(&env.context.config.limits, loaded.len)?;
         if section.base_to.checked_add(loaded.len).is_none() {
             return Err(ApiError::bad_request(format!(
@@ -339,6 +343,8 @@ impl Regions {
     /// answers both clients and returns `None`.
     pub(super) fn take_loading(&mut self, number: u64) -> Option<(RegionSection, Responder)> {
         let Preparing { section, answer, removal } = self.loading.remove(&number)?;
+        self.loading_names.remove(&section.name);
+        self.resources.remove(&section);
         let Some(removal) = removal else { return Some((section, answer)) };
         let name = &section.name;
         answer.send(Err(ApiError::conflict(format!(
@@ -348,37 +354,20 @@ impl Regions {
         None
     }
 
-    /// Describes the regions added by the API whose memory is being created, with the progress.
-    pub(super) fn preparing(&self, env: &Env) -> Vec<RegionInfo> {
-        let info = |(&number, preparing): (&u64, &Preparing)| {
-            region::preparing_info(env, number, &preparing.section, Origin::Api)
-        };
-        self.loading.iter().map(info).collect()
-    }
-
     /// Cancels the preparation of a region. The removal is answered when the preparation has ended.
     fn cancel(&mut self, env: &Env, name: &str, answer: Responder) {
-        let found = self.loading.iter_mut().find(|(_, preparing)| preparing.section.name == name);
-        match found {
-            None => answer.send(Err(self.unknown(name))),
+        let number = self.loading_names.get(name).copied();
+        match number.and_then(|number| Some((number, self.loading.get_mut(&number)?))) {
+            None => answer.send(Err(ApiError::not_found(format!("there is no region `{name}`")))),
             Some((_, Preparing { removal: Some(_), .. })) => answer
                 .send(Err(ApiError::conflict(format!("region `{name}` is being removed already")))),
-            Some((&number, preparing)) => {
+            Some((number, preparing)) => {
                 preparing.removal = Some(answer);
                 if let Some(watch) = env.watch(number) {
                     watch.cancel();
                 }
             }
         }
-    }
-
-    /// Returns true if the memory of a region with this name is being created.
-    fn is_loading(&self, name: &str) -> bool {
-        self.loading_sections().any(|section| section.name == name)
-    }
-
-    fn loading_sections(&self) -> impl Iterator<Item = &RegionSection> {
-        self.loading.values().map(|preparing| &preparing.section)
     }
 
     /// Returns bytes of a region. Peers may be writing them at the same time.
@@ -553,6 +542,10 @@ impl Regions {
         answer: Option<Responder>,
     ) {
         let region = self.regions.remove(name);
+        if let Some(region) = &region {
+            self.resources.remove(&region.section);
+            self.memory -= region.len;
+        }
         let Some(answer) = answer else { return };
         match region.filter(|region| region.len >= LARGE_REQUEST) {
             Some(region) => {
@@ -563,20 +556,8 @@ impl Regions {
     }
 }
 
-/// Returns the error if region `b` has the resource that `a` would use.
-fn resource_conflict(a: &RegionSection, b: &RegionSection) -> Option<String> {
-    let resource = match (&a.backing, &b.backing) {
-        (Backing::SharedMemory { object }, Backing::SharedMemory { object: other })
-            if object == other =>
-        {
-            format!("shared-memory object `{object}`")
-        }
-        (Backing::File { path, .. }, Backing::File { path: other, .. }) if path == other => {
-            format!("file `{}`", path.display())
-        }
-        _ => return None,
-    };
-    Some(format!("{resource} belongs to region `{}`", b.name))
+fn already_exists(name: &str) -> ApiError {
+    ApiError::conflict(format!("there is already a region `{name}`"))
 }
 
 fn completion(
@@ -610,6 +591,6 @@ impl std::ops::Index<&str> for Regions {
     type Output = Region;
 
     fn index(&self, name: &str) -> &Region {
-        &self.regions[name]
+        self.regions.get(name).expect("the region exists")
     }
 }

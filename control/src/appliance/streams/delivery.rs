@@ -17,18 +17,6 @@ use crate::appliance::pending::{AfterPost, Post};
 use crate::files::{self, FileId};
 use crate::service::{Action, RemoteBuffer};
 
-/// A message that is being appended to a file.
-pub(super) struct Appending {
-    stream: StreamId,
-    qn: Qn,
-}
-
-impl Appending {
-    pub(super) fn stream(&self) -> StreamId {
-        self.stream
-    }
-}
-
 impl Streams {
     fn queue(&self, id: StreamId, qn: Qn) -> Option<&QueueSection> {
         self.streams.get(&id)?.queues.iter().find(|queue| queue.qn == qn.0)
@@ -126,7 +114,7 @@ impl Streams {
         match file {
             Some(file) if env.writer.append(file, files::frame(data), tag) => {
                 env.record_write(id, file);
-                self.appending.insert(tag, Appending { stream: id, qn });
+                self.appending.insert(tag, id, qn);
             }
             // A reload has removed the queue's file.
             _ => {
@@ -138,7 +126,7 @@ impl Streams {
 
     /// Reposts the buffer of a message that was appended to its file.
     pub(in crate::appliance) fn on_appended(&mut self, env: &mut Env, tag: u64) {
-        if let Some(Appending { stream, qn }) = self.appending.remove(&tag) {
+        if let Some((stream, qn)) = self.appending.remove(tag) {
             self.repost_buffer(env, stream, qn);
             self.close_if_answered(env, stream);
         }
@@ -235,14 +223,14 @@ impl Streams {
         id: StreamId,
         reason: String,
     ) {
-        if self.streams.get(&id).is_some_and(|s| s.state == State::Established) {
+        if self.streams.get(&id).is_some_and(|s| s.state() == State::Established) {
             self.end_service(env, id, reason);
         }
     }
 
     /// Closes a stream whose service cannot continue, and logs the reason.
     fn end_service(&mut self, env: &mut Env, id: StreamId, reason: String) {
-        if self.streams.get(&id).is_none_or(|stream| stream.state == State::Closing) {
+        if self.streams.get(&id).is_none_or(|stream| stream.state() == State::Closing) {
             return;
         }
         let (stream, layer, code) = (api_id(id), "service".to_owned(), String::new());

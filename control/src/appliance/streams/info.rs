@@ -30,7 +30,7 @@ pub(super) fn stream(
         program: stream.program.map(|program| program.0),
         local: stream.local.to_string(),
         remote: stream.remote.to_string(),
-        state: found.map_or(stream.state.name(), |found| found.state).to_owned(),
+        state: found.map_or(stream.state().name(), |found| found.state).to_owned(),
         transport: transport(stream.params.as_ref(), found),
         association: found.and_then(|found| found.association).map(|id| StreamId(id.0)),
         mulpdu: stream.params.as_ref().map(|params| params.mulpdu() as u32),

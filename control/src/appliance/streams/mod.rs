@@ -6,16 +6,19 @@
 //!  opened:    [bind ->] Connect -> Established -> ended
 //! ```
 
+mod appends;
 mod connect_configs;
 mod counting;
 mod delivery;
 mod info;
 mod posts;
+mod refused;
 mod stalls;
 mod stream;
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{ApiError, ConnectSpec, EventKind, Responder, StreamInfo, UlpChoice};
@@ -29,19 +32,19 @@ use ddp::advert::Advertised;
 use ddp::{PdId, StreamId};
 use tcp_lite::mpa::{Peer, Revision};
 
+use self::appends::Appends;
 use self::connect_configs::ConnectConfigs;
 pub(super) use self::counting::LiveCounts;
 use self::counting::StreamCounts;
-use self::delivery::Appending;
 pub(super) use self::delivery::{Destination, UntaggedHeader, on_ddp_error, on_rdmap_error};
 pub(super) use self::info::association;
 #[cfg(test)]
 pub(super) use self::posts::CAUSE_WAIT;
 pub(super) use self::posts::CompletedPost;
-use self::posts::RefusedPost;
+use self::refused::RefusedPosts;
 use self::stalls::Stalls;
 pub(super) use self::stream::StreamAddresses;
-use self::stream::{EndState, State, Stream};
+use self::stream::{EndState, State, Stream, StreamTable};
 use super::counters::Totals;
 use super::endpoints::active_open_queues;
 use super::env::{Env, api_id};
@@ -54,16 +57,16 @@ use crate::service::{AcceptedStream, Slot};
 const SETTLING_TIME: Duration = Duration::from_millis(50);
 
 pub(super) struct Streams {
-    streams: HashMap<StreamId, Stream>,
+    streams: StreamTable,
     opens: ConnectConfigs,
-    /// Streams in their settling time, with its end and the purpose to start then.
-    settling: Vec<(Instant, StreamId, Purpose)>,
+    /// Streams in their settling time, with its end and the purpose to start then. The earliest end is first.
+    settling: VecDeque<(Instant, StreamId, Purpose)>,
     /// Messages refused by streams that are ending. Their posters wait for the cause of the end.
-    refused: Vec<RefusedPost>,
+    refused: RefusedPosts,
     /// Streams without progress.
     stalls: Stalls,
-    /// Untagged messages that are being appended to files, by tag.
-    appending: HashMap<u64, Appending>,
+    /// Untagged messages that are being appended to files.
+    appending: Appends,
     /// Totals of streams and associations, per worker.
     counting: StreamCounts,
 }
@@ -127,12 +130,12 @@ pub(super) struct EndedStream {
 impl Streams {
     pub(super) fn new(workers: usize) -> Streams {
         Streams {
-            streams: HashMap::new(),
+            streams: StreamTable::default(),
             opens: ConnectConfigs::default(),
-            settling: Vec::new(),
-            refused: Vec::new(),
+            settling: VecDeque::new(),
+            refused: RefusedPosts::default(),
             stalls: Stalls::default(),
-            appending: HashMap::new(),
+            appending: Appends::default(),
             counting: StreamCounts::new(workers),
         }
     }
@@ -143,7 +146,7 @@ impl Streams {
 
     /// Returns the number of streams, except those being rejected.
     pub(super) fn remaining(&self) -> usize {
-        self.streams.values().filter(|stream| stream.state != State::Rejecting).count()
+        self.streams.len() - self.streams.count(State::Rejecting)
     }
 
     pub(super) fn contains(&self, id: StreamId) -> bool {
@@ -151,7 +154,7 @@ impl Streams {
     }
 
     pub(super) fn established_count(&self) -> usize {
-        self.streams.values().filter(|stream| stream.state == State::Established).count()
+        self.streams.count(State::Established)
     }
 
     pub(super) fn listener_of(&self, id: StreamId) -> Option<ListenerId> {
@@ -175,27 +178,18 @@ impl Streams {
     // --- accepted ---
 
     pub(super) fn insert_accepting(&mut self, id: StreamId, accepting: PendingAccept) {
-        let PendingAccept { listener, addresses: ends, pd, regions, busy, queues, .. } = accepting;
-        let PendingAccept {
-            revision,
-            rdmap,
-            slot,
-            writes_file: stores,
-            peer_reads,
-            needs_binding: waits,
-            ..
-        } = accepting;
-        let state = if waits { State::Binding } else { State::Accepting };
-        let fresh = Stream::new(ends, state, pd);
-        let accepted = Stream { regions, busy, queues, revision, rdmap, slot, peer_reads, ..fresh };
-        self.streams.insert(
-            id,
-            Stream {
-                listener: Some(listener),
-                end: EndState { writes_file: stores, ..EndState::default() },
-                ..accepted
-            },
-        );
+        let state = if accepting.needs_binding { State::Binding } else { State::Accepting };
+        let mut stream = Stream::new(accepting.addresses, state, accepting.pd);
+        stream.listener = Some(accepting.listener);
+        stream.regions = accepting.regions;
+        stream.busy = accepting.busy;
+        stream.queues = accepting.queues;
+        stream.revision = accepting.revision;
+        stream.rdmap = accepting.rdmap;
+        stream.slot = accepting.slot;
+        stream.peer_reads = accepting.peer_reads;
+        stream.end.writes_file = accepting.writes_file;
+        self.streams.insert(id, stream);
     }
 
     pub(super) fn insert_rejected(
@@ -204,8 +198,9 @@ impl Streams {
         listener: Option<ListenerId>,
         addresses: StreamAddresses,
     ) {
-        let fresh = Stream::new(addresses, State::Rejecting, PdId(0));
-        self.streams.insert(id, Stream { listener, ..fresh });
+        let mut stream = Stream::new(addresses, State::Rejecting, PdId(0));
+        stream.listener = listener;
+        self.streams.insert(id, stream);
     }
 
     /// Adds a stream of a local program: a peer's request at its listener, or with `None` an opened stream.
@@ -245,10 +240,10 @@ impl Streams {
 
     /// Moves a stream to `Accepting` after all workers have applied its bindings. Returns the parameters of the answer.
     pub(super) fn accept(&mut self, id: StreamId) -> Option<AcceptParams<'_>> {
-        let stream = self.streams.get_mut(&id)?;
-        if stream.state == State::Binding {
-            stream.state = State::Accepting;
+        if self.streams.get(&id)?.state() == State::Binding {
+            self.streams.set_state(id, State::Accepting);
         }
+        let stream = self.streams.get(&id)?;
         let slot: Option<Slot> = stream.slot.as_ref().map(|taken| taken.slot);
         Some(AcceptParams {
             listener: stream.listener,
@@ -290,20 +285,13 @@ impl Streams {
         writes_file: bool,
         peer_regions: Vec<Advertised>,
     ) {
-        let rdmap = spec.ulp == UlpChoice::Rdmap;
-        let fresh = Stream::new(addresses, State::Established, pd);
-        let (regions, queues) = (spec.regions, active_open_queues());
-        self.streams.insert(
-            id,
-            Stream {
-                regions,
-                peer_regions,
-                queues,
-                rdmap,
-                end: EndState { writes_file, ..EndState::default() },
-                ..fresh
-            },
-        );
+        let mut stream = Stream::new(addresses, State::Established, pd);
+        stream.rdmap = spec.ulp == UlpChoice::Rdmap;
+        stream.regions = spec.regions;
+        stream.peer_regions = peer_regions;
+        stream.queues = active_open_queues();
+        stream.end.writes_file = writes_file;
+        self.streams.insert(id, stream);
     }
 
     /// Records that a stream is established. Returns its regions and its listener.
@@ -313,10 +301,10 @@ impl Streams {
         params: StreamParams,
         now: Instant,
     ) -> Option<(Vec<String>, Option<ListenerId>)> {
-        let stream = self.streams.get_mut(&id)?;
-        if stream.state != State::Closing {
-            stream.state = State::Established;
+        if self.streams.get(&id)?.state() != State::Closing {
+            self.streams.set_state(id, State::Established);
         }
+        let stream = self.streams.get_mut(&id)?;
         stream.params = Some(params);
         stream.since = now;
         Some((stream.regions.clone(), stream.listener))
@@ -324,20 +312,23 @@ impl Streams {
 
     /// Delays the purpose of a stream by the settling time.
     pub(super) fn settle(&mut self, id: StreamId, purpose: Purpose, now: Instant) {
-        self.settling.push((now + SETTLING_TIME, id, purpose));
+        self.settling.push_back((now + SETTLING_TIME, id, purpose));
     }
 
     /// Removes and returns the streams whose settling time has elapsed. Some may have ended.
     pub(super) fn take_settled(&mut self, now: Instant) -> Vec<(StreamId, Purpose)> {
-        let settled = self.settling.extract_if(.., |(at, ..)| *at <= now);
-        settled.map(|(_, id, purpose)| (id, purpose)).collect()
+        let mut settled = Vec::new();
+        while self.settling.front().is_some_and(|(at, ..)| *at <= now) {
+            settled.extend(self.settling.pop_front().map(|(_, id, purpose)| (id, purpose)));
+        }
+        settled
     }
 
     // --- users ---
 
     /// Checks that the stream can post messages.
     pub(super) fn check_open(&self, id: StreamId) -> Result<(), ApiError> {
-        match self.streams.get(&id).map(|stream| stream.state) {
+        match self.streams.get(&id).map(Stream::state) {
             Some(State::Established) => Ok(()),
             Some(_) => Err(ApiError::conflict("the stream is not open")),
             None => Err(ApiError::not_found(format!("there is no stream {}", api_id(id)))),
@@ -350,7 +341,7 @@ impl Streams {
         let conflict = |sentence: String| Err(ApiError::conflict(sentence));
         match self.streams.get(&id) {
             None => Err(ApiError::not_found(format!("there is no stream {shown}"))),
-            Some(stream) if stream.state != State::Established => {
+            Some(stream) if stream.state() != State::Established => {
                 conflict(format!("stream {shown} is not open"))
             }
             Some(stream) if stream.job.is_some() => {
@@ -422,7 +413,7 @@ impl Streams {
     /// Closes a half-closed stream if all answers are acknowledged and all messages are in their files. Outstanding
     /// Reads of a service do not delay the close, because the peer cannot answer them any more.
     pub(super) fn close_if_answered(&mut self, env: &mut Env, id: StreamId) {
-        let half_closed = |s: &&Stream| s.end.peer_closed && s.state == State::Established;
+        let half_closed = |s: &&Stream| s.end.peer_closed && s.state() == State::Established;
         let Some(stream) = self.streams.get(&id).filter(half_closed) else { return };
         let is_answer = |then: &mut Continuation| match then {
             Continuation::Posted { post: Post::Echo { .. }, .. } => true,
@@ -439,9 +430,9 @@ impl Streams {
 
     /// Ends a stream; the worker reports when it has ended. An orderly close waits until files contain the peer's data.
     pub(super) fn close(&mut self, env: &mut Env, id: StreamId, abort: bool) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Some(before) = self.streams.set_state(id, State::Closing) else { return };
+        let Some(stream) = self.streams.get(&id) else { return };
         let confirms = !abort && stream.end.writes_file;
-        let before = std::mem::replace(&mut stream.state, State::Closing);
         match confirms {
             true if before == State::Closing => {}
             true if stream.end.peer_closed => env.confirm(id, Confirmation::Close),
@@ -471,14 +462,16 @@ impl Streams {
         sentence: &str,
         on_port: impl Fn(&Env, InterfaceId) -> bool,
     ) {
-        for (&id, stream) in &mut self.streams {
-            if stream.end.abort_reason.is_none() && on_port(env, stream.interface) {
-                stream.end.abort_reason = Some(sentence.to_owned());
-                if stream.state != State::Rejecting {
-                    stream.state = State::Closing;
-                }
-                env.send_command(id.worker(), Command::Close { stream: id, abort: true });
+        let is_affected = |s: &Stream| s.end.abort_reason.is_none() && on_port(env, s.interface);
+        let affected = self.streams.iter().filter(|(_, stream)| is_affected(stream));
+        let affected: Vec<StreamId> = affected.map(|(id, _)| id).collect();
+        for id in affected {
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            stream.end.abort_reason = Some(sentence.to_owned());
+            if stream.state() != State::Rejecting {
+                self.streams.set_state(id, State::Closing);
             }
+            env.send_command(id.worker(), Command::Close { stream: id, abort: true });
         }
     }
 
@@ -498,7 +491,7 @@ impl Streams {
             }
             let reason = format!("the peer's data is not stored: {cause}");
             stream.end.abort_reason = Some(reason.clone());
-            stream.state = State::Closing;
+            self.streams.set_state(id, State::Closing);
             env.send_command(id.worker(), Command::Fail { stream: id });
             env.tally.streams_not_stored += 1;
             let (stream, layer, code) = (api_id(id), "file".to_owned(), String::new());
@@ -514,13 +507,13 @@ impl Streams {
         reason: &CloseReason,
         stats: &StreamStats,
     ) -> Option<EndedStream> {
-        let Stream {
-            listener, local, remote, state, params, regions, slot, posts, job, end, ..
-        } = self.streams.remove(&id)?;
+        let ended = self.streams.remove(&id)?;
+        let state = ended.state();
+        let Stream { listener, local, remote, params, regions, slot, posts, job, end, .. } = ended;
         env.confirmations.remove_stream(id);
-        self.appending.retain(|_, appending| appending.stream() != id);
+        self.appending.remove_stream(id);
         // The end of the stream answers all its posts.
-        self.refused.retain(|refused| refused.stream() != id);
+        self.refused.remove_stream(id);
         self.counting.on_closed(id, reason, stats);
         let EndState { waiting, abort_reason, peer_error, .. } = end;
         let mut error = end_error(reason, abort_reason);
@@ -559,16 +552,19 @@ impl Streams {
 
     /// Returns when the next settling time, or wait for a cause, ends.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let settled = self.settling.iter().map(|(at, ..)| *at).min();
-        [settled, self.next_refused_deadline()].into_iter().flatten().min()
+        let settled = self.settling.front().map(|(at, ..)| *at);
+        [settled, self.refused.next_deadline()].into_iter().flatten().min()
     }
 
     // --- queries ---
 
+    /// Returns the first `limit` streams with numbers greater than `after`, in order.
+    pub(super) fn page(&self, after: Option<StreamId>, limit: usize) -> Arc<[StreamId]> {
+        self.streams.after(after).take(limit).collect()
+    }
+
     pub(super) fn ids(&self) -> Vec<StreamId> {
-        let mut ids: Vec<StreamId> = self.streams.keys().copied().collect();
-        ids.sort_unstable();
-        ids
+        self.streams.iter().map(|(id, _)| id).collect()
     }
 
     /// Describes a stream for the API. `listener`: the name of its listener.

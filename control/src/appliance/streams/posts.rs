@@ -19,6 +19,7 @@ use ddp::rdmap::{Outcome, WorkRequest};
 use ddp::{Cookie, Message, PostError, Qn, Source, Stag, StreamId, TaggedOffset};
 
 use super::Streams;
+use super::refused::RefusedPost;
 use crate::appliance::env::Env;
 use crate::appliance::pending::{Continuation, Post};
 
@@ -26,25 +27,11 @@ use crate::appliance::pending::{Continuation, Post};
 /// (`teardown_timeout`).
 pub(in crate::appliance) const CAUSE_WAIT: Duration = Duration::from_secs(10);
 
-/// A failed message whose poster was not notified yet.
-pub(super) struct RefusedPost {
-    stream: StreamId,
-    ticket: Ticket,
-    reason: PostFailure,
-    deadline: Instant,
-}
-
 /// A completed or failed message.
 pub(in crate::appliance) struct CompletedPost {
     pub stream: StreamId,
     pub post: Post,
     pub result: Result<Outcome, ApiError>,
-}
-
-impl RefusedPost {
-    pub(super) fn stream(&self) -> StreamId {
-        self.stream
-    }
 }
 
 impl Streams {
@@ -181,8 +168,7 @@ impl Streams {
             PostFailure::Flushed | PostFailure::NoStream | PostFailure::Refused(PostError::Closed)
         );
         if ends && self.streams.contains_key(&stream) {
-            let deadline = now + CAUSE_WAIT;
-            self.refused.push(RefusedPost { stream, ticket, reason, deadline });
+            self.refused.insert(RefusedPost { stream, ticket, reason }, now + CAUSE_WAIT);
             return None;
         }
         self.fail_post(env, stream, ticket, &reason)
@@ -203,20 +189,16 @@ impl Streams {
         self.on_posted(env, ticket, Err(error))
     }
 
-    pub(super) fn next_refused_deadline(&self) -> Option<Instant> {
-        self.refused.iter().map(|refused| refused.deadline).min()
-    }
-
     /// Fails messages whose streams did not end within `CAUSE_WAIT`.
     pub(in crate::appliance) fn expire_refused(
         &mut self,
         env: &mut Env,
         now: Instant,
     ) -> Vec<CompletedPost> {
-        let expired: Vec<_> = self.refused.extract_if(.., |r| r.deadline <= now).collect();
-        let fail = |RefusedPost { stream, ticket, reason, .. }| {
-            self.fail_post(env, stream, ticket, &reason)
-        };
-        expired.into_iter().filter_map(fail).collect()
+        let mut failed = Vec::new();
+        while let Some(RefusedPost { stream, ticket, reason }) = self.refused.take_expired(now) {
+            failed.extend(self.fail_post(env, stream, ticket, &reason));
+        }
+        failed
     }
 }

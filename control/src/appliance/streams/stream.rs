@@ -1,5 +1,7 @@
 //! The control thread's state of one stream.
 
+mod table;
+
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -11,6 +13,7 @@ use ddp::PdId;
 use ddp::advert::Advertised;
 use tcp_lite::mpa::Revision;
 
+pub(super) use self::table::StreamTable;
 use crate::appliance::pending::TakenSlot;
 
 /// The control thread's state of a stream.
@@ -19,7 +22,8 @@ pub(super) struct Stream {
     pub(super) interface: InterfaceId,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
-    pub(super) state: State,
+    /// [`StreamTable::set_state`] changes it.
+    state: State,
     /// Regions advertised to the peer.
     pub(super) regions: Vec<String>,
     /// Regions advertised as busy, because another stream uses them.
@@ -81,6 +85,9 @@ pub(super) enum State {
 }
 
 impl State {
+    /// Number of states.
+    const COUNT: usize = State::Closing as usize + 1;
+
     pub(super) fn name(self) -> &'static str {
         match self {
             State::Binding | State::Accepting => "accepting",
@@ -99,6 +106,10 @@ pub(in crate::appliance) struct StreamAddresses {
 }
 
 impl Stream {
+    pub(super) fn state(&self) -> State {
+        self.state
+    }
+
     pub(super) fn new(addresses: StreamAddresses, state: State, pd: PdId) -> Stream {
         let StreamAddresses { interface, local, remote } = addresses;
         Stream {

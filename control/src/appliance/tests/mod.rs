@@ -43,6 +43,7 @@ mod regions;
 mod reload;
 mod reload_atomicity;
 mod running_config;
+mod scale;
 mod sends;
 mod services;
 mod stalls;
@@ -53,7 +54,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::{ApiError, Call, EventFilter, EventKind, EventLog, Reply, Request, Responder};
+use api::{ApiError, Call, EventFilter, EventKind, EventLog, NamePage, Reply, Request, Responder};
 use config::{self, Config, Document, MachineMemory, RegionSection};
 use dataplane::memory::{Maps, Memory};
 use dataplane::{
@@ -331,6 +332,8 @@ impl Bench {
         self.event(Event::Closed { stream: StreamId(id), reason, stats });
     }
 }
+
+const FIRST_PAGE: NamePage = NamePage { after: None, limit: 1000 };
 
 const LOCAL: &str = "10.0.0.1:7471";
 

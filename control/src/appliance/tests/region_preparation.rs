@@ -9,7 +9,7 @@ use super::regions::{remove, section};
 use super::*;
 
 fn regions(bench: &mut Bench) -> Vec<RegionInfo> {
-    match answer(&mut bench.call(Request::Regions)) {
+    match answer(&mut bench.call(Request::Regions(FIRST_PAGE))) {
         Ok(Reply::Regions(regions)) => regions,
         other => panic!("{other:?}"),
     }
@@ -165,4 +165,20 @@ fn tasks_without_memory_take_no_mapping() {
     let load = |task| loader::load(&task, &bench.budget, &files, &Watch::default());
     assert!(load(LoadTask::Scratch(1 << 20)).is_err());
     assert_eq!(load(LoadTask::Clear(Vec::new())).unwrap().memory.len(), 0);
+}
+
+// The reload and the client both pass the checks before either region exists.
+#[test]
+fn of_two_regions_with_one_name_the_second_is_refused() {
+    let mut bench = bench();
+    let extra = super::reload::EXTRA_SECTIONS;
+    std::fs::write(&bench.file, format!("{BASIC}{extra}")).unwrap();
+    let mut reloaded = bench.call(Request::Reload);
+    let mut added = bench.call(Request::AddRegion(section("extra", 8192)));
+    let memory = bench.core.regions().memory();
+    bench.load_all();
+    bench.acknowledge();
+    assert!(matches!(answer(&mut reloaded), Ok(Reply::Reload(_))));
+    assert_eq!(answer(&mut added).unwrap_err().error, ErrorKind::Conflict);
+    assert_eq!(bench.core.regions().memory(), memory + 4096);
 }

@@ -317,7 +317,7 @@ fn delivered_bytes_are_counted_and_published() {
     assert_eq!((data.kind, data.offset, data.len, data.rsvd_ulp), (Kind::Data, 100, 50, 9));
     assert_eq!((data.stag, data.stream), (stag.0, 1));
     assert_eq!(seen.next().unwrap().kind, Kind::Closed);
-    let mut pending = bench.call(Request::Regions);
+    let mut pending = bench.call(Request::Regions(FIRST_PAGE));
     let Ok(Reply::Regions(regions)) = answer(&mut pending) else { panic!("no regions") };
     let own = regions.iter().find(|region| region.name == "own").unwrap();
     assert_eq!((own.placed, own.messages, own.bound_to), (50, 1, None));
@@ -548,7 +548,9 @@ fn busy_region_is_advertised_as_such_and_holder_is_named() {
             remote: "10.0.0.3:5000".into()
         }]
     );
-    let Ok(Reply::Regions(regions)) = answer(&mut bench.call(Request::Regions)) else { panic!() };
+    let Ok(Reply::Regions(regions)) = answer(&mut bench.call(Request::Regions(FIRST_PAGE))) else {
+        panic!()
+    };
     let own = regions.iter().find(|region| region.name == "own").unwrap();
     assert_eq!((own.bound_to, own.held_for, own.idle_for), (holder, Some(45.0), Some(5.0)));
     let common = regions.iter().find(|region| region.name == "common").unwrap();

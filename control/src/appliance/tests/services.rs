@@ -99,7 +99,9 @@ fn stream_without_free_slot_is_refused() {
     freeing.iter().filter_map(ticket).for_each(|ticket| bench.acknowledge_ticket(ticket));
     bench.load_all();
     assert!(accept_stream(&mut bench, 6).is_some());
-    let Ok(Reply::Listeners(all)) = answer(&mut bench.call(Request::Listeners)) else { panic!() };
+    let Ok(Reply::Listeners(all)) = answer(&mut bench.call(Request::Listeners(FIRST_PAGE))) else {
+        panic!()
+    };
     assert_eq!((all[0].streams, all[0].accepted, all[0].refused), (4, 5, 1));
 }
 

@@ -104,7 +104,9 @@ fn stream_limits_refuse_with_reason_until_a_stream_ends() {
     }
     bench.close_stream(1, CloseReason::PeerShutdown);
     assert!(offered_names(&bench.accept_stream(6, "10.0.0.2")).is_some());
-    let Ok(Reply::Listeners(all)) = answer(&mut bench.call(Request::Listeners)) else { panic!() };
+    let Ok(Reply::Listeners(all)) = answer(&mut bench.call(Request::Listeners(FIRST_PAGE))) else {
+        panic!()
+    };
     assert_eq!((all[0].streams, all[0].accepted, all[0].refused), (3, 4, 2));
 }
 

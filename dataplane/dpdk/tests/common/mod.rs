@@ -1,5 +1,5 @@
-//! Helpers of the tests with a running environment. The environment starts once per process, so each such test is a
-//! file, and a process, of its own.
+//! Helpers of the tests that start DPDK's environment (EAL). The environment can be started only once per process, so
+//! each such test is a file, and a process, of its own.
 
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::print_stderr, reason = "shown with a test that fails")]
@@ -12,7 +12,7 @@ use dpdk::{
     MempoolConfig, RxOffloads, RxQueue, TxOffloads,
 };
 
-/// Starts an environment in ordinary memory, which needs no privilege.
+/// Starts DPDK's environment in ordinary memory, which requires no privilege.
 pub(crate) fn eal() -> Eal {
     let config = EalConfig {
         hugepages: Hugepages::Never,
@@ -57,14 +57,14 @@ pub(crate) fn frame(pool: &Mempool, bytes: &[u8]) -> Mbuf {
     frame
 }
 
-/// Polls until a frame arrives; fails after ten seconds.
+/// Polls until a frame arrives; panics after ten seconds.
 pub(crate) fn receive(queue: &mut RxQueue) -> Mbuf {
     let mut frames = ArrayVec::<Mbuf, 1>::new();
     wait_until("a frame arrives", || queue.burst(&mut frames) == 1);
     frames.pop().expect("one frame")
 }
 
-/// Polls until `done`; fails after ten seconds.
+/// Calls `done` until it returns true; panics after ten seconds.
 pub(crate) fn wait_until(condition: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {

@@ -7,23 +7,23 @@ use super::Protection;
 use crate::ip::{IPV4_HEADER, IPV6_HEADER, SCTP, TCP, Visibility};
 use crate::policy::{Decision, Denial, Direction, Flow, Spd};
 
-/// Flows in the cache. Direct-mapped: a flow replaces another one in the same slot.
+/// Number of flows in the cache. It is direct-mapped: a flow replaces another one in the same slot.
 const FLOWS: usize = 256;
 
-/// Bytes of both ports.
+/// Length of both ports, bytes.
 const PORTS: usize = 4;
 
-/// A flow and a direction as integers, to be compared with each packet in registers.
+/// A flow and a direction as integers, so that a comparison with a packet's flow stays in registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Key {
     local: u128,
     remote: u128,
-    /// From the top: both ports, protocol, ICMP type, and flags, the lowest of which is [`USED`](Self::USED).
+    /// From the most significant bit: local port (16 bits), remote port (16), protocol (8), ICMP type (8), flags (16).
     ports_and_flags: u64,
 }
 
 impl Key {
-    /// Set in every key; 0 is an empty slot.
+    /// Set in every key, so that no key equals that of an empty slot, which is 0.
     const USED: u64 = 1;
     const HAS_PORTS: u64 = 2;
     const HAS_ICMP: u64 = 4;
@@ -55,8 +55,8 @@ impl Key {
     }
 
     /// Returns the key of a whole TCP or SCTP packet without IP options or extension headers, `None` for other packets.
-    /// The key is the same as that of the flow of [`Flow::parse_with_visibility`]. An intermediate [`Flow`], written by
-    /// field and read back in wider words, would cost more than the rest.
+    /// The key is the same as that of the flow of [`Flow::parse_with_visibility`]. No intermediate [`Flow`] is built:
+    /// to write its fields and read them back in wider words would cost more than the rest.
     #[inline]
     fn read(packet: &[u8], direction: Direction) -> Option<Key> {
         let (ends, protocol, ports, families) = match packet.first()? {
@@ -107,7 +107,7 @@ impl Key {
             | flags
     }
 
-    /// Returns the slot in the cache.
+    /// Returns the index of the key's slot in the cache.
     #[inline]
     fn slot(&self) -> usize {
         let fold = |address: u128| (address >> 64) as u64 ^ address as u64;
@@ -184,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns an IPv4 or IPv6 packet, mostly TCP or SCTP, with a few random bytes.
+    /// Generates IPv4 or IPv6 packets, mostly TCP or SCTP, with at most two bytes changed at random.
     fn packets() -> impl Strategy<Value = Vec<u8>> {
         let protocol = prop_oneof![4 => Just(TCP), 4 => Just(SCTP), 1 => any::<u8>()];
         let changes = prop::collection::vec((0..48usize, any::<u8>()), 0..3);

@@ -7,22 +7,22 @@ use super::{Guard, InboundVerdict, IpsecDrop, Protection, SaId};
 use crate::sa::{Inbound, Parameters, SaError};
 use crate::strength::Strength;
 
-/// An inbound SA, at this or another worker.
+/// An inbound SA of this worker or another one.
 #[derive(Debug)]
 pub(super) struct InboundSa {
     pub(super) id: SaId,
     pub(super) protection: Protection,
     pub(super) strength: Strength,
-    /// The SA, if this worker opens its packets. `None`: another worker owns it, or this one waits for its
-    /// window.
+    /// The SA, if this worker opens its packets. `None` if another worker owns it, or while this worker waits for the
+    /// SA's anti-replay window.
     pub(super) sa: Option<Box<Inbound>>,
     /// Key of the SA in [`ReplayWindows`], if this worker owns it.
     window_key: Option<WindowKey>,
-    /// The SA while this worker owns it and another one has not released its window yet.
+    /// The SA, while this worker owns it but another worker has not released its anti-replay window yet.
     pub(super) pending: Option<Box<PendingSa>>,
 }
 
-/// An SA that awaits its window.
+/// An SA that waits for its anti-replay window.
 #[derive(Debug)]
 pub(super) struct PendingSa {
     sa: Inbound,
@@ -31,8 +31,8 @@ pub(super) struct PendingSa {
 }
 
 impl Guard {
-    /// Adds an inbound SA with an anti-replay window of `window` packets. All sequence numbers up to `top`
-    /// count as received, and so do those that an ended SA with the same SPI and keys has received.
+    /// Adds an inbound SA with an anti-replay window of `window` packets. All sequence numbers up to `top` count as
+    /// received, and so do those received by an ended SA with the same SPI and keys.
     ///
     /// # Errors
     /// The protection does not exist, or the parameters are invalid.
@@ -67,7 +67,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Removes an inbound SA. Returns false if this worker does not have it.
+    /// Removes an inbound SA. Returns false if it is not recorded here.
     pub(super) fn remove_inbound(&mut self, id: SaId) -> bool {
         let matches_id = |(&spi, known): (&u32, &InboundSa)| (known.id == id).then_some(spi);
         let Some(spi) = self.inbound.iter().find_map(matches_id) else { return false };
@@ -78,7 +78,7 @@ impl Guard {
         true
     }
 
-    /// Releases the window of an ended SA to the next one with the same SPI and keys.
+    /// Releases the anti-replay window of an ended SA, for the next SA with the same SPI and keys.
     fn return_window(&self, entry: InboundSa) {
         if let (Some(name), Some(sa)) = (entry.window_key, entry.sa) {
             self.windows.release(name, sa.into_window());
@@ -99,7 +99,8 @@ impl Guard {
         }
     }
 
-    /// Retries `take_window` for a packet of a pending SA, since another worker may have released the anti-replay window.
+    /// Retries [`InboundSa::take_window`] for a packet of a pending SA. Another worker may have released the window
+    /// meanwhile.
     #[cold]
     pub(super) fn retry_window(
         &mut self,

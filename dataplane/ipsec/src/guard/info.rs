@@ -5,7 +5,7 @@ use crate::crypto::Algorithm;
 use crate::policy::Direction;
 use crate::sa::{Mode, Shape, Use};
 
-/// An SA without its keys, for the operator.
+/// An SA as shown to the operator, without its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaInfo {
     /// Identifier in the data plane, never reused.
@@ -20,7 +20,7 @@ pub struct SaInfo {
     pub algorithm: Algorithm,
     /// Transport or tunnel mode.
     pub mode: Mode,
-    /// True when the SA's packets are encapsulated in UDP.
+    /// True if the SA's packets are encapsulated in UDP.
     pub udp: bool,
     /// The last sequence number sent, or the highest received.
     pub sequence: u64,
@@ -28,7 +28,7 @@ pub struct SaInfo {
     pub used: Use,
 }
 
-/// Packets and bytes of a worker.
+/// Counters of the packets that a worker sealed and opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets sealed.

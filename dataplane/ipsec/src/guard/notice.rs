@@ -1,4 +1,4 @@
-//! Notices of a worker's IPsec to the control thread and to auditors, bounded in number.
+//! Notices from a worker's IPsec to the control thread and to auditors, bounded in number.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,18 +27,18 @@ pub enum Notice {
     SoftExpired(SaId),
     /// An SA has ended: its hard lifetime has expired, or its sequence numbers are exhausted.
     HardExpired(SaId),
-    /// Fewer than half of an SA's reserved sequence numbers are left. Repeated, at most once per second, for packets
-    /// that find none left.
+    /// Fewer than half of a reservation's sequence numbers are left for an SA. Repeated, at most once per second, for
+    /// packets that find too few or none left.
     SequencesLow(SaId),
     /// A packet was dropped for a reason that RFC 4301 and RFC 4303 call auditable.
     Audit {
         /// Reason of the drop.
         reason: IpsecDrop,
-        /// SPI, if the packet came with an SA.
+        /// SPI of the packet's SA, for ESP packets and for packets opened from them.
         spi: Option<u32>,
-        /// Flow of the packet, if it could be parsed; the outer one of a sealed packet.
+        /// Flow of the packet, if it could be parsed: of the outer header, or of the inner packet if it was opened.
         flow: Option<Flow>,
-        /// Sequence number in the packet, the low 32 bits.
+        /// Sequence number in the packet, the low 32 bits; `None` for packets in clear.
         sequence: Option<u32>,
     },
 }
@@ -47,7 +47,7 @@ pub enum Notice {
 #[derive(Debug)]
 pub(super) struct Notices {
     waiting: VecDeque<Notice>,
-    /// Start of the current second, and number of audit events in it.
+    /// Start of the current one-second interval, and number of audit events in it.
     audits: (Instant, u32),
     lost: u64,
 }
@@ -65,7 +65,7 @@ impl Notices {
         }
     }
 
-    /// Adds an audit event, created by `notice`, if the rate allows one more.
+    /// Adds the audit event that `notice` creates, if the rate allows one more. Otherwise counts it as lost.
     pub(super) fn audit(&mut self, now: Instant, notice: impl FnOnce() -> Notice) {
         let (begin, count) = self.audits;
         if now - begin >= Duration::from_secs(1) {

@@ -1,4 +1,4 @@
-//! Protection and path MTU of flows.
+//! Properties of a flow: its protection, strength, path MTU and tunnel peer.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,12 +12,11 @@ use crate::strength::Strength;
 
 /// Age at which a path MTU reported by a router expires (RFC 1191 §6.3, RFC 8201 §4).
 const PATH_MTU_AGE: Duration = Duration::from_secs(600);
-/// Window of quoted sequence numbers, packets. A router's report is trusted only if the packet that it quotes is among the
-/// last ones of the SA.
+/// A router's report is trusted only if it quotes one of this many packets that were last sent with the SA.
 const QUOTE_WINDOW: u64 = 1 << 16;
 
 impl Guard {
-    /// Returns the protection of a flow's sent packets, if any.
+    /// Returns the protection that the policies require for packets sent on a flow, if any.
     pub fn protection(&mut self, flow: &Flow) -> Option<Protection> {
         match self.flows.decide(flow, Direction::Out) {
             Decision::Protect(protection) => Some(protection),
@@ -25,8 +24,9 @@ impl Guard {
         }
     }
 
-    /// Returns the weakest protection of a flow in both directions. `None` if the flow is not protected, or has no SA
-    /// yet.
+    /// Returns the strength of a flow's protection: the lower one of its newest outbound SA, even if that was removed,
+    /// and its weakest inbound SA. `None` if the policies do not require the same protection in both directions, or if
+    /// there is no SA in one direction.
     pub fn strength(&mut self, flow: &Flow) -> Option<Strength> {
         let protection = self.protection(flow)?;
         if self.flows.decide(flow, Direction::In) != Decision::Protect(protection) {
@@ -50,8 +50,9 @@ impl Guard {
         [out, state.weakest].into_iter().flatten().all(|has| has >= min_strength)
     }
 
-    /// Returns the longest packet of a flow, in bytes, that fits `mtu` after sealing, with a header of `header`
-    /// bytes. `None` if its header alone does not fit.
+    /// Returns the length of the longest packet of a flow, in bytes, that fits `mtu` and a reported path MTU after
+    /// sealing. Its first `header` bytes are the IP header. Returns `mtu` if the flow has no protection or no SA yet,
+    /// and `None` if the header alone does not fit.
     pub fn max_packet_len(
         &mut self,
         flow: &Flow,
@@ -67,13 +68,13 @@ impl Guard {
         shape.max_packet_len(mtu.min(path), header)
     }
 
-    /// Records a router's report of a path MTU of `mtu` bytes that quotes a packet of this SA (RFC 4301 §8.2.1). It is
-    /// trusted only if the quoted packet was sent recently: an attacker would have to guess SPI and sequence number.
-    /// Returns true if it is trusted.
+    /// Records a router's report of a path MTU of `mtu` bytes that quotes a packet of the SA with this SPI (RFC 4301
+    /// §8.2.1). Of several unexpired reports, the lowest MTU counts. Returns true if the report is trusted: the quoted
+    /// packet was sent recently, so that an attacker would have to guess SPI and sequence number.
     pub fn handle_too_big(&mut self, spi: u32, sequence: u32, mtu: u16, now: Instant) -> bool {
         for protected in &mut self.protections {
             for (_, sa) in &protected.outbound {
-                // Distance of the quoted packet from the last one.
+                // Distance of the quoted packet from the last packet sent.
                 let distance = u64::from((sa.sequence() as u32).wrapping_sub(sequence));
                 if sa.spi() == spi && distance < QUOTE_WINDOW.min(sa.sequence()) {
                     let known = protected.path_mtu(now).unwrap_or(u16::MAX);
@@ -85,7 +86,7 @@ impl Guard {
         false
     }
 
-    /// Returns the peer's end of a flow's tunnel, if it has one.
+    /// Returns the peer's address of a flow's tunnel; `None` in transport mode and without an SA.
     pub fn tunnel_peer(&mut self, flow: &Flow) -> Option<IpAddr> {
         let protection = self.protection(flow)?;
         match self.protections[usize::from(protection.0)].shape?.mode {

@@ -1,5 +1,5 @@
-//! Anti-replay windows of ended inbound SAs. If an SA is added again with the same SPI and keys, changed or at another
-//! worker, it does not accept a packet twice.
+//! Anti-replay windows of ended inbound SAs. An SA may be added again with the same SPI and keys, changed or at another
+//! worker. It then continues with its old window, so that no packet is accepted twice.
 //!
 //! ```text
 //!   held by a guard --SA ends--> released --SA with the same SPI and keys--> held
@@ -15,10 +15,11 @@ use crate::crypto::Fingerprint;
 use crate::replay::Window;
 use crate::sa::Parameters;
 
-/// Maximum number of windows kept of ended SAs; the oldest is dropped first.
+/// Maximum number of windows kept for ended SAs; the oldest is dropped first.
 const MAX_WINDOWS: usize = 4096;
 
-/// SPI and keys identify an SA. Addresses and ports do not: an update may change them (RFC 4555, RFC 3948 §3.1).
+/// Identifies a window by the SA's SPI and keys. Addresses and ports are left out: an update may change them (RFC 4555,
+/// RFC 3948 §3.1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WindowKey {
     spi: u32,
@@ -47,10 +48,10 @@ struct State {
 pub(super) struct WindowHeld;
 
 impl ReplayWindows {
-    /// Takes the window of an SA; `None` if no SA with this key has ended.
+    /// Marks the window of an SA as held and returns it; `None` if no SA with this key has ended.
     ///
     /// # Errors
-    /// Another guard holds it.
+    /// Another guard holds the window.
     pub(super) fn take(&self, key: &WindowKey) -> Result<Option<Window>, WindowHeld> {
         let mut state = self.state();
         if !state.held.insert(key.clone()) {

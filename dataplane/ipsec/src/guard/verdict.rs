@@ -10,11 +10,11 @@ use crate::strength::Strength;
 pub enum InboundVerdict {
     /// Accepted in clear.
     Clear,
-    /// To be opened with our SA of this SPI: see [`Guard::open`](super::Guard::open).
+    /// To be opened with this worker's SA of this SPI: see [`Guard::open`](super::Guard::open).
     Protected(u32),
-    /// To be opened by this worker, which owns the SA.
+    /// To be opened by the worker with this number, which owns the SA.
     OtherWorker(u16),
-    /// A fragment in clear. It is reassembled and then matched again. For fragments that are not reassembled see
+    /// A fragment in clear. It is to be reassembled and then matched again. For fragments that are not reassembled see
     /// [`Guard::decide_fragment`](super::Guard::decide_fragment).
     Fragment,
     /// A NAT keepalive: to be dropped (RFC 3948 §2.3).
@@ -30,9 +30,9 @@ pub enum OutboundVerdict {
     Protect {
         /// Protection of the SA.
         protection: Protection,
-        /// Bytes that sealing adds at the front.
+        /// Number of bytes that sealing adds at the front.
         headroom: usize,
-        /// Bytes of the sealed packet.
+        /// Length of the sealed packet, bytes.
         total: usize,
         /// Path MTU in bytes, if a router has reported one.
         path_mtu: Option<u16>,
@@ -41,7 +41,7 @@ pub enum OutboundVerdict {
     },
     /// No SA exists yet: the packet waits for an SA, or is dropped.
     AwaitSa(Protection),
-    /// To be sealed by this worker, which owns the SA.
+    /// To be sealed by the worker with this number, which owns the SA.
     OtherWorker(u16),
 }
 

@@ -32,7 +32,8 @@ pub(crate) fn policy(
     Policy { direction: None, selector, action }
 }
 
-/// Returns a guard that protects packets to 10.0.0.0/28 and to 10.0.0.16/28 with different protections, and passes UDP.
+/// Returns a guard that protects packets to 10.0.0.0/28 and to 10.0.0.16/28 with different protections. UDP passes in
+/// clear.
 pub(crate) fn guard(worker: u16, owners: [u16; 2]) -> Guard {
     let policies = vec![
         policy("10.0.0.0/8", Some(17), Action::Bypass),
@@ -55,12 +56,12 @@ pub(crate) fn parameters(spi: u32, mode: Mode) -> Parameters {
     }
 }
 
-/// Tests use the SPI as the SA's identifier.
+/// Returns the SA's identifier, which in these tests is its SPI.
 pub(crate) fn id(parameters: &Parameters) -> SaId {
     SaId(parameters.spi.into())
 }
 
-/// Returns a packet with ports 1000 and 2000.
+/// Returns an IPv4 packet between two hosts. Its payload has `len` bytes and begins with ports 1000 and 2000.
 pub(crate) fn packet(protocol: u8, source: u8, destination: u8, len: usize) -> Vec<u8> {
     let mut out = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0];
     out.extend(address(source).octets());
@@ -109,7 +110,7 @@ pub(crate) fn receive(
     }
 }
 
-/// Returns two hosts with SAs in both directions.
+/// Returns the guards of hosts 1 and 2, with SAs in both directions.
 pub(crate) fn pair(mode: impl Fn(u8, u8) -> Mode) -> (Guard, Guard) {
     let (mut a, mut b) = (guard(0, [0, 0]), guard(0, [0, 0]));
     let (there, back) = (parameters(1001, mode(1, 2)), parameters(1002, mode(2, 1)));

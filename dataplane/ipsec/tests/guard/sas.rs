@@ -76,7 +76,7 @@ fn newest_sa_sends_and_older_ones_still_receive() {
     assert!(a.remove(SaId(1001), Direction::Out) && !a.remove(SaId(1001), Direction::Out));
     assert!(b.remove(SaId(1001), Direction::In));
     assert_eq!(receive(&mut b, &old, NOW), Err(IpsecDrop::UnknownSpi));
-    // After removal of the last SA there is none to send with.
+    // After the last outbound SA is removed, no packet can be sent.
     assert!(a.remove(SaId(3001), Direction::Out));
     assert_eq!(send(&mut a, &packet(6, 1, 2, 100), NOW), Err(IpsecDrop::NoSa));
 }
@@ -93,7 +93,7 @@ fn packet_of_other_workers_sa_is_passed_to_it() {
     assert_eq!(b.inbound_verdict(&sealed, NOW), Ok(InboundVerdict::OtherWorker(0)));
     assert_eq!(b.outbound_verdict(&packet(6, 2, 1, 100), NOW), Ok(OutboundVerdict::OtherWorker(0)));
     assert_eq!(b.sas().count(), 0);
-    // The other worker still derives the packet length limit.
+    // The worker that does not own the SA computes the same packet length limit.
     let flow = Flow::parse(&packet(6, 2, 1, 100), false).unwrap();
     assert_eq!(b.max_packet_len(&flow, 1500, 20, NOW), a.max_packet_len(&flow, 1500, 20, NOW));
     assert!(b.max_packet_len(&flow, 1500, 20, NOW).unwrap() < 1500);
@@ -116,7 +116,7 @@ fn only_reserved_sequence_numbers_are_used() {
         send(&mut a, &clear, NOW).unwrap();
     }
     assert_eq!(send(&mut a, &clear, NOW), Err(Refusal::Unreserved.into()));
-    // The SA has not ended, and no end is reported.
+    // The SA has not expired, so no expiry is reported.
     assert_eq!(a.take_notice(), None);
     a.reserve(SaId(1001), 120);
     assert_eq!(sequence(&send(&mut a, &clear, NOW).unwrap()), 111);
@@ -227,7 +227,7 @@ fn sa_without_esn_is_renewed_before_exhaustion() {
     assert_eq!(a.take_notice(), None, "once");
 }
 
-// The kernel seals with a mirrored SA: both senders would use the same sequence numbers.
+// The kernel, too, may seal with an SA that this data plane uses: both senders would use the same sequence numbers.
 #[test]
 fn packet_sealed_by_host_with_our_sa_is_dropped() {
     let (mut a, mut other) = pair(transport);
@@ -239,7 +239,7 @@ fn packet_sealed_by_host_with_our_sa_is_dropped() {
     in_udp[20..24].copy_from_slice(&[0x11, 0x94, 0x12, 0x34]);
     in_udp[28..32].copy_from_slice(&1001u32.to_be_bytes());
     assert_eq!(a.outbound_verdict(&in_udp, NOW), Err(IpsecDrop::AlreadySealed));
-    // IKE and ESP of other SAs pass, and the latter is not sealed again.
+    // IKE and ESP of other SAs pass; such ESP is not sealed again.
     in_udp[28..32].fill(0);
     assert_eq!(a.outbound_verdict(&in_udp, NOW), Ok(OutboundVerdict::Clear));
     let foreign = parameters(7001, Mode::Transport);
@@ -266,7 +266,8 @@ fn selected_older_sa_sends_again() {
     assert_eq!(spi(&mut a), 3001u32.to_be_bytes());
 }
 
-/// An SA is updated: removed and added again, here or at another worker, with an older reported sequence number.
+/// An SA is updated: removed and added again, at the same or another worker. The sequence number reported with it is
+/// older than the last received one.
 #[test]
 fn readded_sa_with_same_keys_refuses_replays() {
     // `late`: the new owner adds the SA before the old one removes it.
@@ -316,7 +317,7 @@ fn readded_sa_with_same_keys_refuses_replays() {
         // A missing sequence number is still accepted, and so are the next ones.
         assert_eq!(receive(worker, &missing, NOW).as_ref(), Ok(&clear));
         assert_eq!(receive(worker, &sealed(), NOW).as_ref(), Ok(&clear));
-        // Other keys are a different SA with a new window.
+        // An SA with other keys is a different SA, with a new window.
         worker.remove(SaId(2), Direction::In);
         let keys = Keys::new(vec![8; 20], Vec::new());
         let renewed = Parameters { keys, ..parameters(1001, Mode::Transport) };

@@ -22,7 +22,7 @@ fn protected_flow_never_passes_in_clear() {
     let clear = packet(6, 1, 2, 100);
     assert_eq!(receive(&mut b, &clear, NOW), Err(Denial::Unprotected.into()));
     assert!(matches!(b.take_notice(), Some(Notice::Audit { spi: None, flow: Some(_), .. })));
-    // No worker has an SA for this flow: one is requested, once per second.
+    // No worker has an SA for this flow: one is requested, at most once per second.
     let other = packet(6, 1, 20, 100);
     for _ in 0..5 {
         assert_eq!(send(&mut a, &other, NOW), Err(IpsecDrop::NoSa));
@@ -74,7 +74,7 @@ fn clear_fragment_passes_only_without_protecting_policy() {
         assert_eq!(a.inbound_verdict(&piece, NOW), Ok(InboundVerdict::Fragment));
         assert_eq!(a.decide_fragment(&piece, NOW), judged, "{protocol}");
     }
-    // Also for packets to the wire: a policy with ports does not see those of a fragment.
+    // Fragments to the wire are denied under the same condition.
     let mut out = packet(6, 1, 2, 64);
     out[6] |= 0x20;
     assert_eq!(a.outbound_verdict(&out, NOW), Err(Denial::Unprotected.into()));
@@ -177,7 +177,7 @@ fn extension_headers_do_not_hide_ports_from_policy() {
     }
 }
 
-/// Returns a UDP datagram between hosts 1 and 2, sent by us if `out`. `length`: its length field.
+/// Returns a UDP datagram between hosts 1 and 2, sent by us if `out`. `length` is the value of its length field.
 fn datagram(v6: bool, out: bool, local_port: u16, length: usize, payload: &[u8]) -> Vec<u8> {
     let ports = if out { [local_port, 61_000] } else { [61_000, local_port] };
     let mut udp = ports.map(u16::to_be_bytes).concat();
@@ -271,7 +271,7 @@ fn data_to_port_4500_of_a_peer_is_protected() {
     let mut out = datagram(false, true, 4000, 40, &[7; 32]);
     out[22..24].copy_from_slice(&4500u16.to_be_bytes());
     assert_eq!(guard.outbound_verdict(&out, NOW), Ok(OutboundVerdict::AwaitSa(STRONG)));
-    // One flow alternates IKE and data.
+    // The same ports carry IKE and data alternately.
     for _ in 0..3 {
         let ike = datagram(false, true, 4500, 40, &[0; 32]);
         assert_eq!(guard.outbound_verdict(&ike, NOW), Ok(OutboundVerdict::Clear));

@@ -1,13 +1,14 @@
 //! SCTP as a [`DialogueCodec`].
 //!
 //! Values adopted from the host: its tag, initial TSN and cookie, and the private data of an Accept (RFC 5043 §5.2.3)
-//! if the script leaves them open. If these are an advertisement of `docs/protocol.md`, its STag and base TO replace
-//! the script's STag 16 and TO 0.
+//! if the script leaves them open. If the private data are an advertisement (`docs/protocol.md`, section 2), segments
+//! of the script for STag 16 go to its first region: they get the STag of the region, and the base TO is added to their
+//! TO.
 //!
 //! Permitted deviations from the script:
 //! - acknowledgements that the script does not list;
-//! - another delay, up to half a second, of a SACK that the script delays (RFC 9260 §6.2);
-//! - retransmissions, at any time, of data that the script leaves unacknowledged.
+//! - another delay, at most half a second, of a SACK that the script expects after a delay (RFC 9260 §6.2);
+//! - retransmissions of DATA, at any time.
 
 use sim::dialogue::chunks::{Conversation, summarize};
 use sim::dialogue::received_packet::ReceivedPacket;
@@ -25,7 +26,7 @@ const ACCEPT: [u8; 2] = [0, 2];
 #[derive(Debug)]
 pub struct SctpCodec {
     conversation: Conversation,
-    /// TSN after the host's highest; `None` before its first DATA.
+    /// TSN after the highest TSN of the host; `None` before its first DATA.
     next_tsn: Option<u32>,
     /// Last Cumulative TSN Ack of the host.
     acknowledged: Option<u32>,
@@ -36,7 +37,7 @@ impl SctpCodec {
     /// tester's tag unless the script sets one.
     ///
     /// # Errors
-    /// The invalid setting.
+    /// Describes the invalid setting.
     pub fn new(script: &Script, tag: u32, ports: (u16, u16)) -> Result<Self, ScriptError> {
         let own = |key: &str, default: u32| {
             let Some(s) = script.settings.iter().find(|s| s.key == key) else { return Ok(default) };
@@ -44,7 +45,7 @@ impl SctpCodec {
                 number(&s.value).map_err(|what| ScriptError { line: s.line, message: what })?;
             Ok(value as u32)
         };
-        // RFC 9260 §3.3.2: the tag is not zero.
+        // RFC 9260 §3.3.2: the tag is not zero. The default has its lowest bit set.
         let (tag, tsn) = (own("peer-tag", tag | 1)?, own("peer-tsn", FIRST_TSN)?);
         let conversation = Conversation::new(ports.0, ports.1, tag, tsn);
         Ok(SctpCodec { conversation, next_tsn: None, acknowledged: None })
@@ -151,7 +152,7 @@ fn accept_private_data(message: &[u8]) -> Option<&[u8]> {
     Some(rest).filter(|private_data| !private_data.is_empty())
 }
 
-/// Redirects the script's tagged segments for STag 16 to another region.
+/// Redirects the script's tagged segments for STag 16 to the region with `stag`, whose first byte has TO `base`.
 fn retarget(script: &mut Script, stag: u32, base: u64) {
     for step in &mut script.steps {
         let Action::SendPacket(line) = &mut step.action else { continue };

@@ -1,15 +1,17 @@
 //! TCP as a [`DialogueCodec`].
 //!
 //! Values adopted from the host: its initial sequence number from its SYN, and the private data of an MPA Reply if the
-//! script leaves them open. Their length shifts the stream after them. If these are an advertisement of
-//! `docs/protocol.md`, its STag and base TO replace the script's STag 16 and TO 0.
+//! script leaves them open. The length of the private data shifts all later positions in the stream. If the private
+//! data are an advertisement (`docs/protocol.md`, section 2), segments of the script for STag 16 go to its first
+//! region: they get the STag of the region, and the base TO is added to their TO.
 //!
 //! Permitted deviations from the script:
 //! - acknowledgements and window updates that the script does not list;
-//! - another delay, up to half a second, of an acknowledgement that the script delays (RFC 9293 §3.8.6.3 MUST-40);
-//! - a FIN after the last data instead of with them;
+//! - another delay, at most half a second, of an acknowledgement that the script expects after a delay (RFC 9293
+//!   §3.8.6.3 MUST-40);
+//! - a FIN in a segment of its own after the last data;
 //! - any window and window scale;
-//! - retransmissions, at any time, of data that the script leaves unacknowledged.
+//! - retransmissions of data, SYN or FIN, at any time.
 
 use sim::dialogue::exchange::{Exchange, Strictness};
 use sim::dialogue::script::{Action, Direction, Script, ScriptError, SegmentLine, number};
@@ -26,7 +28,7 @@ pub struct TcpCodec {
     exchange: Exchange,
     /// True if the host's initial sequence number is known.
     synchronized: bool,
-    /// The host's last relative acknowledgement number, and its window.
+    /// Last acknowledgement number of the host, relative to the tester's initial sequence number, and its window field.
     acknowledged: (u32, u16),
 }
 
@@ -35,7 +37,7 @@ impl TcpCodec {
     /// tester's initial sequence number unless the script sets one.
     ///
     /// # Errors
-    /// The invalid setting or piece.
+    /// Describes the invalid setting or piece of a stream.
     pub fn new(script: &Script, peer_iss: u32, ports: (u16, u16)) -> Result<Self, ScriptError> {
         let streams = Streams::build(script)?;
         let own = script.settings.iter().find(|s| s.key == "peer-iss");
@@ -53,8 +55,7 @@ impl TcpCodec {
         })
     }
 
-    /// Compares a segment with a line. If only the FIN of the line is missing, returns the FIN as the rest of the
-    /// line.
+    /// Compares a segment with a line. If only the FIN of the line is missing, returns a line that expects this FIN.
     fn compare_line(
         &self,
         line: &SegmentLine,
@@ -182,7 +183,7 @@ impl DialogueCodec for TcpCodec {
         let reset = Segment {
             src_port: self.exchange.ports.0,
             dst_port: self.exchange.ports.1,
-            // RFC 5961 §3.2: exactly the sequence number that the host expects.
+            // RFC 5961 §3.2: the host accepts a RST only with exactly the sequence number that it expects.
             seq: self.exchange.peer_iss.wrapping_add(ack),
             flags: Flags::RST,
             ..Segment::default()
@@ -191,14 +192,14 @@ impl DialogueCodec for TcpCodec {
     }
 }
 
-/// Returns the private data of an MPA frame (RFC 5044 §7.1.1); `None` if `bytes` ends before they do, or there are
-/// none.
+/// Returns the private data of an MPA frame (RFC 5044 §7.1.1); `None` if they are empty or not complete in `bytes`.
 fn private_data(bytes: &[u8]) -> Option<&[u8]> {
     let len = u16::from_be_bytes(bytes.get(18..20)?.try_into().ok()?);
     bytes.get(20..20 + usize::from(len)).filter(|data| !data.is_empty())
 }
 
-/// Redirects the script's tagged segments for STag 16 to another region, also in a header that a Terminate quotes.
+/// Redirects the script's tagged segments for STag 16 to the region with `stag`, whose first byte has TO `base`. Also
+/// rewrites a tagged header that an expected Terminate quotes.
 fn retarget(script: &mut Script, stag: u32, base: u64) {
     for piece in &mut script.pieces {
         if piece.direction == Direction::In
@@ -218,7 +219,8 @@ fn retarget(script: &mut Script, stag: u32, base: u64) {
     }
 }
 
-/// Rewrites the tagged header, after 8 bytes, that a Terminate in hexadecimal quotes.
+/// Rewrites STag and TO of the tagged header that a Terminate quotes. `hex` is the Terminate's payload, in which the
+/// quoted header begins at byte 8. Returns `None` if no tagged header for STag 16 is quoted.
 fn retarget_quoted(hex: &str, stag: u32, base: u64) -> Option<String> {
     let (head, rest) = (hex.get(..20)?, hex.get(28..)?);
     let is_tagged = matches!(hex.get(16..17)?, "8" | "c");

@@ -25,7 +25,7 @@ impl TestDialogue {
         talk
     }
 
-    /// Delivers a segment of the host. Numbers are relative to both sides' initial ones.
+    /// Delivers a segment of the host. `seq` and `ack` are relative to the initial sequence numbers of host and tester.
     fn host_sends(&mut self, flags: &str, seq: u32, ack: u32, payload: &[u8]) {
         let segment = Segment {
             src_port: PORTS.1,
@@ -114,7 +114,7 @@ fn packet_outside_its_time_range_fails() {
     assert!(play(1221).assert_fails().starts_with("the host sends nothing"));
 }
 
-// RFC 9293 §3.8.6.3 MUST-40: less than half a second.
+// RFC 9293 §3.8.6.3 MUST-40: an acknowledgement is delayed by less than half a second.
 #[test]
 fn delayed_ack_may_take_half_a_second() {
     let text = "set stack tcp\nin a = pattern 9\n0 < S\n. > SA\n. < A\n. < A data=a\n+0.04 > A\n";
@@ -199,7 +199,7 @@ fn fin_may_arrive_after_its_data() {
     talk.assert_fails();
 }
 
-// RFC 5044 §7.1.1; docs/protocol.md, section 2.
+// RFC 5044 §7.1.1; docs/protocol.md, section 2: the host's MPA Reply advertises the region that the script addresses.
 #[test]
 fn mpa_reply_private_data_retargets_the_script() {
     let mut talk = TestDialogue::new(

@@ -11,9 +11,9 @@ use crate::session;
 pub struct EndpointConfig {
     /// Configuration of the sessions.
     pub session: session::Config,
-    /// Time-outs and messages at the end of sessions. The association survives an expired teardown time-out, so no
-    /// data is lost.
+    /// Time-outs and messages at the end of sessions. An expired teardown time-out ends the session but not the
+    /// association, which still delivers messages already sent.
     pub policy: EndpointPolicy,
-    /// Time for which the association remains open after its last session, so that another one can begin.
+    /// Time for which the association remains open after its last session, so that another session can begin.
     pub linger: Duration,
 }

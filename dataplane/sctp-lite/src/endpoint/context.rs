@@ -5,11 +5,11 @@ use ddp::{BufferPool, HoldBudget, StagTable};
 /// State of the worker that an endpoint borrows for one call.
 #[derive(Debug)]
 pub struct Context<'a, M> {
-    /// The worker's STags.
+    /// STags of the worker's memory regions.
     pub stags: &'a StagTable<M>,
-    /// The worker's untagged buffers.
+    /// Buffers for untagged messages, shared by the worker's streams.
     pub buffers: &'a mut BufferPool,
-    /// Budget for data of the worker's streams and associations that cannot be delivered yet.
+    /// Budget, bytes, for data of the worker's streams and associations that cannot be delivered yet.
     pub hold: &'a mut HoldBudget,
 }
 

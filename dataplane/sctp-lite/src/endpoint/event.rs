@@ -22,7 +22,7 @@ pub struct SessionId {
     pub serial: u32,
 }
 
-/// Events for the owner. They are in order within each session, but not across sessions.
+/// Events for the owner, in order within each session but not across sessions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The association is up.
@@ -35,8 +35,8 @@ pub enum Event {
     /// The association has ended; no event follows. The owner keeps and drives the endpoint until
     /// [`is_done`](super::Endpoint::is_done).
     Down {
-        /// Reason that also ended its sessions; [`CloseReason::LocalShutdown`] or [`CloseReason::PeerShutdown`] after
-        /// a shutdown.
+        /// Reason that also ended the sessions that were still live; [`CloseReason::LocalShutdown`] or
+        /// [`CloseReason::PeerShutdown`] after a shutdown.
         reason: CloseReason,
     },
 }
@@ -49,12 +49,14 @@ pub enum SessionEvent {
     Request {
         /// The peer's private data without the enhanced data, at most 512 bytes.
         private_data: Vec<u8>,
-        /// IRD, ORD and flags of an enhanced Initiate (RFC 6581 §9). The answer is enhanced, too.
+        /// IRD, ORD and flags of an enhanced Initiate (RFC 6581 §9), which gets an enhanced answer; `None` for a plain
+        /// Initiate.
         enhanced: Option<EnhancedRepr>,
     },
     /// The session is established: segments may be exchanged.
     Established {
-        /// Active side: the peer's private data from the Accept. Passive side: empty; the request carried them.
+        /// On the active side, the private data of the peer's Accept. Empty on the passive side, where
+        /// [`Request`](Self::Request) contained them.
         private_data: Vec<u8>,
         /// Parameters that the two ends agreed on.
         params: StreamParams,
@@ -67,7 +69,7 @@ pub enum SessionEvent {
     /// ([`ddp::StreamConfig::set_hold_confirmations`]). The ULP must call
     /// [`shutdown_session`](super::Endpoint::shutdown_session).
     Idle,
-    /// The session has ended; no event of it follows.
+    /// The session has ended; no further event of this session follows.
     Closed {
         /// Reason for the end.
         reason: CloseReason,
@@ -94,7 +96,7 @@ pub struct StreamParams {
     pub ulp: UlpKind,
     /// Largest ULPDU that may be sent at present, bytes.
     pub mulpdu: usize,
-    /// DDP version.
+    /// DDP version, once it is determined.
     pub ddp_version: Option<DdpVersion>,
     /// Read depths and ready-to-receive message, if negotiated (RFC 6581 §9).
     pub agreed: Option<Agreement>,
@@ -124,12 +126,12 @@ pub enum SctpReason {
         /// The adaptation indication received, if any.
         seen: Option<u32>,
     },
-    /// No answer in time: to the Initiate by the peer, to a request by the owner, or no ready-to-receive message
-    /// (RFC 6581 §9.2).
+    /// A time-out expired before the peer answered the Initiate, the owner answered the request, or the
+    /// ready-to-receive message arrived (RFC 6581 §9.2).
     AnswerTimeout,
     /// The peer answered the Initiate with a Terminate: it has no room for the session (RFC 5043 §6.4), or does not
-    /// support the enhanced form. Also if the association has fewer streams than requested, and so not the stream of
-    /// the session.
+    /// support the enhanced form. Also used if the association has fewer streams than requested, so that the session's
+    /// stream does not exist.
     TurnedAway,
     /// The peer terminated the session before its Initiate was answered.
     Cancelled,
@@ -163,7 +165,7 @@ impl LowerReason for SctpReason {
     const CARRIER: &'static str = "SCTP association";
     const LINGER_TEXT: &'static str = "given up by this end: the peer did not terminate in time";
 
-    /// Returns layer 2 with the codes of RFC 6581 §8.
+    /// Returns layer 2 (LLP) and a code of RFC 6581 §8; `None` for reasons without such a code.
     fn numbers(&self) -> Option<ErrorNumbers> {
         match self {
             SctpReason::Unsuitable(why) => {

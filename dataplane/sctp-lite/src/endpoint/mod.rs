@@ -100,7 +100,7 @@ pub struct Endpoint<M: RegionMemory> {
 }
 
 impl<M: RegionMemory> Endpoint<M> {
-    /// Opens an association actively, and the session that `open` describes for the stream `id`. The session begins
+    /// Opens an association actively, and a session as `open` describes for the DDP stream `id`. The session begins
     /// when the association is up. `secrets`, `ends` and `packet_len`: see [`Association::connect`].
     ///
     /// # Errors
@@ -123,8 +123,8 @@ impl<M: RegionMemory> Endpoint<M> {
         Ok((endpoint, session))
     }
 
-    /// Opens an association passively from a cookie: see [`Association::accept`]. Next pass the packet with this
-    /// cookie to [`input`](Self::input).
+    /// Opens an association passively from a cookie: see [`Association::accept`]. The caller next passes the packet
+    /// with this cookie to [`input`](Self::input).
     pub fn accept(
         sctp: Arc<sctp::Config>,
         config: Arc<EndpointConfig>,
@@ -162,7 +162,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Reports the association as up at once, because its first packet may already carry an Initiate.
+    /// Reports the association as up at once, because the packet with the cookie may already carry an Initiate.
     fn begin(&mut self) {
         if let Some(sctp::Event::Up { streams }) = self.association.poll_event() {
             self.upper.on_up(self.now, streams);
@@ -170,8 +170,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.check_empty();
     }
 
-    /// Processes a packet between the two ends, whose checksum the caller has verified. The result tells whether its
-    /// tag was verified, and why SCTP dropped it or one of its chunks.
+    /// Processes a received packet between the two ends. The caller has verified its checksum. The result says whether
+    /// the tag was verified, and why SCTP dropped the packet or one of its chunks, if it did.
     pub fn input(
         &mut self,
         now: Instant,
@@ -187,7 +187,7 @@ impl<M: RegionMemory> Endpoint<M> {
         accepted
     }
 
-    /// Writes the packets that are due.
+    /// Writes the due packets into `tx`, as long as `tx` has room.
     pub fn poll_transmit(&mut self, now: Instant, tx: &mut impl TxBatch) {
         self.now = now;
         let call = UpperCall::for_transmit(&mut self.upper, tx.keep_limit());
@@ -198,7 +198,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Returns the memory for copies of unacknowledged messages whose source may change or is closed, bytes.
+    /// Returns the bytes of memory for copies of unacknowledged messages. A message is copied if its source may change
+    /// or its session has ended.
     pub fn kept(&self) -> u64 {
         self.upper.kept_bytes()
     }
@@ -217,7 +218,7 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout). A time in the past means now.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        // No iterator over an array: its wide loads would stall on the stores just before them.
+        // An iterator over an array is avoided: its wide loads would stall on the narrower stores just before them.
         MaybeInstant::from(self.association.poll_timeout())
             .earlier(self.upper.poll_timeout())
             .earlier(self.empty_deadline)
@@ -236,7 +237,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.process_changes(cx);
     }
 
-    /// False if [`poll_event`](Self::poll_event) would return `None`; the owner may then omit that call.
+    /// False if [`poll_event`](Self::poll_event) would return `None`; the owner may then omit the call of `poll_event`.
     #[inline]
     pub fn may_have_events(&mut self) -> bool {
         self.upper.may_have_events()
@@ -247,7 +248,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.poll_event()
     }
 
-    /// Opens another session as its active side, for the stream `id`. It begins when the association is up.
+    /// Opens another session as its active side, for the DDP stream `id`. The session begins when the association is
+    /// up.
     ///
     /// # Errors
     /// No pair of streams is free, the association is closing, or the private data do not fit.
@@ -277,8 +279,8 @@ impl<M: RegionMemory> Endpoint<M> {
         state.is_opening() || state == sctp::State::Established
     }
 
-    /// Accepts the request of [`SessionEvent::Request`] for the stream `id`: sends an Accept in the form of the
-    /// Initiate. Segments are sent once the Accept is acknowledged (RFC 5043 §6.6). In the peer-to-peer model,
+    /// Accepts the request of [`SessionEvent::Request`] for the DDP stream `id`: sends a plain or enhanced Accept, like
+    /// the Initiate. Segments are sent once the Accept is acknowledged (RFC 5043 §6.6). In the peer-to-peer model,
     /// [`SessionEvent::Established`] follows the active side's first segment (RFC 6581 §9.2). A request that offers
     /// fewer Reads than the configuration requires is rejected instead.
     ///
@@ -341,7 +343,7 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Announces that the ULP will close the session to confirm all data whose events it has taken. The ULP itself
-    /// limits the time until then, instead of the policy's `half_closed_timeout`.
+    /// limits the time until the close, instead of the policy's `half_closed_timeout`.
     pub fn begin_confirmation(&mut self, now: Instant, session: SessionId) {
         self.now = now;
         if self.upper.slot(session).is_some() {
@@ -404,8 +406,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.process_changes(cx);
     }
 
-    /// Aborts all sessions and the association, with an ABORT, because its packets no longer have the IPsec
-    /// protection that this end requires.
+    /// Aborts all sessions and the association, with an ABORT, because the association's packets no longer have the
+    /// IPsec protection that this end requires.
     pub fn abort_unprotected(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         self.now = now;
         self.upper.on_association_lost(CloseReason::NotProtected, now, cx);
@@ -433,8 +435,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.set_max_message(self.association.sender().max_message());
     }
 
-    /// Processes a router's report that the path carries SCTP packets of at most `packet_len` bytes. Returns whether
-    /// it changed the state of the search.
+    /// Processes a router's report that the path carries SCTP packets of at most `packet_len` bytes. Returns true if
+    /// the report changed the state of the path MTU search.
     pub fn on_packet_too_big(&mut self, now: Instant, packet_len: usize) -> bool {
         self.now = now;
         let is_new = self.association.on_packet_too_big(now, packet_len);
@@ -452,13 +454,13 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.is_done() && self.upper.is_done()
     }
 
-    /// Adds a record of the upper layer, about a stream, to the flight recorder.
+    /// Adds a record about a DDP stream to the association's flight recorder.
     #[cold]
     pub fn record(&mut self, record: Record) {
         self.association.record(record);
     }
 
-    /// True if a stream sends a last message or Terminate to report an error.
+    /// True if a stream reports an error to the peer, with the last message of bare DDP or the Terminate of RDMAP.
     pub fn sends_last_messages(&self) -> bool {
         self.config.policy.last_message
     }
@@ -478,7 +480,7 @@ impl<M: RegionMemory> Endpoint<M> {
         Some(self.association.peer_tag()).filter(|tag| *tag != Tag::NONE)
     }
 
-    /// True if three consecutive retransmissions went unanswered: the next hop may have changed.
+    /// True if three or more consecutive retransmissions or HEARTBEATs went unanswered: the next hop may have changed.
     pub fn is_path_suspect(&self) -> bool {
         self.association.error_count() >= SUSPECT_TIMEOUTS
     }
@@ -493,17 +495,17 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.slot(session).map(|slot| slot.state())
     }
 
-    /// Returns the DDP stream of a session; `None` before the session is accepted.
+    /// Returns the DDP stream of a session; `None` before the session is accepted and after its end.
     pub fn stream(&self, session: SessionId) -> Option<&Ulp<M>> {
         Some(&self.upper.slot(session)?.accepted.as_ref()?.stream)
     }
 
-    /// Returns the agreed parameters; `None` before the session is accepted.
+    /// Returns the agreed parameters; `None` before the session is accepted and after its end.
     pub fn params(&self, session: SessionId) -> Option<StreamParams> {
         self.upper.slot(session)?.params(self.upper.mulpdu())
     }
 
-    /// Returns the counters of a live session.
+    /// Returns the counters of a session; `None` after its end.
     pub fn session_stats(&self, session: SessionId) -> Option<SessionStats> {
         self.upper.slot(session).map(|slot| slot.stats())
     }
@@ -534,7 +536,7 @@ impl<M: RegionMemory> Endpoint<M> {
             && self.empty_deadline.is_none()
     }
 
-    /// Settles the sessions that a call changed, and processes the events of the association.
+    /// Processes the changes that a call made to sessions, and the events of the association.
     fn process_changes(&mut self, cx: &mut Context<'_, M>) {
         let now = self.now;
         // Received messages take effect before the events of the association.
@@ -565,7 +567,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.events.push_back(Event::Down { reason: session_reason });
     }
 
-    /// RFC 5041 §3 (10): shuts down an association whose time without sessions is over.
+    /// Starts, stops or processes the timer of an association without sessions. When it expires, the association is
+    /// shut down (RFC 5041 §3 (10)).
     fn check_empty(&mut self) {
         self.was_used |= self.upper.live_count() > 0;
         if self.upper.live_count() > 0 || self.association.state() != sctp::State::Established {
@@ -586,7 +589,7 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 }
 
-/// Consecutive unanswered retransmissions that make the path suspect (as R1 of RFC 9293 §3.8.3).
+/// Consecutive unanswered retransmissions and HEARTBEATs that make the path suspect (as R1 of RFC 9293 §3.8.3).
 const SUSPECT_TIMEOUTS: u32 = 3;
 
 #[cfg(test)]

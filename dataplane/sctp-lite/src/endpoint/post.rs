@@ -6,7 +6,7 @@ use ddp::rdmap::{Receive, WorkRequest};
 use ddp::{Message, PostError, Qn, RegionMemory, Stag, Ulp};
 
 impl<M: RegionMemory> Endpoint<M> {
-    /// Posts a message. It is sent after earlier posts.
+    /// Posts a message, which is sent after earlier posts.
     ///
     /// # Errors
     /// The session is not yet accepted, is closed, or is an RDMAP session; or the errors of [`ddp::Stream::post`].
@@ -14,7 +14,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.call_ulp(session, true, |ulp| ulp.post(message))
     }
 
-    /// Posts an RDMAP operation. It is performed after earlier posts.
+    /// Posts an RDMAP operation, which is performed after earlier posts.
     ///
     /// # Errors
     /// The session is not yet accepted, is closed, or is a bare DDP session; or the errors of
@@ -66,8 +66,8 @@ impl<M: RegionMemory> Endpoint<M> {
         });
     }
 
-    /// Processes the invalidation of an STag in the worker's table. A peer's Read from it with an incomplete response
-    /// ends the session with an RDMAP Terminate. Returns true if there was such a Read.
+    /// Processes the invalidation of an STag in the worker's table. If the response to a Read of the peer from this
+    /// STag is incomplete, the session ends with an RDMAP Terminate. Returns true in this case.
     pub fn on_stag_revoked(
         &mut self,
         now: Instant,
@@ -95,8 +95,8 @@ impl<M: RegionMemory> Endpoint<M> {
         if self.upper.slot(session).is_none() {
             return closed;
         }
-        // Without settling the session: settling is due at once, so a caller that retries in every iteration would
-        // never sleep.
+        // The session is not marked as changed: while a changed session waits to be processed, `poll_timeout` returns a
+        // time in the past. A caller that retries a post in every iteration would then never sleep.
         let done = self.upper.with_slot_no_settle(session.stream, self.now, |slot, _| {
             let open = !to_send || slot.state() == State::Established;
             let full = slot.accepted.as_mut().filter(|_| open);

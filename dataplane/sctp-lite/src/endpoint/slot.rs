@@ -19,7 +19,7 @@ const ETYPE_STARTUP: u8 = 0;
 /// RFC 6581 §8: local catastrophic error.
 const CODE_LOCAL: u8 = 5;
 
-/// The stream for which a request is accepted.
+/// The DDP stream for which the owner accepts a request.
 pub(super) struct AcceptedStream<'a> {
     pub(super) id: StreamId,
     pub(super) pd: PdId,
@@ -46,7 +46,8 @@ pub(super) struct SessionSlot<M: RegionMemory> {
     pub(super) id: SessionId,
     pub(super) session: Session,
     lifecycle: Lifecycle<SctpReason>,
-    /// True if the session was reported to the owner.
+    /// True if the owner receives events of the session. False for a request that was turned away, and after an illegal
+    /// first message.
     pub(super) is_reported: bool,
     /// Read limits of the Initiate, if it is enhanced.
     requested: Option<EnhancedRepr>,
@@ -55,7 +56,7 @@ pub(super) struct SessionSlot<M: RegionMemory> {
     pub(super) accepted: Option<Box<AcceptedSession<M>>>,
     /// True if queued in `Upper::ready`: the session may have data to send.
     pub(super) ready: bool,
-    /// True if queued in `Upper::dirty`: the session must be settled.
+    /// True if queued in `Upper::dirty`: the session has changes to process.
     pub(super) is_dirty: bool,
     /// True if queued in `Upper::event_queue`: the ULP may have events.
     pub(super) has_event_turn: bool,
@@ -69,7 +70,6 @@ pub(super) struct SessionSlot<M: RegionMemory> {
     pub(super) kept: MemoryUse,
 }
 
-/// An accepted session.
 #[derive(Debug)]
 pub(super) struct AcceptedSession<M: RegionMemory> {
     pub(super) stream: Ulp<M>,
@@ -134,7 +134,6 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.push_event(SessionEvent::Request { private_data, enhanced }, env);
     }
 
-    /// Returns the state of the session.
     pub(super) fn state(&self) -> State {
         self.lifecycle.state()
     }
@@ -204,15 +203,15 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Rejects the request for the owner, or for a mismatch of the Read limits.
+    /// Rejects the request: the owner decided so, or the Read limits of the two ends do not match.
     pub(super) fn reject(
         &mut self,
         reason: CloseReason,
         private_data: &[u8],
         config: &EndpointConfig,
     ) {
-        // RFC 6581 §7: the enhanced Reject means that a plain Initiate would have been accepted. §9.1: it carries the
-        // required ORD.
+        // An enhanced Reject means that a plain Initiate would have been accepted (RFC 6581 §7), and carries the
+        // required ORD (§9.1).
         let unsuitable = matches!(reason, CloseReason::Lower(SctpReason::Unsuitable(_)));
         let ord = config.session.enhanced.required_ord;
         let enhanced =
@@ -254,7 +253,6 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Processes the peer's Accept.
     fn on_accept(&mut self, data: &SessionData, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         let Some(open) = self.open.take() else { return };
         let (id, OpenRequest { pd, ulp, .. }) = *open;
@@ -268,7 +266,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.create_stream(id, pd, ulp, agreed.ok().flatten(), env, cx);
         match agreed {
             Ok(_) => self.enter_established(data.private_data.clone(), env),
-            // RFC 6581 §9.1, §9.2: reported to the peer by an error, then a Terminate.
+            // RFC 6581 §9.1, §9.2: the peer receives an error that reports the mismatch, then a Terminate.
             Err(why) => {
                 let error = startup_error(why.code());
                 self.fail_with(SctpReason::Unsuitable(why).into(), error, env);
@@ -298,15 +296,15 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.push_event(SessionEvent::Established { private_data, params }, env);
     }
 
-    /// Returns the agreed parameters; `None` before the session is accepted.
+    /// Returns the agreed parameters; `None` before the session is accepted and after its end.
     pub(super) fn params(&self, mulpdu: usize) -> Option<StreamParams> {
         let full = self.accepted.as_ref()?;
         let ddp_version = full.stream.version();
         Some(StreamParams { ulp: full.stream.kind(), mulpdu, ddp_version, agreed: full.agreed })
     }
 
-    /// Establishes a passive session in the peer-to-peer model after the active side's first segment, of any kind.
-    /// This end may now send.
+    /// Establishes a passive session in the peer-to-peer model after the active side's first segment, of any kind. From
+    /// then on this end may send.
     fn check_readiness(&mut self, env: &mut Env<'_>) {
         if self.state() != State::Readying || !self.session.is_begun() {
             return;
@@ -317,7 +315,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.enter_established(Vec::new(), env);
     }
 
-    /// Processes the changes since the last call, and ends the session if it is complete.
+    /// Processes the changes since the last call. Ends a failing session once this end's messages are acknowledged, and
+    /// a closing session once those of both ends are.
     pub(super) fn settle(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         self.check_errors(env, cx);
         self.check_readiness(env);
@@ -331,7 +330,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Processes errors that DDP reports in order.
+    /// Fails the session if its DDP stream reports an error, or has received an RDMAP Terminate.
     fn check_errors(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if !self.lifecycle.is_receiving() {
             return;
@@ -388,8 +387,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.shutdown(self.lifecycle.local_reason(), env);
     }
 
-    /// Closes the session because the association closes. A ULP that confirms data itself closes its session itself.
-    /// This call notifies it of an idle time-out, and its stream notifies it of the peer's close.
+    /// Closes the session because the association closes. A ULP that confirms data itself must close its session
+    /// itself: this call only reports an idle time-out to the ULP, and the DDP stream reports the peer's close.
     pub(super) fn close(&mut self, reason: CloseReason, env: &mut Env<'_>) {
         let holds = self.accepted.as_ref().is_some_and(|full| full.stream.holds_confirmations());
         if self.state() != State::Established || !holds {
@@ -413,8 +412,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.accepted.as_ref().is_some_and(|full| self.lifecycle.is_unconfirmed(&full.stream))
     }
 
-    /// Aborts the session: messages already sent still arrive, then the last message and a Terminate. Received
-    /// segments are discarded.
+    /// Aborts the session: messages already sent still arrive, then the last message (or RDMAP Terminate) and the
+    /// session's Terminate. Received segments are discarded.
     pub(super) fn abort(
         &mut self,
         reason: CloseReason,
@@ -430,8 +429,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.finish(env, cx);
     }
 
-    /// Prepares the last message, or the RDMAP Terminate, for an end without a protocol error. The session's
-    /// Terminate alone would signal a graceful end (docs/protocol.md §6).
+    /// Queues the last message, or the RDMAP Terminate, for an abnormal end that the DDP stream itself does not report.
+    /// The session's Terminate alone would signal a graceful end (docs/protocol.md §6).
     fn queue_final_segment(&mut self, env: &mut Env<'_>) {
         if !env.config.policy.last_message || self.session.is_terminated() {
             return;
@@ -445,7 +444,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Fails the session for a local reason (RFC 6581 §8 code 5).
+    /// Fails the session for a local reason: sends code 5 of RFC 6581 §8, then the Terminate. If the session has
+    /// already failed or ended, aborts it instead.
     pub(super) fn fail(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if self.lifecycle.is_receiving() {
             self.fail_with(SctpReason::Local.into(), startup_error(CODE_LOCAL), env);
@@ -454,7 +454,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Fails the session because the ULP cannot continue: sends a local catastrophic error, then the Terminate.
+    /// Fails the session because the ULP cannot continue: sends a local catastrophic error, then the Terminate. If the
+    /// session has already failed or ended, aborts it instead.
     pub(super) fn fail_ulp(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if self.lifecycle.is_receiving() {
             self.fail_with(SctpReason::Local.into(), FinalError::Local, env);
@@ -464,7 +465,7 @@ impl<M: RegionMemory> SessionSlot<M> {
     }
 
     /// Fails the session because the peer's messages violate the legal sequences (RFC 5043 §6.1). Sends the last
-    /// message if there is a stream, then a Terminate.
+    /// message if the session is accepted, then a Terminate.
     pub(super) fn fail_illegal(&mut self, error: session::SessionError, env: &mut Env<'_>) {
         *env.abort_requested |= self.accepted.is_some() && self.session.is_terminated();
         self.queue_final_segment(env);
@@ -493,11 +494,10 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.lifecycle.fail(reason);
     }
 
-    /// Processes an expired deadline.
     pub(super) fn on_deadline(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         let half_closed = self.state() == State::Established;
-        // After the peer's Terminate, the owner may still have events of a half-closed session to take. The ULP
-        // itself limits the time for which it holds a Read.
+        // Two states count as progress: events of a half-closed session that the owner has not taken yet, and a Read
+        // that the ULP holds. The ULP itself limits the time for which it holds a Read.
         let holds = self.state() == State::Closing && self.holds_reads();
         let progress = match half_closed && self.pending_events() > 0 || holds {
             true => u64::MAX,
@@ -515,7 +515,7 @@ impl<M: RegionMemory> SessionSlot<M> {
             DeadlineOutcome::Progress => self.start_teardown_timeout(env),
             DeadlineOutcome::Ulp => self.abort(CloseReason::UlpTimeout, env, cx),
             DeadlineOutcome::Teardown => {
-                // RFC 5043 §6.2: one Terminate suffices, and the peer has acknowledged it.
+                // RFC 5043 §6.2: one Terminate suffices: that of this end, if the peer has acknowledged it.
                 let enough = self.session.is_own_done();
                 if !enough && self.lifecycle.reason().is_some_and(CloseReason::is_graceful) {
                     self.lifecycle.replace_reason(CloseReason::PeerLingers);
@@ -536,8 +536,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         if self.state() == State::Closed {
             return;
         }
-        // RFC 5043 §6.2: one Terminate suffices: this end's if acknowledged, or the peer's. After an ABORT by the peer,
-        // the peer's Terminate is not enough: the peer may not have received this end's messages.
+        // RFC 5043 §6.2: one Terminate suffices, either the acknowledged one of this end or the peer's. After an ABORT
+        // by the peer, the peer's Terminate is not enough: the peer may not have received this end's messages.
         let aborted = matches!(reason, CloseReason::Lower(SctpReason::PeerAbort { .. }));
         let enough = self.session.is_own_done() || self.session.is_peer_done() && !aborted;
         if self.state() == State::Closing && !(reason.is_graceful() || enough) {
@@ -562,7 +562,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.finish(env, cx);
     }
 
-    /// Ends the session for its owner. Messages not yet acknowledged are kept for retransmission.
+    /// Reports the pending events and the end of the session to the owner, and frees the DDP stream. Messages not yet
+    /// acknowledged are kept for retransmission.
     fn finish(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         self.open = None;
         if let Some(full) = &self.accepted {
@@ -608,15 +609,15 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Limits the memory for kept messages to the part of `limit` bytes that other sessions leave; `total` is the
-    /// present total.
+    /// Limits the memory for kept messages to the part of `limit` bytes that other sessions leave. `total`: memory of
+    /// all sessions.
     #[inline]
     pub(super) fn limit_kept(&mut self, limit: u64, total: MemoryUse) {
         let others = total.minus(self.kept).memory;
         self.session.limit_kept(limit.saturating_sub(others));
     }
 
-    /// True if the next segment would be kept until its acknowledgement.
+    /// True if the next segment would be copied and kept until its acknowledgement.
     pub(super) fn next_is_kept(&self) -> bool {
         self.accepted.as_ref().is_some_and(|full| !full.stream.next_is_stable())
     }
@@ -651,8 +652,8 @@ fn startup_error(code: u8) -> FinalError {
     FinalError::Llp { error_type: ETYPE_STARTUP, code }
 }
 
-/// Returns the Read limits of an Initiate (IRD, ORD). `None` for bare DDP, which does not negotiate Reads, and for
-/// plain opens.
+/// Returns the Read limits of an Initiate (IRD, ORD). `None` for bare DDP, which does not negotiate Reads, and if the
+/// configuration requires the plain form.
 pub(super) fn requested_enhanced(config: &EndpointConfig, ulp: &UlpConfig) -> Option<EnhancedRepr> {
     let enhanced = config.session.open_enhanced && UlpKind::from_config(ulp) == UlpKind::Rdmap;
     enhanced.then(|| ddp::enhanced::build_request(ulp.depths(), &config.session.enhanced))

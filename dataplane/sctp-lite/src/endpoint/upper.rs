@@ -7,7 +7,7 @@
 //!   event_queue:  slots whose ULP may have events
 //! ```
 //!
-//! A session that has ended for its owner leaves a residue on its streams until none of its messages can be
+//! After its end is reported to the owner, a session occupies its slot as a residue until none of its messages can be
 //! outstanding (RFC 5043 §6.6).
 
 mod call;
@@ -38,7 +38,7 @@ pub struct AdaptationStats {
     pub turned_away: u64,
     /// Sessions terminated because the peer's messages violate the legal sequences (RFC 5043 §6.1).
     pub illegal: u64,
-    /// Messages on streams without a session that arrived before their Initiate; refused.
+    /// Messages that arrived before the Initiate of their session; refused.
     pub early_messages: u64,
     /// Terminates on streams without a session.
     pub unmatched_terminates: u64,
@@ -46,7 +46,6 @@ pub struct AdaptationStats {
     pub unpaired_messages: u64,
 }
 
-/// The sessions of one association.
 #[derive(Debug)]
 pub(super) struct Upper<M: RegionMemory> {
     config: Arc<EndpointConfig>,
@@ -66,7 +65,7 @@ pub(super) struct Upper<M: RegionMemory> {
     live_sessions: usize,
     /// Memory for unacknowledged messages kept by all sessions.
     kept: MemoryUse,
-    /// Bytes that fragments hold of the worker's budget.
+    /// Bytes of the worker's budget that fragments hold.
     held_bytes: u64,
     /// Number of sessions that keep SCTP's window closed.
     window_closers: usize,
@@ -81,18 +80,18 @@ pub(super) struct Upper<M: RegionMemory> {
     pub(super) stats: AdaptationStats,
 }
 
-/// Sessions changed since the last [`settle_all`](Upper::settle_all).
+/// Sessions whose changes [`settle_all`](Upper::settle_all) has not processed yet.
 #[derive(Debug, Default)]
 struct DirtySlots {
     slots: VecDeque<u16>,
-    /// Stream of the session that took the fast path in this packet and needs no settling. Messages of other sessions
-    /// then take the slow path, so that sessions are settled in the order of their changes.
+    /// Stream of the session that took the fast path in this packet and has no changes to process. Messages of other
+    /// sessions then take the slow path, so that changes are processed in order.
     fast_path_slot: Option<u16>,
     /// See [`Env::abort_requested`].
     abort_requested: bool,
 }
 
-/// Largest message, bytes, before SCTP has reported its limit.
+/// Largest message, bytes, until SCTP reports its limit.
 const INITIAL_MAX_MESSAGE: usize = wire::sctp::ddp::MIN_MESSAGE;
 
 impl<M: RegionMemory> Upper<M> {
@@ -171,7 +170,8 @@ impl<M: RegionMemory> Upper<M> {
         self.timers.clear();
     }
 
-    /// Releases the budgets: SCTP holds no fragments, and its window has its initial size again.
+    /// Returns the memory for fragments and for the growth of the window to the worker's budgets, after the end or
+    /// restart of the association.
     pub(super) fn release_budgets(&mut self, cx: &mut Context<'_, M>) {
         cx.hold.release(self.peer, core::mem::take(&mut self.held_bytes));
         cx.hold.windows_mut().release(core::mem::take(&mut self.window_growth));
@@ -185,17 +185,16 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Returns the memory for copies of unacknowledged messages whose source may change or is closed, bytes.
+    /// Returns the bytes of memory for copies of unacknowledged messages. A message is copied if its source may change
+    /// or its session has ended.
     pub(super) fn kept_bytes(&self) -> u64 {
         self.kept.memory
     }
 
-    /// Returns the number of live sessions.
     pub(super) fn live_count(&self) -> usize {
         self.live_sessions
     }
 
-    /// Iterates over the live sessions.
     pub(super) fn live_slots(&self) -> impl Iterator<Item = &SessionSlot<M>> {
         self.slots().filter(|slot| slot.is_live())
     }
@@ -210,7 +209,7 @@ impl<M: RegionMemory> Upper<M> {
         self.closing
     }
 
-    /// True if there is no event and no live session.
+    /// True if no event is pending and no session is live.
     pub(super) fn is_done(&self) -> bool {
         self.live_sessions == 0 && self.events.is_empty()
     }
@@ -264,7 +263,6 @@ impl<M: RegionMemory> Upper<M> {
         self.slots().count()
     }
 
-    /// Opens a session as its active side.
     pub(super) fn open(
         &mut self,
         now: Instant,
@@ -329,8 +327,8 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Processes the peer's shutdown of the association: it sends no further message. The remaining messages of this
-    /// end are sent.
+    /// Processes the peer's shutdown of the association: the peer sends no further message. The remaining messages of
+    /// this end are still sent.
     pub(super) fn on_peer_shutdown(&mut self, now: Instant) {
         self.closing = true;
         for stream in 0..self.slots.len() as u16 {
@@ -347,7 +345,8 @@ impl<M: RegionMemory> Upper<M> {
         self.slots[stream] = Some(Box::new(slot));
     }
 
-    /// Calls `f` with the slot of a stream, if there is one. [`settle_all`](Self::settle_all) settles the slot later.
+    /// Calls `f` with the slot of a stream, if there is one. The next [`settle_all`](Self::settle_all) processes the
+    /// slot's changes.
     pub(super) fn with_slot<R>(
         &mut self,
         stream: u16,
@@ -359,8 +358,8 @@ impl<M: RegionMemory> Upper<M> {
         Some(result)
     }
 
-    /// Does the same as [`with_slot`](Self::with_slot), without the check for data to send. That check happens when the
-    /// slot is settled, once per packet and before the next transmission.
+    /// Does the same as [`with_slot`](Self::with_slot), without the check for data to send.
+    /// [`settle_all`](Self::settle_all) makes this check, once per packet and before the next transmission.
     fn with_slot_unsettled<R>(
         &mut self,
         stream: u16,
@@ -388,9 +387,9 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Processes the acknowledgement of a session's oldest outstanding message. The slot is settled later, as with
-    /// [`with_slot_unsettled`](Self::with_slot_unsettled). Until then neither its state nor its timer depends on the
-    /// acknowledgement.
+    /// Processes the acknowledgement of a session's oldest outstanding message. Marks the slot as changed, like
+    /// [`with_slot_unsettled`](Self::with_slot_unsettled). State and timer of the slot change only in
+    /// [`settle_all`](Self::settle_all).
     #[inline]
     fn on_acknowledged(&mut self, message: MessageRef) {
         let stream = message.stream;
@@ -406,8 +405,8 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Does the same as [`with_slot`](Self::with_slot), without settling later. Updates the timer and the queue of
-    /// slots with data to send.
+    /// Does the same as [`with_slot`](Self::with_slot), but does not mark the slot as changed. Updates the timer and
+    /// the queue of slots with data to send.
     pub(super) fn with_slot_no_settle<R>(
         &mut self,
         stream: u16,
@@ -453,18 +452,18 @@ impl<M: RegionMemory> Upper<M> {
         Some(result)
     }
 
-    /// Processes the changes of all dirty sessions.
+    /// Processes the changes of all dirty sessions, in the order in which they became dirty.
     pub(super) fn settle_all(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         self.dirty.fast_path_slot = None;
         while let Some(stream) = self.dirty.slots.pop_front() {
-            // The slot stays marked dirty until `on_settled`, so that this call does not queue it again.
+            // The slot stays marked dirty until `on_settled`, so that `with_slot` does not queue the slot again.
             self.with_slot(stream, now, |slot, env| slot.settle(env, cx));
             self.on_settled(stream);
         }
     }
 
-    /// Returns true, once, if a session failed whose peer cannot receive the error. The association must then be
-    /// aborted.
+    /// Returns true if a session failed and its peer cannot receive the error: the association must be aborted. Clears
+    /// this request.
     pub(super) fn take_abort(&mut self) -> bool {
         core::mem::take(&mut self.dirty.abort_requested)
     }
@@ -498,7 +497,8 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Updates `window_closers` after a session was paused or resumed, or ended while paused.
+    /// Updates the number of sessions that keep the window closed, after one was paused or resumed, or ended while
+    /// paused.
     #[cold]
     fn update_window_closers(&mut self, stream: u16) {
         let Some(slot) = self.slot_at(stream) else { return };
@@ -527,7 +527,6 @@ impl<M: RegionMemory> Upper<M> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Processes expired timers.
     pub(super) fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         while let Some(&(at, stream)) = self.timers.first()
             && at <= now
@@ -540,8 +539,8 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// False if [`poll_event`](Self::poll_event) would return `None`; has the same effect as that call then. With
-    /// several sessions in the queue, returns true without checking them.
+    /// False if [`poll_event`](Self::poll_event) would return `None`. The queue of sessions is then emptied, as by that
+    /// call. With several sessions in the queue, returns true without checking them.
     #[inline]
     pub(super) fn may_have_events(&mut self) -> bool {
         if !self.events.is_empty() || self.event_queue.len() > 1 {
@@ -558,7 +557,6 @@ impl<M: RegionMemory> Upper<M> {
         false
     }
 
-    /// Returns the next event for the owner.
     pub(super) fn poll_event(&mut self) -> Option<Event> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
@@ -591,7 +589,8 @@ impl<M: RegionMemory> Upper<M> {
         self.update_window_closers(stream);
     }
 
-    /// Processes a message on a stream with a session or its residue. Returns `None` if the stream has neither.
+    /// Processes a message on a stream with a session, or with the residue of an ended one. Returns `None` if the
+    /// stream has neither.
     fn receive_message(
         &mut self,
         now: Instant,

@@ -26,9 +26,9 @@ use super::timers::{Timer, Timers};
 /// Maximum number of bytes of an ABORT's Upper Layer Abort Reason that are sent or kept.
 pub(super) const MAX_REASON: usize = 128;
 
-/// Time for which the last packet of an association waits for room and for the next hop's link-layer address. Address
-/// resolution fails after three seconds (RFC 4861 §10). A last packet that is lost is not retransmitted (RFC 9260
-/// §9.1).
+/// Time for which the last packet of an association waits for room in a batch and for the next hop's link-layer
+/// address. Address resolution fails after three seconds (RFC 4861 §10). A last packet that is lost is not
+/// retransmitted (RFC 9260 §9.1).
 const LAST_PACKET_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Protocol violation of a peer that ends an association.
@@ -79,7 +79,7 @@ pub enum CloseReason {
 pub enum Event {
     /// The association is ESTABLISHED.
     Up {
-        /// Pairs of streams: smaller identifiers are valid in both directions.
+        /// Number of stream pairs: smaller stream identifiers are valid in both directions.
         streams: u16,
     },
     /// The peer restarted and has lost all earlier state. Unacknowledged messages are dropped without notifying their
@@ -88,9 +88,9 @@ pub enum Event {
         /// As in [`Up`](Self::Up).
         streams: u16,
     },
-    /// The peer shuts down. The source's remaining messages are sent; no further message is received.
+    /// The peer shuts the association down. The source's remaining messages are sent; no further message is received.
     PeerShutdown,
-    /// The association has ended. Call `poll_transmit` once more: a last chunk may be due.
+    /// The association has ended. The owner calls `poll_transmit` once more, because a last chunk may be due.
     Closed(CloseReason),
 }
 
@@ -129,30 +129,29 @@ pub struct Association {
     pub(super) config: Arc<Config>,
     pub(super) secrets: Arc<Secrets>,
     pub(super) identity: Identity,
-    /// Pairs of streams; zero before they are negotiated.
+    /// Number of stream pairs; zero before it is negotiated.
     pub(super) streams: u16,
-    /// Largest packet that the path is assumed to carry, bytes.
+    /// Largest SCTP packet that the path is assumed to carry, bytes.
     pub(super) packet_len: usize,
     pub(super) path: PathMtu,
-    /// The receive half. Like the send half, it is meaningful from COOKIE-ECHOED on.
+    /// The receive half, valid from COOKIE-ECHOED on like the send half.
     pub(super) receiver: Receiver,
     pub(super) sender: Sender,
-    /// Control chunks due.
     pub(super) due_chunks: DueChunks,
-    /// Pending replies, and the last packet.
+    /// Pending replies, and the last packet of a closed association.
     pub(super) pending_replies: PendingReplies,
     pub(super) handshake: Handshake,
     pub(super) liveness: Liveness,
     pub(super) timers: Timers,
-    /// Overall error count (RFC 9260 §8.1).
+    /// Consecutive unanswered retransmissions and HEARTBEATs: the error count of the association (RFC 9260 §8.1).
     pub(super) errors: u32,
     pub(super) stats: Stats,
     events: ArrayVec<Event, 4>,
 }
 
 impl Association {
-    /// Opens an association actively, in COOKIE-WAIT. `packet_len`: longest SCTP packet, bytes: the path MTU minus
-    /// the headers below SCTP.
+    /// Opens an association actively, in COOKIE-WAIT. `packet_len`: length of the longest SCTP packet, the path MTU
+    /// minus the headers below SCTP, bytes.
     pub fn connect(
         config: Arc<Config>,
         secrets: Arc<Secrets>,
@@ -176,7 +175,8 @@ impl Association {
     }
 
     /// Opens an association passively, in ESTABLISHED, from a cookie that [`Listener::input`](super::Listener::input)
-    /// accepted. Next pass the packet with this cookie to [`input`](Self::input), which queues the COOKIE ACK.
+    /// accepted. The caller next passes the packet with this cookie to [`input`](Self::input), which queues the COOKIE
+    /// ACK.
     pub fn accept(
         config: Arc<Config>,
         secrets: Arc<Secrets>,
@@ -226,7 +226,7 @@ impl Association {
         }
     }
 
-    /// Applies the negotiated terms, which resets both halves. Data may be exchanged from now on.
+    /// Applies the negotiated terms: creates both halves anew. Data may be exchanged from now on.
     pub(super) fn apply_terms(&mut self, terms: &NegotiatedTerms, now: Instant) {
         let (config, packet_len) = (&self.config, self.packet_len);
         self.receiver = Receiver::new(&config.receive, terms.peer_tsn, terms.streams);
@@ -262,7 +262,7 @@ impl Association {
 
     pub(super) fn push_event(&mut self, event: Event) {
         if self.events.is_full() {
-            // Repeated restarts that were not polled: the oldest event is dropped.
+            // Only repeated restarts fill the queue while the owner does not poll. The oldest event is dropped.
             self.events.pop_at(0);
         }
         self.events.push(event);
@@ -296,7 +296,7 @@ impl Association {
     /// is unknown.
     pub fn abort(&mut self, now: Instant, reason: &[u8]) {
         let reason = &reason[..reason.len().min(MAX_REASON)];
-        // RFC 9260 §9.1.
+        // RFC 9260 §9.1: the cause of an ABORT by the upper layer is User-Initiated Abort.
         self.abort_with(now, Cause::UserInitiatedAbort(reason), CloseReason::Aborted);
     }
 
@@ -314,7 +314,7 @@ impl Association {
         }
     }
 
-    /// Records an ABORT, sent or received, with this cause.
+    /// Records an ABORT, sent or received, in the flight recorder. `cause`: code of its first error cause.
     #[cold]
     pub(super) fn note_abort(&mut self, now: Instant, kind: Kind, cause: u16) {
         let record = Record::new(now, kind, 0, cause.into());
@@ -326,7 +326,7 @@ impl Association {
         self.identity.ends.ports()
     }
 
-    /// Adds a record of the upper layer, about a stream, to the flight recorder.
+    /// Adds a record of the upper layer about a stream to the flight recorder.
     pub fn record(&mut self, record: Record) {
         self.sender.record(record);
     }
@@ -377,7 +377,7 @@ impl Association {
     }
 
     /// True if the association is closed, all events are polled, and the last packet is sent or dropped. If
-    /// [`handle_timeout`](Self::handle_timeout) is called when due, it becomes true within a bounded time after the
+    /// [`handle_timeout`](Self::handle_timeout) is called when due, the result is true within a bounded time after the
     /// end.
     pub fn is_done(&self) -> bool {
         self.state == State::Closed
@@ -400,7 +400,7 @@ impl Association {
         self.identity.peer_tag
     }
 
-    /// Returns the number of stream pairs; zero before they are negotiated.
+    /// Returns the number of stream pairs; zero before it is negotiated.
     pub fn streams(&self) -> u16 {
         self.streams
     }
@@ -421,12 +421,12 @@ impl Association {
         self.packet_len
     }
 
-    /// True if T3-rtx has expired without an acknowledgement since.
+    /// True if T3-rtx has expired and no data was acknowledged since, or a window probe is unanswered.
     pub fn is_timing_out(&self) -> bool {
         self.sender.timeouts_in_a_row() > 0
     }
 
-    /// Returns a report if the association makes no progress. Call after its timers were processed.
+    /// Returns a report if the association makes no progress. The caller has processed the expired timers before.
     pub fn stall(&self, now: Instant) -> Option<Stall> {
         let last = self.errors >= self.config.max_retransmits;
         (self.state != State::Closed).then(|| self.sender.stall(now, last)).flatten()

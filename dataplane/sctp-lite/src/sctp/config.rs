@@ -28,9 +28,10 @@ pub struct Config {
     pub cookie_extension: Duration,
     /// Longest cookie accepted from a peer, bytes.
     pub max_cookie: usize,
-    /// Retransmissions of INIT, or of COOKIE ECHO, before the association fails (Max.Init.Retransmits).
+    /// Maximum number of retransmissions of INIT, and of COOKIE ECHO; then the association fails
+    /// (Max.Init.Retransmits).
     pub max_init_retransmits: u32,
-    /// Consecutive retransmissions and unanswered heartbeats before the association fails
+    /// Maximum number of consecutive unanswered retransmissions and heartbeats; one more ends the association
     /// (Association.Max.Retrans).
     pub max_retransmits: u32,
     /// Idle time between heartbeats, in addition to the RTO (HB.interval); `None`: no heartbeats.
@@ -53,7 +54,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// The values of RFC 9260 §16; `ReceiveConfig` and `SendConfig` document where theirs differ.
+    /// Returns the values of RFC 9260 §16. `ReceiveConfig` and `SendConfig` document where their values differ.
     fn default() -> Self {
         Config {
             adaptation: wire::sctp::ddp::ADAPTATION_DDP,

@@ -42,7 +42,7 @@ mod field {
     const _: () = assert!(super::COOKIE_LEN == 64);
 }
 
-/// The terms exchanged in INIT and INIT ACK.
+/// The values that both ends announce in INIT and INIT ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct NegotiatedTerms {
     /// Verification tag chosen by this end.
@@ -68,7 +68,7 @@ pub struct Cookie {
     pub(super) staleness: Option<Duration>,
 }
 
-/// Issues a cookie with these `terms`, valid for `life`.
+/// Issues a cookie that contains `terms` and is valid for `life`.
 pub(super) fn issue(
     secrets: &Secrets,
     ends: &Ends,
@@ -99,8 +99,8 @@ pub(super) fn issue(
     out
 }
 
-/// Authenticates a cookie returned in a packet with verification tag `tag`. Returns `None` unless it was issued here
-/// for these ends and this tag (RFC 9260 §5.1.5 steps 1 to 3). The caller checks the expiry (step 4).
+/// Authenticates a cookie returned in a packet with verification tag `tag`. Returns `None` unless the cookie was issued
+/// here for these ends and this tag (RFC 9260 §5.1.5 steps 1 to 3). The caller checks the expiry (step 4).
 pub(super) fn check(
     secrets: &Secrets,
     ends: &Ends,
@@ -111,7 +111,7 @@ pub(super) fn check(
     let bytes: &[u8; COOKIE_LEN] = bytes.try_into().ok()?;
     let (body, mac_received) = bytes.split_at(field::MAC);
     let created = u64::from_be_bytes(*body.first_chunk()?);
-    // Compares all bytes, so that the time does not reveal the first difference.
+    // Compares all bytes, so that the duration does not reveal the position of the first difference.
     let mac_computed = mac(secrets, ends, created, body);
     if mac_computed.iter().zip(mac_received).fold(0, |differ, (a, b)| differ | a ^ b) != 0 {
         return None;
@@ -195,12 +195,12 @@ mod tests {
         assert_eq!(check(at), Some(good));
         assert_eq!(check(at + LIFE), Some(good));
         assert_eq!(good.staleness_micros(), None);
-        // §5.1.5 step 4; §3.3.10.3: rounded up.
+        // §5.1.5 step 4; §3.3.10.3: the staleness is rounded up to microseconds.
         let late = check(at + LIFE + Duration::from_nanos(1001)).expect("authentic");
         assert_eq!((late.terms, late.staleness_micros()), (terms(), Some(2)));
     }
 
-    // RFC 9260 §5.1.5 steps 2 and 3.
+    // RFC 9260 §5.1.5 steps 2 and 3: a cookie is valid only for its ends, its tag and its secret.
     #[test]
     fn cookie_for_other_ends_tag_or_secret_is_refused() {
         let now = Instant::from_millis(5);
@@ -220,7 +220,8 @@ mod tests {
         assert_eq!(check(&secrets(), &ends(), now, tag, &[]), None);
     }
 
-    // RFC 9260 §5.1.5 step 2: two equal changes do not cancel out, as in a comparison by XOR of all bytes.
+    // RFC 9260 §5.1.5 step 2: two equal changes are detected. They would cancel out if the differences were combined by
+    // XOR.
     #[test]
     fn each_changed_mac_byte_is_detected() {
         let now = Instant::from_millis(5);
@@ -233,7 +234,7 @@ mod tests {
     }
 
     proptest! {
-        // RFC 9260 §5.1.5 step 2: every bit is covered.
+        // RFC 9260 §5.1.5 step 2: the MAC covers every bit.
         #[test]
         fn a_changed_cookie_is_refused(bit in 0..COOKIE_LEN * 8) {
             let now = Instant::from_millis(5);

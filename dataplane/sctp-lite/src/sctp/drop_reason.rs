@@ -5,8 +5,8 @@ use core::fmt;
 use super::receive::Refusal;
 
 base::explained! {
-    /// Reason why a packet was dropped, or the first chunk of it that was not used. A packet that only elicits an
-    /// answer counts as dropped, too.
+    /// Reason why a packet, or its first unused chunk, was dropped. A packet that causes only a reply, such as an
+    /// ABORT, counts as dropped, too.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum DropReason {
         /// A packet that is shorter than the common header, has a zero port, or has no chunk (RFC 9260 §3.1).
@@ -73,7 +73,7 @@ base::explained! {
             cause = "The round-trip time exceeds the lifetime of the cookie, or a cookie was replayed.",
             remedy = "Raise `cookie_life` in `[sctp]` on paths with very long delays or much loss.")]
         StaleCookie,
-        /// A SACK of data never sent, or an outdated one (RFC 9260 §6.2.1).
+        /// An outdated SACK, or one with an impossible Gap Ack Block (RFC 9260 §6.2.1).
         #[explain("sctp_bad_sack",
             cause = "Reordered SACKs. A SACK of data never sent ends the association.",
             remedy = "None while it is rare.")]

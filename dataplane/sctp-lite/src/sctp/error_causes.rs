@@ -1,12 +1,12 @@
-//! Pending error causes for the next ERROR chunk, bounded.
+//! Pending error causes for the next ERROR chunk, of bounded total length.
 
 use wire::sctp::{CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause};
 
 use super::config::MIN_PACKET;
 use super::single_chunk::MAX_ECHO;
 
-/// Maximum bytes of pending causes; further causes are dropped. With this bound they fit the smallest packet after a
-/// COOKIE ACK.
+/// Maximum total length of pending causes, bytes; further causes are dropped. Within this bound, the ERROR chunk fits
+/// the smallest packet together with a COOKIE ACK.
 const MAX_CAUSES: usize = 512;
 const _: () = assert!(COMMON_HEADER_LEN + 2 * CHUNK_HEADER_LEN + MAX_CAUSES <= MIN_PACKET);
 
@@ -15,7 +15,7 @@ const _: () = assert!(COMMON_HEADER_LEN + 2 * CHUNK_HEADER_LEN + MAX_CAUSES <= M
 pub(super) struct Causes(Vec<u8>);
 
 impl Causes {
-    /// Adds a cause and truncates the peer's bytes in it. Returns false if there is no room.
+    /// Adds a cause, in which the peer's bytes are truncated. Returns false if there is no room.
     #[must_use]
     pub(super) fn push(&mut self, cause: &Cause<'_>) -> bool {
         let cause = cause.truncate_info(MAX_ECHO);
@@ -32,7 +32,7 @@ impl Causes {
         self.0.is_empty()
     }
 
-    /// Returns the value of the ERROR chunk.
+    /// Returns the value of the ERROR chunk: the causes in wire format.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }

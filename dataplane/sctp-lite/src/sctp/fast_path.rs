@@ -1,6 +1,7 @@
 //! Fast path of received packets: a single DATA chunk with a whole message and the next TSN, with no gap before. Most
-//! packets of a busy data sink are of this kind. The comparisons here imply every check of the slow path, and only
-//! the state that such a packet changes is updated. All other packets take the slow path, in `input`.
+//! packets of a busy data sink are of this kind. A packet that passes the comparisons here would pass every check of
+//! the slow path. Only the state that such a packet changes is updated. All other packets take the slow path, in
+//! `input`.
 
 use base::Instant;
 use wire::sctp::{Data, Packet};
@@ -11,8 +12,8 @@ use super::state::State;
 use crate::seam::MessageSink;
 
 impl Association {
-    /// Returns the chunk of a packet for which [`input_fast_path`](Self::input_fast_path) has the same effect as the
-    /// slow path.
+    /// Returns the DATA chunk of the packet if [`input_fast_path`](Self::input_fast_path) has the same effect on it as
+    /// the slow path.
     #[inline]
     pub(super) fn predicted_chunk<'a>(
         &self,

@@ -80,12 +80,12 @@ impl Association {
                 return Err(why.drop_reason());
             }
         };
-        // §5.2.1: during the setup, with the values of this end's INIT. §5.2.2: otherwise with a new tag.
+        // During the setup, the INIT ACK has the values of this end's INIT (§5.2.1), otherwise a new tag (§5.2.2).
         let header = match self.state.is_opening() {
             true => self.init_header(),
             false => self.new_identity(now, peer),
         };
-        // §5.2.1, §5.2.2: no tie tags in COOKIE-WAIT.
+        // §5.2.1, §5.2.2: in COOKIE-WAIT, the cookie has no tie tags.
         let ties = match self.state {
             State::CookieWait => TieTags::NONE,
             _ => self.secrets.tie_tags(self.identity.local_tag, self.identity.peer_tag),
@@ -110,14 +110,14 @@ impl Association {
         }
     }
 
-    /// Processes an INIT ACK (RFC 9260 §5.1 C). The tag of its packet is verified.
+    /// Processes an INIT ACK (RFC 9260 §5.1 C). The caller has verified the packet's tag.
     pub(super) fn on_init_ack(
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
         init: &Init<'_>,
     ) -> Result<NextStep, DropReason> {
-        // §5.2.3; §3: alone in its packet.
+        // An INIT ACK is discarded in any other state (§5.2.3), and if other chunks are in its packet (§3).
         if self.state != State::CookieWait || packet.chunks().count() != 1 {
             return Ok(NextStep::Stop(Some(DropReason::UnexpectedChunk)));
         }
@@ -139,7 +139,7 @@ impl Association {
         self.sample_setup_rtt(now);
         self.handshake.cookie = cookie.into();
         self.transition_to(Transition::InitAck);
-        // §3.2.2: reported in an ERROR, bundled after the COOKIE ECHO.
+        // §3.2.2: unknown parameters are reported in an ERROR, bundled after the COOKIE ECHO.
         for unknown in &offer.unknown {
             self.queue_error_cause(&Cause::UnrecognizedParameters(unknown));
         }
@@ -148,10 +148,11 @@ impl Association {
         Ok(NextStep::Continue)
     }
 
-    /// Answers an unacceptable INIT ACK (RFC 9260 §3.3.3, §5.1).
+    /// Answers an unacceptable INIT ACK with an ABORT (RFC 9260 §3.3.3, §5.1). `seen`: tag of its packet; `initiate`:
+    /// its Initiate Tag.
     fn refuse_init_ack(&mut self, now: Instant, seen: Tag, initiate: Tag, error: InitError<'_>) {
         let abort = match error {
-            // With the T bit, because no tag of the peer is known.
+            // The T bit is set, because no tag of the peer is known.
             InitError::NoTag => SingleChunkPacket::abort(seen, true, &error.cause()),
             _ => SingleChunkPacket::abort(initiate, false, &error.cause()),
         };
@@ -179,7 +180,7 @@ impl Association {
         let cookie = cookie.ok_or(DropReason::BadCookie)?;
         let ties = self.secrets.tie_tags(self.identity.local_tag, self.identity.peer_tag);
         let action = cookie_action(self.identity.local_tag, self.identity.peer_tag, ties, &cookie);
-        // §5.2.4 step 3: a duplicate cookie is valid after its expiry, too.
+        // §5.2.4 step 3: a cookie that was received before is accepted after its expiry, too.
         if let Some(by) = cookie.staleness_micros().filter(|_| action != Action::Duplicate) {
             let error = SingleChunkPacket::error(cookie.terms.peer_tag, &Cause::StaleCookie(by));
             self.queue_reply(Reply::Chunk(error));
@@ -197,7 +198,8 @@ impl Association {
         }
     }
 
-    /// Action A: restarts the association.
+    /// Action A of table 12: restarts the association. In SHUTDOWN-ACK-SENT, the SHUTDOWN ACK is sent again instead,
+    /// with an ERROR.
     fn restart_by_peer(&mut self, now: Instant, cookie: &Cookie) -> Result<(), DropReason> {
         if self.state == State::ShutdownAckSent {
             self.due_chunks.shutdown = true;
@@ -222,7 +224,7 @@ impl Association {
         Ok(())
     }
 
-    /// Action B: accepts the cookie of an association that both ends opened at the same time.
+    /// Action B of table 12: accepts the cookie of an association that both ends opened at the same time.
     fn on_collision(&mut self, now: Instant, cookie: &Cookie) -> Result<(), DropReason> {
         if self.state.is_opening() {
             self.apply_terms(&cookie.terms, now);
@@ -232,8 +234,8 @@ impl Association {
         } else if self.receiver.stats().chunks == 0
             && self.sender.next_tsn() == self.identity.local_tsn
         {
-            // Established with the tag of the peer's INIT ACK, and no DATA was received or sent: both halves can
-            // restart with the cookie's terms.
+            // The association is established with the tag of the peer's INIT ACK, but no DATA was received or sent.
+            // Both halves can restart with the cookie's terms.
             self.apply_terms(&cookie.terms, now);
         } else {
             return Err(DropReason::BadCookie);
@@ -266,7 +268,8 @@ impl Association {
         }
     }
 
-    /// Processes a report of a stale cookie (RFC 9260 §5.2.6): sends a new INIT, which requests a longer life.
+    /// Processes a report of a stale cookie (RFC 9260 §5.2.6): sends a new INIT, which requests a longer lifetime of
+    /// the cookie.
     pub(super) fn on_stale_cookie(&mut self, now: Instant) {
         if self.state != State::CookieEchoed {
             return;

@@ -1,5 +1,5 @@
-//! HEARTBEATs detect whether an idle peer still replies (RFC 9260 §8.3). With a single path, the error count of the
-//! path is that of the association.
+//! HEARTBEATs detect whether an idle peer still replies (RFC 9260 §8.3). An association has a single path, so the error
+//! counts of path and association are the same.
 //!
 //! ```text
 //!   idle ---- interval + RTO +- RTO/2 ---> HEARTBEAT sent ---- RTO, doubled for each unanswered ---> one error
@@ -21,7 +21,7 @@ use super::timers::Timer;
 /// Length of this end's Heartbeat Info, bytes: a nonce (RFC 9260 §3.3.5: 64 bits or more).
 pub(super) const INFO_LEN: usize = 8;
 
-/// Maximum number of pending HEARTBEATs of the peer; further ones are not answered.
+/// Maximum number of pending HEARTBEATs of the peer; further HEARTBEATs are not answered.
 const MAX_WAITING: usize = 4;
 
 /// Longest HEARTBEAT value that is answered, bytes.
@@ -31,8 +31,8 @@ const MAX_VALUE: usize = 1024;
 const MAX_BACKOFF: u32 = 6;
 
 impl Association {
-    /// Queues the HEARTBEAT ACK for a HEARTBEAT, with `value` unchanged. Returns whether this state answers
-    /// HEARTBEATs.
+    /// Queues the HEARTBEAT ACK for a HEARTBEAT, with `value` unchanged. Returns false if HEARTBEATs are not answered
+    /// in the present state.
     pub(super) fn on_heartbeat(&mut self, value: &[u8]) -> bool {
         let answers = self.state.answers_heartbeats();
         let fits = self.pending_replies.heartbeats.len() < MAX_WAITING && value.len() <= MAX_VALUE;
@@ -45,7 +45,7 @@ impl Association {
         answers
     }
 
-    /// Processes a HEARTBEAT ACK. Returns whether it answers the last HEARTBEAT or path MTU probe.
+    /// Processes a HEARTBEAT ACK. Returns true if it answers the last HEARTBEAT or path MTU probe.
     pub(super) fn on_heartbeat_ack(&mut self, now: Instant, value: &[u8]) -> bool {
         let info = Chunk::heartbeat_parameters(value).next();
         let Some(Ok(Parameter::HeartbeatInfo(info))) = info else { return false };
@@ -60,18 +60,18 @@ impl Association {
         heartbeat.unanswered = 0;
         let rtt = now.saturating_since(heartbeat.sent);
         self.stats.heartbeats_answered += 1;
-        // RFC 9260 §8.1, §8.3.
+        // RFC 9260 §8.1, §8.3: a HEARTBEAT ACK clears the error count and is a round-trip sample.
         self.errors = 0;
         self.sender.on_rtt_sample(rtt);
         self.schedule_heartbeat(now);
         true
     }
 
-    /// Schedules the next HEARTBEAT: after the interval plus a random time around the RTO.
+    /// Schedules the next HEARTBEAT: after the interval plus a random time of 0.5 to 1.5 RTO.
     pub(super) fn schedule_heartbeat(&mut self, now: Instant) {
         let Some(interval) = self.config.heartbeat_interval else { return };
         let rto = self.heartbeat_rto();
-        // RFC 9260 §8.3: HB.interval + RTO, with the RTO jittered by +/- 50 %.
+        // RFC 9260 §8.3: HB.interval plus RTO, with a jitter of +/- 50 % of the RTO.
         let random = self.draw_heartbeat(u64::MAX);
         let jitter = rto.mul_f64((random >> 40) as f64 / (1 << 24) as f64);
         self.timers.set(Timer::Heartbeat, now + interval + rto / 2 + jitter);
@@ -113,7 +113,7 @@ impl Association {
         nonce.to_be_bytes()
     }
 
-    /// Returns a nonce. Only the receiver of the HEARTBEAT learns it.
+    /// Returns a new nonce, which only the receiver of the HEARTBEAT learns.
     pub(super) fn next_nonce(&mut self) -> u64 {
         self.liveness.heartbeat.count += 1;
         self.draw_heartbeat(self.liveness.heartbeat.count)

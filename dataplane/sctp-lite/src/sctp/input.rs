@@ -20,16 +20,16 @@ use crate::seam::{MessageSink, MessageSource};
 pub(super) enum NextStep {
     /// The remaining chunks are processed.
     Continue,
-    /// The remaining chunks are not processed; contains the reason if they are dropped.
+    /// The remaining chunks are not processed. Contains the drop reason, if there is one.
     Stop(Option<DropReason>),
 }
 
-/// Owner of the verification tag of a packet that was not dropped for its tag.
+/// Result of checking the verification tag of a packet that is not dropped.
 enum TagOwner {
-    /// This end's tag: the chunks are processed next. `cookie_seen`: the first chunk, a COOKIE ECHO, is already
-    /// processed.
+    /// The packet belongs to this association; its chunks are processed next. `cookie_seen`: the first chunk, a COOKIE
+    /// ECHO, is already processed.
     Ours { cookie_seen: bool },
-    /// Another tag: processing of the packet is complete.
+    /// The packet has another tag, and its processing is complete.
     Other,
 }
 
@@ -49,7 +49,7 @@ pub struct InputResult {
 }
 
 impl Association {
-    /// Processes a packet between the two ends, whose checksum the caller has verified. Call
+    /// Processes a received packet between the two ends. The caller has verified its checksum, and calls
     /// [`poll_transmit`](Self::poll_transmit) at the end of a burst.
     pub fn input(
         &mut self,
@@ -98,8 +98,8 @@ impl Association {
         InputResult { verified, reply_pending: answer_waits, result }
     }
 
-    /// Checks the verification tag (RFC 9260 §8.5). Also processes packets without this end's tag completely, and a
-    /// COOKIE ECHO.
+    /// Checks the verification tag (RFC 9260 §8.5). Also processes a COOKIE ECHO that is the first chunk, and all
+    /// chunks of a packet without this end's tag.
     fn verify(
         &mut self,
         now: Instant,
@@ -124,7 +124,7 @@ impl Association {
                     upper.on_restart(now, *streams);
                 }
             }
-            // RFC 9260 §8.5.1 E, §9.2.
+            // RFC 9260 §8.5.1 E, §9.2: during the setup, a SHUTDOWN ACK is treated as out of the blue.
             chunk_type::SHUTDOWN_ACK if self.state.is_opening() => {
                 let complete = SingleChunkPacket::shutdown_complete(packet.tag(), true);
                 self.queue_reply(Reply::Chunk(complete));
@@ -138,8 +138,8 @@ impl Association {
         Ok(TagOwner::Ours { cookie_seen: first.kind == chunk_type::COOKIE_ECHO })
     }
 
-    /// Processes the chunks of a packet with a verified tag. `cookie_seen`: skips the COOKIE ECHO, which was
-    /// processed.
+    /// Processes the chunks of a packet with a verified tag. `cookie_seen`: the first chunk, a COOKIE ECHO, is already
+    /// processed and is skipped.
     fn process_chunks(
         &mut self,
         now: Instant,
@@ -152,7 +152,7 @@ impl Association {
         for raw in packet.chunks().skip(usize::from(cookie_seen)) {
             let chunk = raw.and_then(|raw| Chunk::parse(raw).map(|chunk| (raw, chunk)));
             let Ok((raw, chunk)) = chunk else {
-                // RFC 9260 §6.10: a partial chunk is dropped; the start of the next chunk is unknown.
+                // RFC 9260 §6.10: a partial or malformed chunk is dropped, and the rest of the packet with it.
                 dropped = dropped.and(Err(DropReason::BadChunk));
                 break;
             };
@@ -313,7 +313,7 @@ impl Association {
         }
     }
 
-    /// Processes the chunks that do not involve the upper layer.
+    /// Processes the chunks that do not involve the upper layer: all but DATA, SACK and SHUTDOWN.
     fn on_control(
         &mut self,
         now: Instant,
@@ -337,7 +337,7 @@ impl Association {
             Chunk::Pad => true,
             Chunk::Unknown(unknown) => {
                 self.stats.unknown_chunks += 1;
-                // RFC 9260 §3.2, table 2.
+                // RFC 9260 §3.2, table 2: the type's upper two bits say whether to skip and to report the chunk.
                 if unknown.report && self.state != State::CookieWait {
                     self.queue_error_cause(&Cause::UnrecognizedChunk(raw.bytes));
                 }
@@ -352,8 +352,8 @@ impl Association {
         if used { Ok(NextStep::Continue) } else { Err(DropReason::UnexpectedChunk) }
     }
 
-    /// Processes a packet without this end's tag. Only ABORT and SHUTDOWN COMPLETE with the peer's tag and the T bit
-    /// are valid (RFC 9260 §8.5.1 B, C).
+    /// Processes a packet that does not have this end's tag. Only ABORT and SHUTDOWN COMPLETE with the peer's tag and
+    /// the T bit are valid (RFC 9260 §8.5.1 B, C).
     fn on_reflected(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
         if packet.tag() != self.identity.peer_tag || self.identity.peer_tag == Tag::NONE {
             return Err(DropReason::BadTag);
@@ -377,7 +377,8 @@ impl Association {
         Err(DropReason::BadTag)
     }
 
-    /// True if the tag is the peer's for a set T bit (`reflected`), otherwise this end's (RFC 9260 §8.5.1 B, C).
+    /// True if the tag of an ABORT or SHUTDOWN COMPLETE is valid: the peer's if the T bit is set (`reflected`),
+    /// otherwise this end's (RFC 9260 §8.5.1 B, C).
     fn is_tag_right(&self, tag: Tag, reflected: bool) -> bool {
         tag == if reflected { self.identity.peer_tag } else { self.identity.local_tag }
     }
@@ -406,7 +407,7 @@ impl Association {
         };
         let reason = match self.state {
             State::CookieWait => CloseReason::Refused { cause },
-            // The peer's association has ended with the SHUTDOWN COMPLETE that was lost. Both ends' messages were
+            // The SHUTDOWN COMPLETE with which the peer ended its association was lost. All messages of both ends were
             // acknowledged before (RFC 9260 §9.2, §8.4 (8)).
             State::ShutdownAckSent if reflected => CloseReason::Shutdown,
             _ => CloseReason::PeerAborted { cause, reason: reason.into() },
@@ -419,14 +420,14 @@ impl Association {
         if !matches!(self.state, State::ShutdownSent | State::ShutdownAckSent) {
             return false;
         }
-        // RFC 9260 §9.2; §8.5.1 C: sent with the peer's tag.
+        // RFC 9260 §9.2; §8.5.1 C: the SHUTDOWN COMPLETE has the peer's tag.
         let complete = SingleChunkPacket::shutdown_complete(self.identity.peer_tag, false);
         self.close_with(now, complete, CloseReason::Shutdown);
         true
     }
 
     fn on_shutdown_complete(&mut self, tag: Tag, reflected: bool) -> bool {
-        // RFC 9260 §8.5.1 C: ignored in any other state.
+        // RFC 9260 §8.5.1 C: a SHUTDOWN COMPLETE is ignored in any other state.
         let ends = self.state == State::ShutdownAckSent && self.is_tag_right(tag, reflected);
         if ends {
             self.close(CloseReason::Shutdown);
@@ -445,7 +446,7 @@ impl Association {
         Ok(NextStep::Continue)
     }
 
-    /// Queues a reply in a packet of its own. Returns false if another reply is pending; the new one is dropped.
+    /// Queues a reply in a packet of its own. If another reply is pending, drops the new reply and returns false.
     pub(super) fn queue_reply(&mut self, reply: Reply) -> bool {
         let is_free = self.pending_replies.reply.is_none();
         match is_free {

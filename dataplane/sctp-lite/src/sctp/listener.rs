@@ -1,8 +1,8 @@
 //! Packets without an association (RFC 9260 §5.1, §8.4): INITs, answered without keeping state; returned cookies; and
 //! out-of-the-blue packets.
 //!
-//! A packet elicits at most one reply, and replies elicit none: ABORT, SHUTDOWN COMPLETE, COOKIE ACK and reports of
-//! stale cookies are dropped silently. The caller limits the rate of replies to an address.
+//! A packet causes at most one reply. Replies cause none, so that two ends cannot loop: ABORT, SHUTDOWN COMPLETE,
+//! COOKIE ACK and reports of stale cookies are dropped silently. The caller limits the rate of replies to an address.
 
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ use crate::seam::TxBatch;
 pub enum ListenerResult {
     /// An INIT was answered, without keeping state.
     Answered,
-    /// Valid cookie: create an [`Association`](super::Association) with [`accept`](super::Association::accept), then
-    /// pass it this packet.
+    /// The packet contains a valid cookie. The caller creates an [`Association`](super::Association) with
+    /// [`accept`](super::Association::accept), then passes this packet to its `input`.
     Accept(Cookie),
     /// The packet was not used. A reply may have been sent.
     Dropped(DropReason),
@@ -77,10 +77,10 @@ impl Listener {
     ) -> Result<(), DropReason> {
         let peer = &init.header;
         let offer = check_init(&self.config, ends, init, tx)?;
-        // RFC 9260 §5.3.1: new values for each INIT. Only the same INIT at the same time gets the same values.
+        // RFC 9260 §5.3.1: each INIT gets a new tag and TSN. They repeat only for an equal INIT at the same time.
         let subject = (ends, peer.tag.0, peer.initial_tsn.0, now.as_nanos());
         let (tag, initial_tsn) = self.secrets.draw_tag(Purpose::Identity, subject);
-        // RFC 5043 §8: as many streams in one direction as in the other.
+        // RFC 5043 §8: the numbers of streams in both directions are equal.
         let streams = negotiate::streams(self.config.streams, peer);
         let header = InitHeader {
             tag,
@@ -97,7 +97,7 @@ impl Listener {
         }
     }
 
-    /// Checks a returned cookie (RFC 9260 §5.1.5).
+    /// Checks a returned cookie, and reports an expired cookie to the peer (RFC 9260 §5.1.5).
     fn on_cookie_echo(
         &self,
         now: Instant,
@@ -114,7 +114,7 @@ impl Listener {
         match cookie.staleness_micros() {
             None => ListenerResult::Accept(cookie),
             Some(by) => {
-                // §5.1.5 step 4.
+                // §5.1.5 step 4: the report of a stale cookie contains its staleness.
                 let error =
                     SingleChunkPacket::error(cookie.terms.peer_tag, &Cause::StaleCookie(by));
                 // The packet counts as dropped, whether or not the reply finds room.
@@ -125,11 +125,12 @@ impl Listener {
     }
 }
 
-/// Drops a packet of no association, and replies as RFC 9260 §8.4 requires. The packet is for a port without a
-/// listener, or not one that the listener uses.
+/// Drops a packet that belongs to no association, and replies as RFC 9260 §8.4 requires. Called for a port without a
+/// listener, and for a packet that a listener does not use.
 ///
-/// The caller has checked that both addresses are unicast, the checksum is correct, and the tag is not the local tag
-/// of an association. A multihomed peer may send from another address, and the ABORT would end its association.
+/// The caller has checked that both addresses are unicast, the checksum is correct, and the tag is not the local tag of
+/// an association. Such a tag may come from another address of a multihomed peer, whose association the ABORT would
+/// end.
 pub fn handle_out_of_the_blue(
     ends: &Ends,
     packet: &Packet<'_>,
@@ -151,12 +152,12 @@ pub fn handle_out_of_the_blue(
     if ports.source == 0 || ports.destination == 0 || packet.chunks().is_empty() {
         return DropReason::BadHeader;
     }
-    // The order of RFC 9260 §8.4.
+    // The following checks are in the order of RFC 9260 §8.4.
     if has(chunk_type::ABORT) {
         return DropReason::OutOfTheBlue;
     }
     if has(chunk_type::INIT) {
-        // §8.4 rule 3; §8.5.1 A: an INIT with another tag than zero, or not alone, is invalid and not answered.
+        // §8.4 rule 3; §8.5.1 A: an INIT is invalid and not answered if its packet has a nonzero tag or another chunk.
         if let Ok(Chunk::Init(init)) = first_chunk(packet)
             && is_init_alone(packet)
             && init.header.tag != Tag::NONE
@@ -186,7 +187,8 @@ fn first_chunk<'a>(packet: &Packet<'a>) -> Result<Chunk<'a>, DropReason> {
     raw.and_then(Chunk::parse).map_err(|_| DropReason::BadChunk)
 }
 
-/// True for a valid INIT packet: tag zero and no other chunk (RFC 9260 §8.5.1 A, §3).
+/// True if a packet that begins with an INIT is valid: its tag is zero, it has no other chunk (RFC 9260 §8.5.1 A, §3),
+/// and both ports are nonzero.
 pub(super) fn is_init_alone(packet: &Packet<'_>) -> bool {
     let ports = packet.ports();
     packet.tag() == Tag::NONE
@@ -195,7 +197,7 @@ pub(super) fn is_init_alone(packet: &Packet<'_>) -> bool {
         && ports.destination != 0
 }
 
-/// Checks an INIT, and replies to an unacceptable one with an ABORT (RFC 9260 §5.1).
+/// Checks an INIT, and replies to an unacceptable INIT with an ABORT (RFC 9260 §5.1).
 fn check_init<'a>(
     config: &Config,
     ends: &Ends,
@@ -211,7 +213,7 @@ fn check_init<'a>(
     })
 }
 
-// An INIT ACK with the longest report fits [`ANSWER_LEN`].
+// An INIT ACK that reports [`MAX_REPORT`] bytes of unknown parameters fits [`ANSWER_LEN`].
 const _: () = assert!(
     COMMON_HEADER_LEN
         + INIT_FIXED_LEN
@@ -225,7 +227,6 @@ const _: () = assert!(
 /// Length of an adaptation layer indication parameter, bytes.
 const ADAPTATION_LEN: usize = 8;
 
-/// An INIT ACK to send.
 #[derive(Clone, Debug)]
 pub(super) struct InitAck {
     header: InitHeader,
@@ -264,7 +265,7 @@ impl InitAck {
         }
     }
 
-    /// Sends the INIT ACK. It always fits a packet, because its report is bounded.
+    /// Sends the INIT ACK, which always fits a packet because the reported parameters are bounded.
     pub(super) fn send(
         &self,
         secrets: &Secrets,
@@ -275,13 +276,14 @@ impl InitAck {
     ) -> SendOutcome {
         let cookie = cookie::issue(secrets, ends, now, self.cookie_life, &self.terms, self.ties);
         let mut parameters: SmallVec<[Parameter<'_>; 8]> = SmallVec::new();
-        // RFC 9260 §5.1 B, §3.3.3.1.1; RFC 5043 §11.1.
+        // RFC 9260 §5.1 B, §3.3.3.1.1; RFC 5043 §11.1: an INIT ACK contains a state cookie and the adaptation
+        // indication.
         parameters.push(Parameter::StateCookie(&cookie));
         parameters.push(Parameter::Adaptation(config.adaptation));
         let mut start = 0;
         for end in &self.ends {
             let end = usize::from(*end);
-            // RFC 9260 §3.2.2.
+            // RFC 9260 §3.2.2: each unknown parameter is reported in a parameter of its own.
             parameters.push(Parameter::Unrecognized(&self.unknown[start..end]));
             start = end;
         }

@@ -20,13 +20,13 @@ impl Liveness {
 /// State of the last HEARTBEAT.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Heartbeat {
-    /// Nonce of an unanswered HEARTBEAT; `None` before the first one and after its answer.
+    /// Nonce of the last HEARTBEAT; `None` before the first HEARTBEAT and once it is answered.
     pub(super) nonce: Option<u64>,
     pub(super) sent: Instant,
     /// True while a HEARTBEAT ACK is awaited and not overdue.
     pub(super) awaited: bool,
     /// Consecutive unanswered HEARTBEATs.
     pub(super) unanswered: u32,
-    /// HEARTBEATs sent, path MTU probes included.
+    /// Nonces issued, for HEARTBEATs and path MTU probes.
     pub(super) count: u64,
 }

@@ -1,23 +1,23 @@
 //! SCTP (RFC 9260), single-homed, without a send buffer, below the DDP adaptation.
 //!
-//! Messages are delivered on arrival, even if earlier ones are missing ([`MessageSink`](crate::seam::MessageSink)).
-//! Only TSNs, and fragments of incomplete messages, are kept. For transmission, the upper layer writes messages
-//! directly into the packet ([`MessageSource`](crate::seam::MessageSource)). For a retransmission it writes the same
-//! bytes again.
+//! Messages are delivered on arrival, even if earlier ones are missing ([`MessageSink`](crate::seam::MessageSink)). The
+//! receive half keeps only TSNs and the fragments of incomplete messages. For transmission, the upper layer writes
+//! messages directly into the packet ([`MessageSource`](crate::seam::MessageSource)). For a retransmission it writes
+//! the same bytes again.
 //!
-//! A [`Listener`] answers INITs without keeping state. An [`Association`] is sans-IO; its `upper` is both sink and
-//! source. Every call is legal at any time. The owner calls:
+//! A [`Listener`] answers INITs without keeping state. An [`Association`] is sans-IO; the `upper` argument of its calls
+//! is both sink and source. Every call is legal at any time. The owner calls:
 //!
 //! ```text
 //!  input(now, packet, upper)        for each packet between its two ends, checksum verified
-//!  handle_timeout(now)              when poll_timeout() has come
+//!  handle_timeout(now)              when the time returned by poll_timeout() is reached
 //!  poll_transmit(now, upper, tx)    after a burst of the above, or when the upper layer has data or room
 //!  poll_event()                     until it returns None
 //!  poll_timeout()                   last, for the time of the next call
 //! ```
 //!
-//! After the end, [`Association::state`] is CLOSED, and `poll_transmit` may still send a last chunk. Call it until
-//! [`Association::is_done`].
+//! After the end, [`Association::state`] is `Closed`, and `poll_transmit` may still send a last chunk. The owner calls
+//! `poll_transmit` until [`Association::is_done`] is true.
 //!
 //! A multihomed peer is tolerated, but only one of its addresses is used: the source of its first packet, or the
 //! address that this end connected to. Addresses in its INIT and INIT ACK are ignored.

@@ -12,10 +12,11 @@ use super::drop_reason::DropReason;
 /// Minimum a_rwnd, bytes (RFC 9260 §3.3.2).
 const MIN_RWND: u32 = 1500;
 
-/// Maximum bytes of reported unknown parameters. A parameter that does not fit is omitted; later ones may fit.
+/// Maximum bytes of reported unknown parameters, headers of the reports included. A parameter that does not fit is
+/// omitted; later ones may fit.
 pub(super) const MAX_REPORT: usize = 256;
 
-/// Parameter types of state cookie and adaptation indication, for a Missing Mandatory Parameter cause.
+/// Types of the parameters that a Missing Mandatory Parameter cause can report: state cookie and adaptation indication.
 const COOKIE_TYPE: [u8; 2] = wire::sctp::parameter_type::STATE_COOKIE.to_be_bytes();
 const ADAPTATION_TYPE: [u8; 2] = wire::sctp::parameter_type::ADAPTATION.to_be_bytes();
 
@@ -28,13 +29,13 @@ pub(super) enum InitError<'a> {
     SmallWindow,
     /// Zero streams in one direction.
     NoStreams,
-    /// A host name instead of addresses; contains the whole parameter.
+    /// A Host Name Address parameter; contains the whole parameter.
     HostName(&'a [u8]),
     /// A parameter whose length is wrong.
     BadParameter,
     /// No cookie in an INIT ACK.
     NoCookie,
-    /// Another adaptation indication than required, or none.
+    /// An adaptation indication other than the required one, or none.
     Adaptation(Option<u32>),
 }
 
@@ -114,16 +115,16 @@ fn check_parameters<'a>(
     let mut adaptation = None;
     for parameter in init.parameters() {
         match parameter.map_err(|_| InitError::BadParameter)? {
-            // RFC 9260 §3.3.2.1.4: deprecated, refused.
+            // RFC 9260 §3.3.2.1.4: a host name is deprecated and refused.
             Parameter::HostName(name) => return Err(InitError::HostName(name)),
             Parameter::StateCookie(cookie) => offer.cookie = Some(cookie),
             Parameter::Adaptation(indication) => adaptation = Some(indication),
             Parameter::CookiePreservative(millis) => {
                 offer.cookie_extension = Duration::from_millis(u64::from(millis));
             }
-            // RFC 9260 §3.2.1, table 3.
+            // RFC 9260 §3.2.1, table 3: the type's upper two bits say whether to skip and to report the parameter.
             Parameter::Unknown { bytes, skip, report } => {
-                // Each is returned in its own parameter or cause.
+                // Each one is reported inside a parameter or cause of its own, with a header of 4 bytes.
                 let len = |bytes: &[u8]| padded(4 + bytes.len());
                 let so_far: usize = offer.unknown.iter().map(|unknown| len(unknown)).sum();
                 if report && so_far + len(bytes) <= MAX_REPORT {
@@ -133,8 +134,8 @@ fn check_parameters<'a>(
                     break;
                 }
             }
-            // The peer's other addresses are ignored: only its source address is used. The other parameters have no
-            // effect.
+            // Addresses of the peer are ignored: only its source address is used. The other parameters have no effect
+            // here.
             Parameter::Ipv4(_)
             | Parameter::Ipv6(_)
             | Parameter::SupportedAddressTypes(_)
@@ -151,13 +152,13 @@ fn check_parameters<'a>(
     Ok(offer)
 }
 
-/// Returns the number of stream pairs: the minimum of `ours` and the peer's numbers. RFC 9260 §5.1.1: the lesser of
-/// requested and allowed, in each direction. RFC 5043 §8: as many in one direction as in the other.
+/// Returns the number of stream pairs: the minimum of `ours` and both of the peer's numbers. RFC 9260 §5.1.1 requires
+/// the lesser of requested and allowed in each direction, RFC 5043 §8 the same number in both.
 pub(super) fn streams(ours: u16, peer: &InitHeader) -> u16 {
     ours.min(peer.outbound_streams).min(peer.inbound_streams)
 }
 
-/// Returns the terms agreed on by this end's INIT or INIT ACK, `ours`, and that of the peer.
+/// Returns the terms that follow from the headers of INIT and INIT ACK: `ours` is sent by this end, `peer` by the peer.
 pub(super) fn terms(ours: &InitHeader, peer: &InitHeader) -> NegotiatedTerms {
     NegotiatedTerms {
         local_tag: ours.tag,

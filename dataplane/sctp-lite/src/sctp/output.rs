@@ -16,7 +16,7 @@ use super::timers::Timer;
 use crate::seam::{MessageSink, MessageSource, TxBatch};
 
 impl Association {
-    /// Writes the packets due now. Called after a burst of [`input`](Self::input) and
+    /// Writes the packets that are due. Called after a burst of [`input`](Self::input) and
     /// [`handle_timeout`](Self::handle_timeout), and when the upper layer has new data or room.
     pub fn poll_transmit(
         &mut self,
@@ -46,8 +46,8 @@ impl Association {
     }
 
     /// Sends the pending reply, and the last packet of a closed association (an ABORT or SHUTDOWN COMPLETE), each in a
-    /// packet of its own. Returns false if there is no room. A packet that can never be sent is dropped, so that it
-    /// does not block others.
+    /// packet of its own. Returns false if `tx` has no room. A packet that is too long for any room is dropped, so that
+    /// it does not block others.
     fn send_single_chunk_packets(&mut self, now: Instant, tx: &mut impl TxBatch) -> bool {
         if self.send_reply(now, tx) == SendOutcome::NoRoom {
             return false;
@@ -76,9 +76,9 @@ impl Association {
         outcome
     }
 
-    /// Sends only the reply to a packet that is not [`verified`](super::InputResult::verified). Its source may differ
-    /// from the association's peer address; the owner sends the reply to that source (RFC 9260 §5.1 B,
-    /// RFC 6951 §5.4). Without room the reply is dropped, as if lost.
+    /// Sends only the reply to a packet that is not [`verified`](super::InputResult::verified). The source of that
+    /// packet may differ from the association's peer address; the owner sends the reply to that source (RFC 9260 §5.1
+    /// B, RFC 6951 §5.4). Without room the reply is dropped, as if lost.
     pub fn poll_reply(&mut self, now: Instant, tx: &mut impl TxBatch) {
         if self.send_reply(now, tx) == SendOutcome::NoRoom {
             self.pending_replies.reply = None;
@@ -119,7 +119,7 @@ impl Association {
                 self.stats.packets_out += 1;
                 self.on_setup_sent(now);
             }
-            // The timer runs since the INIT became due (`queue_setup`).
+            // The INIT stays due. `queue_setup` started the timer when the INIT became due.
             SendOutcome::NoRoom => {}
             SendOutcome::TooLong => self.stats.unsent += 1,
         }
@@ -130,13 +130,13 @@ impl Association {
         if !self.due_chunks.setup && self.pending_replies.heartbeats.is_empty() {
             return;
         }
-        // RFC 9260 §6.9: a cookie cannot be split, so the packet may exceed the path's limit.
+        // RFC 9260 §6.9: a cookie cannot be split, so the packet may be longer than the path carries.
         let checksum = tx.needs_checksum();
         let min_len = COMMON_HEADER_LEN + CHUNK_HEADER_LEN + padded(self.handshake.cookie.len());
         let Some(out) = tx.reserve_packet(self.sender.packet_len().max(min_len)) else { return };
         let mut packet =
             PacketBuilder::new(out, self.identity.ends.ports(), self.identity.peer_tag);
-        // The length was checked when the cookie arrived.
+        // The chunk fits: its length was checked when the cookie arrived.
         if packet.cookie_echo(&self.handshake.cookie).is_err() {
             return;
         }
@@ -151,7 +151,7 @@ impl Association {
         }
     }
 
-    /// Processes the transmission of INIT or COOKIE ECHO.
+    /// Processes the transmission of INIT or COOKIE ECHO: starts the timer for the reply.
     fn on_setup_sent(&mut self, now: Instant) {
         self.due_chunks.setup = false;
         self.handshake.sent = (self.handshake.attempts == 0).then_some(now);
@@ -181,13 +181,13 @@ impl Association {
         if self.transition_to(transition) {
             self.due_chunks.shutdown = true;
             self.handshake.attempts = 0;
-            // RFC 9260 §8.3: no further HEARTBEAT.
+            // RFC 9260 §8.3: no HEARTBEAT is sent after SHUTDOWN or SHUTDOWN ACK.
             self.timers.stop(Timer::Heartbeat);
             self.due_chunks.heartbeat = false;
         }
     }
 
-    /// Sends one packet. Returns false if no chunk is due or can be written, or the batch has no room.
+    /// Sends one packet. Returns false if no chunk is due, none can be written, or the batch has no room.
     fn send_packet(
         &mut self,
         now: Instant,
@@ -214,12 +214,11 @@ impl Association {
         if control {
             self.write_chunks_before_sack(now, &mut packet);
         }
-        // RFC 9260 §6.1, §6.2: a delayed SACK is bundled with DATA. A SACK with gaps is bundled with a SHUTDOWN,
-        // which cannot report them.
+        // RFC 9260 §6.1, §6.2: a delayed SACK is bundled with DATA. A SACK with gaps is bundled with a SHUTDOWN, which
+        // cannot report gaps.
         let bundled = data || (self.due_chunks.shutdown && self.receiver.has_gaps());
         if sack_due || (acknowledges && bundled && self.receiver.is_unacknowledged()) {
-            // Either the fixed fields of a SACK fit after the preceding chunks, or the packet is not empty and the
-            // SACK stays due.
+            // If the SACK does not fit after the preceding chunks, it stays due for the next packet.
             let _ = self.receiver.write_sack(room, &mut packet);
         }
         if control {
@@ -246,7 +245,7 @@ impl Association {
 
     /// Writes the chunks before a SACK. Chunks that do not fit remain due.
     fn write_chunks_before_sack(&mut self, now: Instant, packet: &mut PacketBuilder<'_>) {
-        // RFC 9260 §5.1 D: COOKIE ACK first.
+        // RFC 9260 §5.1 D: the COOKIE ACK is the first chunk.
         if self.due_chunks.cookie_ack && packet.cookie_ack().is_ok() {
             self.due_chunks.cookie_ack = false;
         }

@@ -14,14 +14,14 @@ const IPV6_HEADER_LEN: u16 = 40;
 /// State of path MTU discovery of an association.
 #[derive(Debug)]
 pub(super) struct PathMtu {
-    /// Largest packet of the interface. In use until discovery finds another size.
+    /// Largest SCTP packet of the interface, in use until discovery finds another size.
     pub(super) limit: u16,
     /// Bytes in front of an SCTP packet, IP header included.
     pub(super) headers_len: u16,
     /// Minimum MTU accepted from a report for an IPv4 path, bytes.
     pub(super) min_mtu: u16,
     v6: bool,
-    /// Longest packet with data sent since the last time-out.
+    /// Length of the longest packet with data sent since the last time-out.
     pub(super) longest_since_timeout: u16,
     pub(super) discovery: Option<Box<MtuDiscovery>>,
 }
@@ -42,7 +42,7 @@ pub(super) struct Probe {
 }
 
 impl PathMtu {
-    /// Starts with `len`, the interface's limit, in use.
+    /// Creates the state. `len`: the interface's limit, which is in use at first.
     pub(super) fn new(len: usize, v6: bool, config: &Config) -> Self {
         PathMtu {
             limit: clamp_len(len),
@@ -55,12 +55,12 @@ impl PathMtu {
     }
 
     pub(super) fn initial_search(&self) -> PmtuSearch {
-        // RFC 5043 §9: any path must have room for the minimum MULPDU.
+        // RFC 5043 §9: a packet always has room for the minimum MULPDU.
         let min_mtu = self.min_mtu.max(self.headers_len + MIN_PACKET as u16);
         PmtuSearch::new(self.limit, self.headers_len, self.v6, min_mtu).with_base(BASE)
     }
 
-    /// Returns the smallest accepted size.
+    /// Returns the smallest packet size that discovery adopts.
     pub(super) fn floor(&self) -> u16 {
         self.discovery
             .as_ref()

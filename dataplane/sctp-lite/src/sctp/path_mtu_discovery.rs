@@ -9,8 +9,8 @@
 //! only while data is in flight. Sizes that failed are probed again after
 //! [`path_mtu_raise`](super::Config::path_mtu_raise). Sizes are bytes of SCTP packets.
 //!
-//! Not supported: paths that carry less than [`MIN_PACKET`](super::MIN_PACKET). Packets of this size are sent on
-//! them, too.
+//! Not supported: paths that carry less than [`MIN_PACKET`](super::MIN_PACKET). Packets of up to this size are sent on
+//! any path.
 
 use core::time::Duration;
 
@@ -34,8 +34,8 @@ impl Association {
         self.path.headers_len = bytes;
     }
 
-    /// Sets the size in use to `len` bytes, known from the interface's MTU, a report or another association. It is at
-    /// least [`MIN_PACKET`](super::MIN_PACKET) and `min_path_mtu` minus headers. Larger sizes are probed after
+    /// Sets the size in use to `len` bytes, known from the interface's MTU, a report or another association. The size
+    /// is at least [`MIN_PACKET`](super::MIN_PACKET) and `min_path_mtu` minus headers. Larger sizes are probed after
     /// [`path_mtu_raise`](super::Config::path_mtu_raise).
     pub fn set_path_mtu(&mut self, now: Instant, len: usize) {
         let len = clamp_len(len).max(self.path.floor());
@@ -56,8 +56,8 @@ impl Association {
         search.is_confirmed().then(|| search.size().into())
     }
 
-    /// Processes a router's report that the path carries packets of at most `len` bytes. Returns whether it changed
-    /// the state of the search.
+    /// Processes a router's report that the path carries packets of at most `len` bytes. Returns true if the report
+    /// changed the state of the search.
     pub fn on_packet_too_big(&mut self, now: Instant, len: usize) -> bool {
         if let Some(probe) = self.path.probe()
             && len >= self.packet_len
@@ -117,8 +117,8 @@ impl Association {
         self.timers.stop(Timer::Probe);
         self.stats.path_mtu_black_holes += 1;
         self.apply_path_len(now);
-        // The lost packets were too long. Shorter ones are new to the path and need not wait for the backoff of
-        // earlier time-outs (RFC 9260 §6.3.3). Happens at most twice in a row.
+        // The lost packets were too long. Shorter ones are new to the path and need not wait for the backoff of earlier
+        // time-outs (RFC 9260 §6.3.3). The backoff is reset at most twice in a row.
         self.sender.reset_backoff();
         true
     }
@@ -139,7 +139,7 @@ impl Association {
         let nonce = self.next_nonce();
         let mut packet =
             PacketBuilder::new(out, self.identity.ends.ports(), self.identity.peer_tag);
-        // RFC 8899 §6.2.1.2. The smallest probe has room for both chunks.
+        // RFC 8899 §6.2.1.2: the probe consists of HEARTBEAT and PAD. The smallest probe has room for both chunks.
         let written = packet.heartbeat(&nonce.to_be_bytes()).is_ok();
         let pad = (packet.remaining() & !3).checked_sub(CHUNK_HEADER_LEN);
         let Some(pad) = pad.filter(|_| written) else { return };
@@ -158,7 +158,7 @@ impl Association {
         found.probe = Some(Probe { nonce, len });
     }
 
-    /// Processes a HEARTBEAT ACK with this nonce. Returns whether it answers a probe.
+    /// Processes a HEARTBEAT ACK with this nonce. Returns true if it answers the probe in flight.
     pub(super) fn on_probe_acknowledged(&mut self, now: Instant, nonce: u64) -> bool {
         let Some(probe) = self.path.probe().filter(|probe| probe.nonce == nonce) else {
             return false;
@@ -167,7 +167,7 @@ impl Association {
         let found = self.path.discovery_mut();
         found.probe = None;
         let change = found.search.on_probe_arrived(probe.len);
-        // RFC 8899 §6.2.1.2: the reply counts as that to a heartbeat.
+        // RFC 8899 §6.2.1.2: the reply to a probe clears the error count, like the reply to any HEARTBEAT.
         self.errors = 0;
         if change != SizeChange::Unchanged {
             self.apply_path_len(now);
@@ -181,7 +181,7 @@ impl Association {
             return;
         };
         self.stats.path_mtu_probes_lost += 1;
-        // RFC 4821 §7.6.4: if other packets were also lost, the size need not be the cause.
+        // RFC 4821 §7.6.4: if other packets were also lost, the size of the probe need not be the cause of its loss.
         let is_isolated_loss = self.sender.is_lossless();
         let packets = self.sender.cwnd() / self.packet_len.max(1) as u64;
         let round_trip = self.sender.srtt().unwrap_or(PROBE_TIMER);

@@ -1,4 +1,4 @@
-//! Chunks other than DATA that an association has to send: due chunks and replies.
+//! Chunks that an association has to send, other than DATA and SACK: due control chunks and replies.
 
 use base::Instant;
 
@@ -25,7 +25,7 @@ impl DueChunks {
         DueChunks { setup: false, cookie_ack: false, heartbeat: false, shutdown: false };
 }
 
-/// Replies that wait for a packet, and the last packet.
+/// Replies that wait for room in a packet, and the last packet of a closed association.
 #[derive(Debug, Default)]
 pub(super) struct PendingReplies {
     /// Reply in a packet of its own, independent of the association's present state.
@@ -39,7 +39,7 @@ pub(super) struct PendingReplies {
 }
 
 impl PendingReplies {
-    /// Drops the pending replies; the last packet stays.
+    /// Drops the pending replies, but not the last packet.
     pub(super) fn drop_replies(&mut self) {
         self.reply = None;
         self.causes.clear();
@@ -47,7 +47,7 @@ impl PendingReplies {
     }
 }
 
-/// A reply whose tag or state differs from the association's, in a packet of its own.
+/// A reply in a packet of its own, because its tag may differ from the association's.
 #[derive(Clone, Debug)]
 pub(super) enum Reply {
     /// INIT ACK, in reply to an INIT.

@@ -1,5 +1,5 @@
 //! Numbers that an off-path attacker cannot guess: tags, initial TSNs, tie tags, heartbeat nonces (RFC 9260 §5.3.1),
-//! and the cookie keys. A keyed hash derives all of them from one secret, so that protocol code needs no random
+//! and the cookie keys. A keyed hash derives all these numbers from one secret, so that protocol code needs no random
 //! source.
 
 use std::hash::{Hash, Hasher};
@@ -29,11 +29,11 @@ impl Ends {
 pub(super) enum Purpose {
     /// Initiate Tag and initial TSN of an association.
     Identity,
-    /// Tie tags.
+    /// Tie tags of the cookie for an unexpected INIT.
     TieTags,
     /// Nonces and jitter of heartbeats.
     Heartbeat,
-    /// Keys of cookies.
+    /// Keys of the MAC in cookies.
     Cookie,
 }
 
@@ -56,7 +56,7 @@ impl Secrets {
         Secrets { key }
     }
 
-    /// Returns the number for `purpose` and `subject`; always the same for equal arguments.
+    /// Returns the number for `purpose` and `subject`. Equal arguments give the same number.
     pub(super) fn draw(&self, purpose: Purpose, subject: impl Hash) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.key);
         (purpose as u8).hash(&mut hasher);
@@ -64,10 +64,10 @@ impl Secrets {
         hasher.finish()
     }
 
-    /// Returns a tag and 32 further bits for `subject`.
+    /// Returns a nonzero tag and an independent 32-bit number for `subject`.
     pub(super) fn draw_tag(&self, purpose: Purpose, subject: impl Hash) -> (Tag, u32) {
         let number = self.draw(purpose, subject);
-        // RFC 9260 §5.3.1: 1 to 2^32 - 1.
+        // RFC 9260 §5.3.1: a tag is 1 to 2^32 - 1.
         (Tag(((number >> 32) as u32).max(1)), number as u32)
     }
 
@@ -86,7 +86,7 @@ pub(super) struct TieTags {
 }
 
 impl TieTags {
-    /// Tie tags of a cookie without an existing association.
+    /// Tie tags of a cookie that was issued without an existing association.
     pub(super) const NONE: TieTags = TieTags { local: 0, peer: 0 };
 }
 

@@ -21,7 +21,7 @@ pub(super) const ANSWER_LEN: usize = 512;
 /// packet that elicits it.
 pub(super) const MAX_ECHO: usize = 128;
 
-/// Bytes of an error cause without the repeated ones: its header and four fixed bytes.
+/// Bytes of an error cause besides the repeated ones: its header and four fixed bytes.
 const CAUSE_OVERHEAD: usize = 8;
 
 const _: () = assert!(MAX_ECHO.is_multiple_of(4) && ANSWER_LEN <= MIN_PACKET);
@@ -43,7 +43,7 @@ pub(super) enum SendOutcome {
     TooLong,
 }
 
-/// A packet of one chunk, in parts.
+/// A packet of one chunk, not yet encoded.
 #[derive(Clone, Debug)]
 pub(super) struct SingleChunkPacket {
     tag: Tag,
@@ -73,7 +73,7 @@ impl SingleChunkPacket {
         SingleChunkPacket { tag, kind, flags: flags(reflected), value: Vec::new() }
     }
 
-    /// Returns a chunk that does not fit any packet.
+    /// Returns a packet whose chunk exceeds [`ANSWER_LEN`].
     #[cfg(test)]
     pub(super) fn too_long() -> SingleChunkPacket {
         SingleChunkPacket {
@@ -133,7 +133,8 @@ mod tests {
         }
     }
 
-    // Every cause that repeats a peer's bytes fits, and both failures to send are distinguished.
+    // Every cause that repeats a peer's bytes fits a packet. A full batch and a chunk that fits no packet have
+    // different outcomes.
     #[test]
     fn full_batch_and_too_long_chunk_are_distinguished() {
         let ends = Ends { local: ([10, 0, 0, 1], 1).into(), remote: ([10, 0, 0, 2], 2).into() };

@@ -40,7 +40,8 @@ pub(super) enum Transition {
     ShutdownAckSent,
     /// A cookie proved that the peer restarted.
     Restart,
-    /// SHUTDOWN COMPLETE or ABORT sent or received, a last SHUTDOWN ACK received, or no reply from the peer.
+    /// The association ends: SHUTDOWN COMPLETE or ABORT is sent or received, the peer does not reply in time, ICMP
+    /// reports it unreachable, or the upper layer cancels the setup.
     End,
 }
 
@@ -57,7 +58,7 @@ impl State {
             (S::ShutdownPending, T::ShutdownSent) => S::ShutdownSent,
             (S::Established | S::ShutdownPending, T::PeerShutdown) => S::ShutdownReceived,
             (S::ShutdownReceived | S::ShutdownSent, T::ShutdownAckSent) => S::ShutdownAckSent,
-            // RFC 9260 §5.2.4 action A: not in SHUTDOWN-ACK-SENT.
+            // RFC 9260 §5.2.4 action A: a restart is refused in SHUTDOWN-ACK-SENT.
             (
                 S::CookieEchoed
                 | S::Established
@@ -72,17 +73,17 @@ impl State {
         })
     }
 
-    /// True if DATA chunks are received (RFC 9260 §6).
+    /// True if received DATA chunks are processed in this state (RFC 9260 §6).
     pub const fn receives_data(self) -> bool {
         matches!(self, State::Established | State::ShutdownPending | State::ShutdownSent)
     }
 
-    /// True if DATA chunks are sent (RFC 9260 §6).
+    /// True if DATA chunks may be sent in this state (RFC 9260 §6).
     pub const fn sends_data(self) -> bool {
         matches!(self, State::Established | State::ShutdownPending | State::ShutdownReceived)
     }
 
-    /// True if HEARTBEATs are answered (RFC 9260 §8.3).
+    /// True if HEARTBEATs are answered in this state (RFC 9260 §8.3).
     pub(super) const fn answers_heartbeats(self) -> bool {
         matches!(
             self,
@@ -168,7 +169,7 @@ cookie-echoed     established       -                 -                 -       
         assert_eq!(table, expected);
     }
 
-    // RFC 9260 §6, §8.3
+    // RFC 9260 §6, §8.3: states in which DATA is sent or processed and HEARTBEATs are answered.
     #[test]
     fn state_predicates_match_rfc_9260() {
         let names = |allows: fn(State) -> bool| -> Vec<_> {

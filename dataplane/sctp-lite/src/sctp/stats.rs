@@ -1,6 +1,6 @@
 //! Counters of an association, without those of its receive and send halves.
 
-/// Counters of an association. They never decrease.
+/// Counters of an association, in chunks unless noted otherwise. They never decrease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Packets received with this end's verification tag or a valid cookie.
@@ -9,11 +9,11 @@ pub struct Stats {
     pub packets_out: u64,
     /// INIT and COOKIE ECHO chunks retransmitted.
     pub setup_retransmitted: u64,
-    /// SHUTDOWN and SHUTDOWN ACK chunks retransmitted.
+    /// Expirations of T2-shutdown. Each retransmits SHUTDOWN or SHUTDOWN ACK, except one that ends the association.
     pub shutdown_retransmitted: u64,
-    /// HEARTBEAT chunks sent.
+    /// HEARTBEAT chunks sent; path MTU probes are not included.
     pub heartbeats_out: u64,
-    /// HEARTBEAT chunks of this end that the peer acknowledged; path MTU probes are not included.
+    /// HEARTBEAT chunks in `heartbeats_out` that the peer acknowledged.
     pub heartbeats_answered: u64,
     /// HEARTBEAT chunks received for which a HEARTBEAT ACK was queued.
     pub heartbeats_in: u64,
@@ -25,12 +25,13 @@ pub struct Stats {
     pub unknown_chunks: u64,
     /// INITs answered by an existing association.
     pub inits_answered: u64,
-    /// Replies, error causes and last packets not sent: too long for a packet, beyond the limit of pending ones, or
-    /// without room for too long.
+    /// Replies, error causes and last packets not sent, because they are too long for a packet, too many are pending,
+    /// or the batch had no room in time.
     pub unsent: u64,
-    /// Reductions of the packet size: by reports, black holes, or other associations.
+    /// Reductions of the packet size, after an ICMP report, a black hole, or a reduction known from another
+    /// association.
     pub path_mtu_reductions: u64,
-    /// Increases of the packet size.
+    /// Increases of the packet size, as after a successful path MTU probe.
     pub path_mtu_raises: u64,
     /// Path MTU probes sent.
     pub path_mtu_probes: u64,

@@ -13,7 +13,7 @@ impl Association {
     /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.state == State::Closed {
-            // Only the timer of the last packet runs after the end.
+            // After the end of the association, only the timer of its last packet runs.
             return self.timers.next();
         }
         let (receiver, sender) = (self.receiver.poll_timeout(), self.sender.poll_timeout());
@@ -63,9 +63,9 @@ impl Association {
                 self.sender.note_timeout(now);
             }
             if too_long {
-                // The time-out may be due to the packet length, so the error count (RFC 9260 §8.1) restarts with the
-                // RTO. Otherwise an association whose path was interrupted briefly would fail sooner than without
-                // this suspicion. Happens at most twice in a row.
+                // The packet length may be the cause of the time-out, so the error count (RFC 9260 §8.1) restarts, as
+                // does the backoff of the RTO. Otherwise a brief interruption of the path would end the association
+                // sooner than without path MTU probing. Such a restart happens at most twice in a row.
                 self.errors = 0;
             } else {
                 self.count_error(now, AwaitedEvent::Acknowledgement);
@@ -80,13 +80,13 @@ impl Association {
             return;
         }
         self.handshake.attempts += 1;
-        // If the chunk is still due, it found no room: an attempt, but no retransmission.
+        // A chunk that is still due found no room in the batch. This counts as an attempt, but not as a retransmission.
         self.stats.setup_retransmitted += u64::from(!self.due_chunks.setup);
         self.queue_setup(now);
     }
 
-    /// Makes INIT or COOKIE ECHO due. The timer starts now, so that a chunk that never finds room also times out. It
-    /// restarts when the chunk is sent.
+    /// Makes INIT or COOKIE ECHO due. The timer starts now, so that a chunk that never finds room also times out. The
+    /// timer restarts when the chunk is sent.
     pub(super) fn queue_setup(&mut self, now: Instant) {
         self.due_chunks.setup = true;
         self.timers.set(Timer::Setup, now + self.backed_off_rto());
@@ -102,8 +102,9 @@ impl Association {
         }
     }
 
-    /// Processes an ICMP report that the peer's host does not support SCTP (RFC 9260 §10, ICMP8). The quoted packet
-    /// has passed [`is_quoted`](Self::is_quoted); `of_init`: it is an INIT, which counts only in COOKIE-WAIT.
+    /// Processes an ICMP report that the peer's host does not support SCTP (RFC 9260 §10, ICMP8). The quoted packet has
+    /// passed [`is_quoted`](Self::is_quoted); `of_init`: true if the packet is an INIT, whose report has an effect only
+    /// in COOKIE-WAIT.
     pub fn protocol_unreachable(&mut self, of_init: bool) {
         if !of_init || self.state == State::CookieWait {
             self.close(CloseReason::Unreachable);

@@ -11,7 +11,7 @@ pub(super) enum Timer {
     Shutdown,
     /// Time-out of the whole shutdown (T5-shutdown-guard).
     Guard,
-    /// The next HEARTBEAT, or the time-out of its HEARTBEAT ACK.
+    /// Transmission of the next HEARTBEAT, or time-out of the HEARTBEAT ACK for the last one.
     Heartbeat,
     /// Time-out of the reply to a path MTU probe (PROBE_TIMER).
     Probe,
@@ -44,7 +44,7 @@ impl Timers {
         self.at = [NEVER; 6];
     }
 
-    /// Stops the timer if it has expired. Returns whether it had.
+    /// Returns true if the timer has expired, and stops it.
     pub(super) fn expire(&mut self, timer: Timer, now: Instant) -> bool {
         let at = self.at[timer as usize];
         let expired = at <= now && at != NEVER;
@@ -54,7 +54,7 @@ impl Timers {
         expired
     }
 
-    /// Returns the earliest expiry.
+    /// Returns the earliest expiry; `None` if no timer runs.
     pub(super) fn next(&self) -> Option<Instant> {
         self.at.iter().copied().min().filter(|at| *at != NEVER)
     }

@@ -9,14 +9,15 @@ pub struct Config {
     /// True to open RDMAP sessions with the enhanced Initiate (RFC 6581 §7). Bare DDP does not negotiate Reads and
     /// uses the plain form. Answers always have the form of the Initiate.
     pub open_enhanced: bool,
-    /// Parameters of enhanced messages, without the read depths.
+    /// Parameters of enhanced messages (RFC 6581), without the read depths (IRD, ORD).
     pub enhanced: Enhanced,
     /// Ready-to-receive messages in order of preference.
     pub rtr_preference: [Rtr; 3],
-    /// Time limit for the answer to an Initiate, by the peer or by this end's ULP, and for the first session of an
-    /// association.
+    /// Time limit for the answer to an Initiate, by the peer or by this end's ULP. Also the time limit for the first
+    /// session of a new association.
     pub answer_timeout: Duration,
-    /// Maximum undecided Initiates per association. A further one is answered with a Terminate (RFC 5043 §6.4).
+    /// Maximum Initiates per association that the ULP has not yet answered. A further one is answered with a Terminate
+    /// (RFC 5043 §6.4).
     pub max_pending: u16,
     /// Maximum concurrent sessions per association, opened by either end. A further one is answered with a Terminate.
     pub max_sessions: u16,
@@ -28,8 +29,8 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// Enhanced opens, client-server model, 10 s, 16 pending requests, 512 sessions. Segments up to 64 KiB, so that
-    /// segments for any MTU are accepted. Room for four Gap Ack Blocks.
+    /// Enhanced opens in the client-server model, 10 s for answers, 16 pending Initiates, 512 sessions. Segments up to
+    /// 64 KiB are accepted, which suffices for any MTU. `control_room` is that of four Gap Ack Blocks.
     fn default() -> Self {
         Config {
             open_enhanced: true,

@@ -32,7 +32,7 @@ impl PrivateDataTooLong {
 pub struct SessionData {
     /// The ULP's private data.
     pub private_data: Vec<u8>,
-    /// Read limits in the message (IRD, ORD).
+    /// Read depths (IRD, ORD) and peer-to-peer flags of the message; `None` for the plain form.
     pub enhanced: Option<EnhancedRepr>,
 }
 

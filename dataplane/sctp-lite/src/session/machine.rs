@@ -4,9 +4,9 @@
 //!  active side                              passive side
 //!  Initiating --- Initiate -------------->  Deciding
 //!      |       <-- Accept ----------------      |   \
-//!     Open     === segments ==============     Open   Reject, Terminate --> Over
+//!     Open     === segments ==============     Open   Reject, Terminate --> Ended
 //!      |       <-- Terminate, both ends ->      |
-//!     Over                                     Over
+//!     Ended                                    Ended
 //! ```
 //!
 //! An active side that cancels before the answer arrives is `Withdrawn`. No legal sequence has a Terminate between
@@ -47,7 +47,7 @@ pub struct Stats {
     pub tx: SenderStats,
 }
 
-/// Effect of an accepted message on the session.
+/// Change of the session by an accepted message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SessionChange {
     /// No change that the owner must act on.
@@ -72,7 +72,7 @@ pub enum ArrivalResult {
     /// The message is refused, as if it had never arrived.
     Refused,
     /// A segment after this end closed gracefully; accepted and discarded. The owner aborts the association, because
-    /// the peer would take the SACK for placement.
+    /// the peer would regard the SACK as proof of placement.
     AfterClose,
     /// The message violates the legal sequences, and the session must be terminated. The message counts as received.
     Illegal(SessionError),
@@ -100,7 +100,7 @@ enum Phase {
 enum OpeningMessage {
     Pending(Function, Box<[u8]>),
     Sent,
-    /// Sent, and received by the peer.
+    /// Sent, and known to have been received by the peer.
     Confirmed,
     /// The ULP has not decided yet, or nothing is ever sent.
     None,
@@ -125,13 +125,13 @@ pub struct Session {
     opening: OpeningMessage,
     terminate_state: TerminateState,
     order: SsnOrder,
-    /// Number of the peer's last message, once known.
+    /// DDP-SSN of the peer's last message, extended to 64 bits; `None` until it is known.
     peer_final: Option<u64>,
     sender: Sender,
     max_segment: usize,
-    /// Last segment before this end's Terminate; it reports an error.
+    /// DDP segment that reports an error, to be sent last before this end's Terminate.
     final_segment: Option<Box<[u8]>>,
-    /// True if this end's direction ends gracefully, or has done so.
+    /// True if this end's direction has ended gracefully or will do so.
     ends_in_order: bool,
     stats: Stats,
 }
@@ -179,8 +179,8 @@ impl Session {
         Ok((session, SessionData::from(control)))
     }
 
-    /// Creates a session that only sends a Terminate, the reply to a message that begins no session although it
-    /// should.
+    /// Creates a session that only sends a Terminate: the reply to a message with the first DDP-SSN that is not an
+    /// Initiate.
     pub fn new_failed(stream: u16, max_segment: usize) -> Self {
         Session {
             phase: Phase::Ended,
@@ -228,8 +228,8 @@ impl Session {
     }
 
     /// Discards received segments from now on, and ends this end's direction after the data of the source, which
-    /// includes the error. Returns false if this direction has ended already, so that the peer cannot receive the
-    /// error.
+    /// includes the error report. Returns false if this direction has ended already, so that the error cannot be
+    /// reported.
     pub fn close_after_error(&mut self) -> bool {
         self.phase = Phase::Ended;
         self.close();
@@ -257,7 +257,7 @@ impl Session {
             // No Initiate was sent, so no Terminate is needed.
             (Phase::Initiating { .. }, OpeningMessage::Pending(..)) => {
                 (self.opening, self.terminate_state) = (OpeningMessage::None, TerminateState::Sent);
-                // No message of the peer has arrived or can arrive.
+                // The peer cannot send a message in this session, so its direction counts as ended.
                 self.phase = Phase::Ended;
                 self.peer_final = Some(0);
                 self.order = SsnOrder::default();
@@ -354,7 +354,7 @@ impl Session {
     /// Processes the acknowledgement of this message.
     pub fn on_acknowledged(&mut self, source: Option<&mut impl UlpduSource>, message: MessageRef) {
         self.sender.on_acknowledged(source, message);
-        // RFC 5043 §6.6
+        // RFC 5043 §6.6: other messages may follow the first one once it is acknowledged.
         self.confirm_opening();
     }
 
@@ -364,7 +364,7 @@ impl Session {
         }
     }
 
-    /// Returns the memory for kept messages.
+    /// Returns the memory used by copies of unacknowledged messages.
     #[inline]
     pub fn kept_memory(&self) -> MemoryUse {
         self.sender.kept_memory()
@@ -405,12 +405,13 @@ impl Session {
         self.is_own_done() && self.is_peer_done()
     }
 
-    /// True once the peer's first message and the next one have arrived in order.
+    /// True once the peer's messages with DDP-SSN 0 and 1 have arrived.
     pub fn is_begun(&self) -> bool {
         self.order.next() > 1
     }
 
-    /// Returns the number of accepted plus acknowledged messages, which grows while the peer responds.
+    /// Returns the number of messages accepted from the peer plus those acknowledged by it. The number grows while the
+    /// peer responds.
     pub fn progress(&self) -> u64 {
         self.stats.segments + self.stats.controls + self.sender.acknowledged_count()
     }
@@ -421,17 +422,17 @@ impl Session {
     }
 }
 
-/// An arbitrary MULPDU: whether a segment is available does not depend on it.
+/// MULPDU for the query whether a segment is available. The answer does not depend on the value.
 const MIN_LEN: usize = 516;
 
-/// A message on a stream without a session that does not begin one.
+/// A message that does not begin a session, on a stream without one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnmatchedMessage {
     /// A Terminate without a session to end.
     Terminate,
     /// A message that arrived before the Initiate of its session.
     Early,
-    /// A message with the first DDP-SSN that is not an Initiate.
+    /// A message with DDP-SSN 0 that is not an Initiate.
     Illegal(SessionError),
 }
 

@@ -13,7 +13,7 @@ use wire::sctp::ddp::{
 /// Length of the longest control message plus one, bytes. The excess byte reveals a message that is too long.
 const CONTROL_BYTES: usize = CONTROL_HEADER_LEN + MAX_PRIVATE_DATA + 1;
 
-/// Pieces of a DDP segment: one, or more for a fragmented message.
+/// Consecutive pieces of a DDP segment; more than one if the message was fragmented.
 pub(super) type Pieces<'a> = SmallVec<[&'a [u8]; 4]>;
 
 /// A user message of RFC 5043.

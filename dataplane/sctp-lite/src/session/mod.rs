@@ -9,9 +9,9 @@
 //!    DDP-SSN         0          1 ...
 //! ```
 //!
-//! [`Session`] orders the messages of one session in both directions, independent of the ULP. Received segments go to
-//! a [`UlpduSink`](ddp::llp::UlpduSink) on arrival, with the DDP-SSN as order key. Segments to send come from a
-//! [`UlpduSource`](ddp::llp::UlpduSource) when SCTP may send. [`Message`] is a parsed user message.
+//! [`Session`] orders the messages of one session in both directions, independent of the ULP. Received segments are
+//! passed to a [`UlpduSink`](ddp::llp::UlpduSink) on arrival, with the DDP-SSN as order key. Segments to send come from
+//! a [`UlpduSource`](ddp::llp::UlpduSource) when SCTP may send. [`Message`] is a parsed user message.
 //!
 //! Not implemented: ULP-specific sequences (RFC 5043 §6.5).
 

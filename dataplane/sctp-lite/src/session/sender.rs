@@ -6,8 +6,8 @@
 //!                  unacknowledged, a record each
 //! ```
 //!
-//! A segment leaves a record of 12 bytes until it is acknowledged. A retransmission reads the segment again from its
-//! source, if the source guarantees that the bytes cannot change. Otherwise a copy is kept, as of control messages.
+//! Each unacknowledged message has a record of 12 bytes. A retransmission reads the segment again from its source, if
+//! the source guarantees that the bytes cannot change. Otherwise a copy is kept. Control messages are always copied.
 
 use super::ssn_order::MAX_OUTSTANDING;
 use crate::seam::{MessageRef, WrittenMessage};
@@ -19,7 +19,7 @@ use wire::sctp::ddp::{
     ControlRepr, DdpSsn, Function, PPID_CONTROL, PPID_SEGMENT, SEGMENT_HEADER_LEN, emit_ssn,
 };
 
-/// Capacity that remains allocated without records.
+/// Largest capacity, in records, that stays allocated when the record queue is empty.
 const IDLE_RECORDS: usize = 64;
 
 /// Counters of a session's send half.
@@ -31,7 +31,7 @@ pub struct SenderStats {
     pub controls: u64,
     /// Bytes of messages retransmitted.
     pub retransmitted: u64,
-    /// Bytes of kept messages at present; their source may change or is closed.
+    /// Bytes of messages copied at present, because their source may change or is closed.
     pub kept: u64,
     /// Maximum of `kept`.
     pub kept_max: u64,
@@ -41,14 +41,14 @@ pub struct SenderStats {
 #[derive(Debug)]
 pub struct Sender {
     stream: u16,
-    /// Number of the message of the first record.
+    /// Number of the first record's message: its DDP-SSN extended to 64 bits.
     base: u64,
     records: VecDeque<Record>,
-    /// Kept messages, by number.
+    /// Copies of unacknowledged messages, by number.
     kept: RetransmitBuffer,
     /// True if the CRC32c of segments is computed during the copy.
     computes_crc: bool,
-    /// Counters without `kept`.
+    /// Counters; the field `kept` is not used.
     stats: SenderStats,
 }
 
@@ -89,13 +89,13 @@ impl Sender {
         SenderStats { kept: self.kept.bytes(), ..self.stats }
     }
 
-    /// Returns the memory for kept messages.
+    /// Returns the memory used by copies of unacknowledged messages.
     #[inline]
     pub fn kept_memory(&self) -> MemoryUse {
         self.kept.memory_use()
     }
 
-    /// Limits the memory for kept messages. One message may exceed the limit.
+    /// Limits the memory for copies of unacknowledged messages, bytes. One message may exceed the limit.
     #[inline]
     pub fn limit_kept(&mut self, bytes: u64) {
         self.kept.set_limit(bytes);
@@ -134,7 +134,8 @@ impl Sender {
         if !self.has_room() || SEGMENT_HEADER_LEN + next_len > out.len() {
             return None;
         }
-        // Borrowed: a move would read bytes just written field by field with wide loads, which stall.
+        // Borrowed, not moved: a move would read with wide loads what was just written field by field, which stalls the
+        // loads.
         let next = source.next(mulpdu);
         let outgoing = next.as_ref()?;
         let (ssn, len) = (self.next_ssn(), SEGMENT_HEADER_LEN + outgoing.len());
@@ -152,7 +153,7 @@ impl Sender {
             header_len: outgoing.header.len() as u8,
             kept: false,
         };
-        // The poster of the last available segment waits for its acknowledgement.
+        // The last available segment requests an immediate SACK, because its poster waits for the acknowledgement.
         let following_len = source.next_len(mulpdu).map(|len| (SEGMENT_HEADER_LEN + len) as u16);
         let immediate = following_len.is_none() || self.records.len() + 1 >= MAX_OUTSTANDING;
         self.stats.segments += 1;
@@ -213,9 +214,9 @@ impl Sender {
         DdpSsn((self.base + self.records.len() as u64) as u16)
     }
 
-    /// Adds the record of a message, and with `keep` a copy of it. Inlined so that its parts stay in registers. A
-    /// record in memory would be written by field and read as a whole. Such a load waits for all earlier stores,
-    /// including those of the payload.
+    /// Adds the record of a message, and a copy of the message if `keep` contains it. Inlined so that the fields of the
+    /// record stay in registers. Otherwise the record would be written field by field and read as a whole, and such a
+    /// load waits for all earlier stores, including those of the payload.
     #[inline(always)]
     fn push_record(&mut self, record: Record, keep: Option<&[u8]>, len: usize) -> MessageRef {
         let at = self.base + self.records.len() as u64;
@@ -303,7 +304,8 @@ fn write(ssn: DdpSsn, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut 
     source.read_payload(outgoing.token, 0, write_headers(ssn, outgoing, out));
 }
 
-/// Does the same as `write`. Returns the CRC32c of the bytes if the copy computes it.
+/// Does the same as `write`. Returns the CRC32c of the bytes; `None` if the copy of a payload of this length does not
+/// compute it.
 #[inline]
 fn write_digested(
     ssn: DdpSsn,
@@ -334,10 +336,10 @@ fn write_headers<'a>(ssn: DdpSsn, outgoing: &Outgoing, out: &'a mut [u8]) -> &'a
 }
 
 /// Returns the MULPDU, bytes, for packets with messages of at most `max_message` bytes and `control_room` bytes for
-/// control chunks (RFC 5043 §9). It is at least 516 bytes, if they fit `max_message`.
+/// control chunks (RFC 5043 §9). It is at least 516 bytes, if they fit `max_message`, and at most 65,000 bytes.
 pub fn mulpdu(max_message: usize, control_room: usize) -> usize {
     let max_segment = max_message.saturating_sub(SEGMENT_HEADER_LEN);
-    // The 16-bit length of a DATA chunk bounds a ULPDU.
+    // The 16-bit length field of a DATA chunk limits the length of a ULPDU.
     max_segment.saturating_sub(control_room).max(MIN_SEGMENT).min(max_segment).min(MAX_SEGMENT)
 }
 

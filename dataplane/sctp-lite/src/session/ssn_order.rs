@@ -17,24 +17,24 @@ use wire::sctp::ddp::DdpSsn;
 pub const MAX_OUTSTANDING: usize = 32_767;
 /// Maximum number of ranges beyond gaps.
 const MAX_RANGES: usize = 1024;
-/// Capacity that remains allocated without ranges.
+/// Largest capacity, in ranges, that stays allocated when no range is left.
 const IDLE_RANGES: usize = 8;
 
 /// Messages received in one direction of a session.
 #[derive(Debug, Default)]
 pub struct SsnOrder {
     next: u64,
-    /// Ranges beyond gaps: sorted, disjoint and not adjacent.
+    /// Ranges received beyond gaps: sorted, disjoint and not adjacent.
     out_of_order: VecDeque<Range<u64>>,
 }
 
 impl SsnOrder {
-    /// Returns the number of the first message not received.
+    /// Returns the extended DDP-SSN of the first message not received.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Returns the number after the highest message received.
+    /// Returns the extended DDP-SSN after the highest one received.
     pub fn end(&self) -> u64 {
         self.out_of_order.back().map_or(self.next, |range| range.end)
     }
@@ -76,7 +76,7 @@ impl SsnOrder {
         at == self.next || self.out_of_order.len() < MAX_RANGES
     }
 
-    /// Marks `at` as received.
+    /// Marks the extended DDP-SSN `at` as received.
     #[inline]
     pub fn mark_received(&mut self, at: u64) {
         if at != self.next {
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// RFC 5043 §10
+    /// RFC 5043 §10: 16-bit DDP-SSNs are extended unambiguously with up to 32,767 messages outstanding.
     #[test]
     fn ssns_wrap_with_32767_outstanding() {
         let mut order = SsnOrder::default();
@@ -164,7 +164,7 @@ mod tests {
         assert!(order.extend(DdpSsn(expected as u16 - 1)).is_err(), "it has come");
     }
 
-    /// A peer that leaves many gaps cannot exceed the limit. Filled gaps release the ranges.
+    /// A peer that leaves many gaps cannot exceed the limit. When the gaps are filled, the ranges are freed.
     #[test]
     fn ssn_ranges_are_bounded() {
         let every_other: Vec<u64> = (1..).step_by(2).take(MAX_RANGES).collect();

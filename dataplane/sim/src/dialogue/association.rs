@@ -29,7 +29,7 @@ const POOL: u64 = 1 << 20;
 /// Length of an IPv4 packet at MTU 1500 without its header, bytes.
 const PACKET: usize = 1480;
 
-/// Checked settings of the stack.
+/// Settings of the endpoint under test, parsed from `set` lines.
 struct AssociationSetup {
     sctp: sctp::Config,
     endpoint: EndpointConfig,
@@ -41,7 +41,7 @@ struct AssociationSetup {
     stream: StreamConfig,
     /// Configuration of RDMAP; `None`: bare DDP.
     rdmap: Option<rdmap::Config>,
-    /// True if the user closes only by `do close-session`, not after the peer's close.
+    /// True if the user closes a session only by `do close-session`, not when the peer closes it.
     keep_open: bool,
 }
 
@@ -140,7 +140,7 @@ struct Association {
     buffers: BufferPool,
     hold: HoldBudget,
     memory: VecMemory,
-    /// Session of `do` lines: the last one that the peer requested or the script opened.
+    /// Session of `do` lines without `sid=`: the last one that the peer requested or the script opened.
     session: Option<SessionId>,
     events: VecDeque<String>,
     delivered: [u64; 2],
@@ -151,7 +151,7 @@ struct Association {
 /// Plays `script`.
 ///
 /// # Errors
-/// The first line that is not met, and the packets so far.
+/// The first line that the stack does not meet, and the packets so far.
 pub(super) fn play(script: &Script) -> Result<(), ScriptError> {
     let mut setup = AssociationSetup::default();
     let (mut active, mut tag, mut tsn) = (false, 0x5045_4552, 7_000);
@@ -227,7 +227,7 @@ impl Association {
         Ok(f(endpoint, &mut Context { stags, buffers, hold }))
     }
 
-    /// Processes a received packet as a worker does.
+    /// Passes a packet to the endpoint or the listener, as a worker of the daemon does.
     fn input(&mut self, bytes: &[u8], tx: &mut Batch) {
         let drop = |this: &mut Self, reason: sctp::DropReason| {
             this.last_drop = reason.name().to_owned();
@@ -274,7 +274,7 @@ impl Association {
                 Event::Session(session, SessionEvent::Request { .. }) => {
                     self.session = Some(*session);
                 }
-                // The user closes after the peer's close (RFC 5041 §6.2.1).
+                // The user closes the session after the peer has closed it (RFC 5041 §6.2.1).
                 Event::Session(session, SessionEvent::Ddp(ddp::Event::PeerClosed { .. }))
                     if !self.setup.keep_open =>
                 {
@@ -401,7 +401,7 @@ impl DialogueProtocol for Association {
 
     fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
-        // Without an endpoint there are no timers.
+        // The call fails only without an endpoint, which then has no timers either.
         let _ = self.with(|endpoint, cx| endpoint.handle_timeout(now, cx));
         self.take_events();
     }
@@ -466,7 +466,7 @@ impl DialogueProtocol for Association {
             }
             other => Err(format!("`{other:?}` is no verb")),
         };
-        // A close may need the timers that are due now.
+        // Some calls, such as a close, take effect by a timer that is due now.
         if self.timeout().is_some_and(|at| at <= now) {
             self.handle_timeout(now);
         }

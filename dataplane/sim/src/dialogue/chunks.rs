@@ -28,7 +28,7 @@ const KINDS: [(&str, u8); 15] = [
     ("COOKIE_ACK", 11),
     ("SHUTDOWN_COMPLETE", 14),
     ("PAD", 0x84),
-    // Any other type: `CHUNK type=N flags=N hex=DIGITS`.
+    // Any other type: `CHUNK type=N flags-byte=N hex=DIGITS`.
     ("CHUNK", 0xff),
 ];
 const ADAPTATION: u16 = 0xc006;
@@ -52,7 +52,7 @@ pub struct Conversation {
     pub stack_tsn: u32,
     /// Last cookie that the stack has sent.
     cookie: Vec<u8>,
-    /// Value of the last HEARTBEAT of the stack, and of the script.
+    /// Values of the stack's last HEARTBEAT and of the script's.
     heartbeats: [Vec<u8>; 2],
     /// Tag of the script's last packet, which a packet with the T bit reflects.
     last_tag: u32,
@@ -106,7 +106,7 @@ impl Conversation {
             body.extend(self.build_chunk(chunk).map_err(|e| format!("{}: {e}", chunk.kind))?);
         }
         let tag = match line.args.get("tag") {
-            // RFC 9260 §8.5.1 A
+            // RFC 9260 §8.5.1 A: the packet of an INIT has a tag of zero.
             None if first == Some("INIT") => 0,
             None | Some("stack") => self.stack_tag,
             Some("peer") => self.peer_tag,
@@ -209,7 +209,7 @@ impl Conversation {
             let cookie = args.get("cookie").map_or(Ok(b"a cookie".to_vec()), parse_bytes)?;
             value.extend(parameter(STATE_COOKIE, &cookie));
         }
-        // RFC 5043 §5.1
+        // RFC 5043 §5.1: the default is the adaptation indication of DDP.
         if args.get("adapt") != Some("none") {
             let indication = args.number("adapt", 1)? as u32;
             value.extend(parameter(ADAPTATION, &indication.to_be_bytes()));
@@ -387,7 +387,7 @@ impl Conversation {
             return Err("it is too short".into());
         }
         let (header, message) = got.value.split_at(12);
-        // RFC 5043 §10: always unordered. The I bit is the stack's choice.
+        // RFC 5043 §10: all messages are unordered. The stack may set the I bit on any chunk.
         check_equal("flags", data_flags(args)? & 7, got.flags & 7)?;
         if args.has("I") {
             check_equal("I bit", true, got.flags & 8 != 0)?;
@@ -531,7 +531,8 @@ fn parse_list(text: Option<&str>) -> Result<Vec<u32>, String> {
     text.map_or(Ok(Vec::new()), |text| text.split(',').map(parse_relative).collect())
 }
 
-/// Formats the first bytes of a packet: tag, and its complete chunks with their numbers.
+/// Formats a packet, which may be truncated: its tag, and type, length and main fields of each chunk. `None` if the
+/// packet is shorter than the common header.
 pub fn summarize(bytes: &[u8]) -> Option<String> {
     let mut text = format!("tag={:#010x}", be32(bytes.get(4..8)?));
     let mut rest = bytes.get(COMMON_HEADER_LEN..)?;

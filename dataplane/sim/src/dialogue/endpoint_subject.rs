@@ -35,11 +35,11 @@ pub(super) struct EndpointSubject {
     memory: VecMemory,
     /// Result of the last ICMP report.
     last_icmp: tcp::TooBigOutcome,
-    /// Events that no line has consumed yet.
+    /// Events of the endpoint that no `event` line has consumed yet.
     events: VecDeque<String>,
 }
 
-/// Checked settings of the stack.
+/// Settings of the endpoint under test, parsed from `set` lines.
 struct StreamSetup {
     mss: u16,
     hold: u64,
@@ -52,7 +52,7 @@ struct StreamSetup {
     /// Configuration of RDMAP; `None`: bare DDP.
     rdmap: Option<rdmap::Config>,
     endpoint: EndpointConfig,
-    /// True if the user closes only by `do close`, not after the peer's close.
+    /// True if the user closes only by `do close`, not when the peer closes.
     keep_open: bool,
 }
 
@@ -187,7 +187,7 @@ impl EndpointSubject {
         Ok(f(endpoint, &mut Context { stags, buffers, hold }))
     }
 
-    /// Takes the events. The user closes after the peer's close (RFC 5041 §6.2.1).
+    /// Moves the endpoint's events to `events`. If the peer has closed, closes too, as the user does (RFC 5041 §6.2.1).
     fn take_events(&mut self, now: Instant) {
         while let Some(event) = self.endpoint.as_mut().and_then(Endpoint::poll_event) {
             let peer_closed = matches!(
@@ -341,7 +341,7 @@ impl Subject for EndpointSubject {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        // Without an endpoint there are no timers.
+        // The call fails only without an endpoint, which then has no timers either.
         let _ = self.with(|endpoint, cx| endpoint.handle_timeout(now, cx));
         self.take_events(now);
     }

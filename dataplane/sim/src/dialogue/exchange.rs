@@ -1,5 +1,5 @@
 //! Sequence numbers of both sides in a dialogue. Builds the segment of a `<` line, and compares a segment with a `>`
-//! line. Shared by all players of dialogues; without time.
+//! line. All players of dialogues use this module. Times are handled elsewhere.
 
 use super::script::{Args, SegmentLine, number};
 use super::streams::Streams;
@@ -10,11 +10,12 @@ use crate::segment::{Flags, Segment};
 pub enum Strictness {
     /// All fields of the line must match: the stack is this project's, configured by the script.
     Exact,
-    /// Window and window scale are the host's choice and not compared. Only whether the window is zero is compared.
+    /// The stack is that of another host, which chooses window and window scale. Only whether the window is zero is
+    /// compared.
     IgnoreWindow,
 }
 
-/// Sequence numbers of both sides, tracked during a dialogue.
+/// State of a dialogue: the streams and sequence numbers of both sides.
 #[derive(Debug)]
 pub struct Exchange {
     /// Byte streams of both sides.
@@ -23,9 +24,9 @@ pub struct Exchange {
     pub iss: u32,
     /// Initial sequence number of the peer, which the script plays.
     pub peer_iss: u32,
-    /// Relative sequence numbers that the peer has used.
+    /// Relative sequence numbers of the segments that the peer has sent.
     pub received: Ranges,
-    /// Relative sequence number after the highest one that the side under test has used.
+    /// Relative sequence number after the highest one that the side under test has sent.
     pub out_next: u32,
     /// Ports of the peer and of the side under test.
     pub ports: (u16, u16),
@@ -142,7 +143,7 @@ impl Exchange {
         let differs = |what: &str, got: &dyn std::fmt::Debug, expected: &dyn std::fmt::Debug| {
             Err(format!("{what} is {got:?}, expected {expected:?}"))
         };
-        // PSH has no effect on this stack's peers; it is compared only if the line gives it.
+        // PSH is only a hint to the receiver, so it is compared only if the line gives it.
         let mask = |f: Flags| if line.flags.has(Flags::PSH) { f } else { f.without(Flags::PSH) };
         if mask(got.flags) != mask(line.flags) {
             return differs("flags", &got.flags, &line.flags);
@@ -263,7 +264,7 @@ impl Exchange {
             .collect()
     }
 
-    /// Formats `segment` with relative numbers and the names of its pieces.
+    /// Formats `segment` with relative sequence numbers and, unless it is the peer's, the names of its pieces.
     pub fn show(&self, segment: &Segment, from_peer: bool) -> String {
         let (mine, other) =
             if from_peer { (self.peer_iss, self.iss) } else { (self.iss, self.peer_iss) };

@@ -15,7 +15,8 @@ const FUNCTIONS: [(&str, u16); 7] = [
     ("enhanced-reject", 7),
 ];
 
-/// Returns the flags of `flags=UBEI`; the default is unordered and whole.
+/// Returns the flags of a DATA chunk from the letters of `flags=`: `U`, `B`, `E`, `I`. Default: `UBE`, unordered and
+/// unfragmented.
 pub(super) fn data_flags(args: &Args) -> Result<u8, String> {
     let letters = args.get("flags").unwrap_or("UBE");
     let bit = |c| match c {
@@ -44,8 +45,8 @@ pub(super) fn ppid(args: &Args) -> u64 {
     }
 }
 
-/// Encodes a user message (RFC 5043 §5.2): the DDP-SSN, then the content of the line. `hex=` or `len=` without a
-/// message kind gives the whole user data, without a DDP-SSN. `None` if the line gives no content.
+/// Encodes the user message of a line (RFC 5043 §5.2): the DDP-SSN, then the content. Without a message kind, `hex=` or
+/// `len=` gives the whole user data, without a DDP-SSN. `None` if the line gives no content.
 pub(super) fn user_message(args: &Args) -> Result<Option<Vec<u8>>, String> {
     args.check_known_keys(&[
         "tsn",

@@ -1,8 +1,8 @@
 //! Plays a dialogue: the script is the peer and defines virtual time.
 //!
-//! A [`DialogueProtocol`] encodes and compares TCP segments or SCTP packets. A line must expect every segment that
-//! the stack sends, at its time, and every line must be met. Timers of the stack between two lines run at their own
-//! time.
+//! A [`DialogueProtocol`] encodes and compares TCP segments or SCTP packets. Every segment that the stack sends must be
+//! expected by a line, at the time of this line. Every line must be met. Timers of the stack between two lines run at
+//! their own time.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use tcp_lite::seam::TxBatch;
 
 use super::script::{Action, Args, Script, ScriptError, Step, StepTime};
 
-/// Maximum difference from the time of a line.
+/// Maximum difference between the time of a segment and that of its line.
 const TOLERANCE: Duration = Duration::from_millis(1);
 /// Longest wait for a line with time `*`.
 const MAX_WAIT: Duration = Duration::from_secs(1000);
@@ -37,7 +37,7 @@ impl Settings {
     }
 }
 
-/// A batch that keeps whole segments.
+/// A transmit batch that keeps the segments or packets for later inspection.
 #[derive(Debug)]
 pub struct Batch {
     buffer: Vec<u8>,
@@ -107,7 +107,7 @@ impl sctp_lite::seam::TxBatch for Batch {
     }
 }
 
-/// Protocol of a dialogue: encodes a line into bytes, and compares bytes with a line.
+/// Protocol of a dialogue: the stack under test, and the codec between lines and bytes.
 pub(super) trait DialogueProtocol {
     /// A decoded segment or packet of the stack.
     type Sent;
@@ -131,14 +131,14 @@ pub(super) trait DialogueProtocol {
     fn next_event(&mut self) -> Option<String>;
     /// Checks one key and value of a `check` line.
     fn check(&self, key: &str, value: &str) -> Result<(), String>;
-    /// Returns a violated invariant that no line checks.
+    /// Describes a violated invariant, which is checked after each line; `None` if there is none.
     fn fault(&self) -> Option<String>;
 }
 
 /// Plays `script` with this protocol.
 ///
 /// # Errors
-/// The first line that is not met, and the transcript so far.
+/// The first line that the stack does not meet, and the transcript so far.
 pub(super) fn play_with<P: DialogueProtocol>(
     script: &Script,
     protocol: P,
@@ -155,7 +155,7 @@ pub(super) fn play_with<P: DialogueProtocol>(
 struct Run<P: DialogueProtocol> {
     protocol: P,
     now: Instant,
-    /// Segments that the stack has sent and no line has matched yet.
+    /// Segments or packets that the stack has sent and no line has matched yet, with their times.
     sent: VecDeque<(Instant, P::Sent)>,
     transcript: String,
 }

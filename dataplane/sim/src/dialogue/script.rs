@@ -10,7 +10,8 @@ use crate::segment::Flags;
 pub struct Script {
     /// Behaviour under test, in one line.
     pub title: String,
-    /// `set` and `framing` lines, which configure the stack under test.
+    /// `set` lines, which configure the stack under test, and `framing` lines, which configure the encoding of the
+    /// streams.
     pub settings: Vec<Setting>,
     /// Pieces of the two streams, in the order of the file.
     pub pieces: Vec<Piece>,
@@ -23,9 +24,9 @@ pub struct Script {
 pub struct Setting {
     /// Line number in the file, from 1.
     pub line: usize,
-    /// Key of the setting.
+    /// Key of a `set` line; `in.` or `out.` and the option for a `framing` line.
     pub key: String,
-    /// Value of the setting, unparsed.
+    /// Value as written in the line.
     pub value: String,
 }
 
@@ -49,7 +50,7 @@ pub struct Piece {
     pub name: String,
     /// Kind of content: `tagged`, `request`, `hex`, ...
     pub kind: String,
-    /// Arguments of the kind.
+    /// Arguments that describe the content.
     pub args: Args,
 }
 
@@ -62,9 +63,9 @@ pub struct Args(Vec<(String, Option<String>)>);
 pub struct Step {
     /// Line number in the file, from 1.
     pub line: usize,
-    /// Time of the step.
+    /// Time at which the action takes place or is expected.
     pub time: StepTime,
-    /// Action of the step.
+    /// Action of the peer or the local user, or expected behaviour of the stack.
     pub action: Action,
 }
 
@@ -75,11 +76,11 @@ pub enum StepTime {
     Absolute(Duration),
     /// Time since the previous step.
     Relative(Duration),
-    /// Any time; only for lines that the stack must meet.
+    /// Any time; only for `>` lines.
     Any,
 }
 
-/// Action of a step.
+/// Action of the peer or the local user, or expected behaviour of the stack.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// `<`: the peer sends a segment.
@@ -94,24 +95,24 @@ pub enum Action {
     Do(Args),
     /// `event`: the stack reports an event whose text contains every word.
     Event(Vec<String>),
-    /// `check`: a property of the stack has this value now.
+    /// `check`: properties of the stack have these values now.
     Check(Args),
     /// `quiet`: the stack has sent nothing up to now.
     Quiet,
 }
 
-/// A line with a TCP segment.
+/// Content of a `<` or `>` line with a TCP segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SegmentLine {
-    /// Flags.
+    /// TCP flags, written as letters of `SFRPAUEC`.
     pub flags: Flags,
     /// `data=` as written: pieces or slices of them joined by `+`.
     pub data: Vec<Slice>,
-    /// All other arguments.
+    /// All other arguments of the segment.
     pub args: Args,
 }
 
-/// A line with an SCTP packet.
+/// Content of a `<` or `>` line with an SCTP packet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PacketLine {
     /// Fields of the packet outside its chunks.
@@ -120,23 +121,23 @@ pub struct PacketLine {
     pub chunks: Vec<ChunkLine>,
 }
 
-/// A chunk of a line.
+/// A chunk of an SCTP packet in a line.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ChunkLine {
     /// Chunk type: `INIT`, `DATA`, ...
     pub kind: String,
-    /// All other arguments.
+    /// Arguments of the chunk.
     pub args: Args,
 }
 
 /// A piece, or a part of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Slice {
-    /// Name of the piece.
+    /// Name of the [`Piece`].
     pub name: String,
-    /// First byte, from 0.
+    /// Offset of the first byte in the piece.
     pub from: usize,
-    /// End of the range, exclusive. `None`: the end of the piece.
+    /// Offset after the last byte; `None`: the end of the piece.
     pub to: Option<usize>,
 }
 
@@ -318,7 +319,7 @@ impl Args {
         )
     }
 
-    /// Returns the value of `key=`.
+    /// Returns the value of the first `key=`; `None` if there is none.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(k, _)| k == key).and_then(|(_, v)| v.as_deref())
     }
@@ -338,7 +339,7 @@ impl Args {
         self.0.iter().filter_map(|(k, v)| Some((k.as_str(), v.as_deref()?)))
     }
 
-    /// Returns the number after `key=`, decimal or `0x` hexadecimal, or `default`.
+    /// Returns the number after `key=`, decimal or `0x` hexadecimal; `default` if the key is missing.
     ///
     /// # Errors
     /// The value is not a number.
@@ -346,7 +347,7 @@ impl Args {
         self.get(key).map_or(Ok(default), number)
     }
 
-    /// Returns true for `on` after `key=`, false for `off`, or `default`.
+    /// Returns true for `on` after `key=`, false for `off`; `default` if the key is missing.
     ///
     /// # Errors
     /// The value is neither `on` nor `off`.
@@ -412,7 +413,7 @@ pub fn number(text: &str) -> Result<u64, String> {
 /// Parses `on` or `off`.
 ///
 /// # Errors
-/// `text` is neither.
+/// `text` is neither `on` nor `off`.
 pub fn switch(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),

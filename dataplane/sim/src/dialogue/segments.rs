@@ -1,4 +1,4 @@
-//! Dialogues over TCP: the stack is a [`Subject`], and lines are segments of two byte streams.
+//! Dialogues over TCP. The stack under test is a [`Subject`]; lines are segments of the two byte streams.
 
 use base::Instant;
 use tcp_lite::tcp;
@@ -14,15 +14,15 @@ pub(super) const LOCAL_PORT: u16 = 7174;
 /// Port of the peer.
 pub(super) const PEER_PORT: u16 = 40_000;
 
-/// Calls of the runner to a stack under test.
+/// A TCP stack under test, with the calls that a dialogue makes.
 pub(super) trait Subject: Sized {
-    /// Creates a stack with the settings of the script, not yet connected.
+    /// Creates an unconnected stack with the settings of the script.
     fn new(settings: &Settings, streams: &Streams) -> Result<Self, ScriptError>;
     /// Opens the connection actively.
     fn connect(&mut self, now: Instant, iss: tcp::SeqNumber) -> Result<(), String>;
-    /// Opens the connection passively by a SYN.
+    /// Opens the connection passively, in response to `syn`.
     fn accept(&mut self, now: Instant, iss: tcp::SeqNumber, syn: &tcp::Segment<'_>);
-    /// True if a connection exists, to which segments belong.
+    /// True if a connection exists and is not in CLOSED.
     fn is_open(&self) -> bool;
     /// True if `seg` may reopen a connection in TIME-WAIT.
     fn reopens(&self, seg: &tcp::Segment<'_>) -> bool;
@@ -40,14 +40,14 @@ pub(super) trait Subject: Sized {
     fn next_event(&mut self) -> Option<String>;
     /// Checks one key and value of a `check` line.
     fn check(&self, key: &str, value: &str, streams: &Streams) -> Result<(), String>;
-    /// Returns a violated invariant that no line checks.
+    /// Describes a violated invariant, which is checked after each line; `None` if there is none.
     fn fault(&self) -> Option<String>;
 }
 
 /// Plays `script`.
 ///
 /// # Errors
-/// The first line that is not met, and the segments so far.
+/// The first line that the stack does not meet, and the segments so far.
 pub(super) fn play<S: Subject>(script: &Script) -> Result<(), ScriptError> {
     let streams = Streams::build(script)?;
     let mut numbers = [1_000_000, 5_000_000];

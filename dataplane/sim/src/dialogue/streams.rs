@@ -6,7 +6,7 @@ use super::script::{Args, Direction, Piece, Script, ScriptError, Slice, number, 
 use crate::oracle::{self, Flaw, StartFrame, Stream};
 use crate::segment::Segment;
 
-/// Both streams, and the position of each piece in its stream.
+/// Both byte streams of a dialogue, and the position of each piece in its stream.
 #[derive(Clone, Debug, Default)]
 pub struct Streams {
     inbound: Stream,
@@ -21,8 +21,8 @@ struct Place {
     end: usize,
 }
 
-/// Returns the byte of a payload at `offset` (the TO of a tagged segment, the MO of an untagged one). A misplaced
-/// byte differs.
+/// Returns the byte of a payload at `offset` (the TO of a tagged segment, the MO of an untagged one). The byte depends
+/// on the offset, so that misplaced bytes are detected.
 pub fn pattern(offset: u64) -> u8 {
     (offset.wrapping_mul(31) >> 3) as u8 ^ offset as u8
 }
@@ -222,7 +222,7 @@ fn start_frame(key: [u8; 16], args: &Args) -> Result<StartFrame, String> {
     let mut private_data = Vec::new();
     let mut reserved = args.number("reserved", 0)? as u8;
     if let Some(text) = args.get("enhanced") {
-        // RFC 6581 §6: S is the highest of the bits reserved in RFC 5044.
+        // RFC 6581 §6: S is the highest of the bits that RFC 5044 reserves.
         reserved |= 0x10;
         private_data.extend(parse_enhanced(text)?);
     }

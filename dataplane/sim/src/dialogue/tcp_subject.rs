@@ -1,5 +1,5 @@
-//! TCP alone under test (`set stack tcp`). Delivered bytes are compared with the script's inbound stream; sent bytes
-//! are taken from its outbound stream.
+//! TCP alone under test (`set stack tcp`). Delivered bytes are compared with the script's inbound stream. Bytes to send
+//! come from its outbound stream.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -26,7 +26,7 @@ pub(super) struct TcpSubject {
     last_icmp: tcp::TooBigOutcome,
 }
 
-/// Returns the two addresses of all dialogues, IPv4 or IPv6.
+/// Returns the addresses and ports of a dialogue, over IPv6 if `v6`, otherwise over IPv4.
 pub(super) fn tuple(v6: bool) -> FourTuple {
     let ip = |last: u8| match v6 {
         true => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last.into()).into(),
@@ -36,7 +36,7 @@ pub(super) fn tuple(v6: bool) -> FourTuple {
     FourTuple { local: address(1, LOCAL_PORT), remote: address(2, PEER_PORT) }
 }
 
-/// Returns the configuration with ECN off, the default of dialogues.
+/// Returns `config` with ECN disabled, the default of dialogues.
 pub(super) fn without_ecn(mut config: Config) -> Config {
     config.extensions.ecn = false;
     config
@@ -250,7 +250,7 @@ impl Subject for TcpSubject {
     }
 }
 
-/// Parses `do too-big mtu=N seq=POSITION`: a router's report about the segment that begins there.
+/// Parses `do too-big mtu=N seq=POSITION`: a router's ICMP report about the segment that begins at this position.
 pub(super) fn too_big(
     args: &Args,
     streams: &Streams,
@@ -265,7 +265,7 @@ fn check_equal(key: &str, got: u64, expected: u64) -> Result<(), String> {
     if got == expected { Ok(()) } else { Err(format!("{key} is {got}, expected {expected}")) }
 }
 
-/// Upper layer above TCP; it only tracks stream positions.
+/// Upper layer of the connection. It compares delivered bytes with the stream and checks the positions in TCP's calls.
 #[derive(Default)]
 struct TcpUser {
     inbound: Vec<u8>,

@@ -116,7 +116,7 @@ impl End for Host {
 
     fn fault(&self) -> Option<String> {
         let (held, budget) = (self.stats().mpa_rx.held_max, self.config.hold);
-        // One FPDU in order may be held in addition to the budget.
+        // In addition to the budget, one FPDU in order may be held.
         let limit = budget + u64::from(self.config.endpoint.mpa.max_fpdu);
         (held > limit).then(|| format!("{held} bytes held, budget {budget}"))
     }

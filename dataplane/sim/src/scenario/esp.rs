@@ -1,4 +1,4 @@
-//! Draws scenarios with ESP from a seed, over TCP or SCTP.
+//! Random scenarios with ESP over TCP or SCTP; a seed determines each.
 
 use ipsec::crypto::Algorithm;
 use link::Rng;
@@ -9,12 +9,11 @@ use crate::end::Setup;
 use crate::sctp::SctpConfig;
 use crate::{esp, middlebox};
 
-/// Upper bound of ESP's overhead as the simulation counts it, bytes: IPv6 tunnel, UDP, IV, padding, ICV, and an inner
-/// IPv6 header.
+/// Upper bound of the ESP overhead per packet in bytes: IPv6 tunnel, UDP, IV, padding, ICV, and an inner IPv6 header.
 const MAX_OVERHEAD: usize = 128;
 
 impl Scenario {
-    /// Draws the scenario of `seed` with ESP.
+    /// Returns the TCP scenario of `seed`, with ESP in both directions.
     pub fn random_over_esp(seed: u64) -> Self {
         let mut scenario = Scenario::random(seed);
         let mtu = protect(&mut scenario);
@@ -25,8 +24,8 @@ impl Scenario {
 }
 
 impl Scenario<SctpConfig> {
-    /// Draws the scenario of `seed` with ESP. SCTP packets that IP fragments are protected as a whole, then
-    /// fragmented.
+    /// Returns the SCTP scenario of `seed`, with ESP in both directions. A packet that IP fragments is sealed as a
+    /// whole and then fragmented.
     pub fn random_sctp_over_esp(seed: u64) -> Self {
         let mut scenario = Scenario::random_sctp(seed);
         let mtu = protect(&mut scenario);
@@ -61,7 +60,7 @@ fn protect<S: Setup>(scenario: &mut Scenario<S>) -> usize {
 fn random(rng: &mut Rng, v6: bool) -> esp::Config {
     let esn = !one_in(rng, 3);
     let sequence = match esn {
-        // The low 32 bits wrap within 2000 packets.
+        // The low 32 bits wrap within the first 2000 packets.
         true => (1 << 32) - rng.next_below(2000),
         false => rng.next_below(1000),
     };

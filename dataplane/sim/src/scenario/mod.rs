@@ -1,8 +1,8 @@
-//! Random scenarios: a seed determines paths, hosts, load, disturbances and end.
+//! Random scenarios: a seed determines paths, hosts, load and disturbances.
 //!
-//! Invariants of every scenario: regions have correct or untouched bytes, and memory around them is untouched.
+//! Invariants of every scenario: each byte of a region is correct or untouched, and memory around regions is untouched.
 //! Messages are delivered once, whole and in order. No stream is stuck, and no buffer stays in use. All messages
-//! arrive, unless a disturbance ends the connection or the path damages data under a correct checksum.
+//! arrive, unless a disturbance ends the connection or the path damages data before its checksum is computed.
 
 mod esp;
 mod random;
@@ -20,8 +20,8 @@ use crate::transfer::{self, Expected, Load, describe_state};
 
 pub use tally::Tally;
 
-/// Virtual time without progress after which a stream counts as stuck. It exceeds TCP's R2 (RFC 9293 §3.8.3), so that
-/// TCP detects a dead path first.
+/// Virtual time without progress after which a stream counts as stuck. TCP's limit R2 (RFC 9293 §3.8.3) is shorter, so
+/// that TCP detects a dead path first.
 const STALL_TIMEOUT: Duration = Duration::from_secs(1000);
 
 /// A random scenario.
@@ -35,22 +35,23 @@ pub struct Scenario<S: Setup = HostConfig> {
     pub forward: Load,
     /// Load from the server to the client.
     pub backward: Load,
-    /// Disturbances with their time after the start, in order of time.
+    /// Disturbances, each with its time after the start, in order of time.
     pub disturbances: Vec<(Duration, Disturbance)>,
 }
 
 /// A disturbance during the transfer.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Disturbance {
-    /// Reset by one side.
+    /// Reset of the connection by this side.
     Abort(Side),
-    /// Close by one side, with data still in flight.
+    /// Graceful close by this side, usually with data still in flight.
     Close(Side),
     /// New MTU of the path to this side, in bytes.
     Mtu(Side, usize),
     /// New configuration of the link to this side.
     Link(Side, Box<link::Config>),
-    /// Loss of all packets in both directions, until the end of the scenario.
+    /// Loss of all packets in both directions, from now on. A later [`Disturbance::Link`] replaces the loss in one
+    /// direction.
     BlackHole,
 }
 
@@ -74,7 +75,7 @@ impl<S: Setup> Scenario<S> {
             && !hidden(&self.config.backward)
     }
 
-    /// Plays the scenario. Returns its counters.
+    /// Runs the scenario. Returns its counters.
     ///
     /// # Errors
     /// The first violated invariant, with the state of both ends.

@@ -1,4 +1,4 @@
-//! Draws scenarios over TCP from a seed.
+//! Random scenarios over TCP; a seed determines each.
 
 use core::num::NonZeroU64;
 use core::time::Duration;
@@ -16,7 +16,7 @@ use crate::transfer::Load;
 use crate::{middlebox, path};
 
 impl Scenario {
-    /// Draws the scenario of `seed`.
+    /// Returns the TCP scenario of `seed`.
     pub fn random(seed: u64) -> Scenario {
         let mut rng = Rng::new(seed);
         let mtu = [576, 1280, 1500, 1500, 4000, 9000, 65_280][rng.next_below(7) as usize];
@@ -29,12 +29,13 @@ impl Scenario {
             cost: [cost(&mut rng), cost(&mut rng)],
         };
         for host in [&mut config.client, &mut config.server] {
-            // Without ICMP reports, only probes find the MTU.
+            // Without ICMP reports, only probes find a reduced path MTU.
             let path_mtu_probing = !config.icmp || one_in(&mut rng, 2);
             Arc::make_mut(&mut host.endpoint.tcp).path_mtu.probing = path_mtu_probing;
         }
         if one_in(&mut rng, 10) {
-            // The path damages payload under a correct checksum. The CRC detects this, and may end the stream.
+            // The path damages payload before the TCP checksum is computed. MPA's CRC detects the damage. The stream
+            // may then end.
             config.forward.hidden_damage = random_probability(&mut rng, 0.01);
             config.backward.hidden_damage = random_probability(&mut rng, 0.01);
             config.client.endpoint.mpa.crc = true;
@@ -42,8 +43,8 @@ impl Scenario {
         }
         let boxes = [&config.forward.middlebox, &config.backward.middlebox];
         if mtu >= 1280 && boxes.iter().all(|b| b.split.is_never()) {
-            // The request fits one segment. Otherwise the loss of its first segment would end the connection, because
-            // only that one returns the cookie (RFC 4987 §3.6).
+            // SYN cookies require that the MPA request fits into one segment. Otherwise the loss of the first segment
+            // would end the connection, because no other segment returns the cookie (RFC 4987 §3.6).
             config.server.syn_cookies = one_in(&mut rng, 3);
         }
         let load = |rng: &mut Rng| Load {
@@ -54,10 +55,10 @@ impl Scenario {
             max_untagged: 1 << rng.next_below(13),
         };
         let (mut forward, backward) = (load(&mut rng), load(&mut rng));
-        // Many tiny messages take long and add little.
+        // Limits the number of messages: many tiny ones take long to simulate and test little.
         forward.bytes = forward.bytes.min(forward.max_message * 2000);
         let backward = Load { bytes: backward.bytes.min(backward.max_message * 500), ..backward };
-        // The minimum MTU of every path is also the smallest probe (RFC 4821 §7.2).
+        // Without ICMP reports, the path MTU must not be less than the smallest probe (RFC 4821 §7.2).
         let least_mtu = if config.icmp { 400 } else { 576 };
         let twists = random_disturbances(&mut rng, least_mtu, mtu);
         Scenario { seed, config, forward, backward, disturbances: twists }
@@ -93,7 +94,7 @@ fn random_disturbance(rng: &mut Rng, least_mtu: usize, mtu: usize) -> Disturbanc
     }
 }
 
-/// Draws a number of random magnitude: below 2^n, for a random n in `bits`.
+/// Returns a random number below 2^n, for a random n in `bits`.
 pub(super) fn any_scale(rng: &mut Rng, bits: core::ops::Range<u64>) -> u64 {
     let n = bits.start + rng.next_below(bits.end - bits.start);
     rng.next_below(1 << n)
@@ -136,7 +137,7 @@ fn host(rng: &mut Rng, mtu: usize) -> HostConfig {
         host.private_data.clear();
     }
     host.endpoint.tcp = Arc::new(tcp(rng));
-    // Recovery from a burst of losses on a quiet path takes long.
+    // Long time-out: recovery from a burst of losses takes many retransmission time-outs if little data is in flight.
     host.endpoint.policy.teardown_timeout = Duration::from_secs(700);
     host
 }
@@ -224,8 +225,8 @@ fn loss(rng: &mut Rng) -> Loss {
     }
 }
 
-/// Draws periods of total loss; simulations start at 1 s. The periods do not repeat, because each retransmission at
-/// the maximum time-out could meet one.
+/// Returns one to four periods of total loss, each after 1 s, the start of a simulation. The periods do not repeat:
+/// otherwise every retransmission at the maximum time-out could fall into one.
 fn black_holes(rng: &mut Rng) -> Vec<BlackHole> {
     let n = 1 + rng.next_below(4);
     let hole = |rng: &mut Rng| BlackHole {

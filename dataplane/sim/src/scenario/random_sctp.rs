@@ -1,4 +1,4 @@
-//! Draws scenarios over SCTP from a seed.
+//! Random scenarios over SCTP; a seed determines each.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::path;
 use crate::sctp::SctpConfig;
 use crate::transfer::Load;
 
-/// Minimum MTU of a path, bytes: a session control message of maximum length fits (RFC 5043 §9).
+/// Minimum path MTU in bytes. A session control message of maximum length fits (RFC 5043 §9).
 const MIN_MTU: usize = 600;
 
 impl Scenario<SctpConfig> {
-    /// Draws the scenario of `seed`.
+    /// Returns the SCTP scenario of `seed`.
     pub fn random_sctp(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x5C79);
         let mtu = [MIN_MTU, 1280, 1500, 1500, 4000, 9000, 65_280][rng.next_below(7) as usize];
@@ -42,7 +42,7 @@ impl Scenario<SctpConfig> {
             max_untagged: 1 << rng.next_below(13),
         };
         let (mut forward, backward) = (load(&mut rng), load(&mut rng));
-        // Many tiny messages take long and add little.
+        // Limits the number of messages: many tiny ones take long to simulate and test little.
         forward.bytes = forward.bytes.min(forward.max_message * 2000);
         let backward = Load { bytes: backward.bytes.min(backward.max_message * 500), ..backward };
         let twists = random_disturbances(&mut rng, MIN_MTU, mtu);
@@ -62,7 +62,7 @@ fn host(rng: &mut Rng, mtu: usize, sessions: u16) -> SctpConfig {
     host.key = key;
     let sctp = &mut host.sctp;
     sctp.streams = sessions + rng.next_below(300) as u16;
-    // Recovery from a burst of losses on a quiet path takes long.
+    // High limits: recovery from a burst of losses takes many retransmission time-outs if little data is in flight.
     sctp.max_retransmits = 30;
     sctp.max_init_retransmits = 30;
     sctp.heartbeat_interval = one_in(rng, 2).then(|| Duration::from_millis(any_scale(rng, 8..16)));

@@ -1,4 +1,4 @@
-//! Counters over many scenarios. They show that every kind of fault occurred.
+//! Sums of counters over many scenarios. Tests check that every kind of fault occurred.
 
 use core::fmt;
 use core::ops::AddAssign;
@@ -7,36 +7,36 @@ use crate::end::{End, Setup};
 use crate::esp;
 use crate::pair::Pair;
 
-/// Sums over scenarios. Counters of segments cover both directions.
+/// Sums over scenarios. Segments, or packets over SCTP, are counted in both directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// Scenarios played.
+    /// Number of scenarios run.
     pub scenarios: u64,
-    /// Scenarios whose messages all had to arrive, and did.
+    /// Scenarios in which all messages had to arrive, and arrived.
     pub complete: u64,
-    /// Bytes received and accepted by TCP or SCTP.
+    /// Bytes that TCP or SCTP received and accepted.
     pub bytes: u64,
-    /// Segments lost by random and burst loss.
+    /// Segments lost by the link's loss model: random, every nth, or bursts.
     pub lost: u64,
-    /// Segments lost in black holes.
+    /// Segments lost in periods of total loss.
     pub black_holed: u64,
-    /// Segments dropped at the end of a full queue.
+    /// Segments tail-dropped because a queue was full.
     pub queue_dropped: u64,
-    /// Segments reordered.
+    /// Segments delayed by the link so that later ones may overtake them.
     pub reordered: u64,
-    /// Segments duplicated.
+    /// Additional copies of segments that the link created.
     pub duplicated: u64,
-    /// Segments dropped because of a flipped bit.
+    /// Segments that the link damaged and the receiver dropped because of their checksum.
     pub corrupted: u64,
-    /// Segments damaged under a correct checksum.
+    /// Segments damaged before their checksum was computed.
     pub hidden_damage: u64,
-    /// Segments CE-marked in a long queue.
+    /// Segments marked CE (RFC 3168) because a queue was long.
     pub marked: u64,
     /// Segments split into pieces.
     pub split: u64,
     /// Segments merged with the previous one.
     pub merged: u64,
-    /// Counters of ESP.
+    /// Counters of ESP on both paths.
     pub esp: esp::Counters,
     /// Packets dropped because they exceeded the path MTU.
     pub too_big: u64,
@@ -44,14 +44,14 @@ pub struct Tally {
     pub retransmitted: u64,
     /// Retransmission time-outs.
     pub timeouts: u64,
-    /// Bytes placed out of order; over SCTP, the maximum number of ranges beyond a gap.
+    /// Bytes placed out of order. Over SCTP: maximum number of out-of-order ranges, summed over hosts.
     pub out_of_order_bytes: u64,
-    /// Bytes or messages refused for lack of room.
+    /// Bytes (over SCTP: DATA chunks) refused, mostly for lack of room.
     pub refused: u64,
 }
 
 impl Tally {
-    /// Collects the counters of one pair.
+    /// Returns the counters of one scenario. `complete`: all of its messages had to arrive.
     pub(super) fn from_pair<S: Setup>(pair: &Pair<S>, complete: bool) -> Tally {
         let mut tally = Tally { scenarios: 1, complete: u64::from(complete), ..Tally::default() };
         for path in [&pair.forward, &pair.backward] {

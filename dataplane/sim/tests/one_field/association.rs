@@ -1,4 +1,5 @@
-//! An association whose peer is the test: the test builds the peer's packets and records the endpoint's.
+//! An SCTP association whose peer is the test. The test builds the peer's packets and records those of the endpoint
+//! under test.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub(crate) fn ends(id: u64) -> Ends {
     Ends { local, remote: ([10, 0, 0, 2], 4000 + id as u16).into() }
 }
 
-/// Encodes a packet with these chunks; its CRC field is zero.
+/// Encodes a packet with these chunks. The CRC field is zero.
 pub(crate) fn packet(ports: Ports, tag: Tag, chunks: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(ports.source.to_be_bytes());
@@ -43,7 +44,7 @@ pub(crate) fn chunk(kind: u8, flags: u8, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Encodes a DATA chunk (RFC 9260 §3.3.1) on SCTP stream 0, with flags U, B and E. `tsn` is relative.
+/// Encodes a DATA chunk (RFC 9260 §3.3.1) on SCTP stream 0, with flags U, B and E. `tsn` is relative to [`PEER_TSN`].
 pub(crate) fn data(tsn: u32, ppid: u32, message: &[u8]) -> Vec<u8> {
     let mut value = (PEER_TSN + tsn).to_be_bytes().to_vec();
     value.extend([0; 4]);
@@ -52,7 +53,7 @@ pub(crate) fn data(tsn: u32, ppid: u32, message: &[u8]) -> Vec<u8> {
     chunk(0, 7, &value)
 }
 
-/// Reason for a session's end: name and numbers.
+/// Reason why a session ended: name and error numbers.
 type Closed = (String, Option<ErrorNumbers>);
 
 pub(crate) struct Association {
@@ -101,7 +102,7 @@ impl Association {
         }
     }
 
-    /// Returns the peer's INIT, without its CRC.
+    /// Encodes the peer's INIT packet.
     pub(crate) fn init(&self) -> Vec<u8> {
         let header = InitHeader {
             tag: PEER_TAG,
@@ -140,13 +141,13 @@ impl Association {
         bytes[8..12].copy_from_slice(&crc);
         let Ok(packet) = Packet::new(&bytes) else { return };
         assert!(packet.checksum_ok());
-        // Packets with other ports do not belong to this association: the worker's look-up would not find it.
+        // A worker would not find this association for a packet with other ports.
         if packet.ports() != self.ports {
             return;
         }
         let now = worker.now;
         if let Some(endpoint) = &mut self.endpoint {
-            // The outcome shows the drop reason.
+            // A dropped packet shows in the outcome of the conversation.
             let _ = endpoint.input(now, &packet, &mut worker.sctp());
             self.poll(worker);
             return;
@@ -170,7 +171,7 @@ impl Association {
         }
     }
 
-    /// Processes the listener's reply: an INIT ACK or an ABORT.
+    /// Processes a reply of the listener: INIT ACK, ABORT, SHUTDOWN COMPLETE or ERROR.
     fn answer(&mut self, bytes: &[u8]) {
         let packet = Packet::new(bytes).expect("a packet of ours");
         let raw = packet.chunks().next().expect("a chunk").expect("whole");
@@ -190,12 +191,12 @@ impl Association {
         }
     }
 
-    /// Returns the highest TSN received from the endpoint.
+    /// Returns the highest TSN received from the endpoint, or [`PEER_TSN`] before the first.
     pub(crate) fn last_tsn(&self) -> u32 {
         self.seen_tsn.map_or(PEER_TSN, |tsn| tsn.0)
     }
 
-    /// Acknowledges all received TSNs.
+    /// Sends the peer's SACK of all received TSNs.
     pub(crate) fn acknowledge(&mut self, worker: &mut Worker) {
         let Some(tsn) = self.seen_tsn else { return };
         let mut value = tsn.0.to_be_bytes().to_vec();

@@ -1,4 +1,5 @@
-//! A TCP stream whose peer is the test: the peer's segments arrive in order, and the endpoint's are recorded.
+//! A TCP stream whose peer is the test. The peer's segments arrive in order, and the segments of the endpoint under
+//! test are recorded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,16 +22,20 @@ const PD: PdId = PdId(1);
 const PEER_ISS: SeqNumber = SeqNumber(5000);
 const ISS: SeqNumber = SeqNumber(9000);
 
-/// Regions of the worker, in order: open to all streams; bound to one stream; target of Reads by this end; without
-/// access rights; of the second stream.
+/// Region that all streams may access.
 pub(crate) const OPEN: Stag = Stag(0x700);
+/// Region bound to the first stream, whose conversation has the wrong field.
 pub(crate) const OWN: Stag = Stag(0x800);
+/// Data sink of the endpoint's Reads. Peers have no access rights.
 pub(crate) const SINK: Stag = Stag(0x900);
+/// Region without access rights.
 pub(crate) const SECRET: Stag = Stag(0xa00);
+/// Region bound to the second stream, whose conversation is correct.
 pub(crate) const GOOD: Stag = Stag(0xb00);
+/// Position of each region in its memory of [`LEN`] bytes.
 pub(crate) const REGION: std::ops::Range<usize> = 256..2304;
 const LEN: usize = 2560;
-/// Fill byte of the memory around regions, which no peer writes.
+/// Fill byte of memory that no peer may write: around the regions, and all of [`SECRET`].
 const MARK: u8 = 0x5e;
 
 /// State shared by the streams of one worker.
@@ -83,17 +88,17 @@ impl Worker {
         }
     }
 
-    /// Returns the memory that the first stream may write.
+    /// Returns the memories with regions that the first stream may write: [`OPEN`], [`OWN`] and [`SINK`].
     pub(crate) fn writable_memory(&self) -> Vec<Vec<u8>> {
         self.regions[..3].iter().map(VecMemory::to_vec).collect()
     }
 
-    /// Returns the region of the second stream.
+    /// Returns the content of [`GOOD`], the region of the second stream.
     pub(crate) fn second_region(&self) -> Vec<u8> {
         self.regions[4].to_vec()[REGION].to_vec()
     }
 
-    /// Checks that memory around regions and without access rights is unchanged, and that all buffers were returned.
+    /// Checks that no memory around regions or without access rights was written, and that all buffers were returned.
     pub(crate) fn check(&self) {
         for memory in &self.regions {
             let bytes = memory.to_vec();
@@ -106,7 +111,7 @@ impl Worker {
     }
 }
 
-/// Configuration of a stream.
+/// Configuration of a conversation's stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) name: &'static str,
@@ -197,8 +202,8 @@ impl Connection {
         self.send(Flags::ACK, &[], worker);
     }
 
-    /// Closes the peer's direction, and acknowledges the endpoint's segments until the endpoint has no timer. Checks
-    /// that the endpoint has ended.
+    /// Sends the peer's FIN, and acknowledges the endpoint's segments until the endpoint has no timer. Checks that the
+    /// endpoint has ended.
     pub(crate) fn close_and_check(&mut self, worker: &mut Worker) {
         self.send(Flags::ACK.with(Flags::FIN), &[], worker);
         self.sent += 1;
@@ -224,7 +229,8 @@ impl Connection {
         self.send(Flags::ACK, &[], worker);
     }
 
-    /// Returns the ULPDUs sent by the endpoint so far. `markers`: the peer requested markers.
+    /// Returns the ULPDUs that the endpoint has sent so far. `markers`: the peer requested markers, so the endpoint's
+    /// FPDUs contain them.
     pub(crate) fn ulpdus(&self, markers: bool) -> Vec<Vec<u8>> {
         let start = match self.setting.revision {
             Revision::Draft => 16,
@@ -256,7 +262,7 @@ impl Connection {
     }
 
     fn input(&mut self, segment: &Segment<'_>, worker: &mut Worker) {
-        // TCP drops it if the endpoint is closed.
+        // A closed endpoint drops the segment.
         let _ = self.endpoint.input(worker.now, segment, &mut worker.context());
         self.poll(worker);
     }
@@ -311,7 +317,7 @@ impl Connection {
         }
     }
 
-    /// Advances the time by 100 ms, so that delayed segments are sent.
+    /// Advances time by 100 ms, so that the endpoint sends delayed segments, and acknowledges these segments.
     pub(crate) fn settle(&mut self, worker: &mut Worker) {
         worker.now += Duration::from_millis(100);
         self.poll(worker);

@@ -1,8 +1,9 @@
-//! Positions of header fields, and the values that each takes.
+//! Positions of header fields, and the values to test in each.
 
 use std::collections::BTreeSet;
 
-/// A field of a header: position of its first bit, counted as in the RFCs' figures, and its width in bits.
+/// A field of a header: position of its first bit, and its width in bits. Bit 0 is the most significant bit of byte 0,
+/// as in the figures of the RFCs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
@@ -103,7 +104,7 @@ pub(crate) const TERMINATE: &[Field] = &[
     field("terminate reserved", 163, 13),
 ];
 
-/// Start frame (RFC 5044 §7.1.1) without its key.
+/// MPA Request or Reply Frame (RFC 5044 §7.1.1), without the key.
 pub(crate) const START_FRAME: &[Field] = &[
     field("M", 128, 1),
     field("C", 129, 1),
@@ -114,7 +115,7 @@ pub(crate) const START_FRAME: &[Field] = &[
     field("PD_Length", 144, 16),
 ];
 
-/// Enhanced data (RFC 6581 §6), after a start frame.
+/// Enhanced data (RFC 6581 §6), after the fields of a Request or Reply Frame.
 pub(crate) const ENHANCED: &[Field] = &[
     field("A", 160, 1),
     field("B", 161, 1),

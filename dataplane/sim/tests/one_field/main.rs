@@ -1,23 +1,23 @@
-//! Conversations in which one field of one message is wrong. Each field of each header of MPA, DDP, RDMAP and SCTP's
-//! adaptation takes the values 0, its maximum, one more, one less, and each single-bit change. The CRC is computed
-//! over the changed bytes, so that the check of the field itself is reached.
+//! Conversations in which one field of one message is wrong. Each header field of MPA, SCTP, its adaptation layer, DDP
+//! and RDMAP takes these values: 0, the maximum, the legal value plus and minus one, and each single-bit change of it.
+//! The CRC is computed over the changed bytes, so that it does not hide the wrong field.
 //!
-//! Checks for each value: no panic, and writes only to memory that the peer may write. When the peer closes, the stream
-//! ends with a reason and its buffers are returned. A Terminate has the numbers of the reason. A second stream of the
-//! same worker continues.
+//! Checks for each value: the endpoint does not panic, and writes only to memory that the peer may write. When the peer
+//! closes, the stream ends with a reason and its buffers are returned. A Terminate has the error numbers of the reason.
+//! A second stream of the same worker continues.
 //!
-//! `tcp.txt` and `sctp.txt` list the outcomes, one per line: the conversation, the field, the outcome, and the values
-//! in hexadecimal if a field has several outcomes.
+//! `tcp.txt` and `sctp.txt` have one line per conversation, field and outcome. A field with several outcomes has the
+//! hexadecimal values of each.
 //!
 //! | outcome | |
 //! |---|---|
 //! | `harmless` | same effect as the legal value |
-//! | `goes on` | the message has another meaning, or is dropped; the next message is delivered |
-//! | `waits, then ...` | no later message is delivered; the stream ends when the peer closes |
+//! | `goes on` | the message has another meaning, or is dropped; the last message is delivered |
+//! | `waits, ...` | the last message is not delivered; the stream ends with this reason when the peer ends it |
 //! | a reason, layer/type/code | the stream ended; `told`: the peer received a Terminate or last message with these numbers |
 //!
-//! The first three need an entry in [`REASONS`]. `ONE_FIELD_BLESS=1` writes the files; compare changes in them with
-//! the RFCs.
+//! The first three outcomes need an entry in [`REASONS`]. `ONE_FIELD_BLESS=1` rewrites the files. Check changes in them
+//! against the RFCs.
 
 #![allow(clippy::print_stdout)]
 
@@ -45,8 +45,8 @@ fn single_wrong_field_has_the_outcome_of_the_rfcs() {
     assert_eq!(unused.collect::<Vec<_>>(), [""; 0], "reasons of nothing");
 }
 
-/// Reasons why a wrong value of a field is not refused at once: fields, outcomes (`harmless`, `goes on` or `waits`),
-/// reason.
+/// Reasons why a wrong value of a field does not end the stream at once: fields, outcomes (`harmless`, `goes on` or
+/// `waits`), reason.
 const REASONS: &[(&[&str], &[&str], &str)] = &[
     (&["DDP reserved"], &["harmless"], "not checked on receipt, RFC 5041 §4.1"),
     (&["RDMAP reserved"], &["harmless"], "not checked on receipt, RFC 5040 §4.1"),
@@ -179,8 +179,7 @@ const REASONS: &[(&[&str], &[&str], &str)] = &[
     (&["info type", "info length"], &["goes on"], "returned as it is, or dropped"),
 ];
 
-/// Checks that each outcome other than a termination has an entry in [`REASONS`], and marks the entries that were
-/// used.
+/// Checks that each outcome that does not end the stream at once has an entry in [`REASONS`]. Marks the entries used.
 fn check_reasons(lines: &[String], used: &mut [bool]) {
     for line in lines {
         let parts: Vec<&str> = line.split(" | ").collect();

@@ -1,4 +1,4 @@
-//! One-field conversations over SCTP: chunks, session control messages, and segments.
+//! Conversations over SCTP with one wrong field: in a chunk, a session control message, or a DDP segment.
 
 use base::ErrorNumbers;
 
@@ -8,7 +8,7 @@ use crate::fields::{self, Field, field};
 use crate::table::{self, Table};
 use crate::tcp;
 
-/// Packet of the conversation that is changed.
+/// Packet of the conversation whose field is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Init,
@@ -26,9 +26,9 @@ enum Step {
 struct Conversation {
     name: &'static str,
     step: Step,
-    /// Segment between the first and the last message.
+    /// ULPDU between the first and the last message.
     segment: Vec<u8>,
-    /// True if the segment is a Send, so that the last one has MSN 3 instead of 2.
+    /// True if `segment` is a Send, so that the last message has MSN 3 instead of 2.
     is_send: bool,
     fields: Vec<Field>,
 }
@@ -38,11 +38,11 @@ struct Observed {
     reason: String,
     events: Vec<String>,
     memory: Vec<Vec<u8>>,
-    /// Packet of the step, before the change.
+    /// Packet of the conversation's step before the change.
     legal: Vec<u8>,
 }
 
-/// Encodes a DDP segment as a user message.
+/// Encodes the user message of a DDP segment: DDP-SSN, then ULPDU (RFC 5043 §5).
 fn segment(ssn: u16, ulpdu: &[u8]) -> Vec<u8> {
     let mut message = ssn.to_be_bytes().to_vec();
     message.extend(ulpdu);
@@ -99,7 +99,8 @@ fn joined(lists: &[&[Field]]) -> Vec<Field> {
     lists.concat()
 }
 
-/// Returns the fields at their position in a packet, after common header, DATA header and DDP-SSN.
+/// Returns the fields of a ULPDU at their position in a packet: 30 bytes later, after common header, DATA header and
+/// DDP-SSN.
 fn offset_behind_data(fields: &[Field]) -> Vec<Field> {
     fields.iter().map(|other| Field { at: other.at + 240, ..*other }).collect()
 }
@@ -137,17 +138,19 @@ impl Conversation {
         assert!(good.events.iter().any(|event| event.contains(&text)), "{:?}", good.events);
         assert!(!good.is_over());
 
-        // A failed session waits for the peer's answer to its Terminate before it reports its reason.
+        // A failed session reports its reason only after the peer's answer to its Terminate, or the end of the
+        // association.
         peer.abort_and_check(&mut worker);
         let mut reason = match (&peer.closed, &peer.down_reason) {
             (Some((name, Some(numbers))), _) => format!("{name} {numbers}"),
             (Some((name, None)), _) => name.clone(),
             (None, Some(name)) => format!("{name}, no session"),
-            (None, None) => "no association".to_owned(), // no association was created
+            (None, None) => "no association".to_owned(),
         };
         if let Some(terminate) = terminate {
             let seen = ErrorNumbers::new(terminate[18] >> 4, terminate[18] & 15, terminate[19]);
-            // A sequence that RFC 5043 §6 does not allow has no numbers: the Terminate is that of a local error.
+            // A message sequence that RFC 5043 §6 does not allow has no error numbers. The Terminate then reports a
+            // local catastrophic error.
             let local = ErrorNumbers::new(2, 0, 5);
             let closed = peer.closed.as_ref().map(|(_, numbers)| numbers.unwrap_or(local));
             assert_eq!(Some(seen), closed, "the Terminate differs from the reason");
@@ -161,7 +164,7 @@ impl Conversation {
         Observed { ended: over, reason, events, memory, legal }
     }
 
-    /// Sends the packets from INIT to the first segment.
+    /// Sends INIT, COOKIE ECHO and Initiate, and acknowledges the endpoint's reply.
     fn open(
         &self,
         peer: &mut Association,
@@ -239,7 +242,7 @@ impl Conversation {
     }
 }
 
-/// Plays all conversations with each value of each field.
+/// Runs all conversations with each value of each field.
 pub(crate) fn run(table: &mut Table) {
     for conversation in conversations() {
         let as_it_is = conversation.play(None);

@@ -1,11 +1,11 @@
-//! Outcomes of all values of all fields, compared with the expected ones (`tcp.txt`, `sctp.txt`).
+//! Table of the outcomes of all values of all fields, as lines of `tcp.txt` and `sctp.txt`.
 
 use std::collections::BTreeMap;
 
-/// Values by conversation and field, then by outcome.
+/// Values of each conversation and field, grouped by outcome.
 type Outcomes = BTreeMap<(&'static str, &'static str), BTreeMap<String, Vec<u64>>>;
 
-/// True if the message after the changed one was delivered.
+/// True if the last message of the conversation was delivered.
 pub(crate) fn has_last_message(events: &[String]) -> bool {
     let text = format!("{:?}", b"last");
     events.iter().any(|event| event.contains(&text))
@@ -16,7 +16,7 @@ pub(crate) struct Table {
     /// Conversations in order of first appearance.
     order: Vec<&'static str>,
     outcomes: Outcomes,
-    /// Setting in which each conversation, field, value and outcome was first seen.
+    /// Setting in which each combination of conversation, field, value and outcome was last seen.
     known: BTreeMap<(&'static str, &'static str, u64, String), &'static str>,
     pub(crate) conversations: usize,
 }
@@ -42,7 +42,8 @@ impl Table {
         outcomes.entry(outcome).or_default().push(value);
     }
 
-    /// Returns one line per conversation, field and outcome. Values are listed if a field has several outcomes.
+    /// Returns one line per conversation, field and outcome. The line lists the values if the field has several
+    /// outcomes.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for conversation in &self.order {

@@ -1,4 +1,4 @@
-//! One-field conversations over TCP: MPA start-up frames, FPDUs, DDP segments and RDMAP messages.
+//! Conversations over TCP with one wrong field: in an MPA start-up frame, an FPDU, a DDP segment or an RDMAP message.
 
 use base::ErrorNumbers;
 use ddp::rdmap::{AtomicOp, WorkRequest};
@@ -10,11 +10,11 @@ use crate::connection::{Connection, GOOD, OPEN, OWN, REGION, SINK, Setting, Work
 use crate::fields::{self, Field, field};
 use crate::table::{self, Table};
 
-/// A conversation with one step whose fields are changed.
+/// A conversation, and the step in which a field is changed.
 struct Conversation {
     name: &'static str,
     setting: Setting,
-    /// Operation posted on the endpoint after the first message.
+    /// Operation that the endpoint under test posts after the first message.
     post: Post,
     step: Step,
 }
@@ -27,11 +27,11 @@ enum Post {
 }
 
 enum Step {
-    /// The start-up frame.
+    /// The peer's MPA Request or Reply Frame.
     Start(Vec<Field>),
-    /// A ULPDU, and the MSN of the Send after it.
+    /// A ULPDU in which a field is changed, and the MSN of the message after it.
     Ulpdu { bytes: Vec<u8>, fields: Vec<Field>, next_msn: u32 },
-    /// The FPDU of a ULPDU, and the MSN of the Send after it.
+    /// A ULPDU whose FPDU has the changed field (header, marker, pad or CRC), and the MSN of the message after it.
     Fpdu { bytes: Vec<u8>, next_msn: u32 },
 }
 
@@ -42,7 +42,7 @@ struct Change {
     value: u64,
 }
 
-/// Result of a conversation.
+/// Observed result of a conversation: how the stream ended, events, memory, and Terminates sent by the endpoint.
 struct Observed {
     ended: bool,
     reason: String,
@@ -98,7 +98,8 @@ fn concat_fields(header: &[Field], payload: &[Field]) -> Vec<Field> {
     header.iter().chain(payload).copied().collect()
 }
 
-/// Returns the fields of the FPDU, its markers and its pad.
+/// Returns the MPA fields of an FPDU: length, pad, CRC, and its markers. `offset`: its position in the stream. `ulpdu`:
+/// length of its ULPDU in bytes.
 fn fpdu_fields(fpdu: &[u8], offset: usize, markers: bool, ulpdu: usize) -> Vec<Field> {
     let mut all = Vec::new();
     let end = fpdu.len() - 4;
@@ -128,7 +129,8 @@ impl Conversation {
     fn start_frame(&self) -> Vec<u8> {
         let setting = &self.setting;
         let two = setting.revision == Revision::Two;
-        // Flag A requests the peer-to-peer model; a reply also selects the ready-to-receive message.
+        // Enhanced data: IRD 3, ORD 3. Flag A requests the peer-to-peer model, flag C an RDMA Write as ready-to-receive
+        // message.
         let private_data = match (two, setting.peer_to_peer) {
             (false, _) => b"priv".to_vec(),
             (true, false) => vec![0, 3, 0, 3],
@@ -147,7 +149,7 @@ impl Conversation {
         .bytes()
     }
 
-    /// Plays the conversation, with or without a change, while a second stream of the same worker continues.
+    /// Runs the conversation, with or without a change. Checks that a second stream of the same worker continues.
     fn play(&self, change: Option<Change>) -> Observed {
         let mut worker = Worker::new();
         let good_setting = Setting { name: "good", ..RDMAP };
@@ -217,7 +219,7 @@ impl Conversation {
         let over = line.is_over();
         let (events, memory) = (line.events.clone(), worker.writable_memory());
 
-        // The second stream of the worker.
+        // The second stream of the worker still delivers a Write and a Send.
         let from = good_stream.len();
         good_stream.fpdu(&oracle::tagged(1, true, 0x40, GOOD.0, 8, &[7; 600]), oracle::Flaw::None);
         good_stream.fpdu(&send(3, 2, 0, b"behind"), oracle::Flaw::None);
@@ -301,7 +303,7 @@ impl Conversation {
         }
     }
 
-    /// Returns the bytes; an Atomic Response gets the identifier of the request that it answers.
+    /// Returns `bytes`. Those of an Atomic Response get the identifier of the endpoint's Atomic Request.
     fn answered(&self, bytes: &[u8], line: &Connection) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         if self.post == Post::Atomic {
@@ -328,7 +330,7 @@ impl Conversation {
         }
     }
 
-    /// Plays the conversation with each value of each field, and records the outcomes.
+    /// Runs the conversation with each value of each field, and records the outcomes.
     fn run(&self, table: &mut Table) {
         let as_it_is = self.play(None);
         assert!(!as_it_is.ended || self.name == "terminate", "{}: {}", self.name, as_it_is.reason);
@@ -366,7 +368,7 @@ const RDMAP: Setting = Setting {
     peer_to_peer: false,
 };
 
-/// Settings in which headers above MPA must have equal outcomes.
+/// Settings for the conversations with DDP and RDMAP headers. Outcomes must not depend on the setting.
 const SETTINGS: [Setting; 4] = [
     RDMAP,
     Setting { name: "markers", markers: true, ..RDMAP },
@@ -374,7 +376,7 @@ const SETTINGS: [Setting; 4] = [
     Setting { name: "rev 2", revision: Revision::Two, markers: true, ..RDMAP },
 ];
 
-/// Plays all conversations with each value of each field.
+/// Runs all conversations with each value of each field.
 pub(crate) fn run(table: &mut Table) {
     conversations().iter().for_each(|conversation| conversation.run(table));
 }
@@ -479,7 +481,8 @@ fn conversations() -> Vec<Conversation> {
     all
 }
 
-/// Returns the fields for bare DDP, where the whole RsvdULP belongs to the ULP (RFC 5041 §4).
+/// Returns `fields` with RsvdULP in place of the fields of RDMAP. In bare DDP, the whole RsvdULP belongs to the ULP
+/// (RFC 5041 §4).
 fn bare_ddp(fields: &[Field]) -> Vec<Field> {
     let mut all = vec![field("RsvdULP", 8, 8)];
     for other in fields {

@@ -1,7 +1,7 @@
-//! Goodput, retransmitted bytes and held bytes over all kinds of paths. The values are pinned in `snapshots/*.txt`,
-//! so that a change of behaviour shows as a diff.
+//! Goodput, retransmitted bytes and held bytes over many kinds of paths, compared with `snapshots/*.txt`. A change of
+//! behaviour shows as a diff.
 //!
-//! `SIM_BLESS=1 cargo test -p sim --test snapshot` renews the files.
+//! `SIM_BLESS=1 cargo test -p sim --test snapshot` rewrites the files.
 
 mod duplicates;
 mod matrix;
@@ -19,12 +19,12 @@ fn compare(file: &str, text: &str) {
     snapshot::compare(&path, text).unwrap_or_else(|what| panic!("{what}"));
 }
 
-/// Checks the receiver's invariants after a transfer. `aligned`: no middlebox has moved a segment boundary.
+/// Checks the server's invariants after a transfer. `aligned`: segments arrived as sent, each beginning with an FPDU.
 fn verify(pair: &Pair, aligned: bool) -> Result<(), String> {
     let HostConfig { endpoint, hold, .. } = pair.server.config();
     let mpa = &endpoint.mpa;
     let rx = pair.server.stats().mpa_rx;
-    // One FPDU in order may be held in addition to the budget.
+    // One incomplete FPDU in order may be held in addition to the budget.
     if rx.held_max > u64::from(mpa.hold_limit).min(*hold) + u64::from(mpa.max_fpdu) {
         return Err(format!("more was held than the budget: {rx:?}"));
     }
@@ -37,7 +37,8 @@ fn verify(pair: &Pair, aligned: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the last columns of a line: retransmitted and duplicate bytes, time-outs, and the receiver's counters.
+/// Returns the last columns of a line: the client's retransmitted bytes, the server's duplicate bytes, the client's
+/// time-outs, and MPA counters of the server.
 fn outcome(pair: &Pair) -> [String; 7] {
     let (tx, rx) = (pair.client.stats(), pair.server.stats());
     [

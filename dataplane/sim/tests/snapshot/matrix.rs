@@ -1,4 +1,4 @@
-//! Matrix of loss, round-trip time, MTU and markers: `snapshots/matrix.txt`.
+//! TCP transfers for each combination of loss, round-trip time, MTU and markers: `snapshots/matrix.txt`.
 
 use core::num::NonZeroU64;
 use core::time::Duration;
@@ -33,7 +33,7 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// A path without faults.
+    /// A path without faults: 10 ms, MTU 1500, markers.
     pub(super) const PLAIN: Cell = Cell {
         loss_percent: 0.0,
         duplicate_percent: 0.0,
@@ -43,7 +43,8 @@ impl Cell {
         resegmented: false,
     };
 
-    /// Returns the bit rate of the link. It is lower for long round-trip times, to keep runs short.
+    /// Returns the bit rate of the link in bits per second. Longer round-trip times have lower rates, to keep runs
+    /// short.
     pub(super) fn rate(&self) -> u64 {
         match self.rtt.as_millis() {
             0..10 => 10_000_000_000,
@@ -61,8 +62,8 @@ impl Cell {
         self.mtu - IP_HEADER - TCP_HEADER
     }
 
-    /// Returns the bytes of a transfer that outlasts slow start: enough for about forty losses, or sixteen
-    /// bandwidth-delay products.
+    /// Returns the bytes of a transfer that outlasts slow start: enough for about 40 losses, or without loss 16
+    /// bandwidth-delay products, but from 4 to 48 MiB.
     pub(super) fn bytes(&self) -> u64 {
         let wanted = if self.loss_percent > 0.0 {
             (40.0 / (self.loss_percent / 100.0) * self.mss() as f64) as u64
@@ -72,13 +73,14 @@ impl Cell {
         wanted.clamp(4 << 20, 48 << 20)
     }
 
-    /// Returns the bits per second that a flow can reach. Limits are the link, and the congestion window at this
-    /// loss, the larger of Reno's (Mathis et al. 1997) and CUBIC's (RFC 9438 §5.1).
+    /// Returns the maximum goodput of a flow in bits per second. The link limits the goodput, and so does the
+    /// congestion window at this loss: the larger of Reno's (Mathis et al. 1997) and CUBIC's (RFC 9438 §5.1).
     fn limit(&self) -> f64 {
         self.limit_for(self.mss())
     }
 
-    /// Returns the same as [`limit`](Self::limit), for packets with `mss` bytes of data.
+    /// Returns the maximum goodput in bits per second, as [`limit`](Self::limit) does, for packets with `mss` bytes of
+    /// data.
     pub(super) fn limit_for(&self, mss: usize) -> f64 {
         let payload = mss as f64 / (self.mtu + ETHERNET) as f64;
         let line = self.rate() as f64 * payload;
@@ -121,9 +123,9 @@ impl Cell {
         let mut host =
             HostConfig { mtu: self.mtu, region: self.bytes() as usize, ..HostConfig::default() };
         host.endpoint.mpa.markers = self.markers;
-        // The receive window is never the limit.
+        // The receive window is large enough never to limit the sender.
         let receive_window = (4 * self.bdp()).max(4 << 20) as u32;
-        // Only congestion control and the path limit the bytes in flight.
+        // The send window is large enough that only congestion control limits the bytes in flight.
         let windows =
             tcp::Config { receive_window, send_window: 1 << 30, ..tcp::Config::default() };
         host.endpoint.tcp = Arc::new(windows);
@@ -137,7 +139,7 @@ impl Cell {
         }
     }
 
-    /// Runs the cell. Returns its line of the snapshot, or the violated invariant.
+    /// Runs the transfer. Returns its line of the snapshot, or the violated invariant.
     fn run(&self, seed: u64) -> Result<String, String> {
         let load = |bytes| Load {
             seed,
@@ -215,7 +217,7 @@ fn cells(resegmented: bool, losses: &[f64], rtts_us: &[u64]) -> Vec<Cell> {
     cells
 }
 
-/// Returns the cells with 2 % of the packets duplicated.
+/// Returns a copy of each cell with 2 % of the packets duplicated.
 pub(super) fn with_duplicates(cells: &[Cell]) -> Vec<Cell> {
     cells.iter().map(|cell| Cell { duplicate_percent: 2.0, ..*cell }).collect()
 }

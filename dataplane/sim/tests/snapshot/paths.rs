@@ -1,4 +1,4 @@
-//! Single faults of a path: `snapshots/paths.txt`.
+//! TCP transfers over paths with one fault each: `snapshots/paths.txt`.
 
 use core::num::NonZeroU64;
 use core::time::Duration;
@@ -37,7 +37,7 @@ fn rate(mega: u64, queue_bytes: u64) -> Option<Rate> {
     NonZeroU64::new(mega * 1_000_000).map(|bits_per_second| Rate { bits_per_second, queue_bytes })
 }
 
-/// Returns a path of 100 Mbit/s with a round-trip time of 10 ms and a queue of one BDP.
+/// Returns a configuration without faults: 100 Mbit/s, a round-trip time of 10 ms, and a queue of one BDP.
 fn clean(seed: u64) -> Config {
     let direction = |seed| {
         let link =
@@ -176,8 +176,8 @@ fn run(n: usize, (kind, markers): &(Kind, bool)) -> String {
     let timeouts = Timeouts { transfer: Duration::from_secs(3600), ..Timeouts::default() };
     transfer::run_timed(config, &load(BYTES), &load(0), timeouts)
         .and_then(|(pair, times)| {
-            // After a reduction of the MTU, retransmitted bytes may be cut at other places. A wrong CRC is found
-            // after the FPDU was located.
+            // The checks for aligned segments do not apply in two cases. After a reduction of the MTU, retransmitted
+            // segments may have other boundaries. A wrong CRC is detected only after its FPDU was located.
             let aligned = !name.starts_with("MTU") && !name.contains("checksum right");
             verify(&pair, aligned)?;
             Ok(line(name, *markers, &pair, times))
@@ -200,8 +200,8 @@ fn line(name: &str, markers: bool, pair: &Pair, times: Times) -> String {
 
 #[test]
 fn paths_match_snapshot() {
-    // Without markers, an FPDU beyond a gap is acknowledged before its CRC is checked, so a wrong CRC ends the stream
-    // (RFC 5044 §8).
+    // Excludes damage without markers: an FPDU beyond a gap is then acknowledged before its CRC is checked, so a wrong
+    // CRC ends the stream (RFC 5044 §8).
     let ends = |name: &str, markers: bool| name.contains("checksum right") && !markers;
     let runs: Vec<(Kind, bool)> = KINDS
         .into_iter()

@@ -1,4 +1,5 @@
-//! The matrix over SCTP, `snapshots/sctp.txt`, and its goodput compared with that of TCP.
+//! SCTP transfers for each combination of loss, round-trip time and MTU: `snapshots/sctp.txt`. Also compares their
+//! goodput with that of TCP.
 
 use core::time::Duration;
 use std::fmt::Write as _;
@@ -26,7 +27,7 @@ impl Cell {
             sessions: SESSIONS,
             ..SctpConfig::default()
         };
-        // The windows are never the limit.
+        // The windows are large enough that only congestion control limits the bytes in flight.
         let receive = Arc::make_mut(&mut host.sctp.receive);
         receive.window = (4 * self.bdp()).max(4 << 20) as u32;
         Arc::make_mut(&mut host.sctp.send).send_window = 1 << 30;
@@ -122,7 +123,7 @@ fn sctp_matrix_matches_snapshot() {
     compare("sctp.txt", &text);
 }
 
-// Compares means of several seeds, because a single loss in slow start can change the time of a run by half.
+// Compares means over several seeds, because a single loss in slow start can change the duration of a run by half.
 #[test]
 fn sctp_goodput_at_one_percent_loss_is_nine_tenths_of_tcp() {
     const SEEDS: u64 = 5;

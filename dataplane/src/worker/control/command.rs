@@ -206,9 +206,12 @@ impl<Io: PortIo> Core<Io> {
     /// the region any more. With [`SourceRemoval::Abort`], streams whose posts or loads use the region are aborted.
     fn remove_stag(&mut self, stag: Stag, sources: SourceRemoval, ticket: Ticket, now: Instant) {
         self.revoke_posted_receives(stag);
-        let removed = self.env.tables.remove_stag(stag);
-        self.revoke(stag, |_| true, now);
-        self.stop_loads_on(stag, now);
+        let removed = self.env.tables.remove_stag(stag).map(|entry| {
+            self.revoke_users(stag, entry.stream, now);
+        });
+        if self.env.tables.is_source(stag) {
+            self.stop_loads_on(stag, now);
+        }
         if !self.env.tables.is_source(stag) {
             return self.report_done(ticket, removed);
         }
@@ -257,9 +260,9 @@ impl<Io: PortIo> Core<Io> {
         let before = self.env.tables.bind_stag(stag, stream)?;
         match (before, stream) {
             (Some(Some(old)), Some(new)) if old != new => {
-                self.revoke(stag, |id| id == old, now);
+                self.revoke_users(stag, Some(old), now);
             }
-            (Some(None), Some(new)) => self.revoke(stag, |id| id != new, now),
+            (Some(None), Some(new)) => self.revoke_all(stag, |id| id != new, now),
             _ => {}
         }
         Ok(())
@@ -269,31 +272,51 @@ impl<Io: PortIo> Core<Io> {
     /// operation, but for an RDMA Read only at its start (RFC 5041 §8.3.1 (5), (6)). Revoking the right to read
     /// therefore terminates streams with a Read in progress.
     fn set_access(&mut self, stag: Stag, access: Access, now: Instant) -> Result<(), CommandError> {
+        let bound = self.env.tables.stag(stag).and_then(|entry| entry.stream);
         let before = self.env.tables.set_access(stag, access)?;
         if before.remote_read() && !access.remote_read() {
-            self.revoke(stag, |_| true, now);
+            self.revoke_users(stag, bound, now);
         }
         Ok(())
     }
 
-    /// Terminates each stream that `is_selected` selects, if the peer has an RDMA Read from this region in progress.
-    fn revoke(&mut self, stag: Stag, is_selected: impl Fn(StreamId) -> bool, now: Instant) {
-        for slot in self.streams.slots() {
-            let Some((mut stream, env)) = self.stream_mut(slot) else { continue };
-            if !is_selected(stream.conn.id) {
-                continue;
+    /// Terminates each stream whose peer has an RDMA Read from this region in progress. `bound`: the stream to which the
+    /// region is bound. Then no other stream has a Read from it, because [`rebind`](Self::rebind) has terminated those.
+    fn revoke_users(&mut self, stag: Stag, bound: Option<StreamId>, now: Instant) {
+        match bound {
+            Some(stream) => {
+                if let Some(slot) = self.streams.find_stream(stream) {
+                    self.revoke_on(slot, stag, now);
+                }
             }
-            if let Some(mut lower) = stream.lower()
-                && lower.revoke_stag(now, stag, &mut env.tables.context())
-            {
-                env.make_ready(&mut stream);
+            None => self.revoke_all(stag, |_| true, now),
+        }
+    }
+
+    /// Terminates each stream that `is_selected` selects and whose peer has an RDMA Read from this region in progress.
+    fn revoke_all(&mut self, stag: Stag, is_selected: impl Fn(StreamId) -> bool, now: Instant) {
+        for slot in self.streams.slots() {
+            if self.streams.get(slot).is_some_and(|conn| is_selected(conn.id)) {
+                self.revoke_on(slot, stag, now);
             }
         }
     }
 
+    fn revoke_on(&mut self, slot: u32, stag: Stag, now: Instant) {
+        let Some((mut stream, env)) = self.stream_mut(slot) else { return };
+        if let Some(mut lower) = stream.lower()
+            && lower.revoke_stag(now, stag, &mut env.tables.context())
+        {
+            env.make_ready(&mut stream);
+        }
+    }
+
     fn remove_listener(&mut self, listener: ListenerId, ticket: Ticket) {
+        let has_half_open = self.env.admission.listeners().has_half_open(listener);
         let result = self.env.admission.listeners_mut().remove(listener);
-        self.abort_handshakes(listener, |_| true);
+        if has_half_open {
+            self.abort_handshakes(listener, |_| true);
+        }
         self.report_done(ticket, result);
     }
 

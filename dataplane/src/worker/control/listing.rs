@@ -2,6 +2,7 @@
 //! packets do not wait for a list of thousands of streams.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use base::Instant;
 
@@ -22,13 +23,13 @@ const MAX_SLOTS: u32 = 1024;
 pub(in crate::worker) struct ListRequests(VecDeque<ListRequest>);
 
 /// Progress of one list.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct ListRequest {
     selection: StreamSelection,
     ticket: Ticket,
     /// True once all streams are listed; associations follow.
     streams_done: bool,
-    /// Next slot to examine.
+    /// Next slot to examine, or next element of [`StreamSelection::Streams`].
     next_slot: u32,
 }
 
@@ -78,18 +79,27 @@ impl<Io: PortIo> Core<Io> {
     #[inline(never)]
     pub(in crate::worker) fn continue_list(&mut self, now: Instant) -> bool {
         let Some(mut listing) = self.list_requests.0.pop_front() else { return false };
-        let part = match listing.selection {
-            StreamSelection::Stream(id) => {
+        let part = match &listing.selection {
+            &StreamSelection::Stream(id) => {
                 let found = self.streams.find_stream(id);
                 let info = found.and_then(|at| self.stream_info(at, now));
                 let streams = info.into_iter().collect();
                 ListPart { streams, associations: Vec::new(), last: true }
             }
-            StreamSelection::Association(name) => {
+            &StreamSelection::Association(name) => {
                 let found = self.associations.find_by_name(name);
                 let info = found.and_then(|at| self.associations.info(at, now));
                 let associations = info.into_iter().collect();
                 ListPart { streams: Vec::new(), associations, last: true }
+            }
+            StreamSelection::Streams(ids) => {
+                let ids = Arc::clone(ids);
+                let info = |at: u32| {
+                    let id = ids.get(at as usize)?;
+                    self.stream_info(self.streams.find_stream(*id)?, now)
+                };
+                let (streams, last) = listing.collect_slots(ids.len() as u32, info);
+                ListPart { streams, associations: Vec::new(), last }
             }
             StreamSelection::All | StreamSelection::Associations => {
                 self.collect_part(&mut listing, now)

@@ -46,8 +46,10 @@ pub(in crate::worker) enum AcceptProgress {
 /// The listeners of one worker, with the counts of half-open streams and of streams by peer.
 #[derive(Debug)]
 pub(in crate::worker) struct Listeners {
-    listeners: Vec<Listener>,
-    /// Stream counts by peer (an IPv4 address or an IPv6 /64 prefix). An entry is removed with the peer's last stream.
+    listeners: HashMap<ListenerId, Listener>,
+    /// Listener of each endpoint. No two have the same.
+    endpoints: HashMap<ListeningEndpoint, ListenerId>,
+    /// Stream counts by peer (an IPv4 address or an IPv6 /64). An entry is removed with its last stream.
     peers: HashMap<PeerId, PeerCounts, KeyedState>,
     /// Unproven streams, oldest first.
     unproven: VecDeque<(ListenerId, StreamId)>,
@@ -57,6 +59,9 @@ pub(in crate::worker) struct Listeners {
     half_open_per_peer: u32,
     streams_per_peer: u32,
 }
+
+/// Transport, port, and interface and address unless the listener has all.
+type ListeningEndpoint = (Transport, u16, Option<InterfaceId>, Option<IpAddr>);
 
 #[derive(Debug)]
 struct Listener {
@@ -95,7 +100,8 @@ impl Listeners {
     /// Creates an empty set of listeners. `key` seeds the hash of peer addresses.
     pub(in crate::worker) fn new(limits: &Limits, key: [u8; 16]) -> Self {
         Listeners {
-            listeners: Vec::new(),
+            listeners: HashMap::new(),
+            endpoints: HashMap::new(),
             peers: HashMap::with_hasher(KeyedState(SipHasher13::new_with_key(&key))),
             unproven: VecDeque::new(),
             half_open: 0,
@@ -109,24 +115,19 @@ impl Listeners {
         &mut self,
         config: Arc<ListenerConfig>,
     ) -> Result<(), CommandError> {
-        let clash = |l: &Listener| {
-            l.config.id == config.id
-                || (l.config.port == config.port
-                    && l.config.endpoint.transport() == config.endpoint.transport()
-                    && l.config.interface == config.interface
-                    && l.config.address == config.address)
-        };
-        if self.listeners.iter().any(clash) {
+        let endpoint = listening_endpoint(&config);
+        if self.listeners.contains_key(&config.id) || self.endpoints.contains_key(&endpoint) {
             return Err(CommandError::ListenerInUse);
         }
-        let credits = config.credits;
-        self.listeners.push(Listener { config, credits, half_open: 0 });
+        let (id, credits) = (config.id, config.credits);
+        self.endpoints.insert(endpoint, id);
+        self.listeners.insert(id, Listener { config, credits, half_open: 0 });
         Ok(())
     }
 
     pub(in crate::worker) fn remove(&mut self, id: ListenerId) -> Result<(), CommandError> {
-        let at = self.listeners.iter().position(|l| l.config.id == id);
-        self.listeners.swap_remove(at.ok_or(CommandError::NoListener)?);
+        let listener = self.listeners.remove(&id).ok_or(CommandError::NoListener)?;
+        self.endpoints.remove(&listening_endpoint(&listener.config));
         Ok(())
     }
 
@@ -136,7 +137,7 @@ impl Listeners {
         id: ListenerId,
         peers: Arc<PeerFilter>,
     ) -> Result<(), CommandError> {
-        let listener = self.listener_mut(id).ok_or(CommandError::NoListener)?;
+        let listener = self.listeners.get_mut(&id).ok_or(CommandError::NoListener)?;
         listener.config = Arc::new(ListenerConfig { peers, ..(*listener.config).clone() });
         Ok(())
     }
@@ -150,7 +151,7 @@ impl Listeners {
         id: ListenerId,
         peer: IpAddr,
     ) -> Result<(), PeerRefusal> {
-        let listener = self.listeners.iter().find(|l| l.config.id == id);
+        let listener = self.listeners.get(&id);
         listener.map_or(Ok(()), |listener| listener.config.peers.check(peer))
     }
 
@@ -168,15 +169,13 @@ impl Listeners {
         interface: InterfaceId,
         local: SocketAddr,
     ) -> Option<&Arc<ListenerConfig>> {
-        let fits = |l: &&Listener| {
-            l.config.port == local.port()
-                && l.config.endpoint.transport() == transport
-                && l.config.interface.is_none_or(|i| i == interface)
-                && l.config.address.is_none_or(|a| a == local.ip())
-        };
-        let specificity =
-            |l: &&Listener| (l.config.address.is_some(), l.config.interface.is_some());
-        Some(&self.listeners.iter().filter(fits).max_by_key(specificity)?.config)
+        let (interface, address) = (Some(interface), Some(local.ip()));
+        let by_specificity =
+            [(interface, address), (None, address), (interface, None), (None, None)];
+        let id = by_specificity.into_iter().find_map(|(interface, address)| {
+            self.endpoints.get(&(transport, local.port(), interface, address))
+        })?;
+        self.listeners.get(id).map(|listener| &listener.config)
     }
 
     /// Takes a credit and a backlog place of a listener for `stream`, opened by `peer`. `progress` is `Unproven`, or
@@ -341,7 +340,16 @@ impl Listeners {
         }
     }
 
-    fn listener_mut(&mut self, id: ListenerId) -> Option<&mut Listener> {
-        self.listeners.iter_mut().find(|l| l.config.id == id)
+    /// Returns true if a stream of the listener is half-open.
+    pub(in crate::worker) fn has_half_open(&self, id: ListenerId) -> bool {
+        self.listeners.get(&id).is_some_and(|listener| listener.half_open > 0)
     }
+
+    fn listener_mut(&mut self, id: ListenerId) -> Option<&mut Listener> {
+        self.listeners.get_mut(&id)
+    }
+}
+
+fn listening_endpoint(config: &ListenerConfig) -> ListeningEndpoint {
+    (config.endpoint.transport(), config.port, config.interface, config.address)
 }

@@ -117,15 +117,15 @@ impl Tables {
         Ok(before)
     }
 
-    /// Removes a region. From then on this worker places no data in it.
+    /// Removes a region. From here on this worker places no data in it. Returns its entry.
     ///
     /// # Errors
     /// The STag does not exist.
-    pub(in crate::worker) fn remove_stag(&mut self, stag: Stag) -> Result<(), CommandError> {
-        match self.stags.remove(stag) {
-            Some(_) => Ok(()),
-            None => Err(CommandError::Stag(StagError::Unknown(stag))),
-        }
+    pub(in crate::worker) fn remove_stag(
+        &mut self,
+        stag: Stag,
+    ) -> Result<StagEntry<Memory>, CommandError> {
+        self.stags.remove(stag).ok_or(CommandError::Stag(StagError::Unknown(stag)))
     }
 
     /// Counts a post or a load that starts to use a region.

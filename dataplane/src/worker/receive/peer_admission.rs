@@ -71,7 +71,7 @@ impl<Io: PortIo> Core<Io> {
         ticket: Ticket,
     ) {
         let result = self.env.admission.listeners_mut().set_peers(listener, Arc::clone(&peers));
-        if result.is_ok() {
+        if self.env.admission.listeners().has_half_open(listener) {
             self.abort_handshakes(listener, |peer| peers.check(peer).is_err());
         }
         self.report_done(ticket, result);

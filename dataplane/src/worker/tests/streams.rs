@@ -480,6 +480,29 @@ fn listings_contain_every_stream_and_neighbour() {
         })
     });
     assert_eq!(listed, [stream]);
+    // A page: one that does not exist, and more than one event holds.
+    let page: Vec<_> = [ddp::StreamId(u64::MAX)].into_iter().chain(found[..40].to_vec()).collect();
+    let which = api::StreamSelection::Streams(page.into());
+    let ticket =
+        net.hosts[1].command(0, |ticket| Command::ListStreams { selection: which, ticket });
+    let mut listed = Vec::new();
+    let mut parts = 0;
+    net.run_until("a page", |net| {
+        while let Some((streams, last)) = net.hosts[1].take_event(|e| match e {
+            Event::Streams { ticket: t, streams, last, .. } if *t == ticket => {
+                Some((streams.iter().map(|s| s.stream).collect::<Vec<_>>(), *last))
+            }
+            _ => None,
+        }) {
+            listed.extend(streams);
+            parts += 1;
+            if last {
+                return Some(());
+            }
+        }
+        None
+    });
+    assert_eq!((listed.as_slice(), parts), (&found[..40], 2));
     net.hosts[1].command(0, |ticket| Command::ListNeighbours { ticket });
     let neighbours = net.run_until("neighbours", |net| {
         net.hosts[1].take_event(|e| match e {

@@ -1,5 +1,5 @@
-//! Share of a worker that a stream keeps under a flood. The flooded worker is the responder. The other end is a second
-//! worker (initiator), whose turns are not counted.
+//! Share of a worker's processor time that a stream keeps under a flood. The flooded worker is the responder. The other
+//! end is a second worker (initiator), whose instructions are not counted.
 //!
 //! In a mixed path, each segment of the stream is followed by [`FLOOD_RATIO`] frames of the flood, in full bursts. In a
 //! path of the flood alone, RSTs that match no stream replace the segments. The cost of a flood's frame depends on the
@@ -33,14 +33,14 @@ use super::{FloodedWorker, FramePort, driven_worker, leak_frames};
 
 /// Frames of the flood per segment of the stream.
 pub(crate) const FLOOD_RATIO: usize = 4;
-/// Number of counted segments, or with [`FrameMix::Flood`] of counted RSTs in their place.
+/// Number of counted segments. With [`FrameMix::Flood`], RSTs are counted in their place.
 pub(crate) const FRAMES: usize = 512;
 
-/// Bursts per turn while few of their frames belong to streams.
+/// Maximum number of bursts per turn, reached while few of their frames belong to streams.
 const BURSTS_PER_TURN: usize = 4;
-/// Turns of warm-up, after which the flood has filled the worker's tables.
+/// Rounds of warm-up, after which the flood has filled the worker's tables.
 const WARM_UP_TURNS: usize = 32;
-/// Full frames of the stream after which its congestion window is open.
+/// Number of full frames after which the stream's congestion window is large enough for the measurement.
 const OPENING_FRAMES: usize = 400;
 /// Bytes of the write that is always in flight.
 const WRITE_LEN: u32 = 4 << 20;
@@ -49,17 +49,18 @@ const SOURCE: Stag = Stag(0x100);
 const SINK: Stag = Stag(0x200);
 /// Minimum length of a full frame. An SCTP packet with a message leaves free space for a SACK.
 const FULL_FRAME_LEN: usize = 1400;
-/// Time-out, in turns; reached only by a hang.
+/// Maximum number of turns of a step. Only a hang reaches it.
 const MAX_TURNS: usize = 10_000;
 /// Time in which a full burst arrives, nanoseconds: 200 ns per frame.
 const BURST_NANOS: u64 = 6400;
-/// Byte ranges of the EtherType and of the destination of IPv4 in a frame.
+/// Byte ranges of the EtherType and of the IPv4 destination address in a frame.
 const ETHER_TYPE: Range<usize> = 12..14;
 const DESTINATION: Range<usize> = 30..34;
 /// EtherType of ARP.
 const ARP: [u8; 2] = [0x08, 0x06];
 
-/// Runs its argument. The caller's version counts the instructions.
+/// Function that runs its argument: `measured_hot_path`, in which callgrind counts instructions, or a plain call for
+/// uncounted work.
 type Runner<'a> = &'a mut dyn FnMut(&mut dyn FnMut());
 
 /// Frames whose instructions are counted.
@@ -75,7 +76,7 @@ pub(crate) enum FrameMix {
     Mixed,
 }
 
-/// The paths: name, kind of flood, counted frames.
+/// All paths: name, kind of flood, counted frames.
 pub(crate) const SHARE_PATHS: [(&str, Kind, FrameMix); 8] = [
     ("share-alone", Kind::Rst, FrameMix::Stream),
     ("share-alone-sctp", Kind::Init, FrameMix::Association),
@@ -97,11 +98,11 @@ struct StreamPair {
     pending: VecDeque<&'static [u8]>,
     flood: &'static [&'static [u8]],
     resets: &'static [&'static [u8]],
-    /// Number of mixed frames so far.
+    /// Number of frames passed to the responder in rounds so far.
     mixed: usize,
 }
 
-/// Runs a path: the warm-up, then [`FRAMES`] frames in rounds that `counted` runs.
+/// Runs a path: the warm-up, then rounds with [`FRAMES`] segments in total, each under `counted`.
 pub(crate) fn run(kind: Kind, mix: FrameMix, counted: Runner<'_>) -> anyhow::Result<()> {
     let mut pair = StreamPair::new(kind, mix)?;
     for _ in 0..WARM_UP_TURNS {
@@ -230,7 +231,8 @@ impl StreamPair {
         anyhow::bail!("the stream is not opened")
     }
 
-    /// Runs an uncounted turn of each worker. Returns the number of full frames that arrived.
+    /// Runs a turn of the initiator, then passes its frames to the responder, all uncounted. Returns the number of full
+    /// frames that arrived.
     fn exchange(&mut self) -> usize {
         self.run_initiator();
         let frames: Vec<_> = self.pending.drain(..).collect();
@@ -256,8 +258,8 @@ impl StreamPair {
         }
     }
 
-    /// Runs a turn of the responder with these frames, and up to [`BURSTS_PER_TURN`] more while frames remain. Passes
-    /// its answers to the initiator.
+    /// Runs a turn of the responder with these frames, and up to [`BURSTS_PER_TURN`] more turns while frames remain.
+    /// Passes the responder's answers to the initiator.
     fn run_responder(&mut self, frames: Vec<&'static [u8]>, counted: Runner<'_>) {
         let bursts = frames.len().div_ceil(BURST) as u64;
         self.responder.now += Duration::from_nanos(BURST_NANOS * bursts);
@@ -278,8 +280,8 @@ impl StreamPair {
         self.return_answers();
     }
 
-    /// Passes the responder's ARP frames and packets for the initiator to the initiator. Its answers to the flood are
-    /// discarded.
+    /// Passes the responder's ARP frames and its packets for the initiator to the initiator. Discards the responder's
+    /// answers to the flood.
     fn return_answers(&mut self) {
         let IpAddr::V4(initiator) = self.initiator_address else { return };
         let address = initiator.octets();

@@ -1,4 +1,4 @@
-//! The audit file.
+//! Tests of the audit's files: contents, lost and omitted lines, rotation.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -11,7 +11,7 @@ use super::super::audit_file::AuditFile;
 use super::*;
 use crate::{EventLog, Server, channel};
 
-/// Starts a server whose control thread does not answer.
+/// Starts a server with an audit file and without a control thread. Requests remain in the returned inbox.
 fn server_without_control(dir: &Path) -> (Server, crate::Inbox, Arc<AccessTally>) {
     let section = AuditSection { file: Some(dir.join("audit.jsonl")), ..no_audit() };
     let access = Access::open(&AccessSection::default(), &section).unwrap();
@@ -67,7 +67,7 @@ fn audit_line_has_caller_call_outcome_and_no_secret() {
     assert_eq!(lines[1]["error"], "not_found");
 }
 
-/// Records a call without a socket.
+/// Records a call directly, without a connection.
 fn record_call(access: &Arc<Access>, (uid, role): (u32, Role), path: &str, status: u16) {
     let caller = Caller { uid, gid: 100, pid: 1, role: Some(role) };
     let mut entry = PendingCall::new(access, caller, &Method::POST, path);
@@ -75,7 +75,7 @@ fn record_call(access: &Arc<Access>, (uid, role): (u32, Role), path: &str, statu
     entry.finish(StatusCode::from_u16(status).unwrap(), None);
 }
 
-/// Returns the bytes of a file and its rotated files.
+/// Returns the total length of a file and its rotated files, bytes.
 fn bytes(path: &Path) -> u64 {
     let numbered = (0..9).map(|n| match n {
         0 => path.to_owned(),
@@ -150,11 +150,12 @@ fn unwritable_audit_lines_are_counted_and_calls_succeed() {
     let dir = tempfile::tempdir().unwrap();
     let (server, inbox, tally) = server_without_control(dir.path());
     drop(inbox);
-    // A directory takes the place of the file.
+    // A directory replaces the file, so that the file cannot be opened for writing.
     let file = dir.path().join("audit.jsonl");
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir(&file).unwrap();
-    // The client must stay connected until its request is read: an earlier disconnect would cancel the request.
+    // The client must stay connected until the server has read its request. An earlier disconnect would cancel the
+    // request.
     let first = post(server.path(), "/v1/reload");
     poll_until(|| (tally.lines_lost() == 1).then_some(()));
     drop(first);
@@ -180,7 +181,7 @@ fn full_audit_file_is_rotated_and_count_is_bounded() {
     assert_eq!(read("a.1"), "line   4\nline   5\n");
     assert_eq!(read("a.2"), "line   2\nline   3\n");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
-    // Another process appends to this process's file.
+    // A second writer, as in another process, appends to the same file.
     let mut file = AuditFile::open(&path, 20, 2).unwrap();
     file.write(b"x\n").unwrap();
     file.write(b"longer than twenty bytes is a line\n").unwrap();
@@ -209,7 +210,7 @@ fn audit_refuses_symlinks_and_special_files() {
     assert!(AuditFile::open(&link, 1000, 1).is_err());
     assert!(AuditFile::open(Path::new("/dev/null"), 1000, 1).is_err());
     assert!(AuditFile::open(dir.path(), 1000, 1).is_err());
-    // A link that replaces the file later is not followed either.
+    // A symbolic link that replaces the open file is not followed either.
     let path = dir.path().join("a");
     let mut file = AuditFile::open(&path, 1000, 1).unwrap();
     std::fs::remove_file(&path).unwrap();

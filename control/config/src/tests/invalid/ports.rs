@@ -1,4 +1,4 @@
-//! Ports and interfaces.
+//! Tests of invalid ports and interfaces.
 
 use super::*;
 

@@ -124,7 +124,7 @@ fn control_characters_in_names_are_escaped() {
     }
 }
 
-/// The number of streams that one appliance is designed for.
+/// One appliance is designed for 10,000 streams.
 #[test]
 fn ten_thousand_streams_are_shown_page_by_page() {
     let many = |second: u64| {

@@ -61,7 +61,7 @@ fn headers_become_frames_and_events_become_comments() {
     let text = String::from_utf8_lossy(&bytes);
     let comment = "stream 0000000000000007; timeout: as it was; seen: as it was";
     assert!(text.contains(comment));
-    // Events after the last header of both streams.
+    // The comment of each stream's last frame also has the events after that frame.
     let end = "stream 0000000000000007; seen: as it was; gave_up: as it was";
     assert_eq!(text.matches(end).count(), 2);
     assert_eq!(pcapng_file(&Why::default()).1, 0);
@@ -87,7 +87,7 @@ fn frame_has_headers_only_and_original_length() {
     let header = why.streams[0].events[1].header.clone().unwrap();
     let (data, len) = build_frame(&why.streams[0], &header).unwrap();
     assert_eq!((data.len(), len), (54, 54 + 1448));
-    // Sent to the peer, with a correct IPv4 header checksum.
+    // The frame is addressed to the peer and has a correct IPv4 header checksum.
     assert_eq!(data[26..34], [10, 0, 0, 1, 10, 0, 0, 9]);
     assert_eq!(checksum(&data[14..34]), 0);
     assert_eq!(
@@ -123,7 +123,7 @@ fn tshark_reads_pcapng_file() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 6, "{text}");
     assert!(lines[0].starts_with("eth:ethertype:ip:tcp,1000,2000,"), "{text}");
-    // The output format depends on the version of tshark.
+    // Depending on its version, tshark prints a flag as 1 or as True.
     let reset = |value| lines[1].contains(&format!(",1000,2000,{value}"));
     assert!(reset("1") || reset("True"), "{text}");
     for (line, chunk) in lines[2..].iter().zip([",0", ",3", ",6", ",7"]) {

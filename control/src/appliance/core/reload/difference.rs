@@ -1,8 +1,8 @@
-//! Compares two configurations.
+//! Compares the running configuration with a new one, for a reload.
 
 use config::{self, Config, InterfaceSection, ListenerSection, PeerSection, RegionSection};
 
-/// Differences between two configurations: those that a reload applies, and those that need a restart.
+/// Differences between two configurations: changes that a reload applies, and changes that need a restart.
 #[derive(Debug, Default, PartialEq)]
 pub(in crate::appliance) struct Difference {
     pub regions_added: Vec<RegionSection>,
@@ -66,7 +66,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     changed.map(|(name, _)| format!("{name} has changed: in force after a restart")).collect()
 }
 
-/// Returns true if keys of interfaces other than `allow` and `deny` differ.
+/// Returns true if interfaces differ in other keys than `allow` and `deny`.
 fn interfaces_differ(old: &Config, new: &Config) -> bool {
     let without_peers = |interface: &InterfaceSection| InterfaceSection {
         peers: PeerSection::default(),
@@ -75,7 +75,7 @@ fn interfaces_differ(old: &Config, new: &Config) -> bool {
     !old.interfaces.iter().map(without_peers).eq(new.interfaces.iter().map(without_peers))
 }
 
-/// Names a section without the keys that a reload applies, such as `[limits] other than streams, regions and
+/// Returns the section's name and the keys that a reload applies, such as `[limits] other than streams, regions and
 /// region_memory`.
 fn section_label(section: &str) -> String {
     let keys = config::keys();

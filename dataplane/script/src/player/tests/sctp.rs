@@ -1,4 +1,4 @@
-//! SCTP dialogues in virtual time. The test acts as the host; the scripts' encoder builds its packets.
+//! SCTP dialogues in virtual time. The test acts as the host. The encoder for scripts builds the host's packets.
 
 use sim::dialogue::chunks::Conversation;
 use sim::dialogue::received_packet::ReceivedPacket;
@@ -34,7 +34,7 @@ impl TestDialogue {
         talk
     }
 
-    /// Delivers a packet of the host.
+    /// Delivers a packet of the host, written as in a `<` line.
     fn host_sends(&mut self, line: &str) {
         let bytes = self.build_packet(line);
         self.player.input(self.now, TransportPacket::Sctp(bytes)).expect("nothing is damaged");
@@ -45,7 +45,7 @@ impl TestDialogue {
         self.host.build_packet(&line).expect("a packet")
     }
 
-    /// Checks the next packet of the tester.
+    /// Checks that the next packet of the tester matches `line`, written as in a `>` line.
     fn assert_sent(&mut self, line: &str) {
         let sent = self.player.poll_transmit().expect("the script sends something");
         let TransportPacket::Sctp(bytes) = sent else { panic!("{sent:?}") };
@@ -107,7 +107,7 @@ fn foreign_packets_are_ignored_and_damaged_packets_fail() {
     assert!(talk.player.input(talk.now, TransportPacket::Sctp(other)).is_err());
 }
 
-// RFC 5043 §5.2.3; docs/protocol.md, section 2.
+// RFC 5043 §5.2.3; docs/protocol.md, section 2: the host's Accept advertises the region that the script addresses.
 #[test]
 fn accept_private_data_retargets_the_script() {
     let mut talk = TestDialogue::new(&format!(
@@ -159,7 +159,7 @@ fn extra_sacks_and_retransmissions_are_skipped() {
     assert!(talk.assert_fails().starts_with("unexpected"));
 }
 
-// RFC 9260 §6.2: less than half a second.
+// RFC 9260 §6.2: a SACK is delayed by less than half a second.
 #[test]
 fn delayed_sack_may_take_half_a_second() {
     let text = format!("{OPEN}. < DATA tsn=0 n=0 terminate\n+0.04 > SACK cum=0\n");

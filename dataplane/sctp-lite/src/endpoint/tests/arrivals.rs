@@ -1,4 +1,4 @@
-//! Two ends over a lower layer that delivers messages in any order, and repeats refused ones.
+//! Sessions of two ends over a lower layer that delivers messages in any order, and delivers refused messages again.
 
 use super::host::*;
 use crate::endpoint::*;
@@ -78,7 +78,7 @@ impl HostPair {
     }
 }
 
-/// Generates messages: true for a Write of this many bytes, false for a Send.
+/// Generates messages of 0 to 4999 bytes: tagged if the flag is true, otherwise untagged.
 fn messages() -> impl Strategy<Value = Vec<(bool, u16)>> {
     prop::collection::vec((any::<bool>(), 0u16..5000), 1..12)
 }
@@ -202,7 +202,7 @@ fn untagged(host: &Host, session: SessionId) -> Vec<Vec<u8>> {
     host.ddp_events(session).into_iter().filter_map(message_body).collect()
 }
 
-/// Checks that all messages of the sender completed, in order.
+/// Checks that all messages of this sender are reported as sent, in the order of their posts.
 fn check(host: &Host, session: SessionId, messages: &[(bool, u16)]) {
     let delivered_body = |event| match event {
         ddp::Event::Sent { cookie, .. } => Some(cookie),
@@ -213,7 +213,7 @@ fn check(host: &Host, session: SessionId, messages: &[(bool, u16)]) {
     assert_eq!(sent, (0..messages.len() as u64).map(Cookie::user).collect::<Vec<_>>());
 }
 
-/// The program changes the source after the first transmission; the retransmission has the original bytes.
+/// The program changes the source after the first transmission. The retransmission still has the original bytes.
 #[test]
 fn unstable_source_is_retransmitted_from_its_copy() {
     use ddp::RegionMemory;

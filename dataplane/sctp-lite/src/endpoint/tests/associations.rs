@@ -1,4 +1,4 @@
-//! Associations below their sessions: setup, linger and end.
+//! Tests of whole associations, with their sessions: setup, linger and end.
 
 use super::host::{Policy, send_message, stream_config, write_message};
 use super::net::{Fate, Net, Node, Setup, Side, Tx};
@@ -14,7 +14,7 @@ fn lingering(linger: Duration) -> Setup {
     Setup { endpoint, ..Setup::default() }
 }
 
-/// RFC 5043 §11.1
+/// RFC 5043 §11.1: an association between ends with different adaptation indications ends.
 #[test]
 fn other_adaptation_ends_the_association() {
     for side in [Side::A, Side::B] {
@@ -35,7 +35,7 @@ fn other_adaptation_ends_the_association() {
     }
 }
 
-/// First a host without listener, then one that does not answer.
+/// First the peer's host has no listener, then its packets and this end's are lost.
 #[test]
 fn connect_without_listener_times_out() {
     let mut net =
@@ -65,7 +65,7 @@ fn icmp_protocol_unreachable_ends_the_association() {
     net.a.assert_nothing_left();
 }
 
-/// After its last session the association lingers, then shuts down. Sessions reuse the streams.
+/// After its last session the association lingers, then shuts down. Consecutive sessions use the same streams.
 #[test]
 fn association_lingers_then_shuts_down() {
     let mut net = Net::established(&lingering(SECOND * 3));
@@ -169,7 +169,7 @@ fn association_abort_closes_all_sessions() {
     net.b.assert_nothing_left();
 }
 
-/// The path fails while messages are outstanding.
+/// The path fails while messages are outstanding: their posts are reported as flushed.
 #[test]
 fn lost_association_flushes_outstanding_messages() {
     let mut net = Net::established(&Setup::default());
@@ -202,7 +202,8 @@ fn peer_restart_ends_old_sessions() {
     assert_eq!(net.b.memory.to_vec()[..5], *b"fresh");
 }
 
-/// Likewise, with the first Initiate in the packet of the cookie: it belongs to the new association.
+/// The peer's host restarts, and sends its first Initiate in the packet with the cookie. The Initiate belongs to the
+/// restarted association.
 #[test]
 fn initiate_bundled_with_restart_cookie_begins_a_session() {
     use std::cell::RefCell;
@@ -391,12 +392,12 @@ fn open_without_free_stream_is_refused() {
     assert_eq!(net.a.ep().open_session(now, StreamId(77), open), Err(OpenError::NoStream));
     net.run_for(SECOND);
     assert_eq!(net.b.established(), 3);
-    // Each session has its own ULP.
+    // Opening sessions leaves the ULP configuration unchanged.
     assert_eq!(net.a.setup.ulp, stream_config().into());
 }
 
 /// RFC 5043 §5.1, §8, §9, §10, §11.1: INIT and INIT ACK have the indication and equal numbers of streams. Every DATA
-/// chunk is unordered and whole, with PPID 16 or 17, also with losses.
+/// chunk is unordered and unfragmented, with PPID 16 or 17, also if packets are lost.
 #[test]
 fn data_chunks_are_unordered_unfragmented_with_ddp_ppids() {
     use std::cell::RefCell;

@@ -6,7 +6,7 @@ use crate::seam::MessageOutcome;
 use crate::session::SessionError;
 use wire::sctp::ddp::{Function, PPID_CONTROL};
 
-/// RFC 5043 §10: DDP-SSNs far ahead cost memory only for received messages, up to a limit.
+/// RFC 5043 §10: a gap in the DDP-SSNs costs no memory. Only received messages beyond it do, up to a limit.
 #[test]
 fn ssn_gaps_cost_memory_for_received_messages_only() {
     let (mut host, session) = Host::established_passive();
@@ -27,7 +27,8 @@ fn ssn_gaps_cost_memory_for_received_messages_only() {
     assert_eq!(stats.ddp.tagged_delivered, 2);
 }
 
-/// DDP's limit of records beyond a gap: refused messages are not acknowledged, and are retransmitted.
+/// DDP limits the records of messages beyond a gap. Refused messages are not acknowledged, so the peer retransmits
+/// them.
 #[test]
 fn messages_beyond_the_record_limit_are_refused() {
     let config = ddp::StreamConfig { max_ooo_records: 4, ..stream_config() };
@@ -52,7 +53,7 @@ fn messages_beyond_the_record_limit_are_refused() {
     assert_eq!(host.ddp_events(session).len(), 7);
 }
 
-/// Initiates on all streams, repeatedly.
+/// Repeated Initiates on all streams occupy at most one slot per pair of streams.
 #[test]
 fn initiate_flood_is_bounded() {
     let mut config = EndpointConfig::default();
@@ -91,7 +92,7 @@ fn private_data_above_512_bytes_is_refused() {
         host.receive(0, 0, Function::Accept, &data);
         assert_eq!(host.is_established(session), len <= 512);
 
-        // Private data of this end.
+        // The limit applies to private data of this end as well.
         let mut host = Host::new(true);
         let open = OpenRequest { pd: PD, ulp: stream_config().into(), private_data: data.clone() };
         let opened = host.upper.open(host.now, StreamId(1), open);
@@ -104,7 +105,7 @@ fn private_data_above_512_bytes_is_refused() {
     }
 }
 
-/// Pieces of any size: empty, one byte, or the whole message.
+/// A message may arrive in pieces of any size: empty, one byte, or the whole message.
 #[test]
 fn messages_in_any_pieces_are_processed() {
     let mut host = Host::new(false);
@@ -118,7 +119,7 @@ fn messages_in_any_pieces_are_processed() {
     assert_eq!(host.receive_raw(0, 16, true, &pieces), MessageOutcome::Accepted);
     assert_eq!(host.memory.to_vec()[9..15], *b"pieces");
     assert_eq!(host.receive_raw(0, 16, true, &[]), MessageOutcome::Accepted);
-    // The Accept, then the Terminate.
+    // Sends the Accept, then the Terminate.
     for _ in 0..2 {
         host.send_messages();
         host.acknowledge_all();

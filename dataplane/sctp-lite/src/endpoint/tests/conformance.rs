@@ -15,7 +15,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Bytes of an SCTP packet without its DDP segment, including room for control chunks.
 const OVERHEAD: usize = 12 + 16 + 16 + 2 + 16;
 
-/// Faults planned for the packets with data, per end.
+/// Faults for the next packets with data, per sending end.
 type Plans = Rc<RefCell<[VecDeque<Fault>; 2]>>;
 
 struct Endpoints<const RDMAP: bool> {
@@ -28,7 +28,7 @@ struct Endpoints<const RDMAP: bool> {
 
 fn setup(rdmap: bool) -> Setup {
     let endpoint = EndpointConfig {
-        // The suite decides when its ends close.
+        // No time-out closes a session before the suite does.
         policy: EndpointPolicy {
             teardown_timeout: HOUR,
             half_closed_timeout: None,
@@ -43,7 +43,7 @@ fn setup(rdmap: bool) -> Setup {
     Setup { endpoint, ulp, ..Setup::default() }
 }
 
-/// Returns the equivalent event of DDP.
+/// Returns the DDP event that is equivalent to an event of the session; `None` if there is none.
 fn to_ddp_event(event: &SessionEvent) -> Option<ddp::Event> {
     use rdmap::Event as RdmapEvent;
     Some(match event {

@@ -97,8 +97,8 @@ fn enhanced_and_private_data_are_at_most_512_bytes() {
     assert_eq!((short, host.upper.stats.illegal), (MessageOutcome::Accepted, 1));
 }
 
-/// RFC 6581 §7: the enhanced Reject means that the plain form would have been accepted; it has the required ORD. A
-/// Reject by the ULP is plain.
+/// RFC 6581 §7: an enhanced Reject means that a plain Initiate would have been accepted, and contains the required ORD.
+/// A Reject by the ULP is plain.
 #[test]
 fn enhanced_reject_carries_required_ord() {
     let mut passive = host(false, rdmap(8, 8));
@@ -121,7 +121,7 @@ fn enhanced_reject_carries_required_ord() {
     for (function, said, enhanced) in [
         (Function::EnhancedReject, data(4, 5, None, b"no"), Some((4, 5))),
         (Function::EnhancedReject, vec![], None),
-        // The plain form would not have been accepted either.
+        // A plain Reject means that a plain Initiate would not have been accepted either.
         (Function::Reject, b"no".to_vec(), None),
     ] {
         let mut active = host(true, rdmap(8, 8));
@@ -165,7 +165,7 @@ fn unacceptable_accept_is_answered_with_terminate_2_0_06() {
 }
 
 /// RFC 6581 §9.2: in the peer-to-peer model the active side begins with an empty message that its peer's ULP does not
-/// see. Only then the passive side sends.
+/// see. The passive side sends only after this message.
 #[test]
 fn passive_end_sends_after_ready_to_receive_message() {
     let mut config = EndpointConfig::default();

@@ -1,5 +1,5 @@
-//! Half-closed sessions: after the peer's Terminate the ULP responds, then closes (RFC 5041 §6.2.1). Also ends that
-//! must not look graceful (docs/protocol.md §6).
+//! Half-closed sessions: after the peer's Terminate the ULP responds, then closes (RFC 5041 §6.2.1). Also tests ends of
+//! sessions that must not look graceful to the peer (docs/protocol.md §6).
 
 use super::host::*;
 use crate::endpoint::*;
@@ -41,7 +41,7 @@ fn posts_after_peer_terminate_are_sent() {
     assert_eq!(host.receive(0, 0, Function::Initiate, b""), MessageOutcome::Accepted);
 }
 
-/// The wait for the ULP is limited. Its time-out is reported to the peer, because responses are missing.
+/// The wait for the ULP's close is limited. The time-out is reported to the peer, because responses are missing.
 #[test]
 fn ulp_close_timeout_is_reported_to_the_peer() {
     let (mut host, session) = half_closed_session();
@@ -78,7 +78,8 @@ fn error_after_local_terminate_aborts_the_association() {
     }
 }
 
-/// The segment is discarded because this end has closed gracefully, so the association is aborted.
+/// A segment that arrives after this end's graceful close is acknowledged but not placed, so the association is
+/// aborted.
 #[test]
 fn segment_after_orderly_end_aborts_the_association() {
     let (mut host, session) = Host::established_passive();

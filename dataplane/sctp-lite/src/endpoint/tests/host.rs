@@ -1,5 +1,5 @@
-//! All sessions of one end without SCTP below, for tests of sessions: the test delivers messages and makes
-//! acknowledgements. Tests of whole associations use [`net`](super::net).
+//! All sessions of one end without SCTP below, for tests of sessions. The test delivers messages and acknowledges those
+//! sent. Tests of whole associations use [`net`](super::net).
 
 use crate::endpoint::upper::{Upper, UpperCall};
 use crate::endpoint::*;
@@ -42,7 +42,7 @@ pub(super) struct Host {
     pub(super) upper: Upper<VecMemory>,
     pub(super) now: Instant,
     pub(super) policy: Policy,
-    /// True if the ULPs close as soon as the peer has closed.
+    /// True if the ULP of a session closes it as soon as the peer has closed its direction.
     pub(super) closes: bool,
     pub(super) ulp: UlpConfig,
     pub(super) memory: VecMemory,
@@ -64,7 +64,7 @@ pub(super) fn stream_config() -> StreamConfig {
     }
 }
 
-/// Returns a table with a region for remote reads and writes.
+/// Returns an STag table with one region for remote reads, writes and atomic operations.
 pub(super) fn region(memory: &VecMemory) -> StagTable<VecMemory> {
     let mut stags = StagTable::new();
     let entry = StagEntry {
@@ -196,8 +196,8 @@ impl Host {
         self.settle();
     }
 
-    /// Settles all sessions, records their events and reacts as an owner: accepts or rejects by `policy`, reposts
-    /// buffers, and with `closes` closes after the peer.
+    /// Processes the changes of all sessions, records their events and reacts as an owner: accepts or rejects by
+    /// `policy`, reposts buffers, and closes a session after the peer if `closes` is true.
     pub(super) fn settle(&mut self) {
         let now = self.now;
         loop {
@@ -271,7 +271,7 @@ impl Host {
         self.receive_raw(stream, PPID_SEGMENT, true, &[&bytes])
     }
 
-    /// Writes all messages permitted now.
+    /// Writes all messages that may be sent now.
     pub(super) fn send_messages(&mut self) {
         loop {
             let mut room = [0; MAX_MESSAGE];
@@ -302,7 +302,7 @@ impl Host {
             .collect()
     }
 
-    /// Returns DDP's last message, if it is outstanding.
+    /// Returns DDP's last message, if it was sent and is not acknowledged.
     pub(super) fn last_message(&self) -> Option<LastMessage> {
         let mut segments = self.in_flight.iter().filter(|flying| flying.ppid == PPID_SEGMENT);
         segments.find_map(|flying| {
@@ -325,7 +325,7 @@ impl Host {
         self.acknowledge(self.in_flight.len());
     }
 
-    /// Returns the bytes of a retransmission.
+    /// Returns the bytes that a retransmission of `message` would have.
     pub(super) fn rewrite(&mut self, message: MessageRef) -> Vec<u8> {
         let mut out = vec![0xee; usize::from(message.len)];
         let mut up = UpperCall::for_transmit(&mut self.upper, u64::MAX);
@@ -414,7 +414,7 @@ impl Host {
     }
 }
 
-/// Returns a user message with a whole tagged DDP message.
+/// Returns an SCTP user message: a DDP-SSN and a tagged DDP message in one segment.
 pub(super) fn segment(ssn: u16, to: u64, data: &[u8]) -> Vec<u8> {
     let mut bytes = ssn.to_be_bytes().to_vec();
     let mut header = [0; wire::ddp::TAGGED_HEADER_LEN];

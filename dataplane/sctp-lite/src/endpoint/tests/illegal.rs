@@ -15,7 +15,7 @@ fn control(function: Function, ssn: u16) -> Vec<u8> {
     [ssn.to_be_bytes(), function.code().to_be_bytes()].concat()
 }
 
-/// All violations in an established session, on the passive and the active side.
+/// Each violation terminates an established session, on the passive and the active side.
 #[test]
 fn violation_in_established_session_terminates_it() {
     let cases: [(IllegalMessage, SessionError); 17] = [
@@ -113,7 +113,7 @@ fn violation_in_established_session_terminates_it() {
     }
 }
 
-/// Messages that cannot answer an Initiate.
+/// A message that is not a legal answer to the Initiate fails the session.
 #[test]
 fn illegal_answer_to_initiate_fails_the_session() {
     let cases: [(Vec<u8>, u32, SessionError); 6] = [
@@ -152,7 +152,7 @@ fn illegal_answer_to_initiate_fails_the_session() {
     }
 }
 
-/// RFC 5043 §6.1
+/// RFC 5043 §6.1: messages that overtake the answer to the Initiate are refused, and accepted when retransmitted.
 #[test]
 fn messages_ahead_of_the_answer_are_refused_until_it_arrives() {
     let mut host = Host::new(true);

@@ -97,14 +97,14 @@ fn single_terminate_ends_the_session() {
     assert_ne!(host.session(0), session);
 }
 
-/// Likewise while this end still waits for the peer's Terminate.
+/// While this end still waits for the peer's Terminate, the peer's next Initiate on the same streams ends the session.
 #[test]
 fn next_initiate_ends_the_wait_for_peer_terminate() {
     let (mut host, session) = Host::established_passive();
     host.shutdown(session);
     assert_eq!(host.receive_write(0, 1, 0, b"last"), MessageOutcome::Accepted);
     assert_eq!(host.sent_controls(), [(0, 1, Function::Terminate, vec![])]);
-    // The acknowledgement was lost, so the next Initiate is too early.
+    // This end's Terminate is not acknowledged yet, so the next Initiate is refused.
     assert_eq!(host.receive(0, 0, Function::Initiate, b""), MessageOutcome::Refused);
     host.acknowledge_all();
     assert_eq!(host.reason(session), None);
@@ -231,7 +231,7 @@ fn active_end_cancels_before_the_answer() {
     );
     host.assert_nothing_left();
 
-    // After the Initiate was sent: as if the answer took too long.
+    // After the Initiate was sent: the sequence is that of an answer time-out.
     let mut host = Host::new(true);
     let session = host.open(b"");
     host.send_messages();
@@ -297,7 +297,7 @@ fn ssns_start_at_zero_in_each_session() {
     }
 }
 
-/// A graceful close continues while the peer makes progress, and no longer.
+/// The time-out of a graceful close restarts whenever the peer has made progress.
 #[test]
 fn graceful_close_is_extended_while_the_peer_progresses() {
     let (mut host, session) = Host::established_active();
@@ -358,7 +358,8 @@ fn sessions_with_data_alternate() {
     assert_eq!(streams, [0, 1, 0, 0]);
 }
 
-/// The association is lost after this end is done: the session's end is still graceful.
+/// The association is lost after this end's Terminate. The end of the session is graceful only if the Terminate was
+/// acknowledged.
 #[test]
 fn association_loss_after_graceful_end_is_not_reported() {
     for (acknowledged, reason) in
@@ -381,7 +382,8 @@ fn association_loss_after_graceful_end_is_not_reported() {
     }
 }
 
-/// The memory for unacknowledged messages is bounded. With nothing kept, one message is still sent.
+/// The memory for copies of unacknowledged messages is bounded. While no message is kept, one is sent regardless of the
+/// bound.
 #[test]
 fn copies_of_unacknowledged_messages_are_bounded() {
     let (mut host, session) = Host::established_active();
@@ -400,7 +402,8 @@ fn copies_of_unacknowledged_messages_are_bounded() {
     assert!(call.next(MAX_MESSAGE, &mut out).is_some());
 }
 
-/// The worker limits the memory of fragments. It is asked only while messages can be accepted.
+/// The worker's budget limits the memory for fragments. Without the worker's context, as during transmission, no memory
+/// is granted.
 #[test]
 fn fragment_memory_is_bounded_by_worker_budget() {
     let (mut host, _) = Host::established_passive();
@@ -417,7 +420,7 @@ fn fragment_memory_is_bounded_by_worker_budget() {
     assert_eq!((call.max_hold(), call.hold(1, true), call.grow_window(0, 1)), (0, false, false));
 }
 
-/// Events from before the pause are not reported either, until the session is resumed.
+/// Events queued before a pause are also withheld until the session is resumed.
 #[test]
 fn paused_session_reports_no_events() {
     let (mut host, session) = Host::established_passive();
@@ -450,7 +453,8 @@ fn session_without_sent_initiate_sends_no_terminate() {
     }
 }
 
-/// RFC 5043 §11.3: the Terminate follows, outstanding messages still arrive, and other sessions continue.
+/// RFC 5043 §11.3: an aborted session sends a Terminate, its outstanding messages still arrive, and other sessions
+/// continue.
 #[test]
 fn session_abort_leaves_other_sessions_open() {
     let (mut host, first) = Host::established_active();
@@ -500,7 +504,7 @@ fn session_abort_leaves_other_sessions_open() {
     assert_eq!(host.open(b"").stream, 0, "the streams are free again");
 }
 
-/// RFC 5043 §11.2: an untagged message is not delayed. A segment that fills a packet gets one for itself.
+/// RFC 5043 §11.2: an untagged message is not delayed. A segment that fills a packet is sent in a packet of its own.
 #[test]
 fn short_message_is_sent_without_delay() {
     use crate::endpoint::upper::UpperCall;
@@ -519,7 +523,8 @@ fn short_message_is_sent_without_delay() {
     assert!(!large.immediate);
 }
 
-/// RFC 5043 §9: at least 516 bytes; room for control chunks if the packet is longer.
+/// RFC 5043 §9: the MULPDU is at least 516 bytes if they fit the packet, and leaves room for control chunks in longer
+/// packets.
 #[test]
 fn segment_size_leaves_room_for_control_chunks() {
     use crate::session::mulpdu;

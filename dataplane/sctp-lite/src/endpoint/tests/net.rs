@@ -1,5 +1,5 @@
-//! Two hosts with whole associations and a faulty path between them, in virtual time: for tests of chunks, timers, loss
-//! and the association's end. Tests of sessions alone use [`host`](super::host), which has no SCTP below.
+//! Two hosts with whole associations and a faulty path between them, in virtual time. For tests of chunks, timers, loss
+//! and the end of associations. Tests of sessions alone use [`host`](super::host), which has no SCTP below.
 
 use super::host::{PD, Policy, region, stream_config};
 use crate::endpoint::*;
@@ -49,7 +49,7 @@ pub(super) enum Side {
 pub(super) enum Fate {
     Pass,
     Drop,
-    /// Arrives after later packets.
+    /// Arrives later by this time, possibly after later packets.
     Delay(Duration),
     /// Arrives twice.
     Duplicate,
@@ -57,7 +57,6 @@ pub(super) enum Fate {
     Corrupt,
 }
 
-/// Configuration of a host.
 #[derive(Clone)]
 pub(super) struct Setup {
     pub(super) sctp: sctp::Config,
@@ -170,7 +169,6 @@ impl Node {
         f(ep.as_mut().expect("an endpoint"), &mut Context { stags, buffers, hold })
     }
 
-    /// Opens another session.
     pub(super) fn open(&mut self, now: Instant, private_data: &[u8]) -> SessionId {
         self.streams += 1;
         let (id, open) = (StreamId(1000 + self.streams), self.open_request(private_data));
@@ -259,7 +257,7 @@ impl Node {
             .expect("a request");
     }
 
-    /// Returns the sessions, in the order of requests and opens.
+    /// Returns the sessions, in the order of their first events.
     pub(super) fn sessions(&self) -> Vec<SessionId> {
         let mut all = Vec::new();
         for event in &self.events {
@@ -316,7 +314,7 @@ impl Node {
         self.ep.as_ref().is_some_and(|ep| ep.state() != sctp::State::Closed)
     }
 
-    /// Asserts that no state of the association is left at the worker.
+    /// Asserts that the endpoint is done and holds no buffers of the worker.
     pub(super) fn assert_nothing_left(&self) {
         assert_eq!(self.buffers.in_use(), 0);
         assert!(self.ep.as_ref().is_none_or(|ep| ep.is_done()));
@@ -341,7 +339,7 @@ pub(super) struct Net {
     sent: [usize; 2],
     order: u64,
     in_flight: Vec<InFlight>,
-    /// Chunk types of every packet, with its sender.
+    /// Sender and chunk types of every packet sent, also if the path drops it.
     pub(super) log: Vec<(Side, Vec<u8>)>,
 }
 
@@ -369,7 +367,8 @@ impl Net {
         net
     }
 
-    /// Sets the function that selects the fate of each side's `n`th packet.
+    /// Sets the function that selects the fate of a packet, from the sender, the number of the packet (from 1) and its
+    /// bytes.
     pub(super) fn set_fate(&mut self, fate: impl FnMut(Side, usize, &[u8]) -> Fate + 'static) {
         self.fate = Box::new(fate);
     }
@@ -399,8 +398,8 @@ impl Net {
         self.now = limit;
     }
 
-    /// Advances the time to the next arrival or timer, and processes all that is due then. Returns false if there is
-    /// none until `limit`.
+    /// Advances the time to the next arrival or timer, and processes all that is due then. Returns false if nothing is
+    /// due until `limit`.
     fn step(&mut self, limit: Instant) -> bool {
         let arrival = self.in_flight.iter().map(|f| f.at).min();
         let timeout = |node: &Node| node.ep.as_ref().and_then(|ep| ep.poll_timeout());
@@ -485,7 +484,6 @@ pub(super) fn kinds(bytes: &[u8]) -> Vec<u8> {
     packet.chunks().filter_map(Result::ok).map(|chunk| chunk.kind).collect()
 }
 
-/// True if the packet contains DATA.
 pub(super) fn has_data(bytes: &[u8]) -> bool {
     kinds(bytes).contains(&chunk_type::DATA)
 }

@@ -1,4 +1,4 @@
-//! Calls by an endpoint's owner other than messages: end of one session, tags, timers, budget of the window.
+//! Calls by an endpoint's owner that carry no messages: end of one session, tags, timers, budget for the window.
 
 use super::host::{Host, Policy};
 use super::net::{Net, Node, Setup};
@@ -34,7 +34,7 @@ fn peer_tag_is_known_after_init_ack_or_cookie_echo() {
     assert_eq!(peers, tags.map(Some));
 }
 
-/// RFC 5043 §6.1: the time-out needs no other event of the association.
+/// RFC 5043 §6.1: the answer time-out expires even if no other event of the association occurs.
 #[test]
 fn unanswered_request_times_out() {
     let setup = Setup::default();

@@ -1,4 +1,5 @@
-//! RDMAP over sessions: all operations, and several sessions, over a path that loses and reorders packets.
+//! RDMAP over SCTP: all operations, and several sessions of one association, over a path that loses and reorders
+//! packets.
 
 use super::host::{REGION, STAG};
 use super::net::{Fate, Net, Node, Setup, Side};
@@ -63,7 +64,7 @@ fn completed(node: &Node, session: SessionId) -> Vec<(u64, Outcome)> {
     rdmap_events(node, session).into_iter().filter_map(completion).collect()
 }
 
-/// Every operation, over a path that loses, reorders and duplicates packets.
+/// All operations complete in order over a path that loses, reorders and duplicates packets.
 #[test]
 fn operations_complete_in_order() {
     let mut net = Net::established(&setup());
@@ -159,8 +160,8 @@ fn revoked_stag_terminates_the_read() {
     assert_eq!([here, there].map(numbers), [Some(ErrorNumbers::new(0, 1, 0)); 2]);
 }
 
-/// RFC 5040 §7, RFC 5043 §11.3: an error of the peer is reported to it in an RDMAP Terminate with layer, type and
-/// code, on its session. Another session of the association continues.
+/// RFC 5040 §7, RFC 5043 §11.3: an error of the peer is reported to the peer in an RDMAP Terminate with layer, type and
+/// code, on the session concerned. Another session of the association continues.
 #[test]
 fn errors_reach_the_peer_and_no_other_session() {
     type InvalidPost = fn(&mut Endpoint<VecMemory>, SessionId) -> Result<(), ddp::PostError>;

@@ -1,4 +1,4 @@
-//! Fast path of messages in one piece: it has the same effect as the slow path.
+//! Messages in one piece take the fast path, which has the same effect as the slow path of messages in several pieces.
 
 use super::host::*;
 use crate::endpoint::upper::UpperCall;
@@ -11,11 +11,11 @@ use wire::sctp::ddp::{ControlRepr, DdpSsn, Function, PPID_CONTROL, PPID_SEGMENT}
 
 const SESSIONS: u16 = 2;
 
-/// The peer's next message, modified by these fields.
+/// A message of the peer. The test fills in its DDP-SSN.
 #[derive(Clone, Debug)]
 struct Message {
     stream: u16,
-    /// Offset from the next DDP-SSN.
+    /// Difference from the next DDP-SSN in order.
     ssn: i16,
     body: Vec<u8>,
     ppid: u32,
@@ -105,7 +105,7 @@ fn step(host: &mut Host, step: &Step, next: &mut [u16; 2], unsplit: bool) -> Str
     String::new()
 }
 
-/// Returns sessions, memory, events and outstanding messages as text.
+/// Returns sessions, memory, new events and outstanding messages as text.
 fn describe_state(host: &mut Host) -> String {
     let events = core::mem::take(&mut host.events);
     let memory = &host.memory.to_vec()[..2000];
@@ -186,7 +186,7 @@ proptest! {
         }
     }
 
-    /// With less room than `next_len` nothing is written; with that much, a message is.
+    /// A message of `next_len` bytes is written if the room is sufficient. With one byte less, no message is written.
     #[test]
     fn next_len_predicts_the_following_message(lens in prop::collection::vec(1usize..4000, 1..8)) {
         let (mut host, session) = Host::established_active();

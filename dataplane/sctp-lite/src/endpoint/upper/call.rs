@@ -12,7 +12,7 @@ use ddp::RegionMemory;
 use ddp::llp::KeepLimit;
 use std::cell::Cell;
 
-/// [`Upper`] for the duration of one call of SCTP.
+/// View of [`Upper`] for one call of SCTP.
 pub(in crate::endpoint) struct UpperCall<'a, 'c, M: RegionMemory> {
     upper: &'a mut Upper<M>,
     /// Context for received messages. Without it all messages are refused.
@@ -112,8 +112,9 @@ impl<M: RegionMemory> MessageSink for UpperCall<'_, '_, M> {
     }
 
     fn free_space(&self) -> u32 {
-        // All data is placed or refused on arrival. While a session is paused, the advertised window is closed for
-        // all sessions of the association (RFC 9260 §6.2). Data in flight by then is accepted or refused on arrival.
+        // All data is placed or refused on arrival. While a session is paused, a window of zero is advertised for all
+        // sessions of the association (RFC 9260 §6.2). Only transmission (without `cx`) uses this value: data in flight
+        // is still placed or refused on arrival.
         match self.cx {
             None if self.upper.window_closers > 0 => 0,
             _ => u32::MAX,
@@ -154,11 +155,12 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
             slot.session.set_crc(self.computes_crc);
             let written = slot.session.next(source, awaits, mulpdu, out);
             slot.count_kept(kept);
-            // A message with an immediate SACK request is usually the last for now.
+            // After a message without a request for an immediate SACK, another message is available. After one with it,
+            // usually none is.
             slot.ready = written.is_some_and(|w| !w.immediate) || slot.has_data();
             if let Some(mut written) = written {
-                // No prediction if another session may be next, no further message may be kept, or old memory must be
-                // freed.
+                // The next length is not predicted if another session may be next, no further message may be kept, or
+                // the kept memory exceeds its limit.
                 let limit = self.keep_limit.bytes();
                 if !ready.is_empty() || !self.keep_limit.allows(kept.used) || kept.memory > limit {
                     written.next_len = None;
@@ -173,7 +175,8 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
                 continue;
             }
             if out.len() < max_len {
-                // RFC 5043 §11.2: a message is not delayed to share a packet. It gets the next packet for itself.
+                // The message does not fit the rest of this packet. It is the first one of the next packet (RFC 5043
+                // §11.2).
                 ready.push_front(stream);
                 return None;
             }

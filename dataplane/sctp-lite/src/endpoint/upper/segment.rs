@@ -1,5 +1,6 @@
-//! Fast path of received messages: a legal segment of an established session, with no dirty session. Most messages
-//! take it. The session becomes dirty only if there is work left.
+//! Fast path of received messages: a legal segment of an established session, while no session has unprocessed changes.
+//! Most messages take the fast path. The session is marked as changed only if the segment causes an error or a response
+//! to send.
 
 use super::Upper;
 use crate::endpoint::{Context, State};
@@ -7,8 +8,8 @@ use crate::seam::{MessageOutcome, ReceivedMessage};
 use ddp::RegionMemory;
 
 impl<M: RegionMemory> Upper<M> {
-    /// Processes a message of the fast path; DDP may refuse it. Returns `None` for any other message, which takes the
-    /// slow path, [`receive_message`](Self::receive_message).
+    /// Processes a message on the fast path, where DDP may refuse it. Returns `None` for any other message, which takes
+    /// the slow path, [`receive_message`](Self::receive_message).
     #[inline]
     pub(super) fn accept_segment(
         &mut self,
@@ -16,7 +17,7 @@ impl<M: RegionMemory> Upper<M> {
         cx: &mut Context<'_, M>,
     ) -> Option<MessageOutcome> {
         let stream = received.stream;
-        // Sessions are settled in the order of their changes: this one must not overtake others.
+        // Changes of sessions are processed in order, so this session must not overtake others.
         if !self.dirty.slots.is_empty()
             || self.dirty.fast_path_slot.is_some_and(|passed| passed != stream)
         {

@@ -5,24 +5,25 @@ use core::time::Duration;
 /// Parameters of the receive half of an association.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ReceiveConfig {
-    /// Initial a_rwnd, bytes, at least 1500 (RFC 9260 §3.3.2); also limited by the upper layer's free space.
+    /// Initial receive window (a_rwnd), bytes, at least 1500 (RFC 9260 §3.3.2). The upper layer's free space limits it,
+    /// too.
     pub window: u32,
     /// Maximum of the window, bytes. The window grows while the peer uses more than half of it per round trip. It does
     /// not grow if this limit is not above `window`.
     pub window_limit: u32,
-    /// Smallest advertised window, bytes. A smaller window is advertised as zero.
+    /// Smallest nonzero window that is advertised, bytes. A smaller window is advertised as zero.
     pub min_window: u32,
     /// Number of packets with data after which a SACK is sent at once; RFC 9260 §6.2: two.
     pub packets_per_sack: u8,
     /// Maximum delay of a SACK (SACK.Delay); RFC 9260 §6.2 recommends at most 200 ms and permits 500 ms.
     pub sack_delay: Duration,
-    /// Maximum number of ranges beyond gaps. A chunk that needs another one is refused.
+    /// Maximum number of TSN ranges received beyond gaps. A chunk that would begin another range is refused.
     pub max_gaps: usize,
     /// Longest message reassembled from fragments, bytes.
     pub max_message: usize,
-    /// Maximum fragments of one message.
+    /// Maximum number of fragments of one message.
     pub max_fragments: usize,
-    /// Maximum bytes of kept fragments, their records included. One message in order is kept in addition.
+    /// Maximum memory for kept fragments, their records included, bytes. One message in order may exceed it.
     pub fragments: usize,
 }
 

@@ -13,7 +13,6 @@ use super::ReceiveConfig;
 /// Bytes accounted per fragment in addition to its data.
 const OVERHEAD: usize = 64;
 
-/// A kept fragment.
 #[derive(Debug)]
 struct Fragment {
     bytes: Box<[u8]>,
@@ -42,22 +41,22 @@ pub(super) enum JoinResult {
     Complete(Range),
     /// Other fragments are missing.
     Incomplete {
-        /// Bytes accounted for the fragments present, `chunk` included.
+        /// Bytes accounted for the fragments of the message, the new one included.
         cost: usize,
     },
     /// The message exceeds the limits.
     TooLong,
 }
 
-/// The fragments of an association, by TSN.
+/// The kept fragments of an association, by TSN.
 #[derive(Debug, Default)]
 pub(super) struct Fragments {
     by_tsn: BTreeMap<ExtSeq, Fragment>,
     held: usize,
 }
 
-/// Neighbours of a chunk that have arrived. An arrived neighbour that is not kept was a whole message, or
-/// completed one.
+/// Chunks with the TSNs before and after a chunk: whether each has arrived. A chunk that has arrived but is not kept
+/// belongs to no incomplete message.
 #[derive(Clone, Copy)]
 pub(super) struct ArrivedNeighbours {
     /// True if the chunk with the previous TSN has arrived.
@@ -76,7 +75,7 @@ impl Fragments {
         self.held
     }
 
-    /// True if the flags of `chunk` agree with its neighbours.
+    /// True if the flags of `chunk` agree with the chunks before and after it.
     pub(super) fn fits_neighbours(
         &self,
         tsn: ExtSeq,
@@ -96,7 +95,7 @@ impl Fragments {
         fits_left && fits_right
     }
 
-    /// Returns the effect of `chunk`, which [fits](Self::fits_neighbours), on its message.
+    /// Returns the effect of `chunk` on its message. The caller has checked [`fits_neighbours`](Self::fits_neighbours).
     pub(super) fn try_join(
         &self,
         tsn: ExtSeq,
@@ -128,7 +127,7 @@ impl Fragments {
         }
     }
 
-    /// Returns the pieces of the message with the TSNs `run`, in order. It includes `chunk`.
+    /// Returns the pieces of the message with the TSNs `run`, in order. `chunk` is one of them.
     pub(super) fn pieces<'a>(
         &'a self,
         run: Range,
@@ -140,7 +139,7 @@ impl Fragments {
         left.chain([chunk.payload]).chain(right).collect()
     }
 
-    /// Returns the bytes accounted for `chunk`.
+    /// Returns the bytes accounted for `chunk`, overhead included.
     pub(super) fn cost(chunk: &Data<'_>) -> usize {
         chunk.payload.len() + OVERHEAD
     }
@@ -164,7 +163,7 @@ impl Fragments {
         self.by_tsn.insert(tsn, fragment);
     }
 
-    /// Removes the fragments in `run`. Returns the bytes accounted for them.
+    /// Removes the fragments with the TSNs `run`. Returns the bytes accounted for them.
     pub(super) fn remove(&mut self, run: Range) -> usize {
         let before = self.held;
         let mut tsn = run.start;

@@ -7,8 +7,8 @@
 //!              next       gap block
 //! ```
 //!
-//! A complete message is delivered even if earlier data is missing; only its TSNs remain, in a range. Only fragments
-//! are kept, within limits. SACKed data is never dropped.
+//! A complete message is delivered even if earlier data is missing; only a range of its TSNs is recorded. User data is
+//! kept only for fragments, within limits. SACKed data is never dropped.
 //!
 //! Not implemented: order within a stream (ordered messages are delivered on arrival and marked as such; RFC 5043
 //! uses none), and the partial delivery of RFC 9260 §6.9.
@@ -30,7 +30,7 @@ use crate::seam::{MessageOutcome, MessageSink, ReceivedMessage};
 
 pub use config::ReceiveConfig;
 
-/// Farthest TSN that a Gap Ack Block can report, beyond the cumulative TSN (RFC 9260 §3.3.4).
+/// Largest distance from the cumulative TSN that a Gap Ack Block can report (RFC 9260 §3.3.4).
 const MAX_AHEAD: u64 = u16::MAX as u64;
 
 /// Maximum Gap Ack Blocks per SACK, about as many as fit a packet of 1500 bytes. A shorter packet contains fewer.
@@ -46,9 +46,9 @@ pub enum Arrival {
     Delivered,
     /// A fragment was kept; the rest of its message is missing.
     Held,
-    /// A TSN received before.
+    /// The TSN was received before.
     Duplicate,
-    /// Dropped, as if it had never arrived.
+    /// The chunk was dropped, as if it had never arrived.
     Refused(Refusal),
     /// The TSN counts as received, but the stream does not exist: an ERROR with "Invalid Stream Identifier" is due
     /// (RFC 9260 §6.5).
@@ -100,7 +100,7 @@ pub struct ReceiverStats {
     pub not_taken: u64,
     /// DATA chunks for streams that do not exist.
     pub invalid_streams: u64,
-    /// Maximum number of ranges beyond gaps.
+    /// Largest number of TSN ranges beyond gaps so far.
     pub gaps_max: u64,
 }
 
@@ -108,7 +108,7 @@ fn is_whole(chunk: &Data<'_>) -> bool {
     chunk.header.begin && chunk.header.end
 }
 
-/// Effect of the packet in progress.
+/// Effect of the chunks processed so far of the current packet.
 #[derive(Clone, Copy, Debug, Default)]
 struct PacketEffect {
     has_new_data: bool,
@@ -135,9 +135,9 @@ pub struct Receiver {
     advertised: u32,
     /// The a_rwnd while no fragments are kept, bytes. It grows and never shrinks.
     window: u32,
-    /// Start of the measurement of the window's use, in units of [`right_sizing::ticks`].
+    /// Time at which the measurement of the window's use started, in [`right_sizing::ticks`].
     measured_since: u32,
-    /// Value of `stats.bytes` at which half a window was used since the start of the measurement.
+    /// Value of `stats.bytes` at which half a window has been received since the start of the measurement.
     half_used_at: u64,
     config: Arc<ReceiveConfig>,
     stats: ReceiverStats,
@@ -188,9 +188,9 @@ impl Receiver {
             && self.advertised_window(sink.free_space()) > 0
     }
 
-    /// True for a whole message with the next TSN on a valid stream. If [`allows_fast_path`](Self::allows_fast_path)
-    /// is also true, [`on_predicted_data`](Self::on_predicted_data) has the same effect as
-    /// [`on_data`](Self::on_data).
+    /// True if the chunk is a whole message with the next TSN on a valid stream. If
+    /// [`allows_fast_path`](Self::allows_fast_path) is also true, [`on_predicted_data`](Self::on_predicted_data) has
+    /// the same effect as [`on_data`](Self::on_data).
     #[inline]
     pub fn is_predicted(&self, chunk: &Data<'_>) -> bool {
         chunk.header.tsn.0 == self.next.wire().0
@@ -230,7 +230,7 @@ impl Receiver {
                 self.stats.bytes += chunk.payload.len() as u64;
                 self.stats.invalid_streams += u64::from(arrival == Arrival::InvalidStream);
                 if arrival == Arrival::Held {
-                    self.start_measurement(now); // fragments have their own limits
+                    self.start_measurement(now); // the limits of fragments may be what limits the peer
                 }
             }
             Arrival::Duplicate => {
@@ -243,7 +243,7 @@ impl Receiver {
                 self.packet.urgent = true;
                 self.stats.refused += 1;
                 self.stats.not_taken += u64::from(why == Refusal::NotTaken);
-                self.start_measurement(now); // the window is not the peer's limit
+                self.start_measurement(now); // the refusal, not the window, limits the peer
             }
             Arrival::Abort(_) => {}
         }
@@ -290,7 +290,7 @@ impl Receiver {
         self.accept_fragment(now, tsn, chunk, sink)
     }
 
-    /// Returns the reason why a TSN beyond a gap cannot be kept.
+    /// Returns the reason why a TSN beyond a gap cannot be recorded; `None` if it can.
     fn refusal(&self, tsn: ExtSeq) -> Option<Refusal> {
         if tsn.since(self.next) >= MAX_AHEAD {
             return Some(Refusal::BeyondWindow);
@@ -332,15 +332,15 @@ impl Receiver {
                 arrival
             }
             JoinResult::Incomplete { cost } => {
-                // In order, one message may exceed the association's limit. Otherwise fragments beyond a gap could
-                // block the completion of the message before them.
+                // The next message in order may exceed the association's limit. Otherwise fragments beyond a gap could
+                // use up the limit and block this message for ever.
                 let in_order = tsn == self.next;
                 if !in_order && !self.fragments.has_room(chunk, &self.config) {
                     return Arrival::Refused(Refusal::TooManyFragments);
                 }
                 if !sink.hold(Fragments::cost(chunk), in_order) {
-                    // RFC 9260 §6.2: dropped; the peer retransmits it, and other associations may have released
-                    // memory by then. A message that could never be held ends the association.
+                    // RFC 9260 §6.2: the chunk is dropped. The peer retransmits it, and other associations may have
+                    // released memory by then. A message that could never be held ends the association.
                     return match in_order && cost as u64 > sink.max_hold() {
                         true => Arrival::Abort(Violation::MessageTooLong),
                         false => Arrival::Refused(Refusal::HoldBudget),
@@ -378,7 +378,6 @@ impl Receiver {
         }
     }
 
-    /// Records a TSN as received.
     #[inline]
     fn mark_received(&mut self, tsn: ExtSeq) {
         if tsn != self.next {
@@ -405,24 +404,25 @@ impl Receiver {
 
     // --- acknowledgements ---------------------------------------------------------------------------
 
-    /// True if a SACK is due now: one is required, or the window has opened by more than a quarter since the last
-    /// SACK (RFC 9260 §6.2). `free_space`: see [`MessageSink::free_space`].
+    /// True if a SACK is due now: an immediate or delayed SACK is required, or the window has opened by more than a
+    /// quarter of its size since the last SACK (RFC 9260 §6.2). `free_space`: see [`MessageSink::free_space`].
     pub fn sack_due(&self, free_space: u32) -> bool {
         self.ack_now
             || self.advertised_window(free_space).saturating_sub(self.advertised) > self.window / 4
     }
 
-    /// True if data was received since the last SACK. Bundling a SACK with DATA saves a packet (RFC 9260 §6.1).
+    /// True if new data was received since the last SACK, or a SACK is required. Bundling a SACK with DATA saves a
+    /// packet (RFC 9260 §6.1).
     pub fn is_unacknowledged(&self) -> bool {
         self.unacknowledged > 0 || self.ack_now
     }
 
-    /// Makes a SACK due without delay: the peer requires it, or shuts down.
+    /// Makes a SACK due without delay, as after the first DATA chunk and after DATA in SHUTDOWN-SENT.
     pub fn acknowledge_now(&mut self) {
         self.ack_now = true;
     }
 
-    /// Returns the time at which a delayed SACK is due.
+    /// Returns the time at which a delayed SACK is due; `None` if none is delayed.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.ack_at.filter(|_| !self.ack_now)
     }
@@ -463,15 +463,16 @@ impl Receiver {
     /// Iterates over the Gap Ack Blocks from the lowest to the highest (RFC 9260 §3.3.4).
     pub fn gap_blocks(&self) -> impl Iterator<Item = GapBlock> + '_ {
         let cumulative = self.next.minus(1);
-        // MAX_AHEAD bounds both values.
+        // Both offsets fit 16 bits, because they are at most `MAX_AHEAD`.
         self.gaps.iter().map(move |range| GapBlock {
             start: range.start.since(cumulative) as u16,
             end: (range.end.since(cumulative) - 1) as u16,
         })
     }
 
-    /// Returns the a_rwnd to advertise: the free space of the upper layer, minus the kept fragments (RFC 9260 §6.2 B,
-    /// D). Zero instead of less than `min_window`, to avoid a silly window (RFC 1122 §4.2.3.3).
+    /// Returns the a_rwnd to advertise, bytes: the smaller of the window and the upper layer's free space, minus the
+    /// kept fragments (RFC 9260 §6.2 B, D). Below `min_window` returns zero, to avoid a silly window (RFC 1122
+    /// §4.2.3.3).
     pub fn advertised_window(&self, free_space: u32) -> u32 {
         let window = self.window.min(free_space);
         let free = window.saturating_sub(self.fragments.held() as u32);
@@ -485,20 +486,20 @@ impl Receiver {
         self.half_used_at = self.stats.bytes + u64::from(self.window / 2);
     }
 
-    /// True if half a window was received since the start of the measurement.
+    /// True if at least half a window of user data was received since the start of the measurement.
     #[inline]
     pub(super) fn is_half_used(&self) -> bool {
         self.stats.bytes >= self.half_used_at
     }
 
-    /// Returns the use of the window. Called once half a window was received.
+    /// Returns the use of the window, given the shortest round-trip time `rtt`. Called once half a window was received.
     pub(super) fn usage(&self, now: Instant, rtt: Nanos) -> WindowUsage {
         let delivered = self.stats.bytes + u64::from(self.window / 2) - self.half_used_at;
         let ticks = right_sizing::ticks(now).wrapping_sub(self.measured_since);
         right_sizing::judge_usage(delivered, self.window.into(), ticks, rtt)
     }
 
-    /// Returns the window after its next growth, bytes; `None` at the limit.
+    /// Returns the window after its next growth, a doubling, bytes; `None` if the limit is reached.
     pub(super) fn next_window(&self) -> Option<u32> {
         let next = self.window.saturating_mul(2).min(self.config.window_limit);
         (next > self.window).then_some(next)
@@ -509,12 +510,11 @@ impl Receiver {
         u64::from(self.window - self.config.window)
     }
 
-    /// Grows the window to `window` bytes.
     pub(super) fn grow(&mut self, window: u32) {
         self.window = window;
     }
 
-    /// Returns the present a_rwnd without kept fragments, bytes.
+    /// Returns the present window, bytes: the a_rwnd while no fragments are kept.
     pub fn max_window(&self) -> u32 {
         self.window
     }
@@ -542,7 +542,7 @@ impl Receiver {
         self.stats
     }
 
-    /// Frees the fragments after the end of reception.
+    /// Frees the kept fragments, because the association has ended.
     pub(super) fn drop_fragments(&mut self) {
         self.fragments = Fragments::default();
     }

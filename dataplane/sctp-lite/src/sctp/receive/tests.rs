@@ -12,7 +12,7 @@ use super::*;
 const FIRST: u32 = u32::MAX - 20;
 const MS: Duration = Duration::from_millis(1);
 
-/// A sink that accepts all messages or refuses all.
+/// A sink that accepts all messages, or refuses all if `refuse` is true.
 struct Sink {
     messages: Vec<(u16, bool, Vec<u8>)>,
     refuse: bool,
@@ -83,7 +83,7 @@ fn whole(n: u32) -> DataHeader {
     }
 }
 
-/// Returns the header of a fragment with the flags B and E as in `flags`.
+/// Returns the header of the peer's `n`th chunk, a fragment with the flags B and E as in `flags`.
 fn fragment(n: u32, flags: &str) -> DataHeader {
     DataHeader { begin: flags.contains('B'), end: flags.contains('E'), ..whole(n) }
 }
@@ -158,7 +158,7 @@ fn the_default_delay_is_within_bounds() {
     assert!(config.sack_delay <= 200 * MS && config.packets_per_sack == 2);
 }
 
-// RFC 9260 §3.3.1, §6.2.
+// RFC 9260 §3.3.1, §6.2: a chunk with the I bit is acknowledged without delay.
 #[test]
 fn i_bit_causes_immediate_sack() {
     let mut side = side();
@@ -188,7 +188,8 @@ fn gaps_are_reported_at_once() {
     assert_eq!(side.sink.messages.len(), 6, "each went up when it arrived");
 }
 
-// RFC 9260 §6.2: a packet with only duplicates is acknowledged at once, and each is reported once.
+// RFC 9260 §6.2: a packet with only duplicates is acknowledged at once. Each duplicate is reported in one SACK, up to a
+// limit.
 #[test]
 fn duplicates_are_reported() {
     let mut side = side();
@@ -207,7 +208,7 @@ fn duplicates_are_reported() {
     assert_eq!(side.sink.messages.len(), 2);
 }
 
-// RFC 9260 §6.2
+// RFC 9260 §6.2: a DATA chunk without user data aborts the association and is not acknowledged.
 #[test]
 fn no_user_data_aborts() {
     let mut side = side();
@@ -215,7 +216,7 @@ fn no_user_data_aborts() {
     assert_eq!(side.receiver.cumulative_tsn(), tsn(0).sub(1));
 }
 
-// RFC 9260 §6.5
+// RFC 9260 §6.5: DATA for a stream that does not exist is acknowledged and discarded.
 #[test]
 fn an_invalid_stream_is_acknowledged_and_discarded() {
     let mut side = side();
@@ -225,7 +226,7 @@ fn an_invalid_stream_is_acknowledged_and_discarded() {
     assert!(side.sink.messages.is_empty());
 }
 
-// RFC 9260 §3.3.4: TSNs beyond the reach of a block, or beyond the limit of ranges, are refused.
+// RFC 9260 §3.3.4: a TSN beyond the reach of a Gap Ack Block, or one that exceeds the limit of ranges, is refused.
 #[test]
 fn chunk_beyond_gap_block_reach_is_refused() {
     let mut side = side_with(&ReceiveConfig { max_gaps: 3, ..config() });
@@ -242,14 +243,14 @@ fn chunk_beyond_gap_block_reach_is_refused() {
     assert_eq!(side.receiver.stats().gaps_max, 3);
 }
 
-// RFC 9260 §6.7
+// RFC 9260 §6.7: a SACK that is too long for its packet reports the blocks with the lowest TSNs.
 #[test]
 fn sack_in_small_packet_has_the_lowest_blocks() {
     let mut side = side();
     for n in 0..10 {
         side.receive_whole(1 + 2 * n);
     }
-    // Room for common header, SACK and two blocks.
+    // The packet has room for common header, SACK and two blocks.
     assert_eq!(side.sack_in(12 + 16 + 8).2, [(2, 2), (4, 4)]);
 }
 
@@ -278,7 +279,7 @@ fn closed_window_refuses_new_data_and_accepts_gap_fill() {
     assert_eq!(side.receive_whole(3), Arrival::Delivered);
 }
 
-// RFC 1122 §4.2.3.3
+// RFC 1122 §4.2.3.3: a window below `min_window` is advertised as zero.
 #[test]
 fn a_silly_window_is_closed() {
     let mut side = side();
@@ -335,7 +336,8 @@ fn kept_fragments_close_the_window() {
     assert_eq!(side.sack().1, 100_000);
 }
 
-// Fragments have their own limits; a larger window would only fill them.
+// Each fragment restarts the measurement of the window's use: fragments have limits of their own, so a larger window
+// would not help.
 #[test]
 fn fragments_do_not_widen_the_window() {
     let config = ReceiveConfig { window_limit: 400_000, ..config() };
@@ -373,7 +375,7 @@ fn message_refused_at_last_fragment_is_retransmitted() {
     assert_eq!(side.receiver.held(), 0);
 }
 
-// RFC 9260 §6.9: adjacent fragments that cannot belong together.
+// RFC 9260 §6.9: adjacent fragments that cannot belong to one message end the association.
 #[test]
 fn fragments_that_do_not_fit_abort() {
     let abort = Arrival::Abort(Violation::Fragments);
@@ -387,7 +389,7 @@ fn fragments_that_do_not_fit_abort() {
         side.packet(&[(fragment(3, second), b"y")]);
         assert_eq!(side.packet(&[(fragment(2, first), b"x")])[0], abort, "{second} {first}");
     }
-    // No fragment can continue a whole message, and none can be incomplete before one.
+    // After a whole message no fragment can lack the B bit, and before one none can lack the E bit.
     let mut side = side();
     side.receive_whole(0);
     assert_eq!(side.packet(&[(fragment(1, "E"), b"x")])[0], abort);
@@ -429,8 +431,8 @@ fn a_message_that_is_too_long_aborts() {
     assert_eq!(next, [Arrival::Abort(Violation::MessageTooLong)]);
 }
 
-/// A fragment without room in the worker's budget is refused. If its message could never be held and it is next in
-/// order, the association is aborted.
+/// A fragment without room in the worker's budget is refused. If the fragment is next in order and its message could
+/// never be held, the association is aborted.
 #[test]
 fn fragment_beyond_worker_budget_is_refused() {
     let arrival = |most: usize, n: u32| {
@@ -452,7 +454,8 @@ fn holds_fragment(len: usize) -> usize {
     side.receiver.held()
 }
 
-/// Fragments beyond gaps fill their limit. Data in order is still kept, so that the messages before them complete.
+/// Fragments beyond gaps fill their limit. Fragments in order are still kept, so that retransmissions complete all
+/// messages.
 #[test]
 fn fragments_beyond_budget_are_refused_without_a_stall() {
     let mut side = side_with(&ReceiveConfig { fragments: 1000, ..config() });
@@ -478,8 +481,8 @@ fn fragments_beyond_budget_are_refused_without_a_stall() {
 }
 
 proptest! {
-    /// Any order with duplicates and refusals, compared with a set: acknowledged TSNs are the accepted ones, each
-    /// message is delivered once, and no acknowledged TSN is withdrawn.
+    /// With any order, duplicates and refusals, the acknowledged TSNs equal a model set of accepted TSNs. Each message
+    /// is delivered once, and no acknowledged TSN is withdrawn.
     #[test]
     fn acknowledged_tsns_equal_accepted_tsns(
         steps in prop::collection::vec((0u32..60, prop::bool::weighted(0.1), any::<bool>()), 1..200),
@@ -511,7 +514,7 @@ proptest! {
         prop_assert!(side.receiver.stats().gaps_max <= max_gaps as u64);
     }
 
-    /// Any fragmentation, with fragments repeated and in any order, delivers whole messages.
+    /// With any fragmentation, and fragments repeated and in any order, whole messages are delivered.
     #[test]
     fn fragments_in_any_order_are_reassembled(
         lens in prop::collection::vec(1u32..6, 1..12),

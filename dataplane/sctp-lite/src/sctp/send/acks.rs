@@ -15,7 +15,7 @@ use crate::seam::MessageSource;
 /// Maximum duplicate TSNs processed per SACK.
 const MAX_DUPLICATES: usize = 32;
 
-/// Number of consecutive SACKs that withdraw an earlier report, after which the peer counts as reneging.
+/// Number of consecutive SACKs that withdraw an earlier report, from which on the peer counts as reneging.
 const RENEGING_SACKS: u8 = 3;
 
 /// Effect of a SACK or a SHUTDOWN.
@@ -25,11 +25,11 @@ pub enum AckEffect {
     Progress,
     /// No data was newly acknowledged or SACKed.
     NoProgress,
-    /// Older than an earlier acknowledgement; ignored.
+    /// The acknowledgement is older than an earlier one, and was ignored.
     Stale,
 }
 
-/// A SACK that is impossible for the data sent. It was ignored.
+/// Reason why a SACK is impossible for the data sent. The SACK was ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadSack {
     /// The SACK acknowledges a TSN that was never sent.
@@ -46,7 +46,7 @@ struct Blocks {
     newly_sacked: bool,
     /// Number of TSNs in the blocks; `None` if the blocks are not sorted, overlap or are adjacent.
     covered: Option<u64>,
-    /// End of the highest block.
+    /// TSN after the highest block.
     top: ExtSeq,
 }
 
@@ -70,8 +70,8 @@ impl Sender {
         Ok(ack_effect(info.ack.advanced || info.sack_news))
     }
 
-    /// Processes the cumulative TSN of a SHUTDOWN (RFC 9260 §9.2). Unlike a SACK without Gap Ack Blocks, it does not
-    /// withdraw earlier reports.
+    /// Processes the cumulative TSN of a SHUTDOWN (RFC 9260 §9.2). Unlike a SACK without Gap Ack Blocks, a SHUTDOWN
+    /// does not withdraw earlier reports.
     pub fn on_shutdown(
         &mut self,
         now: Instant,
@@ -89,7 +89,8 @@ impl Sender {
         Ok(ack_effect(info.ack.advanced))
     }
 
-    /// Returns the TSN after the cumulative TSN. Fails if a TSN was never sent or a block is invalid.
+    /// Returns the TSN after the cumulative TSN. Fails if the SACK acknowledges a TSN that was never sent, or a block
+    /// is invalid.
     fn check_sack(
         &mut self,
         cumulative: Tsn,
@@ -101,7 +102,7 @@ impl Sender {
             Some(BadSack::Unsent)
         } else {
             gaps.find_map(|gap| match gap {
-                // RFC 9260 §3.3.4: the TSN after the cumulative TSN is missing.
+                // RFC 9260 §3.3.4: the TSN after the cumulative TSN is missing, so a block starts at offset 2 or later.
                 GapBlock { start, end } if start < 2 || end < start => Some(BadSack::Block),
                 GapBlock { end, .. } if u64::from(end) > sent => Some(BadSack::Unsent),
                 _ => None,
@@ -185,9 +186,10 @@ impl Sender {
         blocks
     }
 
-    /// Detects reneging (RFC 9260 §6.2.1 D iii): TSNs reported earlier, missing now and below the highest block may
-    /// have been dropped by the peer. A single such SACK may also be reordered. After [`RENEGING_SACKS`] in a row,
-    /// only the last one's reports are used. Reports above its highest block may have been omitted for lack of room.
+    /// Detects reneging (RFC 9260 §6.2.1 D iii): the peer may have dropped TSNs that it reported earlier but no longer
+    /// reports. Only TSNs below the highest block count, because higher blocks may have been omitted for lack of room.
+    /// A single such SACK may also be reordered. After [`RENEGING_SACKS`] in a row, only the reports of the last SACK
+    /// are used.
     fn watch_reneging(
         &mut self,
         una: ExtSeq,
@@ -206,8 +208,8 @@ impl Sender {
         }
     }
 
-    /// Processes duplicate TSNs, SCTP's D-SACK (RFC 2883), which report chunks that arrived twice. Only retransmitted
-    /// TSNs count (RFC 3708 §3 A).
+    /// Processes the Duplicate TSNs of a SACK, which correspond to TCP's D-SACK (RFC 2883): they report chunks that
+    /// arrived twice. Only retransmitted TSNs count (RFC 3708 §3 A).
     fn on_duplicates(&mut self, tsns: impl Iterator<Item = Tsn>) -> DsackOrigin {
         let mut found = DsackOrigin::default();
         for tsn in tsns.take(MAX_DUPLICATES) {
@@ -244,7 +246,7 @@ impl Sender {
         }
         self.probe_due = false;
         if core::mem::take(&mut self.probing) {
-            // The peer refused these chunks while its window was closed; they are retransmitted now.
+            // The peer refused the chunks in flight while its window was closed. They are retransmitted now.
             self.recovery.rtt_mut().reset_backoff();
             self.board.mark_all_lost();
         }

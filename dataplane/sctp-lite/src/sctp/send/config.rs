@@ -7,31 +7,31 @@ use transport::{CongestionControl, Parameters};
 /// Parameters of the send half of an association. Shared by associations and immutable.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SendConfig {
-    /// RTO.Initial (RFC 9260 §16).
+    /// RTO.Initial, the retransmission time-out before the first round-trip sample (RFC 9260 §16).
     pub initial_rto: Duration,
     /// RTO.Min; RFC 9260 §16 recommends one second. The default is 200 ms, as in Linux TCP.
     pub min_rto: Duration,
     /// RTO.Max, at least 60 s (RFC 9260 §6.3.1 C7).
     pub max_rto: Duration,
-    /// Congestion controller.
+    /// Congestion control algorithm.
     pub congestion: CongestionControl,
-    /// Initial congestion window, packets; `None`: as in RFC 9260 §7.2.1, two to four.
+    /// Initial congestion window, packets; `None`: two to four packets, as in RFC 9260 §7.2.1.
     pub initial_window: Option<u32>,
-    /// Send window, bytes: limits the unacknowledged data, regardless of the peer's window, and the congestion
+    /// Send window, bytes. Limits both the congestion window and the unacknowledged data, regardless of the peer's
     /// window.
     pub send_window: u64,
-    /// True to spread the congestion window over the round trip, if that is long enough.
+    /// True to spread the packets of a congestion window over the round trip, if the round trip is long enough.
     pub pacing: bool,
-    /// Max.Burst (RFC 9260 §16), packets: number sent at once in addition to those just acknowledged. Without effect
-    /// while pacing spreads packets.
+    /// Max.Burst (RFC 9260 §16): number of packets that may be sent at once in addition to those just acknowledged. It
+    /// has no effect while pacing spreads packets.
     pub max_burst: u32,
     /// True to send a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
     pub tail_loss_probe: bool,
     /// True to set the I bit on the last available message, on retransmissions, and while few packets fill the
     /// congestion window (RFC 9260 §6.1).
     pub immediate_sack_at_end: bool,
-    /// Maximum number of unacknowledged messages, with a record of 32 bytes each. At most 65,535, the reach of Gap
-    /// Ack Blocks (RFC 9260 §3.3.4), regardless of the send window.
+    /// Maximum number of unacknowledged messages, each of which has a record of 32 bytes. At most 65,535, the reach of
+    /// Gap Ack Blocks (RFC 9260 §3.3.4), regardless of the send window.
     pub max_records: usize,
     /// True to record the newest events of each association with their chunk headers ([`transport::recorder`]).
     pub recorder: bool,

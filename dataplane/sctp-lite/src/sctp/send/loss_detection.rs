@@ -1,6 +1,6 @@
 //! Loss detection by RACK (RFC 8985 §6.2 step 5, §6.3) instead of the miss indications of RFC 9260 §7.2.4. Three
-//! packets beyond a gap also indicate loss at once, and lost retransmissions are detected. [`transport::detect`] does
-//! the search, here over TSNs.
+//! packets received beyond a gap also indicate loss at once, and lost retransmissions are detected.
+//! [`transport::detect`] searches the chunks in flight for losses; this module adapts it to TSNs.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use transport::seq::ExtSeq;
 use super::record::{LOST, RETRANSMITTED, SACKED};
 use super::scoreboard::Board;
 
-/// The scoreboard during a search.
+/// The scoreboard during a search for lost chunks.
 struct Search<'a, F> {
     board: &'a mut Board,
     chunks: u64,
@@ -36,8 +36,8 @@ impl Board {
         DetectedLosses { segments: chunks, congestion_segments: chunks, next_search_at: again_at }
     }
 
-    /// Marks losses after T3-rtx expired: the oldest chunk, and chunks in flight for `criterion.timeout`
-    /// (RFC 8985 §6.3). RFC 9260 §6.3.3 E3 would mark the others, too, although the next SACK may report them.
+    /// Marks losses after T3-rtx expired: the oldest chunk, and chunks in flight for `criterion.timeout` (RFC 8985
+    /// §6.3). RFC 9260 §6.3.3 E3 would mark all other chunks, too, although the next SACK may report them.
     pub(super) fn mark_lost_on_timeout(&mut self, criterion: LossCriterion) {
         for i in 0..self.records.len() {
             let record = self.records[i];
@@ -49,7 +49,7 @@ impl Board {
         self.high_rxt = self.una;
     }
 
-    /// Adds a retransmission to the queue ordered by time.
+    /// Adds a retransmission to the queue of retransmissions, which is ordered by transmission time.
     pub(super) fn note_resent(&mut self, tsn: ExtSeq, now: Instant) {
         Search { board: self, chunks: 0, lost: |_, _| {} }.note_resent(tsn, now);
     }

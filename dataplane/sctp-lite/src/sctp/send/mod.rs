@@ -2,17 +2,18 @@
 //! window, the congestion window, and the processing of SACKs.
 //!
 //! Messages are sent unordered and unfragmented. A [`MessageSource`] writes them directly into packets. The sender
-//! keeps a record of 32 bytes for each; for a retransmission the source writes the same bytes again.
+//! keeps a record of 32 bytes for each unacknowledged message. For a retransmission the source writes the same bytes
+//! again.
 //!
-//! Loss detection and recovery follow RFC 8985 and RFC 6937, as in TCP, and the default congestion controller is
-//! CUBIC. The rules of RFC 9260 §7.2 (three miss indications, window halved) are slower on paths with random loss.
-//! `congestion = NewReno` selects the window of Reno.
+//! Loss detection and recovery follow RFC 8985 (RACK-TLP) and RFC 6937 (PRR), as in TCP, and the default congestion
+//! control is CUBIC. The rules of RFC 9260 §7.2 (three miss indications, window halved) are slower on paths with random
+//! loss. `congestion = NewReno` selects the window growth and reduction of Reno.
 //!
 //! Order of calls:
 //!
 //! ```text
 //!  on_sack, on_shutdown      for the peer's acknowledgements
-//!  handle_timeout(now)       when poll_timeout() has come
+//!  handle_timeout(now)       when the time returned by poll_timeout() is reached
 //!  begin_round               after a burst of these, or when the source has new data;
 //!  plan_packet, write        then until plan_packet returns None or write writes no chunk;
 //!  end_round                 then once
@@ -100,7 +101,7 @@ pub struct Sender {
 /// State of the peer's replies.
 #[derive(Debug)]
 struct PeerState {
-    /// Consecutive unanswered window probes.
+    /// Number of consecutive window probes without a SACK.
     probes_unanswered: u32,
     /// True if a SACK was received since the last time-out.
     sack_received: bool,
@@ -125,12 +126,12 @@ struct Round {
     sent: bool,
     /// True if new chunks were written for which the timer is not set yet.
     needs_timer: bool,
-    /// The pace, cached at first use; only acknowledgements and timers change it.
+    /// Pacing rate and burst, cached at first use: within a round they do not change.
     pace: OnceCell<Option<Pace>>,
 }
 
 impl Sender {
-    /// Creates the sender of an association. `initial_tsn`: its first TSN. `a_rwnd`: the peer's, from its INIT or
+    /// Creates the sender of an association. `initial_tsn`: its first TSN. `a_rwnd`: the peer's window from its INIT or
     /// INIT ACK, bytes. `packet_len`: longest SCTP packet of the path, bytes.
     pub fn new(
         config: &Arc<SendConfig>,
@@ -174,13 +175,14 @@ impl Sender {
         self.board.is_empty()
     }
 
-    /// Returns the number of consecutive time-outs without progress, plus that of consecutive unanswered window probes.
+    /// Returns the number of consecutive time-outs without progress, plus the number of consecutive unanswered window
+    /// probes.
     pub fn timeouts_in_a_row(&self) -> u32 {
         self.recovery.consecutive_timeouts().saturating_add(self.peer_state.probes_unanswered)
     }
 
-    /// Returns the number of consecutive unanswered time-outs: of window probes while the peer's window is closed,
-    /// otherwise of retransmissions.
+    /// Returns the number of consecutive unanswered window probes while the peer's window is probed, otherwise of
+    /// consecutive time-outs.
     fn unanswered(&self) -> u32 {
         match self.probes_window() {
             true => self.peer_state.probes_unanswered,
@@ -188,7 +190,7 @@ impl Sender {
         }
     }
 
-    /// Returns a report if the association makes no progress. `last`: true if its next error ends the association.
+    /// Returns a report if the association makes no progress. `last`: true if the next error ends the association.
     pub(in crate::sctp) fn stall(&self, now: Instant, last: bool) -> Option<Stall> {
         let silent = now.saturating_since(self.peer_state.progress_at);
         Stall::detect(self.unanswered(), last, silent)
@@ -236,12 +238,13 @@ impl Sender {
         self.board.pipe()
     }
 
-    /// Returns the shortest known round-trip time.
+    /// Returns the shortest round-trip time: the minimum of the last minutes, or the SRTT if that is shorter; `None`
+    /// before the first measurement.
     pub(super) fn base_rtt(&self) -> Option<Nanos> {
         self.recovery.base_rtt()
     }
 
-    /// Returns the smoothed round-trip time; `None` before the first measurement.
+    /// Returns the smoothed round-trip time (SRTT); `None` before the first measurement.
     pub fn srtt(&self) -> Option<Duration> {
         self.recovery.rtt().srtt().map(Duration::from)
     }
@@ -271,7 +274,8 @@ impl Sender {
         self.history.limits.info(now)
     }
 
-    /// Returns the RTO, also used by T1 and T2 and in the HEARTBEAT interval (RFC 9260 §8.3).
+    /// Returns the RTO with its backoff. T1-init, T1-cookie, T2-shutdown and the HEARTBEAT timer also use it (RFC 9260
+    /// §8.3).
     pub fn rto(&self) -> Duration {
         self.recovery.rtt().rto(&self.config).into()
     }
@@ -287,8 +291,8 @@ impl Sender {
         self.state.on_rtt_measured();
     }
 
-    /// Sets the longest SCTP packet of the path to `len` bytes (RFC 9260 §7.3). If it shrank, longer messages in
-    /// flight are marked lost.
+    /// Sets the longest SCTP packet of the path to `len` bytes (RFC 9260 §7.3). If the length shrank, messages in
+    /// flight that exceed the new maximum are marked lost.
     pub fn set_packet_len(&mut self, len: usize) {
         if len == self.packet_len {
             return;
@@ -304,8 +308,8 @@ impl Sender {
         }
     }
 
-    /// Returns the longest SCTP packet for the next call of [`write`](Self::write), bytes. It exceeds the path's limit
-    /// if it retransmits a message sent before the limit fell; IP must fragment this packet (RFC 9260 §6.9).
+    /// Returns the longest SCTP packet for the next call of [`write`](Self::write), bytes. The packet exceeds the
+    /// path's limit if it retransmits a message sent before the limit fell; IP must fragment it (RFC 9260 §6.9).
     pub fn packet_len(&self) -> usize {
         let retransmitted_len = self
             .next_retransmission()
@@ -321,7 +325,7 @@ impl Sender {
         self.round.pace = OnceCell::new();
     }
 
-    /// Returns the bytes of DATA chunks in a full packet (PMDCS).
+    /// Returns the bytes of DATA chunks, headers included, in a full packet (PMDCS).
     fn smss(&self) -> usize {
         self.packet_len.saturating_sub(COMMON_HEADER_LEN).max(DATA_HEADER_LEN + 4)
     }
@@ -338,10 +342,10 @@ impl Sender {
         self.recovery.pace(self.smss() as u64, self.shared)
     }
 
-    /// Returns the pace, computed once per round because its divisions are expensive.
+    /// Returns pacing rate and burst, computed once per round because of their expensive divisions.
     #[inline]
     fn round_pace(&self) -> Option<Pace> {
-        // The pace of a rate-measuring controller also depends on the data just sent.
+        // The pace of a congestion control that measures the delivery rate also depends on the data just sent.
         if self.recovery.cc().needs_samples() {
             return self.pace();
         }
@@ -350,7 +354,7 @@ impl Sender {
         pace
     }
 
-    /// Notifies the source of a change of `max_message`.
+    /// Notifies the source if `max_message` has changed.
     fn notify_source(&mut self, source: &mut impl MessageSource) {
         if core::mem::take(&mut self.max_message_changed) {
             source.on_max_len_changed(self.max_message);
@@ -366,13 +370,13 @@ fn congestion(config: &SendConfig, smss: usize) -> Congestion {
         .with_pacing(config.pacing)
 }
 
-/// The range of one TSN.
+/// Returns the range that contains only `tsn`.
 fn single_tsn(tsn: ExtSeq) -> Range {
     Range { start: tsn, end: tsn.plus(1) }
 }
 
-/// Returns the longest message for packets of `packet_len` bytes, a multiple of four. Room is left for a SACK, unless
-/// a message of [`LOWEST_MAX_MESSAGE`] bytes would then not fit.
+/// Returns the length of the longest message for packets of `packet_len` bytes, a multiple of four. Room is left for a
+/// SACK, unless a message of [`LOWEST_MAX_MESSAGE`] bytes would then not fit.
 fn max_message_len(packet_len: usize) -> usize {
     let without_sack = packet_len.saturating_sub(COMMON_HEADER_LEN + DATA_HEADER_LEN);
     packet_len.saturating_sub(OVERHEAD).max(without_sack.min(LOWEST_MAX_MESSAGE)).max(4) & !3

@@ -14,7 +14,7 @@ use super::scoreboard::Retransmission;
 use super::{Round, Sender, single_tsn};
 use crate::seam::MessageSource;
 
-/// Conditions at the end of a round of packets.
+/// State at the end of a round. A round is the packets written between `begin_round` and `end_round`.
 #[derive(Clone, Copy)]
 struct RoundEnd {
     /// True if the congestion window ended the round.
@@ -33,9 +33,9 @@ pub enum Plan {
     Lost,
     /// New messages.
     New,
-    /// A tail loss probe.
+    /// A tail loss probe (RFC 8985 §7).
     TailProbe,
-    /// A probe of a closed window.
+    /// A window probe (RFC 9260 §6.1 A).
     WindowProbe,
 }
 
@@ -44,20 +44,20 @@ pub enum Plan {
 struct NewChunk {
     /// Bytes of user data.
     len: u16,
-    /// Minimum bytes of user data in the following message; 1 if unknown.
+    /// Bytes of user data in the following message of the source; 1 if unknown.
     next_len: u16,
 }
 
 impl Sender {
-    /// Returns the plan for the next packet, which [`write`](Self::write) can probably fill now. If pacing delays the
-    /// packet, sets the timer and returns `None`.
+    /// Returns the planned content of the next packet; `None` if no packet may be sent now. If pacing delays the
+    /// packet, also sets the pacing timer. [`write`](Self::write) may still find no chunk to write.
     pub fn plan_packet(&mut self, now: Instant, source: &mut impl MessageSource) -> Option<Plan> {
         self.notify_source(source);
         self.next_plan(now, source)
     }
 
-    /// Adds the DATA chunks planned by [`plan_packet`](Self::plan_packet) to a packet. Returns their number, zero if
-    /// none fits.
+    /// Adds the DATA chunks planned by [`plan_packet`](Self::plan_packet) to a packet. Returns the number of chunks
+    /// added; zero if none is available or fits.
     pub fn write(
         &mut self,
         now: Instant,
@@ -99,7 +99,7 @@ impl Sender {
         chunks
     }
 
-    /// Ends a round of packets: sets timers, and records the limit of the round.
+    /// Ends a round of packets: sets timers, and records the limit that ended the round.
     pub fn end_round(&mut self, now: Instant, source: &mut impl MessageSource) {
         let Round { cwnd_limited: limited, sent, needs_timer: unwatched, .. } =
             core::mem::take(&mut self.round);
@@ -122,7 +122,8 @@ impl Sender {
         }
     }
 
-    /// Records the limit that ended the round. Skipped as long as lack of data is the only limit.
+    /// Records the limit that ended the round. Does nothing if the limit is lack of data, as at the end of the previous
+    /// round.
     #[inline]
     fn note_limit(&mut self, now: Instant, end: RoundEnd) {
         let lost = self.board.awaits_retransmission();
@@ -132,20 +133,21 @@ impl Sender {
         }
     }
 
-    /// Returns the cause that ended the round. `lost`: a chunk awaits its retransmission.
+    /// Returns the limit that ended the round. `lost`: true if a chunk awaits its retransmission.
     fn current_limit(&self, now: Instant, end: RoundEnd, lost: bool) -> Limit {
         match () {
             () if self.unanswered() > 0 => Limit::Path,
             () if !end.has_data && !lost => Limit::Application,
             () if end.cwnd_limited => Limit::CongestionWindow,
             () if self.timers.pace.is_some_and(|at| at > now) => Limit::Pacing,
-            // The next message exceeds the peer's window or the send window.
+            // A message of `max_message` bytes exceeds the peer's window or the send window. A full record list counts
+            // as the send window.
             () if !lost && self.sendable_bytes() < self.max_message => {
                 let peer =
                     self.board.len() < self.max_records() && self.rwnd() <= self.send_window_left();
                 if peer { Limit::PeerWindow } else { Limit::SendWindow }
             }
-            // Max.Burst packets were sent.
+            // Max.Burst (RFC 9260 §6.1 D) packets were sent, without pacing.
             () if self.burst == 0 && self.board.pipe() > 0 && self.pace().is_none() => {
                 Limit::Pacing
             }
@@ -195,7 +197,7 @@ impl Sender {
                     return None;
                 }
             }
-            // RFC 9260 §6.1 D
+            // RFC 9260 §6.1 D: with no packet in the network, Max.Burst packets may be sent.
             None if self.board.pipe() == 0 => {
                 self.burst = self.burst.max(u64::from(self.config.max_burst));
             }
@@ -218,10 +220,10 @@ impl Sender {
         self.config.max_records.min(usize::from(u16::MAX))
     }
 
-    /// Returns the bytes of user data that may be sent for the first time now, without regard to the congestion window.
-    /// The peer's window (RFC 9260 §6.1 A) and the send window limit them. The send window is necessary
-    /// against a peer that reports all chunks but the first in Gap Ack Blocks: such SACKs keep both the congestion
-    /// window and the peer's window open.
+    /// Returns the bytes of new user data that the peer's window (RFC 9260 §6.1 A) and the send window permit now; zero
+    /// if the record list is full. The congestion window is not considered. The send window is necessary against a peer
+    /// that reports all chunks but the first in Gap Ack Blocks: such SACKs keep both the congestion window and the
+    /// peer's window open.
     pub(super) fn sendable_bytes(&self) -> usize {
         if self.board.len() >= self.max_records() {
             return 0;
@@ -229,7 +231,8 @@ impl Sender {
         usize::try_from(self.rwnd().min(self.send_window_left())).unwrap_or(usize::MAX)
     }
 
-    /// Returns the remaining bytes of the send window. Data in flight counts with its chunk headers.
+    /// Returns the bytes of user data for which the send window has room. Chunk headers count: those of the data in
+    /// flight, and that of the next chunk.
     fn send_window_left(&self) -> u64 {
         let used = self.board.flight() + DATA_HEADER_LEN as u64;
         self.recovery.cc().send_window().saturating_sub(used)
@@ -246,7 +249,8 @@ impl Sender {
 
     // --- retransmissions ----------------------------------------------------------------------------
 
-    /// Writes as many lost chunks as fit, in TSN order, then new messages (RFC 9260 §6.1 C, §6.3.3 E3, §6.10).
+    /// Writes as many lost chunks as fit, in TSN order (RFC 9260 §6.1 C, §6.3.3 E3, §6.10). Outside of loss recovery
+    /// and F-RTO, new messages follow in the same packet.
     fn write_lost(
         &mut self,
         now: Instant,
@@ -286,7 +290,7 @@ impl Sender {
         }
         source.rewrite(record.message(), &mut packet.data_buffer()[..len]);
         let mut header = self.header(self.board.tsn(index).wire().0, &record);
-        // RFC 9260 §6.1: possibly no later packet elicits the acknowledgement.
+        // RFC 9260 §6.1: the I bit requests the SACK, because possibly no later packet elicits one.
         header.immediate |= self.config.immediate_sack_at_end;
         if packet.push_data(&header, len).is_err() {
             return false;
@@ -306,7 +310,7 @@ impl Sender {
             self.recovery.on_resent(now, single_tsn(self.board.tsn(index)), sends);
         }
         if index == 0 {
-            self.restart_rto(now); // RFC 9260 §6.1, §7.2.4 (4)
+            self.restart_rto(now); // RFC 9260 §6.1, §7.2.4 (4): the oldest chunk was resent
         }
         true
     }
@@ -327,7 +331,7 @@ impl Sender {
     }
 
     /// Adds new messages until the packet, a window or the record limit is full, or the source has none. The packet
-    /// contains `chunks_before` chunks. Returns the number added.
+    /// already contains `chunks_before` DATA chunks. Returns the number added.
     fn fill_with_new(
         &mut self,
         now: Instant,
@@ -354,13 +358,14 @@ impl Sender {
 
     /// Returns the bytes of user data that a new chunk in a packet can carry.
     fn packet_space(&self, packet: &PacketBuilder<'_>) -> usize {
-        // Room beyond the path's limit is for retransmissions only.
+        // A packet may exceed the path's limit for a retransmission; new chunks must not use the excess.
         let path = self.packet_len.saturating_sub(packet.len() + DATA_HEADER_LEN) & !3;
         packet.max_data_len().min(path).min(self.max_message)
     }
 
-    /// Writes one new message of at most `room` bytes; `room` is at least 1. The caller sets `round.needs_timer`, so
-    /// that [`set_timer_after_send`](Self::set_timer_after_send) is called once per round.
+    /// Writes one new message of at most `room` bytes; `room` is at least 1. `opens`: the chunk is the first of its
+    /// packet. Returns `None` if the source has no message that fits. The caller sets `round.needs_timer`, so that
+    /// [`set_timer_after_send`](Self::set_timer_after_send) is called once per round.
     fn write_message(
         &mut self,
         now: Instant,
@@ -385,7 +390,7 @@ impl Sender {
             sends: 1,
         };
         let header = self.header(self.board.nxt().wire().0, &record);
-        // Refused if the source returns a length of zero or more than the room.
+        // Fails if the source returns a length of zero or more than the room.
         let pushed = match written.crc {
             Some(crc) => packet.push_digested(&header, len, crc),
             None => packet.push_data(&header, len),
@@ -397,7 +402,8 @@ impl Sender {
         Some(NewChunk { len: written.message.len, next_len: written.next_len.unwrap_or(1) })
     }
 
-    /// True if the chunk requests an immediate SACK (RFC 9260 §6.1): no data follows, or few packets fill the window.
+    /// True if the chunk requests an immediate SACK (RFC 9260 §6.1): no data follows, or the congestion window is below
+    /// [`FEW_PACKETS`].
     fn requests_sack(&self, source: &impl MessageSource) -> bool {
         let few = self.recovery.cc().cwnd() < FEW_PACKETS * self.smss() as u64;
         self.config.immediate_sack_at_end && (few || !source.has_data())
@@ -491,8 +497,8 @@ impl Sender {
 
     // --- window usage ------------------------------------------------------------------------------
 
-    /// Reduces the congestion window for each RTO without data sent (RFC 9260 §7.2.1 halves it). Returns true if an
-    /// RTO has passed.
+    /// If the sender was idle, reduces the congestion window for each RTO since the last transmission of data
+    /// (RFC 9260 §7.2.1 halves it). Returns true if an RTO has passed.
     fn restart_after_idle(&mut self, now: Instant, source: &mut impl MessageSource) -> bool {
         if !self.board.is_empty() || !source.has_data() {
             return false;
@@ -507,7 +513,8 @@ impl Sender {
         idle > 0
     }
 
-    /// Reports the use of the congestion window (RFC 2861 §3.2, RFC 7661 §4.3).
+    /// Reports to loss recovery whether the congestion window was fully used; loss recovery reduces an unused window
+    /// (RFC 2861 §3.2, RFC 7661 §4.3).
     fn note_usage(&mut self, now: Instant, limited: bool) {
         let smss = self.smss();
         let Sender { recovery, state, board, config, .. } = self;

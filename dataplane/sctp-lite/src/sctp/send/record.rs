@@ -24,11 +24,11 @@ const _: () = assert!(size_of::<Record>() == 32);
 
 /// The chunk was the first of its packet.
 pub(super) const FIRST_IN_PACKET: u8 = 1;
-/// The peer reported the chunk as received.
+/// The peer reported the chunk as received in a Gap Ack Block.
 pub(super) const SACKED: u8 = 1 << 1;
 /// The chunk is considered lost.
 pub(super) const LOST: u8 = 1 << 2;
-/// The chunk was retransmitted since it was marked lost, or as a probe.
+/// The chunk was retransmitted after it was marked lost, or as a probe.
 pub(super) const RETRANSMITTED: u8 = 1 << 3;
 /// The chunk has the I bit, which requests an immediate SACK.
 pub(super) const IMMEDIATE: u8 = 1 << 4;

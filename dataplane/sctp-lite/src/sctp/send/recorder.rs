@@ -65,7 +65,7 @@ impl Sender {
         self.record(record.with_awaited_event(awaited));
     }
 
-    /// Records an event with a sent chunk.
+    /// Records an event about a chunk that this end sends.
     #[cold]
     pub(in crate::sctp) fn note_chunk(
         &mut self,
@@ -78,7 +78,7 @@ impl Sender {
         self.record(Record::new(now, kind, tsn, 0).with_header(chunk, self.window(), len));
     }
 
-    /// Records an event with an acknowledging chunk of the peer: a SACK or a SHUTDOWN.
+    /// Records an event about a SACK or SHUTDOWN of the peer.
     #[cold]
     pub(in crate::sctp) fn note_answer(
         &mut self,
@@ -107,7 +107,7 @@ impl Sender {
         self.history.recorder.shrink(now);
     }
 
-    /// Takes over the records of the sender before a restart.
+    /// Takes over the records of `before`, the sender that this one replaces.
     pub(in crate::sctp) fn keep_records(&mut self, before: Sender) {
         self.history.recorder = before.history.recorder;
     }

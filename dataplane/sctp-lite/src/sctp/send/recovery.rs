@@ -24,7 +24,7 @@ pub(super) struct SackInfo {
 }
 
 impl Sender {
-    /// Continues the processing of an acknowledgement after the scoreboard: recovery, burst allowance, timers.
+    /// Updates loss recovery, burst allowance and timers after the scoreboard has processed an acknowledgement.
     pub(super) fn process_ack(&mut self, info: &mut SackInfo) {
         let SackInfo { ack, has_data, sack_news, .. } = info;
         ack.acked = ack.delivery.bytes;
@@ -33,10 +33,9 @@ impl Sender {
         self.recover(ack);
         let packets = ack.delivery.bytes.div_ceil(self.smss() as u64);
         if packets > 0 {
-            // Several SACKs may arrive before the next transmission, so the packets that they release add up, in
-            // addition to Max.Burst (RFC 9260 §6.1 D). A SACK releases as many packets as it acknowledges, in slow
-            // start twice as many. Only pacing spreads these, so without pacing it never releases more than it
-            // acknowledges.
+            // RFC 9260 §6.1 D: a burst has at most Max.Burst packets plus the packets acknowledged since the last
+            // transmission. The packets of several SACKs add up. In slow start with pacing, which spreads the packets,
+            // a SACK adds twice as many as it acknowledges.
             let grown = self.config.pacing && self.recovery.cc().in_slow_start();
             let released = packets << u32::from(grown);
             self.burst = self.burst.max(u64::from(self.config.max_burst)) + released;

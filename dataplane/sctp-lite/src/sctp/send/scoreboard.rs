@@ -23,30 +23,30 @@ use crate::seam::MessageRef;
 /// Maximum number of SACKed ranges. A block that needs another one is ignored; the peer repeats it.
 const MAX_SACKED_RANGES: usize = 1024;
 
-/// The scoreboard of an association.
+/// The unacknowledged chunks of an association, and totals over them.
 #[derive(Debug)]
 pub(super) struct Board {
     pub(super) records: VecDeque<Record>,
     /// The TSN after the Cumulative TSN Ack Point, which is the TSN of the first record.
     pub(super) una: ExtSeq,
     pub(super) sacked: Ranges,
-    /// Bytes in the network (RFC 6675 §4, SetPipe).
+    /// Estimated bytes in the network (RFC 6675 §4, SetPipe).
     pipe: u64,
     /// Bytes of all chunks, headers and padding included.
     flight: u64,
-    /// Bytes of user data not SACKed.
+    /// Bytes of user data in the chunks that are not SACKed.
     outstanding: u64,
-    /// Records lost and not retransmitted since.
+    /// Number of records lost and not retransmitted since.
     awaiting_retransmission: u64,
-    /// SACKed records that were the first of their packets.
+    /// Number of SACKed records that were the first of their packets.
     sacked_packets: u64,
-    /// Records retransmitted and not SACKed since.
+    /// Number of records retransmitted and not SACKed since.
     retransmitted_in_flight: u64,
-    /// Every record below is SACKed, lost or retransmitted.
+    /// TSN below which every record is SACKed, lost or retransmitted.
     pub(super) loss_edge: ExtSeq,
-    /// Retransmissions in order of their times.
+    /// TSN and time of each retransmission, in order of time.
     pub(super) resent_by_time: VecDeque<(ExtSeq, Instant)>,
-    /// HighRxt: start of the search for the next retransmission.
+    /// HighRxt (RFC 6675 §2): TSN at which the search for the next retransmission starts.
     pub(super) high_rxt: ExtSeq,
 }
 
@@ -55,9 +55,9 @@ pub(super) struct Board {
 pub(super) enum Retransmission {
     /// The first chunk of its packet.
     First,
-    /// Behind another chunk of its packet.
+    /// A later chunk of its packet.
     Bundled,
-    /// A probe of a window or of the tail, first of its packet.
+    /// A window probe or tail loss probe, the first chunk of its packet.
     Probe,
 }
 
@@ -128,12 +128,13 @@ impl Board {
         self.awaiting_retransmission > 0
     }
 
-    /// True if the oldest chunk is SACKed but not acknowledged, which means that the peer has dropped it.
+    /// True if the oldest unacknowledged chunk is SACKed. The peer has then dropped it: otherwise the cumulative TSN
+    /// would include it.
     pub(super) fn head_sacked(&self) -> bool {
         self.records.front().is_some_and(|r| r.has_mark(SACKED))
     }
 
-    /// True if a later and shorter chunk than the oldest was SACKed.
+    /// True if a chunk shorter than the oldest one was SACKed.
     pub(super) fn shorter_arrived(&self) -> bool {
         let Some(head) = self.records.front() else { return false };
         self.records.iter().any(|r| r.has_mark(SACKED) && r.len < head.len)
@@ -256,7 +257,8 @@ impl Board {
         self.resent_by_time.clear();
     }
 
-    /// Marks records longer than `max_len` bytes as lost, because the path no longer carries them (RFC 8899 §4.4).
+    /// Marks records with more than `max_len` bytes of user data as lost, because the path no longer carries them
+    /// (RFC 8899 §4.4).
     pub(super) fn mark_longer_lost(&mut self, max_len: usize) {
         self.mark_lost_if(|r| usize::from(r.len) > max_len);
     }
@@ -331,7 +333,7 @@ impl Board {
         self.count(&after, |total, n| *total += n);
     }
 
-    /// Adds a record to the totals, or subtracts it.
+    /// Adds a record to the totals or subtracts it. `change` does either to one total.
     fn count(&mut self, record: &Record, change: impl Fn(&mut u64, u64)) {
         change(&mut self.pipe, record.pipe_bytes());
         change(&mut self.flight, record.chunk_len());

@@ -17,18 +17,19 @@ pub struct SendStats {
     pub sacks: u64,
     /// SACKs with a lower cumulative TSN than an earlier one (RFC 9260 §6.2.1 D i).
     pub old_sacks: u64,
-    /// SACKs and SHUTDOWNs whose acknowledgement is impossible for the data sent.
+    /// SACKs and SHUTDOWNs that acknowledge data never sent, and SACKs with an impossible Gap Ack Block.
     pub bad_sacks: u64,
-    /// Duplicate TSNs that the peer reported.
+    /// Duplicate TSNs that the peer reported; at most 32 per SACK are counted.
     pub duplicates_reported: u64,
-    /// Reported duplicates without effect: not retransmitted in the present loss episode or as a tail loss probe, or
-    /// reported before. The network made such duplicates, or they are forged.
+    /// Reported duplicate TSNs without effect: the chunk was not retransmitted in the present loss episode or as a tail
+    /// loss probe, or its duplicate was reported before. The network copied the chunk, or the report is forged.
     pub duplicates_ignored: u64,
-    /// DATA chunks marked as lost.
+    /// DATA chunks that loss detection (RFC 8985 §6.2) found lost. Chunks marked for other reasons, such as T3-rtx, are
+    /// not included.
     pub lost: u64,
-    /// Fast recoveries begun.
+    /// Fast recoveries started.
     pub fast_recoveries: u64,
-    /// Expirations of T3-rtx.
+    /// Expirations of T3-rtx, without those of window probes.
     pub timeouts: u64,
     /// Tail loss probes sent.
     pub tail_loss_probes: u64,
@@ -42,6 +43,6 @@ pub struct SendStats {
     pub undone_by_frto: u64,
     /// Reneging events: the peer withdrew data reported in Gap Ack Blocks (RFC 9260 §6.2.1 D iii).
     pub reneged: u64,
-    /// Transmissions delayed by pacing.
+    /// Number of times that pacing delayed a packet.
     pub paced_waits: u64,
 }

@@ -1,6 +1,6 @@
-//! Timers of the send half. Data in flight has one timer, which is T3-rtx (RFC 9260 §6.3.2), tail loss probe or
-//! reordering timer (RFC 8985 §7.2, §6.2, §8). Two others are the window-probe timer (RFC 9260 §6.1 A) and the pacing
-//! timer.
+//! Timers of the send half. One timer at a time runs for data in flight: T3-rtx (RFC 9260 §6.3.2), the tail loss probe
+//! timer (RFC 8985 §7.2) or the reordering timer (RFC 8985 §6.2, §8). The two other timers are the window-probe timer
+//! (RFC 9260 §6.1 A) and the pacing timer.
 
 use base::{Instant, MaybeInstant};
 use transport::recovery::Phase;
@@ -14,9 +14,9 @@ enum Kind {
     /// T3-rtx.
     #[default]
     Rto,
-    /// A tail loss probe.
+    /// Tail loss probe timer.
     Probe,
-    /// The reordering timer.
+    /// Reordering timer.
     Reorder,
 }
 
@@ -26,22 +26,22 @@ pub(super) struct Timers {
     kind: Kind,
     /// Expiry of the timer of data in flight.
     loss: Option<Instant>,
-    /// Expiry of T3-rtx; kept while another timer replaces it.
+    /// Expiry of T3-rtx; kept while another timer runs in its place.
     rto_at: Instant,
     /// Expiry of the window-probe timer, set while data waits and none is in flight.
     persist: Option<Instant>,
-    /// Time of the next burst.
+    /// Time at which pacing permits the next burst.
     pub(super) pace: Option<Instant>,
 }
 
 /// Result of [`handle_timeout`](Sender::handle_timeout).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExpiredTimer {
-    /// No timer expired that the owner must count.
+    /// No timer expired, or only timers whose expiry is not an error of the association.
     None,
     /// T3-rtx expired: counts towards Association.Max.Retrans and Path.Max.Retrans (RFC 9260 §8.1, §8.2).
     T3,
-    /// T3-rtx of a window probe expired, and the peer acknowledged probes with its window closed: not counted
+    /// T3-rtx expired for a window probe, and the peer has sent a SACK since the previous time-out: not counted
     /// (RFC 9260 §6.1 A).
     WindowProbe,
 }
@@ -54,7 +54,7 @@ impl Sender {
         MaybeInstant::from(*loss).earlier(*persist).earlier(*pace).get()
     }
 
-    /// Processes expired timers. Afterwards transmission may continue.
+    /// Processes expired timers. Data may be due afterwards.
     pub fn handle_timeout(&mut self, now: Instant) -> ExpiredTimer {
         let due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
         due(&mut self.timers.pace);
@@ -78,7 +78,7 @@ impl Sender {
                 if closed {
                     self.probe_due = true;
                     self.recovery.rtt_mut().back_off();
-                    // RFC 8899 §4.3: unanswered probes may be too long for the path.
+                    // RFC 8899 §4.3: probes may go unanswered because they are too long for the path.
                     self.peer_state.probes_unanswered += u32::from(!answered);
                 } else {
                     self.on_timeout(now);
@@ -165,7 +165,7 @@ impl Sender {
         if !self.may_schedule_probe() {
             return self.set(Kind::Rto, self.timers.rto_at);
         }
-        // RFC 8985 §7.2
+        // RFC 8985 §7.2: the probe time-out (PTO).
         let awaited = FlightAmount::new(self.board.len(), self.board.flight(), self.smss() as u64);
         let pto = probe_timeout(self.recovery.rtt(), awaited);
         self.set(Kind::Probe, (now + pto).min(self.timers.rto_at));

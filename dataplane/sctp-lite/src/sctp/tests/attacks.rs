@@ -8,7 +8,7 @@ use wire::sctp::{Cause, Packet, Parameter, Ports, Tag, Tsn};
 use super::rig::{PEER_TAG, PEER_TSN, Rig, STATES, data, ends, packet, peer_header, push_data};
 use crate::sctp::{DropReason, State};
 
-/// Any chunk with any value.
+/// Generates a chunk of any type, with any flags and value.
 fn any_chunk() -> impl Strategy<Value = (u8, u8, Vec<u8>)> {
     let kind = prop_oneof![4 => 0u8..15, 1 => any::<u8>()];
     (kind, any::<u8>(), prop::collection::vec(any::<u8>(), 0..64))
@@ -36,7 +36,7 @@ proptest! {
         }
     }
 
-    // Likewise for bytes that are not chunks.
+    // Arbitrary bytes after a valid common header cause no panic, and the number of packets sent is bounded.
     #[test]
     fn arbitrary_bytes_with_valid_tag_never_panic(state in 0..STATES.len(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut rig = Rig::in_state(STATES[state]);
@@ -70,7 +70,7 @@ fn guessed_tags_have_no_effect() {
     assert!(rig.upper.received.is_empty());
 }
 
-// A burst of forged INITs elicits one INIT ACK, and allocates no state.
+// INITs that arrive before the next transmission elicit a single INIT ACK. The association is unchanged.
 #[test]
 fn init_burst_elicits_one_init_ack() {
     let mut rig = Rig::established();
@@ -134,7 +134,7 @@ fn packet_of_requesting_chunks_elicits_one_bounded_answer() {
     assert_eq!(rig.sent_packets(), [""; 0]);
 }
 
-// HEARTBEATs up to the longest one: answered in a packet of its own, or dropped if the value is too long to return.
+// A HEARTBEAT with a value of up to 1024 bytes, its parameter header included, is answered. A longer one is dropped.
 #[test]
 fn longest_heartbeat_is_answered_or_dropped() {
     for len in [900, 1020, 1500, 3000] {
@@ -146,7 +146,8 @@ fn longest_heartbeat_is_answered_or_dropped() {
     }
 }
 
-// RFC 9260 §9.2: repeated SHUTDOWNs elicit one reply per transmission, until T5-shutdown-guard ends the association.
+// RFC 9260 §9.2: any number of SHUTDOWNs elicit one SHUTDOWN ACK per call of `poll_transmit`. T5-shutdown-guard ends
+// the association.
 #[test]
 fn shutdown_flood_is_ended_by_the_guard_timer() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);
@@ -168,7 +169,7 @@ fn shutdown_acknowledging_unsent_data_aborts() {
     assert_eq!(rig.sent_packets(), ["P: ABORT(13)"]);
 }
 
-// A SACK of data that was never sent ends the association.
+// A SACK of data that was never sent ends the association with an ABORT.
 #[test]
 fn impossible_sacks_are_dropped() {
     let mut rig = Rig::established();
@@ -192,7 +193,7 @@ fn init_or_cookie_echo_not_first_is_dropped() {
     });
     assert_eq!(result, Err(DropReason::UnexpectedChunk));
     assert_eq!(rig.sent_packets(), ["P: SACK(1)"]);
-    // An INIT that is first but has this end's tag.
+    // An INIT with this end's tag instead of zero is dropped, even as the first chunk.
     let first = rig.input(|b| b.init(&peer_header(), &[Parameter::Adaptation(1)]).expect("room"));
     assert_eq!(first, Err(DropReason::BadTag));
     assert_eq!((rig.state(), rig.sent_packets().len()), (State::Established, 0));
@@ -213,7 +214,7 @@ fn errors_are_not_answered() {
     assert_eq!((rig.sent_packets().len(), rig.association.stats().errors_in), (0, 300));
 }
 
-// Arbitrary TSNs: memory is bounded.
+// DATA with arbitrary TSNs uses bounded memory, and elicits one SACK that fits a packet.
 #[test]
 fn arbitrary_tsns_use_bounded_memory() {
     let mut rig = Rig::established();

@@ -9,7 +9,7 @@ use super::rig::{Rig, data, peer_header, push_data};
 use crate::sctp::receive::ReceiveConfig;
 use crate::sctp::{CloseReason, Config, DropReason, Event, State};
 
-/// Receives a SACK of all DATA up to this end's `n`th TSN, with ample a_rwnd.
+/// Passes the association a SACK of all DATA up to this end's `n`th TSN, with ample a_rwnd.
 fn sack(rig: &mut Rig, n: u32) -> Result<(), DropReason> {
     let cumulative = rig.association.identity.local_tsn.add(n).sub(1);
     let header = SackHeader { cumulative, a_rwnd: 65_536 };
@@ -28,7 +28,7 @@ fn messages_are_sent_and_acknowledged() {
     assert_eq!(rig.sent_packets(), [""; 0]);
 }
 
-// RFC 9260 §6.1, §6.2: a delayed SACK precedes the DATA in their common packet.
+// RFC 9260 §6.1, §6.2: a delayed SACK is bundled with DATA, and precedes it.
 #[test]
 fn delayed_sack_is_bundled_with_data() {
     let mut rig = Rig::established();
@@ -58,7 +58,7 @@ fn data_is_sent_only_in_data_states() {
     assert_eq!(rig.sent_packets(), ["P: DATA(1)"]);
 }
 
-// RFC 9260 §8.1: the association ends above Association.Max.Retrans.
+// RFC 9260 §8.1: more than Association.Max.Retrans errors end the association.
 #[test]
 fn silent_peer_is_unreachable_after_max_retransmits() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
@@ -84,13 +84,13 @@ fn rig_with_closed_window() -> Rig {
     rig
 }
 
-/// Receives a SACK of the first message that closes the window.
+/// Passes the association a SACK that acknowledges the first message and closes the peer's window.
 fn close_window(rig: &mut Rig) -> Result<(), DropReason> {
     let header = SackHeader { cumulative: rig.association.identity.local_tsn, a_rwnd: 0 };
     rig.input(|b| b.sack(header, &[], &[]).expect("room"))
 }
 
-// Data that waits for the window causes no packet, and does not send a delayed SACK early.
+// Data that waits for the peer's window causes no packet, and no early transmission of a delayed SACK.
 #[test]
 fn closed_window_sends_no_data_and_no_early_sack() {
     let mut rig = rig_with_closed_window();
@@ -101,8 +101,8 @@ fn closed_window_sends_no_data_and_no_early_sack() {
     assert_eq!(rig.association.stats().unsent, 0);
 }
 
-// RFC 8899 §4.3, RFC 9260 §6.1 A: window probes may also be too long for the path. They are fragmented by IP before
-// the association fails.
+// RFC 8899 §4.3, RFC 9260 §6.1 A: window probes may be too long for the path. After the detection of a black hole, IP
+// fragments them, so the association does not fail.
 #[test]
 fn oversized_window_probes_are_fragmented_before_failure() {
     let mut rig = rig_with_closed_window();
@@ -115,8 +115,8 @@ fn oversized_window_probes_are_fragmented_before_failure() {
     assert_eq!((rig.association.errors, rig.association.path_len()), (0, 1180));
     assert_eq!(rig.association.confirmed_path_len(), None, "a guess");
     assert_eq!(rig.association.sender().rto(), rto, "what is shorter need not wait longer");
-    // The first probe and five more, and no larger packet until a SACK arrives. The SACK that closed the window
-    // counts as the reply to the first.
+    // Six window probes were sent, and no path MTU probe: that needs a SACK first. The SACK that closed the window
+    // counts as the reply to the first window probe.
     assert_eq!(sent.len(), 6);
     assert!(sent.iter().all(|(_, words)| words == "P: DATA(2)"), "{sent:?}");
     sack(&mut rig, 2).expect("it has arrived, in pieces");
@@ -125,9 +125,8 @@ fn oversized_window_probes_are_fragmented_before_failure() {
     assert_eq!(rig.sent_packets(), ["P: DATA(3)", "P: HEARTBEAT PAD"]);
 }
 
-// RFC 9260 §8.1, RFC 8899 §4.3: a brief interruption of the path raises the suspicion of a black hole, too, and
-// shorter packets are sent at once. This must not use up the retransmissions: the association fails no sooner than
-// without the suspicion.
+// RFC 9260 §8.1, RFC 8899 §4.3: an interrupted path looks like a black hole, so shorter packets are sent at once. They
+// must not use up Association.Max.Retrans: the association fails no sooner than without path MTU probing.
 #[test]
 fn suspected_black_hole_does_not_use_up_retransmits() {
     for max_retransmits in [1, 3, 5, 10] {
@@ -155,7 +154,7 @@ fn suspected_black_hole_does_not_use_up_retransmits() {
     }
 }
 
-// RFC 8899 §6.2.1.2: an unanswered probe is no error, and is repeated with later data.
+// RFC 8899 §6.2.1.2: an unanswered path MTU probe is not an error, and is repeated with later data.
 #[test]
 fn lost_path_probe_does_not_count_as_error() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
@@ -172,7 +171,8 @@ fn lost_path_probe_does_not_count_as_error() {
     }
 }
 
-// RFC 4821 §7.6.2: the next probe waits as many round trips as the congestion window has packets.
+// RFC 4821 §7.6.2: after a lost path MTU probe, the next one waits as many round trips as the congestion window has
+// packets.
 #[test]
 fn lost_path_probe_delays_the_next_probe() {
     const MS: Duration = Duration::from_millis(1);
@@ -203,7 +203,7 @@ fn lost_path_probe_delays_the_next_probe() {
     assert_eq!(rig.sent_packets(), ["P: DATA(3)", "P: HEARTBEAT PAD"]);
 }
 
-// RFC 9260 §6.2: duplicates are counted, and their packets are valid.
+// RFC 9260 §6.2: duplicate DATA chunks are counted, and their packets are not dropped.
 #[test]
 fn duplicate_data_is_counted() {
     let mut rig = Rig::established();
@@ -223,7 +223,7 @@ fn minimum_path_mtu_includes_headers() {
     assert_eq!(rig.association.min_path_len(), 576 - 20 - 8);
 }
 
-// RFC 9260 §6.1 A: a peer that keeps its window closed but sends SACKs has received the probes.
+// RFC 9260 §6.1 A: a peer that sends SACKs has received the window probes, although its window stays closed.
 #[test]
 fn answered_window_probes_are_not_a_black_hole() {
     let mut rig = rig_with_closed_window();
@@ -253,7 +253,7 @@ fn acknowledgement_resets_the_error_count() {
     }
 }
 
-// RFC 9260 §5.2.4 action A: data in flight is discarded, and TSNs start anew.
+// RFC 9260 §5.2.4 action A: a restart of the peer discards data in flight, and TSNs start anew.
 #[test]
 fn restart_discards_data_in_flight() {
     let mut rig = Rig::established();
@@ -268,7 +268,7 @@ fn restart_discards_data_in_flight() {
     assert_eq!(rig.wait(Duration::from_secs(20)), []);
 }
 
-/// The peer restarts.
+/// Restarts the peer: its new INIT and COOKIE ECHO replace the association.
 fn restart(rig: &mut Rig) {
     let header = InitHeader { tag: Tag(0x5555_5555), initial_tsn: Tsn(70), ..peer_header() };
     rig.input_tagged(Tag::NONE, |b| b.init(&header, &[Parameter::Adaptation(1)]).expect("room"))
@@ -280,7 +280,7 @@ fn restart(rig: &mut Rig) {
     assert_eq!(rig.association.identity.local_tsn, ours.initial_tsn);
 }
 
-// RFC 8899 §5.1.1: an earlier probe is never answered, and does not block later probes.
+// RFC 8899 §5.1.1: the restarted peer does not answer an earlier path MTU probe. That probe does not block later ones.
 #[test]
 fn restart_cancels_the_path_probe() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
@@ -293,7 +293,7 @@ fn restart_cancels_the_path_probe() {
     let sent = rig.packets();
     assert_eq!(rig.describe(&sent[0]), "55555555: COOKIE-ACK DATA(1)");
     assert_eq!(rig.describe(&sent[1]), "55555555: HEARTBEAT PAD");
-    // The peer answers the new probe, and the size increases again.
+    // The peer answers the new probe, and the packet size increases again.
     let answer = super::rig::packet(rig.association.local_tag(), |b| {
         b.heartbeat_ack(&sent[1][16..28]).expect("room");
     });
@@ -314,8 +314,8 @@ fn outdated_sack_has_no_effect() {
     assert_eq!(rig.state(), State::ShutdownSent);
 }
 
-/// Receives 1 kB every 200 µs at a round-trip time of 10 ms: 50 kB per round trip. Returns the resulting window, and
-/// the requests to the upper layer.
+/// Receives 1 kB every 200 µs at a round-trip time of 10 ms: 50 kB per round trip. Returns the resulting receive
+/// window, and the window requests to the upper layer.
 fn measure_window_growth(window: u32, set: impl FnOnce(&mut Rig)) -> (u32, Vec<(u64, u64)>) {
     let receive = ReceiveConfig { window, window_limit: 1 << 20, ..ReceiveConfig::default() };
     let mut rig = Rig::active(Config { receive: Arc::new(receive), ..Config::default() });
@@ -333,8 +333,8 @@ fn measure_window_growth(window: u32, set: impl FnOnce(&mut Rig)) -> (u32, Vec<(
     (rig.association.receiver.max_window(), rig.upper.window_requests)
 }
 
-// Dynamic right-sizing: the window grows while more than half of it arrives per round trip, if the upper layer has
-// free space and grants the memory.
+// Dynamic right-sizing: the receive window grows while more than half of it arrives per round trip, if the upper layer
+// has free space and grants the memory.
 #[test]
 fn receive_window_grows_while_half_used_per_rtt() {
     const K: u32 = 1024;

@@ -1,4 +1,4 @@
-//! Fast path of received packets: it has the same effect as the slow path, and predicted packets take it.
+//! Fast path of received packets. It has the same effect as the slow path, and predicted packets take it.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::rig::{Rig, data, packet, push_data};
 use crate::sctp::receive::ReceiveConfig;
 use crate::sctp::{Config, InputResult};
 
-/// The peer's next DATA chunk, modified by these fields.
+/// A DATA chunk of the peer. [`PLAIN`] has the predicted values.
 #[derive(Clone, Debug)]
 struct Chunk {
     /// Offset from the next TSN.
@@ -44,7 +44,7 @@ enum Step {
     Shutdown,
 }
 
-/// Returns the number of the next TSN, as used by [`data`].
+/// Returns the number of the peer's next TSN, counted from 1 as by [`data`].
 fn next(rig: &Rig) -> u32 {
     let cumulative = rig.association.receiver.cumulative_tsn();
     cumulative.distance_from(data(1).tsn.sub(1)) + 1
@@ -55,7 +55,7 @@ fn push(b: &mut PacketBuilder<'_>, first: u32, chunk: &Chunk) {
     let mut header = data(1);
     header.tsn = header.tsn.add(first.wrapping_sub(1).wrapping_add_signed(tsn));
     (header.stream, header.begin, header.end, header.immediate) = (stream, begin, end, immediate);
-    // A chunk without user data, which `PacketBuilder` refuses to write.
+    // `PacketBuilder` refuses to write a DATA chunk without user data, so its bytes are written directly.
     match len {
         0 => b.push_chunk(0, header.emit(0)[1], &header.emit(0)[4..]).expect("room"),
         _ => push_data(b, &header, &vec![tsn as u8; len]),
@@ -165,7 +165,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    // State, replies, events, timers and delivered messages are equal after either path.
+    // State, replies, events, timers and delivered messages are the same on the fast path and on the slow path.
     #[test]
     fn fast_and_slow_path_have_equal_effects(
         steps in prop::collection::vec(any_step(), 1..80),
@@ -254,7 +254,7 @@ fn any_deviation_takes_the_slow_path() {
     ] {
         assert!(!takes_fast_path(&step, |_| {}), "{step:?}");
     }
-    // Not predicted: a gap, a kept fragment, a closed window, a shutdown in progress.
+    // A gap, a held fragment, a closed window or a shutdown in progress also prevents the prediction.
     let gap = |rig: &mut Rig| {
         let bytes = bytes(rig, &single_chunk(Chunk { tsn: 1, ..PLAIN }));
         assert!(!input(rig, &bytes, true).0);

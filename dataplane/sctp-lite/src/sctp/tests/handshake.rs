@@ -22,7 +22,8 @@ fn init_of(bytes: &[u8]) -> Init<'_> {
     }
 }
 
-// RFC 9260 §5.1 A, C, E; RFC 5061 §4.2.6; RFC 5043 §8, §11.1.
+// RFC 9260 §5.1 A, C, E, RFC 5061 §4.2.6, RFC 5043 §8, §11.1: an active open sends INIT, then COOKIE ECHO. The COOKIE
+// ACK completes it.
 #[test]
 fn active_open_sends_init_then_cookie_echo() {
     let mut rig = Rig::active(Config::default());
@@ -46,7 +47,7 @@ fn active_open_sends_init_then_cookie_echo() {
     assert_eq!((rig.event(), rig.state()), (None, State::CookieEchoed));
 
     assert_eq!(rig.input(|b| b.cookie_ack().expect("room")), Ok(()));
-    // §5.1.1, RFC 5043 §8: the minimum of 256 and the peer's 10, in both directions.
+    // §5.1.1, RFC 5043 §8: the number of streams is the minimum of 256 and the peer's 10, in both directions.
     assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
     assert_eq!((rig.state(), rig.sent_packets().len()), (State::Established, 0));
     assert_eq!(rig.association.peer_tag(), PEER_TAG);
@@ -55,7 +56,7 @@ fn active_open_sends_init_then_cookie_echo() {
     assert_eq!((rig.event(), rig.sent_packets().len()), (None, 0));
 }
 
-// RFC 9260 §5.1.
+// RFC 9260 §5.1: the first DATA chunk is acknowledged without delay.
 #[test]
 fn the_first_data_is_acknowledged_at_once() {
     let mut rig = Rig::established();
@@ -64,7 +65,8 @@ fn the_first_data_is_acknowledged_at_once() {
     assert_eq!(rig.upper.received, [(0, b"first".to_vec())]);
 }
 
-// RFC 9260 §5.1.1: the peer's limit applies in each direction. RFC 5043 §8: both directions have the same number.
+// RFC 9260 §5.1.1: the peer's limit applies in each direction. RFC 5043 §8: both directions have the same number of
+// streams.
 #[test]
 fn stream_count_is_the_minimum_of_both_ends() {
     for (outbound_streams, inbound_streams, agreed) in [(3, 9, 3), (9, 3, 3), (65_535, 65_535, 256)]
@@ -78,7 +80,7 @@ fn stream_count_is_the_minimum_of_both_ends() {
     }
 }
 
-// RFC 9260 §4 notes 2 and 3, §5.1.6: the chunk is retransmitted with backoff, then the setup fails.
+// RFC 9260 §4 notes 2 and 3, §5.1.6: INIT or COOKIE ECHO is retransmitted with backoff, then the setup fails.
 #[test]
 fn unanswered_init_and_cookie_echo_back_off_and_time_out() {
     for state in [State::CookieWait, State::CookieEchoed] {
@@ -145,7 +147,7 @@ fn init_ack_without_ddp_adaptation_is_refused() {
     }
 }
 
-// RFC 9260 §3.3.3, §3.3.2.1.4, §5.1: an illegal value ends the attempt with an ABORT.
+// RFC 9260 §3.3.3, §3.3.2.1.4, §5.1: an INIT ACK with an illegal value ends the attempt with an ABORT.
 #[test]
 fn invalid_init_acks_are_refused() {
     let header = peer_header();
@@ -155,7 +157,7 @@ fn invalid_init_acks_are_refused() {
     let short =
         [COOKIE, DDP, Parameter::Unknown { bytes: &[0x80, 9, 0, 3], skip: true, report: false }];
     let cases: [(InitHeader, &[Parameter<'_>], &str); 6] = [
-        // With the T bit, because no tag of the peer is known.
+        // The ABORT has the T bit, because no tag of the peer is known.
         (InitHeader { tag: Tag::NONE, ..header }, &all, "L: ABORT(7) T"),
         (InitHeader { outbound_streams: 0, ..header }, &all, "P: ABORT(7)"),
         (InitHeader { inbound_streams: 0, ..header }, &all, "P: ABORT(7)"),
@@ -169,14 +171,14 @@ fn invalid_init_acks_are_refused() {
         assert_eq!(rig.sent_packets(), [answer]);
         assert_eq!(rig.event(), refused);
     }
-    // A small a_rwnd: the packet is discarded and answered, and the association is unchanged.
+    // An a_rwnd below 1500 bytes elicits an ABORT, but the association is unchanged.
     let mut rig = Rig::in_state(State::CookieWait);
     let small = InitHeader { a_rwnd: 1499, ..header };
     assert_eq!(rig.input_init_ack(&small, &all), Err(DropReason::BadInit));
     assert_eq!(rig.sent_packets(), ["P: ABORT(7)"]);
     assert_eq!((rig.state(), rig.event()), (State::CookieWait, None));
     assert_eq!(rig.init_ack(), Ok(()));
-    // §3: another chunk follows in the packet.
+    // §3: an INIT ACK with another chunk in its packet is dropped.
     let mut rig = Rig::in_state(State::CookieWait);
     let bundled = rig.input(|b| {
         b.init_ack(&header, &all).expect("room");
@@ -200,8 +202,8 @@ fn large_cookie_is_accepted_if_returnable() {
     }
 }
 
-// RFC 9260 §3.2.1, §3.2.2: the high bits of an unknown parameter decide. The report is an ERROR after the COOKIE
-// ECHO.
+// RFC 9260 §3.2.1, §3.2.2: the two high bits of an unknown parameter's type decide whether it is reported and whether
+// parsing continues. The report is an ERROR after the COOKIE ECHO.
 #[test]
 fn unknown_init_ack_parameters_are_reported_by_high_bits() {
     for (kind, reported, rest_seen) in
@@ -224,7 +226,7 @@ fn unknown_init_ack_parameters_are_reported_by_high_bits() {
     }
 }
 
-// RFC 9260 §5.2.6: after a report of a stale cookie, a new INIT requests a longer life.
+// RFC 9260 §5.2.6: after a report of a stale cookie, a new INIT requests a longer cookie lifetime.
 #[test]
 fn stale_cookie_restarts_with_preservative() {
     let mut rig = Rig::cookie_echoed();
@@ -245,7 +247,7 @@ fn stale_cookie_restarts_with_preservative() {
     assert_eq!((rig.state(), rig.sent_packets().len()), (State::Established, 0));
 }
 
-// RFC 9260 §5.2.6: the number of such INITs is limited.
+// RFC 9260 §5.2.6: the number of INITs after stale cookies is limited.
 #[test]
 fn repeated_stale_cookies_fail_the_setup() {
     let mut rig = Rig::cookie_echoed();
@@ -335,7 +337,7 @@ fn duplicate_cookie_is_answered_with_cookie_ack() {
         assert_eq!(rig.sent_packets(), ["P: COOKIE-ACK"]);
     }
     assert_eq!((rig.event(), rig.event()), (Some(Event::Up { streams: 10 }), None));
-    // §5.2.4 step 3: also after the cookie has expired.
+    // §5.2.4 step 3: the COOKIE ACK is repeated even after the cookie has expired.
     rig.now += Duration::from_secs(3600);
     assert_eq!(rig.input_bytes(&echo), Ok(()));
     assert_eq!(rig.sent_packets(), ["P: COOKIE-ACK"]);
@@ -376,7 +378,7 @@ fn late_collision_leaves_the_association_established() {
     }
 }
 
-// RFC 9260 §5.2.2, §5.2.4 action A, §5.2.4.1.
+// RFC 9260 §5.2.2, §5.2.4 action A, §5.2.4.1: a cookie of the restarted peer restarts the association.
 #[test]
 fn peer_restart_cookie_restarts_the_association() {
     for state in
@@ -403,7 +405,7 @@ fn peer_restart_cookie_restarts_the_association() {
     }
 }
 
-// The sessions that end belong to the earlier association, so the records from before the restart are still needed.
+// The restart ends the sessions of the earlier association. Its flight records explain them, so they are kept.
 #[test]
 fn peer_restart_keeps_flight_records() {
     let mut rig = Rig::established();
@@ -416,7 +418,7 @@ fn peer_restart_keeps_flight_records() {
     assert_eq!(seen, [(Kind::ErrorFound, 3, 4)]);
 }
 
-// RFC 9260 §9.2, §5.2.4 action A: the peer has not yet answered the SHUTDOWN ACK.
+// RFC 9260 §9.2, §5.2.4 action A: in SHUTDOWN-ACK-SENT, a restart is refused and the SHUTDOWN ACK is repeated.
 #[test]
 fn restart_in_shutdown_ack_sent_is_refused() {
     let mut rig = Rig::established();
@@ -432,12 +434,12 @@ fn restart_in_shutdown_ack_sent_is_refused() {
     let init = rig.input_tagged(Tag::NONE, |b| b.init(&peer_header(), &[DDP]).expect("room"));
     assert_eq!(init, Err(DropReason::UnexpectedChunk));
     assert_eq!(rig.sent_packets(), ["P: SHUTDOWN-ACK"]);
-    // For the restarted peer the SHUTDOWN ACK is out of the blue: it reflects the tag.
+    // For the restarted peer the SHUTDOWN ACK is out of the blue. Its SHUTDOWN COMPLETE reflects the tag.
     let complete = rig.input_tagged(PEER_TAG, |b| b.shutdown_complete(true).expect("room"));
     assert_eq!((complete, rig.event()), (Ok(()), Some(Event::Closed(CloseReason::Shutdown))));
 }
 
-// RFC 9260 §5.2.4 action C and combinations not in table 12; §5.1.5: foreign and stale cookies.
+// RFC 9260 §5.2.4 action C and combinations not in table 12, §5.1.5: damaged, foreign and stale cookies are discarded.
 #[test]
 fn foreign_or_unmatched_cookies_are_discarded() {
     let mut rig = Rig::established();
@@ -451,13 +453,13 @@ fn foreign_or_unmatched_cookies_are_discarded() {
         assert_eq!(result, Err(DropReason::BadCookie));
     }
     assert_eq!(rig.sent_packets(), [""; 0]);
-    // §5.2.4 step 3.
+    // §5.2.4 step 3: the cookie has expired.
     rig.now += Duration::from_secs(61);
     let result = rig.input_tagged(ours, |b| b.cookie_echo(&cookie).expect("room"));
     assert_eq!(result, Err(DropReason::StaleCookie));
     assert_eq!(rig.sent_packets(), ["55555555: ERROR(3)"]);
     assert_eq!((rig.state(), rig.event()), (State::Established, None));
-    // A second association between the same ends, independent of this one. Its cookie has no matching tie tags.
+    // Cookie of another association between the same ends: its tie tags do not match.
     let config = std::sync::Arc::new(Config::default());
     let other = Association::connect(config, secrets(), ends(), PACKET, rig.now);
     let mut second = Rig { now: rig.now, association: other, upper: super::rig::Upper::new() };
@@ -468,7 +470,7 @@ fn foreign_or_unmatched_cookies_are_discarded() {
     assert_eq!((rig.state(), rig.sent_packets().len()), (State::Established, 0));
 }
 
-// RFC 9260 §3.3.2
+// RFC 9260 §3.3.2: an INIT with an illegal value is refused, and does not affect the existing association.
 #[test]
 fn unacceptable_inits_leave_the_association_unchanged() {
     let mut rig = Rig::established();
@@ -488,7 +490,7 @@ fn unacceptable_inits_leave_the_association_unchanged() {
     }
 }
 
-// RFC 9260 §6.2, §3.3.10.9.
+// RFC 9260 §6.2, §3.3.10.9: a DATA chunk without user data is answered with an ABORT.
 #[test]
 fn data_chunk_without_user_data_aborts() {
     let mut rig = Rig::established();

@@ -37,7 +37,7 @@ fn heartbeat_in_cookie_echoed_is_answered_after_cookie_echo() {
     assert_eq!(rig.sent_packets(), [""; 0]);
 }
 
-// RFC 9260 §8.3: one HEARTBEAT per HB.interval plus RTO.
+// RFC 9260 §8.3: an idle peer receives one HEARTBEAT per HB.interval plus RTO, with jitter.
 #[test]
 fn idle_peer_is_sent_a_heartbeat() {
     let mut rig = Rig::established();
@@ -136,7 +136,7 @@ fn any_heartbeat_ack_resets_the_error_count() {
             };
             last = Some(value_of(&packets[0]));
         }
-        // Later than the time-out.
+        // The HEARTBEAT ACK arrives after its time-out.
         rig.now += Duration::from_secs(10);
         rig.association.handle_timeout(rig.now);
         let value = last.expect("sent");
@@ -160,7 +160,7 @@ fn heartbeat_ack_with_wrong_nonce_is_ignored() {
     assert_eq!(rig.association.stats().heartbeats_answered, 0);
 }
 
-// RFC 9260 §8.3
+// RFC 9260 §8.3: HEARTBEATs stop if they are disabled, and after a SHUTDOWN was sent.
 #[test]
 fn heartbeats_stop_when_disabled_or_shutting_down() {
     let rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });

@@ -48,7 +48,8 @@ pub(super) fn parse_init_ack(bytes: &[u8]) -> (InitHeader, Vec<u8>) {
     (init.header, cookie.expect("a cookie"))
 }
 
-// RFC 9260 §5.1 B, D, §5.1.5: the listener keeps no state; the cookie returns it, with DATA bundled after it.
+// RFC 9260 §5.1 B, D, §5.1.5: the listener keeps no state. The COOKIE ECHO returns the state in the cookie, and DATA
+// may be bundled after it.
 #[test]
 fn cookie_echo_creates_the_association() {
     let listener = listener();
@@ -75,14 +76,14 @@ fn cookie_echo_creates_the_association() {
     assert_eq!(rig.input_bytes(&echo), Ok(()));
     assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
     assert_eq!(rig.event(), None);
-    // §5.1 D; §5.1.5 step 7.
+    // §5.1 D: COOKIE ACK is first. §5.1.5 step 7: bundled DATA is acknowledged at once.
     assert_eq!(rig.sent_packets(), ["P: COOKIE-ACK SACK(1)"]);
     assert_eq!(rig.upper.received, [(0, b"bundled".to_vec())]);
     assert_eq!((rig.state(), rig.association.local_tag()), (State::Established, ours.tag));
     assert_eq!(rig.association.identity.local_tsn, ours.initial_tsn);
 }
 
-// RFC 9260 §5.1 B, §5.3.1: each INIT ACK has another tag.
+// RFC 9260 §5.1 B, §5.3.1: each INIT ACK has a different tag.
 #[test]
 fn init_flood_leaves_no_state() {
     let listener = listener();
@@ -92,7 +93,7 @@ fn init_flood_leaves_no_state() {
         let bytes = init(&header, &[DDP]);
         let (arrived, sent) = input_at(&listener, Instant::from_micros(u64::from(i)), &bytes);
         assert_eq!((arrived, sent.len()), (ListenerResult::Answered, 1));
-        // At most three times the length of the INIT, without the headers below SCTP.
+        // The INIT ACK is at most three times as long as the INIT, without the headers below SCTP.
         assert!(sent[0].len() <= 3 * bytes.len(), "{} for {}", sent[0].len(), bytes.len());
         tags.insert(parse_init_ack(&sent[0]).0.tag.0);
     }
@@ -123,7 +124,7 @@ fn invalid_inits_are_aborted_or_dropped() {
         ),
         (header, &host, DropReason::BadInit, &["P: ABORT(5)"]),
         (header, &short, DropReason::BadInit, &["P: ABORT(13)"]),
-        // RFC 5043 §7.1.
+        // RFC 5043 §7.1: an INIT without the DDP adaptation indication, or with another one, is refused.
         (header, &[], DropReason::OtherAdaptation, &["P: ABORT(2)"]),
         (header, &[Parameter::Adaptation(7)], DropReason::OtherAdaptation, &["P: ABORT(13)"]),
     ];
@@ -132,7 +133,7 @@ fn invalid_inits_are_aborted_or_dropped() {
         assert_eq!(arrived, ListenerResult::Dropped(reason));
         assert_eq!(describe(&sent), answer);
     }
-    // §8.5.1 A: an INIT with a tag, or with other chunks.
+    // §8.5.1 A: an INIT with a tag, or with other chunks in its packet, is dropped.
     let tagged = packet(Tag(1), |b| b.init(&header, &[DDP]).expect("room"));
     let bundled = packet(Tag::NONE, |b| {
         b.init(&header, &[DDP]).expect("room");
@@ -145,8 +146,8 @@ fn invalid_inits_are_aborted_or_dropped() {
     }
 }
 
-// RFC 9260 §3.2.1, §3.2.2, §5.1.2: the high bits of an unknown parameter decide. Addresses and other known parameters
-// have no effect.
+// RFC 9260 §3.2.1, §3.2.2, §5.1.2: the two high bits of an unknown parameter's type decide whether it is reported and
+// whether parsing continues. Addresses and other known parameters have no effect.
 #[test]
 fn unknown_init_parameters_are_reported_by_high_bits() {
     let listener = listener();
@@ -167,7 +168,7 @@ fn unknown_init_parameters_are_reported_by_high_bits() {
     assert_eq!(reported(&[DDP, stop_told, skip_told]), 1);
     assert_eq!(reported(&[DDP, skip, skip_told]), 1);
     assert_eq!(reported(&[DDP, skip_told, skip_told]), 2);
-    // After a parameter that stops the processing, the indication is not read.
+    // After a parameter that stops the processing, the adaptation indication is not read.
     let (arrived, _) = input_at(&listener, Instant::ZERO, &init(&peer_header(), &[stop, DDP]));
     assert_eq!(arrived, ListenerResult::Dropped(DropReason::OtherAdaptation));
     let known = [
@@ -198,7 +199,7 @@ const USRSCTP_INIT: &[u8] = &[
     0x00, 0x0c, 0x00, 0x06, 0x00, 0x05, 0x00, 0x00,
 ];
 
-// RFC 9260 §3.2.1, §3.2.2: the parameter of partial reliability must be reported; the others are skipped.
+// RFC 9260 §3.2.1, §3.2.2: the parameter of partial reliability must be reported; other unknown ones are skipped.
 #[test]
 fn usrsctp_init_is_answered_with_reports() {
     assert!(Packet::new(USRSCTP_INIT).expect("a packet").checksum_ok());
@@ -215,7 +216,7 @@ fn usrsctp_init_is_answered_with_reports() {
     assert!(init.parameters().any(|p| p == Ok(unknown)));
 }
 
-// RFC 9260 §3.3.2.1.3: a longer life is granted up to a limit; §5.1.5 step 4: expiry.
+// RFC 9260 §3.3.2.1.3: a longer cookie lifetime is granted up to a limit. §5.1.5 step 4: an expired cookie is refused.
 #[test]
 fn cookie_life_is_extended_within_bounds() {
     let listener = listener();
@@ -239,7 +240,7 @@ fn cookie_life_is_extended_within_bounds() {
     }
 }
 
-// RFC 9260 §5.1.5 steps 2 and 3.
+// RFC 9260 §5.1.5 steps 2 and 3: a cookie is discarded if the packet's tag, its length or its authentication is wrong.
 #[test]
 fn foreign_cookies_are_silently_discarded() {
     let listener = listener();
@@ -257,7 +258,7 @@ fn foreign_cookies_are_silently_discarded() {
     silent(&other, &packet(ours.tag, |b| b.cookie_echo(&cookie).expect("room")));
 }
 
-// RFC 9260 §8.4: all rules in order; §8.5.1 A.
+// RFC 9260 §8.4, §8.5.1 A: packets that match each rule, in the order of the rules.
 #[test]
 fn out_of_the_blue_packets_follow_rfc_9260_8_4() {
     let tag = Tag(0x7777_7777);
@@ -269,35 +270,35 @@ fn out_of_the_blue_packets_follow_rfc_9260_8_4() {
     };
     let at_tag = |write: &dyn Fn(&mut PacketBuilder<'_>)| answer(&packet(tag, write)).1;
     let nothing: [&str; 0] = [];
-    // 2: ABORT in any position.
+    // Rule 2: a packet with an ABORT in any position is dropped.
     assert_eq!(at_tag(&|b| b.abort(false, &[]).expect("room")), nothing);
     let bundled = |b: &mut PacketBuilder<'_>| {
         b.shutdown_ack().expect("room");
         b.abort(true, &[]).expect("room");
     };
     assert_eq!(at_tag(&bundled), nothing);
-    // 3: an INIT to a port without a listener.
+    // Rule 3: an INIT to a port without a listener.
     assert_eq!(answer(&init(&peer_header(), &[])).1, ["P: ABORT()"]);
     assert_eq!(answer(&init(&InitHeader { tag: Tag::NONE, ..peer_header() }, &[])).1, nothing);
     assert_eq!(at_tag(&|b| b.init(&peer_header(), &[]).expect("room")), nothing);
-    // 5, 6, 7.
+    // Rules 5, 6 and 7: SHUTDOWN ACK, SHUTDOWN COMPLETE, COOKIE ACK, and an ERROR that reports a stale cookie.
     assert_eq!(at_tag(&|b| b.shutdown_ack().expect("room")), ["77777777: SHUTDOWN-COMPLETE T"]);
     assert_eq!(at_tag(&|b| b.shutdown_complete(true).expect("room")), nothing);
     assert_eq!(at_tag(&|b| b.cookie_ack().expect("room")), nothing);
     assert_eq!(at_tag(&|b| b.error(&[Cause::StaleCookie(1)]).expect("room")), nothing);
-    // 8: all other chunks, including an ERROR with another cause.
+    // Rule 8: all other chunks, including an ERROR with another cause, elicit an ABORT.
     let abort = ["77777777: ABORT() T"];
     assert_eq!(at_tag(&|b| push_data(b, &data(1), b"data")), abort);
     assert_eq!(at_tag(&|b| b.error(&[Cause::OutOfResource]).expect("room")), abort);
     assert_eq!(at_tag(&|b| b.cookie_echo(b"nobody listens").expect("room")), abort);
     assert_eq!(at_tag(&|b| b.shutdown(PEER_TSN_BEFORE).expect("room")), abort);
     assert_eq!(at_tag(&|b| b.push_chunk(0xfe, 0, &[]).expect("room")), abort);
-    // Only an INIT has a tag of zero.
+    // Only an INIT may have a tag of zero.
     assert_eq!(
         answer(&packet(Tag::NONE, |b| b.shutdown_ack().expect("room"))).0,
         DropReason::BadTag
     );
-    // No chunk, a malformed chunk, port 0.
+    // A packet without chunks, with a malformed chunk or with port 0 is dropped.
     assert_eq!(answer(&packet(tag, |_| {})), (DropReason::BadHeader, vec![]));
     let mut broken = packet(tag, |b| b.heartbeat(b"when").expect("room"));
     broken[15] = 200;

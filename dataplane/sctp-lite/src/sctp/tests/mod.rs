@@ -1,4 +1,4 @@
-//! Dialogues of packets with an association, in virtual time. The tests expect every packet that it sends.
+//! Dialogues of packets with an association, in virtual time. The tests check every packet that the association sends.
 
 mod attacks;
 mod data;

@@ -17,7 +17,7 @@ use crate::sctp::{
 const DELAY: u64 = 10_000_000;
 const JITTER: u64 = 8_000_000;
 
-/// Generator xorshift64*, deterministic per seed.
+/// Random number generator xorshift64*, deterministic per seed.
 #[derive(Debug)]
 struct Random(u64);
 
@@ -111,7 +111,7 @@ impl Host {
     }
 }
 
-/// Loss and duplication per 1000 packets.
+/// Faults of the path: loss and duplication per 1000 packets, and reordering by jitter.
 #[derive(Clone, Copy, Debug)]
 struct Faults {
     loss_permille: u64,
@@ -123,7 +123,7 @@ struct Faults {
 struct Net {
     now: Instant,
     hosts: [Host; 2],
-    /// Packets in flight, by arrival time and number: receiver and bytes.
+    /// Packets in flight, keyed by arrival time and number. Values: index of the receiving host, and bytes.
     in_flight: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
     count: u64,
     random: Random,
@@ -161,7 +161,7 @@ impl Net {
         self.send(host, packets);
     }
 
-    /// Processes the next event. Returns false if there is none before `until`.
+    /// Processes the next arrival or timer. Returns false if none is due by `until`.
     fn step(&mut self, until: Instant) -> bool {
         let arrival = self.in_flight.first_key_value().map(|((at, _), _)| *at);
         let timers = [0, 1].map(|host| self.hosts[host].poll_timeout());
@@ -207,12 +207,12 @@ impl Net {
 const CLEAN: Faults = Faults { loss_permille: 0, duplicate_permille: 0, reorder: false };
 const FAULTY: Faults = Faults { loss_permille: 200, duplicate_permille: 100, reorder: true };
 
-/// Returns limits high enough for a path that loses every fifth packet.
+/// Returns a configuration with limits of retransmission that suffice on a path that loses every fifth packet.
 fn config() -> Config {
     Config { max_init_retransmits: 30, max_retransmits: 30, ..Config::default() }
 }
 
-// RFC 9260 §5.1, §9.2
+// RFC 9260 §5.1, §9.2: setup and shutdown complete in spite of loss, duplication and reordering.
 #[test]
 fn lossy_path_completes_setup_and_shutdown() {
     for seed in 1..=200 {
@@ -264,7 +264,8 @@ fn crossing_opens_result_in_one_association() {
     }
 }
 
-// RFC 9260 §5.2.4.1, §8.4: one side loses all state and opens anew.
+// RFC 9260 §5.2.4.1, §8.4: one side loses all state and opens a new association, which the other side treats as a
+// restart.
 #[test]
 fn crashed_peer_reopens_by_restart() {
     for seed in 1..=100 {
@@ -273,7 +274,7 @@ fn crashed_peer_reopens_by_restart() {
         net.hosts[0].connect(net.now);
         net.poll_host(0);
         net.run_until("both ESTABLISHED", |net| net.states_are(State::Established));
-        // The crash also drops packets in flight: an old one would end the association, as specified.
+        // The crash also drops packets in flight. An old packet would end the association, as RFC 9260 specifies.
         net.in_flight.clear();
         net.hosts[0].events.clear();
         net.now += Duration::from_secs(1);
@@ -295,8 +296,8 @@ fn load(up: &mut Upper, count: u64) {
     up.queue.extend((0..count).map(|n| (n, 8 + (n * 7919 % 1400) as usize)));
 }
 
-/// Checks that all queued messages have arrived once and unchanged, in any order, and that the source was notified in
-/// order.
+/// Checks that all queued messages have arrived once and unchanged, in any order, and that acknowledgements were
+/// reported to the source in order.
 fn verify(receiver: &Upper, source: &Upper, count: u64) {
     let number = |message: &(u16, Vec<u8>)| {
         u64::from_be_bytes(message.1[..8].try_into().expect("eight bytes"))

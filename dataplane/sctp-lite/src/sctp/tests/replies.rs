@@ -15,7 +15,7 @@ use crate::sctp::{
 const DDP: Parameter<'_> = Parameter::Adaptation(1);
 const COOKIE: Parameter<'_> = Parameter::StateCookie(b"cookie");
 
-/// Returns a parameter of this type and length, bytes.
+/// Returns the bytes of a parameter of type `kind`, `len` bytes with its header.
 fn parameter(kind: u16, len: usize) -> Vec<u8> {
     let mut bytes = kind.to_be_bytes().to_vec();
     bytes.extend((len as u16).to_be_bytes());
@@ -104,7 +104,7 @@ fn long_unknown_chunks_and_parameters_are_reported() {
     assert_eq!(rig.sent_packets(), ["P: COOKIE-ECHO ERROR(8)"]);
 }
 
-// RFC 9260 §3.2.2: reported in order of arrival, up to the limit.
+// RFC 9260 §3.2.2: unknown parameters are reported in order of arrival, up to a limit of 256 bytes.
 #[test]
 fn reports_of_unknown_parameters_are_bounded() {
     let (long, short) = (parameter(0xc0fe, 96), parameter(0xc0fe, 40));
@@ -113,11 +113,11 @@ fn reports_of_unknown_parameters_are_bounded() {
     let mut rig = Rig::in_state(State::CookieWait);
     let parameters = [&[COOKIE, DDP], &longs[..], &[unknown(&short); 2]].concat();
     rig.input_init_ack(&peer_header(), &parameters).expect("acceptable");
-    // 104 + 104 + 48 bytes.
+    // 100 + 100 + 44 bytes: a parameter that exceeds the limit is omitted, and a shorter one after it is reported.
     assert_eq!(rig.sent_packets(), ["P: COOKIE-ECHO ERROR(8,8,8)"]);
 }
 
-// RFC 9260 §3.3.3: the limit is `max_cookie`.
+// RFC 9260 §3.3.3: a cookie longer than `max_cookie` is refused.
 #[test]
 fn cookie_above_the_bound_is_refused() {
     for (len, answer) in [(100, "P: COOKIE-ECHO"), (101, "P: ABORT(4)"), (1000, "P: ABORT(4)")] {
@@ -129,7 +129,7 @@ fn cookie_above_the_bound_is_refused() {
     }
 }
 
-// RFC 9260 §3.3.6: a HEARTBEAT cannot be answered in part. One that does not fit a packet of the path is dropped,
+// RFC 9260 §3.3.6: a HEARTBEAT ACK repeats the whole value. If it does not fit a packet of the path, it is dropped,
 // together with the pending ones after it.
 #[test]
 fn oversized_heartbeat_ack_is_dropped() {
@@ -139,7 +139,7 @@ fn oversized_heartbeat_ack_is_dropped() {
     assert_eq!((rig.sent_packets().len(), stats(&rig).unsent), (0, 1));
     rig.input(|b| b.heartbeat(&[1; 100]).expect("room")).expect("not an error");
     assert_eq!(rig.sent_packets(), ["P: HEARTBEAT-ACK"]);
-    // One value above the length limit, and more HEARTBEATs than are kept.
+    // One HEARTBEAT exceeds the length limit, and two exceed the number of pending ones.
     rig.input(|b| b.heartbeat(&[1; 2000]).expect("room")).expect("not an error");
     for _ in 0..6 {
         rig.input(|b| b.heartbeat(&[1; 8]).expect("room")).expect("not an error");
@@ -147,7 +147,7 @@ fn oversized_heartbeat_ack_is_dropped() {
     assert_eq!(stats(&rig).unsent, 1 + 1 + 2);
 }
 
-// An ABORT or SHUTDOWN COMPLETE that finds no room is dropped after a time-out.
+// An ABORT or SHUTDOWN COMPLETE that finds no room in the batch is dropped after a time-out.
 #[test]
 fn last_packet_without_room_times_out() {
     let ends: [fn(&mut Rig); 3] = [
@@ -172,7 +172,7 @@ fn last_packet_without_room_times_out() {
         assert!(took <= Duration::from_secs(5), "{took:?}");
         assert!(rig.association.is_done());
         assert_eq!((rig.sent_packets().len(), stats(&rig).unsent), (0, 1));
-        // With room in time it is sent, and no timer remains.
+        // With room in time, the last packet is sent and no timer remains.
         let mut rig = Rig::established();
         end(&mut rig);
         rig.event();
@@ -183,8 +183,8 @@ fn last_packet_without_room_times_out() {
     }
 }
 
-// Without room, an association ends by the same timers as without replies: those of INIT, COOKIE ECHO, HEARTBEAT,
-// data and SHUTDOWN.
+// An association whose batches are always full ends by the same timers as one whose peer does not reply: those of INIT,
+// COOKIE ECHO, HEARTBEAT, data and SHUTDOWN.
 #[test]
 fn association_without_tx_room_times_out_in_every_state() {
     for state in STATES {
@@ -194,7 +194,7 @@ fn association_without_tx_room_times_out_in_every_state() {
         assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)), "{state:?}");
         assert!(rig.association.is_done(), "{state:?}");
     }
-    // Without room from the first packet on.
+    // The batch has no room even for the first packet.
     let mut rig = Rig::active(Config::default());
     rig.wait_without_room();
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
@@ -204,7 +204,7 @@ fn association_without_tx_room_times_out_in_every_state() {
     rig.init_ack().expect("acceptable");
     rig.wait_without_room();
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
-    // Data that is never sent.
+    // New data finds no room and is never sent.
     let mut rig = Rig::established();
     rig.upper.queue.push_back((1, 100));
     rig.wait_without_room();
@@ -255,7 +255,7 @@ fn init_packet_is_not_verified() {
         let seen = accepted(bytes);
         assert_eq!((seen.verified, seen.reply_pending), (false, false));
     }
-    // Packets of the peer, used or not.
+    // Packets with this end's tag are verified, even if they are dropped.
     let own = [
         (packet(ours, |b| push_data(b, &data(1), b"data")), true),
         (packet(ours, |b| push_data(b, &data(1), b"data")), true),
@@ -266,11 +266,13 @@ fn init_packet_is_not_verified() {
         let seen = accepted(bytes);
         assert_eq!((seen.verified, seen.result.is_ok()), (true, *used));
     }
-    // The peer's tag, reflected: the peer may have lost its state. The association ends in any case.
+    // An ABORT that reflects the peer's tag is not verified: the peer may have lost its state. The association ends all
+    // the same.
     assert!(!accepted(&packet(PEER_TAG, |b| b.abort(true, &[]).expect("room"))).verified);
 }
 
-// The reply to such a packet can be sent alone. Without room it is dropped, not kept for another source.
+// The reply to a packet that is not verified can be sent alone. Without room it is dropped, because later packets may
+// come from another source address.
 #[test]
 fn reply_is_written_alone_or_dropped_without_room() {
     let mut rig = Rig::established();
@@ -301,7 +303,7 @@ fn dropped_reply_is_counted_and_not_sent() {
     assert_eq!(stats(&rig).unsent, 1, "there is none");
 }
 
-// A chunk that fits no packet is dropped and counted, and data is sent.
+// A chunk that fits no packet is dropped and counted, and does not prevent the transmission of data.
 #[test]
 fn oversized_chunk_is_dropped_and_does_not_block_others() {
     let mut rig = Rig::established();

@@ -1,4 +1,4 @@
-//! One association with its peer played by the test, and a notation for packets:
+//! Test rig of one association, whose peer is the test, and a notation for packets:
 //!
 //! ```text
 //!   P: SACK(0) DATA(1)   tag, then chunks; P: the peer's tag, L: this end's, 0: none, others in hexadecimal
@@ -132,7 +132,7 @@ impl MessageSource for Upper {
     fn on_max_len_changed(&mut self, _most: usize) {}
 }
 
-/// Packets sent; the batch is full with `room` packets.
+/// A batch that keeps the packets sent; it is full with `room` packets.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) packets: Vec<Vec<u8>>,
@@ -210,7 +210,7 @@ impl Rig {
         Rig { now, association, upper: Upper::new() }
     }
 
-    /// Returns an association after INIT ACK and COOKIE ECHO.
+    /// Returns an association in COOKIE-ECHOED, with its COOKIE ECHO sent.
     pub(super) fn cookie_echoed() -> Rig {
         let mut rig = Rig::active(Config::default());
         assert_eq!(rig.sent_packets(), ["0: INIT"]);
@@ -220,7 +220,7 @@ impl Rig {
         rig
     }
 
-    /// Returns an actively opened association.
+    /// Returns an actively opened association in ESTABLISHED, with the default configuration.
     pub(super) fn established() -> Rig {
         Rig::with(Config::default())
     }
@@ -290,7 +290,7 @@ impl Rig {
         self.association.poll_event()
     }
 
-    /// Receives a valid INIT ACK of the peer.
+    /// Passes a valid INIT ACK of the peer to the association.
     pub(super) fn init_ack(&mut self) -> Result<(), DropReason> {
         self.input_init_ack(
             &peer_header(),
@@ -306,7 +306,7 @@ impl Rig {
         self.input(|b| b.init_ack(header, parameters).expect("room"))
     }
 
-    /// Receives a packet with this end's tag.
+    /// Passes a packet with this end's tag to the association.
     pub(super) fn input(
         &mut self,
         write: impl FnOnce(&mut PacketBuilder<'_>),
@@ -366,7 +366,7 @@ impl Rig {
         packets.iter().map(|packet| self.describe(packet)).collect()
     }
 
-    /// Advances the time by `time`. Returns the packets sent, each with the seconds since the start.
+    /// Advances the time by `time`. Returns the packets sent, each with the seconds since the call.
     pub(super) fn wait(&mut self, time: Duration) -> Vec<(u64, String)> {
         let (from, until) = (self.now, self.now + time);
         let mut sent = Vec::new();

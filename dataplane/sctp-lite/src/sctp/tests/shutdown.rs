@@ -32,7 +32,7 @@ fn local_shutdown_completes() {
     rig.input(|b| b.shutdown_ack().expect("room")).expect("expected");
     assert_eq!((rig.event(), rig.state()), (CLOSED, State::Closed));
     assert!(!rig.association.is_done());
-    // §8.5.1 C: with the peer's tag, without the T bit.
+    // §8.5.1 C: the SHUTDOWN COMPLETE has the peer's tag, and no T bit.
     assert_eq!(rig.sent_packets(), ["P: SHUTDOWN-COMPLETE"]);
     assert!(rig.association.is_done());
     assert_eq!(rig.association.poll_timeout(), None);
@@ -60,7 +60,7 @@ fn peer_shutdown_is_recorded_with_its_cumulative_tsn() {
     let record = rig.association.sender().records().0[1];
     let cumulative = rig.association.identity.local_tsn.sub(1).0;
     assert_eq!((record.kind(), record.flags()), (Kind::FinReceived, chunk_type::SHUTDOWN));
-    // As for a SACK.
+    // The cumulative TSN is in the same field as for a SACK.
     assert_eq!((record.number, record.answer), (0, cumulative));
 }
 
@@ -128,7 +128,7 @@ fn repeated_shutdown_is_answered_again() {
     assert_eq!(rig.event(), None);
 }
 
-// T2-shutdown: backoff, and Association.Max.Retrans retransmissions.
+// T2-shutdown backs off. After Association.Max.Retrans retransmissions the association ends.
 #[test]
 fn unanswered_shutdown_backs_off_and_times_out() {
     for (state, words) in
@@ -147,7 +147,7 @@ fn unanswered_shutdown_backs_off_and_times_out() {
     }
 }
 
-// T5-shutdown-guard, with a peer that keeps sending data.
+// T5-shutdown-guard ends the shutdown even if the peer keeps sending data.
 #[test]
 fn shutdown_guard_aborts_an_endless_shutdown() {
     let guard = Duration::from_secs(20);
@@ -208,7 +208,8 @@ fn init_in_shutdown_ack_sent_resends_shutdown_ack() {
 }
 
 // §8.4 (8): the SHUTDOWN COMPLETE was lost. The peer has no association and answers an old packet with an ABORT that
-// reflects its tag. An ABORT with this end's tag comes from an association, so it is an abort.
+// reflects its tag. An ABORT with this end's tag comes from a peer that still has the association, so the close is not
+// graceful.
 #[test]
 fn abort_in_shutdown_ack_sent_completes_the_shutdown() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);

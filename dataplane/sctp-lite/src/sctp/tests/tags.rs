@@ -11,7 +11,7 @@ type WriteFn<'a> = &'a dyn Fn(&mut PacketBuilder<'_>);
 /// Function that writes the chunks of a packet, with values that depend on the association.
 type WriteWithRig<'a> = &'a dyn Fn(&Rig, &mut PacketBuilder<'_>);
 
-// RFC 9260 §8.5: in any state, a packet with another tag changes nothing.
+// RFC 9260 §8.5: in any state, a packet with a wrong tag changes nothing.
 #[test]
 fn wrong_tag_is_silently_dropped() {
     for state in STATES {
@@ -45,7 +45,7 @@ fn wrong_tag_is_silently_dropped() {
     }
 }
 
-// RFC 9260 §8.5.1 B: the T bit tells whose tag it is.
+// RFC 9260 §8.5.1 B: the T bit of an ABORT tells whether its tag is this end's or the peer's.
 #[test]
 fn abort_tag_must_match_its_t_bit() {
     let cases = [
@@ -87,7 +87,7 @@ fn a_broken_abort_is_discarded() {
     assert_eq!((rig.state(), rig.event()), (State::Established, None));
 }
 
-// RFC 9260 §5.1
+// RFC 9260 §5.1: an ABORT in reply to the INIT means that the peer refuses the association.
 #[test]
 fn abort_in_cookie_wait_reports_refused() {
     let mut rig = Rig::in_state(State::CookieWait);
@@ -110,7 +110,7 @@ fn local_abort_is_sent_once_peer_has_state() {
         assert!(rig.association.is_done());
         rig.association.abort(rig.now, b"again");
         assert_eq!((rig.event(), rig.sent_packets().len()), (None, 0));
-        // The flight record has the ABORT with its cause.
+        // The flight recorder has a record of the ABORT with its cause.
         let records = rig.association.sender().records().0;
         let aborts = records.iter().filter(|record| record.kind() == Kind::ResetSent);
         let causes: Vec<u32> = aborts.map(|record| record.answer).collect();
@@ -118,7 +118,8 @@ fn local_abort_is_sent_once_peer_has_state() {
     }
 }
 
-/// Returns a table with a row per chunk: for each state, the state after the chunk and the packets sent.
+/// Returns a table with a row per chunk and state: the state after the chunk (`=`: unchanged), the drop reason, and the
+/// packets sent.
 fn table(chunks: &[(&str, WriteWithRig<'_>)]) -> String {
     let mut table = String::new();
     for (name, write) in chunks {
@@ -138,7 +139,7 @@ fn table(chunks: &[(&str, WriteWithRig<'_>)]) -> String {
     table
 }
 
-// RFC 9260 §4, §5.2.3, §5.2.5, §6, §8.3, §8.5.1, §9.2: legal and illegal chunks.
+// RFC 9260 §4, §5.2.3, §5.2.5, §6, §8.3, §8.5.1, §9.2: the effect of legal and illegal chunks in each state.
 #[test]
 fn chunk_handling_in_each_state_matches_table() {
     let last_of_ours = |rig: &Rig| rig.association.identity.local_tsn.sub(1);
@@ -155,7 +156,8 @@ fn chunk_handling_in_each_state_matches_table() {
     assert_eq!(seen, expected, "\n{seen}");
 }
 
-// RFC 9260 §3.2, table 2.
+// RFC 9260 §3.2, table 2: the two high bits of an unknown chunk's type decide whether it is reported and whether the
+// rest of the packet is processed.
 #[test]
 fn unknown_chunks_are_handled_by_high_bits() {
     for (kind, reported, rest_seen) in
@@ -187,7 +189,7 @@ fn unknown_chunks_are_handled_by_high_bits() {
     assert_eq!(rig.sent_packets(), [""; 0]);
 }
 
-// RFC 9260 §6.5
+// RFC 9260 §6.5: DATA on an invalid stream is acknowledged and reported, but not delivered.
 #[test]
 fn data_on_invalid_stream_is_reported() {
     let mut rig = Rig::established();
@@ -211,7 +213,7 @@ fn partial_chunks_are_dropped() {
     assert_eq!(rig.upper.received, [(0, b"good".to_vec())]);
 }
 
-// RFC 9260 §10
+// RFC 9260 §10: an ICMP report is accepted only if the quoted packet has a tag of this association.
 #[test]
 fn icmp_quoting_own_packet_is_accepted() {
     let mut rig = Rig::in_state(State::CookieWait);

@@ -37,7 +37,7 @@ impl Session {
                 ArrivalResult::Refused
             }
             Err(error) => {
-                // The message proves that the Initiate has arrived.
+                // On the active side, the message proves that the peer has received the Initiate.
                 self.confirm_opening();
                 self.phase = Phase::Ended;
                 self.discard(message, ssn);
@@ -90,7 +90,7 @@ impl Session {
                 if control.function == Function::Terminate =>
             {
                 if at != self.order.next() {
-                    return Ok(None); // after segments that wait for the decision
+                    return Ok(None); // earlier segments are refused until the decision
                 }
                 self.accept_control(at);
                 self.peer_final = Some(at);
@@ -108,7 +108,7 @@ impl Session {
         }
     }
 
-    /// Processes the answer to the Initiate, the first message of the passive side.
+    /// Processes the passive side's first message, which answers the Initiate.
     fn on_answer(
         &mut self,
         enhanced: bool,
@@ -147,7 +147,7 @@ impl Session {
     ) -> Result<Option<SessionChange>, SessionError> {
         let ulpdu = Ulpdu::new(pieces);
         let len = ulpdu.len();
-        // RFC 5043 §9
+        // RFC 5043 §9: this end accepts segments of at most `max_segment` bytes.
         if len > self.max_segment {
             return Err(SessionError::Oversized { limit: self.max_segment, seen: len });
         }
@@ -170,7 +170,7 @@ impl Session {
     }
 
     /// Returns the segment in a message and its DDP-SSN, extended to 64 bits. `None` unless the session is accepted and
-    /// not ended by the peer, and the segment is legal. For the returned segment,
+    /// not ended by the peer, and the message is a legal segment in one piece. For the returned segment,
     /// [`accept_segment`](Self::accept_segment) has the same effect as [`receive`](Self::receive).
     #[inline]
     pub fn legal_segment<'a>(&self, received: &ReceivedMessage<'a>) -> Option<(u64, &'a [u8])> {
@@ -224,7 +224,7 @@ impl Session {
         if self.is_peer_done() { SessionChange::PeerTerminated } else { SessionChange::Nothing }
     }
 
-    /// Discards a message after the end; only its DDP-SSN is recorded.
+    /// Discards a message that arrived after the end of the session. Only its DDP-SSN is recorded.
     fn discard(
         &mut self,
         message: &Result<Message<'_>, SessionError>,
@@ -232,7 +232,7 @@ impl Session {
     ) -> ArrivalResult {
         let parsed = message.as_ref().ok();
         if parsed.is_some_and(|message| message.initiate().is_some()) && !self.is_first_expected() {
-            // The peer began another session before it acknowledged all messages of this end.
+            // This Initiate begins another session, before the peer has acknowledged all messages of this end.
             self.stats.refused += 1;
             return ArrivalResult::Refused;
         }

@@ -55,7 +55,7 @@ fn terminate(session: &mut Session) {
     assert!(session.is_own_done());
 }
 
-// RFC 5043 §6.2: without data and without an end, the session sends nothing.
+// RFC 5043 §6.2: a session that has no data and is not ended sends nothing.
 #[test]
 fn terminate_is_sent_only_when_the_session_ends() {
     let mut session = open_session();
@@ -103,7 +103,7 @@ fn next_session_supersedes_an_ended_one_without_a_gap() {
     );
     terminate(&mut session);
     assert_eq!(receive_control(&mut session, 0, Function::Initiate), ArrivalResult::Superseded);
-    // A message beyond a gap.
+    // A message beyond a gap arrives.
     assert_eq!(
         receive_control(&mut session, 2, Function::Terminate),
         ArrivalResult::Accepted(SessionChange::Nothing)
@@ -111,7 +111,8 @@ fn next_session_supersedes_an_ended_one_without_a_gap() {
     assert_eq!(receive_control(&mut session, 0, Function::Initiate), ArrivalResult::Refused);
 }
 
-// RFC 5043 §6.1: an Initiate that arrives after the Terminate for its session belongs to this session.
+// RFC 5043 §6.1: an Initiate that arrives after this end's Terminate belongs to the terminated session and begins no
+// other.
 #[test]
 fn late_initiate_of_failed_session_begins_no_session() {
     let mut session = Session::new_failed(3, 516);

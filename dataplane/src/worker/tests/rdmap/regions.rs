@@ -193,3 +193,32 @@ fn sink_removal_waits_for_the_read_to_be_flushed() {
     });
     assert_eq!(flushed, PostFailure::Flushed);
 }
+
+/// A command about a region of one stream, or about a listener without handshakes, visits no other stream.
+#[test]
+fn removals_visit_only_the_streams_concerned() {
+    let mut b = bench();
+    let (_, bound) = b.open(Service::Control);
+    let others: Vec<StreamId> = (0..20).map(|_| b.open(Service::Control).1).collect();
+    let bind = |stream| move |ticket| Command::BindStag { stag: REGION, stream, ticket };
+    let first = b.net.hosts[1].command(0, bind(Some(bound)));
+    assert_eq!(b.net.wait_done(1, first), Ok(()));
+    let before = crate::flow::visits();
+    let rebound = b.net.hosts[1].command(0, bind(Some(others[7])));
+    let access = b.net.hosts[1].command(0, |ticket| Command::SetAccess {
+        stag: REGION,
+        access: Access::REMOTE_WRITE,
+        ticket,
+    });
+    let removed = b.net.hosts[1].command(0, |ticket| Command::RemoveStag {
+        stag: REGION,
+        removal: SourceRemoval::Abort,
+        ticket,
+    });
+    let listener = crate::api::ListenerId(PORT.into());
+    let closed = b.net.hosts[1].command(0, |ticket| Command::RemoveListener { listener, ticket });
+    for ticket in [rebound, access, removed, closed] {
+        assert_eq!(b.net.wait_done(1, ticket), Ok(()));
+    }
+    assert_eq!(crate::flow::visits(), before);
+}

@@ -2,7 +2,7 @@
 
 use super::*;
 
-// RFC 9260 §6.7: acknowledged messages are freed in order. §6.3.2 R2: then no timer runs.
+// RFC 9260 §6.7: acknowledged messages are freed in order. §6.3.2 R2: no timer runs once all data is acknowledged.
 #[test]
 fn cumulative_acknowledgements_free_messages_in_order() {
     let mut side = in_flight(5);
@@ -52,7 +52,7 @@ fn impossible_sacks_change_nothing() {
     assert_eq!(side.sender.peer_window(), u64::from(ROOM), "not even the window");
 }
 
-// Unsorted, overlapping or adjacent blocks.
+// Gap Ack Blocks may be unsorted, overlapping or adjacent. All are applied.
 #[test]
 fn unsorted_or_overlapping_blocks_are_applied() {
     let mut side = in_flight(10);
@@ -65,7 +65,7 @@ fn unsorted_or_overlapping_blocks_are_applied() {
     assert_eq!(side.source.acknowledged, 8);
 }
 
-// RFC 8899 §4.3: later chunks that arrived are evidence against the length of the oldest only if they are shorter.
+// RFC 8899 §4.3: SACKed chunks indicate that the oldest chunk is too long for the path only if they are shorter.
 #[test]
 fn only_shorter_arrivals_suggest_a_black_hole() {
     for (second, evident) in [(1000, true), (1436, false)] {
@@ -79,7 +79,7 @@ fn only_shorter_arrivals_suggest_a_black_hole() {
     }
 }
 
-// RFC 9260 §9.2
+// RFC 9260 §9.2: a SHUTDOWN acknowledges data, but does not withdraw reports of Gap Ack Blocks.
 #[test]
 fn shutdown_acknowledges_without_withdrawing_reports() {
     let mut side = in_flight(5);
@@ -99,8 +99,8 @@ fn shutdown_acknowledges_without_withdrawing_reports() {
     assert!(side.sender.is_idle());
 }
 
-// RFC 9260 §6.2.1 D iii: one SACK without an earlier report may be late. Three in a row are reneging, and the data is
-// retransmitted.
+// RFC 9260 §6.2.1 D iii: one SACK that omits data reported earlier may be a reordered one. Three in a row are reneging,
+// and the data is retransmitted.
 #[test]
 fn reneged_reports_are_retransmitted() {
     let mut side = in_flight(6);
@@ -132,7 +132,8 @@ fn omitted_highest_blocks_are_not_reneging() {
     assert_eq!(side.sender.stats().reneged, 0);
 }
 
-// RFC 9260 §6.3.2 R4, RFC 8985 §6.3: the peer reneges on all remaining data, and the time-out retransmits it.
+// RFC 9260 §6.3.2 R4, RFC 8985 §6.3: the oldest chunk is SACKed but not acknowledged, so the peer has dropped it. The
+// time-out discards all SACK reports.
 #[test]
 fn timeout_with_sacked_head_forgets_sacks() {
     let mut side = in_flight(3);
@@ -147,7 +148,7 @@ fn timeout_with_sacked_head_forgets_sacks() {
     assert_eq!(side.sender.stats().reneged, 1);
 }
 
-// RFC 9260 §6.3.1 C2, C3: SRTT, and the RTO derived from it.
+// RFC 9260 §6.3.1 C2, C3: acknowledgements update SRTT, and the RTO follows from it.
 #[test]
 fn round_trips_are_measured() {
     let mut side = in_flight(2);

@@ -6,7 +6,7 @@ use super::super::record::{FIRST_IN_PACKET, LOST, RETRANSMITTED, SACKED};
 use super::loss::side_with_rtt;
 use super::*;
 
-/// Action of the peer, the source or time.
+/// One step of a test: an action of the peer, the source or the path, or the passage of time.
 #[derive(Clone, Debug)]
 enum Step {
     Sack { next: u32, a_rwnd: u32, blocks: Vec<(u16, u16)>, duplicates: Vec<u32> },

@@ -1,4 +1,4 @@
-//! Limits of the sender, as reported.
+//! The sender reports which limit stopped transmission.
 
 use super::*;
 use transport::limits::Limit;
@@ -45,7 +45,7 @@ fn each_sender_limit_is_reported() {
     side.source.push(40, usize::MAX);
     side.send();
     assert_eq!(current_limit(&side), Limit::Pacing);
-    // At least one window per round trip.
+    // The rate is at least one and less than four congestion windows per round trip.
     let rate = side.sender.pacing_rate().expect("it is paced");
     assert!((1..4).contains(&(rate / (20 * side.sender.cwnd()))), "{rate}");
     assert_eq!(in_flight(1).sender.pacing_rate(), None);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Returns a side with `packets` in flight at a round-trip time of 40 ms.
+/// Returns a sender with `packets` packets in flight, at a round-trip time of 40 ms.
 pub(super) fn side_with_rtt(packets: usize) -> Side {
     let mut side = side_with(SendConfig { initial_window: Some(100), ..config() }, ROOM);
     side.source.push(1, 100);
@@ -14,8 +14,8 @@ pub(super) fn side_with_rtt(packets: usize) -> Side {
     side
 }
 
-// RFC 9260 §7.2.4: after three packets beyond a chunk, it is retransmitted at once with the same bytes, regardless of
-// the window. The window is reduced once.
+// RFC 9260 §7.2.4: once three packets beyond a chunk are SACKed, the chunk is retransmitted at once with the same
+// bytes, regardless of the congestion window. The window is reduced once.
 #[test]
 fn three_packets_beyond_a_gap_are_a_loss() {
     let mut side = side_with_rtt(10);
@@ -33,7 +33,7 @@ fn three_packets_beyond_a_gap_are_a_loss() {
     let stats = side.sender.stats();
     assert_eq!((stats.fast_recoveries, stats.retransmitted), (1, 1));
     assert_eq!(stats.bytes_retransmitted, bytes.len() as u64);
-    // RFC 9260 §7.2.4 (6): further losses of the same window do not reduce it again.
+    // RFC 9260 §7.2.4 (6): further losses of the same window do not reduce the congestion window again.
     side.sack(2, &[(2, 4), (6, 9)]);
     side.numbers();
     assert_eq!(side.sender.stats().fast_recoveries, 1);
@@ -43,7 +43,7 @@ fn three_packets_beyond_a_gap_are_a_loss() {
     assert!(side.sender.cwnd() < before && side.sender.cwnd() >= 4 * 1468, "§7.2.3");
 }
 
-// RFC 9260 §7.2.4, RFC 8985 §6.2: with one chunk beyond the gap, the reordering timer marks the loss.
+// RFC 9260 §7.2.4, RFC 8985 §6.2: if only one chunk beyond the gap is SACKed, the reordering timer marks the loss.
 #[test]
 fn chunk_overdue_by_reordering_timer_is_lost() {
     let mut side = side_with_rtt(3);
@@ -85,7 +85,7 @@ fn timeout_behind_full_window_retransmits_lost_chunks() {
     assert_eq!(side.numbers(), [1, 2]);
 }
 
-// RFC 9260 §7.2.1: ten chunks of one packet count as one packet.
+// RFC 9260 §7.2.1: ten SACKed chunks of one packet count as one packet.
 #[test]
 fn loss_detection_counts_packets_not_chunks() {
     let mut side = side_with_rtt(1);
@@ -117,7 +117,7 @@ fn lost_retransmission_is_repaired_without_timeout() {
     assert_eq!(side.sender.stats().timeouts, 0);
 }
 
-// Likewise for several chunks, not only the oldest.
+// RFC 8985: RACK detects the loss of several retransmissions, not only that of the oldest chunk.
 #[test]
 fn several_lost_retransmissions_are_repaired() {
     let mut side = side_with_rtt(10);
@@ -156,7 +156,7 @@ fn rtt_samples_exclude_retransmitted_chunks() {
     assert!(srtt(&side) > before);
 }
 
-// RFC 9260 §6.1 C
+// RFC 9260 §6.1 C: lost chunks are retransmitted before new data is sent.
 #[test]
 fn retransmissions_precede_new_data() {
     let mut side = side_with_rtt(10);
@@ -168,7 +168,8 @@ fn retransmissions_precede_new_data() {
     assert!(packets.iter().skip(1).flatten().all(|sent| sent.n > 10));
 }
 
-// RFC 9260 §6.3.3 E1 to E4, §7.2.3: the packet has as many of the earliest chunks as fit, and the RTO doubles.
+// RFC 9260 §6.3.3 E1 to E4, §7.2.3: after a time-out, one packet has as many of the earliest chunks as fit, and the RTO
+// doubles.
 #[test]
 fn a_timeout_sends_one_packet() {
     let mut side = side_with(
@@ -217,7 +218,7 @@ fn progress_restarts_the_timer() {
     assert_eq!(side.sender.poll_timeout(), Some(side.now + side.sender.rto()));
 }
 
-// RFC 8985 §7.2
+// RFC 8985 §7.2: an acknowledgement of new data restarts the tail loss probe timer.
 #[test]
 fn progress_restarts_the_tail_probe_timer() {
     let mut side = side_with_rtt(5);
@@ -246,7 +247,7 @@ fn overdue_tail_is_probed() {
     side.sack(7, &[]);
     assert_eq!(side.sender.stats().tail_losses_repaired, 1);
     assert!(side.sender.cwnd() < before);
-    // New data is preferred as the probe.
+    // If new data is available, it is the probe.
     let mut side = side_with_rtt(5);
     let window = side.sender.cwnd();
     side.source.push(1, 100);
@@ -256,7 +257,7 @@ fn overdue_tail_is_probed() {
     assert_eq!(side.sender.cwnd(), window);
 }
 
-// RFC 3708: duplicates of all retransmissions prove that no chunk was lost. The window is restored.
+// RFC 3708: duplicates of all retransmissions prove that no chunk was lost. The congestion window is restored.
 #[test]
 fn duplicate_reports_undo_spurious_recovery() {
     let mut side = side_with_rtt(10);
@@ -293,8 +294,8 @@ fn network_duplicates_undo_no_sctp_recovery() {
     assert!(side.sender.cwnd() < before);
 }
 
-// RFC 3708 §3 A.4: the first report of the chunk came a round trip after its retransmission, which was therefore
-// necessary. A duplicate, or a peer that claims one, proves nothing.
+// RFC 3708 §3 A.4: the chunk was first reported as received a round trip after its retransmission, so the
+// retransmission was necessary. A later report of a duplicate proves nothing.
 #[test]
 fn duplicate_of_needed_retransmission_keeps_recovery() {
     let mut side = side_with_rtt(10);
@@ -302,7 +303,7 @@ fn duplicate_of_needed_retransmission_keeps_recovery() {
     side.wait(40 * MS);
     side.sack(1, &[(2, 5)]);
     assert_eq!(side.numbers()[0], 1);
-    // Before the retransmission can have arrived: the report contradicts itself.
+    // This SACK reports the chunk as missing and as duplicated. The retransmission cannot have arrived yet.
     side.try_sack(1, ROOM, &[(2, 5)], &[1]).unwrap();
     side.wait(40 * MS);
     side.try_sack(6, ROOM, &[], &[1]).unwrap();
@@ -325,7 +326,7 @@ fn network_duplicates_leave_reordering_window_unchanged() {
     assert_eq!(side.numbers(), [1]);
 }
 
-// RFC 8985 §7.4.2: only a duplicate of the probe's chunk counts, also among other duplicates.
+// RFC 8985 §7.4.2: only a duplicate of the probe's chunk proves the probe unnecessary, also among other duplicates.
 #[test]
 fn only_probe_duplicate_proves_probe_needless() {
     let repaired = |duplicates: &[u32]| {
@@ -364,7 +365,8 @@ fn a_spurious_timeout_is_undone() {
     assert!(side.sender.cwnd() >= before);
 }
 
-// RFC 9260 §7.3, §6.9: the message is retransmitted in a packet that IP must fragment. New messages fit the path.
+// RFC 9260 §7.3, §6.9: a message sent before the path MTU fell is retransmitted in a packet that IP must fragment. New
+// messages fit the path.
 #[test]
 fn message_sent_before_path_shrinks_is_retransmitted_whole() {
     let mut side = side_with_rtt(3);
@@ -380,7 +382,8 @@ fn message_sent_before_path_shrinks_is_retransmitted_whole() {
     assert_eq!(side.sender.packet_len(), 1000);
 }
 
-// RFC 9260 §6.9, §6.1 A: likewise for the probe of a window that closed before the path shrank.
+// RFC 9260 §6.9, §6.1 A: a window probe that retransmits a message from before the path MTU fell is also fragmented by
+// IP.
 #[test]
 fn window_probe_longer_than_shrunk_path_is_sent_whole() {
     let mut side = side_with_rtt(1);
@@ -399,7 +402,7 @@ fn window_probe_longer_than_shrunk_path_is_sent_whole() {
     assert!(retransmissions > 2, "{retransmissions}");
 }
 
-// New messages do not use the extra room of a retransmission.
+// A packet that exceeds the path MTU for a retransmission has no new messages in the excess room.
 #[test]
 fn new_messages_fit_the_shrunk_path() {
     let mut side = side_with_rtt(6);
@@ -424,7 +427,8 @@ fn lost_chunk_too_long_for_shrunk_path_counts_once() {
     assert_eq!(side.numbers(), [1, 5, 6]);
 }
 
-// RFC 8899 §4.4: chunks too long for the path are marked lost without a congestion signal, also by a later SACK.
+// RFC 8899 §4.4: chunks too long for the path are marked lost without a congestion signal. A later SACK does not signal
+// congestion for them either.
 #[test]
 fn path_shrink_is_not_a_congestion_signal() {
     let mut side = side_with_rtt(10);
@@ -436,7 +440,7 @@ fn path_shrink_is_not_a_congestion_signal() {
     assert_eq!((stats.lost, stats.fast_recoveries, side.sender.cwnd()), (0, 0, before));
 }
 
-// RFC 9260 §6.2.1 D iii
+// RFC 9260 §6.2.1 D iii: a time-out does not discard SACK reports while the oldest chunk is missing.
 #[test]
 fn timeout_keeps_sack_reports_beyond_the_gap() {
     let mut side = side_with_rtt(5);

@@ -1,4 +1,4 @@
-//! The send half alone, packet by packet, and with a receive half over a lossy path.
+//! Tests of the send half alone, packet by packet, and with a receive half over a lossy path.
 
 mod acks;
 mod hostile;
@@ -28,7 +28,7 @@ const ROOM: u32 = 1 << 20;
 /// A DATA chunk of a sent packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Sent {
-    /// Number of the TSN; the first is 0.
+    /// TSN relative to the initial TSN; the first is 0.
     n: u32,
     stream: u16,
     immediate: bool,
@@ -42,7 +42,7 @@ struct Side {
     now: Instant,
 }
 
-/// The `n`th TSN.
+/// Returns the `n`th TSN, counted from 0.
 fn tsn(n: u32) -> Tsn {
     Tsn(FIRST).add(n)
 }
@@ -61,7 +61,7 @@ fn side() -> Side {
     side_with(config(), ROOM)
 }
 
-/// Returns a side that has sent `packets` full messages within its window.
+/// Returns a sender with `packets` messages of maximum length in flight.
 fn in_flight(packets: usize) -> Side {
     let mut side = side_with(SendConfig { initial_window: Some(100), ..config() }, ROOM);
     side.source.push(packets, usize::MAX);
@@ -126,7 +126,7 @@ impl Side {
         self.now += time;
     }
 
-    /// Advances to the next timer.
+    /// Advances the time to the next timer, and processes its expiry.
     fn expire(&mut self) -> ExpiredTimer {
         self.now = self.sender.poll_timeout().expect("a timer runs");
         self.sender.handle_timeout(self.now)

@@ -1,4 +1,4 @@
-//! Two ends, each with both halves, over a link that loses, delays and reorders packets, in virtual time.
+//! Two ends, each with a send and a receive half, over a link that loses, delays and reorders packets, in virtual time.
 
 use std::collections::BTreeSet;
 
@@ -68,7 +68,7 @@ impl End {
         }
     }
 
-    /// Sends all packets permitted now, as an association does.
+    /// Sends all packets permitted now, with SACKs bundled as in an association.
     fn poll(&mut self, now: Instant) {
         loop {
             let plan = self.sender.plan_packet(now, &mut self.source);

@@ -1,4 +1,4 @@
-//! Flight records of the peer's window.
+//! Flight records of window changes, probes and retransmissions.
 
 use transport::recorder::{Kind, Record};
 use wire::sctp::chunk_type;

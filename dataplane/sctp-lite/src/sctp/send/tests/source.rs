@@ -1,4 +1,4 @@
-//! Message source of the tests: given lengths, bytes derived from the tag.
+//! Message source of the tests. Messages have given lengths, and bytes derived from their tag.
 
 use std::collections::VecDeque;
 

@@ -8,7 +8,7 @@ fn bytes(packets: &[Vec<Sent>]) -> usize {
     packets.iter().flatten().map(|sent| wire::sctp::padded(16 + sent.bytes.len())).sum()
 }
 
-// RFC 9260 §7.2.1; §6.1 B: one packet may exceed the window.
+// RFC 9260 §7.2.1: initial congestion window. §6.1 B: one packet may exceed it.
 #[test]
 fn the_initial_window_is_two_to_four_packets() {
     for (packet, packets) in [(512, 4), (1480, 3), (8980, 2)] {
@@ -23,7 +23,7 @@ fn the_initial_window_is_two_to_four_packets() {
     }
 }
 
-// RFC 9260 §6.10, §6.1: bundled in TSN order, up to the packet length.
+// RFC 9260 §6.10, §6.1: small messages are bundled in TSN order, up to the packet length.
 #[test]
 fn small_messages_are_bundled() {
     let mut side = side();
@@ -56,7 +56,7 @@ fn last_message_requests_immediate_sack() {
     assert!(side.send().concat().iter().all(|sent| sent.immediate));
 }
 
-// RFC 9260 §6.1: with a window below two packets, every packet requests a SACK.
+// RFC 9260 §6.1: with a congestion window below two packets, every packet requests an immediate SACK.
 #[test]
 fn small_window_requests_immediate_sacks() {
     let immediate_flags = |cwnd: u64| {
@@ -69,22 +69,22 @@ fn small_window_requests_immediate_sacks() {
     assert!(!immediate_flags(2 * 1468));
 }
 
-// RFC 9260 §6.1 A, §6.2.1 B
+// RFC 9260 §6.1 A, §6.2.1 B: new data is limited by the peer's window minus the data in flight.
 #[test]
 fn peer_window_is_not_exceeded() {
     let mut side = side_with(SendConfig { initial_window: Some(100), ..config() }, 4000);
     side.source.push(100, 1000);
     assert_eq!(side.numbers().len(), 4);
     side.wait(20 * MS);
-    // D ii: outstanding data counts against the window.
+    // §6.2.1 D ii: outstanding data counts against the peer's window.
     side.try_sack(2, 3500, &[], &[]).unwrap();
     assert_eq!(side.numbers().len(), 1);
     side.try_sack(2, 3500, &[(2, 2)], &[]).unwrap();
     assert_eq!(side.numbers(), [5], "what was reported needs no room");
 }
 
-// RFC 9260 §6.1 A: the first probe follows after one RTO, then with backoff, without limit while the peer sends
-// SACKs.
+// RFC 9260 §6.1 A: a closed window is first probed after one RTO, then with exponential backoff. The number of probes
+// is unlimited while the peer sends SACKs.
 #[test]
 fn a_closed_window_is_probed() {
     let mut side = side_with(config(), 0);
@@ -114,8 +114,8 @@ fn a_closed_window_is_probed() {
     assert_eq!(side.sender.stats().timeouts, 0, "no congestion");
 }
 
-// RFC 9260 §6.1 A: data in flight that a closed window refuses becomes the window probe. While the peer sends SACKs,
-// this is no error, no congestion and no sign of a black hole.
+// RFC 9260 §6.1 A: data that the peer refuses because its window closed becomes the window probe. While the peer sends
+// SACKs, the time-outs count neither as errors nor as congestion nor as a black hole.
 #[test]
 fn data_refused_by_closed_window_becomes_its_probe() {
     let mut side = in_flight(5);
@@ -124,7 +124,7 @@ fn data_refused_by_closed_window_becomes_its_probe() {
     let cwnd = side.sender.cwnd();
     let mut waited = Vec::new();
     for _ in 0..8 {
-        // The peer refused the last chunk, and sent a SACK.
+        // The peer refused the last probe, and sent a SACK.
         let start = side.now;
         side.try_sack(1, 0, &[], &[]).unwrap();
         assert_eq!(side.expire(), ExpiredTimer::WindowProbe, "{waited:?}");
@@ -143,7 +143,8 @@ fn data_refused_by_closed_window_becomes_its_probe() {
     assert_eq!(side.sender.stats().timeouts, 0);
 }
 
-// RFC 9260 §6.3.3: a peer with a closed window that sends no SACK has lost the packets or is unreachable.
+// RFC 9260 §6.3.3: if a peer with a closed window sends no SACK, packets were lost or the peer is unreachable. Each
+// time-out counts as an error.
 #[test]
 fn unanswered_peer_with_closed_window_counts_errors() {
     let mut side = in_flight(5);
@@ -206,7 +207,7 @@ fn window_smaller_than_message_is_probed() {
     assert_eq!(side.numbers(), [0]);
 }
 
-// RFC 9260 §7.2.1: the window grows by acknowledged bytes, and only while it is used.
+// RFC 9260 §7.2.1: the congestion window grows by acknowledged bytes, and only while it is fully used.
 #[test]
 fn sctp_slow_start_grows_by_acknowledged_bytes() {
     let mut side = side();
@@ -216,7 +217,7 @@ fn sctp_slow_start_grows_by_acknowledged_bytes() {
     side.wait(10 * MS);
     side.sack(3, &[]);
     assert_eq!(side.sender.cwnd(), before + sent);
-    // With little data sent, the window does not grow.
+    // While little data is sent, the congestion window does not grow.
     let before = side.sender.cwnd();
     for n in 4..30 {
         side.source.push(1, 100);
@@ -227,7 +228,7 @@ fn sctp_slow_start_grows_by_acknowledged_bytes() {
     assert!(side.sender.cwnd() <= before);
 }
 
-// RFC 9260 §7.2.1: halved for each RTO without data, down to four packets.
+// RFC 9260 §7.2.1: the congestion window of an idle sender is halved for each RTO, down to four packets.
 #[test]
 fn an_idle_window_decays() {
     let mut side = in_flight(40);
@@ -245,7 +246,7 @@ fn an_idle_window_decays() {
     assert_eq!(side.sender.cwnd(), 4 * 1468);
 }
 
-// RFC 9260 §6.1 D: Max.Burst packets, in addition to those just acknowledged.
+// RFC 9260 §6.1 D: a burst has Max.Burst packets, and in addition as many as were just acknowledged.
 #[test]
 fn bursts_are_limited() {
     let limits = SendConfig { initial_window: Some(100), max_burst: 4, ..config() };
@@ -262,7 +263,7 @@ fn bursts_are_limited() {
     assert_eq!(side.send().len(), 0);
 }
 
-// The data that the window permits is spread over the round trip.
+// Pacing spreads the packets that the congestion window permits over the round trip.
 #[test]
 fn packets_are_paced() {
     let limits = SendConfig { initial_window: Some(50), ..SendConfig::default() };
@@ -281,7 +282,7 @@ fn packets_are_paced() {
     assert!(took > 15 * MS && took < 50 * MS, "{took:?}");
 }
 
-// RFC 9260 §3.3.4: the default limit of records is the reach of Gap Ack Blocks.
+// RFC 9260 §3.3.4: the default limit of records is the reach of Gap Ack Blocks, 65,535 TSNs.
 #[test]
 fn records_suffice_for_the_send_window() {
     let limits = SendConfig {

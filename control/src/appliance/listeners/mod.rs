@@ -167,7 +167,7 @@ impl Listeners {
         interface: &str,
         local: std::net::SocketAddr,
     ) -> bool {
-        self.listeners.values().map(|listener| &listener.section).any(|section| {
+        self.all.values().map(|listener| &listener.section).any(|section| {
             section.transport == transport
                 && section.interface == interface
                 && section.port == local.port()

@@ -213,9 +213,9 @@ impl Streams {
         listener: Option<ListenerId>,
     ) {
         let state = if listener.is_some() { State::Accepting } else { State::Established };
-        let fresh = Stream::new(addresses, state, pd);
-        let (rdmap, program) = (true, Some(program));
-        self.streams.insert(id, Stream { listener, rdmap, program, ..fresh });
+        let mut stream = Stream::new(addresses, state, pd);
+        (stream.listener, stream.rdmap, stream.program) = (listener, true, Some(program));
+        self.streams.insert(id, stream);
     }
 
     /// Returns true if the stream is a local program's.
@@ -225,9 +225,7 @@ impl Streams {
 
     /// Records that the request of a stream is rejected.
     pub(super) fn mark_rejected(&mut self, id: StreamId) {
-        if let Some(stream) = self.streams.get_mut(&id) {
-            stream.state = State::Rejecting;
-        }
+        self.streams.set_state(id, State::Rejecting);
     }
 
     /// Resets a stream, for this reason.

@@ -150,7 +150,7 @@ fn programs_are_listed_ended_by_the_operator_and_logged() {
     assert_eq!((info.memory_regions, info.registered, info.requests), (1, PAGE, 0));
     assert_eq!(info.listeners, ["tcp 0.0.0.0:4000"]);
     assert!(info.memory >= 2 * PAGE);
-    let mut streams = rig.bench.call(Request::Streams { limit: 9 });
+    let mut streams = rig.bench.call(Request::Streams { limit: 9, after: None });
     for (ticket, _) in rig.bench.take_lists() {
         rig.bench.report_list(ticket, Vec::new(), true);
     }

@@ -1,7 +1,8 @@
 //! The data source: posted messages, cut into segments at the LLP's request (RFC 5041 §5.2, §5.3).
 //!
-//! One record per message, none per segment. The handles on the messages' memory are in [`runs`]. A message stays
-//! until its last byte is acknowledged, so that any segment of it can be framed again.
+//! There is one record per message, none per segment. Consecutive messages from one region share a handle, so that its
+//! reference count does not change for each message. A message stays queued until its last byte is acknowledged, so
+//! that any of its segments can be framed again.
 //!
 //! ```text
 //!  queue: | acknowledged in part | sent | being sent | waiting | ... |
@@ -23,9 +24,7 @@ use crate::llp::{Outgoing, UlpduToken};
 use crate::memory::RegionMemory;
 use crate::message::{Event, Message, Source};
 use crate::spans::{Span, SpanList, check_bounds};
-use runs::{RunMemory, Runs};
 
-mod runs;
 #[cfg(test)]
 mod tests;
 
@@ -52,9 +51,9 @@ impl<M: RegionMemory> Handle<M> for &M {
 
 /// A posted message that is not acknowledged completely.
 #[derive(Debug)]
-struct Posted {
+struct Posted<M> {
     destination: Destination,
-    source: PayloadSource,
+    source: PayloadSource<M>,
     cookie: Cookie,
     /// Bytes of the message.
     len: u32,
@@ -63,9 +62,9 @@ struct Posted {
     state: PostedState,
 }
 
-const _: () = assert!(size_of::<Posted>() <= 56);
+const _: () = assert!(size_of::<Posted<Arc<()>>>() <= 64);
 
-impl Posted {
+impl<M> Posted<M> {
     /// Returns the header of the segment of `payload_len` bytes at `offset`.
     #[inline(always)]
     fn header(&self, offset: u32, payload_len: u32, version: DdpVersion) -> PackedHeader {
@@ -84,10 +83,21 @@ impl Posted {
         }
     }
 
-    /// True when the message is read from memory.
+    /// True if the source's bytes do not change while the message is unacknowledged; `None` if its run determines that.
     #[inline]
-    fn reads_memory(&self) -> bool {
-        matches!(self.source, PayloadSource::Memory { .. })
+    fn stability(&self) -> Option<bool> {
+        match self.source {
+            PayloadSource::Region { .. } => None,
+            PayloadSource::Bytes(_) => Some(true),
+            PayloadSource::Gather { stable, .. } => Some(stable),
+        }
+    }
+}
+
+impl<M: RegionMemory> Posted<M> {
+    /// True if the message is gathered from this region, among others.
+    fn gathers_from(&self, memory: &M) -> bool {
+        matches!(&self.source, PayloadSource::Gather { spans, .. } if spans.uses_memory(memory))
     }
 }
 
@@ -107,12 +117,29 @@ enum Destination {
 }
 
 #[derive(Debug)]
-enum PayloadSource {
-    /// The memory of the message's [`Run`](runs::Run), from `offset` on.
-    Memory {
+enum PayloadSource<M> {
+    /// The region of the message's [`RegionRun`], from `offset` on.
+    Region {
         offset: u64,
     },
     Bytes(Arc<[u8]>),
+    /// Several spans, with handles of their own.
+    Gather {
+        spans: Box<SpanList<M>>,
+        /// True if the bytes do not change while the message is unacknowledged.
+        stable: bool,
+    },
+}
+
+/// A region handle shared by consecutive messages from that region. Messages whose bytes are not in a region may lie
+/// between.
+#[derive(Debug)]
+struct RegionRun<M> {
+    /// Number after the run's last message. That message is always queued, because comparisons with numbers of removed
+    /// messages fail after a wrap.
+    end: u32,
+    memory: M,
+    stable: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,8 +154,9 @@ enum PostedState {
 
 #[derive(Debug)]
 pub(crate) struct Sender<M> {
-    queue: LazyDeque<Posted>,
-    runs: Runs<M>,
+    queue: LazyDeque<Posted<M>>,
+    /// Handles of the regions of queued messages, in the order of posting.
+    runs: LazyDeque<RegionRun<M>>,
     /// Number of the message at the front; wraps.
     first: u32,
     /// Index of the first message that has not been handed to the LLP completely.
@@ -136,7 +164,7 @@ pub(crate) struct Sender<M> {
     msns: Msns,
     max_posts: u32,
     closed: bool,
-    /// True if all memory counts as unstable.
+    /// True to treat all regions as unstable.
     copy_sources: bool,
 }
 
@@ -174,7 +202,7 @@ impl<M: RegionMemory> Sender<M> {
     pub(crate) fn new(max_posts: usize, copy_sources: bool) -> Self {
         Sender {
             queue: LazyDeque::new(),
-            runs: Runs::new(),
+            runs: LazyDeque::new(),
             first: 0,
             unsent: 0,
             msns: Msns::default(),
@@ -234,15 +262,12 @@ impl<M: RegionMemory> Sender<M> {
             }
         };
         let from = match source {
-            Source::Region { memory, offset, .. } => self.push_region(memory.borrow(), offset),
-            Source::Gather(spans) => match spans.as_slice() {
-                [Span { memory, offset, .. }] => self.push_region(memory.borrow(), *offset),
-                _ => {
-                    self.runs.push_gather(self.next_end(), N::own(spans), self.copy_sources);
-                    PayloadSource::Memory { offset: 0 }
-                }
-            },
+            Source::Region { memory, offset, .. } => {
+                self.assign_run(memory.borrow());
+                PayloadSource::Region { offset }
+            }
             Source::Bytes(bytes) => PayloadSource::Bytes(bytes),
+            Source::Gather(spans) => self.gather(N::own(spans)),
         };
         let state = PostedState::Waiting;
         self.queue.push_back(Posted {
@@ -255,22 +280,82 @@ impl<M: RegionMemory> Sender<M> {
         });
     }
 
-    /// Assigns the message posted next to a run of this region.
-    #[inline]
-    fn push_region(&mut self, memory: &M, offset: u64) -> PayloadSource {
-        self.runs.assign(self.next_end(), memory, self.copy_sources);
-        PayloadSource::Memory { offset }
-    }
-
-    /// Returns the number after the next posted message.
-    #[inline]
-    fn next_end(&self) -> u32 {
-        self.first.wrapping_add(self.queue.len() as u32 + 1)
+    /// Returns the source of a message from several spans, or from one.
+    #[cold]
+    fn gather(&mut self, spans: Box<SpanList<M>>) -> PayloadSource<M> {
+        if let [Span { memory, offset, .. }] = spans.as_slice() {
+            let offset = *offset;
+            self.assign_run(memory);
+            return PayloadSource::Region { offset };
+        }
+        let stable = spans.is_stable() && !self.copy_sources;
+        PayloadSource::Gather { spans, stable }
     }
 
     /// True if an unacknowledged message is read from this region.
     pub(crate) fn uses_memory(&self, memory: &M) -> bool {
-        self.runs.uses_memory(memory)
+        let of_run = self.runs.iter().any(|run| run.memory.is_same(memory));
+        of_run || self.queue.iter().any(|posted| posted.gathers_from(memory))
+    }
+
+    /// Assigns the message posted next to a run of this region.
+    #[inline]
+    fn assign_run(&mut self, memory: &M) {
+        let end = self.first.wrapping_add(self.queue.len() as u32 + 1);
+        let last = self.runs.len().wrapping_sub(1);
+        if let Some(run) = self.runs.get_mut(last).filter(|run| run.memory.is_same(memory)) {
+            run.end = end;
+            return;
+        }
+        let (memory, stable) = (memory.clone(), memory.is_stable() && !self.copy_sources);
+        self.runs.push_back(RegionRun { end, memory, stable });
+    }
+
+    /// Returns the distance of a message's number from the front of the queue.
+    #[inline]
+    fn index_of(&self, number: u32) -> u32 {
+        number.wrapping_sub(self.first)
+    }
+
+    /// Returns the run of a message that is read from a region.
+    #[inline(always)]
+    fn run_of(&self, number: u32) -> Option<&RegionRun<M>> {
+        match self.runs.len() {
+            0 | 1 => self.runs.front(),
+            _ => self.find_run(number),
+        }
+    }
+
+    /// Returns the run of a message if the queue has several runs.
+    #[inline(never)]
+    fn find_run(&self, number: u32) -> Option<&RegionRun<M>> {
+        let before =
+            self.runs.partition_point(|run| self.index_of(run.end) <= self.index_of(number));
+        self.runs.get(before)
+    }
+
+    /// Releases regions from which no queued message is read.
+    #[inline]
+    fn release_runs(&mut self) {
+        while self.runs.front().is_some_and(|run| self.index_of(run.end) as i32 <= 0) {
+            self.runs.pop_front();
+        }
+    }
+
+    /// Removes the messages after the first `keep` from their runs, and releases runs without messages.
+    fn truncate_runs(&mut self, keep: u32) {
+        let end = self.first.wrapping_add(keep);
+        let mut last = self.runs.len();
+        while last > 1 && self.index_of(self.runs[last - 2].end) >= keep {
+            self.runs.pop_back();
+            last -= 1;
+        }
+        if let Some(run) = self.runs.get_mut(last.wrapping_sub(1))
+            && run.end.wrapping_sub(self.first) > keep
+        {
+            run.end = end;
+        }
+        self.release_runs();
     }
 
     /// Flushes messages that have not begun. A begun message is completed if at most `finish` of its bytes are unsent.
@@ -291,7 +376,7 @@ impl<M: RegionMemory> Sender<M> {
                 self.unsent = keep as u32;
             }
         }
-        self.runs.truncate(self.first, keep as u32);
+        self.truncate_runs(keep as u32);
         for waiting in self.queue.drain(keep..) {
             flush(&waiting, events, counters);
         }
@@ -302,7 +387,7 @@ impl<M: RegionMemory> Sender<M> {
         self.closed = true;
         self.first = self.first.wrapping_add(self.queue.len() as u32);
         self.unsent = 0;
-        self.runs.clear();
+        self.runs.release();
         for posted in self.queue.drain(..) {
             flush(&posted, events, counters);
         }
@@ -375,14 +460,14 @@ impl<M: RegionMemory> Sender<M> {
     }
 
     #[inline]
-    fn is_stable(&self, posted: &Posted, number: u32) -> bool {
-        !posted.reads_memory() || self.is_run_stable(number)
+    fn is_stable(&self, posted: &Posted<M>, number: u32) -> bool {
+        posted.stability().unwrap_or_else(|| self.is_run_stable(number))
     }
 
-    /// True when the memory that a message is read from is stable.
+    /// True if the region of a message is stable.
     #[inline]
     fn is_run_stable(&self, number: u32) -> bool {
-        self.runs.get(self.first, number).is_some_and(|run| run.stable)
+        self.run_of(number).is_some_and(|run| run.stable)
     }
 
     // Inlined into the LLP, so that the result is not assembled in memory first.
@@ -409,7 +494,7 @@ impl<M: RegionMemory> Sender<M> {
         let offset = posted.sent;
         posted.sent += payload;
         let header = posted.header(offset, payload, version);
-        let in_memory = posted.reads_memory();
+        let stability = posted.stability();
         if posted.sent == posted.len {
             posted.state = PostedState::Sent;
             self.unsent += 1;
@@ -417,7 +502,7 @@ impl<M: RegionMemory> Sender<M> {
         counters.segments_sent += 1;
         counters.sent_bytes += u64::from(payload);
         let token = UlpduToken { message: self.first.wrapping_add(index), offset };
-        let stable = !in_memory || self.is_run_stable(token.message);
+        let stable = stability.unwrap_or_else(|| self.is_run_stable(token.message));
         Some(Outgoing { token, header, payload_len: payload as usize, stable })
     }
 
@@ -452,16 +537,16 @@ impl<M: RegionMemory> Sender<M> {
     ) {
         let mut at = token.offset as usize + at;
         let from = self.find(token).map(|posted| &posted.source);
-        let run = self.runs.get(self.first, token.message);
+        let run = self.run_of(token.message);
         pieces.for_each(|piece| {
             let end = at + piece.len();
             match (from, run) {
-                (Some(PayloadSource::Memory { offset }), Some(run)) => match &run.memory {
-                    RunMemory::Region(memory) => memory.read(offset + at as u64, piece),
-                    RunMemory::Gather(spans) => spans.read(at as u64, piece),
-                },
+                (Some(PayloadSource::Region { offset }), Some(run)) => {
+                    run.memory.read(offset + at as u64, piece);
+                }
                 (Some(PayloadSource::Bytes(bytes)), _) => piece.copy_from_slice(&bytes[at..end]),
-                _ => piece.fill(0),
+                (Some(PayloadSource::Gather { spans, .. }), _) => spans.read(at as u64, piece),
+                (Some(PayloadSource::Region { .. }) | None, _) => piece.fill(0),
             }
             at = end;
         });
@@ -471,15 +556,17 @@ impl<M: RegionMemory> Sender<M> {
     pub(crate) fn read_digested(&self, token: UlpduToken, at: usize, target: &mut Target<'_>) {
         let at = token.offset as usize + at;
         let from = self.find(token).map(|posted| &posted.source);
-        match (from, self.runs.get(self.first, token.message)) {
-            (Some(PayloadSource::Memory { offset }), Some(run)) => match &run.memory {
-                RunMemory::Region(memory) => memory.read_digested(offset + at as u64, target),
-                RunMemory::Gather(spans) => spans.read_digested(at as u64, target),
-            },
+        match (from, self.run_of(token.message)) {
+            (Some(PayloadSource::Region { offset }), Some(run)) => {
+                run.memory.read_digested(offset + at as u64, target);
+            }
             (Some(PayloadSource::Bytes(bytes)), _) => {
                 target.copy(&bytes[at..at + target.source_len()]);
             }
-            _ => target.fill(|_, out| out.fill(0)),
+            (Some(PayloadSource::Gather { spans, .. }), _) => {
+                spans.read_digested(at as u64, target);
+            }
+            (Some(PayloadSource::Region { .. }) | None, _) => target.fill(|_, out| out.fill(0)),
         }
     }
 
@@ -508,11 +595,11 @@ impl<M: RegionMemory> Sender<M> {
         self.queue.pop_front();
         self.first = self.first.wrapping_add(1);
         self.unsent -= 1;
-        self.runs.release(self.first);
+        self.release_runs();
     }
 
     #[inline]
-    fn find(&self, token: UlpduToken) -> Option<&Posted> {
+    fn find(&self, token: UlpduToken) -> Option<&Posted<M>> {
         self.queue.get(token.message.wrapping_sub(self.first) as usize)
     }
 }
@@ -526,23 +613,30 @@ fn check<M: RegionMemory, N: Borrow<M>>(message: &Message<N>) -> Result<u32, Pos
     Ok(len)
 }
 
-/// Returns the length of a source, if a message may have it and all bytes are in their regions.
+/// Returns the length of a source, or an error if it is too long for a message or not all bytes are in the region.
 pub(crate) fn check_source<M: RegionMemory, N: Borrow<M>>(
     source: &Source<N>,
 ) -> Result<u32, PostError> {
     let len = source.len();
     let len32 = message_len(len)?;
     match source {
-        Source::Region { memory, offset, len } => {
-            check_bounds([(memory.borrow(), *offset, *len)])?;
+        Source::Region { memory, offset, .. } => {
+            let (end, memory_len) = (offset.saturating_add(len), memory.borrow().len());
+            if end > memory_len {
+                return Err(PostError::OutOfBounds { offset: *offset, end, len: memory_len });
+            }
         }
-        Source::Gather(spans) => {
-            let spans = spans.as_slice().iter();
-            check_bounds(spans.map(|span| (span.memory.borrow(), span.offset, span.len)))?;
-        }
+        Source::Gather(spans) => check_spans::<M, N>(spans)?,
         Source::Bytes(_) => {}
     }
     Ok(len32)
+}
+
+/// Checks that all spans are in their regions.
+#[cold]
+fn check_spans<M: RegionMemory, N: Borrow<M>>(spans: &SpanList<N>) -> Result<(), PostError> {
+    let spans = spans.as_slice().iter();
+    check_bounds(spans.map(|span| (span.memory.borrow(), span.offset, span.len)))
 }
 
 /// Checks that a message has fewer than 2^32 bytes (RFC 5041 §5.2).
@@ -572,14 +666,14 @@ fn push_sent(cookie: Cookie, events: &mut LazyDeque<Event>) {
     events.push_back(Event::Sent { cookie, messages: 1 });
 }
 
-fn flush(posted: &Posted, events: &mut LazyDeque<Event>, counters: &mut Counters) {
+fn flush<M>(posted: &Posted<M>, events: &mut LazyDeque<Event>, counters: &mut Counters) {
     events.push_back(Event::Flushed { cookie: posted.cookie });
     counters.messages_flushed += 1;
 }
 
 /// Returns the lengths of header and payload, in bytes, of the message's next segment.
 #[inline]
-fn segment_size(posted: &Posted, mulpdu: usize) -> (usize, u32) {
+fn segment_size<M>(posted: &Posted<M>, mulpdu: usize) -> (usize, u32) {
     let header = match posted.destination {
         Destination::Tagged { .. } => TAGGED_HEADER_LEN,
         Destination::Untagged { .. } => UNTAGGED_HEADER_LEN,

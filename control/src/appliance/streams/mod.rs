@@ -41,7 +41,7 @@ pub(super) use self::posts::CompletedPost;
 use self::posts::RefusedPost;
 use self::stalls::Stalls;
 pub(super) use self::stream::StreamAddresses;
-use self::stream::{EndState, State, Stream};
+use self::stream::{EndState, State, Stream, User};
 use super::counters::Totals;
 use super::endpoints::active_open_queues;
 use super::env::{Env, api_id};
@@ -219,13 +219,13 @@ impl Streams {
     ) {
         let state = if listener.is_some() { State::Accepting } else { State::Established };
         let fresh = Stream::new(addresses, state, pd);
-        let (rdmap, program) = (true, Some(program));
-        self.streams.insert(id, Stream { listener, rdmap, program, ..fresh });
+        let user = User { program: Some(program), ..User::default() };
+        self.streams.insert(id, Stream { listener, rdmap: true, user, ..fresh });
     }
 
     /// Returns true if the stream is a local program's.
     pub(super) fn is_of_program(&self, id: StreamId) -> bool {
-        self.streams.get(&id).is_some_and(|stream| stream.program.is_some())
+        self.streams.get(&id).is_some_and(|stream| stream.user.program.is_some())
     }
 
     /// Records that the request of a stream is rejected.
@@ -353,7 +353,7 @@ impl Streams {
             Some(stream) if stream.state != State::Established => {
                 conflict(format!("stream {shown} is not open"))
             }
-            Some(stream) if stream.job.is_some() => {
+            Some(stream) if stream.user.job.is_some() => {
                 conflict(format!("stream {shown} is used by another job"))
             }
             Some(stream) if rdmap && !stream.rdmap => {
@@ -366,14 +366,14 @@ impl Streams {
     /// Reserves a stream for a job.
     pub(super) fn claim(&mut self, id: StreamId, job: u64) {
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.job = Some(job);
+            stream.user.job = Some(job);
         }
     }
 
     /// Releases a stream from its job.
     pub(super) fn release(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.job = None;
+            stream.user.job = None;
         }
     }
 
@@ -405,7 +405,7 @@ impl Streams {
     /// Records that the stream's job aborts it.
     pub(super) fn mark_aborted_by_job(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
-            let job = stream.job.map_or("a job".to_owned(), |job| format!("job {job}"));
+            let job = stream.user.job.map_or("a job".to_owned(), |job| format!("job {job}"));
             stream.end.set_abort_reason(format!("aborted by {job}, which did not get to its end"));
         }
     }
@@ -515,7 +515,7 @@ impl Streams {
         stats: &StreamStats,
     ) -> Option<EndedStream> {
         let Stream {
-            listener, local, remote, state, params, regions, slot, posts, job, end, ..
+            listener, local, remote, state, params, regions, slot, posts, user, end, ..
         } = self.streams.remove(&id)?;
         env.confirmations.remove_stream(id);
         self.appending.retain(|_, appending| appending.stream() != id);
@@ -543,7 +543,7 @@ impl Streams {
             local,
             regions,
             slot,
-            job,
+            job: user.job,
             posts: posts.into_iter().filter_map(posted).collect(),
             waiting,
             sentence,

@@ -9,7 +9,6 @@ use api::{MAX_CONNECTIONS, MAX_OBSERVERS};
 use config::Config;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::appliance::programs::MAX_CHANNELS;
 use crate::shm;
 
 /// Descriptors of the process: program, libraries, log, EAL.
@@ -43,7 +42,7 @@ pub(crate) fn needed_descriptors(configs: &[Config]) -> u64 {
         let workers = PER_WORKER * config.workers.len();
         // A session: its socket, its waker, the arena; per worker a wake-up; and its channels.
         let programs = config.programs.as_ref().map_or(0, |programs| {
-            let channels = programs.completion_queues.min(MAX_CHANNELS) as usize;
+            let channels = programs.channels() as usize;
             let session = PER_SESSION + config.workers.len() + channels;
             programs.programs as usize * session
         });

@@ -63,7 +63,7 @@ pub use names::unknown_name;
 pub use observe::{MAX_OBSERVERS, Observer, ObserverError};
 pub use openapi::openapi;
 pub use pages::{MAX_PAGE, NamePage, Paged};
-pub use server::{BoundServer, MAX_CONNECTIONS, Server, ServerError};
+pub use server::{BoundServer, MAX_CONNECTIONS, Server, ServerError, bind_programs};
 pub use spec::*;
 pub use stream_id::StreamId;
 pub use types::*;

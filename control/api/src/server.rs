@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::sync::watch;
 
-use super::access::{ApiAcceptor, SocketMode};
+use super::access::{ApiAcceptor, AttachRights, SocketMode};
 use super::app::App;
 use super::connection_slots::ConnectionBounds;
 use super::connections::{Limits, serve};
@@ -197,12 +197,17 @@ pub(super) fn bind(path: &Path, mode: SocketMode) -> Result<UnixListener, Server
     bind_as(SocketType::STREAM, path, mode).map(UnixListener::from)
 }
 
+/// Creates the listening socket of local programs, of type `SOCK_SEQPACKET`. Replaces a socket on which no process
+/// listens.
+///
+/// # Errors
+/// The path is in use, is no socket, or cannot be created.
+pub fn bind_programs(path: &Path, rights: &AttachRights) -> Result<OwnedFd, ServerError> {
+    bind_as(SocketType::SEQPACKET, path, rights.socket_mode())
+}
+
 /// Creates a listening socket of this type like [`bind`].
-pub(super) fn bind_as(
-    kind: SocketType,
-    path: &Path,
-    mode: SocketMode,
-) -> Result<OwnedFd, ServerError> {
+fn bind_as(kind: SocketType, path: &Path, mode: SocketMode) -> Result<OwnedFd, ServerError> {
     let failed = |source: io::Error| ServerError::Io { path: path.to_owned(), source };
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {

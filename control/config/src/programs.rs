@@ -79,7 +79,15 @@ pub(super) fn differences(
     }
 }
 
+/// Maximum number of channels of a program, each of which is a descriptor of the appliance.
+const MAX_CHANNELS: u32 = 128;
+
 impl ProgramsSection {
+    /// Returns the maximum number of channels of a program, at most one for each completion queue.
+    pub fn channels(&self) -> u32 {
+        self.completion_queues.min(MAX_CHANNELS)
+    }
+
     /// Resolves `allow` and `socket_group` to IDs.
     ///
     /// # Errors

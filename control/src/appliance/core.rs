@@ -56,7 +56,7 @@ use super::pending::{Continuation, Loading, StreamList, StreamsQuery};
 use super::pending_confirmations::Confirmation;
 use super::ports::PortView;
 use super::programs::Programs;
-use super::programs::server::Inbox;
+use super::programs::server::Sessions;
 use super::regions::Regions;
 use super::running_config::ValueLines;
 use super::streams::{Streams, UntaggedHeader, on_ddp_error};
@@ -95,7 +95,7 @@ pub struct Setup {
     /// IPsec security associations (SAs), from the configuration or from the kernel.
     pub ipsec: Ipsec,
     /// Sessions of local programs; `None` if they cannot attach.
-    pub programs: Option<Inbox>,
+    pub programs: Option<Sessions>,
 }
 
 /// Reloads of the configuration file.
@@ -105,6 +105,8 @@ struct Reloads {
     plan: Option<Box<ReloadPlan>>,
     /// Number of reloads started, including refused ones.
     begun: u64,
+    /// Line of each value in the configuration file.
+    lines: ValueLines,
 }
 
 /// The control thread's state. Routes inputs to its parts, and results between them.
@@ -121,8 +123,6 @@ pub struct Core {
     flights: Flights,
     reloads: Reloads,
     programs: Programs,
-    /// Line of each value in the configuration file.
-    lines: ValueLines,
 }
 
 impl Core {
@@ -160,9 +160,8 @@ impl Core {
             captures: Captures::default(),
             scrapes: Scrapes::default(),
             flights: Flights::default(),
-            reloads: Reloads::default(),
+            reloads: Reloads { lines, ..Reloads::default() },
             programs: Programs::new(setup.programs),
-            lines,
         };
         core.env.ipsec = ipsec;
         notes.into_iter().for_each(|note| core.env.notes.add(Cause::Start, note));

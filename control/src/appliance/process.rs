@@ -20,7 +20,7 @@ use super::core::{Core, Setup};
 use super::ipsec::{self, Ipsec};
 use super::loader::{self, LoadTask, LoadedMemory, Loader, Watch};
 use super::ports::{self, PortView};
-use super::programs::server::{BoundSocket, Inbox};
+use super::programs::server::{BoundSocket, Sessions};
 use super::start;
 use super::thread::{Control, Driver, ManagerHandle, Signal};
 use crate::descriptors;
@@ -341,7 +341,7 @@ struct CoreParts {
     notes: Vec<String>,
     access_tally: Arc<AccessTally>,
     ipsec: Ipsec,
-    programs: Option<Inbox>,
+    programs: Option<Sessions>,
 }
 
 fn setup(
@@ -412,11 +412,11 @@ fn serve_programs(
     config: &Config,
     budget: &Budget,
     waker: &Waker,
-) -> Result<Option<Inbox>, String> {
+) -> Result<Option<Sessions>, String> {
     let (Some(socket), Some(settings)) = (socket, &config.programs) else { return Ok(None) };
     let workers = config.workers.len() as u16;
-    let inbox = socket.serve(settings.clone(), budget.clone(), workers, waker.clone());
-    inbox.map(Some).map_err(|error| format!("cannot serve programs: {error}"))
+    let sessions = socket.serve(settings.clone(), budget.clone(), workers, waker.clone());
+    sessions.map(Some).map_err(|error| format!("cannot serve programs: {error}"))
 }
 
 /// Logs ports, workers, regions and listeners, one line or a few each.

@@ -2,15 +2,12 @@
 //! roles.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::BorrowedFd;
 
 use config::{AccessIds, ProgramsSection};
-use rustix::net::SocketType;
 
 use super::peer::Credentials;
-use super::roles::Roles;
-use crate::server::{ServerError, bind_as};
+use super::roles::{Roles, SocketMode};
 
 /// The users whose programs may attach.
 #[derive(Clone, Debug)]
@@ -43,12 +40,9 @@ impl AttachRights {
         Ok(AttachRights { roles: Roles { ids, configured: !section.allow.is_empty(), ..owner } })
     }
 
-    /// Creates the listening socket, of type `SOCK_SEQPACKET`. Replaces a socket on which no process listens.
-    ///
-    /// # Errors
-    /// The path is in use, is no socket, or cannot be created.
-    pub fn bind(&self, path: &Path) -> Result<OwnedFd, ServerError> {
-        bind_as(SocketType::SEQPACKET, path, self.roles.socket_mode())
+    /// Returns the mode and the group of the socket.
+    pub(crate) fn socket_mode(&self) -> SocketMode {
+        self.roles.socket_mode()
     }
 
     /// Returns the process at the other end of a connection, as the kernel recorded it at connect(2).

@@ -96,6 +96,30 @@ counters! { LOSSES, fn put_losses(ports: &[api::PortStats]) {
         ports.iter().filter_map(|port| port.counters.get("link_lost_total")).sum(),
 }}
 
+/// Counts of programs.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(in crate::appliance) struct ProgramTally {
+    /// Programs that attached.
+    pub attached: u64,
+    /// Programs that were refused.
+    pub refused: u64,
+    /// Programs that ended.
+    pub ended: u64,
+    /// QPs and CQs that failed.
+    pub failures: u64,
+}
+
+/// Present programs and their objects, and counts since the start.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(in crate::appliance) struct ProgramCounts {
+    pub programs: u64,
+    pub queue_pairs: u64,
+    pub memory_regions: u64,
+    /// Bytes of memory regions and queues.
+    pub memory: u64,
+    pub tally: ProgramTally,
+}
+
 /// Current objects of the appliance.
 pub(in crate::appliance) struct ObjectCounts {
     pub sandbox: crate::sandbox::SandboxState,
@@ -108,7 +132,7 @@ pub(in crate::appliance) struct ObjectCounts {
     pub jobs: usize,
     pub held: super::HeldBytes,
     pub memory: api::MemoryInfo,
-    pub programs: crate::appliance::programs::ProgramCounts,
+    pub programs: ProgramCounts,
 }
 
 counters! { GAUGES, fn put_gauges(now: &ObjectCounts) {

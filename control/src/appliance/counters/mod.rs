@@ -18,7 +18,9 @@ use base::metric::Kind;
 use dataplane::{AssociationStats, CloseReason, Counters as WorkerCounters, StreamStats};
 use tcp_lite::mpa::MpaError;
 
-pub(super) use self::control::{ObjectCounts, Tally, put_control, put_gauges, put_losses};
+pub(super) use self::control::{
+    ObjectCounts, ProgramCounts, ProgramTally, Tally, put_control, put_gauges, put_losses,
+};
 pub(super) use self::objects::{put_listener, put_region};
 pub(super) use self::port::port_counters;
 pub(super) use self::sctp::association_counters;

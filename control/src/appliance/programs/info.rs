@@ -3,20 +3,10 @@
 use api::{ApiError, ProgramInfo};
 use dataplane::ProgramId;
 
+use super::Programs;
 use super::program::{PairState, Program, State};
-use super::{ProgramTally, Programs};
+use crate::appliance::counters::ProgramCounts;
 use crate::appliance::env::Env;
-
-/// Present programs and their objects, and counts since the start.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(in crate::appliance) struct ProgramCounts {
-    pub programs: u64,
-    pub queue_pairs: u64,
-    pub memory_regions: u64,
-    /// Bytes of memory regions and queues.
-    pub memory: u64,
-    pub tally: ProgramTally,
-}
 
 impl Programs {
     pub(in crate::appliance) fn counts(&self) -> ProgramCounts {

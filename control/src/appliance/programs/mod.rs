@@ -14,8 +14,8 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `server`, `session`, `outbox` | socket, threads, messages to the program |
-//! | `prepare`, `share` | memory of a call, and its limits; on the session's thread |
+//! | `server`, `session`, `inbox`, `outbox` | socket, threads, calls to the control thread, messages to the program |
+//! | `prepare`, `share`, `shared` | memory of a call, and its limits; on the session's thread |
 //! | `program`, `table` | a program and its objects |
 //! | `regions`, `queues` | memory regions; channels, completion queues and queue pairs |
 //! | `connections`, `listening` | connections of queue pairs; listeners and requests |
@@ -24,6 +24,7 @@
 
 mod connections;
 mod end;
+pub(super) mod inbox;
 mod info;
 mod listening;
 mod outbox;
@@ -34,6 +35,7 @@ mod regions;
 pub mod server;
 mod session;
 mod share;
+mod shared;
 mod table;
 
 use std::collections::{BTreeMap, HashMap};
@@ -46,17 +48,16 @@ use ddp::{PdId, Stag, StreamId};
 use verbs_session::message::{Answer, Call, Depths, Device, Event, Refusal, RefusalKind, Welcome};
 
 pub(super) use self::connections::{ConnectFailure, OpenedPair};
-pub(super) use self::info::ProgramCounts;
+pub(super) use self::inbox::{Input, InputKind};
 pub(super) use self::listening::{IncomingRequest, MAX_BACKLOG};
 #[cfg(test)]
 pub(super) use self::outbox::Outbox;
 #[cfg(test)]
 pub(super) use self::prepare::Preparer;
 pub(super) use self::prepare::{Attachment, Prepared};
-pub(crate) use self::program::MAX_CHANNELS;
 use self::program::{Program, State};
-use self::server::Inbox;
-pub(super) use self::server::{Input, InputKind};
+use self::server::Sessions;
+use super::counters::ProgramTally;
 use super::env::{Env, Phase};
 use super::pending::{Continuation, ProgramStep};
 use super::ports::PortView;
@@ -82,7 +83,7 @@ pub(super) struct Programs {
     /// Number of connects, which the workers share in turn.
     connects: usize,
     /// `None`: programs cannot attach.
-    inbox: Option<Inbox>,
+    sessions: Option<Sessions>,
 }
 
 /// Use of a stream by a program.
@@ -101,19 +102,6 @@ pub(super) enum StreamAction {
     Abort(StreamId, &'static str),
     /// Rejects the peer's request.
     Reject { stream: StreamId, private_data: Vec<u8> },
-}
-
-/// Counts of programs.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(super) struct ProgramTally {
-    /// Programs that attached.
-    pub attached: u64,
-    /// Programs that were refused.
-    pub refused: u64,
-    /// Programs that ended.
-    pub ended: u64,
-    /// QPs and CQs that failed.
-    pub failures: u64,
 }
 
 /// Protection domains of programs. Numbers of ended domains are used again.
@@ -137,23 +125,23 @@ impl DomainIds {
 }
 
 impl Programs {
-    /// Creates the table. `inbox`: the sessions; `None` if programs cannot attach.
-    pub(super) fn new(inbox: Option<Inbox>) -> Programs {
-        Programs { inbox, ..Programs::default() }
+    /// Creates the table. `sessions`: `None` if programs cannot attach.
+    pub(super) fn new(sessions: Option<Sessions>) -> Programs {
+        Programs { sessions, ..Programs::default() }
     }
 
     /// Returns the next input of the sessions.
     pub(super) fn poll_input(&self) -> Option<Input> {
-        self.inbox.as_ref()?.inputs.try_recv().ok()
+        self.sessions.as_ref()?.inbox.inputs.try_recv().ok()
     }
 
     /// Returns the key of a memory region whose memory is free.
     pub(super) fn poll_freed(&self) -> Option<u64> {
-        self.inbox.as_ref()?.freed.try_recv().ok()
+        self.sessions.as_ref()?.inbox.freed.try_recv().ok()
     }
 
     fn settings(&self) -> Option<&ProgramsSection> {
-        self.inbox.as_ref().map(|inbox| &inbox.settings)
+        self.sessions.as_ref().map(|sessions| &sessions.inbox.settings)
     }
 
     /// Begins to attach a program: the workers are told.

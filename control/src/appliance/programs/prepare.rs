@@ -20,8 +20,8 @@ use verbs_session::message::{
 
 use super::outbox::Outbox;
 use super::refusal;
-use super::server::Shared;
 use super::share::{Hold, Notice, RegionCharge, Share};
+use super::shared::Shared;
 
 /// Offset of the first structure in an area, bytes.
 const FIRST: u64 = session::HEADER_WORDS as u64 * 8;

@@ -21,9 +21,6 @@ use super::table::Table;
 /// Maximum number of protection domains of a program.
 const MAX_DOMAINS: u32 = 1024;
 
-/// Maximum number of channels of a program, each of which is a descriptor of the appliance.
-pub(crate) const MAX_CHANNELS: u32 = 128;
-
 /// A program.
 pub(super) struct Program {
     pub(super) id: ProgramId,
@@ -189,7 +186,7 @@ impl Program {
             share: attachment.share,
             domains: Table::new(MAX_DOMAINS),
             regions: HashMap::new(),
-            channels: Table::new(settings.completion_queues.min(MAX_CHANNELS)),
+            channels: Table::new(settings.channels()),
             queues: Table::new(settings.completion_queues),
             pairs: Table::new(settings.queue_pairs),
             listeners: Table::new(settings.listeners),

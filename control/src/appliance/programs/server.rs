@@ -12,7 +12,6 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -26,8 +25,8 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use verbs_session::socket::SessionSocket;
 
+use super::inbox::{Inbox, SessionQueues, queues};
 use super::outbox::Outbox;
-use super::prepare::Prepared;
 use super::session::Session;
 use crate::appliance::budget::Budget;
 use crate::waker::Waker;
@@ -36,71 +35,8 @@ use crate::waker::Waker;
 const MORE_CONNECTIONS: usize = 16;
 /// Wait after a failed poll(2).
 const POLL_RETRY: Duration = Duration::from_millis(10);
-/// Calls that wait for the control thread. A session's thread waits while there are as many.
-const MAX_CALLS: usize = 256;
 /// Messages that a program may leave unread, besides two for each queue pair.
 const MIN_BACKLOG: usize = 1024;
-
-/// An input of the control thread.
-#[derive(Debug)]
-pub(in crate::appliance) struct Input {
-    pub program: ProgramId,
-    pub kind: InputKind,
-}
-
-#[derive(Debug)]
-pub(in crate::appliance) enum InputKind {
-    /// A call, with the number of its request.
-    Call { request: u32, call: Prepared },
-    /// The session has ended. No other input of the program follows.
-    HungUp,
-}
-
-/// What all sessions share.
-#[derive(Debug)]
-pub struct Shared {
-    pub(super) settings: ProgramsSection,
-    pub(super) budget: Budget,
-    /// Number of workers.
-    pub(super) workers: u16,
-    pub(super) inputs: SyncSender<Input>,
-    /// Receives the keys of memory regions whose memory is free.
-    pub(super) freed: Sender<u64>,
-    /// Wakes the control thread.
-    pub(super) waker: Waker,
-}
-
-impl Shared {
-    /// Passes an input to the control thread, and waits while its queue is full. Returns false if it has ended.
-    pub(in crate::appliance) fn forward(&self, program: ProgramId, kind: InputKind) -> bool {
-        let sent = self.inputs.send(Input { program, kind });
-        self.waker.wake();
-        sent.is_ok()
-    }
-}
-
-/// The control thread's end.
-#[derive(Debug)]
-pub struct Inbox {
-    pub(super) inputs: Receiver<Input>,
-    pub(super) freed: Receiver<u64>,
-    pub(super) settings: ProgramsSection,
-    /// Held until the queues are dropped; `None` in tests.
-    pub(super) _server: Option<Server>,
-}
-
-/// Creates the queues between the sessions and the control thread, which `waker` wakes.
-pub(in crate::appliance) fn queues(
-    settings: ProgramsSection,
-    budget: Budget,
-    workers: u16,
-    waker: Waker,
-) -> (Arc<Shared>, Inbox) {
-    let (inputs, calls) = sync_channel(MAX_CALLS);
-    let (freed, keys) = channel();
-    let shared = Shared { settings: settings.clone(), budget, workers, inputs, freed, waker };
-    (Arc::new(shared), Inbox { inputs: calls, freed: keys, settings, _server: None })
-}
 
 /// The listening socket, before sessions are served.
 #[derive(Debug)]
@@ -120,8 +56,7 @@ impl BoundSocket {
             return Ok(None);
         };
         let rights = AttachRights::resolve(section)?;
-        let listener = rights
-            .bind(&path)
+        let listener = api::bind_programs(&path, &rights)
             .map_err(|error| format!("{error}; choose another programs.socket"))?;
         Ok(Some(BoundSocket { path, listener, rights }))
     }
@@ -136,24 +71,33 @@ impl BoundSocket {
         budget: Budget,
         workers: u16,
         waker: Waker,
-    ) -> std::io::Result<Inbox> {
-        let (shared, inbox) = queues(settings, budget, workers, waker);
+    ) -> std::io::Result<Sessions> {
+        let (queues, inbox) = queues(settings, budget, workers, waker);
         let stop = Stop { waker: Waker::new()?, stopping: Arc::new(AtomicBool::new(false)) };
-        let sessions = Arc::<Sessions>::default();
+        let threads = Arc::<Threads>::default();
         let acceptor = Acceptor {
             backoff: Backoff::new(format!("socket of programs {}", self.path.display())),
             listener: self.listener,
             rights: self.rights,
-            shared,
-            sessions: Arc::clone(&sessions),
+            queues,
+            threads: Arc::clone(&threads),
             stop: stop.clone(),
             next: 1,
         };
         let thread =
             std::thread::Builder::new().name("programs".into()).spawn(move || acceptor.run())?;
-        let server = Server { path: self.path, stop, sessions, thread: Some(thread) };
-        Ok(Inbox { _server: Some(server), ..inbox })
+        let server = Server { path: self.path, stop, threads, thread: Some(thread) };
+        Ok(Sessions { inbox, _server: Some(server) })
     }
+}
+
+/// All sessions, for the control thread.
+#[derive(Debug)]
+pub struct Sessions {
+    // Dropped first: a session's thread may wait for the control thread to take its call.
+    pub(in crate::appliance) inbox: Inbox,
+    /// `None` in tests.
+    pub(in crate::appliance) _server: Option<Server>,
 }
 
 #[derive(Clone, Debug)]
@@ -165,18 +109,18 @@ struct Stop {
 /// The running server. Dropping it closes all sessions and waits for their threads. The control thread's end of the
 /// queues must be dropped before, because a session's thread may wait for it.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(in crate::appliance) struct Server {
     path: PathBuf,
     stop: Stop,
-    sessions: Arc<Sessions>,
+    threads: Arc<Threads>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Threads of sessions, and their sending sides.
 #[derive(Debug, Default)]
-struct Sessions(Mutex<Vec<(Weak<Outbox>, JoinHandle<()>)>>);
+struct Threads(Mutex<Vec<(Weak<Outbox>, JoinHandle<()>)>>);
 
-impl Sessions {
+impl Threads {
     fn with<T>(&self, call: impl FnOnce(&mut Vec<(Weak<Outbox>, JoinHandle<()>)>) -> T) -> T {
         call(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -189,7 +133,7 @@ impl Drop for Server {
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread `programs` panicked");
         }
-        let sessions = self.sessions.with(std::mem::take);
+        let sessions = self.threads.with(std::mem::take);
         for (outbox, _) in &sessions {
             if let Some(outbox) = outbox.upgrade() {
                 outbox.close();
@@ -214,8 +158,8 @@ fn remove_socket(path: &Path) {
 struct Acceptor {
     listener: OwnedFd,
     rights: AttachRights,
-    shared: Arc<Shared>,
-    sessions: Arc<Sessions>,
+    queues: SessionQueues,
+    threads: Arc<Threads>,
     stop: Stop,
     backoff: Backoff,
     /// Number of the next program.
@@ -266,9 +210,9 @@ impl Acceptor {
 
     /// Starts the session of a connection.
     fn begin(&mut self, socket: OwnedFd) {
-        self.sessions.with(|all| all.retain(|(_, thread)| !thread.is_finished()));
-        let most = self.shared.settings.programs as usize + MORE_CONNECTIONS;
-        if self.sessions.with(|all| all.len()) >= most {
+        self.threads.with(|all| all.retain(|(_, thread)| !thread.is_finished()));
+        let most = self.queues.settings().programs as usize + MORE_CONNECTIONS;
+        if self.threads.with(|all| all.len()) >= most {
             return tracing::warn!("a program is disconnected: there are {most} connections");
         }
         let process = match self.rights.peer(socket.as_fd()) {
@@ -278,7 +222,7 @@ impl Acceptor {
             }
         };
         match self.spawn(socket, process) {
-            Ok(session) => self.sessions.with(|all| all.push(session)),
+            Ok(session) => self.threads.with(|all| all.push(session)),
             Err(error) => tracing::warn!("a program is disconnected: no thread: {error}"),
         }
     }
@@ -289,14 +233,14 @@ impl Acceptor {
         process: AttachedProcess,
     ) -> std::io::Result<(Weak<Outbox>, JoinHandle<()>)> {
         let waker = Waker::new()?;
-        let outbox = outbox(&self.shared.settings, socket, waker.clone());
+        let outbox = outbox(self.queues.settings(), socket, waker.clone());
         let weak = Arc::downgrade(&outbox);
         let id = ProgramId(self.next);
         // Numbers are not used again.
         self.next = self.next.checked_add(1).ok_or_else(|| {
             std::io::Error::other("all numbers of programs are used up: restart ddpd")
         })?;
-        let session = Session::new(id, Arc::clone(&self.shared), outbox, waker, process);
+        let session = Session::new(id, self.queues.clone(), outbox, waker, process);
         let name = format!("program-{}", id.0);
         let thread = std::thread::Builder::new().name(name).spawn(move || session.run())?;
         Ok((weak, thread))

@@ -12,9 +12,9 @@ use rustix::io::Errno;
 use verbs_session::message::Request;
 use verbs_session::socket::SocketError;
 
+use super::inbox::{InputKind, SessionQueues};
 use super::outbox::{Interest, Outbox};
 use super::prepare::Preparer;
-use super::server::{InputKind, Shared};
 use crate::waker::Waker;
 
 /// Time-out of the first call.
@@ -23,7 +23,7 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// A session and its thread's state.
 pub(super) struct Session {
     id: ProgramId,
-    shared: Arc<Shared>,
+    queues: SessionQueues,
     outbox: Arc<Outbox>,
     waker: Waker,
     preparer: Preparer,
@@ -36,14 +36,14 @@ pub(super) struct Session {
 impl Session {
     pub(super) fn new(
         id: ProgramId,
-        shared: Arc<Shared>,
+        queues: SessionQueues,
         outbox: Arc<Outbox>,
         waker: Waker,
         process: AttachedProcess,
     ) -> Session {
-        let preparer = Preparer::new(Arc::clone(&shared), Arc::clone(&outbox), process);
+        let preparer = Preparer::new(queues.shared(), Arc::clone(&outbox), process);
         let deadline = Instant::now() + HELLO_TIMEOUT;
-        Session { id, shared, outbox, waker, preparer, deadline, is_known: false }
+        Session { id, queues, outbox, waker, preparer, deadline, is_known: false }
     }
 
     /// Serves the session until it ends.
@@ -109,6 +109,6 @@ impl Session {
     /// Passes an input to the control thread. Returns false if it has ended.
     fn forward(&mut self, kind: InputKind) -> bool {
         self.is_known = true;
-        self.shared.forward(self.id, kind)
+        self.queues.forward(self.id, kind)
     }
 }

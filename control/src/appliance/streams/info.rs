@@ -27,7 +27,7 @@ pub(super) fn stream(
         id: StreamId(id.0),
         worker: u32::from(id.worker()),
         listener,
-        program: stream.program.map(|program| program.0),
+        program: stream.user.program.map(|program| program.0),
         local: stream.local.to_string(),
         remote: stream.remote.to_string(),
         state: found.map_or(stream.state().name(), |found| found.state).to_owned(),

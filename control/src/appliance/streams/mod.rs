@@ -220,7 +220,7 @@ impl Streams {
 
     /// Returns true if the stream is a local program's.
     pub(super) fn is_of_program(&self, id: StreamId) -> bool {
-        self.streams.get(&id).is_some_and(|stream| stream.program.is_some())
+        self.streams.get(&id).is_some_and(|stream| stream.user.program.is_some())
     }
 
     /// Records that the request of a stream is rejected.
@@ -342,7 +342,7 @@ impl Streams {
             Some(stream) if stream.state() != State::Established => {
                 conflict(format!("stream {shown} is not open"))
             }
-            Some(stream) if stream.job.is_some() => {
+            Some(stream) if stream.user.job.is_some() => {
                 conflict(format!("stream {shown} is used by another job"))
             }
             Some(stream) if rdmap && !stream.rdmap => {
@@ -355,14 +355,14 @@ impl Streams {
     /// Reserves a stream for a job.
     pub(super) fn claim(&mut self, id: StreamId, job: u64) {
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.job = Some(job);
+            stream.user.job = Some(job);
         }
     }
 
     /// Releases a stream from its job.
     pub(super) fn release(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.job = None;
+            stream.user.job = None;
         }
     }
 
@@ -394,7 +394,7 @@ impl Streams {
     /// Records that the stream's job aborts it.
     pub(super) fn mark_aborted_by_job(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
-            let job = stream.job.map_or("a job".to_owned(), |job| format!("job {job}"));
+            let job = stream.user.job.map_or("a job".to_owned(), |job| format!("job {job}"));
             stream.end.set_abort_reason(format!("aborted by {job}, which did not get to its end"));
         }
     }
@@ -534,7 +534,7 @@ impl Streams {
             local,
             regions,
             slot,
-            job,
+            job: user.job,
             posts: posts.into_iter().filter_map(posted).collect(),
             waiting,
             sentence,

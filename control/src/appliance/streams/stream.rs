@@ -46,11 +46,17 @@ pub(super) struct Stream {
     pub(super) since: Instant,
     /// Tickets of posted messages that are not acknowledged.
     pub(super) posts: HashSet<u64>,
+    pub(super) user: User,
+    pub(super) end: EndState,
+}
+
+/// User of a stream besides its listener.
+#[derive(Default)]
+pub(super) struct User {
     /// The job for which the stream is reserved.
     pub(super) job: Option<u64>,
     /// The local program whose QP or listener has the stream.
     pub(super) program: Option<ProgramId>,
-    pub(super) end: EndState,
 }
 
 /// State about the end of a stream.
@@ -131,8 +137,7 @@ impl Stream {
             params: None,
             since: Instant::now(),
             posts: HashSet::new(),
-            job: None,
-            program: None,
+            user: User::default(),
             end: EndState::default(),
         }
     }

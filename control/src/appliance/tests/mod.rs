@@ -71,7 +71,8 @@ use tokio::sync::oneshot::error::TryRecvError;
 use super::budget::{Budget, HostMemory};
 use super::core::{Core, Setup};
 use super::loader::{self, LoadResult, LoadTask, Watch};
-use super::programs::server::{Shared, queues};
+use super::programs::inbox::{SessionQueues, queues};
+use super::programs::server::Sessions;
 use crate::files::Writer;
 use crate::shm;
 use crate::waker::Waker;
@@ -88,7 +89,7 @@ struct Bench {
     file: PathBuf,
     budget: Budget,
     /// Queues of programs' sessions, if the configuration has `[programs]`.
-    sessions: Option<Arc<Shared>>,
+    sessions: Option<SessionQueues>,
 }
 
 const WORKERS: usize = 2;
@@ -155,7 +156,8 @@ fn bench_with_maps(text: &str, maps: Maps) -> Bench {
         .programs
         .clone()
         .map(|settings| queues(settings, budget.clone(), WORKERS as u16, Waker::new().unwrap()));
-    let (sessions, programs) = queues.unzip();
+    let (sessions, inbox) = queues.unzip();
+    let programs = inbox.map(|inbox| Sessions { inbox, _server: None });
     let setup = Setup { budget: budget.clone(), programs, ..setup(config, &dir, &log) };
     let core = Core::new(setup, regions, now).unwrap();
     Bench { core, now, log, dir, file, budget, sessions }

@@ -68,7 +68,7 @@ impl Core {
             .collect();
         facts.listeners = file.listeners.clone();
         self.env.files = Arc::new(facts.directories());
-        self.lines.update(&self.running().config, &file);
+        self.reloads.lines.update(&self.running().config, &file);
         let mut source = file.source;
         std::mem::swap(&mut self.env.context.config.source, &mut source);
         self.env.context.config.keep_log_override(&source);
@@ -76,11 +76,11 @@ impl Core {
     }
 
     pub(in crate::appliance::core) fn config_info(&self) -> ConfigInfo {
-        self.running().info(&self.lines)
+        self.running().info(&self.reloads.lines)
     }
 
     pub(in crate::appliance::core) fn config_diff(&self) -> Result<ConfigDiff, ApiError> {
-        Ok(self.running().diff(&self.lines, &self.read_file()?))
+        Ok(self.running().diff(&self.reloads.lines, &self.read_file()?))
     }
 
     /// Returns the running configuration as the text of a file named `file`.
@@ -134,7 +134,7 @@ impl Core {
 
     /// Lists the API's changes that are not in the file and that the reload keeps.
     fn kept_api_changes(&self, config: &Config) -> Vec<String> {
-        let diff = self.running().diff(&self.lines, config);
+        let diff = self.running().diff(&self.reloads.lines, config);
         let by_api = diff.differences.iter().filter(|difference| difference.when == When::Api);
         let mut kept = Vec::new();
         for difference in by_api {

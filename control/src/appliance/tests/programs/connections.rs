@@ -286,12 +286,13 @@ fn reload_changes_the_admitted_peers_of_programs_listeners() {
     let mut rig = Rig::new(PROGRAMS);
     let mut client = Client::attach(&mut rig, 1);
     client.create(&mut rig, listen(4000));
-    for deny in ["deny = [\"10.0.0.9\"]\n", ""] {
+    for deny in ["deny = [\"10.0.0.9/32\"]\n", ""] {
         let text = PROGRAMS.replace("[programs]", &format!("{deny}[programs]"));
         std::fs::write(&rig.bench.file, text).unwrap();
         let mut reload = rig.bench.call(Request::Reload);
         rig.settle();
-        assert!(answer(&mut reload).is_ok());
+        let reloaded = answer(&mut reload);
+        assert!(reloaded.is_ok(), "{reloaded:?}");
         for worker in 0..WORKERS {
             let peers = &rig.listeners(worker)[0].peers;
             let admitted = peers.check("10.0.0.9".parse().unwrap()).is_ok();

@@ -75,7 +75,7 @@ impl Client {
         let sessions = rig.bench.sessions.clone().expect("[programs]");
         let settings = rig.bench.core.env().context.config.programs.clone().unwrap();
         let outbox = outbox(&settings, theirs, Waker::new().unwrap());
-        let preparer = Preparer::new(sessions, Arc::clone(&outbox), process);
+        let preparer = Preparer::new(sessions.shared(), Arc::clone(&outbox), process);
         let socket = SessionSocket::new(ours);
         let (id, next) = (ProgramId(id), 1);
         let (replies, events, is_closed) = (Vec::new(), Vec::new(), false);

@@ -1,0 +1,76 @@
+//! Queues between the sessions and the control thread.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+
+use config::ProgramsSection;
+use dataplane::ProgramId;
+
+use super::prepare::Prepared;
+use super::shared::Shared;
+use crate::appliance::budget::Budget;
+use crate::waker::Waker;
+
+/// Calls that wait for the control thread. A session's thread waits while there are as many.
+const MAX_CALLS: usize = 256;
+
+/// An input of the control thread.
+#[derive(Debug)]
+pub(in crate::appliance) struct Input {
+    pub program: ProgramId,
+    pub kind: InputKind,
+}
+
+#[derive(Debug)]
+pub(in crate::appliance) enum InputKind {
+    /// A call, with the number of its request.
+    Call { request: u32, call: Prepared },
+    /// The session has ended. No other input of the program follows.
+    HungUp,
+}
+
+/// The sessions' end.
+#[derive(Clone, Debug)]
+pub(in crate::appliance) struct SessionQueues {
+    shared: Arc<Shared>,
+    inputs: SyncSender<Input>,
+}
+
+/// The control thread's end.
+#[derive(Debug)]
+pub(in crate::appliance) struct Inbox {
+    pub(super) inputs: Receiver<Input>,
+    pub(super) freed: Receiver<u64>,
+    pub(super) settings: ProgramsSection,
+}
+
+/// Creates the queues. Inputs wake the control thread by `waker`.
+pub(in crate::appliance) fn queues(
+    settings: ProgramsSection,
+    budget: Budget,
+    workers: u16,
+    waker: Waker,
+) -> (SessionQueues, Inbox) {
+    let (inputs, calls) = sync_channel(MAX_CALLS);
+    let (freed, keys) = channel();
+    let shared = Shared { settings: settings.clone(), budget, workers, freed, waker };
+    let queues = SessionQueues { shared: Arc::new(shared), inputs };
+    (queues, Inbox { inputs: calls, freed: keys, settings })
+}
+
+impl SessionQueues {
+    pub(in crate::appliance) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
+    pub(super) fn settings(&self) -> &ProgramsSection {
+        &self.shared.settings
+    }
+
+    /// Passes an input to the control thread, and waits while its queue is full. Returns false if it has ended.
+    pub(in crate::appliance) fn forward(&self, program: ProgramId, kind: InputKind) -> bool {
+        let sent = self.inputs.send(Input { program, kind });
+        self.shared.waker.wake();
+        sent.is_ok()
+    }
+}

@@ -44,7 +44,7 @@ pub(super) use self::posts::CompletedPost;
 use self::refused::RefusedPosts;
 use self::stalls::Stalls;
 pub(super) use self::stream::StreamAddresses;
-use self::stream::{EndState, State, Stream, StreamTable};
+use self::stream::{EndState, State, Stream, StreamTable, User};
 use super::counters::Totals;
 use super::endpoints::active_open_queues;
 use super::env::{Env, api_id};
@@ -214,7 +214,8 @@ impl Streams {
     ) {
         let state = if listener.is_some() { State::Accepting } else { State::Established };
         let mut stream = Stream::new(addresses, state, pd);
-        (stream.listener, stream.rdmap, stream.program) = (listener, true, Some(program));
+        (stream.listener, stream.rdmap) = (listener, true);
+        stream.user = User { program: Some(program), ..User::default() };
         self.streams.insert(id, stream);
     }
 
@@ -507,7 +508,7 @@ impl Streams {
     ) -> Option<EndedStream> {
         let ended = self.streams.remove(&id)?;
         let state = ended.state();
-        let Stream { listener, local, remote, params, regions, slot, posts, job, end, .. } = ended;
+        let Stream { listener, local, remote, params, regions, slot, posts, user, end, .. } = ended;
         env.confirmations.remove_stream(id);
         self.appending.remove_stream(id);
         // The end of the stream answers all its posts.

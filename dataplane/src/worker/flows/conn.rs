@@ -13,7 +13,6 @@ use crate::worker::flows::associations::Association;
 use crate::worker::flows::echo::{Answer, EchoCount};
 use crate::worker::flows::running_load::RunningLoad;
 use crate::worker::link::event_queue::Credit;
-use crate::worker::programs::PairRef;
 
 /// A stream of this worker.
 pub(in crate::worker) struct Conn {
@@ -37,6 +36,15 @@ pub(in crate::worker) enum ServiceKind {
     Echo,
     Sink,
     Program,
+}
+
+/// Reference of a stream to its QP. It is valid while the stream has it: the removal of the QP clears it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::worker) struct PairRef {
+    /// Index of the program among those of the worker.
+    pub(in crate::worker) place: u32,
+    /// Number of the QP.
+    pub(in crate::worker) number: u32,
 }
 
 impl From<Service> for ServiceKind {

@@ -3,14 +3,14 @@
 use ddp::{Stag, StreamId};
 use tcp_lite::endpoint::UlpConfig;
 
+use super::Program;
 use super::pair::QueuePair;
-use super::{PairRef, Program};
 use crate::api::{
     CommandError, CompletionQueueConfig, MAX_QUEUE_PAIRS, ProgramConfig, ProgramId,
     QueuePairConfig, QueuePairId,
 };
 use crate::io::PortIo;
-use crate::worker::flows::conn::{Conn, Stream};
+use crate::worker::flows::conn::{Conn, PairRef, Stream};
 use crate::worker::{Core, Env};
 
 impl<Io: PortIo> Core<Io> {

@@ -28,6 +28,7 @@ use self::pair::QueuePair;
 use crate::api::{ProgramConfig, ProgramId, QueuePairId};
 use crate::memory::DoorbellScanner;
 use crate::signal::Signal;
+use crate::worker::flows::conn::PairRef;
 
 /// The programs of a worker.
 #[derive(Default)]
@@ -50,15 +51,6 @@ struct Program {
     completions: CompletionQueues,
     /// Numbers of QPs that may have descriptors to take, without duplicates ([`QueuePair::queued`]).
     ready: VecDeque<u32>,
-}
-
-/// Reference of a stream to its QP. It is valid while the stream has it: whoever removes the QP clears it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::worker) struct PairRef {
-    /// Index of the program in [`Programs`].
-    place: u32,
-    /// Number of the QP.
-    number: u32,
 }
 
 impl Programs {

@@ -238,8 +238,9 @@ impl TestProgram {
 pub(super) fn register(net: &mut Net, host: usize, stag: Stag, writable: bool) -> Memory {
     let arena = Arena::create("arena", MEMORY).unwrap();
     let config = ViewConfig { writable, lock: false };
-    let parts = [0..MEMORY];
-    let memory = arena.view(&parts, config, &Maps::default(), &mut |_| true).unwrap();
+    let whole = 0..MEMORY;
+    let memory =
+        arena.view(std::slice::from_ref(&whole), config, &Maps::default(), &mut |_| true).unwrap();
     let access = match writable {
         true => Access::REMOTE_READ | Access::REMOTE_WRITE | Access::ATOMIC,
         false => Access::REMOTE_READ,

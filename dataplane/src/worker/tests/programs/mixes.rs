@@ -135,17 +135,17 @@ fn run(transport: Transport, seed: u64) {
     }
     post_receives(&mut random, a, first);
     post_receives(&mut random, b, second);
-    for host in 0..2 {
+    for (host, model) in models.iter().enumerate() {
         let (mut sends, mut receives) = (Vec::new(), Vec::new());
-        let expected = models[host].sends.len() + models[host].receives.len();
+        let expected = model.sends.len() + model.receives.len();
         for completion in programs.completions(host, expected) {
             match completion.completed {
                 Completed::Sent(_) => sends.push(completion),
                 Completed::Received { .. } => receives.push(completion),
             }
         }
-        assert_eq!(sends, models[host].sends, "{transport:?}, seed {seed}, host {host}");
-        assert_eq!(receives, models[host].receives, "{transport:?}, seed {seed}, host {host}");
+        assert_eq!(sends, model.sends, "{transport:?}, seed {seed}, host {host}");
+        assert_eq!(receives, model.receives, "{transport:?}, seed {seed}, host {host}");
     }
     // Unsignalled operations may still be in flight.
     programs.net.run_until("the end of all operations", |net| {

@@ -18,8 +18,8 @@ const MAX_DRAINED: usize = 512;
 
 /// A channel for the notifications of completion queues. Clones refer to the same channel.
 ///
-/// A notification is consumed by whoever drains the channel first, and does not name its queue: after it, all queues of
-/// the channel are polled and armed again. A thread per channel should wait.
+/// The first drain consumes a notification, which does not name its queue: after it, the program polls and arms all queues
+/// of the channel again. One thread per channel should wait.
 #[derive(Clone, Debug)]
 pub struct CompletionChannel(Arc<Inner>);
 

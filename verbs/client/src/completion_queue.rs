@@ -185,6 +185,16 @@ impl CompletionQueue {
     /// # Errors
     /// The CQ has no channel, the session has ended, or the worker broke the rules of the queue.
     pub fn next(&self, timeout: Option<Duration>) -> Result<Option<Completion>, Error> {
+        self.next_or(timeout, || ())
+    }
+
+    /// Takes the next completion as [`next`](Self::next). Calls `empty` between a poll without a completion and the
+    /// request for a notification: tests add a completion there.
+    pub(crate) fn next_or(
+        &self,
+        timeout: Option<Duration>,
+        mut empty: impl FnMut(),
+    ) -> Result<Option<Completion>, Error> {
         let channel = self.0.channel.as_ref();
         let channel = channel.ok_or(Error::State("the completion queue has no channel"))?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -192,6 +202,7 @@ impl CompletionQueue {
             if let Some(completion) = self.poll_one()? {
                 return Ok(Some(completion));
             }
+            empty();
             self.arm(Request::Next)?;
             if let Some(completion) = self.poll_one()? {
                 return Ok(Some(completion));

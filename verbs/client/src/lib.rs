@@ -40,7 +40,8 @@
 //! # Failures
 //!
 //! When the appliance ends, calls return [`Error::Disconnected`], posts fail, and completions that have arrived can still
-//! be polled. Memory stays mapped. A message or a queue that breaks the protocol has the same effect.
+//! be polled. Memory stays mapped. A message that breaks the protocol ends the session, too. A queue that breaks the rules
+//! of its memory fails alone. Calls have no time-out of their own: an appliance that neither answers nor ends blocks them.
 //!
 //! # Fork
 //!

@@ -1,18 +1,19 @@
 //! Real threads, bounded in steps.
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
 use rustix::net::{SendFlags, SocketType};
-use verbs_layout::completion;
 use verbs_layout::session::HEADER_WORDS;
+use verbs_layout::{Word, completion};
 use verbs_session::message::Call;
 
 use super::hostile::{CAPACITY, honest, reply, scripted};
 use super::world::{Appliance, sockets};
 use super::{LONG, Side, connect, create_pair};
-use crate::{Completion, Error, NO_COMPLETION, SendWork, Status, post};
+use crate::{Completion, CompletionQueue, Error, NO_COMPLETION, SendWork, Status, post};
 
 const THREADS: u64 = 4;
 const POSTS: u64 = 500;
@@ -114,9 +115,8 @@ fn sessions_open_and_close_from_several_threads() {
     });
 }
 
-/// A worker that pushes each completion at about the time at which the program arms the queue.
-#[test]
-fn completion_between_poll_and_wait_wakes_the_program() {
+/// A CQ of a scripted appliance: its channel's other end, and the memory of the first worker's queue.
+fn scripted_queue() -> (CompletionQueue, OwnedFd, &'static [Word]) {
     let (areas, made) = channel();
     let (channels, ends) = channel();
     let session = scripted(move |socket, request| {
@@ -131,8 +131,27 @@ fn completion_between_poll_and_wait_wakes_the_program() {
     let channel = session.create_channel().unwrap();
     let queue = session.create_completion_queue(CAPACITY, Some(&channel)).unwrap();
     let first = HEADER_WORDS..HEADER_WORDS + completion::words(CAPACITY as usize);
-    let words = &made.recv().unwrap().words()[first];
-    let signal = ends.recv().unwrap();
+    (queue, ends.recv().unwrap(), &made.recv().unwrap().words()[first])
+}
+
+#[test]
+fn completion_before_the_request_for_a_notification_is_returned() {
+    let (queue, signal, words) = scripted_queue();
+    let mut producer = completion::Producer::new(words, CAPACITY as usize).unwrap();
+    let mut pushed = 0;
+    let next = queue.next_or(LONG, || {
+        pushed += 1;
+        producer.push(&NO_COMPLETION).unwrap();
+        assert!(!producer.must_signal(), "no request yet");
+    });
+    assert_eq!((next.unwrap(), pushed), (Some(NO_COMPLETION), 1));
+    drop(signal);
+}
+
+/// A worker that pushes each completion at about the time at which the program arms the queue.
+#[test]
+fn completions_at_the_time_of_requests_wake_the_program() {
+    let (queue, signal, words) = scripted_queue();
     let (rounds, round) = (20_000u64, AtomicU64::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -168,14 +168,12 @@ impl TimerWheel {
 
     fn pop_due(&mut self, now: u64) -> Option<u32> {
         let mut moves = MAX_MOVES;
-        while self.due == NIL {
-            if let Some(place) = self.moving {
-                if !self.move_timers(place, &mut moves) {
-                    break;
-                }
-                self.moving = None;
-                continue;
-            }
+        if self.due == NIL
+            && let Some(place) = self.moving.take()
+        {
+            self.move_timers(place, &mut moves);
+        }
+        while self.due == NIL && self.moving.is_none() {
             let Some(OccupiedSlot { begin, level, index }) = self.next_slot() else {
                 self.no_expiry_before = u64::MAX;
                 return None;
@@ -186,7 +184,7 @@ impl TimerWheel {
                 return None;
             }
             self.elapsed = self.elapsed.max(begin);
-            self.moving = Some(Place { level: level as u8, slot: index as u8 });
+            self.move_timers(Place { level: level as u8, slot: index as u8 }, &mut moves);
         }
         let token = self.due;
         if token == NIL {
@@ -244,25 +242,23 @@ impl TimerWheel {
         self.nodes[head as usize].tick.get() >> shift != self.elapsed >> shift
     }
 
-    /// Moves the timers of a slot whose time has come: they become due or move to lower levels. Returns false if `moves`
-    /// are used up before the slot is empty.
-    fn move_timers(&mut self, place: Place, moves: &mut u32) -> bool {
-        loop {
-            let token = *self.head(place);
-            if token == NIL {
-                self.levels[usize::from(place.level)].occupied &= !(1 << place.slot);
-                return true;
-            }
-            if *moves == 0 {
-                return false;
-            }
+    /// Moves the timers of a slot whose time has come: they become due or move to lower levels. If `moves` are used up
+    /// before the slot is empty, the next call of [`pop`](Self::pop) continues.
+    fn move_timers(&mut self, place: Place, moves: &mut u32) {
+        let (level, slot) = (usize::from(place.level), usize::from(place.slot));
+        let mut token = core::mem::replace(&mut self.levels[level].heads[slot], NIL);
+        while token != NIL && *moves > 0 {
             *moves -= 1;
             let next = self.nodes[token as usize].next;
-            *self.head(place) = next;
-            if next != NIL {
-                self.nodes[next as usize].prev = NIL;
-            }
             self.insert(token);
+            token = next;
+        }
+        if token == NIL {
+            self.levels[level].occupied &= !(1 << slot);
+        } else {
+            self.nodes[token as usize].prev = NIL;
+            self.levels[level].heads[slot] = token;
+            self.moving = Some(place);
         }
     }
 

@@ -536,20 +536,23 @@ impl<M: RegionMemory> Sender<M> {
         pieces: impl Iterator<Item = &'a mut [u8]>,
     ) {
         let mut at = token.offset as usize + at;
-        let from = self.find(token).map(|posted| &posted.source);
-        let run = self.run_of(token.message);
-        pieces.for_each(|piece| {
-            let end = at + piece.len();
-            match (from, run) {
-                (Some(PayloadSource::Region { offset }), Some(run)) => {
-                    run.memory.read(offset + at as u64, piece);
-                }
-                (Some(PayloadSource::Bytes(bytes)), _) => piece.copy_from_slice(&bytes[at..end]),
-                (Some(PayloadSource::Gather { spans, .. }), _) => spans.read(at as u64, piece),
-                (Some(PayloadSource::Region { .. }) | None, _) => piece.fill(0),
+        let source = self.find(token).map(|posted| &posted.source);
+        // One loop for each kind of source: a match in the loop costs instructions for each piece.
+        match (source, self.run_of(token.message)) {
+            (Some(PayloadSource::Region { offset }), Some(run)) => pieces.for_each(|piece| {
+                run.memory.read(offset + at as u64, piece);
+                at += piece.len();
+            }),
+            (Some(PayloadSource::Bytes(bytes)), _) => pieces.for_each(|piece| {
+                let end = at + piece.len();
+                piece.copy_from_slice(&bytes[at..end]);
+                at = end;
+            }),
+            (Some(PayloadSource::Gather { spans, .. }), _) => read_gathered(spans, at, pieces),
+            (Some(PayloadSource::Region { .. }) | None, _) => {
+                pieces.for_each(|piece| piece.fill(0))
             }
-            at = end;
-        });
+        }
     }
 
     #[inline]
@@ -563,9 +566,7 @@ impl<M: RegionMemory> Sender<M> {
             (Some(PayloadSource::Bytes(bytes)), _) => {
                 target.copy(&bytes[at..at + target.source_len()]);
             }
-            (Some(PayloadSource::Gather { spans, .. }), _) => {
-                spans.read_digested(at as u64, target);
-            }
+            (Some(PayloadSource::Gather { spans, .. }), _) => digest_gathered(spans, at, target),
             (Some(PayloadSource::Region { .. }) | None, _) => target.fill(|_, out| out.fill(0)),
         }
     }
@@ -602,6 +603,27 @@ impl<M: RegionMemory> Sender<M> {
     fn find(&self, token: UlpduToken) -> Option<&Posted<M>> {
         self.queue.get(token.message.wrapping_sub(self.first) as usize)
     }
+}
+
+/// Reads pieces of a gathered message from its byte `at` on. Not inlined into the path of messages from one region.
+#[cold]
+#[inline(never)]
+fn read_gathered<'a, M: RegionMemory>(
+    spans: &SpanList<M>,
+    mut at: usize,
+    pieces: impl Iterator<Item = &'a mut [u8]>,
+) {
+    pieces.for_each(|piece| {
+        spans.read(at as u64, piece);
+        at += piece.len();
+    });
+}
+
+/// Reads as [`read_gathered`] does, into a target that digests the bytes.
+#[cold]
+#[inline(never)]
+fn digest_gathered<M: RegionMemory>(spans: &SpanList<M>, at: usize, target: &mut Target<'_>) {
+    spans.read_digested(at as u64, target);
 }
 
 #[inline]

@@ -247,17 +247,17 @@ impl TimerWheel {
     fn move_timers(&mut self, place: Place, moves: &mut u32) {
         let (level, slot) = (usize::from(place.level), usize::from(place.slot));
         let mut token = core::mem::replace(&mut self.levels[level].heads[slot], NIL);
+        self.levels[level].occupied &= !(1 << slot);
         while token != NIL && *moves > 0 {
             *moves -= 1;
             let next = self.nodes[token as usize].next;
             self.insert(token);
             token = next;
         }
-        if token == NIL {
-            self.levels[level].occupied &= !(1 << slot);
-        } else {
+        if token != NIL {
             self.nodes[token as usize].prev = NIL;
             self.levels[level].heads[slot] = token;
+            self.levels[level].occupied |= 1 << slot;
             self.moving = Some(place);
         }
     }

@@ -12,8 +12,7 @@
 //!  elapsed                ....|110101|000000|000011|                          ^ level 0, slot 14
 //! ```
 //!
-//! Timers never fire early. They fire at most one tick late, plus the time until the next call. A call moves at most
-//! [`MAX_MOVES`] timers to lower levels; the next one continues. While a slot is moved, `elapsed` is its begin.
+//! A timer never fires before its deadline. It fires at most one tick late, plus the time until the next call of `pop`.
 
 use base::Instant;
 
@@ -22,8 +21,6 @@ const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 /// Binary logarithm of a tick's length in nanoseconds: a tick takes 65.536 µs.
 const TICK_BITS: u32 = 16;
-/// Maximum number of timers that one call moves.
-const MAX_MOVES: u32 = 256;
 /// Span of the wheel in ticks.
 const SPAN: u64 = 1 << (SLOT_BITS * LEVELS as u32);
 const NIL: u32 = u32::MAX;
@@ -37,8 +34,6 @@ pub struct TimerWheel {
     levels: [Level; LEVELS],
     /// Head of the list of expired timers that [`pop`](Self::pop) has not returned yet.
     due: u32,
-    /// Slot whose timers are being moved.
-    moving: Option<Place>,
     armed: usize,
     /// Tick before which no timer expires and no slot must be emptied; a lower bound.
     no_expiry_before: u64,
@@ -114,7 +109,6 @@ impl TimerWheel {
             nodes: Vec::new(),
             levels: [Level { occupied: 0, heads: [NIL; SLOTS] }; LEVELS],
             due: NIL,
-            moving: None,
             armed: 0,
             no_expiry_before: 0,
         }
@@ -157,8 +151,7 @@ impl TimerWheel {
         (node.place != Place::UNARMED).then(|| Instant::from_nanos(node.tick.get() << TICK_BITS))
     }
 
-    /// Removes and returns a timer that has expired by `now`. Call it until it returns `None`. If timers were left to be
-    /// moved, further ones may have expired, and [`next_expiry`](Self::next_expiry) is not after `now`.
+    /// Removes a timer that has expired by `now` and returns its token. Call it until it returns `None`.
     #[inline]
     pub fn pop(&mut self, now: Instant) -> Option<u32> {
         let now = now.as_nanos() >> TICK_BITS;
@@ -167,13 +160,7 @@ impl TimerWheel {
     }
 
     fn pop_due(&mut self, now: u64) -> Option<u32> {
-        let mut moves = MAX_MOVES;
-        if self.due == NIL
-            && let Some(place) = self.moving.take()
-        {
-            self.move_timers(place, &mut moves);
-        }
-        while self.due == NIL && self.moving.is_none() {
+        while self.due == NIL {
             let Some(OccupiedSlot { begin, level, index }) = self.next_slot() else {
                 self.no_expiry_before = u64::MAX;
                 return None;
@@ -184,12 +171,9 @@ impl TimerWheel {
                 return None;
             }
             self.elapsed = self.elapsed.max(begin);
-            self.move_timers(Place { level: level as u8, slot: index as u8 }, &mut moves);
+            self.empty_slot(level, index);
         }
         let token = self.due;
-        if token == NIL {
-            return None;
-        }
         self.unlink(token);
         self.armed -= 1;
         Some(token)
@@ -199,7 +183,7 @@ impl TimerWheel {
     /// time is never later than the first deadline rounded up to a tick. It is earlier if a timer must first move to a
     /// lower level.
     pub fn next_expiry(&self) -> Option<Instant> {
-        if self.due != NIL || self.moving.is_some() {
+        if self.due != NIL {
             return Some(Instant::from_nanos(self.elapsed << TICK_BITS));
         }
         self.next_slot().map(|slot| Instant::from_nanos(slot.begin << TICK_BITS))
@@ -242,23 +226,14 @@ impl TimerWheel {
         self.nodes[head as usize].tick.get() >> shift != self.elapsed >> shift
     }
 
-    /// Moves the timers of a slot whose time has come: they become due or move to lower levels. If `moves` are used up
-    /// before the slot is empty, the next call of [`pop`](Self::pop) continues.
-    fn move_timers(&mut self, place: Place, moves: &mut u32) {
-        let (level, slot) = (usize::from(place.level), usize::from(place.slot));
+    /// Empties a slot that has begun. Its timers become due or move to lower levels.
+    fn empty_slot(&mut self, level: usize, slot: usize) {
         let mut token = core::mem::replace(&mut self.levels[level].heads[slot], NIL);
         self.levels[level].occupied &= !(1 << slot);
-        while token != NIL && *moves > 0 {
-            *moves -= 1;
+        while token != NIL {
             let next = self.nodes[token as usize].next;
             self.insert(token);
             token = next;
-        }
-        if token != NIL {
-            self.nodes[token as usize].prev = NIL;
-            self.levels[level].heads[slot] = token;
-            self.levels[level].occupied |= 1 << slot;
-            self.moving = Some(place);
         }
     }
 

@@ -23,7 +23,7 @@ use crate::error::PostError;
 use crate::llp::{Outgoing, UlpduToken};
 use crate::memory::RegionMemory;
 use crate::message::{Event, Message, Source};
-use crate::spans::{Span, SpanList, check_bounds};
+use crate::spans::{SpanList, check_bounds};
 
 #[cfg(test)]
 mod tests;
@@ -267,7 +267,11 @@ impl<M: RegionMemory> Sender<M> {
                 PayloadSource::Region { offset }
             }
             Source::Bytes(bytes) => PayloadSource::Bytes(bytes),
-            Source::Gather(spans) => self.gather(N::own(spans)),
+            Source::Gather(spans) => {
+                let spans = N::own(spans);
+                let stable = spans.is_stable() && !self.copy_sources;
+                PayloadSource::Gather { spans, stable }
+            }
         };
         let state = PostedState::Waiting;
         self.queue.push_back(Posted {
@@ -278,18 +282,6 @@ impl<M: RegionMemory> Sender<M> {
             sent: 0,
             state,
         });
-    }
-
-    /// Returns the source of a message from several spans, or from one.
-    #[cold]
-    fn gather(&mut self, spans: Box<SpanList<M>>) -> PayloadSource<M> {
-        if let [Span { memory, offset, .. }] = spans.as_slice() {
-            let offset = *offset;
-            self.assign_run(memory);
-            return PayloadSource::Region { offset };
-        }
-        let stable = spans.is_stable() && !self.copy_sources;
-        PayloadSource::Gather { spans, stable }
     }
 
     /// True if an unacknowledged message is read from this region.
@@ -528,31 +520,25 @@ impl<M: RegionMemory> Sender<M> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read_pieces<'a>(
         &self,
         token: UlpduToken,
         at: usize,
         pieces: impl Iterator<Item = &'a mut [u8]>,
     ) {
-        let mut at = token.offset as usize + at;
+        let at = token.offset as usize + at;
         let source = self.find(token).map(|posted| &posted.source);
-        // One loop for each kind of source: a match in the loop costs instructions for each piece.
-        match (source, self.run_of(token.message)) {
-            (Some(PayloadSource::Region { offset }), Some(run)) => pieces.for_each(|piece| {
-                run.memory.read(offset + at as u64, piece);
-                at += piece.len();
-            }),
-            (Some(PayloadSource::Bytes(bytes)), _) => pieces.for_each(|piece| {
-                let end = at + piece.len();
-                piece.copy_from_slice(&bytes[at..end]);
-                at = end;
-            }),
-            (Some(PayloadSource::Gather { spans, .. }), _) => read_gathered(spans, at, pieces),
-            (Some(PayloadSource::Region { .. }) | None, _) => {
-                pieces.for_each(|piece| piece.fill(0))
-            }
+        if let Some(PayloadSource::Region { offset }) = source
+            && let Some(run) = self.run_of(token.message)
+        {
+            let mut at = offset + at as u64;
+            return pieces.for_each(|piece| {
+                run.memory.read(at, piece);
+                at += piece.len() as u64;
+            });
         }
+        read_other_source(source, at, pieces);
     }
 
     #[inline]
@@ -605,21 +591,26 @@ impl<M: RegionMemory> Sender<M> {
     }
 }
 
-/// Reads pieces of a gathered message from its byte `at` on. Not inlined into the path of messages from one region.
-#[cold]
+/// Reads pieces of a message that is not read from one region, from its byte `at` on. Not inlined: the path of messages
+/// from one region stays short.
 #[inline(never)]
-fn read_gathered<'a, M: RegionMemory>(
-    spans: &SpanList<M>,
+fn read_other_source<'a, M: RegionMemory>(
+    source: Option<&PayloadSource<M>>,
     mut at: usize,
     pieces: impl Iterator<Item = &'a mut [u8]>,
 ) {
     pieces.for_each(|piece| {
-        spans.read(at as u64, piece);
-        at += piece.len();
+        let end = at + piece.len();
+        match source {
+            Some(PayloadSource::Bytes(bytes)) => piece.copy_from_slice(&bytes[at..end]),
+            Some(PayloadSource::Gather { spans, .. }) => spans.read(at as u64, piece),
+            Some(PayloadSource::Region { .. }) | None => piece.fill(0),
+        }
+        at = end;
     });
 }
 
-/// Reads as [`read_gathered`] does, into a target that digests the bytes.
+/// Reads a gathered message from its byte `at` on, into a target that digests the bytes.
 #[cold]
 #[inline(never)]
 fn digest_gathered<M: RegionMemory>(spans: &SpanList<M>, at: usize, target: &mut Target<'_>) {

@@ -26,17 +26,6 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Pops all timers that have expired, in as many rounds as the moves take.
-fn pop_all(wheel: &mut TimerWheel, now: Instant) -> Vec<u32> {
-    let mut fired = Vec::new();
-    loop {
-        fired.extend(core::iter::from_fn(|| wheel.pop(now)));
-        if wheel.next_expiry().is_none_or(|next| next > now) {
-            return fired;
-        }
-    }
-}
-
 proptest! {
     #[test]
     fn timer_wheel_agrees_with_sorted_map(start in delay(), ops in prop::collection::vec(op(), 1..200)) {
@@ -57,7 +46,7 @@ proptest! {
                     now += by;
                     let tick = now >> TICK_BITS;
                     let mut fired = BTreeSet::new();
-                    for token in pop_all(&mut wheel, Instant::from_nanos(now)) {
+                    while let Some(token) = wheel.pop(Instant::from_nanos(now)) {
                         prop_assert!(fired.insert(token));
                     }
                     let due: BTreeSet<u32> =
@@ -116,66 +105,4 @@ fn timer_at_end_of_time_does_not_expire() {
     }
     assert_eq!(wheel.len(), 1);
     assert!(wheel.deadline(0).is_some_and(|at| at > Instant::from_nanos(u64::MAX >> 1)));
-}
-
-/// Returns a wheel in which timers 0 to `timers` share a slot of a higher level, and the begin of that slot. Timer `n`
-/// expires `n` ticks later.
-fn wheel_with_full_slot(timers: u32) -> (TimerWheel, u64) {
-    let mut wheel = TimerWheel::new(Instant::ZERO);
-    let begin = 1 << (3 * SLOT_BITS);
-    for token in 0..timers {
-        wheel.set(token, Instant::from_nanos((begin + u64::from(token)) << TICK_BITS));
-    }
-    (wheel, begin)
-}
-
-/// Returns the number of timers that are not in the slot from which they are moved.
-fn moved(wheel: &TimerWheel) -> usize {
-    let left = |node: &&Node| Some(node.place) == wheel.moving;
-    wheel.nodes.len() - wheel.nodes.iter().filter(left).count()
-}
-
-#[test]
-fn one_call_moves_a_bounded_number_of_timers() {
-    let timers = 10 * MAX_MOVES;
-    let (mut wheel, begin) = wheel_with_full_slot(timers);
-    let at = |tick: u64| Instant::from_nanos(tick << TICK_BITS);
-    let mut fired = Vec::new();
-    let mut rounds = 0;
-    while wheel.next_expiry().is_some_and(|next| next <= at(begin)) {
-        let before = moved(&wheel) * usize::from(wheel.moving.is_some());
-        fired.extend(wheel.pop(at(begin)));
-        if wheel.moving.is_some() {
-            assert!(moved(&wheel) - before <= MAX_MOVES as usize + 1);
-        }
-        rounds += 1;
-    }
-    assert_eq!(fired, [0]);
-    assert!(rounds >= 10, "{rounds}");
-    // Each fires at its tick.
-    for tick in 1..u64::from(timers) {
-        assert_eq!(pop_all(&mut wheel, at(begin + tick)), [tick as u32]);
-    }
-    assert!(wheel.is_empty());
-}
-
-#[test]
-fn timers_are_set_and_cleared_while_a_slot_is_moved() {
-    let timers = 4 * MAX_MOVES;
-    let (mut wheel, begin) = wheel_with_full_slot(timers);
-    let at = |tick: u64| Instant::from_nanos(tick << TICK_BITS);
-    assert_eq!(wheel.pop(at(begin)), None, "the first of many rounds");
-    let mut expected: BTreeSet<u32> = (0..timers).collect();
-    for token in (0..timers).step_by(3) {
-        wheel.clear(token);
-        expected.remove(&token);
-    }
-    for token in (0..timers).step_by(7) {
-        wheel.set(token, at(begin + 2));
-        expected.insert(token);
-    }
-    let fired = pop_all(&mut wheel, at(begin + u64::from(timers)));
-    assert_eq!(fired.len(), expected.len());
-    assert_eq!(fired.into_iter().collect::<BTreeSet<u32>>(), expected);
-    assert!(wheel.is_empty() && wheel.next_expiry().is_none());
 }

@@ -113,7 +113,7 @@ proptest! {
 }
 
 #[test]
-fn source_of_one_span_shares_its_regions_handle() {
+fn gathered_sources_have_handles_of_their_own() {
     let memory = region(1);
     let span = || Span { memory: memory.clone(), offset: 0, len: 8 };
     let mut stream = stream();

@@ -291,7 +291,7 @@ impl<M: RegionMemory> Sender<M> {
     }
 
     /// Assigns the message posted next to a run of this region.
-    #[inline]
+    #[inline(always)]
     fn assign_run(&mut self, memory: &M) {
         let end = self.first.wrapping_add(self.queue.len() as u32 + 1);
         let last = self.runs.len().wrapping_sub(1);

@@ -47,8 +47,8 @@ pub(in crate::worker) enum AcceptProgress {
 #[derive(Debug)]
 pub(in crate::worker) struct Listeners {
     listeners: HashMap<ListenerId, Listener>,
-    /// Listener of each endpoint. No two have the same.
-    endpoints: HashMap<ListeningEndpoint, ListenerId>,
+    /// Listeners of each port, usually one. No two have the same interface and address.
+    ports: HashMap<(Transport, u16), Vec<Arc<ListenerConfig>>>,
     /// Stream counts by peer (an IPv4 address or an IPv6 /64). An entry is removed with its last stream.
     peers: HashMap<PeerId, PeerCounts, KeyedState>,
     /// Unproven streams, oldest first.
@@ -59,9 +59,6 @@ pub(in crate::worker) struct Listeners {
     half_open_per_peer: u32,
     streams_per_peer: u32,
 }
-
-/// Transport, port, and interface and address unless the listener has all.
-type ListeningEndpoint = (Transport, u16, Option<InterfaceId>, Option<IpAddr>);
 
 #[derive(Debug)]
 struct Listener {
@@ -101,7 +98,7 @@ impl Listeners {
     pub(in crate::worker) fn new(limits: &Limits, key: [u8; 16]) -> Self {
         Listeners {
             listeners: HashMap::new(),
-            endpoints: HashMap::new(),
+            ports: HashMap::new(),
             peers: HashMap::with_hasher(KeyedState(SipHasher13::new_with_key(&key))),
             unproven: VecDeque::new(),
             half_open: 0,
@@ -115,19 +112,27 @@ impl Listeners {
         &mut self,
         config: Arc<ListenerConfig>,
     ) -> Result<(), CommandError> {
-        let endpoint = listening_endpoint(&config);
-        if self.listeners.contains_key(&config.id) || self.endpoints.contains_key(&endpoint) {
+        let same = |other: &Arc<ListenerConfig>| scope(other) == scope(&config);
+        let of_port = self.ports.get(&port_key(&config));
+        let in_use = of_port.is_some_and(|of_port| of_port.iter().any(same));
+        if in_use || self.listeners.contains_key(&config.id) {
             return Err(CommandError::ListenerInUse);
         }
         let (id, credits) = (config.id, config.credits);
-        self.endpoints.insert(endpoint, id);
+        self.ports.entry(port_key(&config)).or_default().push(config.clone());
         self.listeners.insert(id, Listener { config, credits, half_open: 0 });
         Ok(())
     }
 
     pub(in crate::worker) fn remove(&mut self, id: ListenerId) -> Result<(), CommandError> {
         let listener = self.listeners.remove(&id).ok_or(CommandError::NoListener)?;
-        self.endpoints.remove(&listening_endpoint(&listener.config));
+        let key = port_key(&listener.config);
+        if let Some(of_port) = self.ports.get_mut(&key) {
+            of_port.retain(|config| config.id != id);
+            if of_port.is_empty() {
+                self.ports.remove(&key);
+            }
+        }
         Ok(())
     }
 
@@ -139,6 +144,10 @@ impl Listeners {
     ) -> Result<(), CommandError> {
         let listener = self.listeners.get_mut(&id).ok_or(CommandError::NoListener)?;
         listener.config = Arc::new(ListenerConfig { peers, ..(*listener.config).clone() });
+        let of_port = self.ports.get_mut(&port_key(&listener.config)).into_iter().flatten();
+        for config in of_port.filter(|config| config.id == id) {
+            *config = listener.config.clone();
+        }
         Ok(())
     }
 
@@ -169,13 +178,12 @@ impl Listeners {
         interface: InterfaceId,
         local: SocketAddr,
     ) -> Option<&Arc<ListenerConfig>> {
-        let (interface, address) = (Some(interface), Some(local.ip()));
-        let by_specificity =
-            [(interface, address), (None, address), (interface, None), (None, None)];
-        let id = by_specificity.into_iter().find_map(|(interface, address)| {
-            self.endpoints.get(&(transport, local.port(), interface, address))
-        })?;
-        self.listeners.get(id).map(|listener| &listener.config)
+        let of_port = self.ports.get(&(transport, local.port()))?;
+        let matches = of_port.iter().filter(|config| {
+            config.interface.is_none_or(|only| only == interface)
+                && config.address.is_none_or(|only| only == local.ip())
+        });
+        matches.max_by_key(|config| (config.address.is_some(), config.interface.is_some()))
     }
 
     /// Takes a credit and a backlog place of a listener for `stream`, opened by `peer`. `progress` is `Unproven`, or
@@ -350,6 +358,12 @@ impl Listeners {
     }
 }
 
-fn listening_endpoint(config: &ListenerConfig) -> ListeningEndpoint {
-    (config.endpoint.transport(), config.port, config.interface, config.address)
+/// Returns the key of a listener's port.
+fn port_key(config: &ListenerConfig) -> (Transport, u16) {
+    (config.endpoint.transport(), config.port)
+}
+
+/// Returns the interface and the address of a listener, which differ among the listeners of a port.
+fn scope(config: &ListenerConfig) -> (Option<InterfaceId>, Option<IpAddr>) {
+    (config.interface, config.address)
 }

@@ -1,6 +1,6 @@
-//! Sequence numbers recorded in a file. An upper bound of the numbers is written to the file before they are used. No
-//! number is used twice, however the program ends (RFC 4106 §2). If the file was moved or removed, it is recreated with
-//! its bound, so that the next start does not find a lower one.
+//! Sequence numbers of an SA, recorded in a file. An upper bound of the numbers is written to the file before they are
+//! used. No number is used twice, however the program ends (RFC 4106 §2). If the file was moved or removed, it is
+//! recreated with its bound, so that the next start does not find a lower one.
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
@@ -30,7 +30,7 @@ impl Sequence {
     /// Opens or creates the file and locks it against other SAs and processes.
     ///
     /// # Errors
-    /// One sentence with the file and the reason.
+    /// Returns one sentence with the file and the reason.
     pub(super) fn open(path: &Path, spi: u32) -> Result<Sequence, String> {
         let shown = path.display();
         let cannot = |error: std::io::Error| format!("{shown} cannot be used: {error}");
@@ -63,7 +63,7 @@ impl Sequence {
     /// Reserves further numbers. Returns the first one and their count.
     ///
     /// # Errors
-    /// One sentence. No further number may be used.
+    /// Returns one sentence. In this case no further number may be used.
     pub(super) fn reserve(&mut self) -> Result<(u64, u64), String> {
         let shown = self.path.display().to_string();
         let next = self.reserved.checked_add(RESERVATION).ok_or_else(|| {

@@ -42,7 +42,7 @@ pub(super) enum Effect {
     Confirm { stream: StreamId, task: Task },
     /// Requests the memory of a region as the destination of a job.
     UseRegion { job: u64, name: String, offset: u64, total: u64 },
-    /// Registers memory for one stream, with TOs from `base_to`.
+    /// Registers memory for one stream only, with tagged offsets (TOs) from `base_to`.
     AddSink {
         owner: SinkOwner,
         stream: StreamId,

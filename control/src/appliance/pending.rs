@@ -54,7 +54,7 @@ pub(super) enum Continuation {
     Bound {
         stream: StreamId,
     },
-    /// The regions of a stream that a client closes are out of the peer's reach.
+    /// Every worker has unbound the regions of a stream that a client closes, so the peer can no longer write to them.
     Freed {
         stream: StreamId,
         regions: Vec<String>,

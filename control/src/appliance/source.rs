@@ -65,7 +65,7 @@ impl SourceFile {
     /// Opens a source. Does not wait for the other end of a pipe.
     ///
     /// # Errors
-    /// One sentence with the path and the reason.
+    /// Returns one sentence with the path and the reason.
     pub fn open(files: &Directories, path: &Path) -> Result<SourceFile, String> {
         let failed = |error| format!("cannot open {}: {error}", path.display());
         let file = files.open(path, OpenPurpose::Read).map_err(|refused| refused.to_string())?;
@@ -124,7 +124,7 @@ impl SourceFile {
     }
 }
 
-/// Returns the bytes of memory for a put of a source with this length; `None`: read to its end.
+/// Returns the bytes of memory for a put of a source with this length. `None`: the source is read to its end.
 pub fn window_len(len: Option<u64>) -> u64 {
     len.map_or(SLOTS * PIECE, |len| len.min(SLOTS * PIECE)).max(1)
 }
@@ -133,7 +133,7 @@ impl Fill {
     /// Reads the piece into memory. Returns the number of bytes; 0 is the end of a pipe.
     ///
     /// # Errors
-    /// One sentence with the name of the source.
+    /// Returns one sentence with the name of the source.
     pub fn read(&self) -> Result<u64, String> {
         let mut buffer = vec![0; self.len.min(COPY_CHUNK as u64) as usize];
         if self.source.is_pipe() {

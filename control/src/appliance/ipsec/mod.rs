@@ -61,7 +61,7 @@ pub(super) fn start(config: &Config) -> Result<(Option<Arc<IpsecConfig>>, Ipsec)
     if section.uses_kernel_keys() {
         Owners::from_config(config)?;
         let kernel = Some(Kernel::open(section.keys.window)?);
-        // Until the kernel has answered, only IKE and neighbour discovery are allowed.
+        // Until the kernel has answered, only IKE, neighbour discovery and multicast listener discovery pass.
         let policies = Spd::from_checked(Vec::new(), Unmatched::DROP);
         let (owners, sas, windows) = (Vec::new(), Vec::new(), ReplayWindows::default());
         let config = IpsecConfig { policies, owners, sas, sole_sealer: true, windows };

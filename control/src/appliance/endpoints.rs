@@ -331,7 +331,7 @@ fn mpa_config(config: &Config) -> mpa::Config {
 
 /// Returns the TCP parameters that all streams share.
 pub(super) fn tcp_config(section: &TcpSection) -> tcp::Config {
-    // Exhaustive pattern without `..`: an unused new key is a compile error.
+    // Pattern without `..`: a new key that is missing here is a compile error.
     let &TcpSection {
         congestion,
         initial_rto,

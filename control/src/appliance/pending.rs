@@ -32,7 +32,7 @@ pub(super) enum Continuation {
         name: String,
         answer: Option<Responder>,
     },
-    /// Every worker has applied a region's access.
+    /// Every worker has applied the changed access of a region.
     AccessSet {
         name: String,
         answer: Responder,
@@ -237,7 +237,7 @@ pub(super) enum Purpose {
     Task(Task),
 }
 
-/// A task of the jobs, by its number.
+/// An operation of an API client, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Task {
     /// A put or a get.

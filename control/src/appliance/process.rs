@@ -151,7 +151,8 @@ impl Process {
         self.running.iter().map(|running| running.watched.clone()).collect()
     }
 
-    /// Waits until all appliances have ended. Returns false if a control thread or host thread panicked.
+    /// Waits until all appliances have ended. Returns false if a control thread or a thread of an interface that is
+    /// shared with the host panicked.
     pub fn join(self) -> bool {
         let mut sound = true;
         for RunningAppliance { name, thread, server, observer, hosts, .. } in self.running {

@@ -34,7 +34,7 @@ const LINGER_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 #[derive(Debug)]
 pub struct SourceFile {
     kind: SourceKind,
-    /// Name for messages.
+    /// Name of the source in error messages.
     name: String,
     /// Length at the time of opening, bytes; `None` if the source is read to its end.
     size: Option<u64>,
@@ -87,7 +87,7 @@ impl SourceFile {
         SourceFile { kind: SourceKind::Input(input), name: "the input".into(), size: None }
     }
 
-    /// Returns the name for messages: the path, or the kind of source.
+    /// Returns the name for error messages: the path of a file or pipe, or "the input".
     pub fn name(&self) -> &str {
         &self.name
     }

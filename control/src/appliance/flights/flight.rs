@@ -45,7 +45,7 @@ pub(super) struct Entry {
 /// A recorded event.
 #[derive(Debug)]
 pub(super) enum EntryKind {
-    /// The peer requested the stream. `revision` is MPA's; `None` over SCTP.
+    /// The peer requested the stream. `revision`: MPA revision; `None` over SCTP.
     Requested { revision: Option<u8> },
     /// The stream was established. `mulpdu`: maximum ULPDU length in bytes.
     Established { transport: &'static str, ulp: UlpKind, mulpdu: u32 },

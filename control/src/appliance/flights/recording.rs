@@ -112,7 +112,7 @@ impl WorkerRecording {
             && let Some((at, _)) = self.last(Kind::WindowClosed)
         {
             let why = match self.awaited() {
-                // The peer answered nothing else either, so its host may be down.
+                // The peer did not answer retransmissions or probes either, so its host may be down.
                 Some(AwaitedEvent::Acknowledgement | AwaitedEvent::ProbeAnswer) => "",
                 _ => ": its program does not read",
             };

@@ -152,7 +152,7 @@ impl Kernel {
         while let Some(request) = self.mirror.poll_transmit() {
             let sent = self.socket.send(&request);
             if self.check_io(sent).is_none() {
-                // The mirror assumes that the request was sent: synchronize again.
+                // The mirror assumes that the request was sent, so its synchronization starts again.
                 return self.mirror.restart();
             }
         }

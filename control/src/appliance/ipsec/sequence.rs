@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-/// Sequence numbers reserved at once, enough for more than a second. A receiver resynchronizes its window after a gap
-/// of less than 2^31 (RFC 4303 appendix A2).
+/// Sequence numbers reserved at once, enough for more than a second of packets. A receiver resynchronizes its window
+/// after a gap of less than 2^31 (RFC 4303 appendix A2).
 const RESERVATION: u64 = 1 << 24;
 
 /// Length of the file, bytes. It is written with one call.
@@ -84,7 +84,7 @@ impl Sequence {
     /// Recreates the file if it was moved or removed.
     ///
     /// # Errors
-    /// The file cannot be created, or another file has its name; that one is not overwritten.
+    /// The file cannot be created, or another file has its name. The other file is not overwritten.
     fn recreate_if_removed(&mut self) -> std::io::Result<()> {
         match std::fs::metadata(&self.path) {
             Ok(there) => {

@@ -143,7 +143,7 @@ mod tests {
             format!("000000006846c17d {protocol:<3} 1722       {groups:08x} {columns} {inode}   ")
         };
         assert_eq!(port_of_mark(&line(libc::NETLINK_XFRM, GROUPS)), Some((1722, 34125)));
-        // Acquire, expire, migrate and mapping; all groups; none.
+        // Groups of an IKE daemon (acquire, expire, migrate, mapping), all groups, and no group.
         for groups in [0xc3, u32::MAX, 0] {
             assert_eq!(port_of_mark(&line(libc::NETLINK_XFRM, groups)), None, "{groups:x}");
         }

@@ -357,7 +357,8 @@ impl Benches {
         self.fail(id, ApiError::timeout(sentence), out);
     }
 
-    /// Adds the report of a stream's load. Ends the run with the last report, or fails it with the report's failure.
+    /// Adds the report of a stream's load. After the last report, ends the run or continues the perftest exchange. Fails
+    /// the run if the load has failed.
     pub(super) fn on_load_done(
         &mut self,
         id: u64,

@@ -27,7 +27,7 @@ use crate::appliance::source::{Fill, SLOTS};
 const MAX_FILLS: u64 = 4;
 
 impl Transfers {
-    /// Requests as many pieces as the memory has free slots for, and posts the pieces that were read.
+    /// Requests pieces for the free slots of the memory, and posts the pieces that were read.
     pub(super) fn feed_put(&mut self, env: &mut Env, id: u64, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state == JobState::Running) else {
             return;

@@ -182,7 +182,7 @@ impl Regions {
         exclusive.iter().filter_map(dirty).collect()
     }
 
-    /// Returns the first region that is no longer live and bound to the stream.
+    /// Returns the first region that was removed or is no longer bound to the stream.
     pub(in crate::appliance) fn first_lost<'a>(
         &self,
         names: &'a [String],

@@ -339,8 +339,8 @@ impl Regions {
         Ok(())
     }
 
-    /// Removes and returns a region whose memory request has finished, with the client that added it. If another client
-    /// removed the region meanwhile, answers both clients and returns `None`.
+    /// Removes and returns a region whose memory request has finished, with the client that added it. If its removal
+    /// was requested meanwhile, answers both clients and returns `None`.
     pub(super) fn take_loading(&mut self, number: u64) -> Option<(RegionSection, Responder)> {
         let Preparing { section, answer, removal } = self.loading.remove(&number)?;
         self.loading_names.remove(&section.name);

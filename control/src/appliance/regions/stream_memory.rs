@@ -26,7 +26,7 @@ pub(in crate::appliance) struct Sink {
 }
 
 impl Regions {
-    /// Refuses to divide a region that is in use as a whole.
+    /// Refuses a listener that would divide a region into pieces while streams use the region.
     pub(in crate::appliance) fn check_pieces(
         &self,
         section: &ListenerSection,

@@ -1,10 +1,10 @@
 //! Reload: applies a changed configuration file to the running appliance, completely or not at all.
 //!
 //! ```text
-//!  file --> compare with the running configuration --> check (plan) --> create memory of new regions --> apply on workers
-//!                                                      |  refused      |  refused                        |  refused: undo
-//!                                                      v               v                                 v
-//!                                            nothing is changed, and the answer contains all reasons
+//!  file --> compare with the running configuration --> check --> create memory of new regions --> apply on workers
+//!                                                        | refused    | refused                        | refused: undo
+//!                                                        v            v                                v
+//!                                               nothing is changed, and the answer contains all reasons
 //! ```
 //!
 //! 1. [`difference`] compares the file with the part of the running configuration that came from the file.

@@ -10,7 +10,7 @@ use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::pending::Task;
 
 impl Run {
-    /// Opens the streams that are due and allowed.
+    /// Opens all streams that are due, while fewer than `spec.streams` are open or being opened.
     pub(super) fn open_more(&mut self, id: u64, now: Instant, out: &mut Effects) {
         while self.has_room() {
             let since = match self.open_interval() {

@@ -102,7 +102,7 @@ impl Benches {
             }
             Next::Load(place) => {
                 let Some(env) = env else { return };
-                // The server's buffer has the length of a message, but at least a page.
+                // The server's buffer has the length of a message, but at least `CYCLE_BUFFER` bytes.
                 run.window = u64::from(run.spec.size.max(CYCLE_BUFFER)).min(MAX_WINDOW);
                 run.spec.target = Some(RemotePlace::Tagged { stag: place.stag.0, to: place.to });
                 if let Some(part) = run.streams.last_mut() {

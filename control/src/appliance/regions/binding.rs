@@ -295,7 +295,7 @@ impl Regions {
         env.tally.tagged_bytes += len;
         let Some(name) = self.by_stag.get(&stag).cloned() else { return };
         let Some(region) = self.regions.get_mut(&name) else { return };
-        // The STag of a message of 0 bytes is not checked (RFC 5041 §5.2.1). If the STag belongs to another stream, the
+        // The STag of a message of 0 bytes is not checked (RFC 5041 §5.2). If the STag belongs to another stream, the
         // message must not reach local programs of that region.
         if len == 0 && !region.users.contains(&stream) {
             return;

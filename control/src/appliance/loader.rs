@@ -25,19 +25,19 @@ use super::source::{Fill, SourceFile, window_len};
 /// A task that would block the control thread: creation of memory, or work on a file.
 #[derive(Clone, Debug)]
 pub enum LoadTask {
-    /// Create a region's memory.
+    /// Creates a region's memory.
     Region(RegionSection),
-    /// Open a file or pipe to send, and create memory for a window of it. Nothing is read yet.
+    /// Opens a file or pipe to send, and creates memory for a window of it. Reads nothing yet.
     File(PathBuf),
-    /// Create memory for a window of a client's input. Nothing is read yet.
+    /// Creates memory for a window of a client's input. Reads nothing yet.
     Input(Input),
-    /// Read a piece of a file, pipe or client's input.
+    /// Reads a piece of a file, pipe or client's input.
     Fill(Fill),
-    /// Create this many zero bytes, writable by peers, locked if possible.
+    /// Creates this many zero bytes, writable by peers, locked in memory if possible.
     Scratch(u64),
-    /// Create this many bytes to send, whose contents do not change.
+    /// Creates this many bytes to send, whose contents do not change.
     Source(u64),
-    /// Write memory to a file.
+    /// Writes memory to a file.
     Save {
         /// Source of the bytes.
         memory: Memory,
@@ -46,9 +46,9 @@ pub enum LoadTask {
         /// The file. An existing file is replaced.
         path: PathBuf,
     },
-    /// Zero these ranges.
+    /// Zeroes these ranges.
     Clear(Vec<(Memory, Range<u64>)>),
-    /// Drop the handle. The result follows when the memory is freed, if it was the last handle.
+    /// Drops the handle. If it was the last one, the result follows when the memory is freed.
     Free(Memory),
 }
 

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-/// Sequence numbers reserved at once, enough for more than a second of packets. A receiver resynchronizes its window
-/// after a gap of less than 2^31 (RFC 4303 appendix A2).
+/// Sequence numbers reserved at once, enough for more than a second of packets. A receiver advances its window
+/// across a gap of less than 2^31 (RFC 4303 appendix A2).
 const RESERVATION: u64 = 1 << 24;
 
 /// Length of the file, bytes. It is written with one call.

@@ -40,7 +40,7 @@ pub(super) struct Job {
 }
 
 /// State of the peer's confirmation of a put's bytes. An acknowledgement shows only that the peer's TCP or SCTP has
-/// them.
+/// received the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ConfirmState {
     /// Not all bytes are acknowledged.
